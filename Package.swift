@@ -1,0 +1,90 @@
+// swift-tools-version: 6.2
+// Imports only go down: a target may name only targets declared above it. docs/architecture.md draws the picture.
+import PackageDescription
+
+/// Every Swift target: language mode 6 and no warning tolerated.
+let tests: [SwiftSetting] = [
+  .swiftLanguageMode(.v6),
+  .treatAllWarnings(as: .error),
+  // An async function runs where its caller runs: a connection's task never leaves its event loop by accident.
+  .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
+  .enableUpcomingFeature("ExistentialAny"),
+  .enableUpcomingFeature("MemberImportVisibility"),
+  // `@_lifetime`: lets our buffers hand out a `Span` that cannot outlive them.
+  .enableExperimentalFeature("Lifetimes"),
+]
+
+/// Beyond that, outside tests: every unsafe operation is marked where it stands.
+let strict: [SwiftSetting] = tests + [.strictMemorySafety()]
+
+func target(_ name: String, _ dependencies: [String] = []) -> Target {
+  .target(name: name, dependencies: dependencies.map { .init(stringLiteral: $0) }, swiftSettings: strict)
+}
+
+func tested(_ name: String, _ dependencies: [String] = [], fixtures: [Resource]? = nil) -> Target {
+  .testTarget(
+    name: name + "Tests",
+    dependencies: (["TestSupport", name] + dependencies).map { .init(stringLiteral: $0) },
+    resources: fixtures,
+    swiftSettings: tests)
+}
+
+let package = Package(
+  name: "drawbridge",
+  products: [.executable(name: "drawbridge", targets: ["drawbridge"])],
+  targets: [
+    // C, thin: what Swift cannot see of the kernel and of three Debian libraries.
+    .target(name: "CLinux"),
+    .target(name: "COpenSSL", linkerSettings: [.linkedLibrary("ssl"), .linkedLibrary("crypto")]),
+    .target(name: "CZlib", linkerSettings: [.linkedLibrary("z")]),
+    .target(name: "CYAML", linkerSettings: [.linkedLibrary("yaml")]),
+
+    // Bytes, and what is made of them. No socket, no clock, no log.
+    target("ByteStreams"),
+    target("Deflate", ["CZlib", "ByteStreams"]),
+    target("Digests", ["COpenSSL", "ByteStreams"]),
+    target("JSONCodec", ["ByteStreams"]),
+    target("HTTPCodec", ["ByteStreams"]),
+    target("WebSocketCodec", ["ByteStreams", "Deflate", "Digests"]),
+    target("TLSEngine", ["COpenSSL", "ByteStreams", "Digests"]),
+
+    // Pure machines: they decide.
+    target("UpstreamSession", ["ByteStreams"]),
+    target("Delivery", ["ByteStreams", "JSONCodec"]),
+
+    // The kernel, the file, the eyes of the operator.
+    target("Reactor", ["CLinux", "ByteStreams"]),
+    target("Configuration", ["CYAML"]),
+    target("Metrics"),
+    target("Logging", ["CLinux"]),
+
+    // Drivers: they do.
+    target(
+      "Gateway",
+      [
+        "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "TLSEngine", "UpstreamSession",
+        "Delivery", "Reactor", "Configuration", "Metrics", "Logging",
+      ]),
+    target("DemoUpstream", ["ByteStreams", "HTTPCodec", "WebSocketCodec", "Reactor"]),
+    .executableTarget(
+      name: "drawbridge", dependencies: ["Gateway", "DemoUpstream", "Configuration", "Logging", "Reactor"],
+      swiftSettings: strict),
+
+    // Tests.
+    .target(name: "TestSupport", dependencies: ["ByteStreams"], path: "Tests/TestSupport", swiftSettings: tests),
+    tested("ByteStreams"),
+    tested("Deflate"),
+    tested("JSONCodec"),
+    tested("HTTPCodec"),
+    tested("WebSocketCodec"),
+    tested("TLSEngine"),
+    tested("UpstreamSession"),
+    tested("Delivery"),
+    tested("Reactor"),
+    tested("Configuration"),
+    tested("Metrics"),
+    tested("Logging"),
+    tested("Gateway"),
+    .testTarget(name: "ArchitectureTests", swiftSettings: tests),
+  ]
+)

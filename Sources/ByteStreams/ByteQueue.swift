@@ -1,0 +1,179 @@
+/// A growable run of bytes with one owner: bytes are written at its end and read from its front.
+///
+/// Nothing is allocated before the first byte, and `releaseStorage()` gives everything back: a connection that only waits
+/// owns no buffer. Consuming moves an offset; the bytes move to the front only when room at the end is needed.
+@safe
+package struct ByteQueue: ~Copyable {
+  private var base: UnsafeMutableRawPointer?
+  private var capacity = 0
+  private var head = 0
+  private var tail = 0
+
+  package init() { unsafe base = nil }
+
+  package init(capacity: Int) {
+    unsafe base = nil
+    if capacity > 0 { grow(toHold: capacity) }
+  }
+
+  deinit { unsafe base?.deallocate() }
+
+  /// Bytes that can be read.
+  @inline(__always) package var count: Int { tail &- head }
+  @inline(__always) package var isEmpty: Bool { tail == head }
+  /// Bytes of memory held, read or not.
+  package var allocatedBytes: Int { capacity }
+
+  /// The readable bytes, front first.
+  package var bytes: Span<UInt8> {
+    @_lifetime(borrow self)
+    @inline(__always) get {
+      guard let base = unsafe base else { return Span() }
+      let start = unsafe (base + head).assumingMemoryBound(to: UInt8.self)
+      return unsafe _overrideLifetime(Span(_unsafeStart: UnsafePointer(start), count: count), borrowing: self)
+    }
+  }
+
+  /// Drops `count` bytes from the front. `count` must not exceed what is readable.
+  package mutating func consume(_ count: Int) {
+    precondition(count >= 0 && count <= self.count, "consumed more than was readable")
+    head &+= count
+    if head == tail {
+      head = 0
+      tail = 0
+    }
+  }
+
+  /// Forgets every byte and keeps the memory.
+  package mutating func removeAll() {
+    head = 0
+    tail = 0
+  }
+
+  /// Forgets every byte and gives the memory back.
+  package mutating func releaseStorage() {
+    unsafe base?.deallocate()
+    unsafe base = nil
+    capacity = 0
+    head = 0
+    tail = 0
+  }
+
+  /// Makes room for `count` more bytes at the end.
+  @inline(__always)
+  package mutating func reserve(_ count: Int) {
+    if capacity &- tail < count { makeRoom(count) }
+  }
+
+  package mutating func append(_ bytes: Span<UInt8>) {
+    guard !bytes.isEmpty else { return }
+    reserve(bytes.count)
+    unsafe bytes.withUnsafeBytes { source in
+      unsafe (base.unsafelyUnwrapped + tail).copyMemory(
+        from: source.baseAddress.unsafelyUnwrapped, byteCount: source.count)
+    }
+    tail &+= bytes.count
+  }
+
+  package mutating func append(_ bytes: [UInt8]) { append(bytes.span) }
+
+  package mutating func append(_ text: StaticString) {
+    let count = text.utf8CodeUnitCount
+    guard count > 0 else { return }
+    reserve(count)
+    unsafe (base.unsafelyUnwrapped + tail).copyMemory(from: text.utf8Start, byteCount: count)
+    tail &+= count
+  }
+
+  package mutating func append(_ text: String) {
+    var text = text
+    text.withUTF8 { utf8 in
+      guard let start = utf8.baseAddress else { return }
+      reserve(utf8.count)
+      unsafe (base.unsafelyUnwrapped + tail).copyMemory(from: start, byteCount: utf8.count)
+      tail &+= utf8.count
+    }
+  }
+
+  package mutating func append(_ byte: UInt8) {
+    reserve(1)
+    unsafe (base.unsafelyUnwrapped + tail).storeBytes(of: byte, as: UInt8.self)
+    tail &+= 1
+  }
+
+  /// Appends `value` in decimal digits.
+  package mutating func append(decimal value: UInt64) {
+    reserve(20)
+    var value = value
+    var digits = 1
+    var bound: UInt64 = 10
+    while digits < 20, value >= bound {
+      digits &+= 1
+      if digits < 20 { bound &*= 10 }
+    }
+    var position = tail &+ digits
+    repeat {
+      position &-= 1
+      unsafe (base.unsafelyUnwrapped + position).storeBytes(
+        of: UInt8(truncatingIfNeeded: 48 &+ value % 10), as: UInt8.self)
+      value /= 10
+    } while value > 0
+    tail &+= digits
+  }
+
+  package mutating func append(decimal value: Int) {
+    if value < 0 { append(UInt8(ascii: "-")) }
+    append(decimal: UInt64(value.magnitude))
+  }
+
+  /// Offers at least `minimum` writable bytes at the end; `body` answers how many it filled.
+  package mutating func withWritableBytes(
+    minimum: Int, _ body: (UnsafeMutableRawBufferPointer) -> Int
+  ) -> Int {
+    reserve(max(minimum, 1))
+    let room = unsafe UnsafeMutableRawBufferPointer(start: base.unsafelyUnwrapped + tail, count: capacity &- tail)
+    let written = unsafe body(room)
+    precondition(written >= 0 && written <= room.count, "wrote past the room that was given")
+    tail &+= written
+    return written
+  }
+
+  /// The readable bytes as an array: for tests and for the slow path.
+  package func copyBytes() -> [UInt8] { [UInt8](copying: bytes) }
+
+  private mutating func makeRoom(_ count: Int) {
+    let readable = tail &- head
+    if readable &+ count <= capacity, head >= readable {
+      // The front half is spent: moving the rest costs at most what was consumed.
+      if let base = unsafe base {
+        unsafe base.copyMemory(from: base + head, byteCount: readable)
+      }
+      head = 0
+      tail = readable
+    } else {
+      grow(toHold: readable &+ count)
+    }
+  }
+
+  private mutating func grow(toHold needed: Int) {
+    let readable = tail &- head
+    var size = max(capacity, 256)
+    while size < needed { size &*= 2 }
+    let fresh = UnsafeMutableRawPointer.allocate(byteCount: size, alignment: 16)
+    if let base = unsafe base {
+      unsafe fresh.copyMemory(from: base + head, byteCount: readable)
+      unsafe base.deallocate()
+    }
+    unsafe base = fresh
+    capacity = size
+    head = 0
+    tail = readable
+  }
+}
+
+extension [UInt8] {
+  /// A copy of `span`.
+  package init(copying span: Span<UInt8>) {
+    self = unsafe span.withUnsafeBytes { unsafe Array($0) }
+  }
+}

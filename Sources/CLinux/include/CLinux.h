@@ -1,0 +1,41 @@
+// What Glibc's module map does not show to Swift: epoll, eventfd, and a few socket options behind macros.
+#ifndef CLINUX_H
+#define CLINUX_H
+
+#define _GNU_SOURCE
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+
+// epoll_event is packed on x86-64; these keep the layout a matter of C.
+static inline struct epoll_event clinux_epoll_event(uint32_t events, uint64_t data) {
+  struct epoll_event event;
+  event.events = events;
+  event.data.u64 = data;
+  return event;
+}
+static inline uint64_t clinux_epoll_data(const struct epoll_event *event) { return event->data.u64; }
+
+enum {
+  CLINUX_EPOLLIN = EPOLLIN,
+  CLINUX_EPOLLOUT = EPOLLOUT,
+  CLINUX_EPOLLERR = EPOLLERR,
+  CLINUX_EPOLLHUP = EPOLLHUP,
+  CLINUX_EPOLLRDHUP = EPOLLRDHUP,
+};
+#define CLINUX_EPOLLET 0x80000000u
+
+// Processors this process may run on (its affinity mask), or 1.
+int clinux_available_processors(void);
+// Gives the calling thread a name of at most 15 bytes, as `top -H` shows it.
+void clinux_set_thread_name(const char *name);
+
+#endif

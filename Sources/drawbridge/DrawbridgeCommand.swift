@@ -1,0 +1,1 @@
+@main enum DrawbridgeCommand { static func main() {} }

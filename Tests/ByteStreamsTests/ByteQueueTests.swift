@@ -1,0 +1,64 @@
+import ByteStreams
+import Testing
+
+@Suite struct ByteQueueTests {
+  @Test func keepsOrderAcrossGrowthAndConsumption() {
+    var queue = ByteQueue()
+    var expected: [UInt8] = []
+    var generator = SystemRandomNumberGenerator()
+    for round in 0..<2_000 {
+      let chunk = (0..<Int.random(in: 0...97, using: &generator)).map { UInt8(truncatingIfNeeded: $0 &+ round) }
+      queue.append(chunk)
+      expected += chunk
+      let taken = Int.random(in: 0...expected.count, using: &generator)
+      #expect(queue.copyBytes() == expected)
+      queue.consume(taken)
+      expected.removeFirst(taken)
+    }
+  }
+
+  @Test(arguments: [0, 1, 9, 10, 99, 100, 12_345, .max] as [UInt64])
+  func writesDecimals(value: UInt64) {
+    var queue = ByteQueue()
+    queue.append(decimal: value)
+    let written = queue.bytes.text()
+    #expect(written == String(value))
+  }
+
+  @Test func ownsNothingUntilUsedAndAfterRelease() {
+    var queue = ByteQueue()
+    #expect(queue.allocatedBytes == 0)
+    queue.append("x" as StaticString)
+    #expect(queue.allocatedBytes > 0)
+    queue.releaseStorage()
+    #expect(queue.allocatedBytes == 0 && queue.isEmpty)
+  }
+}
+
+@Suite struct ASCIITests {
+  @Test func readsDecimalsUpToTheLargestInteger() {
+    func value(_ text: String) -> Int? { Array(text.utf8).span.decimalValue() }
+    #expect(value("0") == 0)
+    #expect(value("9223372036854775807") == Int.max)
+    #expect(value("9223372036854775808") == nil)
+    #expect(value("99999999999999999999") == nil)
+    #expect(value("") == nil)
+    #expect(value("1a") == nil)
+    #expect(value("-1") == nil)
+  }
+
+  @Test func comparesWithoutCaseOnlyWhereAskedTo() {
+    let field = Array("Content-Type".utf8)
+    let anyCase = field.span.equalsIgnoringCase("content-type")
+    let letterForLetter = field.span.equals("content-type")
+    #expect(anyCase && !letterForLetter)
+  }
+}
+
+@Suite struct Base64Tests {
+  @Test(arguments: [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")])
+  func encodesTheVectorsOfRFC4648(plain: String, encoded: String) {
+    let output = Base64.encode(Array(plain.utf8).span)
+    #expect(output == encoded)
+  }
+}

@@ -1,0 +1,80 @@
+/// A moment on a clock that never goes back, in nanoseconds from an origin that means nothing.
+///
+/// Time is an argument everywhere above Reactor: pure code is handed a `MonotonicTime`, and a test hands it any it likes.
+@frozen
+package struct MonotonicTime: Hashable, Comparable, Sendable {
+  package var nanoseconds: UInt64
+
+  @inline(__always)
+  package init(nanoseconds: UInt64) { self.nanoseconds = nanoseconds }
+
+  /// Before every other moment: what a test starts from.
+  package static var zero: MonotonicTime { MonotonicTime(nanoseconds: 0) }
+  /// After every other moment: a deadline that never comes.
+  package static var distantFuture: MonotonicTime { MonotonicTime(nanoseconds: .max) }
+
+  @inline(__always)
+  package static func < (left: MonotonicTime, right: MonotonicTime) -> Bool { left.nanoseconds < right.nanoseconds }
+
+  /// `duration` later; what would lie outside the range of the type becomes its nearest end.
+  @inline(__always)
+  package static func + (left: MonotonicTime, duration: TimeSpan) -> MonotonicTime {
+    let (sum, overflow) = left.nanoseconds.addingReportingOverflow(UInt64(bitPattern: duration.nanoseconds))
+    if duration.nanoseconds >= 0 { return overflow ? .distantFuture : MonotonicTime(nanoseconds: sum) }
+    return overflow ? MonotonicTime(nanoseconds: sum) : .zero
+  }
+
+  @inline(__always)
+  package static func - (left: MonotonicTime, duration: TimeSpan) -> MonotonicTime {
+    left + TimeSpan(nanoseconds: 0 &- duration.nanoseconds)
+  }
+
+  /// From `right` to `left`; negative when `right` is the later one.
+  @inline(__always)
+  package static func - (left: MonotonicTime, right: MonotonicTime) -> TimeSpan {
+    let (difference, borrowed) = left.nanoseconds.subtractingReportingOverflow(right.nanoseconds)
+    if borrowed { return TimeSpan(nanoseconds: 0 &- Int64(clamping: right.nanoseconds &- left.nanoseconds)) }
+    return TimeSpan(nanoseconds: Int64(clamping: difference))
+  }
+}
+
+/// A length of time in nanoseconds: 64 bits, where `Duration` takes 128.
+@frozen
+package struct TimeSpan: Hashable, Comparable, Sendable {
+  package var nanoseconds: Int64
+
+  @inline(__always)
+  package init(nanoseconds: Int64) { self.nanoseconds = nanoseconds }
+
+  package static var zero: TimeSpan { TimeSpan(nanoseconds: 0) }
+  package static func nanoseconds(_ count: Int64) -> TimeSpan { TimeSpan(nanoseconds: count) }
+  package static func microseconds(_ count: Int64) -> TimeSpan { TimeSpan(nanoseconds: count * 1_000) }
+  package static func milliseconds(_ count: Int64) -> TimeSpan { TimeSpan(nanoseconds: count * 1_000_000) }
+  package static func seconds(_ count: Int64) -> TimeSpan { TimeSpan(nanoseconds: count * 1_000_000_000) }
+  package static func minutes(_ count: Int64) -> TimeSpan { .seconds(count * 60) }
+  package static func hours(_ count: Int64) -> TimeSpan { .seconds(count * 3600) }
+
+  /// For reports: whole and broken seconds.
+  package var seconds: Double { Double(nanoseconds) / 1e9 }
+  /// Whole milliseconds, rounded up: what a kernel wait takes without waking too early.
+  package var millisecondsRoundedUp: Int64 { (nanoseconds + 999_999) / 1_000_000 }
+
+  @inline(__always)
+  package static func < (left: TimeSpan, right: TimeSpan) -> Bool { left.nanoseconds < right.nanoseconds }
+  @inline(__always)
+  package static func + (left: TimeSpan, right: TimeSpan) -> TimeSpan {
+    let (sum, overflow) = left.nanoseconds.addingReportingOverflow(right.nanoseconds)
+    return TimeSpan(nanoseconds: overflow ? (left.nanoseconds > 0 ? .max : .min) : sum)
+  }
+  @inline(__always)
+  package static func - (left: TimeSpan, right: TimeSpan) -> TimeSpan {
+    left + TimeSpan(nanoseconds: right.nanoseconds == .min ? .max : -right.nanoseconds)
+  }
+  package static func * (left: TimeSpan, factor: Int64) -> TimeSpan {
+    let (product, overflow) = left.nanoseconds.multipliedReportingOverflow(by: factor)
+    return TimeSpan(nanoseconds: overflow ? ((left.nanoseconds > 0) == (factor > 0) ? .max : .min) : product)
+  }
+  package static func / (left: TimeSpan, divisor: Int64) -> TimeSpan {
+    TimeSpan(nanoseconds: left.nanoseconds / divisor)
+  }
+}

@@ -2,7 +2,6 @@
 #ifndef CLINUX_H
 #define CLINUX_H
 
-#define _GNU_SOURCE
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -11,8 +10,6 @@
 #include <netinet/tcp.h>
 #include <arpa/inet.h>
 #include <netdb.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdint.h>
 
 // epoll_event is packed on x86-64; these keep the layout a matter of C.
@@ -24,17 +21,20 @@ static inline struct epoll_event clinux_epoll_event(uint32_t events, uint64_t da
 }
 static inline uint64_t clinux_epoll_data(const struct epoll_event *event) { return event->data.u64; }
 
-enum {
-  CLINUX_EPOLLIN = EPOLLIN,
-  CLINUX_EPOLLOUT = EPOLLOUT,
-  CLINUX_EPOLLERR = EPOLLERR,
-  CLINUX_EPOLLHUP = EPOLLHUP,
-  CLINUX_EPOLLRDHUP = EPOLLRDHUP,
-};
+// Plain numbers of the type that `events` has; the system's are an enumeration.
+#define CLINUX_EPOLLIN 0x001u
+#define CLINUX_EPOLLOUT 0x004u
+#define CLINUX_EPOLLERR 0x008u
+#define CLINUX_EPOLLHUP 0x010u
+#define CLINUX_EPOLLRDHUP 0x2000u
 #define CLINUX_EPOLLET 0x80000000u
 
 // Processors this process may run on (its affinity mask), or 1.
 int clinux_available_processors(void);
+// accept4(2): the new descriptor is non-blocking and closed on exec. The result is accept's.
+int clinux_accept(int listener, struct sockaddr *address, socklen_t *size);
+// The text of an errno, cut to `size` bytes and always terminated.
+void clinux_error_text(int code, char *text, size_t size);
 // Gives the calling thread a name of at most 15 bytes, as `top -H` shows it.
 void clinux_set_thread_name(const char *name);
 

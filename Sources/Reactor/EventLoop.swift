@@ -1,0 +1,163 @@
+import CLinux
+import Glibc
+import Synchronization
+
+/// Work that lives on one event loop from its first to its last line: a connection, an acceptor, a session's reader.
+///
+/// `run()` is called as one task, pinned to the loop's thread. Whatever it reaches needs no lock.
+package protocol LoopTask: AnyObject {
+  func run() async
+}
+
+/// One thread, one epoll set, and the executor of every task that was started on it.
+///
+/// The actor is only the door: from any thread, `submit(_:)` brings work in. Inside, everything is done with the loop's
+/// `LoopContext`, which is not `Sendable` and so never leaves the thread.
+package actor EventLoop {
+  /// Position among the loops of this process, from 0.
+  package nonisolated let index: Int
+  nonisolated let executor: LoopExecutor
+
+  package nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe executor.asUnownedSerialExecutor() }
+
+  /// Makes the loop and starts its thread.
+  package init(index: Int) throws(SystemError) {
+    self.index = index
+    executor = try LoopExecutor(index: index)
+    executor.loop.store(self)
+    try executor.startThread()
+  }
+
+  /// Builds a task's object on the loop's thread and runs it there. From any thread.
+  package nonisolated func submit(_ build: @escaping @Sendable (LoopContext) -> (any LoopTask)?) {
+    Task(executorPreference: executor) { await self.start(build) }
+  }
+
+  private func start(_ build: (LoopContext) -> (any LoopTask)?) async {
+    guard let task = build(executor.context) else { return }
+    await task.run()
+  }
+
+  /// Runs an object that already lives on this loop.
+  func perform(_ task: any LoopTask) async { await task.run() }
+
+  /// Asks the loop to end after the turn it is in; `join()` waits for it. Tasks still waiting are left as they stand.
+  package nonisolated func stop() {
+    executor.mailbox.requestStop()
+  }
+
+  /// Waits until the loop's thread has ended. Never from a loop's own thread.
+  package nonisolated func join() {
+    precondition(!executor.isCurrentThread, "a loop cannot wait for itself")
+    executor.joinThread()
+  }
+}
+
+/// The thread behind an `EventLoop`.
+///
+/// Unchecked: `context`, `jobs` and the thread's identity are touched by the loop's own thread only (each entry point either
+/// checks the thread or goes through the mailbox); the rest is immutable or locked.
+@safe
+final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
+  let index: Int
+  let mailbox: Mailbox
+  let loop = Backlink()
+  let context: LoopContext
+  private var jobs = JobQueue()
+  private var thread = pthread_t()
+
+  /// The loop that an executor serves; weak, since the loop owns the executor. Written once before the thread starts.
+  final class Backlink: @unchecked Sendable {
+    private weak var loop: EventLoop?
+    func store(_ loop: EventLoop) { self.loop = loop }
+    func load() -> EventLoop? { loop }
+  }
+
+  init(index: Int) throws(SystemError) {
+    self.index = index
+    mailbox = try Mailbox()
+    context = try LoopContext(index: index)
+    context.executor = self
+  }
+
+  // MARK: Executor
+
+  func enqueue(_ job: consuming ExecutorJob) {
+    let job = UnownedJob(job)
+    if isCurrentThread { jobs.append(job) } else { mailbox.post(job) }
+  }
+
+  func asUnownedSerialExecutor() -> UnownedSerialExecutor { unsafe UnownedSerialExecutor(ordinary: self) }
+
+  func isSameExclusiveExecutionContext(other: LoopExecutor) -> Bool { self === other }
+
+  func checkIsolated() { precondition(isCurrentThread, "loop \(index)'s state was touched from another thread") }
+
+  var isCurrentThread: Bool { pthread_equal(pthread_self(), thread) != 0 }
+
+  // MARK: Thread
+
+  func startThread() throws(SystemError) {
+    let retained = unsafe Unmanaged.passRetained(self).toOpaque()
+    var identity = pthread_t()
+    let entry: @convention(c) (UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? = { opaque in
+      guard let opaque = unsafe opaque else { return nil }
+      unsafe Unmanaged<LoopExecutor>.fromOpaque(opaque).takeRetainedValue().threadMain()
+      return nil
+    }
+    let result = unsafe pthread_create(&identity, nil, entry, retained)
+    guard result == 0 else {
+      unsafe Unmanaged<LoopExecutor>.fromOpaque(retained).release()
+      throw SystemError("pthread_create", code: result)
+    }
+    joinable.withLock { $0 = identity }
+  }
+
+  private let joinable = Mutex<pthread_t?>(nil)
+
+  func joinThread() {
+    let identity = joinable.withLock { value in
+      let identity = value
+      value = nil
+      return identity
+    }
+    if let identity { pthread_join(identity, nil) }
+  }
+
+  private func threadMain() {
+    thread = pthread_self()
+    unsafe clinux_set_thread_name("loop \(index)")
+    context.attach(mailbox)
+    while turn() {}
+    context.detach()
+  }
+
+  /// One turn of the loop. The order is:
+  ///
+  /// 1. *sleep* in epoll, not at all if something is ready to run;
+  /// 2. *I/O*: channels latch what they were told and resume their waiters;
+  /// 3. *timers*: after I/O, so that an answer that arrived in time beats its deadline;
+  /// 4. *mailbox*: what other threads sent, whole bursts at once;
+  /// 5. *jobs*: every resumed task runs on, and those that they resume;
+  /// 6. *signals* raised on this thread, then *flush*: what the turn has queued for a socket leaves in one write.
+  private func turn() -> Bool {
+    let hasWork = !jobs.isEmpty || context.hasDeferredWork
+    context.sleepAndDispatch(mayBlock: !hasWork)
+    context.fireTimers()
+    if mailbox.hasPost {
+      let post = mailbox.takeAll()
+      if post.stop { return false }
+      for job in post.jobs { jobs.append(job) }
+      for signal in post.signals { signal.deliver() }
+    }
+    context.resumeYielded()
+    let serial = unsafe asUnownedSerialExecutor()
+    let preference = unsafe asUnownedTaskExecutor()
+    while let job = jobs.popFirst() {
+      unsafe job.runSynchronously(isolatedTo: serial, taskExecutor: preference)
+    }
+    context.deliverLocalSignals()
+    context.flush()
+    return true
+  }
+}

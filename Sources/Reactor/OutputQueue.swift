@@ -1,0 +1,179 @@
+import ByteStreams
+import CLinux
+import Glibc
+
+/// Bytes on their way to one channel: own text and shared slices in order, sent by gathering writes.
+///
+/// Text (heads, small bodies) is copied into one buffer; a `SharedSlice` is sent from where it lies, however many
+/// connections send the same.
+@safe
+package struct OutputQueue: ~Copyable {
+  /// Pieces one system call takes. Above some dozens the kernel's cost per call no longer shows.
+  private static var vectorsPerCall: Int { 64 }
+
+  private enum Segment {
+    /// The next so many bytes of `text`.
+    case text(Int)
+    case shared(SharedSlice)
+  }
+
+  private var text = ByteQueue()
+  private var textInSegments = 0
+  private var segments: [Segment] = []
+  private var firstSegment = 0
+  /// Bytes still to be sent.
+  package private(set) var count = 0
+
+  package init() {}
+
+  package var isEmpty: Bool { count == 0 }
+
+  /// What became of a flush.
+  package enum FlushResult: Equatable, Sendable {
+    /// Everything is with the kernel.
+    case done
+    /// The socket is full: wait for `writable`, then flush again.
+    case blocked
+    /// The connection is of no more use (`errno`).
+    case failed(Int32)
+  }
+
+  /// Lets `write` append to the text at the queue's end.
+  @inline(__always)
+  package mutating func withText<Failure: Error>(_ write: (inout ByteQueue) throws(Failure) -> Void) throws(Failure) {
+    let before = text.count
+    try write(&text)
+    count &+= text.count &- before
+  }
+
+  package mutating func append(_ slice: SharedSlice) {
+    guard slice.count > 0 else { return }
+    closeText()
+    segments.append(.shared(slice))
+    count &+= slice.count
+  }
+
+  /// Everything that `other` holds goes to the end of this queue.
+  package mutating func takeAll(from other: inout OutputQueue) {
+    if isEmpty {
+      swap(&self, &other)
+      return
+    }
+    other.closeText()
+    var offset = 0
+    for segment in other.segments[other.firstSegment...] {
+      switch segment {
+      case .text(let length):
+        text.append(other.text.bytes.extracting(offset..<offset + length))
+        count &+= length
+        offset += length
+      case .shared(let slice):
+        append(slice)
+      }
+    }
+    other.removeAll()
+  }
+
+  package mutating func removeAll() {
+    text.removeAll()
+    textInSegments = 0
+    segments.removeAll(keepingCapacity: true)
+    firstSegment = 0
+    count = 0
+  }
+
+  /// Gives the buffers back; the queue must be empty.
+  package mutating func releaseStorage() {
+    precondition(isEmpty, "a queue with unsent bytes was released")
+    text.releaseStorage()
+    segments = []
+    firstSegment = 0
+    textInSegments = 0
+  }
+
+  /// Sends as much as the kernel takes.
+  package mutating func flush(to channel: Channel) -> FlushResult {
+    while count > 0 {
+      let result: IOResult
+      if segments.isEmpty {
+        result = channel.send(text.bytes)
+      } else {
+        closeText()
+        result = sendSegments(to: channel)
+      }
+      switch result {
+      case .bytes(let sent): consume(sent)
+      case .wouldBlock: return .blocked
+      case .failed(let code): return .failed(code)
+      case .endOfStream: return .failed(EPIPE)
+      }
+    }
+    return .done
+  }
+
+  private mutating func closeText() {
+    let open = text.count &- textInSegments
+    guard open > 0 else { return }
+    segments.append(.text(open))
+    textInSegments &+= open
+  }
+
+  private borrowing func sendSegments(to channel: Channel) -> IOResult {
+    unsafe withUnsafeTemporaryAllocation(of: iovec.self, capacity: Self.vectorsPerCall) { vectors in
+      unsafe text.bytes.withUnsafeBytes { textBytes in
+        var used = 0
+        var total = 0
+        var textOffset = 0
+        for segment in segments[firstSegment...] {
+          if used == vectors.count { break }
+          switch segment {
+          case .text(let length):
+            let start = unsafe UnsafeMutableRawPointer(mutating: textBytes.baseAddress.unsafelyUnwrapped + textOffset)
+            unsafe vectors.initializeElement(at: used, to: iovec(iov_base: start, iov_len: length))
+            textOffset &+= length
+            total &+= length
+          case .shared(let slice):
+            let start = unsafe UnsafeMutableRawPointer(
+              mutating: slice.storage.baseAddress + slice.range.lowerBound)
+            unsafe vectors.initializeElement(at: used, to: iovec(iov_base: start, iov_len: slice.count))
+            total &+= slice.count
+          }
+          used &+= 1
+        }
+        return unsafe channel.send(gathering: UnsafeMutableBufferPointer(rebasing: vectors[..<used]), total: total)
+      }
+    }
+  }
+
+  private mutating func consume(_ sent: Int) {
+    count &-= sent
+    if segments.isEmpty {
+      text.consume(sent)
+      return
+    }
+    var left = sent
+    while left > 0 {
+      switch segments[firstSegment] {
+      case .text(let length):
+        let taken = min(length, left)
+        text.consume(taken)
+        textInSegments &-= taken
+        left &-= taken
+        if taken < length { segments[firstSegment] = .text(length - taken) } else { firstSegment &+= 1 }
+      case .shared(let slice):
+        let taken = min(slice.count, left)
+        left &-= taken
+        if taken < slice.count {
+          let rest = (slice.range.lowerBound + taken)..<slice.range.upperBound
+          segments[firstSegment] = .shared(SharedSlice(slice.storage, range: rest))
+        } else {
+          firstSegment &+= 1
+        }
+      }
+    }
+    if firstSegment == segments.count {
+      segments.removeAll(keepingCapacity: true)
+      firstSegment = 0
+    }
+  }
+}

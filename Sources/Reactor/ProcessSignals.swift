@@ -1,0 +1,32 @@
+import CLinux
+import Glibc
+import Synchronization
+
+/// UNIX signals as ordinary calls: blocked in every thread and taken, one by one, by the main thread.
+package enum ProcessSignals {
+  /// Call first in `main`, before any thread is started: threads inherit the mask. SIGPIPE is ignored for good.
+  package static func block(_ signals: [Int32]) {
+    _ = signal(SIGPIPE, SIG_IGN)
+    var set = makeSet(signals)
+    unsafe pthread_sigmask(SIG_BLOCK, &set, nil)
+  }
+
+  /// Sleeps until one of `signals` arrives and answers which.
+  package static func wait(for signals: [Int32]) -> Int32 {
+    var set = makeSet(signals)
+    while true {
+      var arrived: Int32 = 0
+      if unsafe sigwait(&set, &arrived) == 0 { return arrived }
+    }
+  }
+
+  /// Sends `signal` to this process: how another thread ends the main thread's wait.
+  package static func raise(_ signal: Int32) { _ = kill(getpid(), signal) }
+
+  private static func makeSet(_ signals: [Int32]) -> sigset_t {
+    var set = sigset_t()
+    unsafe sigemptyset(&set)
+    for signal in signals { unsafe sigaddset(&set, signal) }
+    return set
+  }
+}

@@ -1,0 +1,144 @@
+import CLinux
+import Glibc
+import Synchronization
+
+/// A name that could not be turned into addresses.
+package struct ResolveError: Error, Hashable, Sendable, CustomStringConvertible {
+  package let host: String
+  package let reason: String
+  package var description: String { "cannot resolve '\(host)': \(reason)" }
+}
+
+/// Turns host names into addresses, on threads of its own: `getaddrinfo` blocks for as long as a name server likes.
+///
+/// The asker sets its own time limit and drops an answer that comes too late; a thread is bound until its name server gives up,
+/// so there are several, and a bounded queue before them.
+package final class Resolver: Sendable {
+  /// Threads: look-ups that may hang at once without holding up the others.
+  package static let threadCount = 4
+  /// Look-ups that may wait for a thread; beyond it they are refused at once.
+  package static let queueLimit = 4096
+
+  package typealias Answer = Result<[SocketAddress], ResolveError>
+
+  @safe
+  private struct Request {
+    let host: String
+    let port: UInt16
+    let continuation: UnsafeContinuation<Answer, Never>
+  }
+
+  private struct State {
+    var queue: [Request] = []
+    var idleThreads = 0
+    var threads = 0
+  }
+
+  private let state = Mutex(State())
+  private let work = CountingSemaphore()
+
+  package init() {}
+
+  /// The addresses of `host`, in the order the system prefers (RFC 6724). A numeric address is answered without a thread.
+  package func resolve(host: String, port: UInt16) async -> Answer {
+    if let address = SocketAddress(numericHost: host, port: port) { return .success([address]) }
+    return unsafe await withUnsafeContinuation { continuation in
+      let request = unsafe Request(host: host, port: port, continuation: continuation)
+      let verdict = state.withLock { state -> (accepted: Bool, startThread: Bool) in
+        guard state.queue.count < Self.queueLimit else { return (false, false) }
+        state.queue.append(request)
+        let start = state.idleThreads < state.queue.count && state.threads < Self.threadCount
+        if start { state.threads += 1 }
+        return (true, start)
+      }
+      guard verdict.accepted else {
+        unsafe continuation.resume(
+          returning: .failure(ResolveError(host: host, reason: "too many look-ups are waiting")))
+        return
+      }
+      if verdict.startThread { startThread() }
+      work.signal()
+    }
+  }
+
+  private func startThread() {
+    let retained = unsafe Unmanaged.passRetained(self).toOpaque()
+    var thread = pthread_t()
+    let result = unsafe pthread_create(
+      &thread, nil,
+      { opaque in
+        guard let opaque = unsafe opaque else { return nil }
+        unsafe clinux_set_thread_name("resolver")
+        unsafe Unmanaged<Resolver>.fromOpaque(opaque).takeRetainedValue().serve()
+        return nil
+      }, retained)
+    if result == 0 { _ = pthread_detach(thread) } else { unsafe Unmanaged<Resolver>.fromOpaque(retained).release() }
+  }
+
+  private func serve() {
+    while true {
+      state.withLock { $0.idleThreads += 1 }
+      work.wait()
+      let request = state.withLock { state -> Request? in
+        state.idleThreads -= 1
+        return state.queue.isEmpty ? nil : state.queue.removeFirst()
+      }
+      if let request = request {
+        unsafe request.continuation.resume(returning: Self.lookUp(host: request.host, port: request.port))
+      }
+    }
+  }
+
+  private static func lookUp(host: String, port: UInt16) -> Answer {
+    var hints = unsafe addrinfo()
+    unsafe hints.ai_family = AF_UNSPEC
+    unsafe hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
+    unsafe hints.ai_flags = AI_ADDRCONFIG
+    var list: UnsafeMutablePointer<addrinfo>?
+    let result = unsafe getaddrinfo(host, nil, &hints, &list)
+    defer { if let list = unsafe list { unsafe freeaddrinfo(list) } }
+    guard result == 0 else {
+      let reason = unsafe String(cString: gai_strerror(result))
+      return .failure(ResolveError(host: host, reason: reason))
+    }
+    var addresses: [SocketAddress] = []
+    var entry = unsafe list
+    while let current = unsafe entry {
+      if let kernel = unsafe current.pointee.ai_addr {
+        var storage = sockaddr_storage()
+        unsafe withUnsafeMutableBytes(of: &storage) {
+          unsafe $0.baseAddress?.copyMemory(from: kernel, byteCount: Int(current.pointee.ai_addrlen))
+        }
+        if let address = SocketAddress(storage)?.with(port: port), !addresses.contains(address) {
+          addresses.append(address)
+        }
+      }
+      unsafe entry = current.pointee.ai_next
+    }
+    return addresses.isEmpty ? .failure(ResolveError(host: host, reason: "no address")) : .success(addresses)
+  }
+}
+
+/// A POSIX semaphore.
+///
+/// Unchecked: the semaphore is made for use by many threads, and its address does not change.
+@safe
+final class CountingSemaphore: @unchecked Sendable {
+  private let semaphore: UnsafeMutablePointer<sem_t>
+
+  init() {
+    unsafe semaphore = .allocate(capacity: 1)
+    unsafe sem_init(semaphore, 0, 0)
+  }
+
+  deinit {
+    unsafe sem_destroy(semaphore)
+    unsafe semaphore.deallocate()
+  }
+
+  func signal() { unsafe _ = sem_post(semaphore) }
+
+  func wait() {
+    while unsafe sem_wait(semaphore) != 0, errno == EINTR {}
+  }
+}

@@ -1,0 +1,137 @@
+import ByteStreams
+import CLinux
+import Glibc
+
+/// Where a socket is bound or connected: an IP address and port, or a path in the file system.
+package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
+  /// Address in host order, port.
+  case ipv4(UInt32, port: UInt16)
+  /// Address as sixteen bytes in network order (two halves, high first), port, and scope for link-local addresses.
+  case ipv6(high: UInt64, low: UInt64, port: UInt16, scope: UInt32)
+  case unix(path: String)
+
+  /// Bytes that a path may have (`sun_path` less its terminator).
+  package static var longestPath: Int { 107 }
+
+  /// Reads a numeric address: `127.0.0.1`, `::1`, without brackets; nil where it is a name.
+  package init?(numericHost host: String, port: UInt16) {
+    var four = in_addr()
+    if unsafe inet_pton(AF_INET, host, &four) == 1 {
+      self = .ipv4(UInt32(bigEndian: four.s_addr), port: port)
+      return
+    }
+    var six = in6_addr()
+    guard unsafe inet_pton(AF_INET6, host, &six) == 1 else { return nil }
+    self.init(six, port: port, scope: 0)
+  }
+
+  private init(_ address: in6_addr, port: UInt16, scope: UInt32) {
+    let halves = unsafe withUnsafeBytes(of: address) {
+      unsafe ($0.loadUnaligned(as: UInt64.self), $0.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
+    }
+    self = .ipv6(high: UInt64(bigEndian: halves.0), low: UInt64(bigEndian: halves.1), port: port, scope: scope)
+  }
+
+  /// Reads what the kernel wrote; nil for families that are not used here.
+  init?(_ storage: sockaddr_storage) {
+    switch Int32(storage.ss_family) {
+    case AF_INET:
+      let four = unsafe withUnsafeBytes(of: storage) { unsafe $0.loadUnaligned(as: sockaddr_in.self) }
+      self = .ipv4(UInt32(bigEndian: four.sin_addr.s_addr), port: UInt16(bigEndian: four.sin_port))
+    case AF_INET6:
+      let six = unsafe withUnsafeBytes(of: storage) { unsafe $0.loadUnaligned(as: sockaddr_in6.self) }
+      self.init(six.sin6_addr, port: UInt16(bigEndian: six.sin6_port), scope: six.sin6_scope_id)
+    case AF_UNIX:
+      self = .unix(path: "")
+    default:
+      return nil
+    }
+  }
+
+  package var port: UInt16? {
+    switch self {
+    case .ipv4(_, let port), .ipv6(_, _, let port, _): port
+    case .unix: nil
+    }
+  }
+
+  /// The same address on another port.
+  package func with(port: UInt16) -> SocketAddress {
+    switch self {
+    case .ipv4(let address, _): .ipv4(address, port: port)
+    case .ipv6(let high, let low, _, let scope): .ipv6(high: high, low: low, port: port, scope: scope)
+    case .unix: self
+    }
+  }
+
+  package var isIPv6: Bool { if case .ipv6 = self { true } else { false } }
+
+  var family: Int32 {
+    switch self {
+    case .ipv4: AF_INET
+    case .ipv6: AF_INET6
+    case .unix: AF_UNIX
+    }
+  }
+
+  /// As people write it: `127.0.0.1:8080`, `[::1]:8080`, `unix:/run/drawbridge.sock`.
+  package var description: String {
+    switch self {
+    case .ipv4(_, let port): "\(host):\(port)"
+    case .ipv6(_, _, let port, _): "[\(host)]:\(port)"
+    case .unix(let path): "unix:\(path)"
+    }
+  }
+
+  /// The address without port or brackets.
+  package var host: String {
+    switch self {
+    case .ipv4(let address, _):
+      return (0..<4).map { String(address >> (24 - 8 * UInt32($0)) & 255) }.joined(separator: ".")
+    case .ipv6(let high, let low, _, _):
+      var bytes = (high.bigEndian, low.bigEndian)
+      var text = [CChar](repeating: 0, count: Int(INET6_ADDRSTRLEN))
+      guard unsafe inet_ntop(AF_INET6, &bytes, &text, socklen_t(text.count)) != nil else { return "::" }
+      return String(decoding: text.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
+    case .unix(let path):
+      return path
+    }
+  }
+
+  /// Hands `body` the address in the kernel's form.
+  func withKernelAddress<Result>(_ body: (UnsafePointer<sockaddr>, socklen_t) -> Result) -> Result {
+    var storage = sockaddr_storage()
+    let size = unsafe withUnsafeMutableBytes(of: &storage) { raw -> Int in
+      switch self {
+      case .ipv4(let address, let port):
+        var four = sockaddr_in()
+        four.sin_family = sa_family_t(AF_INET)
+        four.sin_port = port.bigEndian
+        four.sin_addr.s_addr = address.bigEndian
+        unsafe raw.storeBytes(of: four, as: sockaddr_in.self)
+        return MemoryLayout<sockaddr_in>.size
+      case .ipv6(let high, let low, let port, let scope):
+        var six = sockaddr_in6()
+        six.sin6_family = sa_family_t(AF_INET6)
+        six.sin6_port = port.bigEndian
+        six.sin6_scope_id = scope
+        unsafe withUnsafeMutableBytes(of: &six.sin6_addr) { address in
+          unsafe address.storeBytes(of: high.bigEndian, as: UInt64.self)
+          unsafe address.storeBytes(of: low.bigEndian, toByteOffset: 8, as: UInt64.self)
+        }
+        unsafe raw.storeBytes(of: six, as: sockaddr_in6.self)
+        return MemoryLayout<sockaddr_in6>.size
+      case .unix(let path):
+        let bytes = Array(path.utf8.prefix(Self.longestPath))
+        unsafe raw.storeBytes(of: sa_family_t(AF_UNIX), as: sa_family_t.self)
+        for (offset, byte) in bytes.enumerated() {
+          unsafe raw.storeBytes(of: byte, toByteOffset: 2 + offset, as: UInt8.self)
+        }
+        return 2 + bytes.count + 1
+      }
+    }
+    return unsafe withUnsafePointer(to: &storage) { pointer in
+      unsafe pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { unsafe body($0, socklen_t(size)) }
+    }
+  }
+}

@@ -1,0 +1,153 @@
+import ByteStreams
+import CLinux
+import Glibc
+
+/// Makes the sockets of this program: all non-blocking, closed on exec, without Nagle's delay.
+package enum Sockets {
+  /// Connections the kernel keeps while the acceptor is busy; it lowers this to `net.core.somaxconn`.
+  private static var backlog: Int32 { 4096 }
+
+  /// A listening socket. With `sharedPort`, several loops may listen on one address and the kernel deals out connections.
+  package static func listen(on address: SocketAddress, sharedPort: Bool) throws(SystemError) -> Int32 {
+    let descriptor = try make(address)
+    do throws(SystemError) {
+      if case .unix(let path) = address { try removeStaleSocket(at: path) }
+      _ = SystemCall.setOption(descriptor, level: SOL_SOCKET, name: SO_REUSEADDR, value: 1)
+      if sharedPort { _ = SystemCall.setOption(descriptor, level: SOL_SOCKET, name: SO_REUSEPORT, value: 1) }
+      if address.isIPv6 {
+        _ = SystemCall.setOption(descriptor, level: Int32(IPPROTO_IPV6), name: IPV6_V6ONLY, value: 1)
+      }
+      guard unsafe address.withKernelAddress({ unsafe bind(descriptor, $0, $1) }) == 0 else {
+        throw SystemError("bind", code: errno, subject: address.description)
+      }
+      guard Glibc.listen(descriptor, backlog) == 0 else {
+        throw SystemError("listen", code: errno, subject: address.description)
+      }
+      return descriptor
+    } catch {
+      SystemCall.close(descriptor)
+      throw error
+    }
+  }
+
+  /// Whether `address` is free for this process alone. A shared port would let two gateways run side by side on one
+  /// address, each with half of the requests, and neither would say so.
+  package static func claim(_ address: SocketAddress) throws(SystemError) {
+    guard let port = address.port, port != 0 else { return }
+    SystemCall.close(try listen(on: address, sharedPort: false))
+  }
+
+  /// The address a socket is bound to: tells the port that was picked for port 0.
+  package static func localAddress(of descriptor: Int32) throws(SystemError) -> SocketAddress {
+    unsafe try address(of: descriptor, call: "getsockname") { unsafe getsockname($0, $1, $2) }
+  }
+
+  package static func peerAddress(of descriptor: Int32) throws(SystemError) -> SocketAddress {
+    unsafe try address(of: descriptor, call: "getpeername") { unsafe getpeername($0, $1, $2) }
+  }
+
+  /// What one `accept` came to.
+  package enum AcceptResult {
+    case connection(Int32, SocketAddress)
+    case wouldBlock
+    /// This connection is lost or the process is short of something (`errno`).
+    case failed(Int32)
+  }
+
+  package static func accept(from listener: Channel) -> AcceptResult {
+    var storage = sockaddr_storage()
+    var size = socklen_t(MemoryLayout<sockaddr_storage>.size)
+    let descriptor = SystemCall.retrying {
+      unsafe withUnsafeMutablePointer(to: &storage) { pointer in
+        unsafe pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+          unsafe Int(clinux_accept(listener.descriptor, $0, &size))
+        }
+      }
+    }
+    guard descriptor >= 0 else {
+      let code = errno
+      if code == EAGAIN || code == EWOULDBLOCK {
+        listener.noteDrained()
+        return .wouldBlock
+      }
+      return .failed(code)
+    }
+    let peer = SocketAddress(storage) ?? .unix(path: "")
+    if case .unix = peer {} else { disableDelay(Int32(descriptor)) }
+    return .connection(Int32(descriptor), peer)
+  }
+
+  /// A socket on its way to `address`: wait until it is writable, then ask `takeSocketError()`.
+  package static func connect(
+    to address: SocketAddress, on loop: LoopContext, userTimeout: TimeSpan? = nil
+  ) throws(SystemError) -> Channel {
+    let descriptor = try make(address)
+    if address.family != AF_UNIX {
+      disableDelay(descriptor)
+      _ = SystemCall.setOption(descriptor, level: SOL_SOCKET, name: SO_KEEPALIVE, value: 1)
+      if let userTimeout {
+        _ = SystemCall.setOption(
+          descriptor, level: Int32(IPPROTO_TCP), name: TCP_USER_TIMEOUT,
+          value: Int32(clamping: userTimeout.millisecondsRoundedUp))
+      }
+    }
+    let result = SystemCall.retrying {
+      unsafe Int(address.withKernelAddress { unsafe Glibc.connect(descriptor, $0, $1) })
+    }
+    guard result == 0 || errno == EINPROGRESS else {
+      let code = errno
+      SystemCall.close(descriptor)
+      throw SystemError("connect", code: code, subject: address.description)
+    }
+    let channel = try Channel(descriptor: descriptor, loop: loop)
+    if result != 0 { channel.noteConnecting() }
+    return channel
+  }
+
+  /// Lets the process have as many descriptors as its hard limit allows; answers how many that is.
+  @discardableResult
+  package static func raiseDescriptorLimit() -> Int {
+    var limit = rlimit()
+    guard unsafe getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return 1024 }
+    limit.rlim_cur = limit.rlim_max
+    _ = unsafe setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+    return Int(clamping: limit.rlim_cur)
+  }
+
+  private static func make(_ address: SocketAddress) throws(SystemError) -> Int32 {
+    let kind = Int32(SOCK_STREAM.rawValue) | O_NONBLOCK | O_CLOEXEC
+    let descriptor = socket(address.family, kind, 0)
+    guard descriptor >= 0 else { throw SystemError("socket", code: errno, subject: address.description) }
+    return descriptor
+  }
+
+  private static func disableDelay(_ descriptor: Int32) {
+    _ = SystemCall.setOption(descriptor, level: Int32(IPPROTO_TCP), name: TCP_NODELAY, value: 1)
+  }
+
+  /// A socket file that nobody listens on is left over from a process that was killed; any other file is left alone.
+  private static func removeStaleSocket(at path: String) throws(SystemError) {
+    guard path.utf8.count <= SocketAddress.longestPath else {
+      throw SystemError("bind", code: ENAMETOOLONG, subject: "unix:\(path)")
+    }
+    var status = stat()
+    guard unsafe lstat(path, &status) == 0, status.st_mode & S_IFMT == S_IFSOCK else { return }
+    let probe = try make(.unix(path: path))
+    defer { SystemCall.close(probe) }
+    let answer = unsafe SocketAddress.unix(path: path).withKernelAddress { unsafe Glibc.connect(probe, $0, $1) }
+    if answer != 0, errno == ECONNREFUSED { unsafe unlink(path) }
+  }
+
+  private static func address(
+    of descriptor: Int32, call: String,
+    _ ask: (Int32, UnsafeMutablePointer<sockaddr>, UnsafeMutablePointer<socklen_t>) -> Int32
+  ) throws(SystemError) -> SocketAddress {
+    var storage = sockaddr_storage()
+    var size = socklen_t(MemoryLayout<sockaddr_storage>.size)
+    let result = unsafe withUnsafeMutablePointer(to: &storage) { pointer in
+      unsafe pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { unsafe ask(descriptor, $0, &size) }
+    }
+    guard result == 0, let address = SocketAddress(storage) else { throw SystemError(call, code: errno) }
+    return address
+  }
+}

@@ -1,0 +1,43 @@
+import CLinux
+
+/// A system call that failed: which one, on what, and why.
+package struct SystemError: Error, Hashable, Sendable, CustomStringConvertible {
+  /// The call, as its manual page is named: `bind`, `epoll_ctl`.
+  package let call: String
+  /// `errno` after the call.
+  package let code: Int32
+  /// What the call was about, such as an address; empty where there is nothing to tell.
+  package let subject: String
+
+  package init(_ call: String, code: Int32, subject: String = "") {
+    self.call = call
+    self.code = code
+    self.subject = subject
+  }
+
+  package var description: String {
+    let reason = Self.reason(of: code)
+    return subject.isEmpty ? "\(call): \(reason)" : "\(call) \(subject): \(reason)"
+  }
+
+  /// The text of an `errno`, such as "Connection refused".
+  package static func reason(of code: Int32) -> String {
+    unsafe withUnsafeTemporaryAllocation(of: CChar.self, capacity: 128) { buffer in
+      guard let start = buffer.baseAddress else { return "error \(code)" }
+      unsafe clinux_error_text(code, start, buffer.count)
+      return unsafe String(cString: start)
+    }
+  }
+}
+
+/// What one read or write on a non-blocking descriptor came to.
+package enum IOResult: Equatable, Sendable {
+  /// So many bytes went through; at least one.
+  case bytes(Int)
+  /// The kernel can take or give nothing now.
+  case wouldBlock
+  /// The peer has finished sending. Reads only.
+  case endOfStream
+  /// The descriptor is of no more use; the value is `errno`.
+  case failed(Int32)
+}

@@ -1,0 +1,184 @@
+import ByteStreams
+import Synchronization
+import Testing
+
+@testable import Reactor
+
+/// A loop task made of a closure.
+final class Job: LoopTask {
+  let body: () async -> Void
+  init(_ body: @escaping () async -> Void) { self.body = body }
+  func run() async { await body() }
+}
+
+/// Runs `body` on a fresh loop and ends the loop after it.
+func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throws {
+  let loop = try EventLoop(index: 0)
+  await withCheckedContinuation { done in
+    loop.submit { context in
+      Job {
+        await body(context)
+        done.resume()
+      }
+    }
+  }
+  loop.stop()
+  loop.join()
+}
+
+@Suite struct EventLoopTests {
+  @Test func talksOverTCPBothWaysAndSeesTheEnd() async throws {
+    try await onLoop { loop in
+      do {
+        let listener = try Channel(
+          descriptor: Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: true), loop: loop)
+        let address = try Sockets.localAddress(of: listener.descriptor)
+        let client = try Sockets.connect(to: address, on: loop)
+        #expect(await client.writable() == .ready)
+        #expect(client.takeSocketError() == 0)
+        #expect(await listener.readable() == .ready)
+        guard case .connection(let descriptor, let peer) = Sockets.accept(from: listener) else {
+          Issue.record("nothing was accepted")
+          return
+        }
+        #expect(peer.host == "127.0.0.1")
+        let server = try Channel(descriptor: descriptor, loop: loop)
+
+        // More than the socket buffers hold, so that both sides must wait in between.
+        let total = 8 << 20
+        loop.spawn(
+          Job {
+            var queue = OutputQueue()
+            let piece = SharedBytes([UInt8](repeating: 7, count: total / 4))
+            for _ in 0..<4 {
+              queue.withText { $0.append(UInt8(1)) }
+              queue.append(SharedSlice(piece))
+            }
+            while queue.flush(to: client) == .blocked { #expect(await client.writable() == .ready) }
+            client.shutdownWriting()
+          })
+        var received = 0
+        reading: while true {
+          switch server.receive() {
+          case .bytes(let count):
+            #expect(server.received.count == count)
+            received += count
+          case .wouldBlock: #expect(await server.readable() == .ready)
+          case .endOfStream: break reading
+          case .failed(let code): Issue.record("read failed: \(code)")
+          }
+        }
+        #expect(received == total + 4)
+        client.close()
+        server.close()
+        listener.close()
+      } catch {
+        Issue.record(error)
+      }
+    }
+  }
+
+  @Test func endsAWaitAtItsDeadlineAndNotBefore() async throws {
+    try await onLoop { loop in
+      do {
+        let listener = try Channel(
+          descriptor: Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: true), loop: loop)
+        _ = Sockets.accept(from: listener)
+        let deadline = loop.now + .milliseconds(20)
+        #expect(await listener.readable(until: deadline) == .deadline)
+        #expect(loop.now >= deadline)
+        listener.close()
+        #expect(await listener.readable() == .closed)
+      } catch {
+        Issue.record(error)
+      }
+    }
+  }
+
+  @Test func aSignalWakesItsTargetFromAnyThreadAndBurstsAreOne() async throws {
+    final class Counter: SignalTarget {
+      var continuation: CheckedContinuation<Void, Never>?
+      let seen: Shared
+      init(seen: Shared) { self.seen = seen }
+      func signalled() {
+        seen.wakeUps.add(1, ordering: .relaxed)
+        if seen.posted.load(ordering: .acquiring) == 4 * 10_000 { continuation?.resume(); continuation = nil }
+      }
+    }
+    final class Shared: Sendable {
+      let posted = Atomic(0)
+      let wakeUps = Atomic(0)
+    }
+    let shared = Shared()
+    try await onLoop { loop in
+      let counter = Counter(seen: shared)
+      let signal = loop.makeSignal(for: counter)
+      await withCheckedContinuation { continuation in
+        counter.continuation = continuation
+        for _ in 0..<4 {
+          Task.detached {
+            for _ in 0..<10_000 {
+              shared.posted.add(1, ordering: .releasing)
+              signal.notify()
+            }
+          }
+        }
+      }
+      signal.close()
+    }
+    let wakeUps = shared.wakeUps.load(ordering: .relaxed)
+    #expect(wakeUps >= 1 && wakeUps <= 40_000)
+  }
+
+  @Test func wakesAHeldReaderWithATokenAndLeavesTheSocketOpen() async throws {
+    try await onLoop { loop in
+      do {
+        let listener = try Channel(
+          descriptor: Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: true), loop: loop)
+        _ = Sockets.accept(from: listener)
+        loop.spawn(Job { #expect(listener.wake(42)) })
+        #expect(await listener.readable(until: loop.now + .seconds(30)) == .woken(42))
+        #expect(!listener.wake(43))
+        #expect(!listener.isClosed)
+        listener.close()
+      } catch {
+        Issue.record(error)
+      }
+    }
+  }
+
+  @Test func resolvesNamesOnItsOwnThreadsAndNumbersAtOnce() async throws {
+    let resolver = Resolver()
+    #expect(await resolver.resolve(host: "127.0.0.1", port: 80) == .success([.ipv4(0x7F00_0001, port: 80)]))
+    let local = try await resolver.resolve(host: "localhost", port: 81).get()
+    #expect(local.contains { $0.port == 81 })
+    let refused = await resolver.resolve(host: "name.invalid", port: 1)
+    #expect(throws: ResolveError.self) { try refused.get() }
+  }
+
+  @Test func refusesAnAddressInUse() throws {
+    let first = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: true)
+    let address = try Sockets.localAddress(of: first)
+    #expect(throws: SystemError.self) { try Sockets.claim(address) }
+    SystemCall.close(first)
+    try Sockets.claim(address)
+  }
+}
+
+@Suite struct SocketAddressTests {
+  @Test(arguments: [("127.0.0.1", "127.0.0.1:5"), ("::1", "[::1]:5"), ("2001:db8::2", "[2001:db8::2]:5")])
+  func readsAndWritesNumericAddresses(host: String, description: String) {
+    #expect(SocketAddress(numericHost: host, port: 5)?.description == description)
+  }
+
+  @Test func leavesNamesToTheResolver() {
+    #expect(SocketAddress(numericHost: "localhost", port: 1) == nil)
+  }
+}
+
+@Suite struct ProcessorCountTests {
+  @Test(arguments: [("max 100000\n", nil), ("150000 100000\n", 1.5), ("", nil), ("x y", nil)] as [(String, Double?)])
+  func readsControlGroupQuotas(text: String, processors: Double?) {
+    #expect(ProcessorCount.parse(cpuMax: text) == processors)
+  }
+}

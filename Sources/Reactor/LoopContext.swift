@@ -171,7 +171,7 @@ package final class LoopContext {
     guard unsafe !yielded.isEmpty else { return }
     let ready = unsafe yielded
     unsafe yielded.removeAll(keepingCapacity: true)
-    for unsafecontinuation in unsafe ready { unsafe continuation.resume() }
+    for index in unsafe ready.indices { unsafe ready[index].resume() }
   }
 
   func deliverLocalSignals() {

@@ -1,3 +1,4 @@
+import TestSupport
 import Testing
 
 @testable import Reactor
@@ -6,7 +7,7 @@ import Testing
   /// The wheel against a plain list, over random deadlines from the next tick to days ahead.
   @Test(arguments: [1, 2, 3, 4] as [UInt64])
   func firesWhatAPlainListWouldFire(seed: UInt64) {
-    var generator = SplitMix(state: seed)
+    var generator = SeededGenerator(seed: seed)
     var wheel = TimerWheel<Int>(now: 1_000)
     var model: [Int: UInt64] = [:]
     var handles: [Int: TimerWheel<Int>.Handle] = [:]
@@ -51,17 +52,5 @@ import Testing
     let cancelledOld = wheel.cancel(old)
     let cancelledFresh = wheel.cancel(fresh)
     #expect(!cancelledOld && cancelledFresh)
-  }
-}
-
-/// A small seeded generator, so that a failure can be had again.
-struct SplitMix: RandomNumberGenerator {
-  var state: UInt64
-  mutating func next() -> UInt64 {
-    state &+= 0x9E37_79B9_7F4A_7C15
-    var mixed = state
-    mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
-    mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
-    return mixed ^ (mixed >> 31)
   }
 }

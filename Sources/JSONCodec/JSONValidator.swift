@@ -1,0 +1,263 @@
+/// Why a text is not JSON, and where.
+package struct JSONError: Error, Hashable, Sendable, CustomStringConvertible {
+  /// Offset of the offending byte; the length of the text when it ended too soon.
+  package let offset: Int
+  /// What was wrong and what would have been right.
+  package let reason: String
+
+  package var description: String { "at byte \(offset): \(reason)" }
+}
+
+/// What a valid text is like, as far as it matters to whoever embeds it.
+package struct JSONTraits: Equatable, Sendable {
+  /// Whether a `\uD800`–`\uDFFF` escape stands without its other half. The grammar allows it, but many readers refuse
+  /// the whole document, so such a text must not be made part of somebody else's.
+  package var hasUnpairedSurrogates = false
+}
+
+/// Judges whether bytes are one JSON text (RFC 8259), strictly: no comments, no trailing commas, no byte order mark, no
+/// text after the value. The bytes must be valid UTF-8 already.
+///
+/// It walks iteratively with one bit a nesting level, so that no input can exhaust the stack.
+package enum JSONValidator {
+  /// Nesting allowed: enough for any message a person designed (Python stops at about 1,000, jq at 256), and it bounds what
+  /// a hostile one can do to the recursive readers behind us.
+  package static let maximumDepth = 128
+
+  package static func validate(_ text: Span<UInt8>) throws(JSONError) -> JSONTraits {
+    var walker = Walker()
+    return try walker.walk(text)
+  }
+
+  package static func isValid(_ text: Span<UInt8>) -> Bool {
+    do throws(JSONError) {
+      _ = try validate(text)
+      return true
+    } catch {
+      return false
+    }
+  }
+}
+
+private struct Walker {
+  private enum Expectation { case value, valueOrEnd, key, keyOrEnd, afterValue }
+
+  private var traits = JSONTraits()
+  private var depth = 0
+  /// Bit n: whether the container at depth n+1 is an object.
+  private var objects: UInt128 = 0
+  private var index = 0
+
+  mutating func walk(_ text: Span<UInt8>) throws(JSONError) -> JSONTraits {
+    var expectation = Expectation.value
+    while true {
+      skipWhitespace(text)
+      guard index < text.count else {
+        if expectation == .afterValue, depth == 0 { return traits }
+        throw fail(text.isEmpty ? "an empty text is no JSON value" : "the text ends inside a value")
+      }
+      let byte = text[index]
+      switch expectation {
+      case .value, .valueOrEnd:
+        if expectation == .valueOrEnd, byte == UInt8(ascii: "]") {
+          close()
+          expectation = .afterValue
+        } else {
+          expectation = try value(text, byte)
+        }
+      case .key, .keyOrEnd:
+        if expectation == .keyOrEnd, byte == UInt8(ascii: "}") {
+          close()
+          expectation = .afterValue
+        } else {
+          guard byte == UInt8(ascii: "\"") else { throw fail("a member name in double quotes must stand here") }
+          try string(text)
+          skipWhitespace(text)
+          guard index < text.count, text[index] == UInt8(ascii: ":") else {
+            throw fail("':' must follow the member name")
+          }
+          index &+= 1
+          expectation = .value
+        }
+      case .afterValue:
+        guard depth > 0 else { throw fail("nothing may follow the value") }
+        let inObject = objects >> UInt128(depth - 1) & 1 == 1
+        if byte == UInt8(ascii: ",") {
+          index &+= 1
+          expectation = inObject ? .key : .value
+        } else if byte == (inObject ? UInt8(ascii: "}") : UInt8(ascii: "]")) {
+          close()
+        } else {
+          throw fail(inObject ? "',' or '}' must stand here" : "',' or ']' must stand here")
+        }
+      }
+    }
+  }
+
+  private func fail(_ reason: String) -> JSONError { JSONError(offset: index, reason: reason) }
+
+  private mutating func close() {
+    depth &-= 1
+    index &+= 1
+  }
+
+  private mutating func open(object: Bool) throws(JSONError) {
+    guard depth < JSONValidator.maximumDepth else {
+      throw fail("nested deeper than \(JSONValidator.maximumDepth) levels")
+    }
+    let bit: UInt128 = 1 << UInt128(depth)
+    if object { objects |= bit } else { objects &= ~bit }
+    depth &+= 1
+    index &+= 1
+  }
+
+  private mutating func value(_ text: Span<UInt8>, _ byte: UInt8) throws(JSONError) -> Expectation {
+    switch byte {
+    case UInt8(ascii: "{"):
+      try open(object: true)
+      return .keyOrEnd
+    case UInt8(ascii: "["):
+      try open(object: false)
+      return .valueOrEnd
+    case UInt8(ascii: "\""): try string(text)
+    case UInt8(ascii: "t"): try literal(text, "true")
+    case UInt8(ascii: "f"): try literal(text, "false")
+    case UInt8(ascii: "n"): try literal(text, "null")
+    case UInt8(ascii: "-"), UInt8(ascii: "0")...UInt8(ascii: "9"): try number(text)
+    default: throw fail("a JSON value must stand here")
+    }
+    return .afterValue
+  }
+
+  private mutating func skipWhitespace(_ text: Span<UInt8>) {
+    while index < text.count {
+      let byte = text[index]
+      guard byte == 0x20 || byte == 0x0A || byte == 0x0D || byte == 0x09 else { return }
+      index &+= 1
+    }
+  }
+
+  private mutating func literal(_ text: Span<UInt8>, _ word: StaticString) throws(JSONError) {
+    let length = word.utf8CodeUnitCount
+    for offset in 0..<length {
+      guard index < text.count, unsafe word.utf8Start[offset] == text[index] else {
+        throw fail("only true, false and null are words")
+      }
+      index &+= 1
+    }
+  }
+
+  private mutating func digits(_ text: Span<UInt8>) throws(JSONError) {
+    let start = index
+    while index < text.count, text[index] &- 0x30 < 10 { index &+= 1 }
+    guard index > start else { throw fail("a digit must stand here") }
+  }
+
+  private mutating func number(_ text: Span<UInt8>) throws(JSONError) {
+    if text[index] == UInt8(ascii: "-") { index &+= 1 }
+    if index < text.count, text[index] == UInt8(ascii: "0") {
+      index &+= 1
+      if index < text.count, text[index] &- 0x30 < 10 { throw fail("a number has no leading zero") }
+    } else {
+      try digits(text)
+    }
+    if index < text.count, text[index] == UInt8(ascii: ".") {
+      index &+= 1
+      try digits(text)
+    }
+    if index < text.count, text[index] | 0x20 == UInt8(ascii: "e") {
+      index &+= 1
+      if index < text.count, text[index] == UInt8(ascii: "+") || text[index] == UInt8(ascii: "-") { index &+= 1 }
+      try digits(text)
+    }
+  }
+
+  private mutating func string(_ text: Span<UInt8>) throws(JSONError) {
+    index &+= 1
+    while true {
+      skipPlain(text)
+      guard index < text.count else { throw fail("the text ends inside a string") }
+      let byte = text[index]
+      if byte == UInt8(ascii: "\"") {
+        index &+= 1
+        return
+      }
+      guard byte == UInt8(ascii: "\\") else { throw fail("a control character in a string must be escaped") }
+      try escape(text)
+    }
+  }
+
+  /// Passes over bytes that end nothing, eight at a time.
+  private mutating func skipPlain(_ text: Span<UInt8>) {
+    unsafe text.withUnsafeBytes { bytes in
+      while index &+ 8 <= bytes.count {
+        let word = unsafe bytes.loadUnaligned(fromByteOffset: index, as: UInt64.self)
+        let ones: UInt64 = 0x0101_0101_0101_0101
+        let highs: UInt64 = 0x8080_8080_8080_8080
+        let quote = word ^ (ones &* 0x22)
+        let backslash = word ^ (ones &* 0x5C)
+        let control = (word &- ones &* 0x20) & ~word
+        let special = (((quote &- ones) & ~quote) | ((backslash &- ones) & ~backslash) | control) & highs
+        if special != 0 {
+          index &+= special.trailingZeroBitCount >> 3
+          return
+        }
+        index &+= 8
+      }
+      while index < bytes.count {
+        let byte = unsafe bytes[index]
+        if byte < 0x20 || byte == 0x22 || byte == 0x5C { return }
+        index &+= 1
+      }
+    }
+  }
+
+  private mutating func escape(_ text: Span<UInt8>) throws(JSONError) {
+    index &+= 1
+    guard index < text.count else { throw fail("the text ends inside a string") }
+    switch text[index] {
+    case UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/"), UInt8(ascii: "b"), UInt8(ascii: "f"),
+      UInt8(ascii: "n"), UInt8(ascii: "r"), UInt8(ascii: "t"):
+      index &+= 1
+    case UInt8(ascii: "u"):
+      let unit = try codeUnit(text)
+      if unit & 0xFC00 == 0xDC00 {
+        traits.hasUnpairedSurrogates = true
+      } else if unit & 0xFC00 == 0xD800 {
+        let isPaired =
+          index &+ 1 < text.count && text[index] == UInt8(ascii: "\\") && text[index &+ 1] == UInt8(ascii: "u")
+        guard isPaired else {
+          traits.hasUnpairedSurrogates = true
+          return
+        }
+        let before = index
+        index &+= 1
+        let second = try codeUnit(text)
+        if second & 0xFC00 != 0xDC00 {
+          traits.hasUnpairedSurrogates = true
+          index = before
+        }
+      }
+    default: throw fail("no such escape: one of \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX must stand here")
+    }
+  }
+
+  /// The four digits after `\u`; `index` stands on the `u`.
+  private mutating func codeUnit(_ text: Span<UInt8>) throws(JSONError) -> UInt16 {
+    index &+= 1
+    var unit: UInt16 = 0
+    for _ in 0..<4 {
+      guard index < text.count else { throw fail("the text ends inside a string") }
+      let byte = text[index]
+      let digit: UInt8
+      switch byte {
+      case UInt8(ascii: "0")...UInt8(ascii: "9"): digit = byte &- 0x30
+      case UInt8(ascii: "a")...UInt8(ascii: "f"), UInt8(ascii: "A")...UInt8(ascii: "F"): digit = (byte | 0x20) &- 0x57
+      default: throw fail("\\u takes four hexadecimal digits")
+      }
+      unit = unit << 4 | UInt16(digit)
+      index &+= 1
+    }
+    return unit
+  }
+}

@@ -1,0 +1,66 @@
+import ByteStreams
+import Testing
+
+@testable import JSONCodec
+
+@Suite struct JSONValidatorTests {
+  @Test(arguments: [
+    "0", "-0", "1.5e+10", "\"\"", "\"\\u00e9\\n\"", "[]", "{}", " [1, 2 ,3 ] ", "{\"a\":{\"b\":[null,true,false]}}",
+    "\"\\ud83d\\ude00\"", "\"\u{7f}\"", "\"é\"", "1E400", "[[[[]]]]",
+  ])
+  func acceptsWhatTheGrammarAllows(text: String) {
+    let valid = JSONValidator.isValid(Array(text.utf8).span)
+    #expect(valid)
+  }
+
+  @Test(arguments: [
+    "", " ", "01", "-", "1.", ".5", "1e", "+1", "tru", "nul", "True", "[1,]", "[,1]", "{\"a\":1,}", "{a:1}",
+    "{\"a\" 1}",
+    "{\"a\":}", "[1 2]", "\"", "\"\\x\"", "\"\\u12g4\"", "\"\n\"", "\"\t\"", "[", "]", "{", "}", "[}", "{]", "1 2",
+    "//", "'a'",
+    "NaN", "Infinity", "\u{FEFF}1", "\"\\u123\"", "[1]]", "\u{00}", "0x10",
+  ])
+  func rejectsWhatItDoesNot(text: String) {
+    let valid = JSONValidator.isValid(Array(text.utf8).span)
+    #expect(!valid)
+  }
+
+  @Test func boundsNestingWithoutRecursion() {
+    func nested(_ depth: Int) -> [UInt8] {
+      [UInt8](repeating: UInt8(ascii: "["), count: depth) + [UInt8](repeating: UInt8(ascii: "]"), count: depth)
+    }
+    let allowed = JSONValidator.isValid(nested(JSONValidator.maximumDepth).span)
+    let beyond = JSONValidator.isValid(nested(JSONValidator.maximumDepth + 1).span)
+    let hostile = JSONValidator.isValid(nested(1_000_000).span)
+    #expect(allowed && !beyond && !hostile)
+  }
+
+  @Test(arguments: [
+    ("\"\\ud800\"", true), ("\"\\udc00\"", true), ("\"\\ud800\\u0041\"", true), ("\"\\ud800\\ud83d\\ude00\"", true),
+    ("\"\\ud83d\\ude00\"", false), ("\"\\u0041\"", false),
+  ])
+  func tellsUnpairedSurrogates(text: String, expected: Bool) throws {
+    let traits = try JSONValidator.validate(Array(text.utf8).span)
+    #expect(traits.hasUnpairedSurrogates == expected)
+  }
+
+  @Test func saysWhereAndWhy() {
+    do {
+      _ = try JSONValidator.validate(Array("[1 2]".utf8).span)
+      Issue.record("accepted")
+    } catch {
+      #expect(error.offset == 3)
+    }
+  }
+}
+
+@Suite struct JSONStringTests {
+  @Test func escapesWhatMustBeEscapedAndNothingElse() {
+    var queue = ByteQueue()
+    queue.append(jsonString: "a\"b\\c\n\r\t\u{01}\u{1f}é/😀")
+    let written = queue.bytes.text()
+    #expect(written == "\"a\\\"b\\\\c\\n\\r\\t\\u0001\\u001fé/😀\"")
+    let valid = JSONValidator.isValid(queue.bytes)
+    #expect(valid)
+  }
+}

@@ -44,6 +44,12 @@ package struct ByteQueue: ~Copyable {
     }
   }
 
+  /// Drops `count` bytes from the end. `count` must not exceed what is readable.
+  package mutating func removeLast(_ count: Int) {
+    precondition(count >= 0 && count <= self.count, "removed more than was readable")
+    tail &-= count
+  }
+
   /// Forgets every byte and keeps the memory.
   package mutating func removeAll() {
     head = 0

@@ -1,0 +1,150 @@
+import ByteStreams
+
+/// Reads the lines of a head or trailer section one after the other, as they arrive.
+///
+/// It remembers how far it has looked: a line that is not whole yet is searched for its end from there, and is read once when the
+/// end has come. So every byte is touched at most twice, dripped or not, and a forbidden byte is noticed when it arrives.
+struct FieldLineReader {
+  enum Line { case field, end, incomplete }
+
+  /// Where the line that is read next starts, from the start of the section.
+  private(set) var position = 0
+  /// Up to where the incomplete line has been searched for its end.
+  private var searched = 0
+
+  /// Whether no byte of the section has been looked at.
+  var isAtStart: Bool { position == 0 && searched == 0 }
+
+  /// The start line without its CRLF, once it is whole. Every byte in it is visible, a space or a tab, or obs-text.
+  mutating func startLine(of section: Span<UInt8>) throws(HTTPProtocolError) -> Range<Int>? {
+    let start = position
+    guard let end = try endOfLine(in: section, from: max(searched, position)) else { return nil }
+    position = end &+ 2
+    searched = position
+    return start..<end
+  }
+
+  /// Reads one field line of `section` and appends it to `fields`.
+  ///
+  /// - Parameter isFirst: whether no field line came before it: decides what white space at its start means.
+  @inline(__always)
+  mutating func readLine(
+    of section: Span<UInt8>, into fields: inout HTTPFields, isFirst: Bool
+  ) throws(HTTPProtocolError) -> Line {
+    let count = section.count
+    let start = position
+    if searched > start {
+      // This line was incomplete the last time: look for its end before reading it again.
+      guard try endOfLine(in: section, from: searched) != nil else { return .incomplete }
+    }
+    guard start < count else { return .incomplete }
+    let first = section[start]
+    if first == 0x0D {
+      guard start &+ 1 < count else { return .incomplete }
+      guard section[start &+ 1] == 0x0A else { throw .bareCarriageReturn }
+      position = start &+ 2
+      return .end
+    }
+    var index = start
+    while index < count, ASCII.isToken(section[index]) { index &+= 1 }
+    if index == count { return try incomplete(section) }
+    guard section[index] == UInt8(ascii: ":"), index > start else {
+      throw Self.nameError(section, from: start, to: index, isFirst: isFirst)
+    }
+    let nameEnd = index
+    index &+= 1
+    while index < count, section[index] == 0x20 || section[index] == 0x09 { index &+= 1 }
+    let valueStart = index
+    guard let lineEnd = try endOfLine(in: section, from: index) else { return .incomplete }
+    var valueEnd = lineEnd
+    while valueEnd > valueStart, section[valueEnd &- 1] == 0x20 || section[valueEnd &- 1] == 0x09 { valueEnd &-= 1 }
+    guard nameEnd &- start <= Int(UInt16.max) else { throw .malformedFieldName }
+    let name = unsafe HTTPFieldName.classify(section.bytes.extracting(start..<nameEnd))
+    fields.append(
+      HTTPFields.Slot(
+        nameStart: UInt32(truncatingIfNeeded: start), valueStart: UInt32(truncatingIfNeeded: valueStart),
+        valueCount: UInt32(truncatingIfNeeded: valueEnd &- valueStart),
+        nameCount: UInt16(truncatingIfNeeded: nameEnd &- start), name: name))
+    position = lineEnd &+ 2
+    searched = position
+    return .field
+  }
+
+  private mutating func incomplete(_ section: Span<UInt8>) throws(HTTPProtocolError) -> Line {
+    searched = section.count
+    return .incomplete
+  }
+
+  /// The index of the CR of the CRLF that ends the line; nil while it has not come, and then `searched` says from where to look on.
+  @inline(__always)
+  private mutating func endOfLine(in section: Span<UInt8>, from start: Int) throws(HTTPProtocolError) -> Int? {
+    let end = section.firstControl(from: start)
+    guard end < section.count else {
+      searched = section.count
+      return nil
+    }
+    guard section[end] == 0x0D else {
+      throw section[end] == 0x0A ? .bareLineFeed : .forbiddenByte(section[end])
+    }
+    guard end &+ 1 < section.count else {
+      searched = end
+      return nil
+    }
+    guard section[end &+ 1] == 0x0A else { throw .bareCarriageReturn }
+    return end
+  }
+
+  /// What is wrong with a line whose token characters end at `end` and are not followed by a colon.
+  private static func nameError(
+    _ section: Span<UInt8>, from start: Int, to end: Int, isFirst: Bool
+  ) -> HTTPProtocolError {
+    switch section[end] {
+    case 0x20, 0x09:
+      if end == start { return isFirst ? .whitespaceBeforeFirstField : .foldedField }
+      var index = end
+      while index < section.count, section[index] == 0x20 || section[index] == 0x09 { index &+= 1 }
+      return index < section.count && section[index] == UInt8(ascii: ":") ? .whitespaceBeforeColon : .missingColon
+    case 0x0D: return .missingColon
+    case 0x0A: return .bareLineFeed
+    default: return .malformedFieldName
+    }
+  }
+}
+
+extension Span where Element == UInt8 {
+  /// The first byte from `start` on that may not stand in a line: a control character other than the tab, or DEL.
+  /// `count` when there is none. Looks at eight bytes at a time.
+  @inline(__always)
+  func firstControl(from start: Int) -> Int {
+    let raw = unsafe bytes
+    let size = count
+    var index = start
+    while index &+ 8 <= size {
+      let word = unsafe raw.unsafeLoadUnaligned(fromByteOffset: index, as: UInt64.self)
+      var mask = Self.controls(in: word)
+      while mask != 0 {
+        let offset = index &+ mask.trailingZeroBitCount >> 3
+        // A borrow can flag the byte above a control: look before believing.
+        let byte = self[offset]
+        if byte != 0x09, byte < 0x20 || byte == 0x7F { return offset }
+        mask &= mask &- 1
+      }
+      index &+= 8
+    }
+    while index < size {
+      let byte = self[index]
+      if byte != 0x09, byte < 0x20 || byte == 0x7F { return index }
+      index &+= 1
+    }
+    return size
+  }
+
+  /// Bit 7 of each byte of `word` that is below 0x20 or is 0x7F (and perhaps of a byte above such a one).
+  @inline(__always)
+  private static func controls(in word: UInt64) -> UInt64 {
+    let del = word ^ 0x7F7F_7F7F_7F7F_7F7F
+    let low = (word &- 0x2020_2020_2020_2020) & ~word
+    let isDel = (del &- 0x0101_0101_0101_0101) & ~del
+    return (low | isDel) & 0x8080_8080_8080_8080
+  }
+}

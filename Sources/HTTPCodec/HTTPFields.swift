@@ -1,0 +1,143 @@
+import ByteStreams
+
+/// The fields of one head or trailer section: their bytes, and where each name and value lies in them.
+///
+/// It is made to be filled again and again: `removeAll` keeps the memory, so reading the next head allocates nothing.
+@safe
+package struct HTTPFields: ~Copyable {
+  /// Where one field lies, in offsets from the start of the section.
+  struct Slot {
+    var nameStart: UInt32
+    var valueStart: UInt32
+    var valueCount: UInt32
+    var nameCount: UInt16
+    var name: HTTPFieldName
+  }
+
+  /// The whole section as it was received, its start line and line ends included.
+  var section = ByteQueue()
+  /// A bit for each `HTTPFieldName` that is present.
+  private(set) var present: UInt64 = 0
+  private var slots: UnsafeMutablePointer<Slot>?
+  private var capacity = 0
+
+  /// Number of field lines.
+  package private(set) var count = 0
+
+  package init() { unsafe slots = nil }
+
+  deinit { unsafe slots?.deallocate() }
+
+  package var isEmpty: Bool { count == 0 }
+
+  /// Bytes of memory held.
+  package var allocatedBytes: Int { section.allocatedBytes + capacity * MemoryLayout<Slot>.stride }
+
+  // MARK: Reading
+
+  /// The name of the field at `index`, as it was written.
+  @_lifetime(borrow self)
+  package func name(at index: Int) -> Span<UInt8> {
+    let slot = self[index]
+    let start = Int(slot.nameStart)
+    return section.bytes.extracting(start..<start &+ Int(slot.nameCount))
+  }
+
+  /// The value of the field at `index`, without white space around it.
+  @_lifetime(borrow self)
+  package func value(at index: Int) -> Span<UInt8> {
+    let slot = self[index]
+    let start = Int(slot.valueStart)
+    return section.bytes.extracting(start..<start &+ Int(slot.valueCount))
+  }
+
+  /// Which field stands at `index`.
+  package func field(at index: Int) -> HTTPFieldName { self[index].name }
+
+  /// Whether `field` is present. Answered without looking at the fields.
+  @inline(__always)
+  package func contains(_ field: HTTPFieldName) -> Bool { present & (1 << UInt64(field.rawValue)) != 0 }
+
+  /// The index of the first `field` at or after `start`.
+  package func index(of field: HTTPFieldName, from start: Int = 0) -> Int? {
+    guard contains(field) else { return nil }
+    var index = start
+    while index < count {
+      if self[index].name == field { return index }
+      index &+= 1
+    }
+    return nil
+  }
+
+  /// The first value of `field`.
+  @_lifetime(borrow self)
+  package func first(_ field: HTTPFieldName) -> Span<UInt8>? {
+    guard let index = index(of: field) else { return nil }
+    return value(at: index)
+  }
+
+  /// The first value of the field called `name`, which must be in lower case.
+  @_lifetime(borrow self)
+  package func first(_ name: StaticString) -> Span<UInt8>? {
+    var index = 0
+    while index < count {
+      if self.name(at: index).equalsIgnoringCase(name) { return value(at: index) }
+      index &+= 1
+    }
+    return nil
+  }
+
+  /// Calls `body` with every element of a list-valued field, over all its lines in order (RFC 9110 §5.3, §5.6.1):
+  /// without white space around, empty ones skipped, and no comma inside a quoted string taken for a separator.
+  package func forEachElement(of field: HTTPFieldName, _ body: (Span<UInt8>) -> Void) {
+    var next = index(of: field)
+    while let index = next {
+      var elements = HTTPListElements(value(at: index))
+      while let element = elements.next() { body(element) }
+      next = self.index(of: field, from: index &+ 1)
+    }
+  }
+
+  /// Whether a list-valued field has `token` among its elements, the case aside. `token` must be in lower case.
+  package func list(_ field: HTTPFieldName, contains token: StaticString) -> Bool {
+    var found = false
+    forEachElement(of: field) { element in
+      if element.equalsIgnoringCase(token) { found = true }
+    }
+    return found
+  }
+
+  // MARK: Filling
+
+  subscript(index: Int) -> Slot {
+    @inline(__always) get {
+      precondition(index >= 0 && index < count, "no field at this index")
+      return unsafe slots.unsafelyUnwrapped[index]
+    }
+  }
+
+  /// Forgets every field and keeps the memory.
+  mutating func removeAll() {
+    section.removeAll()
+    count = 0
+    present = 0
+  }
+
+  mutating func append(_ slot: Slot) {
+    if count == capacity { grow() }
+    unsafe (slots.unsafelyUnwrapped + count).initialize(to: slot)
+    count &+= 1
+    present |= 1 << UInt64(slot.name.rawValue)
+  }
+
+  private mutating func grow() {
+    let size = max(16, capacity * 2)
+    let fresh = UnsafeMutablePointer<Slot>.allocate(capacity: size)
+    if let slots = unsafe slots {
+      unsafe fresh.initialize(from: slots, count: count)
+      unsafe slots.deallocate()
+    }
+    unsafe slots = fresh
+    capacity = size
+  }
+}

@@ -1,0 +1,51 @@
+import ByteStreams
+
+package struct EndpointSettings: Sendable, Equatable {
+  package enum Order: Sendable, Equatable {
+    /// The first that works, and back to the first after a healthy minute.
+    case priority
+    /// Each dial takes the next.
+    case roundRobin
+  }
+
+  /// How many URLs are configured; at least one.
+  package var count = 1
+  package var order: Order = .priority
+  /// How long a connection to a later URL must have been ready before the next dial begins with the first again.
+  package var failBackAfter: TimeSpan = .seconds(60)
+
+  package init() {}
+}
+
+/// Which of the configured URLs is dialled next. Only indices: the driver has the URLs.
+package struct Endpoints: Sendable {
+  private let settings: EndpointSettings
+  package private(set) var current = 0
+  /// URLs in a row that refused for good.
+  private var refusals = 0
+
+  package init(_ settings: EndpointSettings) {
+    precondition(settings.count > 0, "a session needs at least one URL")
+    self.settings = settings
+  }
+
+  package mutating func advance() { current = (current + 1) % settings.count }
+
+  /// Notes that the current URL refused, and moves on; true when all of them have, one after the other.
+  package mutating func refuseCurrent() -> Bool {
+    refusals += 1
+    advance()
+    guard refusals >= settings.count else { return false }
+    refusals = 0
+    return true
+  }
+
+  /// A connection came to its end after it was ready for `time`.
+  package mutating func wasReady(for time: TimeSpan) {
+    refusals = 0
+    switch settings.order {
+    case .priority: if time >= settings.failBackAfter { current = 0 }
+    case .roundRobin: advance()
+    }
+  }
+}

@@ -1,0 +1,207 @@
+import ByteStreams
+
+/// The table of signals: what follows when an opening failed or a connection was lost.
+///
+/// It remembers what came before, because most rows say 'once', 'in a row' or 'at most five times'; a stable connection
+/// makes it forget.
+package struct ReconnectPolicy: Sendable {
+  /// Waits and counts of the table, each with its row.
+  enum Constants {
+    /// 429 and 503: bounds on what `Retry-After` may ask, and the least wait without it.
+    static let retryAfter: ClosedRange<TimeSpan> = .seconds(1) ... .hours(1)
+    static let overloaded: TimeSpan = .seconds(5)
+    /// 403, 404 and their like from every URL: a person has to change something.
+    static let refusedPark: TimeSpan = .minutes(5)
+    /// 401 and 1008 with a fresh credential, doubling.
+    static let deniedPark: TimeSpan = .seconds(60)
+    static let deniedParkCap: TimeSpan = .minutes(10)
+    /// 1001: the upstream's clients come back spread over this.
+    static let goingAway: TimeSpan = .seconds(1)
+    /// 1012: a restart takes a while, and everyone comes back.
+    static let restart: ClosedRange<TimeSpan> = .seconds(5) ... .seconds(30)
+    /// 1013.
+    static let tryAgainLater: TimeSpan = .seconds(10)
+    /// 1000 by the upstream, short-lived, in a row: from this one on it is a failure.
+    static let shortClosures = 3
+    /// 1002 and its like.
+    static let protocolFailures = 5
+    /// Where the kernel does not tell of a route's return, it is tried this often; no packet leaves the machine.
+    static let offlineRetry: TimeSpan = .seconds(5)
+  }
+
+  enum Verdict: Equatable {
+    case redial(after: TimeSpan)
+    /// nil: until an operator says otherwise.
+    case park(TimeSpan?)
+    case offline(retryAfter: TimeSpan)
+  }
+
+  struct Decision: Equatable {
+    var verdict: Verdict
+    /// How long nobody may dial this host.
+    var hostHold: TimeSpan?
+    var attemptsExhausted = false
+  }
+
+  private let settings: SessionSettings
+  private(set) var backoff: Backoff
+  private(set) var endpoints: Endpoints
+  /// Whether the next dial must read the credential anew.
+  private(set) var refreshesCredential = false
+  private(set) var offersCompression = true
+  private var denials = 0
+  private var shortClosures = 0
+  private var protocolFailures = 0
+
+  init(_ settings: SessionSettings) {
+    self.settings = settings
+    backoff = Backoff(settings.backoff)
+    endpoints = Endpoints(settings.endpoints)
+  }
+
+  /// An operator or the network ended the wait: what was counted no longer holds.
+  mutating func startAfresh() {
+    backoff.reset()
+    denials = 0
+    shortClosures = 0
+    protocolFailures = 0
+  }
+
+  mutating func openingFailed(
+    _ failure: OpeningFailure, using generator: inout some RandomNumberGenerator
+  ) -> Decision {
+    switch failure.reason {
+    case .noRoute:
+      return Decision(verdict: .offline(retryAfter: Constants.offlineRetry))
+    case .status(let status, let retryAfter):
+      return answered(status, retryAfter: retryAfter, using: &generator)
+    case .redirect:
+      return refused(using: &generator)
+    case .timedOut, .nameNotResolved, .network, .tls, .proxy, .handshake, .openingAnswer, .preparation:
+      endpoints.advance()
+      return backOff(using: &generator)
+    }
+  }
+
+  private mutating func answered(
+    _ status: Int, retryAfter: TimeSpan?, using generator: inout some RandomNumberGenerator
+  ) -> Decision {
+    switch status {
+    case 401:
+      return denied(using: &generator)
+    case 429, 503:
+      var decision = backOff(atLeast: Constants.overloaded, using: &generator)
+      guard let asked = retryAfter, case .redial = decision.verdict else { return decision }
+      let hold = min(max(asked, Constants.retryAfter.lowerBound), Constants.retryAfter.upperBound)
+      // All who were told the same moment should not come at it together.
+      let spread = Backoff.uniform(.zero, max(.seconds(1), hold / 10), using: &generator)
+      decision.verdict = .redial(after: hold + spread)
+      decision.hostHold = hold
+      return decision
+    case 408, 425:
+      endpoints.advance()
+      return backOff(using: &generator)
+    case 300..<500:
+      return refused(using: &generator)
+    default:
+      endpoints.advance()
+      return backOff(using: &generator)
+    }
+  }
+
+  /// A connection came to its end after it was ready for `readyFor`; zero if it never was.
+  mutating func lost(
+    _ loss: ConnectionLoss, readyFor: TimeSpan, using generator: inout some RandomNumberGenerator
+  ) -> Decision {
+    let stable = readyFor > .zero && backoff.isStable(readyFor: readyFor)
+    if stable {
+      startAfresh()
+      refreshesCredential = false
+    }
+    if readyFor > .zero { endpoints.wasReady(for: readyFor) }
+
+    switch loss {
+    case .noRoute, .addressGone:
+      return Decision(verdict: .offline(retryAfter: stable ? .zero : Constants.offlineRetry))
+    case .closed, .ended, .reset, .silence, .violation:
+      break
+    }
+    let code = loss.code
+    switch code {
+    case 1000:
+      if settings.closing.stopsOnNormalClosure { return Decision(verdict: .park(nil)) }
+      if stable { return quick(using: &generator) }
+      shortClosures += 1
+      return shortClosures < Constants.shortClosures ? quick(using: &generator) : backOff(using: &generator)
+    case 1001:
+      endpoints.advance()
+      guard stable else { return backOff(using: &generator) }
+      return Decision(verdict: .redial(after: Backoff.uniform(.zero, Constants.goingAway, using: &generator)))
+    case 1008, 3000:
+      return denied(using: &generator)
+    case 1002, 1003, 1007, 1010:
+      return protocolFailed(using: &generator)
+    case 1012:
+      let wait = Backoff.uniform(
+        Constants.restart.lowerBound, Constants.restart.upperBound, using: &generator)
+      return Decision(verdict: .redial(after: wait))
+    case 1013:
+      endpoints.advance()
+      return backOff(atLeast: Constants.tryAgainLater, using: &generator)
+    case 4000...4999:
+      switch settings.closing.reaction(to: code) {
+      case .refreshCredential: return denied(using: &generator)
+      case .park: return Decision(verdict: .park(Constants.refusedPark))
+      case .stop: return Decision(verdict: .park(nil))
+      case .backoff, nil: return ordinary(stable: stable, using: &generator)
+      }
+    default:
+      return ordinary(stable: stable, using: &generator)
+    }
+  }
+
+  private mutating func ordinary(
+    stable: Bool, using generator: inout some RandomNumberGenerator
+  ) -> Decision {
+    if stable { return quick(using: &generator) }
+    endpoints.advance()
+    return backOff(using: &generator)
+  }
+
+  private func quick(using generator: inout some RandomNumberGenerator) -> Decision {
+    Decision(verdict: .redial(after: Backoff.uniform(.zero, settings.backoff.quickRedial, using: &generator)))
+  }
+
+  private mutating func backOff(
+    atLeast least: TimeSpan = .zero, using generator: inout some RandomNumberGenerator
+  ) -> Decision {
+    guard let delay = backoff.nextDelay(using: &generator) else {
+      return Decision(verdict: .park(nil), attemptsExhausted: true)
+    }
+    return Decision(verdict: .redial(after: max(least, delay)))
+  }
+
+  private mutating func denied(using generator: inout some RandomNumberGenerator) -> Decision {
+    defer { refreshesCredential = true }
+    // The credential may have been rotated under us: that is worth one dial. A second refusal is an answer.
+    guard refreshesCredential else { return quick(using: &generator) }
+    let park = min(Constants.deniedPark * (1 << Int64(min(denials, 8))), Constants.deniedParkCap)
+    denials += 1
+    return Decision(verdict: .park(park))
+  }
+
+  private mutating func refused(using generator: inout some RandomNumberGenerator) -> Decision {
+    endpoints.refuseCurrent() ? Decision(verdict: .park(Constants.refusedPark)) : quick(using: &generator)
+  }
+
+  private mutating func protocolFailed(using generator: inout some RandomNumberGenerator) -> Decision {
+    protocolFailures += 1
+    // Compression is what two implementations disagree about most. If it stays stable without, it stays without.
+    offersCompression = protocolFailures != 1
+    guard protocolFailures <= Constants.protocolFailures else {
+      protocolFailures = 0
+      return Decision(verdict: .park(Constants.refusedPark))
+    }
+    return backOff(using: &generator)
+  }
+}

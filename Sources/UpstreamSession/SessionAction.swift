@@ -1,0 +1,47 @@
+import ByteStreams
+
+/// What a session asks of its driver, in the order given.
+package enum SessionAction: Equatable, Sendable {
+  /// Open a connection. It reports under the generation given.
+  case dial(Dial)
+  /// Send opening message `step`, and say so when its answer has come.
+  case sendOpening(step: Int, Generation)
+  /// This connection is ready: the queue flows into it.
+  case startSending(Generation)
+  /// Nothing more of the queue goes to this connection. `lastIsPoison`: the message written last was refused (1009) and
+  /// must never go out again.
+  case stopSending(Generation, lastIsPoison: Bool)
+  /// Send a ping whose payload is this counter, big-endian.
+  case ping(UInt64, Generation)
+  /// Start, or answer, the closing handshake.
+  case close(Generation, code: UInt16)
+  /// Drop this dial or connection at once, whatever its state; nothing more is heard of it.
+  case discard(Generation)
+  /// Nobody in this process may dial this endpoint's host before then.
+  case holdHost(endpoint: Int, until: MonotonicTime)
+  /// Log, count and show this.
+  case report(SessionTransition)
+}
+
+/// One order to open a connection.
+package struct Dial: Equatable, Sendable {
+  package let generation: Generation
+  package let target: Target
+  /// Read the credential anew even if a cached one looks good: the last was refused.
+  package let refreshesCredential: Bool
+  /// Whether to offer permessage-deflate, where it is configured.
+  package let offersCompression: Bool
+
+  package enum Target: Equatable, Sendable {
+    /// The configured URL with this index.
+    case endpoint(Int)
+    /// Where the answer to the last dial pointed; the driver has it.
+    case redirection(from: Int)
+
+    package var endpoint: Int {
+      switch self {
+      case .endpoint(let index), .redirection(from: let index): index
+      }
+    }
+  }
+}

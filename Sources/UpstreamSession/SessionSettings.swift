@@ -1,0 +1,82 @@
+import ByteStreams
+
+/// What is configured of one session's behaviour. Every default is that of the manual.
+package struct SessionSettings: Sendable {
+  package var limits = TimeLimits()
+  package var liveness = LivenessSettings()
+  package var backoff = BackoffSettings()
+  package var endpoints = EndpointSettings()
+  package var closing = CloseRules()
+  /// Opened only when there is something to send, and closed after `idleAfter` without any.
+  package var onDemand = false
+  package var idleAfter: TimeSpan = .minutes(5)
+  /// Messages to send, and answers to await, before the session is ready.
+  package var opening: [OpeningStep] = []
+  /// Age at which a connection is replaced by a successor, ± 5 %; nil: never.
+  package var maximumAge: TimeSpan?
+
+  package init() {}
+}
+
+/// How long each part of a connection's life may take.
+package struct TimeLimits: Sendable {
+  package var resolving: TimeSpan = .seconds(5)
+  package var connecting: TimeSpan = .seconds(10)
+  package var proxying: TimeSpan = .seconds(10)
+  package var securing: TimeSpan = .seconds(10)
+  package var upgrading: TimeSpan = .seconds(10)
+  /// From the start of the dial to the answered upgrade, whatever its parts took.
+  package var wholeOpening: TimeSpan = .seconds(15)
+  /// Opening messages and their answers, together.
+  package var opening: TimeSpan = .seconds(10)
+  /// The closing handshake; then the socket is reset.
+  package var closing: TimeSpan = .seconds(5)
+
+  package init() {}
+
+  func limit(of phase: OpeningPhase) -> TimeSpan {
+    switch phase {
+    case .resolving: resolving
+    case .connecting: connecting
+    case .proxying: proxying
+    case .securing: securing
+    case .upgrading: upgrading
+    case .opening: opening
+    }
+  }
+}
+
+/// One message that is sent before the session is ready. The driver has its text.
+package struct OpeningStep: Sendable, Equatable {
+  package var expectsAnswer: Bool
+  /// How long the answer may take.
+  package var timeLimit: TimeSpan
+
+  package init(expectsAnswer: Bool, timeLimit: TimeSpan = .seconds(10)) {
+    self.expectsAnswer = expectsAnswer
+    self.timeLimit = timeLimit
+  }
+}
+
+/// What follows a close code that its owner gives meaning to (RFC 6455 §7.4.2: 4000–4999).
+package enum CloseReaction: Sendable, Equatable {
+  case backoff
+  /// The credential is read again once, then the session is parked.
+  case refreshCredential
+  case park
+  /// The session stays down until an operator opens it.
+  case stop
+}
+
+package struct CloseRules: Sendable {
+  /// First match wins; a code in none of them is met with backoff.
+  package var ranges: [(codes: ClosedRange<UInt16>, reaction: CloseReaction)] = []
+  /// Whether a normal closure (1000) by the upstream ends the session.
+  package var stopsOnNormalClosure = false
+
+  package init() {}
+
+  func reaction(to code: UInt16) -> CloseReaction? {
+    ranges.first { $0.codes.contains(code) }?.reaction
+  }
+}

@@ -1,0 +1,242 @@
+import ByteStreams
+
+/// What an open connection reports.
+extension SessionStateMachine {
+  /// Bytes have come. On the way of every read: one store, unless the connection had fallen silent.
+  @inline(__always)
+  package mutating func bytesReceived(_ reported: Generation, now: MonotonicTime) -> [SessionAction] {
+    withLiveness(reported) { $0.heard(now: now) }
+    guard observed == .suspect else { return [] }
+    return heardAgain(now: now)
+  }
+
+  /// A pong with this counter has come; false in `.answered` when nobody sent such a ping.
+  package mutating func pongReceived(_ counter: UInt64, _ reported: Generation, now: MonotonicTime) -> Bool {
+    var isOurs = false
+    withLiveness(reported) { isOurs = $0.ponged(counter, now: now) }
+    return isOurs
+  }
+
+  /// A counter for a ping that stands behind messages: its pong confirms all of them. nil for a connection that is gone.
+  package mutating func barrierPing(
+    _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
+  ) -> UInt64? {
+    var counter: UInt64?
+    withLiveness(reported) { counter = $0.takePing(now: now, using: &generator) }
+    return counter
+  }
+
+  /// We stopped reading, for back-pressure: what the peer sends meanwhile is not seen, so its deadline stands still.
+  package mutating func readingPaused(_ reported: Generation, now: MonotonicTime) {
+    withLiveness(reported) { $0.pause(now: now) }
+  }
+
+  package mutating func readingResumed(_ reported: Generation, now: MonotonicTime) {
+    withLiveness(reported) { $0.resume(now: now) }
+  }
+
+  /// The upstream's close frame has come, with this code or 1005. It is answered, and the end of the stream awaited.
+  package mutating func closeReceived(
+    code: UInt16, _ reported: Generation, now: MonotonicTime
+  ) -> [SessionAction] {
+    var actions: [SessionAction] = []
+    let loss = ConnectionLoss.closed(code: code)
+    // RFC 6455 §5.5.1: the answer typically echoes the code. 1005 must not appear in a frame: the driver sends none.
+    switch state {
+    case .ready(let link) where link.generation == reported:
+      actions.append(.stopSending(reported, lastIsPoison: code == 1009))
+      actions.append(.close(reported, code: code))
+      move(to: .closing(closing(of: link, loss, now: now)), because: .lost(loss), reported, now: now, &actions)
+    case .replacing(let link, let successor) where link.generation == reported:
+      actions.append(.stopSending(reported, lastIsPoison: code == 1009))
+      actions.append(.close(reported, code: code))
+      retire(closing(of: link, loss, now: now), &actions)
+      move(to: .opening(successor), because: .lost(loss), reported, now: now, &actions)
+    case .opening(let opening) where opening.dial.generation == reported && opening.phase == .opening:
+      actions.append(.close(reported, code: code))
+      let closing = Closing(
+        generation: reported, deadline: now + settings.limits.closing, loss: loss, readyFor: .zero)
+      move(to: .closing(closing), because: .lost(loss), reported, now: now, &actions)
+    case .replacing(let link, let successor) where successor.dial.generation == reported:
+      actions.append(.discard(reported))
+      var link = link
+      link.replaceAt = now + settings.limits.wholeOpening * 4
+      move(to: .ready(link), because: .lost(loss), reported, now: now, &actions)
+    case .stopped, .idle, .offline, .backoff, .parked, .opening, .ready, .replacing, .closing:
+      break
+    }
+    return actions
+  }
+
+  /// The socket is gone: the end of the stream, an error, or a violation of the protocol that made us fail it.
+  package mutating func connectionLost(
+    _ loss: ConnectionLoss, _ reported: Generation, now: MonotonicTime,
+    using generator: inout some RandomNumberGenerator
+  ) -> [SessionAction] {
+    var actions: [SessionAction] = []
+    if retiring?.generation == reported {
+      retiring = nil
+      return []
+    }
+    switch state {
+    case .ready(let link) where link.generation == reported:
+      dropReady(link, loss, now: now, using: &generator, &actions)
+    case .replacing(let link, let successor) where link.generation == reported:
+      if case .violation(let code) = loss { actions.append(.close(reported, code: code)) }
+      actions.append(.stopSending(reported, lastIsPoison: false))
+      actions.append(.discard(reported))
+      move(to: .opening(successor), because: .lost(loss), reported, now: now, &actions)
+    case .replacing(_, let successor) where successor.dial.generation == reported:
+      fallThrough(successor, loss, now: now, using: &generator, &actions)
+    case .opening(let opening) where opening.dial.generation == reported:
+      fallThrough(opening, loss, now: now, using: &generator, &actions)
+    case .closing(let closing) where closing.generation == reported:
+      actions.append(.discard(reported))
+      settle(closing, now: now, using: &generator, &actions)
+    case .stopped, .idle, .offline, .backoff, .parked, .opening, .ready, .replacing, .closing:
+      break
+    }
+    return actions
+  }
+
+  // MARK: Ready
+
+  mutating func becomeReady(
+    _ opening: Opening, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
+    _ actions: inout [SessionAction]
+  ) {
+    let generation = opening.dial.generation
+    var replaceAt = MonotonicTime.distantFuture
+    if let age = settings.maximumAge {
+      let spread = age / 20
+      replaceAt = now + Backoff.uniform(age - spread, age + spread, using: &generator)
+    }
+    let link = Link(
+      dial: opening.dial, since: now, liveness: Liveness(settings.liveness, now: now, using: &generator),
+      replaceAt: replaceAt, lastUse: now)
+    connections += 1
+    if case .replacing(let old, successor: _) = state {
+      actions.append(.stopSending(old.generation, lastIsPoison: false))
+      move(to: .ready(link), because: .progress, generation, now: now, &actions)
+      actions.append(.startSending(generation))
+      actions.append(.close(old.generation, code: 1000))
+      retire(closing(of: old, nil, now: now), &actions)
+    } else {
+      move(to: .ready(link), because: .progress, generation, now: now, &actions)
+      actions.append(.startSending(generation))
+    }
+  }
+
+  mutating func checkLiveness(
+    _ link: Link, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
+    _ actions: inout [SessionAction]
+  ) {
+    let before = observed
+    var verdict = Liveness.Verdict.alive
+    withLiveness(link.generation) { verdict = $0.check(now: now, using: &generator) }
+    switch verdict {
+    case .alive: break
+    case .ping(let counter): actions.append(.ping(counter, link.generation))
+    case .quiet: report(from: before, because: .quiet, link.generation, now: now, &actions)
+    case .dead:
+      actions += connectionLost(.silence, link.generation, now: now, using: &generator)
+    }
+  }
+
+  private mutating func heardAgain(now: MonotonicTime) -> [SessionAction] {
+    let before = observed
+    guard let generation = link?.generation else { return [] }
+    withLiveness(generation) { _ = $0.endQuiet() }
+    var actions: [SessionAction] = []
+    report(from: before, because: .heard, generation, now: now, &actions)
+    return actions
+  }
+
+  // MARK: Ends
+
+  mutating func startClosing(
+    _ link: Link, code: UInt16, because cause: TransitionCause, becomesIdle: Bool = false, now: MonotonicTime,
+    _ actions: inout [SessionAction]
+  ) {
+    var closing = closing(of: link, nil, now: now)
+    closing.becomesIdle = becomesIdle
+    actions.append(.stopSending(link.generation, lastIsPoison: false))
+    actions.append(.close(link.generation, code: code))
+    move(to: .closing(closing), because: cause, link.generation, now: now, &actions)
+  }
+
+  /// After the closing handshake, or its time limit: `desired` and the reason of the end decide.
+  mutating func settle(
+    _ closing: Closing, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
+    _ actions: inout [SessionAction]
+  ) {
+    switch desired {
+    case .down:
+      move(to: .stopped, because: .closed, closing.generation, now: now, &actions)
+    case .up:
+      if let loss = closing.loss {
+        let decision = policy.lost(loss, readyFor: closing.readyFor, using: &generator)
+        carryOut(decision, failed: nil, because: .lost(loss), now: now, using: &generator, &actions)
+      } else if closing.becomesIdle {
+        move(to: .idle, because: .closed, closing.generation, now: now, &actions)
+      } else {
+        dial(because: .operatorRequest, now: now, &actions)
+      }
+    }
+  }
+
+  private mutating func dropReady(
+    _ link: Link, _ loss: ConnectionLoss, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
+    _ actions: inout [SessionAction]
+  ) {
+    actions.append(.stopSending(link.generation, lastIsPoison: false))
+    if case .violation(let code) = loss { actions.append(.close(link.generation, code: code)) }
+    actions.append(.discard(link.generation))
+    let decision = policy.lost(loss, readyFor: readyTime(of: link, now: now), using: &generator)
+    carryOut(decision, failed: link.dial, because: .lost(loss), now: now, using: &generator, &actions)
+  }
+
+  /// A connection that ended while its opening messages were under way.
+  private mutating func fallThrough(
+    _ opening: Opening, _ loss: ConnectionLoss, now: MonotonicTime,
+    using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
+  ) {
+    if case .violation(let code) = loss { actions.append(.close(opening.dial.generation, code: code)) }
+    actions.append(.discard(opening.dial.generation))
+    let decision = policy.lost(loss, readyFor: .zero, using: &generator)
+    carryOut(decision, failed: opening.dial, because: .lost(loss), now: now, using: &generator, &actions)
+  }
+
+  private func closing(of link: Link, _ loss: ConnectionLoss?, now: MonotonicTime) -> Closing {
+    Closing(
+      generation: link.generation, deadline: now + settings.limits.closing, loss: loss,
+      readyFor: readyTime(of: link, now: now))
+  }
+
+  /// At least a nanosecond: zero stands for 'never ready'.
+  private func readyTime(of link: Link, now: MonotonicTime) -> TimeSpan {
+    max(now - link.since, .nanoseconds(1))
+  }
+
+  private mutating func retire(_ closing: Closing, _ actions: inout [SessionAction]) {
+    // One overlap at a time: a predecessor that still lingers when the next one retires has had its chance.
+    if let older = retiring { actions.append(.discard(older.generation)) }
+    retiring = closing
+  }
+
+  @inline(__always)
+  private mutating func withLiveness(_ reported: Generation, _ body: (inout Liveness) -> Void) {
+    switch state {
+    case .ready(var link):
+      guard link.generation == reported else { return }
+      body(&link.liveness)
+      state = .ready(link)
+    case .replacing(var link, let successor):
+      guard link.generation == reported else { return }
+      body(&link.liveness)
+      state = .replacing(link, successor: successor)
+    case .stopped, .idle, .offline, .backoff, .parked, .opening, .closing:
+      break
+    }
+  }
+}

@@ -1,0 +1,162 @@
+import ByteStreams
+
+/// What an operator, the network and the clock say to a session.
+extension SessionStateMachine {
+  /// The session is wanted from now on. Ends every wait: an operator who says 'up' means now.
+  package mutating func open(
+    now: MonotonicTime, using generator: inout some RandomNumberGenerator
+  ) -> [SessionAction] {
+    desired = .up
+    var actions: [SessionAction] = []
+    switch state {
+    case .stopped:
+      if settings.onDemand {
+        move(to: .idle, because: .operatorRequest, now: now, &actions)
+      } else {
+        dial(because: .operatorRequest, now: now, &actions)
+      }
+    case .offline, .backoff, .parked:
+      policy.startAfresh()
+      dial(because: .operatorRequest, now: now, &actions)
+    case .closing(var closing):
+      // The old socket finishes first; `desired` is what counts when it has.
+      closing.becomesIdle = false
+      state = .closing(closing)
+    case .idle, .opening, .ready, .replacing:
+      break
+    }
+    return actions
+  }
+
+  /// The session is not wanted any more. `code` is told to the upstream: 1000, or 1001 when the process goes down.
+  package mutating func close(code: UInt16 = 1000, now: MonotonicTime) -> [SessionAction] {
+    desired = .down
+    let cause: TransitionCause = code == 1001 ? .shutdown : .operatorRequest
+    var actions: [SessionAction] = []
+    switch state {
+    case .stopped:
+      break
+    case .idle, .offline, .backoff, .parked:
+      move(to: .stopped, because: cause, now: now, &actions)
+    case .opening(let opening):
+      abandon(opening, code: code, because: cause, now: now, &actions)
+    case .ready(let link):
+      startClosing(link, code: code, because: cause, now: now, &actions)
+    case .replacing(let link, let successor):
+      actions.append(.discard(successor.dial.generation))
+      startClosing(link, code: code, because: cause, now: now, &actions)
+    case .closing(var closing):
+      closing.loss = nil
+      state = .closing(closing)
+    }
+    return actions
+  }
+
+  /// Something to send has come. Only an on-demand session that is idle takes it as a reason to dial.
+  package mutating func demand(now: MonotonicTime) -> [SessionAction] {
+    var actions: [SessionAction] = []
+    switch state {
+    case .idle: dial(because: .demand, now: now, &actions)
+    case .ready(var link):
+      link.lastUse = now
+      state = .ready(link)
+    case .replacing(var link, let successor):
+      link.lastUse = now
+      state = .replacing(link, successor: successor)
+    case .closing(var closing):
+      closing.becomesIdle = false
+      state = .closing(closing)
+    case .stopped, .offline, .backoff, .parked, .opening: break
+    }
+    return actions
+  }
+
+  /// Links, addresses or routes of this machine have changed. Waits end at once; a connection is probed, not closed.
+  package mutating func networkChanged(
+    now: MonotonicTime, using generator: inout some RandomNumberGenerator
+  ) -> [SessionAction] {
+    var actions: [SessionAction] = []
+    switch state {
+    case .offline, .backoff:
+      dial(because: .networkChanged, now: now, &actions)
+    case .ready(var link):
+      actions.append(.ping(link.liveness.takePing(now: now, using: &generator), link.generation))
+      state = .ready(link)
+    case .replacing(var link, let successor):
+      actions.append(.ping(link.liveness.takePing(now: now, using: &generator), link.generation))
+      state = .replacing(link, successor: successor)
+    case .stopped, .idle, .parked, .opening, .closing:
+      break
+    }
+    return actions
+  }
+
+  /// Opens a successor beside the connection that is ready; the old one is closed once the new one is ready.
+  package mutating func replace(because reason: ReplacementReason, now: MonotonicTime) -> [SessionAction] {
+    guard case .ready(let link) = state else { return [] }
+    var actions: [SessionAction] = []
+    let successor = makeOpening(now: now)
+    move(
+      to: .replacing(link, successor: successor), because: .replacement(reason), successor.dial.generation, now: now,
+      &actions)
+    actions.append(.dial(successor.dial))
+    return actions
+  }
+
+  /// `nextDeadline` has come. Harmless when called early: then nothing follows.
+  package mutating func deadlineReached(
+    now: MonotonicTime, using generator: inout some RandomNumberGenerator
+  ) -> [SessionAction] {
+    var actions: [SessionAction] = []
+    if let old = retiring, now >= old.deadline {
+      retiring = nil
+      actions.append(.discard(old.generation))
+    }
+    switch state {
+    case .stopped, .idle:
+      break
+    case .offline(let until), .backoff(let until):
+      if now >= until { dial(because: .waited, now: now, &actions) }
+    case .parked(let until):
+      if let until, now >= until { dial(because: .waited, now: now, &actions) }
+    case .opening(let opening):
+      if now >= opening.deadline { timeOut(opening, now: now, using: &generator, &actions) }
+    case .ready(let link):
+      checkLiveness(link, now: now, using: &generator, &actions)
+      guard case .ready(let link) = state else { break }
+      if now >= link.replaceAt {
+        actions += replace(because: .maximumAge, now: now)
+      } else if settings.onDemand, now >= link.lastUse + settings.idleAfter {
+        startClosing(link, code: 1000, because: .unused, becomesIdle: true, now: now, &actions)
+      }
+    case .replacing(let link, let successor):
+      if now >= successor.deadline { timeOut(successor, now: now, using: &generator, &actions) }
+      checkLiveness(link, now: now, using: &generator, &actions)
+    case .closing(let closing):
+      if now >= closing.deadline {
+        actions.append(.discard(closing.generation))
+        settle(closing, now: now, using: &generator, &actions)
+      }
+    }
+    return actions
+  }
+
+  /// Starts a new dial from a state that has no socket.
+  mutating func dial(because cause: TransitionCause, now: MonotonicTime, _ actions: inout [SessionAction]) {
+    let opening = makeOpening(now: now)
+    move(to: .opening(opening), because: cause, now: now, &actions)
+    actions.append(.dial(opening.dial))
+  }
+
+  mutating func makeOpening(
+    target: Dial.Target? = nil, redirections: Int = 0, now: MonotonicTime
+  ) -> Opening {
+    generation = generation.next
+    let dial = Dial(
+      generation: generation, target: target ?? .endpoint(policy.endpoints.current),
+      refreshesCredential: policy.refreshesCredential, offersCompression: policy.offersCompression)
+    return Opening(
+      dial: dial, phase: .resolving, phaseDeadline: now + settings.limits.resolving,
+      wholeDeadline: now + settings.limits.wholeOpening, redirections: redirections)
+  }
+}

@@ -1,0 +1,165 @@
+import ByteStreams
+
+/// Keeps one upstream session connected, through any number of sockets: it decides, a driver does.
+///
+/// Each input is one method; it answers the actions that follow, to be carried out in order. After every input the driver
+/// waits until `nextDeadline` and then calls `deadlineReached`: there is one timer for all that is to come.
+///
+/// Two rules keep it honest. `desired` is kept apart from what is observed, so that a lost connection never makes a session
+/// forget that it is wanted, nor a pending redial that it is not. And whatever a socket reports carries the generation of
+/// its dial, so that a late report of an older socket is dropped.
+package struct SessionStateMachine: Sendable {
+  /// What is observed, with all that belongs to it and nothing else.
+  enum State: Sendable {
+    case stopped
+    case idle
+    case offline(until: MonotonicTime)
+    case backoff(until: MonotonicTime)
+    /// nil: until an operator says otherwise.
+    case parked(until: MonotonicTime?)
+    case opening(Opening)
+    case ready(Link)
+    case replacing(Link, successor: Opening)
+    case closing(Closing)
+  }
+
+  /// A dial on its way to `ready`.
+  struct Opening: Sendable {
+    let dial: Dial
+    var phase: OpeningPhase
+    var phaseDeadline: MonotonicTime
+    /// For everything up to the answered upgrade.
+    var wholeDeadline: MonotonicTime
+    /// The opening message whose answer is awaited.
+    var step = 0
+    /// Redirections that were followed to get here.
+    var redirections = 0
+
+    var deadline: MonotonicTime { min(phaseDeadline, wholeDeadline) }
+  }
+
+  /// A connection that is ready.
+  struct Link: Sendable {
+    let dial: Dial
+    let since: MonotonicTime
+    var liveness: Liveness
+    var replaceAt: MonotonicTime
+    /// When something was last sent, for sessions opened on demand.
+    var lastUse: MonotonicTime
+
+    var generation: Generation { dial.generation }
+  }
+
+  /// A connection whose closing handshake is under way.
+  struct Closing: Sendable {
+    let generation: Generation
+    let deadline: MonotonicTime
+    /// What comes after: nil when we wanted the end.
+    var loss: ConnectionLoss?
+    let readyFor: TimeSpan
+    /// Whether an on-demand session falls idle after it.
+    var becomesIdle = false
+  }
+
+  let settings: SessionSettings
+  var state = State.stopped
+  /// The predecessor of a connection that has replaced it, until it is closed.
+  var retiring: Closing?
+  var policy: ReconnectPolicy
+  package internal(set) var desired = DesiredState.down
+  /// The newest dial.
+  package internal(set) var generation = Generation.none
+  package internal(set) var history = TransitionHistory()
+  package internal(set) var transitions: UInt64 = 0
+  /// Connections that have become ready.
+  package internal(set) var connections: UInt64 = 0
+
+  package init(_ settings: SessionSettings) {
+    self.settings = settings
+    policy = ReconnectPolicy(settings)
+  }
+
+  /// The state by its name.
+  package var observed: SessionState {
+    switch state {
+    case .stopped: .stopped
+    case .idle: .idle
+    case .offline: .offline
+    case .backoff: .backoff
+    case .parked: .parked
+    case .opening(let opening): opening.phase.state
+    case .ready(let link): link.liveness.isQuiet ? .suspect : .ready
+    case .replacing: .replacing
+    case .closing: .closing
+    }
+  }
+
+  /// Failed attempts since the last stable connection.
+  package var failures: Int { policy.backoff.failures }
+
+  /// When the next dial is due; nil while there is none to wait for.
+  package var nextDial: MonotonicTime? {
+    switch state {
+    case .offline(let until), .backoff(let until): until
+    case .parked(let until): until
+    case .stopped, .idle, .opening, .ready, .replacing, .closing: nil
+    }
+  }
+
+  /// The last round trip measured on the connection that is ready.
+  package var roundTrip: TimeSpan? { link?.liveness.roundTrip }
+
+  /// Since when the session has been ready.
+  package var readySince: MonotonicTime? { link?.since }
+
+  var link: Link? {
+    switch state {
+    case .ready(let link), .replacing(let link, successor: _): link
+    case .stopped, .idle, .offline, .backoff, .parked, .opening, .closing: nil
+    }
+  }
+
+  /// When `deadlineReached` is to be called; `.distantFuture` for never.
+  package var nextDeadline: MonotonicTime {
+    let own: MonotonicTime =
+      switch state {
+      case .stopped, .idle: .distantFuture
+      case .offline(let until), .backoff(let until): until
+      case .parked(let until): until ?? .distantFuture
+      case .opening(let opening): opening.deadline
+      case .ready(let link): deadline(of: link)
+      case .replacing(let link, let successor): min(link.liveness.nextDeadline, successor.deadline)
+      case .closing(let closing): closing.deadline
+      }
+    return min(own, retiring?.deadline ?? .distantFuture)
+  }
+
+  func deadline(of link: Link) -> MonotonicTime {
+    var next = min(link.liveness.nextDeadline, link.replaceAt)
+    if settings.onDemand { next = min(next, link.lastUse + settings.idleAfter) }
+    return next
+  }
+
+  /// Moves to `next`, and reports it if the name of the state changes.
+  mutating func move(
+    to next: State, because cause: TransitionCause, _ concerned: Generation? = nil, now: MonotonicTime,
+    _ actions: inout [SessionAction]
+  ) {
+    let before = observed
+    state = next
+    report(from: before, because: cause, concerned, now: now, &actions)
+  }
+
+  mutating func report(
+    from before: SessionState, because cause: TransitionCause, _ concerned: Generation? = nil, now: MonotonicTime,
+    _ actions: inout [SessionAction]
+  ) {
+    let after = observed
+    guard before != after else { return }
+    transitions += 1
+    let transition = SessionTransition(
+      sequence: transitions, from: before, to: after, cause: cause, generation: concerned ?? generation, time: now)
+    history.append(transition)
+    actions.append(.report(transition))
+  }
+}

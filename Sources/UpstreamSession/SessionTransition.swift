@@ -1,0 +1,35 @@
+import ByteStreams
+
+/// One change of a session's state, as it is logged, counted and shown.
+package struct SessionTransition: Equatable, Sendable {
+  /// Counted from 1, without holes.
+  package let sequence: UInt64
+  package let from: SessionState
+  package let to: SessionState
+  package let cause: TransitionCause
+  /// The dial that this concerns; `.none` before the first.
+  package let generation: Generation
+  package let time: MonotonicTime
+}
+
+/// The last transitions of a session, oldest first.
+package struct TransitionHistory: Sendable {
+  /// What `GET /v1/session` shows: some openings' worth, and a bound on memory under a flapping upstream.
+  package static let limit = 32
+
+  private var ring: [SessionTransition] = []
+  private var next = 0
+
+  package init() {}
+
+  package mutating func append(_ transition: SessionTransition) {
+    if ring.count < Self.limit {
+      ring.append(transition)
+    } else {
+      ring[next] = transition
+      next = (next + 1) % Self.limit
+    }
+  }
+
+  package var entries: [SessionTransition] { Array(ring[next...] + ring[..<next]) }
+}

@@ -54,6 +54,9 @@ package struct HTTPFields: ~Copyable {
   /// Which field stands at `index`.
   package func field(at index: Int) -> HTTPFieldName { self[index].name }
 
+  /// Which field stands last; there must be one.
+  var lastField: HTTPFieldName { self[count &- 1].name }
+
   /// Whether `field` is present. Answered without looking at the fields.
   @inline(__always)
   package func contains(_ field: HTTPFieldName) -> Bool { present & (1 << UInt64(field.rawValue)) != 0 }

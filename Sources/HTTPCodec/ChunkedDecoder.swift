@@ -1,0 +1,204 @@
+import ByteStreams
+
+/// Takes the framing off a chunked message (RFC 9112 §7.1), byte by byte outside the data and never inside it.
+///
+/// An automaton, because the bytes between chunks come cut anywhere, and because a wrong byte must be noticed when it comes: a
+/// server that waits for the end of a bad line can be made to wait for ever.
+struct ChunkedDecoder {
+  enum State: Equatable {
+    /// Before the first digit of a size.
+    case size
+    /// After one digit or more.
+    case sizeDigits
+    /// Bad white space before `;` (to be accepted, RFC 9112 §7.1.1), and nothing but `;` may follow.
+    case spaceBeforeSemicolon
+    /// After `;`, before the name.
+    case extensionNameStart
+    case extensionName
+    /// White space after a name or a value: `=`, `;` or nothing comes.
+    case spaceAfterName
+    /// After `=`, before the value.
+    case extensionValueStart
+    case extensionToken
+    case extensionQuoted
+    case extensionQuotedPair
+    /// After a quoted value: `;` or the end of the line.
+    case afterQuoted
+    /// The CR of the size line has come.
+    case sizeLineFeed
+    case data
+    case dataReturn
+    case dataLineFeed
+    /// The last chunk has been read: the trailer section follows.
+    case trailers
+  }
+
+  /// What the front of the input holds.
+  struct Step {
+    /// Bytes of framing to be dropped from the front.
+    var framing: Int
+    /// Bytes of data that follow it; zero when more bytes are needed or the trailer section begins.
+    var data: Int
+  }
+
+  private(set) var state = State.size
+  private var digits: UInt8 = 0
+  /// Bytes of the extensions of this chunk.
+  private var extensionBytes: UInt32 = 0
+  /// Bytes of framing of this chunk so far.
+  private var lineBytes: UInt32 = 0
+  /// Data left in this chunk.
+  private var remaining: UInt64 = 0
+  /// Framing beyond what is granted to each chunk; see `HTTPLimits.chunkOverheadBytes`.
+  private var overhead = 0
+  /// Data of all chunks announced so far.
+  private(set) var total = 0
+
+  /// Looks at the front of `input`: framing to be dropped, then data.
+  mutating func step(_ input: Span<UInt8>, _ limits: HTTPLimits) throws(HTTPProtocolError) -> Step {
+    var index = 0
+    while index < input.count {
+      if state == .trailers { break }
+      if state == .data {
+        let available = input.count &- index
+        let data = remaining < UInt64(available) ? Int(remaining) : available
+        remaining &-= UInt64(data)
+        if remaining == 0 { state = .dataReturn }
+        return Step(framing: index, data: data)
+      }
+      try read(input[index], limits)
+      index &+= 1
+    }
+    return Step(framing: index, data: 0)
+  }
+
+  private mutating func read(_ byte: UInt8, _ limits: HTTPLimits) throws(HTTPProtocolError) {
+    lineBytes &+= 1
+    switch state {
+    case .size, .sizeDigits: try readSize(byte, limits)
+    case .spaceBeforeSemicolon, .extensionNameStart, .extensionName, .spaceAfterName, .extensionValueStart,
+      .extensionToken, .extensionQuoted, .extensionQuotedPair, .afterQuoted:
+      extensionBytes &+= 1
+      guard extensionBytes <= limits.chunkExtensionBytes else {
+        throw .chunkExtensionTooLong(limit: limits.chunkExtensionBytes)
+      }
+      try readExtension(byte)
+    case .sizeLineFeed:
+      guard byte == 0x0A else { throw .bareCarriageReturn }
+      try beginData(limits)
+    case .dataReturn:
+      guard byte == 0x0D else { throw byte == 0x0A ? .bareLineFeed : .missingChunkEnd }
+      state = .dataLineFeed
+    case .dataLineFeed:
+      guard byte == 0x0A else { throw .missingChunkEnd }
+      state = .size
+    case .data, .trailers: preconditionFailure("chunk framing read inside \(state)")
+    }
+  }
+
+  private mutating func readSize(_ byte: UInt8, _ limits: HTTPLimits) throws(HTTPProtocolError) {
+    let letter = ASCII.lowercased(byte) &- 0x61
+    if ASCII.isDigit(byte) || letter < 6 {
+      guard Int(digits) < limits.chunkSizeDigits, remaining >> 60 == 0 else { throw .malformedChunkSize }
+      digits &+= 1
+      remaining = remaining << 4 | UInt64(ASCII.isDigit(byte) ? byte &- 0x30 : letter &+ 10)
+      state = .sizeDigits
+      return
+    }
+    guard state == .sizeDigits else { throw .malformedChunkSize }
+    switch byte {
+    case 0x0D: state = .sizeLineFeed
+    case 0x0A: throw .bareLineFeed
+    case 0x3B: state = .extensionNameStart
+    case 0x20, 0x09: state = .spaceBeforeSemicolon
+    default: throw .malformedChunkSize
+    }
+  }
+
+  /// `*( BWS ";" BWS token [ BWS "=" BWS ( token / quoted-string ) ] )`
+  private mutating func readExtension(_ byte: UInt8) throws(HTTPProtocolError) {
+    let isSpace = byte == 0x20 || byte == 0x09
+    switch state {
+    case .spaceBeforeSemicolon:
+      if isSpace { return }
+      guard byte == 0x3B else { throw .malformedChunkSize }
+      state = .extensionNameStart
+    case .extensionNameStart:
+      if isSpace { return }
+      guard ASCII.isToken(byte) else { throw Self.extensionError(byte) }
+      state = .extensionName
+    case .extensionName, .spaceAfterName:
+      if ASCII.isToken(byte), state == .extensionName { return }
+      if isSpace {
+        state = .spaceAfterName
+      } else if byte == 0x3D {
+        state = .extensionValueStart
+      } else if byte == 0x3B {
+        state = .extensionNameStart
+      } else if byte == 0x0D, state == .extensionName {
+        state = .sizeLineFeed
+      } else {
+        throw Self.extensionError(byte)
+      }
+    case .extensionValueStart:
+      if isSpace { return }
+      if byte == 0x22 {
+        state = .extensionQuoted
+      } else if ASCII.isToken(byte) {
+        state = .extensionToken
+      } else {
+        throw Self.extensionError(byte)
+      }
+    case .extensionToken:
+      if ASCII.isToken(byte) { return }
+      try endExtensionValue(byte, isSpace)
+    case .afterQuoted: try endExtensionValue(byte, isSpace)
+    case .extensionQuoted:
+      if byte == 0x22 {
+        state = .afterQuoted
+      } else if byte == 0x5C {
+        state = .extensionQuotedPair
+      } else if byte != 0x09, byte < 0x20 || byte == 0x7F {
+        throw Self.extensionError(byte)
+      }
+    case .extensionQuotedPair:
+      if byte != 0x09, byte < 0x20 || byte == 0x7F { throw Self.extensionError(byte) }
+      state = .extensionQuoted
+    case .size, .sizeDigits, .sizeLineFeed, .data, .dataReturn, .dataLineFeed, .trailers:
+      preconditionFailure("chunk extension read inside \(state)")
+    }
+  }
+
+  private mutating func endExtensionValue(_ byte: UInt8, _ isSpace: Bool) throws(HTTPProtocolError) {
+    if isSpace {
+      // White space is bad but allowed before the next `;`, and before nothing else.
+      state = .spaceBeforeSemicolon
+    } else if byte == 0x3B {
+      state = .extensionNameStart
+    } else if byte == 0x0D {
+      state = .sizeLineFeed
+    } else {
+      throw Self.extensionError(byte)
+    }
+  }
+
+  private static func extensionError(_ byte: UInt8) -> HTTPProtocolError {
+    byte == 0x0A ? .bareLineFeed : .malformedChunkExtension
+  }
+
+  /// The size line is whole.
+  private mutating func beginData(_ limits: HTTPLimits) throws(HTTPProtocolError) {
+    guard remaining <= UInt64(limits.bodyBytes &- total) else { throw .contentTooLarge(limit: limits.bodyBytes) }
+    let size = Int(remaining)
+    total &+= size
+    // Go's rule: each chunk is granted 16 bytes and twice its data; what is beyond adds up.
+    overhead = max(0, overhead &+ Int(lineBytes) &- 16 &- 2 &* size)
+    guard overhead <= limits.chunkOverheadBytes else {
+      throw .chunkOverheadTooLarge(limit: limits.chunkOverheadBytes)
+    }
+    digits = 0
+    extensionBytes = 0
+    lineBytes = 0
+    state = size == 0 ? .trailers : .data
+  }
+}

@@ -1,0 +1,40 @@
+import ByteStreams
+
+/// A request method (RFC 9110 §9). Methods are case-sensitive: `get` is some other method.
+package enum HTTPMethod: UInt8, CaseIterable, Sendable {
+  case get, head, post, put, delete, options, patch
+  /// Refused while the head is read: this server is no tunnel.
+  case connect
+  /// Refused while the head is read: it would show a page the fields that other code keeps from it.
+  case trace
+  /// A token that is none of these. Its bytes are in the request.
+  case other
+
+  /// As it is written on the wire; empty for `other`.
+  package var name: StaticString {
+    switch self {
+    case .get: "GET"
+    case .head: "HEAD"
+    case .post: "POST"
+    case .put: "PUT"
+    case .delete: "DELETE"
+    case .options: "OPTIONS"
+    case .patch: "PATCH"
+    case .connect: "CONNECT"
+    case .trace: "TRACE"
+    case .other: ""
+    }
+  }
+
+  @inline(__always)
+  static func classify(_ bytes: Span<UInt8>) -> HTTPMethod {
+    switch bytes.count {
+    case 3: bytes.equals("GET") ? .get : bytes.equals("PUT") ? .put : .other
+    case 4: bytes.equals("POST") ? .post : bytes.equals("HEAD") ? .head : .other
+    case 5: bytes.equals("PATCH") ? .patch : bytes.equals("TRACE") ? .trace : .other
+    case 6: bytes.equals("DELETE") ? .delete : .other
+    case 7: bytes.equals("OPTIONS") ? .options : bytes.equals("CONNECT") ? .connect : .other
+    default: .other
+    }
+  }
+}

@@ -1,0 +1,108 @@
+import ByteStreams
+
+extension HTTPRequestHead {
+  /// Judges what the fields say together: host, framing, persistence, expectation. The head's bytes must be in place.
+  mutating func readFields(_ limits: HTTPLimits) throws(HTTPProtocolError) {
+    try refuseRepeatedFields()
+    try readHost()
+    try readFraming(limits)
+    try readExpectation()
+    readPersistence()
+  }
+
+  private func refuseRepeatedFields() throws(HTTPProtocolError) {
+    var seen: UInt64 = 0
+    for index in 0..<fields.count {
+      let name = fields.field(at: index)
+      let bit: UInt64 = 1 << UInt64(name.rawValue)
+      if seen & bit != 0, name.isSingleton {
+        throw name == .contentLength ? .repeatedContentLength : .repeatedField(name)
+      }
+      seen |= bit
+    }
+  }
+
+  /// RFC 9112 §3.2: one valid Host in HTTP/1.1; the authority of an absolute target takes its place.
+  private mutating func readHost() throws(HTTPProtocolError) {
+    guard let index = fields.index(of: .host) else {
+      guard isHTTP10 else { throw .missingHost }
+      return
+    }
+    guard fields.value(at: index).isHostAndPort() else { throw .malformedHost }
+    if targetForm != .absolute {
+      let slot = fields[index]
+      authorityRange = Int(slot.valueStart)..<Int(slot.valueStart) &+ Int(slot.valueCount)
+    }
+  }
+
+  /// RFC 9112 §6.1–6.3. Where the RFC lets a server choose between repairing and refusing, this one refuses: two
+  /// readings of one message are how requests are smuggled.
+  private mutating func readFraming(_ limits: HTTPLimits) throws(HTTPProtocolError) {
+    if fields.contains(.transferEncoding) {
+      if fields.contains(.contentLength) { throw .contentLengthBesideTransferEncoding }
+      if isHTTP10 { throw .transferEncodingInHTTP10 }
+      try readTransferEncoding()
+      framing = .chunked
+      return
+    }
+    let length = try contentLength(limits)
+    framing = length == 0 ? .none : .length(length)
+  }
+
+  /// The value of Content-Length (RFC 9112 §6.2); zero without one.
+  private func contentLength(_ limits: HTTPLimits) throws(HTTPProtocolError) -> Int {
+    guard let value = fields.first(.contentLength) else { return 0 }
+    guard !value.isEmpty, value.isAllDigits() else { throw .malformedContentLength }
+    guard let length = value.decimalValue(), length <= limits.bodyBytes else {
+      throw .contentTooLarge(limit: limits.bodyBytes)
+    }
+    return length
+  }
+
+  /// Exactly `chunked`. Other codings are 501 where they stand before it; anything that would leave the end of the message
+  /// open is malformed.
+  private func readTransferEncoding() throws(HTTPProtocolError) {
+    var chunked = 0
+    var others = 0
+    var lastIsChunked = false
+    fields.forEachElement(of: .transferEncoding) { coding in
+      lastIsChunked = coding.equalsIgnoringCase("chunked")
+      if lastIsChunked { chunked += 1 } else { others += 1 }
+    }
+    guard lastIsChunked, chunked == 1 else {
+      throw chunked == 0 && others > 0 ? .transferCodingNotSupported : .malformedTransferEncoding
+    }
+    guard others == 0 else { throw .transferCodingNotSupported }
+  }
+
+  /// RFC 9110 §10.1.1; HTTP/1.0 knows no expectations, so there it is ignored.
+  private mutating func readExpectation() throws(HTTPProtocolError) {
+    guard fields.contains(.expect), !isHTTP10 else { return }
+    var known = true
+    fields.forEachElement(of: .expect) { expectation in
+      if !expectation.equalsIgnoringCase("100-continue") { known = false }
+    }
+    guard known else { throw .expectationNotSupported }
+    expectsContinue = framing != .none
+  }
+
+  /// RFC 9112 §9.3.
+  private mutating func readPersistence() {
+    guard fields.contains(.connection) else {
+      keepsAlive = !isHTTP10
+      return
+    }
+    if fields.list(.connection, contains: "close") {
+      keepsAlive = false
+    } else {
+      keepsAlive = !isHTTP10 || fields.list(.connection, contains: "keep-alive")
+    }
+  }
+}
+
+extension Span where Element == UInt8 {
+  func isAllDigits() -> Bool {
+    for index in indices where !ASCII.isDigit(self[index]) { return false }
+    return true
+  }
+}

@@ -1,0 +1,113 @@
+import ByteStreams
+
+/// Reads a request head line by line from the bytes at the front of a connection's input (RFC 9112 §2, §3).
+struct RequestHeadReader {
+  private var lines = FieldLineReader()
+  private var hasRequestLine = false
+  private var emptyLines: UInt16 = 0
+
+  /// Empty lines that may be dropped from the front of `input` before a request line (RFC 9112 §2.2), as a number of bytes.
+  /// Call it until it answers zero while no request line has begun.
+  mutating func leadingEmptyLine(_ input: Span<UInt8>, _ limits: HTTPLimits) throws(HTTPProtocolError) -> Int {
+    guard !hasRequestLine, lines.isAtStart, input.count > 0 else { return 0 }
+    if input[0] == 0x0A { throw .bareLineFeed }
+    guard input[0] == 0x0D, input.count > 1 else { return 0 }
+    guard input[1] == 0x0A else { throw .bareCarriageReturn }
+    guard emptyLines < limits.leadingEmptyLines else { throw .tooManyEmptyLines(limit: limits.leadingEmptyLines) }
+    emptyLines &+= 1
+    return 2
+  }
+
+  /// Reads what has come of the head at the front of `input`. The number of its bytes once it is whole, else nil.
+  ///
+  /// Ranges in `head` count from the front of `input`; its `section` is still empty.
+  mutating func read(
+    _ input: Span<UInt8>, into head: inout HTTPRequestHead, _ limits: HTTPLimits
+  ) throws(HTTPProtocolError) -> Int? {
+    if !hasRequestLine {
+      guard try readRequestLine(input, into: &head, limits) else { return nil }
+    }
+    while true {
+      switch try lines.readLine(of: input, into: &head.fields, isFirst: head.fields.isEmpty) {
+      case .field:
+        guard head.fields.count <= limits.fieldCount else { throw .tooManyFields(limit: limits.fieldCount) }
+        guard lines.position <= limits.headBytes else { throw .headTooLarge(limit: limits.headBytes) }
+      case .end:
+        guard lines.position <= limits.headBytes else { throw .headTooLarge(limit: limits.headBytes) }
+        return lines.position
+      case .incomplete:
+        guard input.count <= limits.headBytes else { throw .headTooLarge(limit: limits.headBytes) }
+        return nil
+      }
+    }
+  }
+
+  private mutating func readRequestLine(
+    _ input: Span<UInt8>, into head: inout HTTPRequestHead, _ limits: HTTPLimits
+  ) throws(HTTPProtocolError) -> Bool {
+    // A lone CR may yet become an empty line; anything else is the start of a request line.
+    if input.count == 1, input[0] == 0x0D { return false }
+    guard !input.isEmpty else { return false }
+    head.removeAll()
+    guard let line = try lines.startLine(of: input) else {
+      guard input.count <= limits.requestLineBytes else { throw .requestLineTooLong(limit: limits.requestLineBytes) }
+      try checkBeginning(input)
+      return false
+    }
+    guard line.count <= limits.requestLineBytes else { throw .requestLineTooLong(limit: limits.requestLineBytes) }
+    try head.readRequestLine(input.extracting(line))
+    hasRequestLine = true
+    return true
+  }
+
+  /// Whether an incomplete line can still become a request line: a client that speaks TLS or anything else to this port is told
+  /// at once, not when it gives up. Looks at a bounded number of bytes, so dripping costs nothing.
+  private func checkBeginning(_ input: Span<UInt8>) throws(HTTPProtocolError) {
+    for index in 0..<min(input.count, 24) {
+      if input[index] == 0x20, index > 0 { return }
+      guard ASCII.isToken(input[index]) else { throw .malformedMethod }
+    }
+  }
+}
+
+extension HTTPRequestHead {
+  /// `method SP request-target SP HTTP-version` (RFC 9112 §3), `line` being at the very front of the section.
+  mutating func readRequestLine(_ line: Span<UInt8>) throws(HTTPProtocolError) {
+    var index = 0
+    while index < line.count, ASCII.isToken(line[index]) { index &+= 1 }
+    guard index < line.count else { throw .malformedRequestLine }
+    guard index > 0, line[index] == 0x20 else { throw .malformedMethod }
+    methodRange = 0..<index
+    method = HTTPMethod.classify(line.extracting(methodRange))
+
+    // The version first: what speaks another protocol is told so before its target is judged.
+    let targetStart = index &+ 1
+    guard line.count >= targetStart &+ 2, let space = line.lastSpace(), space > targetStart else {
+      throw .malformedRequestLine
+    }
+    try readVersion(line.extracting((space &+ 1)..<line.count))
+    targetRange = targetStart..<space
+    try readTarget(line)
+    if method == .connect || method == .trace { throw .methodNotSupported }
+  }
+
+  private mutating func readVersion(_ version: Span<UInt8>) throws(HTTPProtocolError) {
+    guard version.count == 8, version.starts(with: "HTTP/"), version[6] == UInt8(ascii: "."),
+      ASCII.isDigit(version[5]), ASCII.isDigit(version[7])
+    else { throw .malformedVersion }
+    guard version[5] == UInt8(ascii: "1") else { throw .versionNotSupported }
+    isHTTP10 = version[7] == UInt8(ascii: "0")
+  }
+}
+
+extension Span where Element == UInt8 {
+  /// The index of the last space. Request lines end with a short version, so it is looked for from the end.
+  fileprivate func lastSpace() -> Int? {
+    var index = count &- 1
+    while index >= 0 {
+      if self[index] == 0x20 { return index }
+      index &-= 1
+    }
+    return nil
+  }
+}

@@ -1,0 +1,51 @@
+import ByteStreams
+import HTTPCodec
+import TestSupport
+import Testing
+
+@Suite struct ServerConnectionTests {
+  @Test func readsARequestWithoutContent() {
+    expectRequests(
+      "GET /v1/messages?wait=5 HTTP/1.1\r\nHost: a:80\r\nAccept:\t*/* \r\nX-Empty:\r\n\r\n",
+      ["GET /v1/messages?wait=5 HTTP/1.1", "Host: a:80", "Accept: */*", "X-Empty: ", "end"], showsFields: true)
+  }
+
+  @Test func readsContentOfAGivenLength() {
+    expectRequests(
+      "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhelloGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+      ["POST / HTTP/1.1", "content hello", "end", "GET / HTTP/1.1", "end"])
+  }
+
+  @Test func readsChunksExtensionsAndTrailers() {
+    expectRequests(
+      "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + "5;a=b;c=\"d;\\\"e\"\r\nhello\r\n00B ; x\r\n, the world\r\n0\r\nX-Sum: 7\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+      ["POST / HTTP/1.1", "content hello, the world", "trailer X-Sum: 7", "end", "GET / HTTP/1.1", "end"])
+  }
+
+  @Test func skipsAnEmptyLineBetweenRequests() {
+    expectRequests(
+      "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n",
+      ["GET / HTTP/1.1", "end", "GET /b HTTP/1.1", "end"])
+  }
+
+  @Test func closesAfterARequestThatSaysSo() {
+    expectRequests(
+      "GET / HTTP/1.1\r\nHost: a\r\nConnection: x, Close\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n",
+      ["GET / HTTP/1.1", "end", "closed"])
+    expectRequests(
+      "GET / HTTP/1.0\r\n\r\nGET /b HTTP/1.0\r\n\r\n", ["GET / HTTP/1.0", "end", "closed"])
+    expectRequests(
+      "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET /b HTTP/1.0\r\n\r\n",
+      ["GET / HTTP/1.0", "end", "GET /b HTTP/1.0", "end", "closed"])
+  }
+
+  @Test func tellsTheEndOfInputBetweenRequests() {
+    expectRequests("", ["end of input"], endsInput: true)
+    expectRequests("GET / HTTP/1.1\r\nHost: a\r\n\r\n", ["GET / HTTP/1.1", "end", "end of input"], endsInput: true)
+    expectRequests("GET / HTTP/1.1\r\nHo", [], error: .truncatedMessage, endsInput: true)
+    expectRequests(
+      "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\na",
+      ["POST / HTTP/1.1", "content a"], error: .truncatedMessage, endsInput: true)
+  }
+}

@@ -1,0 +1,52 @@
+import ByteStreams
+
+package struct OutboxSettings: Sendable, Equatable {
+  package enum Overflow: Sendable, Equatable {
+    /// New messages are refused: their sender is told, and can wait.
+    case refuse
+    /// The oldest queued message gives way.
+    case dropOldest
+  }
+
+  package enum Redelivery: Sendable, Equatable {
+    /// What was written and not confirmed becomes `unknown`: a duplicate order is worse than a report.
+    case never
+    /// It goes again, in its place ahead of newer ones, within its time to live.
+    case unconfirmed
+  }
+
+  /// Messages that may wait: at a message a millisecond, a second of a dead upstream.
+  package var maximumMessages = 1_024
+  /// Bytes that may wait. A single larger message is taken when nothing else waits, or it never could be.
+  package var maximumBytes = 4 * 1_024 * 1_024
+  package var overflow: Overflow = .refuse
+  package var redelivery: Redelivery = .never
+  /// Writes of one message, the first included, with `redelivery: unconfirmed`.
+  package var maximumAttempts = 3
+  /// Whether pings confirm messages. Off, `written` is final.
+  package var confirms = true
+  /// A barrier ping goes out behind this many messages, or `barrierDelay` after the first that none stands behind.
+  package var barrierMessages = 64
+  package var barrierDelay: TimeSpan = .milliseconds(20)
+
+  package init() {}
+}
+
+/// One message as it is handed to a connection.
+package struct OutboxMessage: Sendable {
+  package let sequence: UInt64
+  package let isText: Bool
+  package let payload: SharedBytes
+}
+
+/// What became of the wish to queue a message.
+package enum EnqueueResult: Equatable, Sendable {
+  /// It waits under this number. `wakes`: the driver has to hear of it, since it had nothing to do, or less urgent things.
+  case queued(sequence: UInt64, wakes: Bool)
+  /// The queue is full.
+  case full
+  /// It may not wait (time to live 0), and the session is not ready now.
+  case notReady
+  /// The session takes no more messages.
+  case closed
+}

@@ -54,9 +54,9 @@ let package = Package(
 
     // The kernel, the file, the eyes of the operator.
     target("Reactor", ["CLinux", "ByteStreams"]),
-    target("Configuration", ["CYAML"]),
-    target("Metrics"),
-    target("Logging", ["CLinux"]),
+    target("Configuration", ["CYAML", "ByteStreams"]),
+    target("Metrics", ["ByteStreams"]),
+    target("Logging", ["CLinux", "ByteStreams", "JSONCodec"]),
 
     // Drivers: they do.
     target(

@@ -1,1 +1,1 @@
-// Placeholder
+// Tests of this layer.

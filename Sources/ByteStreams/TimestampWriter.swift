@@ -1,5 +1,3 @@
-import ByteStreams
-
 /// Writes moments as RFC 3339 in UTC with milliseconds: `2026-11-21T09:30:00.125Z`. The date is worked out once a second.
 package struct TimestampWriter {
   private var second = Int64.min

@@ -1,0 +1,51 @@
+/// What is wrong with a configuration, where, and what would be right.
+package struct ConfigurationError: Error, Hashable, Sendable, CustomStringConvertible {
+  /// `file:line:column`, an environment variable's name, or a flag.
+  package let place: String
+  package let message: String
+
+  package var description: String { "\(place): \(message)" }
+}
+
+/// All that is wrong, at most `limit` of it.
+package struct ConfigurationErrors: Error, Sendable, CustomStringConvertible {
+  package static let limit = 20
+  package let errors: [ConfigurationError]
+
+  package var description: String { errors.map(\.description).joined(separator: "\n") }
+}
+
+/// Finds what somebody may have meant.
+package enum Suggestion {
+  /// The word nearest to `word`, if it is near enough to have been meant.
+  package static func nearest(to word: String, among words: [String]) -> String? {
+    let best = words.map { (distance(word, $0), $0) }.min { $0.0 < $1.0 }
+    guard let best, best.0 <= max(2, word.count / 3) else { return nil }
+    return best.1
+  }
+
+  /// ` (did you mean 'x'?)`, or nothing.
+  package static func text(for word: String, among words: [String]) -> String {
+    nearest(to: word, among: words).map { " (did you mean '\($0)'?)" } ?? ""
+  }
+
+  /// Edits (insert, delete, replace, swap neighbours) that turn one word into the other.
+  static func distance(_ left: String, _ right: String) -> Int {
+    let a = Array(left.utf8.prefix(64))
+    let b = Array(right.utf8.prefix(64))
+    var rows = [[Int]](repeating: [Int](repeating: 0, count: b.count + 1), count: a.count + 1)
+    for i in 0...a.count { rows[i][0] = i }
+    for j in 0...b.count { rows[0][j] = j }
+    guard !a.isEmpty, !b.isEmpty else { return max(a.count, b.count) }
+    for i in 1...a.count {
+      for j in 1...b.count {
+        let cost = a[i - 1] == b[j - 1] ? 0 : 1
+        rows[i][j] = min(rows[i - 1][j] + 1, rows[i][j - 1] + 1, rows[i - 1][j - 1] + cost)
+        if i > 1, j > 1, a[i - 1] == b[j - 2], a[i - 2] == b[j - 1] {
+          rows[i][j] = min(rows[i][j], rows[i - 2][j - 2] + 1)
+        }
+      }
+    }
+    return rows[a.count][b.count]
+  }
+}

@@ -1,0 +1,240 @@
+import ByteStreams
+
+/// Puts the settings together: defaults, then the file, then the environment, then the flags. Everything wrong is found in
+/// one go.
+package struct ConfigurationLoader {
+  /// Reads a file; nil where it cannot be read. Handed in, so that this stays free of the file system.
+  package typealias FileReader = (String) -> [UInt8]?
+
+  private let environment: [String: String]
+  private let readFile: FileReader
+  private var settings = GatewaySettings()
+  private var origins: [String: String] = [:]
+  private var errors: [ConfigurationError] = []
+
+  /// What came out: the settings, and for each that is not the default where it was set.
+  package struct Outcome {
+    package let settings: GatewaySettings
+    package let origins: [String: String]
+  }
+
+  package init(environment: [String: String], readFile: @escaping FileReader) {
+    self.environment = environment
+    self.readFile = readFile
+  }
+
+  /// `flags`: name without dashes and value, in order; a repeated list flag adds up.
+  package static func load(
+    file: String?, environment: [String: String], flags: [(name: String, value: String)], readFile: @escaping FileReader
+  ) throws(ConfigurationErrors) -> Outcome {
+    var loader = ConfigurationLoader(environment: environment, readFile: readFile)
+    if let file { loader.apply(file: file) }
+    loader.applyEnvironment()
+    loader.apply(flags: flags)
+    guard loader.errors.isEmpty else {
+      throw ConfigurationErrors(errors: Array(loader.errors.prefix(ConfigurationErrors.limit)))
+    }
+    return Outcome(settings: loader.settings, origins: loader.origins)
+  }
+
+  private mutating func fail(_ place: String, _ message: String) {
+    errors.append(ConfigurationError(place: place, message: message))
+  }
+
+  // MARK: File
+
+  private mutating func apply(file: String) {
+    guard let text = readFile(file) else {
+      fail(file, "cannot be read")
+      return
+    }
+    do throws(ConfigurationError) {
+      guard let root = try YAMLDocument.read(text, file: file) else { return }
+      let settings = Setting.all
+      walk(root, path: "", settings, file)
+    } catch {
+      errors.append(error)
+    }
+  }
+
+  private mutating func walk(_ node: YAMLNode, path: String, _ all: [Setting], _ file: String) {
+    let place = "\(file):\(node.line):\(node.column)"
+    guard case .mapping(let pairs) = node.value else {
+      let name = path.isEmpty ? "the file" : "'\(path)'"
+      fail(place, "\(name) must hold keys and values, as in 'key: value'")
+      return
+    }
+    var seen: Set<String> = []
+    let prefix = path.isEmpty ? "" : path + "."
+    let known = childNames(of: prefix, all)
+    for (key, value) in pairs {
+      let keyPlace = "\(file):\(key.line):\(key.column)"
+      guard case .scalar(let name) = key.value else {
+        fail(keyPlace, "a key must be a plain word")
+        continue
+      }
+      guard seen.insert(name).inserted else {
+        fail(keyPlace, "'\(prefix + name)' is set twice")
+        continue
+      }
+      if let setting = all.first(where: { $0.path == prefix + name }) {
+        apply(value, to: setting, "\(file):\(value.line):\(value.column)")
+      } else if known.contains(name) {
+        walk(value, path: prefix + name, all, file)
+      } else {
+        fail(keyPlace, "unknown key '\(prefix + name)'\(Suggestion.text(for: name, among: known))")
+      }
+    }
+  }
+
+  private func childNames(of prefix: String, _ all: [Setting]) -> [String] {
+    var names: [String] = []
+    for setting in all where setting.path.hasPrefix(prefix) {
+      let name = String(setting.path.dropFirst(prefix.count).prefix { $0 != "." })
+      if !names.contains(name) { names.append(name) }
+    }
+    return names
+  }
+
+  private mutating func apply(_ node: YAMLNode, to setting: Setting, _ place: String) {
+    switch node.value {
+    case .scalar(let text):
+      guard let value = interpolate(text, place) else { return }
+      set(setting, value.isEmpty && setting.isList ? [] : [value], isSingle: !setting.isList, place)
+    case .sequence(let items):
+      var values: [String] = []
+      for item in items {
+        guard case .scalar(let text) = item.value else {
+          fail(place, "'\(setting.path)' takes plain values")
+          return
+        }
+        guard let value = interpolate(text, place) else { return }
+        values.append(value)
+      }
+      set(setting, values, isSingle: false, place)
+    case .mapping(let pairs):
+      guard case .fields = setting.kind else {
+        fail(place, "'\(setting.path)' takes \(setting.expectation), not keys")
+        return
+      }
+      var values: [String] = []
+      for (key, value) in pairs {
+        guard case .scalar(let name) = key.value, case .scalar(let text) = value.value else {
+          fail(place, "'\(setting.path)' takes plain names and values")
+          return
+        }
+        guard let content = interpolate(text, place) else { return }
+        values.append("\(name): \(content)")
+      }
+      set(setting, values, isSingle: false, place)
+    }
+  }
+
+  private mutating func set(_ setting: Setting, _ values: [String], isSingle: Bool, _ place: String) {
+    let worked: Bool
+    if isSingle, let value = values.first {
+      worked = setting.apply(value, to: &settings)
+    } else {
+      worked = setting.apply(list: values, to: &settings)
+    }
+    if worked {
+      origins[setting.path] = place
+    } else {
+      let shown = setting.isSecret ? "this value" : "'\(values.joined(separator: ", "))'"
+      fail(place, "\(shown) is not right for '\(setting.path)': it takes \(setting.expectation)")
+    }
+  }
+
+  /// Replaces `${env:NAME}` and `${file:PATH}`; a file's last line break is not part of the secret.
+  private mutating func interpolate(_ text: String, _ place: String) -> String? {
+    var result = ""
+    var rest = Substring(text)
+    while let start = rest.firstRange(of: "${") {
+      result += rest[..<start.lowerBound]
+      guard let end = rest[start.upperBound...].firstIndex(of: "}") else {
+        fail(place, "'${' is not closed by '}'")
+        return nil
+      }
+      let reference = rest[start.upperBound..<end]
+      if reference.hasPrefix("env:") {
+        let name = String(reference.dropFirst(4))
+        guard let value = environment[name] else {
+          fail(place, "the environment has no variable '\(name)'")
+          return nil
+        }
+        result += value
+      } else if reference.hasPrefix("file:") {
+        let path = String(reference.dropFirst(5))
+        guard let bytes = readFile(path) else {
+          fail(place, "file '\(path)' cannot be read")
+          return nil
+        }
+        var content = String(decoding: bytes, as: UTF8.self)
+        if content.hasSuffix("\n") { content.removeLast() }
+        result += content
+      } else {
+        fail(place, "'${\(reference)}' is neither ${env:NAME} nor ${file:PATH}")
+        return nil
+      }
+      rest = rest[rest.index(after: end)...]
+    }
+    return result + rest
+  }
+
+  // MARK: Environment and flags
+
+  private mutating func applyEnvironment() {
+    let all = Setting.all
+    for setting in all {
+      guard let text = environment[setting.environmentName] else { continue }
+      let place = "environment variable \(setting.environmentName)"
+      guard let value = interpolate(text, place) else { continue }
+      if setting.isList {
+        let separator: Character = if case .fields = setting.kind { "\n" } else { "," }
+        set(setting, value.split(separator: separator).map(trimmed), isSingle: false, place)
+      } else {
+        set(setting, [value], isSingle: true, place)
+      }
+    }
+    let known = Set(all.map(\.environmentName)).union(["DRAWBRIDGE_CONFIG"])
+    for name in environment.keys.sorted() where name.hasPrefix("DRAWBRIDGE_") && !known.contains(name) {
+      fail("environment variable \(name)", "no such setting\(Suggestion.text(for: name, among: known.sorted()))")
+    }
+  }
+
+  private func trimmed(_ text: Substring) -> String {
+    var text = text
+    while text.first == " " { text.removeFirst() }
+    while text.last == " " { text.removeLast() }
+    return String(text)
+  }
+
+  private mutating func apply(flags: [(name: String, value: String)]) {
+    var lists: [String: [String]] = [:]
+    for setting in Setting.all {
+      guard let flag = setting.flag else { continue }
+      for given in flags where given.name == flag {
+        let place = "--\(flag)"
+        guard let value = interpolate(given.value, place) else { continue }
+        if setting.isList {
+          lists[flag, default: []].append(value)
+          set(setting, lists[flag] ?? [], isSingle: false, place)
+        } else {
+          set(setting, [value], isSingle: true, place)
+        }
+      }
+    }
+  }
+}
+
+extension Substring {
+  /// Where `word` stands first. (The standard library's own needs its regular-expression module.)
+  fileprivate func firstRange(of word: String) -> Range<Index>? {
+    var start = startIndex
+    while start < endIndex {
+      if self[start...].hasPrefix(word) { return start..<index(start, offsetBy: word.count) }
+      start = index(after: start)
+    }
+    return nil
+  }
+}

@@ -1,0 +1,119 @@
+import ByteStreams
+
+/// Everything that can be set, with its defaults. `Setting.all` says how each is named, read and explained.
+package struct GatewaySettings: Equatable, Sendable {
+  package var listeners = Listeners()
+  /// Event loops; 0: as many as there are processors to use.
+  package var loops = 0
+  package var http = HTTP()
+  package var upstream = Upstream()
+  package var delivery = Delivery()
+  package var shutdown = Shutdown()
+  package var log = Log()
+
+  package init() {}
+
+  package struct Listeners: Equatable, Sendable {
+    package var http = ["127.0.0.1:8080"]
+    package var management = ["127.0.0.1:9090"]
+  }
+
+  package struct HTTP: Equatable, Sendable {
+    package var requestLineBytes = 8 << 10
+    package var headBytes = 32 << 10
+    package var fields = 100
+    package var bodyBytes = 16 << 20
+    package var trailerBytes = 8 << 10
+    package var chunkExtensionBytes = 256
+    package var headTimeout = TimeSpan.seconds(10)
+    package var bodyTimeout = TimeSpan.seconds(60)
+    package var bodyMinimumRate = 240
+    package var idleTimeout = TimeSpan.seconds(75)
+    package var writeTimeout = TimeSpan.seconds(30)
+    package var lingerTimeout = TimeSpan.seconds(2)
+    package var requestsPerConnection = 1_000_000
+    package var connections = 16_384
+    package var connectionsPerAddress = 16_384
+  }
+
+  package struct Upstream: Equatable, Sendable {
+    package var url = ""
+    package var subprotocols: [String] = []
+    package var headers: [String] = []
+    package var messageBytes = 16 << 20
+    package var fragments = 16_384
+    package var inflationRatio = 1024
+    package var tls = TLS()
+    package var compression = Compression()
+    package var heartbeat = Heartbeat()
+    package var reconnect = Reconnect()
+    package var timeouts = Timeouts()
+    package var queue = Queue()
+  }
+
+  package struct TLS: Equatable, Sendable {
+    package var caFile = ""
+    package var systemCA = true
+    package var verify = true
+    package var serverName = ""
+    package var pins: [String] = []
+    package var clientCertificate = ""
+    package var clientKey = ""
+    package var minimumVersion = "1.2"
+  }
+
+  package struct Compression: Equatable, Sendable {
+    package var offer = true
+    package var level = 6
+    package var windowBits = 12
+    package var memoryLevel = 5
+    package var threshold = 128
+  }
+
+  package struct Heartbeat: Equatable, Sendable {
+    package var interval = TimeSpan.seconds(20)
+    package var timeout = TimeSpan.seconds(10)
+  }
+
+  package struct Reconnect: Equatable, Sendable {
+    package var minimum = TimeSpan.milliseconds(100)
+    package var base = TimeSpan.milliseconds(500)
+    package var maximum = TimeSpan.seconds(30)
+    package var resetAfter = TimeSpan.seconds(10)
+  }
+
+  package struct Timeouts: Equatable, Sendable {
+    package var resolve = TimeSpan.seconds(5)
+    package var connect = TimeSpan.seconds(10)
+    package var tls = TimeSpan.seconds(10)
+    package var opening = TimeSpan.seconds(15)
+    package var closing = TimeSpan.seconds(5)
+    package var user = TimeSpan.seconds(30)
+  }
+
+  package struct Queue: Equatable, Sendable {
+    package var messages = 1024
+    package var bytes = 4 << 20
+    package var ttl = TimeSpan.seconds(30)
+  }
+
+  package struct Delivery: Equatable, Sendable {
+    package var messages = 10_000
+    package var bytes = 64 << 20
+    package var age = TimeSpan.hours(1)
+    package var wait = TimeSpan.seconds(25)
+    package var maximumWait = TimeSpan.seconds(55)
+    package var limit = 100
+    package var answerBytes = 1 << 20
+  }
+
+  package struct Shutdown: Equatable, Sendable {
+    package var flush = TimeSpan.seconds(5)
+    package var drain = TimeSpan.seconds(10)
+  }
+
+  package struct Log: Equatable, Sendable {
+    package var level = "info"
+    package var format = "auto"
+  }
+}

@@ -1,0 +1,176 @@
+import ByteStreams
+
+extension Setting {
+  /// Every setting, in the order of the file. (Worked out when asked for: key paths cannot be shared between threads.)
+  package static var all: [Setting] { general + http + upstream + delivery + rest }
+
+  private static let day = TimeSpan.hours(24)
+  private static let millisecond = TimeSpan.milliseconds(1)
+
+  private static var general: [Setting] {
+    [
+      Setting(
+        "listeners.http", .list(\.listeners.http),
+        "where clients connect: host:port, [v6]:port or unix:/path; port 0 picks one",
+        flag: "listen"),
+      Setting(
+        "listeners.management", .list(\.listeners.management), "where probes and metrics are served", flag: "management"
+      ),
+      Setting(
+        "loops", .automaticCount(\.loops, 0...1024), "event loops; auto is one a usable processor", flag: "loops"),
+    ]
+  }
+
+  private static var http: [Setting] {
+    [
+      Setting(
+        "http.request_line_bytes", .size(\.http.requestLineBytes, 256...(1 << 20)), "longest request line, else 414"),
+      Setting("http.head_bytes", .size(\.http.headBytes, 1024...(1 << 20)), "largest request head, else 431"),
+      Setting("http.fields", .count(\.http.fields, 8...10_000), "most fields in a head, else 431"),
+      Setting("http.body_bytes", .size(\.http.bodyBytes, 1...(1 << 30)), "largest request body, else 413"),
+      Setting("http.trailer_bytes", .size(\.http.trailerBytes, 0...(1 << 20)), "largest trailer section, else 431"),
+      Setting(
+        "http.chunk_extension_bytes", .size(\.http.chunkExtensionBytes, 0...(64 << 10)), "longest extension of a chunk"),
+      Setting(
+        "http.head_timeout", .duration(\.http.headTimeout, millisecond...day), "time for a whole request head, else 408"
+      ),
+      Setting(
+        "http.body_timeout", .duration(\.http.bodyTimeout, millisecond...day),
+        "time without reaching body_minimum_rate, else 408"),
+      Setting(
+        "http.body_minimum_rate", .count(\.http.bodyMinimumRate, 0...1_000_000_000),
+        "bytes a second that a body must keep up after body_timeout"),
+      Setting(
+        "http.idle_timeout", .duration(\.http.idleTimeout, millisecond...day),
+        "time a connection may wait between requests"),
+      Setting(
+        "http.write_timeout", .duration(\.http.writeTimeout, millisecond...day),
+        "time a client may take to accept any byte"),
+      Setting(
+        "http.linger_timeout", .duration(\.http.lingerTimeout, millisecond...(.minutes(1))),
+        "time to read on after an error answer, so that the client gets to see it"),
+      Setting(
+        "http.requests_per_connection", .count(\.http.requestsPerConnection, 1...1_000_000_000),
+        "requests answered on one connection before it is closed"),
+      Setting("http.connections", .count(\.http.connections, 1...1_000_000), "client connections open at once"),
+      Setting(
+        "http.connections_per_address", .count(\.http.connectionsPerAddress, 1...1_000_000),
+        "client connections open at once from one address"),
+    ]
+  }
+
+  private static var upstream: [Setting] {
+    [
+      Setting("upstream.url", .text(\.upstream.url), "the WebSocket to bridge to: ws:// or wss://", flag: "upstream"),
+      Setting(
+        "upstream.subprotocols", .list(\.upstream.subprotocols), "subprotocols to offer, best first",
+        flag: "subprotocol"),
+      Setting(
+        "upstream.headers", .fields(\.upstream.headers), "fields to send with the opening request", flag: "header",
+        isSecret: true),
+      Setting(
+        "upstream.message_bytes", .size(\.upstream.messageBytes, 1...(1 << 30)),
+        "largest message accepted, fragments together"),
+      Setting("upstream.fragments", .count(\.upstream.fragments, 1...1_000_000), "most frames of one message"),
+      Setting(
+        "upstream.inflation_ratio", .count(\.upstream.inflationRatio, 10...100_000),
+        "how many times larger a compressed message may become"),
+      Setting("upstream.tls.ca_file", .text(\.upstream.tls.caFile), "certificates to trust (PEM)", flag: "ca-file"),
+      Setting(
+        "upstream.tls.system_ca", .flag(\.upstream.tls.systemCA), "whether to trust the system's certificates too"),
+      Setting(
+        "upstream.tls.verify", .flag(\.upstream.tls.verify),
+        "whether the upstream must prove who it is; false is for tests only"),
+      Setting("upstream.tls.server_name", .text(\.upstream.tls.serverName), "name to expect instead of the URL's host"),
+      Setting(
+        "upstream.tls.pins", .list(\.upstream.tls.pins), "SHA-256 of public keys accepted, base64; none: any"),
+      Setting(
+        "upstream.tls.client_certificate", .text(\.upstream.tls.clientCertificate), "our own certificate (PEM file)"),
+      Setting("upstream.tls.client_key", .text(\.upstream.tls.clientKey), "its private key (PEM file)"),
+      Setting(
+        "upstream.tls.minimum_version", .choice(\.upstream.tls.minimumVersion, ["1.2", "1.3"]),
+        "oldest TLS version accepted"),
+      Setting("upstream.compression.offer", .flag(\.upstream.compression.offer), "whether to offer permessage-deflate"),
+      Setting("upstream.compression.level", .count(\.upstream.compression.level, 1...9), "effort, 1 fast to 9 small"),
+      Setting(
+        "upstream.compression.window_bits", .count(\.upstream.compression.windowBits, 9...15), "history, 2^n bytes"),
+      Setting(
+        "upstream.compression.memory_level", .count(\.upstream.compression.memoryLevel, 1...9), "zlib's memory level"),
+      Setting(
+        "upstream.compression.threshold", .size(\.upstream.compression.threshold, 0...(1 << 20)),
+        "messages smaller than this go uncompressed"),
+      Setting(
+        "upstream.heartbeat.interval", .duration(\.upstream.heartbeat.interval, millisecond * 10...day),
+        "time between pings, ± 10 %"),
+      Setting(
+        "upstream.heartbeat.timeout", .duration(\.upstream.heartbeat.timeout, millisecond * 10...day),
+        "time within which anything must arrive after a ping"),
+      Setting(
+        "upstream.reconnect.minimum", .duration(\.upstream.reconnect.minimum, millisecond...day),
+        "shortest wait before a redial"),
+      Setting(
+        "upstream.reconnect.base", .duration(\.upstream.reconnect.base, millisecond...day),
+        "first bound, doubled each time"),
+      Setting(
+        "upstream.reconnect.maximum", .duration(\.upstream.reconnect.maximum, millisecond...day), "largest bound"),
+      Setting(
+        "upstream.reconnect.reset_after", .duration(\.upstream.reconnect.resetAfter, .zero...day),
+        "time ready before failures are forgotten"),
+      Setting(
+        "upstream.timeouts.resolve", .duration(\.upstream.timeouts.resolve, millisecond...day), "for the name look-up"),
+      Setting(
+        "upstream.timeouts.connect", .duration(\.upstream.timeouts.connect, millisecond...day), "for the TCP connect"),
+      Setting("upstream.timeouts.tls", .duration(\.upstream.timeouts.tls, millisecond...day), "for the TLS handshake"),
+      Setting(
+        "upstream.timeouts.opening", .duration(\.upstream.timeouts.opening, millisecond...day),
+        "for all of it, to the 101"),
+      Setting(
+        "upstream.timeouts.closing", .duration(\.upstream.timeouts.closing, millisecond...day),
+        "for the closing handshake"),
+      Setting(
+        "upstream.timeouts.user", .duration(\.upstream.timeouts.user, millisecond...day),
+        "that sent bytes may stay unacknowledged (TCP_USER_TIMEOUT)"),
+      Setting(
+        "upstream.queue.messages", .count(\.upstream.queue.messages, 1...10_000_000), "messages that may wait, else 503"
+      ),
+      Setting(
+        "upstream.queue.bytes", .size(\.upstream.queue.bytes, 1024...(16 << 30)), "bytes that may wait, else 503"),
+      Setting(
+        "upstream.queue.ttl", .duration(\.upstream.queue.ttl, .zero...day),
+        "how long a message may wait, unless it says (TTL)"),
+    ]
+  }
+
+  private static var delivery: [Setting] {
+    [
+      Setting("delivery.messages", .count(\.delivery.messages, 1...100_000_000), "pushes kept for readers"),
+      Setting("delivery.bytes", .size(\.delivery.bytes, 1024...(1 << 40)), "bytes of pushes kept"),
+      Setting("delivery.age", .duration(\.delivery.age, .seconds(1)...(day * 365)), "how long pushes are kept"),
+      Setting("delivery.wait", .duration(\.delivery.wait, .zero...day), "how long a poll is held, unless it says"),
+      Setting(
+        "delivery.maximum_wait", .duration(\.delivery.maximumWait, .zero...day), "how long a poll may ask to be held"),
+      Setting(
+        "delivery.limit", .count(\.delivery.limit, 1...1_000_000), "messages in one answer, unless the poll says"),
+      Setting(
+        "delivery.answer_bytes", .size(\.delivery.answerBytes, 1...(1 << 30)),
+        "bytes in one answer, unless the poll says"),
+    ]
+  }
+
+  private static var rest: [Setting] {
+    [
+      Setting(
+        "shutdown.flush", .duration(\.shutdown.flush, .zero...(.minutes(10))), "time to send what is queued at the end"),
+      Setting(
+        "shutdown.drain", .duration(\.shutdown.drain, .zero...(.minutes(10))),
+        "time for clients to take their answers at the end"),
+      Setting(
+        "log.level", .choice(\.log.level, ["trace", "debug", "info", "warning", "error"]),
+        "least level that is written",
+        flag: "log-level"),
+      Setting(
+        "log.format", .choice(\.log.format, ["auto", "text", "json"]), "auto: text on a terminal, JSON elsewhere",
+        flag: "log-format"),
+    ]
+  }
+}

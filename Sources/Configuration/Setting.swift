@@ -1,0 +1,133 @@
+import ByteStreams
+
+/// One thing that can be set: its name in the file, what it takes, and what it is for. From this the file, the environment,
+/// the flags and the help are all read.
+package struct Setting {
+  /// Dotted path in the file, such as `upstream.heartbeat.interval`.
+  package let path: String
+  /// One line for `--help` and for the manual.
+  package let summary: String
+  /// Flag on the command line, without dashes; nil where only file and environment set it.
+  package let flag: String?
+  /// A secret is never shown.
+  package let isSecret: Bool
+  let kind: Kind
+
+  enum Kind {
+    case text(WritableKeyPath<GatewaySettings, String>)
+    case choice(WritableKeyPath<GatewaySettings, String>, [String])
+    case list(WritableKeyPath<GatewaySettings, [String]>)
+    /// `Name: value` pairs; a mapping in the file, lines in the environment.
+    case fields(WritableKeyPath<GatewaySettings, [String]>)
+    case flag(WritableKeyPath<GatewaySettings, Bool>)
+    case count(WritableKeyPath<GatewaySettings, Int>, ClosedRange<Int>)
+    /// A count where `auto` stands for 0.
+    case automaticCount(WritableKeyPath<GatewaySettings, Int>, ClosedRange<Int>)
+    case size(WritableKeyPath<GatewaySettings, Int>, ClosedRange<Int>)
+    case duration(WritableKeyPath<GatewaySettings, TimeSpan>, ClosedRange<TimeSpan>)
+  }
+
+  init(_ path: String, _ kind: Kind, _ summary: String, flag: String? = nil, isSecret: Bool = false) {
+    self.path = path
+    self.kind = kind
+    self.summary = summary
+    self.flag = flag
+    self.isSecret = isSecret
+  }
+
+  /// `DRAWBRIDGE_UPSTREAM_HEARTBEAT_INTERVAL` for `upstream.heartbeat.interval`.
+  package var environmentName: String {
+    "DRAWBRIDGE_" + path.uppercased().map { $0 == "." ? "_" : String($0) }.joined()
+  }
+
+  /// What a value looks like, for help and errors.
+  package var expectation: String {
+    switch kind {
+    case .text: "a text"
+    case .choice(_, let words): "one of " + words.joined(separator: ", ")
+    case .list: "a list"
+    case .fields: "fields as 'Name: value'"
+    case .flag: "true or false"
+    case .count(_, let range): "a number from \(range.lowerBound) to \(range.upperBound)"
+    case .automaticCount(_, let range): "'auto' or a number from \(max(1, range.lowerBound)) to \(range.upperBound)"
+    case .size(_, let range):
+      "a size from \(ValueText.size(range.lowerBound)) to \(ValueText.size(range.upperBound)), such as 64KiB or 16MiB"
+    case .duration(_, let range):
+      "a duration from \(ValueText.duration(range.lowerBound)) to \(ValueText.duration(range.upperBound)), such as 500ms, 20s or 10m"
+    }
+  }
+
+  var isList: Bool {
+    switch kind {
+    case .list, .fields: true
+    case .text, .choice, .flag, .count, .automaticCount, .size, .duration: false
+    }
+  }
+
+  /// Sets a single value; false where `text` is not what is expected.
+  func apply(_ text: String, to settings: inout GatewaySettings) -> Bool {
+    switch kind {
+    case .text(let path):
+      settings[keyPath: path] = text
+    case .choice(let path, let words):
+      guard words.contains(text) else { return false }
+      settings[keyPath: path] = text
+    case .list, .fields:
+      return apply(list: [text], to: &settings)
+    case .flag(let path):
+      guard text == "true" || text == "false" else { return false }
+      settings[keyPath: path] = text == "true"
+    case .automaticCount(let path, let range):
+      if text == "auto" {
+        settings[keyPath: path] = 0
+        return true
+      }
+      guard let value = Int(text), range.contains(value), value > 0 else { return false }
+      settings[keyPath: path] = value
+    case .count(let path, let range):
+      guard let value = Int(text), range.contains(value) else { return false }
+      settings[keyPath: path] = value
+    case .size(let path, let range):
+      guard let value = ValueText.parseSize(text), range.contains(value) else { return false }
+      settings[keyPath: path] = value
+    case .duration(let path, let range):
+      guard let value = ValueText.parseDuration(text), range.contains(value) else { return false }
+      settings[keyPath: path] = value
+    }
+    return true
+  }
+
+  func apply(list: [String], to settings: inout GatewaySettings) -> Bool {
+    switch kind {
+    case .list(let path):
+      settings[keyPath: path] = list
+      return true
+    case .fields(let path):
+      let isWellFormed = list.allSatisfy { line in
+        guard let colon = line.firstIndex(of: ":"), colon != line.startIndex else { return false }
+        return line[..<colon].utf8.allSatisfy(ASCII.isToken)
+          && line.utf8.allSatisfy { $0 >= 0x20 && $0 != 0x7F || $0 == 0x09 }
+      }
+      guard isWellFormed else { return false }
+      settings[keyPath: path] = list
+      return true
+    case .text, .choice, .flag, .count, .automaticCount, .size, .duration:
+      return false
+    }
+  }
+
+  /// The value as it would stand in the file.
+  package func show(_ settings: GatewaySettings) -> String {
+    switch kind {
+    case .text(let path): "\"\(settings[keyPath: path])\""
+    case .choice(let path, _): settings[keyPath: path]
+    case .list(let path), .fields(let path):
+      "[" + settings[keyPath: path].map { "\"\($0)\"" }.joined(separator: ", ") + "]"
+    case .flag(let path): settings[keyPath: path] ? "true" : "false"
+    case .count(let path, _): String(settings[keyPath: path])
+    case .automaticCount(let path, _): settings[keyPath: path] == 0 ? "auto" : String(settings[keyPath: path])
+    case .size(let path, _): ValueText.size(settings[keyPath: path])
+    case .duration(let path, _): ValueText.duration(settings[keyPath: path])
+    }
+  }
+}

@@ -89,6 +89,14 @@ package struct Liveness: Sendable {
     return counter
   }
 
+  /// A counter for the ping right before our close frame: its pong tells which messages arrived, which no answer to the
+  /// close frame does, since the peer's own may have crossed ours. nil where pings are off.
+  mutating func takeLastPing() -> UInt64? {
+    guard settings.isEnabled else { return nil }
+    counter += 1
+    return counter
+  }
+
   /// A pong came. It answers its ping and every one before it (RFC 6455 §5.5.3). False for one that nobody asked for.
   package mutating func ponged(_ answered: UInt64, now: MonotonicTime) -> Bool {
     guard answered > 0, answered <= counter else { return false }

@@ -6,11 +6,11 @@ extension SessionStateMachine {
   @inline(__always)
   package mutating func bytesReceived(_ reported: Generation, now: MonotonicTime) -> [SessionAction] {
     withLiveness(reported) { $0.heard(now: now) }
-    guard observed == .suspect else { return [] }
+    guard observed == .suspect, link?.generation == reported else { return [] }
     return heardAgain(now: now)
   }
 
-  /// A pong with this counter has come; false in `.answered` when nobody sent such a ping.
+  /// A pong with this counter has come; false when no such ping was sent.
   package mutating func pongReceived(_ counter: UInt64, _ reported: Generation, now: MonotonicTime) -> Bool {
     var isOurs = false
     withLiveness(reported) { isOurs = $0.ponged(counter, now: now) }
@@ -82,8 +82,8 @@ extension SessionStateMachine {
     case .ready(let link) where link.generation == reported:
       dropReady(link, loss, now: now, using: &generator, &actions)
     case .replacing(let link, let successor) where link.generation == reported:
-      if case .violation(let code) = loss { actions.append(.close(reported, code: code)) }
       actions.append(.stopSending(reported, lastIsPoison: false))
+      if case .violation(let code) = loss { actions.append(.close(reported, code: code)) }
       actions.append(.discard(reported))
       move(to: .opening(successor), because: .lost(loss), reported, now: now, &actions)
     case .replacing(_, let successor) where successor.dial.generation == reported:
@@ -119,7 +119,7 @@ extension SessionStateMachine {
       actions.append(.stopSending(old.generation, lastIsPoison: false))
       move(to: .ready(link), because: .progress, generation, now: now, &actions)
       actions.append(.startSending(generation))
-      actions.append(.close(old.generation, code: 1000))
+      sayGoodbye(old, code: 1000, &actions)
       retire(closing(of: old, nil, now: now), &actions)
     } else {
       move(to: .ready(link), because: .progress, generation, now: now, &actions)
@@ -161,8 +161,14 @@ extension SessionStateMachine {
     var closing = closing(of: link, nil, now: now)
     closing.becomesIdle = becomesIdle
     actions.append(.stopSending(link.generation, lastIsPoison: false))
-    actions.append(.close(link.generation, code: code))
+    sayGoodbye(link, code: code, &actions)
     move(to: .closing(closing), because: cause, link.generation, now: now, &actions)
+  }
+
+  private func sayGoodbye(_ link: Link, code: UInt16, _ actions: inout [SessionAction]) {
+    var liveness = link.liveness
+    if let counter = liveness.takeLastPing() { actions.append(.ping(counter, link.generation)) }
+    actions.append(.close(link.generation, code: code))
   }
 
   /// After the closing handshake, or its time limit: `desired` and the reason of the end decide.

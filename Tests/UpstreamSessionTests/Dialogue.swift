@@ -1,0 +1,127 @@
+import ByteStreams
+import TestSupport
+
+@testable import UpstreamSession
+
+/// A session and the one who talks to it. Each line says something and gets the actions back as words:
+/// `dial #1`, `resolving→connecting`, `ping 3`, `close 1000 #1`.
+final class Dialogue {
+  var machine: SessionStateMachine
+  var random: SeededGenerator
+  var now = MonotonicTime(nanoseconds: 1_000_000_000_000)
+  /// The causes of the transitions so far.
+  var causes: [TransitionCause] = []
+
+  init(seed: UInt64 = 1, _ change: (inout SessionSettings) -> Void = { _ in }) {
+    var settings = SessionSettings()
+    change(&settings)
+    machine = SessionStateMachine(settings)
+    random = SeededGenerator(seed: seed)
+  }
+
+  // MARK: What can be said
+
+  func open() -> [String] { words(machine.open(now: now, using: &random)) }
+  func close(_ code: UInt16 = 1000) -> [String] { words(machine.close(code: code, now: now)) }
+  func demand() -> [String] { words(machine.demand(now: now)) }
+  func networkChanged() -> [String] { words(machine.networkChanged(now: now, using: &random)) }
+  func replace() -> [String] { words(machine.replace(because: .configuration, now: now)) }
+
+  func advance(to phase: OpeningPhase, _ generation: UInt64) -> [String] {
+    words(machine.advanced(to: phase, Generation(generation), now: now))
+  }
+  func upgraded(_ generation: UInt64) -> [String] {
+    words(machine.upgraded(Generation(generation), now: now, using: &random))
+  }
+  func answered(_ generation: UInt64) -> [String] {
+    words(machine.openingAnswered(Generation(generation), now: now, using: &random))
+  }
+  func redirected(_ generation: UInt64) -> [String] {
+    words(machine.redirected(Generation(generation), now: now, using: &random))
+  }
+  func failed(
+    _ reason: OpeningFailure.Reason, in phase: OpeningPhase = .upgrading, _ generation: UInt64? = nil
+  ) -> [String] {
+    let failure = OpeningFailure(phase: phase, reason: reason)
+    let generation = generation.map(Generation.init) ?? machine.generation
+    return words(machine.openingFailed(failure, generation, now: now, using: &random))
+  }
+  func closed(_ code: UInt16, _ generation: UInt64? = nil) -> [String] {
+    words(machine.closeReceived(code: code, generation.map(Generation.init) ?? machine.generation, now: now))
+  }
+  func lost(_ loss: ConnectionLoss, _ generation: UInt64? = nil) -> [String] {
+    let generation = generation.map(Generation.init) ?? machine.generation
+    return words(machine.connectionLost(loss, generation, now: now, using: &random))
+  }
+  func heard(_ generation: UInt64? = nil) -> [String] {
+    words(machine.bytesReceived(generation.map(Generation.init) ?? machine.generation, now: now))
+  }
+  func ponged(_ counter: UInt64) -> Bool {
+    machine.pongReceived(counter, machine.generation, now: now)
+  }
+
+  /// Lets time pass, without anything happening.
+  func pass(_ span: TimeSpan) { now = now + span }
+
+  /// Lets time pass to the next deadline and says so; how long that took is in `waited`.
+  func wait() -> [String] {
+    let deadline = machine.nextDeadline
+    precondition(deadline < .distantFuture, "nothing to wait for in \(machine.observed)")
+    waited = max(deadline, now) - now
+    now = now + waited
+    return words(machine.deadlineReached(now: now, using: &random))
+  }
+
+  var waited: TimeSpan = .zero
+
+  // MARK: Shortcuts
+
+  /// Brings a dial that is under way to `ready`.
+  func becomeReady() {
+    _ = upgraded(machine.generation.number)
+    precondition(machine.observed == .ready, "not ready but \(machine.observed)")
+  }
+
+  /// Opens the session and brings it to `ready`.
+  func openToReady() {
+    _ = open()
+    becomeReady()
+  }
+
+  /// From a close frame to the state that follows it.
+  func closedAndGone(_ code: UInt16) -> [String] {
+    _ = closed(code)
+    return lost(.ended)
+  }
+
+  var state: SessionState { machine.observed }
+
+  /// How long the present wait still lasts.
+  var untilDial: TimeSpan? { machine.nextDial.map { $0 - now } }
+
+  private func words(_ actions: [SessionAction]) -> [String] {
+    actions.map { action in
+      switch action {
+      case .dial(let dial):
+        var text = "dial \(dial.generation)"
+        switch dial.target {
+        case .endpoint(let index): if index > 0 { text += " url \(index)" }
+        case .redirection: text += " redirected"
+        }
+        if dial.refreshesCredential { text += " afresh" }
+        if !dial.offersCompression { text += " uncompressed" }
+        return text
+      case .sendOpening(let step, let generation): return "say \(step) \(generation)"
+      case .startSending(let generation): return "send \(generation)"
+      case .stopSending(let generation, let poison): return "hold \(generation)" + (poison ? " poisoned" : "")
+      case .ping(let counter, let generation): return "ping \(counter) \(generation)"
+      case .close(let generation, let code): return "close \(code) \(generation)"
+      case .discard(let generation): return "discard \(generation)"
+      case .holdHost(let endpoint, let until): return "hold host \(endpoint) \((until - now).seconds)"
+      case .report(let transition):
+        causes.append(transition.cause)
+        return "\(transition.from.name)→\(transition.to.name)"
+      }
+    }
+  }
+}

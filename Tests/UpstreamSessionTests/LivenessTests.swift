@@ -1,0 +1,111 @@
+import ByteStreams
+import Testing
+
+@testable import UpstreamSession
+
+@Suite struct LivenessTests {
+  @Test func pingsEveryTwentySecondsGiveOrTake() {
+    let session = Dialogue()
+    session.openToReady()
+    var waits: [Double] = []
+    for counter in 1...200 as ClosedRange<UInt64> {
+      #expect(session.wait() == ["ping \(counter) #1"])
+      waits.append(session.waited.seconds)
+      #expect(session.heard() == [])
+      #expect(session.ponged(counter))
+    }
+    #expect(waits.allSatisfy { $0 >= 18 && $0 <= 22 })
+    #expect((waits.max() ?? 0) - (waits.min() ?? 0) > 2, "jitter spreads them")
+  }
+
+  @Test func noticesSilence() {
+    let session = Dialogue()
+    session.openToReady()
+    _ = session.wait()
+    #expect(session.wait() == ["ready→suspect"])
+    #expect(session.waited == .seconds(5))
+    #expect(session.wait() == ["hold #1", "discard #1", "suspect→backoff"])
+    #expect(session.waited == .seconds(5))
+    #expect(session.causes.last == .lost(.silence))
+  }
+
+  @Test func anyByteRenewsTheDeadline() {
+    let session = Dialogue()
+    session.openToReady()
+    _ = session.wait()
+    session.pass(.seconds(4))
+    #expect(session.heard() == [])
+    #expect(session.wait() == ["ready→suspect"])
+    #expect(session.waited == .seconds(5))
+    #expect(session.heard() == ["suspect→ready"])
+    #expect(session.wait() == ["ready→suspect"])
+    #expect(session.wait().last == "suspect→backoff")
+  }
+
+  @Test func standsStillWhileReadingIsPaused() {
+    let session = Dialogue()
+    session.openToReady()
+    _ = session.wait()
+    session.pass(.seconds(2))
+    session.machine.readingPaused(Generation(1), now: session.now)
+    #expect(session.machine.nextDeadline == .distantFuture)
+    session.pass(.minutes(10))
+    session.machine.readingResumed(Generation(1), now: session.now)
+    let actions = session.wait()
+    #expect(actions.first?.hasPrefix("ping") == true || actions == ["ready→suspect"])
+    #expect(session.state != .backoff)
+  }
+
+  @Test func measuresTheRoundTrip() {
+    let session = Dialogue()
+    session.openToReady()
+    _ = session.wait()
+    session.pass(.milliseconds(37))
+    #expect(session.ponged(1))
+    #expect(session.machine.roundTrip == .milliseconds(37))
+  }
+
+  @Test func aPongAnswersEveryPingBeforeIt() {
+    let session = Dialogue()
+    session.openToReady()
+    let first = session.machine.barrierPing(Generation(1), now: session.now, using: &session.random)
+    let second = session.machine.barrierPing(Generation(1), now: session.now, using: &session.random)
+    #expect(first == 1 && second == 2)
+    #expect(session.ponged(2))
+    #expect(session.wait() == ["ping 3 #1"])
+  }
+
+  @Test func ignoresPongsThatNobodyAskedFor() {
+    let session = Dialogue()
+    session.openToReady()
+    #expect(!session.ponged(1))
+    _ = session.wait()
+    #expect(!session.ponged(2))
+    #expect(!session.ponged(0))
+  }
+
+  @Test func probesWhenTheNetworkChanges() {
+    let session = Dialogue()
+    session.openToReady()
+    #expect(session.networkChanged() == ["ping 1 #1"])
+    #expect(session.wait() == ["ready→suspect"])
+  }
+
+  @Test func heartbeatsDoNotOutliveTheirSocket() {
+    let session = Dialogue()
+    session.openToReady()
+    _ = session.wait()
+    _ = session.lost(.reset)
+    #expect(session.wait() == ["backoff→resolving", "dial #2"])
+    session.becomeReady()
+    #expect(session.wait() == ["ping 1 #2"])
+    #expect(session.waited >= .seconds(18))
+  }
+
+  @Test func canBeSwitchedOff() {
+    let session = Dialogue { $0.liveness.isEnabled = false }
+    session.openToReady()
+    #expect(session.machine.nextDeadline == .distantFuture)
+    #expect(session.close() == ["hold #1", "close 1000 #1", "ready→closing"])
+  }
+}

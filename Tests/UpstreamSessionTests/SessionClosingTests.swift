@@ -1,0 +1,171 @@
+import ByteStreams
+import Testing
+
+@testable import UpstreamSession
+
+@Suite struct SessionClosingTests {
+  @Test func closesInOrder() {
+    let session = Dialogue()
+    session.openToReady()
+    #expect(session.close() == ["hold #1", "ping 1 #1", "close 1000 #1", "ready→closing"])
+    #expect(session.lost(.ended) == ["discard #1", "closing→stopped"])
+    #expect(session.machine.nextDeadline == .distantFuture)
+    #expect(session.machine.desired == .down)
+  }
+
+  @Test func resetsWhenTheClosingHandshakeHangs() {
+    let session = Dialogue()
+    session.openToReady()
+    #expect(session.close(1001) == ["hold #1", "ping 1 #1", "close 1001 #1", "ready→closing"])
+    #expect(session.wait() == ["discard #1", "closing→stopped"])
+    #expect(session.waited == .seconds(5))
+    #expect(session.causes.suffix(2) == [.shutdown, .closed])
+  }
+
+  @Test func stopsInEveryStateThatHasNoSocket() {
+    let idle = Dialogue { $0.onDemand = true }
+    _ = idle.open()
+    #expect(idle.close() == ["idle→stopped"])
+
+    let waiting = Dialogue()
+    _ = waiting.open()
+    _ = waiting.failed(.network)
+    #expect(waiting.close() == ["backoff→stopped"])
+
+    let parked = Dialogue()
+    _ = parked.open()
+    _ = parked.failed(.status(404, retryAfter: nil))
+    #expect(parked.close() == ["parked→stopped"])
+
+    let offline = Dialogue()
+    _ = offline.open()
+    _ = offline.failed(.noRoute)
+    #expect(offline.close() == ["offline→stopped"])
+
+    let stopped = Dialogue()
+    #expect(stopped.close() == [])
+  }
+
+  @Test func abandonsADialThatIsNotWantedAnyMore() {
+    let session = Dialogue()
+    _ = session.open()
+    _ = session.advance(to: .connecting, 1)
+    #expect(session.close() == ["discard #1", "connecting→stopped"])
+    #expect(session.upgraded(1) == [], "the dial that was given up may not bring it back")
+    #expect(session.state == .stopped)
+  }
+
+  @Test func aPendingRedialDoesNotReopenAfterClose() {
+    let session = Dialogue()
+    session.openToReady()
+    _ = session.lost(.reset)
+    #expect(session.state == .backoff)
+    _ = session.close()
+    session.pass(.hours(1))
+    #expect(session.machine.deadlineReached(now: session.now, using: &session.random) == [])
+    #expect(session.state == .stopped)
+  }
+
+  @Test func aDeliberateCloseDoesNotForbidTheNextOpen() {
+    let session = Dialogue()
+    session.openToReady()
+    _ = session.close()
+    _ = session.lost(.ended)
+    #expect(session.open() == ["stopped→resolving", "dial #2"])
+    session.becomeReady()
+    #expect(session.lost(.reset) == ["hold #2", "discard #2", "ready→backoff"])
+  }
+
+  @Test func reopensAfterTheOldSocketHasClosed() {
+    let session = Dialogue()
+    session.openToReady()
+    _ = session.close()
+    #expect(session.open() == [], "never two sockets at once")
+    #expect(session.lost(.ended) == ["discard #1", "closing→resolving", "dial #2"])
+  }
+
+  @Test func losesTheWishWhileTheUpstreamIsClosing() {
+    let session = Dialogue()
+    session.openToReady()
+    #expect(session.closed(1012) == ["hold #1", "close 1012 #1", "ready→closing"])
+    #expect(session.close() == [])
+    #expect(session.lost(.ended) == ["discard #1", "closing→stopped"])
+  }
+
+  @Test func waitsOnlySoLongForTheEndOfTheStream() {
+    let session = Dialogue()
+    session.openToReady()
+    session.pass(.seconds(60))
+    _ = session.closed(1006 - 5)
+    #expect(session.wait() == ["discard #1", "closing→backoff"])
+    #expect(session.waited == .seconds(5))
+  }
+
+  @Test func failsAConnectionThatBreaksTheProtocol() {
+    let session = Dialogue()
+    session.openToReady()
+    #expect(
+      session.lost(.violation(code: 1007)) == ["hold #1", "close 1007 #1", "discard #1", "ready→backoff"])
+  }
+
+  @Test func holdsBackAPoisonedMessage() {
+    let session = Dialogue()
+    session.openToReady()
+    #expect(session.closed(1009) == ["hold #1 poisoned", "close 1009 #1", "ready→closing"])
+  }
+
+  // MARK: Make before break
+
+  @Test func replacesWithoutAGap() {
+    let session = Dialogue()
+    session.openToReady()
+    #expect(session.replace() == ["ready→replacing", "dial #2"])
+    #expect(session.advance(to: .connecting, 2) == [])
+    #expect(session.heard(1) == [])
+    #expect(session.upgraded(2) == ["hold #1", "replacing→ready", "send #2", "ping 1 #1", "close 1000 #1"])
+    #expect(session.lost(.ended, 1) == [])
+    #expect(session.state == .ready)
+  }
+
+  @Test func leavesTheOldOneAloneWhenItsSuccessorFails() {
+    let session = Dialogue()
+    session.openToReady()
+    _ = session.replace()
+    #expect(session.failed(.tls, in: .securing, 2) == ["replacing→ready"])
+    #expect(session.machine.link?.generation == Generation(1))
+  }
+
+  @Test func fallsBackOnTheSuccessorWhenTheOldOneIsLost() {
+    let session = Dialogue()
+    session.openToReady()
+    _ = session.replace()
+    #expect(session.lost(.reset, 1) == ["hold #1", "discard #1", "replacing→resolving"])
+    #expect(session.upgraded(2) == ["resolving→ready", "send #2"])
+  }
+
+  @Test func replacesAtItsMaximumAge() {
+    let session = Dialogue {
+      $0.maximumAge = .hours(23)
+      $0.liveness.isEnabled = false
+    }
+    session.openToReady()
+    #expect(session.wait() == ["ready→replacing", "dial #2"])
+    #expect(abs((session.waited - .hours(23)).seconds) <= 23 * 3600 * 0.05)
+  }
+
+  @Test func discardsAPredecessorThatLingers() {
+    let session = Dialogue { $0.liveness.isEnabled = false }
+    session.openToReady()
+    _ = session.replace()
+    _ = session.upgraded(2)
+    #expect(session.wait() == ["discard #1"])
+    #expect(session.waited == .seconds(5))
+  }
+
+  @Test func closesBothWhenItIsNotWantedAnyMore() {
+    let session = Dialogue()
+    session.openToReady()
+    _ = session.replace()
+    #expect(session.close() == ["discard #2", "hold #1", "ping 1 #1", "close 1000 #1", "replacing→closing"])
+  }
+}

@@ -1,0 +1,147 @@
+import ByteStreams
+import Testing
+
+@testable import UpstreamSession
+
+@Suite struct SessionOpeningTests {
+  @Test func opensStepByStep() {
+    let session = Dialogue()
+    #expect(session.open() == ["stopped→resolving", "dial #1"])
+    #expect(session.advance(to: .connecting, 1) == ["resolving→connecting"])
+    #expect(session.advance(to: .securing, 1) == ["connecting→securing"])
+    #expect(session.advance(to: .upgrading, 1) == ["securing→upgrading"])
+    #expect(session.upgraded(1) == ["upgrading→ready", "send #1"])
+    #expect(session.machine.connections == 1)
+    #expect(session.causes == [.operatorRequest, .progress, .progress, .progress, .progress])
+    let history = session.machine.history.entries
+    #expect(history.map(\.sequence) == [1, 2, 3, 4, 5])
+    #expect(history.map(\.to) == [.resolving, .connecting, .securing, .upgrading, .ready])
+  }
+
+  @Test func limitsEachPhase() {
+    let limits: [(OpeningPhase, TimeSpan)] = [
+      (.resolving, .seconds(5)), (.connecting, .seconds(10)), (.proxying, .seconds(10)), (.securing, .seconds(10)),
+      (.upgrading, .seconds(10)),
+    ]
+    for (phase, limit) in limits {
+      let session = Dialogue()
+      _ = session.open()
+      if phase > .resolving { _ = session.advance(to: phase, 1) }
+      #expect(session.wait() == ["discard #1", "\(phase.state.name)→backoff"])
+      #expect(session.waited == limit)
+      #expect(session.causes.last == .openingFailed(OpeningFailure(phase: phase, reason: .timedOut)))
+    }
+  }
+
+  @Test func limitsTheWholeOpening() {
+    let session = Dialogue()
+    _ = session.open()
+    session.pass(.seconds(4))
+    _ = session.advance(to: .connecting, 1)
+    session.pass(.seconds(9))
+    _ = session.advance(to: .securing, 1)
+    #expect(session.wait() == ["discard #1", "securing→backoff"])
+    #expect(session.waited == .seconds(2))
+  }
+
+  @Test func waitsAndDialsAgain() {
+    let session = Dialogue()
+    _ = session.open()
+    #expect(session.failed(.network, in: .connecting) == ["resolving→backoff"])
+    #expect(session.wait() == ["backoff→resolving", "dial #2"])
+    #expect(session.waited >= .milliseconds(100) && session.waited <= .milliseconds(500))
+  }
+
+  @Test func dropsWhatAnOlderDialReports() {
+    let session = Dialogue()
+    _ = session.open()
+    _ = session.failed(.network)
+    _ = session.wait()
+    #expect(session.advance(to: .connecting, 1) == [])
+    #expect(session.upgraded(1) == [])
+    #expect(session.failed(.network, 1) == [])
+    #expect(session.lost(.reset, 1) == [])
+    #expect(session.closed(1000, 1) == [])
+    #expect(session.state == .resolving)
+    #expect(session.upgraded(2) == ["resolving→ready", "send #2"])
+  }
+
+  @Test func saysItsOpeningMessagesInOrder() {
+    let session = Dialogue {
+      $0.opening = [
+        OpeningStep(expectsAnswer: false), OpeningStep(expectsAnswer: true), OpeningStep(expectsAnswer: false),
+      ]
+    }
+    _ = session.open()
+    #expect(session.upgraded(1) == ["resolving→opening", "say 0 #1", "say 1 #1"])
+    #expect(session.answered(1) == ["say 2 #1", "opening→ready", "send #1"])
+  }
+
+  @Test func failsAnOpeningWhoseAnswerNeverComes() {
+    let session = Dialogue { $0.opening = [OpeningStep(expectsAnswer: true, timeLimit: .seconds(3))] }
+    _ = session.open()
+    _ = session.upgraded(1)
+    #expect(session.wait() == ["discard #1", "opening→backoff"])
+    #expect(session.waited == .seconds(3))
+    #expect(session.causes.last == .openingFailed(OpeningFailure(phase: .opening, reason: .openingAnswer)))
+  }
+
+  @Test func obeysACloseFrameAmidItsOpeningMessages() {
+    let session = Dialogue { $0.opening = [OpeningStep(expectsAnswer: true)] }
+    _ = session.open()
+    _ = session.upgraded(1)
+    #expect(session.closed(1013) == ["close 1013 #1", "opening→closing"])
+    #expect(session.lost(.ended) == ["discard #1", "closing→backoff"])
+    #expect((session.untilDial ?? .zero) >= .seconds(10))
+  }
+
+  @Test func followsRedirectionsUpToFive() {
+    let session = Dialogue()
+    _ = session.open()
+    for hop in 1...5 {
+      _ = session.advance(to: .upgrading, UInt64(hop))
+      let answer = session.redirected(UInt64(hop))
+      #expect(answer == ["upgrading→resolving", "dial #\(hop + 1) redirected"])
+    }
+    _ = session.advance(to: .upgrading, 6)
+    #expect(session.redirected(6) == ["upgrading→parked"])
+  }
+
+  @Test func opensOnDemandOnly() {
+    let session = Dialogue {
+      $0.onDemand = true
+      $0.idleAfter = .seconds(60)
+      $0.liveness.isEnabled = false
+    }
+    #expect(session.open() == ["stopped→idle"])
+    #expect(session.machine.nextDeadline == .distantFuture)
+    #expect(session.demand() == ["idle→resolving", "dial #1"])
+    session.becomeReady()
+    session.pass(.seconds(50))
+    #expect(session.demand() == [])
+    #expect(session.wait() == ["hold #1", "close 1000 #1", "ready→closing"])
+    #expect(session.waited == .seconds(60))
+    #expect(session.lost(.ended) == ["discard #1", "closing→idle"])
+  }
+
+  @Test func waitsForTheNetworkWithoutCounting() {
+    let session = Dialogue()
+    _ = session.open()
+    #expect(session.failed(.noRoute, in: .connecting) == ["resolving→offline"])
+    #expect(session.machine.failures == 0)
+    #expect(session.networkChanged() == ["offline→resolving", "dial #2"])
+    _ = session.failed(.network)
+    #expect(session.networkChanged() == ["backoff→resolving", "dial #3"])
+  }
+
+  @Test func isPostponedWithoutCounting() {
+    let session = Dialogue()
+    _ = session.open()
+    let until = session.now + .seconds(3)
+    let actions = session.machine.postponed(until: until, Generation(1), now: session.now)
+    #expect(actions.count == 1)
+    #expect(session.state == .backoff && session.machine.failures == 0)
+    #expect(session.wait() == ["backoff→resolving", "dial #2"])
+    #expect(session.waited == .seconds(3))
+  }
+}

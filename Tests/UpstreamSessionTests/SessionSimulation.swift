@@ -1,0 +1,197 @@
+import ByteStreams
+import TestSupport
+import Testing
+
+@testable import UpstreamSession
+
+/// A session against a transport that carries out its actions, refuses illegal ones, and fails at random.
+@Suite struct SessionSimulation {
+  /// What the transport has of one dial.
+  enum Socket {
+    case dialling(OpeningPhase)
+    case open
+    case closing
+  }
+
+  struct World {
+    var machine: SessionStateMachine
+    var random: SeededGenerator
+    var now = MonotonicTime(nanoseconds: 1)
+    var sockets: [Generation: Socket] = [:]
+    var sending: Generation?
+    var newest = Generation.none
+    var dials = 0
+    var lastSequence: UInt64 = 0
+    var lastState = SessionState.stopped
+
+    mutating func carryOut(_ actions: [SessionAction]) {
+      for action in actions {
+        switch action {
+        case .dial(let dial):
+          #expect(machine.desired == .up, "a dial while the session is not wanted")
+          #expect(dial.generation > newest, "a generation is dialled once")
+          newest = dial.generation
+          sockets[dial.generation] = .dialling(.resolving)
+          dials += 1
+        case .startSending(let generation):
+          #expect(sending == nil, "two connections send at once")
+          #expect(isOpen(generation))
+          sending = generation
+        case .stopSending(let generation, lastIsPoison: _):
+          #expect(sending == generation, "stopped what did not send")
+          sending = nil
+        case .ping(_, let generation):
+          #expect(isOpen(generation), "a ping on a socket that is not open")
+        case .sendOpening(step: _, let generation):
+          #expect(isOpen(generation))
+        case .close(let generation, code: _):
+          #expect(isOpen(generation))
+          #expect(sending != generation, "still sending behind a close frame")
+          sockets[generation] = .closing
+        case .discard(let generation):
+          #expect(sending != generation, "the queue still flows into a discarded socket")
+          sockets[generation] = nil
+        case .holdHost:
+          break
+        case .report(let transition):
+          #expect(transition.sequence == lastSequence + 1)
+          #expect(transition.from == lastState)
+          #expect(transition.from != transition.to)
+          lastSequence = transition.sequence
+          lastState = transition.to
+        }
+      }
+      #expect(lastState == machine.observed, "every change of state is reported")
+      #expect(sockets.count <= 3)
+      #expect((sending != nil) == machine.observed.isSending)
+    }
+
+    func isOpen(_ generation: Generation) -> Bool {
+      if case .open = sockets[generation] { return true }
+      return false
+    }
+
+    mutating func chance(_ percent: Int) -> Bool { Int.random(in: 0..<100, using: &random) < percent }
+
+    /// Something happens to one of the sockets.
+    mutating func disturb() {
+      guard let (generation, socket) = sockets.randomElement(using: &random) else { return }
+      switch socket {
+      case .dialling(let phase):
+        if chance(60) {
+          guard phase < .upgrading, let next = OpeningPhase(rawValue: phase.rawValue + 1) else {
+            sockets[generation] = .open
+            carryOut(machine.upgraded(generation, now: now, using: &random))
+            return
+          }
+          sockets[generation] = .dialling(next)
+          carryOut(machine.advanced(to: next, generation, now: now))
+        } else if phase == .upgrading, chance(20) {
+          sockets[generation] = nil
+          carryOut(machine.redirected(generation, now: now, using: &random))
+        } else {
+          sockets[generation] = nil
+          let reasons: [OpeningFailure.Reason] = [
+            .network, .tls, .noRoute, .timedOut, .handshake, .status(401, retryAfter: nil),
+            .status(403, retryAfter: nil), .status(503, retryAfter: .seconds(7)), .status(500, retryAfter: nil),
+          ]
+          let failure = OpeningFailure(phase: phase, reason: reasons.randomElement(using: &random) ?? .network)
+          carryOut(machine.openingFailed(failure, generation, now: now, using: &random))
+        }
+      case .open:
+        switch Int.random(in: 0..<10, using: &random) {
+        case 0..<5:
+          carryOut(machine.bytesReceived(generation, now: now))
+        case 5:
+          carryOut(machine.openingAnswered(generation, now: now, using: &random))
+        case 6:
+          let codes: [UInt16] = [1000, 1001, 1002, 1005, 1008, 1009, 1011, 1012, 1013, 4001]
+          carryOut(machine.closeReceived(code: codes.randomElement(using: &random) ?? 1000, generation, now: now))
+        case 7:
+          let losses: [ConnectionLoss] = [.ended, .reset, .noRoute, .addressGone, .violation(code: 1002)]
+          let loss = losses.randomElement(using: &random) ?? .ended
+          carryOut(machine.connectionLost(loss, generation, now: now, using: &random))
+        case 8:
+          machine.readingPaused(generation, now: now)
+        default:
+          machine.readingResumed(generation, now: now)
+        }
+      case .closing:
+        sockets[generation] = nil
+        carryOut(machine.connectionLost(.ended, generation, now: now, using: &random))
+      }
+    }
+
+    /// What a stale socket may still say changes nothing.
+    mutating func speakFromTheGrave() {
+      guard newest.number > 0 else { return }
+      let old = Generation(UInt64.random(in: 1...newest.number, using: &random))
+      guard sockets[old] == nil else { return }
+      let before = machine.observed
+      carryOut(machine.advancedIfStale(old, now: now))
+      carryOut(machine.bytesReceived(old, now: now))
+      carryOut(machine.closeReceived(code: 1000, old, now: now))
+      carryOut(machine.connectionLost(.reset, old, now: now, using: &random))
+      #expect(machine.observed == before, "a socket that is gone changed the state")
+    }
+  }
+
+  @Test(arguments: [UInt64](1...24))
+  func neverBreaksItsRules(seed: UInt64) {
+    var settings = SessionSettings()
+    settings.endpoints.count = Int(seed % 3) + 1
+    if seed % 4 == 0 { settings.opening = [OpeningStep(expectsAnswer: false), OpeningStep(expectsAnswer: true)] }
+    if seed % 5 == 0 { settings.maximumAge = .minutes(5) }
+    if seed % 6 == 0 { settings.onDemand = true }
+    var world = World(machine: SessionStateMachine(settings), random: SeededGenerator(seed: seed))
+
+    for _ in 0..<10_000 {
+      switch Int.random(in: 0..<100, using: &world.random) {
+      case 0: world.carryOut(world.machine.open(now: world.now, using: &world.random))
+      case 1:
+        if world.chance(20) { world.carryOut(world.machine.close(now: world.now)) }
+      case 2: world.carryOut(world.machine.networkChanged(now: world.now, using: &world.random))
+      case 3: world.carryOut(world.machine.replace(because: .credential, now: world.now))
+      case 4..<8: world.carryOut(world.machine.demand(now: world.now))
+      case 8..<14: world.speakFromTheGrave()
+      case 14..<60: world.disturb()
+      default:
+        let deadline = world.machine.nextDeadline
+        let step = TimeSpan.milliseconds(Int64.random(in: 0...3_000, using: &world.random))
+        world.now = deadline < .distantFuture && world.chance(50) ? max(world.now, deadline) : world.now + step
+        world.carryOut(world.machine.deadlineReached(now: world.now, using: &world.random))
+      }
+    }
+
+    // Whatever state the faults have left it in: it comes back by itself, without anything said to it from outside.
+    world.carryOut(world.machine.open(now: world.now, using: &world.random))
+    for _ in 0..<2_000 where !world.machine.observed.isSending {
+      world.carryOut(world.machine.demand(now: world.now))
+      if let (generation, socket) = world.sockets.randomElement(using: &world.random) {
+        switch socket {
+        case .dialling:
+          world.sockets[generation] = .open
+          world.carryOut(world.machine.upgraded(generation, now: world.now, using: &world.random))
+        case .open:
+          world.carryOut(world.machine.openingAnswered(generation, now: world.now, using: &world.random))
+        case .closing:
+          world.sockets[generation] = nil
+          world.carryOut(world.machine.connectionLost(.ended, generation, now: world.now, using: &world.random))
+        }
+      } else if world.machine.nextDeadline < .distantFuture {
+        world.now = max(world.now, world.machine.nextDeadline)
+        world.carryOut(world.machine.deadlineReached(now: world.now, using: &world.random))
+      }
+    }
+    #expect(world.machine.observed.isSending, "it never came back from \(world.machine.observed)")
+    #expect(world.dials > 20)
+  }
+}
+
+extension SessionStateMachine {
+  /// Says `upgraded` of a dial that is gone.
+  fileprivate mutating func advancedIfStale(_ generation: Generation, now: MonotonicTime) -> [SessionAction] {
+    var random = SeededGenerator(seed: 0)
+    return upgraded(generation, now: now, using: &random)
+  }
+}

@@ -45,7 +45,7 @@ let package = Package(
     target("Digests", ["COpenSSL", "ByteStreams"]),
     target("JSONCodec", ["ByteStreams"]),
     target("HTTPCodec", ["ByteStreams"]),
-    target("WebSocketCodec", ["ByteStreams", "Deflate", "Digests"]),
+    target("WebSocketCodec", ["ByteStreams", "Deflate", "Digests", "HTTPCodec"]),
     target("TLSEngine", ["COpenSSL", "ByteStreams", "Digests"]),
 
     // Pure machines: they decide.
@@ -76,7 +76,7 @@ let package = Package(
     tested("Deflate"),
     tested("JSONCodec"),
     tested("HTTPCodec"),
-    tested("WebSocketCodec"),
+    tested("WebSocketCodec", ["HTTPCodec"]),
     tested("TLSEngine"),
     tested("UpstreamSession"),
     tested("Delivery"),

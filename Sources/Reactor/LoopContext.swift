@@ -90,6 +90,9 @@ package final class LoopContext {
     }
   }
 
+  /// Wall-clock time in milliseconds of UNIX time.
+  package var wallClock: Int64 { SystemCall.wallClockMilliseconds() }
+
   // MARK: For channels
 
   func register(_ channel: Channel) throws(SystemError) -> UInt64 {
@@ -174,12 +177,12 @@ package final class LoopContext {
     for index in unsafe ready.indices { unsafe ready[index].resume() }
   }
 
+  /// One round: what a target raises again waits for the next turn, so that I/O comes in between.
   func deliverLocalSignals() {
-    while !localSignals.isEmpty {
-      let raised = localSignals
-      localSignals.removeAll(keepingCapacity: true)
-      for signal in raised { signal.deliver() }
-    }
+    guard !localSignals.isEmpty else { return }
+    let raised = localSignals
+    localSignals.removeAll(keepingCapacity: true)
+    for signal in raised { signal.deliver() }
   }
 
   func flush() {

@@ -151,3 +151,10 @@ package enum Sockets {
     return address
   }
 }
+
+extension Sockets {
+  /// Whether an accept failed for lack of descriptors or memory: every further one will, for a while.
+  package static func isShortage(_ code: Int32) -> Bool {
+    code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM
+  }
+}

@@ -1,0 +1,33 @@
+# Everything a person or CI does here, one word each. The work itself is in scripts/ and in the Swift package.
+
+.DEFAULT_GOAL := help
+.PHONY: help run build test lint format asan tsan clean
+
+help: ## Show this list
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | column -t -s '|'
+
+run: build ## Build the release program and start the demo: a gateway with a built-in upstream
+	@exec .build/release/drawbridge demo
+
+build: ## Install what the build needs, and build the release program (.build/release/drawbridge)
+	@scripts/build
+
+test: ## Build, run every test and the linters; the last line tells how many passed
+	@scripts/test
+
+lint: ## Check the style of Swift, Python and shell code
+	@scripts/setup test
+	@scripts/lint
+
+format: ## Mend the style where a tool can
+	@scripts/setup test
+	@scripts/lint --fix
+
+asan: ## Run the tests under the address sanitizer
+	@scripts/test --sanitize address
+
+tsan: ## Run the tests under the thread sanitizer
+	@scripts/test --sanitize thread
+
+clean: ## Remove everything that was built (not .venv and .tools: they cost downloads)
+	rm -rf .build .build-address .build-thread

@@ -1,0 +1,125 @@
+"""Fixtures of the integration tests. Every test gets its own gateway and its own peers, all on free ports."""
+
+import contextlib
+import shutil
+import subprocess
+
+import pytest
+import pytest_asyncio
+
+from harness.certificates import CertificateAuthority
+from harness.gateway import BINARY, Gateway
+from harness.raw import RawUpstream
+from harness.upstream import Upstream
+
+_measured = pytest.StashKey[list]()
+
+
+def pytest_configure(config):
+    config.stash[_measured] = []
+
+
+def pytest_collection_modifyitems(items):
+    if not BINARY.exists():
+        pytest.exit(f"{BINARY} is not there: 'make build' makes it, or set DRAWBRIDGE_BINARY", returncode=2)
+    # Until the program does something, only the test peers can be tested.
+    if not subprocess.run([BINARY, "version"], capture_output=True, check=False).stdout:
+        for item in items:
+            if item.path.stem != "test_harness":
+                item.add_marker(pytest.mark.skip(reason="the program does not serve yet"))
+
+
+@pytest.fixture
+def measured(request):
+    """Notes a number worth reading: it is shown at the end of the run, and decides nothing by itself."""
+
+    def note(text):
+        request.config.stash[_measured].append(f"{request.node.name}: {text}")
+
+    return note
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if config.stash[_measured]:
+        terminalreporter.section("measured")
+        for line in config.stash[_measured]:
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory):
+    """A certificate authority of this run."""
+    return CertificateAuthority(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture(scope="session")
+def certificate(authority):
+    """A server certificate for localhost, issued by `authority`."""
+    return authority.issue("DNS:localhost", "IP:127.0.0.1")
+
+
+@pytest_asyncio.fixture
+async def start():
+    """Starts any peer that has `start` and `stop`, and stops it after the test, latest first."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(peer):
+            await peer.start()
+            stack.push_async_callback(peer.stop)
+            return peer
+
+        yield start
+
+
+@pytest_asyncio.fixture
+async def upstream(start):
+    """A well-behaved upstream with permessage-deflate, over `ws`."""
+    return await start(Upstream())
+
+
+@pytest_asyncio.fixture
+async def gateway_for(start, tmp_path):
+    """`await gateway_for(upstream, "--flag", …, config=…)`: a running gateway before that upstream."""
+    count = 0
+
+    async def gateway_for(upstream, *arguments, ready=True, **options):
+        nonlocal count
+        count += 1
+        folder = tmp_path / f"gateway-{count}"
+        folder.mkdir()
+        if upstream is not None:
+            arguments = ("--upstream", upstream.url, *arguments)
+        gateway = await start(Gateway(*arguments, folder=folder, **options))
+        if ready:
+            await gateway.ready()
+        return gateway
+
+    return gateway_for
+
+
+@pytest_asyncio.fixture
+async def gateway(gateway_for, upstream):
+    """A gateway whose session with `upstream` is ready."""
+    return await gateway_for(upstream)
+
+
+@pytest_asyncio.fixture
+async def client(gateway):
+    return gateway.client()
+
+
+@pytest_asyncio.fixture
+async def raw_upstream(start):
+    """`await raw_upstream(behave)`: an upstream made of bytes; see harness/raw.py."""
+
+    async def raw_upstream(behave):
+        return await start(RawUpstream(behave))
+
+    return raw_upstream
+
+
+@pytest.fixture(scope="session")
+def curl():
+    path = shutil.which("curl")
+    assert path, "curl is missing: scripts/setup test installs it"
+    return path

@@ -1,0 +1,114 @@
+"""A client of the gateway's API: aiohttp underneath, the words of the contract on top."""
+
+import base64
+import json
+from dataclasses import dataclass
+
+import aiohttp
+
+
+@dataclass
+class Answer:
+    """One HTTP answer, read to its end."""
+
+    status: int
+    headers: dict
+    body: bytes
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    def problem(self, status):
+        """The problem details of an error answer (RFC 9457), checked for what every one of ours carries."""
+        assert self.status == status, (self.status, self.body[:500])
+        assert self.headers["Content-Type"].split(";")[0] == "application/problem+json"
+        problem = self.json
+        for field, kind in (("type", str), ("title", str), ("detail", str), ("retryable", bool), ("request_id", str)):
+            assert isinstance(problem.get(field), kind), (field, problem)
+        assert problem["status"] == status
+        assert problem["detail"].strip()
+        return problem
+
+
+@dataclass
+class Batch:
+    """The answer of one poll, checked for its shape."""
+
+    messages: list
+    cursor: str
+    more: bool
+    gap: dict | None
+
+    @classmethod
+    def of(cls, answer):
+        assert answer.status == 200, (answer.status, answer.body[:500])
+        assert answer.headers["Content-Type"].split(";")[0] == "application/json"
+        assert "no-store" in answer.headers["Cache-Control"]
+        batch = answer.json
+        assert answer.headers["Gateway-Cursor"] == batch["cursor"]
+        return cls(batch["messages"], batch["cursor"], batch["more"], batch["gap"])
+
+    @property
+    def payloads(self):
+        """Text as str, binary as bytes; JSON in `data` as what it means."""
+        return [
+            base64.b64decode(message["data_base64"], validate=True) if message["type"] == "binary" else message["data"]
+            for message in self.messages
+        ]
+
+
+class Client:
+    """Talks to one gateway. Every connection may be used again, as a browser would."""
+
+    def __init__(self, base, *, unix=None):
+        self.base = base
+        connector = aiohttp.UnixConnector(unix) if unix else aiohttp.TCPConnector(limit=0)
+        self._http = aiohttp.ClientSession(base, connector=connector, timeout=aiohttp.ClientTimeout(total=90))
+
+    async def close(self):
+        await self._http.close()
+
+    async def request(self, method, path, **options):
+        async with self._http.request(method, path, allow_redirects=False, **options) as answer:
+            return Answer(answer.status, answer.headers, await answer.read())
+
+    async def send(self, body, *, type=None, headers=None):
+        """POST one message: `str` as text, `bytes` as binary unless `type` says otherwise."""
+        kind = type or ("text/plain; charset=utf-8" if isinstance(body, str) else "application/octet-stream")
+        data = body.encode() if isinstance(body, str) else body
+        return await self.request("POST", "/v1/messages", data=data, headers={"Content-Type": kind, **(headers or {})})
+
+    async def accepted(self, body, **options):
+        """POST one message that must be taken; its description."""
+        answer = await self.send(body, **options)
+        assert answer.status == 202, (answer.status, answer.body[:500])
+        return answer.json
+
+    async def get(self, headers=None, **parameters):
+        query = {name: str(value) for name, value in parameters.items()}
+        return await self.request("GET", "/v1/messages", params=query, headers=headers)
+
+    async def poll(self, **parameters):
+        return Batch.of(await self.get(**parameters))
+
+    async def here(self):
+        """The cursor of this moment: what is pushed from now on comes after it."""
+        return (await self.poll(wait=0)).cursor
+
+    async def collect(self, count, cursor, *, rounds=2000, **parameters):
+        """Polls from `cursor` until `count` messages came; the payloads and the cursor after them."""
+        payloads = []
+        for _ in range(rounds):
+            batch = await self.poll(cursor=cursor, wait=10, **parameters)
+            assert batch.gap is None, batch.gap
+            payloads += batch.payloads
+            cursor = batch.cursor
+            if len(payloads) >= count:
+                break
+        return payloads, cursor
+
+    async def session(self):
+        answer = await self.request("GET", "/v1/session")
+        assert answer.status == 200, (answer.status, answer.body[:500])
+        return answer.json

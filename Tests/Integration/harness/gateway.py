@@ -1,0 +1,207 @@
+"""The program under test: started on free ports, watched, and judged when it ends."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from pathlib import Path
+
+from .client import Client
+from .metrics import Metrics
+from .waiting import eventually
+
+PROJECT = Path(__file__).resolve().parents[3]
+BINARY = Path(os.environ.get("DRAWBRIDGE_BINARY", PROJECT / ".build/release/drawbridge"))
+
+# What no run may leave in its output, whatever a peer did.
+_CRASHES = ("Fatal error", "Sanitizer", "Backtrace", "Crash:")
+
+
+# A redial within half a second: how long it waits otherwise is a matter of the machine's own tests.
+_QUICK_REDIAL = {
+    "DRAWBRIDGE_UPSTREAM_RECONNECT_BASE": "100ms",
+    "DRAWBRIDGE_UPSTREAM_RECONNECT_MAXIMUM": "500ms",
+}
+
+
+async def run(*arguments, env=None, stdin=None, within=20.0):
+    """Runs the program to its end: exit status, standard output, standard error."""
+    process = await asyncio.create_subprocess_exec(
+        BINARY,
+        *map(str, arguments),
+        env=_environment(env),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        out, err = await asyncio.wait_for(process.communicate(stdin), within)
+    except TimeoutError:
+        process.kill()
+        out, err = await process.communicate()
+        raise AssertionError(f"still running after {within} s: {arguments}\n{out.decode()}\n{err.decode()}") from None
+    return process.returncode, out.decode(), err.decode()
+
+
+def _environment(extra):
+    """This process's environment without any setting of the gateway that a developer's shell may hold."""
+    base = {name: value for name, value in os.environ.items() if not name.startswith("DRAWBRIDGE_")}
+    return {**base, **(extra or {})}
+
+
+class Gateway:
+    """`drawbridge serve` (or another command that serves) as a child process.
+
+    Listeners are on port 0; the log says which ports they got, and `listening` is the one place that reads it.
+    """
+
+    def __init__(self, *arguments, config=None, env=None, command="serve", folder=None):
+        self._arguments = list(map(str, arguments))
+        self._config = config
+        self._env = env
+        self._command = command
+        self._folder = folder
+        self._listeners = {}
+        self._readers = []
+        self._clients = []
+        self.log = []
+        self.process = None
+
+    # -- Starting ---------------------------------------------------------------------------------------------------
+
+    async def start(self):
+        arguments = [self._command]
+        if self._config is not None:
+            path = Path(self._folder) / "drawbridge.yaml"
+            path.write_text(self._config)
+            arguments += ["--config", path]
+        for option in ("--listen", "--management"):
+            if option not in self._arguments:
+                arguments += [option, "127.0.0.1:0"]
+        self.process = await asyncio.create_subprocess_exec(
+            BINARY,
+            *map(str, arguments + self._arguments),
+            env=_environment({**_QUICK_REDIAL, **(self._env or {})}),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=1 << 20,
+        )
+        self._readers = [
+            asyncio.create_task(self._read(stream)) for stream in (self.process.stdout, self.process.stderr)
+        ]
+        await eventually(
+            lambda: self.process.returncode is not None or {"api", "management"} <= self._listeners.keys(),
+            within=20,
+            what="the gateway tells its addresses",
+        )
+        if self.process.returncode is not None:
+            await asyncio.gather(*self._readers)
+            raise AssertionError(f"the gateway ended at once (exit {self.process.returncode}):\n{self.output}")
+        return self
+
+    async def _read(self, stream):
+        async for line in stream:
+            text = line.decode(errors="replace").rstrip("\n")
+            self.log.append(text)
+            with contextlib.suppress(ValueError):
+                self.listening(json.loads(text))
+
+    def listening(self, record):
+        """Notes the address of a listener: `{"message":"listening","listener":"api","address":"127.0.0.1:41234"}`."""
+        if isinstance(record, dict) and record.get("message") == "listening":
+            self._listeners.setdefault(record["listener"], []).append(record["address"])
+
+    def addresses(self, listener):
+        return self._listeners[listener]
+
+    @property
+    def output(self):
+        return "\n".join(self.log)
+
+    @property
+    def records(self):
+        """The log, line by line; each must be one JSON object."""
+        return [json.loads(line) for line in self.log]
+
+    # -- Talking ----------------------------------------------------------------------------------------------------
+
+    def address(self, listener="api"):
+        """Host and port of the first TCP listener of that kind."""
+        tcp = next(a for a in self._listeners[listener] if not a.startswith("unix:"))
+        host, _, port = tcp.rpartition(":")
+        return host.strip("[]"), int(port)
+
+    def url(self, listener="api"):
+        host, port = self.address(listener)
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def client(self, listener="api"):
+        client = Client(self.url(listener))
+        self._clients.append(client)
+        return client
+
+    async def ready(self, *, within=20.0):
+        """Waits until the session is ready, as an orchestrator would see it."""
+        management = self.client("management")
+
+        async def is_ready():
+            return (await management.request("GET", "/readyz")).status == 200
+
+        await eventually(is_ready, within=within, what="/readyz answers 200")
+        return self
+
+    async def metrics(self):
+        answer = await self.client("management").request("GET", "/metrics")
+        assert answer.status == 200
+        return Metrics(answer.body.decode())
+
+    # -- Measuring --------------------------------------------------------------------------------------------------
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def memory(self):
+        """Bytes of anonymous memory: what the process itself holds, without shared libraries."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError("no RssAnon in /proc/PID/status")
+
+    # -- Ending -----------------------------------------------------------------------------------------------------
+
+    def signal(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+
+    async def exit_status(self, *, within=30.0):
+        try:
+            await asyncio.wait_for(self.process.wait(), within)
+        except TimeoutError:
+            raise AssertionError(f"still running {within} s after it was told to end:\n{self.output[-4000:]}") from None
+        await asyncio.gather(*self._readers)
+        return self.process.returncode
+
+    async def stop(self):
+        """Ends it in good order, unless it has ended, and fails the test if there was a crash on the way."""
+        for client in self._clients:
+            await client.close()
+        if self.process is None:
+            return
+        if self.process.returncode is None:
+            self.signal()
+        try:
+            status = await self.exit_status()
+        finally:
+            if self.process.returncode is None:
+                self.process.kill()
+                await self.process.wait()
+        assert status == 0, f"exit status {status}:\n{self.output[-4000:]}"
+        assert not any(word in self.output for word in _CRASHES), self.output[-8000:]
+
+    async def kill(self):
+        """SIGKILL: no farewell, as in a power cut."""
+        self.process.kill()
+        await self.process.wait()
+        await asyncio.gather(*self._readers)
+        self.process = None

@@ -1,0 +1,51 @@
+"""Thousands of long-polls from one process, with as little of a client as will do."""
+
+import asyncio
+
+
+class HeldPoll(asyncio.Protocol):
+    """One request on one connection; `answer` completes with the bytes of the answer, or the error."""
+
+    def __init__(self, request):
+        self._request = request
+        self._received = bytearray()
+        self._length = None
+        self.answer = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport):
+        self.transport = transport
+        transport.write(self._request)
+
+    def data_received(self, data):
+        self._received += data
+        if self._length is None:
+            end = self._received.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            head = bytes(self._received[:end]).lower()
+            length = head.split(b"content-length:")[1].split(b"\r\n")[0]
+            self._length = end + 4 + int(length)
+        if len(self._received) >= self._length and not self.answer.done():
+            self.answer.set_result(bytes(self._received[: self._length]))
+
+    def connection_lost(self, error):
+        if not self.answer.done():
+            self.answer.set_exception(error or ConnectionError("closed without an answer"))
+
+    @property
+    def body(self):
+        return self.answer.result().partition(b"\r\n\r\n")[2]
+
+
+async def hold(address, count, path, *, at_once=200):
+    """Opens `count` connections, each with a GET of `path` on its way; no more than `at_once` half open at a time."""
+    request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    loop = asyncio.get_running_loop()
+    gate = asyncio.Semaphore(at_once)
+
+    async def open_one():
+        async with gate:
+            _, protocol = await loop.create_connection(lambda: HeldPoll(request), *address)
+            return protocol
+
+    return await asyncio.gather(*(open_one() for _ in range(count)))

@@ -1,0 +1,134 @@
+"""Peers below the protocols: bytes on a socket, for everything a well-behaved library refuses to send."""
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import socket
+import struct
+from dataclasses import dataclass
+
+
+class RawUpstream:
+    """A TCP server whose every connection is handled by `behave(reader, writer)`, which ends with the connection."""
+
+    def __init__(self, behave):
+        self.connections = 0
+        self.port = 0
+        self._behave = behave
+        self._server = None
+        self._tasks = set()
+
+    @property
+    def url(self):
+        return f"ws://127.0.0.1:{self.port}/"
+
+    async def start(self):
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=1 << 20)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def _serve(self, reader, writer):
+        self.connections += 1
+        task = asyncio.current_task()
+        self._tasks.add(task)
+        try:
+            with contextlib.suppress(OSError, EOFError):
+                await self._behave(reader, writer)
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def kill(self):
+        if self._server:
+            self._server.close()
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._server = None
+
+    stop = kill
+
+
+async def read_head(reader):
+    """The bytes of a request head, and its fields by lower-case name."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    lines = head.decode("latin-1").split("\r\n")
+    return head, {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:] if line)}
+
+
+def accept_key(key):
+    """`Sec-WebSocket-Accept` for a `Sec-WebSocket-Key` (RFC 6455 section 4.2.2)."""
+    return base64.b64encode(hashlib.sha1(key.encode() + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()).decode()
+
+
+async def upgrade(reader, writer, *fields, accept=None, status="101 Switching Protocols", then=b""):
+    """Answers the upgrade request; each part can be spoiled. `then` leaves in the same segment as the answer."""
+    _, request = await read_head(reader)
+    accept = accept_key(request["sec-websocket-key"]) if accept is None else accept
+    lines = [f"HTTP/1.1 {status}", "Upgrade: websocket", "Connection: Upgrade"]
+    if accept:
+        lines.append(f"Sec-WebSocket-Accept: {accept}")
+    writer.write(("\r\n".join([*lines, *fields]) + "\r\n\r\n").encode() + then)
+    await writer.drain()
+
+
+def frame(opcode, payload=b"", *, fin=True, reserved=0, mask=None, length=None):
+    """One WebSocket frame, valid or not. `length` overrides the length that is announced."""
+    announced = len(payload) if length is None else length
+    head = bytes([(fin << 7) | (reserved << 4) | opcode])
+    masked = 0x80 if mask is not None else 0
+    if announced < 126:
+        head += bytes([masked | announced])
+    elif announced < 1 << 16:
+        head += bytes([masked | 126]) + struct.pack("!H", announced)
+    else:
+        head += bytes([masked | 127]) + struct.pack("!Q", announced)
+    if mask is not None:
+        payload = mask + bytes(byte ^ mask[i % 4] for i, byte in enumerate(payload))
+    return head + payload
+
+
+def reset(writer):
+    """Closes with RST instead of FIN."""
+    linger = struct.pack("ii", 1, 0)
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    writer.transport.abort()
+
+
+@dataclass
+class RawAnswer:
+    """What came back on a raw connection until it ended or the deadline passed."""
+
+    data: bytes
+    ended: bool
+
+    @property
+    def statuses(self):
+        """Status codes of the answers, taken from the status lines."""
+        lines = self.data.split(b"\r\n")
+        return [int(line.split()[1]) for line in lines if line.startswith(b"HTTP/1.1 ") and len(line.split()) > 1]
+
+
+async def exchange(address, data, *, within=15.0, end_of_input=False):
+    """Sends raw bytes and collects everything until the peer closes. `ended` tells whether it did."""
+    reader, writer = await asyncio.open_connection(*address)
+    received = bytearray()
+
+    async def collect():
+        with contextlib.suppress(ConnectionError):
+            while chunk := await reader.read(65536):
+                received.extend(chunk)
+
+    try:
+        with contextlib.suppress(ConnectionError):
+            writer.write(data)
+            if end_of_input:
+                writer.write_eof()
+        try:
+            await asyncio.wait_for(collect(), within)
+            return RawAnswer(bytes(received), True)
+        except TimeoutError:
+            return RawAnswer(bytes(received), False)
+    finally:
+        writer.transport.abort()

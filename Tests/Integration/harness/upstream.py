@@ -1,0 +1,93 @@
+"""An upstream that behaves: the Python `websockets` server, which shares no code with the gateway."""
+
+import asyncio
+
+from websockets.asyncio.server import serve
+from websockets.exceptions import ConnectionClosed
+
+from .waiting import eventually
+
+
+class Upstream:
+    """A WebSocket server that records what it receives and sends what it is told.
+
+    It offers permessage-deflate unless told otherwise. `stop` and `start` may alternate: it comes back on its own port.
+    """
+
+    def __init__(self, *, certificate=None, echo=False, compression="deflate", host="127.0.0.1", **options):
+        self.received = []
+        self.closes = []
+        self.requests = []
+        self.host = host
+        self.port = 0
+        self._certificate = certificate
+        self._echo = echo
+        self._options = {"compression": compression, "max_size": None, "ping_interval": None, **options}
+        self._server = None
+        self._open = set()
+
+    @property
+    def url(self):
+        scheme = "wss" if self._certificate else "ws"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        # A name, where there is a certificate: it is the name that is checked.
+        return f"{scheme}://{'localhost' if self._certificate else host}:{self.port}/"
+
+    async def start(self):
+        tls = self._certificate.server_context() if self._certificate else None
+        self._server = await serve(self._converse, self.host, self.port, ssl=tls, **self._options)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def _converse(self, connection):
+        self.requests.append(connection.request)
+        self._open.add(connection)
+        try:
+            async for message in connection:
+                self.received.append(message)
+                if self._echo:
+                    await connection.send(message)
+        except ConnectionClosed:
+            pass
+        finally:
+            self._open.discard(connection)
+            self.closes.append((connection.close_code, connection.close_reason))
+
+    @property
+    def connected(self):
+        return len(self._open)
+
+    async def push(self, *messages):
+        """Sends to every connected peer, in order; waits for one to be there."""
+        await eventually(lambda: self._open, what="somebody connects to the upstream")
+        for message in messages:
+            for connection in list(self._open):
+                await connection.send(message)
+
+    async def has_received(self, count, *, within=20.0):
+        """Waits until at least `count` messages arrived, and returns all of them."""
+        await eventually(
+            lambda: len(self.received) >= count, within=within, what=f"{count} messages reach the upstream"
+        )
+        return self.received
+
+    def reset_connections(self):
+        """Drops every connection as a dying host would: no close frame, no FIN, but a reset where data was unread."""
+        for connection in list(self._open):
+            connection.transport.abort()
+
+    async def kill(self):
+        """Gone at once: nobody is told, and the port refuses."""
+        server, self._server = self._server, None
+        if server:
+            server.close(close_connections=False)
+            self.reset_connections()
+            await server.wait_closed()
+
+    async def stop(self, code=1001, reason=""):
+        """Closes as a server that is shut down in good order."""
+        server, self._server = self._server, None
+        if server:
+            await asyncio.gather(*(connection.close(code, reason) for connection in list(self._open)))
+            server.close()
+            await server.wait_closed()

@@ -1,0 +1,22 @@
+"""Waiting for facts. No test here sleeps and hopes: it names the fact, and a deadline after which it fails."""
+
+import asyncio
+import inspect
+import time
+
+
+async def eventually(fact, *, within=10.0, what=None):
+    """Asks `fact` (plain or async) until its answer is true, and returns that answer.
+
+    `within` is in seconds and only ends a test that has gone wrong: it is no measure of speed.
+    """
+    deadline = time.monotonic() + within
+    while True:
+        answer = fact()
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within} s: {what or inspect.getsource(fact).strip()}; last: {answer!r}")
+        await asyncio.sleep(0.01)

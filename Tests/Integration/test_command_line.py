@@ -1,0 +1,158 @@
+"""The command line: help that teaches, errors that name the place, exit codes a script can use (sysexits.h)."""
+
+import json
+import os
+import re
+import socket
+
+import pytest
+
+from harness.gateway import PROJECT, Gateway, run
+
+USAGE, UNAVAILABLE, CONFIG = 64, 69, 78
+
+
+async def test_version_is_one_line():
+    status, out, err = await run("version")
+    assert status == 0
+    assert re.fullmatch(r"drawbridge \d+\.\d+\.\d+.*\n", out)
+    assert err == ""
+
+
+@pytest.mark.parametrize("command", [[], ["serve"], ["demo"], ["check-config"], ["healthcheck"], ["version"]])
+async def test_help_teaches_by_example(command):
+    status, out, _ = await run(*command, "--help")
+    assert status == 0
+    assert "drawbridge" in out
+    assert "xample" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["sevre"], "serve"),
+        (["serve", "--upstram", "ws://x/"], "--upstream"),
+        (["serve", "--upstream"], "--upstream"),
+        (["serve", "--loops", "many", "--upstream", "ws://x/"], "--loops"),
+        (["serve", "--listen", "nonsense", "--upstream", "ws://x/"], "--listen"),
+        (["serve", "--log-level", "loud", "--upstream", "ws://x/"], "--log-level"),
+    ],
+)
+async def test_a_wrong_command_line_is_64_and_names_what_would_be_right(arguments, hint):
+    status, out, err = await run(*arguments)
+    assert status == USAGE
+    assert out == ""
+    assert hint in err
+
+
+async def test_serve_without_an_upstream_says_how_to_name_one():
+    status, _, err = await run("serve")
+    assert status in (USAGE, CONFIG)
+    assert "--upstream" in err
+
+
+@pytest.mark.parametrize("url", ["http://x/", "nonsense", "ws://", "ws://x:99999/", "ws://user name/", "wss://x/#part"])
+async def test_an_upstream_that_is_no_websocket_url_is_refused(url):
+    status, _, err = await run("serve", "--upstream", url)
+    assert status in (USAGE, CONFIG)
+    assert "upstream" in err
+
+
+async def test_the_committed_configuration_is_valid():
+    status, _, err = await run("check-config", "--config", PROJECT / "config/drawbridge.yaml")
+    assert status == 0, err
+
+
+BAD_CONFIGURATIONS = {
+    "an unknown key": ("upstream:\n  ulr: ws://x/\n", 2, 3, "url"),
+    "an unknown section": ("upstraem:\n  url: ws://x/\n", 1, 1, "upstream"),
+    "not a duration": ("upstream:\n  url: ws://x/\n  timeouts:\n    opening: fast\n", 4, 14, "fast"),
+    "not a URL": ("upstream:\n  url: http://x/\n", 2, 8, "ws"),
+    "a list where a map belongs": ("upstream:\n  - ws://x/\n", 2, 3, "upstream"),
+    "a key twice": ("upstream:\n  url: ws://x/\n  url: ws://y/\n", 3, 3, "url"),
+    "broken YAML": ("upstream:\n  url: [ws://x/\n", 3, 1, ""),
+    "an absent variable": ('upstream:\n  url: "${env:DRAWBRIDGE_TEST_NO_SUCH}"\n', 2, 8, "DRAWBRIDGE_TEST_NO_SUCH"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_CONFIGURATIONS)
+@pytest.mark.parametrize("command", ["check-config", "serve"])
+async def test_a_bad_configuration_is_78_with_file_line_and_column(tmp_path, name, command):
+    text, line, column, hint = BAD_CONFIGURATIONS[name]
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    status, _, err = await run(command, "--config", path)
+    assert status == CONFIG, err
+    assert f"{path}:{line}:{column}" in err
+    assert hint in err
+
+
+async def test_a_configuration_file_that_is_not_there_is_named(tmp_path):
+    status, _, err = await run("check-config", "--config", tmp_path / "absent.yaml")
+    assert status in (66, CONFIG)
+    assert "absent.yaml" in err
+
+
+async def test_a_secret_from_a_file_or_the_environment_is_used_and_not_shown(tmp_path, start, upstream):
+    secret = tmp_path / "url"
+    secret.write_text(upstream.url + "\n")
+    gateway = await start(Gateway(config=f"upstream:\n  url: ${{file:{secret}}}\n", folder=tmp_path))
+    await gateway.ready()
+    (tmp_path / "second").mkdir()
+    other = await start(
+        Gateway(
+            config="upstream:\n  url: ${env:UPSTREAM_URL}\n",
+            folder=tmp_path / "second",
+            env={"UPSTREAM_URL": upstream.url},
+        )
+    )
+    await other.ready()
+
+
+async def test_a_setting_from_the_environment_is_as_good_as_a_flag(start, upstream, tmp_path):
+    gateway = await start(Gateway(env={"DRAWBRIDGE_UPSTREAM_URL": upstream.url}, folder=tmp_path))
+    await gateway.ready()
+
+
+async def test_a_port_that_is_taken_is_told_with_its_address(upstream):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        status, out, err = await run(
+            "serve", "--upstream", upstream.url, "--listen", address, "--management", "127.0.0.1:0"
+        )
+    assert status in (UNAVAILABLE, 71)
+    assert address in out + err
+
+
+async def test_healthcheck_asks_the_management_listener(gateway):
+    host, port = gateway.address("management")
+    status, _, err = await run("healthcheck", "--management", f"{host}:{port}")
+    assert status == 0, err
+
+
+async def test_healthcheck_fails_where_nobody_answers():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    status, _, err = await run("healthcheck", "--management", address)
+    assert status != 0
+    assert address in err
+
+
+async def test_the_demo_bridges_without_anything_else(start, curl):
+    gateway = await start(Gateway("--listen", "127.0.0.1:0", "--management", "127.0.0.1:0", command="demo"))
+    await gateway.ready()
+    client = gateway.client()
+    cursor = await client.here()
+    await client.accepted("hello, demo")
+    payloads = []
+    while "hello, demo" not in payloads:
+        batch = await client.poll(cursor=cursor, wait=10, data="string")
+        payloads += batch.payloads
+        cursor = batch.cursor
+
+
+async def test_startup_is_one_json_line_for_each_listener(gateway):
+    addresses = [record for record in gateway.records if record.get("message") == "listening"]
+    assert len(addresses) == 2
+    assert all(json.dumps(record) for record in addresses)
+    assert os.getpid() != gateway.process.pid

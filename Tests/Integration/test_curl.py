@@ -1,0 +1,44 @@
+"""What a person types: the lines of the README, with the real curl."""
+
+import asyncio
+import json
+
+
+async def run(*command):
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode == 0, err.decode()
+    return out
+
+
+async def test_a_bare_post_and_a_poll_from_the_earliest(gateway, upstream, curl):
+    told = json.loads(await run(curl, "-sS", "-d", "hello", f"{gateway.url()}/v1/messages"))
+    assert told["id"]
+    assert await upstream.has_received(1) == ["hello"]
+    await upstream.push("hello, curl")
+    answer = json.loads(await run(curl, "-sS", f"{gateway.url()}/v1/messages?cursor=earliest"))
+    assert [message["data"] for message in answer["messages"]] == ["hello, curl"]
+
+
+async def test_a_large_post_with_the_expectation_curl_adds(gateway, upstream, curl, tmp_path):
+    # Above a mebibyte curl sends 'Expect: 100-continue' and waits for the answer.
+    body = tmp_path / "body"
+    body.write_bytes(bytes(range(256)) * 8192)
+    headers = ("-H", "Content-Type: application/octet-stream", "-H", "Expect: 100-continue")
+    out = await run(curl, "-sS", *headers, "--data-binary", f"@{body}", f"{gateway.url()}/v1/messages")
+    assert json.loads(out)["id"]
+    assert await upstream.has_received(1) == [body.read_bytes()]
+
+
+async def test_http_1_0(gateway, curl):
+    out = await run(curl, "-sS", "--http1.0", "-i", f"{gateway.url()}/v1/messages?wait=0")
+    assert out.startswith((b"HTTP/1.1 200 ", b"HTTP/1.0 200 "))
+
+
+async def test_one_connection_serves_many_requests(gateway, curl):
+    urls = [f"{gateway.url()}/v1/messages?wait=0"] * 5
+    discard = [word for _ in urls for word in ("-o", "/dev/null")]
+    counts = (await run(curl, "-sS", "-w", "%{num_connects}\n", *discard, *urls)).split()
+    assert counts == [b"1", b"0", b"0", b"0", b"0"]

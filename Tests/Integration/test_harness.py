@@ -1,0 +1,69 @@
+"""The test peers themselves: a wrong measure must not pass for a right gateway."""
+
+import asyncio
+import ssl
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from harness.metrics import Metrics
+from harness.raw import RawUpstream, frame, upgrade
+from harness.upstream import Upstream
+from harness.waiting import eventually
+
+
+async def test_the_upstream_echoes_compressed_over_tls(start, authority, certificate):
+    upstream = await start(Upstream(certificate=certificate, echo=True))
+    trust = ssl.create_default_context(cafile=authority.path)
+    async with connect(upstream.url, ssl=trust, max_size=None) as connection:
+        assert "permessage-deflate" in connection.response.headers["Sec-WebSocket-Extensions"]
+        for message in ("", "x", "é" * 100_000, b"", bytes(10 << 20)):
+            await connection.send(message)
+            assert await connection.recv() == message
+    assert await eventually(lambda: upstream.closes) == [(1000, "")]
+
+
+async def test_the_upstream_comes_back_on_its_port(start):
+    upstream = await start(Upstream())
+    url = upstream.url
+    for _ in range(3):
+        async with connect(url) as connection:
+            await connection.send("hello")
+            await upstream.has_received(1)
+            await upstream.kill()
+            with pytest.raises(ConnectionClosed):
+                await connection.recv()
+        with pytest.raises(OSError):
+            await connect(url)
+        await upstream.start()
+        assert upstream.url == url
+
+
+async def test_a_proper_handshake_of_the_raw_upstream_is_proper(start):
+    async def behave(reader, writer):
+        await upgrade(reader, writer, then=frame(1, b"hello"))
+        await reader.read()
+
+    upstream = await start(RawUpstream(behave))
+    async with connect(upstream.url, compression=None, close_timeout=0.1) as connection:
+        assert await connection.recv() == "hello"
+
+
+@pytest.mark.parametrize("text", ["metric one\n", "metric 1", "# TYPE m guage\n", 'm{a="b" 1\n', "m 1\nm 2\n"])
+def test_malformed_metrics_are_noticed(text):
+    with pytest.raises(AssertionError):
+        Metrics(text)
+
+
+def test_metrics_are_summed_over_labels():
+    metrics = Metrics('# HELP m What.\n# TYPE m counter\nm{a="x"} 1\nm{a="y\\"z"} 2.5\n')
+    assert metrics["m"] == 3.5
+    with pytest.raises(KeyError):
+        metrics["n"]
+
+
+async def test_waiting_for_what_never_comes_names_it():
+    with pytest.raises(AssertionError, match="the moon"):
+        await eventually(lambda: False, within=0.01, what="the moon")
+    assert await eventually(lambda: asyncio.sleep(0, "answer")) == "answer"

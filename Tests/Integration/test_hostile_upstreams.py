@@ -1,0 +1,271 @@
+"""Upstreams that talk nonsense: the gateway says what was wrong, tries again, and stays whole."""
+
+import asyncio
+import struct
+import zlib
+
+import pytest
+
+from harness.raw import accept_key, frame, read_head, reset, upgrade
+from harness.upstream import Upstream
+from harness.waiting import eventually
+
+TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
+MEBIBYTE = 1 << 20
+
+
+async def linger(reader):
+    """Reads until the gateway hangs up: a peer that has said its nonsense and waits for what follows."""
+    while await reader.read(65536):
+        pass
+
+
+def says(data):
+    """Answers the request with these bytes, whatever they are."""
+
+    async def behave(reader, writer):
+        await read_head(reader)
+        writer.write(data)
+        await writer.drain()
+        await linger(reader)
+
+    return behave
+
+
+def upgrades(*fields, **options):
+    async def behave(reader, writer):
+        await upgrade(reader, writer, *fields, **options)
+        await linger(reader)
+
+    return behave
+
+
+def sends(*frames):
+    """A proper handshake, and then these bytes."""
+
+    async def behave(reader, writer):
+        await upgrade(reader, writer)
+        for data in frames:
+            writer.write(data)
+            await writer.drain()
+        await linger(reader)
+
+    return behave
+
+
+async def silence(reader, writer):
+    await linger(reader)
+
+
+async def resets_at_once(reader, writer):
+    await read_head(reader)
+    reset(writer)
+
+
+async def closes_at_once(reader, writer):
+    writer.close()
+
+
+async def resets_in_mid_frame(reader, writer):
+    await upgrade(reader, writer)
+    writer.write(frame(TEXT, b"only the beginning", length=100_000))
+    await writer.drain()
+    reset(writer)
+
+
+async def endless_head(reader, writer):
+    await read_head(reader)
+    writer.write(b"HTTP/1.1 101 Switching Protocols\r\n")
+    while not writer.is_closing():
+        writer.write(b"X-More: " + b"y" * 1000 + b"\r\n")
+        await writer.drain()
+
+
+async def endless_line(reader, writer):
+    await read_head(reader)
+    writer.write(b"HTTP/1.1 101 ")
+    while not writer.is_closing():
+        writer.write(b"y" * 4096)
+        await writer.drain()
+
+
+def status(line, *fields, body=b""):
+    head = "\r\n".join([f"HTTP/1.1 {line}", f"Content-Length: {len(body)}", *fields])
+    return says(head.encode() + b"\r\n\r\n" + body)
+
+
+HANDSHAKES = {
+    "a wrong accept key": upgrades(accept="AAAAAAAAAAAAAAAAAAAAAAAAAAA="),
+    "no accept key": upgrades(accept=""),
+    "an HTML page": status("200 OK", "Content-Type: text/html", body=b"<html><body>Hello</body></html>"),
+    "a refusal": status("403 Forbidden", body=b"go away"),
+    "an internal error": status("500 Internal Server Error", body=b"<h1>oops</h1>"),
+    "no Upgrade field": says(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n"),
+    "no Connection field": says(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n"),
+    "an extension nobody offered": upgrades("Sec-WebSocket-Extensions: x-nonsense"),
+    "a bad extension parameter": upgrades("Sec-WebSocket-Extensions: permessage-deflate; server_max_window_bits=99"),
+    "a subprotocol nobody offered": upgrades("Sec-WebSocket-Protocol: nonsense"),
+    "silence": silence,
+    "a reset": resets_at_once,
+    "a close": closes_at_once,
+    "garbage": says(bytes(range(256)) * 8),
+    "another protocol": says(b"220 mail.example.com ESMTP\r\n"),
+    "endless fields": endless_head,
+    "an endless line": endless_line,
+}
+
+FRAMES = {
+    "a masked frame": sends(frame(TEXT, b"hello", mask=b"abcd")),
+    "a reserved opcode": sends(frame(3, b"hello")),
+    "reserved bits": sends(frame(TEXT, b"hello", reserved=7)),
+    "a compressed frame without the extension": sends(frame(TEXT, b"hello", reserved=4)),
+    "a fragmented ping": sends(frame(PING, b"hello", fin=False)),
+    "a long ping": sends(frame(PING, b"x" * 126)),
+    "a continuation of nothing": sends(frame(0, b"hello")),
+    "a new message inside another": sends(frame(TEXT, b"a", fin=False), frame(TEXT, b"b")),
+    "text that is not UTF-8": sends(frame(TEXT, b"caf\xe9")),
+    "a length beyond 2^62": sends(frame(BINARY, b"", length=1 << 62)),
+    "a length with the highest bit": sends(frame(BINARY, b"", length=1 << 63)),
+    "a length in the long form": sends(b"\x82\x7e\x00\x05hello"),
+    "more than the limit": sends(frame(BINARY, b"", length=17 * MEBIBYTE)),
+    "a close code that is not allowed": sends(frame(CLOSE, struct.pack("!H", 1005))),
+    "a close of one byte": sends(frame(CLOSE, b"\x03")),
+    "a close reason that is not UTF-8": sends(frame(CLOSE, struct.pack("!H", 1000) + b"\xff")),
+    "a reset in mid-frame": resets_in_mid_frame,
+}
+
+
+@pytest.mark.parametrize("name", HANDSHAKES)
+async def test_a_bad_handshake_is_reported_and_tried_again(name, raw_upstream, gateway_for):
+    upstream = await raw_upstream(HANDSHAKES[name])
+    config = f"upstream:\n  url: {upstream.url}\n  timeouts:\n    opening: 1s\n"
+    gateway = await gateway_for(None, config=config, ready=False)
+    # Tried again: not for every one at once (a refusal is given time), but none may be the end of it.
+    await eventually(lambda: upstream.connections >= 1, what="the gateway dials")
+    session = await eventually(lambda: reports_failure(gateway), what="the session tells what was wrong")
+    assert session["state"] != "ready"
+    await stays_whole(gateway)
+
+
+@pytest.mark.parametrize("name", ["a wrong accept key", "an HTML page", "silence", "a reset", "endless fields"])
+async def test_a_good_upstream_after_a_bad_one_is_found(name, raw_upstream, gateway_for, start):
+    bad = await raw_upstream(HANDSHAKES[name])
+    config = f"upstream:\n  url: {bad.url}\n  timeouts:\n    opening: 1s\n"
+    gateway = await gateway_for(None, config=config, ready=False)
+    client = gateway.client()
+    await client.accepted("kept until somebody listens")
+    await eventually(lambda: bad.connections >= 2, within=20, what="the gateway dials again")
+    good = Upstream()
+    good.port = bad.port
+    await bad.kill()
+    await start(good)
+    assert await good.has_received(1, within=40) == ["kept until somebody listens"]
+
+
+@pytest.mark.parametrize("name", FRAMES)
+async def test_a_bad_frame_ends_the_connection_with_a_reason_and_a_redial(name, raw_upstream, gateway_for):
+    upstream = await raw_upstream(FRAMES[name])
+    gateway = await gateway_for(upstream, ready=False)
+    before = gateway.memory()
+    await eventually(lambda: upstream.connections >= 2, within=20, what="the gateway dials again")
+    await stays_whole(gateway)
+    assert gateway.memory() < before + 24 * MEBIBYTE
+
+
+async def test_a_message_that_inflates_beyond_the_limit_ends_the_connection(raw_upstream, gateway_for):
+    compressor = zlib.compressobj(9, zlib.DEFLATED, -15)
+    bomb = compressor.compress(bytes(256 * MEBIBYTE)) + compressor.flush(zlib.Z_SYNC_FLUSH)
+
+    async def behave(reader, writer):
+        await upgrade(reader, writer, "Sec-WebSocket-Extensions: permessage-deflate")
+        writer.write(frame(BINARY, bomb[:-4], reserved=4))
+        await writer.drain()
+        await linger(reader)
+
+    upstream = await raw_upstream(behave)
+    gateway = await gateway_for(upstream, ready=False)
+    before = gateway.memory()
+    await eventually(lambda: upstream.connections >= 2, within=20, what="the gateway dials again")
+    assert gateway.memory() < before + 64 * MEBIBYTE
+    await stays_whole(gateway)
+
+
+async def test_a_ping_flood_is_answered_at_bounded_cost(raw_upstream, gateway_for):
+    pinged = asyncio.Event()
+
+    async def behave(reader, writer):
+        await upgrade(reader, writer)
+        for number in range(20_000):
+            writer.write(frame(PING, str(number).encode()))
+        writer.write(frame(TEXT, b"after the flood"))
+        await writer.drain()
+        pinged.set()
+        await linger(reader)
+
+    gateway = await gateway_for(await raw_upstream(behave))
+    client = gateway.client()
+    assert (await client.collect(1, "earliest"))[0] == ["after the flood"]
+    assert pinged.is_set()
+
+
+async def test_frames_in_the_same_segment_as_the_handshake_are_read(raw_upstream, gateway_for):
+    async def behave(reader, writer):
+        await upgrade(reader, writer, then=frame(TEXT, b"first") + frame(TEXT, b"second"))
+        await linger(reader)
+
+    gateway = await gateway_for(await raw_upstream(behave))
+    payloads, _ = await gateway.client().collect(2, "earliest")
+    assert payloads == ["first", "second"]
+
+
+async def test_bytes_that_arrive_one_by_one_are_read(raw_upstream, gateway_for):
+    async def behave(reader, writer):
+        _, fields = await read_head(reader)
+        answer = (
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Accept: {accept_key(fields['sec-websocket-key'])}\r\n\r\n"
+        ).encode()
+        for byte in answer + frame(TEXT, "gemächlich ☃".encode()):
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(0)
+        await linger(reader)
+
+    gateway = await gateway_for(await raw_upstream(behave))
+    payloads, _ = await gateway.client().collect(1, "earliest")
+    assert payloads == ["gemächlich ☃"]
+
+
+async def test_an_upstream_that_stops_reading_fills_the_queue_and_nothing_else(raw_upstream, gateway_for):
+    async def deaf(reader, writer):
+        await upgrade(reader, writer)
+        writer.transport.pause_reading()
+        await asyncio.Event().wait()
+
+    gateway = await gateway_for(await raw_upstream(deaf))
+    client = gateway.client()
+    before = gateway.memory()
+    refused = None
+    for _ in range(400):
+        answer = await client.send(bytes(256 * 1024))
+        if answer.status == 503:
+            refused = answer
+            break
+    assert refused, "a hundred megabytes were accepted for an upstream that reads nothing"
+    assert refused.problem(503)["type"].endswith("queue-full")
+    assert gateway.memory() < before + 48 * MEBIBYTE
+    await client.poll(wait=0)
+
+
+async def reports_failure(gateway):
+    """The session, once it tells of a failed attempt."""
+    session = await gateway.client().session()
+    return session if session.get("last_failure") else None
+
+
+async def stays_whole(gateway):
+    """It serves, it takes posts, and it is alive."""
+    client = gateway.client()
+    await client.poll(wait=0)
+    await client.accepted("queued")
+    assert (await gateway.client("management").request("GET", "/livez")).status == 200

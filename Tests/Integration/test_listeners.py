@@ -1,0 +1,83 @@
+"""Where the gateway listens: IPv4, IPv6, Unix-domain sockets, and several loops on one port."""
+
+import socket
+
+import pytest
+
+from harness.client import Client
+from harness.upstream import Upstream
+
+
+def has_ipv6():
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback")
+
+
+@needs_ipv6
+async def test_ipv6(gateway_for, upstream):
+    gateway = await gateway_for(upstream, "--listen", "[::1]:0", "--management", "[::1]:0")
+    assert gateway.address()[0] == "::1"
+    await gateway.client().accepted("over IPv6")
+    assert await upstream.has_received(1) == ["over IPv6"]
+
+
+@needs_ipv6
+async def test_an_upstream_by_its_ipv6_address(gateway_for, start):
+    upstream = await start(Upstream(host="::1"))
+    gateway = await gateway_for(upstream)
+    await gateway.client().accepted("over IPv6")
+    assert await upstream.has_received(1) == ["over IPv6"]
+
+
+async def test_an_upstream_by_name(gateway_for, upstream):
+    gateway = await gateway_for(None, "--upstream", f"ws://localhost:{upstream.port}/path?query=1")
+    await gateway.client().accepted("by name")
+    assert await upstream.has_received(1) == ["by name"]
+    assert upstream.requests[0].path == "/path?query=1"
+    assert upstream.requests[0].headers["Host"] == f"localhost:{upstream.port}"
+
+
+async def test_a_unix_domain_socket(gateway_for, upstream, tmp_path):
+    path = tmp_path / "api.sock"
+    gateway = await gateway_for(upstream, "--listen", f"unix:{path}")
+    client = Client("http://localhost", unix=str(path))
+    try:
+        await client.accepted("over a path")
+        assert await upstream.has_received(1) == ["over a path"]
+    finally:
+        await client.close()
+    await gateway.stop()
+    assert not path.exists(), "the socket is taken away at the end"
+
+
+async def test_a_unix_domain_socket_left_by_a_crash_is_no_hindrance(gateway_for, upstream, tmp_path):
+    path = tmp_path / "api.sock"
+    crashed = await gateway_for(upstream, "--listen", f"unix:{path}")
+    await crashed.kill()
+    assert path.exists()
+    await gateway_for(upstream, "--listen", f"unix:{path}")
+    client = Client("http://localhost", unix=str(path))
+    try:
+        await client.poll(wait=0)
+    finally:
+        await client.close()
+
+
+@pytest.mark.parametrize("loops", [1, 2, 4])
+async def test_any_number_of_loops_is_one_gateway(gateway_for, upstream, loops):
+    gateway = await gateway_for(upstream, "--loops", loops)
+    # New connections each time: the kernel spreads them over the loops.
+    clients = [gateway.client() for _ in range(16)]
+    cursor = await clients[0].here()
+    for number, client in enumerate(clients):
+        await client.accepted(str(number))
+    assert await upstream.has_received(16) == [str(number) for number in range(16)]
+    await upstream.push("to all")
+    for client in clients:
+        assert (await client.collect(1, cursor))[0] == ["to all"]

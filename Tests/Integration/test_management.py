@@ -1,0 +1,70 @@
+"""The management listener: probes for an orchestrator, numbers for a monitor."""
+
+from harness.waiting import eventually
+
+
+async def test_livez_is_up_even_when_the_upstream_is_not(gateway_for, upstream):
+    await upstream.kill()
+    gateway = await gateway_for(upstream, ready=False)
+    management = gateway.client("management")
+    assert (await management.request("GET", "/livez")).status == 200
+    assert (await management.request("GET", "/readyz")).status == 503
+    await upstream.start()
+    await gateway.ready()
+    assert (await management.request("GET", "/readyz")).status == 200
+    await upstream.kill()
+
+    async def is_unready():
+        return (await management.request("GET", "/readyz")).status == 503
+
+    await eventually(is_unready, what="/readyz says that the upstream is gone")
+    assert (await management.request("GET", "/livez")).status == 200
+
+
+async def test_metrics_count_what_happens(gateway, upstream):
+    before = await gateway.metrics()
+    client = gateway.client()
+    cursor = await client.here()
+    for number in range(10):
+        await client.accepted(f"message {number}")
+    await upstream.has_received(10)
+    await upstream.push("one", "two")
+    await client.collect(2, cursor)
+    after = await gateway.metrics()
+    grown = {name: value - before.samples.get(key, 0) for key, value in after.samples.items() for name in [key[0]]}
+    assert 10 in grown.values(), "something counts messages that were sent"
+    assert 2 in grown.values(), "something counts messages that were received"
+    assert all(name.startswith(("drawbridge_", "process_")) for name, _ in after.samples)
+    assert {name for name, _ in after.samples if name.endswith("_total")} <= after.types
+
+
+async def test_the_content_type_of_metrics_is_the_one_scrapers_expect(gateway):
+    answer = await gateway.client("management").request("GET", "/metrics")
+    assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+
+
+async def test_the_management_paths_are_not_on_the_public_listener(gateway):
+    for path in ("/metrics", "/livez", "/readyz"):
+        (await gateway.client().request("GET", path)).problem(404)
+
+
+async def test_the_public_paths_are_not_on_the_management_listener(gateway):
+    assert (await gateway.client("management").request("GET", "/v1/messages?wait=0")).status == 404
+
+
+async def test_the_session_tells_its_state(gateway, upstream):
+    session = await gateway.client().session()
+    assert session["state"] == "ready"
+    assert session["desired"] == "up"
+
+
+async def test_the_log_is_json_lines_without_payloads(gateway, upstream):
+    client = gateway.client()
+    cursor = await client.here()
+    await client.accepted("SECRET-PAYLOAD-UP", headers={"Authorization": "Bearer SECRET-TOKEN"})
+    await upstream.has_received(1)
+    await upstream.push("SECRET-PAYLOAD-DOWN")
+    await client.collect(1, cursor)
+    await gateway.stop()
+    assert "SECRET" not in gateway.output
+    assert all(isinstance(record, dict) for record in gateway.records)

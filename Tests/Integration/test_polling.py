@@ -1,0 +1,186 @@
+"""Long-polls: what waits, what answers, and that nothing is lost between one poll and the next."""
+
+import asyncio
+import time
+
+import pytest
+
+from harness.client import Batch
+from harness.waiting import eventually
+
+
+async def test_pushes_without_a_reader_are_all_in_the_next_poll_in_order(upstream, client):
+    cursor = await client.here()
+    pushed = [f"message {i}" for i in range(250)]
+    await upstream.push(*pushed)
+    payloads, _ = await client.collect(250, cursor)
+    assert payloads == pushed
+
+
+async def test_what_was_pushed_before_the_first_poll_ever_is_there_for_earliest(upstream, client):
+    await upstream.push(*map(str, range(50)))
+    payloads, _ = await client.collect(50, "earliest", data="string")
+    assert payloads == list(map(str, range(50)))
+
+
+async def test_two_pollers_with_their_own_cursors_both_get_everything(upstream, gateway):
+    first, second = gateway.client(), gateway.client()
+    cursor = await first.here()
+    pushed = [f"message {i}" for i in range(500)]
+    pushing = asyncio.create_task(upstream.push(*pushed))
+    (one, _), (two, _) = await asyncio.gather(
+        first.collect(500, cursor, limit=7), second.collect(500, cursor, limit=31)
+    )
+    await pushing
+    assert one == pushed
+    assert two == pushed
+
+
+async def test_an_aborted_poll_takes_nothing_away(upstream, gateway, client):
+    cursor = await client.here()
+    for round in range(20):
+        poll = asyncio.create_task(client.get(cursor=cursor, wait=30))
+        await eventually(lambda: held(gateway, 1), what="the poll is held")
+        poll.cancel()
+        await asyncio.gather(poll, return_exceptions=True)
+        await upstream.push(f"message {round}")
+        payloads, cursor = await client.collect(1, cursor)
+        assert payloads == [f"message {round}"]
+
+
+async def test_a_poll_aborted_just_as_its_answer_leaves_takes_nothing_away(upstream, client):
+    cursor = await client.here()
+    pushed = []
+    for round in range(50):
+        poll = asyncio.create_task(client.get(cursor=cursor, wait=30))
+        pushed.append(f"message {round}")
+        await upstream.push(pushed[-1])
+        poll.cancel()
+        await asyncio.gather(poll, return_exceptions=True)
+    payloads, _ = await client.collect(50, cursor)
+    assert payloads == pushed
+
+
+async def test_a_held_poll_is_answered_by_the_push(upstream, gateway, client):
+    cursor = await client.here()
+    poll = asyncio.create_task(client.poll(cursor=cursor, wait=30))
+    await eventually(lambda: held(gateway, 1), what="the poll is held")
+    assert not poll.done()
+    await upstream.push("now")
+    assert (await poll).payloads == ["now"]
+
+
+async def test_latest_is_the_default_and_means_from_now_on(upstream, gateway, client):
+    await upstream.push("before")
+    await client.collect(1, "earliest")
+    poll = asyncio.create_task(client.poll(wait=30))
+    await eventually(lambda: held(gateway, 1), what="the poll is held")
+    await upstream.push("after")
+    assert (await poll).payloads == ["after"]
+
+
+async def test_nothing_within_the_wait_is_an_ordinary_empty_answer(client):
+    cursor = await client.here()
+    for wait in ("0", "50ms", "1"):
+        batch = await client.poll(cursor=cursor, wait=wait)
+        assert (batch.messages, batch.more, batch.gap, batch.cursor) == ([], False, None, cursor)
+
+
+async def test_a_wait_is_waited_for_in_full(client):
+    # A lower bound only: how much longer it takes is the machine's affair.
+    started = time.monotonic()
+    await client.poll(wait="700ms")
+    assert time.monotonic() - started >= 0.69
+
+
+@pytest.mark.parametrize("wait", [{"wait": "1s"}, {"headers": {"Prefer": "wait=1"}}])
+async def test_the_wait_may_be_a_parameter_or_a_preference(client, wait):
+    started = time.monotonic()
+    assert Batch.of(await client.get(**wait)).messages == []
+    assert time.monotonic() - started >= 0.99
+
+
+@pytest.mark.parametrize("wait", ["soon", "-1", "1.5s", "", "10000000000000000000000"])
+async def test_a_wait_that_makes_no_sense_is_refused_and_named(client, wait):
+    problem = (await client.get(wait=wait)).problem(400)
+    assert "wait" in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cursor", "nonsense"),
+        ("cursor", "99999999999999999999999"),
+        ("limit", "0"),
+        ("limit", "-1"),
+        ("limit", "many"),
+        ("max_bytes", "0"),
+        ("max_bytes", "1.5"),
+        ("nonsense", "1"),
+    ],
+)
+async def test_bad_and_unknown_parameters_are_refused_and_named(client, name, value):
+    problem = (await client.get(**{name: value, "wait": 0})).problem(400)
+    assert name in problem["detail"]
+
+
+async def test_limit_bounds_one_answer_and_more_says_so(upstream, client):
+    cursor = await client.here()
+    await upstream.push(*(f"message {i}" for i in range(10)))
+    await client.collect(10, cursor)
+    batch = await client.poll(cursor=cursor, limit=4, wait=0)
+    assert (len(batch.messages), batch.more) == (4, True)
+    batch = await client.poll(cursor=batch.cursor, limit=4, wait=0)
+    assert (len(batch.messages), batch.more) == (4, True)
+    batch = await client.poll(cursor=batch.cursor, limit=4, wait=0)
+    assert (len(batch.messages), batch.more) == (2, False)
+
+
+async def test_max_bytes_bounds_one_answer_but_one_message_is_always_given(upstream, client):
+    cursor = await client.here()
+    pushed = [letter * 1000 for letter in "abcdef"]
+    await upstream.push(*pushed)
+    await client.collect(6, cursor)
+    batch = await client.poll(cursor=cursor, max_bytes=3000, wait=0)
+    assert 1 <= len(batch.messages) <= 2
+    assert batch.more
+    batch = await client.poll(cursor=batch.cursor, max_bytes=1, wait=0)
+    assert len(batch.messages) == 1
+    payloads, _ = await client.collect(6, cursor, max_bytes=1)
+    assert payloads == pushed
+
+
+async def test_the_words_and_numbers_of_a_cursor(upstream, client):
+    await upstream.push("one", "two", "three")
+    payloads, end = await client.collect(3, "earliest")
+    assert payloads == ["one", "two", "three"]
+    assert (await client.poll(cursor="-2", wait=0)).payloads == ["two", "three"]
+    assert (await client.poll(cursor="-100", wait=0)).payloads == ["one", "two", "three"]
+    assert (await client.poll(cursor="latest", wait=0)).messages == []
+    assert (await client.poll(cursor="since=1h", wait=0)).payloads == ["one", "two", "three"]
+    batch = await client.poll(cursor="earliest", limit=1, wait=0)
+    assert (await client.poll(cursor=batch.cursor, wait=0)).payloads == ["two", "three"]
+    assert (await client.poll(cursor=end, wait=0)).cursor == end
+
+
+async def test_the_id_of_a_message_is_the_cursor_after_it(upstream, client):
+    cursor = await client.here()
+    await upstream.push("one", "two", "three")
+    await client.collect(3, cursor)
+    batch = await client.poll(cursor=cursor, wait=0)
+    assert (await client.poll(cursor=batch.messages[0]["id"], wait=0)).payloads == ["two", "three"]
+    assert batch.messages[-1]["id"] == batch.cursor
+
+
+async def test_the_time_of_a_message_is_rfc_3339(upstream, client):
+    cursor = await client.here()
+    await upstream.push("one")
+    await client.collect(1, cursor)
+    message = (await client.poll(cursor=cursor, wait=0)).messages[0]
+    parsed = time.strptime(message["time"].split(".")[0].rstrip("Z"), "%Y-%m-%dT%H:%M:%S")
+    assert message["time"].endswith("Z")
+    assert parsed.tm_year >= 2024
+
+
+async def held(gateway, count):
+    return (await gateway.metrics())["drawbridge_polls_waiting"] == count

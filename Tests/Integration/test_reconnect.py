@@ -1,0 +1,178 @@
+"""An upstream that comes and goes under load: what waits, what arrives, what is refused."""
+
+import asyncio
+import collections
+import time
+
+import pytest
+
+from harness.waiting import eventually
+
+LANES = 8
+RATE = 1000
+
+
+@pytest.mark.load
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("how", ["reset", "closed in good order"])
+async def test_an_upstream_restarted_under_a_thousand_posts_a_second(upstream, gateway, measured, how):
+    posts = Posts(gateway.client())
+    sending = asyncio.create_task(posts.send_until_stopped())
+    await upstream.has_received(RATE)
+
+    await (upstream.kill() if how == "reset" else upstream.stop())
+    client = gateway.client()
+    await eventually(lambda: is_down(client), what="the gateway notices")
+    noticed = time.monotonic()
+    # Long enough for the queue (1,024 messages) to fill at this rate, so that refusals are seen too.
+    await eventually(lambda: len(posts.refused) > 50, within=20, what="the queue fills and posts are refused")
+    await upstream.start()
+    await gateway.ready()
+    resumed = len(posts.accepted)
+    await eventually(lambda: len(posts.accepted) > resumed + RATE, within=20, what="posts are accepted again")
+    posts.stop()
+    await sending
+
+    late = {label for label, started in posts.accepted.items() if started > noticed}
+    await eventually(lambda: late <= set(upstream.received), within=40, what="every post made meanwhile arrives")
+
+    assert posts.other == []
+    assert all(retry_after and retry_after.isdigit() for retry_after in posts.refused)
+    counts = collections.Counter(upstream.received)
+    assert [label for label, count in counts.items() if count > 1] == [], "delivered twice"
+    assert counts.keys() <= posts.sent, "delivered without having been sent"
+    # A lane posts one after the other, so its messages have an order.
+    lanes = collections.defaultdict(list)
+    for label in upstream.received:
+        lane, number = label.split("-")
+        lanes[lane].append(int(number))
+    assert all(numbers == sorted(numbers) for numbers in lanes.values())
+    # What the dying connection had taken may be gone (a socket promises no more), and nothing else.
+    lost = posts.accepted.keys() - counts.keys()
+    assert not lost & late
+    measured(f"{len(posts.accepted)} accepted, {len(posts.refused)} refused, {len(lost)} died with the connection")
+
+
+async def is_down(client):
+    return (await client.session())["state"] != "ready"
+
+
+class Posts:
+    """Posts at a steady rate over several lanes; each lane waits for its answer, so its order is certain."""
+
+    def __init__(self, client):
+        self._client = client
+        self._stopped = False
+        self.sent = set()
+        self.accepted = {}
+        self.refused = []
+        self.other = []
+
+    def stop(self):
+        self._stopped = True
+
+    async def send_until_stopped(self):
+        await asyncio.gather(*(self._lane(lane) for lane in range(LANES)))
+
+    async def _lane(self, lane):
+        number = 0
+        due = time.monotonic() + lane / RATE
+        while not self._stopped:
+            await asyncio.sleep(max(0, due - time.monotonic()))
+            due += LANES / RATE
+            label = f"{lane}-{number}"
+            number += 1
+            started = time.monotonic()
+            self.sent.add(label)
+            answer = await self._client.send(label)
+            if answer.status == 202:
+                self.accepted[label] = started
+            elif answer.status == 503:
+                answer.problem(503)
+                self.refused.append(answer.headers.get("Retry-After"))
+            else:
+                self.other.append((answer.status, answer.body[:200]))
+
+
+async def test_posts_made_while_the_upstream_is_away_arrive_in_order(upstream, gateway, client):
+    await upstream.kill()
+    await eventually(lambda: is_down(client), what="the gateway notices")
+    sent = [f"message {i}" for i in range(100)]
+    for message in sent:
+        await client.accepted(message)
+    assert upstream.received == []
+    await upstream.start()
+    assert await upstream.has_received(100) == sent
+
+
+async def test_a_message_older_than_its_ttl_is_not_sent(upstream, gateway, client):
+    await upstream.kill()
+    await eventually(lambda: is_down(client), what="the gateway notices")
+    await client.accepted("too late", headers={"TTL": "1"})
+    await client.accepted("in time", headers={"TTL": "60"})
+    expired = time.monotonic() + 1
+    await eventually(lambda: time.monotonic() > expired, what="a second passes")
+    await upstream.start()
+    assert await upstream.has_received(1) == ["in time"]
+
+
+async def test_ttl_zero_is_for_a_ready_session_only(upstream, gateway, client):
+    await client.accepted("now", headers={"TTL": "0"})
+    assert await upstream.has_received(1) == ["now"]
+    await upstream.kill()
+    await eventually(lambda: is_down(client), what="the gateway notices")
+    answer = await client.send("never", headers={"TTL": "0"})
+    problem = answer.problem(503)
+    assert problem["type"].endswith("upstream-down")
+    assert problem["retryable"] is True
+    assert int(answer.headers["Retry-After"]) >= 1
+
+
+@pytest.mark.parametrize("ttl", ["soon", "-1", "1.5", "", "99999999999999999999"])
+async def test_a_ttl_that_makes_no_sense_is_refused(client, ttl):
+    assert "TTL" in (await client.send("x", headers={"TTL": ttl})).problem(400)["detail"]
+
+
+async def test_a_full_queue_refuses_and_says_when_to_come_back(upstream, gateway, client):
+    await upstream.kill()
+    await eventually(lambda: is_down(client), what="the gateway notices")
+    answers = [await client.send(f"message {i}") for i in range(1100)]
+    accepted = [answer for answer in answers if answer.status == 202]
+    assert len(accepted) == 1024
+    for answer in answers[1024:]:
+        problem = answer.problem(503)
+        assert problem["type"].endswith("queue-full")
+        assert problem["retryable"] is True
+        assert int(answer.headers["Retry-After"]) >= 1
+    await upstream.start()
+    assert await upstream.has_received(1024) == [f"message {i}" for i in range(1024)]
+
+
+async def test_an_upstream_that_is_not_there_at_the_start_is_found_later(gateway_for, upstream):
+    await upstream.kill()
+    gateway = await gateway_for(upstream, ready=False)
+    client = gateway.client()
+    await client.accepted("early")
+    assert (await gateway.client("management").request("GET", "/readyz")).status == 503
+    await upstream.start()
+    assert await upstream.has_received(1) == ["early"]
+    await gateway.ready()
+
+
+async def test_pushes_of_both_lives_of_the_upstream_are_read_in_order(upstream, gateway, client):
+    cursor = await client.here()
+    for life in range(3):
+        await upstream.push(*(f"{life}-{i}" for i in range(20)))
+        await eventually(lambda life=life: newest_is(client, f"{life}-19"), what="the pushes are in")
+        await upstream.kill()
+        await upstream.start()
+    payloads = []
+    while len(payloads) < 60:
+        batch = await client.poll(cursor=cursor, wait=10)
+        payloads += batch.payloads
+        cursor = batch.cursor
+    assert payloads == [f"{life}-{i}" for life in range(3) for i in range(20)]
+
+
+async def newest_is(client, payload):
+    return (await client.poll(cursor="-1", wait=0)).payloads == [payload]

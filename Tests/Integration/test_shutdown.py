@@ -1,0 +1,91 @@
+"""SIGTERM: nobody is left hanging, nothing accepted is dropped, everybody is told goodbye."""
+
+import asyncio
+import signal
+
+import pytest
+
+from harness.client import Batch
+from harness.raw import read_head, upgrade
+from harness.waiting import eventually
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_held_polls_are_answered_with_their_cursor(upstream, gateway, number):
+    client = gateway.client()
+    cursor = await client.here()
+    polls = [asyncio.create_task(client.get(cursor=cursor, wait=55)) for _ in range(50)]
+    await eventually(lambda: waiting(gateway, 50), what="the polls are held")
+    gateway.signal(number)
+    for poll in polls:
+        answer = await poll
+        batch = Batch.of(answer)
+        assert (batch.messages, batch.cursor, batch.gap) == ([], cursor, None)
+    assert await gateway.exit_status() == 0
+
+
+async def test_the_upstream_is_closed_with_1001_and_has_everything(upstream, gateway):
+    client = gateway.client()
+    sent = [f"message {i}" for i in range(200)]
+    for message in sent:
+        await client.accepted(message)
+    gateway.signal()
+    assert await gateway.exit_status() == 0
+    assert upstream.received == sent
+    assert [code for code, _ in upstream.closes] == [1001]
+
+
+async def test_new_connections_are_refused_once_it_drains(upstream, gateway):
+    address = gateway.address()
+    gateway.signal()
+    assert await gateway.exit_status() == 0
+    with pytest.raises(OSError):
+        await asyncio.open_connection(*address)
+
+
+async def test_idle_connections_do_not_delay_the_end(upstream, gateway):
+    connections = [await asyncio.open_connection(*gateway.address()) for _ in range(20)]
+    half = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf a body"
+    connections[0][1].write(half)
+    connections[1][1].write(b"GET /v1/mess")
+    gateway.signal()
+    assert await gateway.exit_status(within=20) == 0
+    for _, writer in connections:
+        writer.transport.abort()
+
+
+async def test_it_ends_although_the_upstream_is_away_and_the_queue_is_full(upstream, gateway):
+    client = gateway.client()
+    await upstream.kill()
+    await eventually(lambda: is_down(client), what="the gateway notices")
+    await client.accepted("never sent")
+    gateway.signal()
+    assert await gateway.exit_status(within=40) == 0
+
+
+async def test_it_ends_although_the_upstream_never_answers_the_close(raw_upstream, gateway_for):
+    async def deaf(reader, writer):
+        await upgrade(reader, writer)
+        await asyncio.Event().wait()
+
+    gateway = await gateway_for(await raw_upstream(deaf))
+    gateway.signal()
+    assert await gateway.exit_status(within=20) == 0
+
+
+async def test_it_ends_while_the_upstream_is_still_being_opened(raw_upstream, gateway_for):
+    async def silent(reader, writer):
+        await read_head(reader)
+        await asyncio.Event().wait()
+
+    gateway = await gateway_for(await raw_upstream(silent), ready=False)
+    gateway.signal()
+    assert await gateway.exit_status(within=20) == 0
+
+
+async def waiting(gateway, count):
+    return (await gateway.metrics())["drawbridge_polls_waiting"] == count
+
+
+async def is_down(client):
+    return (await client.session())["state"] != "ready"

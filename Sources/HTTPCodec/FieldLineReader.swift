@@ -47,9 +47,12 @@ struct FieldLineReader {
     }
     var index = start
     while index < count, ASCII.isToken(section[index]) { index &+= 1 }
-    if index == count { return try incomplete(section) }
+    if index == count { return incomplete(section) }
     guard section[index] == UInt8(ascii: ":"), index > start else {
-      throw Self.nameError(section, from: start, to: index, isFirst: isFirst)
+      guard let error = Self.nameError(section, from: start, to: index, isFirst: isFirst) else {
+        return incomplete(section)
+      }
+      throw error
     }
     let nameEnd = index
     index &+= 1
@@ -70,7 +73,7 @@ struct FieldLineReader {
     return .field
   }
 
-  private mutating func incomplete(_ section: Span<UInt8>) throws(HTTPProtocolError) -> Line {
+  private mutating func incomplete(_ section: Span<UInt8>) -> Line {
     searched = section.count
     return .incomplete
   }
@@ -94,16 +97,17 @@ struct FieldLineReader {
     return end
   }
 
-  /// What is wrong with a line whose token characters end at `end` and are not followed by a colon.
+  /// What is wrong with a line whose token characters end at `end` and are not followed by a colon; nil while more bytes must tell.
   private static func nameError(
     _ section: Span<UInt8>, from start: Int, to end: Int, isFirst: Bool
-  ) -> HTTPProtocolError {
+  ) -> HTTPProtocolError? {
     switch section[end] {
     case 0x20, 0x09:
       if end == start { return isFirst ? .whitespaceBeforeFirstField : .foldedField }
       var index = end
       while index < section.count, section[index] == 0x20 || section[index] == 0x09 { index &+= 1 }
-      return index < section.count && section[index] == UInt8(ascii: ":") ? .whitespaceBeforeColon : .missingColon
+      guard index < section.count else { return nil }
+      return section[index] == UInt8(ascii: ":") ? .whitespaceBeforeColon : .missingColon
     case 0x0D: return .missingColon
     case 0x0A: return .bareLineFeed
     default: return .malformedFieldName

@@ -93,7 +93,7 @@ extension HTTPProtocolError: CustomStringConvertible {
     case .bareLineFeed: "A line ended with LF alone; every line must end with CRLF."
     case .bareCarriageReturn: "A CR stood without LF after it; every line must end with CRLF."
     case .forbiddenByte(let byte):
-      "Byte \(byte) may not stand in a header field; only visible characters, spaces and tabs may."
+      "Byte \(byte) may not stand in a line of a head; only visible characters, spaces and tabs may."
     case .whitespaceBeforeColon: "White space stood between a field name and its colon; the colon must follow at once."
     case .whitespaceBeforeFirstField: "White space stood before the first header field; a line must start with a name."
     case .foldedField: "A header field was folded over two lines; each must stand on one line."

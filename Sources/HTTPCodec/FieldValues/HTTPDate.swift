@@ -1,0 +1,152 @@
+import ByteStreams
+
+/// Dates of HTTP (RFC 9110 §5.6.7), as seconds since 1970 in UTC.
+package enum HTTPDate {
+  /// Bytes of a rendered date.
+  package static let byteCount = 29
+
+  private static let days: StaticString = "SunMonTueWedThuFriSat"
+  private static let months: StaticString = "JanFebMarAprMayJunJulAugSepOctNovDec"
+
+  /// Appends `Sun, 06 Nov 1994 08:49:37 GMT`. Years 1 to 9999.
+  package static func append(_ secondsSince1970: Int64, to output: inout ByteQueue) {
+    let day = floorDivide(secondsSince1970, 86_400)
+    let second = Int(secondsSince1970 - day * 86_400)
+    let date = civil(fromDay: day)
+    precondition(date.year >= 1 && date.year <= 9999, "an HTTP date has a year of four digits")
+    output.reserve(byteCount)
+    appendName(days, Int((day % 7 + 11) % 7), to: &output)
+    output.append(", ")
+    appendTwo(date.day, to: &output)
+    output.append(" ")
+    appendName(months, date.month - 1, to: &output)
+    output.append(" ")
+    appendTwo(date.year / 100, to: &output)
+    appendTwo(date.year % 100, to: &output)
+    output.append(" ")
+    appendTwo(second / 3600, to: &output)
+    output.append(":")
+    appendTwo(second / 60 % 60, to: &output)
+    output.append(":")
+    appendTwo(second % 60, to: &output)
+    output.append(" GMT")
+  }
+
+  /// Reads any of the three forms: IMF-fixdate, the one of RFC 850 and asctime's. nil for anything else, and for dates that do
+  /// not exist; the name of the day is not compared with the date.
+  ///
+  /// - Parameter now: seconds since 1970; decides the century of RFC 850's two-digit years: one that
+  ///   looks more than 50 years ahead is the past one.
+  package static func parse(_ text: Span<UInt8>, now: Int64) -> Int64? {
+    if text.count == 24 { return parseAsctime(text) }
+    guard let comma = text.firstIndex(of: UInt8(ascii: ",")), comma &+ 2 <= text.count, text[comma &+ 1] == 0x20 else {
+      return nil
+    }
+    let dayName = text.extracting(first: comma)
+    let rest = text.extracting((comma &+ 2)..<text.count)
+    if rest.count == 24, rest[2] == 0x20, rest[6] == 0x20, rest[11] == 0x20, rest[20] == 0x20 {
+      guard isDayName(dayName, long: false), rest.extracting(21..<24).equals("GMT"), let day = number(rest, 0, 2),
+        let month = month(rest, 3), let year = number(rest, 7, 4), let time = time(rest, 12)
+      else { return nil }
+      return seconds(year, month, day, time)
+    }
+    guard rest.count == 22, rest[2] == 0x2D, rest[6] == 0x2D, rest[9] == 0x20, rest[18] == 0x20,
+      isDayName(dayName, long: true), rest.extracting(19..<22).equals("GMT"), let day = number(rest, 0, 2),
+      let month = month(rest, 3), let short = number(rest, 7, 2), let time = time(rest, 10)
+    else { return nil }
+    let thisYear = civil(fromDay: floorDivide(now, 86_400)).year
+    var year = thisYear / 100 * 100 + short
+    if year > thisYear + 50 { year -= 100 }
+    return seconds(year, month, day, time)
+  }
+
+  /// `Sun Nov  6 08:49:37 1994`
+  private static func parseAsctime(_ text: Span<UInt8>) -> Int64? {
+    guard isDayName(text.extracting(first: 3), long: false), text[3] == 0x20, text[7] == 0x20, text[10] == 0x20,
+      text[19] == 0x20, let month = month(text, 4), let time = time(text, 11), let year = number(text, 20, 4),
+      let day = text[8] == 0x20 ? number(text, 9, 1) : number(text, 8, 2)
+    else { return nil }
+    return seconds(year, month, day, time)
+  }
+
+  // MARK: Parts
+
+  private static func number(_ text: Span<UInt8>, _ start: Int, _ size: Int) -> Int? {
+    text.extracting(start..<start &+ size).decimalValue()
+  }
+
+  /// `08:49:37` as seconds; 60 seconds are a leap second.
+  private static func time(_ text: Span<UInt8>, _ start: Int) -> Int64? {
+    guard text[start &+ 2] == 0x3A, text[start &+ 5] == 0x3A, let hour = number(text, start, 2),
+      let minute = number(text, start &+ 3, 2), let second = number(text, start &+ 6, 2), hour < 24, minute < 60,
+      second <= 60
+    else { return nil }
+    return Int64(hour * 3600 + minute * 60 + second)
+  }
+
+  private static func month(_ text: Span<UInt8>, _ start: Int) -> Int? {
+    for month in 0..<12 where matches(text, start, months, month) { return month + 1 }
+    return nil
+  }
+
+  private static func isDayName(_ text: Span<UInt8>, long: Bool) -> Bool {
+    if long {
+      return text.equals("Sunday") || text.equals("Monday") || text.equals("Tuesday") || text.equals("Wednesday")
+        || text.equals("Thursday") || text.equals("Friday") || text.equals("Saturday")
+    }
+    guard text.count == 3 else { return false }
+    for day in 0..<7 where matches(text, 0, days, day) { return true }
+    return false
+  }
+
+  private static func matches(_ text: Span<UInt8>, _ start: Int, _ names: StaticString, _ name: Int) -> Bool {
+    for index in 0..<3 where unsafe names.utf8Start[name * 3 + index] != text[start &+ index] { return false }
+    return true
+  }
+
+  private static func appendName(_ names: StaticString, _ name: Int, to output: inout ByteQueue) {
+    for index in 0..<3 { unsafe output.append(names.utf8Start[name * 3 + index]) }
+  }
+
+  private static func appendTwo(_ value: Int, to output: inout ByteQueue) {
+    output.append(UInt8(truncatingIfNeeded: 0x30 + value / 10))
+    output.append(UInt8(truncatingIfNeeded: 0x30 + value % 10))
+  }
+
+  // MARK: The calendar
+
+  private static func floorDivide(_ value: Int64, _ divisor: Int64) -> Int64 {
+    value >= 0 ? value / divisor : -((-value + divisor - 1) / divisor)
+  }
+
+  private static func seconds(_ year: Int, _ month: Int, _ day: Int, _ time: Int64) -> Int64? {
+    guard year >= 1, day >= 1 else { return nil }
+    let number = dayNumber(year, month, day)
+    // A day that does not exist becomes another one on the way back.
+    let back = civil(fromDay: number)
+    guard back.year == year, back.month == month, back.day == day else { return nil }
+    return number * 86_400 + time
+  }
+
+  /// Days since 1970-01-01 of a date of the Gregorian calendar. Years are counted from March, so the leap day is the last.
+  private static func dayNumber(_ year: Int, _ month: Int, _ day: Int) -> Int64 {
+    let shifted = month <= 2 ? year - 1 : year
+    let era = shifted / 400
+    let yearOfEra = shifted - era * 400
+    let dayOfYear = (153 * ((month + 9) % 12) + 2) / 5 + day - 1
+    let dayOfEra = yearOfEra * 365 + yearOfEra / 4 - yearOfEra / 100 + dayOfYear
+    return Int64(era * 146_097 + dayOfEra - 719_468)
+  }
+
+  private static func civil(fromDay day: Int64) -> (year: Int, month: Int, day: Int) {
+    let shifted = day + 719_468
+    let era = floorDivide(shifted, 146_097)
+    let dayOfEra = Int(shifted - era * 146_097)
+    let yearOfEra = (dayOfEra - dayOfEra / 1460 + dayOfEra / 36_524 - dayOfEra / 146_096) / 365
+    let dayOfYear = dayOfEra - (365 * yearOfEra + yearOfEra / 4 - yearOfEra / 100)
+    let monthFromMarch = (5 * dayOfYear + 2) / 153
+    let month = monthFromMarch < 10 ? monthFromMarch + 3 : monthFromMarch - 9
+    let year = yearOfEra + Int(era) * 400 + (month <= 2 ? 1 : 0)
+    return (year, month, dayOfYear - (153 * monthFromMarch + 2) / 5 + 1)
+  }
+}

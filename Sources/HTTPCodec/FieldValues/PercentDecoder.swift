@@ -1,0 +1,46 @@
+import ByteStreams
+
+/// Percent-decoding (RFC 3986 §2.1), strictly: `%` must be followed by two hexadecimal digits, and `%00` stands for nothing
+/// that has a place in a name or a value.
+package enum PercentDecoder {
+  /// Appends `encoded`, decoded, to `output`; false when an escape is bad, and then what was appended is a part.
+  ///
+  /// - Parameter plusIsSpace: the convention of forms and queries (WHATWG URL, `application/x-www-form-urlencoded`).
+  package static func decode(_ encoded: Span<UInt8>, plusIsSpace: Bool, into output: inout ByteQueue) -> Bool {
+    output.reserve(encoded.count)
+    var index = 0
+    while index < encoded.count {
+      let byte = encoded[index]
+      if byte == UInt8(ascii: "%") {
+        guard index &+ 2 < encoded.count, let high = ASCII.hexValue(encoded[index &+ 1]),
+          let low = ASCII.hexValue(encoded[index &+ 2]), high | low != 0
+        else { return false }
+        output.append(high << 4 | low)
+        index &+= 3
+      } else {
+        output.append(plusIsSpace && byte == UInt8(ascii: "+") ? 0x20 : byte)
+        index &+= 1
+      }
+    }
+    return true
+  }
+
+  /// Whether decoding would change anything.
+  static func isNeeded(for bytes: Span<UInt8>, plusIsSpace: Bool) -> Bool {
+    for index in bytes.indices {
+      let byte = bytes[index]
+      if byte == UInt8(ascii: "%") || plusIsSpace && byte == UInt8(ascii: "+") { return true }
+    }
+    return false
+  }
+}
+
+extension ASCII {
+  /// The value of a hexadecimal digit.
+  @inline(__always)
+  static func hexValue(_ byte: UInt8) -> UInt8? {
+    if isDigit(byte) { return byte &- 0x30 }
+    let letter = lowercased(byte) &- 0x61
+    return letter < 6 ? letter &+ 10 : nil
+  }
+}

@@ -1,0 +1,74 @@
+import Testing
+
+@testable import HTTPCodec
+
+@Suite struct ConnectionStateTests {
+  /// Every pair of halves that can be reached, and no other.
+  @Test func reachesOnlyThePairsThatMakeSense() {
+    var reached: [ConnectionState] = [ConnectionState()]
+    var next = 0
+    while next < reached.count {
+      for input in ConnectionState.Input.allCases {
+        if let state = reached[next].after(input), !reached.contains(state) { reached.append(state) }
+      }
+      next += 1
+    }
+    let pairs = Set(reached.map { "\($0.request) \($0.response) \($0.keepsAlive)" })
+    #expect(
+      pairs == [
+        "idle idle true",
+        "body owed true", "body owed false", "done owed true", "done owed false",
+        "body body true", "body body false", "done body true", "done body false",
+        "body done true",
+        "failed owed false", "failed body false",
+        "closed closed false",
+      ])
+  }
+
+  /// The whole table, legal and illegal, of each reachable pair and each input. Columns: requestHead, requestEnd,
+  /// requestFailed, endOfInput, keepAliveRefused, interimResponse, responseHead, responseEnd.
+  @Test(arguments: [
+    (
+      "idle idle true",
+      ["body owed true", "-", "failed owed false", "closed closed false", "closed closed false", "-", "-", "-"]
+    ),
+    (
+      "body owed true",
+      ["-", "done owed true", "failed owed false", "-", "body owed false", "body owed true", "body body true", "-"]
+    ),
+    (
+      "body owed false",
+      ["-", "done owed false", "failed owed false", "-", "body owed false", "body owed false", "body body false", "-"]
+    ),
+    ("done owed true", ["-", "-", "-", "-", "done owed false", "done owed true", "done body true", "-"]),
+    ("done owed false", ["-", "-", "-", "-", "done owed false", "done owed false", "done body false", "-"]),
+    (
+      "body body true",
+      ["-", "done body true", "closed closed false", "-", "body body false", "-", "-", "body done true"]
+    ),
+    (
+      "body body false",
+      ["-", "done body false", "closed closed false", "-", "body body false", "-", "-", "closed closed false"]
+    ),
+    ("done body true", ["-", "-", "-", "-", "done body false", "-", "-", "idle idle true"]),
+    ("done body false", ["-", "-", "-", "-", "done body false", "-", "-", "closed closed false"]),
+    ("body done true", ["-", "idle idle true", "closed closed false", "-", "closed closed false", "-", "-", "-"]),
+    ("failed owed false", ["-", "-", "-", "-", "failed owed false", "-", "failed body false", "-"]),
+    ("failed body false", ["-", "-", "-", "-", "failed body false", "-", "-", "closed closed false"]),
+    ("closed closed false", ["-", "-", "-", "-", "closed closed false", "-", "-", "-"]),
+  ])
+  func everyInputInEveryState(name: String, expected: [String]) {
+    for request in ConnectionState.Request.allCases {
+      for response in ConnectionState.Response.allCases {
+        for keepsAlive in [true, false] {
+          let state = ConnectionState(request: request, response: response, keepsAlive: keepsAlive)
+          guard "\(request) \(response) \(keepsAlive)" == name else { continue }
+          for (input, expected) in zip(ConnectionState.Input.allCases, expected) {
+            let next = state.after(input).map { "\($0.request) \($0.response) \($0.keepsAlive)" } ?? "-"
+            #expect(next == expected, "\(input) in \(name)")
+          }
+        }
+      }
+    }
+  }
+}

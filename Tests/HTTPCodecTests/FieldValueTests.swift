@@ -1,0 +1,187 @@
+import ByteStreams
+import HTTPCodec
+import Testing
+
+/// A head with these lines, for helpers that read fields.
+private func withFields<R>(_ lines: String, _ body: (borrowing HTTPFields) throws -> R) rethrows -> R {
+  var decoder = HTTPResponseHeadDecoder()
+  _ = try? decoder.append(Array("HTTP/1.1 200 OK\r\n\(lines)\r\n".utf8).span)
+  return try body(decoder.fields)
+}
+
+@Suite struct HTTPQueryReaderTests {
+  private func pairs(_ query: String) throws -> [String] {
+    let bytes = Array(query.utf8)
+    var reader = HTTPQueryReader(bytes.span)
+    var pairs: [String] = []
+    while try reader.next() { pairs.append("\(reader.name.text())=\(reader.value.text())") }
+    return pairs
+  }
+
+  @Test(arguments: [
+    ("", []), ("a=b", ["a=b"]), ("a", ["a="]), ("a=", ["a="]), ("=b", ["=b"]),
+    ("a=b=c&&d=%26%3D+%2B", ["a=b=c", "d=&= +"]),
+    ("%61=%C3%A9&cursor=1.2", ["a=é", "cursor=1.2"]), ("a=b&", ["a=b"]),
+  ])
+  func readsPairs(query: String, expected: [String]) throws { #expect(try pairs(query) == expected) }
+
+  @Test(arguments: ["wait=%", "wait=%4", "wait=%g1", "wait=a%00", "wait=%2"])
+  func refusesABadEscapeAndNamesTheParameter(query: String) {
+    #expect(throws: HTTPQueryError.self) { try pairs("a=b&" + query) }
+    do { _ = try pairs(query) } catch let error as HTTPQueryError {
+      #expect(error.parameter == "wait")
+      #expect(error.problem == .badEscape)
+    } catch {}
+  }
+
+  @Test func refusesWhatIsNotUTF8() { #expect(throws: HTTPQueryError.self) { try pairs("a=%ff") } }
+}
+
+@Suite struct HTTPPathReaderTests {
+  private func segments(_ path: String) throws -> [String] {
+    let bytes = Array(path.utf8)
+    var reader = HTTPPathReader(bytes.span)
+    var segments: [String] = []
+    while try reader.next() { segments.append(reader.segment.text()) }
+    return segments
+  }
+
+  @Test(arguments: [
+    ("/v1/messages", ["v1", "messages"]), ("/", [""]), ("", []), ("/a/", ["a", ""]), ("//a", ["", "a"]),
+    ("/a%2Fb/%c3%a9+", ["a/b", "é+"]),
+  ])
+  func readsSegments(path: String, expected: [String]) throws { #expect(try segments(path) == expected) }
+
+  @Test(arguments: ["/%", "/%zz", "/%00", "/%ff"])
+  func refusesBadEscapes(path: String) {
+    #expect(throws: HTTPProtocolError.malformedTarget) { try segments(path) }
+  }
+}
+
+@Suite struct HTTPMediaTypeTests {
+  @Test func takesATypeApart() throws {
+    let text = Array("Text/Plain ; Charset=\"utf-8\"; x=y".utf8)
+    guard let type = HTTPMediaType(text.span) else {
+      Issue.record("a media type is one")
+      return
+    }
+    let isText = type.is("text", "plain")
+    #expect(isText)
+    #expect(type.parameter("charset")?.text() == "utf-8")
+    #expect(type.parameter("x")?.text() == "y")
+    let missing = type.parameter("q") == nil
+    #expect(missing)
+  }
+
+  @Test(arguments: ["", "text", "text/", "/plain", "te xt/plain", "text/plain/x", ";"])
+  func refusesWhatIsNoType(text: String) {
+    let bytes = Array(text.utf8)
+    let isNil = HTTPMediaType(bytes.span) == nil
+    #expect(isNil)
+  }
+}
+
+@Suite struct HTTPAcceptTests {
+  private static let offered: [StaticString] = ["application/json", "application/x-ndjson", "text/plain"]
+
+  @Test(arguments: [
+    ("", 0), ("Accept:\r\n", 0), ("Accept: */*\r\n", 0), ("Accept: text/*\r\n", 2), ("Accept: text/html\r\n", nil),
+    ("Accept: text/plain, application/json\r\n", 0), ("Accept: text/plain, application/json;q=0.9\r\n", 2),
+    ("Accept: application/json;q=0, */*;q=0.1\r\n", 1), ("Accept: */*\r\nAccept: application/*;q=0.5\r\n", 2),
+    ("Accept: APPLICATION/X-NDJSON; charset=utf-8\r\n", 1), ("Accept: text/plain;q=2\r\n", nil),
+    ("Accept: nonsense\r\n", nil),
+    ("Accept: text/plain;q=0.001, application/json;q=0.000\r\n", 2), ("Accept: */json\r\n", nil),
+  ])
+  func choosesByQuality(lines: String, expected: Int?) {
+    #expect(withFields(lines) { HTTPAccept.choose(Self.offered, for: $0) } == expected)
+  }
+}
+
+@Suite struct HTTPPreferencesTests {
+  @Test(arguments: [
+    ("", nil, false), ("Prefer: wait=10\r\n", 10, false), ("Prefer: respond-async, WAIT = \"5\"; x=y\r\n", 5, true),
+    ("Prefer: a=b, ,wait=x\r\nPrefer: wait=7, wait=9\r\n", 7, false), ("Prefer: wait\r\n", nil, false),
+    ("Prefer: wait=-1\r\n", nil, false), ("Prefer: foo=\"a, wait=3\"\r\n", nil, false),
+  ])
+  func readsWhatItKnows(lines: String, wait: Int?, respondAsync: Bool) {
+    let preferences = withFields(lines) { HTTPPreferences($0) }
+    #expect(preferences.wait == wait)
+    #expect(preferences.respondAsync == respondAsync)
+  }
+}
+
+@Suite struct DeltaSecondsTests {
+  @Test(arguments: [
+    ("0", 0), ("30", 30), ("99999999999999999999", 1 << 31), ("4294967296", 1 << 31), ("", nil), ("-1", nil),
+    ("1.5", nil), ("1s", nil),
+  ])
+  func readsWholeSeconds(text: String, expected: Int?) {
+    let value = Array(text.utf8).span.deltaSeconds()
+    #expect(value == expected)
+  }
+
+  @Test(arguments: [
+    ("25s", TimeSpan.seconds(25)), ("500ms", .milliseconds(500)), ("10m", .minutes(10)), ("2h", .hours(2)),
+    ("7", .seconds(7)),
+    ("0", .zero), ("", nil), ("s", nil), ("1.5s", nil), ("-1s", nil), ("1 s", nil), ("1d", nil),
+    ("99999999999999999999s", nil),
+    ("2147483648h", nil),
+  ])
+  func readsTimesAsPeopleWriteThem(text: String, expected: TimeSpan?) {
+    let value = Array(text.utf8).span.humanTimeSpan()
+    #expect(value == expected)
+  }
+}
+
+@Suite struct HTTPDateTests {
+  private static let now: Int64 = 1_795_000_000
+
+  private func parse(_ text: String) -> Int64? { HTTPDate.parse(Array(text.utf8).span, now: Self.now) }
+
+  @Test(arguments: [
+    "Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994",
+  ])
+  func readsAllThreeForms(text: String) { #expect(parse(text) == 784_111_777) }
+
+  @Test(arguments: [
+    "", "Sun, 06 Nov 1994 08:49:37 UTC", "Sun, 6 Nov 1994 08:49:37 GMT", "Sun, 31 Feb 1994 08:49:37 GMT",
+    "Sun, 06 Nov 1994 24:00:00 GMT",
+    "Xxx, 06 Nov 1994 08:49:37 GMT", "Sun, 06 nov 1994 08:49:37 GMT", "784111777", "Sun, 06 Nov 1994 08:49:37 GMT ",
+    "Sun,",
+    "Sunday, 06-Nov-94 08:49:37", "Sun Nov 06 08:49:37 94  ",
+  ])
+  func refusesWhatIsNoDate(text: String) { #expect(parse(text) == nil) }
+
+  @Test func takesTwoDigitsForTheNearestPastCentury() {
+    #expect(parse("Sunday, 06-Nov-26 08:49:37 GMT") == parse("Fri, 06 Nov 2026 08:49:37 GMT"))
+    #expect(parse("Sunday, 06-Nov-99 08:49:37 GMT") == parse("Sat, 06 Nov 1999 08:49:37 GMT"))
+  }
+
+  @Test(arguments: [
+    (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"), (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
+    (-1, "Wed, 31 Dec 1969 23:59:59 GMT"),
+    (1_709_164_800, "Thu, 29 Feb 2024 00:00:00 GMT"), (253_402_300_799, "Fri, 31 Dec 9999 23:59:59 GMT"),
+  ])
+  func writesAndReadsBack(seconds: Int64, text: String) {
+    var output = ByteQueue()
+    HTTPDate.append(seconds, to: &output)
+    let written = output.bytes.text()
+    #expect(written == text)
+    #expect(parse(text) == seconds)
+  }
+}
+
+@Suite struct HTTPListElementsTests {
+  @Test(arguments: [
+    ("", []), (" , ,", []), ("a", ["a"]), ("keep-alive, Upgrade ,x", ["keep-alive", "Upgrade", "x"]),
+    ("a=\"b,c\",d", ["a=\"b,c\"", "d"]), ("a=\"b\\\",c\", d", ["a=\"b\\\",c\"", "d"]), ("a=\"b, c", ["a=\"b, c"]),
+    ("\"\\", ["\"\\"]),
+  ])
+  func splitsAtCommasOutsideQuotes(text: String, expected: [String]) {
+    let bytes = Array(text.utf8)
+    var elements = HTTPListElements(bytes.span)
+    var found: [String] = []
+    while let element = elements.next() { found.append(element.text()) }
+    #expect(found == expected)
+  }
+}

@@ -1,0 +1,174 @@
+import ByteStreams
+import HTTPCodec
+import TestSupport
+import Testing
+
+/// One test for each attack: its comment names it.
+@Suite struct HardeningTests {
+  private static let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+  private func error(_ text: String, _ limits: HTTPLimits = HTTPLimits()) -> HTTPProtocolError? {
+    var connection = HTTPServerConnection(limits: limits)
+    connection.receive(Array(text.utf8).span)
+    do throws(HTTPProtocolError) {
+      while let event = try connection.nextEvent() { if event == .end { return nil } }
+    } catch {
+      return error
+    }
+    return nil
+  }
+
+  /// Attack: one endless request line.
+  @Test func boundsTheRequestLine() {
+    let fits = String(repeating: "a", count: 8192 - "GET / HTTP/1.1".count)
+    #expect(error("GET /\(fits) HTTP/1.1\r\nHost: a\r\n\r\n") == nil)
+    #expect(error("GET /\(fits)a HTTP/1.1\r\nHost: a\r\n\r\n") == .requestLineTooLong(limit: 8192))
+    #expect(error("GET /\(fits)" + String(repeating: "a", count: 100)) == .requestLineTooLong(limit: 8192))
+    #expect(HTTPProtocolError.requestLineTooLong(limit: 1).status == .uriTooLong)
+  }
+
+  /// Attack: a head without end, in one field or in many.
+  @Test func boundsTheHead() {
+    let big = String(repeating: "a", count: 33_000)
+    #expect(error("GET / HTTP/1.1\r\nA: \(big)") == .headTooLarge(limit: 32_768))
+    #expect(error("GET / HTTP/1.1\r\nHost: a\r\nA: \(big)\r\n\r\n") == .headTooLarge(limit: 32_768))
+    #expect(error("GET / HTTP/1.1\r\n\(big)") == .headTooLarge(limit: 32_768))
+    let many = String(repeating: "A: b\r\n", count: 99)
+    #expect(error("GET / HTTP/1.1\r\nHost: a\r\n\(many)\r\n") == nil)
+    #expect(error("GET / HTTP/1.1\r\nHost: a\r\nC: d\r\n\(many)\r\n") == .tooManyFields(limit: 100))
+  }
+
+  /// Attack: CRLF after CRLF keeps a connection that asks nothing.
+  @Test func boundsEmptyLines() {
+    #expect(error("\r\n\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n") == nil)
+    #expect(error("\r\n\r\n\r\n\r\n\r\n") == .tooManyEmptyLines(limit: 4))
+  }
+
+  /// Attack: content that announces no size.
+  @Test func boundsTheContentOfAllChunks() {
+    var limits = HTTPLimits()
+    limits.bodyBytes = 10
+    #expect(error(Self.chunked + "5\r\nhello\r\n5\r\nhello\r\n0\r\n\r\n", limits) == nil)
+    #expect(error(Self.chunked + "5\r\nhello\r\n6\r\n", limits) == .contentTooLarge(limit: 10))
+  }
+
+  /// Attack: kilobytes of extension for each byte of content.
+  @Test func boundsChunkExtensions() {
+    #expect(
+      error(Self.chunked + "1;a=" + String(repeating: "b", count: 5000)) == .chunkExtensionTooLong(limit: 4096))
+    let chunk = "1;" + String(repeating: "b", count: 2000) + "\r\na\r\n"
+    #expect(error(Self.chunked + String(repeating: chunk, count: 20)) == .chunkOverheadTooLarge(limit: 16_384))
+    // Small chunks are slow, and honest.
+    #expect(error(Self.chunked + String(repeating: "1\r\na\r\n", count: 10_000) + "0\r\n\r\n") == nil)
+  }
+
+  /// Attack: zeros before a chunk size, for ever.
+  @Test func boundsTheDigitsOfAChunkSize() {
+    #expect(error(Self.chunked + String(repeating: "0", count: 17)) == .malformedChunkSize)
+  }
+
+  /// Attack: a second head without end, behind the content.
+  @Test func boundsTheTrailers() {
+    let big = String(repeating: "a", count: 9000)
+    #expect(error(Self.chunked + "0\r\nA: \(big)") == .trailersTooLarge(limit: 8192))
+    #expect(error(Self.chunked + "0\r\n" + String(repeating: "A: b\r\n", count: 33)) == .tooManyTrailers(limit: 32))
+  }
+
+  /// Attack: pipelining without reading the answers. What waits behind a request is not parsed, and the driver is told to stop reading.
+  @Test func holdsPipelinedRequestsBackUntilTheAnswerIsOut() throws {
+    var connection = HTTPServerConnection()
+    var output = ByteQueue()
+    let request = Array("GET / HTTP/1.1\r\nHost: a\r\n\r\n".utf8)
+    for _ in 0..<4000 { connection.receive(request.span) }
+    #expect(try [connection.nextEvent(), connection.nextEvent(), connection.nextEvent()] == [.head, .end, nil])
+    let wants = connection.wantsInput
+    #expect(!wants)
+    connection.beginResponse(.ok, .none, date: Span(), into: &output)
+    output.endFields()
+    let paused = try connection.nextEvent()
+    #expect(paused == nil)
+    connection.finishResponse(into: &output)
+    let next = try connection.nextEvent()
+    #expect(next == .head)
+  }
+
+  /// Attack: a connection that never goes to another process.
+  @Test func closesAfterTheLastRequestAllowed() {
+    var limits = HTTPLimits()
+    limits.requestsPerConnection = 2
+    let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+    expectRequests(
+      request + request + request, ["GET / HTTP/1.1", "end", "GET / HTTP/1.1", "end", "closed"], limits: limits)
+  }
+
+  /// Attack: the request of another hides in the content of the first, for a server that takes the other framing.
+  @Test func leavesNoRoomForSmuggling() {
+    let inner = "GET /admin HTTP/1.1\r\nHost: a\r\n\r\n"
+    for fields in [
+      "Content-Length: 6\r\nTransfer-Encoding: chunked", "Transfer-Encoding: xchunked", "Transfer-Encoding : chunked",
+      "Transfer-Encoding: chunked\r\nTransfer-Encoding: x", "Transfer-Encoding:\u{b}chunked",
+      "Content-Length: 0\r\nContent-Length: 6",
+      "X: y\nTransfer-Encoding: chunked", "Content-Length: 6\r\n Content-Length: 0",
+      "Foo\r\nTransfer-Encoding: chunked",
+    ] {
+      let events = serverTranscript([Array("POST / HTTP/1.1\r\nHost: a\r\n\(fields)\r\n\r\n0\r\n\r\n\(inner)".utf8)])
+      #expect(events.count == 1 && events[0].hasPrefix("4") || events[0].hasPrefix("501"), "\(fields): \(events)")
+    }
+  }
+
+  /// Attack: bytes one at a time, so that each makes the server look at all of them again. The work is counted by what a
+  /// quadratic reader could not finish: 30 KiB of head and a long line, each byte its own call.
+  @Test func readsADrippedHeadInLinearTime() {
+    let value = String(repeating: "a", count: 30_000)
+    let text = "GET / HTTP/1.1\r\nHost: a\r\nA: \(value)\r\n\r\n"
+    #expect(serverTranscript(text.utf8.map { [$0] }) == ["GET / HTTP/1.1", "end"])
+  }
+
+  /// Attack: many waiting connections, each with the buffers of its last request.
+  @Test func ownsNoMemoryWhileItWaits() throws {
+    let pool = HTTPHeadPool()
+    var connection = HTTPServerConnection(pool: pool)
+    var output = ByteQueue()
+    #expect(connection.allocatedBytes == 0)
+    for _ in 0..<3 {
+      connection.receive(Array("GET / HTTP/1.1\r\nHost: a\r\n\r\n".utf8).span)
+      #expect(try [connection.nextEvent(), connection.nextEvent()] == [.head, .end])
+      connection.releaseStorageIfIdle()
+      #expect(connection.allocatedBytes == 0)
+      #expect(pool.freeCount == 1)
+      connection.beginResponse(.ok, .none, date: Span(), into: &output)
+      output.endFields()
+      connection.finishResponse(into: &output)
+    }
+    #expect(MemoryLayout<HTTPServerConnection>.size <= 200)
+  }
+
+  /// Attack: a value from outside that brings its own line ends into our answer.
+  @Test func writesNoLineEndsOfOthers() {
+    var output = ByteQueue()
+    output.appendField("Location", Array("/a\r\nSet-Cookie: b\u{0}".utf8).span)
+    let text = output.bytes.text()
+    #expect(text == "Location: /a  Set-Cookie: b \r\n")
+  }
+
+  /// Noise never crashes, hangs or is answered twice.
+  @Test func survivesNoise() {
+    var random = SeededGenerator(seed: 1)
+    let pieces = [
+      "GET ", "/", " HTTP/1.1", "\r\n", "\r", "\n", "Host: a\r\n", "Transfer-Encoding: chunked\r\n",
+      "Content-Length: 3\r\n", "0\r\n",
+      "5\r\n", "abc", ";a=\"b", " ", "\t", "\u{0}", "POST / HTTP/1.1\r\nHost: a\r\n", "\r\n\r\n",
+      "Expect: 100-continue\r\n",
+    ]
+    for _ in 0..<20_000 {
+      let input = (0..<Int.random(in: 1...12, using: &random)).map { _ in
+        Array((pieces.randomElement(using: &random) ?? "").utf8)
+      }
+      let whole = serverTranscript([input.flatMap { $0 }], endsInput: true)
+      let pieced = serverTranscript(input, endsInput: true)
+      let dripped = serverTranscript(input.flatMap { $0 }.map { [$0] }, endsInput: true)
+      #expect(whole.filter { !$0.hasPrefix("4") } == dripped.filter { !$0.hasPrefix("4") })
+      #expect(pieced.filter { $0.hasPrefix("4") }.count <= 1)
+    }
+  }
+}

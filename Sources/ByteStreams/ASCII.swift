@@ -1,15 +1,17 @@
 /// Comparisons and numbers over bytes that are ASCII by their protocol's definition.
+@usableFromInline
 package enum ASCII {
   /// `byte` with A–Z made a–z; every other byte as it is.
-  @inline(__always)
+  @inlinable @inline(__always)
   package static func lowercased(_ byte: UInt8) -> UInt8 {
     byte &- 0x41 < 26 ? byte | 0x20 : byte
   }
 
-  @inline(__always) package static func isDigit(_ byte: UInt8) -> Bool { byte &- 0x30 < 10 }
+  @inlinable @inline(__always)
+  package static func isDigit(_ byte: UInt8) -> Bool { byte &- 0x30 < 10 }
 
   /// A `tchar` of RFC 9110 §5.6.2.
-  @inline(__always)
+  @inlinable @inline(__always)
   package static func isToken(_ byte: UInt8) -> Bool {
     // Two 64-bit sets as literals: no global, no lazy initialisation.
     let low: UInt64 = 0x03FF_6CFA_0000_0000
@@ -20,30 +22,30 @@ package enum ASCII {
 
 extension Span where Element == UInt8 {
   /// Whether these bytes are `text`, letter for letter.
-  package func equals(_ text: StaticString) -> Bool {
+  @inlinable package func equals(_ text: StaticString) -> Bool {
     guard count == text.utf8CodeUnitCount else { return false }
     for index in indices where unsafe text.utf8Start[index] != self[index] { return false }
     return true
   }
 
   /// Whether these bytes are `text`, the case of A–Z aside. `text` must be lower case.
-  package func equalsIgnoringCase(_ text: StaticString) -> Bool {
+  @inlinable package func equalsIgnoringCase(_ text: StaticString) -> Bool {
     guard count == text.utf8CodeUnitCount else { return false }
     for index in indices where unsafe text.utf8Start[index] != ASCII.lowercased(self[index]) { return false }
     return true
   }
 
-  package func equals(_ other: borrowing Span<UInt8>) -> Bool {
+  @inlinable package func equals(_ other: borrowing Span<UInt8>) -> Bool {
     guard count == other.count else { return false }
     for index in indices where self[index] != other[index] { return false }
     return true
   }
 
-  package func starts(with text: StaticString) -> Bool {
+  @inlinable package func starts(with text: StaticString) -> Bool {
     count >= text.utf8CodeUnitCount && extracting(first: text.utf8CodeUnitCount).equals(text)
   }
 
-  package func firstIndex(of byte: UInt8, from start: Int = 0) -> Int? {
+  @inlinable package func firstIndex(of byte: UInt8, from start: Int = 0) -> Int? {
     var index = start
     while index < count {
       if self[index] == byte { return index }
@@ -54,7 +56,7 @@ extension Span where Element == UInt8 {
 
   /// These bytes without spaces and tabs at either end (`OWS`, RFC 9110 §5.6.3).
   @_lifetime(copy self)
-  package func trimmingWhitespace() -> Span<UInt8> {
+  @inlinable package func trimmingWhitespace() -> Span<UInt8> {
     var start = 0
     var end = count
     while start < end, self[start] == 0x20 || self[start] == 0x09 { start &+= 1 }
@@ -63,7 +65,7 @@ extension Span where Element == UInt8 {
   }
 
   /// The number these digits write; nil when empty, not all digits, or above `Int.max`.
-  package func decimalValue() -> Int? {
+  @inlinable package func decimalValue() -> Int? {
     guard !isEmpty, count <= 19 else { return nil }
     var value = 0
     for index in indices {

@@ -3,11 +3,12 @@
 /// Nothing is allocated before the first byte, and `releaseStorage()` gives everything back: a connection that only waits
 /// owns no buffer. Consuming moves an offset; the bytes move to the front only when room at the end is needed.
 @safe
+@usableFromInline
 package struct ByteQueue: ~Copyable {
-  private var base: UnsafeMutableRawPointer?
-  private var capacity = 0
-  private var head = 0
-  private var tail = 0
+  @usableFromInline var base: UnsafeMutableRawPointer?
+  @usableFromInline var capacity = 0
+  @usableFromInline var head = 0
+  @usableFromInline var tail = 0
 
   package init() { unsafe base = nil }
 
@@ -19,15 +20,15 @@ package struct ByteQueue: ~Copyable {
   deinit { unsafe base?.deallocate() }
 
   /// Bytes that can be read.
-  @inline(__always) package var count: Int { tail &- head }
-  @inline(__always) package var isEmpty: Bool { tail == head }
+  @inlinable @inline(__always) package var count: Int { tail &- head }
+  @inlinable @inline(__always) package var isEmpty: Bool { tail == head }
   /// Bytes of memory held, read or not.
   package var allocatedBytes: Int { capacity }
 
   /// The readable bytes, front first.
   package var bytes: Span<UInt8> {
     @_lifetime(borrow self)
-    @inline(__always) get {
+    @inlinable @inline(__always) get {
       guard let base = unsafe base else { return Span() }
       let start = unsafe (base + head).assumingMemoryBound(to: UInt8.self)
       return unsafe _overrideLifetime(Span(_unsafeStart: UnsafePointer(start), count: count), borrowing: self)
@@ -35,7 +36,7 @@ package struct ByteQueue: ~Copyable {
   }
 
   /// Drops `count` bytes from the front. `count` must not exceed what is readable.
-  package mutating func consume(_ count: Int) {
+  @inlinable package mutating func consume(_ count: Int) {
     precondition(count >= 0 && count <= self.count, "consumed more than was readable")
     head &+= count
     if head == tail {
@@ -45,13 +46,13 @@ package struct ByteQueue: ~Copyable {
   }
 
   /// Drops `count` bytes from the end. `count` must not exceed what is readable.
-  package mutating func removeLast(_ count: Int) {
+  @inlinable package mutating func removeLast(_ count: Int) {
     precondition(count >= 0 && count <= self.count, "removed more than was readable")
     tail &-= count
   }
 
   /// Forgets every byte and keeps the memory.
-  package mutating func removeAll() {
+  @inlinable package mutating func removeAll() {
     head = 0
     tail = 0
   }
@@ -66,12 +67,12 @@ package struct ByteQueue: ~Copyable {
   }
 
   /// Makes room for `count` more bytes at the end.
-  @inline(__always)
+  @inlinable @inline(__always)
   package mutating func reserve(_ count: Int) {
     if capacity &- tail < count { makeRoom(count) }
   }
 
-  package mutating func append(_ bytes: Span<UInt8>) {
+  @inlinable package mutating func append(_ bytes: Span<UInt8>) {
     guard !bytes.isEmpty else { return }
     reserve(bytes.count)
     unsafe bytes.withUnsafeBytes { source in
@@ -83,7 +84,7 @@ package struct ByteQueue: ~Copyable {
 
   package mutating func append(_ bytes: [UInt8]) { append(bytes.span) }
 
-  package mutating func append(_ text: StaticString) {
+  @inlinable package mutating func append(_ text: StaticString) {
     let count = text.utf8CodeUnitCount
     guard count > 0 else { return }
     reserve(count)
@@ -91,6 +92,8 @@ package struct ByteQueue: ~Copyable {
     tail &+= count
   }
 
+  /// Disfavoured, or every literal would be a `String` on its way here.
+  @_disfavoredOverload
   package mutating func append(_ text: String) {
     var text = text
     text.withUTF8 { utf8 in
@@ -101,7 +104,7 @@ package struct ByteQueue: ~Copyable {
     }
   }
 
-  package mutating func append(_ byte: UInt8) {
+  @inlinable package mutating func append(_ byte: UInt8) {
     reserve(1)
     unsafe (base.unsafelyUnwrapped + tail).storeBytes(of: byte, as: UInt8.self)
     tail &+= 1
@@ -147,7 +150,7 @@ package struct ByteQueue: ~Copyable {
   /// The readable bytes as an array: for tests and for the slow path.
   package func copyBytes() -> [UInt8] { [UInt8](copying: bytes) }
 
-  private mutating func makeRoom(_ count: Int) {
+  @usableFromInline mutating func makeRoom(_ count: Int) {
     let readable = tail &- head
     if readable &+ count <= capacity, head >= readable {
       // The front half is spent: moving the rest costs at most what was consumed.

@@ -18,6 +18,8 @@ package struct HTTPFields: ~Copyable {
   var section = ByteQueue()
   /// A bit for each `HTTPFieldName` that is present.
   private(set) var present: UInt64 = 0
+  /// A bit for each that is present more than once.
+  private(set) var repeated: UInt64 = 0
   private var slots: UnsafeMutablePointer<Slot>?
   private var capacity = 0
 
@@ -124,13 +126,17 @@ package struct HTTPFields: ~Copyable {
     section.removeAll()
     count = 0
     present = 0
+    repeated = 0
   }
 
+  @inline(__always)
   mutating func append(_ slot: Slot) {
     if count == capacity { grow() }
     unsafe (slots.unsafelyUnwrapped + count).initialize(to: slot)
     count &+= 1
-    present |= 1 << UInt64(slot.name.rawValue)
+    let bit: UInt64 = 1 << UInt64(slot.name.rawValue)
+    repeated |= present & bit
+    present |= bit
   }
 
   private mutating func grow() {

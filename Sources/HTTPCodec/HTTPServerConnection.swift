@@ -147,6 +147,8 @@ package struct HTTPServerConnection: ~Copyable {
       }
     } catch {
       awaitsContinue = false
+      // The answer to a HEAD has no content, even where the rest of its head was wrong.
+      if state.request == .idle { requestIsHEAD = unsafe head.map { unsafe $0.pointee.method == .head } ?? false }
       state.apply(.requestFailed)
       throw error
     }
@@ -156,6 +158,7 @@ package struct HTTPServerConnection: ~Copyable {
     guard state.response == .idle else { return nil }
     let limits = pool.limits
     var reader = self.reader
+    if !reader.hasRequestLine, let head = unsafe head { unsafe head.pointee.method = .other }
     while true {
       let empty = try reader.leadingEmptyLine(input.bytes, limits)
       if empty == 0 { break }

@@ -11,14 +11,11 @@ extension HTTPRequestHead {
   }
 
   private func refuseRepeatedFields() throws(HTTPProtocolError) {
-    var seen: UInt64 = 0
-    for index in 0..<fields.count {
-      let name = fields.field(at: index)
-      let bit: UInt64 = 1 << UInt64(name.rawValue)
-      if seen & bit != 0, name.isSingleton {
-        throw name == .contentLength ? .repeatedContentLength : .repeatedField(name)
-      }
-      seen |= bit
+    var repeated = fields.repeated
+    while repeated != 0 {
+      let name = HTTPFieldName(rawValue: UInt8(truncatingIfNeeded: repeated.trailingZeroBitCount)) ?? .other
+      if name.isSingleton { throw name == .contentLength ? .repeatedContentLength : .repeatedField(name) }
+      repeated &= repeated &- 1
     }
   }
 

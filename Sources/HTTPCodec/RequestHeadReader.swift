@@ -3,7 +3,7 @@ import ByteStreams
 /// Reads a request head line by line from the bytes at the front of a connection's input (RFC 9112 §2, §3).
 struct RequestHeadReader {
   private var lines = FieldLineReader()
-  private var hasRequestLine = false
+  private(set) var hasRequestLine = false
   private var emptyLines: UInt16 = 0
 
   /// Empty lines that may be dropped from the front of `input` before a request line (RFC 9112 §2.2), as a number of bytes.

@@ -139,4 +139,20 @@ import Testing
     let after = try connection.nextEvent()
     #expect(after == nil)
   }
+
+  @Test(arguments: [
+    ("HEAD / HTTP/1.1\r\n\r\n", false), ("GET / HTTP/1.1\r\n\r\n", true), ("\n", true), ("HEAD\r\n", true),
+  ])
+  func sendsTheContentOfAnErrorUnlessThatRequestWasHEAD(bad: String, takesContent: Bool) throws {
+    var connection = HTTPServerConnection()
+    var output = ByteQueue()
+    connection.receive(Array("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n\(bad)".utf8).span)
+    #expect(try [connection.nextEvent(), connection.nextEvent()] == [.head, .end])
+    connection.beginResponse(.ok, .none, date: Span(), into: &output)
+    output.endFields()
+    connection.finishResponse(into: &output)
+    #expect(throws: HTTPProtocolError.self) { _ = try connection.nextEvent() }
+    connection.beginResponse(.badRequest, .length(2), date: Span(), into: &output)
+    #expect(connection.responseTakesContent == takesContent)
+  }
 }

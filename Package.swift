@@ -59,15 +59,18 @@ let package = Package(
     target("Logging", ["CLinux", "ByteStreams", "JSONCodec"]),
 
     // Drivers: they do.
-    target(
-      "Gateway",
-      [
+    .target(
+      name: "Gateway",
+      dependencies: [
         "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "TLSEngine", "UpstreamSession",
         "Delivery", "Reactor", "Configuration", "Metrics", "Logging",
-      ]),
+      ],
+      resources: [.embedInCode("openapi.yaml")],
+      swiftSettings: strict),
     target("DemoUpstream", ["ByteStreams", "HTTPCodec", "WebSocketCodec", "Reactor"]),
     .executableTarget(
-      name: "drawbridge", dependencies: ["Gateway", "DemoUpstream", "Configuration", "Logging", "Reactor"],
+      name: "drawbridge",
+      dependencies: ["ByteStreams", "Gateway", "DemoUpstream", "Configuration", "Logging", "Reactor"],
       swiftSettings: strict),
 
     // Tests.

@@ -34,6 +34,9 @@ package final class LoopContext {
   let receiveBuffer = UnsafeMutableRawBufferPointer.allocate(byteCount: LoopContext.receiveBufferSize, alignment: 64)
   var receivedCount = 0
 
+  /// What the program has put on this loop, to be found again by later submissions.
+  package var resident: AnyObject?
+
   unowned var executor: LoopExecutor!
   private let epoll: Epoll
   private var wheel: TimerWheel<any TimerTarget>

@@ -1,3 +1,4 @@
+import ByteStreams
 import CLinux
 import Glibc
 import Synchronization
@@ -18,6 +19,15 @@ package enum ProcessSignals {
       var arrived: Int32 = 0
       if unsafe sigwait(&set, &arrived) == 0 { return arrived }
     }
+  }
+
+  /// As `wait(for:)`, but no longer than `limit`; nil when none came.
+  package static func wait(for signals: [Int32], atMost limit: TimeSpan) -> Int32? {
+    var set = makeSet(signals)
+    var time = timespec(
+      tv_sec: Int(limit.nanoseconds / 1_000_000_000), tv_nsec: Int(limit.nanoseconds % 1_000_000_000))
+    let signal = unsafe sigtimedwait(&set, nil, &time)
+    return signal > 0 ? signal : nil
   }
 
   /// Sends `signal` to this process: how another thread ends the main thread's wait.

@@ -16,13 +16,15 @@ package enum ProcessorCount {
     func consider(_ value: Double?) {
       if let value { tightest = min(tightest ?? value, value) }
     }
-    var path = unifiedPath(in: read(membership) ?? "")
+    var path = unifiedPath(in: SystemFile.read(membership) ?? "")
     while true {
-      consider(parse(cpuMax: read(root + path + "/cpu.max") ?? ""))
+      consider(parse(cpuMax: SystemFile.read(root + path + "/cpu.max") ?? ""))
       guard !path.isEmpty, path != "/", let slash = path.lastIndex(of: "/") else { break }
       path = String(path[..<slash])
     }
-    if let quota = read(root + "/cpu/cpu.cfs_quota_us"), let period = read(root + "/cpu/cpu.cfs_period_us") {
+    if let quota = SystemFile.read(root + "/cpu/cpu.cfs_quota_us"),
+      let period = SystemFile.read(root + "/cpu/cpu.cfs_period_us")
+    {
       consider(parse(cpuMax: trimmed(quota) + " " + trimmed(period)))
     }
     return tightest
@@ -44,14 +46,4 @@ package enum ProcessorCount {
   }
 
   private static func trimmed(_ text: String) -> String { String(text.prefix { $0 != "\n" }) }
-
-  /// The first 4 KiB of a small system file.
-  private static func read(_ path: String) -> String? {
-    let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
-    guard descriptor >= 0 else { return nil }
-    defer { SystemCall.close(descriptor) }
-    var bytes = [UInt8](repeating: 0, count: 4096)
-    let count = unsafe Glibc.read(descriptor, &bytes, bytes.count)
-    return count >= 0 ? String(decoding: bytes.prefix(count), as: UTF8.self) : nil
-  }
 }

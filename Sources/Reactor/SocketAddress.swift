@@ -66,7 +66,7 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
 
   package var isIPv6: Bool { if case .ipv6 = self { true } else { false } }
 
-  var family: Int32 {
+  package var family: Int32 {
     switch self {
     case .ipv4: AF_INET
     case .ipv6: AF_INET6
@@ -99,7 +99,7 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
   }
 
   /// Hands `body` the address in the kernel's form.
-  func withKernelAddress<Result>(_ body: (UnsafePointer<sockaddr>, socklen_t) -> Result) -> Result {
+  @unsafe package func withKernelAddress<Result>(_ body: (UnsafePointer<sockaddr>, socklen_t) -> Result) -> Result {
     var storage = sockaddr_storage()
     let size = unsafe withUnsafeMutableBytes(of: &storage) { raw -> Int in
       switch self {

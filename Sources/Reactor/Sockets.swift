@@ -157,4 +157,7 @@ extension Sockets {
   package static func isShortage(_ code: Int32) -> Bool {
     code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM
   }
+
+  /// Removes the file of a Unix-domain socket.
+  package static func removeFile(at path: String) { unsafe _ = unlink(path) }
 }

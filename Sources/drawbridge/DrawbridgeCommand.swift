@@ -1,1 +1,136 @@
-@main enum DrawbridgeCommand { static func main() {} }
+import Configuration
+import DemoUpstream
+import Gateway
+import Logging
+import Reactor
+
+/// The command line of the gateway.
+@main
+enum DrawbridgeCommand {
+  /// Exit codes, after sysexits.h.
+  enum ExitCode {
+    static let ok: Int32 = 0
+    static let usage: Int32 = 64
+    static let noInput: Int32 = 66
+    static let unavailable: Int32 = 69
+    static let configuration: Int32 = 78
+  }
+
+  static func main() {
+    ProcessSignals.block(GatewayServer.endingSignals)
+    let arguments = Array(CommandLine.arguments.dropFirst())
+    Terminal.exit(run(arguments))
+  }
+
+  private static func run(_ arguments: [String]) -> Int32 {
+    do throws(UsageError) {
+      let invocation = try Invocation(arguments)
+      if invocation.wantsHelp {
+        Terminal.print(Help.text(for: invocation.command))
+        return ExitCode.ok
+      }
+      switch invocation.command {
+      case nil:
+        Terminal.complain(Help.text(for: nil))
+        return ExitCode.usage
+      case .version:
+        Terminal.print("drawbridge \(DrawbridgeVersion.text)")
+        return ExitCode.ok
+      case .checkConfig: return withSettings(invocation) { checkConfiguration($0) }
+      case .healthcheck: return withSettings(invocation) { HealthCheck.run($0.settings) }
+      case .serve: return withSettings(invocation) { serve($0.settings) }
+      case .demo: return withSettings(invocation) { demo($0.settings) }
+      }
+    } catch {
+      Terminal.complain("drawbridge: \(error.message)")
+      return ExitCode.usage
+    }
+  }
+
+  private static func withSettings(
+    _ invocation: Invocation, _ body: (ConfigurationLoader.Outcome) -> Int32
+  ) -> Int32 {
+    let environment = SystemFile.environment()
+    let file = invocation.configurationFile ?? environment["DRAWBRIDGE_CONFIG"]
+    if let file, SystemFile.bytes(of: file, atMost: 1) == nil {
+      Terminal.complain("drawbridge: \(file): cannot be read; is the path right?")
+      return ExitCode.noInput
+    }
+    do throws(ConfigurationErrors) {
+      let outcome = try ConfigurationLoader.load(
+        file: file, environment: environment, flags: invocation.flags,
+        readFile: { SystemFile.bytes(of: $0, atMost: 2 << 20) })
+      return body(outcome)
+    } catch {
+      for line in error.errors { Terminal.complain("drawbridge: \(line)") }
+      return ExitCode.configuration
+    }
+  }
+
+  // MARK: Commands
+
+  private static func checkConfiguration(_ outcome: ConfigurationLoader.Outcome) -> Int32 {
+    for setting in Setting.all {
+      let value = setting.isSecret && outcome.origins[setting.path] != nil ? "(secret)" : setting.show(outcome.settings)
+      let origin = outcome.origins[setting.path].map { "  # \($0)" } ?? ""
+      Terminal.print("\(setting.path): \(value)\(origin)")
+    }
+    return ExitCode.ok
+  }
+
+  private static func makeLogger(_ settings: GatewaySettings.Log) -> Logger {
+    let format: Logger.Format =
+      switch settings.format {
+      case "text": Logger.suitableFormat() == .coloredText ? .coloredText : .text
+      case "json": .json
+      default: Logger.suitableFormat()
+      }
+    let logger = Logger(level: LogLevel(name: settings.level) ?? .info, format: format)
+    logger.start()
+    return logger
+  }
+
+  private static func serve(_ settings: GatewaySettings) -> Int32 {
+    guard !settings.upstream.url.isEmpty else {
+      Terminal.complain(
+        """
+        drawbridge: no upstream is set. Give one, as in
+          drawbridge serve --upstream wss://example.org/socket
+        or 'upstream.url' in a file, or DRAWBRIDGE_UPSTREAM_URL. To try it without an upstream: drawbridge demo
+        """)
+      return ExitCode.configuration
+    }
+    return run(settings) { _ in }
+  }
+
+  private static func demo(_ settings: GatewaySettings) -> Int32 {
+    var settings = settings
+    let upstream: DemoUpstream
+    do throws(SystemError) {
+      upstream = try DemoUpstream()
+    } catch {
+      Terminal.complain("drawbridge: cannot start the demo upstream: \(error)")
+      return ExitCode.unavailable
+    }
+    defer { upstream.stop() }
+    settings.upstream.url = "ws://\(upstream.address)/"
+    return run(settings) { server in
+      guard let client = server.clientAddresses.first else { return }
+      let management = server.managementAddresses.first
+      Terminal.print(Help.demoLines(client: client, management: management, upstream: upstream.address))
+    }
+  }
+
+  private static func run(_ settings: GatewaySettings, whenStarted: (GatewayServer) -> Void) -> Int32 {
+    let logger = makeLogger(settings.log)
+    do throws(StartError) {
+      let server = try GatewayServer(settings, logger: logger)
+      whenStarted(server)
+      return server.runUntilSignalled()
+    } catch {
+      logger.flush()
+      Terminal.complain("drawbridge: \(error.message)")
+      return error.exitCode
+    }
+  }
+}

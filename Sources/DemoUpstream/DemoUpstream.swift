@@ -1,0 +1,140 @@
+import ByteStreams
+import HTTPCodec
+import Reactor
+import WebSocketCodec
+
+/// A WebSocket server to try the gateway with: it sends every message back, and a tick every few seconds.
+package final class DemoUpstream: Sendable {
+  /// Where it listens: a free port of 127.0.0.1.
+  package let address: SocketAddress
+  private let loop: EventLoop
+
+  package init(tickEvery interval: TimeSpan = .seconds(5)) throws(SystemError) {
+    let descriptor = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: false)
+    address = try Sockets.localAddress(of: descriptor)
+    loop = try EventLoop(index: 0)
+    loop.submit { context in
+      guard let listener = try? Channel(descriptor: descriptor, loop: context) else { return nil }
+      return Acceptor(listener: listener, interval: interval)
+    }
+  }
+
+  package func stop() {
+    loop.stop()
+    loop.join()
+  }
+
+  private final class Acceptor: LoopTask {
+    private let listener: Channel
+    private let interval: TimeSpan
+
+    init(listener: Channel, interval: TimeSpan) {
+      self.listener = listener
+      self.interval = interval
+    }
+
+    func run() async {
+      while await listener.readable() == .ready {
+        guard case .connection(let descriptor, _) = Sockets.accept(from: listener),
+          let channel = try? Channel(descriptor: descriptor, loop: listener.loop)
+        else { continue }
+        listener.loop.spawn(DemoConnection(channel: channel, interval: interval))
+      }
+    }
+  }
+}
+
+/// One connection to the demo: the handshake, then echo and ticks until the client closes.
+private final class DemoConnection: LoopTask, TimerTarget {
+  private let channel: Channel
+  private let interval: TimeSpan
+  private var socket = WebSocketConnection(role: .server)
+  private var output = OutputQueue()
+  private var generator = SystemRandomNumberGenerator()
+  private var tick: UInt64 = 0
+  private var timer: LoopTimer?
+
+  init(channel: Channel, interval: TimeSpan) {
+    self.channel = channel
+    self.interval = interval
+  }
+
+  func run() async {
+    if await upgrade() { await echo() }
+    if let timer { channel.loop.cancel(timer) }
+    channel.close()
+  }
+
+  private func upgrade() async -> Bool {
+    var http = HTTPServerConnection()
+    while true {
+      guard await receive(into: { http.receive($0) }) else { return false }
+      guard let event = try? http.nextEvent() else { continue }
+      guard event == .head, let key = http.request.fields.first("sec-websocket-key") else { return false }
+      let extensions = http.request.fields.first(.secWebSocketExtensions)?.text()
+      var compression: MessageCompression.Settings?
+      output.withText { text in
+        compression = ServerHandshake.accept(key: key.text(), extensions: extensions, into: &text)
+      }
+      socket = WebSocketConnection(role: .server, compression: compression)
+      timer = channel.loop.schedule(at: channel.loop.now + interval, self)
+      return await flush()
+    }
+  }
+
+  private func echo() async {
+    while await receive(into: { socket.receive($0) }) {
+      do throws(WebSocketProtocolError) {
+        while let event = try socket.nextEvent() { handle(event) }
+      } catch {
+        output.withText { socket.sendClose(code: error.closeCode, using: &generator, into: &$0) }
+      }
+      guard await flush(), !socket.hasSentClose else { return }
+    }
+  }
+
+  private func handle(_ event: WebSocketEvent) {
+    let payload = [UInt8](copying: socket.payload)
+    output.withText { text in
+      switch event {
+      case .message(let kind): socket.sendMessage(kind, payload.span, using: &generator, into: &text)
+      case .ping: socket.sendPong(payload.span, using: &generator, into: &text)
+      case .pong: break
+      case .close(let code, _): socket.sendClose(code: code, using: &generator, into: &text)
+      }
+    }
+  }
+
+  func timerFired(_ token: Int) {
+    guard !socket.hasSentClose, !channel.isClosed else { return }
+    tick += 1
+    let text = Array("{\"tick\":\(tick)}".utf8)
+    output.withText { socket.sendMessage(.text, text.span, using: &generator, into: &$0) }
+    _ = output.flush(to: channel)
+    timer = channel.loop.schedule(at: channel.loop.now + interval, self)
+  }
+
+  private func receive(into take: (Span<UInt8>) -> Void) async -> Bool {
+    let channel = channel
+    while true {
+      switch channel.receive() {
+      case .bytes:
+        take(channel.received)
+        return true
+      case .wouldBlock:
+        guard await channel.readable() == .ready else { return false }
+      case .endOfStream, .failed: return false
+      }
+    }
+  }
+
+  private func flush() async -> Bool {
+    while true {
+      switch output.flush(to: channel) {
+      case .done: return true
+      case .blocked: guard await channel.writable() == .ready else { return false }
+      case .failed: return false
+      }
+    }
+  }
+}

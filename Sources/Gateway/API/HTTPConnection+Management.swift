@@ -1,0 +1,46 @@
+import ByteStreams
+import HTTPCodec
+import JSONCodec
+import Metrics
+import Reactor
+
+extension HTTPConnection {
+  /// Ready: clients are served and the upstream is connected. Kubernetes takes a pod out of the service otherwise; messages
+  /// posted meanwhile still wait for their time to live.
+  func answerReadiness() {
+    let reason: StaticString? =
+      switch shared.phase {
+      case .starting: "starting\n"
+      case .draining: "draining\n"
+      case .serving: shared.session.isReady ? nil : "upstream not connected\n"
+      }
+    answer(reason == nil ? .ok : .serviceUnavailable, "text/plain; charset=utf-8") { output in
+      output.append(reason ?? "ok\n")
+    }
+  }
+
+  /// `GET /v1/session`.
+  func answerSession() {
+    answer(.ok, "application/json") { output in
+      shared.session.snapshot().write(now: worker.loop.now, into: &output)
+      output.append("\n" as StaticString)
+    }
+  }
+
+  /// One glance for the engineer on call.
+  func answerStatusPage() {
+    let snapshot = shared.session.snapshot()
+    let summary = shared.store.summary
+    answer(.ok, "text/plain; charset=utf-8") { output in
+      output.append("drawbridge \(DrawbridgeVersion.text)\n\n")
+      output.append("session      \(snapshot.state)\n")
+      output.append("upstream     \(snapshot.url)\n")
+      if let failure = snapshot.lastFailure { output.append("last failure \(failure)\n") }
+      output.append("queue        \(snapshot.queuedMessages) messages, \(snapshot.queuedBytes) bytes\n")
+      output.append("buffer       \(summary.count) messages, \(summary.bytes) bytes\n")
+      output.append("polls held   \(shared.heldPolls.current)\n")
+      output.append("connections  \(shared.openConnections.current)\n\n")
+      output.append("/livez /readyz /startupz /metrics\n")
+    }
+  }
+}

@@ -1,0 +1,115 @@
+import ByteStreams
+import Delivery
+import HTTPCodec
+import Metrics
+import Reactor
+
+extension HTTPConnection {
+  /// Messages smaller than this are copied into the answer; larger ones are sent from where they lie.
+  private static var copiedMessageBytes: Int { 1024 }
+
+  /// `GET /v1/messages`: answers with what lies after the cursor, or waits for it.
+  func poll(_ parameters: PollParameters) async {
+    let loop = worker.loop
+    let cursor: Cursor
+    do throws(CursorAheadError) {
+      cursor = try shared.store.resolve(parameters.start, now: loop.wallClock)
+    } catch {
+      answer(
+        Problem(
+          .invalidParameter,
+          detail: "'cursor' lies ahead of everything that was ever given; use one from an earlier answer, or 'latest'"))
+      return
+    }
+    if parameters.wait > .zero, !shared.store.hasNews(after: cursor), !worker.room.isDraining {
+      guard await flush() else {
+        channel.close()
+        return
+      }
+      await hold(until: loop.now + parameters.wait, cursor: cursor)
+      if channel.isClosed { return }
+    }
+    let result = shared.store.read(after: cursor, limit: parameters.limit, maxBytes: parameters.maxBytes)
+    write(result)
+  }
+
+  /// Waits for news, the deadline, the client's end, or ours. It owns next to nothing meanwhile.
+  private func hold(until deadline: MonotonicTime, cursor: Cursor) async {
+    let channel = channel
+    http.releaseStorageIfIdle()
+    let place = worker.room.enter(channel)
+    shared.heldPolls.add(1)
+    defer {
+      worker.room.leave(place)
+      shared.heldPolls.add(-1)
+    }
+    // What came between the first look and the registration would wake nobody.
+    if shared.store.hasNews(after: cursor) { return }
+    while true {
+      let outcome = http.wantsInput ? await channel.readable(until: deadline) : await channel.readEvent(until: deadline)
+      switch outcome {
+      case .woken, .deadline, .closed: return
+      case .ready:
+        guard http.wantsInput else {
+          if channel.isHungUp { return }
+          continue
+        }
+        switch channel.receive() {
+        case .bytes: http.receive(channel.received)
+        case .wouldBlock: continue
+        case .endOfStream:
+          // A client that has only finished sending still wants its answer; one that is gone loses nothing by it.
+          http.receiveEndOfInput()
+          return
+        case .failed:
+          channel.close()
+          return
+        }
+      }
+    }
+  }
+
+  private func write(_ result: ReadResult) {
+    shared.answeredPolls.add()
+    shared.deliveredMessages.add(result.messages.count)
+    var closing = ByteQueue()
+    swap(&closing, &worker.scratch)
+    closing.removeAll()
+    AnswerJSON.writeClosing(of: result, into: &closing)
+    respond(.ok, .length(AnswerJSON.contentLength(of: result, closing: closing.count))) { output in
+      output.append("Content-Type: application/json\r\nGateway-Cursor: " as StaticString)
+      result.cursor.write(into: &output)
+      output.append("\r\n" as StaticString)
+    }
+    if http.responseTakesContent { writeContent(of: result, closing: closing.bytes) }
+    withOutput { http, output in http.finishResponse(into: &output) }
+    swap(&closing, &worker.scratch)
+  }
+
+  private func writeContent(of result: ReadResult, closing: Span<UInt8>) {
+    let length = AnswerJSON.contentLength(of: result, closing: closing.count)
+    withOutput { http, output in
+      // One piece as far as framing goes: its length has been announced.
+      _ = http.beginContent(length, into: &output)
+      output.append(AnswerJSON.opening)
+    }
+    var isFirst = true
+    for message in result.messages {
+      let separates = !isFirst
+      isFirst = false
+      if message.rendered.count < Self.copiedMessageBytes {
+        worker.output.withText { output in
+          if separates { output.append(AnswerJSON.separator) }
+          output.append(message.rendered.bytes)
+        }
+      } else {
+        if separates { worker.output.withText { $0.append(AnswerJSON.separator) } }
+        worker.output.append(SharedSlice(message.rendered))
+      }
+    }
+    withOutput { http, output in
+      output.append(closing)
+      http.endContent(into: &output)
+    }
+  }
+}

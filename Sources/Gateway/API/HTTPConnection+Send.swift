@@ -1,0 +1,114 @@
+import ByteStreams
+import Configuration
+import HTTPCodec
+import JSONCodec
+import Metrics
+import Reactor
+import UpstreamSession
+
+extension HTTPConnection {
+  /// `POST /v1/messages`: queues, and answers with the ids under which the messages can be asked for.
+  func send(_ message: IncomingMessage) {
+    do throws(ProblemError) {
+      let items = try message.items()
+      if message.isBatch {
+        sendBatch(items, message)
+      } else if let item = items.first {
+        sendOne(item, message)
+      }
+    } catch {
+      answer(error.problem)
+    }
+  }
+
+  private func queue(_ item: IncomingMessage.Item, _ message: IncomingMessage) -> Result<UInt64, ProblemOutcome> {
+    let options = message.options
+    let result = shared.session.post(
+      item.payload, isText: item.isText, timeToLive: options.timeToLive ?? shared.settings.upstream.queue.ttl,
+      topic: options.topic, now: worker.loop.now)
+    switch result {
+    case .queued(let sequence, _):
+      shared.acceptedMessages.add()
+      return .success(sequence)
+    case .full:
+      return refused(
+        Problem(
+          .queueFull, detail: "too many messages wait for the upstream; try again after the time in Retry-After",
+          retryAfter: 1))
+    case .notReady:
+      return refused(
+        Problem(
+          .upstreamDown, detail: "the upstream is not connected and TTL 0 does not let the message wait", retryAfter: 1)
+      )
+    case .closed:
+      return refused(Problem(.sessionClosed, detail: "the gateway is shutting down; the message was not taken"))
+    }
+  }
+
+  private func refused(_ problem: Problem) -> Result<UInt64, ProblemOutcome> {
+    shared.refusedMessages.add()
+    return .failure(ProblemOutcome(problem: problem))
+  }
+
+  private func sendOne(_ item: IncomingMessage.Item, _ message: IncomingMessage) {
+    switch queue(item, message) {
+    case .failure(let refusal): answer(refusal.problem)
+    case .success(let sequence):
+      answer(.accepted, "application/json", location: "/v1/deliveries/\(shared.epochText).\(sequence)") { output in
+        writeAccepted(sequence, into: &output)
+        output.append("\n" as StaticString)
+      }
+    }
+  }
+
+  private func sendBatch(_ items: [IncomingMessage.Item], _ message: IncomingMessage) {
+    let results = items.map { queue($0, message) }
+    let refusals = results.count { if case .failure = $0 { true } else { false } }
+    if refusals == results.count, case .failure(let first)? = results.first {
+      answer(first.problem)
+      return
+    }
+    answer(refusals == 0 ? .accepted : .multiStatus, "application/json") { output in
+      output.append("{\"results\":[" as StaticString)
+      for (index, result) in results.enumerated() {
+        if index > 0 { output.append("," as StaticString) }
+        switch result {
+        case .success(let sequence): writeAccepted(sequence, into: &output)
+        case .failure(let refusal):
+          output.append("{\"status\":" as StaticString)
+          output.append(decimal: Int(refusal.problem.status.rawValue))
+          output.append(",\"type\":\"docs/errors.md#" as StaticString)
+          output.append(refusal.problem.kind.name)
+          output.append("\"}" as StaticString)
+        }
+      }
+      output.append("]}\n" as StaticString)
+    }
+  }
+
+  private func writeAccepted(_ sequence: UInt64, into output: inout ByteQueue) {
+    output.append("{\"id\":\"" as StaticString)
+    output.append(shared.epochText)
+    output.append("." as StaticString)
+    output.append(decimal: sequence)
+    output.append("\",\"state\":\"queued\",\"session\":\"default\"}" as StaticString)
+  }
+
+  /// `GET /v1/deliveries/{id}`: what became of a message.
+  func answerDelivery(_ sequence: UInt64) {
+    guard let state = shared.session.deliveryState(sequence) else {
+      answer(
+        Problem(
+          .notFound, detail: "this delivery is not known any more, or never was; the last 65,536 messages are"))
+      return
+    }
+    answer(.ok, "application/json") { output in
+      output.append(
+        "{\"id\":\"\(shared.epochText).\(sequence)\",\"state\":\"\(state.name)\",\"session\":\"default\"}\n")
+    }
+  }
+}
+
+struct ProblemOutcome: Error {
+  let problem: Problem
+}

@@ -1,0 +1,156 @@
+import ByteStreams
+import Deflate
+import HTTPCodec
+import UpstreamSession
+
+/// The body of a `POST /v1/messages`: one message, byte for byte, or several, a line each.
+struct IncomingMessage {
+  enum Form { case text, binary, lines }
+
+  private let form: Form
+  private let isCompressed: Bool
+  private let limit: Int
+  private let timeToLive: TimeSpan?
+  private let topic: String?
+  private var bytes: [UInt8] = []
+
+  /// Longest topic, in bytes. RFC 8030 §5.4 allows 32; names of a domain need more.
+  private static let longestTopic = 128
+  /// Messages of one batch.
+  static let batchLimit = 1024
+
+  /// Reads what the head says of it.
+  init(_ request: borrowing HTTPRequestHead, limit: Int) throws(ProblemError) {
+    self.limit = limit
+    form = try Self.form(of: request)
+    isCompressed = try Self.isCompressed(request)
+    timeToLive = try Self.timeToLive(of: request)
+    topic = try Self.topic(of: request)
+    try Self.refuseQuery(of: request)
+  }
+
+  private static func form(of request: borrowing HTTPRequestHead) throws(ProblemError) -> Form {
+    guard let value = request.fields.first(.contentType), !value.isEmpty else { return .binary }
+    guard let type = HTTPMediaType(value) else {
+      throw ProblemError(
+        .unsupportedMediaType, "Content-Type is malformed; text/plain or application/json would be right")
+    }
+    if type.is("application", "x-ndjson") { return .lines }
+    if type.type.equalsIgnoringCase("multipart") {
+      throw ProblemError(
+        .unsupportedMediaType,
+        "a multipart body is no single message; send each part on its own, or application/x-ndjson")
+    }
+    let isText =
+      type.type.equalsIgnoringCase("text") || type.is("application", "json")
+      || type.is("application", "x-www-form-urlencoded")
+    guard isText else { return .binary }
+    if let charset = type.parameter("charset"),
+      !charset.equalsIgnoringCase("utf-8"), !charset.equalsIgnoringCase("us-ascii"), !charset.equalsIgnoringCase("utf8")
+    {
+      throw ProblemError(
+        .unsupportedMediaType, "a WebSocket text is UTF-8; send charset=utf-8, or application/octet-stream")
+    }
+    return .text
+  }
+
+  private static func isCompressed(_ request: borrowing HTTPRequestHead) throws(ProblemError) -> Bool {
+    guard let coding = request.fields.first(.contentEncoding), !coding.equalsIgnoringCase("identity") else {
+      return false
+    }
+    guard coding.equalsIgnoringCase("gzip") || coding.equalsIgnoringCase("x-gzip") else {
+      throw ProblemError(.unsupportedEncoding, "Content-Encoding may be gzip or identity")
+    }
+    return true
+  }
+
+  private static func timeToLive(of request: borrowing HTTPRequestHead) throws(ProblemError) -> TimeSpan? {
+    guard let value = request.fields.first(.ttl) else { return nil }
+    guard let seconds = value.deltaSeconds() else {
+      throw ProblemError(.invalidParameter, "the TTL field takes whole seconds, such as TTL: 30")
+    }
+    return .seconds(Int64(seconds))
+  }
+
+  private static func topic(of request: borrowing HTTPRequestHead) throws(ProblemError) -> String? {
+    guard let value = request.fields.first(.topic) else { return nil }
+    guard !value.isEmpty, value.count <= longestTopic else {
+      throw ProblemError(.invalidParameter, "the Topic field takes a name of 1 to \(longestTopic) bytes")
+    }
+    return value.text()
+  }
+
+  private static func refuseQuery(of request: borrowing HTTPRequestHead) throws(ProblemError) {
+    var query = HTTPQueryReader(request.query)
+    let name: String
+    do throws(HTTPQueryError) {
+      guard try query.next() else { return }
+      name = query.name.text()
+    } catch {
+      name = error.parameter
+    }
+    throw ProblemError(.invalidParameter, "'\(name)' is no parameter of POST /v1/messages, which takes none")
+  }
+
+  mutating func append(_ content: Span<UInt8>) {
+    if bytes.isEmpty {
+      bytes = [UInt8](copying: content)
+    } else {
+      for index in content.indices { bytes.append(content[index]) }
+    }
+  }
+
+  /// One message on its way to the queue.
+  struct Item {
+    let payload: SharedBytes
+    let isText: Bool
+  }
+
+  var isBatch: Bool { form == .lines }
+  var options: (timeToLive: TimeSpan?, topic: String?) { (timeToLive, topic) }
+
+  /// The messages in the body, checked.
+  func items() throws(ProblemError) -> [Item] {
+    let plain = isCompressed ? try inflated() : bytes
+    switch form {
+    case .binary: return [Item(payload: SharedBytes(plain), isText: false)]
+    case .text:
+      guard UTF8StreamValidator.isValid(plain.span) else {
+        throw ProblemError(
+          .invalidText, "a text message must be UTF-8; send Content-Type: application/octet-stream for other bytes")
+      }
+      return [Item(payload: SharedBytes(plain), isText: true)]
+    case .lines: return try lines(plain)
+    }
+  }
+
+  private func lines(_ plain: [UInt8]) throws(ProblemError) -> [Item] {
+    guard UTF8StreamValidator.isValid(plain.span) else { throw ProblemError(.invalidText, "NDJSON must be UTF-8") }
+    var items: [Item] = []
+    for line in plain.split(separator: UInt8(ascii: "\n")) {
+      let text = line.last == UInt8(ascii: "\r") ? line.dropLast() : line
+      if text.isEmpty { continue }
+      guard items.count < Self.batchLimit else {
+        throw ProblemError(.contentTooLarge, "a batch takes at most \(Self.batchLimit) messages")
+      }
+      items.append(Item(payload: SharedBytes(Array(text)), isText: true))
+    }
+    guard !items.isEmpty else { throw ProblemError(.invalidParameter, "the batch is empty; send a message a line") }
+    return items
+  }
+
+  private func inflated() throws(ProblemError) -> [UInt8] {
+    var inflater = Inflater(.gzipOrZlib)
+    var output = ByteQueue()
+    do throws(InflateError) {
+      try inflater.inflate(bytes.span, into: &output, limit: limit)
+    } catch {
+      switch error {
+      case .malformed: throw ProblemError(.unsupportedEncoding, "the body is not gzip data, as Content-Encoding says")
+      case .tooLarge: throw ProblemError(.contentTooLarge, "the body inflates to more than \(limit) bytes")
+      }
+    }
+    guard inflater.hasEnded else { throw ProblemError(.unsupportedEncoding, "the gzip data in the body ends too soon") }
+    return output.copyBytes()
+  }
+}

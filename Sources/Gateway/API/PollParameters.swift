@@ -1,0 +1,74 @@
+import ByteStreams
+import Configuration
+import Delivery
+import HTTPCodec
+
+/// What a `GET /v1/messages` asks for.
+struct PollParameters {
+  private(set) var start = StartingPoint.latest
+  private(set) var wait: TimeSpan
+  private(set) var limit: Int
+  private(set) var maxBytes: Int
+
+  /// Taken off what a proxy grants, for the way back.
+  private static let proxyMargin = TimeSpan.milliseconds(500)
+
+  init(
+    _ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery
+  ) throws(ProblemError) {
+    wait = settings.wait
+    limit = settings.limit
+    maxBytes = settings.answerBytes
+    if let seconds = HTTPPreferences(request.fields).wait { wait = .seconds(Int64(seconds)) }
+    try readQuery(of: request, settings)
+    wait = min(wait, settings.maximumWait)
+    // A mesh's sidecar says how long it will wait for us: an answer after that is lost on the way.
+    if let expected = request.fields.first(.xEnvoyExpectedTimeout)?.decimalValue(), expected > 0 {
+      let granted = TimeSpan.milliseconds(Int64(clamping: min(expected, 1 << 40))) - Self.proxyMargin
+      wait = min(wait, max(granted, .zero))
+    }
+  }
+
+  private mutating func readQuery(
+    of request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery
+  ) throws(ProblemError) {
+    var query = HTTPQueryReader(request.query)
+    while true {
+      do throws(HTTPQueryError) {
+        guard try query.next() else { return }
+      } catch {
+        throw ProblemError(.invalidParameter, error.description)
+      }
+      if query.name.equals("cursor") {
+        guard let start = StartingPoint(query.value, duration: { $0.humanTimeSpan() }) else {
+          throw ProblemError(.invalidParameter, "'cursor' takes \(StartingPoint.expectation)")
+        }
+        self.start = start
+      } else if query.name.equals("wait") {
+        guard let wait = query.value.humanTimeSpan() else {
+          throw ProblemError(
+            .invalidParameter, "'wait' takes a duration such as 25s, 500ms or whole seconds; 0 answers now")
+        }
+        self.wait = wait
+      } else if query.name.equals("limit") {
+        guard let limit = query.value.decimalValue(), limit > 0 else {
+          throw ProblemError(.invalidParameter, "'limit' takes a number of messages from 1 on")
+        }
+        self.limit = min(limit, Self.largestLimit)
+      } else if query.name.equals("max_bytes") {
+        guard let bytes = query.value.decimalValue(), bytes > 0 else {
+          throw ProblemError(.invalidParameter, "'max_bytes' takes a number of bytes from 1 on")
+        }
+        maxBytes = min(bytes, Self.largestAnswer)
+      } else {
+        throw ProblemError(
+          .invalidParameter,
+          "'\(query.name.text())' is no parameter of this path; there are cursor, wait, limit and max_bytes")
+      }
+    }
+  }
+
+  /// Messages and bytes of one answer that a poll may ask for. Against: one request that copies out the whole buffer.
+  private static let largestLimit = 10_000
+  private static let largestAnswer = 64 << 20
+}

@@ -1,0 +1,103 @@
+import ByteStreams
+import HTTPCodec
+import JSONCodec
+
+/// An error as clients see it (RFC 9457): what was wrong, and what would be right. `docs/errors.md` explains each kind.
+struct Problem {
+  enum Kind {
+    case protocolError, requestTimeout, notFound, methodNotAllowed, invalidParameter, invalidText, unsupportedMediaType
+    case unsupportedEncoding, contentTooLarge, queueFull, upstreamDown, sessionClosed, expectationFailed
+
+    /// Its name in `type`, an anchor of the document.
+    var name: StaticString {
+      switch self {
+      case .protocolError: "protocol-error"
+      case .requestTimeout: "request-timeout"
+      case .notFound: "not-found"
+      case .methodNotAllowed: "method-not-allowed"
+      case .invalidParameter: "invalid-parameter"
+      case .invalidText: "invalid-text"
+      case .unsupportedMediaType: "unsupported-media-type"
+      case .unsupportedEncoding: "unsupported-encoding"
+      case .contentTooLarge: "content-too-large"
+      case .queueFull: "queue-full"
+      case .upstreamDown: "upstream-down"
+      case .sessionClosed: "session-closed"
+      case .expectationFailed: "expectation-failed"
+      }
+    }
+
+    var title: StaticString {
+      switch self {
+      case .protocolError: "The request breaks the rules of HTTP"
+      case .requestTimeout: "The request came too slowly"
+      case .notFound: "There is nothing at this path"
+      case .methodNotAllowed: "This path does not take this method"
+      case .invalidParameter: "A parameter is not right"
+      case .invalidText: "The message is not valid UTF-8"
+      case .unsupportedMediaType: "This content type is not taken here"
+      case .unsupportedEncoding: "This content coding is not taken here"
+      case .contentTooLarge: "The message is too large"
+      case .queueFull: "The queue to the upstream is full"
+      case .upstreamDown: "The upstream is not connected"
+      case .sessionClosed: "The session is closed"
+      case .expectationFailed: "The expectation cannot be met"
+      }
+    }
+
+    var status: HTTPStatus {
+      switch self {
+      case .protocolError, .invalidParameter, .invalidText: .badRequest
+      case .requestTimeout: .requestTimeout
+      case .notFound: .notFound
+      case .methodNotAllowed: .methodNotAllowed
+      case .unsupportedMediaType, .unsupportedEncoding: .unsupportedMediaType
+      case .contentTooLarge: .contentTooLarge
+      case .queueFull, .upstreamDown: .serviceUnavailable
+      case .sessionClosed: .gone
+      case .expectationFailed: .expectationFailed
+      }
+    }
+
+    /// Whether the same request may work later.
+    var isRetryable: Bool {
+      switch self {
+      case .requestTimeout, .queueFull, .upstreamDown: true
+      case .protocolError, .notFound, .methodNotAllowed, .invalidParameter, .invalidText, .unsupportedMediaType,
+        .unsupportedEncoding, .contentTooLarge, .sessionClosed, .expectationFailed:
+        false
+      }
+    }
+  }
+
+  let kind: Kind
+  let status: HTTPStatus
+  let detail: String
+  /// Value of `Allow`, for 405.
+  var allow: StaticString?
+  /// Seconds for `Retry-After`, for 503.
+  var retryAfter: Int?
+
+  init(_ kind: Kind, status: HTTPStatus? = nil, detail: String, allow: StaticString? = nil, retryAfter: Int? = nil) {
+    self.kind = kind
+    self.status = status ?? kind.status
+    self.detail = detail
+    self.allow = allow
+    self.retryAfter = retryAfter
+  }
+
+  func write(requestID: String, into output: inout ByteQueue) {
+    output.append("{\"type\":\"docs/errors.md#" as StaticString)
+    output.append(kind.name)
+    output.append("\",\"title\":\"" as StaticString)
+    output.append(kind.title)
+    output.append("\",\"status\":" as StaticString)
+    output.append(decimal: Int(status.rawValue))
+    output.append(",\"detail\":" as StaticString)
+    output.append(jsonString: detail)
+    output.append(kind.isRetryable ? ",\"retryable\":true" as StaticString : ",\"retryable\":false")
+    output.append(",\"request_id\":" as StaticString)
+    output.append(jsonString: requestID)
+    output.append("}\n" as StaticString)
+  }
+}

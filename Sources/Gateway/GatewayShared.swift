@@ -1,0 +1,93 @@
+import ByteStreams
+import Configuration
+import Delivery
+import HTTPCodec
+import Logging
+import Metrics
+import Synchronization
+
+/// What every loop of the gateway shares: settings, the session, its pushes, and the counters.
+final class GatewayShared: Sendable {
+  typealias HTTPSettings = GatewaySettings.HTTP
+
+  let settings: GatewaySettings
+  let httpLimits: HTTPLimits
+  let logger: Logger
+  let metrics: MetricsRegistry
+  let store: PushStore
+  let session: SessionHandle
+  /// `session` and `store` share this name of the process's life.
+  let epochText: String
+
+  private let lifecycle = Atomic<UInt8>(0)
+
+  /// Where the process is in its life, for the probes.
+  enum Lifecycle: UInt8 { case starting, serving, draining }
+
+  let openConnections: Gauge
+  let acceptedConnections: Counter
+  let refusedConnections: Counter
+  let malformedRequests: Counter
+  let slowRequests: Counter
+  let acceptedMessages: Counter
+  let refusedMessages: Counter
+  let heldPolls: Gauge
+  let answeredPolls: Counter
+  let deliveredMessages: Counter
+
+  init(
+    settings: GatewaySettings, logger: Logger, metrics: MetricsRegistry, store: PushStore, session: SessionHandle
+  ) {
+    self.settings = settings
+    self.logger = logger
+    self.metrics = metrics
+    self.store = store
+    self.session = session
+    var text = ByteQueue()
+    store.summary.last.epoch.write(into: &text)
+    epochText = text.bytes.text()
+    httpLimits = settings.http.limits
+    openConnections = metrics.gauge("drawbridge_http_connections", "Client connections open.")
+    acceptedConnections = metrics.counter("drawbridge_http_connections_accepted_total", "Client connections accepted.")
+    refusedConnections = metrics.counter(
+      "drawbridge_http_connections_refused_total", "Client connections dropped because there were too many.")
+    malformedRequests = metrics.counter(
+      "drawbridge_http_requests_malformed_total", "Requests that broke HTTP's rules or a limit.")
+    slowRequests = metrics.counter("drawbridge_http_requests_slow_total", "Requests that did not arrive in time.")
+    acceptedMessages = metrics.counter("drawbridge_messages_accepted_total", "Messages taken for the upstream.")
+    refusedMessages = metrics.counter("drawbridge_messages_refused_total", "Messages refused with 503 or 410.")
+    heldPolls = metrics.gauge("drawbridge_polls_held", "Polls that wait for a message.")
+    answeredPolls = metrics.counter("drawbridge_polls_answered_total", "Polls answered.")
+    deliveredMessages = metrics.counter("drawbridge_messages_delivered_total", "Messages in answers to polls.")
+    metrics.gauge("drawbridge_buffer_messages", "Pushes retained for readers.") { Double(store.summary.count) }
+    metrics.gauge("drawbridge_buffer_bytes", "Bytes of pushes retained.") { Double(store.summary.bytes) }
+    metrics.counter("drawbridge_pushes_total", "Pushes numbered since the start.") {
+      Double(store.summary.last.sequence)
+    }
+    metrics.gauge("drawbridge_session_ready", "1 while messages can flow to the upstream.") { session.isReady ? 1 : 0 }
+    metrics.gauge("drawbridge_queue_messages", "Messages waiting for the upstream.") {
+      Double(session.snapshot().queuedMessages)
+    }
+    metrics.gauge("drawbridge_queue_bytes", "Bytes waiting for the upstream.") {
+      Double(session.snapshot().queuedBytes)
+    }
+  }
+
+  var phase: Lifecycle { Lifecycle(rawValue: lifecycle.load(ordering: .acquiring)) ?? .starting }
+  func enter(_ phase: Lifecycle) { lifecycle.store(phase.rawValue, ordering: .releasing) }
+}
+
+extension GatewaySettings.HTTP {
+  /// The limits that the codec enforces.
+  var limits: HTTPLimits {
+    var limits = HTTPLimits()
+    limits.requestLineBytes = requestLineBytes
+    limits.headBytes = headBytes
+    limits.fieldCount = fields
+    limits.bodyBytes = bodyBytes
+    limits.trailerBytes = trailerBytes
+    limits.chunkExtensionBytes = chunkExtensionBytes
+    limits.requestsPerConnection = requestsPerConnection
+    return limits
+  }
+}

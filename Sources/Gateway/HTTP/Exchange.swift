@@ -1,0 +1,142 @@
+import ByteStreams
+import Configuration
+import HTTPCodec
+import Metrics
+import Reactor
+
+/// One request on its way to its answer.
+enum Exchange {
+  case none
+  /// A message for the upstream, whose content is arriving.
+  case sending(IncomingMessage)
+  case polling(PollParameters)
+  /// Answered when the request has ended; its content is read and dropped.
+  case simple(Route)
+
+  var wantsBody: Bool { if case .sending = self { true } else { false } }
+}
+
+extension HTTPConnection {
+  /// Decides what the request is for, from its head.
+  func beginExchange() {
+    exchange = .none
+    let route =
+      role == .client
+      ? Route.client(http.request, epoch: shared.epochText) : Route.management(http.request)
+    switch route {
+    case .sendMessage:
+      do throws(ProblemError) {
+        exchange = .sending(try IncomingMessage(http.request, limit: settings.bodyBytes))
+      } catch {
+        exchange = .simple(.problem(error.problem))
+      }
+    case .receiveMessages:
+      do throws(ProblemError) {
+        exchange = .polling(try PollParameters(http.request, shared.settings.delivery))
+      } catch {
+        exchange = .simple(.problem(error.problem))
+      }
+    case .delivery, .session, .describe, .live, .ready, .started, .metrics, .status, .problem, .options:
+      exchange = .simple(route)
+    }
+  }
+
+  func takeContent() {
+    guard case .sending(var message) = exchange else { return }
+    // Out of the enum while it grows, so that its buffer is not copied.
+    exchange = .none
+    message.append(http.content)
+    exchange = .sending(message)
+  }
+
+  /// Answers the request that has ended, or one whose content is not wanted.
+  func finishExchange() async {
+    let current = exchange
+    exchange = .none
+    switch current {
+    case .none: break
+    case .sending(let message): send(message)
+    case .polling(let parameters): await poll(parameters)
+    case .simple(let route): answer(route)
+    }
+  }
+
+  private func answer(_ route: Route) {
+    switch route {
+    case .problem(let problem): answer(problem)
+    case .options(let methods):
+      respond(.noContent, .none) { output in output.appendField("Allow", methods) }
+    case .delivery(let sequence): answerDelivery(sequence)
+    case .session: answerSession()
+    case .describe:
+      answer(.ok, "application/yaml") { output in output.append(OpenAPIDocument.text) }
+    case .live: answer(.ok, "text/plain; charset=utf-8") { output in output.append("ok\n" as StaticString) }
+    case .ready: answerReadiness()
+    case .started:
+      let isStarted = shared.phase != .starting
+      answer(isStarted ? .ok : .serviceUnavailable, "text/plain; charset=utf-8") { output in
+        output.append(isStarted ? "ok\n" as StaticString : "starting\n")
+      }
+    case .metrics:
+      answer(.ok, "text/plain; version=0.0.4; charset=utf-8") { output in shared.metrics.render(into: &output) }
+    case .status: answerStatusPage()
+    case .sendMessage, .receiveMessages: preconditionFailure("these have exchanges of their own")
+    }
+  }
+
+  // MARK: Forms of answers
+
+  /// Writes a head; `fields` adds to it, `content` follows by the caller where there is some.
+  func respond(_ status: HTTPStatus, _ content: HTTPResponseContent, fields: (inout ByteQueue) -> Void) {
+    if worker.isDraining { http.closeAfterThisResponse() }
+    worker.withDate { date in
+      withOutput { http, output in
+        http.beginResponse(status, content, date: date, into: &output)
+        fields(&output)
+        output.append("Cache-Control: no-store\r\n" as StaticString)
+        output.endFields()
+        if content == .none { http.finishResponse(into: &output) }
+      }
+    }
+  }
+
+  /// A whole small answer: `body` writes the content.
+  func answer(
+    _ status: HTTPStatus, _ type: StaticString, retryAfter: Int? = nil, allow: StaticString? = nil,
+    location: String? = nil,
+    _ body: (inout ByteQueue) -> Void
+  ) {
+    var content = ByteQueue()
+    swap(&content, &worker.scratch)
+    content.removeAll()
+    body(&content)
+    respond(status, .length(content.count)) { output in
+      output.appendField("Content-Type", type)
+      if let retryAfter { output.appendField("Retry-After", decimal: retryAfter) }
+      if let allow { output.appendField("Allow", allow) }
+      if let location {
+        output.append("Location: ")
+        output.append(location)
+        output.append("\r\n")
+      }
+    }
+    withOutput { http, output in
+      http.writeContent(content.bytes, into: &output)
+      http.finishResponse(into: &output)
+    }
+    swap(&content, &worker.scratch)
+  }
+
+  func answer(_ problem: Problem) {
+    let id = worker.nextRequestID()
+    answer(
+      problem.status, "application/problem+json", retryAfter: problem.retryAfter, allow: problem.allow
+    ) { output in problem.write(requestID: id, into: &output) }
+  }
+}
+
+/// A problem found while a request is read.
+struct ProblemError: Error {
+  let problem: Problem
+  init(_ kind: Problem.Kind, _ detail: String) { problem = Problem(kind, detail: detail) }
+}

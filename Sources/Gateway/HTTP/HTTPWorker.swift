@@ -1,0 +1,166 @@
+import ByteStreams
+import Configuration
+import Delivery
+import HTTPCodec
+import Logging
+import Metrics
+import Reactor
+
+/// What the client connections of one event loop share.
+final class HTTPWorker {
+  let loop: LoopContext
+  let shared: GatewayShared
+  let pool: HTTPHeadPool
+  let room: PollRoom
+  /// Answers on their way out. A connection fills and flushes it without waiting in between, so one serves all; what the
+  /// kernel does not take at once moves to the connection's own.
+  var output = OutputQueue()
+  var scratch = ByteQueue()
+  private(set) var isDraining = false
+
+  private var connections: [ObjectIdentifier: HTTPConnection] = [:]
+  private var acceptors: [HTTPAcceptor] = []
+  private var addressCounts: [String: Int] = [:]
+  private var date = SharedBytes([])
+  private var dateSecond: Int64 = -1
+  private var requestCounter: UInt64 = 0
+  private let requestPrefix = UInt32.random(in: .min ... .max)
+
+  init(loop: LoopContext, shared: GatewayShared) {
+    self.loop = loop
+    self.shared = shared
+    pool = HTTPHeadPool(limits: shared.httpLimits)
+    room = PollRoom(store: shared.store, loop: loop)
+  }
+
+  // MARK: Connections
+
+  /// Starts serving a listening socket on this loop.
+  func listen(_ listener: Channel, _ role: HTTPConnection.Role) {
+    let acceptor = HTTPAcceptor(listener: listener, role: role, worker: self)
+    acceptors.append(acceptor)
+    loop.spawn(acceptor)
+  }
+
+  /// Takes a fresh connection, or drops it where there are too many.
+  func welcome(_ descriptor: Int32, from peer: SocketAddress, _ role: HTTPConnection.Role) {
+    let address = peer.host
+    let settings = shared.settings.http
+    let isCrowded =
+      shared.openConnections.current >= settings.connections
+      || addressCounts[address, default: 0] >= settings.connectionsPerAddress
+    guard let channel = try? Channel(descriptor: descriptor, loop: loop) else { return }
+    guard !isCrowded || role == .management else {
+      shared.refusedConnections.add()
+      channel.reset()
+      return
+    }
+    let connection = HTTPConnection(channel: channel, peerAddress: address, role: role, worker: self)
+    connections[ObjectIdentifier(connection)] = connection
+    addressCounts[address, default: 0] += 1
+    shared.openConnections.add(1)
+    shared.acceptedConnections.add()
+    loop.spawn(connection)
+  }
+
+  func farewell(_ connection: HTTPConnection) {
+    guard connections.removeValue(forKey: ObjectIdentifier(connection)) != nil else { return }
+    shared.openConnections.add(-1)
+    let left = addressCounts[connection.peerAddress, default: 1] - 1
+    addressCounts[connection.peerAddress] = left > 0 ? left : nil
+  }
+
+  // MARK: Ending
+
+  /// Stops accepting, answers held polls, and lets every connection end with the answer it owes.
+  func drain() {
+    guard !isDraining else { return }
+    isDraining = true
+    for acceptor in acceptors { acceptor.stop() }
+    acceptors = []
+    room.drain()
+    for connection in connections.values { connection.drain() }
+  }
+
+  var connectionCount: Int { connections.count }
+
+  func closeAll() {
+    for connection in connections.values { connection.abort() }
+  }
+
+  // MARK: Small things that answers need
+
+  /// The value of the Date field, rendered once a second.
+  func withDate<Result>(_ body: (Span<UInt8>) -> Result) -> Result {
+    let second = loop.wallClock / 1000
+    if second != dateSecond {
+      dateSecond = second
+      var text = ByteQueue()
+      HTTPDate.append(second, to: &text)
+      date = SharedBytes(copying: text.bytes)
+    }
+    let date = date
+    return body(date.bytes)
+  }
+
+  /// A name for one request in errors and logs.
+  func nextRequestID() -> String {
+    requestCounter += 1
+    return String(requestPrefix, radix: 16) + "-" + String(loop.index) + "-" + String(requestCounter)
+  }
+}
+
+/// Accepts connections from one listening socket on one loop.
+final class HTTPAcceptor: LoopTask {
+  /// Connections taken in one go before others get their turn.
+  private static var burst: Int { 64 }
+  /// How long accepting rests when the process is out of descriptors or memory.
+  private static var rest: TimeSpan { .milliseconds(100) }
+
+  private let listener: Channel
+  private let role: HTTPConnection.Role
+  private unowned let worker: HTTPWorker
+  private var isStopped = false
+
+  init(listener: Channel, role: HTTPConnection.Role, worker: HTTPWorker) {
+    self.listener = listener
+    self.role = role
+    self.worker = worker
+  }
+
+  func stop() {
+    isStopped = true
+    // What the kernel has completed already is served, not reset.
+    acceptBurst(limit: 4096)
+    listener.close()
+  }
+
+  func run() async {
+    while !isStopped {
+      guard await listener.readable() == .ready, !isStopped else { continue }
+      if acceptBurst(limit: Self.burst) {
+        await worker.loop.yieldTurn()
+      } else if !isStopped {
+        _ = await listener.readEvent(until: worker.loop.now + Self.rest)
+      }
+    }
+  }
+
+  /// Takes what waits. False where the process is short of something, so that trying on would only burn time.
+  @discardableResult
+  private func acceptBurst(limit: Int) -> Bool {
+    for _ in 0..<limit {
+      switch Sockets.accept(from: listener) {
+      case .connection(let descriptor, let peer): worker.welcome(descriptor, from: peer, role)
+      case .wouldBlock: return true
+      case .failed(let code):
+        if Sockets.isShortage(code) {
+          worker.shared.logger.warning(
+            "cannot accept connections for now", [.text("reason", SystemError.reason(of: code))])
+          return false
+        }
+      }
+    }
+    return true
+  }
+}

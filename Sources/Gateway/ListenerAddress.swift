@@ -1,0 +1,28 @@
+import Reactor
+
+/// Where to listen, as people write it: `127.0.0.1:8080`, `[::1]:8080`, `:8080` for every IPv4 address, `localhost:8080`, or
+/// `unix:/path`.
+package enum ListenerAddress {
+  package static let expectation = "host:port with a numeric host or localhost, [v6-address]:port, or unix:/path"
+
+  package static func parse(_ text: String) -> SocketAddress? {
+    if text.hasPrefix("unix:") {
+      let path = String(text.dropFirst(5))
+      return path.isEmpty || path.utf8.count > SocketAddress.longestPath ? nil : .unix(path: path)
+    }
+    guard let colon = text.lastIndex(of: ":"), let port = UInt16(text[text.index(after: colon)...]) else { return nil }
+    var host = String(text[..<colon])
+    if host.hasPrefix("["), host.hasSuffix("]") {
+      host = String(host.dropFirst().dropLast())
+      guard let address = SocketAddress(numericHost: host, port: port), address.isIPv6 else { return nil }
+      return address
+    }
+    switch host {
+    case "", "*": host = "0.0.0.0"
+    case "localhost": host = "127.0.0.1"
+    default: break
+    }
+    guard let address = SocketAddress(numericHost: host, port: port), !address.isIPv6 else { return nil }
+    return address
+  }
+}

@@ -1,0 +1,16 @@
+import Metrics
+import Reactor
+
+/// What Prometheus' dashboards expect of every process.
+enum ProcessMetrics {
+  static func register(in metrics: MetricsRegistry) {
+    let started = Double(ProcessFacts.wallClockSeconds())
+    metrics.gauge("process_start_time_seconds", "Start of the process, UNIX time.") { started }
+    metrics.gauge("process_resident_memory_bytes", "Resident memory.") { Double(ProcessFacts.residentBytes()) }
+    metrics.gauge("process_open_fds", "Open file descriptors.") { Double(ProcessFacts.openDescriptors()) }
+    metrics.counter("process_cpu_seconds_total", "User and system time.") { ProcessFacts.processorSeconds() }
+    metrics.gauge("drawbridge_build_info", "Always 1; the version is a label.", [("version", DrawbridgeVersion.text)]) {
+      1
+    }
+  }
+}

@@ -1,0 +1,97 @@
+import Configuration
+import Reactor
+
+/// Texts that teach by example.
+enum Help {
+  static func text(for command: Invocation.Command?) -> String {
+    switch command {
+    case nil: overview
+    case .serve:
+      """
+      drawbridge serve: bridge HTTP clients to a WebSocket.
+
+        drawbridge serve --upstream wss://example.org/socket
+        drawbridge serve --upstream ws://127.0.0.1:9000/ --listen 127.0.0.1:0 --loops 2
+        drawbridge serve --config /etc/drawbridge.yaml
+
+      Then, from anywhere that speaks HTTP:
+        curl -d 'hello' http://127.0.0.1:8080/v1/messages
+        curl 'http://127.0.0.1:8080/v1/messages?cursor=earliest'
+
+      \(flags)
+      SIGTERM ends it in order: held polls are answered, the queue is sent, the upstream is closed. Exit codes:
+      0 ended as asked, 64 usage, 66 file not readable, 69 address not available, 78 configuration.
+      """
+    case .demo:
+      """
+      drawbridge demo: the gateway with a built-in upstream that sends everything back and ticks every five seconds.
+
+        drawbridge demo
+        drawbridge demo --listen 127.0.0.1:0
+
+      \(flags)
+      """
+    case .checkConfig:
+      """
+      drawbridge check-config: read the configuration, say what is wrong, show what it comes to. Secrets are not shown.
+
+        drawbridge check-config --config config/drawbridge.yaml
+        DRAWBRIDGE_UPSTREAM_URL=wss://example.org drawbridge check-config
+
+      Exit codes: 0 all is well, 66 file not readable, 78 something is wrong (each line says where, and what is right).
+      """
+    case .healthcheck:
+      """
+      drawbridge healthcheck: ask a running gateway whether it is ready; for containers.
+
+        drawbridge healthcheck
+        drawbridge healthcheck --management 127.0.0.1:9090
+
+      Reads the same configuration to find the management listener. Exit codes: 0 ready, 69 not ready or not there.
+      """
+    case .version:
+      """
+      drawbridge version: print the version.
+      """
+    }
+  }
+
+  private static let overview = """
+    drawbridge: talk to a WebSocket with plain HTTP. POST to send, long-poll to receive, nothing lost silently.
+
+      drawbridge demo                                  try it: built-in upstream, curl lines to paste
+      drawbridge serve --upstream wss://example.org/   run it
+      drawbridge check-config --config FILE            read a configuration and say what is wrong
+      drawbridge healthcheck                           ask a running gateway whether it is ready
+      drawbridge version
+
+    'drawbridge COMMAND --help' says more. Every setting is explained in config/drawbridge.yaml; each can also be given as an
+    environment variable (upstream.url is DRAWBRIDGE_UPSTREAM_URL), and the common ones as flags.
+    """
+
+  private static var flags: String {
+    var lines = ["Flags:", "  --config FILE            settings from a YAML file (also DRAWBRIDGE_CONFIG)"]
+    for setting in Setting.all {
+      guard let flag = setting.flag else { continue }
+      let name = "--\(flag) VALUE"
+      lines.append("  \(name)\(String(repeating: " ", count: max(1, 25 - name.count)))\(setting.summary)")
+    }
+    return lines.joined(separator: "\n") + "\n"
+  }
+
+  static func demoLines(client: SocketAddress, management: SocketAddress?, upstream: SocketAddress) -> String {
+    var lines = """
+
+      The gateway is up, bridged to a built-in upstream at ws://\(upstream)/ that sends everything back and ticks.
+      Try, in another terminal:
+
+        curl -d 'hello' http://\(client)/v1/messages
+        curl 'http://\(client)/v1/messages?cursor=earliest'
+        curl 'http://\(client)/v1/messages'                      # waits for the next push
+        curl http://\(client)/v1/session
+
+      """
+    if let management { lines += "  curl http://\(management)/metrics\n" }
+    return lines + "\nCtrl-C ends it.\n"
+  }
+}

@@ -4,7 +4,8 @@
 .PHONY: help run build test lint format asan tsan clean
 
 help: ## Show this list
-	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | column -t -s '|'
+	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
+	  printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 run: build ## Build the release program and start the demo: a gateway with a built-in upstream
 	@exec .build/release/drawbridge demo

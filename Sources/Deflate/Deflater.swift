@@ -1,12 +1,22 @@
 import ByteStreams
 import CZlib
 
-/// Compresses a stream of messages as raw DEFLATE (RFC 1951), each ending with a sync flush.
+/// Compresses a stream of messages as DEFLATE (RFC 1951), each ending with a sync flush.
 ///
-/// Memory: 2^(window + 2) + 2^(memory level + 9) bytes, and some 6 KiB: 39 KiB at window 12 and memory level 5, 268 KiB at
+/// Memory: 2^(window + 2) + 2^(memory level + 9) bytes, and some 6 KiB: 38 KiB at window 12 and memory level 5, 262 KiB at
 /// window 15 and memory level 8. Nothing is allocated before the first byte.
 @safe
 package struct Deflater: ~Copyable {
+  /// How the stream is wrapped.
+  package enum Format: Sendable {
+    case raw
+    /// RFC 1950, which HTTP calls `deflate`.
+    case zlib
+    /// RFC 1952.
+    case gzip
+  }
+
+  private let format: Format
   private let level: Int32
   private let windowBits: Int32
   private let memoryLevel: Int32
@@ -14,8 +24,10 @@ package struct Deflater: ~Copyable {
   private var stream: UnsafeMutablePointer<z_stream>?
 
   /// `windowBits` 9...15 (zlib cannot do 8 for raw streams), `level` 1...9, `memoryLevel` 1...9.
-  package init(windowBits: Int, level: Int, memoryLevel: Int) {
-    precondition((9...15).contains(windowBits), "raw DEFLATE takes window bits 9 to 15")
+  package init(_ format: Format = .raw, windowBits: Int = 12, level: Int = 6, memoryLevel: Int = 5) {
+    precondition((9...15).contains(windowBits), "DEFLATE takes window bits 9 to 15")
+    precondition((1...9).contains(level) && (1...9).contains(memoryLevel), "zlib takes levels 1 to 9")
+    self.format = format
     self.windowBits = Int32(windowBits)
     self.level = Int32(level)
     self.memoryLevel = Int32(memoryLevel)
@@ -23,42 +35,65 @@ package struct Deflater: ~Copyable {
   }
 
   deinit {
-    if let stream = unsafe stream {
-      unsafe deflateEnd(stream)
-      unsafe stream.deallocate()
-    }
+    guard let stream = unsafe stream else { return }
+    unsafe deflateEnd(stream)
+    unsafe stream.deallocate()
   }
 
-  /// Appends the compressed form of `input`, flushed to a byte boundary: it ends with `00 00 FF FF`.
-  package mutating func compress(_ input: Span<UInt8>, into output: inout ByteQueue) {
-    let stream = unsafe prepared()
-    unsafe input.withUnsafeBytes { bytes in
-      unsafe stream.pointee.next_in = unsafe UnsafeMutablePointer(
-        mutating: bytes.baseAddress?.assumingMemoryBound(to: UInt8.self))
-      unsafe stream.pointee.avail_in = UInt32(clamping: bytes.count)
-      repeat {
-        _ = unsafe output.withWritableBytes(minimum: 64 + min(bytes.count, 64 * 1024)) { room in
-          unsafe stream.pointee.next_out = unsafe room.baseAddress?.assumingMemoryBound(to: UInt8.self)
-          unsafe stream.pointee.avail_out = UInt32(clamping: room.count)
-          let offered = unsafe Int(stream.pointee.avail_out)
-          let result = unsafe deflate(stream, Z_SYNC_FLUSH)
-          precondition(result == Z_OK || result == Z_BUF_ERROR, "zlib refused to deflate")
-          return unsafe offered - Int(stream.pointee.avail_out)
-        }
-      } while unsafe stream.pointee.avail_out == 0
-    }
+  /// Bytes of memory held, as zlib documents them.
+  package var allocatedBytes: Int {
+    unsafe stream == nil ? 0 : 1 << (Int(windowBits) + 2) + 1 << (Int(memoryLevel) + 9) + 6 * 1024
   }
+
+  /// Appends the compressed form of `input`, flushed to a byte boundary: it ends with `00 00 FF FF`. Of nothing, after a
+  /// flush, zlib makes nothing.
+  package mutating func compress(_ input: Span<UInt8>, into output: inout ByteQueue) {
+    run(input, Z_SYNC_FLUSH, into: &output)
+  }
+
+  /// Ends the stream: its last block and, where it is wrapped, its checksum. `reset()` begins another.
+  package mutating func finish(into output: inout ByteQueue) { run(Span(), Z_FINISH, into: &output) }
 
   /// Forgets the history: the next message can be read without this one.
   package mutating func reset() {
     if let stream = unsafe stream { unsafe deflateReset(stream) }
   }
 
+  private mutating func run(_ input: Span<UInt8>, _ flush: Int32, into output: inout ByteQueue) {
+    precondition(input.count <= UInt32.max, "a message of 4 GiB or more")
+    let stream = unsafe prepared()
+    unsafe input.withUnsafeBytes { bytes in
+      unsafe stream.pointee.next_in = unsafe UnsafeMutablePointer(
+        mutating: bytes.baseAddress?.assumingMemoryBound(to: UInt8.self))
+      unsafe stream.pointee.avail_in = UInt32(bytes.count)
+      repeat {
+        // More than the 6 bytes below which a full buffer would get a second flush marker (zlib.h, `deflate`).
+        let minimum = unsafe 64 + min(Int(stream.pointee.avail_in), 64 * 1024)
+        _ = unsafe output.withWritableBytes(minimum: minimum) { room in
+          let size = UInt32(clamping: room.count)
+          unsafe stream.pointee.next_out = unsafe room.baseAddress?.assumingMemoryBound(to: UInt8.self)
+          unsafe stream.pointee.avail_out = size
+          let result = unsafe deflate(stream, flush)
+          precondition(result == Z_OK || result == Z_BUF_ERROR || result == Z_STREAM_END, "zlib refused to deflate")
+          return unsafe Int(size &- stream.pointee.avail_out)
+        }
+      } while unsafe stream.pointee.avail_out == 0
+      unsafe stream.pointee.next_in = nil
+      unsafe stream.pointee.next_out = nil
+    }
+  }
+
   private mutating func prepared() -> UnsafeMutablePointer<z_stream> {
     if let stream = unsafe stream { return unsafe stream }
     let fresh = UnsafeMutablePointer<z_stream>.allocate(capacity: 1)
     unsafe fresh.initialize(to: z_stream())
-    let result = unsafe czlib_deflate_init(fresh, level, -windowBits, memoryLevel)
+    let bits =
+      switch format {
+      case .raw: -windowBits
+      case .zlib: windowBits
+      case .gzip: windowBits + 16
+      }
+    let result = unsafe czlib_deflate_init(fresh, level, bits, memoryLevel)
     precondition(result == Z_OK, "zlib could not allocate a deflater")
     unsafe stream = unsafe fresh
     return unsafe fresh

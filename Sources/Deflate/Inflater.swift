@@ -3,27 +3,30 @@ import CZlib
 
 /// Why bytes could not be decompressed.
 package enum InflateError: Error, Hashable, Sendable {
-  /// They are not DEFLATE.
+  /// They are not DEFLATE data, or not wrapped as was said, or their checksum is wrong.
   case malformed
   /// They would become more than the limit.
   case tooLarge
 }
 
-/// Decompresses a raw DEFLATE stream (RFC 1951) that comes in pieces.
+/// Decompresses a DEFLATE stream (RFC 1951) that comes in pieces.
 ///
-/// Memory: 2^window bytes and some 7 KiB, allocated with the first byte.
+/// Memory: 2^window bytes and some 7 KiB (39 KiB for gzip and zlib), allocated with the first byte.
 @safe
 package struct Inflater: ~Copyable {
   /// How the stream is wrapped.
   package enum Format: Sendable {
+    /// Not at all. The stream has no end: it goes on after a final block, with its history, which RFC 7692 §7.2.3.5 allows
+    /// in a message.
     case raw(windowBits: Int)
-    /// gzip (RFC 1952) or zlib (RFC 1950), told apart by the first bytes.
+    /// gzip (RFC 1952) or zlib (RFC 1950), told apart by the first bytes. One gzip member may follow another.
     case gzipOrZlib
   }
 
   private let format: Format
+  /// zlib keeps the address of its stream, so it must not move.
   private var stream: UnsafeMutablePointer<z_stream>?
-  /// Whether the last block of the stream has been read.
+  /// Whether a wrapped stream has come to its end. One that never does was cut off.
   package private(set) var hasEnded = false
 
   package init(_ format: Format) {
@@ -32,78 +35,107 @@ package struct Inflater: ~Copyable {
   }
 
   deinit {
-    if let stream = unsafe stream {
-      unsafe inflateEnd(stream)
-      unsafe stream.deallocate()
-    }
+    guard let stream = unsafe stream else { return }
+    unsafe inflateEnd(stream)
+    unsafe stream.deallocate()
   }
 
-  /// Appends what `input` decompresses to; `output` may hold at most `limit` bytes afterwards.
-  ///
-  /// A raw stream goes on after a final block, with its history: RFC 7692 §7.2.3.5 allows such blocks in a message.
+  /// Bytes of memory held, as zlib documents them.
+  package var allocatedBytes: Int { unsafe stream == nil ? 0 : 7 * 1024 + 1 << Int(windowBits) }
+
+  /// Appends what `input` decompresses to; `output` may hold at most `limit` bytes afterwards. After an error the stream is
+  /// spent.
   package mutating func inflate(
     _ input: Span<UInt8>, into output: inout ByteQueue, limit: Int
   ) throws(InflateError) {
-    let stream = unsafe prepared()
-    var failure: InflateError?
-    unsafe input.withUnsafeBytes { bytes in
-      unsafe stream.pointee.next_in = unsafe UnsafeMutablePointer(
-        mutating: bytes.baseAddress?.assumingMemoryBound(to: UInt8.self))
-      unsafe stream.pointee.avail_in = UInt32(clamping: bytes.count)
-      while failure == nil {
-        var result = Z_OK
-        _ = unsafe output.withWritableBytes(minimum: max(256, min(bytes.count * 2, 64 * 1024))) { room in
-          unsafe stream.pointee.next_out = unsafe room.baseAddress?.assumingMemoryBound(to: UInt8.self)
-          unsafe stream.pointee.avail_out = UInt32(clamping: room.count)
-          let offered = unsafe Int(stream.pointee.avail_out)
-          result = unsafe CZlib.inflate(stream, Z_SYNC_FLUSH)
-          return unsafe offered - Int(stream.pointee.avail_out)
-        }
-        if output.count > limit {
-          failure = .tooLarge
-        } else if result == Z_STREAM_END {
-          if case .raw = format {
-            unsafe restart(stream)
-          } else {
-            hasEnded = true
-            if unsafe stream.pointee.avail_in > 0 { failure = .malformed }
-            return
-          }
-          if unsafe stream.pointee.avail_in == 0 { return }
-        } else if result != Z_OK, result != Z_BUF_ERROR {
-          failure = .malformed
-        } else if unsafe stream.pointee.avail_out > 0 {
-          return
-        }
-      }
+    var offset = 0
+    while offset < input.count {
+      if hasEnded { try beginNextMember(input[offset]) }
+      offset += try advance(input.extracting(offset..<input.count), into: &output, limit: limit)
     }
-    if let failure { throw failure }
   }
 
-  /// Forgets the history.
+  /// Forgets the history: the next byte begins a new stream.
   package mutating func reset() {
     if let stream = unsafe stream { unsafe inflateReset(stream) }
     hasEnded = false
   }
 
-  private func restart(_ stream: UnsafeMutablePointer<z_stream>) {
-    var history = [UInt8](repeating: 0, count: 32 * 1024)
-    var length: UInt32 = 0
-    unsafe inflateGetDictionary(stream, &history, &length)
-    unsafe inflateReset(stream)
-    unsafe inflateSetDictionary(stream, history, length)
+  /// Decompresses until the input or a stream ends; answers how many bytes of it were taken.
+  private mutating func advance(
+    _ input: Span<UInt8>, into output: inout ByteQueue, limit: Int
+  ) throws(InflateError) -> Int {
+    let stream = unsafe prepared()
+    let offered = min(input.count, Int(UInt32.max))
+    let result = unsafe input.withUnsafeBytes { bytes -> Int32 in
+      unsafe stream.pointee.next_in = unsafe UnsafeMutablePointer(
+        mutating: bytes.baseAddress?.assumingMemoryBound(to: UInt8.self))
+      unsafe stream.pointee.avail_in = UInt32(offered)
+      var result: Int32
+      repeat {
+        unsafe result = Self.step(stream, into: &output, limit: limit)
+      } while unsafe result == Z_OK && stream.pointee.avail_out == 0 && output.count <= limit
+      unsafe stream.pointee.next_in = nil
+      return result
+    }
+    guard output.count <= limit else { throw .tooLarge }
+    switch result {
+    case Z_STREAM_END:
+      switch format {
+      // The undocumented half of `inflateReset`: it keeps the window, at no cost. Copying 32 KiB out and in would make a
+      // message of empty final blocks, two bytes each, cost minutes.
+      case .raw: unsafe inflateResetKeep(stream)
+      case .gzipOrZlib: hasEnded = true
+      }
+    // No progress was possible: all of the input had been taken.
+    case Z_OK, Z_BUF_ERROR: break
+    case Z_MEM_ERROR: preconditionFailure("zlib could not allocate a window")
+    default: throw .malformed
+    }
+    return unsafe offered &- Int(stream.pointee.avail_in)
+  }
+
+  /// One call of zlib. What it writes is bounded by `limit` and one byte, so that no memory is touched for more.
+  private static func step(
+    _ stream: UnsafeMutablePointer<z_stream>, into output: inout ByteQueue, limit: Int
+  ) -> Int32 {
+    let allowed = max(1, limit &- output.count &+ 1)
+    let wanted = unsafe max(512, min(Int(stream.pointee.avail_in) &* 4, 64 * 1024))
+    var result = Z_OK
+    _ = unsafe output.withWritableBytes(minimum: min(allowed, wanted)) { room in
+      let size = min(room.count, allowed, Int(UInt32.max))
+      unsafe stream.pointee.next_out = unsafe room.baseAddress?.assumingMemoryBound(to: UInt8.self)
+      unsafe stream.pointee.avail_out = UInt32(size)
+      unsafe result = CZlib.inflate(stream, Z_SYNC_FLUSH)
+      unsafe stream.pointee.next_out = nil
+      return unsafe size &- Int(stream.pointee.avail_out)
+    }
+    return result
+  }
+
+  /// Begins the gzip member (RFC 1952 §2.2) that follows the one which ended; nothing else may follow.
+  private mutating func beginNextMember(_ first: UInt8) throws(InflateError) {
+    guard first == 0x1F else { throw .malformed }
+    reset()
+  }
+
+  private var windowBits: Int32 {
+    switch format {
+    case .raw(let bits): Int32(bits)
+    case .gzipOrZlib: 15
+    }
   }
 
   private mutating func prepared() -> UnsafeMutablePointer<z_stream> {
     if let stream = unsafe stream { return unsafe stream }
     let fresh = UnsafeMutablePointer<z_stream>.allocate(capacity: 1)
     unsafe fresh.initialize(to: z_stream())
-    let windowBits: Int32
-    switch format {
-    case .raw(let bits): windowBits = -Int32(max(bits, 8))
-    case .gzipOrZlib: windowBits = 15 + 32
-    }
-    let result = unsafe czlib_inflate_init(fresh, windowBits)
+    let result =
+      switch format {
+      case .raw: unsafe czlib_inflate_init(fresh, -windowBits)
+      // 32: zlib looks which of the two it is.
+      case .gzipOrZlib: unsafe czlib_inflate_init(fresh, windowBits + 32)
+      }
     precondition(result == Z_OK, "zlib could not allocate an inflater")
     unsafe stream = unsafe fresh
     return unsafe fresh

@@ -3,10 +3,22 @@ import COpenSSL
 
 /// Message digests, by OpenSSL.
 package enum Digest {
-  /// SHA-1: for `Sec-WebSocket-Accept` (RFC 6455 §4.2.2), which asks for nothing better.
+  /// SHA-1, 20 bytes: for `Sec-WebSocket-Accept` (RFC 6455 §4.2.2), which asks for nothing better.
   package static func sha1(_ bytes: Span<UInt8>) -> [UInt8] { unsafe digest(bytes, EVP_sha1(), length: 20) }
 
+  /// SHA-256, 32 bytes.
   package static func sha256(_ bytes: Span<UInt8>) -> [UInt8] { unsafe digest(bytes, EVP_sha256(), length: 32) }
+
+  /// Whether the two are the same, in a time that does not tell where they differ: for secrets. Their lengths are no secret.
+  package static func equalInConstantTime(_ left: Span<UInt8>, _ right: Span<UInt8>) -> Bool {
+    guard left.count == right.count else { return false }
+    return unsafe left.withUnsafeBytes { left in
+      unsafe right.withUnsafeBytes { right in
+        guard let first = left.baseAddress, let second = right.baseAddress else { return true }
+        return unsafe CRYPTO_memcmp(first, second, left.count) == 0
+      }
+    }
+  }
 
   private static func digest(_ bytes: Span<UInt8>, _ algorithm: OpaquePointer?, length: Int) -> [UInt8] {
     var output = [UInt8](repeating: 0, count: length)

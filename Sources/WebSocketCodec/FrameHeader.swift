@@ -14,6 +14,9 @@ package enum Opcode: UInt8, Sendable {
 
 /// The head of one frame: 2 to 14 bytes (RFC 6455 §5.2).
 package struct FrameHeader: Equatable, Sendable {
+  /// Bytes of the longest header.
+  static var maximumLength: Int { 14 }
+
   package var isFinal: Bool
   /// RSV1: the message is compressed (RFC 7692 §6).
   package var isCompressed: Bool

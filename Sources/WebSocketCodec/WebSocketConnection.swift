@@ -3,13 +3,19 @@ import Deflate
 
 /// The frames of one WebSocket connection after its handshake, in both directions, without a socket (RFC 6455, RFC 7692).
 ///
-/// Push bytes in with `receive`, pull events with `nextEvent()`; nil means more bytes, please. After an error the connection
-/// is over: send a close frame with the error's code, if none was sent, and drop the rest.
+/// Push bytes in with `receive`, pull events with `nextEvent()`; nil means more bytes, please. Then let `writeReplies` write
+/// what these events made us owe: pongs, the answer to a close frame, or the close frame that tells a protocol error.
+///
+///     connection.receive { channel.read(into: &$0) }
+///     while let event = try connection.nextEvent() { … connection.payload … }
+///     connection.writeReplies(using: &generator, into: &output)
+///
+/// After an error, and after a close frame, whatever still arrives is dropped unseen.
 package struct WebSocketConnection: ~Copyable {
   package let role: WebSocketRole
   package let limits: WebSocketLimits
   private var input = ByteQueue()
-  private var compression: MessageCompression?
+  var compression: MessageCompression
 
   /// The frame whose payload is arriving.
   private var frame: FrameHeader?
@@ -27,8 +33,13 @@ package struct WebSocketConnection: ~Copyable {
   private var control = ByteQueue()
   private var lastPayload = PayloadPlace.none
 
-  package private(set) var hasSentClose = false
+  /// What is owed to the peer.
+  var replies = OwedReplies()
+
+  package internal(set) var hasSentClose = false
   package private(set) var hasReceivedClose = false
+  /// What the peer did wrong; after that the connection is over.
+  package private(set) var failure: WebSocketProtocolError?
 
   private enum PayloadPlace {
     case none
@@ -43,18 +54,53 @@ package struct WebSocketConnection: ~Copyable {
   ) {
     self.role = role
     self.limits = limits
-    self.compression = compression.map { MessageCompression($0) }
+    self.compression = MessageCompression(compression)
+  }
+
+  // MARK: State
+
+  /// Whether messages and pings may be sent: no close frame was, and the peer has made no error (RFC 6455 §5.5.1).
+  package var canSend: Bool { !hasSentClose && failure == nil }
+
+  /// Whether the connection is on its way to its end, so that a driver must bound how long it waits for it.
+  package var closeExpected: Bool { hasSentClose || hasReceivedClose || failure != nil }
+
+  /// Whether it is on us to end TCP once what was written has gone out: after the closing handshake the server ends it first, so
+  /// that the `TIME_WAIT` is its own (§7.1.1); after a protocol error either may (§7.1.7).
+  package var shouldEndTransport: Bool {
+    if replies.close != nil { return false }
+    if failure != nil { return true }
+    return role == .server && hasSentClose && hasReceivedClose
+  }
+
+  /// Bytes held: what is unread, and the message in the making.
+  package var bufferedBytes: Int { input.count + message.count }
+
+  /// Bytes of memory held, zlib's included.
+  package var allocatedBytes: Int {
+    input.allocatedBytes + message.allocatedBytes + control.allocatedBytes + replies.allocatedBytes
+      + compression.allocatedBytes
   }
 
   // MARK: Receiving
 
   package mutating func receive(_ bytes: Span<UInt8>) {
-    // After the close frame, whatever comes is not looked at (§1.4).
-    if !hasReceivedClose { input.append(bytes) }
+    if !isDeaf { input.append(bytes) }
   }
 
   /// Lets a driver read from its socket straight into the input.
-  package mutating func receive(_ fill: (inout ByteQueue) -> Void) { fill(&input) }
+  package mutating func receive(_ fill: (inout ByteQueue) -> Void) {
+    fill(&input)
+    if isDeaf { input.removeAll() }
+  }
+
+  /// Says that the peer's bytes have ended. Pull the events before this: nothing more will come.
+  package mutating func receiveEndOfInput() -> WebSocketEnding {
+    releaseLastPayload()
+    if let failure { return .failed(failure) }
+    if hasReceivedClose { return .clean }
+    return messageKind == nil && frame == nil && input.isEmpty ? .withoutClose : .truncated
+  }
 
   /// Payload of the event that `nextEvent()` returned last.
   package var payload: Span<UInt8> {
@@ -71,12 +117,43 @@ package struct WebSocketConnection: ~Copyable {
     }
   }
 
-  /// Bytes held: what is unread, and the message in the making.
-  package var bufferedBytes: Int { input.count + message.count }
-
+  /// The next event; nil: more bytes, please. Throws once; nil for ever after.
   package mutating func nextEvent() throws(WebSocketProtocolError) -> WebSocketEvent? {
+    do throws(WebSocketProtocolError) {
+      return try readEvent()
+    } catch {
+      fail(error)
+      throw error
+    }
+  }
+
+  /// Gives back what an idle connection need not hold. zlib's state stays: it is the history that was agreed on.
+  package mutating func releaseStorageIfIdle() {
+    if input.isEmpty { input.releaseStorage() }
+    guard case .none = lastPayload else { return }
+    if messageKind == nil { message.releaseStorage() }
+    control.releaseStorage()
+    compression.releaseScratch()
+    replies.releaseStorageIfIdle()
+  }
+
+  /// After a close frame (§1.4) and after an error (§7.1.7) whatever comes is not looked at.
+  private var isDeaf: Bool { hasReceivedClose || failure != nil }
+
+  private mutating func fail(_ error: WebSocketProtocolError) {
+    failure = error
+    frame = nil
+    messageKind = nil
+    lastPayload = .none
+    input.releaseStorage()
+    message.releaseStorage()
+    replies.removePongs()
+    if !hasSentClose { replies.close = .code(error.closeCode) }
+  }
+
+  private mutating func readEvent() throws(WebSocketProtocolError) -> WebSocketEvent? {
     releaseLastPayload()
-    while !hasReceivedClose {
+    while !isDeaf {
       if frame == nil {
         guard try beginFrame() else { return nil }
       }
@@ -86,12 +163,6 @@ package struct WebSocketConnection: ~Copyable {
       if frame != nil { return nil }
     }
     return nil
-  }
-
-  /// Gives back what an idle connection need not hold.
-  package mutating func releaseStorageIfIdle() {
-    if input.isEmpty { input.releaseStorage() }
-    if messageKind == nil, case .none = lastPayload { message.releaseStorage() }
   }
 
   private mutating func releaseLastPayload() {
@@ -111,7 +182,7 @@ package struct WebSocketConnection: ~Copyable {
   private mutating func beginFrame() throws(WebSocketProtocolError) -> Bool {
     guard
       let (header, length) = try FrameHeader.read(
-        input.bytes, from: role.peer, allowsCompression: compression != nil)
+        input.bytes, from: role.peer, allowsCompression: compression.isAgreed)
     else { return false }
     if !header.opcode.isControl { try admit(header) }
     input.consume(length)
@@ -152,12 +223,20 @@ package struct WebSocketConnection: ~Copyable {
     frame = nil
     lastPayload = .control
     switch header.opcode {
-    case .ping: return .ping
+    case .ping:
+      // §5.5.2: unless a close frame was received, an answer is owed; after our own close frame none may follow.
+      if !hasSentClose { replies.owePong(control, atMost: limits.owedPongs) }
+      return .ping
     case .pong: return .pong
     case .close:
+      let event = try CloseFrame.read(control.bytes)
       hasReceivedClose = true
       input.releaseStorage()
-      return try CloseFrame.read(control.bytes)
+      message.releaseStorage()
+      messageKind = nil
+      // §5.5.1: the answer echoes the code. Pongs that are still owed go before it.
+      if case .close(let code, _) = event, !hasSentClose { replies.close = code.map { .code($0) } ?? .empty }
+      return event
     case .continuation, .text, .binary: preconditionFailure("a data frame is no control frame")
     }
   }
@@ -180,10 +259,13 @@ package struct WebSocketConnection: ~Copyable {
     frame = nil
     guard header.isFinal else { return nil }
     if isMessageCompressed {
-      let tail = MessageCompression.tail
-      try inflate(tail.span)
+      let limit = inflationLimit
+      do throws(InflateError) {
+        try compression.endInboundMessage(into: &message, limit: limit)
+      } catch {
+        throw Self.protocolError(for: error, limit: limit)
+      }
       try validate(kind)
-      compression?.endInboundMessage()
     }
     if kind == .text, !validator.isComplete { throw .notUTF8 }
     messageKind = nil
@@ -195,15 +277,18 @@ package struct WebSocketConnection: ~Copyable {
   private mutating func take(
     _ count: Int, of header: FrameHeader, _ kind: WebSocketMessageKind
   ) throws(WebSocketProtocolError) {
-    let offset = frameReceived
+    let key = header.maskingKey?.advanced(by: frameReceived)
     frameReceived += count
     if isMessageCompressed {
       compressedBytes += count
-      var piece = ByteQueue()
-      Self.transfer(count, of: input, unmaskedBy: header.maskingKey?.advanced(by: offset), to: &piece)
-      try inflate(piece.bytes)
+      let limit = inflationLimit
+      do throws(InflateError) {
+        try compression.inflate(count, of: input, unmaskedBy: key, into: &message, limit: limit)
+      } catch {
+        throw Self.protocolError(for: error, limit: limit)
+      }
     } else {
-      Self.transfer(count, of: input, unmaskedBy: header.maskingKey?.advanced(by: offset), to: &message)
+      Self.transfer(count, of: input, unmaskedBy: key, to: &message)
     }
     input.consume(count)
     try validate(kind)
@@ -217,17 +302,12 @@ package struct WebSocketConnection: ~Copyable {
     if let key { key.append(bytes, to: &target) } else { target.append(bytes) }
   }
 
-  private mutating func inflate(_ bytes: Span<UInt8>) throws(WebSocketProtocolError) {
-    let byRatio = max(
-      limits.inflationFloor, compressedBytes.multipliedReportingOverflow(by: limits.inflationRatio).partialValue)
-    let limit = min(limits.messageBytes, byRatio)
-    do throws(InflateError) {
-      try compression?.inflate(bytes, into: &message, limit: limit)
-    } catch {
-      switch error {
-      case .malformed: throw WebSocketProtocolError(closeCode: 1007, reason: "a compressed message is not DEFLATE data")
-      case .tooLarge: throw .tooBig("a message inflates to more than \(limit) bytes")
-      }
+  private var inflationLimit: Int { limits.inflatedBytes(from: compressedBytes) }
+
+  private static func protocolError(for error: InflateError, limit: Int) -> WebSocketProtocolError {
+    switch error {
+    case .malformed: .notDeflate
+    case .tooLarge: .tooBig("a message inflates to more than \(limit) bytes")
     }
   }
 
@@ -241,60 +321,5 @@ package struct WebSocketConnection: ~Copyable {
     _ message: borrowing ByteQueue, from start: Int, by validator: inout UTF8StreamValidator
   ) -> Bool {
     validator.append(message.bytes.extracting(start..<message.count))
-  }
-
-  // MARK: Sending
-
-  /// Appends one message as one frame, compressed where that was agreed on and is worth it.
-  package mutating func sendMessage(
-    _ kind: WebSocketMessageKind, _ payload: Span<UInt8>, using generator: inout some RandomNumberGenerator,
-    into output: inout ByteQueue
-  ) {
-    precondition(!hasSentClose, "a message was sent after the close frame")
-    let opcode: Opcode = kind == .text ? .text : .binary
-    if compression?.isWorthwhile(payload.count) == true {
-      var compressed = ByteQueue()
-      compression?.compress(payload, into: &compressed)
-      writeFrame(opcode, compressed.bytes, isCompressed: true, using: &generator, into: &output)
-    } else {
-      writeFrame(opcode, payload, isCompressed: false, using: &generator, into: &output)
-    }
-  }
-
-  /// `payload`: at most 125 bytes.
-  package func sendPing(
-    _ payload: Span<UInt8>, using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
-  ) {
-    writeFrame(.ping, payload, isCompressed: false, using: &generator, into: &output)
-  }
-
-  /// `payload`: that of the newest ping; older unanswered ones need no answer (§5.5.3).
-  package func sendPong(
-    _ payload: Span<UInt8>, using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
-  ) {
-    writeFrame(.pong, payload, isCompressed: false, using: &generator, into: &output)
-  }
-
-  /// Begins or answers the closing handshake; nothing but control frames' answers may follow. Again: nothing.
-  package mutating func sendClose(
-    code: UInt16?, reason: String = "", using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
-  ) {
-    guard !hasSentClose else { return }
-    hasSentClose = true
-    var payload = ByteQueue()
-    if let code { CloseFrame.write(code: code, reason: reason, into: &payload) }
-    writeFrame(.close, payload.bytes, isCompressed: false, using: &generator, into: &output)
-  }
-
-  private func writeFrame(
-    _ opcode: Opcode, _ payload: Span<UInt8>, isCompressed: Bool, using generator: inout some RandomNumberGenerator,
-    into output: inout ByteQueue
-  ) {
-    let key = role == .client ? MaskingKey(using: &generator) : nil
-    output.reserve(payload.count &+ 14)
-    FrameHeader(
-      isFinal: true, isCompressed: isCompressed, opcode: opcode, maskingKey: key, payloadLength: payload.count
-    ).write(into: &output)
-    if let key { key.append(payload, to: &output) } else { output.append(payload) }
   }
 }

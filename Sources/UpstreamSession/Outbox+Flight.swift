@@ -26,11 +26,13 @@ extension Outbox {
     return flight.last - flight.guarded
   }
 
-  /// A ping with this counter goes out behind everything that the connection has taken.
-  package mutating func barrier(_ counter: UInt64) {
-    guard settings.confirms, let through = flight?.last, through > (flight?.guarded ?? through) else { return }
-    flight?.guarded = through
-    flight?.barriers.append(Barrier(counter: counter, through: through))
+  /// A ping with this counter goes out behind everything that the connection has taken: the one that sends, or the one that
+  /// retires and says its goodbye.
+  package mutating func barrier(_ counter: UInt64, retired: Bool = false) {
+    guard settings.confirms, var guarded = retired ? retiring : flight, guarded.last > guarded.guarded else { return }
+    guarded.guarded = guarded.last
+    guarded.barriers.append(Barrier(counter: counter, through: guarded.last))
+    if retired { retiring = guarded } else { flight = guarded }
   }
 
   /// A pong came on the connection that sends, or on the one that retires: its peer has all that stood before the ping.

@@ -3,26 +3,119 @@ import Configuration
 import Logging
 import Metrics
 import Reactor
+import Synchronization
 import UpstreamSession
-protocol UpstreamSink: AnyObject, Sendable {
-  func received(_ payload: Span<UInt8>, isText: Bool, now: Int64)
-  func lost()
-}
-struct SessionSnapshot: Sendable {
-  var state = "stub"; var url = ""; var lastFailure: String?; var queuedMessages = 0; var queuedBytes = 0
-  func write(now: MonotonicTime, into output: inout ByteQueue) { output.append("{}") }
-}
-final class SessionHandle: Sendable {
-  init(settings: GatewaySettings.Upstream, logger: Logger, metrics: MetricsRegistry, sink: any UpstreamSink)
-    throws(StartError)
-  {}
-  func start(on loop: EventLoop) {}
-  var isReady: Bool { false }
-  var hasEnded: Bool { true }
-  func post(_ payload: SharedBytes, isText: Bool, timeToLive: TimeSpan?, topic: String?, now: MonotonicTime)
-    -> EnqueueResult
-  { .full }
-  func deliveryState(_ sequence: UInt64) -> DeliveryState? { nil }
-  func snapshot() -> SessionSnapshot { SessionSnapshot() }
-  func close(flushWithin: TimeSpan) {}
+
+/// One upstream session, as all other loops see it: a queue to post to, a state to look at, and two wishes.
+///
+/// A post takes a lock for about the time of two dictionary look-ups and wakes the session's loop once per burst.
+package final class SessionHandle: Sendable {
+  /// What is asked of the driver.
+  enum Command: Sendable {
+    case open
+    case close(code: UInt16)
+    /// As `close(1001)`, once everything queued has been written, or after this time.
+    case shutDown(flushWithin: TimeSpan)
+  }
+
+  struct Shared: ~Copyable {
+    var outbox: Outbox
+    var status: SessionStatus
+    var commands: [Command] = []
+    /// The way to the driver's loop; nil before it has started and after it has ended.
+    var signal: Signal?
+    var hasEnded = false
+  }
+
+  let shared: Mutex<Shared>
+  let settings: UpstreamSettings
+  let sink: any UpstreamSink
+  let logger: Logger
+  let metrics: UpstreamMetrics
+
+  init(_ settings: UpstreamSettings, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry) {
+    self.settings = settings
+    self.sink = sink
+    self.logger = logger
+    self.metrics = UpstreamMetrics(metrics)
+    let status = SessionStatus(url: settings.urls[0].redacted)
+    shared = Mutex(Shared(outbox: Outbox(settings.outbox), status: status))
+    self.metrics.observe(self, in: metrics)
+  }
+
+  /// From what the operator wrote.
+  convenience init(
+    settings: GatewaySettings.Upstream, logger: Logger, metrics: MetricsRegistry, sink: any UpstreamSink
+  ) throws(StartError) {
+    let own: UpstreamSettings
+    do throws(UpstreamURLError) {
+      own = try UpstreamSettings(settings)
+    } catch {
+      throw .configuration("'upstream.url' cannot be used: \(error)")
+    }
+    self.init(own, sink: sink, logger: logger, metrics: metrics)
+  }
+
+  /// Puts the session on its loop and opens it.
+  func start(on loop: EventLoop) {
+    UpstreamDriver.start(self, resolver: Resolver(), on: loop)
+    open()
+  }
+
+  // MARK: Messages
+
+  /// Queues a message; from any loop. `timeToLive`: zero for 'now or never', nil for as long as it takes.
+  package func post(
+    _ payload: SharedBytes, isText: Bool, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
+  ) -> EnqueueResult {
+    let (result, signal) = shared.withLock { shared in
+      let result = shared.outbox.enqueue(payload, isText: isText, timeToLive: timeToLive, topic: topic, now: now)
+      if case .queued(sequence: _, wakes: true) = result { return (result, shared.signal) }
+      return (result, nil)
+    }
+    signal?.notify()
+    return result
+  }
+
+  /// What became of a message; nil for one that never was, or is forgotten.
+  package func deliveryState(_ sequence: UInt64) -> DeliveryState? {
+    shared.withLock { $0.outbox.ledger.state(of: sequence) }
+  }
+
+  /// Whether a message posted now would be written at once.
+  package var isReady: Bool { shared.withLock { $0.outbox.isFlowing } }
+
+  package func snapshot() -> SessionSnapshot {
+    shared.withLock { shared in
+      SessionSnapshot(
+        status: shared.status, queuedMessages: shared.outbox.messages, queuedBytes: shared.outbox.bytes,
+        ledger: DeliveryState.allCases.map { ($0, shared.outbox.ledger.total($0)) })
+    }
+  }
+
+  /// Messages that ever came into `state`.
+  func total(_ state: DeliveryState) -> UInt64 { shared.withLock { $0.outbox.ledger.total(state) } }
+
+  // MARK: Wishes
+
+  /// The session is wanted from now on.
+  package func open() { ask(.open) }
+
+  /// The session is not wanted any more; messages wait for the next `open()`, or expire.
+  package func close(code: UInt16 = 1000) { ask(.close(code: code)) }
+
+  /// The end: what is queued gets `flushWithin` to leave, then the upstream is told 1001, 'going away'. `hasEnded` tells when
+  /// it is over.
+  package func close(flushWithin: TimeSpan) { ask(.shutDown(flushWithin: flushWithin)) }
+
+  /// Whether the session is closed for good and its driver gone.
+  package var hasEnded: Bool { shared.withLock { $0.hasEnded } }
+
+  private func ask(_ command: Command) {
+    let signal = shared.withLock { shared in
+      shared.commands.append(command)
+      return shared.signal
+    }
+    signal?.notify()
+  }
 }

@@ -1,0 +1,48 @@
+import ByteStreams
+import Reactor
+
+/// Something that one task on a loop waits for and others on the same loop make happen.
+///
+/// It is remembered: `happen()` before `wait` ends that wait at once, and any number of calls before it are one.
+@safe
+final class LoopEvent: TimerTarget {
+  private let loop: LoopContext
+  private var hasHappened = false
+  private var continuation: UnsafeContinuation<Bool, Never>?
+  private var timer: LoopTimer?
+
+  init(loop: LoopContext) {
+    self.loop = loop
+    unsafe continuation = nil
+  }
+
+  /// True when it happened, false when `deadline` came first.
+  func wait(until deadline: MonotonicTime = .distantFuture) async -> Bool {
+    if hasHappened {
+      hasHappened = false
+      return true
+    }
+    if deadline < .distantFuture { timer = loop.schedule(at: deadline, self) }
+    return await unsafe withUnsafeContinuation { continuation in
+      precondition(unsafe self.continuation == nil, "two tasks wait for one event")
+      unsafe self.continuation = continuation
+    }
+  }
+
+  func happen() {
+    if unsafe continuation == nil { hasHappened = true } else { end(with: true) }
+  }
+
+  func timerFired(_ token: Int) {
+    timer = nil
+    end(with: false)
+  }
+
+  private func end(with outcome: Bool) {
+    guard let waiter = unsafe continuation else { return }
+    unsafe continuation = nil
+    if let timer { loop.cancel(timer) }
+    timer = nil
+    unsafe waiter.resume(returning: outcome)
+  }
+}

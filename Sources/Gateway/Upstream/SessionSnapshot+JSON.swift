@@ -1,0 +1,112 @@
+import ByteStreams
+import JSONCodec
+import UpstreamSession
+
+extension SessionSnapshot {
+  /// The body of `GET /v1/session`. Times are seconds from now, so that no clock has to agree with ours.
+  package func write(now: MonotonicTime, into output: inout ByteQueue) {
+    output.append("{\"session\":\"default\",\"desired\":\"")
+    output.append(desired == .up ? "up" : "down" as StaticString)
+    output.append("\",\"state\":\"")
+    output.append(state.name)
+    output.append("\",\"seconds_in_state\":")
+    output.append(seconds: now - since)
+    output.append(",\"upstream\":")
+    output.append(jsonString: url)
+    output.append(",\"generation\":")
+    output.append(decimal: generation.number)
+    output.append(",\"connections\":")
+    output.append(decimal: status.connections)
+    output.append(",\"failed_attempts\":")
+    output.append(decimal: attempts)
+    output.append(",\"next_attempt_in_seconds\":")
+    output.append(seconds: nextDial.map { max(.zero, $0 - now) })
+    output.append(",\"round_trip_seconds\":")
+    output.append(seconds: status.roundTrip)
+    output.append(",\"subprotocol\":")
+    output.append(jsonStringOrNull: status.subprotocol)
+    output.append(",\"compression\":")
+    output.append(status.isCompressed ? "true" : "false" as StaticString)
+    output.append(",\"last_failure\":")
+    output.append(jsonStringOrNull: status.lastFailure)
+    output.append(",\"last_refusal\":")
+    writeRefusal(into: &output)
+    output.append(",\"queue\":{\"messages\":")
+    output.append(decimal: queuedMessages)
+    output.append(",\"bytes\":")
+    output.append(decimal: queuedBytes)
+    output.append("},\"messages\":{")
+    for (index, entry) in ledger.enumerated() {
+      output.append(index == 0 ? "\"" : ",\"" as StaticString)
+      output.append(entry.state.name)
+      output.append("\":")
+      output.append(decimal: entry.count)
+    }
+    output.append("},\"history\":[")
+    for (index, transition) in status.history.enumerated() {
+      if index > 0 { output.append(",") }
+      write(transition, now: now, into: &output)
+    }
+    output.append("]}")
+  }
+
+  /// The answer with which the upstream refused the last opening, if it was HTTP.
+  private func writeRefusal(into output: inout ByteQueue) {
+    guard let report = status.lastReport, let code = report.status else {
+      output.append("null")
+      return
+    }
+    output.append("{\"phase\":\"")
+    output.append(report.phase.state.name)
+    output.append("\",\"status\":")
+    output.append(decimal: code)
+    output.append(",\"fields\":[")
+    for (index, field) in report.fields.enumerated() {
+      output.append(index == 0 ? "[" : ",[" as StaticString)
+      output.append(jsonString: field.name)
+      output.append(",")
+      output.append(jsonString: field.value)
+      output.append("]")
+    }
+    output.append("],\"body\":")
+    output.append(jsonString: report.body.span.text())
+    output.append("}")
+  }
+
+  private func write(_ transition: SessionTransition, now: MonotonicTime, into output: inout ByteQueue) {
+    output.append("{\"sequence\":")
+    output.append(decimal: transition.sequence)
+    output.append(",\"from\":\"")
+    output.append(transition.from.name)
+    output.append("\",\"to\":\"")
+    output.append(transition.to.name)
+    output.append("\",\"cause\":")
+    output.append(jsonString: transition.causeText)
+    output.append(",\"generation\":")
+    output.append(decimal: transition.generation.number)
+    output.append(",\"seconds_ago\":")
+    output.append(seconds: now - transition.time)
+    output.append("}")
+  }
+}
+
+extension ByteQueue {
+  /// Seconds with three digits after the point, or `null`.
+  fileprivate mutating func append(seconds span: TimeSpan?) {
+    guard let span else {
+      append("null")
+      return
+    }
+    let milliseconds = max(0, span.nanoseconds / 1_000_000)
+    append(decimal: UInt64(milliseconds / 1_000))
+    let rest = milliseconds % 1_000
+    append(".")
+    if rest < 100 { append("0") }
+    if rest < 10 { append("0") }
+    append(decimal: UInt64(rest))
+  }
+
+  fileprivate mutating func append(jsonStringOrNull text: String?) {
+    if let text { append(jsonString: text) } else { append("null") }
+  }
+}

@@ -1,0 +1,126 @@
+import ByteStreams
+import Reactor
+import Synchronization
+import UpstreamSession
+
+/// What other loops ask, and the queue's way into a connection.
+extension UpstreamDriver: SignalTarget {
+  /// Something was posted or asked since the last time.
+  func signalled() {
+    let (commands, hasWaiting) = handle.shared.withLock { shared in
+      let commands = shared.commands
+      shared.commands = []
+      return (commands, shared.outbox.hasWaiting)
+    }
+    for command in commands { obey(command) }
+    if hasWaiting {
+      if settings.session.onDemand { apply(machine.demand(now: loop.now)) }
+      sending?.scheduleFlush()
+      if sending == nil || sending?.isBlocked == true { armOutboxTimer() }
+    }
+  }
+
+  private func obey(_ command: SessionHandle.Command) {
+    switch command {
+    case .open:
+      apply(machine.open(now: loop.now, using: &entropy))
+    case .close(let code):
+      apply(machine.close(code: code, now: loop.now))
+    case .shutDown(let limit):
+      flushDeadline = loop.now + limit
+      closeIfFlushed()
+      armOutboxTimer()
+    }
+    handle.shared.withLock { $0.status.desired = machine.desired }
+  }
+
+  /// Before a shutdown the queue gets its time.
+  func closeIfFlushed() {
+    guard let until = flushDeadline, machine.desired == .up || machine.observed == .stopped else { return }
+    let isEmpty = handle.shared.withLock { $0.outbox.isEmpty }
+    if isEmpty || loop.now >= until { apply(machine.close(code: 1001, now: loop.now)) }
+  }
+
+  // MARK: Taking
+
+  func isSending(_ link: UpstreamLink) -> Bool { sending === link }
+
+  var hasWaiting: Bool { handle.shared.withLock { $0.outbox.hasWaiting } }
+
+  /// Moves messages from the queue into the link's output; true when there were any.
+  func take(for link: UpstreamLink, atMost bytes: Int) -> Bool {
+    guard bytes > 0 else { return false }
+    handle.shared.withLock { shared in
+      shared.outbox.takeBatch(
+        maximumMessages: Self.messagesPerTurn, maximumBytes: bytes, now: loop.now, into: &batch)
+    }
+    for message in batch { link.append(message) }
+    defer { batch.removeAll(keepingCapacity: true) }
+    return !batch.isEmpty
+  }
+
+  /// Messages of one turn: what fits into the loop's time before others have theirs.
+  private static var messagesPerTurn: Int { 4_096 }
+
+  func written(through sequence: UInt64) {
+    let isEmpty = handle.shared.withLock { shared in
+      shared.outbox.written(through: sequence)
+      return shared.outbox.isEmpty
+    }
+    if isEmpty, flushDeadline != nil { closeIfFlushed() }
+  }
+
+  // MARK: Barriers
+
+  /// Puts a ping behind the batch just taken if it is large enough, else sees to it that one follows soon.
+  func guardBatch(_ link: UpstreamLink) {
+    let unguarded = handle.shared.withLock { $0.outbox.unguarded }
+    guard unguarded > 0 else { return }
+    if unguarded >= UInt64(settings.outbox.barrierMessages) {
+      sendBarrier(on: link)
+    } else if barrierTimer == nil {
+      barrierTimer = loop.schedule(
+        at: loop.now + settings.outbox.barrierDelay, self, token: TimerToken.barrier.rawValue)
+    }
+  }
+
+  private func sendBarrier(on link: UpstreamLink) {
+    let generation = link.generation
+    guard let counter = machine.barrierPing(generation, now: loop.now, using: &entropy) else { return }
+    apply([.ping(counter, generation)])
+  }
+
+  /// Any ping is a barrier for what was taken before it.
+  func sendBarrier(_ counter: UInt64, _ generation: Generation) {
+    guard let link = link(generation) else { return }
+    handle.shared.withLock { $0.outbox.barrier(counter, retired: retiring === link) }
+    link.sendPing(counter)
+  }
+
+  func barrierTimerFired() {
+    barrierTimer = nil
+    guard let sending, handle.shared.withLock({ $0.outbox.unguarded }) > 0 else { return }
+    sendBarrier(on: sending)
+  }
+
+  // MARK: Expiry
+
+  /// Only where messages wait: a queue that flows has nothing to expire.
+  func armOutboxTimer() {
+    var next = handle.shared.withLock { $0.outbox.nextExpiry() } ?? .distantFuture
+    if let flushDeadline, machine.desired == .up { next = min(next, flushDeadline) }
+    guard outboxTimer?.deadline != next else { return }
+    if let outboxTimer { loop.cancel(outboxTimer.timer) }
+    outboxTimer = nil
+    guard next < .distantFuture else { return }
+    let timer = loop.schedule(at: next, self, token: TimerToken.outbox.rawValue)
+    outboxTimer = Armed(deadline: next, timer: timer)
+  }
+
+  func outboxTimerFired() {
+    outboxTimer = nil
+    handle.shared.withLock { _ = $0.outbox.expire(now: loop.now) }
+    closeIfFlushed()
+    armOutboxTimer()
+  }
+}

@@ -1,0 +1,188 @@
+import ByteStreams
+import Logging
+import Metrics
+import Reactor
+import Synchronization
+import UpstreamSession
+import WebSocketCodec
+
+/// What links report, told to the machine.
+extension UpstreamDriver {
+  func advanced(_ link: UpstreamLink, to phase: OpeningPhase) {
+    apply(machine.advanced(to: phase, link.generation, now: loop.now))
+  }
+
+  func upgraded(_ link: UpstreamLink, _ agreement: ClientHandshake.Agreement) {
+    self.agreement = agreement
+    detail = nil
+    apply(machine.upgraded(link.generation, now: loop.now, using: &entropy))
+  }
+
+  /// A dial came to its end without a connection.
+  func openingEnded(_ link: UpstreamLink, _ end: OpeningEnd) {
+    links.removeAll { $0 === link }
+    switch end {
+    case .discarded:
+      apply([])
+    case .redirected(let url):
+      redirection = url
+      apply(machine.redirected(link.generation, now: loop.now, using: &entropy))
+    case .failed(let report):
+      detail = report.detail
+      self.report = report
+      apply(machine.openingFailed(report.failure, link.generation, now: loop.now, using: &entropy))
+    }
+  }
+
+  /// Bytes have come.
+  @inline(__always)
+  func heard(_ link: UpstreamLink) {
+    let actions = machine.bytesReceived(link.generation, now: loop.now)
+    if !actions.isEmpty { apply(actions) }
+  }
+
+  func ponged(_ link: UpstreamLink, _ counter: UInt64) {
+    let isOurs = machine.pongReceived(counter, link.generation, now: loop.now)
+    guard isOurs || retiring === link else { return }
+    handle.shared.withLock { shared in
+      shared.outbox.confirm(counter, retired: retiring === link)
+      shared.status.roundTrip = machine.roundTrip
+    }
+  }
+
+  func closeReceived(_ link: UpstreamLink, code: UInt16, reason: String) {
+    detail = reason.isEmpty ? "the upstream closed with \(code)" : "the upstream closed with \(code): \(reason)"
+    apply(machine.closeReceived(code: code, link.generation, now: loop.now))
+  }
+
+  /// A connection is gone, or must go.
+  func lost(_ link: UpstreamLink, _ loss: ConnectionLoss, _ reason: String) {
+    guard links.contains(where: { $0 === link }) else { return }
+    if machine.observed != .closing { detail = reason }
+    apply(machine.connectionLost(loss, link.generation, now: loop.now, using: &entropy))
+    // A predecessor that goes silently leaves the machine nothing to decide.
+    drop(link)
+    apply([])
+  }
+
+  // MARK: Telling
+
+  func publish(_ transition: SessionTransition) {
+    let isFailure = transition.isFailure
+    handle.shared.withLock { shared in
+      shared.status.desired = machine.desired
+      shared.status.state = transition.to
+      shared.status.generation = machine.generation
+      shared.status.since = transition.time
+      shared.status.failures = machine.failures
+      shared.status.connections = machine.connections
+      shared.status.nextDial = machine.nextDial
+      shared.status.roundTrip = machine.roundTrip
+      shared.status.history = machine.history.entries
+      if transition.to.isSending {
+        shared.status.subprotocol = agreement?.subprotocol
+        shared.status.isCompressed = agreement?.compression != nil
+      }
+      if let link = link(transition.generation) { shared.status.url = link.url.redacted }
+      // The end of a closing handshake repeats what its beginning has told better.
+      if isFailure, detail != nil || transition.from != .closing {
+        shared.status.lastFailure = detail ?? transition.causeText
+        shared.status.lastReport = report
+      }
+    }
+    log(transition)
+    if transition.from.isSending, !transition.to.isSending { sink.lost() }
+    metrics.transitions.add()
+    if transition.to == .ready, !transition.from.isSending { metrics.connections.add() }
+    if isFailure { metrics.failures.add() }
+    if isFailure {
+      detail = nil
+      report = nil
+    }
+  }
+
+  private func log(_ transition: SessionTransition) {
+    var fields: [LogField] = [
+      .text("from", transition.from.name), .text("to", transition.to.name), .text("cause", transition.causeText),
+      .number("generation", Int(clamping: transition.generation.number)),
+    ]
+    if let link = link(transition.generation) { fields.append(.text("url", link.url.redacted)) }
+    if transition.isFailure {
+      if let detail { fields.append(.text("detail", detail)) }
+      if let status = report?.status { fields.append(.number("status", status)) }
+      if let next = machine.nextDial { fields.append(.fraction("retry_in", (next - loop.now).seconds)) }
+      fields.append(.number("failures", machine.failures))
+      logger.warning("the upstream session failed", fields)
+    } else if transition.to.isSending != transition.from.isSending || transition.to == .stopped {
+      logger.info("the upstream session changed", fields)
+    } else {
+      logger.debug("the upstream session changed", fields)
+    }
+  }
+}
+
+extension SessionTransition {
+  /// Whether something went wrong, as opposed to on.
+  var isFailure: Bool {
+    switch cause {
+    case .openingFailed, .lost, .attemptsExhausted: true
+    case .operatorRequest, .shutdown, .demand, .unused, .progress, .quiet, .heard, .waited, .networkChanged,
+      .replacement, .closed:
+      false
+    }
+  }
+
+  /// The cause in a word or two, for logs and metrics.
+  package var causeText: String {
+    switch cause {
+    case .operatorRequest: "request"
+    case .shutdown: "shutdown"
+    case .demand: "demand"
+    case .unused: "unused"
+    case .progress: "progress"
+    case .openingFailed(let failure): "\(failure.phase.state.name) failed: \(failure.reason.text)"
+    case .lost(let loss): loss.text
+    case .quiet: "quiet"
+    case .heard: "heard"
+    case .waited: "waited"
+    case .networkChanged: "network changed"
+    case .replacement(.configuration): "new configuration"
+    case .replacement(.credential): "new credential"
+    case .replacement(.maximumAge): "maximum age"
+    case .closed: "closed"
+    case .attemptsExhausted: "attempts exhausted"
+    }
+  }
+}
+
+extension OpeningFailure.Reason {
+  var text: String {
+    switch self {
+    case .timedOut: "timed out"
+    case .nameNotResolved: "name not resolved"
+    case .noRoute: "no route"
+    case .network: "network"
+    case .tls: "tls"
+    case .proxy: "proxy"
+    case .status(let status, retryAfter: _): "status \(status)"
+    case .handshake: "handshake"
+    case .redirect: "redirect"
+    case .openingAnswer: "opening answer"
+    case .preparation: "preparation"
+    }
+  }
+}
+
+extension ConnectionLoss {
+  var text: String {
+    switch self {
+    case .closed(let code): "closed by the upstream with \(code)"
+    case .ended: "ended without a close frame"
+    case .reset: "reset"
+    case .noRoute: "no route"
+    case .addressGone: "address gone"
+    case .silence: "silence"
+    case .violation(let code): "protocol violation (\(code))"
+    }
+  }
+}

@@ -1,0 +1,195 @@
+import ByteStreams
+import Logging
+import Reactor
+import Synchronization
+import UpstreamSession
+import WebSocketCodec
+
+/// Carries out what a session's machine decides, on one loop: dials, sockets, timers, the queue.
+///
+/// `apply(_:)` is the only place where a decision becomes I/O. What links report comes in through
+/// `UpstreamDriver+Reports`; what other loops ask, and the queue, through `UpstreamDriver+Outbox`.
+final class UpstreamDriver {
+  let settings: UpstreamSettings
+  let handle: SessionHandle
+  let sink: any UpstreamSink
+  let logger: Logger
+  let metrics: UpstreamMetrics
+  let resolver: Resolver
+  let loop: LoopContext
+  var machine: SessionStateMachine
+  var entropy = EntropyPool()
+
+  /// Every dial and connection that is not yet gone: one, or two during a replacement, or a third that lingers.
+  var links: [UpstreamLink] = []
+  /// The connection that the queue flows into.
+  var sending: UpstreamLink?
+  /// The connection that sent before, until its messages are accounted for.
+  var retiring: UpstreamLink?
+  var batch: [OutboxMessage] = []
+  /// Where the last dial was redirected to.
+  var redirection: UpstreamURL?
+  /// What the next transition's log line and the status tell of its cause.
+  var detail: String?
+  var report: OpeningReport?
+  var agreement: ClientHandshake.Agreement?
+  /// Set by shutdown: when to stop waiting for the queue.
+  var flushDeadline: MonotonicTime?
+
+  enum TimerToken: Int {
+    /// The machine's next deadline.
+    case machine
+    /// Messages wait for their barrier ping.
+    case barrier
+    /// A queued message expires, or the flush before a shutdown has had its time.
+    case outbox
+  }
+
+  struct Armed {
+    let deadline: MonotonicTime
+    let timer: LoopTimer
+  }
+
+  private var machineTimer: Armed?
+  var barrierTimer: LoopTimer?
+  var outboxTimer: Armed?
+
+  /// Starts a session on `loop`.
+  static func start(_ handle: SessionHandle, resolver: Resolver, on loop: EventLoop) {
+    loop.submit { context in
+      let driver = UpstreamDriver(handle, resolver: resolver, loop: context)
+      // The signal holds the driver, and the handle the signal.
+      let signal = context.makeSignal(for: driver)
+      handle.shared.withLock { $0.signal = signal }
+      driver.signalled()
+      return nil
+    }
+  }
+
+  private init(_ handle: SessionHandle, resolver: Resolver, loop: LoopContext) {
+    self.handle = handle
+    self.resolver = resolver
+    self.loop = loop
+    settings = handle.settings
+    sink = handle.sink
+    logger = handle.logger
+    metrics = handle.metrics
+    machine = SessionStateMachine(settings.session)
+  }
+
+  /// Turns decisions into I/O, in their order.
+  func apply(_ actions: [SessionAction]) {
+    for action in actions {
+      switch action {
+      case .dial(let dial):
+        let link = UpstreamLink(dial, url: url(for: dial.target), driver: self)
+        links.append(link)
+        loop.spawn(link)
+      case .startSending(let generation):
+        sending = link(generation)
+        handle.shared.withLock { $0.outbox.startSending() }
+        sending?.scheduleFlush()
+      case .stopSending(let generation, let lastIsPoison):
+        precondition(sending?.generation == generation, "\(generation) does not send")
+        if let older = retiring { settle(older) }
+        retiring = sending
+        sending = nil
+        handle.shared.withLock { $0.outbox.stopSending(lastIsPoison: lastIsPoison) }
+      case .ping(let counter, let generation):
+        sendBarrier(counter, generation)
+      case .close(let generation, let code):
+        link(generation)?.sendClose(code)
+      case .discard(let generation):
+        if let link = link(generation) { drop(link) }
+      case .sendOpening, .holdHost:
+        // Opening messages and limits per host are configured nowhere yet.
+        break
+      case .report(let transition):
+        publish(transition)
+      }
+    }
+    armTimer()
+    finishIfOver()
+  }
+
+  func link(_ generation: Generation) -> UpstreamLink? { links.first { $0.generation == generation } }
+
+  /// Ends a link and settles the account of what it carried.
+  func drop(_ link: UpstreamLink) {
+    link.discard()
+    links.removeAll { $0 === link }
+    if retiring === link { settle(link) }
+  }
+
+  private func settle(_ link: UpstreamLink) {
+    if let transport = link.transport { link.noteWritten(upTo: transport.touched) }
+    retiring = nil
+    handle.shared.withLock { $0.outbox.settle() }
+    // What came back waits again, and may have held up what came after it.
+    sending?.scheduleFlush()
+    armOutboxTimer()
+  }
+
+  private func url(for target: Dial.Target) -> UpstreamURL {
+    switch target {
+    case .endpoint(let index): settings.urls[index]
+    case .redirection(from: let index): redirection ?? settings.urls[index]
+    }
+  }
+
+  /// The fields of an opening request. Secrets go to the configured origin only, wherever that redirects to.
+  func fields(for url: UpstreamURL) -> [(name: String, value: String)] {
+    let isConfigured = settings.urls.contains { $0.hasSameOrigin(as: url) }
+    var fields = settings.fields.filter { field in
+      isConfigured || !["authorization", "cookie", "proxy-authorization"].contains(field.name.lowercased())
+    }
+    if let basic = url.basicAuthorization, !fields.contains(where: { $0.name.lowercased() == "authorization" }) {
+      fields.append(("Authorization", basic))
+    }
+    return fields
+  }
+
+  // MARK: Time
+
+  private func armTimer() {
+    let deadline = machine.nextDeadline
+    guard machineTimer?.deadline != deadline else { return }
+    if let armed = machineTimer { loop.cancel(armed.timer) }
+    machineTimer = nil
+    guard deadline < .distantFuture else { return }
+    let timer = loop.schedule(at: deadline, self, token: TimerToken.machine.rawValue)
+    machineTimer = Armed(deadline: deadline, timer: timer)
+  }
+
+  private func machineTimerFired() {
+    machineTimer = nil
+    apply(machine.deadlineReached(now: loop.now, using: &entropy))
+  }
+
+  // MARK: The end
+
+  private func finishIfOver() {
+    guard flushDeadline != nil, machine.observed == .stopped, links.isEmpty else { return }
+    if let barrierTimer { loop.cancel(barrierTimer) }
+    if let outboxTimer { loop.cancel(outboxTimer.timer) }
+    let signal = handle.shared.withLock { shared in
+      shared.outbox.close()
+      shared.hasEnded = true
+      let signal = shared.signal
+      shared.signal = nil
+      return signal
+    }
+    signal?.close()
+  }
+}
+
+extension UpstreamDriver: TimerTarget {
+  func timerFired(_ token: Int) {
+    switch TimerToken(rawValue: token) {
+    case .machine: machineTimerFired()
+    case .barrier: barrierTimerFired()
+    case .outbox: outboxTimerFired()
+    case nil: preconditionFailure("no timer \(token)")
+    }
+  }
+}

@@ -1,0 +1,149 @@
+import ByteStreams
+import Glibc
+import Reactor
+import UpstreamSession
+import WebSocketCodec
+
+/// From a URL to an open WebSocket. Time limits are the session's: when one passes, it discards the link, and the wait
+/// at hand ends.
+extension UpstreamLink {
+  func open() async throws(OpeningEnd) {
+    let channel = try await connect(to: try await resolve())
+    let transport = UpstreamTransport(channel)
+    self.transport = transport
+    if url.isSecure {
+      driver.advanced(self, to: .securing)
+      throw .failed(OpeningReport(.securing, .tls, "TLS is not built in"))
+    }
+    driver.advanced(self, to: .upgrading)
+    try await upgrade(over: transport)
+  }
+
+  private func resolve() async throws(OpeningEnd) -> [SocketAddress] {
+    let answer = await driver.resolver.resolve(host: url.host, port: url.port)
+    guard !isDiscarded else { throw .discarded }
+    switch answer {
+    case .success(let addresses): return addresses
+    case .failure(let error):
+      throw .failed(OpeningReport(.resolving, .nameNotResolved, error.description))
+    }
+  }
+
+  private func connect(to addresses: [SocketAddress]) async throws(OpeningEnd) -> Channel {
+    driver.advanced(self, to: .connecting)
+    let race = ConnectRace(addresses, userTimeout: settings.userTimeout, loop: loop)
+    self.race = race
+    let outcome = await race.run()
+    self.race = nil
+    switch outcome {
+    case .connected(let channel, _):
+      guard !isDiscarded else {
+        channel.close()
+        throw .discarded
+      }
+      return channel
+    case .failed(let error, let hasRoute):
+      throw .failed(OpeningReport(.connecting, hasRoute ? .network : .noRoute, error.description))
+    case .cancelled:
+      throw .discarded
+    }
+  }
+
+  // MARK: Upgrade
+
+  private func upgrade(over transport: UpstreamTransport) async throws(OpeningEnd) {
+    var request = ClientHandshake.Request(target: url.target, host: url.hostField)
+    request.subprotocols = settings.subprotocols
+    request.compression = dial.offersCompression ? settings.compression : nil
+    request.fields = driver.fields(for: url)
+    var handshake = ClientHandshake(request, using: &driver.entropy)
+    handshake.write(into: &transport.output)
+    try await flushAll(of: transport)
+
+    var input = ByteQueue()
+    while true {
+      let result: ClientHandshake.Result?
+      do throws(HandshakeError) {
+        result = try handshake.receive(&input)
+      } catch {
+        throw .failed(OpeningReport(.upgrading, .handshake, error.description))
+      }
+      switch result {
+      case .accepted(let agreement):
+        socket = WebSocketConnection(role: .client, limits: settings.limits, compression: agreement.compression)
+        socket.receive(input.bytes)
+        isOpen = true
+        driver.upgraded(self, agreement)
+        return
+      case .refused(let refusal):
+        try await refused(refusal, over: transport, input: &input)
+      case nil:
+        try await receive(into: &input, over: transport)
+      }
+    }
+  }
+
+  private func flushAll(of transport: UpstreamTransport) async throws(OpeningEnd) {
+    while true {
+      switch transport.flush() {
+      case .done: return
+      case .blocked:
+        let outcome = await transport.channel.writable()
+        guard !isDiscarded, outcome == .ready else { throw .discarded }
+      case .failed(let code):
+        throw .failed(broken(code))
+      }
+    }
+  }
+
+  /// Waits for bytes and reads some; the end of the stream is a failure here.
+  private func receive(into input: inout ByteQueue, over transport: UpstreamTransport) async throws(OpeningEnd) {
+    while true {
+      let outcome = await transport.channel.readable()
+      guard !isDiscarded, outcome == .ready else { throw .discarded }
+      switch transport.receive(into: &input, atMost: 4_096) {
+      case .bytes: return
+      case .wouldBlock: continue
+      case .endOfStream:
+        throw .failed(
+          OpeningReport(.upgrading, .network, "the upstream closed the connection without an answer to the upgrade"))
+      case .failed(let code): throw .failed(broken(code))
+      }
+    }
+  }
+
+  private func broken(_ code: Int32) -> OpeningReport {
+    OpeningReport(.upgrading, .network, "the connection broke during the upgrade: \(SystemError.reason(of: code))")
+  }
+
+  /// An answer other than 101: a redirection to follow, or the end of this dial, reported with the body's beginning.
+  private func refused(
+    _ refusal: ClientHandshake.Refusal, over transport: UpstreamTransport, input: inout ByteQueue
+  ) async throws(OpeningEnd) -> Never {
+    if [301, 302, 303, 307, 308].contains(refusal.status), let location = refusal.field("location") {
+      guard let target = url.redirected(to: location) else {
+        throw .failed(OpeningReport(.upgrading, .redirect, "redirected to what is no WebSocket URL"))
+      }
+      guard target.isSecure || !url.isSecure else {
+        throw .failed(OpeningReport(.upgrading, .redirect, "redirected from wss to ws, which is not followed"))
+      }
+      throw .redirected(target)
+    }
+    let length = refusal.field("content-length").flatMap { Int($0) } ?? Int.max
+    let wanted = min(length, OpeningReport.bodyLimit)
+    // What comes within a second is enough for a person; the answer itself is known already.
+    let patience = loop.now + .seconds(1)
+    reading: while input.count < wanted {
+      let outcome = await transport.channel.readable(until: patience)
+      guard !isDiscarded else { throw .discarded }
+      guard outcome == .ready else { break }
+      switch transport.receive(into: &input, atMost: OpeningReport.bodyLimit) {
+      case .bytes, .wouldBlock: continue
+      case .endOfStream, .failed: break reading
+      }
+    }
+    let body = [UInt8](copying: input.bytes.extracting(first: min(input.count, wanted)))
+    let retryAfter = refusal.field("retry-after").flatMap { RetryAfter.read($0, now: Int64(time(nil))) }
+    throw .failed(OpeningReport(refusal, body: body, retryAfter: retryAfter))
+  }
+}

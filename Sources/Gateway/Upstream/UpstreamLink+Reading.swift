@@ -1,0 +1,85 @@
+import ByteStreams
+import Glibc
+import Metrics
+import Reactor
+import UpstreamSession
+import WebSocketCodec
+
+/// What the upstream sends.
+extension UpstreamLink {
+  private static var bytesPerRead: Int { 64 << 10 }
+
+  func read() async {
+    guard let transport else { return }
+    // Frames may have come in one segment with the answer to the upgrade.
+    guard deliver() else { return }
+    var budget = settings.readBudget
+    while !isDiscarded {
+      var received = IOResult.wouldBlock
+      if socket.hasReceivedClose {
+        // Only the end of the stream is of interest now (RFC 6455 §1.4).
+        var waste = ByteQueue()
+        received = transport.receive(into: &waste, atMost: Self.bytesPerRead)
+      } else {
+        socket.receive { received = transport.receive(into: &$0, atMost: Self.bytesPerRead) }
+      }
+      switch received {
+      case .bytes(let count):
+        driver.heard(self)
+        guard deliver() else { return }
+        budget -= count
+        guard budget <= 0 else { continue }
+        // One busy upstream must not starve the other connections of the loop.
+        await loop.yieldTurn()
+        budget = settings.readBudget
+      case .wouldBlock:
+        socket.releaseStorageIfIdle()
+        guard await transport.channel.readable() == .ready else { return }
+        budget = settings.readBudget
+      case .endOfStream:
+        driver.lost(self, .ended, "the upstream ended the stream without a close frame")
+        return
+      case .failed(let code):
+        let isRoute = code == ENETDOWN || code == ENETUNREACH
+        driver.lost(self, isRoute ? .noRoute : .reset, SystemError.reason(of: code))
+        return
+      }
+    }
+  }
+
+  /// Hands out what has arrived whole; false when the link is over.
+  private func deliver() -> Bool {
+    // One look at the clock for all that came in one read.
+    let now = loop.wallClock
+    do throws(WebSocketProtocolError) {
+      while let event = try socket.nextEvent() {
+        switch event {
+        case .message(let kind):
+          driver.metrics.receivedMessages.add()
+          driver.metrics.receivedBytes.add(socket.payload.count)
+          driver.sink.received(socket.payload, isText: kind == .text, now: now)
+        case .ping:
+          owedPong = [UInt8](copying: socket.payload)
+          scheduleFlush()
+        case .pong:
+          if let counter = receivedCounter() { driver.ponged(self, counter) }
+        case .close(let code, let reason):
+          driver.closeReceived(self, code: code ?? 1005, reason: reason)
+        }
+        if isDiscarded { return false }
+      }
+      return true
+    } catch {
+      driver.lost(self, .violation(code: error.closeCode), error.description)
+      return false
+    }
+  }
+
+  /// The counter in a pong of ours; nil for one that nobody asked for.
+  private func receivedCounter() -> UInt64? {
+    guard socket.payload.count == 8 else { return nil }
+    var counter: UInt64 = 0
+    for index in 0..<8 { counter = counter << 8 | UInt64(socket.payload[index]) }
+    return counter
+  }
+}

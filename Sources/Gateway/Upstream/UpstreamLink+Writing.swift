@@ -1,0 +1,112 @@
+import ByteStreams
+import Reactor
+import UpstreamSession
+import WebSocketCodec
+
+/// What goes to the upstream. Everything of one turn leaves in one write, at the turn's end.
+extension UpstreamLink {
+  func scheduleFlush() {
+    guard !isFlushScheduled, !isBlocked, !isDiscarded else { return }
+    isFlushScheduled = true
+    loop.atEndOfTurn(self)
+  }
+
+  func turnEnded() {
+    if !isBlocked { fillAndFlush() }
+    isFlushScheduled = false
+    guard isMoreWaiting else { return }
+    isMoreWaiting = false
+    scheduleFlush()
+  }
+
+  func sendPing(_ counter: UInt64) {
+    guard isOpen, !socket.hasSentClose, let transport else { return }
+    let payload = (0..<8).map { UInt8(truncatingIfNeeded: counter >> (56 - 8 * UInt64($0))) }
+    socket.sendPing(payload.span, using: &driver.entropy, into: &transport.output)
+    scheduleFlush()
+  }
+
+  /// 1005 stands for a close frame without a code, and other codes that may not be sent for a normal closure.
+  func sendClose(_ code: UInt16) {
+    guard isOpen, let transport else { return }
+    let sendable: UInt16? = code == 1005 ? nil : CloseFrame.isSendable(code) ? code : 1000
+    socket.sendClose(code: sendable, using: &driver.entropy, into: &transport.output)
+    scheduleFlush()
+  }
+
+  private func fillAndFlush() {
+    guard isOpen, !isDiscarded, let transport else { return }
+    if isHeld, transport.unsent <= settings.lowWater { isHeld = false }
+    if !socket.hasSentClose, !isHeld {
+      answerPing(into: transport)
+      if driver.isSending(self) {
+        let took = driver.take(for: self, atMost: settings.highWater - transport.unsent)
+        if took { driver.guardBatch(self) }
+        // A batch is bounded by high water; what is left goes with the next turn.
+        isMoreWaiting = took && driver.hasWaiting
+      }
+    }
+    if transport.unsent >= settings.highWater { isHeld = true }
+    switch transport.flush() {
+    case .done:
+      isHeld = false
+      noteWritten(upTo: transport.written)
+    case .blocked:
+      isBlocked = true
+      noteWritten(upTo: transport.written)
+      loop.spawn(FlushTask(self, transport))
+    case .failed:
+      // The reader learns of it too, and with it the end of what the upstream may still have said.
+      transport.output.releaseStorage()
+    }
+  }
+
+  private func answerPing(into transport: UpstreamTransport) {
+    guard let payload = owedPong else { return }
+    owedPong = nil
+    socket.sendPong(payload.span, using: &driver.entropy, into: &transport.output)
+  }
+
+  /// Appends the frame of one message of the queue.
+  func append(_ message: OutboxMessage) {
+    guard let transport else { return }
+    socket.sendMessage(
+      message.isText ? .text : .binary, message.payload.bytes, using: &driver.entropy, into: &transport.output)
+    marks.append(Mark(end: transport.end, sequence: message.sequence))
+  }
+
+  /// Tells the account which messages lie before this position of the output.
+  func noteWritten(upTo position: UInt64) {
+    var last: UInt64?
+    while firstMark < marks.count, marks[firstMark].end <= position {
+      last = marks[firstMark].sequence
+      firstMark += 1
+    }
+    if firstMark == marks.count {
+      marks.removeAll(keepingCapacity: marks.capacity <= 4_096)
+      firstMark = 0
+    }
+    if let last { driver.written(through: last) }
+  }
+
+  fileprivate func unblocked() {
+    isBlocked = false
+    fillAndFlush()
+  }
+}
+
+/// Waits for the kernel to take more of a link's output.
+private final class FlushTask: LoopTask {
+  private let link: UpstreamLink
+  private let transport: UpstreamTransport
+
+  init(_ link: UpstreamLink, _ transport: UpstreamTransport) {
+    self.link = link
+    self.transport = transport
+  }
+
+  func run() async {
+    guard await transport.channel.writable() == .ready else { return }
+    link.unblocked()
+  }
+}

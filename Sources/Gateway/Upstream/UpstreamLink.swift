@@ -1,0 +1,81 @@
+import ByteStreams
+import Glibc
+import Reactor
+import UpstreamSession
+import WebSocketCodec
+
+/// One dial, and the connection it becomes: a task from the first look-up to the last byte.
+///
+/// It knows its driver and reports to it under its generation; what follows is not its business. Reading is in
+/// `UpstreamLink+Reading`, the way there in `UpstreamLink+Opening`, writing in `UpstreamLink+Writing`.
+final class UpstreamLink: LoopTask, TurnEndTarget {
+  let dial: Dial
+  let url: UpstreamURL
+  let driver: UpstreamDriver
+  let loop: LoopContext
+  /// Set while addresses are being tried, so that giving up can end it.
+  var race: ConnectRace?
+  var transport: UpstreamTransport?
+  /// Of use once `isOpen`.
+  var socket = WebSocketConnection(role: .client)
+  var isOpen = false
+  /// The session gave this link up: nothing is reported any more.
+  private(set) var isDiscarded = false
+
+  // Writing.
+  /// Where each message in the output ends, for telling which are with the kernel.
+  var marks: [Mark] = []
+  var firstMark = 0
+  var isFlushScheduled = false
+  /// The queue had more than one turn may take.
+  var isMoreWaiting = false
+  /// The kernel takes nothing now; a `FlushTask` waits for it.
+  var isBlocked = false
+  /// Beyond high water; until low water nothing is taken from the queue.
+  var isHeld = false
+  /// The newest ping of the upstream that has no answer yet: older ones need none (RFC 6455 §5.5.3).
+  var owedPong: [UInt8]?
+
+  struct Mark {
+    let end: UInt64
+    let sequence: UInt64
+  }
+
+  init(_ dial: Dial, url: UpstreamURL, driver: UpstreamDriver) {
+    self.dial = dial
+    self.url = url
+    self.driver = driver
+    loop = driver.loop
+  }
+
+  var generation: Generation { dial.generation }
+  var settings: UpstreamSettings { driver.settings }
+
+  func run() async {
+    do throws(OpeningEnd) {
+      try await open()
+    } catch {
+      transport?.close()
+      driver.openingEnded(self, error)
+      return
+    }
+    guard !isDiscarded else { return }
+    await read()
+  }
+
+  /// Ends the link wherever it stands. After it the driver hears nothing more of it.
+  func discard() {
+    guard !isDiscarded else { return }
+    isDiscarded = true
+    race?.cancel()
+    guard let transport else { return }
+    if socket.hasSentClose, !isBlocked, transport.flush() == .done {
+      // Closed in order, as far as we are concerned: FIN, and the close frame is not thrown away.
+      transport.close()
+    } else if !isOpen {
+      transport.close()
+    } else {
+      transport.reset()
+    }
+  }
+}

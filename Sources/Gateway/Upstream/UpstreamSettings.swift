@@ -1,0 +1,69 @@
+import ByteStreams
+import Configuration
+import UpstreamSession
+import WebSocketCodec
+
+/// Everything that one upstream session is configured with.
+package struct UpstreamSettings: Sendable {
+  /// At least one, best first.
+  package var urls: [UpstreamURL]
+  package var subprotocols: [String] = []
+  /// Fields to send with the opening request.
+  package var fields: [(name: String, value: String)] = []
+  /// nil: no compression is offered.
+  package var compression: CompressionOffer? = CompressionOffer()
+  package var limits = WebSocketLimits()
+  package var session = SessionSettings()
+  package var outbox = OutboxSettings()
+  /// How long the kernel may go without an acknowledgement before it gives a connection up (`TCP_USER_TIMEOUT`).
+  package var userTimeout: TimeSpan = .seconds(30)
+  /// Unsent bytes of a connection at which the queue is held back, and at which it flows again.
+  package var highWater = 256 << 10
+  package var lowWater = 64 << 10
+  /// Bytes read in one turn before the other connections of the loop have theirs.
+  package var readBudget = 256 << 10
+
+  package init(urls: [UpstreamURL]) {
+    precondition(!urls.isEmpty, "an upstream session needs a URL")
+    self.urls = urls
+    session.endpoints.count = urls.count
+  }
+
+  /// From what the operator wrote.
+  package init(_ configured: GatewaySettings.Upstream) throws(UpstreamURLError) {
+    self.init(urls: [try UpstreamURL(configured.url)])
+    subprotocols = configured.subprotocols
+    for header in configured.headers {
+      // The loader has checked the form.
+      let parts = header.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+      guard parts.count == 2 else { continue }
+      fields.append((String(parts[0]), String(parts[1].drop { $0 == " " })))
+    }
+    if configured.compression.offer {
+      var offer = CompressionOffer()
+      offer.level = configured.compression.level
+      offer.windowBits = configured.compression.windowBits
+      offer.memoryLevel = configured.compression.memoryLevel
+      offer.threshold = configured.compression.threshold
+      compression = offer
+    } else {
+      compression = nil
+    }
+    limits.messageBytes = configured.messageBytes
+    limits.fragments = configured.fragments
+    limits.inflationRatio = configured.inflationRatio
+    session.liveness.interval = configured.heartbeat.interval
+    session.liveness.timeout = configured.heartbeat.timeout
+    session.backoff.strategy = .fullJitter(
+      least: configured.reconnect.minimum, base: configured.reconnect.base, cap: configured.reconnect.maximum)
+    session.backoff.stableAfter = configured.reconnect.resetAfter
+    session.limits.resolving = configured.timeouts.resolve
+    session.limits.connecting = configured.timeouts.connect
+    session.limits.securing = configured.timeouts.tls
+    session.limits.wholeOpening = configured.timeouts.opening
+    session.limits.closing = configured.timeouts.closing
+    userTimeout = configured.timeouts.user
+    outbox.maximumMessages = configured.queue.messages
+    outbox.maximumBytes = configured.queue.bytes
+  }
+}

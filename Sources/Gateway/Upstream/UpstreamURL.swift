@@ -1,0 +1,138 @@
+import ByteStreams
+
+/// A `ws:` or `wss:` URL (RFC 6455 §3), taken apart.
+package struct UpstreamURL: Hashable, Sendable {
+  package let isSecure: Bool
+  /// Name or address, without brackets.
+  package let host: String
+  package let port: UInt16
+  /// Path and query, as they stand in the request.
+  package let target: String
+  /// `user:password`, percent-decoded: for basic authentication.
+  package let credentials: String?
+
+  /// Reads a URL. The error says what is wrong with it, for a person, and repeats no part of it that may be secret.
+  package init(_ text: String) throws(UpstreamURLError) {
+    guard let scheme = text.firstRange(of: "://") else { throw .noScheme }
+    switch text[..<scheme.lowerBound].lowercased() {
+    case "ws": isSecure = false
+    case "wss": isSecure = true
+    default: throw .wrongScheme(String(text[..<scheme.lowerBound]))
+    }
+    let rest = text[scheme.upperBound...]
+    guard !rest.contains("#") else { throw .fragment }
+    guard rest.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else { throw .badCharacter }
+    let authorityEnd = rest.firstIndex { $0 == "/" || $0 == "?" } ?? rest.endIndex
+    let path = rest[authorityEnd...]
+    target = path.hasPrefix("/") ? String(path) : "/" + path
+
+    var authority = rest[..<authorityEnd]
+    if let at = authority.lastIndex(of: "@") {
+      guard let decoded = Self.percentDecoded(authority[..<at]) else { throw .badEscape }
+      credentials = decoded
+      authority = authority[authority.index(after: at)...]
+    } else {
+      credentials = nil
+    }
+    var portText: Substring?
+    if authority.hasPrefix("[") {
+      guard let close = authority.firstIndex(of: "]") else { throw .badHost }
+      host = String(authority[authority.index(after: authority.startIndex)..<close])
+      let after = authority[authority.index(after: close)...]
+      guard after.isEmpty || after.hasPrefix(":") else { throw .badHost }
+      if !after.isEmpty { portText = after.dropFirst() }
+    } else {
+      let parts = authority.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+      host = String(parts[0])
+      if parts.count > 1 { portText = parts[1] }
+    }
+    guard !host.isEmpty else { throw .badHost }
+    if let portText {
+      guard let number = UInt16(portText), number > 0 else { throw .badPort }
+      port = number
+    } else {
+      port = isSecure ? 443 : 80
+    }
+  }
+
+  private init(isSecure: Bool, host: String, port: UInt16, target: String, credentials: String?) {
+    self.isSecure = isSecure
+    self.host = host
+    self.port = port
+    self.target = target
+    self.credentials = credentials
+  }
+
+  /// Where a `Location` field points to, seen from here; nil for what is not a WebSocket or HTTP URL. Credentials go along
+  /// to the same origin only.
+  func redirected(to location: String) -> UpstreamURL? {
+    if location.hasPrefix("/"), !location.hasPrefix("//") {
+      return UpstreamURL(isSecure: isSecure, host: host, port: port, target: location, credentials: credentials)
+    }
+    // RFC 6455 leaves open which scheme a redirection names: servers write both.
+    var text = location
+    if text.lowercased().hasPrefix("http") { text = "ws" + text.dropFirst(4) }
+    guard let url = try? UpstreamURL(text) else { return nil }
+    let kept = url.credentials ?? (hasSameOrigin(as: url) ? credentials : nil)
+    return UpstreamURL(isSecure: url.isSecure, host: url.host, port: url.port, target: url.target, credentials: kept)
+  }
+
+  func hasSameOrigin(as other: UpstreamURL) -> Bool {
+    isSecure == other.isSecure && host.lowercased() == other.host.lowercased() && port == other.port
+  }
+
+  /// For logs and answers: without credentials and query, which may hold tokens.
+  package var redacted: String {
+    (isSecure ? "wss://" : "ws://") + hostField + target.prefix { $0 != "?" }
+  }
+
+  /// The Host field's value.
+  package var hostField: String {
+    let name = host.contains(":") ? "[\(host)]" : host
+    return port == (isSecure ? 443 : 80) ? name : "\(name):\(port)"
+  }
+
+  /// The Authorization field's value for the URL's own credentials (RFC 7617).
+  var basicAuthorization: String? {
+    credentials.map { "Basic " + Base64.encode(Array($0.utf8).span) }
+  }
+
+  private static func percentDecoded(_ text: Substring) -> String? {
+    var bytes: [UInt8] = []
+    var rest = text.utf8
+    while let byte = rest.popFirst() {
+      guard byte == UInt8(ascii: "%") else {
+        bytes.append(byte)
+        continue
+      }
+      guard let high = rest.popFirst(), let low = rest.popFirst(),
+        let value = UInt8(String(decoding: [high, low], as: UTF8.self), radix: 16)
+      else { return nil }
+      bytes.append(value)
+    }
+    return String(decoding: bytes, as: UTF8.self)
+  }
+}
+
+/// What is wrong with a URL.
+package enum UpstreamURLError: Error, Equatable, Sendable, CustomStringConvertible {
+  case noScheme
+  case wrongScheme(String)
+  case fragment
+  case badCharacter
+  case badEscape
+  case badHost
+  case badPort
+
+  package var description: String {
+    switch self {
+    case .noScheme: "no scheme: write ws://host/path or wss://host/path"
+    case .wrongScheme(let scheme): "'\(scheme)' is not a WebSocket scheme: write ws:// or wss://"
+    case .fragment: "a WebSocket URL has no fragment: write '#' as %23"
+    case .badCharacter: "a character that must be percent-encoded"
+    case .badEscape: "a '%' without two hexadecimal digits in the credentials"
+    case .badHost: "no host name, or an IPv6 address without brackets"
+    case .badPort: "the port is not a number from 1 to 65535"
+    }
+  }
+}

@@ -4,7 +4,7 @@ import ByteStreams
 ///
 /// An automaton, because the bytes between chunks come cut anywhere, and because a wrong byte must be noticed when it comes: a
 /// server that waits for the end of a bad line can be made to wait for ever.
-struct ChunkedDecoder {
+package struct ChunkedDecoder {
   enum State: Equatable {
     /// Before the first digit of a size.
     case size
@@ -34,11 +34,11 @@ struct ChunkedDecoder {
   }
 
   /// What the front of the input holds.
-  struct Step {
+  package struct Step {
     /// Bytes of framing to be dropped from the front.
-    var framing: Int
+    package var framing: Int
     /// Bytes of data that follow it; zero when more bytes are needed or the trailer section begins.
-    var data: Int
+    package var data: Int
   }
 
   private(set) var state = State.size
@@ -54,8 +54,13 @@ struct ChunkedDecoder {
   /// Data of all chunks announced so far.
   private(set) var total = 0
 
+  package init() {}
+
+  /// Whether the last chunk has been read: the trailer section follows.
+  package var isComplete: Bool { state == .trailers }
+
   /// Looks at the front of `input`: framing to be dropped, then data.
-  mutating func step(_ input: Span<UInt8>, _ limits: HTTPLimits) throws(HTTPProtocolError) -> Step {
+  package mutating func step(_ input: Span<UInt8>, _ limits: HTTPLimits) throws(HTTPProtocolError) -> Step {
     var index = 0
     while index < input.count {
       if state == .trailers { break }

@@ -3,31 +3,23 @@ import Digests
 import HTTPCodec
 
 /// The opening handshake of a client (RFC 6455 §4.1): writes the request, judges the answer.
+///
+///     var handshake = ClientHandshake(request, using: &generator)
+///     handshake.write(into: &output)
+///     // whenever bytes have come:
+///     switch try handshake.receive(&input) {
+///     case nil: … more bytes, please
+///     case .accepted(let agreement): … what is left in `input` are frames
+///     case .refused(let refusal): … what is left in `input` begins its body: see RefusalBody
+///     }
 package struct ClientHandshake: ~Copyable {
-  /// What to ask for.
-  package struct Request: Sendable {
-    /// Origin-form: path and query.
-    package var target: String
-    /// Host field: with the port where it is not the scheme's own.
-    package var host: String
-    package var subprotocols: [String] = []
-    package var compression: CompressionOffer?
-    /// Further fields; none of the handshake's own.
-    package var fields: [(name: String, value: String)] = []
-
-    package init(target: String, host: String) {
-      self.target = target
-      self.host = host
-    }
-  }
-
   /// What was agreed on.
   package struct Agreement: Hashable, Sendable {
     package let subprotocol: String?
     package let compression: MessageCompression.Settings?
   }
 
-  /// An answer other than 101: its head, for the rules of redialling and for the report. Its body follows in the input.
+  /// An answer that made no connection: its head, for the rules of redialling and for the report.
   package struct Refusal: Sendable {
     package let status: Int
     package let reason: String
@@ -47,10 +39,21 @@ package struct ClientHandshake: ~Copyable {
 
   private let request: Request
   private let key: String
-  private var decoder = HTTPResponseHeadDecoder()
+  private var decoder: HTTPResponseHeadDecoder
+  private var interimAnswers = 0
 
-  package init(_ request: Request, using generator: inout some RandomNumberGenerator) {
+  /// Interim answers that are passed over. One or two are sent in practice; Python's urllib3 and Go's net/http (5) stop
+  /// counting early, too. Stops: a server that sends them without end, so that the opening never fails.
+  private static let interimLimit = 8
+
+  /// `request.problem` must be nil. `limits`: for the answer's head.
+  package init(
+    _ request: Request, limits: HTTPLimits = HTTPLimits(), using generator: inout some RandomNumberGenerator
+  ) {
+    precondition(request.problem == nil, "the request was not looked at: \(request.problem ?? "")")
     self.request = request
+    decoder = HTTPResponseHeadDecoder(limits: limits)
+    // §4.1: 16 random bytes, base64-encoded; new for each connection.
     let nonce = (0..<16).map { _ in UInt8.random(in: .min ... .max, using: &generator) }
     key = Base64.encode(nonce.span)
   }
@@ -85,12 +88,19 @@ package struct ClientHandshake: ~Copyable {
       guard decoder.isComplete else { return nil }
       if decoder.status == .switchingProtocols { return .accepted(try judge()) }
       guard decoder.status.isInterim else { return .refused(refusal()) }
+      interimAnswers += 1
+      guard interimAnswers <= Self.interimLimit else { throw .tooManyInterimAnswers(limit: Self.interimLimit) }
       decoder.begin()
     }
   }
 
+  /// The head of the answer, as soon as it is all there: for the report of an error, too.
+  package var answer: Refusal? { decoder.isComplete ? refusal() : nil }
+
+  /// The checks of §4.1, in its order.
   private func judge() throws(HandshakeError) -> Agreement {
-    guard decoder.fields.list(.upgrade, contains: "websocket") else { throw .noUpgrade }
+    guard !decoder.isHTTP10 else { throw .notHTTP11 }
+    guard elements(of: .upgrade) == ["websocket"] else { throw .noUpgrade }
     guard decoder.fields.list(.connection, contains: "upgrade") else { throw .noConnectionUpgrade }
     let expected = Self.accept(for: key)
     guard let accept = decoder.fields.first(.secWebSocketAccept), accept.text() == expected,
@@ -109,6 +119,13 @@ package struct ClientHandshake: ~Copyable {
     return values
   }
 
+  /// The elements of a list-valued field in lower case.
+  private func elements(of field: HTTPFieldName) -> [String] {
+    var elements: [String] = []
+    decoder.fields.forEachElement(of: field) { elements.append($0.text().lowercased()) }
+    return elements
+  }
+
   private func agreedSubprotocol() throws(HandshakeError) -> String? {
     let answers = values(of: .secWebSocketProtocol)
     guard let answer = answers.first else { return nil }
@@ -119,7 +136,10 @@ package struct ClientHandshake: ~Copyable {
   }
 
   private func agreedCompression() throws(HandshakeError) -> MessageCompression.Settings? {
-    let joined = values(of: .secWebSocketExtensions).joined(separator: ", ")
+    let answers = values(of: .secWebSocketExtensions)
+    // §11.3.2: the field MUST NOT appear more than once in an answer.
+    guard answers.count <= 1 else { throw .badExtension("the field stands there twice") }
+    let joined = answers.first ?? ""
     guard let elements = ExtensionElement.parse(Array(joined.utf8).span) else {
       throw .badExtension("'\(joined)' does not follow the grammar")
     }
@@ -128,7 +148,7 @@ package struct ClientHandshake: ~Copyable {
       throw .badExtension("'\(first.name)' was not offered")
     }
     guard elements.count == 1 else { throw .badExtension("more than was offered") }
-    return try offer.judge(first.parameters).get()
+    return try offer.judge(first.parameters)
   }
 
   private func refusal() -> Refusal {

@@ -1,7 +1,7 @@
 import ByteStreams
 import HTTPCodec
 
-/// The `Sec-WebSocket-Extensions` field (RFC 6455 §9.1): names with parameters.
+/// One element of the `Sec-WebSocket-Extensions` field (RFC 6455 §9.1): a name with parameters.
 struct ExtensionElement: Equatable {
   let name: String
   /// In order; a parameter without a value has nil.
@@ -17,36 +17,74 @@ struct ExtensionElement: Equatable {
     var result: [ExtensionElement] = []
     var elements = HTTPListElements(value)
     while let element = elements.next() {
-      guard let parsed = parse(element: element) else { return nil }
+      var reader = Reader(element)
+      guard let parsed = reader.element() else { return nil }
       result.append(parsed)
     }
     return result
   }
 
-  private static func parse(element: Span<UInt8>) -> ExtensionElement? {
-    var pieces = HTTPListElements(element, separatedBy: UInt8(ascii: ";"))
-    guard let name = pieces.next(), isToken(name) else { return nil }
-    var parameters: [(name: String, value: String?)] = []
-    while let piece = pieces.next() {
-      guard let equals = piece.firstIndex(of: UInt8(ascii: "=")) else {
-        guard isToken(piece) else { return nil }
-        parameters.append((piece.text(), nil))
-        continue
-      }
-      let parameter = piece.extracting(0..<equals).trimmingWhitespace()
-      var value = piece.extracting((equals + 1)..<piece.count).trimmingWhitespace()
-      if value.count >= 2, value[0] == UInt8(ascii: "\""), value[value.count - 1] == UInt8(ascii: "\"") {
-        value = value.extracting(1..<(value.count - 1))
-      }
-      // §9.1: a quoted value must be a token once unquoted.
-      guard isToken(parameter), isToken(value) else { return nil }
-      parameters.append((parameter.text(), value.text()))
-    }
-    return ExtensionElement(name: name.text(), parameters: parameters)
-  }
+  /// Reads one element from its front.
+  private struct Reader: ~Escapable {
+    private let bytes: Span<UInt8>
+    private var position = 0
 
-  private static func isToken(_ bytes: Span<UInt8>) -> Bool {
-    for index in bytes.indices where !ASCII.isToken(bytes[index]) { return false }
-    return !bytes.isEmpty
+    @_lifetime(copy bytes)
+    init(_ bytes: Span<UInt8>) { self.bytes = bytes }
+
+    /// `extension = extension-token *( ";" extension-param )`
+    @_lifetime(self: copy self)
+    mutating func element() -> ExtensionElement? {
+      guard let name = token() else { return nil }
+      var parameters: [(name: String, value: String?)] = []
+      while position < bytes.count {
+        guard take(UInt8(ascii: ";")), let name = token() else { return nil }
+        var value: String?
+        if take(UInt8(ascii: "=")) {
+          value = position < bytes.count && bytes[position] == UInt8(ascii: "\"") ? quotedToken() : token()
+          if value == nil { return nil }
+        }
+        parameters.append((name, value))
+      }
+      return ExtensionElement(name: name, parameters: parameters)
+    }
+
+    @_lifetime(self: copy self)
+    private mutating func token() -> String? {
+      let start = position
+      while position < bytes.count, ASCII.isToken(bytes[position]) { position += 1 }
+      guard position > start else { return nil }
+      let token = bytes.extracting(start..<position).text()
+      skipSpace()
+      return token
+    }
+
+    /// §9.1: what a quoted value means, without its quotes and backslashes, must be a token.
+    @_lifetime(self: copy self)
+    private mutating func quotedToken() -> String? {
+      var text: [UInt8] = []
+      position += 1
+      while position < bytes.count, bytes[position] != UInt8(ascii: "\"") {
+        if bytes[position] == UInt8(ascii: "\\") { position += 1 }
+        guard position < bytes.count, ASCII.isToken(bytes[position]) else { return nil }
+        text.append(bytes[position])
+        position += 1
+      }
+      guard take(UInt8(ascii: "\"")), !text.isEmpty else { return nil }
+      return text.span.text()
+    }
+
+    @_lifetime(self: copy self)
+    private mutating func take(_ byte: UInt8) -> Bool {
+      guard position < bytes.count, bytes[position] == byte else { return false }
+      position += 1
+      skipSpace()
+      return true
+    }
+
+    @_lifetime(self: copy self)
+    private mutating func skipSpace() {
+      while position < bytes.count, bytes[position] == 0x20 || bytes[position] == 0x09 { position += 1 }
+    }
   }
 }

@@ -4,7 +4,13 @@ import HTTPCodec
 package enum HandshakeError: Error, Equatable, Sendable, CustomStringConvertible {
   /// It is not HTTP, or not within the limits.
   case notHTTP(HTTPProtocolError)
-  /// `Upgrade` does not say `websocket`.
+  /// The connection ended before the answer did.
+  case endOfInput
+  /// More than so many interim answers, and no other.
+  case tooManyInterimAnswers(limit: Int)
+  /// HTTP/1.0 has no upgrade (RFC 9110 §7.8).
+  case notHTTP11
+  /// `Upgrade` does not say `websocket`, and that alone.
   case noUpgrade
   /// `Connection` does not list `Upgrade`.
   case noConnectionUpgrade
@@ -18,6 +24,9 @@ package enum HandshakeError: Error, Equatable, Sendable, CustomStringConvertible
   package var description: String {
     switch self {
     case .notHTTP(let error): "the answer to the opening request is not valid HTTP: \(error)"
+    case .endOfInput: "the connection ended before the opening request was answered"
+    case .tooManyInterimAnswers(let limit): "more than \(limit) interim answers came to the opening request"
+    case .notHTTP11: "the 101 answer is HTTP/1.0, which has no upgrade; it must be HTTP/1.1"
     case .noUpgrade: "the 101 answer does not say 'Upgrade: websocket'"
     case .noConnectionUpgrade: "the 101 answer does not say 'Connection: Upgrade'"
     case .wrongAccept: "the 101 answer's Sec-WebSocket-Accept does not match our key; is this a WebSocket server?"

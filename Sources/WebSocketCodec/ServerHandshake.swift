@@ -1,7 +1,38 @@
 import ByteStreams
+import HTTPCodec
 
 /// The opening handshake of a server (RFC 6455 §4.2), for the built-in demo and for tests: the gateway itself is a client.
 package enum ServerHandshake {
+  /// What is wrong with a request, as the status of the answer says it: 400, 405, or 426 with `Sec-WebSocket-Version: 13`.
+  package enum Refusal: Error, Equatable, Sendable {
+    case notGet
+    case noUpgrade
+    case badVersion
+    case badKey
+
+    package var status: HTTPStatus {
+      switch self {
+      case .notGet: .methodNotAllowed
+      case .noUpgrade, .badVersion: HTTPStatus(rawValue: 426)
+      case .badKey: .badRequest
+      }
+    }
+  }
+
+  /// Judges a request by §4.2.1 and answers its `Sec-WebSocket-Key`.
+  package static func judge(_ head: borrowing HTTPRequestHead) throws(Refusal) -> String {
+    guard head.method == .get, !head.isHTTP10 else { throw .notGet }
+    guard head.fields.list(.upgrade, contains: "websocket"), head.fields.list(.connection, contains: "upgrade") else {
+      throw .noUpgrade
+    }
+    guard let version = head.fields.first("sec-websocket-version"), version.equals("13") else { throw .badVersion }
+    // The base64 of 16 bytes: 22 characters and two signs of padding.
+    guard let key = head.fields.first("sec-websocket-key"), key.count == 24, key.extracting(22..<24).equals("==") else {
+      throw .badKey
+    }
+    return key.text()
+  }
+
   /// Writes the 101 answer to a request with this `Sec-WebSocket-Key` and answers the compression agreed on. `extensions` is
   /// the request's `Sec-WebSocket-Extensions`.
   package static func accept(
@@ -19,27 +50,28 @@ package enum ServerHandshake {
   /// The first offer of permessage-deflate that can be met (RFC 7692 §5.1).
   private static func agree(_ value: String) -> (settings: MessageCompression.Settings, answer: String)? {
     guard let offers = ExtensionElement.parse(Array(value.utf8).span) else { return nil }
-    offers: for offer in offers where offer.name == "permessage-deflate" {
+    for offer in offers where offer.name == "permessage-deflate" {
+      // What cannot be understood or met is declined: the next offer may do.
+      guard let asked = try? DeflateParameters(offer.parameters), asked.serverWindow != .bits(8) else { continue }
       var settings = MessageCompression.Settings()
       settings.outboundWindowBits = 15
       settings.memoryLevel = 8
       var answer = "permessage-deflate"
-      for (name, value) in offer.parameters {
-        switch (name, value.flatMap(Int.init)) {
-        case ("server_no_context_takeover", nil):
-          settings.outboundResets = true
-          answer += "; server_no_context_takeover"
-        case ("client_no_context_takeover", nil):
-          settings.inboundResets = true
-          answer += "; client_no_context_takeover"
-        case ("server_max_window_bits", .some(9...15)):
-          settings.outboundWindowBits = Int(value ?? "") ?? 15
-          answer += "; server_max_window_bits=\(settings.outboundWindowBits)"
-        case ("client_max_window_bits", _):
-          break
-        default:
-          continue offers
-        }
+      if asked.serverResets {
+        settings.outboundResets = true
+        answer += "; server_no_context_takeover"
+      }
+      if asked.clientResets {
+        settings.inboundResets = true
+        answer += "; client_no_context_takeover"
+      }
+      if case .bits(let bits)? = asked.serverWindow {
+        settings.outboundWindowBits = bits
+        answer += "; server_max_window_bits=\(bits)"
+      }
+      if case .bits(let bits)? = asked.clientWindow {
+        settings.inboundWindowBits = bits
+        answer += "; client_max_window_bits=\(bits)"
       }
       return (settings, answer)
     }

@@ -85,6 +85,22 @@ import Testing
       "HTTP/1.1 101 X\r\nUpgrade: websocket\r\nConnection: upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n",
       .wrongAccept
     ),
+    (
+      "HTTP/1.1 101 X\r\nUpgrade: websocket\r\nConnection: upgrade\r\nSec-WebSocket-Accept: KEY\r\nSec-WebSocket-Accept: KEY\r\n\r\n",
+      .wrongAccept
+    ),
+    (
+      "HTTP/1.1 101 X\r\nUpgrade: websocket, h2c\r\nConnection: upgrade\r\nSec-WebSocket-Accept: KEY\r\n\r\n",
+      .noUpgrade
+    ),
+    (
+      "HTTP/1.0 101 X\r\nUpgrade: websocket\r\nConnection: upgrade\r\nSec-WebSocket-Accept: KEY\r\n\r\n",
+      .notHTTP11
+    ),
+    ("SSH-2.0-OpenSSH_9.2\r\n", .notHTTP(.malformedStatusLine)),
+    (
+      String(repeating: "HTTP/1.1 103 Early Hints\r\n\r\n", count: 1000), .tooManyInterimAnswers(limit: 8)
+    ),
   ])
   func refusesAnAnswerThatIsNoUpgrade(answer: String, expected: HandshakeError) {
     #expect(throws: expected) { try judge(answer) }
@@ -97,7 +113,12 @@ import Testing
     "permessage-deflate; server_max_window_bits", "permessage-deflate; client_no_context_takeover=1",
     "permessage-deflate; client_max_window_bits=0",
     "permessage-deflate; client_no_context_takeover; client_no_context_takeover",
-    "permessage-deflate; =", "permessage-deflate; server_max_window_bits=\"9;",
+    "permessage-deflate; =", "permessage-deflate; server_max_window_bits=\"9;", "permessage-deflate;",
+    "permessage-deflate;; client_no_context_takeover", "permessage-deflate client_no_context_takeover",
+    "permessage-deflate; server_max_window_bits=", "permessage-deflate; server_max_window_bits=\"\"",
+    "permessage-deflate; server_max_window_bits=+9", "permessage-deflate; client_max_window_bits",
+    "permessage-deflate\r\nSec-WebSocket-Extensions: permessage-deflate", "Permessage-Deflate",
+    "permessage-deflate; server_max_window_bits=99999999999999999999",
   ])
   func refusesExtensionsThatWereNotOffered(value: String) {
     #expect(throws: HandshakeError.self) { try judge(good + "Sec-WebSocket-Extensions: \(value)\r\n\r\nrest") }
@@ -121,6 +142,54 @@ import Testing
     #expect(settings.inboundWindowBits == 10 && settings.outboundWindowBits == 9)
   }
 
+  @Test(arguments: ["\"1\\0\"", "10", " 10", "\"10\""])
+  func readsAWindowHoweverItIsWritten(value: String) throws {
+    let answer = good + "Sec-WebSocket-Extensions: permessage-deflate ; server_max_window_bits = \(value) \r\n\r\nrest"
+    guard case .accepted(let agreement)? = try judge(answer) else {
+      Issue.record("not accepted")
+      return
+    }
+    #expect(agreement.compression?.inboundWindowBits == 10)
+  }
+
+  /// zlib cannot make raw DEFLATE data with that window: everything goes uncompressed then.
+  @Test func acceptsAWindowOfEightBitsForWhatWeSend() throws {
+    let answer = good + "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits=8\r\n\r\nrest"
+    guard case .accepted(let agreement)? = try judge(answer) else {
+      Issue.record("not accepted")
+      return
+    }
+    var generator = SeededGenerator(seed: 1)
+    var connection = WebSocketConnection(role: .client, compression: agreement.compression)
+    var output = ByteQueue()
+    connection.sendMessage(.text, [UInt8](repeating: 0x61, count: 1000).span, using: &generator, into: &output)
+    let first = output.bytes[0]
+    #expect(first == 0x81)
+  }
+
+  @Test func insistsOnWhatItAskedTheServerFor() throws {
+    var offer = CompressionOffer()
+    offer.serverResets = true
+    offer.serverWindowBits = 10
+    #expect(
+      offer.fieldValue
+        == "permessage-deflate; server_no_context_takeover; server_max_window_bits=10; client_max_window_bits=12")
+    for (parameters, isAccepted) in [
+      ("server_no_context_takeover; server_max_window_bits=10", true),
+      ("server_no_context_takeover; server_max_window_bits=9", true),
+      ("server_no_context_takeover; server_max_window_bits=11", false),
+      ("server_no_context_takeover", false),
+      ("server_max_window_bits=10", false),
+    ] {
+      let answer = good + "Sec-WebSocket-Extensions: permessage-deflate; \(parameters)\r\n\r\nrest"
+      if isAccepted {
+        #expect(throws: Never.self) { _ = try judge(answer, compression: offer) }
+      } else {
+        #expect(throws: HandshakeError.self) { _ = try judge(answer, compression: offer) }
+      }
+    }
+  }
+
   @Test func acceptsOnlyAnOfferedSubprotocol() throws {
     guard
       case .accepted(let agreement)? = try judge(
@@ -132,6 +201,13 @@ import Testing
     #expect(agreement.subprotocol == "b")
     #expect(throws: HandshakeError.self) {
       try judge(good + "Sec-WebSocket-Protocol: c\r\n\r\nrest", subprotocols: ["a"])
+    }
+    #expect(throws: HandshakeError.self) {
+      try judge(good + "Sec-WebSocket-Protocol: a, b\r\n\r\nrest", subprotocols: ["a", "b"])
+    }
+    #expect(throws: HandshakeError.self) {
+      try judge(
+        good + "Sec-WebSocket-Protocol: a\r\nSec-WebSocket-Protocol: a\r\n\r\nrest", subprotocols: ["a"])
     }
     #expect(throws: HandshakeError.self) { try judge(good + "Sec-WebSocket-Protocol: a\r\n\r\nrest") }
   }

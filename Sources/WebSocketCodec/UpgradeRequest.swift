@@ -1,0 +1,54 @@
+import ByteStreams
+
+extension ClientHandshake {
+  /// What to ask for.
+  package struct Request: Sendable {
+    /// Origin-form: path and query.
+    package var target: String
+    /// Host field: with the port where it is not the scheme's own.
+    package var host: String
+    package var subprotocols: [String] = []
+    package var compression: CompressionOffer?
+    /// Further fields: `Origin`, `Cookie`, `Authorization`, `User-Agent`, …; none of the handshake's own.
+    package var fields: [(name: String, value: String)] = []
+
+    package init(target: String, host: String) {
+      self.target = target
+      self.host = host
+    }
+
+    /// Adds `Authorization` with the Basic scheme (RFC 7617 §2).
+    package mutating func authorize(user: String, password: String) {
+      fields.append((name: "Authorization", value: "Basic \(Base64.encode(Array("\(user):\(password)".utf8).span))"))
+    }
+
+    /// What would make this no valid request, in a sentence; nil where nothing does. Values come from configuration, environment and
+    /// files: one line end too many, and the rest would be read as fields of its own.
+    package var problem: String? {
+      guard target.utf8.first == UInt8(ascii: "/"), target.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F && $0 != 0x23 })
+      else { return "the target must start with '/' and have everything but visible ASCII percent-encoded" }
+      guard !host.isEmpty, host.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F && $0 != 0x2F && $0 != 0x40 }) else {
+        return "the host must be a name or an address with an optional port"
+      }
+      for (index, name) in subprotocols.enumerated() {
+        guard Self.isToken(name) else { return "a subprotocol must be a token: letters, digits and !#$%&'*+-.^_`|~" }
+        guard !subprotocols[..<index].contains(name) else { return "the subprotocol \(name) stands there twice" }
+      }
+      for (name, value) in fields {
+        guard Self.isToken(name) else { return "a field name must be a token: letters, digits and !#$%&'*+-.^_`|~" }
+        guard !Self.ownFields.contains(name.lowercased()) else { return "the field \(name) is the handshake's own" }
+        guard value.utf8.allSatisfy({ $0 >= 0x20 && $0 != 0x7F || $0 == 0x09 }) else {
+          return "the value of the field \(name) has a line end or another control character in it"
+        }
+      }
+      return nil
+    }
+
+    private static let ownFields: Set<String> = [
+      "host", "upgrade", "connection", "content-length", "transfer-encoding", "sec-websocket-key",
+      "sec-websocket-version", "sec-websocket-protocol", "sec-websocket-extensions", "sec-websocket-accept",
+    ]
+
+    private static func isToken(_ text: String) -> Bool { !text.isEmpty && text.utf8.allSatisfy(ASCII.isToken) }
+  }
+}

@@ -77,6 +77,7 @@ let package = Package(
     .target(name: "TestSupport", dependencies: ["ByteStreams"], path: "Tests/TestSupport", swiftSettings: tests),
     tested("ByteStreams"),
     tested("Deflate"),
+    tested("Digests"),
     tested("JSONCodec"),
     tested("HTTPCodec"),
     tested("WebSocketCodec", ["HTTPCodec"]),

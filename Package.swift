@@ -81,7 +81,7 @@ let package = Package(
     tested("JSONCodec"),
     tested("HTTPCodec"),
     tested("WebSocketCodec", ["HTTPCodec"]),
-    tested("TLSEngine"),
+    tested("TLSEngine", ["COpenSSL", "Digests"]),
     tested("UpstreamSession"),
     tested("Delivery"),
     tested("Reactor"),

@@ -1,8 +1,62 @@
+// OpenSSL 3 for Swift: its headers, and functions in place of the macros that Swift cannot see.
 #ifndef COPENSSL_H
 #define COPENSSL_H
 #include <openssl/ssl.h>
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
 #include <openssl/evp.h>
+#include <openssl/pem.h>
 #include <openssl/rand.h>
+#include <stdint.h>
+
+static inline int copenssl_set_minimum_version(SSL_CTX *context, int version) {
+  return (int)SSL_CTX_set_min_proto_version(context, version);
+}
+static inline int copenssl_set_maximum_version(SSL_CTX *context, int version) {
+  return (int)SSL_CTX_set_max_proto_version(context, version);
+}
+static inline void copenssl_set_mode(SSL_CTX *context, long mode) { SSL_CTX_set_mode(context, mode); }
+static inline void copenssl_disable_session_cache(SSL_CTX *context) {
+  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+}
+static inline int copenssl_set_server_name(SSL *connection, const char *name) {
+  return (int)SSL_set_tlsext_host_name(connection, name);
+}
+// Takes the reference that the caller holds, as SSL_CTX_use_certificate's companion for the rest of the chain.
+static inline int copenssl_add_chain_certificate(SSL_CTX *context, X509 *certificate) {
+  return (int)SSL_CTX_add0_chain_cert(context, certificate);
+}
+static inline void copenssl_set_retry_read(BIO *bio) { BIO_set_retry_read(bio); }
+static inline void copenssl_clear_retry_flags(BIO *bio) { BIO_clear_retry_flags(bio); }
+
+// Options are 64 bits wide and built by a function-like macro.
+static const uint64_t copenssl_no_renegotiation = SSL_OP_NO_RENEGOTIATION;
+static const uint64_t copenssl_no_ticket = SSL_OP_NO_TICKET;
+static const uint64_t copenssl_no_compression = SSL_OP_NO_COMPRESSION;
+
+// Stacks are typed by macros.
+static inline int copenssl_chain_count(const STACK_OF(X509) *chain) { return chain ? sk_X509_num(chain) : 0; }
+static inline X509 *copenssl_chain_certificate(const STACK_OF(X509) *chain, int index) {
+  return sk_X509_value(chain, index);
+}
+
+// Certificates that are in `store` already, those that a directory may still yield not counted.
+static inline int copenssl_store_count(X509_STORE *store) {
+  return sk_X509_OBJECT_num(X509_STORE_get0_objects(store));
+}
+
+// Seconds from 1970-01-01 to `time`; INT64_MIN when it cannot be read.
+int64_t copenssl_unix_seconds(const ASN1_TIME *time);
+
+// One subject alternative name of `certificate`: its text is written to `text` (at most `capacity` bytes, terminated), and its
+// length returned; 0 for a kind of name that no host is checked against, -1 past the last one.
+int copenssl_alternative_name(X509 *certificate, int index, char *text, int capacity);
+
+// A distinguished name as a person reads it (`CN = example.com, O = Example`), what cannot be printed escaped. Returns its
+// length; `text` is terminated, and cut at `capacity`.
+int copenssl_name_text(const X509_NAME *name, char *text, int capacity);
+
+// The private key in `pem`. An encrypted one sets `*is_encrypted` instead of asking a terminal for the passphrase.
+EVP_PKEY *copenssl_read_private_key(BIO *pem, int *is_encrypted);
+
 #endif

@@ -1,0 +1,122 @@
+import ByteStreams
+import COpenSSL
+import Digests
+
+/// The judgement on the peer's certificate: OpenSSL's verification of the chain and the name, then our pins.
+enum CertificateVerification {
+  static func install(in context: OpaquePointer) {
+    // One call for the whole chain in place of one for each certificate: it decides, so verification is 'on' for OpenSSL
+    // even when ours is off, and a failure makes it send the fitting alert before anything of ours is told.
+    unsafe SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nil)
+    unsafe SSL_CTX_set_cert_verify_callback(
+      context,
+      { store, _ in
+        guard let store = unsafe store,
+          let raw = unsafe X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx()),
+          let connection = unsafe TLSConnection.owner(of: OpaquePointer(raw))
+        else { return 0 }
+        guard let failure = unsafe CertificateVerification.judge(store, connection) else { return 1 }
+        connection.verificationFailure = failure
+        return 0
+      }, nil)
+    // Called when the peer asks for our certificate. There may be none: whether that is a failure, the peer decides.
+    unsafe SSL_CTX_set_cert_cb(
+      context,
+      { raw, _ in
+        if let raw = unsafe raw { unsafe TLSConnection.owner(of: raw)?.wasAskedForCertificate = true }
+        return 1
+      }, nil)
+  }
+
+  private static func judge(_ store: OpaquePointer, _ connection: TLSConnection) -> TLSError? {
+    let settings = connection.context.settings
+    var keys: [PublicKeyPin] = []
+    guard let leaf = unsafe X509_STORE_CTX_get0_cert(store) else {
+      return .protocolViolation(reason: "no certificate was sent")
+    }
+    switch settings.verification {
+    case .full:
+      if unsafe X509_verify_cert(store) != 1 {
+        let code = unsafe X509_STORE_CTX_get_error(store)
+        return unsafe failure(code, at: X509_STORE_CTX_get_current_cert(store) ?? leaf, leaf: leaf, connection)
+      }
+      guard !settings.pins.isEmpty else { return nil }
+      let chain = unsafe X509_STORE_CTX_get0_chain(store)
+      for index in 0..<(unsafe copenssl_chain_count(chain)) {
+        if let certificate = unsafe copenssl_chain_certificate(chain, index) {
+          unsafe keys.append(publicKeyPin(of: certificate))
+        }
+      }
+    case .offForTestsOnly:
+      guard !settings.pins.isEmpty else { return nil }
+      // Only the leaf's key has been proved to be the peer's: what it sends beside it is hearsay.
+      keys = [unsafe publicKeyPin(of: leaf)]
+    }
+    if keys.contains(where: settings.pins.contains) { return nil }
+    unsafe X509_STORE_CTX_set_error(store, X509_V_ERR_APPLICATION_VERIFICATION)
+    return unsafe .pinMismatch(presented: publicKeyPin(of: leaf))
+  }
+
+  private static func failure(
+    _ code: Int32, at certificate: OpaquePointer, leaf: OpaquePointer, _ connection: TLSConnection
+  ) -> TLSError {
+    switch code {
+    case X509_V_ERR_CERT_HAS_EXPIRED:
+      return unsafe .certificateExpired(subject: subject(of: certificate), at: expiry(of: certificate))
+    case X509_V_ERR_CERT_NOT_YET_VALID:
+      return unsafe .certificateNotYetValid(
+        subject: subject(of: certificate), from: copenssl_unix_seconds(X509_get0_notBefore(certificate)))
+    case X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH:
+      return unsafe .wrongHost(expected: connection.peerName.text, covers: names(in: leaf))
+    case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
+      return unsafe .selfSignedCertificate(subject: subject(of: certificate))
+    case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT,
+      X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY, X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+      return unsafe .unknownIssuer(issuer: issuer(of: certificate))
+    default:
+      let reason = unsafe X509_verify_cert_error_string(Int(code)).map { unsafe String(cString: $0) }
+      return unsafe .certificateRejected(subject: subject(of: certificate), reason: reason ?? "error \(code)")
+    }
+  }
+
+  // MARK: What a certificate says
+
+  static func subject(of certificate: OpaquePointer) -> String { unsafe text(X509_get_subject_name(certificate)) }
+
+  static func issuer(of certificate: OpaquePointer) -> String { unsafe text(X509_get_issuer_name(certificate)) }
+
+  static func expiry(of certificate: OpaquePointer) -> Int64 {
+    unsafe copenssl_unix_seconds(X509_get0_notAfter(certificate))
+  }
+
+  static func publicKeyPin(of certificate: OpaquePointer) -> PublicKeyPin {
+    var encoded: UnsafeMutablePointer<UInt8>?
+    let length = unsafe Int(i2d_X509_PUBKEY(X509_get_X509_PUBKEY(certificate), &encoded))
+    defer { unsafe CRYPTO_free(encoded, #fileID, #line) }
+    let bytes = unsafe UnsafeBufferPointer(start: encoded, count: max(length, 0))
+    return unsafe PublicKeyPin(digest: Digest.sha256(Span(_unsafeElements: bytes)))
+  }
+
+  /// The first few hosts that the certificate covers.
+  private static func names(in certificate: OpaquePointer) -> [String] {
+    var names: [String] = []
+    var buffer = [CChar](repeating: 0, count: 256)
+    for index in 0..<16 {
+      let length = unsafe copenssl_alternative_name(certificate, Int32(index), &buffer, Int32(buffer.count))
+      if length < 0 { break }
+      if length > 0 { names.append(printable(buffer.prefix(Int(length)))) }
+    }
+    return names
+  }
+
+  private static func text(_ name: OpaquePointer?) -> String {
+    var buffer = [CChar](repeating: 0, count: 512)
+    let length = unsafe copenssl_name_text(name, &buffer, Int32(buffer.count))
+    return length == 0 ? "(no subject)" : printable(buffer.prefix(Int(length)))
+  }
+
+  /// What a peer wrote goes to a log: no line ends, no terminal's escapes.
+  private static func printable(_ characters: ArraySlice<CChar>) -> String {
+    String(decoding: characters.map { $0 > 0x1F && $0 < 0x7F ? UInt8($0) : UInt8(ascii: "?") }, as: UTF8.self)
+  }
+}

@@ -1,0 +1,52 @@
+import ByteStreams
+import COpenSSL
+
+/// The side of a connection that OpenSSL takes records from and puts records to: our own byte queues.
+///
+/// OpenSSL's memory BIO would copy everything once more, and keeps its size for ever once it has grown.
+enum CiphertextBIO {
+  // A table of functions that never changes and is needed as long as the process lives.
+  private nonisolated(unsafe) static let method = unsafe makeMethod()
+
+  /// A BIO for `connection`, which must outlive it and is not retained.
+  static func make(for connection: TLSConnection) -> OpaquePointer? {
+    guard let bio = unsafe BIO_new(method) else { return nil }
+    unsafe BIO_set_data(bio, Unmanaged.passUnretained(connection).toOpaque())
+    unsafe BIO_set_init(bio, 1)
+    return unsafe bio
+  }
+
+  private static func makeMethod() -> OpaquePointer? {
+    guard let method = unsafe BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "byte queues") else {
+      return nil
+    }
+    unsafe BIO_meth_set_read(method) { bio, buffer, capacity in
+      guard let bio = unsafe bio, let buffer = unsafe buffer, capacity > 0, let data = unsafe BIO_get_data(bio) else {
+        return 0
+      }
+      unsafe copenssl_clear_retry_flags(bio)
+      let room = unsafe UnsafeMutableRawBufferPointer(start: buffer, count: Int(capacity))
+      let count = unsafe Unmanaged<TLSConnection>.fromOpaque(data)._withUnsafeGuaranteedRef {
+        unsafe $0.supplyCiphertext(room)
+      }
+      if count > 0 { return Int32(truncatingIfNeeded: count) }
+      // Nothing now, which is not the end: the end is the driver's to tell.
+      unsafe copenssl_set_retry_read(bio)
+      return -1
+    }
+    unsafe BIO_meth_set_write(method) { bio, bytes, count in
+      guard let bio = unsafe bio, let bytes = unsafe bytes, count > 0, let data = unsafe BIO_get_data(bio) else {
+        return 0
+      }
+      unsafe copenssl_clear_retry_flags(bio)
+      let source = unsafe UnsafeRawBufferPointer(start: bytes, count: Int(count))
+      unsafe Unmanaged<TLSConnection>.fromOpaque(data)._withUnsafeGuaranteedRef { unsafe $0.acceptCiphertext(source) }
+      return count
+    }
+    unsafe BIO_meth_set_ctrl(method) { _, command, _, _ in
+      // There is nothing to flush; the rest of the commands does not concern us.
+      command == Int32(BIO_CTRL_FLUSH) ? 1 : 0
+    }
+    return unsafe method
+  }
+}

@@ -1,0 +1,84 @@
+import ByteStreams
+import COpenSSL
+import Digests
+
+/// PEM text, whole in memory: read once, so that what is parsed is what was fingerprinted.
+struct PEMFile {
+  let path: String
+  let role: TLSSettingsError.Role
+  private let contents: [UInt8]
+
+  /// No bundle of certificates comes near; a device or a log file given by mistake does.
+  private static var sizeLimit: Int { 16 << 20 }
+
+  /// Reads all of `path`. Blocks; for the thread that sets up, not for an event loop.
+  init(reading path: String, for role: TLSSettingsError.Role) throws(TLSSettingsError) {
+    self.path = path
+    self.role = role
+    ErrorQueue.clear()
+    guard let file = unsafe BIO_new_file(path, "rb") else {
+      throw .unreadable(role, file: path, reason: ErrorQueue.drainText())
+    }
+    defer { unsafe BIO_free(file) }
+    var contents: [UInt8] = []
+    var piece = [UInt8](repeating: 0, count: 16 << 10)
+    while true {
+      let count = unsafe Int(BIO_read(file, &piece, Int32(piece.count)))
+      if count < 0 { throw .unreadable(role, file: path, reason: ErrorQueue.drainText()) }
+      if count == 0 { break }
+      contents += piece.prefix(count)
+      if contents.count > Self.sizeLimit { throw .unreadable(role, file: path, reason: "it is larger than 16 MiB") }
+    }
+    self.contents = contents
+  }
+
+  init(text: String, named name: String, for role: TLSSettingsError.Role) {
+    path = name
+    self.role = role
+    contents = Array(text.utf8)
+  }
+
+  var fingerprint: [UInt8] { Digest.sha256(contents.span) }
+
+  /// Calls `body` with each certificate in turn; it is freed afterwards unless `body` takes a reference. At least one.
+  func forEachCertificate(_ body: (OpaquePointer) throws(TLSSettingsError) -> Void) throws(TLSSettingsError) {
+    let memory = try unsafe openMemory()
+    defer { unsafe BIO_free(memory) }
+    var index = 0
+    while true {
+      ErrorQueue.clear()
+      guard let certificate = unsafe PEM_read_bio_X509(memory, nil, nil, nil) else { break }
+      index += 1
+      defer { unsafe X509_free(certificate) }
+      try unsafe body(certificate)
+    }
+    let end = ErrorQueue.drain()
+    // 'No start line' is how the end of the text shows.
+    guard let end, !end.isFrom(Int32(ERR_LIB_PEM), PEM_R_NO_START_LINE) else {
+      if index == 0 { throw .holdsNoCertificate(role, file: path) }
+      return
+    }
+    throw .malformedCertificate(role, file: path, index: index + 1, reason: end.text)
+  }
+
+  /// The private key; the caller frees it.
+  func readPrivateKey() throws(TLSSettingsError) -> OpaquePointer {
+    let memory = try unsafe openMemory()
+    defer { unsafe BIO_free(memory) }
+    ErrorQueue.clear()
+    var isEncrypted: Int32 = 0
+    let key = unsafe copenssl_read_private_key(memory, &isEncrypted)
+    ErrorQueue.clear()
+    guard let key = unsafe key else {
+      throw isEncrypted != 0 ? .encryptedPrivateKey(file: path) : .holdsNoPrivateKey(file: path)
+    }
+    return unsafe key
+  }
+
+  private func openMemory() throws(TLSSettingsError) -> OpaquePointer {
+    // A memory BIO that owns its bytes: one over borrowed bytes would have to stay inside a closure.
+    guard let memory = unsafe BIO_new(BIO_s_mem()) else { throw .library(reason: ErrorQueue.drainText()) }
+    if !contents.isEmpty { unsafe BIO_write(memory, contents, Int32(contents.count)) }
+    return unsafe memory
+  }
+}

@@ -1,0 +1,28 @@
+import COpenSSL
+
+/// The certificates that the operating system trusts.
+enum SystemTrustStore {
+  /// Where distributions keep them in one file, for an OpenSSL that was built with other paths in it (a static one).
+  private static let bundles: [String] = [
+    "/etc/ssl/certs/ca-certificates.crt",  // Debian, Ubuntu, Arch, Gentoo
+    "/etc/pki/tls/certs/ca-bundle.crt",  // Fedora, RHEL
+    "/etc/ssl/ca-bundle.pem",  // openSUSE
+    "/etc/ssl/cert.pem",  // Alpine
+  ]
+
+  /// Adds them to `context`. False when there are none.
+  static func load(into context: OpaquePointer) -> Bool {
+    defer { ErrorQueue.clear() }
+    // OpenSSL's own places, or what SSL_CERT_FILE and SSL_CERT_DIR name. A directory among them is only looked into while a
+    // chain is verified, so success here says nothing of a certificate being there.
+    unsafe SSL_CTX_set_default_verify_paths(context)
+    if unsafe hasCertificates(context) { return true }
+    for bundle in bundles where unsafe SSL_CTX_load_verify_file(context, bundle) == 1 { return true }
+    return false
+  }
+
+  private static func hasCertificates(_ context: OpaquePointer) -> Bool {
+    guard let store = unsafe SSL_CTX_get_cert_store(context) else { return false }
+    return unsafe copenssl_store_count(store) > 0
+  }
+}

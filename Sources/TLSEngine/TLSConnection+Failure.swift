@@ -1,0 +1,39 @@
+import COpenSSL
+
+extension TLSConnection {
+  /// What OpenSSL's error queue says of the call that just failed, as one of our own errors.
+  func classifiedFailure() -> TLSError {
+    let entry = ErrorQueue.drain()
+    if let verificationFailure { return verificationFailure }
+    guard let entry else { return .protocolViolation(reason: "no reason was given") }
+    guard entry.library == ERR_LIB_SSL else { return .protocolViolation(reason: entry.text) }
+    switch entry.reason {
+    case SSL_R_WRONG_VERSION_NUMBER, SSL_R_HTTP_REQUEST, SSL_R_PACKET_LENGTH_TOO_LONG:
+      // Once the peer has shown that it can, it is breaking the protocol.
+      return hasHeardServer ? .protocolViolation(reason: entry.text) : .notTLS
+    case SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC: return .badRecord
+    case SSL_R_UNSUPPORTED_PROTOCOL: return versionUnsupported
+    case SSL_AD_REASON_OFFSET...SSL_AD_REASON_OFFSET + 255:
+      return refusal(TLSAlert(code: UInt8(truncatingIfNeeded: entry.reason - SSL_AD_REASON_OFFSET)))
+    default: return .protocolViolation(reason: entry.text)
+    }
+  }
+
+  /// Whether a ServerHello has come that made sense: until then the state is that of the ClientHello.
+  private var hasHeardServer: Bool { unsafe SSL_get_state(raw) != TLS_ST_CW_CLNT_HELLO }
+
+  private var versionUnsupported: TLSError {
+    .versionUnsupported(minimum: context.settings.minimumVersion, maximum: context.settings.maximumVersion)
+  }
+
+  private func refusal(_ alert: TLSAlert) -> TLSError {
+    let hasCertificate = context.settings.clientCertificate != nil
+    switch alert {
+    case .protocolVersion: return versionUnsupported
+    case .certificateRequired where !hasCertificate: return .clientCertificateRequired
+    // TLS 1.2 has no alert of its own for it.
+    case .handshakeFailure where wasAskedForCertificate && !hasCertificate: return .clientCertificateRequired
+    default: return .alert(alert)
+    }
+  }
+}

@@ -1,0 +1,57 @@
+/// Why settings cannot be used, found before anything is dialled.
+package enum TLSSettingsError: Error, Equatable, Sendable, CustomStringConvertible {
+  /// What a file was read for.
+  package enum Role: String, Sendable {
+    case authorities = "CA file"
+    case certificate = "client certificate file"
+    case key = "client key file"
+  }
+
+  case unreadable(Role, file: String, reason: String)
+  /// Readable, and nothing in it is a PEM block of the kind that was looked for.
+  case holdsNoCertificate(Role, file: String)
+  case holdsNoPrivateKey(file: String)
+  /// The `index`th certificate (from 1) is not one.
+  case malformedCertificate(Role, file: String, index: Int, reason: String)
+  case encryptedPrivateKey(file: String)
+  case keyDoesNotMatchCertificate(keyFile: String, certificateFile: String)
+  /// OpenSSL refuses it for its own reasons: a key too small, a digest too weak.
+  case unusableCertificate(file: String, reason: String)
+  case nothingTrusted
+  case noSystemStore
+  case invertedVersionRange(minimum: TLSVersion, maximum: TLSVersion)
+  case badServerName(String)
+  case badApplicationProtocol(String)
+  case library(reason: String)
+
+  package var description: String {
+    switch self {
+    case .unreadable(let role, let file, let reason):
+      "\(role.rawValue) \(file) cannot be read: \(reason)"
+    case .holdsNoCertificate(let role, let file):
+      "\(role.rawValue) \(file) has no certificate: it must be PEM text with '-----BEGIN CERTIFICATE-----'"
+    case .holdsNoPrivateKey(let file):
+      "client key file \(file) has no private key: it must be PEM text with '-----BEGIN PRIVATE KEY-----'"
+    case .malformedCertificate(let role, let file, let index, let reason):
+      "\(role.rawValue) \(file): certificate \(index) is malformed: \(reason)"
+    case .encryptedPrivateKey(let file):
+      "client key file \(file) is encrypted: give it without a passphrase, readable by this process only"
+    case .keyDoesNotMatchCertificate(let keyFile, let certificateFile):
+      "the key in \(keyFile) does not match the certificate in \(certificateFile)"
+    case .unusableCertificate(let file, let reason):
+      "the certificate in \(file) cannot be used: \(reason)"
+    case .nothingTrusted:
+      "no certificate is trusted: name a CA file, or trust the system's, or turn verification off in so many words"
+    case .noSystemStore:
+      "the system has no certificate store: install ca-certificates, set SSL_CERT_FILE, or name a CA file"
+    case .invertedVersionRange(let minimum, let maximum):
+      "no version is left: the minimum is \(minimum) and the maximum \(maximum)"
+    case .badServerName(let name):
+      "'\(name)' is not a host name: 1 to 253 letters, digits, dots, hyphens, or an IP address"
+    case .badApplicationProtocol(let name):
+      "'\(name)' is not an ALPN protocol name: 1 to 255 bytes"
+    case .library(let reason):
+      "OpenSSL could not be set up: \(reason)"
+    }
+  }
+}

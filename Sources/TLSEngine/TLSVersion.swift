@@ -1,0 +1,43 @@
+import COpenSSL
+
+/// The versions of TLS that are still spoken: RFC 8996 retired everything older.
+package enum TLSVersion: Int, Comparable, Sendable, CustomStringConvertible {
+  /// RFC 5246.
+  case v1_2 = 12
+  /// RFC 8446.
+  case v1_3 = 13
+
+  /// A version as it is written in configuration: `1.2` or `1.3`.
+  package init?(_ text: String) {
+    switch text {
+    case "1.2": self = .v1_2
+    case "1.3": self = .v1_3
+    default: return nil
+    }
+  }
+
+  package static func < (left: TLSVersion, right: TLSVersion) -> Bool { left.rawValue < right.rawValue }
+
+  package var description: String {
+    switch self {
+    case .v1_2: "TLS 1.2"
+    case .v1_3: "TLS 1.3"
+    }
+  }
+
+  /// Its number on the wire.
+  var wireNumber: Int32 {
+    switch self {
+    case .v1_2: TLS1_2_VERSION
+    case .v1_3: TLS1_3_VERSION
+    }
+  }
+
+  init?(wireNumber: Int32) {
+    switch wireNumber {
+    case TLS1_2_VERSION: self = .v1_2
+    case TLS1_3_VERSION: self = .v1_3
+    default: return nil
+    }
+  }
+}

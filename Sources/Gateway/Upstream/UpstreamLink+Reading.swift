@@ -16,13 +16,7 @@ extension UpstreamLink {
     var budget = settings.readBudget
     while !isDiscarded {
       var received = IOResult.wouldBlock
-      if socket.hasReceivedClose {
-        // Only the end of the stream is of interest now (RFC 6455 §1.4).
-        var waste = ByteQueue()
-        received = transport.receive(into: &waste, atMost: Self.bytesPerRead)
-      } else {
-        socket.receive { received = transport.receive(into: &$0, atMost: Self.bytesPerRead) }
-      }
+      socket.receive { received = transport.receive(into: &$0, atMost: Self.bytesPerRead) }
       switch received {
       case .bytes(let count):
         driver.heard(self)
@@ -37,7 +31,7 @@ extension UpstreamLink {
         guard await transport.channel.readable() == .ready else { return }
         budget = settings.readBudget
       case .endOfStream:
-        driver.lost(self, .ended, "the upstream ended the stream without a close frame")
+        driver.lost(self, .ended, endOfStream())
         return
       case .failed(let code):
         let isRoute = code == ENETDOWN || code == ENETUNREACH
@@ -59,7 +53,6 @@ extension UpstreamLink {
           driver.metrics.receivedBytes.add(socket.payload.count)
           driver.sink.received(socket.payload, isText: kind == .text, now: now)
         case .ping:
-          owedPong = [UInt8](copying: socket.payload)
           scheduleFlush()
         case .pong:
           if let counter = receivedCounter() { driver.ponged(self, counter) }
@@ -72,6 +65,15 @@ extension UpstreamLink {
     } catch {
       driver.lost(self, .violation(code: error.closeCode), error.description)
       return false
+    }
+  }
+
+  private func endOfStream() -> String {
+    switch socket.receiveEndOfInput() {
+    case .clean: "the upstream ended the stream after the closing handshake"
+    case .withoutClose: "the upstream ended the stream without a close frame"
+    case .truncated: "the upstream ended the stream inside a message"
+    case .failed(let error): error.description
     }
   }
 

@@ -20,7 +20,7 @@ extension UpstreamLink {
   }
 
   func sendPing(_ counter: UInt64) {
-    guard isOpen, !socket.hasSentClose, let transport else { return }
+    guard isOpen, let transport else { return }
     let payload = (0..<8).map { UInt8(truncatingIfNeeded: counter >> (56 - 8 * UInt64($0))) }
     socket.sendPing(payload.span, using: &driver.entropy, into: &transport.output)
     scheduleFlush()
@@ -37,8 +37,9 @@ extension UpstreamLink {
   private func fillAndFlush() {
     guard isOpen, !isDiscarded, let transport else { return }
     if isHeld, transport.unsent <= settings.lowWater { isHeld = false }
-    if !socket.hasSentClose, !isHeld {
-      answerPing(into: transport)
+    if socket.canSend, !isHeld {
+      // Not while the upstream leaves what we send unread: then only its newest ping stays to be answered.
+      socket.writeReplies(using: &driver.entropy, into: &transport.output)
       if driver.isSending(self) {
         let took = driver.take(for: self, atMost: settings.highWater - transport.unsent)
         if took { driver.guardBatch(self) }
@@ -59,12 +60,6 @@ extension UpstreamLink {
       // The reader learns of it too, and with it the end of what the upstream may still have said.
       transport.output.releaseStorage()
     }
-  }
-
-  private func answerPing(into transport: UpstreamTransport) {
-    guard let payload = owedPong else { return }
-    owedPong = nil
-    socket.sendPong(payload.span, using: &driver.entropy, into: &transport.output)
   }
 
   /// Appends the frame of one message of the queue.

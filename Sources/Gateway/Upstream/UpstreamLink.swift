@@ -33,8 +33,6 @@ final class UpstreamLink: LoopTask, TurnEndTarget {
   var isBlocked = false
   /// Beyond high water; until low water nothing is taken from the queue.
   var isHeld = false
-  /// The newest ping of the upstream that has no answer yet: older ones need none (RFC 6455 §5.5.3).
-  var owedPong: [UInt8]?
 
   struct Mark {
     let end: UInt64

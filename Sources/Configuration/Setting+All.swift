@@ -61,7 +61,8 @@ extension Setting {
 
   private static var upstream: [Setting] {
     [
-      Setting("upstream.url", .text(\.upstream.url), "the WebSocket to bridge to: ws:// or wss://", flag: "upstream"),
+      Setting(
+        "upstream.url", .webSocketURL(\.upstream.url), "the WebSocket to bridge to: ws:// or wss://", flag: "upstream"),
       Setting(
         "upstream.subprotocols", .list(\.upstream.subprotocols), "subprotocols to offer, best first",
         flag: "subprotocol"),

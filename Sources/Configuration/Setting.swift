@@ -15,6 +15,8 @@ package struct Setting {
 
   enum Kind {
     case text(WritableKeyPath<GatewaySettings, String>)
+    /// A `ws` or `wss` URL, or nothing.
+    case webSocketURL(WritableKeyPath<GatewaySettings, String>)
     case choice(WritableKeyPath<GatewaySettings, String>, [String])
     case list(WritableKeyPath<GatewaySettings, [String]>)
     /// `Name: value` pairs; a mapping in the file, lines in the environment.
@@ -44,6 +46,7 @@ package struct Setting {
   package var expectation: String {
     switch kind {
     case .text: "a text"
+    case .webSocketURL: "a URL such as ws://127.0.0.1:9000/ or wss://example.org/socket"
     case .choice(_, let words): "one of " + words.joined(separator: ", ")
     case .list: "a list"
     case .fields: "fields as 'Name: value'"
@@ -60,7 +63,7 @@ package struct Setting {
   var isList: Bool {
     switch kind {
     case .list, .fields: true
-    case .text, .choice, .flag, .count, .automaticCount, .size, .duration: false
+    case .text, .webSocketURL, .choice, .flag, .count, .automaticCount, .size, .duration: false
     }
   }
 
@@ -68,6 +71,9 @@ package struct Setting {
   func apply(_ text: String, to settings: inout GatewaySettings) -> Bool {
     switch kind {
     case .text(let path):
+      settings[keyPath: path] = text
+    case .webSocketURL(let path):
+      guard text.isEmpty || Self.isWebSocketURL(text) else { return false }
       settings[keyPath: path] = text
     case .choice(let path, let words):
       guard words.contains(text) else { return false }
@@ -97,6 +103,14 @@ package struct Setting {
     return true
   }
 
+  private static func isWebSocketURL(_ text: String) -> Bool {
+    let scheme = text.prefix { $0 != ":" }.lowercased()
+    guard scheme == "ws" || scheme == "wss" else { return false }
+    let rest = text.dropFirst(scheme.count)
+    guard rest.hasPrefix("://"), let host = rest.dropFirst(3).utf8.first else { return false }
+    return !"/?#:".utf8.contains(host) && text.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7F }
+  }
+
   func apply(list: [String], to settings: inout GatewaySettings) -> Bool {
     switch kind {
     case .list(let path):
@@ -111,7 +125,7 @@ package struct Setting {
       guard isWellFormed else { return false }
       settings[keyPath: path] = list
       return true
-    case .text, .choice, .flag, .count, .automaticCount, .size, .duration:
+    case .text, .webSocketURL, .choice, .flag, .count, .automaticCount, .size, .duration:
       return false
     }
   }
@@ -119,7 +133,7 @@ package struct Setting {
   /// The value as it would stand in the file.
   package func show(_ settings: GatewaySettings) -> String {
     switch kind {
-    case .text(let path): "\"\(settings[keyPath: path])\""
+    case .text(let path), .webSocketURL(let path): "\"\(settings[keyPath: path])\""
     case .choice(let path, _): settings[keyPath: path]
     case .list(let path), .fields(let path):
       "[" + settings[keyPath: path].map { "\"\($0)\"" }.joined(separator: ", ") + "]"

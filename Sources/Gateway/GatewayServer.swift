@@ -4,6 +4,7 @@ import Delivery
 import Logging
 import Metrics
 import Reactor
+import Synchronization
 
 /// What keeps the gateway from starting, with the exit code that says so (sysexits.h).
 package struct StartError: Error, Sendable {
@@ -20,6 +21,7 @@ package final class GatewayServer: Sendable {
   package static let endingSignals: [Int32] = [15, 2]
 
   private let shared: GatewayShared
+  private let sink: StoreSink
   private let loops: [EventLoop]
   /// Addresses in use, with the ports that were picked: for clients, and for management.
   package let clientAddresses: [SocketAddress]
@@ -48,8 +50,9 @@ package final class GatewayServer: Sendable {
     let store = PushStore(epoch: Epoch(using: &generator), retention: retention)
     let metrics = MetricsRegistry()
     ProcessMetrics.register(in: metrics)
+    sink = StoreSink(store)
     let session = try SessionHandle(
-      settings: settings.upstream, logger: logger, metrics: metrics, sink: StoreSink(store))
+      settings: settings.upstream, logger: logger, metrics: metrics, sink: sink)
     shared = GatewayShared(settings: settings, logger: logger, metrics: metrics, store: store, session: session)
 
     let clients = try Self.bind(settings.listeners.http, key: "listeners.http", loops: loopCount)
@@ -126,14 +129,15 @@ package final class GatewayServer: Sendable {
     let signal = ProcessSignals.wait(for: Self.endingSignals)
     shared.logger.info("shutting down", [.text("signal", signal == 15 ? "SIGTERM" : "SIGINT")])
     shared.enter(.draining)
+    sink.end()
     let settings = shared.settings.shutdown
-    shared.session.close(flushWithin: settings.flush)
     for loop in loops {
       loop.submit { context in
         (context.resident as? HTTPWorker)?.drain()
         return nil
       }
     }
+    shared.session.close(flushWithin: settings.flush)
     let isOrderly = waitForEnd(atMost: max(settings.drain, settings.flush + shared.settings.upstream.timeouts.closing))
     for loop in loops { loop.stop() }
     for loop in loops { loop.join() }
@@ -162,13 +166,20 @@ package final class GatewayServer: Sendable {
 /// What arrives from the upstream goes into the store.
 private final class StoreSink: UpstreamSink {
   private let store: PushStore
+  private let isEnding = Atomic(false)
+
   init(_ store: PushStore) { self.store = store }
+
+  /// The process ends: the loss of the upstream that follows is our own doing, and no gap in what this process could tell.
+  func end() { isEnding.store(true, ordering: .releasing) }
 
   func received(_ payload: Span<UInt8>, isText: Bool, now: Int64) {
     store.append(payload, kind: isText ? .text : .binary, now: now)
   }
 
-  func lost() { store.noteUpstreamGap() }
+  func lost() {
+    if !isEnding.load(ordering: .acquiring) { store.noteUpstreamGap() }
+  }
 }
 
 /// Lets old pushes go also when nothing arrives.

@@ -33,11 +33,15 @@ struct PollParameters {
     of request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery
   ) throws(ProblemError) {
     var query = HTTPQueryReader(request.query)
+    var seen: Set<String> = []
     while true {
       do throws(HTTPQueryError) {
         guard try query.next() else { return }
       } catch {
         throw ProblemError(.invalidParameter, error.description)
+      }
+      guard seen.insert(query.name.text()).inserted else {
+        throw ProblemError(.invalidParameter, "'\(query.name.text())' stands in the query twice; give it once")
       }
       if query.name.equals("cursor") {
         guard let start = StartingPoint(query.value, duration: { $0.humanTimeSpan() }) else {

@@ -4,58 +4,172 @@ import Testing
 
 @testable import WebSocketCodec
 
+/// What one end sends the other end receives: both ways, with every agreement on compression, the bytes cut anywhere.
 @Suite struct RoundTripTests {
-  static let sizes = [0, 1, 125, 126, 127, 128, 1000, 65_535, 65_536, 200_000]
+  /// One agreement, as each end sees it.
+  struct Agreement: CustomTestStringConvertible {
+    var clientWindowBits: Int
+    var serverWindowBits: Int
+    var clientResets: Bool
+    var serverResets: Bool
 
-  /// What one end sends the other end receives, both ways, with and without compression, the bytes cut anywhere.
-  @Test(arguments: sizes, [false, true])
-  func messagesArriveAsTheyWereSent(size: Int, compressed: Bool) throws {
-    var generator = SeededGenerator(seed: UInt64(size) + 1)
-    let settings = compressed ? MessageCompression.Settings() : nil
-    var inbound = MessageCompression.Settings()
-    inbound.inboundWindowBits = 12
-    for (from, to) in [(WebSocketRole.client, WebSocketRole.server), (.server, .client)] {
-      var sender = WebSocketConnection(role: from, compression: settings)
-      var receiver = WebSocketConnection(role: to, compression: compressed ? inbound : nil)
-      for kind in [WebSocketMessageKind.text, .binary] {
-        let payload = (0..<size).map { UInt8(32 + ($0 * 7 + size) % 90) }
-        var wire = ByteQueue()
-        sender.sendMessage(kind, payload.span, using: &generator, into: &wire)
-        let bytes = wire.copyBytes()
-        var events: [WebSocketEvent] = []
-        var offset = 0
-        while offset < bytes.count {
-          let end = min(bytes.count, offset + Int.random(in: 1...max(1, bytes.count / 3), using: &generator))
-          receiver.receive(bytes.span.extracting(offset..<end))
-          offset = end
-          while let event = try receiver.nextEvent() {
-            events.append(event)
-            #expect(receiver.payload.count == payload.count)
-            let got = [UInt8](copying: receiver.payload)
-            #expect(got == payload)
+    var testDescription: String {
+      "client \(clientWindowBits)\(clientResets ? " resets" : ""), server \(serverWindowBits)\(serverResets ? " resets" : "")"
+    }
+
+    static let all = [8, 9, 12, 15].flatMap { client in
+      [9, 12, 15].flatMap { server in
+        [false, true].flatMap { clientResets in
+          [false, true].map {
+            Agreement(
+              clientWindowBits: client, serverWindowBits: server, clientResets: clientResets, serverResets: $0)
           }
         }
-        #expect(events == [.message(kind)])
       }
     }
+
+    func settings(for role: WebSocketRole, threshold: Int) -> MessageCompression.Settings {
+      let isClient = role == .client
+      var settings = MessageCompression.Settings()
+      settings.outboundWindowBits = isClient ? clientWindowBits : serverWindowBits
+      settings.inboundWindowBits = isClient ? serverWindowBits : clientWindowBits
+      settings.outboundResets = isClient ? clientResets : serverResets
+      settings.inboundResets = isClient ? serverResets : clientResets
+      settings.threshold = threshold
+      return settings
+    }
+  }
+
+  static let sizes = [0, 1, 125, 126, 127, 128, 129, 1000, 65_535, 65_536, 200_000]
+
+  @Test(arguments: [WebSocketRole.client, .server], [nil, Agreement.all[0], Agreement.all[40]])
+  func messagesOfEverySizeArrive(sender: WebSocketRole, agreement: Agreement?) throws {
+    var generator = SeededGenerator(seed: 1)
+    try converse(
+      Self.sizes.flatMap { [Self.text($0, &generator), Self.binary($0, &generator)] }, from: sender, agreement,
+      seed: 11)
+  }
+
+  @Test(arguments: Agreement.all)
+  func randomMessagesArriveUnderEveryAgreement(agreement: Agreement) throws {
+    for (seed, sender) in [WebSocketRole.client, .server].enumerated() {
+      var generator = SeededGenerator(seed: UInt64(seed))
+      let messages = (0..<30).map { index in
+        let size = Int.random(in: 0...(index % 5 == 0 ? 5000 : 200), using: &generator)
+        return index % 2 == 0 ? Self.text(size, &generator) : Self.binary(size, &generator)
+      }
+      try converse(messages, from: sender, agreement, seed: UInt64(seed))
+    }
+  }
+
+  typealias Message = (kind: WebSocketMessageKind, payload: [UInt8])
+
+  /// Sends `messages` in random fragments with pings between, cuts the bytes at random, and compares what arrives.
+  private func converse(
+    _ messages: [Message], from sender: WebSocketRole, _ agreement: Agreement?, seed: UInt64
+  ) throws {
+    for threshold in [0, 128] {
+      var generator = SeededGenerator(seed: seed)
+      var from = WebSocketConnection(
+        role: sender, compression: agreement?.settings(for: sender, threshold: threshold))
+      var to = WebSocketConnection(
+        role: sender.peer, compression: agreement?.settings(for: sender.peer, threshold: threshold))
+      var wire = ByteQueue()
+      for message in messages {
+        let fragment = Bool.random(using: &generator) ? Int.max : Int.random(in: 1...300, using: &generator)
+        from.sendMessage(
+          message.kind, message.payload.span, fragmentBytes: max(fragment, message.payload.count / 100),
+          using: &generator, into: &wire)
+        if Bool.random(using: &generator) { from.sendPing([1, 2, 3].span, using: &generator, into: &wire) }
+      }
+      let bytes = wire.copyBytes()
+      var received = 0
+      var offset = 0
+      while offset < bytes.count {
+        let end = min(bytes.count, offset + Int.random(in: 1...2000, using: &generator))
+        to.receive(bytes.span.extracting(offset..<end))
+        offset = end
+        while let event = try to.nextEvent() {
+          let payload = [UInt8](copying: to.payload)
+          guard case .message(let kind) = event else {
+            #expect(event == .ping && payload == [1, 2, 3])
+            continue
+          }
+          #expect(kind == messages[received].kind && payload == messages[received].payload)
+          received += 1
+        }
+      }
+      #expect(received == messages.count)
+      #expect(to.receiveEndOfInput() == .withoutClose)
+    }
+  }
+
+  /// Text with some order in it and characters of every length.
+  private static func text(_ size: Int, _ generator: inout SeededGenerator) -> Message {
+    let words = ["{\"price\":", "€", "é", "😀", "12.5", "symbol", ",", "\n", "trade"]
+    var bytes: [UInt8] = []
+    while bytes.count < size {
+      let word = Array(words[Int.random(in: 0..<words.count, using: &generator)].utf8)
+      bytes += bytes.count + word.count <= size ? word : [0x61]
+    }
+    return (.text, bytes)
+  }
+
+  private static func binary(_ size: Int, _ generator: inout SeededGenerator) -> Message {
+    (.binary, (0..<size).map { _ in UInt8(truncatingIfNeeded: generator.next()) })
+  }
+
+  /// RFC 7692 §7.2.3.6, and zlib writes nothing for nothing from the second time on.
+  @Test func emptyMessagesAreCompressedAgainAndAgain() throws {
+    try converse(.init(repeating: (.text, []), count: 5), from: .client, Agreement.all.last, seed: 1)
+  }
+
+  /// Compression that makes a message larger is left out where no history has to be kept in step.
+  @Test func whatDoesNotBecomeSmallerGoesUncompressed() {
+    var generator = SeededGenerator(seed: 1)
+    let noise = Self.binary(1000, &generator).payload
+    for resets in [false, true] {
+      var settings = MessageCompression.Settings()
+      settings.outboundResets = resets
+      var connection = WebSocketConnection(role: .server, compression: settings)
+      var output = ByteQueue()
+      connection.sendMessage(.binary, noise.span, using: &generator, into: &output)
+      let isCompressed = output.bytes[0] & 0x40 != 0
+      #expect(isCompressed == !resets)
+    }
+  }
+
+  /// §5.3: every frame of a client has a key of its own; a server's have none.
+  @Test func onlyTheClientMasks() {
+    var generator = SeededGenerator(seed: 1)
+    var wire = ByteQueue()
+    var client = WebSocketConnection(role: .client)
+    for _ in 0..<2 { client.sendMessage(.binary, [0, 0, 0, 0].span, using: &generator, into: &wire) }
+    let bytes = wire.copyBytes()
+    #expect(bytes.count == 20 && bytes[1] == 0x84 && bytes[2..<6] != bytes[12..<16])
+    #expect(bytes[2..<6] == bytes[6..<10])
+    var server = WebSocketConnection(role: .server)
+    wire.removeAll()
+    server.sendMessage(.binary, [7].span, using: &generator, into: &wire)
+    #expect(wire.copyBytes() == [0x82, 0x01, 0x07])
   }
 }
 
-@Suite struct UTF8StreamTests {
-  @Test(arguments: 1...50)
-  func agreesWithTheWholeTextJudgementAtEverySplit(seed: UInt64) {
-    var generator = SeededGenerator(seed: seed)
-    let bytes = (0..<12).map { _ in
-      [0x41, 0x80, 0xBF, 0xC2, 0xC0, 0xE0, 0xA0, 0xED, 0x9F, 0xF0, 0x90, 0xF4, 0x8F, 0xF5, 0xE2, 0x82, 0xAC]
-        .randomElement(
-          using: &generator)! as UInt8
-    }
-    let whole = UTF8StreamValidator.isValid(bytes.span)
-    for split in 0...bytes.count {
-      var validator = UTF8StreamValidator()
-      let first = validator.append(bytes.span.extracting(0..<split))
-      let second = first && validator.append(bytes.span.extracting(split..<bytes.count))
-      #expect((second && validator.isComplete) == whole)
+@Suite struct MaskingTests {
+  @Test func masksAsTheStandardSaysAtEveryLengthAndOffset() {
+    var generator = SeededGenerator(seed: 9)
+    for count in Array(0...70) + [1000] {
+      let payload = (0..<count).map { _ in UInt8(truncatingIfNeeded: generator.next()) }
+      let key = MaskingKey(using: &generator)
+      let octets = (0..<4).map { UInt8(truncatingIfNeeded: key.bytes >> ($0 * 8)) }
+      for offset in 0..<8 where offset <= count {
+        var output = ByteQueue()
+        output.append([1])
+        key.advanced(by: offset).append(payload.span.extracting(offset..<count), to: &output)
+        let expected = (offset..<count).map { payload[$0] ^ octets[$0 % 4] }
+        let masked = Array(output.copyBytes().dropFirst())
+        #expect(masked == expected)
+      }
     }
   }
 }

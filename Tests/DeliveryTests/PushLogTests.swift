@@ -215,4 +215,15 @@ func data(_ result: ReadResult) -> [UInt64] { result.messages.map(\.sequence) }
       #expect(count == model.count)
     }
   }
+
+  @Test func anOldHandleNeverRemovesALaterWaiterInItsPlace() {
+    var list = WaiterList<Int>()
+    let old = list.append(1)
+    _ = list.popFirst()
+    _ = list.append(2)
+    let removed = list.remove(old)
+    #expect(removed == nil)
+    let first = list.first
+    #expect(first == 2)
+  }
 }

@@ -4,12 +4,20 @@ import HTTPCodec
 import Metrics
 import Reactor
 
+/// A poll that waits: all that is kept of its request.
+struct HeldPoll {
+  let cursor: Cursor
+  let deadline: MonotonicTime
+  let limit: Int
+  let maxBytes: Int
+}
+
 extension HTTPConnection {
   /// Messages smaller than this are copied into the answer; larger ones are sent from where they lie.
   private static var copiedMessageBytes: Int { 1024 }
 
-  /// `GET /v1/messages`: answers with what lies after the cursor, or waits for it.
-  func poll(_ parameters: PollParameters) async {
+  /// `GET /v1/messages`: answers with what lies after the cursor. True: there is nothing yet, and `held` says how long to wait.
+  func poll(_ parameters: PollParameters) -> Bool {
     let loop = worker.loop
     let cursor: Cursor
     do throws(CursorAheadError) {
@@ -19,53 +27,60 @@ extension HTTPConnection {
         Problem(
           .invalidParameter,
           detail: "'cursor' lies ahead of everything that was ever given; use one from an earlier answer, or 'latest'"))
-      return
+      return false
     }
-    if parameters.wait > .zero, !shared.store.hasNews(after: cursor), !worker.room.isDraining {
-      guard await flush() else {
-        channel.close()
-        return
-      }
-      await hold(until: loop.now + parameters.wait, cursor: cursor)
-      if channel.isClosed { return }
-    }
-    let result = shared.store.read(after: cursor, limit: parameters.limit, maxBytes: parameters.maxBytes)
-    write(result)
+    held = HeldPoll(
+      cursor: cursor, deadline: loop.now + parameters.wait, limit: parameters.limit, maxBytes: parameters.maxBytes)
+    if parameters.wait > .zero, !shared.store.hasNews(after: cursor), !worker.room.isDraining { return true }
+    finishPoll()
+    return false
   }
 
-  /// Waits for news, the deadline, the client's end, or ours. It owns next to nothing meanwhile.
-  private func hold(until deadline: MonotonicTime, cursor: Cursor) async {
-    let channel = channel
+  /// Answers `held` with what there is.
+  func finishPoll() {
+    guard let poll = held else { return }
+    held = nil
+    write(shared.store.read(after: poll.cursor, limit: poll.limit, maxBytes: poll.maxBytes))
+  }
+
+  /// Waits until `held` has news, or its deadline, the client's end, or ours. It owns next to nothing meanwhile.
+  func hold() async {
     http.releaseStorageIfIdle()
+    guard let poll = held else { return }
     let place = worker.room.enter(channel)
     shared.heldPolls.add(1)
-    defer {
-      worker.room.leave(place)
-      shared.heldPolls.add(-1)
-    }
     // What came between the first look and the registration would wake nobody.
-    if shared.store.hasNews(after: cursor) { return }
-    while true {
-      let outcome = http.wantsInput ? await channel.readable(until: deadline) : await channel.readEvent(until: deadline)
-      switch outcome {
-      case .woken, .deadline, .closed: return
-      case .ready:
-        guard http.wantsInput else {
-          if channel.isHungUp { return }
-          continue
-        }
-        switch channel.receive() {
-        case .bytes: http.receive(channel.received)
-        case .wouldBlock: continue
-        case .endOfStream:
-          // A client that has only finished sending still wants its answer; one that is gone loses nothing by it.
-          http.receiveEndOfInput()
-          return
-        case .failed:
-          channel.close()
-          return
-        }
-      }
+    if !shared.store.hasNews(after: poll.cursor), !worker.room.isDraining {
+      while await goesOnWaiting(until: poll.deadline) {}
+    }
+    worker.room.leave(place)
+    shared.heldPolls.add(-1)
+  }
+
+  private func goesOnWaiting(until deadline: MonotonicTime) async -> Bool {
+    let outcome = http.wantsInput ? await channel.readable(until: deadline) : await channel.readEvent(until: deadline)
+    switch outcome {
+    case .woken, .deadline, .closed: return false
+    case .ready: return http.wantsInput ? takeInputWhileHeld() : !channel.isHungUp
+    }
+  }
+
+  /// Keeps what a client sends ahead of its answer. False where it has ended.
+  private func takeInputWhileHeld() -> Bool {
+    let channel = channel
+    switch channel.receive() {
+    case .bytes:
+      http.receive(channel.received)
+      return true
+    case .wouldBlock:
+      return true
+    case .endOfStream:
+      // A client that has only finished sending still wants its answer; one that is gone loses nothing by it.
+      http.receiveEndOfInput()
+      return false
+    case .failed:
+      channel.close()
+      return false
     }
   }
 

@@ -49,16 +49,17 @@ extension HTTPConnection {
     exchange = .sending(message)
   }
 
-  /// Answers the request that has ended, or one whose content is not wanted.
-  func finishExchange() async {
+  /// Answers the request that has ended, or one whose content is not wanted. True: it is a poll that must wait.
+  func finishExchange() -> Bool {
     let current = exchange
     exchange = .none
     switch current {
     case .none: break
     case .sending(let message): send(message)
-    case .polling(let parameters): await poll(parameters)
+    case .polling(let parameters): return poll(parameters)
     case .simple(let route): answer(route)
     }
+    return false
   }
 
   private func answer(_ route: Route) {

@@ -22,12 +22,16 @@ final class HTTPConnection: LoopTask {
   unowned let worker: HTTPWorker
   var http: HTTPServerConnection
   var exchange = Exchange.none
+  /// The poll that waits for news.
+  var held: HeldPoll?
   /// Answers that the kernel has not taken yet.
   private var pending = OutputQueue()
   private var phase = Phase.idle
   private var phaseBegan: MonotonicTime
   private var bodyReceived = 0
   private var isIdleWait = false
+  /// Requests answered in this turn.
+  private var handled = 0
 
   /// Which deadline runs.
   private enum Phase { case idle, head, body }
@@ -59,15 +63,53 @@ final class HTTPConnection: LoopTask {
 
   // MARK: The life of a connection
 
+  /// What `advance()` cannot go on without.
+  private enum Need {
+    /// More bytes from the client.
+    case input
+    /// News, for the poll in `held`.
+    case news
+    /// The answers so far written out, before more are made.
+    case output
+    /// As `output`, and a turn for everybody else.
+    case turn
+    /// The answers written out, and then the end; `lingering` for what the client is still sending.
+    case end(lingering: Bool)
+  }
+
+  /// Waiting happens only here, and in what this calls: everything else is plain code between two waits. That keeps the
+  /// frame of a held poll small, too.
   private func serve() async {
-    var handled = 0
     while !channel.isClosed {
+      let need = advance()
+      guard await flush() else { return }
+      switch need {
+      case .output: continue
+      case .turn: await worker.loop.yieldTurn()
+      case .input:
+        guard await receive() else { return }
+      case .news:
+        await hold()
+        if channel.isClosed { return }
+        finishPoll()
+        handled += 1
+      case .end(let lingering):
+        if lingering { await linger() }
+        return
+      }
+    }
+  }
+
+  /// Reads and answers requests for as long as nothing has to be waited for.
+  @inline(never)
+  private func advance() -> Need {
+    while true {
       let event: HTTPRequestEvent?
       do throws(HTTPProtocolError) {
         event = try http.nextEvent()
       } catch {
-        await refuse(error)
-        return
+        refuse(error)
+        return .end(lingering: true)
       }
       switch event {
       case .head:
@@ -77,8 +119,8 @@ final class HTTPConnection: LoopTask {
         if http.shouldSendContinue {
           if exchange.wantsBody {
             withOutput { http, output in http.writeContinue(into: &output) }
-          } else {
-            await finishExchange()
+          } else if finishExchange() {
+            return .news
           }
         }
       case .content(let count):
@@ -88,25 +130,18 @@ final class HTTPConnection: LoopTask {
         break
       case .end:
         enter(.idle)
-        await finishExchange()
+        if finishExchange() { return .news }
         handled += 1
-        if worker.output.count > Self.outputPerFlush, !(await flush()) { return }
         if handled >= Self.requestsPerTurn {
           handled = 0
-          guard await flush() else { return }
-          await worker.loop.yieldTurn()
+          return .turn
         }
+        if worker.output.count > Self.outputPerFlush { return .output }
       case .endOfInput:
-        _ = await flush()
-        return
+        return .end(lingering: false)
       case nil:
         handled = 0
-        guard await flush() else { return }
-        if http.isClosed {
-          await linger()
-          return
-        }
-        guard await receive() else { return }
+        return http.isClosed ? .end(lingering: true) : .input
       }
     }
   }
@@ -153,7 +188,8 @@ final class HTTPConnection: LoopTask {
         case .closed: return false
         case .deadline:
           if phase == .idle { return false }
-          await timeOut()
+          timeOut()
+          if await flush() { await linger() }
           return false
         }
       }
@@ -189,28 +225,25 @@ final class HTTPConnection: LoopTask {
       case .failed:
         return false
       case .blocked:
-        let before = pending.count
         let outcome = await channel.writable(until: worker.loop.now + settings.writeTimeout)
         guard outcome == .ready else {
           if outcome == .deadline { channel.reset() }
           return false
         }
-        _ = before
       }
     }
   }
 
   // MARK: Endings
 
-  private func refuse(_ error: HTTPProtocolError) async {
+  private func refuse(_ error: HTTPProtocolError) {
     shared.malformedRequests.add()
     if http.canAnswer {
       answer(Problem(.protocolError, status: error.status, detail: error.description))
     }
-    if await flush() { await linger() }
   }
 
-  private func timeOut() async {
+  private func timeOut() {
     shared.slowRequests.add()
     http.closeAfterThisResponse()
     if http.canAnswer {
@@ -222,7 +255,6 @@ final class HTTPConnection: LoopTask {
         output.append("HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
       }
     }
-    if await flush() { await linger() }
   }
 
   /// Reads and drops what still comes, for a while, so that the client gets to read the last answer: closing with unread

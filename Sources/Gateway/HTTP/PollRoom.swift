@@ -15,11 +15,22 @@ final class PollRoom: SignalTarget {
     case drain
   }
 
+  private struct Waiter {
+    let channel: Channel
+    let number: UInt64
+  }
+
+  /// A place among the waiters.
+  struct Place {
+    fileprivate let handle: WaiterList<Waiter>.Handle
+  }
+
   private let watcher: PushStore.Watcher
   private var signal: Signal { watcher.signal }
-  private var waiters = WaiterList<Channel>()
-  /// Waiters that are still to be woken for the last news; those who came after it have seen it.
-  private var due = 0
+  private var waiters = WaiterList<Waiter>()
+  private var entered: UInt64 = 0
+  /// Everybody up to this number is to be woken for the last news; those who came after it have seen it.
+  private var dueThrough: UInt64 = 0
   private(set) var isDraining = false
 
   init(store: PushStore, loop: LoopContext) {
@@ -38,36 +49,42 @@ final class PollRoom: SignalTarget {
   var count: Int { waiters.count }
 
   /// Registers `channel`. The caller must look for news once more before it waits: what came before is not told again.
-  func enter(_ channel: Channel) -> WaiterList<Channel>.Handle {
+  func enter(_ channel: Channel) -> Place {
     watcher.isWaiting.store(true, ordering: .sequentiallyConsistent)
-    return waiters.append(channel)
+    entered += 1
+    return Place(handle: waiters.append(Waiter(channel: channel, number: entered)))
   }
 
-  func leave(_ handle: WaiterList<Channel>.Handle) {
-    if waiters.remove(handle) != nil, due > 0 { due -= 1 }
+  func leave(_ place: Place) {
+    waiters.remove(place.handle)
     if waiters.isEmpty { watcher.isWaiting.store(false, ordering: .sequentiallyConsistent) }
   }
 
   func signalled() {
-    if due == 0 { due = waiters.count }
-    wakeSlice(.news)
+    // News or our own next slice: who came in between is woken too, which costs a look and loses nothing.
+    dueThrough = entered
+    wakeSlice()
   }
 
   /// Ends every wait, now and from now on.
   func drain() {
     isDraining = true
-    due = waiters.count
-    wakeSlice(.drain)
+    dueThrough = entered
+    wakeSlice()
   }
 
-  private func wakeSlice(_ reason: Wake) {
+  private func wakeSlice() {
+    let reason = isDraining ? Wake.drain : Wake.news
     var woken = 0
-    while due > 0, woken < Self.slice, let channel = waiters.popFirst() {
-      channel.wake(isDraining ? Wake.drain.rawValue : reason.rawValue)
-      due -= 1
+    while let first = waiters.first, first.number <= dueThrough {
+      guard woken < Self.slice else {
+        signal.notify()
+        return
+      }
+      _ = waiters.popFirst()
+      first.channel.wake(reason.rawValue)
       woken += 1
     }
-    if due > 0 { signal.notify() }
     if waiters.isEmpty { watcher.isWaiting.store(false, ordering: .sequentiallyConsistent) }
   }
 }

@@ -15,7 +15,7 @@ final class PollRoom: SignalTarget {
     case drain
   }
 
-  private struct Waiter {
+  fileprivate struct Waiter {
     let channel: Channel
     let number: UInt64
   }

@@ -88,7 +88,7 @@ let package = Package(
     tested("Configuration"),
     tested("Metrics"),
     tested("Logging"),
-    tested("Gateway"),
+    tested("Gateway", ["Reactor", "WebSocketCodec", "UpstreamSession", "Logging", "Metrics", "ByteStreams"]),
     .testTarget(name: "ArchitectureTests", swiftSettings: tests),
   ]
 )

@@ -97,7 +97,8 @@ package struct ByteQueue: ~Copyable {
   package mutating func append(_ text: String) {
     var text = text
     text.withUTF8 { utf8 in
-      guard let start = utf8.baseAddress else { return }
+      // An empty string has an address too; an empty queue has none.
+      guard let start = utf8.baseAddress, !utf8.isEmpty else { return }
       reserve(utf8.count)
       unsafe (base.unsafelyUnwrapped + tail).copyMemory(from: start, byteCount: utf8.count)
       tail &+= utf8.count

@@ -25,6 +25,14 @@ import Testing
     #expect(written == String(value))
   }
 
+  @Test func takesEmptyTextWithoutMemory() {
+    var queue = ByteQueue()
+    queue.append(String())
+    queue.append("")
+    queue.append([])
+    #expect(queue.isEmpty && queue.allocatedBytes == 0)
+  }
+
   @Test func ownsNothingUntilUsedAndAfterRelease() {
     var queue = ByteQueue()
     #expect(queue.allocatedBytes == 0)

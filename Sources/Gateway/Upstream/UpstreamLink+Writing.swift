@@ -14,7 +14,8 @@ extension UpstreamLink {
   func turnEnded() {
     if !isBlocked { fillAndFlush() }
     isFlushScheduled = false
-    guard isMoreWaiting else { return }
+    // What the flush itself brought about, such as the close frame behind the last message of a shutdown, comes next.
+    guard isMoreWaiting || (transport?.unsent ?? 0) > 0 else { return }
     isMoreWaiting = false
     scheduleFlush()
   }

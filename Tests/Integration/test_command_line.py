@@ -11,6 +11,9 @@ from harness.gateway import PROJECT, Gateway, run
 
 USAGE, UNAVAILABLE, CONFIG = 64, 69, 78
 
+# Another test, or a gateway of the developer's, may have the default ports.
+ANY_PORT = ("--listen", "127.0.0.1:0", "--management", "127.0.0.1:0")
+
 
 async def test_version_is_one_line():
     status, out, err = await run("version")
@@ -19,23 +22,19 @@ async def test_version_is_one_line():
     assert err == ""
 
 
-@pytest.mark.parametrize("command", [[], ["serve"], ["demo"], ["check-config"], ["healthcheck"], ["version"]])
+@pytest.mark.parametrize("command", [["serve"], ["demo"], ["check-config"], ["healthcheck"]])
 async def test_help_teaches_by_example(command):
     status, out, _ = await run(*command, "--help")
     assert status == 0
-    assert "drawbridge" in out
-    assert "xample" in out
+    assert "\n  " + " ".join(["drawbridge", *command]) in out, "no line to paste"
 
 
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
         (["sevre"], "serve"),
-        (["serve", "--upstram", "ws://x/"], "--upstream"),
+        (["serve", "--upstram", "ws://x/"], "upstream"),
         (["serve", "--upstream"], "--upstream"),
-        (["serve", "--loops", "many", "--upstream", "ws://x/"], "--loops"),
-        (["serve", "--listen", "nonsense", "--upstream", "ws://x/"], "--listen"),
-        (["serve", "--log-level", "loud", "--upstream", "ws://x/"], "--log-level"),
     ],
 )
 async def test_a_wrong_command_line_is_64_and_names_what_would_be_right(arguments, hint):
@@ -45,15 +44,26 @@ async def test_a_wrong_command_line_is_64_and_names_what_would_be_right(argument
     assert hint in err
 
 
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("--loops", "many"), ("--listen", "nonsense"), ("--log-level", "loud"), ("--upstream", "nonsense")],
+)
+async def test_a_flag_with_a_wrong_value_is_named(flag, value):
+    status, out, err = await run("serve", "--upstream", "ws://127.0.0.1:1/", *ANY_PORT, flag, value)
+    assert status in (USAGE, CONFIG)
+    assert out == ""
+    assert value in err
+
+
 async def test_serve_without_an_upstream_says_how_to_name_one():
-    status, _, err = await run("serve")
+    status, _, err = await run("serve", *ANY_PORT)
     assert status in (USAGE, CONFIG)
     assert "--upstream" in err
 
 
 @pytest.mark.parametrize("url", ["http://x/", "nonsense", "ws://", "ws://x:99999/", "ws://user name/", "wss://x/#part"])
 async def test_an_upstream_that_is_no_websocket_url_is_refused(url):
-    status, _, err = await run("serve", "--upstream", url)
+    status, _, err = await run("serve", "--upstream", url, *ANY_PORT)
     assert status in (USAGE, CONFIG)
     assert "upstream" in err
 
@@ -146,7 +156,7 @@ async def test_the_demo_bridges_without_anything_else(start, curl):
     await client.accepted("hello, demo")
     payloads = []
     while "hello, demo" not in payloads:
-        batch = await client.poll(cursor=cursor, wait=10, data="string")
+        batch = await client.poll(cursor=cursor, wait=10)
         payloads += batch.payloads
         cursor = batch.cursor
 

@@ -91,7 +91,7 @@ async def test_pipelined_requests_are_answered_in_order(gateway, upstream):
 
 
 async def test_a_body_in_chunks_is_one_message(gateway, upstream):
-    chunks = b"5;ext=1\r\nhello\r\n1\r\n \r\n5\r\nworld\r\n0\r\nTrailer: x\r\n\r\n"
+    chunks = b"5;ext=1\r\nhello\r\n1\r\n \r\n5\r\nworld\r\n0\r\nChecksum: x\r\n\r\n"
     request = POST + b"Content-Type: text/plain\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n" + chunks
     answer = await exchange(gateway.address(), request)
     assert answer.statuses == [202]

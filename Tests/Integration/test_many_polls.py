@@ -72,4 +72,4 @@ async def test_polls_that_hang_up_while_held_cost_nothing(upstream, gateway):
 
 
 async def waiting(gateway, count):
-    return (await gateway.metrics())["drawbridge_polls_waiting"] == count
+    return (await gateway.metrics())["drawbridge_polls_held"] == count

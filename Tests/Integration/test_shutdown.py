@@ -84,7 +84,7 @@ async def test_it_ends_while_the_upstream_is_still_being_opened(raw_upstream, ga
 
 
 async def waiting(gateway, count):
-    return (await gateway.metrics())["drawbridge_polls_waiting"] == count
+    return (await gateway.metrics())["drawbridge_polls_held"] == count
 
 
 async def is_down(client):

@@ -2,47 +2,49 @@
 
 import contextlib
 import shutil
-import subprocess
 
 import pytest
 import pytest_asyncio
 
 from harness.certificates import CertificateAuthority
-from harness.gateway import BINARY, Gateway
+from harness.gateway import BINARY, PROJECT, Gateway
 from harness.raw import RawUpstream
 from harness.upstream import Upstream
-
-_measured = pytest.StashKey[list]()
-
-
-def pytest_configure(config):
-    config.stash[_measured] = []
 
 
 def pytest_collection_modifyitems(items):
     if not BINARY.exists():
         pytest.exit(f"{BINARY} is not there: 'make build' makes it, or set DRAWBRIDGE_BINARY", returncode=2)
-    # Until the program does something, only the test peers can be tested.
-    if not subprocess.run([BINARY, "version"], capture_output=True, check=False).stdout:
+    # Until TLS is wired in, there is nothing to test of it.
+    opening = PROJECT / "Sources/Gateway/Upstream/UpstreamLink+Opening.swift"
+    if "TLS is not built in" in opening.read_text():
         for item in items:
-            if item.path.stem != "test_harness":
-                item.add_marker(pytest.mark.skip(reason="the program does not serve yet"))
+            if "wss" in item.name or "certificate_of_a_given" in item.name:
+                item.add_marker(pytest.mark.skip(reason="TLS is not wired in yet"))
 
 
 @pytest.fixture
-def measured(request):
+def measured(record_property):
     """Notes a number worth reading: it is shown at the end of the run, and decides nothing by itself."""
 
     def note(text):
-        request.config.stash[_measured].append(f"{request.node.name}: {text}")
+        record_property("measured", text)
 
     return note
 
 
-def pytest_terminal_summary(terminalreporter, config):
-    if config.stash[_measured]:
+def pytest_terminal_summary(terminalreporter):
+    reports = [report for reports in terminalreporter.stats.values() for report in reports]
+    lines = [
+        f"{report.nodeid.partition('::')[2]}: {value}"
+        for report in reports
+        if getattr(report, "when", None) == "call"
+        for name, value in report.user_properties
+        if name == "measured"
+    ]
+    if lines:
         terminalreporter.section("measured")
-        for line in config.stash[_measured]:
+        for line in lines:
             terminalreporter.write_line(line)
 
 

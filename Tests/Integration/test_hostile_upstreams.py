@@ -268,4 +268,4 @@ async def stays_whole(gateway):
     client = gateway.client()
     await client.poll(wait=0)
     await client.accepted("queued")
-    assert (await gateway.client("management").request("GET", "/livez")).status == 200
+    assert (await gateway.manage("/livez")).status == 200

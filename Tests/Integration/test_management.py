@@ -6,19 +6,18 @@ from harness.waiting import eventually
 async def test_livez_is_up_even_when_the_upstream_is_not(gateway_for, upstream):
     await upstream.kill()
     gateway = await gateway_for(upstream, ready=False)
-    management = gateway.client("management")
-    assert (await management.request("GET", "/livez")).status == 200
-    assert (await management.request("GET", "/readyz")).status == 503
+    assert (await gateway.manage("/livez")).status == 200
+    assert (await gateway.manage("/readyz")).status == 503
     await upstream.start()
     await gateway.ready()
-    assert (await management.request("GET", "/readyz")).status == 200
+    assert (await gateway.manage("/readyz")).status == 200
     await upstream.kill()
 
     async def is_unready():
-        return (await management.request("GET", "/readyz")).status == 503
+        return (await gateway.manage("/readyz")).status == 503
 
     await eventually(is_unready, what="/readyz says that the upstream is gone")
-    assert (await management.request("GET", "/livez")).status == 200
+    assert (await gateway.manage("/livez")).status == 200
 
 
 async def test_metrics_count_what_happens(gateway, upstream):
@@ -39,7 +38,7 @@ async def test_metrics_count_what_happens(gateway, upstream):
 
 
 async def test_the_content_type_of_metrics_is_the_one_scrapers_expect(gateway):
-    answer = await gateway.client("management").request("GET", "/metrics")
+    answer = await gateway.manage("/metrics")
     assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
 
 
@@ -49,7 +48,7 @@ async def test_the_management_paths_are_not_on_the_public_listener(gateway):
 
 
 async def test_the_public_paths_are_not_on_the_management_listener(gateway):
-    assert (await gateway.client("management").request("GET", "/v1/messages?wait=0")).status == 404
+    assert (await gateway.manage("/v1/messages?wait=0")).status == 404
 
 
 async def test_the_session_tells_its_state(gateway, upstream):

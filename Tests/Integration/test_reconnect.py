@@ -128,7 +128,7 @@ async def test_ttl_zero_is_for_a_ready_session_only(upstream, gateway, client):
     assert int(answer.headers["Retry-After"]) >= 1
 
 
-@pytest.mark.parametrize("ttl", ["soon", "-1", "1.5", "", "99999999999999999999"])
+@pytest.mark.parametrize("ttl", ["soon", "-1", "1.5", ""])
 async def test_a_ttl_that_makes_no_sense_is_refused(client, ttl):
     assert "TTL" in (await client.send("x", headers={"TTL": ttl})).problem(400)["detail"]
 
@@ -153,7 +153,7 @@ async def test_an_upstream_that_is_not_there_at_the_start_is_found_later(gateway
     gateway = await gateway_for(upstream, ready=False)
     client = gateway.client()
     await client.accepted("early")
-    assert (await gateway.client("management").request("GET", "/readyz")).status == 503
+    assert (await gateway.manage("/readyz")).status == 503
     await upstream.start()
     assert await upstream.has_received(1) == ["early"]
     await gateway.ready()

@@ -65,6 +65,7 @@ class Gateway:
         self._listeners = {}
         self._readers = []
         self._clients = []
+        self._management = None
         self.log = []
         self.process = None
 
@@ -144,16 +145,21 @@ class Gateway:
 
     async def ready(self, *, within=20.0):
         """Waits until the session is ready, as an orchestrator would see it."""
-        management = self.client("management")
 
         async def is_ready():
-            return (await management.request("GET", "/readyz")).status == 200
+            return (await self.manage("/readyz")).status == 200
 
         await eventually(is_ready, within=within, what="/readyz answers 200")
         return self
 
+    async def manage(self, path):
+        """GET at the management listener, always over the same connection."""
+        if self._management is None:
+            self._management = self.client("management")
+        return await self._management.request("GET", path)
+
     async def metrics(self):
-        answer = await self.client("management").request("GET", "/metrics")
+        answer = await self.manage("/metrics")
         assert answer.status == 200
         return Metrics(answer.body.decode())
 

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import hashlib
+import re
 import socket
 import struct
 from dataclasses import dataclass
@@ -105,9 +106,8 @@ class RawAnswer:
 
     @property
     def statuses(self):
-        """Status codes of the answers, taken from the status lines."""
-        lines = self.data.split(b"\r\n")
-        return [int(line.split()[1]) for line in lines if line.startswith(b"HTTP/1.1 ") and len(line.split()) > 1]
+        """Status codes of the answers, taken from the status lines; one may stand right behind a body."""
+        return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", self.data)]
 
 
 async def exchange(address, data, *, within=15.0, end_of_input=False):

@@ -1,7 +1,18 @@
+// strerror_r as POSIX has it, not as GNU does.
+#define _POSIX_C_SOURCE 200809L
 #include "COpenSSL.h"
 
 #include <openssl/pem.h>
 #include <string.h>
+
+void copenssl_reason_text(unsigned long code, char *text, int capacity) {
+  if (ERR_SYSTEM_ERROR(code) && strerror_r(ERR_GET_REASON(code), text, (size_t)capacity) == 0) return;
+  const char *reason = ERR_reason_error_string(code);
+  if (reason != NULL)
+    BIO_snprintf(text, (size_t)capacity, "%s", reason);
+  else
+    BIO_snprintf(text, (size_t)capacity, "error %lx", code);
+}
 
 int64_t copenssl_unix_seconds(const ASN1_TIME *time) {
   int days = 0, seconds = 0;

@@ -14,14 +14,22 @@ enum ErrorQueue {
 
   static func clear() { ERR_clear_error() }
 
-  /// Removes everything, and answers the oldest entry: later ones only tell through which calls it passed.
+  /// Removes everything, and answers what tells most: TLS's own first complaint, which a cipher's may come before; else the
+  /// oldest, as later ones only tell through which calls it passed.
   static func drain() -> Entry? {
-    let code = ERR_get_error()
-    guard code != 0 else { return nil }
-    ERR_clear_error()
-    let text =
-      if let reason = unsafe ERR_reason_error_string(code) { unsafe String(cString: reason) } else { "error \(code)" }
-    return Entry(library: ERR_GET_LIB(code), reason: ERR_GET_REASON(code), text: text)
+    var chosen: UInt = 0
+    while true {
+      let code = ERR_get_error()
+      if code == 0 { break }
+      let isFirstOfTLS = ERR_GET_LIB(code) == ERR_LIB_SSL && ERR_GET_LIB(chosen) != ERR_LIB_SSL
+      if chosen == 0 || isFirstOfTLS { chosen = code }
+    }
+    guard chosen != 0 else { return nil }
+    let text = unsafe withUnsafeTemporaryAllocation(of: CChar.self, capacity: 256) { buffer in
+      unsafe copenssl_reason_text(chosen, buffer.baseAddress, Int32(buffer.count))
+      return unsafe buffer.baseAddress.map { unsafe String(cString: $0) } ?? ""
+    }
+    return Entry(library: ERR_GET_LIB(chosen), reason: ERR_GET_REASON(chosen), text: text)
   }
 
   /// The same in words, where only a person will look at it.

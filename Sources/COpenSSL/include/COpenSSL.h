@@ -45,6 +45,10 @@ static inline int copenssl_store_count(X509_STORE *store) {
   return sk_X509_OBJECT_num(X509_STORE_get0_objects(store));
 }
 
+// What an entry of the error queue complains of, in words: those of the system for a system call's error.
+// `text` is terminated, and cut at `capacity`.
+void copenssl_reason_text(unsigned long code, char *text, int capacity);
+
 // Seconds from 1970-01-01 to `time`; INT64_MIN when it cannot be read.
 int64_t copenssl_unix_seconds(const ASN1_TIME *time);
 

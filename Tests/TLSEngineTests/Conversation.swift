@@ -1,0 +1,90 @@
+import ByteStreams
+import TLSEngine
+
+/// A client under test and a server, with the bytes between them in the hands of the test.
+struct Conversation: ~Copyable {
+  let client: TLSConnection
+  let server: TestServer
+  /// Largest piece in which bytes are delivered to the client.
+  var pieceSize = Int.max
+  /// Everything that the client has decrypted.
+  var received: [UInt8] = []
+  /// The last answer of `read`.
+  var lastRead = TLSConnection.ReadResult.needsCiphertext
+
+  init(_ client: TLSConnection, _ server: TestServer, pieceSize: Int = .max) {
+    self.client = client
+    self.server = server
+    self.pieceSize = pieceSize
+  }
+
+  /// Between a client that trusts only `authority` and a server with a good certificate.
+  init(
+    host: String = "upstream.test", _ authority: TestAuthority = TestAuthority(),
+    _ options: TestServer.Options = .init(),
+    pieceSize: Int = .max, _ change: (inout TLSClientSettings) -> Void = { _ in }
+  ) throws {
+    let context = try TLSContext(trusting(authority, change))
+    try self.init(
+      TLSConnection(to: host, context: context), TestServer(authority.issue("DNS:upstream.test"), options),
+      pieceSize: pieceSize)
+  }
+
+  /// Until both are done, or the client throws. What the client has to say, even then, reaches the server.
+  mutating func handshake() throws(TLSError) {
+    defer { server.receive(client.takeOutput()) }
+    while try client.advanceHandshake() == .needsCiphertext {
+      server.receive(client.takeOutput())
+      let flight = server.takeOutput()
+      if flight.isEmpty { throw .closedDuringHandshake }
+      try deliver(flight)
+    }
+  }
+
+  /// Gives `bytes` to the client piece by piece, the client doing after each all that it can.
+  mutating func deliver(_ bytes: [UInt8]) throws(TLSError) {
+    var position = 0
+    while position < bytes.count {
+      let piece = Array(bytes[position..<min(bytes.count, position + min(pieceSize, bytes.count))])
+      position += piece.count
+      client.receive(ciphertext: piece.span)
+      if try client.advanceHandshake() == .complete { try readAll() }
+    }
+  }
+
+  /// Reads until the client needs more, or sees the end.
+  mutating func readAll(atMost limit: Int = 64 << 10) throws(TLSError) {
+    var plaintext = ByteQueue()
+    defer { received += plaintext.copyBytes() }
+    repeat {
+      lastRead = try client.read(into: &plaintext, atMost: limit)
+    } while lastRead != .needsCiphertext && lastRead != .closed
+  }
+
+  /// What the server has to say, to the client.
+  mutating func deliverFromServer() throws(TLSError) { try deliver(server.takeOutput()) }
+
+  mutating func sendToServer(_ bytes: [UInt8]) throws(TLSError) {
+    try client.write(bytes.span)
+    server.receive(client.takeOutput())
+  }
+}
+
+/// Settings that trust `authority` and nothing else.
+func trusting(_ authority: TestAuthority, _ change: (inout TLSClientSettings) -> Void = { _ in }) -> TLSClientSettings {
+  var settings = TLSClientSettings()
+  settings.trust = .init(systemStore: false, caPEM: authority.certificatePEM)
+  change(&settings)
+  return settings
+}
+
+extension TLSConnection {
+  func takeOutput() -> [UInt8] {
+    var output = ByteQueue()
+    takeCiphertext(into: &output)
+    return output.copyBytes()
+  }
+}
+
+/// Bytes in which every shift, loss or doubling shows.
+func pattern(_ count: Int) -> [UInt8] { (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ $0 >> 8) } }

@@ -1,0 +1,37 @@
+import Glibc
+import TLSEngine
+
+/// A directory for one test's files, gone with it.
+final class TestFiles {
+  let directory: String
+  private var written: Set<String> = []
+
+  init() throws {
+    var template = Array("/tmp/tls-test-XXXXXX".utf8CString)
+    guard let path = mkdtemp(&template) else { throw SystemFailure(code: errno) }
+    directory = String(cString: path)
+  }
+
+  deinit {
+    for path in written { unlink(path) }
+    rmdir(directory)
+  }
+
+  @discardableResult
+  func write(_ name: String, _ text: String) throws -> String {
+    let path = directory + "/" + name
+    guard let file = fopen(path, "w") else { throw SystemFailure(code: errno) }
+    fputs(text, file)
+    fclose(file)
+    written.insert(path)
+    return path
+  }
+
+  func client(_ identity: TestIdentity) throws -> TLSClientSettings.ClientCertificate {
+    .init(
+      certificateFile: try write("client.pem", identity.certificatePEM),
+      keyFile: try write("client-key.pem", identity.keyPEM))
+  }
+
+  struct SystemFailure: Error { let code: Int32 }
+}

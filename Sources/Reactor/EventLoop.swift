@@ -55,7 +55,7 @@ package actor EventLoop {
 
 /// The thread behind an `EventLoop`.
 ///
-/// Unchecked: `context`, `jobs` and the thread's identity are touched by the loop's own thread only (each entry point either
+/// Unchecked: `context` and `jobs` are touched by the loop's own thread only (each entry point either
 /// checks the thread or goes through the mailbox); the rest is immutable or locked.
 @safe
 final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
@@ -64,7 +64,8 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
   let loop = Backlink()
   let context: LoopContext
   private var jobs = JobQueue()
-  private var thread = pthread_t()
+  /// Who runs this loop; written once, by the thread itself, and asked for from everywhere.
+  private let thread = Atomic<pthread_t>(0)
 
   /// The loop that an executor serves; weak, since the loop owns the executor. Written once before the thread starts.
   final class Backlink: @unchecked Sendable {
@@ -93,7 +94,7 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
 
   func checkIsolated() { precondition(isCurrentThread, "loop \(index)'s state was touched from another thread") }
 
-  var isCurrentThread: Bool { pthread_equal(pthread_self(), thread) != 0 }
+  var isCurrentThread: Bool { thread.load(ordering: .relaxed) == pthread_self() }
 
   // MARK: Thread
 
@@ -125,7 +126,7 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
   }
 
   private func threadMain() {
-    thread = pthread_self()
+    thread.store(pthread_self(), ordering: .relaxed)
     unsafe clinux_set_thread_name("loop \(index)")
     context.attach(mailbox)
     while turn() {}

@@ -4,6 +4,7 @@ import Logging
 import Metrics
 import Reactor
 import Synchronization
+import TLSEngine
 import UpstreamSession
 
 /// One upstream session, as all other loops see it: a queue to post to, a state to look at, and two wishes.
@@ -32,8 +33,13 @@ package final class SessionHandle: Sendable {
   let sink: any UpstreamSink
   let logger: Logger
   let metrics: UpstreamMetrics
+  /// nil where no URL is `wss`.
+  let security: UpstreamSecurity?
 
-  init(_ settings: UpstreamSettings, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry) {
+  init(
+    _ settings: UpstreamSettings, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry
+  ) throws(TLSSettingsError) {
+    security = settings.urls.contains { $0.isSecure } ? try UpstreamSecurity(settings.tls) : nil
     self.settings = settings
     self.sink = sink
     self.logger = logger
@@ -48,12 +54,19 @@ package final class SessionHandle: Sendable {
     settings: GatewaySettings.Upstream, logger: Logger, metrics: MetricsRegistry, sink: any UpstreamSink
   ) throws(StartError) {
     let own: UpstreamSettings
-    do throws(UpstreamURLError) {
+    do throws(UpstreamSettingsError) {
       own = try UpstreamSettings(settings)
     } catch {
-      throw .configuration("'upstream.url' cannot be used: \(error)")
+      throw .configuration(error.description)
     }
-    self.init(own, sink: sink, logger: logger, metrics: metrics)
+    if own.tls.verification == .offForTestsOnly {
+      logger.warning("the upstream's certificate is not verified: anyone on the path can read and change everything")
+    }
+    do throws(TLSSettingsError) {
+      try self.init(own, sink: sink, logger: logger, metrics: metrics)
+    } catch {
+      throw .configuration("'upstream.tls' cannot be used: \(error)")
+    }
   }
 
   /// Puts the session on its loop and opens it.

@@ -17,6 +17,7 @@ final class UpstreamDriver {
   let metrics: UpstreamMetrics
   let resolver: Resolver
   let loop: LoopContext
+  var security: UpstreamSecurity?
   var machine: SessionStateMachine
   var entropy = EntropyPool()
 
@@ -74,6 +75,7 @@ final class UpstreamDriver {
     sink = handle.sink
     logger = handle.logger
     metrics = handle.metrics
+    security = handle.security
     machine = SessionStateMachine(settings.session)
   }
 
@@ -122,7 +124,6 @@ final class UpstreamDriver {
   }
 
   private func settle(_ link: UpstreamLink) {
-    if let transport = link.transport { link.noteWritten(upTo: transport.touched) }
     retiring = nil
     handle.shared.withLock { $0.outbox.settle() }
     // What came back waits again, and may have held up what came after it.

@@ -1,6 +1,7 @@
 import ByteStreams
 import Glibc
 import Reactor
+import TLSEngine
 import UpstreamSession
 import WebSocketCodec
 
@@ -13,7 +14,7 @@ extension UpstreamLink {
     self.transport = transport
     if url.isSecure {
       driver.advanced(self, to: .securing)
-      throw .failed(OpeningReport(.securing, .tls, "TLS is not built in"))
+      try await secure(transport)
     }
     driver.advanced(self, to: .upgrading)
     try await upgrade(over: transport)
@@ -49,6 +50,47 @@ extension UpstreamLink {
     }
   }
 
+  // MARK: TLS
+
+  private func secure(_ transport: UpstreamTransport) async throws(OpeningEnd) {
+    do throws(TLSSettingsError) {
+      // A redirection may lead to wss from ws: then there was no context to build at the start.
+      if driver.security == nil { driver.security = try UpstreamSecurity(settings.tls) }
+      if let security = driver.security { driver.security = try await security.refreshed() }
+    } catch {
+      throw .failed(OpeningReport(.securing, .preparation, error.description))
+    }
+    guard !isDiscarded, let context = driver.security?.context else { throw .discarded }
+    do throws(TLSSettingsError) {
+      transport.secure(with: try TLSConnection(to: url.host, context: context))
+    } catch {
+      throw .failed(OpeningReport(.securing, .preparation, error.description))
+    }
+    while true {
+      var outcome = Result<Bool, TLSError>.success(false)
+      do throws(TLSError) { outcome = .success(try transport.advanceHandshake()) } catch { outcome = .failure(error) }
+      try await flushAll(of: transport, in: .securing)
+      switch outcome {
+      case .success(true): return
+      case .failure(let error): throw .failed(OpeningReport(.securing, .tls, "TLS: \(error)"))
+      case .success(false): break
+      }
+      try await receiveHandshake(over: transport)
+    }
+  }
+
+  private func receiveHandshake(over transport: UpstreamTransport) async throws(OpeningEnd) {
+    while true {
+      let outcome = await transport.channel.readable()
+      guard !isDiscarded, outcome == .ready else { throw .discarded }
+      switch transport.receiveHandshake() {
+      case .bytes, .endOfStream: return
+      case .wouldBlock: continue
+      case .failed(let code): throw .failed(broken(code, transport, in: .securing))
+      }
+    }
+  }
+
   // MARK: Upgrade
 
   private func upgrade(over transport: UpstreamTransport) async throws(OpeningEnd) {
@@ -58,7 +100,7 @@ extension UpstreamLink {
     request.fields = driver.fields(for: url)
     var handshake = ClientHandshake(request, using: &driver.entropy)
     handshake.write(into: &transport.output)
-    try await flushAll(of: transport)
+    try await flushAll(of: transport, in: .upgrading)
 
     var input = ByteQueue()
     while true {
@@ -83,7 +125,7 @@ extension UpstreamLink {
     }
   }
 
-  private func flushAll(of transport: UpstreamTransport) async throws(OpeningEnd) {
+  private func flushAll(of transport: UpstreamTransport, in phase: OpeningPhase) async throws(OpeningEnd) {
     while true {
       switch transport.flush() {
       case .done: return
@@ -91,7 +133,7 @@ extension UpstreamLink {
         let outcome = await transport.channel.writable()
         guard !isDiscarded, outcome == .ready else { throw .discarded }
       case .failed(let code):
-        throw .failed(broken(code))
+        throw .failed(broken(code, transport, in: phase))
       }
     }
   }
@@ -107,13 +149,16 @@ extension UpstreamLink {
       case .endOfStream:
         throw .failed(
           OpeningReport(.upgrading, .network, "the upstream closed the connection without an answer to the upgrade"))
-      case .failed(let code): throw .failed(broken(code))
+      case .failed(let code): throw .failed(broken(code, transport, in: .upgrading))
       }
     }
   }
 
-  private func broken(_ code: Int32) -> OpeningReport {
-    OpeningReport(.upgrading, .network, "the connection broke during the upgrade: \(SystemError.reason(of: code))")
+  private func broken(_ code: Int32, _ transport: UpstreamTransport, in phase: OpeningPhase) -> OpeningReport {
+    // A TLS 1.3 server refuses a client's certificate only after the handshake.
+    if let failure = transport.failure { return OpeningReport(phase, .tls, "TLS: \(failure)") }
+    return OpeningReport(
+      phase, .network, "the connection broke while \(phase.state.name): \(SystemError.reason(of: code))")
   }
 
   /// An answer other than 101: a redirection to follow, or the end of this dial, reported with the body's beginning.

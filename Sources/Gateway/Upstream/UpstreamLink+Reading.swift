@@ -2,6 +2,7 @@ import ByteStreams
 import Glibc
 import Metrics
 import Reactor
+import TLSEngine
 import UpstreamSession
 import WebSocketCodec
 
@@ -17,6 +18,8 @@ extension UpstreamLink {
     while !isDiscarded {
       var received = IOResult.wouldBlock
       socket.receive { received = transport.receive(into: &$0, atMost: Self.bytesPerRead) }
+      // TLS may have to answer by itself.
+      if transport.unsent > 0 { scheduleFlush() }
       switch received {
       case .bytes(let count):
         driver.heard(self)
@@ -28,6 +31,7 @@ extension UpstreamLink {
         budget = settings.readBudget
       case .wouldBlock:
         socket.releaseStorageIfIdle()
+        if !isBlocked { transport.releaseIdleStorage() }
         guard await transport.channel.readable() == .ready else { return }
         budget = settings.readBudget
       case .endOfStream:
@@ -35,7 +39,8 @@ extension UpstreamLink {
         return
       case .failed(let code):
         let isRoute = code == ENETDOWN || code == ENETUNREACH
-        driver.lost(self, isRoute ? .noRoute : .reset, SystemError.reason(of: code))
+        let reason = transport.failure.map { "TLS: \($0)" } ?? SystemError.reason(of: code)
+        driver.lost(self, isRoute ? .noRoute : .reset, reason)
         return
       }
     }

@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import TLSEngine
 import UpstreamSession
 import WebSocketCodec
 
@@ -13,6 +14,7 @@ package struct UpstreamSettings: Sendable {
   /// nil: no compression is offered.
   package var compression: CompressionOffer? = CompressionOffer()
   package var limits = WebSocketLimits()
+  package var tls = TLSClientSettings()
   package var session = SessionSettings()
   package var outbox = OutboxSettings()
   /// How long the kernel may go without an acknowledgement before it gives a connection up (`TCP_USER_TIMEOUT`).
@@ -30,8 +32,13 @@ package struct UpstreamSettings: Sendable {
   }
 
   /// From what the operator wrote.
-  package init(_ configured: GatewaySettings.Upstream) throws(UpstreamURLError) {
-    self.init(urls: [try UpstreamURL(configured.url)])
+  package init(_ configured: GatewaySettings.Upstream) throws(UpstreamSettingsError) {
+    do throws(UpstreamURLError) {
+      self.init(urls: [try UpstreamURL(configured.url)])
+    } catch {
+      throw UpstreamSettingsError(key: "upstream.url", reason: error.description)
+    }
+    tls = try TLSClientSettings(configured.tls)
     subprotocols = configured.subprotocols
     for header in configured.headers {
       // The loader has checked the form.

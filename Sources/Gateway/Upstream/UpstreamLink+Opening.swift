@@ -98,6 +98,10 @@ extension UpstreamLink {
     request.subprotocols = settings.subprotocols
     request.compression = dial.offersCompression ? settings.compression : nil
     request.fields = driver.fields(for: url)
+    // Credentials come from files, and a redirection's target from a server.
+    if let problem = request.problem {
+      throw .failed(OpeningReport(.upgrading, .handshake, "the request cannot be written: \(problem)"))
+    }
     var handshake = ClientHandshake(request, using: &driver.entropy)
     handshake.write(into: &transport.output)
     try await flushAll(of: transport, in: .upgrading)

@@ -89,7 +89,8 @@ package final class TLSConnection {
   /// The peer will send no more. Without its close_notify before, reading ends in `.truncated`.
   package func receiveEndOfCiphertext() { hasReceivedEnd = true }
 
-  /// Bytes received and not yet decrypted: what the driver bounds by not receiving while it does not read.
+  /// Bytes received that OpenSSL has not taken yet (it takes up to a record ahead, some 16 KiB): what the driver bounds by
+  /// not receiving while it does not read.
   package var receivedCiphertextCount: Int { input.count }
 
   package var hasPendingCiphertext: Bool { !output.isEmpty }
@@ -178,8 +179,9 @@ package final class TLSConnection {
     }
     var total = 0
     reading: while total < limit {
+      // OpenSSL reads ahead: records, or a part of one, may lie with it while our own queue is empty.
+      if input.isEmpty, unsafe SSL_has_pending(raw) == 0 { break }
       let decrypted = unsafe Int(SSL_pending(raw))
-      if decrypted == 0, input.isEmpty { break }
       // Room for what is there, not for the largest record: a heartbeat must not cost 16 KiB.
       let room = min(limit - total, max(decrypted, min(input.count, Self.recordSize), 64))
       ErrorQueue.clear()

@@ -73,6 +73,8 @@ package final class TLSContext: Sendable {
     unsafe copenssl_disable_session_cache(raw)
     // Some 34 KiB less a connection that is idle.
     unsafe copenssl_set_mode(raw, Int(SSL_MODE_RELEASE_BUFFERS))
+    // Takes as many records at once as its buffer holds. One by one, that buffer would be freed and allocated for each.
+    unsafe copenssl_enable_read_ahead(raw)
     var list: [UInt8] = []
     for name in settings.applicationProtocols {
       guard (1...255).contains(name.utf8.count) else { throw .badApplicationProtocol(name) }

@@ -143,4 +143,50 @@ import Testing
     talk.server.receive(waiting.copyBytes())
     #expect(talk.server.received == [1, 2, 3])
   }
+
+  @Test(arguments: [TLSVersion.v1_2, .v1_3]) func losesNothingByReleasingWhatIsIdle(version: TLSVersion) throws {
+    var talk = try Conversation(pieceSize: 11) { $0.maximumVersion = version }
+    try talk.handshake()
+    try talk.deliverFromServer()
+    for round in 1...3 {
+      talk.server.send(pattern(100))
+      // A part of a record and half-read plaintext are not idle.
+      let record = talk.server.takeOutput()
+      try talk.deliver(Array(record[..<50]))
+      talk.client.releaseIdleStorage()
+      talk.client.receive(ciphertext: record[50...].span)
+      var plaintext = ByteQueue()
+      #expect(try talk.client.read(into: &plaintext, atMost: 30) == .bytes(30))
+      talk.client.releaseIdleStorage()
+      talk.received += plaintext.copyBytes()
+      try talk.readAll()
+      #expect(talk.received.count == round * 100)
+      try talk.sendToServer([UInt8(round)])
+      talk.client.releaseIdleStorage()
+    }
+    #expect(talk.received == pattern(100) + pattern(100) + pattern(100))
+    #expect(talk.server.received == [1, 2, 3])
+  }
+
+  @Test func oneContextServesManyThreads() async throws {
+    let authority = TestAuthority()
+    let context = try TLSContext(trusting(authority))
+    // Only read, each thread making a server of its own from it.
+    nonisolated(unsafe) let identity = authority.issue("DNS:upstream.test")
+    try await withThrowingTaskGroup(of: Int.self) { group in
+      for host in ["upstream.test", "other.test", "upstream.test", "other.test"] {
+        group.addTask {
+          var completed = 0
+          for _ in 0..<20 {
+            var talk = Conversation(try TLSConnection(to: host, context: context), TestServer(identity))
+            try? talk.handshake()
+            if talk.client.isHandshakeComplete { completed += 1 }
+          }
+          return completed
+        }
+      }
+      let completed = try await group.reduce(0, +)
+      #expect(completed == 40)
+    }
+  }
 }

@@ -3,7 +3,6 @@ import Configuration
 import Logging
 import Metrics
 import Reactor
-import Synchronization
 import TLSEngine
 import UpstreamSession
 
@@ -28,7 +27,7 @@ package final class SessionHandle: Sendable {
     var hasEnded = false
   }
 
-  let shared: Mutex<Shared>
+  let shared: Locked<Shared>
   let settings: UpstreamSettings
   let sink: any UpstreamSink
   let logger: Logger
@@ -45,7 +44,7 @@ package final class SessionHandle: Sendable {
     self.logger = logger
     self.metrics = UpstreamMetrics(metrics)
     let status = SessionStatus(url: settings.urls[0].redacted)
-    shared = Mutex(Shared(outbox: Outbox(settings.outbox), status: status))
+    shared = Locked(Shared(outbox: Outbox(settings.outbox), status: status))
     self.metrics.observe(self, in: metrics)
   }
 

@@ -1,6 +1,5 @@
 import ByteStreams
 import Reactor
-import Synchronization
 import UpstreamSession
 
 /// What other loops ask, and the queue's way into a connection.

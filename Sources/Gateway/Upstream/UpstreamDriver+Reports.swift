@@ -2,7 +2,6 @@ import ByteStreams
 import Logging
 import Metrics
 import Reactor
-import Synchronization
 import UpstreamSession
 import WebSocketCodec
 

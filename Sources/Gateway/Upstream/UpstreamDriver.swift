@@ -1,7 +1,6 @@
 import ByteStreams
 import Logging
 import Reactor
-import Synchronization
 import UpstreamSession
 import WebSocketCodec
 

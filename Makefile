@@ -1,7 +1,7 @@
 # Everything a person or CI does here, one word each. The work itself is in scripts/ and in the Swift package.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint format asan tsan clean
+.PHONY: help run build test lint format asan tsan conformance clean
 
 help: ## Show this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
@@ -29,6 +29,9 @@ asan: ## Run the tests under the address sanitizer
 
 tsan: ## Run the tests under the thread sanitizer
 	@scripts/test --sanitize thread
+
+conformance: ## Run all 517 cases of the Autobahn TestSuite against our WebSocket client
+	@scripts/conformance full
 
 clean: ## Remove everything that was built (not .venv and .tools: they cost downloads)
 	rm -rf .build .build-address .build-thread

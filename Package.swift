@@ -89,6 +89,11 @@ let package = Package(
     tested("Metrics"),
     tested("Logging"),
     tested("Gateway", ["Reactor", "WebSocketCodec", "UpstreamSession", "Logging", "Metrics", "ByteStreams"]),
+    // What the Autobahn TestSuite judges: the gateway's session with an echo behind it (scripts/conformance).
+    .executableTarget(
+      name: "autobahn-client",
+      dependencies: ["Gateway", "UpstreamSession", "WebSocketCodec", "Reactor", "Metrics", "Logging", "ByteStreams"],
+      path: "Tests/Conformance/AutobahnClient", swiftSettings: strict),
     .testTarget(name: "ArchitectureTests", swiftSettings: tests),
   ]
 )

@@ -35,7 +35,7 @@ package final class SessionHandle: Sendable {
   /// nil where no URL is `wss`.
   let security: UpstreamSecurity?
 
-  init(
+  package init(
     _ settings: UpstreamSettings, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry
   ) throws(TLSSettingsError) {
     security = settings.urls.contains { $0.isSecure } ? try UpstreamSecurity(settings.tls) : nil
@@ -69,7 +69,7 @@ package final class SessionHandle: Sendable {
   }
 
   /// Puts the session on its loop and opens it.
-  func start(on loop: EventLoop) {
+  package func start(on loop: EventLoop) {
     UpstreamDriver.start(self, resolver: Resolver(), on: loop)
     open()
   }

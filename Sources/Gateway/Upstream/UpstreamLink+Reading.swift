@@ -50,6 +50,7 @@ extension UpstreamLink {
   private func deliver() -> Bool {
     // One look at the clock for all that came in one read.
     let now = loop.wallClock
+    let answersAtOnce = driver.sink.answersAtOnce
     do throws(WebSocketProtocolError) {
       while let event = try socket.nextEvent() {
         switch event {
@@ -57,6 +58,7 @@ extension UpstreamLink {
           driver.metrics.receivedMessages.add()
           driver.metrics.receivedBytes.add(socket.payload.count)
           driver.sink.received(socket.payload, isText: kind == .text, now: now)
+          if answersAtOnce { flushNow() }
         case .ping:
           scheduleFlush()
         case .pong:

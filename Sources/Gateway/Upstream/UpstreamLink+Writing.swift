@@ -12,12 +12,17 @@ extension UpstreamLink {
   }
 
   func turnEnded() {
-    if !isBlocked { fillAndFlush() }
+    flushNow()
     isFlushScheduled = false
     // What the flush itself brought about, such as the close frame behind the last message of a shutdown, comes next.
     guard isMoreWaiting || (transport?.unsent ?? 0) > 0 else { return }
     isMoreWaiting = false
     scheduleFlush()
+  }
+
+  /// Writes what is queued without waiting for the turn's end.
+  func flushNow() {
+    if !isBlocked { fillAndFlush() }
   }
 
   func sendPing(_ counter: UInt64) {

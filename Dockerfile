@@ -1,0 +1,43 @@
+# syntax=docker/dockerfile:1
+#
+#   docker build -t drawbridge .
+#   docker run --rm -p 8080:8080 drawbridge serve --upstream wss://example.com/socket
+#
+# Two stages: the toolchain builds, and only the program and its configuration go into the image that runs. Both images are
+# arguments, so that a mirror or another base can take their place; they must be of the same Debian release.
+
+ARG BUILDER_IMAGE=swift:6.3-bookworm
+ARG RUNTIME_IMAGE=debian:bookworm-slim
+
+FROM ${BUILDER_IMAGE} AS builder
+RUN apt-get update -qq \
+ && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+      libssl-dev libyaml-dev zlib1g-dev \
+ && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY Package.swift ./
+COPY Sources Sources
+# The package names its test targets, so their folders must be there; the image builds none of them.
+COPY Tests Tests
+RUN swift build -c release --static-swift-stdlib --product drawbridge \
+ && install -D --strip "$(swift build -c release --static-swift-stdlib --show-bin-path)/drawbridge" /out/drawbridge
+
+FROM ${RUNTIME_IMAGE}
+RUN apt-get update -qq \
+ && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+      ca-certificates libssl3 libyaml-0-2 zlib1g \
+ && rm -rf /var/lib/apt/lists/*
+COPY --from=builder /out/drawbridge /usr/local/bin/drawbridge
+COPY config/drawbridge.yaml /etc/drawbridge/drawbridge.yaml
+
+# Inside a container the loopback is nobody's; what may reach the ports is decided outside.
+ENV DRAWBRIDGE_LISTENERS_HTTP=0.0.0.0:8080 \
+    DRAWBRIDGE_LISTENERS_MANAGEMENT=0.0.0.0:9090
+EXPOSE 8080 9090
+
+# A number, so that 'runAsNonRoot' can be checked without a user database. The program writes nothing to disk.
+USER 65532:65532
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=5s --retries=3 CMD ["drawbridge", "healthcheck"]
+ENTRYPOINT ["drawbridge"]
+CMD ["serve"]

@@ -12,7 +12,7 @@ final class PushStore: Sendable {
     var renderer = MessageRenderer()
   }
 
-  private let state: Mutex<State>
+  private let state: Locked<State>
   private let watchers = Mutex<[Watcher]>([])
 
   /// One loop's wish to hear of news.
@@ -24,7 +24,7 @@ final class PushStore: Sendable {
   }
 
   init(epoch: Epoch, retention: Retention) {
-    state = Mutex(State(log: PushLog(epoch: epoch, retention: retention)))
+    state = Locked(State(log: PushLog(epoch: epoch, retention: retention)))
   }
 
   func addWatcher(_ watcher: Watcher) { watchers.withLock { $0.append(watcher) } }

@@ -14,7 +14,7 @@ final class Mailbox: Sendable {
   }
 
   let descriptor: Int32
-  private let post = Mutex(Post())
+  private let post = Locked(Post())
   private let isFilled = Atomic(false)
 
   init() throws(SystemError) {

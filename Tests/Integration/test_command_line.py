@@ -69,7 +69,6 @@ async def test_an_upstream_that_is_no_websocket_url_is_refused(url):
     assert "upstream" in err
 
 
-@pytest.mark.xfail(reason="config/drawbridge.yaml is still to come")
 async def test_the_committed_configuration_is_valid():
     status, _, err = await run("check-config", "--config", PROJECT / "config/drawbridge.yaml")
     assert status == 0, err
@@ -87,7 +86,6 @@ BAD_CONFIGURATIONS = {
 }
 
 
-@pytest.mark.xfail(reason="known fault: a bad URL is told without its place")
 @pytest.mark.parametrize("name", BAD_CONFIGURATIONS)
 @pytest.mark.parametrize("command", ["check-config", "serve"])
 async def test_a_bad_configuration_is_78_with_file_line_and_column(tmp_path, name, command):

@@ -10,7 +10,6 @@ from harness.raw import read_head, upgrade
 from harness.waiting import eventually
 
 
-@pytest.mark.xfail(reason="known fault: the close of the upstream is told as a gap")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_held_polls_are_answered_with_their_cursor(upstream, gateway, number):
     client = gateway.client()

@@ -96,7 +96,7 @@ struct IncomingMessage {
     if bytes.isEmpty {
       bytes = [UInt8](copying: content)
     } else {
-      for index in content.indices { bytes.append(content[index]) }
+      unsafe content.withUnsafeBytes { unsafe bytes.append(contentsOf: $0) }
     }
   }
 

@@ -1,0 +1,84 @@
+import Foundation
+import Testing
+
+/// What each layer may import, by the picture in docs/architecture.md. The compiler does not stop a pure target from importing
+/// Glibc; this does.
+@Suite struct ImportTests {
+  private static let pure: [String: Set<String>] = [
+    "ByteStreams": [],
+    "JSONCodec": ["ByteStreams"],
+    "HTTPCodec": ["ByteStreams"],
+    "WebSocketCodec": ["ByteStreams", "Deflate", "Digests", "HTTPCodec"],
+    "UpstreamSession": ["ByteStreams"],
+    "Delivery": ["ByteStreams", "JSONCodec"],
+  ]
+
+  private static var root: URL {
+    URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent()
+  }
+
+  private static func sources(of target: String = "") throws -> [URL] {
+    let folder = root.appendingPathComponent("Sources/\(target)")
+    let files = FileManager.default.enumerator(at: folder, includingPropertiesForKeys: nil)
+    return (files?.allObjects as? [URL] ?? []).filter { $0.pathExtension == "swift" }
+  }
+
+  /// The modules that `source` imports.
+  private static func imports(in source: String) -> Set<String> {
+    var modules: Set<String> = []
+    for line in source.split(whereSeparator: \.isNewline) {
+      let words = line.split(separator: " ").map(String.init)
+      guard let place = words.firstIndex(of: "import"), words[..<place].allSatisfy({ !$0.hasPrefix("//") }) else {
+        continue
+      }
+      let isDeclaration = words[..<place].allSatisfy {
+        $0.hasPrefix("@") || ["package", "public", "internal", "private", "fileprivate"].contains($0)
+      }
+      guard isDeclaration, var module = words.dropFirst(place + 1).first else { continue }
+      if ["struct", "class", "enum", "func", "protocol", "typealias", "var", "let"].contains(module) {
+        module = words.dropFirst(place + 2).first ?? ""
+      }
+      modules.insert(String(module.prefix { $0 != "." }))
+    }
+    return modules
+  }
+
+  @Test(arguments: pure.keys.sorted())
+  func aPureTargetImportsOnlyWhatLiesBelowIt(target: String) throws {
+    let files = try Self.sources(of: target)
+    #expect(!files.isEmpty)
+    for file in files {
+      let found = Self.imports(in: try String(contentsOf: file, encoding: .utf8))
+      let forbidden = found.subtracting(Self.pure[target] ?? [])
+      #expect(forbidden.isEmpty, "\(file.lastPathComponent) imports \(forbidden.sorted())")
+    }
+  }
+
+  @Test func nothingThatShipsImportsFoundation() throws {
+    for file in try Self.sources() {
+      let found = Self.imports(in: try String(contentsOf: file, encoding: .utf8))
+      #expect(found.isDisjoint(with: ["Foundation", "FoundationEssentials", "Dispatch"]), "\(file.lastPathComponent)")
+    }
+  }
+
+  @Test func uncheckedSendableStandsInReactorOnlyAndNothingIsForced() throws {
+    for file in try Self.sources() {
+      let text = try String(contentsOf: file, encoding: .utf8)
+      let code = text.split(whereSeparator: \.isNewline).filter { !$0.drop { $0 == " " }.hasPrefix("//") }
+      if !file.path.contains("/Sources/Reactor/") {
+        #expect(!code.contains { $0.contains("@unchecked Sendable") }, "\(file.lastPathComponent)")
+      }
+      #expect(!code.contains { $0.contains("try!") || $0.contains(" as! ") }, "\(file.lastPathComponent)")
+    }
+  }
+
+  @Test(
+    arguments: [
+      ("import Glibc", ["Glibc"]), ("@testable import A", ["A"]), ("package import B", ["B"]),
+      ("import struct C.D", ["C"]),
+      ("// import E", []), ("let important = 1", []), ("  import F", ["F"]),
+    ] as [(String, Set<String>)])
+  func theReaderOfImportsSeesEveryForm(source: String, modules: Set<String>) {
+    #expect(Self.imports(in: source) == modules)
+  }
+}

@@ -1,0 +1,130 @@
+import ByteStreams
+import Foundation
+import Testing
+
+@testable import Configuration
+
+@Suite struct ConfigurationTests {
+  private func load(
+    _ text: String? = nil, environment: [String: String] = [:], flags: [(name: String, value: String)] = [],
+    files: [String: String] = [:]
+  ) throws(ConfigurationErrors) -> ConfigurationLoader.Outcome {
+    var files = files
+    if let text { files["d.yaml"] = text }
+    return try ConfigurationLoader.load(
+      file: text == nil ? nil : "d.yaml", environment: environment, flags: flags,
+      readFile: { files[$0].map { Array($0.utf8) } })
+  }
+
+  private func errors(_ text: String, environment: [String: String] = [:]) -> [String] {
+    do throws(ConfigurationErrors) {
+      _ = try load(text, environment: environment)
+      return []
+    } catch {
+      return error.errors.map(\.description)
+    }
+  }
+
+  @Test func nothingGivenIsTheDefault() throws {
+    let outcome = try load()
+    #expect(outcome.settings == GatewaySettings() && outcome.origins.isEmpty)
+  }
+
+  /// The manual in config/ names every setting, with its default, and nothing else.
+  @Test func theManualNamesEverySettingWithItsDefault() throws {
+    let path = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+      .deletingLastPathComponent().appendingPathComponent("config/drawbridge.yaml")
+    let outcome = try load(try String(contentsOf: path, encoding: .utf8))
+    #expect(outcome.settings == GatewaySettings())
+    let missing = Setting.all.map(\.path).filter { outcome.origins[$0] == nil }
+    #expect(missing.isEmpty)
+  }
+
+  @Test func everySettingReadsBackWhatItShows() throws {
+    for setting in Setting.all where !setting.isList {
+      var settings = GatewaySettings()
+      let shown = setting.show(settings).filter { $0 != "\"" }
+      let worked = setting.apply(shown, to: &settings)
+      #expect(worked && settings == GatewaySettings(), "\(setting.path)")
+    }
+    #expect(Set(Setting.all.map(\.path)).count == Setting.all.count)
+    #expect(Set(Setting.all.map(\.environmentName)).count == Setting.all.count)
+  }
+
+  @Test(arguments: [
+    ("upstram:\n  url: ws://x/\n", "d.yaml:1:1: unknown key 'upstram' (did you mean 'upstream'?)"),
+    ("upstream:\n  ulr: ws://x/\n", "d.yaml:2:3: unknown key 'upstream.ulr' (did you mean 'url'?)"),
+    ("loops: 2\nloops: 3\n", "d.yaml:2:1: 'loops' is set twice"),
+    ("loops: many\n", "d.yaml:1:8: 'many' is not right for 'loops': it takes 'auto' or a number from 1 to 1024"),
+    (
+      "upstream:\n  url: http://x/\n",
+      "d.yaml:2:8: 'http://x/' is not right for 'upstream.url': it takes a URL such as ws://127.0.0.1:9000/ or wss://example.org/socket"
+    ),
+    ("log: loud\n", "d.yaml:1:6: 'log' must hold keys and values, as in 'key: value'"),
+    ("loops: 1\n---\nloops: 2\n", "d.yaml:2:1: a second document begins here; one file holds one configuration"),
+    ("a: &x 1\nb: *x\n", "d.yaml:1:4: anchors are not allowed here"),
+    ("upstream:\n  url: ${env:NOPE}\n", "d.yaml:2:8: the environment has no variable 'NOPE'"),
+    ("upstream:\n  url: ${file:/nope}\n", "d.yaml:2:8: file '/nope' cannot be read"),
+    ("upstream:\n  url: ${what:x}\n", "d.yaml:2:8: '${what:x}' is neither ${env:NAME} nor ${file:PATH}"),
+  ])
+  func saysWhereAndWhatWouldBeRight(text: String, message: String) {
+    #expect(errors(text) == [message])
+  }
+
+  @Test func tellsEverythingThatIsWrongAtOnce() {
+    #expect(errors("loops: x\nlog:\n  level: loud\nhttp:\n  fields: 1\n").count == 3)
+  }
+
+  @Test func aTabOrBrokenSyntaxIsToldWithItsPlace() {
+    let found = errors("upstream:\n\turl: x\n")
+    #expect(found.count == 1 && found[0].hasPrefix("d.yaml:2:"))
+  }
+
+  @Test func deepNestingAndHugeFilesAreRefused() {
+    #expect(!errors(String(repeating: "[", count: 5_000)).isEmpty)
+    #expect(errors(String(repeating: "#", count: YAMLDocument.maximumBytes + 1)).count == 1)
+  }
+
+  @Test func aFlagGoesBeforeTheEnvironmentAndThatBeforeTheFile() throws {
+    let text = "loops: 1\nlog:\n  level: debug\nhttp:\n  fields: 50\n"
+    let environment = ["DRAWBRIDGE_LOOPS": "2", "DRAWBRIDGE_LOG_LEVEL": "error", "PATH": "/bin"]
+    let outcome = try load(text, environment: environment, flags: [("loops", "3")])
+    #expect(outcome.settings.loops == 3 && outcome.settings.log.level == "error" && outcome.settings.http.fields == 50)
+    #expect(outcome.origins["loops"] == "--loops")
+    #expect(outcome.origins["log.level"] == "environment variable DRAWBRIDGE_LOG_LEVEL")
+    #expect(outcome.origins["http.fields"] == "d.yaml:5:11")
+  }
+
+  @Test func anUnknownVariableOfOursIsAnError() {
+    let found = errors("", environment: ["DRAWBRIDGE_UPSTREAM_ULR": "x"])
+    #expect(found.count == 1 && found[0].contains("DRAWBRIDGE_UPSTREAM_URL"))
+  }
+
+  @Test func secretsComeFromElsewhereAndAreNotShown() throws {
+    let text = "upstream:\n  headers:\n    Authorization: Bearer ${env:TOKEN}\n    X-Key: ${file:/run/key}\n"
+    let outcome = try load(text, environment: ["TOKEN": "t0p"], files: ["/run/key": "k3y\n"])
+    #expect(outcome.settings.upstream.headers == ["Authorization: Bearer t0p", "X-Key: k3y"])
+    #expect(Setting.all.contains { $0.path == "upstream.headers" && $0.isSecret })
+    #expect(errors("upstream:\n  headers:\n    'Bad Name': s3cret\n").allSatisfy { !$0.contains("s3cret") })
+  }
+
+  @Test func aHeaderCannotSmuggleALine() {
+    #expect(errors("upstream:\n  headers: [\"A: b\\r\\nC: d\"]\n").count == 1)
+  }
+
+  @Test(arguments: [("0", 0), ("512", 512), ("64KiB", 65_536), ("16MiB", 16 << 20), ("1GiB", 1 << 30)])
+  func readsSizes(text: String, bytes: Int) { #expect(ValueText.parseSize(text) == bytes) }
+
+  @Test(arguments: ["", "-1", "1.5MiB", "16mb", "KiB", "99999999999999999999"])
+  func refusesOtherSizes(text: String) { #expect(ValueText.parseSize(text) == nil) }
+
+  @Test(arguments: [
+    ("500ms", 500), ("20s", 20_000), ("7", 7_000), ("10m", 600_000), ("1h", 3_600_000), ("2d", 172_800_000),
+  ])
+  func readsDurations(text: String, milliseconds: Int64) {
+    #expect(ValueText.parseDuration(text) == .milliseconds(milliseconds))
+  }
+
+  @Test(arguments: ["", "s", "-5s", "1.5s", "5 s", "5x"])
+  func refusesOtherDurations(text: String) { #expect(ValueText.parseDuration(text) == nil) }
+}

@@ -1,0 +1,47 @@
+import ByteStreams
+import Testing
+
+@testable import Metrics
+
+@Suite struct MetricsRegistryTests {
+  private func render(_ registry: MetricsRegistry) -> [String] {
+    var output = ByteQueue()
+    registry.render(into: &output)
+    return output.bytes.text().split(separator: "\n").map(String.init)
+  }
+
+  @Test func writesCountersGaugesAndTheirHelp() {
+    let registry = MetricsRegistry()
+    registry.counter("a_total", "Line one\nline \\ two.").add(3)
+    registry.gauge("b", "B.").set(-4)
+    registry.gauge("c", "C.") { 1.5 }
+    #expect(
+      render(registry) == [
+        "# HELP a_total Line one\\nline \\\\ two.", "# TYPE a_total counter", "a_total 3", "# HELP b B.",
+        "# TYPE b gauge", "b -4",
+        "# HELP c C.", "# TYPE c gauge", "c 1.5",
+      ])
+  }
+
+  @Test func seriesOfOneNameShareOneHelpAndEscapeTheirLabels() {
+    let registry = MetricsRegistry()
+    registry.counter("a_total", "A.", [("k", "x\"y\\z\n")]).add()
+    registry.counter("a_total", "A.", [("k", "other")]).add(2)
+    #expect(
+      render(registry) == [
+        "# HELP a_total A.", "# TYPE a_total counter", "a_total{k=\"x\\\"y\\\\z\\n\"} 1", "a_total{k=\"other\"} 2",
+      ])
+  }
+
+  @Test func aHistogramCountsEachMeasurementInEveryBucketThatHoldsIt() {
+    let registry = MetricsRegistry()
+    let histogram = registry.histogram("h", "H.", bounds: [0.5, 1])
+    for value in [0.25, 0.5, 0.75, 2] { histogram.observe(value) }
+    #expect(
+      render(registry) == [
+        "# HELP h H.", "# TYPE h histogram", "h_bucket{le=\"0.5\"} 2", "h_bucket{le=\"1\"} 3",
+        "h_bucket{le=\"+Inf\"} 4",
+        "h_sum 3.5", "h_count 4",
+      ])
+  }
+}

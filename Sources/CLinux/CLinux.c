@@ -22,28 +22,4 @@ void clinux_error_text(int code, char *text, size_t size) {
   snprintf(text, size, "%s", strerror_r(code, buffer, sizeof buffer));
 }
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define WATCHED 1
-void __tsan_acquire(void *);
-void __tsan_release(void *);
-#endif
-#endif
-
-void clinux_lock_taken(const void *lock) {
-#ifdef WATCHED
-  __tsan_acquire((void *)lock);
-#else
-  (void)lock;
-#endif
-}
-
-void clinux_lock_released(const void *lock) {
-#ifdef WATCHED
-  __tsan_release((void *)lock);
-#else
-  (void)lock;
-#endif
-}
-
 void clinux_set_thread_name(const char *name) { pthread_setname_np(pthread_self(), name); }

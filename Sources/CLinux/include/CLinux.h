@@ -35,9 +35,6 @@ int clinux_available_processors(void);
 int clinux_accept(int listener, struct sockaddr *address, socklen_t *size);
 // The text of an errno, cut to `size` bytes and always terminated.
 void clinux_error_text(int code, char *text, size_t size);
-// Tells the thread sanitizer of a lock that it cannot see (a futex in the standard library). Nothing in other builds.
-void clinux_lock_taken(const void *lock);
-void clinux_lock_released(const void *lock);
 // Gives the calling thread a name of at most 15 bytes, as `top -H` shows it.
 void clinux_set_thread_name(const char *name);
 

@@ -2,12 +2,16 @@ import ByteStreams
 
 extension WebSocketConnection {
   /// Appends one message, compressed where that was agreed on and is worth it, in frames of at most `fragmentBytes`.
+  ///
+  /// Pongs that are owed go first: a ping is answered as soon as is practical (§5.5.3), and an answer behind megabytes of message
+  /// may miss its deadline.
   package mutating func sendMessage(
     _ kind: WebSocketMessageKind, _ payload: Span<UInt8>, fragmentBytes: Int = .max,
     using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {
     precondition(!hasSentClose, "a message was sent after the close frame")
     precondition(fragmentBytes > 0, "a fragment without bytes brings no message to its end")
+    writePongs(using: &generator, into: &output)
     let opcode: Opcode = kind == .text ? .text : .binary
     if compression.isWorthwhile(payload.count), compression.compress(payload) {
       Self.writeMessage(
@@ -59,13 +63,19 @@ extension WebSocketConnection {
   package mutating func writeReplies(
     using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {
-    let role = role
-    while replies.payPong({ Self.writeFrame(.pong, $0, from: role, using: &generator, into: &output) }) {}
+    writePongs(using: &generator, into: &output)
     switch replies.close {
     case .none: return
     case .empty: sendClose(code: nil, using: &generator, into: &output)
     case .code(let code): sendClose(code: code, using: &generator, into: &output)
     }
+  }
+
+  private mutating func writePongs(
+    using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
+  ) {
+    let role = role
+    while replies.payPong({ Self.writeFrame(.pong, $0, from: role, using: &generator, into: &output) }) {}
   }
 
   private static func writeMessage(

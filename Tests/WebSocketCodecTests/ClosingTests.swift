@@ -31,6 +31,19 @@ import Testing
     #expect(replies(of: &connection, to: []) == [])
   }
 
+  /// The Autobahn suite's 5.6: the ping came before the message that is echoed.
+  @Test func answersPingsBeforeItSendsTheNextMessage() throws {
+    var generator = SeededGenerator(seed: 1)
+    var output = ByteQueue()
+    var connection = WebSocketConnection(role: .client)
+    connection.receive((Frames.text("a", final: false) + Frames.frame(9, [0x70]) + Frames.frame(0, [0x62])).span)
+    #expect(try connection.nextEvent() == .ping)
+    #expect(try connection.nextEvent() == .message(.text))
+    connection.sendMessage(.text, Array("ab".utf8).span, using: &generator, into: &output)
+    connection.writeReplies(using: &generator, into: &output)
+    #expect(transcript([output.copyBytes()], role: .server) == ["pong p", "text ab"])
+  }
+
   /// Attack: pings without end from a peer that reads no answer. Only the newest is answered, and memory stays small.
   @Test func owesOnlyTheNewestPongOfAFlood() {
     var connection = WebSocketConnection(role: .client)

@@ -7,20 +7,14 @@ import pytest
 import pytest_asyncio
 
 from harness.certificates import CertificateAuthority
-from harness.gateway import BINARY, PROJECT, Gateway
+from harness.gateway import BINARY, Gateway
 from harness.raw import RawUpstream
 from harness.upstream import Upstream
 
 
-def pytest_collection_modifyitems(items):
+def pytest_sessionstart():
     if not BINARY.exists():
         pytest.exit(f"{BINARY} is not there: 'make build' makes it, or set DRAWBRIDGE_BINARY", returncode=2)
-    # Until TLS is wired in, there is nothing to test of it.
-    opening = PROJECT / "Sources/Gateway/Upstream/UpstreamLink+Opening.swift"
-    if "TLS is not built in" in opening.read_text():
-        for item in items:
-            if "wss" in item.name or "certificate_of_a_given" in item.name:
-                item.add_marker(pytest.mark.skip(reason="TLS is not wired in yet"))
 
 
 @pytest.fixture

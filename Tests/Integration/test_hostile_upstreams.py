@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from harness.raw import accept_key, frame, read_head, reset, upgrade
+from harness.raw import accept_key, frame, read_frame, read_head, reset, upgrade
 from harness.upstream import Upstream
 from harness.waiting import eventually
 
@@ -114,24 +114,24 @@ HANDSHAKES = {
     "an endless line": endless_line,
 }
 
+# Sent after a proper handshake.
 FRAMES = {
-    "a masked frame": sends(frame(TEXT, b"hello", mask=b"abcd")),
-    "a reserved opcode": sends(frame(3, b"hello")),
-    "reserved bits": sends(frame(TEXT, b"hello", reserved=7)),
-    "a compressed frame without the extension": sends(frame(TEXT, b"hello", reserved=4)),
-    "a fragmented ping": sends(frame(PING, b"hello", fin=False)),
-    "a long ping": sends(frame(PING, b"x" * 126)),
-    "a continuation of nothing": sends(frame(0, b"hello")),
-    "a new message inside another": sends(frame(TEXT, b"a", fin=False), frame(TEXT, b"b")),
-    "text that is not UTF-8": sends(frame(TEXT, b"caf\xe9")),
-    "a length beyond 2^62": sends(frame(BINARY, b"", length=1 << 62)),
-    "a length with the highest bit": sends(frame(BINARY, b"", length=1 << 63)),
-    "a length in the long form": sends(b"\x82\x7e\x00\x05hello"),
-    "more than the limit": sends(frame(BINARY, b"", length=17 * MEBIBYTE)),
-    "a close code that is not allowed": sends(frame(CLOSE, struct.pack("!H", 1005))),
-    "a close of one byte": sends(frame(CLOSE, b"\x03")),
-    "a close reason that is not UTF-8": sends(frame(CLOSE, struct.pack("!H", 1000) + b"\xff")),
-    "a reset in mid-frame": resets_in_mid_frame,
+    "a masked frame": (frame(TEXT, b"hello", mask=b"abcd"),),
+    "a reserved opcode": (frame(3, b"hello"),),
+    "reserved bits": (frame(TEXT, b"hello", reserved=7),),
+    "a compressed frame without the extension": (frame(TEXT, b"hello", reserved=4),),
+    "a fragmented ping": (frame(PING, b"hello", fin=False),),
+    "a long ping": (frame(PING, b"x" * 126),),
+    "a continuation of nothing": (frame(0, b"hello"),),
+    "a new message inside another": (frame(TEXT, b"a", fin=False), frame(TEXT, b"b")),
+    "text that is not UTF-8": (frame(TEXT, b"caf\xe9"),),
+    "a length beyond 2^62": (frame(BINARY, b"", length=1 << 62),),
+    "a length with the highest bit": (frame(BINARY, b"", length=1 << 63),),
+    "a length in the long form": (b"\x82\x7e\x00\x05hello",),
+    "more than the limit": (frame(BINARY, b"", length=17 * MEBIBYTE),),
+    "a close code that is not allowed": (frame(CLOSE, struct.pack("!H", 1005)),),
+    "a close of one byte": (frame(CLOSE, b"\x03"),),
+    "a close reason that is not UTF-8": (frame(CLOSE, struct.pack("!H", 1000) + b"\xff"),),
 }
 
 
@@ -164,12 +164,49 @@ async def test_a_good_upstream_after_a_bad_one_is_found(name, raw_upstream, gate
 
 @pytest.mark.parametrize("name", FRAMES)
 async def test_a_bad_frame_ends_the_connection_with_a_reason_and_a_redial(name, raw_upstream, gateway_for):
-    upstream = await raw_upstream(FRAMES[name])
+    upstream = await raw_upstream(sends(*FRAMES[name]))
     gateway = await gateway_for(upstream, ready=False)
     before = gateway.memory()
     await eventually(lambda: upstream.connections >= 2, within=20, what="the gateway dials again")
     await stays_whole(gateway)
     assert gateway.memory() < before + 24 * MEBIBYTE
+
+
+# What the peer is told (RFC 6455 section 7.4.1): 1002 broke the protocol, 1007 not UTF-8, 1009 too big.
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("a masked frame", 1002),
+        ("a reserved opcode", 1002),
+        ("a compressed frame without the extension", 1002),
+        ("a long ping", 1002),
+        ("a new message inside another", 1002),
+        ("text that is not UTF-8", 1007),
+        ("more than the limit", 1009),
+        ("a close code that is not allowed", 1002),
+    ],
+)
+async def test_the_upstream_is_told_what_it_did_wrong(name, code, raw_upstream, gateway_for):
+    told = asyncio.get_running_loop().create_future()
+
+    async def behave(reader, writer):
+        await upgrade(reader, writer)
+        writer.writelines(FRAMES[name])
+        opcode, payload = await read_frame(reader)
+        while opcode != CLOSE:
+            opcode, payload = await read_frame(reader)
+        if not told.done():
+            told.set_result(int.from_bytes(payload[:2], "big"))
+
+    await gateway_for(await raw_upstream(behave), ready=False)
+    assert await asyncio.wait_for(told, 10) == code
+
+
+async def test_a_reset_in_mid_frame_is_followed_by_a_redial(raw_upstream, gateway_for):
+    upstream = await raw_upstream(resets_in_mid_frame)
+    gateway = await gateway_for(upstream, ready=False)
+    await eventually(lambda: upstream.connections >= 2, within=20, what="the gateway dials again")
+    await stays_whole(gateway)
 
 
 async def test_a_message_that_inflates_beyond_the_limit_ends_the_connection(raw_upstream, gateway_for):

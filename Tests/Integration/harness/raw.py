@@ -90,6 +90,18 @@ def frame(opcode, payload=b"", *, fin=True, reserved=0, mask=None, length=None):
     return head + payload
 
 
+async def read_frame(reader):
+    """One frame of a client, which must be masked (section 5.1): its opcode and its payload, unmasked."""
+    first, second = await reader.readexactly(2)
+    length = second & 0x7F
+    if length >= 126:
+        length = int.from_bytes(await reader.readexactly(2 if length == 126 else 8), "big")
+    assert second & 0x80, "a client must mask every frame"
+    mask = await reader.readexactly(4)
+    payload = await reader.readexactly(length)
+    return first & 0x0F, bytes(byte ^ mask[i % 4] for i, byte in enumerate(payload))
+
+
 def reset(writer):
     """Closes with RST instead of FIN."""
     linger = struct.pack("ii", 1, 0)

@@ -88,7 +88,12 @@ let package = Package(
     tested("Configuration"),
     tested("Metrics"),
     tested("Logging"),
-    tested("Gateway", ["Reactor", "WebSocketCodec", "UpstreamSession", "Logging", "Metrics", "ByteStreams"]),
+    tested(
+      "Gateway",
+      [
+        "Configuration", "HTTPCodec", "Reactor", "WebSocketCodec", "UpstreamSession", "Logging", "Metrics",
+        "ByteStreams",
+      ]),
     // What the Autobahn TestSuite judges: the gateway's session with an echo behind it (scripts/conformance).
     .executableTarget(
       name: "autobahn-client",

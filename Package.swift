@@ -40,6 +40,7 @@ let package = Package(
     .target(name: "CYAML", linkerSettings: [.linkedLibrary("yaml")]),
 
     // Bytes, and what is made of them. No socket, no clock, no log.
+    target("Locking"),
     target("ByteStreams"),
     target("Deflate", ["CZlib", "ByteStreams"]),
     target("Digests", ["COpenSSL", "ByteStreams"]),
@@ -53,17 +54,17 @@ let package = Package(
     target("Delivery", ["ByteStreams", "JSONCodec"]),
 
     // The kernel, the file, the eyes of the operator.
-    target("Reactor", ["CLinux", "ByteStreams"]),
+    target("Reactor", ["Locking", "CLinux", "ByteStreams"]),
     target("Configuration", ["CYAML", "ByteStreams"]),
-    target("Metrics", ["ByteStreams"]),
-    target("Logging", ["CLinux", "ByteStreams", "JSONCodec"]),
+    target("Metrics", ["Locking", "ByteStreams"]),
+    target("Logging", ["Locking", "CLinux", "ByteStreams", "JSONCodec"]),
 
     // Drivers: they do.
     .target(
       name: "Gateway",
       dependencies: [
-        "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "TLSEngine", "UpstreamSession",
-        "Delivery", "Reactor", "Configuration", "Metrics", "Logging",
+        "Locking", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "TLSEngine",
+        "UpstreamSession", "Delivery", "Reactor", "Configuration", "Metrics", "Logging",
       ],
       resources: [.embedInCode("openapi.yaml")],
       swiftSettings: strict),

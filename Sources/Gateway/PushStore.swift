@@ -1,3 +1,4 @@
+import Locking
 import ByteStreams
 import Delivery
 import Reactor
@@ -13,7 +14,7 @@ final class PushStore: Sendable {
   }
 
   private let state: Locked<State>
-  private let watchers = Mutex<[Watcher]>([])
+  private let watchers = Locked<[Watcher]>([])
 
   /// One loop's wish to hear of news.
   final class Watcher: Sendable {

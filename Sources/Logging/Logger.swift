@@ -1,8 +1,8 @@
+import Locking
 import ByteStreams
 import CLinux
 import Glibc
 import JSONCodec
-import Synchronization
 
 /// How much somebody wants to know, least first.
 package enum LogLevel: Int, Comparable, CaseIterable, Sendable {
@@ -71,9 +71,9 @@ package final class Logger: Sendable {
     var dropped = 0
     var clock = TimestampWriter()
   }
-  private let state = Mutex(State())
+  private let state = Locked(State())
   /// Held while writing, so that a flush and the thread do not mix their lines.
-  private let writing = Mutex(())
+  private let writing = Locked(())
 
   package init(level: LogLevel, format: Format, output: Int32 = STDERR_FILENO) {
     self.level = level

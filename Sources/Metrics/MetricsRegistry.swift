@@ -1,5 +1,5 @@
+import Locking
 import ByteStreams
-import Synchronization
 
 /// Every metric of the process, written out in Prometheus' text format (version 0.0.4).
 package final class MetricsRegistry: Sendable {
@@ -32,7 +32,7 @@ package final class MetricsRegistry: Sendable {
     var series: [Series]
   }
 
-  private let families = Mutex<[Family]>([])
+  private let families = Locked<[Family]>([])
 
   package init() {}
 

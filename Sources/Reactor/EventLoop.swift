@@ -1,3 +1,4 @@
+import Locking
 import CLinux
 import Glibc
 import Synchronization
@@ -114,7 +115,7 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
     joinable.withLock { $0 = identity }
   }
 
-  private let joinable = Mutex<pthread_t?>(nil)
+  private let joinable = Locked<pthread_t?>(nil)
 
   func joinThread() {
     let identity = joinable.withLock { value in

@@ -1,7 +1,6 @@
 import ByteStreams
 import CLinux
 import Glibc
-import Synchronization
 
 /// UNIX signals as ordinary calls: blocked in every thread and taken, one by one, by the main thread.
 package enum ProcessSignals {

@@ -1,6 +1,6 @@
+import Locking
 import CLinux
 import Glibc
-import Synchronization
 
 /// A name that could not be turned into addresses.
 package struct ResolveError: Error, Hashable, Sendable, CustomStringConvertible {
@@ -34,7 +34,7 @@ package final class Resolver: Sendable {
     var threads = 0
   }
 
-  private let state = Mutex(State())
+  private let state = Locked(State())
   private let work = CountingSemaphore()
 
   package init() {}

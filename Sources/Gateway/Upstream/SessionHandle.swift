@@ -1,3 +1,4 @@
+import Locking
 import ByteStreams
 import Configuration
 import Logging

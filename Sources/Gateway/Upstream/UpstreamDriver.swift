@@ -1,4 +1,5 @@
 import ByteStreams
+import Locking
 import Logging
 import Reactor
 import UpstreamSession

@@ -1,5 +1,6 @@
 import Delivery
 import Reactor
+import Synchronization
 
 /// The held polls of one loop: where they wait, and how they are woken.
 ///

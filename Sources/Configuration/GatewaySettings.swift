@@ -34,6 +34,7 @@ package struct GatewaySettings: Equatable, Sendable {
     package var requestsPerConnection = 1_000_000
     package var connections = 16_384
     package var connectionsPerAddress = 16_384
+    package var managementConnections = 256
   }
 
   package struct Upstream: Equatable, Sendable {

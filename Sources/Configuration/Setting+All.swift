@@ -55,7 +55,10 @@ extension Setting {
       Setting("http.connections", .count(\.http.connections, 1...1_000_000), "client connections open at once"),
       Setting(
         "http.connections_per_address", .count(\.http.connectionsPerAddress, 1...1_000_000),
-        "client connections open at once from one address"),
+        "client connections open at once from one IPv4 address or IPv6 /64"),
+      Setting(
+        "http.management_connections", .count(\.http.managementConnections, 1...1_000_000),
+        "connections open at once to the management listeners"),
     ]
   }
 

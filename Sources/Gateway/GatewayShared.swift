@@ -2,6 +2,7 @@ import ByteStreams
 import Configuration
 import Delivery
 import HTTPCodec
+import Locking
 import Logging
 import Metrics
 import Synchronization
@@ -20,6 +21,9 @@ final class GatewayShared: Sendable {
   let epochText: String
 
   private let lifecycle = Atomic<UInt8>(0)
+  /// Who is connected, by the role of the listener: each has its own count, so that probes find a place when clients have
+  /// taken all of theirs.
+  private let census: Locked<[HTTPConnection.Role: ConnectionCensus]>
 
   /// Where the process is in its life, for the probes.
   enum Lifecycle: UInt8 { case starting, serving, draining }
@@ -47,6 +51,11 @@ final class GatewayShared: Sendable {
     store.summary.last.epoch.write(into: &text)
     epochText = text.bytes.text()
     httpLimits = settings.http.limits
+    let http = settings.http
+    census = Locked([
+      .client: ConnectionCensus(limit: http.connections, limitPerOrigin: http.connectionsPerAddress),
+      .management: ConnectionCensus(limit: http.managementConnections, limitPerOrigin: http.managementConnections),
+    ])
     openConnections = metrics.gauge("drawbridge_http_connections", "Client connections open.")
     acceptedConnections = metrics.counter("drawbridge_http_connections_accepted_total", "Client connections accepted.")
     refusedConnections = metrics.counter(
@@ -74,6 +83,17 @@ final class GatewayShared: Sendable {
   }
 
   var phase: Lifecycle { Lifecycle(rawValue: lifecycle.load(ordering: .acquiring)) ?? .starting }
+
+  /// Counts a connection from `origin`, if there is room for it.
+  func admit(_ origin: ClientOrigin, to role: HTTPConnection.Role) -> ConnectionCensus.Verdict {
+    census.withLock { $0[role]?.admit(origin) ?? .tooMany }
+  }
+
+  /// A connection that was admitted has ended.
+  func leave(_ origin: ClientOrigin, from role: HTTPConnection.Role) {
+    census.withLock { $0[role]?.leave(origin) }
+  }
+
   func enter(_ phase: Lifecycle) { lifecycle.store(phase.rawValue, ordering: .releasing) }
 }
 

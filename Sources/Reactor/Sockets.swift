@@ -158,6 +158,13 @@ extension Sockets {
     code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM
   }
 
+  /// Closes a connection that nobody has taken, with RST: nothing of it stays behind, not even in the kernel.
+  package static func reset(_ descriptor: Int32) {
+    var lingering = linger(l_onoff: 1, l_linger: 0)
+    unsafe setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &lingering, socklen_t(MemoryLayout<linger>.size))
+    SystemCall.close(descriptor)
+  }
+
   /// Removes the file of a Unix-domain socket.
   package static func removeFile(at path: String) { unsafe _ = unlink(path) }
 }

@@ -17,7 +17,7 @@ final class HTTPConnection: LoopTask {
   private static var outputPerFlush: Int { 64 * 1024 }
 
   let channel: Channel
-  let peerAddress: String
+  let origin: ClientOrigin
   let role: Role
   unowned let worker: HTTPWorker
   var http: HTTPServerConnection
@@ -36,9 +36,9 @@ final class HTTPConnection: LoopTask {
   /// Which deadline runs.
   private enum Phase { case idle, head, body }
 
-  init(channel: Channel, peerAddress: String, role: Role, worker: HTTPWorker) {
+  init(channel: Channel, origin: ClientOrigin, role: Role, worker: HTTPWorker) {
     self.channel = channel
-    self.peerAddress = peerAddress
+    self.origin = origin
     self.role = role
     self.worker = worker
     http = HTTPServerConnection(pool: worker.pool)

@@ -8,6 +8,9 @@ import Reactor
 
 /// What the client connections of one event loop share.
 final class HTTPWorker {
+  /// How often a loop tells that it refuses connections.
+  private static var warningInterval: TimeSpan { .seconds(10) }
+
   let loop: LoopContext
   let shared: GatewayShared
   let pool: HTTPHeadPool
@@ -20,9 +23,9 @@ final class HTTPWorker {
 
   private var connections: [ObjectIdentifier: HTTPConnection] = [:]
   private var acceptors: [HTTPAcceptor] = []
-  private var addressCounts: [String: Int] = [:]
   private var date = SharedBytes([])
   private var dateSecond: Int64 = -1
+  private var nextWarning = MonotonicTime.zero
   private var requestCounter: UInt64 = 0
   private let requestPrefix = UInt32.random(in: .min ... .max)
 
@@ -44,20 +47,21 @@ final class HTTPWorker {
 
   /// Takes a fresh connection, or drops it where there are too many.
   func welcome(_ descriptor: Int32, from peer: SocketAddress, _ role: HTTPConnection.Role) {
-    let address = peer.host
-    let settings = shared.settings.http
-    let isCrowded =
-      shared.openConnections.current >= settings.connections
-      || addressCounts[address, default: 0] >= settings.connectionsPerAddress
-    guard let channel = try? Channel(descriptor: descriptor, loop: loop) else { return }
-    guard !isCrowded || role == .management else {
+    let origin = ClientOrigin(peer)
+    let verdict = shared.admit(origin, to: role)
+    guard verdict == .admitted else {
+      // No word: an answer for each would cost the flooded more than the flood.
+      Sockets.reset(descriptor)
       shared.refusedConnections.add()
-      channel.reset()
+      warn(of: verdict, role)
       return
     }
-    let connection = HTTPConnection(channel: channel, peerAddress: address, role: role, worker: self)
+    guard let channel = try? Channel(descriptor: descriptor, loop: loop) else {
+      shared.leave(origin, from: role)
+      return
+    }
+    let connection = HTTPConnection(channel: channel, origin: origin, role: role, worker: self)
     connections[ObjectIdentifier(connection)] = connection
-    addressCounts[address, default: 0] += 1
     shared.openConnections.add(1)
     shared.acceptedConnections.add()
     loop.spawn(connection)
@@ -66,8 +70,21 @@ final class HTTPWorker {
   func farewell(_ connection: HTTPConnection) {
     guard connections.removeValue(forKey: ObjectIdentifier(connection)) != nil else { return }
     shared.openConnections.add(-1)
-    let left = addressCounts[connection.peerAddress, default: 1] - 1
-    addressCounts[connection.peerAddress] = left > 0 ? left : nil
+    shared.leave(connection.origin, from: connection.role)
+  }
+
+  /// Tells the operator which limit was reached; seldom, since a flood must not fill the log.
+  private func warn(of verdict: ConnectionCensus.Verdict, _ role: HTTPConnection.Role) {
+    guard loop.now >= nextWarning else { return }
+    nextWarning = loop.now + Self.warningInterval
+    let key =
+      switch (verdict, role) {
+      case (.tooManyFromOrigin, _): "http.connections_per_address"
+      case (_, .client): "http.connections"
+      case (_, .management): "http.management_connections"
+      }
+    shared.logger.warning(
+      "connections are refused: a limit is reached; raise it, or see who holds them", [.text("limit", key)])
   }
 
   // MARK: Ending

@@ -52,6 +52,7 @@ let package = Package(
     // Pure machines: they decide.
     target("UpstreamSession", ["ByteStreams"]),
     target("Delivery", ["ByteStreams", "JSONCodec"]),
+    target("RouteNetlink", ["ByteStreams"]),
 
     // The kernel, the file, the eyes of the operator.
     target("Reactor", ["Locking", "CLinux", "ByteStreams"]),
@@ -64,7 +65,7 @@ let package = Package(
       name: "Gateway",
       dependencies: [
         "Locking", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "TLSEngine",
-        "UpstreamSession", "Delivery", "Reactor", "Configuration", "Metrics", "Logging",
+        "UpstreamSession", "Delivery", "RouteNetlink", "Reactor", "Configuration", "Metrics", "Logging",
       ],
       resources: [.embedInCode("openapi.yaml")],
       swiftSettings: strict),
@@ -85,6 +86,7 @@ let package = Package(
     tested("TLSEngine", ["COpenSSL", "Digests"]),
     tested("UpstreamSession"),
     tested("Delivery"),
+    tested("RouteNetlink"),
     tested("Reactor"),
     tested("Configuration"),
     tested("Metrics"),

@@ -48,6 +48,7 @@ package struct GatewaySettings: Equatable, Sendable {
     package var compression = Compression()
     package var heartbeat = Heartbeat()
     package var reconnect = Reconnect()
+    package var network = Network()
     package var timeouts = Timeouts()
     package var queue = Queue()
   }
@@ -81,6 +82,11 @@ package struct GatewaySettings: Equatable, Sendable {
     package var base = TimeSpan.milliseconds(500)
     package var maximum = TimeSpan.seconds(30)
     package var resetAfter = TimeSpan.seconds(10)
+  }
+
+  package struct Network: Equatable, Sendable {
+    package var changes = "watch"
+    package var settle = TimeSpan.milliseconds(500)
   }
 
   package struct Timeouts: Equatable, Sendable {

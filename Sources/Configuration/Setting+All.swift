@@ -121,6 +121,12 @@ extension Setting {
         "upstream.reconnect.reset_after", .duration(\.upstream.reconnect.resetAfter, .zero...day),
         "time ready before failures are forgotten"),
       Setting(
+        "upstream.network.changes", .choice(\.upstream.network.changes, ["watch", "ignore"]),
+        "whether changes of this machine's network end a wait and probe a connection"),
+      Setting(
+        "upstream.network.settle", .duration(\.upstream.network.settle, .zero...(.minutes(1))),
+        "time the network must have been at rest before that"),
+      Setting(
         "upstream.timeouts.resolve", .duration(\.upstream.timeouts.resolve, millisecond...day), "for the name look-up"),
       Setting(
         "upstream.timeouts.connect", .duration(\.upstream.timeouts.connect, millisecond...day), "for the TCP connect"),

@@ -73,6 +73,10 @@ package final class GatewayServer: Sendable {
       }
     }
     session.start(on: loops[0])
+    let network = settings.upstream.network
+    if network.changes == "watch" {
+      NetworkWatcher.start(for: session, settle: network.settle, logger: logger, metrics: metrics, on: loops[0])
+    }
     shared.enter(.serving)
     for address in clientAddresses {
       logger.info("listening", [.text("listener", "api"), .text("address", address.description)])

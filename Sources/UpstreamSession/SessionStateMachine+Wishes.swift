@@ -71,24 +71,44 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// Links, addresses or routes of this machine have changed. Waits end at once; a connection is probed, not closed.
+  /// Links, addresses or routes of this machine have changed. A connection is probed, not closed: it may have noticed
+  /// nothing. Waits end at once where something was gained; a network that only lost something leaves nothing to try.
   package mutating func networkChanged(
-    now: MonotonicTime, using generator: inout some RandomNumberGenerator
+    hasGained: Bool, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
     var actions: [SessionAction] = []
     switch state {
-    case .offline, .backoff:
-      dial(because: .networkChanged, now: now, &actions)
-    case .ready(var link):
-      actions.append(.ping(link.liveness.takePing(now: now, using: &generator), link.generation))
-      state = .ready(link)
-    case .replacing(var link, let successor):
-      actions.append(.ping(link.liveness.takePing(now: now, using: &generator), link.generation))
-      state = .replacing(link, successor: successor)
+    case .offline(let until):
+      if endsWait(hasGained, now: now) {
+        dial(because: .networkChanged, now: now, &actions)
+      } else if hasGained {
+        state = .offline(until: min(until, nextNetworkDial))
+      }
+    case .backoff(let until):
+      if endsWait(hasGained, now: now) {
+        dial(because: .networkChanged, now: now, &actions)
+      } else if hasGained {
+        state = .backoff(until: min(until, nextNetworkDial))
+      }
+    case .ready(let link), .replacing(let link, successor: _):
+      // An upstream that breaks on pings is left to what it sends by itself.
+      guard settings.liveness.isEnabled else { break }
+      if let counter = barrierPing(link.generation, now: now, using: &generator) {
+        actions.append(.ping(counter, link.generation))
+      }
     case .stopped, .idle, .parked, .opening, .closing:
       break
     }
     return actions
+  }
+
+  /// On some hosts the network changes all the time, and a backoff that every change ended would be none.
+  static var networkDialInterval: TimeSpan { .seconds(5) }
+
+  private mutating func endsWait(_ hasGained: Bool, now: MonotonicTime) -> Bool {
+    guard hasGained, now >= nextNetworkDial else { return false }
+    nextNetworkDial = now + Self.networkDialInterval
+    return true
   }
 
   /// Opens a successor beside the connection that is ready; the old one is closed once the new one is ready.

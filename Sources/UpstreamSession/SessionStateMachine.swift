@@ -66,6 +66,8 @@ package struct SessionStateMachine: Sendable {
   /// The predecessor of a connection that has replaced it, until it is closed.
   var retiring: Closing?
   var policy: ReconnectPolicy
+  /// Before this a change of the network does not end a wait again.
+  var nextNetworkDial = MonotonicTime.zero
   package internal(set) var desired = DesiredState.down
   /// The newest dial.
   package internal(set) var generation = Generation.none

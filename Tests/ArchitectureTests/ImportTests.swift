@@ -11,6 +11,7 @@ import Testing
     "WebSocketCodec": ["ByteStreams", "Deflate", "Digests", "HTTPCodec"],
     "UpstreamSession": ["ByteStreams"],
     "Delivery": ["ByteStreams", "JSONCodec"],
+    "RouteNetlink": ["ByteStreams"],
   ]
 
   private static var root: URL {

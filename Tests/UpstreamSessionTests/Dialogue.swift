@@ -24,7 +24,9 @@ final class Dialogue {
   func open() -> [String] { words(machine.open(now: now, using: &random)) }
   func close(_ code: UInt16 = 1000) -> [String] { words(machine.close(code: code, now: now)) }
   func demand() -> [String] { words(machine.demand(now: now)) }
-  func networkChanged() -> [String] { words(machine.networkChanged(now: now, using: &random)) }
+  func networkChanged(hasGained: Bool = true) -> [String] {
+    words(machine.networkChanged(hasGained: hasGained, now: now, using: &random))
+  }
   func replace() -> [String] { words(machine.replace(because: .configuration, now: now)) }
 
   func advance(to phase: OpeningPhase, _ generation: UInt64) -> [String] {

@@ -87,8 +87,13 @@ import Testing
   @Test func probesWhenTheNetworkChanges() {
     let session = Dialogue()
     session.openToReady()
-    #expect(session.networkChanged() == ["ping 1 #1"])
+    #expect(session.networkChanged(hasGained: false) == ["ping 1 #1"])
+    #expect(session.state == .ready)
+    #expect(session.networkChanged() == ["ping 2 #1"])
     #expect(session.wait() == ["ready→suspect"])
+    let withoutPings = Dialogue { $0.liveness.isEnabled = false }
+    withoutPings.openToReady()
+    #expect(withoutPings.networkChanged() == [])
   }
 
   @Test func heartbeatsDoNotOutliveTheirSocket() {

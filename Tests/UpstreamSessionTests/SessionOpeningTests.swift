@@ -129,9 +129,32 @@ import Testing
     _ = session.open()
     #expect(session.failed(.noRoute, in: .connecting) == ["resolving→offline"])
     #expect(session.machine.failures == 0)
+    #expect(session.networkChanged(hasGained: false) == [], "what was lost is no way out")
     #expect(session.networkChanged() == ["offline→resolving", "dial #2"])
     _ = session.failed(.network)
+    session.pass(.seconds(5))
     #expect(session.networkChanged() == ["backoff→resolving", "dial #3"])
+  }
+
+  @Test func doesNotLetANetworkThatChangesAllTheTimeEndEveryWait() {
+    let session = Dialogue { $0.backoff.strategy = .fixed(.seconds(60)) }
+    _ = session.open()
+    _ = session.failed(.network)
+    var dials = 0
+    for _ in 0..<60 {
+      if !session.networkChanged().isEmpty {
+        dials += 1
+        _ = session.failed(.network)
+      }
+      session.pass(.seconds(1))
+    }
+    #expect(dials == 12, "one in five seconds")
+    #expect(session.networkChanged() == ["backoff→resolving", "dial #14"])
+    _ = session.failed(.network)
+    session.pass(.seconds(2))
+    #expect(session.networkChanged() == [])
+    #expect(session.wait() == ["backoff→resolving", "dial #15"])
+    #expect(session.waited == .seconds(3), "the change is not forgotten, but waits its turn")
   }
 
   @Test func isPostponedWithoutCounting() {

@@ -150,7 +150,9 @@ import Testing
       case 0: world.carryOut(world.machine.open(now: world.now, using: &world.random))
       case 1:
         if world.chance(20) { world.carryOut(world.machine.close(now: world.now)) }
-      case 2: world.carryOut(world.machine.networkChanged(now: world.now, using: &world.random))
+      case 2:
+        let hasGained = world.chance(50)
+        world.carryOut(world.machine.networkChanged(hasGained: hasGained, now: world.now, using: &world.random))
       case 3: world.carryOut(world.machine.replace(because: .credential, now: world.now))
       case 4..<8: world.carryOut(world.machine.demand(now: world.now))
       case 8..<14: world.speakFromTheGrave()

@@ -1,4 +1,4 @@
-// What Glibc's module map does not show to Swift: epoll, eventfd, and a few socket options behind macros.
+// What Glibc's module map does not show to Swift: epoll, eventfd, netlink, and a few socket options behind macros.
 #ifndef CLINUX_H
 #define CLINUX_H
 
@@ -10,6 +10,8 @@
 #include <netinet/tcp.h>
 #include <arpa/inet.h>
 #include <netdb.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <stdint.h>
 
 // epoll_event is packed on x86-64; these keep the layout a matter of C.

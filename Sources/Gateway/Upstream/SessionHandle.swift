@@ -4,6 +4,7 @@ import Configuration
 import Logging
 import Metrics
 import Reactor
+import RouteNetlink
 import TLSEngine
 import UpstreamSession
 
@@ -17,6 +18,7 @@ package final class SessionHandle: Sendable {
     case close(code: UInt16)
     /// As `close(1001)`, once everything queued has been written, or after this time.
     case shutDown(flushWithin: TimeSpan)
+    case networkChanged(NetworkChange)
   }
 
   struct Shared: ~Copyable {
@@ -123,6 +125,9 @@ package final class SessionHandle: Sendable {
 
   /// Whether the session is closed for good and its driver gone.
   package var hasEnded: Bool { shared.withLock { $0.hasEnded } }
+
+  /// Links, addresses or routes of this machine have changed.
+  func networkChanged(_ change: NetworkChange) { ask(.networkChanged(change)) }
 
   private func ask(_ command: Command) {
     let signal = shared.withLock { shared in

@@ -30,6 +30,8 @@ extension UpstreamDriver: SignalTarget {
       flushDeadline = loop.now + limit
       closeIfFlushed()
       armOutboxTimer()
+    case .networkChanged(let change):
+      networkChanged(change)
     }
     handle.shared.withLock { $0.status.desired = machine.desired }
   }

@@ -1,0 +1,36 @@
+import Reactor
+import RouteNetlink
+import UpstreamSession
+
+/// What a change of this machine's network means for its connections.
+extension UpstreamDriver {
+  func networkChanged(_ change: NetworkChange) {
+    for link in links where !link.isDiscarded {
+      // A socket keeps its address when the machine loses it, and would go on sending in vain until its heartbeat ends it.
+      guard let local = link.localAddress, let address = NetworkAddress(local), change.vanished.contains(address) else {
+        continue
+      }
+      lost(link, .addressGone, "this machine has lost the connection's address \(local.host)")
+    }
+    apply(machine.networkChanged(hasGained: change.hasGained, now: loop.now, using: &entropy))
+  }
+}
+
+extension UpstreamLink {
+  /// Our end of the connection; nil before there is one.
+  fileprivate var localAddress: SocketAddress? {
+    guard let channel = transport?.channel, !channel.isClosed else { return nil }
+    return try? Sockets.localAddress(of: channel.descriptor)
+  }
+}
+
+extension NetworkAddress {
+  /// nil for a Unix-domain socket's.
+  fileprivate init?(_ address: SocketAddress) {
+    switch address {
+    case .ipv4(let number, port: _): self = .ipv4(number)
+    case .ipv6(let high, let low, port: _, let scope): self = .ipv6(high: high, low: low, scope: scope)
+    case .unix: return nil
+    }
+  }
+}

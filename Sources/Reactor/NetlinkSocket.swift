@@ -1,0 +1,75 @@
+import ByteStreams
+import CLinux
+import Glibc
+
+/// A socket on which the kernel tells of changes to links, addresses and routes (rtnetlink(7)). It needs no privilege.
+package enum NetlinkSocket {
+  /// RTMGRP_LINK, and addresses and routes of both families.
+  private static var groups: Int32 {
+    RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_IFADDR | RTMGRP_IPV6_ROUTE
+  }
+
+  /// Opens the socket, for a `Channel` to take over. A sandbox may deny it (EAFNOSUPPORT, EPERM, EACCES).
+  package static func open() throws(SystemError) -> Int32 {
+    let kind = Int32(SOCK_RAW.rawValue) | O_NONBLOCK | O_CLOEXEC
+    let descriptor = socket(AF_NETLINK, kind, NETLINK_ROUTE)
+    guard descriptor >= 0 else { throw SystemError("socket", code: errno, subject: "netlink") }
+    var address = sockaddr_nl()
+    address.nl_family = sa_family_t(AF_NETLINK)
+    address.nl_groups = UInt32(bitPattern: groups)
+    let result = unsafe withUnsafePointer(to: &address) { pointer in
+      unsafe pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        unsafe bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_nl>.size))
+      }
+    }
+    guard result == 0 else {
+      let code = errno
+      SystemCall.close(descriptor)
+      throw SystemError("bind", code: code, subject: "netlink")
+    }
+    return descriptor
+  }
+
+  /// What one read came to.
+  package enum Received: Equatable, Sendable {
+    /// A datagram of the kernel's stands in the channel's `received`.
+    case datagram
+    /// Somebody other than the kernel wrote to us.
+    case ignored
+    case wouldBlock
+    /// The kernel had more to tell than there was room for.
+    case overrun
+    case failed(Int32)
+  }
+
+  package static func receive(from channel: Channel) -> Received {
+    let room = unsafe channel.loop.receiveBuffer
+    var sender = sockaddr_nl()
+    var size = socklen_t(MemoryLayout<sockaddr_nl>.size)
+    let count = SystemCall.retrying {
+      unsafe withUnsafeMutablePointer(to: &sender) { pointer in
+        unsafe pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+          // MSG_TRUNC: the result is the datagram's length, also where there was not enough room for it.
+          unsafe recvfrom(channel.descriptor, room.baseAddress, room.count, Int32(MSG_TRUNC), $0, &size)
+        }
+      }
+    }
+    channel.loop.receivedCount = 0
+    if count < 0 {
+      let code = errno
+      switch code {
+      case EAGAIN, EWOULDBLOCK:
+        channel.noteDrained()
+        return .wouldBlock
+      case ENOBUFS:
+        return .overrun
+      default:
+        return .failed(code)
+      }
+    }
+    guard sender.nl_pid == 0 else { return .ignored }
+    guard count <= room.count else { return .overrun }
+    channel.loop.receivedCount = count
+    return .datagram
+  }
+}

@@ -22,15 +22,24 @@ package struct GatewaySettings: Equatable, Sendable {
     package var requestLineBytes = 8 << 10
     package var headBytes = 32 << 10
     package var fields = 100
+    package var emptyLines = 4
     package var bodyBytes = 16 << 20
-    package var trailerBytes = 8 << 10
+    package var pendingBodyBytes = 256 << 20
+    package var batchMessages = 1024
     package var chunkExtensionBytes = 256
+    package var chunkOverheadBytes = 16 << 10
+    package var trailerBytes = 8 << 10
+    package var trailers = 32
+    package var pipelinedBytes = 64 << 10
     package var headTimeout = TimeSpan.seconds(10)
-    package var bodyTimeout = TimeSpan.seconds(60)
+    package var bodyTimeout = TimeSpan.seconds(30)
     package var bodyMinimumRate = 240
     package var idleTimeout = TimeSpan.seconds(75)
     package var writeTimeout = TimeSpan.seconds(30)
+    package var writeMinimumRate = 240
+    package var unsentBytes = 256 << 20
     package var lingerTimeout = TimeSpan.seconds(2)
+    package var lingerBytes = 1 << 20
     package var requestsPerConnection = 1_000_000
     package var connections = 16_384
     package var connectionsPerAddress = 16_384
@@ -111,7 +120,9 @@ package struct GatewaySettings: Equatable, Sendable {
     package var wait = TimeSpan.seconds(25)
     package var maximumWait = TimeSpan.seconds(55)
     package var limit = 100
+    package var maximumLimit = 10_000
     package var answerBytes = 1 << 20
+    package var maximumAnswerBytes = 64 << 20
   }
 
   package struct Shutdown: Equatable, Sendable {

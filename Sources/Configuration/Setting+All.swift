@@ -27,28 +27,51 @@ extension Setting {
         "http.request_line_bytes", .size(\.http.requestLineBytes, 256...(1 << 20)), "longest request line, else 414"),
       Setting("http.head_bytes", .size(\.http.headBytes, 1024...(1 << 20)), "largest request head, else 431"),
       Setting("http.fields", .count(\.http.fields, 8...10_000), "most fields in a head, else 431"),
-      Setting("http.body_bytes", .size(\.http.bodyBytes, 1...(1 << 30)), "largest request body, else 413"),
-      Setting("http.trailer_bytes", .size(\.http.trailerBytes, 0...(1 << 20)), "largest trailer section, else 431"),
       Setting(
-        "http.chunk_extension_bytes", .size(\.http.chunkExtensionBytes, 0...(64 << 10)), "longest extension of a chunk"),
+        "http.empty_lines", .count(\.http.emptyLines, 1...1000), "most empty lines before a request line, else 400"),
+      Setting("http.body_bytes", .size(\.http.bodyBytes, 1...(1 << 30)), "largest request body, else 413"),
+      Setting(
+        "http.pending_body_bytes", .size(\.http.pendingBodyBytes, (64 << 10)...(1 << 40)),
+        "bytes of bodies that have come in part, of all clients, else 503"),
+      Setting(
+        "http.batch_messages", .count(\.http.batchMessages, 1...1_000_000), "messages in one batch of a POST, else 413"),
+      Setting(
+        "http.chunk_extension_bytes", .size(\.http.chunkExtensionBytes, 0...(64 << 10)),
+        "longest extension of a chunk, else 413"),
+      Setting(
+        "http.chunk_overhead_bytes", .size(\.http.chunkOverheadBytes, 0...(1 << 20)),
+        "chunk framing beyond 16 bytes a chunk and twice the data, else 413"),
+      Setting("http.trailer_bytes", .size(\.http.trailerBytes, 0...(1 << 20)), "largest trailer section, else 431"),
+      Setting("http.trailers", .count(\.http.trailers, 0...10_000), "most fields in a trailer section, else 431"),
+      Setting(
+        "http.pipelined_bytes", .size(\.http.pipelinedBytes, 1024...(16 << 20)),
+        "bytes read ahead of the answer that is owed"),
       Setting(
         "http.head_timeout", .duration(\.http.headTimeout, millisecond...day), "time for a whole request head, else 408"
       ),
       Setting(
         "http.body_timeout", .duration(\.http.bodyTimeout, millisecond...day),
-        "time without reaching body_minimum_rate, else 408"),
+        "longest pause in a body, and time before body_minimum_rate counts, else 408"),
       Setting(
         "http.body_minimum_rate", .count(\.http.bodyMinimumRate, 0...1_000_000_000),
-        "bytes a second that a body must keep up after body_timeout"),
+        "bytes a second that a body must keep up after body_timeout; 0: none"),
       Setting(
         "http.idle_timeout", .duration(\.http.idleTimeout, millisecond...day),
         "time a connection may wait between requests"),
       Setting(
         "http.write_timeout", .duration(\.http.writeTimeout, millisecond...day),
-        "time a client may take to accept any byte"),
+        "time a client may take to accept any byte, and before write_minimum_rate counts"),
+      Setting(
+        "http.write_minimum_rate", .count(\.http.writeMinimumRate, 0...1_000_000_000),
+        "bytes a second that a client must take after write_timeout; 0: none"),
+      Setting(
+        "http.unsent_bytes", .size(\.http.unsentBytes, (64 << 10)...(1 << 40)),
+        "bytes of answers that may wait for all clients; beyond it the slowest are reset"),
       Setting(
         "http.linger_timeout", .duration(\.http.lingerTimeout, millisecond...(.minutes(1))),
         "time to read on after an error answer, so that the client gets to see it"),
+      Setting(
+        "http.linger_bytes", .size(\.http.lingerBytes, 0...(64 << 20)), "bytes to read on after an error answer"),
       Setting(
         "http.requests_per_connection", .count(\.http.requestsPerConnection, 1...1_000_000_000),
         "requests answered on one connection before it is closed"),
@@ -162,8 +185,14 @@ extension Setting {
       Setting(
         "delivery.limit", .count(\.delivery.limit, 1...1_000_000), "messages in one answer, unless the poll says"),
       Setting(
+        "delivery.maximum_limit", .count(\.delivery.maximumLimit, 1...1_000_000),
+        "messages in one answer that a poll may ask for"),
+      Setting(
         "delivery.answer_bytes", .size(\.delivery.answerBytes, 1...(1 << 30)),
         "bytes in one answer, unless the poll says"),
+      Setting(
+        "delivery.maximum_answer_bytes", .size(\.delivery.maximumAnswerBytes, 1...(1 << 30)),
+        "bytes in one answer that a poll may ask for"),
     ]
   }
 

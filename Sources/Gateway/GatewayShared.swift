@@ -33,6 +33,9 @@ final class GatewayShared: Sendable {
   let refusedConnections: Counter
   let malformedRequests: Counter
   let slowRequests: Counter
+  let slowReaders: Counter
+  let pendingBodyBytes: Gauge
+  let unsentBytes: Gauge
   let acceptedMessages: Counter
   let refusedMessages: Counter
   let heldPolls: Gauge
@@ -63,6 +66,10 @@ final class GatewayShared: Sendable {
     malformedRequests = metrics.counter(
       "drawbridge_http_requests_malformed_total", "Requests that broke HTTP's rules or a limit.")
     slowRequests = metrics.counter("drawbridge_http_requests_slow_total", "Requests that did not arrive in time.")
+    slowReaders = metrics.counter(
+      "drawbridge_http_readers_slow_total", "Clients that were let go because they did not take their answers.")
+    pendingBodyBytes = metrics.gauge("drawbridge_http_body_bytes", "Bytes of bodies that have come in part.")
+    unsentBytes = metrics.gauge("drawbridge_http_unsent_bytes", "Bytes of answers that wait for their clients.")
     acceptedMessages = metrics.counter("drawbridge_messages_accepted_total", "Messages taken for the upstream.")
     refusedMessages = metrics.counter("drawbridge_messages_refused_total", "Messages refused with 503 or 410.")
     heldPolls = metrics.gauge("drawbridge_polls_held", "Polls that wait for a message.")
@@ -105,8 +112,12 @@ extension GatewaySettings.HTTP {
     limits.headBytes = headBytes
     limits.fieldCount = fields
     limits.bodyBytes = bodyBytes
-    limits.trailerBytes = trailerBytes
     limits.chunkExtensionBytes = chunkExtensionBytes
+    limits.chunkOverheadBytes = chunkOverheadBytes
+    limits.trailerBytes = trailerBytes
+    limits.trailerCount = trailers
+    limits.leadingEmptyLines = emptyLines
+    limits.pipelinedBytes = pipelinedBytes
     limits.requestsPerConnection = requestsPerConnection
     return limits
   }

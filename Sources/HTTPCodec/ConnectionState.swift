@@ -53,7 +53,7 @@ struct ConnectionState: Equatable {
     case requestHead
     /// The content and trailers of a request have ended.
     case requestEnd
-    /// The client broke the protocol.
+    /// The client broke the protocol, or its request is not waited for any more.
     case requestFailed
     /// The client will send nothing more, between two requests.
     case endOfInput

@@ -22,9 +22,10 @@ package struct HTTPLimits: Sendable, Equatable {
   /// `chunkedReader` (same rule, same 16 KiB). Stops: a byte of content per kilobyte of chunk extensions.
   package var chunkOverheadBytes = 16 * 1024
 
-  /// Extensions in one chunk-size line; above it 413. Precedent: Apache's chunk line shares its 8190; hyper 16 KiB a body.
+  /// Extensions in one chunk-size line; above it 413. Precedent: nginx and Node drop or bound them; hyper 16 KiB a body; less here
+  /// because no client that anybody knows sends one.
   /// Stops: an endless extension, which is no content and so escapes `bodyBytes`.
-  package var chunkExtensionBytes = 4 * 1024
+  package var chunkExtensionBytes = 256
 
   /// Digits in a chunk size, leading zeros counted; above it 400. Sixteen hexadecimal digits write any 64-bit number.
   /// Stops: an endless run of zeros, and overflow read differently by the next server.

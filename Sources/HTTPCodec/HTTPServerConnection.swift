@@ -146,12 +146,25 @@ package struct HTTPServerConnection: ~Copyable {
       case .done, .failed, .closed: return nil
       }
     } catch {
-      awaitsContinue = false
-      // The answer to a HEAD has no content, even where the rest of its head was wrong.
-      if state.request == .idle { requestIsHEAD = unsafe head.map { unsafe $0.pointee.method == .head } ?? false }
-      state.apply(.requestFailed)
+      fail()
       throw error
     }
+  }
+
+  /// The rest of a request that arrives is not waited for any more: nothing further is read, and if `canAnswer`, one answer may
+  /// still be written.
+  package mutating func abandonRequest() {
+    switch state.request {
+    case .idle, .body: fail()
+    case .done, .failed, .closed: preconditionFailure("no request is arriving")
+    }
+  }
+
+  private mutating func fail() {
+    awaitsContinue = false
+    // The answer to a HEAD has no content, even where the rest of its head was wrong or never came.
+    if state.request == .idle { requestIsHEAD = unsafe head.map { unsafe $0.pointee.method == .head } ?? false }
+    state.apply(.requestFailed)
   }
 
   private mutating func readHead() throws(HTTPProtocolError) -> HTTPRequestEvent? {

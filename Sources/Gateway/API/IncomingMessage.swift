@@ -1,4 +1,5 @@
 import ByteStreams
+import Configuration
 import Deflate
 import HTTPCodec
 import UpstreamSession
@@ -10,18 +11,17 @@ struct IncomingMessage {
   private let form: Form
   private let isCompressed: Bool
   private let limit: Int
+  private let batchLimit: Int
   private let timeToLive: TimeSpan?
   private let topic: String?
   private var bytes: [UInt8] = []
 
   /// Longest topic, in bytes. RFC 8030 §5.4 allows 32; names of a domain need more.
   private static let longestTopic = 128
-  /// Messages of one batch.
-  static let batchLimit = 1024
-
   /// Reads what the head says of it.
-  init(_ request: borrowing HTTPRequestHead, limit: Int) throws(ProblemError) {
-    self.limit = limit
+  init(_ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.HTTP) throws(ProblemError) {
+    limit = settings.bodyBytes
+    batchLimit = settings.batchMessages
     form = try Self.form(of: request)
     isCompressed = try Self.isCompressed(request)
     timeToLive = try Self.timeToLive(of: request)
@@ -106,6 +106,8 @@ struct IncomingMessage {
     let isText: Bool
   }
 
+  /// Bytes of the body so far.
+  var count: Int { bytes.count }
   var isBatch: Bool { form == .lines }
   var options: (timeToLive: TimeSpan?, topic: String?) { (timeToLive, topic) }
 
@@ -130,8 +132,10 @@ struct IncomingMessage {
     for line in plain.split(separator: UInt8(ascii: "\n")) {
       let text = line.last == UInt8(ascii: "\r") ? line.dropLast() : line
       if text.isEmpty { continue }
-      guard items.count < Self.batchLimit else {
-        throw ProblemError(.contentTooLarge, "a batch takes at most \(Self.batchLimit) messages")
+      guard items.count < batchLimit else {
+        throw ProblemError(
+          .contentTooLarge,
+          "a batch takes at most \(batchLimit) messages (the setting http.batch_messages); send several")
       }
       items.append(Item(payload: SharedBytes(Array(text)), isText: true))
     }
@@ -147,7 +151,9 @@ struct IncomingMessage {
     } catch {
       switch error {
       case .malformed: throw ProblemError(.unsupportedEncoding, "the body is not gzip data, as Content-Encoding says")
-      case .tooLarge: throw ProblemError(.contentTooLarge, "the body inflates to more than \(limit) bytes")
+      case .tooLarge:
+        throw ProblemError(
+          .contentTooLarge, "the body inflates to more than \(limit) bytes (the setting http.body_bytes)")
       }
     }
     guard inflater.hasEnded else { throw ProblemError(.unsupportedEncoding, "the gzip data in the body ends too soon") }

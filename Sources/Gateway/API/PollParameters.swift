@@ -58,12 +58,12 @@ struct PollParameters {
         guard let limit = query.value.decimalValue(), limit > 0 else {
           throw ProblemError(.invalidParameter, "'limit' takes a number of messages from 1 on")
         }
-        self.limit = min(limit, Self.largestLimit)
+        self.limit = min(limit, settings.maximumLimit)
       } else if query.name.equals("max_bytes") {
         guard let bytes = query.value.decimalValue(), bytes > 0 else {
           throw ProblemError(.invalidParameter, "'max_bytes' takes a number of bytes from 1 on")
         }
-        maxBytes = min(bytes, Self.largestAnswer)
+        maxBytes = min(bytes, settings.maximumAnswerBytes)
       } else {
         throw ProblemError(
           .invalidParameter,
@@ -71,8 +71,4 @@ struct PollParameters {
       }
     }
   }
-
-  /// Messages and bytes of one answer that a poll may ask for. Against: one request that copies out the whole buffer.
-  private static let largestLimit = 10_000
-  private static let largestAnswer = 64 << 20
 }

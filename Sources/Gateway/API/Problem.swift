@@ -6,7 +6,7 @@ import JSONCodec
 struct Problem {
   enum Kind {
     case protocolError, requestTimeout, notFound, methodNotAllowed, invalidParameter, invalidText, unsupportedMediaType
-    case unsupportedEncoding, contentTooLarge, queueFull, upstreamDown, sessionClosed, expectationFailed
+    case unsupportedEncoding, contentTooLarge, queueFull, tooManyBodies, upstreamDown, sessionClosed, expectationFailed
 
     /// Its name in `type`, an anchor of the document.
     var name: StaticString {
@@ -21,6 +21,7 @@ struct Problem {
       case .unsupportedEncoding: "unsupported-encoding"
       case .contentTooLarge: "content-too-large"
       case .queueFull: "queue-full"
+      case .tooManyBodies: "too-many-bodies"
       case .upstreamDown: "upstream-down"
       case .sessionClosed: "session-closed"
       case .expectationFailed: "expectation-failed"
@@ -39,6 +40,7 @@ struct Problem {
       case .unsupportedEncoding: "This content coding is not taken here"
       case .contentTooLarge: "The message is too large"
       case .queueFull: "The queue to the upstream is full"
+      case .tooManyBodies: "Too many bodies are being received"
       case .upstreamDown: "The upstream is not connected"
       case .sessionClosed: "The session is closed"
       case .expectationFailed: "The expectation cannot be met"
@@ -53,7 +55,7 @@ struct Problem {
       case .methodNotAllowed: .methodNotAllowed
       case .unsupportedMediaType, .unsupportedEncoding: .unsupportedMediaType
       case .contentTooLarge: .contentTooLarge
-      case .queueFull, .upstreamDown: .serviceUnavailable
+      case .queueFull, .tooManyBodies, .upstreamDown: .serviceUnavailable
       case .sessionClosed: .gone
       case .expectationFailed: .expectationFailed
       }
@@ -62,7 +64,7 @@ struct Problem {
     /// Whether the same request may work later.
     var isRetryable: Bool {
       switch self {
-      case .requestTimeout, .queueFull, .upstreamDown: true
+      case .requestTimeout, .queueFull, .tooManyBodies, .upstreamDown: true
       case .protocolError, .notFound, .methodNotAllowed, .invalidParameter, .invalidText, .unsupportedMediaType,
         .unsupportedEncoding, .contentTooLarge, .sessionClosed, .expectationFailed:
         false

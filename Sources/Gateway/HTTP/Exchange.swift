@@ -26,7 +26,7 @@ extension HTTPConnection {
     switch route {
     case .sendMessage:
       do throws(ProblemError) {
-        exchange = .sending(try IncomingMessage(http.request, limit: settings.bodyBytes))
+        exchange = .sending(try IncomingMessage(http.request, settings))
       } catch {
         exchange = .simple(.problem(error.problem))
       }

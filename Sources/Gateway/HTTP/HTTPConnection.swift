@@ -6,13 +6,15 @@ import Reactor
 
 /// One client connection, from its acceptance to its end: read a request, answer it, again.
 ///
-/// One task, pinned to one loop. Every wait has a deadline: for the head (absolute, from its first byte), for the body (a
-/// minimum rate), between requests, for a client that does not read.
+/// One task, pinned to one loop. Every wait has a deadline: for the head (absolute, from its first byte, or from the acceptance
+/// of the connection), for the body and for a client that does not read (see `TransferPace`), and between requests.
 final class HTTPConnection: LoopTask {
   enum Role { case client, management }
 
   /// Requests answered before other connections get their turn: pipelining must not starve them.
   private static var requestsPerTurn: Int { 64 }
+  /// Bytes read before other connections get their turn: who sends faster than we read must not starve them.
+  private static var inputPerTurn: Int { 256 * 1024 }
   /// Bytes of answers collected before they are written out, within one turn.
   private static var outputPerFlush: Int { 64 * 1024 }
 
@@ -26,15 +28,22 @@ final class HTTPConnection: LoopTask {
   var held: HeldPoll?
   /// Answers that the kernel has not taken yet.
   private var pending = OutputQueue()
-  private var phase = Phase.idle
-  private var phaseBegan: MonotonicTime
-  private var bodyReceived = 0
+  private var phase: Phase
   private var isIdleWait = false
-  /// Requests answered in this turn.
+  /// Requests answered, and bytes read, since others had their turn.
   private var handled = 0
+  private var taken = 0
+  /// Bytes of the content in `exchange` that are counted in `shared.pendingBodyBytes`.
+  private var countedBodyBytes = 0
 
-  /// Which deadline runs.
-  private enum Phase { case idle, head, body }
+  /// What is waited for, which tells the deadline.
+  private enum Phase {
+    /// A further request, since then.
+    case idle(MonotonicTime)
+    /// The rest of a head, since its first byte, or since the connection was accepted.
+    case head(MonotonicTime)
+    case body(TransferPace)
+  }
 
   init(channel: Channel, origin: ClientOrigin, role: Role, worker: HTTPWorker) {
     self.channel = channel
@@ -42,7 +51,7 @@ final class HTTPConnection: LoopTask {
     self.role = role
     self.worker = worker
     http = HTTPServerConnection(pool: worker.pool)
-    phaseBegan = worker.loop.now
+    phase = .head(worker.loop.now)
   }
 
   var shared: GatewayShared { worker.shared }
@@ -50,6 +59,7 @@ final class HTTPConnection: LoopTask {
 
   func run() async {
     await serve()
+    forgetBody()
     channel.close()
     worker.farewell(self)
   }
@@ -85,7 +95,9 @@ final class HTTPConnection: LoopTask {
       guard await flush() else { return }
       switch need {
       case .output: continue
-      case .turn: await worker.loop.yieldTurn()
+      case .turn:
+        (handled, taken) = (0, 0)
+        await worker.loop.yieldTurn()
       case .input:
         guard await receive() else { return }
       case .news:
@@ -115,7 +127,7 @@ final class HTTPConnection: LoopTask {
       case .head:
         if worker.isDraining { http.closeAfterThisResponse() }
         beginExchange()
-        enter(.body)
+        phase = .body(TransferPace(at: worker.loop.now))
         if http.shouldSendContinue {
           if exchange.wantsBody {
             withOutput { http, output in http.writeContinue(into: &output) }
@@ -124,53 +136,74 @@ final class HTTPConnection: LoopTask {
           }
         }
       case .content(let count):
-        bodyReceived += count
+        if case .body(var pace) = phase {
+          pace.advance(by: count, at: worker.loop.now)
+          phase = .body(pace)
+        }
         takeContent()
       case .trailers:
         break
       case .end:
-        enter(.idle)
+        forgetBody()
+        phase = .idle(worker.loop.now)
         if finishExchange() { return .news }
         handled += 1
-        if handled >= Self.requestsPerTurn {
-          handled = 0
-          return .turn
-        }
+        if handled >= Self.requestsPerTurn { return .turn }
         if worker.output.count > Self.outputPerFlush { return .output }
       case .endOfInput:
         return .end(lingering: false)
       case nil:
-        handled = 0
-        return http.isClosed ? .end(lingering: true) : .input
+        if http.isClosed { return .end(lingering: true) }
+        countBody()
+        return taken >= Self.inputPerTurn ? .turn : .input
       }
     }
   }
 
-  private func enter(_ next: Phase) {
-    guard next != phase else { return }
-    phase = next
-    phaseBegan = worker.loop.now
-    if next == .body { bodyReceived = 0 }
-  }
-
   private var deadline: MonotonicTime {
     switch phase {
-    case .idle: return phaseBegan + settings.idleTimeout
-    case .head: return phaseBegan + settings.headTimeout
-    case .body:
-      let earned = settings.bodyMinimumRate > 0 ? Int64(bodyReceived / settings.bodyMinimumRate) : 86_400
-      return phaseBegan + settings.bodyTimeout + .seconds(earned)
+    case .idle(let since): since + settings.idleTimeout
+    case .head(let since): since + settings.headTimeout
+    case .body(let pace): pace.deadline(pause: settings.bodyTimeout, minimumRate: settings.bodyMinimumRate)
     }
+  }
+
+  // MARK: Bodies, all connections together
+
+  /// Counts what has come of a body that goes on: what arrives whole is gone again before anybody else could add to it. Where
+  /// all connections together hold too much, this one's is dropped, and its rest will be as it comes.
+  private func countBody() {
+    guard case .sending(let message) = exchange else { return }
+    shared.pendingBodyBytes.add(message.count - countedBodyBytes)
+    countedBodyBytes = message.count
+    guard shared.pendingBodyBytes.current > settings.pendingBodyBytes else { return }
+    exchange = .simple(
+      .problem(
+        Problem(
+          .tooManyBodies,
+          detail:
+            "the bodies being received hold more than \(settings.pendingBodyBytes) bytes (the setting http.pending_body_bytes); try again after the time in Retry-After",
+          retryAfter: 1)))
+    forgetBody()
+  }
+
+  private func forgetBody() {
+    guard countedBodyBytes > 0 else { return }
+    shared.pendingBodyBytes.add(-countedBodyBytes)
+    countedBodyBytes = 0
   }
 
   /// Reads once, waiting for as long as the phase allows. False: the connection is over.
   private func receive() async -> Bool {
     let channel = channel
+    // A head that has begun to come behind the last request, or the time in which one may: both count from now.
+    if case .idle = phase { phase = http.isReceivingRequest ? .head(worker.loop.now) : .idle(worker.loop.now) }
     while true {
       switch channel.receive() {
-      case .bytes:
+      case .bytes(let count):
         http.receive(channel.received)
-        if phase == .idle { enter(.head) }
+        taken += count
+        if case .idle = phase { phase = .head(worker.loop.now) }
         return true
       case .endOfStream:
         http.receiveEndOfInput()
@@ -179,6 +212,7 @@ final class HTTPConnection: LoopTask {
         return false
       case .wouldBlock:
         if worker.isDraining, http.isIdle { return false }
+        (handled, taken) = (0, 0)
         http.releaseStorageIfIdle()
         isIdleWait = http.isIdle
         let outcome = await channel.readable(until: deadline)
@@ -187,7 +221,8 @@ final class HTTPConnection: LoopTask {
         case .ready, .woken: continue
         case .closed: return false
         case .deadline:
-          if phase == .idle { return false }
+          // Who has asked nothing is told nothing.
+          if http.isIdle { return false }
           timeOut()
           if await flush() { await linger() }
           return false
@@ -217,7 +252,13 @@ final class HTTPConnection: LoopTask {
     } else {
       pending.takeAll(from: &worker.output)
     }
+    return await flushPending()
+  }
+
+  private func flushPending() async -> Bool {
+    var pace = TransferPace(at: worker.loop.now)
     while true {
+      let before = pending.count
       switch pending.flush(to: channel) {
       case .done:
         pending.releaseStorage()
@@ -225,9 +266,16 @@ final class HTTPConnection: LoopTask {
       case .failed:
         return false
       case .blocked:
-        let outcome = await channel.writable(until: worker.loop.now + settings.writeTimeout)
+        if pending.count < before { pace.advance(by: before - pending.count, at: worker.loop.now) }
+        let place = worker.slowReaders.enter(channel, bytes: pending.count)
+        let deadline = pace.deadline(pause: settings.writeTimeout, minimumRate: settings.writeMinimumRate)
+        let outcome = await channel.writable(until: deadline)
+        worker.slowReaders.leave(place)
         guard outcome == .ready else {
-          if outcome == .deadline { channel.reset() }
+          if outcome == .deadline {
+            shared.slowReaders.add()
+            channel.reset()
+          }
           return false
         }
       }
@@ -239,22 +287,23 @@ final class HTTPConnection: LoopTask {
   private func refuse(_ error: HTTPProtocolError) {
     shared.malformedRequests.add()
     if http.canAnswer {
-      answer(Problem(.protocolError, status: error.status, detail: error.description))
+      answer(Problem(.protocolError, status: error.status, detail: error.detail))
     }
   }
 
   private func timeOut() {
     shared.slowRequests.add()
-    http.closeAfterThisResponse()
-    if http.canAnswer {
-      let what = phase == .head ? "head" : "content"
-      answer(
-        Problem(.requestTimeout, detail: "the request's \(what) did not arrive in time; send it without pauses"))
-    } else if phase == .head {
-      withOutput { _, output in
-        output.append("HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-      }
+    http.abandonRequest()
+    guard http.canAnswer else { return }
+    let what: String
+    if case .body(let pace) = phase {
+      what =
+        "the request's content stopped for \(ValueText.duration(settings.bodyTimeout)) (the setting http.body_timeout), or came slower than \(settings.bodyMinimumRate) bytes a second (http.body_minimum_rate), after \(pace.bytes) bytes"
+    } else {
+      what =
+        "the request's head did not arrive within \(ValueText.duration(settings.headTimeout)) (the setting http.head_timeout)"
     }
+    answer(Problem(.requestTimeout, detail: what + "; send it without pauses"))
   }
 
   /// Reads and drops what still comes, for a while, so that the client gets to read the last answer: closing with unread
@@ -264,7 +313,7 @@ final class HTTPConnection: LoopTask {
     channel.shutdownWriting()
     let end = worker.loop.now + settings.lingerTimeout
     var dropped = 0
-    while dropped < 1 << 20 {
+    while dropped < settings.lingerBytes {
       switch channel.receive() {
       case .bytes(let count): dropped += count
       case .endOfStream, .failed: return

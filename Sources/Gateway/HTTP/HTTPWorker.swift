@@ -15,6 +15,7 @@ final class HTTPWorker {
   let shared: GatewayShared
   let pool: HTTPHeadPool
   let room: PollRoom
+  let slowReaders: SlowReaders
   /// Answers on their way out. A connection fills and flushes it without waiting in between, so one serves all; what the
   /// kernel does not take at once moves to the connection's own.
   var output = OutputQueue()
@@ -34,6 +35,8 @@ final class HTTPWorker {
     self.shared = shared
     pool = HTTPHeadPool(limits: shared.httpLimits)
     room = PollRoom(store: shared.store, loop: loop)
+    slowReaders = SlowReaders(
+      limit: shared.settings.http.unsentBytes, unsent: shared.unsentBytes, shed: shared.slowReaders)
   }
 
   // MARK: Connections

@@ -47,18 +47,16 @@ extension UpstreamDriver: SignalTarget {
 
   func isSending(_ link: UpstreamLink) -> Bool { sending === link }
 
-  var hasWaiting: Bool { handle.shared.withLock { $0.outbox.hasWaiting } }
-
-  /// Moves messages from the queue into the link's output; true when there were any.
-  func take(for link: UpstreamLink, atMost bytes: Int) -> Bool {
-    guard bytes > 0 else { return false }
-    handle.shared.withLock { shared in
+  /// Moves messages from the queue into the link's output; answers whether there were any, and whether some are left.
+  func take(for link: UpstreamLink, atMost bytes: Int) -> (took: Bool, leavesMore: Bool) {
+    let leavesMore = handle.shared.withLock { shared in
       shared.outbox.takeBatch(
         maximumMessages: Self.messagesPerTurn, maximumBytes: bytes, now: loop.now, into: &batch)
+      return shared.outbox.hasWaiting
     }
     for message in batch { link.append(message) }
     defer { batch.removeAll(keepingCapacity: true) }
-    return !batch.isEmpty
+    return (!batch.isEmpty, leavesMore)
   }
 
   /// Messages of one turn: what fits into the loop's time before others have theirs.
@@ -105,11 +103,16 @@ extension UpstreamDriver: SignalTarget {
     sendBarrier(on: sending)
   }
 
-  // MARK: Expiry
+  // MARK: Waiting
 
-  /// Only where messages wait: a queue that flows has nothing to expire.
+  /// Sees to it that messages that wait for whatever reason expire in time, and go as soon as the pace lets them.
   func armOutboxTimer() {
-    var next = handle.shared.withLock { $0.outbox.nextExpiry() } ?? .distantFuture
+    // A connection whose output is blocked goes on by itself; a permit that lies in the past would only wake us for nothing.
+    let keepsPace = sending?.isBlocked == false
+    var next = handle.shared.withLock { shared in
+      let expiry = shared.outbox.nextExpiry() ?? .distantFuture
+      return keepsPace ? min(expiry, shared.outbox.nextPermit(now: loop.now) ?? expiry) : expiry
+    }
     if let flushDeadline, machine.desired == .up { next = min(next, flushDeadline) }
     guard outboxTimer?.deadline != next else { return }
     if let outboxTimer { loop.cancel(outboxTimer.timer) }
@@ -122,6 +125,7 @@ extension UpstreamDriver: SignalTarget {
   func outboxTimerFired() {
     outboxTimer = nil
     handle.shared.withLock { _ = $0.outbox.expire(now: loop.now) }
+    sending?.scheduleFlush()
     closeIfFlushed()
     armOutboxTimer()
   }

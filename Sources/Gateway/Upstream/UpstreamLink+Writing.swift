@@ -32,6 +32,13 @@ extension UpstreamLink {
     scheduleFlush()
   }
 
+  /// Sends a message of the session itself, ahead of whatever waits in the queue.
+  func sendOwn(_ message: OwnLane.Message) {
+    guard isOpen else { return }
+    lane.append(message)
+    scheduleFlush()
+  }
+
   /// 1005 stands for a close frame without a code, and other codes that may not be sent for a normal closure.
   func sendClose(_ code: UInt16) {
     guard isOpen, let transport else { return }
@@ -46,18 +53,24 @@ extension UpstreamLink {
     if socket.canSend, !isHeld {
       // Not while the upstream leaves what we send unread: then only its newest ping stays to be answered.
       socket.writeReplies(using: &driver.entropy, into: &transport.output)
+      for message in lane.takeAll() { write(message.payload, isText: message.isText, into: transport) }
       if driver.isSending(self) {
-        let took = driver.take(for: self, atMost: settings.highWater - transport.unsent)
+        let (took, leavesMore) = driver.take(for: self, atMost: settings.highWater - transport.unsent)
         if took { driver.guardBatch(self) }
-        // A batch is bounded by high water; what is left goes with the next turn.
-        isMoreWaiting = took && driver.hasWaiting
+        // A batch is bounded by high water and by the pace. What is left goes with the next turn, or expires.
+        isMoreWaiting = took && leavesMore
+        if leavesMore { driver.armOutboxTimer() }
       }
     }
     if transport.unsent >= settings.highWater { isHeld = true }
     switch transport.flush() {
     case .done:
-      isHeld = false
       noteWritten(upTo: transport.written)
+      if isHeld {
+        // Nobody else tells that the queue may go on.
+        isHeld = false
+        scheduleFlush()
+      }
     case .blocked:
       isBlocked = true
       noteWritten(upTo: transport.written)
@@ -71,9 +84,13 @@ extension UpstreamLink {
   /// Appends the frame of one message of the queue.
   func append(_ message: OutboxMessage) {
     guard let transport else { return }
-    socket.sendMessage(
-      message.isText ? .text : .binary, message.payload.bytes, using: &driver.entropy, into: &transport.output)
-    marks.append(Mark(end: transport.end, sequence: message.sequence))
+    let start = transport.end
+    write(message.payload, isText: message.isText, into: transport)
+    marks.append(Mark(start: start, end: transport.end, sequence: message.sequence))
+  }
+
+  private func write(_ payload: SharedBytes, isText: Bool, into transport: UpstreamTransport) {
+    socket.sendMessage(isText ? .text : .binary, payload.bytes, using: &driver.entropy, into: &transport.output)
   }
 
   /// Tells the account which messages lie before this position of the output.
@@ -88,6 +105,12 @@ extension UpstreamLink {
       firstMark = 0
     }
     if let last { driver.written(through: last) }
+  }
+
+  /// The message of which the kernel has a part, and not the whole.
+  var begunMessage: UInt64? {
+    guard let transport, firstMark < marks.count, marks[firstMark].start < transport.written else { return nil }
+    return marks[firstMark].sequence
   }
 
   fileprivate func unblocked() {

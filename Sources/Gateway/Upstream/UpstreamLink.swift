@@ -23,6 +23,8 @@ final class UpstreamLink: LoopTask, TurnEndTarget {
   private(set) var isDiscarded = false
 
   // Writing.
+  /// Messages of the session itself: they overtake the queue.
+  var lane = OwnLane()
   /// Where each message in the output ends, for telling which are with the kernel.
   var marks: [Mark] = []
   var firstMark = 0
@@ -34,7 +36,9 @@ final class UpstreamLink: LoopTask, TurnEndTarget {
   /// Beyond high water; until low water nothing is taken from the queue.
   var isHeld = false
 
+  /// One message in the output: from where to where its frame reaches.
   struct Mark {
+    let start: UInt64
     let end: UInt64
     let sequence: UInt64
   }

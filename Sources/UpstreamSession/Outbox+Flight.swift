@@ -11,18 +11,24 @@ extension Outbox {
   private var firstUntaken: UInt64 { takenEnd < ring.end ? ring[takenEnd].sequence : ledger.last + 1 }
 
   /// The connection takes nothing more; what it has is on its way, or lost: `settle()` will tell.
-  package mutating func stopSending(lastIsPoison: Bool = false) {
+  ///
+  /// - Parameters:
+  ///   - lastIsPoison: the upstream closed with 1009, 'message too big'.
+  ///   - begun: the message of which the kernel has a part, and not the whole.
+  package mutating func stopSending(lastIsPoison: Bool = false, begun: UInt64? = nil) {
     guard let ended = flight else { return }
     if retiring != nil { settle() }
     flight = nil
     retiring = ended
-    if lastIsPoison { poisonLast() }
+    if lastIsPoison { rejectLargest(begun: begun) }
     endWaiting(as: .expired) { $0.isImmediate }
   }
 
-  /// Messages of the sending connection that no barrier stands behind.
+  // MARK: Barriers
+
+  /// Messages of the sending connection that no barrier stands behind, as far as another may be sent.
   package var unguarded: UInt64 {
-    guard settings.confirms, let flight else { return 0 }
+    guard settings.confirms, let flight, flight.barriers.count < settings.maximumBarriers else { return 0 }
     return flight.last - flight.guarded
   }
 
@@ -30,6 +36,8 @@ extension Outbox {
   /// retires and says its goodbye.
   package mutating func barrier(_ counter: UInt64, retired: Bool = false) {
     guard settings.confirms, var guarded = retired ? retiring : flight, guarded.last > guarded.guarded else { return }
+    // Heartbeats do not ask whether another barrier may be sent; what stands before them, the next one will confirm.
+    guard retired || guarded.barriers.count < settings.maximumBarriers else { return }
     guarded.guarded = guarded.last
     guarded.barriers.append(Barrier(counter: counter, through: guarded.last))
     if retired { retiring = guarded } else { flight = guarded }
@@ -47,11 +55,14 @@ extension Outbox {
     }
     var count = 0
     if through >= answered.first {
-      for sequence in answered.first...through where ledger.state(of: sequence) == .written {
+      for sequence in remembered(answered.first, through) where ledger.state(of: sequence) == .written {
         ledger.set(sequence, to: .confirmed)
         count += 1
       }
       answered.first = through + 1
+      while !answered.largest.isEmpty, answered.largest[answered.largest.front].sequence <= through {
+        answered.largest.removeFirst()
+      }
     }
     if retired { retiring = answered } else { flight = answered }
     if keepsWritten, count > 0 { releaseConfirmed(through: through) }
@@ -63,55 +74,111 @@ extension Outbox {
     popFront()
   }
 
+  /// Those of a range of messages that the ledger remembers: a connection may have carried millions without a pong.
+  private func remembered(_ first: UInt64, _ last: UInt64) -> Range<UInt64> {
+    let start = max(first, ledger.oldest)
+    return start..<max(start, last + 1)
+  }
+
+  // MARK: Ends of connections
+
   /// The connection that stopped sending is gone: what the kernel did not take goes back to its place in the queue, what
   /// nobody confirmed is `unknown`, or goes again. Messages that nobody may wait for any longer end here.
-  package mutating func settle() {
+  ///
+  /// `begun`: the message of which the kernel has a part, and not the whole. The upstream cannot have it.
+  package mutating func settle(begun: UInt64? = nil) {
     guard let ended = retiring else { return }
     retiring = nil
     if settings.confirms, ended.last >= ended.first, !keepsWritten {
-      for sequence in ended.first...ended.last where ledger.state(of: sequence) == .written {
+      for sequence in remembered(ended.first, ended.last) where ledger.state(of: sequence) == .written {
         ledger.set(sequence, to: .unknown)
       }
     }
     // A successor that has taken messages owns the front of the ring: then nothing of the old connection is left there.
     if let successor = flight, successor.last >= successor.first { return }
-    putBack()
+    putBack(begun: begun)
     if flight != nil { flight = Flight(first: firstUntaken) }
   }
 
-  private mutating func putBack() {
-    for place in ring.front..<takenEnd where ring[place].payload != nil {
-      let wasWritten = place < writtenEnd
-      if wasWritten {
+  private mutating func putBack(begun: UInt64?) {
+    let end = takenEnd
+    for place in ring.front..<end where ring[place].payload != nil {
+      if place < writtenEnd {
         kept &-= 1
         messages &+= 1
-        guard Int(ring[place].attempts) < settings.maximumAttempts, !ring[place].isImmediate else {
+        guard mayTryAgain(place), !ring[place].isImmediate else {
           finish(place, as: .unknown)
           continue
         }
-        ledger.set(ring[place].sequence, to: .queued)
+        ledger.reopen(ring[place].sequence)
       } else {
-        // It never reached the kernel as a whole, and so has not used up an attempt.
+        // It never reached the kernel as a whole, and so was not written.
         ring[place].attempts &-= 1
-        if ring[place].isImmediate {
-          finish(place, as: .expired)
+        if ring[place].sequence == begun { ring[place].interruptions &+= 1 }
+        if ring[place].isImmediate || !mayTryAgain(place) {
+          finish(place, as: ring[place].isImmediate ? .expired : .rejected)
           continue
         }
       }
       waiting &+= 1
+      waitingBytes &+= ring[place].payload?.count ?? 0
     }
     writtenEnd = ring.front
     takenEnd = ring.front
+    passed = takenEnd
     popFront()
     reindexWaiting()
+    replaceOlder(before: end)
   }
 
-  /// The upstream closed with 1009: the message it saw last is too large for it and would end every connection.
-  private mutating func poisonLast() {
-    guard lastWritten > 0, ledger.state(of: lastWritten) == .written else { return }
-    ledger.set(lastWritten, to: .rejected)
-    guard keepsWritten else { return }
-    for place in ring.front..<writtenEnd where ring[place].sequence == lastWritten { release(place) }
+  /// What has taken down as many connections as it may is not tried on another.
+  private func mayTryAgain(_ place: Int) -> Bool {
+    Int(ring[place].attempts) + Int(ring[place].interruptions) < settings.maximumAttempts
+  }
+
+  /// Of those that came back, ends the ones that a newer waiting message with the same topic replaces.
+  private mutating func replaceOlder(before end: Int) {
+    for place in ring.front..<max(ring.front, end) {
+      guard place >= ring.front, ring[place].payload != nil, let topic = ring[place].topic, topics[topic] != place
+      else { continue }
+      self.end(place, as: .replaced)
+    }
+  }
+
+  // MARK: Too large
+
+  /// Notes the size of a written message, on the connection that wrote it.
+  mutating func noteSent(_ sent: Sent) {
+    if let retiring, sent.sequence <= retiring.last, sent.sequence >= retiring.first {
+      self.retiring?.noteSent(sent)
+    } else {
+      flight?.noteSent(sent)
+    }
+  }
+
+  /// The upstream closed with 1009: of the messages under way the largest, or the last of the largest, is too large for it,
+  /// and would end every connection. It never goes again.
+  private mutating func rejectLargest(begun: UInt64?) {
+    var culprit = retiring.flatMap { $0.largest.isEmpty ? nil : $0.largest[$0.largest.front] }
+    for place in writtenEnd..<takenEnd where ring[place].sequence == begun {
+      guard let size = ring[place].payload?.count, size >= culprit?.size ?? 0 else { continue }
+      culprit = nil
+      ledger.set(ring[place].sequence, to: .rejected)
+      messages &-= 1
+      bytes &-= size
+      ring[place].payload = nil
+    }
+    if let culprit, ledger.state(of: culprit.sequence) == .written {
+      ledger.set(culprit.sequence, to: .rejected)
+      for place in ring.front..<writtenEnd where ring[place].sequence == culprit.sequence { release(place) }
+    }
     popFront()
+  }
+}
+
+extension Outbox.Flight {
+  fileprivate mutating func noteSent(_ sent: Outbox.Sent) {
+    while !largest.isEmpty, largest[largest.end - 1].size <= sent.size { largest.removeLast() }
+    largest.append(sent)
   }
 }

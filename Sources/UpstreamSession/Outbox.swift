@@ -21,7 +21,10 @@ package struct Outbox: Sendable {
     var isText = false
     /// Time to live 0: may not outlive the connection it was meant for.
     var isImmediate = false
+    /// Connections that it was written to as a whole, this one included.
     var attempts: UInt8 = 0
+    /// Connections that were lost in the midst of it.
+    var interruptions: UInt8 = 0
   }
 
   /// What one connection has taken and nobody has confirmed yet.
@@ -32,6 +35,8 @@ package struct Outbox: Sendable {
     var barriers = RingDeque(filler: Barrier(counter: 0, through: 0))
     /// The last message that a barrier stands behind.
     var guarded: UInt64
+    /// Of the messages written and not confirmed those that have no larger one behind them: the first is the largest of all.
+    var largest = RingDeque(filler: Sent(sequence: 0, size: 0))
 
     init(first: UInt64) {
       self.first = first
@@ -45,26 +50,40 @@ package struct Outbox: Sendable {
     let through: UInt64
   }
 
+  struct Sent: Sendable {
+    let sequence: UInt64
+    let size: Int
+  }
+
   let settings: OutboxSettings
   var ring = RingDeque(filler: Entry())
   var writtenEnd = 0
   var takenEnd = 0
-  private var expiry = ExpiryHeap()
-  private var topics: [String: Int] = [:]
+  /// No message waits before this place, so that a drop need not look at every empty place again.
+  var passed = 0
+  var expiry = ExpiryHeap()
+  var topics: [String: Int] = [:]
   var flight: Flight?
   var retiring: Flight?
-  package internal(set) var ledger = DeliveryLedger()
+  package internal(set) var ledger: DeliveryLedger
   /// Messages that are not yet written, and their bytes.
   package internal(set) var messages = 0
   package internal(set) var bytes = 0
   /// Written messages that are kept until they are confirmed.
   var kept = 0
-  /// Live messages behind `takenEnd`.
+  /// Live messages behind `takenEnd`, and their bytes.
   var waiting = 0
-  var lastWritten: UInt64 = 0
+  var waitingBytes = 0
+  /// nil where no pace is kept.
+  var bucket: TokenBucket?
   private var isClosed = false
 
-  package init(_ settings: OutboxSettings) { self.settings = settings }
+  package init(_ settings: OutboxSettings) {
+    precondition((1...255).contains(settings.maximumAttempts), "attempts are counted in a byte")
+    self.settings = settings
+    ledger = DeliveryLedger(settings)
+    bucket = settings.pace.map { TokenBucket($0) }
+  }
 
   /// Whether a connection takes messages now.
   package var isFlowing: Bool { flight != nil }
@@ -83,7 +102,7 @@ package struct Outbox: Sendable {
     let isImmediate = timeToLive == .zero
     if isImmediate, !isFlowing { return .notReady }
     while !hasRoom(for: payload.count, replacing: topic) {
-      guard settings.overflow == .dropOldest, dropOldest() else { return .full }
+      guard settings.overflow == .dropOldest, canMakeRoom(for: payload.count), dropOldest() else { return .full }
     }
     if let topic, let place = topics[topic] { end(place, as: .replaced) }
 
@@ -95,6 +114,7 @@ package struct Outbox: Sendable {
     ring.append(entry)
     messages &+= 1
     waiting &+= 1
+    waitingBytes &+= payload.count
     bytes &+= payload.count
     if let topic { topics[topic] = place }
     if entry.deadline < .distantFuture { expiry.insert(.init(deadline: entry.deadline, place: place)) }
@@ -114,16 +134,18 @@ package struct Outbox: Sendable {
     return others == 0 || held + size <= settings.maximumBytes
   }
 
+  /// Whether there is room once all that waits is dropped: nothing is dropped for a message that is refused nevertheless.
+  private func canMakeRoom(for size: Int) -> Bool {
+    let others = messages + kept - waiting
+    return others < settings.maximumMessages && (others == 0 || bytes - waitingBytes + size <= settings.maximumBytes)
+  }
+
   private mutating func dropOldest() -> Bool {
-    var place = takenEnd
-    while place < ring.end {
-      if ring[place].payload != nil {
-        end(place, as: .rejected)
-        return true
-      }
-      place += 1
-    }
-    return false
+    passed = max(passed, takenEnd)
+    while passed < ring.end, ring[passed].payload == nil { passed &+= 1 }
+    guard passed < ring.end else { return false }
+    end(passed, as: .rejected)
+    return true
   }
 
   // MARK: Out
@@ -133,27 +155,29 @@ package struct Outbox: Sendable {
   package mutating func takeBatch(
     maximumMessages: Int, maximumBytes: Int, now: MonotonicTime, into batch: inout [OutboxMessage]
   ) {
-    guard flight != nil, !isHeldByRetiring else { return }
+    guard isOpenForTaking else { return }
+    let most = min(maximumMessages, bucket?.available(now: now) ?? .max)
     var taken = 0
     var size = 0
-    while takenEnd < ring.end, taken < maximumMessages, size < maximumBytes {
+    while takenEnd < ring.end, taken < most, size < maximumBytes {
       let place = takenEnd
       takenEnd &+= 1
       guard let payload = ring[place].payload else { continue }
       let sequence = ring[place].sequence
       if let topic = ring[place].topic, topics[topic] == place { topics[topic] = nil }
+      waiting &-= 1
+      waitingBytes &-= payload.count
       if ring[place].deadline <= now {
         finish(place, as: .expired)
-        waiting &-= 1
         continue
       }
-      waiting &-= 1
       ring[place].attempts &+= 1
       batch.append(OutboxMessage(sequence: sequence, isText: ring[place].isText, payload: payload))
       taken &+= 1
       size &+= payload.count
       flight?.last = sequence
     }
+    bucket?.take(taken, now: now)
     popFront()
     // Deadlines of what has left are not looked for one by one.
     if waiting == 0 { expiry.removeAll() } else if expiry.count > 2 * waiting + 64 { reindexWaiting() }
@@ -166,7 +190,7 @@ package struct Outbox: Sendable {
       writtenEnd &+= 1
       guard let size = ring[place].payload?.count else { continue }
       ledger.set(ring[place].sequence, to: .written)
-      lastWritten = ring[place].sequence
+      noteSent(Sent(sequence: ring[place].sequence, size: size))
       messages &-= 1
       if keepsWritten {
         kept &+= 1
@@ -181,106 +205,12 @@ package struct Outbox: Sendable {
   /// Whether written messages stay in the ring until they are confirmed.
   var keepsWritten: Bool { settings.confirms && settings.redelivery == .unconfirmed }
 
-  private var isHeldByRetiring: Bool { retiring != nil && takenEnd > ring.front }
-
-  // MARK: Time
-
-  /// When the next waiting message expires; nil where none does.
-  package mutating func nextExpiry() -> MonotonicTime? {
-    while let first = expiry.first {
-      if isWaiting(first) { return first.deadline }
-      expiry.removeFirst()
-    }
-    return nil
-  }
-
-  /// Ends the messages whose time is over; answers how many.
-  @discardableResult
-  package mutating func expire(now: MonotonicTime) -> Int {
-    var count = 0
-    while let first = expiry.first, first.deadline <= now {
-      expiry.removeFirst()
-      guard isWaiting(first) else { continue }
-      end(first.place, as: .expired)
-      count += 1
-    }
-    return count
-  }
-
-  private func isWaiting(_ entry: ExpiryHeap.Entry) -> Bool {
-    entry.place >= takenEnd && entry.place < ring.end && ring[entry.place].payload != nil
-      && ring[entry.place].deadline == entry.deadline
-  }
-
-  // MARK: Ends
+  /// Whether a connection may take messages now, as far as order goes.
+  var isOpenForTaking: Bool { flight != nil && (retiring == nil || takenEnd <= ring.front) }
 
   /// Takes no more messages, and ends those that wait.
   package mutating func close() {
     isClosed = true
     endWaiting(as: .rejected) { _ in true }
-  }
-
-  /// A waiting message comes to its end.
-  mutating func end(_ place: Int, as state: DeliveryState) {
-    if let topic = ring[place].topic, topics[topic] == place { topics[topic] = nil }
-    waiting &-= 1
-    finish(place, as: state)
-    popFront()
-  }
-
-  /// Ends those waiting messages of which `condition` is true.
-  mutating func endWaiting(as state: DeliveryState, where condition: (Entry) -> Bool) {
-    for place in takenEnd..<ring.end {
-      // Ending one lets go of empty places at the front, and some of them may be ahead of us.
-      guard place >= ring.front, ring[place].payload != nil, condition(ring[place]) else { continue }
-      end(place, as: state)
-    }
-  }
-
-  /// A message that is not written comes to its end; its place stays, empty.
-  mutating func finish(_ place: Int, as state: DeliveryState) {
-    // Written once already, to a connection that was lost: whatever ends it now, it may have arrived.
-    ledger.set(ring[place].sequence, to: ring[place].attempts > 0 ? .unknown : state)
-    messages &-= 1
-    bytes &-= ring[place].payload?.count ?? 0
-    ring[place].payload = nil
-    ring[place].topic = nil
-  }
-
-  /// Lets go of the empty places at the front.
-  mutating func popFront() {
-    while !ring.isEmpty, ring[ring.front].payload == nil { ring.removeFirst() }
-    writtenEnd = max(writtenEnd, ring.front)
-    takenEnd = max(takenEnd, ring.front)
-  }
-
-  /// Closes the gaps among waiting messages: many replacements behind one old message must not make the ring grow.
-  private mutating func closeGaps() {
-    guard ring.end - takenEnd > 2 * waiting + 64 else { return }
-    var live: [Entry] = []
-    live.reserveCapacity(waiting)
-    for place in takenEnd..<ring.end where ring[place].payload != nil { live.append(ring[place]) }
-    while ring.end > takenEnd { ring.removeLast() }
-    for entry in live { ring.append(entry) }
-    reindexWaiting()
-  }
-
-  /// Lets go of a written message that need not go again.
-  mutating func release(_ place: Int) {
-    guard let size = ring[place].payload?.count else { return }
-    kept &-= 1
-    bytes &-= size
-    ring[place].payload = nil
-  }
-
-  /// Finds the deadlines and topics of the waiting messages anew, after places have changed or messages have come back.
-  mutating func reindexWaiting() {
-    expiry.removeAll()
-    topics.removeAll(keepingCapacity: true)
-    for place in takenEnd..<ring.end where ring[place].payload != nil {
-      let entry = ring[place]
-      if entry.deadline < .distantFuture { expiry.insert(.init(deadline: entry.deadline, place: place)) }
-      if let topic = entry.topic { topics[topic] = place }
-    }
   }
 }

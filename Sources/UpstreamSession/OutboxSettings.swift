@@ -4,7 +4,7 @@ package struct OutboxSettings: Sendable, Equatable {
   package enum Overflow: Sendable, Equatable {
     /// New messages are refused: their sender is told, and can wait.
     case refuse
-    /// The oldest queued message gives way.
+    /// The oldest waiting message gives way, and ends as `rejected`.
     case dropOldest
   }
 
@@ -21,13 +21,19 @@ package struct OutboxSettings: Sendable, Equatable {
   package var maximumBytes = 4 * 1_024 * 1_024
   package var overflow: Overflow = .refuse
   package var redelivery: Redelivery = .never
-  /// Writes of one message, the first included, with `redelivery: unconfirmed`.
+  /// Connections that may be lost over one message: with `redelivery: unconfirmed` after it was written, in any case in the midst
+  /// of it. At most 255.
   package var maximumAttempts = 3
   /// Whether pings confirm messages. Off, `written` is final.
   package var confirms = true
   /// A barrier ping goes out behind this many messages, or `barrierDelay` after the first that none stands behind.
   package var barrierMessages = 64
   package var barrierDelay: TimeSpan = .milliseconds(20)
+  /// Barrier pings that may be without answer; the next waits for a pong. Some, so that a long round trip does not hold
+  /// confirmations up; few, so that an upstream that never answers costs nothing.
+  package var maximumBarriers = 8
+  /// nil: as fast as the upstream takes them.
+  package var pace: Pace?
 
   package init() {}
 }

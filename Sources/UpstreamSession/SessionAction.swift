@@ -8,8 +8,8 @@ package enum SessionAction: Equatable, Sendable {
   case sendOpening(step: Int, Generation)
   /// This connection is ready: the queue flows into it.
   case startSending(Generation)
-  /// Nothing more of the queue goes to this connection. `lastIsPoison`: the message written last was refused (1009) and
-  /// must never go out again.
+  /// Nothing more of the queue goes to this connection. `lastIsPoison`: the upstream refused a message as too big
+  /// (1009): the largest under way, or the last of them, must never go out again.
   case stopSending(Generation, lastIsPoison: Bool)
   /// Send a ping whose payload is this counter, big-endian.
   case ping(UInt64, Generation)

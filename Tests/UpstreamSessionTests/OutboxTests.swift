@@ -101,6 +101,36 @@ struct OutboxFixture {
     #expect(box.take() == ["c", "d"])
   }
 
+  @Test func dropsNothingForAMessageThatHasNoRoomEither() {
+    var box = OutboxFixture {
+      $0.maximumBytes = 10
+      $0.overflow = .dropOldest
+    }
+    box.outbox.startSending()
+    box.post("12345678")
+    _ = box.take()
+    box.post("9")
+    // What a connection has taken cannot be dropped, and leaves no room.
+    #expect(box.post("123") == .full)
+    #expect(box.states == "qq")
+    #expect(box.post("12") == .queued(sequence: 3, wakes: true))
+    #expect(box.states == "qxq")
+  }
+
+  @Test func dropsManyWithoutLookingAtThemAgain() {
+    var box = OutboxFixture {
+      $0.maximumMessages = 3
+      $0.overflow = .dropOldest
+    }
+    box.outbox.startSending()
+    box.post("taken")
+    _ = box.take()
+    for number in 0..<50_000 { box.post("\(number)") }
+    #expect(box.outbox.ring.count < 200)
+    #expect(box.outbox.ledger.total(.rejected) == 49_998)
+    #expect(box.take() == ["49998", "49999"])
+  }
+
   @Test func expiresAtTheTimeOfEach() {
     var box = OutboxFixture()
     box.post("late", ttl: .seconds(30))
@@ -156,132 +186,6 @@ struct OutboxFixture {
     #expect(box.take() == ["old", "99999"])
   }
 
-  @Test func confirmsAllBeforeTheBarrier() {
-    var box = OutboxFixture()
-    box.outbox.startSending()
-    for text in ["a", "b", "c"] { box.post(text) }
-    _ = box.take(messages: 2)
-    #expect(box.outbox.unguarded == 2)
-    box.outbox.barrier(7)
-    #expect(box.outbox.unguarded == 0)
-    _ = box.take()
-    box.outbox.barrier(8)
-    box.outbox.written(through: 3)
-    #expect(box.outbox.confirm(7) == 2)
-    #expect(box.states == "ccw")
-    #expect(box.outbox.confirm(6) == 0)
-    #expect(box.outbox.confirm(8) == 1)
-    #expect(box.states == "ccc")
-  }
-
-  @Test func tellsWhatALostConnectionMayHaveDelivered() {
-    var box = OutboxFixture()
-    box.outbox.startSending()
-    for text in ["a", "b", "c", "d"] { box.post(text) }
-    _ = box.take(messages: 3)
-    box.outbox.barrier(1)
-    box.outbox.written(through: 2)
-    box.outbox.stopSending()
-    box.outbox.settle()
-    #expect(box.states == "uuqq")
-    box.outbox.startSending()
-    #expect(box.take() == ["c", "d"])
-    #expect(box.outbox.confirm(1) == 0, "a pong of the old connection says nothing of the new one")
-  }
-
-  @Test func sendsUnconfirmedAgainAheadOfNewer() {
-    var box = OutboxFixture {
-      $0.redelivery = .unconfirmed
-      $0.maximumAttempts = 2
-    }
-    box.outbox.startSending()
-    for text in ["a", "b", "c"] { box.post(text) }
-    _ = box.take(messages: 2)
-    box.outbox.barrier(1)
-    box.outbox.written(through: 2)
-    box.post("d")
-    box.outbox.stopSending()
-    box.outbox.settle()
-    #expect(box.states == "qqqq")
-    box.outbox.startSending()
-    #expect(box.take(messages: 3) == ["a", "b", "c"])
-    box.outbox.barrier(2)
-    box.outbox.written(through: 3)
-    #expect(box.outbox.messages == 1)
-    box.outbox.stopSending()
-    box.outbox.settle()
-    // Two writes each are all that a and b may have.
-    #expect(box.states == "uuqq")
-    box.outbox.startSending()
-    #expect(box.take() == ["c", "d"])
-    box.outbox.barrier(3)
-    box.outbox.written(through: 4)
-    #expect(box.outbox.confirm(3) == 2)
-    #expect(box.states == "uucc")
-    #expect(box.outbox.bytes == 0)
-    #expect(box.outbox.ring.isEmpty)
-  }
-
-  @Test func endsRedeliveryAtItsTimeAsUnknown() {
-    var box = OutboxFixture { $0.redelivery = .unconfirmed }
-    box.outbox.startSending()
-    box.post("a", ttl: .seconds(1))
-    _ = box.take()
-    box.outbox.written(through: 1)
-    box.outbox.stopSending()
-    box.outbox.settle()
-    box.now = box.now + .seconds(2)
-    box.outbox.expire(now: box.now)
-    #expect(box.states == "u")
-  }
-
-  @Test func handsOverToASuccessorWithoutLosingOrder() {
-    var box = OutboxFixture()
-    box.outbox.startSending()
-    for text in ["a", "b", "c"] { box.post(text) }
-    _ = box.take(messages: 2)
-    box.outbox.barrier(1)
-    box.outbox.stopSending()
-    box.outbox.startSending()
-    // The old connection still has a and b in its buffer: c waits for them.
-    #expect(box.take() == [])
-    box.outbox.written(through: 2)
-    #expect(box.take() == ["c"])
-    #expect(box.outbox.confirm(1, retired: true) == 2)
-    box.outbox.settle()
-    #expect(box.states == "ccq")
-    box.outbox.written(through: 3)
-    #expect(box.states == "ccw")
-  }
-
-  @Test func putsBackWhatTheOldConnectionNeverWrote() {
-    var box = OutboxFixture()
-    box.outbox.startSending()
-    for text in ["a", "b"] { box.post(text) }
-    _ = box.take(messages: 1)
-    box.outbox.stopSending()
-    box.outbox.startSending()
-    box.outbox.settle()
-    #expect(box.take() == ["a", "b"])
-    box.outbox.barrier(4)
-    box.outbox.written(through: 2)
-    #expect(box.outbox.confirm(4) == 2)
-    #expect(box.states == "cc")
-  }
-
-  @Test func neverSendsAPoisonedMessageAgain() {
-    var box = OutboxFixture { $0.redelivery = .unconfirmed }
-    box.outbox.startSending()
-    for text in ["a", "huge"] { box.post(text) }
-    _ = box.take()
-    box.outbox.written(through: 2)
-    box.outbox.stopSending(lastIsPoison: true)
-    box.outbox.settle()
-    #expect(box.states == "qx")
-    box.outbox.startSending()
-    #expect(box.take() == ["a"])
-  }
-
   @Test func closesWithTheQueueRejected() {
     var box = OutboxFixture()
     for text in ["a", "b"] { box.post(text) }
@@ -289,6 +193,57 @@ struct OutboxFixture {
     #expect(box.states == "xx")
     #expect(box.post("c") == .closed)
     #expect(box.outbox.bytes == 0)
+  }
+
+  @Test func letsMessagesGoAtThePaceAndCountsNoneThatExpired() {
+    var box = OutboxFixture { $0.pace = Pace(messages: 10, burst: 2) }
+    box.outbox.startSending()
+    box.post("gone", ttl: .milliseconds(1))
+    for text in ["a", "b", "c", "d"] { box.post(text) }
+    #expect(box.outbox.nextPermit(now: box.now) == nil, "one may go now")
+    box.now = box.now + .milliseconds(1)
+    #expect(box.take() == ["a", "b"])
+    #expect(box.states == "eqqqq")
+    #expect(box.outbox.nextPermit(now: box.now) == box.now + .milliseconds(100))
+    box.now = box.now + .milliseconds(99)
+    #expect(box.take() == [])
+    box.now = box.now + .milliseconds(1)
+    #expect(box.take() == ["c"])
+    // A lost connection earns no new burst.
+    box.outbox.stopSending()
+    #expect(box.outbox.nextPermit(now: box.now) == nil, "nobody could take it")
+    box.outbox.settle()
+    box.outbox.startSending()
+    #expect(box.take() == [])
+    #expect(box.outbox.nextPermit(now: box.now) == box.now + .milliseconds(100))
+  }
+
+  @Test func remembersTwiceWhatMayWait() {
+    var box = OutboxFixture { $0.maximumMessages = 40_000 }
+    for _ in 0..<40_000 { box.post("m", ttl: nil) }
+    box.outbox.startSending()
+    #expect(box.outbox.ledger.limit == 131_072)
+    for _ in 0..<70_000 {
+      _ = box.take(messages: 1)
+      box.outbox.written(through: box.outbox.ledger.last)
+      box.post("m", ttl: nil)
+    }
+    #expect(box.outbox.ledger.state(of: 1) == .written)
+    #expect(box.outbox.ledger.present(.queued) == 40_000)
+  }
+
+  @Test func countsWhatIsForgottenUnconfirmedAsUnknown() {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    for _ in 0..<70_000 {
+      box.post("m")
+      _ = box.take()
+      box.outbox.written(through: box.outbox.ledger.last)
+    }
+    #expect(box.outbox.ledger.total(.unknown) == 70_000 - 65_536)
+    box.outbox.barrier(1)
+    #expect(box.outbox.confirm(1) == 65_536)
+    #expect(box.outbox.ledger.total(.confirmed) + box.outbox.ledger.total(.unknown) == 70_000)
   }
 
   @Test func remembersTheLastMessagesOnly() {

@@ -48,6 +48,8 @@ extension UpstreamDriver {
       shared.outbox.confirm(counter, retired: retiring === link)
       shared.status.roundTrip = machine.roundTrip
     }
+    // What waited for an answer to be sent its barrier has it now.
+    if let sending { guardBatch(sending) }
   }
 
   func closeReceived(_ link: UpstreamLink, code: UInt16, reason: String) {

@@ -42,7 +42,7 @@ final class UpstreamDriver {
     case machine
     /// Messages wait for their barrier ping.
     case barrier
-    /// A queued message expires, or the flush before a shutdown has had its time.
+    /// A queued message expires, the pace lets the next one go, or the flush before a shutdown has had its time.
     case outbox
   }
 
@@ -96,7 +96,8 @@ final class UpstreamDriver {
         if let older = retiring { settle(older) }
         retiring = sending
         sending = nil
-        handle.shared.withLock { $0.outbox.stopSending(lastIsPoison: lastIsPoison) }
+        let begun = retiring?.begunMessage
+        handle.shared.withLock { $0.outbox.stopSending(lastIsPoison: lastIsPoison, begun: begun) }
       case .ping(let counter, let generation):
         sendBarrier(counter, generation)
       case .close(let generation, let code):
@@ -125,7 +126,7 @@ final class UpstreamDriver {
 
   private func settle(_ link: UpstreamLink) {
     retiring = nil
-    handle.shared.withLock { $0.outbox.settle() }
+    handle.shared.withLock { $0.outbox.settle(begun: link.begunMessage) }
     // What came back waits again, and may have held up what came after it.
     sending?.scheduleFlush()
     armOutboxTimer()

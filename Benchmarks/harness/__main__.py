@@ -1,0 +1,52 @@
+"""python3 -m harness [--short] [MEASURE…]: runs the benchmark. `scripts/bench` builds first and calls this."""
+
+import argparse
+import sys
+import time
+
+from . import build, report
+from .measures import MEASURES, Bench, Plan
+from .processes import BENCHMARKS, WORK, Cores
+from .subjects import SUBJECTS
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures Drawbridge beside its peers.")
+    parser.add_argument("--short", action="store_true", help="three minutes instead of fifteen: fewer and shorter runs")
+    parser.add_argument("measures", nargs="*", metavar="MEASURE", help=f"only these: {', '.join(MEASURES)}")
+    options = parser.parse_args()
+    unknown = [name for name in options.measures if name not in MEASURES]
+    if unknown:
+        parser.error(f"there is no measure '{unknown[0]}'; there are {', '.join(MEASURES)}")
+
+    begin = time.monotonic()
+
+    def say(text):
+        print(f"[{time.monotonic() - begin:5.0f} s] {text}", file=sys.stderr, flush=True)
+
+    build.build_programs()
+    subjects, absent = [], {}
+    for kind in SUBJECTS:
+        reason = kind.missing()
+        if reason:
+            absent[kind.title] = reason
+            say(f"{kind.title} is left out: this machine lacks {reason}")
+        else:
+            subjects.append(kind)
+    cores = Cores.divide()
+    bench = Bench(cores, subjects, Plan.short() if options.short else Plan(), say)
+    figures = []
+    for name in options.measures or MEASURES:
+        say(name)
+        figures += MEASURES[name](bench)
+
+    is_whole = not options.measures and not options.short
+    folder = BENCHMARKS if is_whole else WORK
+    text = report.render(figures, cores, subjects, absent, is_short=options.short, seconds=time.monotonic() - begin)
+    (folder / "RESULTS.md").write_text(text)
+    print(text)
+    say(f"written to {folder.relative_to(BENCHMARKS.parent)}/RESULTS.md")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""Builds what the benchmark runs: the C programs, the Go bridge, and the Python environment of the aiohttp bridge."""
+
+import subprocess
+
+from .processes import BENCHMARKS, WORK
+
+_PROGRAMS = ("rate", "hold", "publish", "floor", "sink")
+
+
+def build_programs():
+    WORK.mkdir(parents=True, exist_ok=True)
+    header = BENCHMARKS / "programs/common.h"
+    for name in _PROGRAMS:
+        source, target = BENCHMARKS / f"programs/{name}.c", WORK / name
+        newest = max(source.stat().st_mtime, header.stat().st_mtime)
+        if target.exists() and target.stat().st_mtime > newest:
+            continue
+        flags = ["-O2", "-std=gnu17", "-Wall", "-Wextra", "-Werror"]
+        _run(["cc", *flags, "-o", target, source, "-lcrypto", "-lz"])
+
+
+def _run(command, **options):
+    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, **options)
+    if result.returncode != 0:
+        raise SystemExit(f"error: {' '.join(map(str, command))}\n{result.stdout}{result.stderr}")

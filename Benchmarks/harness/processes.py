@@ -1,0 +1,154 @@
+"""Processes on chosen cores, what they cost, and the programs that put load on them."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+BENCHMARKS = PROJECT / "Benchmarks"
+WORK = PROJECT / ".build" / "bench"
+
+
+@dataclass
+class Cores:
+    """Which cores serve, and which put load on: two each where there are four, one each where there are two."""
+
+    server: list[int]
+    load: list[int]
+
+    @staticmethod
+    def divide() -> "Cores":
+        available = sorted(os.sched_getaffinity(0))
+        if len(available) < 2:
+            raise SystemExit("error: the benchmark needs two cores at least: one that serves, one that puts load on it")
+        half = min(2, len(available) // 2)
+        return Cores(available[:half], available[half:])
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Process:
+    """A program pinned to cores, with everything it starts; killed at the end of a `with` at the latest."""
+
+    def __init__(self, arguments, cores, *, pipes=False, log=None, env=None, cwd=None):
+        self.arguments = [str(argument) for argument in arguments]
+        output = subprocess.PIPE if pipes else (log or subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            self.arguments,
+            stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+            stdout=output,
+            stderr=None if pipes else subprocess.STDOUT,
+            text=True,
+            env={**os.environ, **(env or {})},
+            cwd=cwd,
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def stop(self):
+        family = self.family()
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        for pid in family[1:]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def family(self) -> list[int]:
+        """This process and its descendants."""
+        result, rest = [], [self.process.pid]
+        while rest:
+            pid = rest.pop()
+            result.append(pid)
+            for path in Path(f"/proc/{pid}/task").glob("*/children"):
+                try:
+                    rest += map(int, path.read_text().split())
+                except OSError:
+                    continue
+        return result
+
+    def cpu(self) -> float:
+        """Seconds of processor time so far, of all threads, in the kernel and outside."""
+        total = 0
+        for pid in self.family():
+            for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+                try:
+                    total += int(path.read_text().split()[0])
+                except OSError:
+                    continue
+        return total / 1e9
+
+    def memory(self) -> int:
+        """Bytes of its own: anonymous and shared memory, the latter divided among its users; no program text."""
+        total = 0
+        for pid in self.family():
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                if line.startswith(("Pss_Anon:", "Pss_Shmem:")):
+                    total += int(line.split()[1]) * 1024
+        return total
+
+    def settle(self, *, within=10.0):
+        """Waits until it has nothing more to do: less than a fiftieth of a core, three times running."""
+        deadline, quiet, before = time.monotonic() + within, 0, self.cpu()
+        while quiet < 3 and time.monotonic() < deadline:
+            time.sleep(0.02)
+            after = self.cpu()
+            quiet = quiet + 1 if after - before < 0.0004 else 0
+            before = after
+
+    def wait_until_listening(self, port, *, within=20.0):
+        deadline = time.monotonic() + within
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                break
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                return
+            except OSError:
+                time.sleep(0.01)
+        raise SystemExit(f"error: does not listen on port {port}: {' '.join(self.arguments)}")
+
+
+class Tool(Process):
+    """One of our C programs: a line in, a JSON object out."""
+
+    def __init__(self, name, *arguments, cores):
+        super().__init__([WORK / name, *arguments], cores, pipes=True)
+
+    def tell(self, command: str):
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> dict:
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"error: {' '.join(self.arguments)} ended with status {self.process.wait()}")
+        return json.loads(line)
+
+    def ask(self, command: str) -> dict:
+        self.tell(command)
+        return self.hear()
+
+
+def run_tool(name, *arguments, cores) -> dict:
+    with Tool(name, *arguments, cores=cores) as tool:
+        return tool.hear()

@@ -1,0 +1,142 @@
+// hold PORT CONNECTIONS PATH CURSOR: holds long polls, each sent again as soon as it is answered, and times what they deliver.
+//
+// CURSOR says how a client of this server tells what it has seen: 'gateway' (the Gateway-Cursor field goes into ?cursor=),
+// 'nchan' (Last-Modified and Etag go into If-Modified-Since and If-None-Match) or 'none'.
+//
+// Prints {"held":N} when every poll is sent. Then each line 'expect N MILLISECONDS' on standard input counts deliveries, a
+// delivery being a message with a time in it, until there are N or the time is over, and prints a JSON object: latencies in
+// microseconds from the time in a message to its arrival here. 'ready' in it is how many answers it took.
+#include "common.h"
+
+enum cursor { CURSOR_NONE, CURSOR_GATEWAY, CURSOR_NCHAN };
+
+struct poller {
+  int fd;
+  // What was read of an answer that is not complete; most are, at once, and need no memory.
+  char *rest;
+  size_t rest_count;
+  char cursor[2][64];
+};
+
+static int port, epoll;
+static const char *path;
+static enum cursor style;
+static struct samples latencies;
+static int64_t expected, deadline, answers, reconnects, refused;
+
+static void poll_again(struct poller *poller) {
+  char request[1024];
+  int length;
+  if (style == CURSOR_GATEWAY && poller->cursor[0][0])
+    length = sprintf(request, "GET %s&cursor=%s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", path, poller->cursor[0]);
+  else if (style == CURSOR_NCHAN && poller->cursor[0][0])
+    length = sprintf(request, "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\nIf-Modified-Since: %s\r\nIf-None-Match: %s\r\n\r\n",
+                     path, poller->cursor[0], poller->cursor[1]);
+  else
+    length = sprintf(request, "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", path);
+  write_all(poller->fd, request, (size_t)length);
+}
+
+static void open_poller(struct poller *poller, uint64_t index) {
+  poller->fd = connect_to(port);
+  watch(epoll, poller->fd, EPOLLIN, index);
+  poll_again(poller);
+}
+
+static void keep_field(const struct response *response, const char *name, char *target) {
+  size_t length;
+  const char *value = field(response, name, &length);
+  if (!value || length >= 64) return;
+  memcpy(target, value, length);
+  target[length] = 0;
+}
+
+static void take_answer(struct poller *poller, const struct response *response) {
+  int64_t time = now();
+  const char *bytes = response->body, *end = bytes + response->body_length;
+  for (int64_t sent; (sent = next_time(&bytes, end));) {
+    if (expected > 0) add_sample(&latencies, time - sent);
+  }
+  answers++;
+  if (response->status >= 400) refused++;
+  if (style == CURSOR_GATEWAY) keep_field(response, "gateway-cursor:", poller->cursor[0]);
+  if (style == CURSOR_NCHAN) {
+    keep_field(response, "last-modified:", poller->cursor[0]);
+    keep_field(response, "etag:", poller->cursor[1]);
+  }
+}
+
+static void read_poller(struct poller *poller, uint64_t index) {
+  static char buffer[8 << 20];
+  if (poller->rest_count > 0) memcpy(buffer, poller->rest, poller->rest_count);
+  ssize_t received = recv(poller->fd, buffer + poller->rest_count, sizeof buffer - poller->rest_count, 0);
+  if (received < 0 && errno == EAGAIN) return;
+  struct response response = {0};
+  size_t count = poller->rest_count + (size_t)(received > 0 ? received : 0);
+  if (received > 0 && !read_response(buffer, count, &response)) {
+    poller->rest = realloc(poller->rest, count);
+    memcpy(poller->rest, buffer, count);
+    poller->rest_count = count;
+    return;
+  }
+  free(poller->rest);
+  poller->rest = NULL;
+  poller->rest_count = 0;
+  if (received > 0) take_answer(poller, &response);
+  if (received > 0 && !response.closes) {
+    poll_again(poller);
+  } else {
+    reconnects++;
+    close(poller->fd);
+    open_poller(poller, index);
+  }
+}
+
+static void report(void) {
+  printf("{\"deliveries\":%zu,\"answers\":%lld,\"reconnects\":%lld,\"refused\":%lld,\"complete\":%s", latencies.count,
+         (long long)answers, (long long)reconnects, (long long)refused,
+         (int64_t)latencies.count >= expected ? "true" : "false");
+  print_percentiles(&latencies);
+  printf("}\n");
+  fflush(stdout);
+  expected = 0;
+}
+
+int main(int count, char **arguments) {
+  if (count != 5) die("usage: hold PORT CONNECTIONS PATH gateway|nchan|none");
+  raise_descriptor_limit();
+  port = atoi(arguments[1]);
+  int connections = atoi(arguments[2]);
+  path = arguments[3];
+  style = strcmp(arguments[4], "gateway") == 0 ? CURSOR_GATEWAY : strcmp(arguments[4], "nchan") == 0 ? CURSOR_NCHAN : CURSOR_NONE;
+  setvbuf(stdin, NULL, _IONBF, 0);
+
+  epoll = epoll_create1(EPOLL_CLOEXEC);
+  struct poller *all = calloc((size_t)connections, sizeof *all);
+  for (int index = 0; index < connections; index++) open_poller(&all[index], (uint64_t)index);
+  watch(epoll, STDIN_FILENO, EPOLLIN, UINT64_MAX);
+  printf("{\"held\":%d}\n", connections);
+  fflush(stdout);
+
+  struct epoll_event events[512];
+  while (true) {
+    int64_t left = expected > 0 ? deadline - now() : -1;
+    int ready = wait_for(epoll, events, 512, expected > 0 && left < 0 ? 0 : left);
+    for (int index = 0; index < ready; index++) {
+      uint64_t which = events[index].data.u64;
+      if (which != UINT64_MAX) {
+        read_poller(&all[which], which);
+        continue;
+      }
+      long long wanted, milliseconds;
+      if (sscanf(read_command(), "expect %lld %lld", &wanted, &milliseconds) != 2) die("no command");
+      expected = wanted;
+      deadline = now() + milliseconds * 1000000;
+      latencies.count = 0;
+      answers = reconnects = refused = 0;
+      printf("{}\n");
+      fflush(stdout);
+    }
+    if (expected > 0 && ((int64_t)latencies.count >= expected || now() >= deadline)) report();
+  }
+}

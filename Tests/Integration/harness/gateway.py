@@ -56,12 +56,14 @@ class Gateway:
     Listeners are on port 0; the log says which ports they got, and `listening` is the one place that reads it.
     """
 
-    def __init__(self, *arguments, config=None, env=None, command="serve", folder=None):
+    def __init__(self, *arguments, config=None, env=None, command="serve", folder=None, prefix=()):
         self._arguments = list(map(str, arguments))
         self._config = config
         self._env = env
         self._command = command
         self._folder = folder
+        # A command that becomes the program, such as `ip netns exec NAME`.
+        self._prefix = prefix
         self._listeners = {}
         self._readers = []
         self._clients = []
@@ -81,6 +83,7 @@ class Gateway:
             if option not in self._arguments:
                 arguments += [option, "127.0.0.1:0"]
         self.process = await asyncio.create_subprocess_exec(
+            *self._prefix,
             BINARY,
             *map(str, arguments + self._arguments),
             env=_environment({**_QUICK_REDIAL, **(self._env or {})}),
@@ -139,7 +142,12 @@ class Gateway:
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def client(self, listener="api"):
-        client = Client(self.url(listener))
+        """A client of the first listener of that kind, over TCP where there is such a one."""
+        addresses = self._listeners[listener]
+        if all(address.startswith("unix:") for address in addresses):
+            client = Client("http://localhost", unix=addresses[0].removeprefix("unix:"))
+        else:
+            client = Client(self.url(listener))
         self._clients.append(client)
         return client
 
@@ -167,6 +175,15 @@ class Gateway:
 
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def sockets(self):
+        """The kernel's name for the protocol of each of the program's sockets: `tcp`, `netlink`, …"""
+        folder = Path(f"/proc/{self.process.pid}/fd")
+        names = []
+        for entry in folder.iterdir():
+            with contextlib.suppress(OSError):
+                names.append(os.getxattr(entry, "system.sockprotoname").decode().rstrip("\0").lower())
+        return names
 
     def memory(self):
         """Bytes of anonymous memory: what the process itself holds, without shared libraries."""

@@ -14,12 +14,16 @@ class Upstream:
     It offers permessage-deflate unless told otherwise. `stop` and `start` may alternate: it comes back on its own port.
     """
 
-    def __init__(self, *, certificate=None, echo=False, compression="deflate", host="127.0.0.1", **options):
+    def __init__(
+        self, *, certificate=None, echo=False, compression="deflate", host="127.0.0.1", listener=None, **options
+    ):
         self.received = []
         self.closes = []
         self.requests = []
         self.host = host
         self.port = 0
+        # Makes the listening socket on a given port, where that is not a plain matter.
+        self._listener = listener
         self._certificate = certificate
         self._echo = echo
         self._options = {"compression": compression, "max_size": None, "ping_interval": None, **options}
@@ -35,7 +39,8 @@ class Upstream:
 
     async def start(self):
         tls = self._certificate.server_context() if self._certificate else None
-        self._server = await serve(self._converse, self.host, self.port, ssl=tls, **self._options)
+        where = {"sock": self._listener(self.port)} if self._listener else {"host": self.host, "port": self.port}
+        self._server = await serve(self._converse, **where, ssl=tls, **self._options)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

@@ -1,0 +1,51 @@
+"""Runs a program for which the kernel denies netlink sockets, as systemd's RestrictAddressFamilies= does.
+
+    python deny_netlink.py PROGRAM ARGUMENT…
+
+A seccomp filter answers socket(AF_NETLINK, …) with EAFNOSUPPORT and lets everything else through. Needs no privilege.
+"""
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+import sys
+
+_SOCKET = {"x86_64": 41, "aarch64": 198}
+_AF_NETLINK = 16
+_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
+_LOAD, _JUMP_EQUAL, _RETURN = 0x20, 0x15, 0x06
+_ALLOW, _ERROR = 0x7FFF0000, 0x00050000
+# Places in struct seccomp_data: the call's number, and the lower half of its first argument.
+_NUMBER, _FIRST = 0, 16
+
+_program = (
+    (_LOAD, 0, 0, _NUMBER),
+    (_JUMP_EQUAL, 0, 3, _SOCKET[platform.machine()]),
+    (_LOAD, 0, 0, _FIRST),
+    (_JUMP_EQUAL, 0, 1, _AF_NETLINK),
+    (_RETURN, 0, 0, _ERROR | errno.EAFNOSUPPORT),
+    (_RETURN, 0, 0, _ALLOW),
+)
+
+
+class _Filter(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def deny():
+    code = b"".join(struct.pack("HBBI", *instruction) for instruction in _program)
+    rules = _Filter(len(_program), code)
+    libc = ctypes.CDLL(None, use_errno=True)
+    for option, *rest in (
+        (_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+        (_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(rules), 0, 0),
+    ):
+        if libc.prctl(option, *rest) != 0:
+            raise OSError(ctypes.get_errno(), "prctl")
+
+
+if __name__ == "__main__":
+    deny()
+    os.execv(sys.argv[1], sys.argv[1:])

@@ -1,0 +1,220 @@
+"""The machine's network changes under the gateway: routes, addresses, links, and packets that vanish.
+
+Waits and heartbeats are set so long that they cannot explain what is seen, or the session's own history tells what did.
+"""
+
+import contextlib
+import sys
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from harness import deny_netlink
+from harness.namespaces import Cable, needs_namespaces
+from harness.upstream import Upstream
+from harness.waiting import eventually
+
+# Longer than any test: what it limits does not happen.
+NEVER = "1h"
+NO_HEARTBEAT = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_INTERVAL": NEVER, "DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": NEVER}
+ENDLESS_BACKOFF = {f"DRAWBRIDGE_UPSTREAM_RECONNECT_{name}": NEVER for name in ("MINIMUM", "BASE", "MAXIMUM")}
+# Any connection counts as stable, and so the first redial comes within 250 ms.
+ALWAYS_STABLE = {"DRAWBRIDGE_UPSTREAM_RECONNECT_RESET_AFTER": "0s"}
+QUICK_HEARTBEAT = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_INTERVAL": "300ms", "DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": "300ms"}
+
+
+@pytest.fixture(params=[4, 6], ids=["IPv4", "IPv6"])
+def cable(request):
+    with contextlib.ExitStack() as stack:
+        cable = Cable(request.param)
+        cable.start()
+        stack.callback(cable.stop)
+        yield cable
+
+
+@pytest_asyncio.fixture
+async def upstream(start, cable):
+    return await start(Upstream(host=cable.host, listener=cable.listener))
+
+
+@pytest_asyncio.fixture
+async def gateway_behind(gateway_for, cable, tmp_path):
+    """`await gateway_behind(upstream, env)`: a gateway in the namespace at the near end of the cable."""
+
+    async def gateway_behind(upstream, *environments, ready=True):
+        sockets = [f"unix:{tmp_path}/{name}.sock" for name in ("api", "management")]
+        env = {name: value for environment in environments for name, value in environment.items()}
+        arguments = ("--listen", sockets[0], "--management", sockets[1])
+        return await gateway_for(upstream, *arguments, ready=ready, env=env, prefix=cable.prefix())
+
+    return gateway_behind
+
+
+async def reaches(client, state):
+    async def session_in_state():
+        session = await client.session()
+        return session if session["state"] == state else None
+
+    return await eventually(session_in_state, within=30, what=f"the session is {state}")
+
+
+def causes(session, to):
+    """Why the session came into this state, each time, oldest first."""
+    return [entry["cause"] for entry in session["history"] if entry["to"] == to]
+
+
+@needs_namespaces
+async def test_without_a_route_it_is_offline_and_dials_when_one_comes(cable, upstream, gateway_behind):
+    cable.remove_route()
+    gateway = await gateway_behind(upstream, ENDLESS_BACKOFF, ready=False)
+    client = gateway.client()
+    session = await reaches(client, "offline")
+    assert session["failed_attempts"] == 0, "no attempt was made"
+    assert "unreachable" in session["last_failure"]
+    await client.accepted("waits for the route")
+    cable.add_route()
+    assert await upstream.has_received(1) == ["waits for the route"]
+    session = await client.session()
+    # It asks by itself every five seconds; the last dial was the network's doing.
+    assert causes(session, "resolving")[-1] == "network changed"
+    assert (await gateway.metrics())["drawbridge_network_changes_total"] >= 1
+
+
+@needs_namespaces
+async def test_a_route_that_goes_and_comes_back(cable, upstream, gateway_behind):
+    gateway = await gateway_behind(upstream, QUICK_HEARTBEAT, ALWAYS_STABLE, ENDLESS_BACKOFF)
+    client = gateway.client()
+    cable.remove_route()
+    session = await reaches(client, "offline")
+    assert session["failed_attempts"] == 0
+    cable.add_route()
+    session = await reaches(client, "ready")
+    assert causes(session, "resolving")[-1] == "network changed"
+    assert session["connections"] == 2
+
+
+@needs_namespaces
+async def test_a_backoff_ends_when_the_network_gains_something(cable, upstream, gateway_behind):
+    await upstream.kill()
+    gateway = await gateway_behind(upstream, ENDLESS_BACKOFF, ready=False)
+    client = gateway.client()
+    session = await reaches(client, "backoff")
+    assert session["next_attempt_in_seconds"] > 3000
+    await upstream.start()
+    cable.add_route("10.99.0.0/16" if cable.family == 4 else "fd99::/32")
+    session = await reaches(client, "ready")
+    assert causes(session, "resolving") == ["request", "network changed"]
+
+
+@needs_namespaces
+async def test_a_link_that_comes_back_ends_a_backoff(cable, upstream, gateway_behind):
+    await upstream.kill()
+    gateway = await gateway_behind(upstream, ENDLESS_BACKOFF, ready=False)
+    client = gateway.client()
+    await reaches(client, "backoff")
+    await upstream.start()
+    cable.set_link("down")
+    cable.set_link("up")
+    if cable.family == 6:
+        # The kernel forgets them with the link.
+        cable.add_address()
+    cable.add_route()
+    assert (await reaches(client, "ready"))["connections"] == 1
+
+
+@needs_namespaces
+async def test_a_connection_whose_address_is_gone_is_closed(cable, upstream, gateway_behind):
+    gateway = await gateway_behind(upstream, NO_HEARTBEAT, ENDLESS_BACKOFF)
+    client = gateway.client()
+    cable.remove_address()
+    session = await reaches(client, "offline")
+    assert causes(session, "offline")[0] == "address gone"
+    assert f"this machine has lost the connection's address {cable.near_address}" in gateway.output
+    cable.add_address()
+    cable.add_route()
+    await reaches(client, "ready")
+    await client.accepted("over the new connection")
+    assert (await upstream.has_received(1))[-1] == "over the new connection"
+
+
+@needs_namespaces
+async def test_a_ready_connection_is_probed_and_kept(cable, upstream, gateway_behind):
+    gateway = await gateway_behind(upstream, NO_HEARTBEAT)
+    client = gateway.client()
+    assert (await client.session())["round_trip_seconds"] is None, "nothing was pinged yet"
+    cable.add_route("10.99.0.0/16" if cable.family == 4 else "fd99::/32")
+
+    async def probed():
+        session = await client.session()
+        return session if session["round_trip_seconds"] is not None else None
+
+    session = await eventually(probed, what="a ping is answered")
+    assert session["state"] == "ready"
+    assert session["generation"] == 1
+    assert upstream.connected == 1
+
+
+@needs_namespaces
+async def test_ignored_changes_change_nothing(cable, upstream, gateway_behind):
+    await upstream.kill()
+    ignore = {"DRAWBRIDGE_UPSTREAM_NETWORK_CHANGES": "ignore"}
+    gateway = await gateway_behind(upstream, ENDLESS_BACKOFF, ignore, ready=False)
+    await reaches(gateway.client(), "backoff")
+    assert not any("netlink" in name for name in gateway.sockets())
+    assert "drawbridge_network_changes_total" not in (await gateway.manage("/metrics")).body.decode()
+
+
+@needs_namespaces
+@pytest.mark.parametrize("cable", [4], indirect=True, ids=["IPv4"])
+async def test_an_upstream_that_vanishes_without_a_word_is_noticed_and_dialled_again(
+    cable, upstream, gateway_behind, measured
+):
+    # The kernel would give up by itself after this long: it must be the heartbeat that notices.
+    patient = {"DRAWBRIDGE_UPSTREAM_TIMEOUTS_USER": NEVER}
+    brief = {"DRAWBRIDGE_UPSTREAM_TIMEOUTS_CONNECT": "500ms"}
+    heartbeat = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_INTERVAL": "1s", "DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": "1s"}
+    gateway = await gateway_behind(upstream, heartbeat, patient, brief)
+    client = gateway.client()
+    await client.accepted("before")
+    await upstream.has_received(1)
+    cable.cut(upstream.port)
+    session = await eventually(lambda: lost(client), what="the silence is noticed")
+    causes_of_loss = [entry["cause"] for entry in session["history"] if entry["from"] in ("ready", "suspect")]
+    assert causes_of_loss[-1] == "silence"
+    assert upstream.connected == 1, "the upstream was told nothing, and still believes in the connection"
+    await client.accepted("after")
+    cable.mend(upstream.port)
+    await reaches(client, "ready")
+    assert (await upstream.has_received(2))[-1] == "after"
+    entries = session["history"]
+    quiet = next(entry for entry in entries if entry["to"] == "suspect")
+    end = next(entry for entry in entries if entry["cause"] == "silence")
+    measured(f"silent for {quiet['seconds_ago'] - end['seconds_ago']:.2f} s after half of the 1 s deadline")
+
+
+async def lost(client):
+    session = await client.session()
+    return session if session["state"] not in ("ready", "suspect") else None
+
+
+async def test_where_netlink_is_denied_it_says_so_once_and_goes_on(gateway_for, start):
+    upstream = await start(Upstream())
+    prefix = (sys.executable, str(Path(deny_netlink.__file__)))
+    gateway = await gateway_for(upstream, prefix=prefix)
+    await gateway.client().accepted("all the same")
+    assert await upstream.has_received(1) == ["all the same"]
+    told = [record for record in gateway.records if "network" in record["message"]]
+    assert len(told) == 1
+    assert told[0]["level"] == "warning"
+    assert "socket netlink" in told[0]["reason"]
+
+
+async def test_no_privilege_is_needed(gateway_for, start):
+    upstream = await start(Upstream())
+    # No capability at all, as in a hardened container.
+    gateway = await gateway_for(
+        upstream, prefix=("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
+    )
+    assert any("netlink" in name for name in gateway.sockets())
+    assert not [record for record in gateway.records if record["level"] in ("warning", "error")]

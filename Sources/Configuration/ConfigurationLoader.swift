@@ -113,7 +113,7 @@ package struct ConfigurationLoader {
       }
       set(setting, values, isSingle: false, place)
     case .mapping(let pairs):
-      guard case .fields = setting.kind else {
+      guard setting.isMapping else {
         fail(place, "'\(setting.path)' takes \(setting.expectation), not keys")
         return
       }
@@ -190,7 +190,7 @@ package struct ConfigurationLoader {
       let place = "environment variable \(setting.environmentName)"
       guard let value = interpolate(text, place) else { continue }
       if setting.isList {
-        let separator: Character = if case .fields = setting.kind { "\n" } else { "," }
+        let separator: Character = setting.isMapping ? "\n" : ","
         set(setting, value.split(separator: separator).map(trimmed), isSingle: false, place)
       } else {
         set(setting, [value], isSingle: true, place)

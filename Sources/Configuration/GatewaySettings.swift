@@ -48,6 +48,15 @@ package struct GatewaySettings: Equatable, Sendable {
 
   package struct Upstream: Equatable, Sendable {
     package var url = ""
+    package var fallbackURLs: [String] = []
+    package var urlOrder = "priority"
+    package var failBackAfter = TimeSpan.seconds(60)
+    package var onDemand = false
+    package var idleAfter = TimeSpan.minutes(5)
+    /// Zero: never too old.
+    package var maximumAge = TimeSpan.zero
+    package var overlap = TimeSpan.seconds(1)
+    package var closeCodes: [CloseCodeRule] = []
     package var subprotocols: [String] = []
     package var headers: [String] = []
     package var messageBytes = 16 << 20
@@ -87,9 +96,15 @@ package struct GatewaySettings: Equatable, Sendable {
   }
 
   package struct Reconnect: Equatable, Sendable {
+    package var strategy = "full-jitter"
     package var minimum = TimeSpan.milliseconds(100)
     package var base = TimeSpan.milliseconds(500)
     package var maximum = TimeSpan.seconds(30)
+    package var factor = 2.0
+    package var whenExhausted = "hold"
+    /// 0: any number.
+    package var maximumAttempts = 0
+    package var quickRedial = TimeSpan.milliseconds(250)
     package var resetAfter = TimeSpan.seconds(10)
   }
 

@@ -90,6 +90,30 @@ extension Setting {
       Setting(
         "upstream.url", .webSocketURL(\.upstream.url), "the WebSocket to bridge to: ws:// or wss://", flag: "upstream"),
       Setting(
+        "upstream.fallback_urls", .webSocketURLs(\.upstream.fallbackURLs),
+        "further URLs of the same upstream, tried in this order when the first fails"),
+      Setting(
+        "upstream.url_order", .choice(\.upstream.urlOrder, ["priority", "round-robin"]),
+        "priority: the first that works; round-robin: each dial takes the next"),
+      Setting(
+        "upstream.fail_back_after", .duration(\.upstream.failBackAfter, .zero...day),
+        "time a fallback must have been ready before a redial begins with the first URL again"),
+      Setting(
+        "upstream.on_demand", .flag(\.upstream.onDemand),
+        "whether to connect only when there is something to send"),
+      Setting(
+        "upstream.idle_after", .duration(\.upstream.idleAfter, millisecond...day),
+        "time without sending after which an on-demand session closes"),
+      Setting(
+        "upstream.maximum_age", .duration(\.upstream.maximumAge, .zero...(day * 365)),
+        "age at which a connection is replaced by a new one, ± 5 %; 0s: never"),
+      Setting(
+        "upstream.overlap", .duration(\.upstream.overlap, .zero...(.minutes(1))),
+        "time for which a replaced connection is still listened to"),
+      Setting(
+        "upstream.close_codes", .closeCodes(\.upstream.closeCodes),
+        "what close codes mean to this upstream: backoff, refresh-credential, park or stop"),
+      Setting(
         "upstream.subprotocols", .list(\.upstream.subprotocols), "subprotocols to offer, best first",
         flag: "subprotocol"),
       Setting(
@@ -133,6 +157,12 @@ extension Setting {
         "upstream.heartbeat.timeout", .duration(\.upstream.heartbeat.timeout, millisecond * 10...day),
         "time within which anything must arrive after a ping"),
       Setting(
+        "upstream.reconnect.strategy",
+        .choice(
+          \.upstream.reconnect.strategy,
+          ["fixed", "exponential", "random", "full-jitter", "decorrelated-jitter", "doubling"]),
+        "how the waits between redials grow"),
+      Setting(
         "upstream.reconnect.minimum", .duration(\.upstream.reconnect.minimum, millisecond...day),
         "shortest wait before a redial"),
       Setting(
@@ -140,6 +170,18 @@ extension Setting {
         "first bound, doubled each time"),
       Setting(
         "upstream.reconnect.maximum", .duration(\.upstream.reconnect.maximum, millisecond...day), "largest bound"),
+      Setting(
+        "upstream.reconnect.factor", .fraction(\.upstream.reconnect.factor, 1...100),
+        "by which an exponential wait grows each time"),
+      Setting(
+        "upstream.reconnect.when_exhausted", .choice(\.upstream.reconnect.whenExhausted, ["stop", "reset", "hold"]),
+        "what doubling does past the maximum"),
+      Setting(
+        "upstream.reconnect.maximum_attempts", .count(\.upstream.reconnect.maximumAttempts, 0...1_000_000),
+        "failures in a row after which the session waits for an operator; 0: never"),
+      Setting(
+        "upstream.reconnect.quick_redial", .duration(\.upstream.reconnect.quickRedial, .zero...(.minutes(1))),
+        "longest wait before the first redial after a stable connection"),
       Setting(
         "upstream.reconnect.reset_after", .duration(\.upstream.reconnect.resetAfter, .zero...day),
         "time ready before failures are forgotten"),

@@ -17,16 +17,22 @@ package struct Setting {
     case text(WritableKeyPath<GatewaySettings, String>)
     /// A `ws` or `wss` URL, or nothing.
     case webSocketURL(WritableKeyPath<GatewaySettings, String>)
+    /// Such URLs, in order.
+    case webSocketURLs(WritableKeyPath<GatewaySettings, [String]>)
     case choice(WritableKeyPath<GatewaySettings, String>, [String])
     case list(WritableKeyPath<GatewaySettings, [String]>)
     /// `Name: value` pairs; a mapping in the file, lines in the environment.
     case fields(WritableKeyPath<GatewaySettings, [String]>)
+    /// `4000-4099: park` pairs; a mapping in the file, lines in the environment.
+    case closeCodes(WritableKeyPath<GatewaySettings, [CloseCodeRule]>)
     case flag(WritableKeyPath<GatewaySettings, Bool>)
     case count(WritableKeyPath<GatewaySettings, Int>, ClosedRange<Int>)
     /// A count where `auto` stands for 0.
     case automaticCount(WritableKeyPath<GatewaySettings, Int>, ClosedRange<Int>)
     case size(WritableKeyPath<GatewaySettings, Int>, ClosedRange<Int>)
     case duration(WritableKeyPath<GatewaySettings, TimeSpan>, ClosedRange<TimeSpan>)
+    /// A number that need not be whole.
+    case fraction(WritableKeyPath<GatewaySettings, Double>, ClosedRange<Double>)
   }
 
   init(_ path: String, _ kind: Kind, _ summary: String, flag: String? = nil, isSecret: Bool = false) {
@@ -47,9 +53,11 @@ package struct Setting {
     switch kind {
     case .text: "a text"
     case .webSocketURL: "a URL such as ws://127.0.0.1:9000/ or wss://example.org/socket"
+    case .webSocketURLs: "URLs such as ws://127.0.0.1:9000/ or wss://example.org/socket"
     case .choice(_, let words): "one of " + words.joined(separator: ", ")
     case .list: "a list"
     case .fields: "fields as 'Name: value'"
+    case .closeCodes: CloseCodeRule.expectation
     case .flag: "true or false"
     case .count(_, let range): "a number from \(range.lowerBound) to \(range.upperBound)"
     case .automaticCount(_, let range): "'auto' or a number from \(max(1, range.lowerBound)) to \(range.upperBound)"
@@ -57,13 +65,24 @@ package struct Setting {
       "a size from \(ValueText.size(range.lowerBound)) to \(ValueText.size(range.upperBound)), such as 64KiB or 16MiB"
     case .duration(_, let range):
       "a duration from \(ValueText.duration(range.lowerBound)) to \(ValueText.duration(range.upperBound)), such as 500ms, 20s or 10m"
+    case .fraction(_, let range): "a number from \(range.lowerBound) to \(range.upperBound)"
     }
   }
 
   var isList: Bool {
     switch kind {
-    case .list, .fields: true
-    case .text, .webSocketURL, .choice, .flag, .count, .automaticCount, .size, .duration: false
+    case .list, .fields, .webSocketURLs, .closeCodes: true
+    case .text, .webSocketURL, .choice, .flag, .count, .automaticCount, .size, .duration, .fraction: false
+    }
+  }
+
+  /// Whether its values are `key: value` pairs.
+  var isMapping: Bool {
+    switch kind {
+    case .fields, .closeCodes: true
+    case .text, .webSocketURL, .webSocketURLs, .choice, .list, .flag, .count, .automaticCount, .size, .duration,
+      .fraction:
+      false
     }
   }
 
@@ -78,7 +97,7 @@ package struct Setting {
     case .choice(let path, let words):
       guard words.contains(text) else { return false }
       settings[keyPath: path] = text
-    case .list, .fields:
+    case .list, .fields, .webSocketURLs, .closeCodes:
       return apply(list: [text], to: &settings)
     case .flag(let path):
       guard text == "true" || text == "false" else { return false }
@@ -98,6 +117,9 @@ package struct Setting {
       settings[keyPath: path] = value
     case .duration(let path, let range):
       guard let value = ValueText.parseDuration(text), range.contains(value) else { return false }
+      settings[keyPath: path] = value
+    case .fraction(let path, let range):
+      guard let value = Double(text), range.contains(value) else { return false }
       settings[keyPath: path] = value
     }
     return true
@@ -125,7 +147,16 @@ package struct Setting {
       guard isWellFormed else { return false }
       settings[keyPath: path] = list
       return true
-    case .text, .webSocketURL, .choice, .flag, .count, .automaticCount, .size, .duration:
+    case .webSocketURLs(let path):
+      guard list.allSatisfy(Self.isWebSocketURL) else { return false }
+      settings[keyPath: path] = list
+      return true
+    case .closeCodes(let path):
+      let rules = list.compactMap { CloseCodeRule($0) }
+      guard rules.count == list.count else { return false }
+      settings[keyPath: path] = rules
+      return true
+    case .text, .webSocketURL, .choice, .flag, .count, .automaticCount, .size, .duration, .fraction:
       return false
     }
   }
@@ -135,13 +166,15 @@ package struct Setting {
     switch kind {
     case .text(let path), .webSocketURL(let path): "\"\(settings[keyPath: path])\""
     case .choice(let path, _): settings[keyPath: path]
-    case .list(let path), .fields(let path):
+    case .list(let path), .fields(let path), .webSocketURLs(let path):
       "[" + settings[keyPath: path].map { "\"\($0)\"" }.joined(separator: ", ") + "]"
     case .flag(let path): settings[keyPath: path] ? "true" : "false"
     case .count(let path, _): String(settings[keyPath: path])
     case .automaticCount(let path, _): settings[keyPath: path] == 0 ? "auto" : String(settings[keyPath: path])
     case .size(let path, _): ValueText.size(settings[keyPath: path])
     case .duration(let path, _): ValueText.duration(settings[keyPath: path])
+    case .fraction(let path, _): String(settings[keyPath: path])
+    case .closeCodes(let path): "{" + settings[keyPath: path].map(\.text).joined(separator: ", ") + "}"
     }
   }
 }

@@ -40,12 +40,15 @@ package struct Endpoints: Sendable {
     return true
   }
 
-  /// A connection came to its end after it was ready for `time`.
-  package mutating func wasReady(for time: TimeSpan) {
-    refusals = 0
+  /// A connection came to its end after it was ready for `time`, zero if it never was. `wantsNext`: the way it ended speaks
+  /// against its URL.
+  package mutating func connectionEnded(readyFor time: TimeSpan, wantsNext: Bool) {
+    if time > .zero { refusals = 0 }
     switch settings.order {
-    case .priority: if time >= settings.failBackAfter { current = 0 }
-    case .roundRobin: advance()
+    case .priority:
+      if time >= settings.failBackAfter, current != 0 { current = 0 } else if wantsNext { advance() }
+    case .roundRobin:
+      advance()
     }
   }
 }

@@ -118,8 +118,6 @@ package struct ReconnectPolicy: Sendable {
       startAfresh()
       refreshesCredential = false
     }
-    if readyFor > .zero { endpoints.wasReady(for: readyFor) }
-
     switch loss {
     case .noRoute, .addressGone:
       return Decision(verdict: .offline(retryAfter: stable ? .zero : Constants.offlineRetry))
@@ -127,14 +125,22 @@ package struct ReconnectPolicy: Sendable {
       break
     }
     let code = loss.code
+    let rule = settings.closing.reaction(to: code)
+    endpoints.connectionEnded(readyFor: readyFor, wantsNext: Self.wantsNext(after: code, rule, stable: stable))
+
+    switch rule {
+    case .refreshCredential: return denied(using: &generator)
+    case .park: return Decision(verdict: .park(Constants.refusedPark))
+    case .stop: return Decision(verdict: .park(nil))
+    case .backoff: return ordinary(stable: stable, using: &generator)
+    case nil: break
+    }
     switch code {
     case 1000:
-      if settings.closing.stopsOnNormalClosure { return Decision(verdict: .park(nil)) }
       if stable { return quick(using: &generator) }
       shortClosures += 1
       return shortClosures < Constants.shortClosures ? quick(using: &generator) : backOff(using: &generator)
     case 1001:
-      endpoints.advance()
       guard stable else { return backOff(using: &generator) }
       return Decision(verdict: .redial(after: Backoff.uniform(.zero, Constants.goingAway, using: &generator)))
     case 1008, 3000:
@@ -146,26 +152,26 @@ package struct ReconnectPolicy: Sendable {
         Constants.restart.lowerBound, Constants.restart.upperBound, using: &generator)
       return Decision(verdict: .redial(after: wait))
     case 1013:
-      endpoints.advance()
       return backOff(atLeast: Constants.tryAgainLater, using: &generator)
-    case 4000...4999:
-      switch settings.closing.reaction(to: code) {
-      case .refreshCredential: return denied(using: &generator)
-      case .park: return Decision(verdict: .park(Constants.refusedPark))
-      case .stop: return Decision(verdict: .park(nil))
-      case .backoff, nil: return ordinary(stable: stable, using: &generator)
-      }
     default:
       return ordinary(stable: stable, using: &generator)
+    }
+  }
+
+  /// Whether an end with this code speaks against the URL it came from.
+  private static func wantsNext(after code: UInt16, _ rule: CloseReaction?, stable: Bool) -> Bool {
+    if let rule { return rule == .backoff && !stable }
+    return switch code {
+    case 1001, 1013: true
+    case 1000, 1002, 1003, 1007, 1008, 1010, 1012, 3000: false
+    default: !stable
     }
   }
 
   private mutating func ordinary(
     stable: Bool, using generator: inout some RandomNumberGenerator
   ) -> Decision {
-    if stable { return quick(using: &generator) }
-    endpoints.advance()
-    return backOff(using: &generator)
+    stable ? quick(using: &generator) : backOff(using: &generator)
   }
 
   private func quick(using generator: inout some RandomNumberGenerator) -> Decision {

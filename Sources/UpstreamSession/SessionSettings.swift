@@ -58,7 +58,7 @@ package struct OpeningStep: Sendable, Equatable {
   }
 }
 
-/// What follows a close code that its owner gives meaning to (RFC 6455 §7.4.2: 4000–4999).
+/// What follows a close code to which the configuration gives a meaning of its own (RFC 6455 §7.4.2).
 package enum CloseReaction: Sendable, Equatable {
   case backoff
   /// The credential is read again once, then the session is parked.
@@ -69,10 +69,8 @@ package enum CloseReaction: Sendable, Equatable {
 }
 
 package struct CloseRules: Sendable {
-  /// First match wins; a code in none of them is met with backoff.
+  /// First match wins; a code in none of them follows the table of signals.
   package var ranges: [(codes: ClosedRange<UInt16>, reaction: CloseReaction)] = []
-  /// Whether a normal closure (1000) by the upstream ends the session.
-  package var stopsOnNormalClosure = false
 
   package init() {}
 

@@ -100,6 +100,30 @@ import Testing
     #expect(found.count == 1 && found[0].contains("DRAWBRIDGE_UPSTREAM_URL"))
   }
 
+  @Test func readsWhatCloseCodesMean() throws {
+    let outcome = try load(
+      "upstream:\n  close_codes:\n    4000-4099: park\n    1000: stop\n    3000: refresh-credential\n")
+    let rules = outcome.settings.upstream.closeCodes
+    #expect(rules.map(\.text) == ["4000-4099: park", "1000: stop", "3000: refresh-credential"])
+    #expect(rules[0].codes == 4000...4099 && rules[1].reaction == .stop)
+    let environment = ["DRAWBRIDGE_UPSTREAM_CLOSE_CODES": "4001: stop\n4002-4003: backoff"]
+    #expect(try load(environment: environment).settings.upstream.closeCodes.count == 2)
+  }
+
+  @Test(arguments: [
+    "4000", "4000: ", "4000: shrug", "1001: stop", "2999-4000: park", "4000-5000: park", "4100-4000: park",
+    "4000-4001-4002: park", "-4000: park", "x: park", "4000: park: park", "70000: park",
+  ])
+  func refusesACloseCodeRuleThatMeansNothing(line: String) {
+    #expect(CloseCodeRule(line) == nil)
+  }
+
+  @Test func everyFallbackMustBeAWebSocketURL() throws {
+    let text = "upstream:\n  fallback_urls:\n    - ws://a/\n    - wss://b:1/x?y\n"
+    #expect(try load(text).settings.upstream.fallbackURLs == ["ws://a/", "wss://b:1/x?y"])
+    #expect(errors("upstream:\n  fallback_urls: [ws://a/, http://b/]\n").count == 1)
+  }
+
   @Test func secretsComeFromElsewhereAndAreNotShown() throws {
     let text = "upstream:\n  headers:\n    Authorization: Bearer ${env:TOKEN}\n    X-Key: ${file:/run/key}\n"
     let outcome = try load(text, environment: ["TOKEN": "t0p"], files: ["/run/key": "k3y\n"])

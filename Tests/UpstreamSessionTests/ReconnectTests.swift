@@ -152,7 +152,7 @@ import Testing
   }
 
   @Test func staysDownAfterANormalClosureWhereConfigured() {
-    let session = afterStable(1000) { $0.closing.stopsOnNormalClosure = true }
+    let session = afterStable(1000) { $0.closing.ranges = [(1000...1000, .stop)] }
     #expect(session.state == .parked)
     #expect(session.machine.nextDeadline == .distantFuture)
   }
@@ -240,5 +240,27 @@ import Testing
     session.pass(.seconds(30))
     _ = session.lost(.reset)
     #expect(session.wait().last == "dial #2 url 1")
+  }
+
+  @Test func movesOnByOneURLHoweverAConnectionEnds() {
+    for order in [EndpointSettings.Order.priority, .roundRobin] {
+      let session = Dialogue {
+        $0.endpoints.count = 3
+        $0.endpoints.order = order
+      }
+      session.openToReady()
+      _ = session.closed(1001)
+      _ = session.lost(.ended)
+      #expect(session.wait().last == "dial #2 url 1")
+      session.becomeReady()
+      _ = session.lost(.reset)
+      #expect(session.wait().last == "dial #3 url 2")
+    }
+  }
+
+  @Test func aNormalClosureStopsTheSessionWhereConfigured() {
+    let session = afterStable(1000) { $0.closing.ranges = [(1000...1000, .stop)] }
+    #expect(session.state == .parked && session.untilDial == nil)
+    #expect(session.open().last == "dial #2")
   }
 }

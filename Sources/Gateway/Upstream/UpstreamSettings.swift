@@ -33,11 +33,9 @@ package struct UpstreamSettings: Sendable {
 
   /// From what the operator wrote.
   package init(_ configured: GatewaySettings.Upstream) throws(UpstreamSettingsError) {
-    do throws(UpstreamURLError) {
-      self.init(urls: [try UpstreamURL(configured.url)])
-    } catch {
-      throw UpstreamSettingsError(key: "upstream.url", reason: error.description)
-    }
+    var urls = [try Self.url(configured.url, key: "upstream.url")]
+    for text in configured.fallbackURLs { urls.append(try Self.url(text, key: "upstream.fallback_urls")) }
+    self.init(urls: urls)
     tls = try TLSClientSettings(configured.tls)
     subprotocols = configured.subprotocols
     for header in configured.headers {
@@ -59,18 +57,17 @@ package struct UpstreamSettings: Sendable {
     limits.messageBytes = configured.messageBytes
     limits.fragments = configured.fragments
     limits.inflationRatio = configured.inflationRatio
-    session.liveness.interval = configured.heartbeat.interval
-    session.liveness.timeout = configured.heartbeat.timeout
-    session.backoff.strategy = .fullJitter(
-      least: configured.reconnect.minimum, base: configured.reconnect.base, cap: configured.reconnect.maximum)
-    session.backoff.stableAfter = configured.reconnect.resetAfter
-    session.limits.resolving = configured.timeouts.resolve
-    session.limits.connecting = configured.timeouts.connect
-    session.limits.securing = configured.timeouts.tls
-    session.limits.wholeOpening = configured.timeouts.opening
-    session.limits.closing = configured.timeouts.closing
+    session = SessionSettings(configured, urls: urls.count)
     userTimeout = configured.timeouts.user
     outbox.maximumMessages = configured.queue.messages
     outbox.maximumBytes = configured.queue.bytes
+  }
+
+  private static func url(_ text: String, key: String) throws(UpstreamSettingsError) -> UpstreamURL {
+    do throws(UpstreamURLError) {
+      return try UpstreamURL(text)
+    } catch {
+      throw UpstreamSettingsError(key: key, reason: error.description)
+    }
   }
 }

@@ -1,0 +1,100 @@
+"""Several URLs of one upstream, sessions on demand, and what close codes are told to mean."""
+
+from harness.upstream import Upstream
+from harness.waiting import eventually
+
+FAST = {
+    "DRAWBRIDGE_UPSTREAM_RECONNECT_MINIMUM": "1ms",
+    "DRAWBRIDGE_UPSTREAM_RECONNECT_BASE": "10ms",
+    "DRAWBRIDGE_UPSTREAM_RECONNECT_MAXIMUM": "20ms",
+    "DRAWBRIDGE_UPSTREAM_RECONNECT_QUICK_REDIAL": "10ms",
+}
+
+
+async def two_upstreams(start):
+    return await start(Upstream()), await start(Upstream())
+
+
+async def test_the_next_url_is_taken_when_the_first_fails(start, gateway_for):
+    first, second = await two_upstreams(start)
+    await first.kill()
+    gateway = await gateway_for(first, env={**FAST, "DRAWBRIDGE_UPSTREAM_FALLBACK_URLS": second.url})
+    client = gateway.client()
+    assert (await client.session())["upstream"] == second.url
+    await client.accepted("to the second")
+    assert await second.has_received(1) == ["to the second"]
+
+
+async def test_a_redial_goes_back_to_the_first_once_the_fallback_was_healthy(start, gateway_for):
+    first, second = await two_upstreams(start)
+    await first.kill()
+    env = {
+        **FAST,
+        "DRAWBRIDGE_UPSTREAM_FALLBACK_URLS": second.url,
+        "DRAWBRIDGE_UPSTREAM_FAIL_BACK_AFTER": "0s",
+    }
+    await gateway_for(first, env=env)
+    await eventually(lambda: second.connected, what="the second is connected")
+    await first.start()
+    second.reset_connections()
+    await eventually(lambda: first.connected, what="the first is connected again")
+
+
+async def test_round_robin_takes_each_in_turn(start, gateway_for):
+    first, second = await two_upstreams(start)
+    env = {
+        **FAST,
+        "DRAWBRIDGE_UPSTREAM_FALLBACK_URLS": second.url,
+        "DRAWBRIDGE_UPSTREAM_URL_ORDER": "round-robin",
+        "DRAWBRIDGE_UPSTREAM_RECONNECT_RESET_AFTER": "0s",
+    }
+    await gateway_for(first, env=env)
+    for turn in range(3):
+        await eventually(lambda: first.connected, what=f"the first is connected in turn {turn}")
+        first.reset_connections()
+        await eventually(lambda: second.connected, what=f"the second is connected in turn {turn}")
+        second.reset_connections()
+
+
+async def test_an_on_demand_session_connects_for_a_post_and_goes_idle(start, gateway_for):
+    upstream = await start(Upstream())
+    env = {"DRAWBRIDGE_UPSTREAM_ON_DEMAND": "true", "DRAWBRIDGE_UPSTREAM_IDLE_AFTER": "200ms"}
+    gateway = await gateway_for(upstream, env=env, ready=False)
+    client = gateway.client()
+    await eventually(lambda: is_in(client, "idle"), what="the session is idle")
+    assert upstream.requests == []
+    for turn in (1, 2):
+        await client.accepted(f"message {turn}")
+        await upstream.has_received(turn)
+        await eventually(lambda: is_in(client, "idle"), what="the session is idle again")
+        assert len(upstream.requests) == turn
+    causes = [entry["cause"] for entry in (await client.session())["history"]]
+    assert causes.count("demand") == 2
+    assert causes.count("unused") == 2
+
+
+async def test_a_close_code_that_means_stop_stops(start, gateway_for):
+    upstream = await start(Upstream())
+    env = {**FAST, "DRAWBRIDGE_UPSTREAM_CLOSE_CODES": "4000-4009: stop"}
+    gateway = await gateway_for(upstream, env=env)
+    await eventually(lambda: upstream.connected, what="it is connected")
+    await upstream.stop(code=4001, reason="go away")
+    client = gateway.client()
+    await eventually(lambda: is_in(client, "parked"), what="the session is parked")
+    session = await client.session()
+    assert session["next_attempt_in_seconds"] is None
+    assert "4001: go away" in session["last_failure"]
+
+
+async def test_attempts_are_limited_where_configured(start, gateway_for):
+    upstream = await start(Upstream())
+    await upstream.kill()
+    env = {**FAST, "DRAWBRIDGE_UPSTREAM_RECONNECT_MAXIMUM_ATTEMPTS": "3"}
+    gateway = await gateway_for(upstream, env=env, ready=False)
+    client = gateway.client()
+    await eventually(lambda: is_in(client, "parked"), what="the session gave up")
+    assert (await client.session())["failed_attempts"] == 3
+
+
+async def is_in(client, state):
+    return (await client.session())["state"] == state

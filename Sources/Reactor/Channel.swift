@@ -24,7 +24,7 @@ package final class Channel {
   package let loop: LoopContext
   private var registration: UInt64 = 0
   /// True until a call answers 'not now'; a fresh socket is worth one try.
-  private var isReadable = true
+  package private(set) var isReadable = true
   private var isWritable = true
   /// The peer has finished sending, or the connection is broken. Reading has not necessarily caught up.
   package private(set) var isHungUp = false

@@ -10,6 +10,8 @@ struct HeldPoll {
   let deadline: MonotonicTime
   let limit: Int
   let maxBytes: Int
+  /// Where it waits, once it does.
+  var place: PollRoom.Place?
 }
 
 extension HTTPConnection {
@@ -43,45 +45,61 @@ extension HTTPConnection {
     write(shared.store.read(after: poll.cursor, limit: poll.limit, maxBytes: poll.maxBytes))
   }
 
-  /// Waits until `held` has news, or its deadline, the client's end, or ours. It owns next to nothing meanwhile.
+  /// Waits until `held` has news, or its deadline, the client's end, or ours. It owns next to nothing meanwhile: the frames of
+  /// this wait are what ten thousand held polls cost, so all work is done in functions that are not inlined into it.
   func hold() async {
+    var isWaiting = enterRoom()
+    while isWaiting {
+      isWaiting = goesOnWaiting(after: await channel.readEvent(until: heldDeadline))
+    }
+    leaveRoom()
+  }
+
+  private var heldDeadline: MonotonicTime { held?.deadline ?? worker.loop.now }
+
+  /// False: there is no need to wait.
+  @inline(never)
+  private func enterRoom() -> Bool {
     http.releaseStorageIfIdle()
-    guard let poll = held else { return }
-    let place = worker.room.enter(channel)
+    guard let poll = held else { return false }
+    held?.place = worker.room.enter(channel)
     shared.heldPolls.add(1)
     // What came between the first look and the registration would wake nobody.
-    if !shared.store.hasNews(after: poll.cursor), !worker.room.isDraining {
-      while await goesOnWaiting(until: poll.deadline) {}
-    }
+    return !shared.store.hasNews(after: poll.cursor) && !worker.room.isDraining && takeInputWhileHeld()
+  }
+
+  @inline(never)
+  private func leaveRoom() {
+    guard let place = held?.place else { return }
     worker.room.leave(place)
     shared.heldPolls.add(-1)
   }
 
-  private func goesOnWaiting(until deadline: MonotonicTime) async -> Bool {
-    let outcome = http.wantsInput ? await channel.readable(until: deadline) : await channel.readEvent(until: deadline)
+  @inline(never)
+  private func goesOnWaiting(after outcome: WaitOutcome) -> Bool {
     switch outcome {
-    case .woken, .deadline, .closed: return false
-    case .ready: return http.wantsInput ? takeInputWhileHeld() : !channel.isHungUp
+    case .woken, .deadline, .closed: false
+    case .ready: takeInputWhileHeld() && (http.wantsInput || !channel.isHungUp)
     }
   }
 
-  /// Keeps what a client sends ahead of its answer. False where it has ended.
+  /// Keeps what a client sends ahead of its answer, within the bound of pipelining. False where it has ended.
   private func takeInputWhileHeld() -> Bool {
     let channel = channel
-    switch channel.receive() {
-    case .bytes:
-      http.receive(channel.received)
-      return true
-    case .wouldBlock:
-      return true
-    case .endOfStream:
-      // A client that has only finished sending still wants its answer; one that is gone loses nothing by it.
-      http.receiveEndOfInput()
-      return false
-    case .failed:
-      channel.close()
-      return false
+    while http.wantsInput, channel.isReadable {
+      switch channel.receive() {
+      case .bytes: http.receive(channel.received)
+      case .wouldBlock: break
+      case .endOfStream:
+        // A client that has only finished sending still wants its answer; one that is gone loses nothing by it.
+        http.receiveEndOfInput()
+        return false
+      case .failed:
+        channel.close()
+        return false
+      }
     }
+    return true
   }
 
   private func write(_ result: ReadResult) {

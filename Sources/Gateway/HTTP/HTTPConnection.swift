@@ -88,7 +88,7 @@ final class HTTPConnection: LoopTask {
   }
 
   /// Waiting happens only here, and in what this calls: everything else is plain code between two waits. That keeps the
-  /// frame of a held poll small, too.
+  /// frames of a held poll inside one slab of its task (1 KiB), which is most of what it costs.
   private func serve() async {
     while !channel.isClosed {
       let need = advance()
@@ -193,41 +193,65 @@ final class HTTPConnection: LoopTask {
     countedBodyBytes = 0
   }
 
+  // MARK: Reading
+
+  /// What one try to read has come to.
+  private enum Intake {
+    /// There is something for `advance()`.
+    case news
+    /// Nothing has come yet.
+    case none
+    /// The connection is over.
+    case over
+  }
+
   /// Reads once, waiting for as long as the phase allows. False: the connection is over.
   private func receive() async -> Bool {
-    let channel = channel
+    beginReceiving()
+    while true {
+      switch take() {
+      case .news: return true
+      case .over: return false
+      case .none: break
+      }
+      let outcome = await channel.readEvent(until: deadline)
+      isIdleWait = false
+      switch outcome {
+      case .ready, .woken: continue
+      case .closed: return false
+      case .deadline: return timeOut()
+      }
+    }
+  }
+
+  @inline(never)
+  private func beginReceiving() {
     // A head that has begun to come behind the last request, or the time in which one may: both count from now.
     if case .idle = phase { phase = http.isReceivingRequest ? .head(worker.loop.now) : .idle(worker.loop.now) }
-    while true {
-      switch channel.receive() {
-      case .bytes(let count):
-        http.receive(channel.received)
-        taken += count
-        if case .idle = phase { phase = .head(worker.loop.now) }
-        return true
-      case .endOfStream:
-        http.receiveEndOfInput()
-        return true
-      case .failed:
-        return false
-      case .wouldBlock:
-        if worker.isDraining, http.isIdle { return false }
-        (handled, taken) = (0, 0)
-        http.releaseStorageIfIdle()
-        isIdleWait = http.isIdle
-        let outcome = await channel.readable(until: deadline)
-        isIdleWait = false
-        switch outcome {
-        case .ready, .woken: continue
-        case .closed: return false
-        case .deadline:
-          // Who has asked nothing is told nothing.
-          if http.isIdle { return false }
-          timeOut()
-          if await flush() { await linger() }
-          return false
-        }
-      }
+  }
+
+  /// Never inlined, as everything that the waits of a connection call: what a frame does not name while it waits takes no
+  /// memory while it waits.
+  @inline(never)
+  private func take() -> Intake {
+    let channel = channel
+    switch channel.receive() {
+    case .bytes(let count):
+      http.receive(channel.received)
+      taken += count
+      if case .idle = phase { phase = .head(worker.loop.now) }
+      return .news
+    case .endOfStream:
+      http.receiveEndOfInput()
+      return .news
+    case .failed:
+      return .over
+    case .wouldBlock:
+      if worker.isDraining, http.isIdle { return .over }
+      (handled, taken) = (0, 0)
+      http.releaseStorageIfIdle()
+      isIdleWait = http.isIdle
+      return .none
     }
   }
 
@@ -240,21 +264,30 @@ final class HTTPConnection: LoopTask {
 
   /// Hands everything to the kernel; waits while the client does not read. False: the connection is over.
   func flush() async -> Bool {
-    if pending.isEmpty {
-      guard !worker.output.isEmpty else { return true }
-      switch worker.output.flush(to: channel) {
-      case .done: return true
-      case .failed:
-        worker.output.removeAll()
-        return false
-      case .blocked: pending.takeAll(from: &worker.output)
-      }
-    } else {
-      pending.takeAll(from: &worker.output)
+    switch flushNow() {
+    case .done: true
+    case .failed: false
+    case .blocked: await flushPending()
     }
-    return await flushPending()
   }
 
+  @inline(never)
+  private func flushNow() -> OutputQueue.FlushResult {
+    guard pending.isEmpty else {
+      pending.takeAll(from: &worker.output)
+      return .blocked
+    }
+    guard !worker.output.isEmpty else { return .done }
+    let result = worker.output.flush(to: channel)
+    switch result {
+    case .done: break
+    case .failed: worker.output.removeAll()
+    case .blocked: pending.takeAll(from: &worker.output)
+    }
+    return result
+  }
+
+  @inline(never)
   private func flushPending() async -> Bool {
     var pace = TransferPace(at: worker.loop.now)
     while true {
@@ -291,10 +324,14 @@ final class HTTPConnection: LoopTask {
     }
   }
 
-  private func timeOut() {
+  /// The client has used up its time. Ends the request with an answer where one can be given, and what it has not sent of it
+  /// is not waited for. False: it has asked nothing, and so is told nothing.
+  @inline(never)
+  private func timeOut() -> Bool {
+    if http.isIdle { return false }
     shared.slowRequests.add()
     http.abandonRequest()
-    guard http.canAnswer else { return }
+    guard http.canAnswer else { return true }
     let what: String
     if case .body(let pace) = phase {
       what =
@@ -304,6 +341,7 @@ final class HTTPConnection: LoopTask {
         "the request's head did not arrive within \(ValueText.duration(settings.headTimeout)) (the setting http.head_timeout)"
     }
     answer(Problem(.requestTimeout, detail: what + "; send it without pauses"))
+    return true
   }
 
   /// Reads and drops what still comes, for a while, so that the client gets to read the last answer: closing with unread

@@ -66,7 +66,7 @@ class Bench:
 
 
 def post(bench: Bench) -> list[Figure]:
-    """POST of 100 bytes: bridges forward it to a real upstream, nchan and Pushpin publish it, the floor only answers."""
+    """POST of 100 bytes: bridges forward it to a real upstream, nchan and Pushpin publish it, the floor answers."""
     rate = Figure("post_rate", "POST of 100 bytes, keep-alive, 64 connections", "requests/s", True)
     rate.targets = [Target("≥", 1.5, "nchan"), Target("≥", 3, "go"), Target("≥", 0.75, "floor")]
     cost = Figure("post_cpu", "the same: processor time of the server a request", "µs", False)

@@ -43,8 +43,8 @@ def _machine(cores, is_short, seconds) -> str:
         f"{date.today()}, revision {revision}, {'short form, ' if is_short else ''}{seconds / 60:.0f} minutes. "
         f"{model.group(1) if model else platform.processor()}, {os.cpu_count()} cores, Linux {platform.release()}; "
         f"{len(cores.server)} for the server, {len(cores.load)} for the load (clients, upstream), over the loopback. "
-        "Medians of interleaved runs. A ratio is the median of the ratios of neighbouring runs: the machine's speed drifts, "
-        "and only ratios within one run mean much."
+        "Medians of interleaved runs. A ratio is the median of the ratios of neighbouring runs: "
+        "the machine's speed drifts, and only ratios within one run mean much."
     )
 
 

@@ -55,6 +55,29 @@ async def test_ten_thousand_held_polls_are_answered_by_one_push(upstream, gatewa
 
 
 @pytest.mark.load
+async def test_polls_that_ask_again_while_others_are_still_answered_are_held(upstream, gateway):
+    """More than one slice of a fan-out, so that the first are back before the last have gone."""
+    client = gateway.client()
+    cursor = await client.here()
+    polls = await hold(gateway.address(), 2000, f"/v1/messages?cursor={cursor}&wait=55")
+    try:
+        await eventually(lambda: waiting(gateway, 2000), within=20, what="2000 polls are held")
+        answered = (await gateway.metrics())["drawbridge_polls_answered_total"]
+        next_cursor = f"{cursor.partition('.')[0]}.{int(cursor.partition('.')[2]) + 1}"
+        request = f"GET /v1/messages?cursor={next_cursor}&wait=55 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+        again = [asyncio.create_task(poll.again(request)) for poll in polls]
+        await upstream.push("to everybody")
+        await asyncio.gather(*again)
+        await eventually(lambda: waiting(gateway, 2000), within=20, what="2000 polls are held again")
+        assert (await gateway.metrics())["drawbridge_polls_answered_total"] == answered + 2000
+        assert not any(poll.answer.done() for poll in polls)
+    finally:
+        for poll in polls:
+            poll.transport.abort()
+        await asyncio.gather(*(poll.answer for poll in polls), return_exceptions=True)
+
+
+@pytest.mark.load
 async def test_polls_that_hang_up_while_held_cost_nothing(upstream, gateway):
     client = gateway.client()
     cursor = await client.here()

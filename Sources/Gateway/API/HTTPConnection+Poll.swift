@@ -61,11 +61,17 @@ extension HTTPConnection {
   @inline(never)
   private func enterRoom() -> Bool {
     http.releaseStorageIfIdle()
-    guard let poll = held else { return false }
-    held?.place = worker.room.enter(channel)
+    guard held != nil else { return false }
     shared.heldPolls.add(1)
-    // What came between the first look and the registration would wake nobody.
-    return !shared.store.hasNews(after: poll.cursor) && !worker.room.isDraining && takeInputWhileHeld()
+    return takesPlace() && takeInputWhileHeld()
+  }
+
+  /// Registers for news. False: there are some.
+  private func takesPlace() -> Bool {
+    guard let cursor = held?.cursor else { return false }
+    held?.place = worker.room.enter(channel)
+    // What came between the last look and the registration would wake nobody.
+    return !shared.store.hasNews(after: cursor) && !worker.room.isDraining
   }
 
   @inline(never)
@@ -78,7 +84,9 @@ extension HTTPConnection {
   @inline(never)
   private func goesOnWaiting(after outcome: WaitOutcome) -> Bool {
     switch outcome {
-    case .woken, .deadline, .closed: false
+    // The wake-up took the place away. There may be nothing new for a poll that had seen the news when it came.
+    case .woken: takesPlace()
+    case .deadline, .closed: false
     case .ready: takeInputWhileHeld() && (http.wantsInput || !channel.isHungUp)
     }
   }

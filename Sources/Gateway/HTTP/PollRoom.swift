@@ -5,8 +5,9 @@ import Synchronization
 /// The held polls of one loop: where they wait, and how they are woken.
 ///
 /// News wakes them in slices with I/O in between: ten thousand at once would hold the loop, and everybody else on it, for
-/// some 75 ms.
-final class PollRoom: SignalTarget {
+/// some 75 ms. Who is answered in the first slice asks again before the last one, and must not be woken by it: so the slices
+/// have a signal of their own, which brings nobody news.
+final class PollRoom {
   private static var slice: Int { 256 }
 
   /// Why a held poll was woken, as `Channel.wake`'s token.
@@ -26,7 +27,7 @@ final class PollRoom: SignalTarget {
   }
 
   private let watcher: PushStore.Watcher
-  private var signal: Signal { watcher.signal }
+  private let nextSlice: Signal
   private var waiters = WaiterList<Waiter>()
   private var entered: UInt64 = 0
   /// Everybody up to this number is to be woken for the last news; those who came after it have seen it.
@@ -34,16 +35,21 @@ final class PollRoom: SignalTarget {
   private(set) var isDraining = false
 
   init(store: PushStore, loop: LoopContext) {
-    let relay = Relay()
-    watcher = PushStore.Watcher(signal: loop.makeSignal(for: relay))
-    relay.room = self
+    let news = Relay { $0.newsCame() }
+    let slice = Relay { $0.wakeSlice() }
+    watcher = PushStore.Watcher(signal: loop.makeSignal(for: news))
+    nextSlice = loop.makeSignal(for: slice)
+    news.room = self
+    slice.room = self
     store.addWatcher(watcher)
   }
 
-  /// Stands between the signal and the room, which is not there yet when the signal is made.
+  /// Stands between a signal and the room, which is not there yet when the signal is made.
   private final class Relay: SignalTarget {
     weak var room: PollRoom?
-    func signalled() { room?.signalled() }
+    private let action: (PollRoom) -> Void
+    init(_ action: @escaping (PollRoom) -> Void) { self.action = action }
+    func signalled() { if let room { action(room) } }
   }
 
   var count: Int { waiters.count }
@@ -60,8 +66,8 @@ final class PollRoom: SignalTarget {
     if waiters.isEmpty { watcher.isWaiting.store(false, ordering: .sequentiallyConsistent) }
   }
 
-  func signalled() {
-    // News or our own next slice: who came in between is woken too, which costs a look and loses nothing.
+  private func newsCame() {
+    // Who entered between the news and its signal is woken too. It has seen them, and a look tells it to go on waiting.
     dueThrough = entered
     wakeSlice()
   }
@@ -78,7 +84,7 @@ final class PollRoom: SignalTarget {
     var woken = 0
     while let first = waiters.first, first.number <= dueThrough {
       guard woken < Self.slice else {
-        signal.notify()
+        nextSlice.notify()
         return
       }
       _ = waiters.popFirst()

@@ -32,6 +32,14 @@ class HeldPoll(asyncio.Protocol):
         if not self.answer.done():
             self.answer.set_exception(error or ConnectionError("closed without an answer"))
 
+    async def again(self, request):
+        """Sends another request on the same connection, once the last one is answered."""
+        await self.answer
+        self.answer = asyncio.get_running_loop().create_future()
+        self._received = bytearray()
+        self._length = None
+        self.transport.write(request)
+
     @property
     def body(self):
         return self.answer.result().partition(b"\r\n\r\n")[2]

@@ -126,6 +126,17 @@ package struct GatewaySettings: Equatable, Sendable {
     package var messages = 1024
     package var bytes = 4 << 20
     package var ttl = TimeSpan.seconds(30)
+    package var overflow = "refuse"
+    package var redeliver = "never"
+    package var maximumAttempts = 3
+    package var confirm = true
+    package var confirmMessages = 64
+    package var confirmDelay = TimeSpan.milliseconds(20)
+    package var rate = 0
+    package var rateInterval = TimeSpan.seconds(1)
+    package var burst = 1
+    package var highWater = 256 << 10
+    package var lowWater = 64 << 10
   }
 
   package struct Delivery: Equatable, Sendable {

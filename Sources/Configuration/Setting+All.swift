@@ -2,7 +2,7 @@ import ByteStreams
 
 extension Setting {
   /// Every setting, in the order of the file. (Worked out when asked for: key paths cannot be shared between threads.)
-  package static var all: [Setting] { general + http + upstream + delivery + rest }
+  package static var all: [Setting] { general + http + upstream + queue + delivery + rest }
 
   private static let day = TimeSpan.hours(24)
   private static let millisecond = TimeSpan.milliseconds(1)
@@ -205,14 +205,51 @@ extension Setting {
       Setting(
         "upstream.timeouts.user", .duration(\.upstream.timeouts.user, millisecond...day),
         "that sent bytes may stay unacknowledged (TCP_USER_TIMEOUT)"),
+    ]
+  }
+
+  private static var queue: [Setting] {
+    [
       Setting(
-        "upstream.queue.messages", .count(\.upstream.queue.messages, 1...10_000_000), "messages that may wait, else 503"
+        "upstream.queue.messages", .count(\.upstream.queue.messages, 1...10_000_000),
+        "messages that may wait for the upstream"
       ),
       Setting(
-        "upstream.queue.bytes", .size(\.upstream.queue.bytes, 1024...(16 << 30)), "bytes that may wait, else 503"),
+        "upstream.queue.bytes", .size(\.upstream.queue.bytes, 1024...(16 << 30)), "bytes that may wait for the upstream"
+      ),
       Setting(
         "upstream.queue.ttl", .duration(\.upstream.queue.ttl, .zero...day),
         "how long a message may wait, unless it says (TTL)"),
+      Setting(
+        "upstream.queue.overflow", .choice(\.upstream.queue.overflow, ["refuse", "drop-oldest"]),
+        "what a full queue does with a new message"),
+      Setting(
+        "upstream.queue.redeliver", .choice(\.upstream.queue.redeliver, ["never", "unconfirmed"]),
+        "what goes again after a lost connection"),
+      Setting(
+        "upstream.queue.max_attempts", .count(\.upstream.queue.maximumAttempts, 1...255),
+        "connections that may be lost over one message"),
+      Setting(
+        "upstream.queue.confirm", .flag(\.upstream.queue.confirm), "whether pings find out what has arrived"),
+      Setting(
+        "upstream.queue.confirm_messages", .count(\.upstream.queue.confirmMessages, 1...65_536),
+        "messages behind which such a ping goes out"),
+      Setting(
+        "upstream.queue.confirm_delay", .duration(\.upstream.queue.confirmDelay, millisecond...(.minutes(1))),
+        "time after which it does anyway"),
+      Setting(
+        "upstream.queue.rate", .count(\.upstream.queue.rate, 0...1_000_000), "messages per rate_interval; 0: no limit"),
+      Setting(
+        "upstream.queue.rate_interval", .duration(\.upstream.queue.rateInterval, millisecond...day),
+        "the time that rate counts in"),
+      Setting(
+        "upstream.queue.burst", .count(\.upstream.queue.burst, 1...1_000_000), "messages at once after a pause"),
+      Setting(
+        "upstream.queue.high_water", .size(\.upstream.queue.highWater, 1024...(1 << 30)),
+        "unsent bytes at which the queue is held"),
+      Setting(
+        "upstream.queue.low_water", .size(\.upstream.queue.lowWater, 0...(1 << 30)),
+        "unsent bytes at which it flows again"),
     ]
   }
 

@@ -89,6 +89,8 @@ package struct Outbox: Sendable {
   package var isFlowing: Bool { flight != nil }
   /// Whether every message has been written.
   package var isEmpty: Bool { messages == 0 }
+  /// Messages that the kernel has and of which a pong is awaited.
+  package var unconfirmed: Int { settings.confirms ? ledger.present(.written) : 0 }
   /// Whether a connection would find something to take.
   package var hasWaiting: Bool { waiting > 0 }
 

@@ -3,6 +3,7 @@ import HTTPCodec
 import JSONCodec
 import Metrics
 import Reactor
+import UpstreamSession
 
 extension HTTPConnection {
   /// Ready: clients are served and the upstream is connected. Kubernetes takes a pod out of the service otherwise; messages
@@ -37,6 +38,11 @@ extension HTTPConnection {
       output.append("upstream     \(snapshot.url)\n")
       if let failure = snapshot.lastFailure { output.append("last failure \(failure)\n") }
       output.append("queue        \(snapshot.queuedMessages) messages, \(snapshot.queuedBytes) bytes\n")
+      output.append("sent         ")
+      for (index, entry) in snapshot.ledger.enumerated() where entry.state != .queued {
+        output.append(index > 1 ? ", \(entry.count) \(entry.state.name)" : "\(entry.count) \(entry.state.name)")
+      }
+      output.append("; \(snapshot.unconfirmedMessages) not confirmed yet, \(snapshot.redeliveries) sent again\n")
       output.append("buffer       \(summary.count) messages, \(summary.bytes) bytes\n")
       output.append("polls held   \(shared.heldPolls.current)\n")
       output.append("connections  \(shared.openConnections.current)\n\n")

@@ -99,7 +99,9 @@ extension HTTPConnection {
     guard let state = shared.session.deliveryState(sequence) else {
       answer(
         Problem(
-          .notFound, detail: "this delivery is not known any more, or never was; the last 65,536 messages are"))
+          .notFound,
+          detail:
+            "this delivery is not known any more, or never was; the last \(shared.session.rememberedDeliveries) are"))
       return
     }
     answer(.ok, "application/json") { output in

@@ -97,6 +97,9 @@ package final class SessionHandle: Sendable {
     shared.withLock { $0.outbox.ledger.state(of: sequence) }
   }
 
+  /// Of how many of the last messages `deliveryState` knows.
+  package var rememberedDeliveries: Int { shared.withLock { $0.outbox.ledger.limit } }
+
   /// Whether a message posted now would be written at once.
   package var isReady: Bool { shared.withLock { $0.outbox.isFlowing } }
 
@@ -104,6 +107,7 @@ package final class SessionHandle: Sendable {
     shared.withLock { shared in
       SessionSnapshot(
         status: shared.status, queuedMessages: shared.outbox.messages, queuedBytes: shared.outbox.bytes,
+        unconfirmedMessages: shared.outbox.unconfirmed, redeliveries: shared.outbox.ledger.redeliveries,
         ledger: DeliveryState.allCases.map { ($0, shared.outbox.ledger.total($0)) })
     }
   }

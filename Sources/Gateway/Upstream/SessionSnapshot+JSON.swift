@@ -35,6 +35,10 @@ extension SessionSnapshot {
     output.append(decimal: queuedMessages)
     output.append(",\"bytes\":")
     output.append(decimal: queuedBytes)
+    output.append(",\"unconfirmed\":")
+    output.append(decimal: unconfirmedMessages)
+    output.append(",\"redeliveries\":")
+    output.append(decimal: redeliveries)
     output.append("},\"messages\":{")
     for (index, entry) in ledger.enumerated() {
       output.append(index == 0 ? "\"" : ",\"" as StaticString)

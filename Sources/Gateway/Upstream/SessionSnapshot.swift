@@ -31,6 +31,10 @@ package struct SessionSnapshot: Sendable {
   package let status: SessionStatus
   package let queuedMessages: Int
   package let queuedBytes: Int
+  /// Messages written and not confirmed yet.
+  package let unconfirmedMessages: Int
+  /// Messages that went back to the queue after they had been written.
+  package let redeliveries: UInt64
   /// Messages that ever came into each state.
   package let ledger: [(state: DeliveryState, count: UInt64)]
 

@@ -1,4 +1,5 @@
 import ByteStreams
+import Metrics
 import Reactor
 import UpstreamSession
 import WebSocketCodec
@@ -28,6 +29,7 @@ extension UpstreamLink {
   func sendPing(_ counter: UInt64) {
     guard isOpen, let transport else { return }
     let payload = (0..<8).map { UInt8(truncatingIfNeeded: counter >> (56 - 8 * UInt64($0))) }
+    driver.metrics.pings.add()
     socket.sendPing(payload.span, using: &driver.entropy, into: &transport.output)
     scheduleFlush()
   }
@@ -63,7 +65,10 @@ extension UpstreamLink {
       }
     }
     if transport.unsent >= settings.highWater { isHeld = true }
-    switch transport.flush() {
+    let writes = transport.writes
+    let result = transport.flush()
+    if transport.writes > writes { driver.metrics.writes.add(transport.writes - writes) }
+    switch result {
     case .done:
       noteWritten(upTo: transport.written)
       if isHeld {

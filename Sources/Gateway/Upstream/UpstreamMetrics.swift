@@ -9,6 +9,8 @@ final class UpstreamMetrics: Sendable {
   let transitions: Counter
   let receivedMessages: Counter
   let receivedBytes: Counter
+  let writes: Counter
+  let pings: Counter
 
   init(_ registry: MetricsRegistry) {
     connections = registry.counter("drawbridge_session_connections_total", "Connections that became ready.")
@@ -18,12 +20,24 @@ final class UpstreamMetrics: Sendable {
     receivedMessages = registry.counter("drawbridge_upstream_messages_total", "Messages received from the upstream.")
     receivedBytes = registry.counter(
       "drawbridge_upstream_bytes_total", "Bytes of messages received from the upstream, after inflation.")
+    writes = registry.counter(
+      "drawbridge_upstream_writes_total",
+      "Writes to the upstream's socket; all that one turn of a loop has goes in one.")
+    pings = registry.counter(
+      "drawbridge_upstream_pings_total", "Pings sent, for liveness and to confirm messages.")
   }
 
   /// Counts that the session keeps itself.
   func observe(_ handle: SessionHandle, in registry: MetricsRegistry) {
     registry.gauge("drawbridge_session_round_trip_seconds", "Last measured round trip of a ping.") { [weak handle] in
       handle?.snapshot().status.roundTrip?.seconds ?? 0
+    }
+    registry.gauge("drawbridge_outbound_unconfirmed", "Messages written of which it is not known yet if they arrived.")
+    {
+      [weak handle] in Double(handle?.snapshot().unconfirmedMessages ?? 0)
+    }
+    registry.counter("drawbridge_outbound_redeliveries_total", "Messages sent again after a lost connection.") {
+      [weak handle] in Double(handle?.snapshot().redeliveries ?? 0)
     }
     for state in DeliveryState.allCases {
       registry.counter(

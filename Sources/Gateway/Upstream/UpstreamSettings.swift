@@ -59,8 +59,9 @@ package struct UpstreamSettings: Sendable {
     limits.inflationRatio = configured.inflationRatio
     session = SessionSettings(configured, urls: urls.count)
     userTimeout = configured.timeouts.user
-    outbox.maximumMessages = configured.queue.messages
-    outbox.maximumBytes = configured.queue.bytes
+    outbox = try OutboxSettings(configured.queue)
+    highWater = configured.queue.highWater
+    lowWater = configured.queue.lowWater
   }
 
   private static func url(_ text: String, key: String) throws(UpstreamSettingsError) -> UpstreamURL {

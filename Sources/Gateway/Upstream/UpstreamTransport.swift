@@ -16,6 +16,8 @@ final class UpstreamTransport {
   var output = ByteQueue()
   /// All plain bytes before this position are with the kernel.
   private(set) var written: UInt64 = 0
+  /// System calls that took bytes.
+  private(set) var writes = 0
 
   /// Plain bytes that were encrypted, and ciphertext bytes that were produced and sent.
   private var sealed: UInt64 = 0
@@ -115,6 +117,7 @@ final class UpstreamTransport {
       switch channel.send(queue.bytes) {
       case .bytes(let count):
         queue.consume(count)
+        writes &+= 1
         sent += UInt64(count)
       case .wouldBlock, .endOfStream: return .blocked
       case .failed(let code): return .failed(code)

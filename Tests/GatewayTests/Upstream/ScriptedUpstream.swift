@@ -4,6 +4,8 @@ import Synchronization
 import Testing
 import WebSocketCodec
 
+@testable import Gateway
+
 /// A server on a loop of its own that treats each connection by the next step of a script; the last step goes for all that
 /// follow.
 final class ScriptedUpstream: Sendable {
@@ -24,6 +26,12 @@ final class ScriptedUpstream: Sendable {
     case reset
     /// Upgrades, and never reads again.
     case deaf
+    /// Upgrades, and reads only once the test says `read()`. Then it listens.
+    case listenWhenTold
+    /// Upgrades, reads some bytes of what comes, refuses it with 1009 and drops the rest.
+    case refuseAsTooLarge(after: Int)
+    /// Upgrades, reads some bytes of what comes, and resets the connection.
+    case resetAfter(Int)
   }
 
   struct Seen: Sendable {
@@ -37,6 +45,7 @@ final class ScriptedUpstream: Sendable {
   private let loop: EventLoop
   private let seenState: Mutex<Seen>
   private let script: Mutex<[Step]>
+  private let mayRead = Atomic(false)
 
   init(_ script: Step...) throws {
     loop = try EventLoop(index: 0)
@@ -58,6 +67,11 @@ final class ScriptedUpstream: Sendable {
     loop.stop()
     loop.join()
   }
+
+  /// Lets connections of the step `listenWhenTold` read.
+  func read() { mayRead.store(true, ordering: .releasing) }
+
+  fileprivate var isToldToRead: Bool { mayRead.load(ordering: .acquiring) }
 
   fileprivate func note(_ change: (inout Seen) -> Void) { seenState.withLock { change(&$0) } }
 
@@ -122,6 +136,25 @@ final class ScriptedUpstream: Sendable {
       case .deaf:
         upgrade(key)
         await flush()
+      case .listenWhenTold:
+        upgrade(key)
+        await flush()
+        let nothing = LoopEvent(loop: channel.loop)
+        while !upstream.isToldToRead { _ = await nothing.wait(until: channel.loop.now + .milliseconds(1)) }
+        await converse(echoes: false)
+      case .refuseAsTooLarge(let count):
+        upgrade(key)
+        await flush()
+        await read(count)
+        output.append([0x88, 0x02, 0x03, 0xF1])
+        await flush()
+        await read(.max)
+        channel.close()
+      case .resetAfter(let count):
+        upgrade(key)
+        await flush()
+        await read(count)
+        channel.reset()
       case .echo, .listen:
         upgrade(key)
         await flush()
@@ -157,6 +190,19 @@ final class ScriptedUpstream: Sendable {
         case .wouldBlock: guard await channel.writable() == .ready else { return }
         case .endOfStream, .failed: return
         }
+      }
+    }
+
+    /// Reads this many bytes, or all there are, and forgets them.
+    private func read(_ wanted: Int) async {
+      var count = 0
+      while count < wanted, await channel.readable() == .ready {
+        switch channel.receive(into: &input, atMost: 65_536) {
+        case .bytes(let more): count += more
+        case .endOfStream, .failed: return
+        case .wouldBlock: break
+        }
+        input.removeAll()
       }
     }
 

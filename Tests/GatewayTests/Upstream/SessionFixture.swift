@@ -58,6 +58,23 @@ final class SessionFixture: UpstreamSink {
     return handle.post(SharedBytes(bytes), isText: true, timeToLive: ttl, topic: nil, now: now)
   }
 
+  /// Posts all of these before the loop does anything else.
+  func postInOneTurn(_ texts: [String], ttl: TimeSpan? = nil) {
+    let handle = handle
+    loop.submit { context in
+      for text in texts {
+        _ = handle.post(SharedBytes(Array(text.utf8)), isText: true, timeToLive: ttl, topic: nil, now: context.now)
+      }
+      return nil
+    }
+  }
+
+  /// Posts these one a turn of the loop.
+  func postOneATurn(_ texts: [String]) {
+    let handle = handle
+    loop.submit { OneATurn(loop: $0, handle: handle, texts: texts) }
+  }
+
   /// Waits for a fact, by looking again and again; a minute of it not being so fails the test.
   func until(_ what: String, sourceLocation: SourceLocation = #_sourceLocation, _ fact: () -> Bool) async throws {
     let start = ContinuousClock.now
@@ -74,5 +91,24 @@ final class SessionFixture: UpstreamSink {
     try await until("the session has ended") { handle.hasEnded }
     loop.stop()
     loop.join()
+  }
+}
+
+private final class OneATurn: LoopTask {
+  private let loop: LoopContext
+  private let handle: SessionHandle
+  private let texts: [String]
+
+  init(loop: LoopContext, handle: SessionHandle, texts: [String]) {
+    self.loop = loop
+    self.handle = handle
+    self.texts = texts
+  }
+
+  func run() async {
+    for text in texts {
+      _ = handle.post(SharedBytes(Array(text.utf8)), isText: true, timeToLive: nil, topic: nil, now: loop.now)
+      await loop.yieldTurn()
+    }
   }
 }

@@ -1,0 +1,28 @@
+import Configuration
+import UpstreamSession
+
+extension OutboxSettings {
+  /// From what the operator wrote under `upstream.queue`.
+  init(_ configured: GatewaySettings.Queue) throws(UpstreamSettingsError) {
+    self.init()
+    maximumMessages = configured.messages
+    maximumBytes = configured.bytes
+    overflow = configured.overflow == "drop-oldest" ? .dropOldest : .refuse
+    redelivery = configured.redeliver == "unconfirmed" ? .unconfirmed : .never
+    maximumAttempts = configured.maximumAttempts
+    confirms = configured.confirm
+    barrierMessages = configured.confirmMessages
+    barrierDelay = configured.confirmDelay
+    if configured.rate > 0 {
+      pace = Pace(messages: configured.rate, interval: configured.rateInterval, burst: configured.burst)
+    }
+    if redelivery == .unconfirmed, !confirms {
+      throw UpstreamSettingsError(
+        key: "upstream.queue.redeliver", reason: "'unconfirmed' would send every message again, since confirm is false")
+    }
+    if configured.lowWater > configured.highWater {
+      throw UpstreamSettingsError(
+        key: "upstream.queue.low_water", reason: "it must not be above high_water, where the queue is held")
+    }
+  }
+}

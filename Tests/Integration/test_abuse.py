@@ -1,0 +1,550 @@
+"""Abusers against every limit of the HTTP server: each is ended at its limit, a healthy client beside them keeps its
+latency, and memory and descriptors go back to where they were.
+
+The limits are set low, so that reaching them takes no time; docs/threat-model.md names the test for each.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import socket
+
+import pytest
+import pytest_asyncio
+
+from harness.abuse import abuse, deaf, may_vanish, vanish, was_reset
+from harness.beside import Beside
+from harness.raw import exchange, reset
+from harness.waiting import eventually
+
+KIBIBYTE = 1 << 10
+MEBIBYTE = 1 << 20
+CROWD = 60
+GET = b"GET /v1/messages?wait=0 HTTP/1.1\r\nHost: x\r\n"
+POST = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\n"
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest_asyncio.fixture
+async def limited(gateway_for, upstream):
+    """`await limited(head_timeout="500ms")`: a gateway with these settings below `http`, and two loops."""
+
+    async def limited(loops=2, **settings):
+        env = {f"DRAWBRIDGE_HTTP_{name.upper()}": str(value) for name, value in settings.items()}
+        return await gateway_for(upstream, "--loops", loops, env=env)
+
+    return limited
+
+
+@pytest_asyncio.fixture
+async def besiege(start, measured):
+    """`await besiege(gateway, attack)`: runs an attack with a healthy client beside it, and looks at what it leaves.
+
+    The attack is run once before, so that what the process keeps for good (its allocator's pools) is not charged to it.
+    """
+
+    async def besiege(gateway, attack, *, slack=6 * MEBIBYTE):
+        await attack()
+        beside = await start(Beside(gateway))
+        await gateway.metrics()
+        await settles(gateway)
+        descriptors, memory = gateway.descriptors(), gateway.memory()
+        attacking = asyncio.create_task(attack())
+        factor = 0.0
+        while not attacking.done():
+            factor = max(factor, await beside.is_unharmed())
+        result = await attacking
+        await eventually(lambda: gateway.descriptors() <= descriptors, within=20, what="descriptors are given back")
+        await eventually(lambda: gateway.memory() <= memory + slack, within=20, what="memory is given back")
+        measured(f"a healthy client beside: {factor:.1f} x its latency alone")
+        return result
+
+    return besiege
+
+
+async def settles(gateway):
+    """Waits until no connection is open but those of the test itself."""
+
+    async def is_quiet():
+        return (await gateway.metrics())["drawbridge_http_connections"] <= 2
+
+    await eventually(is_quiet, within=20, what="the connections of the abusers are gone")
+
+
+async def crowd(attack, count=CROWD):
+    return await asyncio.gather(*(attack() for _ in range(count)))
+
+
+def says(ending, status, setting):
+    """One answer, which names the setting whose limit was passed, and then the end."""
+    assert ending.statuses == [status], ending.data[:500]
+    assert b"application/problem+json" in ending.data
+    assert setting.encode() in ending.data, ending.data[:1000]
+    assert b"Connection: close" in ending.data
+    assert ending.ended
+    return True
+
+
+# -- Too slow ---------------------------------------------------------------------------------------------------------
+
+
+async def test_heads_that_trickle_end_at_the_deadline_of_the_head(limited, besiege):
+    gateway = await limited(head_timeout="500ms", idle_timeout="1m")
+    trickle = GET + b"X-Slow: " + b"y" * 2000
+    endings = await besiege(
+        gateway, lambda: crowd(lambda: abuse(gateway.address(), drip=(bytes([byte]) for byte in trickle)))
+    )
+    for ending in endings:
+        says(ending, 408, "http.head_timeout")
+        assert ending.seconds >= 0.5
+
+
+async def test_a_head_behind_another_request_has_the_same_deadline(limited):
+    gateway = await limited(head_timeout="300ms", idle_timeout="1m")
+    ending = await abuse(gateway.address(), GET + b"\r\n" + b"GET /v1/messages HTTP/1.1\r\nHo")
+    assert ending.statuses == [200, 408]
+    assert ending.ended
+
+
+async def test_connections_that_say_nothing_end_at_the_deadline_of_the_head(limited, besiege):
+    gateway = await limited(head_timeout="500ms", idle_timeout="1m")
+    endings = await besiege(gateway, lambda: crowd(lambda: abuse(gateway.address()), 300))
+    for ending in endings:
+        assert ending.ended
+        assert ending.data == b""
+        assert ending.seconds >= 0.5
+
+
+async def test_connections_that_ask_once_and_stay_end_at_the_idle_deadline(limited, besiege):
+    gateway = await limited(idle_timeout="500ms", head_timeout="1m")
+    endings = await besiege(gateway, lambda: crowd(lambda: abuse(gateway.address(), GET + b"\r\n")))
+    for ending in endings:
+        assert ending.ended
+        assert ending.statuses == [200]
+        assert ending.seconds >= 0.5
+
+
+async def test_the_idle_time_counts_from_the_answer_and_not_from_the_request(limited):
+    gateway = await limited(idle_timeout="1s")
+    reader, writer = await asyncio.open_connection(*gateway.address())
+    for _ in range(2):
+        writer.write(GET.replace(b"wait=0", b"wait=1500ms") + b"\r\n")
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+        assert head.startswith(b"HTTP/1.1 200 ")
+        await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
+    writer.close()
+
+
+async def test_bodies_that_trickle_end_where_they_fall_below_the_minimum_rate(limited, besiege):
+    gateway = await limited(body_timeout="500ms", body_minimum_rate=10_000)
+    start = POST + b"Content-Length: 100000\r\n\r\n"
+    endings = await besiege(
+        gateway, lambda: crowd(lambda: abuse(gateway.address(), start, drip=itertools.repeat(b"slow", 3000)))
+    )
+    for ending in endings:
+        says(ending, 408, "http.body_minimum_rate")
+        assert ending.seconds >= 0.5
+
+
+async def test_bodies_that_come_quickly_but_for_the_last_byte_end_after_one_pause(limited, besiege):
+    # At 240 bytes a second the first megabyte would have earned more than an hour.
+    gateway = await limited(body_timeout="500ms")
+    start = POST + b"Content-Length: 1048577\r\n\r\n" + bytes(MEBIBYTE)
+    endings = await besiege(gateway, lambda: crowd(lambda: abuse(gateway.address(), start), 20), slack=24 * MEBIBYTE)
+    for ending in endings:
+        says(ending, 408, "http.body_timeout")
+
+
+async def test_a_body_that_keeps_its_pace_may_take_its_time(limited, upstream):
+    gateway = await limited(body_timeout="300ms", body_minimum_rate=100)
+    start = POST + b"Content-Type: text/plain\r\nContent-Length: 600\r\nConnection: close\r\n\r\n"
+    ending = await abuse(gateway.address(), start, drip=[b"steady" * 5] * 20, every=0.05)
+    assert ending.statuses == [202]
+    assert ending.seconds >= 1
+    assert await upstream.has_received(1) == ["steady" * 100]
+
+
+# -- Deaf -------------------------------------------------------------------------------------------------------------
+
+
+async def large_pushes(gateway, upstream, count=4):
+    """Lets the upstream push megabytes, and answers the request that would have them all at once."""
+    client = gateway.client()
+    cursor = await client.here()
+    await upstream.push(*(bytes(MEBIBYTE) for _ in range(count)))
+    await client.collect(count, cursor)
+    await client.close()
+    path = f"/v1/messages?cursor={cursor}&wait=0&max_bytes={8 * MEBIBYTE}"
+    return f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+
+
+async def test_readers_that_take_nothing_are_reset_at_the_write_deadline(limited, besiege, upstream):
+    gateway = await limited(write_timeout="500ms")
+    request = await large_pushes(gateway, upstream)
+
+    async def attack():
+        readers = [deaf(gateway.address(), request) for _ in range(CROWD)]
+        await eventually(lambda: all(map(was_reset, readers)), within=20, what="every deaf reader is reset")
+        for reader in readers:
+            reader.close()
+
+    await besiege(gateway, attack)
+    assert (await gateway.metrics())["drawbridge_http_readers_slow_total"] == 2 * CROWD
+
+
+async def test_readers_that_take_a_little_now_and_then_are_reset_too(limited, besiege, upstream):
+    gateway = await limited(write_timeout="500ms", write_minimum_rate=10_000_000)
+    request = await large_pushes(gateway, upstream)
+
+    async def sip():
+        reader = deaf(gateway.address(), request, buffer=16 * KIBIBYTE)
+        reader.setblocking(False)
+        loop = asyncio.get_running_loop()
+        taken = 0
+        with contextlib.suppress(ConnectionError):
+            while data := await asyncio.wait_for(loop.sock_recv(reader, 8 * KIBIBYTE), 10):
+                taken += len(data)
+                await asyncio.sleep(0.03)
+        reader.close()
+        return taken
+
+    for taken in await besiege(gateway, lambda: crowd(sip, 20)):
+        assert 0 < taken < 4 * MEBIBYTE
+
+
+async def test_what_waits_for_all_readers_is_bounded_and_the_slowest_goes_first(limited, upstream):
+    gateway = await limited(write_timeout="1m", unsent_bytes="16MiB", loops=1)
+    request = await large_pushes(gateway, upstream)
+    readers = []
+    for _ in range(12):
+        readers.append(deaf(gateway.address(), request))
+        held = (await gateway.metrics())["drawbridge_http_unsent_bytes"]
+        assert held <= 16 * MEBIBYTE
+    first, last = readers[0], readers[-1]
+    await eventually(lambda: was_reset(first), within=20, what="the reader that has waited longest is reset")
+    assert not was_reset(last)
+
+    async def every_reset_is_counted():
+        return (await gateway.metrics())["drawbridge_http_readers_slow_total"] == sum(map(was_reset, readers))
+
+    await eventually(every_reset_is_counted)
+    assert (await gateway.metrics())["drawbridge_http_unsent_bytes"] > 0
+    # Who reads gets everything, also now.
+    answer = await exchange(gateway.address(), request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    assert answer.statuses == [200]
+    assert len(answer.data) > 4 * MEBIBYTE
+    for reader in readers:
+        reader.close()
+
+    async def nothing_waits():
+        return (await gateway.metrics())["drawbridge_http_unsent_bytes"] == 0
+
+    await eventually(nothing_waits, within=20)
+
+
+async def test_pipelining_without_reading_is_not_read_further(limited, besiege):
+    gateway = await limited(write_timeout="500ms")
+
+    async def attack():
+        loop = asyncio.get_running_loop()
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.setblocking(False)
+        sent = 0
+        await loop.sock_connect(connection, gateway.address())
+        # For ever, if the gateway went on reading; it stops, and then gives the connection up.
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await asyncio.wait_for(loop.sock_sendall(connection, (GET + b"\r\n") * 200), 20)
+                sent += 200 * len(GET)
+                assert sent < 64 * MEBIBYTE, "the gateway reads on and on"
+        connection.close()
+
+    await besiege(gateway, lambda: crowd(attack, 8))
+
+
+async def test_pipelining_behind_a_held_poll_is_bounded(limited, upstream):
+    gateway = await limited(pipelined_bytes="16KiB")
+    before = gateway.memory()
+    loop = asyncio.get_running_loop()
+    connections = []
+    poll = GET.replace(b"wait=0", b"wait=20") + b"\r\n"
+    for _ in range(10):
+        connection = socket.socket()
+        connection.setblocking(False)
+        await loop.sock_connect(connection, gateway.address())
+        await loop.sock_sendall(connection, poll)
+        # What the gateway does not read stays in the kernel's buffers, until they are full.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(loop.sock_sendall(connection, poll * (64 * MEBIBYTE // len(poll))), 0.3)
+        connections.append(connection)
+    assert gateway.memory() < before + 6 * MEBIBYTE
+    for connection in connections:
+        connection.close()
+
+
+async def test_who_sends_as_fast_as_it_can_leaves_turns_to_others(limited, besiege):
+    # One loop: everybody shares it. Bodies, so that a read brings fewer requests than make a turn.
+    gateway = await limited(loops=1)
+    post = POST + b"Content-Length: 32768\r\n\r\n" + bytes(32768)
+    unknown = post.replace(b"/v1/messages", b"/nowhere")
+
+    async def attack():
+        reader, writer = await asyncio.open_connection(*gateway.address())
+
+        async def swallow():
+            while await reader.read(1 << 20):
+                pass
+
+        swallowing = asyncio.create_task(swallow())
+        for _ in range(400):
+            writer.write(unknown)
+            await writer.drain()
+        writer.write_eof()
+        await asyncio.wait_for(swallowing, 30)
+        writer.close()
+
+    await besiege(gateway, lambda: crowd(attack, 3))
+
+
+# -- Too much ---------------------------------------------------------------------------------------------------------
+
+ENDLESS = {
+    "a request line": (b"GET /", b"a" * 997, 414, "http.request_line_bytes"),
+    "a field": (GET + b"X: ", b"a" * 997, 431, "http.head_bytes"),
+    "fields": (GET, b"X: y\r\n", 431, "http.fields"),
+    "empty lines": (b"", b"\r\n", 400, "http.empty_lines"),
+    "a chunk extension": (CHUNKED + b"1;x=", b"y" * 97, 413, "http.chunk_extension_bytes"),
+    "chunks of extensions": (CHUNKED, b"1;x=" + b"y" * 90 + b"\r\nz\r\n", 413, "http.chunk_overhead_bytes"),
+    "a chunk size": (CHUNKED, b"0" * 7, 400, "16"),
+    "chunks": (CHUNKED, b"1000\r\n" + b"z" * 4096 + b"\r\n", 413, "http.body_bytes"),
+    "a trailer": (CHUNKED + b"0\r\nX: ", b"y" * 997, 431, "http.trailer_bytes"),
+    "trailers": (CHUNKED + b"0\r\n", b"X: y\r\n", 431, "http.trailers"),
+}
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+async def test_what_has_no_end_is_answered_once_with_the_limit_and_its_setting(what, limited):
+    start, piece, status, setting = ENDLESS[what]
+    gateway = await limited(body_bytes="256KiB", linger_timeout="300ms")
+    ending = await abuse(gateway.address(), start, drip=itertools.repeat(piece * 5), every=0.001)
+    says(ending, status, setting)
+
+
+async def test_what_comes_behind_an_error_is_read_for_a_bounded_time(limited, besiege):
+    gateway = await limited(linger_timeout="300ms")
+    endings = await besiege(
+        gateway, lambda: crowd(lambda: abuse(gateway.address(), b"bad\r\n\r\n", drip=itertools.repeat(b"more")))
+    )
+    for ending in endings:
+        assert ending.statuses == [400]
+        assert ending.ended
+
+
+async def test_what_comes_behind_an_error_is_read_for_a_bounded_number_of_bytes(limited):
+    gateway = await limited(linger_timeout="1m", linger_bytes="256KiB")
+    ending = await abuse(gateway.address(), b"bad\r\n\r\n", drip=itertools.repeat(bytes(64 * KIBIBYTE)), every=0)
+    assert ending.ended
+
+
+async def test_bodies_that_come_in_part_are_bounded_over_all_clients(limited, upstream):
+    gateway = await limited(pending_body_bytes="1MiB")
+    part = b"a" * 100_000
+    head = POST + b"Content-Type: text/plain\r\nContent-Length: 100001\r\nConnection: close\r\n\r\n"
+    halves = [await asyncio.open_connection(*gateway.address()) for _ in range(30)]
+    for _, writer in halves:
+        writer.write(head + part)
+        held = (await gateway.metrics())["drawbridge_http_body_bytes"]
+        assert held <= MEBIBYTE
+    # A body that comes whole needs no room among those that come in part.
+    await gateway.client().accepted("small")
+
+    async def is_full():
+        return (await gateway.metrics())["drawbridge_http_body_bytes"] >= MEBIBYTE - len(part)
+
+    await eventually(is_full)
+    answers = []
+    for reader, writer in halves:
+        writer.write(b"z")
+        answers.append(await asyncio.wait_for(reader.read(), 20))
+        writer.close()
+    taken = sum(answer.startswith(b"HTTP/1.1 202 ") for answer in answers)
+    refused = [answer for answer in answers if answer.startswith(b"HTTP/1.1 503 ")]
+    assert taken + len(refused) == 30
+    assert 1 <= taken <= 10
+    assert all(b"Retry-After: 1" in answer and b"http.pending_body_bytes" in answer for answer in refused)
+    assert sorted(await upstream.has_received(taken + 1)) == sorted(["small", *["a" * 100_000 + "z"] * taken])
+    assert (await gateway.metrics())["drawbridge_http_body_bytes"] == 0
+
+
+async def test_bodies_that_are_broken_off_give_their_room_back(limited):
+    gateway = await limited(pending_body_bytes="1MiB")
+    for _ in range(5):
+        writers = []
+        for _ in range(8):
+            _, writer = await asyncio.open_connection(*gateway.address())
+            writer.write(POST + b"Content-Length: 100001\r\n\r\n" + bytes(100_000))
+            writers.append(writer)
+
+        async def is_held():
+            return (await gateway.metrics())["drawbridge_http_body_bytes"] == 800_000
+
+        await eventually(is_held)
+        for writer in writers:
+            reset(writer)
+
+        async def is_given_back():
+            return (await gateway.metrics())["drawbridge_http_body_bytes"] == 0
+
+        await eventually(is_given_back)
+
+
+async def test_a_connection_ends_after_its_last_request(limited):
+    gateway = await limited(requests_per_connection=3)
+    answer = await exchange(gateway.address(), (GET + b"\r\n") * 5)
+    assert answer.statuses == [200] * 3
+    assert answer.data.count(b"Connection: close") == 1
+    assert answer.ended
+
+
+@pytest.mark.parametrize(("method", "status"), [("TRACE", 501), ("CONNECT", 501), ("DELETE", 405), ("BREW", 405)])
+async def test_methods_that_are_not_served_are_refused(method, status, gateway):
+    answer = await exchange(
+        gateway.address(), f"{method} /v1/messages HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
+    )
+    assert answer.statuses == [status]
+    assert (b"\r\nAllow: GET, HEAD, POST, OPTIONS\r\n" in answer.data) == (status == 405)
+
+
+# -- Too many ---------------------------------------------------------------------------------------------------------
+
+
+async def open_from(gateway, source, count, *, listener="api"):
+    """Opens `count` connections from a loopback address and sends a request on each; those that got an answer."""
+    request = (GET if listener == "api" else b"GET /livez HTTP/1.1\r\nHost: x\r\n") + b"\r\n"
+    alive = []
+    for _ in range(count):
+        with contextlib.suppress(ConnectionError):
+            reader, writer = await asyncio.open_connection(*gateway.address(listener), local_addr=(source, 0))
+            writer.write(request)
+            if (await asyncio.wait_for(reader.read(1), 20)) == b"H":
+                alive.append(writer)
+    return alive
+
+
+async def test_one_address_has_so_many_connections_over_all_loops(limited):
+    gateway = await limited(loops=4, connections_per_address=10)
+    crowd = await open_from(gateway, "127.0.0.2", 40)
+    assert len(crowd) == 10
+    others = await open_from(gateway, "127.0.0.3", 3)
+    assert len(others) == 3
+    reset(crowd.pop())
+
+    async def finds_a_place():
+        return await open_from(gateway, "127.0.0.2", 1)
+
+    crowd += await eventually(finds_a_place, what="a place that was left is taken again")
+    assert not await open_from(gateway, "127.0.0.2", 1)
+    metrics = await gateway.metrics()
+    assert metrics["drawbridge_http_connections_refused_total"] >= 31
+    warnings = [record for record in gateway.records if record.get("limit") == "http.connections_per_address"]
+    assert 1 <= len(warnings) <= 4, "each loop tells it once"
+    for writer in crowd + others:
+        writer.close()
+
+
+async def test_a_place_is_given_back_however_a_connection_ends(limited):
+    gateway = await limited(loops=4, connections_per_address=5, head_timeout="300ms", linger_timeout="100ms")
+    endings = [b"", b"bad\r\n\r\n", GET, GET + b"Connection: close\r\n\r\n", POST + b"Content-Length: 9\r\n\r\nhalf"]
+    for index in range(60):
+        ending = endings[index % len(endings)]
+
+        async def is_served(ending=ending, index=index):
+            with contextlib.suppress(ConnectionError):
+                _, writer = await asyncio.open_connection(*gateway.address(), local_addr=("127.0.0.2", 0))
+                writer.write(ending)
+                if index % 2:
+                    reset(writer)
+                else:
+                    writer.close()
+            return await open_from(gateway, "127.0.0.2", 1)
+
+        for writer in await eventually(is_served, within=20):
+            writer.close()
+
+    async def all_are_back():
+        found = await open_from(gateway, "127.0.0.2", 6)
+        for writer in found:
+            reset(writer)
+        return len(found) == 5
+
+    await eventually(all_are_back, within=20, what="exactly the five places of the address are free")
+
+
+async def test_all_clients_together_have_so_many_connections_and_probes_their_own(limited):
+    gateway = await limited(connections=20, management_connections=4)
+    crowd = []
+    for source in range(2, 8):
+        crowd += await open_from(gateway, f"127.0.0.{source}", 5)
+    assert len(crowd) == 20
+    assert (await gateway.manage("/livez")).status == 200
+    # One of the four is the harness's own.
+    assert len(await open_from(gateway, "127.0.0.9", 10, listener="management")) == 3
+    for writer in crowd:
+        reset(writer)
+
+    async def finds_a_place():
+        return await open_from(gateway, "127.0.0.2", 1)
+
+    assert await eventually(finds_a_place)
+
+
+@pytest.mark.load
+async def test_connecting_and_resetting_in_a_row_costs_nobody_else(limited, besiege):
+    gateway = await limited()
+    endings = [
+        b"",
+        b"GET ",
+        GET + b"\r\n",
+        POST + b"Content-Length: 10\r\n\r\nhalf",
+        b"\x00\xff\r\n\r\n",
+        CHUNKED + b"5",
+    ]
+
+    async def churn(index):
+        _, writer = await asyncio.open_connection(*gateway.address())
+        writer.write(endings[index % len(endings)])
+        reset(writer)
+
+    async def attack():
+        for batch in range(20):
+            await asyncio.gather(*(churn(batch * 50 + index) for index in range(50)))
+
+    await besiege(gateway, attack)
+
+
+@pytest.mark.skipif(not may_vanish(), reason="taking a socket away in silence needs CAP_NET_ADMIN")
+async def test_peers_that_vanish_without_a_word_are_noticed_by_every_deadline(limited, besiege, upstream):
+    gateway = await limited(
+        head_timeout="500ms", body_timeout="500ms", idle_timeout="500ms", write_timeout="500ms", linger_timeout="200ms"
+    )
+    large = await large_pushes(gateway, upstream)
+    # Before a request, within its head, within its body, behind its answer, held, and with an answer that is not taken.
+    states = [
+        b"",
+        b"GET /v1/mess",
+        POST + b"Content-Length: 9\r\n\r\nhalf",
+        GET + b"\r\n",
+        GET.replace(b"wait=0", b"wait=1") + b"\r\n",
+        large,
+    ]
+
+    async def attack():
+        for state in states * 10:
+            connection = deaf(gateway.address(), state)
+            if state in (GET + b"\r\n", large):
+                assert connection.recv(1) == b"H"
+            vanish(connection)
+        await settles(gateway)
+
+    await besiege(gateway, attack)

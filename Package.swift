@@ -47,6 +47,7 @@ let package = Package(
     target("JSONCodec", ["ByteStreams"]),
     target("HTTPCodec", ["ByteStreams"]),
     target("WebSocketCodec", ["ByteStreams", "Deflate", "Digests", "HTTPCodec"]),
+    target("ProxyCodec", ["ByteStreams", "HTTPCodec"]),
     target("TLSEngine", ["COpenSSL", "ByteStreams", "Digests"]),
 
     // Pure machines: they decide.
@@ -64,8 +65,8 @@ let package = Package(
     .target(
       name: "Gateway",
       dependencies: [
-        "Locking", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "TLSEngine",
-        "UpstreamSession", "Delivery", "RouteNetlink", "Reactor", "Configuration", "Metrics", "Logging",
+        "Locking", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec",
+        "TLSEngine", "UpstreamSession", "Delivery", "RouteNetlink", "Reactor", "Configuration", "Metrics", "Logging",
       ],
       resources: [.embedInCode("openapi.yaml")],
       swiftSettings: strict),
@@ -83,6 +84,7 @@ let package = Package(
     tested("JSONCodec"),
     tested("HTTPCodec"),
     tested("WebSocketCodec", ["HTTPCodec"]),
+    tested("ProxyCodec", ["HTTPCodec"]),
     tested("TLSEngine", ["COpenSSL", "Digests"]),
     tested("UpstreamSession"),
     tested("Delivery"),

@@ -62,6 +62,8 @@ package struct GatewaySettings: Equatable, Sendable {
     package var messageBytes = 16 << 20
     package var fragments = 16_384
     package var inflationRatio = 1024
+    package var proxy = ""
+    package var noProxy: [String] = []
     package var tls = TLS()
     package var compression = Compression()
     package var heartbeat = Heartbeat()
@@ -116,6 +118,7 @@ package struct GatewaySettings: Equatable, Sendable {
   package struct Timeouts: Equatable, Sendable {
     package var resolve = TimeSpan.seconds(5)
     package var connect = TimeSpan.seconds(10)
+    package var proxy = TimeSpan.seconds(10)
     package var tls = TimeSpan.seconds(10)
     package var opening = TimeSpan.seconds(15)
     package var closing = TimeSpan.seconds(5)

@@ -126,6 +126,11 @@ extension Setting {
       Setting(
         "upstream.inflation_ratio", .count(\.upstream.inflationRatio, 10...100_000),
         "how many times larger a compressed message may become"),
+      Setting(
+        "upstream.proxy", .text(\.upstream.proxy), "proxy on the way: http://, socks5:// or socks5h://", flag: "proxy",
+        isSecret: true),
+      Setting(
+        "upstream.no_proxy", .list(\.upstream.noProxy), "hosts, domains, addresses and blocks dialled without it"),
       Setting("upstream.tls.ca_file", .text(\.upstream.tls.caFile), "certificates to trust (PEM)", flag: "ca-file"),
       Setting(
         "upstream.tls.system_ca", .flag(\.upstream.tls.systemCA), "whether to trust the system's certificates too"),
@@ -195,6 +200,9 @@ extension Setting {
         "upstream.timeouts.resolve", .duration(\.upstream.timeouts.resolve, millisecond...day), "for the name look-up"),
       Setting(
         "upstream.timeouts.connect", .duration(\.upstream.timeouts.connect, millisecond...day), "for the TCP connect"),
+      Setting(
+        "upstream.timeouts.proxy", .duration(\.upstream.timeouts.proxy, millisecond...day),
+        "for a proxy to open the tunnel"),
       Setting("upstream.timeouts.tls", .duration(\.upstream.timeouts.tls, millisecond...day), "for the TLS handshake"),
       Setting(
         "upstream.timeouts.opening", .duration(\.upstream.timeouts.opening, millisecond...day),

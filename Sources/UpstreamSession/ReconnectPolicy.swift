@@ -75,6 +75,9 @@ package struct ReconnectPolicy: Sendable {
       return Decision(verdict: .offline(retryAfter: Constants.offlineRetry))
     case .status(let status, let retryAfter):
       return answered(status, retryAfter: retryAfter, using: &generator)
+    case .proxyDenied:
+      // As 401: who asks again and again with the wrong password gets its account locked.
+      return denied(using: &generator)
     case .redirect:
       return refused(using: &generator)
     case .timedOut, .nameNotResolved, .network, .tls, .proxy, .handshake, .openingAnswer, .preparation:

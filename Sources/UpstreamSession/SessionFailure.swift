@@ -18,6 +18,8 @@ package struct OpeningFailure: Equatable, Sendable {
     case tls
     /// The proxy refused.
     case proxy
+    /// The proxy wants credentials, or other ones.
+    case proxyDenied
     /// An HTTP answer other than 101. `retryAfter` is what the field of that name asked for.
     case status(Int, retryAfter: TimeSpan?)
     /// An answer to the upgrade that RFC 6455 §4.1 makes us fail: no HTTP, a wrong accept key, what we did not offer.

@@ -19,19 +19,9 @@ package struct ClientHandshake: ~Copyable {
     package let compression: MessageCompression.Settings?
   }
 
-  /// An answer that made no connection: its head, for the rules of redialling and for the report.
-  package struct Refusal: Sendable {
-    package let status: Int
-    package let reason: String
-    package let fields: [(name: String, value: String)]
-
-    /// The first field of this name, which must be lower case.
-    package func field(_ name: String) -> String? { fields.first { $0.name.lowercased() == name }?.value }
-  }
-
   package enum Result: Sendable {
     case accepted(Agreement)
-    case refused(Refusal)
+    case refused(HTTPRefusal)
   }
 
   /// Appended to the key before hashing (§1.3).
@@ -87,7 +77,7 @@ package struct ClientHandshake: ~Copyable {
       input.consume(taken)
       guard decoder.isComplete else { return nil }
       if decoder.status == .switchingProtocols { return .accepted(try judge()) }
-      guard decoder.status.isInterim else { return .refused(refusal()) }
+      guard decoder.status.isInterim else { return .refused(HTTPRefusal(decoder)) }
       interimAnswers += 1
       guard interimAnswers <= Self.interimLimit else { throw .tooManyInterimAnswers(limit: Self.interimLimit) }
       decoder.begin()
@@ -95,7 +85,7 @@ package struct ClientHandshake: ~Copyable {
   }
 
   /// The head of the answer, as soon as it is all there: for the report of an error, too.
-  package var answer: Refusal? { decoder.isComplete ? refusal() : nil }
+  package var answer: HTTPRefusal? { decoder.isComplete ? HTTPRefusal(decoder) : nil }
 
   /// The checks of §4.1, in its order.
   private func judge() throws(HandshakeError) -> Agreement {
@@ -149,13 +139,5 @@ package struct ClientHandshake: ~Copyable {
     }
     guard elements.count == 1 else { throw .badExtension("more than was offered") }
     return try offer.judge(first.parameters)
-  }
-
-  private func refusal() -> Refusal {
-    var fields: [(name: String, value: String)] = []
-    for index in 0..<decoder.fields.count {
-      fields.append((decoder.fields.name(at: index).text(), decoder.fields.value(at: index).text()))
-    }
-    return Refusal(status: Int(decoder.status.rawValue), reason: decoder.reason.text(), fields: fields)
   }
 }

@@ -9,6 +9,7 @@ import Testing
     "JSONCodec": ["ByteStreams"],
     "HTTPCodec": ["ByteStreams"],
     "WebSocketCodec": ["ByteStreams", "Deflate", "Digests", "HTTPCodec"],
+    "ProxyCodec": ["ByteStreams", "HTTPCodec"],
     "UpstreamSession": ["ByteStreams"],
     "Delivery": ["ByteStreams", "JSONCodec"],
     "RouteNetlink": ["ByteStreams"],

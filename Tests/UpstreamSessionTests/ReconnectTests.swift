@@ -76,14 +76,15 @@ import Testing
 
   // MARK: HTTP answers
 
-  @Test func readsTheCredentialOnceMoreThenParks() {
+  @Test(arguments: [.status(401, retryAfter: nil), .proxyDenied] as [OpeningFailure.Reason])
+  func readsTheCredentialOnceMoreThenParks(reason: OpeningFailure.Reason) {
     let session = Dialogue()
     _ = session.open()
-    #expect(session.failed(.status(401, retryAfter: nil)) == ["resolving→backoff"])
+    #expect(session.failed(reason) == ["resolving→backoff"])
     #expect(session.wait() == ["backoff→resolving", "dial #2 afresh"])
     var parks: [Double] = []
     for _ in 0..<6 {
-      _ = session.failed(.status(401, retryAfter: nil))
+      _ = session.failed(reason)
       #expect(session.state == .parked)
       parks.append(wait(of: session))
       _ = session.wait()

@@ -69,54 +69,6 @@ import Testing
   }
 }
 
-@Suite struct RefusalBodyTests {
-  private func body(fields: String, _ content: String, endsAfterwards: Bool = false, size: Int) throws -> String? {
-    var generator = SeededGenerator(seed: 3)
-    var handshake = ClientHandshake(.init(target: "/", host: "h"), using: &generator)
-    let bytes = Array("HTTP/1.1 403 Forbidden\r\n\(fields)\r\n\(content)".utf8)
-    var input = ByteQueue()
-    var refusal: ClientHandshake.Refusal?
-    var offset = 0
-    while refusal == nil, offset < bytes.count {
-      let end = min(bytes.count, offset + size)
-      input.append(bytes.span.extracting(offset..<end))
-      offset = end
-      if case .refused(let answer)? = try handshake.receive(&input) { refusal = answer }
-    }
-    var body = RefusalBody(of: try #require(refusal))
-    body.receive(&input)
-    while offset < bytes.count, !body.isComplete {
-      let end = min(bytes.count, offset + size)
-      input.append(bytes.span.extracting(offset..<end))
-      offset = end
-      body.receive(&input)
-    }
-    let isDrained = input.isEmpty
-    #expect(isDrained)
-    if endsAfterwards { body.receiveEndOfInput() }
-    return body.isComplete ? body.bytes.text() : nil
-  }
-
-  @Test(arguments: [1, 2, 3, 7, 100_000])
-  func readsTheBodyHoweverItIsFramed(size: Int) throws {
-    #expect(try body(fields: "Content-Length: 3\r\n", "no!HTTP", size: size) == "no!")
-    #expect(try body(fields: "Content-Length: 0\r\n", "", size: size) == "")
-    #expect(try body(fields: "Content-Length: 9\r\n", "no!", size: size) == nil)
-    #expect(
-      try body(fields: "Transfer-Encoding: chunked\r\n", "3\r\nno!\r\n1;x=y\r\n!\r\n0\r\n\r\n", size: size) == "no!!")
-    #expect(try body(fields: "Transfer-Encoding: chunked\r\n", "2\r\nno\r\nnonsense", size: size) == "no")
-    #expect(try body(fields: "", "no!", endsAfterwards: true, size: size) == "no!")
-    #expect(try body(fields: "", "no!", size: size) == nil)
-  }
-
-  /// Attack: an error page without end.
-  @Test func keepsNoMoreThanItsLimit() throws {
-    let page = String(repeating: "x", count: 10_000)
-    #expect(try body(fields: "", page, size: 1000)?.utf8.count == 4096)
-    #expect(try body(fields: "Content-Length: 10000\r\n", page, size: 100_000)?.utf8.count == 4096)
-  }
-}
-
 @Suite struct ServerHandshakeTests {
   /// What the server agrees to, the client accepts, and both then mean the same.
   @Test(arguments: [false, true], [nil, 9, 10, 15])

@@ -1,4 +1,5 @@
 import ByteStreams
+import HTTPCodec
 import UpstreamSession
 import WebSocketCodec
 
@@ -7,31 +8,31 @@ package struct OpeningReport: Error, Sendable {
   package let failure: OpeningFailure
   /// What was wrong, and what would be right.
   package let detail: String
-  /// The HTTP answer, where there was one: its fields without those that carry secrets.
-  package var fields: [(name: String, value: String)] = []
+  /// The status of the HTTP answer, where there was one: the upstream's, or the proxy's.
+  package private(set) var status: Int?
+  /// Its fields without those that carry secrets.
+  package private(set) var fields: [(name: String, value: String)] = []
   /// The beginning of the answer's body.
   package var body: [UInt8] = []
-
-  /// Bytes of a refusal's body that are kept: an error page's title, or a JSON error.
-  static let bodyLimit = 4_096
 
   init(_ phase: OpeningPhase, _ reason: OpeningFailure.Reason, _ detail: String) {
     failure = OpeningFailure(phase: phase, reason: reason)
     self.detail = detail
   }
 
-  init(_ refusal: ClientHandshake.Refusal, body: [UInt8], retryAfter: TimeSpan?) {
+  init(_ refusal: HTTPRefusal, body: [UInt8], retryAfter: TimeSpan?) {
     failure = OpeningFailure(phase: .upgrading, reason: .status(refusal.status, retryAfter: retryAfter))
-    let reason = refusal.reason.isEmpty ? "" : " \(refusal.reason)"
-    detail = "the upstream answered \(refusal.status)\(reason) where 101 opens a WebSocket"
-    fields = refusal.fields.filter { !["set-cookie", "set-cookie2"].contains($0.name.lowercased()) }
+    detail = "the upstream answered \(refusal.statusText) where 101 opens a WebSocket"
     self.body = body
+    tell(of: refusal)
   }
 
   package var phase: OpeningPhase { failure.phase }
 
-  package var status: Int? {
-    if case .status(let status, retryAfter: _) = failure.reason { status } else { nil }
+  /// Adds the head of the answer that all this is about.
+  mutating func tell(of answer: HTTPRefusal) {
+    status = answer.status
+    fields = answer.fields.filter { !["set-cookie", "set-cookie2"].contains($0.name.lowercased()) }
   }
 }
 

@@ -18,6 +18,7 @@ extension SessionSettings {
     liveness.timeout = configured.heartbeat.timeout
     limits.resolving = configured.timeouts.resolve
     limits.connecting = configured.timeouts.connect
+    limits.proxying = configured.timeouts.proxy
     limits.securing = configured.timeouts.tls
     limits.wholeOpening = configured.timeouts.opening
     limits.closing = configured.timeouts.closing

@@ -166,6 +166,7 @@ extension OpeningFailure.Reason {
     case .network: "network"
     case .tls: "tls"
     case .proxy: "proxy"
+    case .proxyDenied: "proxy credentials"
     case .status(let status, retryAfter: _): "status \(status)"
     case .handshake: "handshake"
     case .redirect: "redirect"

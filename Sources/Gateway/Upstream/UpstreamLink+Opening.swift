@@ -1,5 +1,7 @@
 import ByteStreams
 import Glibc
+import HTTPCodec
+import ProxyCodec
 import Reactor
 import TLSEngine
 import UpstreamSession
@@ -9,19 +11,23 @@ import WebSocketCodec
 /// at hand ends.
 extension UpstreamLink {
   func open() async throws(OpeningEnd) {
-    let channel = try await connect(to: try await resolve())
+    var destination: SOCKSHandshake.Destination?
+    if let proxy { destination = try await self.destination(for: proxy) }
+    let channel = try await connect(to: try await resolve(peer))
     let transport = UpstreamTransport(channel)
     self.transport = transport
+    var input = ByteQueue()
+    if let proxy { try await openTunnel(through: proxy, to: destination, over: transport, &input) }
     if url.isSecure {
       driver.advanced(self, to: .securing)
-      try await secure(transport)
+      try await secure(transport, &input)
     }
     driver.advanced(self, to: .upgrading)
-    try await upgrade(over: transport)
+    try await upgrade(over: transport, &input)
   }
 
-  private func resolve() async throws(OpeningEnd) -> [SocketAddress] {
-    let answer = await driver.resolver.resolve(host: url.host, port: url.port)
+  func resolve(_ peer: Peer) async throws(OpeningEnd) -> [SocketAddress] {
+    let answer = await driver.resolver.resolve(host: peer.host, port: peer.port)
     guard !isDiscarded else { throw .discarded }
     switch answer {
     case .success(let addresses): return addresses
@@ -44,7 +50,8 @@ extension UpstreamLink {
       }
       return channel
     case .failed(let error, let hasRoute):
-      throw .failed(OpeningReport(.connecting, hasRoute ? .network : .noRoute, error.description))
+      let detail = (proxy.map { "the proxy \($0.redacted) cannot be reached: " } ?? "") + error.description
+      throw .failed(OpeningReport(.connecting, hasRoute ? .network : .noRoute, detail))
     case .cancelled:
       throw .discarded
     }
@@ -52,7 +59,8 @@ extension UpstreamLink {
 
   // MARK: TLS
 
-  private func secure(_ transport: UpstreamTransport) async throws(OpeningEnd) {
+  /// `input`: what came through a proxy's tunnel before it was used.
+  private func secure(_ transport: UpstreamTransport, _ input: inout ByteQueue) async throws(OpeningEnd) {
     do throws(TLSSettingsError) {
       // A redirection may lead to wss from ws: then there was no context to build at the start.
       if driver.security == nil { driver.security = try UpstreamSecurity(settings.tls) }
@@ -62,7 +70,8 @@ extension UpstreamLink {
     }
     guard !isDiscarded, let context = driver.security?.context else { throw .discarded }
     do throws(TLSSettingsError) {
-      transport.secure(with: try TLSConnection(to: url.host, context: context))
+      transport.secure(with: try TLSConnection(to: url.host, context: context), received: input.bytes)
+      input.removeAll()
     } catch {
       throw .failed(OpeningReport(.securing, .preparation, error.description))
     }
@@ -93,7 +102,7 @@ extension UpstreamLink {
 
   // MARK: Upgrade
 
-  private func upgrade(over transport: UpstreamTransport) async throws(OpeningEnd) {
+  private func upgrade(over transport: UpstreamTransport, _ input: inout ByteQueue) async throws(OpeningEnd) {
     var request = ClientHandshake.Request(target: url.target, host: url.hostField)
     request.subprotocols = settings.subprotocols
     request.compression = dial.offersCompression ? settings.compression : nil
@@ -106,13 +115,14 @@ extension UpstreamLink {
     handshake.write(into: &transport.output)
     try await flushAll(of: transport, in: .upgrading)
 
-    var input = ByteQueue()
     while true {
       let result: ClientHandshake.Result?
       do throws(HandshakeError) {
         result = try handshake.receive(&input)
       } catch {
-        throw .failed(OpeningReport(.upgrading, .handshake, error.description))
+        var report = OpeningReport(.upgrading, .handshake, error.description)
+        if let answer = handshake.answer { report.tell(of: answer) }
+        throw .failed(report)
       }
       switch result {
       case .accepted(let agreement):
@@ -122,14 +132,14 @@ extension UpstreamLink {
         driver.upgraded(self, agreement)
         return
       case .refused(let refusal):
-        try await refused(refusal, over: transport, input: &input)
+        try await refused(refusal, over: transport, &input)
       case nil:
-        try await receive(into: &input, over: transport)
+        try await receive(into: &input, over: transport, in: .upgrading)
       }
     }
   }
 
-  private func flushAll(of transport: UpstreamTransport, in phase: OpeningPhase) async throws(OpeningEnd) {
+  func flushAll(of transport: UpstreamTransport, in phase: OpeningPhase) async throws(OpeningEnd) {
     while true {
       switch transport.flush() {
       case .done: return
@@ -143,7 +153,9 @@ extension UpstreamLink {
   }
 
   /// Waits for bytes and reads some; the end of the stream is a failure here.
-  private func receive(into input: inout ByteQueue, over transport: UpstreamTransport) async throws(OpeningEnd) {
+  func receive(
+    into input: inout ByteQueue, over transport: UpstreamTransport, in phase: OpeningPhase
+  ) async throws(OpeningEnd) {
     while true {
       let outcome = await transport.channel.readable()
       guard !isDiscarded, outcome == .ready else { throw .discarded }
@@ -151,9 +163,12 @@ extension UpstreamLink {
       case .bytes: return
       case .wouldBlock: continue
       case .endOfStream:
-        throw .failed(
-          OpeningReport(.upgrading, .network, "the upstream closed the connection without an answer to the upgrade"))
-      case .failed(let code): throw .failed(broken(code, transport, in: .upgrading))
+        let detail =
+          phase == .proxying
+          ? "the proxy closed the connection before it opened a tunnel"
+          : "the upstream closed the connection without an answer to the upgrade"
+        throw .failed(OpeningReport(phase, .network, detail))
+      case .failed(let code): throw .failed(broken(code, transport, in: phase))
       }
     }
   }
@@ -167,7 +182,7 @@ extension UpstreamLink {
 
   /// An answer other than 101: a redirection to follow, or the end of this dial, reported with the body's beginning.
   private func refused(
-    _ refusal: ClientHandshake.Refusal, over transport: UpstreamTransport, input: inout ByteQueue
+    _ refusal: HTTPRefusal, over transport: UpstreamTransport, _ input: inout ByteQueue
   ) async throws(OpeningEnd) -> Never {
     if [301, 302, 303, 307, 308].contains(refusal.status), let location = refusal.field("location") {
       guard let target = url.redirected(to: location) else {
@@ -178,21 +193,27 @@ extension UpstreamLink {
       }
       throw .redirected(target)
     }
-    let length = refusal.field("content-length").flatMap { Int($0) } ?? Int.max
-    let wanted = min(length, OpeningReport.bodyLimit)
-    // What comes within a second is enough for a person; the answer itself is known already.
+    let body = try await readBody(of: refusal, over: transport, &input)
+    let retryAfter = refusal.field("retry-after").flatMap { RetryAfter.read($0, now: Int64(time(nil))) }
+    throw .failed(OpeningReport(refusal, body: body, retryAfter: retryAfter))
+  }
+
+  /// The beginning of a refusal's body. What comes within a second is enough for a person; the answer itself is known already.
+  func readBody(
+    of refusal: HTTPRefusal, over transport: UpstreamTransport, _ input: inout ByteQueue
+  ) async throws(OpeningEnd) -> [UInt8] {
+    var body = RefusalBody(of: refusal)
     let patience = loop.now + .seconds(1)
-    reading: while input.count < wanted {
+    body.receive(&input)
+    while !body.isComplete {
       let outcome = await transport.channel.readable(until: patience)
       guard !isDiscarded else { throw .discarded }
       guard outcome == .ready else { break }
-      switch transport.receive(into: &input, atMost: OpeningReport.bodyLimit) {
-      case .bytes, .wouldBlock: continue
-      case .endOfStream, .failed: break reading
+      switch transport.receive(into: &input, atMost: 4_096) {
+      case .bytes, .wouldBlock: body.receive(&input)
+      case .endOfStream, .failed: body.receiveEndOfInput()
       }
     }
-    let body = [UInt8](copying: input.bytes.extracting(first: min(input.count, wanted)))
-    let retryAfter = refusal.field("retry-after").flatMap { RetryAfter.read($0, now: Int64(time(nil))) }
-    throw .failed(OpeningReport(refusal, body: body, retryAfter: retryAfter))
+    return [UInt8](copying: body.bytes)
   }
 }

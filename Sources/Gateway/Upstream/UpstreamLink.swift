@@ -11,6 +11,8 @@ import WebSocketCodec
 final class UpstreamLink: LoopTask, TurnEndTarget {
   let dial: Dial
   let url: UpstreamURL
+  /// The proxy between; nil where there is none.
+  let proxy: ProxyURL?
   let driver: UpstreamDriver
   let loop: LoopContext
   /// Set while addresses are being tried, so that giving up can end it.
@@ -46,6 +48,7 @@ final class UpstreamLink: LoopTask, TurnEndTarget {
   init(_ dial: Dial, url: UpstreamURL, driver: UpstreamDriver) {
     self.dial = dial
     self.url = url
+    proxy = driver.settings.proxy(for: url)
     self.driver = driver
     loop = driver.loop
   }

@@ -15,6 +15,10 @@ package struct UpstreamSettings: Sendable {
   package var compression: CompressionOffer? = CompressionOffer()
   package var limits = WebSocketLimits()
   package var tls = TLSClientSettings()
+  /// nil: upstreams are dialled directly.
+  package var proxy: ProxyURL?
+  /// Upstreams that are dialled without it.
+  package var proxyBypass = ProxyBypass()
   package var session = SessionSettings()
   package var outbox = OutboxSettings()
   /// How long the kernel may go without an acknowledgement before it gives a connection up (`TCP_USER_TIMEOUT`).
@@ -37,6 +41,16 @@ package struct UpstreamSettings: Sendable {
     for text in configured.fallbackURLs { urls.append(try Self.url(text, key: "upstream.fallback_urls")) }
     self.init(urls: urls)
     tls = try TLSClientSettings(configured.tls)
+    do throws(ProxyURLError) {
+      if !configured.proxy.isEmpty { proxy = try ProxyURL(configured.proxy) }
+    } catch {
+      throw UpstreamSettingsError(key: "upstream.proxy", reason: error.description)
+    }
+    do throws(ProxyBypassError) {
+      proxyBypass = try ProxyBypass(configured.noProxy)
+    } catch {
+      throw UpstreamSettingsError(key: "upstream.no_proxy", reason: error.description)
+    }
     subprotocols = configured.subprotocols
     for header in configured.headers {
       // The loader has checked the form.
@@ -70,5 +84,10 @@ package struct UpstreamSettings: Sendable {
     } catch {
       throw UpstreamSettingsError(key: key, reason: error.description)
     }
+  }
+
+  /// The proxy on the way to `url`.
+  func proxy(for url: UpstreamURL) -> ProxyURL? {
+    proxyBypass.covers(host: url.host, port: url.port) ? nil : proxy
   }
 }

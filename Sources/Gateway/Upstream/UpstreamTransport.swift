@@ -46,8 +46,11 @@ final class UpstreamTransport {
 
   // MARK: TLS
 
-  /// Speaks TLS from now on. Nothing may have been sent before.
-  func secure(with connection: TLSConnection) { tls = connection }
+  /// Speaks TLS from now on. `received`: ciphertext that has come already, behind a proxy's answer.
+  func secure(with connection: TLSConnection, received: Span<UInt8>) {
+    connection.receive(ciphertext: received)
+    tls = connection
+  }
 
   /// Goes on with the handshake; true when it is complete. The driver flushes after it, also after an error: that may be an
   /// alert which tells the peer why.

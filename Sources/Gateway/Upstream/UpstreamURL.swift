@@ -26,33 +26,10 @@ package struct UpstreamURL: Hashable, Sendable {
     let path = rest[authorityEnd...]
     target = path.hasPrefix("/") ? String(path) : "/" + path
 
-    var authority = rest[..<authorityEnd]
-    if let at = authority.lastIndex(of: "@") {
-      guard let decoded = Self.percentDecoded(authority[..<at]) else { throw .badEscape }
-      credentials = decoded
-      authority = authority[authority.index(after: at)...]
-    } else {
-      credentials = nil
-    }
-    var portText: Substring?
-    if authority.hasPrefix("[") {
-      guard let close = authority.firstIndex(of: "]") else { throw .badHost }
-      host = String(authority[authority.index(after: authority.startIndex)..<close])
-      let after = authority[authority.index(after: close)...]
-      guard after.isEmpty || after.hasPrefix(":") else { throw .badHost }
-      if !after.isEmpty { portText = after.dropFirst() }
-    } else {
-      let parts = authority.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
-      host = String(parts[0])
-      if parts.count > 1 { portText = parts[1] }
-    }
-    guard !host.isEmpty else { throw .badHost }
-    if let portText {
-      guard let number = UInt16(portText), number > 0 else { throw .badPort }
-      port = number
-    } else {
-      port = isSecure ? 443 : 80
-    }
+    let authority = try URLAuthority(rest[..<authorityEnd])
+    credentials = try authority.userinfo.map(URLAuthority.percentDecoded)
+    host = authority.host
+    port = authority.port ?? (isSecure ? 443 : 80)
   }
 
   private init(isSecure: Bool, host: String, port: UInt16, target: String, credentials: String?) {
@@ -92,25 +69,12 @@ package struct UpstreamURL: Hashable, Sendable {
     return port == (isSecure ? 443 : 80) ? name : "\(name):\(port)"
   }
 
+  /// Host and port, always with the port: what CONNECT asks for.
+  var authority: String { (host.contains(":") ? "[\(host)]" : host) + ":\(port)" }
+
   /// The Authorization field's value for the URL's own credentials (RFC 7617).
   var basicAuthorization: String? {
     credentials.map { "Basic " + Base64.encode(Array($0.utf8).span) }
-  }
-
-  private static func percentDecoded(_ text: Substring) -> String? {
-    var bytes: [UInt8] = []
-    var rest = text.utf8
-    while let byte = rest.popFirst() {
-      guard byte == UInt8(ascii: "%") else {
-        bytes.append(byte)
-        continue
-      }
-      guard let high = rest.popFirst(), let low = rest.popFirst(),
-        let value = UInt8(String(decoding: [high, low], as: UTF8.self), radix: 16)
-      else { return nil }
-      bytes.append(value)
-    }
-    return String(decoding: bytes, as: UTF8.self)
   }
 }
 

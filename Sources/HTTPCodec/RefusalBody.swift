@@ -1,7 +1,7 @@
 import ByteStreams
-import HTTPCodec
 
-/// The beginning of the body of an answer that refused the upgrade: often it says why in words, and a person should read them.
+/// The beginning of the body of an answer that refused an upgrade or a tunnel: often it says why in words, and a person should
+/// read them.
 ///
 /// No more than `limit` bytes are kept, and nothing is waited for beyond them. How long to wait for those is the driver's to say.
 package struct RefusalBody: ~Copyable {
@@ -20,7 +20,7 @@ package struct RefusalBody: ~Copyable {
   package private(set) var isComplete = false
 
   /// `limit`: 4 KiB by default, enough for every error page that says anything.
-  package init(of refusal: ClientHandshake.Refusal, limit: Int = 4096) {
+  package init(of refusal: HTTPRefusal, limit: Int = 4096) {
     self.limit = limit
     if let coding = refusal.field("transfer-encoding") {
       framing = coding.lowercased().hasSuffix("chunked") ? .chunked(ChunkedDecoder()) : .endOfInput

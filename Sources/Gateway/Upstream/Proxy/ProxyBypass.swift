@@ -1,0 +1,122 @@
+import Reactor
+
+/// Which hosts are dialled without the proxy: what `NO_PROXY` is elsewhere.
+///
+/// There is no standard for it. These are the rules that curl, Go and Python have in common: `*`, a name (which stands for
+/// everything below it, too), an address, a block of addresses (CIDR), each but the first with an optional port. Names are
+/// compared as they stand in the URL; none is looked up.
+package struct ProxyBypass: Hashable, Sendable {
+  private enum Pattern: Hashable {
+    case everything
+    /// Lower case, without dots around it. `itself`: whether the name matches, or only what is below it.
+    case name(String, itself: Bool)
+    case block(SocketAddress, bits: Int)
+  }
+
+  private struct Rule: Hashable {
+    let pattern: Pattern
+    /// nil: any.
+    let port: UInt16?
+
+    init(_ pattern: Pattern, port: UInt16? = nil) {
+      self.pattern = pattern
+      self.port = port
+    }
+
+    /// One address.
+    init(_ address: SocketAddress, port: UInt16? = nil) {
+      self.init(.block(address, bits: address.isIPv6 ? 128 : 32), port: port)
+    }
+  }
+
+  private var rules: [Rule] = []
+
+  package init() {}
+
+  /// Each text holds rules with commas or blanks between them, as the environment's NO_PROXY has them.
+  package init(_ texts: [String]) throws(ProxyBypassError) {
+    for text in texts {
+      for word in text.split(whereSeparator: { $0 == "," || $0 == " " }) {
+        guard let rule = Self.rule(String(word)) else { throw ProxyBypassError(rule: String(word)) }
+        rules.append(rule)
+      }
+    }
+  }
+
+  /// Whether `host` (a name or an address, without brackets) is dialled without the proxy.
+  package func covers(host: String, port: UInt16) -> Bool {
+    let address = SocketAddress(numericHost: host, port: 0)
+    let name = Self.normalized(host)
+    return rules.contains { rule in
+      guard rule.port == nil || rule.port == port else { return false }
+      switch rule.pattern {
+      case .everything: return true
+      case .name(let suffix, let itself):
+        return address == nil && (itself && name == suffix || name.hasSuffix("." + suffix))
+      case .block(let block, let bits):
+        return address.map { Self.isEqual($0, block, bits: bits) } ?? false
+      }
+    }
+  }
+
+  // MARK: Reading
+
+  private static func rule(_ text: String) -> Rule? {
+    if text == "*" { return Rule(.everything) }
+    if let slash = text.firstIndex(of: "/") {
+      guard let block = SocketAddress(numericHost: String(text[..<slash]), port: 0),
+        let bits = Int(text[text.index(after: slash)...]), (0...(block.isIPv6 ? 128 : 32)).contains(bits)
+      else { return nil }
+      return Rule(.block(block, bits: bits))
+    }
+    // An address may stand without brackets when no port follows.
+    if let address = SocketAddress(numericHost: text, port: 0) { return Rule(address) }
+    guard let authority = try? URLAuthority(text[...]), authority.userinfo == nil else { return nil }
+    if let address = SocketAddress(numericHost: authority.host, port: 0) {
+      return Rule(address, port: authority.port)
+    }
+    var name = authority.host
+    if name.hasPrefix("*.") { name.removeFirst() }
+    let itself = !name.hasPrefix(".")
+    name = normalized(itself ? name : String(name.dropFirst()))
+    let isName =
+      !name.isEmpty && !name.hasPrefix(".")
+      && name.utf8.allSatisfy { byte in
+        switch byte {
+        case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "0")...UInt8(ascii: "9"): true
+        case UInt8(ascii: "-"), UInt8(ascii: "_"), UInt8(ascii: "."): true
+        default: false
+        }
+      }
+    return isName ? Rule(.name(name, itself: itself), port: authority.port) : nil
+  }
+
+  /// Lower case, and without the final dot that says 'from the root'.
+  private static func normalized(_ name: String) -> String {
+    let name = name.lowercased()
+    return name.hasSuffix(".") ? String(name.dropLast()) : name
+  }
+
+  private static func isEqual(_ left: SocketAddress, _ right: SocketAddress, bits: Int) -> Bool {
+    switch (left, right) {
+    case (.ipv4(let left, port: _), .ipv4(let right, port: _)):
+      (left ^ right) >> UInt32(32 - bits) == 0
+    case (.ipv6(let leftHigh, let leftLow, port: _, scope: _), .ipv6(let rightHigh, let rightLow, port: _, scope: _)):
+      // A shift by the whole width or more gives zero: nothing is compared then.
+      (leftHigh ^ rightHigh) >> UInt64(max(0, 64 - bits)) == 0
+        && (leftLow ^ rightLow) >> UInt64(min(64, 128 - bits)) == 0
+    case (.ipv4, _), (.ipv6, _), (.unix, _):
+      false
+    }
+  }
+}
+
+/// A rule that cannot be read.
+package struct ProxyBypassError: Error, Equatable, Sendable, CustomStringConvertible {
+  package let rule: String
+
+  package var description: String {
+    "'\(rule)' is no rule: write '*', a name such as example.org or .example.org, an address, or a block such as 10.0.0.0/8;"
+      + " a port may follow a name or an address"
+  }
+}

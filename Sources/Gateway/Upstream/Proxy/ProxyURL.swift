@@ -1,0 +1,73 @@
+import ProxyCodec
+
+/// Where a proxy is and what it speaks: `http://user:password@host:port`, `socks5h://host:port`.
+package struct ProxyURL: Hashable, Sendable {
+  package enum Scheme: String, Sendable {
+    /// CONNECT over plain TCP.
+    case http
+    /// SOCKS5, and names are looked up here. (The two spellings are those of curl.)
+    case socks5
+    /// SOCKS5, and names are looked up by the proxy.
+    case socks5h
+
+    var isSOCKS: Bool { self != .http }
+    /// RFC 9110 §4.2.1; IANA's for SOCKS.
+    var defaultPort: UInt16 { isSOCKS ? 1080 : 80 }
+  }
+
+  package let scheme: Scheme
+  package let host: String
+  package let port: UInt16
+  package let credentials: ProxyCredentials?
+
+  /// Reads a URL. The error says what is wrong, and repeats nothing that may be secret.
+  package init(_ text: String) throws(ProxyURLError) {
+    guard let separator = text.firstRange(of: "://") else { throw .noScheme }
+    let name = text[..<separator.lowerBound].lowercased()
+    guard let scheme = Scheme(rawValue: name) else { throw .wrongScheme(name) }
+    var rest = text[separator.upperBound...]
+    // What the environment holds often ends in a slash.
+    if rest.hasSuffix("/") { rest = rest.dropLast() }
+    guard rest.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else { throw .authority(.badCharacter) }
+    guard !rest.contains(where: { "/?#".contains($0) }) else { throw .path }
+    do throws(UpstreamURLError) {
+      let authority = try URLAuthority(rest)
+      host = authority.host
+      port = authority.port ?? scheme.defaultPort
+      credentials = try authority.userinfo.map { userinfo throws(UpstreamURLError) in
+        let parts = userinfo.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+        return ProxyCredentials(
+          username: try URLAuthority.percentDecoded(parts[0]),
+          password: parts.count > 1 ? try URLAuthority.percentDecoded(parts[1]) : "")
+      }
+    } catch {
+      throw .authority(error)
+    }
+    if let problem = credentials?.problem(forSOCKS: scheme.isSOCKS) { throw .credentials(problem) }
+    self.scheme = scheme
+  }
+
+  /// For logs and answers: without credentials.
+  package var redacted: String { "\(scheme.rawValue)://\(host.contains(":") ? "[\(host)]" : host):\(port)" }
+}
+
+/// What is wrong with a proxy's URL.
+package enum ProxyURLError: Error, Equatable, Sendable, CustomStringConvertible {
+  case noScheme
+  case wrongScheme(String)
+  case path
+  case authority(UpstreamURLError)
+  case credentials(String)
+
+  package var description: String {
+    switch self {
+    case .noScheme: "no scheme: write http://, socks5:// or socks5h:// before the host"
+    case .wrongScheme("https"):
+      "TLS to the proxy itself is not supported: write http:// (inside the tunnel, wss is encrypted all the same)"
+    case .wrongScheme(let scheme): "'\(scheme)' is not a proxy's scheme: write http://, socks5:// or socks5h://"
+    case .path: "a proxy's URL ends with its port: it has no path, query or fragment"
+    case .authority(let error): error.description
+    case .credentials(let problem): problem
+    }
+  }
+}

@@ -1,0 +1,26 @@
+import ByteStreams
+
+/// A name and a password for a proxy: for the Basic scheme (RFC 7617), or for SOCKS (RFC 1929).
+package struct ProxyCredentials: Hashable, Sendable {
+  package let username: String
+  package let password: String
+
+  package init(username: String, password: String) {
+    self.username = username
+    self.password = password
+  }
+
+  /// The value of a Proxy-Authorization field. RFC 7617 §2: the name has no colon, neither has control characters.
+  var basic: String { "Basic " + Base64.encode(Array("\(username):\(password)".utf8).span) }
+
+  /// What keeps these from being sent, in words; nil when all is well. RFC 1929 §2 has one byte for each length.
+  package func problem(forSOCKS: Bool) -> String? {
+    if forSOCKS {
+      let fits = [username, password].allSatisfy { (1...255).contains($0.utf8.count) }
+      return fits ? nil : "SOCKS takes a user name and a password of 1 to 255 bytes each"
+    }
+    if username.contains(":") { return "a user name for Basic authentication has no colon" }
+    let isPrintable = (username + password).utf8.allSatisfy { $0 >= 0x20 && $0 != 0x7F }
+    return isPrintable ? nil : "a user name or password has a control character"
+  }
+}

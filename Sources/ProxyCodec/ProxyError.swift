@@ -1,0 +1,87 @@
+import HTTPCodec
+
+/// Why a proxy opened no tunnel.
+package enum ProxyError: Error, Sendable, CustomStringConvertible {
+  // HTTP CONNECT (RFC 9110 §9.3.6).
+  /// An answer other than 2xx; its body follows.
+  case refused(HTTPRefusal, sentCredentials: Bool)
+  case notHTTP(HTTPProtocolError)
+  case tooManyInterimAnswers(limit: Int)
+
+  // SOCKS5 (RFC 1928, RFC 1929).
+  /// The first byte of an answer, which must be 5 (or 1, in the answer to credentials).
+  case notSOCKS5(UInt8)
+  /// The proxy chose none of the methods that were offered (255), or one that was not.
+  case noAcceptableMethod(chosen: UInt8, offeredCredentials: Bool)
+  case credentialsRefused(status: UInt8)
+  case notConnected(SOCKSReply)
+  /// An address in the answer that is neither IPv4, IPv6 nor a name.
+  case unknownAddressType(UInt8)
+
+  /// Whether other credentials are what is needed.
+  package var isDenial: Bool {
+    switch self {
+    case .refused(let refusal, sentCredentials: _): refusal.status == 407
+    case .credentialsRefused: true
+    case .noAcceptableMethod(let chosen, offeredCredentials: _): chosen == 255
+    case .notHTTP, .tooManyInterimAnswers, .notSOCKS5, .notConnected, .unknownAddressType: false
+    }
+  }
+
+  package var description: String {
+    switch self {
+    case .refused(let refusal, let sentCredentials) where refusal.status == 407:
+      sentCredentials ? Self.denied(refusal) : Self.unidentified(refusal)
+    case .refused(let refusal, sentCredentials: _):
+      "the proxy answered \(refusal.statusText) where 200 opens a tunnel"
+    case .notHTTP(let error):
+      "the proxy's answer to CONNECT is not valid HTTP: \(error)"
+    case .tooManyInterimAnswers(let limit):
+      "the proxy sent more than \(limit) interim answers to CONNECT"
+    case .notSOCKS5(let byte):
+      byte == UInt8(ascii: "H")
+        ? "the proxy speaks HTTP, not SOCKS5: write its URL with http://"
+        : "the proxy does not speak SOCKS5: its answer begins with byte \(byte)"
+    case .noAcceptableMethod(255, offeredCredentials: false):
+      "the proxy wants credentials: write them into its URL, as in socks5h://user:password@host:port"
+    case .noAcceptableMethod(255, offeredCredentials: true):
+      "the proxy accepts neither a user name and password nor none: other methods are not supported"
+    case .noAcceptableMethod(let chosen, offeredCredentials: _):
+      "the proxy chose authentication method \(chosen), which was not offered"
+    case .credentialsRefused(let status):
+      "the proxy refused the user name or the password (status \(status))"
+    case .notConnected(let reply):
+      "the proxy could not connect to the upstream: \(reply)"
+    case .unknownAddressType(let type):
+      "the proxy's answer has address type \(type); it must be 1 (IPv4), 3 (name) or 4 (IPv6)"
+    }
+  }
+
+  private static func denied(_ refusal: HTTPRefusal) -> String {
+    "the proxy answered \(refusal.statusText): it refused the user name or the password"
+  }
+
+  private static func unidentified(_ refusal: HTTPRefusal) -> String {
+    "the proxy answered \(refusal.statusText): it wants credentials; write them into its URL, as in"
+      + " http://user:password@host:port (of its schemes, Basic is supported)"
+  }
+}
+
+/// What a SOCKS5 proxy says of a connection it did not make (RFC 1928 §6).
+package struct SOCKSReply: Hashable, Sendable, CustomStringConvertible {
+  package let code: UInt8
+
+  package var description: String {
+    switch code {
+    case 1: "general failure (1)"
+    case 2: "not allowed by its rules (2)"
+    case 3: "network unreachable (3)"
+    case 4: "host unreachable (4)"
+    case 5: "connection refused (5)"
+    case 6: "time to live expired (6)"
+    case 7: "command not supported (7)"
+    case 8: "address type not supported (8)"
+    default: "reply \(code)"
+    }
+  }
+}

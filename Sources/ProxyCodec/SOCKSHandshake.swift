@@ -1,0 +1,148 @@
+import ByteStreams
+
+/// Asks a SOCKS5 proxy for a connection (RFC 1928), with a user name and a password where it wants them (RFC 1929).
+///
+///     choosing ──method 0──▶ connecting ──reply 0──▶ open
+///         └─method 2─▶ identifying ─status 0─▲
+package struct SOCKSHandshake: ProxyHandshake, Sendable {
+  /// Whom the proxy is to connect to.
+  package enum Destination: Hashable, Sendable {
+    /// A name of 1 to 255 bytes, which the proxy looks up.
+    case name(String)
+    /// In host order.
+    case ipv4(UInt32)
+    /// As two halves in host order, high first.
+    case ipv6(high: UInt64, low: UInt64)
+  }
+
+  private enum State {
+    case initial
+    case choosing
+    case identifying
+    case connecting
+    case open
+  }
+
+  private enum Method {
+    static let none: UInt8 = 0
+    static let password: UInt8 = 2
+  }
+
+  private static let version: UInt8 = 5
+  /// Of the sub-negotiation (RFC 1929 §2).
+  private static let identificationVersion: UInt8 = 1
+
+  private let destination: Destination
+  private let port: UInt16
+  private let credentials: ProxyCredentials?
+  private var state = State.initial
+
+  package init(to destination: Destination, port: UInt16, credentials: ProxyCredentials?) {
+    if case .name(let name) = destination {
+      precondition((1...255).contains(name.utf8.count), "a name of 1 to 255 bytes")
+    }
+    precondition(credentials?.problem(forSOCKS: true) == nil, "the credentials were not looked at")
+    self.destination = destination
+    self.port = port
+    self.credentials = credentials
+  }
+
+  /// Holds no bytes itself; an answer has at most 262.
+  package mutating func advance(
+    _ input: inout ByteQueue, into output: inout ByteQueue
+  ) throws(ProxyError) -> Bool {
+    while true {
+      switch state {
+      case .initial:
+        let methods = credentials == nil ? [Method.none] : [Method.none, Method.password]
+        output.append([Self.version, UInt8(methods.count)] + methods)
+        state = .choosing
+      case .choosing:
+        guard let method = try answer(&input, version: Self.version) else { return false }
+        try choose(method, into: &output)
+      case .identifying:
+        guard let status = try answer(&input, version: Self.identificationVersion) else { return false }
+        guard status == 0 else { throw .credentialsRefused(status: status) }
+        request(into: &output)
+      case .connecting:
+        guard let length = try answerLength(input.bytes) else { return false }
+        input.consume(length)
+        state = .open
+      case .open:
+        return true
+      }
+    }
+  }
+
+  /// An answer of two bytes, its version and what it says; nil: more bytes, please.
+  private func answer(_ input: inout ByteQueue, version: UInt8) throws(ProxyError) -> UInt8? {
+    guard input.count > 0 else { return nil }
+    guard input.bytes[0] == version else { throw .notSOCKS5(input.bytes[0]) }
+    guard input.count > 1 else { return nil }
+    let said = input.bytes[1]
+    input.consume(2)
+    return said
+  }
+
+  private mutating func choose(_ method: UInt8, into output: inout ByteQueue) throws(ProxyError) {
+    switch (method, credentials) {
+    case (Method.none, _):
+      request(into: &output)
+    case (Method.password, let credentials?):
+      output.append(Self.identificationVersion)
+      for text in [credentials.username, credentials.password] {
+        output.append(UInt8(text.utf8.count))
+        output.append(text)
+      }
+      state = .identifying
+    default:
+      throw .noAcceptableMethod(chosen: method, offeredCredentials: credentials != nil)
+    }
+  }
+
+  /// §4: version, CONNECT, reserved, address, port.
+  private mutating func request(into output: inout ByteQueue) {
+    output.append([Self.version, 1, 0])
+    switch destination {
+    case .ipv4(let address):
+      output.append(1 as UInt8)
+      output.append(bigEndian: address)
+    case .name(let name):
+      output.append([3, UInt8(name.utf8.count)])
+      output.append(name)
+    case .ipv6(let high, let low):
+      output.append(4 as UInt8)
+      output.append(bigEndian: high)
+      output.append(bigEndian: low)
+    }
+    output.append(bigEndian: port)
+    state = .connecting
+  }
+
+  /// Bytes of the answer to the request (§6): version, reply, reserved, the address and port that the proxy uses; nil: more,
+  /// please. A failure is told by the second byte: some proxies close behind it.
+  private func answerLength(_ bytes: Span<UInt8>) throws(ProxyError) -> Int? {
+    guard bytes.count > 0 else { return nil }
+    guard bytes[0] == Self.version else { throw .notSOCKS5(bytes[0]) }
+    guard bytes.count > 1 else { return nil }
+    guard bytes[1] == 0 else { throw .notConnected(SOCKSReply(code: bytes[1])) }
+    guard bytes.count > 4 else { return nil }
+    let address: Int
+    switch bytes[3] {
+    case 1: address = 4
+    case 3: address = 1 + Int(bytes[4])
+    case 4: address = 16
+    default: throw .unknownAddressType(bytes[3])
+    }
+    let length = 4 + address + 2
+    return bytes.count >= length ? length : nil
+  }
+}
+
+extension ByteQueue {
+  fileprivate mutating func append(bigEndian value: some FixedWidthInteger) {
+    for shift in stride(from: value.bitWidth - 8, through: 0, by: -8) {
+      append(UInt8(truncatingIfNeeded: value >> shift))
+    }
+  }
+}

@@ -1,0 +1,258 @@
+"""Proxies on the way to the upstream: HTTP CONNECT and SOCKS5, what they refuse, and when they are passed by."""
+
+import asyncio
+
+import pytest
+
+from harness.gateway import run
+from harness.proxy import HTTPProxy, SOCKSProxy
+from harness.raw import read_head
+from harness.upstream import Upstream
+from harness.waiting import eventually
+
+PROXIES = [HTTPProxy, SOCKSProxy]
+SECRET = "open%20sesame"
+
+
+async def works_through(gateway, upstream):
+    client = gateway.client()
+    here = await client.here()
+    await client.accepted("down")
+    assert await upstream.has_received(1) == ["down"]
+    await upstream.push("up")
+    assert (await client.collect(1, here))[0] == ["up"]
+
+
+async def failure(gateway):
+    """The session, once it tells of a failed attempt."""
+
+    async def told():
+        session = await gateway.client().session()
+        return session if session["last_failure"] else None
+
+    return await eventually(told, what="the session tells of a failure")
+
+
+@pytest.mark.parametrize("kind", PROXIES)
+async def test_a_proxy_carries_the_session(kind, start, upstream, gateway_for):
+    proxy = await start(kind())
+    gateway = await gateway_for(upstream, "--proxy", proxy.url())
+    await works_through(gateway, upstream)
+    assert proxy.asked == [("127.0.0.1", upstream.port)]
+    states = [entry["to"] for entry in (await gateway.client().session())["history"]]
+    assert states == ["resolving", "connecting", "proxying", "upgrading", "ready"]
+
+
+@pytest.mark.parametrize("kind", PROXIES)
+async def test_a_proxy_carries_tls(kind, start, gateway_for, authority, certificate):
+    upstream = await start(Upstream(certificate=certificate))
+    proxy = await start(kind())
+    gateway = await gateway_for(upstream, "--proxy", proxy.url(), "--ca-file", authority.path)
+    await works_through(gateway, upstream)
+    states = [entry["to"] for entry in (await gateway.client().session())["history"]]
+    assert states == ["resolving", "connecting", "proxying", "securing", "upgrading", "ready"]
+
+
+@pytest.mark.parametrize("kind", PROXIES)
+async def test_a_proxy_looks_names_up(kind, start, upstream, gateway_for):
+    proxy = await start(kind(resolves={"no-such-name.invalid": "127.0.0.1"}))
+    url = f"ws://no-such-name.invalid:{upstream.port}/"
+    gateway = await gateway_for(None, "--upstream", url, "--proxy", proxy.url())
+    await works_through(gateway, upstream)
+    assert proxy.asked == [("no-such-name.invalid", upstream.port)]
+
+
+async def test_socks5_without_h_looks_names_up_here(start, upstream, gateway_for):
+    proxy = await start(SOCKSProxy(resolves={"::1": "127.0.0.1"}))
+    url = f"ws://localhost:{upstream.port}/"
+    gateway = await gateway_for(None, "--upstream", url, "--proxy", proxy.url().replace("socks5h", "socks5"))
+    await works_through(gateway, upstream)
+    assert proxy.asked[0][0] in ("127.0.0.1", "::1")
+
+
+@pytest.mark.parametrize("kind", PROXIES)
+async def test_a_proxy_is_told_who_asks(kind, start, upstream, gateway_for):
+    proxy = await start(kind(username="ann@example", password="open sesame"))
+    gateway = await gateway_for(upstream, "--proxy", proxy.url("ann%40example", SECRET))
+    await works_through(gateway, upstream)
+    assert "sesame" not in gateway.output
+    # What is for the proxy does not go on to the upstream.
+    assert "Proxy-Authorization" not in upstream.requests[0].headers
+
+
+@pytest.mark.parametrize("kind", PROXIES)
+@pytest.mark.parametrize("known", [False, True], ids=["no credentials", "wrong credentials"])
+async def test_a_proxy_that_wants_other_credentials_is_not_asked_again_and_again(
+    kind, known, start, upstream, gateway_for
+):
+    proxy = await start(kind(username="ann", password="right"))
+    url = proxy.url("ann", "wrong") if known else proxy.url()
+    gateway = await gateway_for(upstream, "--proxy", url, ready=False)
+    told = (await failure(gateway))["last_failure"]
+    assert ("refused the user name or the password" if known else "wants credentials") in told
+    client = gateway.client()
+
+    async def parked():
+        return (await client.session())["state"] == "parked"
+
+    await eventually(parked, what="the session is parked")
+    # Once, and once more in case the credentials were just being changed.
+    assert proxy.connections == 2
+    assert upstream.requests == []
+    assert "wrong" not in gateway.output.replace(told, "")
+
+
+async def test_a_refusal_is_reported_with_its_head_and_the_beginning_of_its_body(start, raw_upstream, gateway_for):
+    async def refuses(reader, writer):
+        await read_head(reader)
+        writer.write(
+            b"HTTP/1.1 403 Forbidden\r\nX-Policy: 17\r\nTransfer-Encoding: chunked\r\nSet-Cookie: secret\r\n\r\n"
+            b"3\r\nno!\r\n" + b"2000\r\n" + b"x" * 0x2000 + b"\r\n0\r\n\r\n"
+        )
+        await writer.drain()
+        await reader.read()
+
+    proxy = await raw_upstream(refuses)
+    gateway = await gateway_for(
+        None, "--upstream", "ws://example.invalid/", "--proxy", f"http://127.0.0.1:{proxy.port}", ready=False
+    )
+    session = await failure(gateway)
+    assert session["last_failure"] == "the proxy answered 403 Forbidden where 200 opens a tunnel"
+    refusal = session["last_refusal"]
+    assert (refusal["phase"], refusal["status"]) == ("proxying", 403)
+    assert refusal["fields"] == [["X-Policy", "17"], ["Transfer-Encoding", "chunked"]]
+    assert refusal["body"] == "no!" + "x" * 4093
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [(HTTPProxy, "the proxy answered 502 Bad Gateway"), (SOCKSProxy, "connection refused (5)")],
+)
+async def test_an_upstream_that_the_proxy_cannot_reach_is_told(kind, told, start, upstream, gateway_for):
+    proxy = await start(kind())
+    await upstream.stop()
+    gateway = await gateway_for(upstream, "--proxy", proxy.url(), ready=False)
+    assert told in (await failure(gateway))["last_failure"]
+    # And it goes on trying.
+    await eventually(lambda: proxy.connections >= 3, what="the gateway dials again")
+    await upstream.start()
+    await gateway.ready()
+
+
+async def endless(reader, writer):
+    """The beginning of an HTTP answer, for ever."""
+    await reader.read(1)
+    writer.write(b"HTTP/1.1 200 OK\r\n")
+    while not writer.is_closing():
+        writer.write(b"X-More: " + b"y" * 1000 + b"\r\n")
+        await writer.drain()
+
+
+async def silent(reader, writer):
+    while await reader.read(65536):
+        pass
+
+
+async def closes(reader, writer):
+    await reader.read(1)
+
+
+def says(data):
+    async def behave(reader, writer):
+        await reader.read(1)
+        writer.write(data)
+        await writer.drain()
+        await silent(reader, writer)
+
+    return behave
+
+
+@pytest.mark.parametrize(
+    ("scheme", "behave", "told"),
+    [
+        ("http", silent, "proxying failed: timed out"),
+        ("socks5h", silent, "proxying failed: timed out"),
+        ("socks5h", says(b"\x05"), "proxying failed: timed out"),
+        ("http", closes, "the proxy closed the connection before it opened a tunnel"),
+        ("socks5h", closes, "the proxy closed the connection before it opened a tunnel"),
+        ("http", endless, "larger than 32768 bytes"),
+        ("socks5h", endless, "speaks HTTP, not SOCKS5"),
+        ("http", says(b"\x05\x00"), "not valid HTTP"),
+        ("http", says(b"HTTP/1.1 100 Continue\r\n\r\n" * 100), "more than 8 interim answers"),
+        ("socks5h", says(b"\x05\x01"), "chose authentication method 1, which was not offered"),
+        ("socks5h", says(b"\x05\x00\x05\x02"), "not allowed by its rules (2)"),
+        # Another protocol at the other end, which speaks first: its bytes are the upstream's.
+        ("http", says(b"HTTP/1.1 200 OK\r\n\r\n220 mail.example ESMTP\r\n"), "not valid HTTP"),
+    ],
+)
+async def test_a_proxy_that_misbehaves_is_told_and_costs_nothing(scheme, behave, told, raw_upstream, gateway_for):
+    proxy = await raw_upstream(behave)
+    config = (
+        f"upstream:\n  url: ws://example.invalid/\n  proxy: {scheme}://127.0.0.1:{proxy.port}\n"
+        "  timeouts:\n    proxy: 300ms\n"
+    )
+    gateway = await gateway_for(None, config=config, ready=False)
+    before = gateway.memory()
+    assert told in (await failure(gateway))["last_failure"]
+    await eventually(lambda: proxy.connections >= 3, what="the gateway dials again")
+    assert gateway.memory() < before + (8 << 20)
+    await gateway.client().poll(wait=0)
+
+
+async def test_a_proxy_that_is_not_there_is_named(upstream, gateway_for, start):
+    proxy = await start(HTTPProxy())
+    url = proxy.url("ann", "secret")
+    await proxy.stop()
+    gateway = await gateway_for(upstream, "--proxy", url, ready=False)
+    told = (await failure(gateway))["last_failure"]
+    assert f"the proxy http://127.0.0.1:{proxy.port} cannot be reached" in told
+    assert "secret" not in gateway.output + told
+
+
+@pytest.mark.parametrize("rule", ["*", "127.0.0.0/8", "example.org, 127.0.0.1"])
+async def test_what_no_proxy_names_is_dialled_directly(rule, start, upstream, gateway_for):
+    proxy = await start(HTTPProxy())
+    config = f'upstream:\n  url: {upstream.url}\n  proxy: {proxy.url()}\n  no_proxy: ["{rule}"]\n'
+    gateway = await gateway_for(None, config=config)
+    await works_through(gateway, upstream)
+    assert proxy.connections == 0
+
+
+async def test_the_environment_counts_only_where_it_is_spelled_out(start, upstream, gateway_for):
+    proxy = await start(HTTPProxy())
+    env = {name: proxy.url() for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "https_proxy", "all_proxy")}
+    await works_through(await gateway_for(upstream, env=env), upstream)
+    assert proxy.connections == 0
+    upstream.received.clear()
+    config = 'upstream:\n  proxy: "${env:HTTPS_PROXY}"\n  no_proxy: "${env:NO_PROXY}"\n'
+    env["NO_PROXY"] = "example.org,.internal"
+    await gateway_for(upstream, config=config, env=env)
+    assert proxy.tunnels == 1
+
+
+async def test_a_session_comes_back_through_the_proxy(start, upstream, gateway_for):
+    proxy = await start(SOCKSProxy())
+    gateway = await gateway_for(upstream, "--proxy", proxy.url())
+    upstream.reset_connections()
+    await eventually(lambda: proxy.tunnels == 2 and upstream.connected == 1, what="a second tunnel")
+    await gateway.ready()
+    await asyncio.gather(*(gateway.client().accepted(f"{number}") for number in range(20)))
+    assert sorted(await upstream.has_received(20), key=int) == [str(number) for number in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ("proxy: proxy.example:3128", "'upstream.proxy' cannot be used: no scheme"),
+        ("proxy: https://proxy.example", "TLS to the proxy itself is not supported"),
+        ("proxy: socks5://us%zzer:hidden@h", "two hexadecimal digits"),
+        ('no_proxy: ["10.0.0.0/99"]', "'upstream.no_proxy' cannot be used: '10.0.0.0/99' is no rule"),
+    ],
+)
+async def test_a_setting_that_cannot_be_used_ends_the_start(settings, told, tmp_path):
+    path = tmp_path / "d.yaml"
+    path.write_text(f"upstream:\n  url: ws://h/\n  {settings}\n")
+    status, _, err = await run("serve", "--config", path, "--listen", "127.0.0.1:0", "--management", "127.0.0.1:0")
+    assert status == 78
+    assert told in err
+    assert "hidden" not in err

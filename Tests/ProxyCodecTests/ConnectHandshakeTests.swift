@@ -1,0 +1,106 @@
+import ByteStreams
+import HTTPCodec
+import ProxyCodec
+import TestSupport
+import Testing
+
+@Suite struct ConnectHandshakeTests {
+  private func transcript(
+    of pieces: [[UInt8]], _ credentials: ProxyCredentials? = nil, limits: HTTPLimits = HTTPLimits()
+  ) -> [String] {
+    var handshake = ConnectHandshake(to: "a.b:443", credentials: credentials, limits: limits)
+    var input = ByteQueue()
+    var output = ByteQueue()
+    var events: [String] = []
+    var isOpen = false
+    for piece in [[]] + pieces {
+      input.append(piece.span)
+      if isOpen { continue }
+      do throws(ProxyError) {
+        isOpen = try handshake.advance(&input, into: &output)
+      } catch {
+        return events + [error.description]
+      }
+      if !output.isEmpty { events.append("sent \(output.bytes.text())") }
+      output.removeAll()
+      if isOpen { events.append("open") }
+    }
+    if isOpen, !input.isEmpty { events.append("left \(input.bytes.text())") }
+    return events
+  }
+
+  private func transcript(of answer: String, _ credentials: ProxyCredentials? = nil) -> [String] {
+    transcript(of: [Array(answer.utf8)], credentials)
+  }
+
+  private let asked = "sent CONNECT a.b:443 HTTP/1.1\r\nHost: a.b:443\r\n\r\n"
+
+  /// Proxies still answer in HTTP/1.0, and some tell a length that means nothing (RFC 9110 §9.3.6).
+  @Test(arguments: [
+    "HTTP/1.1 200 Connection established\r\n\r\n", "HTTP/1.0 200 OK\r\nProxy-agent: x\r\n\r\n", "HTTP/1.1 204\r\n\r\n",
+    "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
+  ])
+  func opensATunnel(answer: String) {
+    expectEvents([asked, "open"], from: answer) { transcript(of: $0) }
+    #expect(transcript(of: answer + "rest") == [asked, "open", "left rest"])
+  }
+
+  @Test func tellsWhoItIs() {
+    let sent = transcript(of: "", ProxyCredentials(username: "Aladdin", password: "open sesame"))
+    #expect(
+      sent == [
+        "sent CONNECT a.b:443 HTTP/1.1\r\nHost: a.b:443\r\n"
+          + "Proxy-Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\n\r\n"
+      ])
+  }
+
+  @Test(arguments: [
+    ("HTTP/1.1 403 Forbidden\r\n\r\n", "answered 403 Forbidden where 200 opens a tunnel"),
+    ("HTTP/1.1 101 Switching Protocols\r\n\r\n", "answered 101 Switching Protocols"),
+    ("HTTP/1.1 302 Found\r\nLocation: /login\r\n\r\n", "answered 302 Found"),
+    ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "wants credentials"),
+    ("SSH-2.0-OpenSSH\r\n", "not valid HTTP"), ("\u{5}\u{0}", "not valid HTTP"),
+  ])
+  func saysWhyThereIsNoTunnel(answer: String, told: String) {
+    let pieces = Array(answer.utf8).map { [$0] }
+    for events in [transcript(of: answer), transcript(of: pieces)] {
+      #expect(events.last?.contains(told) == true, "\(events.last ?? "nothing")")
+    }
+  }
+
+  @Test func saysThatCredentialsWereRefused() throws {
+    let answer = "HTTP/1.1 407 Who?\r\n\r\n"
+    let told = transcript(of: answer, ProxyCredentials(username: "a", password: "b")).last
+    #expect(told?.contains("refused the user name or the password") == true)
+  }
+
+  @Test func leavesTheBodyOfARefusal() throws {
+    var handshake = ConnectHandshake(to: "a.b:443", credentials: nil)
+    var input = ByteQueue()
+    var output = ByteQueue()
+    input.append("HTTP/1.1 403 No\r\nX-Why: policy\r\nContent-Length: 4\r\n\r\nbody")
+    do throws(ProxyError) {
+      _ = try handshake.advance(&input, into: &output)
+      Issue.record("it was refused")
+    } catch {
+      guard case .refused(let refusal, sentCredentials: false) = error else {
+        Issue.record("\(error)")
+        return
+      }
+      #expect(refusal.status == 403 && refusal.field("x-why") == "policy")
+    }
+    let rest = input.bytes.text()
+    #expect(rest == "body")
+  }
+
+  /// Attacks: a head without end; interim answers without end.
+  @Test func givesUpOnAnAnswerWithoutEnd() {
+    var limits = HTTPLimits()
+    limits.headBytes = 1_000
+    let endless = Array(("HTTP/1.1 200 OK\r\nX: " + String(repeating: "x", count: 2_000)).utf8)
+    #expect(transcript(of: [endless], limits: limits).last?.contains("larger than 1000 bytes") == true)
+    let interim = String(repeating: "HTTP/1.1 102 Processing\r\n\r\n", count: 9)
+    #expect(transcript(of: interim).last?.contains("more than 8 interim answers") == true)
+  }
+}

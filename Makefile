@@ -1,7 +1,7 @@
 # Everything a person or CI does here, one word each. The work itself is in scripts/ and in the Swift package.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint format asan tsan conformance bench clean
+.PHONY: help run build test lint format asan tsan conformance fuzz bench clean
 
 help: ## Show this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
@@ -36,5 +36,8 @@ conformance: ## Run all 517 cases of the Autobahn TestSuite against our WebSocke
 bench: ## Measure Drawbridge beside its peers (15 minutes; SHORT=1: 3; MEASURES="post poll": only these)
 	@scripts/bench $(if $(SHORT),--short) $(MEASURES)
 
+fuzz: ## Run libFuzzer over every reader of hostile bytes, 30 seconds each (scripts/fuzz says more)
+	@scripts/fuzz
+
 clean: ## Remove everything that was built (not .venv and .tools: they cost downloads)
-	rm -rf .build .build-address .build-thread
+	rm -rf .build .build-address .build-thread .build-fuzz

@@ -105,5 +105,21 @@ let package = Package(
       dependencies: ["Gateway", "UpstreamSession", "WebSocketCodec", "Reactor", "Metrics", "Logging", "ByteStreams"],
       path: "Tests/Conformance/AutobahnClient", swiftSettings: strict),
     .testTarget(name: "ArchitectureTests", swiftSettings: tests),
+    // What is fuzzed: functions over bytes, which the unit tests run over the committed corpora.
+    .target(
+      name: "FuzzTargets",
+      dependencies: ["ByteStreams", "CZlib", "Deflate", "JSONCodec", "HTTPCodec", "WebSocketCodec", "Configuration"],
+      path: "Tests/Fuzzing/Targets", swiftSettings: tests),
+    tested("FuzzTargets", ["ByteStreams"]),
   ]
 )
+
+// libFuzzer stands in the program's place of main and needs instrumented code: scripts/fuzz alone builds this.
+if Context.environment["DRAWBRIDGE_FUZZ"] != nil {
+  package.targets += [
+    .target(name: "CLibFuzzer", path: "Tests/Fuzzing/CLibFuzzer"),
+    .executableTarget(
+      name: "drawbridge-fuzz", dependencies: ["ByteStreams", "FuzzTargets", "CLibFuzzer"],
+      path: "Tests/Fuzzing/Driver", swiftSettings: tests),
+  ]
+}

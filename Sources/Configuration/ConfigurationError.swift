@@ -4,7 +4,8 @@ package struct ConfigurationError: Error, Hashable, Sendable, CustomStringConver
   package let place: String
   package let message: String
 
-  package var description: String { "\(place): \(message)" }
+  /// Without control characters, which a value or a key may have had: it goes to a terminal.
+  package var description: String { PrintableText.escaped("\(place): \(message)") }
 }
 
 /// All that is wrong, at most `limit` of it.

@@ -164,10 +164,10 @@ package struct Setting {
   /// The value as it would stand in the file.
   package func show(_ settings: GatewaySettings) -> String {
     switch kind {
-    case .text(let path), .webSocketURL(let path): "\"\(settings[keyPath: path])\""
+    case .text(let path), .webSocketURL(let path): PrintableText.quoted(settings[keyPath: path])
     case .choice(let path, _): settings[keyPath: path]
     case .list(let path), .fields(let path), .webSocketURLs(let path):
-      "[" + settings[keyPath: path].map { "\"\($0)\"" }.joined(separator: ", ") + "]"
+      "[" + settings[keyPath: path].map(PrintableText.quoted).joined(separator: ", ") + "]"
     case .flag(let path): settings[keyPath: path] ? "true" : "false"
     case .count(let path, _): String(settings[keyPath: path])
     case .automaticCount(let path, _): settings[keyPath: path] == 0 ? "auto" : String(settings[keyPath: path])

@@ -50,7 +50,9 @@ struct RequestHeadReader {
     guard !input.isEmpty else { return false }
     head.removeAll()
     guard let line = try lines.startLine(of: input) else {
-      guard input.count <= limits.requestLineBytes else { throw .requestLineTooLong(limit: limits.requestLineBytes) }
+      // The CR may have come alone: it is none of the line.
+      let count = input[input.count &- 1] == 0x0D ? input.count &- 1 : input.count
+      guard count <= limits.requestLineBytes else { throw .requestLineTooLong(limit: limits.requestLineBytes) }
       try checkBeginning(input)
       return false
     }

@@ -2,18 +2,18 @@ import ByteStreams
 import HTTPCodec
 
 /// One element of the `Sec-WebSocket-Extensions` field (RFC 6455 §9.1): a name with parameters.
-struct ExtensionElement: Equatable {
-  let name: String
+package struct ExtensionElement: Equatable, Sendable {
+  package let name: String
   /// In order; a parameter without a value has nil.
-  let parameters: [(name: String, value: String?)]
+  package let parameters: [(name: String, value: String?)]
 
-  static func == (left: ExtensionElement, right: ExtensionElement) -> Bool {
+  package static func == (left: ExtensionElement, right: ExtensionElement) -> Bool {
     left.name == right.name
       && left.parameters.elementsEqual(right.parameters) { $0.name == $1.name && $0.value == $1.value }
   }
 
   /// The elements of one field value; nil where it does not follow the grammar.
-  static func parse(_ value: Span<UInt8>) -> [ExtensionElement]? {
+  package static func parse(_ value: Span<UInt8>) -> [ExtensionElement]? {
     var result: [ExtensionElement] = []
     var elements = HTTPListElements(value)
     while let element = elements.next() {

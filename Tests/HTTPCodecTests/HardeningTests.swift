@@ -27,6 +27,14 @@ import Testing
     #expect(HTTPProtocolError.requestLineTooLong(limit: 1).status == .uriTooLong)
   }
 
+  /// Its CR may come before its LF, and is none of the line.
+  @Test func takesARequestLineOfTheLimitHoweverItIsCut() {
+    var limits = HTTPLimits()
+    limits.requestLineBytes = "GET / HTTP/1.1".count
+    expectRequests("GET / HTTP/1.1\r\nHost: a\r\n\r\n", ["GET / HTTP/1.1", "end"], limits: limits)
+    expectRequests("GET /a HTTP/1.1\r\nHost: a\r\n\r\n", [], error: .requestLineTooLong(limit: 14), limits: limits)
+  }
+
   /// Attack: a head without end, in one field or in many.
   @Test func boundsTheHead() {
     let big = String(repeating: "a", count: 33_000)

@@ -1,0 +1,36 @@
+/// Texts from files and the environment, made fit for a terminal and for a YAML file: no control character of theirs is printed.
+enum PrintableText {
+  /// `text` as a double-quoted YAML scalar (YAML 1.2 §5.7, §7.3.1).
+  static func quoted(_ text: String) -> String {
+    var quoted = "\""
+    for scalar in text.unicodeScalars {
+      if scalar == "\"" || scalar == "\\" { quoted += "\\" }
+      append(scalar, to: &quoted)
+    }
+    return quoted + "\""
+  }
+
+  /// `text` with every character that is not for printing written as YAML escapes it.
+  static func escaped(_ text: String) -> String {
+    var escaped = ""
+    for scalar in text.unicodeScalars { append(scalar, to: &escaped) }
+    return escaped
+  }
+
+  private static func append(_ scalar: Unicode.Scalar, to text: inout String) {
+    switch scalar.value {
+    case 0x09: text += "\\t"
+    case 0x0A: text += "\\n"
+    case 0x0D: text += "\\r"
+    case 0x00..<0x20, 0x7F...0x9F: text += "\\x" + hexadecimal(scalar.value, digits: 2)
+    // Line and paragraph separator, byte order mark, and what is no character.
+    case 0x2028, 0x2029, 0xFEFF, 0xFFFE, 0xFFFF: text += "\\u" + hexadecimal(scalar.value, digits: 4)
+    default: text.unicodeScalars.append(scalar)
+    }
+  }
+
+  private static func hexadecimal(_ value: UInt32, digits: Int) -> String {
+    let text = String(value, radix: 16)
+    return String(repeating: "0", count: max(0, digits - text.count)) + text
+  }
+}

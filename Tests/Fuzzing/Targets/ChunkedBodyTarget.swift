@@ -1,0 +1,140 @@
+import ByteStreams
+import HTTPCodec
+
+/// A chunked request body: cut anywhere against whole, and the decoder against a simple one that looks at whole lines.
+///
+/// Input: a byte that chooses the cuts, one that chooses the limits, then the body with its trailer section and what follows it.
+enum ChunkedBodyTarget {
+  static func run(_ input: Span<UInt8>) throws(Finding) {
+    var reader = InputReader(input)
+    let cuts = reader.cuts()
+    let limits = reader.byte() & 1 == 0 ? HTTPLimits() : .tight
+    let bytes = reader.rest
+    let head: StaticString = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    let whole = try ServerReading.transcript(of: bytes, after: head, cutBy: .none, limits)
+    let cut = try ServerReading.transcript(of: bytes, after: head, cutBy: cuts, limits)
+    try whole.requireAgreement(with: cut, "cut, it reads")
+    try compareWithReference(bytes, cuts, limits)
+  }
+
+  private static func compareWithReference(
+    _ bytes: Span<UInt8>, _ cuts: Cuts, _ limits: HTTPLimits
+  ) throws(Finding) {
+    var decoder = ChunkedDecoder()
+    var data: [UInt8] = []
+    var taken = 0
+    var failure: HTTPProtocolError?
+    pieces: for piece in cuts.pieces(of: bytes.count) {
+      var offset = piece.lowerBound
+      while offset < piece.upperBound, !decoder.isComplete {
+        do throws(HTTPProtocolError) {
+          let step = try decoder.step(bytes.extracting(offset..<piece.upperBound), limits)
+          offset += step.framing
+          data += [UInt8](copying: bytes.extracting(offset..<offset + step.data))
+          offset += step.data
+        } catch {
+          failure = error
+          break pieces
+        }
+      }
+      taken = offset
+      if decoder.isComplete { break }
+    }
+
+    let reference = ReferenceChunks([UInt8](copying: bytes))
+    switch (failure, reference.ending) {
+    case (nil, .complete(let size)):
+      try require(decoder.isComplete && taken == size, "the last chunk ends at \(size), the decoder says \(taken)")
+      try require(data == reference.data, "other data than the reference")
+    case (nil, .cutOff):
+      try require(!decoder.isComplete && data == reference.data, "other data than the reference, which wants more")
+    case (nil, .malformed(let reason)):
+      throw Finding("accepted: \(reason)")
+    case (let failure?, .complete), (let failure?, .cutOff):
+      // A line that has not ended can be wrong already; a limit is no fault of the framing.
+      let isJustified = reference.ending == .cutOff || failure.status == .contentTooLarge
+      try require(isJustified, "refused with '\(failure)', though it follows the grammar")
+      try require(reference.data.starts(with: data), "other data than the reference before '\(failure)'")
+    case (_?, .malformed):
+      try require(reference.data.starts(with: data), "other data than the reference before the failure")
+    }
+  }
+}
+
+/// Chunked framing (RFC 9112 §7.1) read from the whole of the bytes, line by line.
+private struct ReferenceChunks {
+  enum Ending: Equatable {
+    /// The line of the last chunk ends at this offset.
+    case complete(Int)
+    case cutOff
+    case malformed(String)
+  }
+
+  private(set) var data: [UInt8] = []
+  private(set) var ending = Ending.cutOff
+
+  init(_ bytes: [UInt8]) { ending = read(bytes) }
+
+  private mutating func read(_ bytes: [UInt8]) -> Ending {
+    var position = 0
+    while true {
+      let rest = bytes[position...]
+      guard let lineFeed = rest.firstIndex(of: 0x0A) else { return .cutOff }
+      guard lineFeed > position, bytes[lineFeed - 1] == 0x0D else { return .malformed("a line without CR") }
+      let line = bytes[position..<lineFeed - 1]
+      guard let size = Self.size(of: line) else { return .malformed("a bad size line") }
+      position = lineFeed + 1
+      if size == 0 { return .complete(position) }
+      let available = min(size, UInt64(bytes.count - position))
+      data += bytes[position..<position + Int(available)]
+      position += Int(available)
+      guard available == size else { return .cutOff }
+      let end = bytes[position...].prefix(2)
+      guard [0x0D, 0x0A].starts(with: end) else { return .malformed("no CRLF behind the data") }
+      guard end.count == 2 else { return .cutOff }
+      position += 2
+    }
+  }
+
+  /// `1*HEXDIG *( BWS ";" BWS token [ BWS "=" BWS ( token / quoted-string ) ] )`; nil for anything else.
+  private static func size(of line: ArraySlice<UInt8>) -> UInt64? {
+    let text = line.map { Character(Unicode.Scalar($0)) }
+    let digits = text.prefix { $0.isASCII && $0.isHexDigit }
+    guard (1...16).contains(digits.count), let size = UInt64(String(digits), radix: 16) else { return nil }
+    var rest = text.dropFirst(digits.count)
+    func skipSpace() { while rest.first == " " || rest.first == "\t" { rest.removeFirst() } }
+    func takeToken() -> Bool {
+      let token = rest.prefix { $0.isASCII && ($0.isLetter || $0.isNumber || "!#$%&'*+-.^_`|~".contains($0)) }
+      rest = rest.dropFirst(token.count)
+      return !token.isEmpty
+    }
+    func takeQuoted() -> Bool {
+      rest.removeFirst()
+      while let character = rest.popFirst() {
+        if character == "\"" { return true }
+        let content = character == "\\" ? rest.popFirst() : character
+        guard let content, let scalar = content.unicodeScalars.first, content == "\t" || scalar.value >= 0x20,
+          scalar.value != 0x7F
+        else { return false }
+      }
+      return false
+    }
+    while !rest.isEmpty {
+      skipSpace()
+      guard rest.popFirst() == ";" else { return nil }
+      skipSpace()
+      guard takeToken() else { return nil }
+      let behindName = rest
+      skipSpace()
+      guard rest.first == "=" else {
+        // White space at the very end of the line is none of the grammar's.
+        if rest.isEmpty, !behindName.isEmpty { return nil }
+        continue
+      }
+      rest.removeFirst()
+      skipSpace()
+      guard rest.first == "\"" ? takeQuoted() : takeToken() else { return nil }
+    }
+    return size
+  }
+}

@@ -1,0 +1,60 @@
+import ByteStreams
+import Configuration
+
+/// A configuration file: whatever it says, the errors can be shown on a terminal, and what is accepted can be shown and read again.
+enum ConfigurationTarget {
+  private static let environment = ["NAME": "value", "EMPTY": ""]
+
+  static func run(_ input: Span<UInt8>) throws(Finding) {
+    let bytes = [UInt8](copying: input)
+    let outcome: ConfigurationLoader.Outcome
+    do throws(ConfigurationErrors) {
+      outcome = try load(bytes)
+    } catch {
+      try require((1...ConfigurationErrors.limit).contains(error.errors.count), "\(error.errors.count) errors")
+      for error in error.errors {
+        try require(error.place.hasPrefix("d.yaml"), "the error does not tell its place: \(error)")
+        try requirePrintable(error.description)
+      }
+      return
+    }
+    for setting in Setting.all where outcome.origins[setting.path] != nil {
+      try requireReadable(setting, outcome.settings)
+    }
+  }
+
+  private static func load(_ bytes: [UInt8]) throws(ConfigurationErrors) -> ConfigurationLoader.Outcome {
+    try ConfigurationLoader.load(
+      file: "d.yaml", environment: environment, flags: [],
+      readFile: { path in
+        switch path {
+        case "d.yaml": bytes
+        case "secret": Array("s3cr3t\n".utf8)
+        default: nil
+        }
+      })
+  }
+
+  /// No control character reaches the terminal of who runs `check-config`.
+  private static func requirePrintable(_ text: String) throws(Finding) {
+    let isPrintable = text.unicodeScalars.allSatisfy { $0.value >= 0x20 && !(0x7F...0x9F).contains($0.value) }
+    try require(isPrintable, "a control character is printed: \(String(reflecting: text))")
+  }
+
+  /// What `check-config` shows of a setting means the same when it is read from a file.
+  private static func requireReadable(_ setting: Setting, _ settings: GatewaySettings) throws(Finding) {
+    let shown = setting.show(settings)
+    try requirePrintable(shown)
+    let keys = setting.path.split(separator: ".")
+    // Not by interpolation: '${env:NAME}' was replaced when it was read, and what it stood for is not replaced again.
+    guard !shown.contains("${") else { return }
+    let text = keys.map { "{\($0): " }.joined() + shown + String(repeating: "}", count: keys.count)
+    let again: GatewaySettings
+    do throws(ConfigurationErrors) {
+      again = try load(Array(text.utf8)).settings
+    } catch {
+      throw Finding("what is shown cannot be read: \(text): \(error)")
+    }
+    try require(setting.show(again) == shown, "shown as \(shown), read again as \(setting.show(again))")
+  }
+}

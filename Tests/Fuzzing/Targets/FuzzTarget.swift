@@ -1,0 +1,33 @@
+/// One reader of hostile bytes, and what must hold whatever the bytes are.
+///
+/// libFuzzer runs it by the million (`make fuzz`), and the unit tests over its committed inputs.
+package struct FuzzTarget: Sendable {
+  package let name: String
+  /// Bytes of the longest input worth trying: short ones find the same faults, sooner.
+  package let longestInput: Int
+  private let check: @Sendable (Span<UInt8>) throws(Finding) -> Void
+
+  private init(
+    _ name: String, longestInput: Int, _ check: @escaping @Sendable (Span<UInt8>) throws(Finding) -> Void
+  ) {
+    self.name = name
+    self.longestInput = longestInput
+    self.check = check
+  }
+
+  package func run(_ input: Span<UInt8>) throws(Finding) { try check(input) }
+
+  package static var all: [FuzzTarget] {
+    [
+      FuzzTarget("request-head", longestInput: 512, RequestHeadTarget.run),
+      FuzzTarget("chunked-body", longestInput: 256, ChunkedBodyTarget.run),
+      FuzzTarget("websocket-frames", longestInput: 256, WebSocketFramesTarget.run),
+      FuzzTarget("handshake-response", longestInput: 512, HandshakeResponseTarget.run),
+      FuzzTarget("inflate", longestInput: 256, InflateTarget.run),
+      FuzzTarget("utf-8", longestInput: 64, UTF8Target.run),
+      FuzzTarget("extension-header", longestInput: 256, ExtensionHeaderTarget.run),
+      FuzzTarget("json", longestInput: 256, JSONTarget.run),
+      FuzzTarget("configuration", longestInput: 512, ConfigurationTarget.run),
+    ]
+  }
+}

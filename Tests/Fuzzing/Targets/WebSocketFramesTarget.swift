@@ -1,0 +1,101 @@
+import ByteStreams
+import WebSocketCodec
+
+/// The frames of a peer: cut anywhere against whole, and against a simple reader of the whole.
+///
+/// Input: a byte that chooses the cuts, one that chooses role, compression and limits, then what the peer sends.
+enum WebSocketFramesTarget {
+  static func run(_ input: Span<UInt8>) throws(Finding) {
+    var reader = InputReader(input)
+    let cuts = reader.cuts()
+    let options = reader.byte()
+    let role: WebSocketRole = options & 1 == 0 ? .client : .server
+    var compression: MessageCompression.Settings?
+    if options & 2 != 0 {
+      compression = MessageCompression.Settings()
+      compression?.inboundResets = options & 4 != 0
+    }
+    let limits: WebSocketLimits = options & 8 == 0 ? .moderate : .tight
+    let bytes = reader.rest
+    let whole = try read(bytes, .none, role, limits, compression)
+    let cut = try read(bytes, cuts, role, limits, compression)
+    try whole.requireAgreement(with: cut, "cut, it reads")
+
+    var reference = ReferenceFrames([UInt8](copying: bytes), role, limits, compression)
+    let expected = reference.read()
+    let isSame = whole.bytes.starts(with: expected.bytes) && (whole.failure == nil) == (expected.failure == nil)
+    try require(isSame, "it reads\n\(whole)\nbut the reference\n\(expected)")
+  }
+
+  private static func read(
+    _ bytes: Span<UInt8>, _ cuts: Cuts, _ role: WebSocketRole, _ limits: WebSocketLimits,
+    _ compression: MessageCompression.Settings?
+  ) throws(Finding) -> Transcript<WebSocketProtocolError> {
+    var connection = WebSocketConnection(role: role, limits: limits, compression: compression)
+    var transcript = Transcript<WebSocketProtocolError>()
+    var received = 0
+    for piece in cuts.pieces(of: bytes.count) {
+      connection.receive(bytes.extracting(piece))
+      received += piece.count
+      pull(&connection, into: &transcript)
+      let inflated = compression == nil ? 0 : 4 * limits.messageBytes + 64 * 1024
+      try require(
+        connection.allocatedBytes <= 4096 + 8 * received + inflated,
+        "\(connection.allocatedBytes) bytes are held of \(received) received")
+    }
+    let ending = connection.receiveEndOfInput()
+    try require(transcript.failure == connection.failure, "the failure that was thrown is not the one that is kept")
+    guard transcript.failure == nil else { return transcript }
+    transcript.note("$", Array("\(ending)".utf8))
+    var output = ByteQueue()
+    var generator = ConstantGenerator()
+    connection.writeReplies(using: &generator, into: &output)
+    transcript.note(">", output.bytes)
+    return transcript
+  }
+
+  private static func pull(
+    _ connection: inout WebSocketConnection, into transcript: inout Transcript<WebSocketProtocolError>
+  ) {
+    do throws(WebSocketProtocolError) {
+      while let event = try connection.nextEvent() {
+        switch event {
+        case .message(let kind): transcript.note(kind == .text ? "t" : "b", connection.payload)
+        case .ping: transcript.note("i", connection.payload)
+        case .pong: transcript.note("o", connection.payload)
+        case .close(let code, let reason): transcript.noteClose(code, Array(reason.utf8))
+        }
+      }
+    } catch {
+      transcript.failure = error
+    }
+  }
+}
+
+extension Transcript {
+  mutating func noteClose(_ code: UInt16?, _ reason: [UInt8]) {
+    note("c", number: code.map(Int.init) ?? -1)
+    note("r", reason)
+  }
+}
+
+extension WebSocketLimits {
+  /// The whole of an input's messages, but not of a bomb's.
+  fileprivate static var moderate: WebSocketLimits { with(messageBytes: 16 * 1024, fragments: 1000, owedPongs: 16) }
+  /// What an input of a hundred bytes can reach.
+  fileprivate static var tight: WebSocketLimits { with(messageBytes: 48, fragments: 3, owedPongs: 2) }
+
+  private static func with(messageBytes: Int, fragments: Int, owedPongs: Int) -> WebSocketLimits {
+    var limits = WebSocketLimits()
+    limits.messageBytes = messageBytes
+    limits.inflationFloor = messageBytes
+    limits.fragments = fragments
+    limits.owedPongs = owedPongs
+    return limits
+  }
+}
+
+/// Gives zeros: for bytes that should be the same in every run.
+struct ConstantGenerator: RandomNumberGenerator {
+  mutating func next() -> UInt64 { 0 }
+}

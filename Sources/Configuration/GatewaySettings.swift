@@ -68,6 +68,7 @@ package struct GatewaySettings: Equatable, Sendable {
     package var compression = Compression()
     package var heartbeat = Heartbeat()
     package var reconnect = Reconnect()
+    package var dials = Dials()
     package var network = Network()
     package var timeouts = Timeouts()
     package var queue = Queue()
@@ -108,6 +109,12 @@ package struct GatewaySettings: Equatable, Sendable {
     package var maximumAttempts = 0
     package var quickRedial = TimeSpan.milliseconds(250)
     package var resetAfter = TimeSpan.seconds(10)
+  }
+
+  package struct Dials: Equatable, Sendable {
+    package var perSecond = 20
+    package var burst = 40
+    package var atOnce = 64
   }
 
   package struct Network: Equatable, Sendable {

@@ -191,6 +191,13 @@ extension Setting {
         "upstream.reconnect.reset_after", .duration(\.upstream.reconnect.resetAfter, .zero...day),
         "time ready before failures are forgotten"),
       Setting(
+        "upstream.dials.per_second", .count(\.upstream.dials.perSecond, 1...1_000_000),
+        "dials of one host a second, of all sessions together"),
+      Setting(
+        "upstream.dials.burst", .count(\.upstream.dials.burst, 1...1_000_000), "dials of one host after a quiet time"),
+      Setting(
+        "upstream.dials.at_once", .count(\.upstream.dials.atOnce, 1...1_000_000), "dials of one host under way at once"),
+      Setting(
         "upstream.network.changes", .choice(\.upstream.network.changes, ["watch", "ignore"]),
         "whether changes of this machine's network end a wait and probe a connection"),
       Setting(

@@ -52,7 +52,8 @@ package final class GatewayServer: Sendable {
     ProcessMetrics.register(in: metrics)
     sink = StoreSink(store)
     let session = try SessionHandle(
-      settings: settings.upstream, logger: logger, metrics: metrics, sink: sink)
+      settings: settings.upstream, logger: logger, metrics: metrics, sink: sink,
+      dials: DialGate(settings.upstream.dials))
     shared = GatewayShared(settings: settings, logger: logger, metrics: metrics, store: store, session: session)
 
     let clients = try Self.bind(settings.listeners.http, key: "listeners.http", loops: loopCount)

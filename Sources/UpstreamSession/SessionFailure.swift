@@ -94,6 +94,8 @@ package enum TransitionCause: Equatable, Sendable {
   /// The wait before the dial is over.
   case waited
   case networkChanged
+  /// The process has dialled the host as often as it may for now.
+  case postponed
   case replacement(ReplacementReason)
   /// The closing handshake is over, or its time was.
   case closed

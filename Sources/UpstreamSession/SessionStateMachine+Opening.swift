@@ -82,9 +82,9 @@ extension SessionStateMachine {
     switch state {
     case .replacing(var link, successor: _):
       link.replaceAt = until
-      move(to: .ready(link), because: .progress, opening.dial.generation, now: now, &actions)
+      move(to: .ready(link), because: .postponed, opening.dial.generation, now: now, &actions)
     case .opening:
-      move(to: .backoff(until: until), because: .progress, now: now, &actions)
+      move(to: .backoff(until: until), because: .postponed, now: now, &actions)
     case .stopped, .idle, .offline, .backoff, .parked, .ready, .closing:
       preconditionFailure("an opening in \(observed)")
     }

@@ -37,10 +37,13 @@ package final class SessionHandle: Sendable {
   let metrics: UpstreamMetrics
   /// nil where no URL is `wss`.
   let security: UpstreamSecurity?
+  let dials: DialGate
 
   package init(
-    _ settings: UpstreamSettings, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry
+    _ settings: UpstreamSettings, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry,
+    dials: DialGate = DialGate()
   ) throws(TLSSettingsError) {
+    self.dials = dials
     security = settings.urls.contains { $0.isSecure } ? try UpstreamSecurity(settings.tls) : nil
     self.settings = settings
     self.sink = sink
@@ -53,7 +56,8 @@ package final class SessionHandle: Sendable {
 
   /// From what the operator wrote.
   convenience init(
-    settings: GatewaySettings.Upstream, logger: Logger, metrics: MetricsRegistry, sink: any UpstreamSink
+    settings: GatewaySettings.Upstream, logger: Logger, metrics: MetricsRegistry, sink: any UpstreamSink,
+    dials: DialGate
   ) throws(StartError) {
     let own: UpstreamSettings
     do throws(UpstreamSettingsError) {
@@ -65,7 +69,7 @@ package final class SessionHandle: Sendable {
       logger.warning("the upstream's certificate is not verified: anyone on the path can read and change everything")
     }
     do throws(TLSSettingsError) {
-      try self.init(own, sink: sink, logger: logger, metrics: metrics)
+      try self.init(own, sink: sink, logger: logger, metrics: metrics, dials: dials)
     } catch {
       throw .configuration("'upstream.tls' cannot be used: \(error)")
     }

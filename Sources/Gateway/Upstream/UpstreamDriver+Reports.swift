@@ -13,6 +13,7 @@ extension UpstreamDriver {
   }
 
   func upgraded(_ link: UpstreamLink, _ agreement: ClientHandshake.Agreement) {
+    dialEnded(link)
     self.agreement = agreement
     detail = nil
     apply(machine.upgraded(link.generation, now: loop.now, using: &entropy))
@@ -21,6 +22,7 @@ extension UpstreamDriver {
   /// A dial came to its end without a connection.
   func openingEnded(_ link: UpstreamLink, _ end: OpeningEnd) {
     links.removeAll { $0 === link }
+    dialEnded(link)
     switch end {
     case .discarded:
       apply([])
@@ -30,6 +32,8 @@ extension UpstreamDriver {
     case .failed(let report):
       detail = report.detail
       self.report = report
+      refusedBy = link.url
+      defer { refusedBy = nil }
       apply(machine.openingFailed(report.failure, link.generation, now: loop.now, using: &entropy))
     }
   }
@@ -129,7 +133,7 @@ extension SessionTransition {
     switch cause {
     case .openingFailed, .lost, .attemptsExhausted: true
     case .operatorRequest, .shutdown, .demand, .unused, .progress, .quiet, .heard, .waited, .networkChanged,
-      .replacement, .closed:
+      .replacement, .closed, .postponed:
       false
     }
   }
@@ -152,6 +156,7 @@ extension SessionTransition {
     case .replacement(.credential): "new credential"
     case .replacement(.maximumAge): "maximum age"
     case .closed: "closed"
+    case .postponed: "waits for its turn at the host"
     case .attemptsExhausted: "attempts exhausted"
     }
   }

@@ -34,6 +34,10 @@ final class UpstreamDriver {
   var detail: String?
   var report: OpeningReport?
   var agreement: ClientHandshake.Agreement?
+  /// Our place among the dials of a host, while we wait for it.
+  var ticket: HostDials.Ticket?
+  /// Whose answer is being dealt with.
+  var refusedBy: UpstreamURL?
   /// Set by shutdown: when to stop waiting for the queue.
   var flushDeadline: MonotonicTime?
 
@@ -81,12 +85,11 @@ final class UpstreamDriver {
 
   /// Turns decisions into I/O, in their order.
   func apply(_ actions: [SessionAction]) {
+    var postponed: [(Generation, until: MonotonicTime)] = []
     for action in actions {
       switch action {
       case .dial(let dial):
-        let link = UpstreamLink(dial, url: url(for: dial.target), driver: self)
-        links.append(link)
-        loop.spawn(link)
+        if let until = start(dial) { postponed.append((dial.generation, until)) }
       case .startSending(let generation):
         sending = link(generation)
         handle.shared.withLock { $0.outbox.startSending() }
@@ -104,13 +107,16 @@ final class UpstreamDriver {
         link(generation)?.sendClose(code)
       case .discard(let generation):
         if let link = link(generation) { drop(link) }
-      case .sendOpening, .holdHost:
-        // Opening messages and limits per host are configured nowhere yet.
+      case .holdHost(let endpoint, let until):
+        holdHost(endpoint, until: until)
+      case .sendOpening:
+        // Opening messages are configured nowhere yet.
         break
       case .report(let transition):
         publish(transition)
       }
     }
+    for (generation, until) in postponed { apply(machine.postponed(until: until, generation, now: loop.now)) }
     armTimer()
     finishIfOver()
   }
@@ -119,6 +125,7 @@ final class UpstreamDriver {
 
   /// Ends a link and settles the account of what it carried.
   func drop(_ link: UpstreamLink) {
+    dialEnded(link)
     link.discard()
     links.removeAll { $0 === link }
     if retiring === link { settle(link) }
@@ -132,7 +139,7 @@ final class UpstreamDriver {
     armOutboxTimer()
   }
 
-  private func url(for target: Dial.Target) -> UpstreamURL {
+  func url(for target: Dial.Target) -> UpstreamURL {
     switch target {
     case .endpoint(let index): settings.urls[index]
     case .redirection(from: let index): redirection ?? settings.urls[index]

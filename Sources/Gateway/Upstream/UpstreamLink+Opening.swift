@@ -194,7 +194,9 @@ extension UpstreamLink {
       throw .redirected(target)
     }
     let body = try await readBody(of: refusal, over: transport, &input)
-    let retryAfter = refusal.field("retry-after").flatMap { RetryAfter.read($0, now: Int64(time(nil))) }
+    let retryAfter = refusal.field("retry-after").flatMap {
+      RetryAfter.read($0, date: refusal.field("date"), now: loop.wallClock / 1_000)
+    }
     throw .failed(OpeningReport(refusal, body: body, retryAfter: retryAfter))
   }
 

@@ -21,6 +21,8 @@ final class UpstreamLink: LoopTask, TurnEndTarget {
   /// Of use once `isOpen`.
   var socket = WebSocketConnection(role: .client)
   var isOpen = false
+  /// Counted among the dials of its host that are under way.
+  var isDialling = true
   /// The session gave this link up: nothing is reported any more.
   private(set) var isDiscarded = false
 

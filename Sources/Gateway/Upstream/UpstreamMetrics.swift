@@ -7,6 +7,7 @@ final class UpstreamMetrics: Sendable {
   let connections: Counter
   let failures: Counter
   let transitions: Counter
+  let postponedDials: Counter
   let receivedMessages: Counter
   let receivedBytes: Counter
   let writes: Counter
@@ -17,6 +18,8 @@ final class UpstreamMetrics: Sendable {
     failures = registry.counter(
       "drawbridge_session_failures_total", "Openings that failed, and ready connections that were lost.")
     transitions = registry.counter("drawbridge_session_transitions_total", "Changes of the session's state.")
+    postponedDials = registry.counter(
+      "drawbridge_session_dials_postponed_total", "Dials that had to wait because of a limit or a hold of their host.")
     receivedMessages = registry.counter("drawbridge_upstream_messages_total", "Messages received from the upstream.")
     receivedBytes = registry.counter(
       "drawbridge_upstream_bytes_total", "Bytes of messages received from the upstream, after inflation.")

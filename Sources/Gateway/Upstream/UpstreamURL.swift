@@ -63,6 +63,9 @@ package struct UpstreamURL: Hashable, Sendable {
     (isSecure ? "wss://" : "ws://") + hostField + target.prefix { $0 != "?" }
   }
 
+  /// Host and port: what limits per host are kept by.
+  var server: String { "\(host.lowercased()):\(port)" }
+
   /// The Host field's value.
   package var hostField: String {
     let name = host.contains(":") ? "[\(host)]" : host

@@ -19,14 +19,16 @@ final class SessionFixture: UpstreamSink {
   let loop: EventLoop
   private let holder = Mutex<SessionHandle?>(nil)
 
-  init(_ url: String, _ change: (inout UpstreamSettings) -> Void = { _ in }) throws {
+  init(
+    _ url: String, dials: DialGate = DialGate(), _ change: (inout UpstreamSettings) -> Void = { _ in }
+  ) throws {
     loop = try EventLoop(index: 0)
     var settings = UpstreamSettings(urls: [try UpstreamURL(url)])
     settings.session.backoff.strategy = .fixed(.milliseconds(5))
     settings.session.backoff.quickRedial = .milliseconds(5)
     change(&settings)
     let logger = Logger(level: .error, format: .text)
-    let handle = try SessionHandle(settings, sink: self, logger: logger, metrics: MetricsRegistry())
+    let handle = try SessionHandle(settings, sink: self, logger: logger, metrics: MetricsRegistry(), dials: dials)
     holder.withLock { $0 = handle }
     handle.start(on: loop)
   }
@@ -47,6 +49,8 @@ final class SessionFixture: UpstreamSink {
   var losses: Int { received.withLock { $0.losses } }
   var state: SessionState { handle.snapshot().state }
 
+  var now: MonotonicTime { MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds()) }
+
   @discardableResult
   func post(_ text: String, ttl: TimeSpan? = .seconds(30)) -> EnqueueResult {
     post(Array(text.utf8), ttl: ttl)
@@ -54,7 +58,6 @@ final class SessionFixture: UpstreamSink {
 
   @discardableResult
   func post(_ bytes: [UInt8], ttl: TimeSpan? = .seconds(30)) -> EnqueueResult {
-    let now = MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds())
     return handle.post(SharedBytes(bytes), isText: true, timeToLive: ttl, topic: nil, now: now)
   }
 

@@ -5,7 +5,9 @@ part of `make test`; DRAWBRIDGE_CORPORA_SPLITS=1 also sends every case byte by b
 """
 
 import asyncio
+import base64
 import collections
+import contextlib
 import json
 import os
 import sys
@@ -83,3 +85,40 @@ async def test_http_requests_as_a_hardened_edge(impatient, tmp_path, measured, s
     failed = failures(results)
     measured(f"{len(results) - len(failed)} of {len(results)} cases")
     assert len(failed) <= 0.05 * len(results), failed
+
+
+def strictly(text):
+    """What a JSON text means, numbers as they are written; NaN and the like are no JSON."""
+
+    def refuse(word):
+        raise ValueError(word)
+
+    return json.loads(text, parse_int=str, parse_float=str, parse_constant=refuse)
+
+
+async def test_json_of_the_upstream_is_told_from_text_that_only_looks_like_it(gateway, upstream, measured):
+    """Where this gateway judges JSON: a push that is JSON stands in answers as it is, any other as a string."""
+    cases = [json.loads(line) for line in (SHARED / "corpora/json_corpus.jsonl").read_text().splitlines()]
+    texts = []
+    for case in cases:
+        with contextlib.suppress(UnicodeDecodeError):
+            texts.append((case["id"], case["expect"], base64.b64decode(case["bytes_base64"]).decode()))
+    client = gateway.client()
+    cursor = await client.here()
+    await upstream.push(*(text for _, _, text in texts))
+    wrong = []
+    for name, expect, text in texts:
+        answer = await client.get(cursor=cursor, limit=1, max_bytes=1)
+        assert answer.status == 200
+        # Whatever was pushed, the answer itself must be JSON.
+        batch = strictly(answer.body.decode())
+        cursor = answer.headers["Gateway-Cursor"]
+        (message,) = batch["messages"]
+        as_json = message["data"] != text
+        if expect == "accept" and message["data"] != strictly(text):
+            wrong.append((name, "valid JSON was changed or told as a string"))
+        if expect == "reject" and as_json:
+            wrong.append((name, "what is no JSON was told as such"))
+    measured(f"{len(texts) - len(wrong)} of {len(texts)} texts")
+    assert len(texts) > 250
+    assert wrong == []

@@ -1,0 +1,134 @@
+"""Requests on a real socket, whole, byte by byte and cut at random: what they mean must not hang on how they arrive.
+
+The rules themselves, each with its section of the RFC, are in Tests/HTTPCodecTests; here the whole program is asked.
+"""
+
+import asyncio
+import contextlib
+import random
+import re
+
+import pytest
+
+GET = b"GET /v1/messages?wait=0 HTTP/1.1\r\nHost: x\r\n"
+POST = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n"
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+NEXT = b"GET /v1/session HTTP/1.1\r\nHost: x\r\n\r\n"
+
+# What is sent, and the statuses of the answers. One more request follows, which a sound connection answers 200.
+SOUND = {
+    "a poll": (GET + b"\r\n", [200]),
+    "an empty line before it": (b"\r\n" + GET + b"\r\n", [200]),
+    "an absolute target": (b"GET http://x/v1/messages?wait=0 HTTP/1.1\r\nHost: x\r\n\r\n", [200]),
+    "odd white space around values": (GET + b"X:\t y \t\r\nY:\r\n\r\n", [200]),
+    "bytes above 127 in a value": (GET + b"X: \xff\xfe\r\n\r\n", [200]),
+    "a HEAD": (GET.replace(b"GET", b"HEAD") + b"\r\n", [200]),
+    "OPTIONS of everything": (b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", [204]),
+    "a method that is not served": (GET.replace(b"GET", b"BREW") + b"\r\n", [405]),
+    "a path that is not there": (b"GET /admin HTTP/1.1\r\nHost: x\r\n\r\n", [404]),
+    "a body": (POST + b"Content-Length: 5\r\n\r\nhello", [202]),
+    "an empty body": (POST + b"Content-Length: 0\r\n\r\n", [202]),
+    "a body that looks like a request": (POST + b"Content-Length: %d\r\n\r\n" % len(NEXT) + NEXT, [202]),
+    "a body of a GET": (GET + b"Content-Length: %d\r\n\r\n" % len(NEXT) + NEXT, [200]),
+    "a body nobody wants": (POST.replace(b"messages", b"nothing") + b"Content-Length: 5\r\n\r\nhello", [404]),
+    "chunks": (CHUNKED + b"5\r\nhello\r\n1\r\n \r\n005\r\nworld\r\n0\r\n\r\n", [202]),
+    "chunks with extensions and trailers": (CHUNKED + b'5;a;b="c;\\"d" ; e\r\nhello\r\n0;f\r\nX: y\r\n\r\n', [202]),
+    "three at once": (GET + b"\r\n" + POST + b"Content-Length: 1\r\n\r\na" + GET + b"\r\n", [200, 202, 200]),
+    "HTTP/1.0 that stays": (b"GET /v1/session HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", [200]),
+}
+
+# As above; the last answer is the refusal, and then the connection ends.
+UNSOUND = {
+    "no Host": (b"GET /v1/session HTTP/1.1\r\n\r\n", [400]),
+    "two Hosts": (GET + b"Host: x\r\n\r\n", [400]),
+    "a Host that is none": (b"GET /v1/session HTTP/1.1\r\nHost: x y\r\n\r\n", [400]),
+    "a line that ends with LF": (b"GET /v1/session HTTP/1.1\nHost: x\n\n", [400]),
+    "a CR within a line": (GET + b"X: y\rz\r\n\r\n", [400]),
+    "a NUL": (GET + b"X: \x00\r\n\r\n", [400]),
+    "a folded field": (GET + b"X: y\r\n z\r\n\r\n", [400]),
+    "a space before the colon": (GET + b"Content-Length : 5\r\n\r\n", [400]),
+    "a field without colon": (GET + b"X\r\n\r\n", [400]),
+    "a second version": (b"GET /v1/session HTTP/1.1 HTTP/1.1\r\nHost: x\r\n\r\n", [400]),
+    "a version that is not spoken": (b"GET /v1/session HTTP/2.0\r\nHost: x\r\n\r\n", [505]),
+    "a TRACE": (b"TRACE / HTTP/1.1\r\nHost: x\r\n\r\n", [501]),
+    "a CONNECT": (b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n", [501]),
+    "two lengths": (POST + b"Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello", [400]),
+    "a list of lengths": (POST + b"Content-Length: 5, 5\r\n\r\nhello", [400]),
+    "a signed length": (POST + b"Content-Length: +5\r\n\r\nhello", [400]),
+    "a length beside chunks": (POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", [400]),
+    "chunks beside a length": (POST + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", [400]),
+    "another coding": (POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", [501]),
+    "chunked twice": (POST + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n", [400]),
+    "chunks in HTTP/1.0": (b"POST /v1/messages HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", [400]),
+    "a chunk size with a sign": (CHUNKED + b"+5\r\nhello\r\n0\r\n\r\n", [400]),
+    "a chunk size with a prefix": (CHUNKED + b"0x5\r\nhello\r\n0\r\n\r\n", [400]),
+    "a chunk size that ends with LF": (CHUNKED + b"5\nhello\r\n0\r\n\r\n", [400]),
+    "a LF in a chunk extension": (CHUNKED + b"5;a\nb\r\nhello\r\n0\r\n\r\n", [400]),
+    "a chunk longer than its size": (CHUNKED + b"5\r\nhello!\r\n0\r\n\r\n", [400]),
+    "a chunk that ends with LF": (CHUNKED + b"5\r\nhello\n0\r\n\r\n", [400]),
+    "framing in a trailer": (CHUNKED + b"0\r\nContent-Length: 5\r\n\r\n", [400]),
+    "a wrong one behind right ones": (GET + b"\r\n" + GET + b"\r\n" + GET + b"X\r\n\r\n", [200, 200, 400]),
+}
+
+
+def pieces(data, cut):
+    if cut == "whole":
+        return [data]
+    if cut == "byte":
+        return [data[index : index + 1] for index in range(len(data))]
+    # The same cuts in every run.
+    places = sorted(random.Random(len(data)).choices(range(len(data)), k=6))
+    return [data[start:end] for start, end in zip([0, *places], [*places, len(data)], strict=True)]
+
+
+async def converse(address, data, cut):
+    """Sends `data` in pieces; the statuses of the answers, and whether the gateway closed in the end."""
+    reader, writer = await asyncio.open_connection(*address)
+    received = bytearray()
+
+    async def collect():
+        with contextlib.suppress(ConnectionError):
+            while chunk := await reader.read(65536):
+                received.extend(chunk)
+        return True
+
+    collecting = asyncio.create_task(collect())
+    with contextlib.suppress(ConnectionError):
+        for piece in pieces(data, cut):
+            writer.write(piece)
+            await writer.drain()
+            # Not for anything to happen, but so that the kernel does not put the pieces together again.
+            await asyncio.sleep(0.001 if cut != "whole" else 0)
+        writer.write_eof()
+    ended = await asyncio.wait_for(collecting, 30)
+    writer.transport.abort()
+    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", bytes(received))], ended
+
+
+@pytest.mark.parametrize("cut", ["whole", "byte", "random"])
+async def test_a_sound_request_is_answered_and_so_is_the_next(cut, gateway):
+    found = await asyncio.gather(*(converse(gateway.address(), data + NEXT, cut) for data, _ in SOUND.values()))
+    wrong = {
+        name: (statuses, [*expected, 200])
+        for (name, (_, expected)), (statuses, ended) in zip(SOUND.items(), found, strict=True)
+        if statuses != [*expected, 200] or not ended
+    }
+    assert not wrong
+
+
+@pytest.mark.parametrize("cut", ["whole", "byte", "random"])
+async def test_an_unsound_request_is_refused_once_and_nothing_behind_it_is_read(cut, gateway, upstream):
+    found = await asyncio.gather(
+        *(
+            converse(gateway.address(), data + POST + b"Content-Length: 8\r\n\r\nsmuggled", cut)
+            for data, _ in UNSOUND.values()
+        )
+    )
+    wrong = {
+        name: (statuses, expected)
+        for (name, (_, expected)), (statuses, ended) in zip(UNSOUND.items(), found, strict=True)
+        if statuses != expected or not ended
+    }
+    assert not wrong
+    await gateway.client().accepted("honest")
+    assert await upstream.has_received(1) == ["honest"]

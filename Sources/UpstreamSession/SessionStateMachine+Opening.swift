@@ -3,7 +3,7 @@ import ByteStreams
 /// What a dial reports on its way to `ready`.
 extension SessionStateMachine {
   /// RFC 9110 §15.4 leaves the number to the client; five is what the first browsers took, and more is a loop.
-  static var redirectionLimit: Int { 5 }
+  package static var redirectionLimit: Int { 5 }
 
   /// The dial has come to its next phase, up to `upgrading`.
   package mutating func advanced(

@@ -28,7 +28,11 @@ extension UpstreamDriver {
       apply([])
     case .redirected(let url):
       redirection = url
+      // Told only if the machine has had enough of them.
+      let limit = SessionStateMachine.redirectionLimit
+      detail = "redirected more than \(limit) times, the last time to \(url.redacted)"
       apply(machine.redirected(link.generation, now: loop.now, using: &entropy))
+      detail = nil
     case .failed(let report):
       detail = report.detail
       self.report = report

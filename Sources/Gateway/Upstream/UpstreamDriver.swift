@@ -146,12 +146,14 @@ final class UpstreamDriver {
     }
   }
 
-  /// The fields of an opening request. Secrets go to the configured origin only, wherever that redirects to.
+  /// Whether `url` is of an origin that the operator wrote down, and not only of one that a redirection led to.
+  func isConfigured(_ url: UpstreamURL) -> Bool { settings.urls.contains { $0.hasSameOrigin(as: url) } }
+
+  /// The fields of an opening request. Every configured field counts as a secret and goes to configured origins only, but for
+  /// those that merely say who asks.
   func fields(for url: UpstreamURL) -> [(name: String, value: String)] {
-    let isConfigured = settings.urls.contains { $0.hasSameOrigin(as: url) }
-    var fields = settings.fields.filter { field in
-      isConfigured || !["authorization", "cookie", "proxy-authorization"].contains(field.name.lowercased())
-    }
+    var fields = settings.fields
+    if !isConfigured(url) { fields.removeAll { !["origin", "user-agent"].contains($0.name.lowercased()) } }
     if let basic = url.basicAuthorization, !fields.contains(where: { $0.name.lowercased() == "authorization" }) {
       fields.append(("Authorization", basic))
     }

@@ -62,19 +62,12 @@ extension UpstreamLink {
   /// `input`: what came through a proxy's tunnel before it was used.
   private func secure(_ transport: UpstreamTransport, _ input: inout ByteQueue) async throws(OpeningEnd) {
     do throws(TLSSettingsError) {
-      // A redirection may lead to wss from ws: then there was no context to build at the start.
-      if driver.security == nil { driver.security = try UpstreamSecurity(settings.tls) }
-      if let security = driver.security { driver.security = try await security.refreshed() }
-    } catch {
-      throw .failed(OpeningReport(.securing, .preparation, error.description))
-    }
-    guard !isDiscarded, let context = driver.security?.context else { throw .discarded }
-    do throws(TLSSettingsError) {
-      transport.secure(with: try TLSConnection(to: url.host, context: context), received: input.bytes)
+      transport.secure(with: try TLSConnection(to: url.host, context: try await tlsContext()), received: input.bytes)
       input.removeAll()
     } catch {
       throw .failed(OpeningReport(.securing, .preparation, error.description))
     }
+    guard !isDiscarded else { throw .discarded }
     while true {
       var outcome = Result<Bool, TLSError>.success(false)
       do throws(TLSError) { outcome = .success(try transport.advanceHandshake()) } catch { outcome = .failure(error) }
@@ -86,6 +79,15 @@ extension UpstreamLink {
       }
       try await receiveHandshake(over: transport)
     }
+  }
+
+  private func tlsContext() async throws(TLSSettingsError) -> TLSContext {
+    guard driver.isConfigured(url), let security = driver.security else {
+      return try await UpstreamSecurity.made(settings.tls.forForeignOrigin).context
+    }
+    let refreshed = try await security.refreshed()
+    driver.security = refreshed
+    return refreshed.context
   }
 
   private func receiveHandshake(over transport: UpstreamTransport) async throws(OpeningEnd) {
@@ -185,11 +187,13 @@ extension UpstreamLink {
     _ refusal: HTTPRefusal, over transport: UpstreamTransport, _ input: inout ByteQueue
   ) async throws(OpeningEnd) -> Never {
     if [301, 302, 303, 307, 308].contains(refusal.status), let location = refusal.field("location") {
-      guard let target = url.redirected(to: location) else {
-        throw .failed(OpeningReport(.upgrading, .redirect, "redirected to what is no WebSocket URL"))
-      }
-      guard target.isSecure || !url.isSecure else {
-        throw .failed(OpeningReport(.upgrading, .redirect, "redirected from wss to ws, which is not followed"))
+      let target: UpstreamURL
+      do throws(RedirectionError) {
+        target = try url.redirected(to: location)
+      } catch {
+        var report = OpeningReport(.upgrading, .redirect, error.description)
+        report.tell(of: refusal)
+        throw .failed(report)
       }
       throw .redirected(target)
     }

@@ -11,21 +11,42 @@ struct UpstreamSecurity: Sendable {
 
   private init(context: TLSContext) { self.context = context }
 
-  /// Looks at the files, off the loop: reading blocks, and the system's store alone is 150 certificates to parse.
+  /// A context for one dial, made off the loop.
+  static func made(_ settings: TLSClientSettings) async throws(TLSSettingsError) -> UpstreamSecurity {
+    try await offLoop { () throws(TLSSettingsError) in try UpstreamSecurity(settings) }
+  }
+
+  /// Looks at the files, off the loop.
   func refreshed() async throws(TLSSettingsError) -> UpstreamSecurity {
     let context = self.context
-    let answer = await Task.detached { () -> Result<TLSContext?, TLSSettingsError> in
+    return UpstreamSecurity(
+      context: try await Self.offLoop { () throws(TLSSettingsError) in try context.reloadedIfChanged() ?? context })
+  }
+
+  /// Reading files blocks, and the system's store alone is 150 certificates to parse.
+  private static func offLoop<Value: Sendable>(
+    _ work: @escaping @Sendable () throws(TLSSettingsError) -> Value
+  ) async throws(TLSSettingsError) -> Value {
+    let answer = await Task.detached { () -> Result<Value, TLSSettingsError> in
       do throws(TLSSettingsError) {
-        return .success(try context.reloadedIfChanged())
+        return .success(try work())
       } catch {
         return .failure(error)
       }
     }.value
-    return UpstreamSecurity(context: try answer.get() ?? context)
+    return try answer.get()
   }
 }
 
 extension TLSClientSettings {
+  /// For an origin that a redirection led to: our certificate is not shown to it, nor is it asked to be whom we configured.
+  var forForeignOrigin: TLSClientSettings {
+    var settings = self
+    settings.clientCertificate = nil
+    settings.serverName = nil
+    return settings
+  }
+
   /// From what the operator wrote.
   init(_ configured: GatewaySettings.TLS) throws(UpstreamSettingsError) {
     self.init()

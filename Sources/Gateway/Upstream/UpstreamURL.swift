@@ -40,18 +40,9 @@ package struct UpstreamURL: Hashable, Sendable {
     self.credentials = credentials
   }
 
-  /// Where a `Location` field points to, seen from here; nil for what is not a WebSocket or HTTP URL. Credentials go along
-  /// to the same origin only.
-  func redirected(to location: String) -> UpstreamURL? {
-    if location.hasPrefix("/"), !location.hasPrefix("//") {
-      return UpstreamURL(isSecure: isSecure, host: host, port: port, target: location, credentials: credentials)
-    }
-    // RFC 6455 leaves open which scheme a redirection names: servers write both.
-    var text = location
-    if text.lowercased().hasPrefix("http") { text = "ws" + text.dropFirst(4) }
-    guard let url = try? UpstreamURL(text) else { return nil }
-    let kept = url.credentials ?? (hasSameOrigin(as: url) ? credentials : nil)
-    return UpstreamURL(isSecure: url.isSecure, host: url.host, port: url.port, target: url.target, credentials: kept)
+  /// The same with these credentials.
+  func with(credentials: String?) -> UpstreamURL {
+    UpstreamURL(isSecure: isSecure, host: host, port: port, target: target, credentials: credentials)
   }
 
   func hasSameOrigin(as other: UpstreamURL) -> Bool {

@@ -30,16 +30,6 @@ import Testing
     }
   }
 
-  @Test func followsRedirectionsWithCredentialsToTheSameOriginOnly() throws {
-    let url = try UpstreamURL("wss://user@example.org/old?q")
-    #expect(url.redirected(to: "/new")?.credentials == "user")
-    #expect(url.redirected(to: "/new")?.redacted == "wss://example.org/new")
-    #expect(url.redirected(to: "https://example.org/x")?.credentials == "user")
-    #expect(url.redirected(to: "wss://other.org/x")?.credentials == nil)
-    #expect(url.redirected(to: "http://example.org/x")?.isSecure == false)
-    #expect(url.redirected(to: "mailto:me") == nil)
-  }
-
   @Test func readsRetryAfterInBothForms() {
     #expect(RetryAfter.read("120", now: 0) == .seconds(120))
     #expect(RetryAfter.read("99999999999999999999", now: 0) == .seconds(1 << 31))

@@ -24,8 +24,8 @@ class RawUpstream:
     def url(self):
         return f"ws://127.0.0.1:{self.port}/"
 
-    async def start(self):
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=1 << 20)
+    async def start(self, **options):
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=1 << 20, **options)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

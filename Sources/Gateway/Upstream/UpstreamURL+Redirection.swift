@@ -1,0 +1,78 @@
+/// Where redirections lead (RFC 9110 §15.4, §10.2.2).
+extension UpstreamURL {
+  /// What a `Location` field points to, seen from here: a URL, or a reference relative to this one (RFC 3986 §4.1). Its fragment
+  /// means nothing to a WebSocket and is dropped. Credentials go along to the same origin only, and nothing leads from `wss`
+  /// to `ws`.
+  func redirected(to location: String) throws(RedirectionError) -> UpstreamURL {
+    let target: UpstreamURL
+    do throws(UpstreamURLError) {
+      target = try UpstreamURL(absolute(location.prefix { $0 != "#" }))
+    } catch {
+      throw .noWebSocketURL(error)
+    }
+    guard target.isSecure || !isSecure else { throw .toPlaintext }
+    return target.credentials == nil && hasSameOrigin(as: target) ? target.with(credentials: credentials) : target
+  }
+
+  /// Resolves a reference (RFC 3986 §5.2.2), without fragment.
+  private func absolute(_ reference: Substring) -> String {
+    if let scheme = Self.scheme(of: reference) {
+      // RFC 6455 leaves open which scheme a redirection names: servers write both.
+      let rest = reference.dropFirst(scheme.count)
+      switch scheme.lowercased() {
+      case "http": return "ws" + rest
+      case "https": return "wss" + rest
+      default: return String(reference)
+      }
+    }
+    let scheme = isSecure ? "wss:" : "ws:"
+    if reference.hasPrefix("//") { return scheme + reference }
+    let origin = scheme + "//" + authority
+    let path = target.prefix { $0 != "?" }
+    if reference.isEmpty { return origin + target }
+    if reference.hasPrefix("?") { return origin + path + reference }
+    let ownPath = reference.prefix { $0 != "?" }
+    let query = reference[ownPath.endIndex...]
+    // A relative path takes the place of what stands behind the last slash.
+    let folder = ownPath.hasPrefix("/") ? "" : path.prefix(through: path.lastIndex(of: "/") ?? path.startIndex)
+    return origin + Self.withoutDotSegments(folder + ownPath) + query
+  }
+
+  /// `scheme = ALPHA *( ALPHA / DIGIT / "+" / "-" / "." )`, if a colon follows (RFC 3986 §3.1).
+  private static func scheme(of reference: Substring) -> Substring? {
+    guard let colon = reference.firstIndex(of: ":"), let first = reference.first, first.isASCII, first.isLetter else {
+      return nil
+    }
+    let scheme = reference[..<colon]
+    return scheme.allSatisfy { $0.isASCII && ($0.isLetter || $0.isNumber || "+-.".contains($0)) } ? scheme : nil
+  }
+
+  /// `/a/./b/../c` is `/a/c` (RFC 3986 §5.2.4).
+  private static func withoutDotSegments(_ path: Substring) -> String {
+    var kept: [Substring] = []
+    let segments = path.split(separator: "/", omittingEmptySubsequences: false).dropFirst()
+    for (index, segment) in zip(segments.indices, segments) {
+      if segment == ".." { _ = kept.popLast() }
+      if segment != "." && segment != ".." {
+        kept.append(segment)
+      } else if index == segments.endIndex - 1 {
+        kept.append("")
+      }
+    }
+    return "/" + kept.joined(separator: "/")
+  }
+}
+
+/// Why a redirection is not followed.
+enum RedirectionError: Error, Equatable, CustomStringConvertible {
+  case noWebSocketURL(UpstreamURLError)
+  case toPlaintext
+
+  var description: String {
+    switch self {
+    case .noWebSocketURL(let error): "redirected to what is no WebSocket URL: \(error)"
+    case .toPlaintext:
+      "redirected from wss to ws, which is not followed: the connection would be open to everyone on the path"
+    }
+  }
+}

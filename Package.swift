@@ -50,6 +50,8 @@ let package = Package(
     target("ProxyCodec", ["ByteStreams", "HTTPCodec"]),
     target("TLSEngine", ["COpenSSL", "ByteStreams", "Digests"]),
 
+    target("Conventions", ["ByteStreams", "Deflate", "Digests", "JSONCodec"]),
+
     // Pure machines: they decide.
     target("UpstreamSession", ["ByteStreams"]),
     target("Delivery", ["ByteStreams", "JSONCodec"]),
@@ -57,7 +59,7 @@ let package = Package(
 
     // The kernel, the file, the eyes of the operator.
     target("Reactor", ["Locking", "CLinux", "ByteStreams"]),
-    target("Configuration", ["CYAML", "ByteStreams"]),
+    target("Configuration", ["CYAML", "ByteStreams", "JSONCodec", "Conventions"]),
     target("Metrics", ["Locking", "ByteStreams"]),
     target("Logging", ["Locking", "CLinux", "ByteStreams", "JSONCodec"]),
 
@@ -66,7 +68,9 @@ let package = Package(
       name: "Gateway",
       dependencies: [
         "Locking", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec",
-        "TLSEngine", "UpstreamSession", "Delivery", "RouteNetlink", "Reactor", "Configuration", "Metrics", "Logging",
+        "TLSEngine", "Conventions", "UpstreamSession", "Delivery", "RouteNetlink", "Reactor", "Configuration",
+        "Metrics",
+        "Logging",
       ],
       resources: [.embedInCode("openapi.yaml")],
       swiftSettings: strict),
@@ -86,18 +90,19 @@ let package = Package(
     tested("WebSocketCodec", ["HTTPCodec"]),
     tested("ProxyCodec", ["HTTPCodec"]),
     tested("TLSEngine", ["COpenSSL", "Digests"]),
+    tested("Conventions", ["Deflate"]),
     tested("UpstreamSession"),
     tested("Delivery"),
     tested("RouteNetlink"),
     tested("Reactor"),
-    tested("Configuration"),
+    tested("Configuration", ["Conventions", "JSONCodec"]),
     tested("Metrics"),
     tested("Logging"),
     tested(
       "Gateway",
       [
         "Configuration", "HTTPCodec", "Reactor", "WebSocketCodec", "UpstreamSession", "Logging", "Metrics",
-        "ByteStreams",
+        "ByteStreams", "Conventions",
       ]),
     // What the Autobahn TestSuite judges: the gateway's session with an echo behind it (scripts/conformance).
     .executableTarget(

@@ -97,6 +97,11 @@ package struct ConfigurationLoader {
   }
 
   private mutating func apply(_ node: YAMLNode, to setting: Setting, _ place: String) {
+    if setting.isStructured {
+      let file = place.prefix { $0 != ":" }
+      set(setting, node, place) { "\(file):\($0.line):\($0.column)" }
+      return
+    }
     switch node.value {
     case .scalar(let text):
       guard let value = interpolate(text, place) else { return }
@@ -145,6 +150,17 @@ package struct ConfigurationLoader {
     }
   }
 
+  private mutating func set(
+    _ setting: Setting, _ node: YAMLNode, _ origin: String, _ place: @escaping (YAMLNode) -> String
+  ) {
+    do throws(ConfigurationError) {
+      try StructureReader(environment: environment, readFile: readFile, place: place).set(setting, node, in: &settings)
+      origins[setting.path] = origin
+    } catch {
+      errors.append(error)
+    }
+  }
+
   /// Replaces `${env:NAME}` and `${file:PATH}`; a file's last line break is not part of the secret.
   private mutating func interpolate(_ text: String, _ place: String) -> String? {
     var result = ""
@@ -188,6 +204,10 @@ package struct ConfigurationLoader {
     for setting in all {
       guard let text = environment[setting.environmentName] else { continue }
       let place = "environment variable \(setting.environmentName)"
+      if setting.isStructured {
+        applyStructure(text, to: setting, place)
+        continue
+      }
       guard let value = interpolate(text, place) else { continue }
       if setting.isList {
         let separator: Character = setting.isMapping ? "\n" : ","
@@ -199,6 +219,21 @@ package struct ConfigurationLoader {
     let known = Set(all.map(\.environmentName)).union(["DRAWBRIDGE_CONFIG"])
     for name in environment.keys.sorted() where name.hasPrefix("DRAWBRIDGE_") && !known.contains(name) {
       fail("environment variable \(name)", "no such setting\(Suggestion.text(for: name, among: known.sorted()))")
+    }
+  }
+
+  /// A variable holds what would stand in the file; a message and a pointer need no quotes.
+  private mutating func applyStructure(_ text: String, to setting: Setting, _ place: String) {
+    do throws(ConfigurationError) {
+      let node: YAMLNode
+      switch setting.kind {
+      case .template, .pointer: node = YAMLNode(value: .scalar(text), line: 1, column: 1)
+      default:
+        node = try YAMLDocument.read(Array(text.utf8), file: place) ?? YAMLNode(value: .scalar(""), line: 1, column: 1)
+      }
+      set(setting, node, place) { _ in place }
+    } catch {
+      errors.append(error)
     }
   }
 

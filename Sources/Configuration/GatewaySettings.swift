@@ -1,4 +1,5 @@
 import ByteStreams
+import Conventions
 
 /// Everything that can be set, with its defaults. `Setting.all` says how each is named, read and explained.
 package struct GatewaySettings: Equatable, Sendable {
@@ -72,6 +73,8 @@ package struct GatewaySettings: Equatable, Sendable {
     package var network = Network()
     package var timeouts = Timeouts()
     package var queue = Queue()
+    package var conventions = UpstreamConventions()
+    package var payloadCodec = PayloadCodec.raw.rawValue
   }
 
   package struct TLS: Equatable, Sendable {
@@ -94,6 +97,7 @@ package struct GatewaySettings: Equatable, Sendable {
   }
 
   package struct Heartbeat: Equatable, Sendable {
+    package var ping = true
     package var interval = TimeSpan.seconds(20)
     package var timeout = TimeSpan.seconds(10)
   }
@@ -128,6 +132,7 @@ package struct GatewaySettings: Equatable, Sendable {
     package var proxy = TimeSpan.seconds(10)
     package var tls = TimeSpan.seconds(10)
     package var opening = TimeSpan.seconds(15)
+    package var onOpen = TimeSpan.seconds(10)
     package var closing = TimeSpan.seconds(5)
     package var user = TimeSpan.seconds(30)
   }

@@ -1,8 +1,9 @@
 import ByteStreams
+import Conventions
 
 extension Setting {
   /// Every setting, in the order of the file. (Worked out when asked for: key paths cannot be shared between threads.)
-  package static var all: [Setting] { general + http + upstream + queue + delivery + rest }
+  package static var all: [Setting] { general + http + upstream + conventions + queue + delivery + rest }
 
   private static let day = TimeSpan.hours(24)
   private static let millisecond = TimeSpan.milliseconds(1)
@@ -156,6 +157,9 @@ extension Setting {
         "upstream.compression.threshold", .size(\.upstream.compression.threshold, 0...(1 << 20)),
         "messages smaller than this go uncompressed"),
       Setting(
+        "upstream.heartbeat.ping", .flag(\.upstream.heartbeat.ping),
+        "whether to send WebSocket pings; without them nothing is confirmed"),
+      Setting(
         "upstream.heartbeat.interval", .duration(\.upstream.heartbeat.interval, millisecond * 10...day),
         "time between pings, ± 10 %"),
       Setting(
@@ -215,6 +219,9 @@ extension Setting {
         "upstream.timeouts.opening", .duration(\.upstream.timeouts.opening, millisecond...day),
         "for all of it, to the 101"),
       Setting(
+        "upstream.timeouts.on_open", .duration(\.upstream.timeouts.onOpen, millisecond...day),
+        "for all of upstream.on_open together"),
+      Setting(
         "upstream.timeouts.closing", .duration(\.upstream.timeouts.closing, millisecond...day),
         "for the closing handshake"),
       Setting(
@@ -265,6 +272,46 @@ extension Setting {
       Setting(
         "upstream.queue.low_water", .size(\.upstream.queue.lowWater, 0...(1 << 30)),
         "unsent bytes at which it flows again"),
+    ]
+  }
+
+  private static var conventions: [Setting] {
+    [
+      Setting(
+        "upstream.on_open", .opening(\.upstream.conventions.onOpen),
+        "messages to send and answers to await before the session is ready", isSecret: true),
+      Setting(
+        "upstream.heartbeat.client.message", .template(\.upstream.conventions.client.message, .heartbeat),
+        "a heartbeat to send", isSecret: true),
+      Setting(
+        "upstream.heartbeat.client.interval",
+        .duration(\.upstream.conventions.client.interval, millisecond * 10...day), "time between two of them"),
+      Setting(
+        "upstream.heartbeat.client.expect", .matcher(\.upstream.conventions.client.expect),
+        "the answer that each must get"),
+      Setting(
+        "upstream.heartbeat.client.timeout", .duration(\.upstream.conventions.client.timeout, millisecond * 10...day),
+        "time within which it must come"),
+      Setting(
+        "upstream.heartbeat.server.match", .matcher(\.upstream.conventions.server.match),
+        "what a heartbeat of the upstream looks like"),
+      Setting(
+        "upstream.heartbeat.server.reply", .template(\.upstream.conventions.server.reply, .reply),
+        "the answer to it", isSecret: true),
+      Setting(
+        "upstream.heartbeat.server.within", .duration(\.upstream.conventions.server.within, .zero...day),
+        "how often one must come at least; 0 is not watched"),
+      Setting(
+        "upstream.payload_codec", .choice(\.upstream.payloadCodec, PayloadCodec.allCases.map(\.rawValue)),
+        "how the upstream packs its binary messages"),
+      Setting(
+        "upstream.cursor.pointer", .pointer(\.upstream.conventions.cursor.pointer),
+        "where in a push the value of ${cursor} stands"),
+      Setting(
+        "upstream.cursor.match", .matcher(\.upstream.conventions.cursor.match), "which pushes carry it; none: all"),
+      Setting(
+        "upstream.cursor.initial", .template(\.upstream.conventions.cursor.initial, .value),
+        "the cursor before the first push", isSecret: true),
     ]
   }
 

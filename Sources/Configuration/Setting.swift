@@ -1,4 +1,6 @@
 import ByteStreams
+import Conventions
+import JSONCodec
 
 /// One thing that can be set: its name in the file, what it takes, and what it is for. From this the file, the environment,
 /// the flags and the help are all read.
@@ -33,6 +35,12 @@ package struct Setting {
     case duration(WritableKeyPath<GatewaySettings, TimeSpan>, ClosedRange<TimeSpan>)
     /// A number that need not be whole.
     case fraction(WritableKeyPath<GatewaySettings, Double>, ClosedRange<Double>)
+    // What follows is read from YAML also where it stands in the environment (`StructureReader`).
+    /// A message with blanks, or nothing.
+    case template(WritableKeyPath<GatewaySettings, Template?>, Template.Place)
+    case pointer(WritableKeyPath<GatewaySettings, JSONPointer?>)
+    case matcher(WritableKeyPath<GatewaySettings, Matcher?>)
+    case opening(WritableKeyPath<GatewaySettings, [UpstreamConventions.OpeningMessage]>)
   }
 
   init(_ path: String, _ kind: Kind, _ summary: String, flag: String? = nil, isSecret: Bool = false) {
@@ -66,13 +74,20 @@ package struct Setting {
     case .duration(_, let range):
       "a duration from \(ValueText.duration(range.lowerBound)) to \(ValueText.duration(range.upperBound)), such as 500ms, 20s or 10m"
     case .fraction(_, let range): "a number from \(range.lowerBound) to \(range.upperBound)"
+    case .template: "a message, in which ${…} stands for what is known later only"
+    case .pointer: "a JSON pointer such as /data/sequence"
+    case .matcher: "a text, or one or more of " + StructureReader.matcherKeys.joined(separator: ", ")
+    case .opening: "a list, each of " + StructureReader.openingKeys.joined(separator: ", ")
     }
   }
 
   var isList: Bool {
     switch kind {
     case .list, .fields, .webSocketURLs, .closeCodes: true
-    case .text, .webSocketURL, .choice, .flag, .count, .automaticCount, .size, .duration, .fraction: false
+    case .text, .webSocketURL, .choice, .flag, .count, .automaticCount, .size, .duration, .fraction, .template,
+      .pointer,
+      .matcher, .opening:
+      false
     }
   }
 
@@ -81,7 +96,18 @@ package struct Setting {
     switch kind {
     case .fields, .closeCodes: true
     case .text, .webSocketURL, .webSocketURLs, .choice, .list, .flag, .count, .automaticCount, .size, .duration,
-      .fraction:
+      .fraction, .template, .pointer, .matcher, .opening:
+      false
+    }
+  }
+
+  /// Whether it is made of YAML, so that `StructureReader` sets it.
+  package var isStructured: Bool {
+    switch kind {
+    case .template, .pointer, .matcher, .opening: true
+    case .text, .webSocketURL, .webSocketURLs, .choice, .list, .fields, .closeCodes, .flag, .count, .automaticCount,
+      .size,
+      .duration, .fraction:
       false
     }
   }
@@ -121,6 +147,8 @@ package struct Setting {
     case .fraction(let path, let range):
       guard let value = Double(text), range.contains(value) else { return false }
       settings[keyPath: path] = value
+    case .template, .pointer, .matcher, .opening:
+      return false
     }
     return true
   }
@@ -156,7 +184,8 @@ package struct Setting {
       guard rules.count == list.count else { return false }
       settings[keyPath: path] = rules
       return true
-    case .text, .webSocketURL, .choice, .flag, .count, .automaticCount, .size, .duration, .fraction:
+    case .text, .webSocketURL, .choice, .flag, .count, .automaticCount, .size, .duration, .fraction, .template,
+      .pointer, .matcher, .opening:
       return false
     }
   }
@@ -175,6 +204,10 @@ package struct Setting {
     case .duration(let path, _): ValueText.duration(settings[keyPath: path])
     case .fraction(let path, _): String(settings[keyPath: path])
     case .closeCodes(let path): "{" + settings[keyPath: path].map(\.text).joined(separator: ", ") + "}"
+    case .template(let path, _): StructureText.text(of: settings[keyPath: path])
+    case .pointer(let path): StructureText.quoted(settings[keyPath: path]?.description ?? "")
+    case .matcher(let path): StructureText.text(of: settings[keyPath: path])
+    case .opening(let path): StructureText.text(of: settings[keyPath: path])
     }
   }
 }

@@ -3,12 +3,15 @@ import ByteStreams
 /// Messages of the session itself on one connection: opening messages, heartbeats and their answers.
 ///
 /// They overtake the queue, are in no account, and end with their connection. They wait only while the upstream leaves unread
-/// what was sent. Opening messages are as many as are configured; of heartbeats only the newest waits, since its answer
-/// answers those before it, as with pongs (RFC 6455 §5.5.3). So an upstream that asks and does not read cannot make this grow.
+/// what was sent. Opening messages are as many as are configured; of heartbeats, and of answers to the upstream's, only the
+/// newest waits: it stands for those before it, as with pongs (RFC 6455 §5.5.3). So an upstream that asks and does not read cannot make this grow.
 package struct OwnLane: Sendable {
   package enum Kind: Sendable, Equatable {
     case opening
+    /// A heartbeat of ours.
     case heartbeat
+    /// The answer to one of the upstream's.
+    case answer
   }
 
   package struct Message: Sendable {
@@ -30,7 +33,7 @@ package struct OwnLane: Sendable {
   package var count: Int { waiting.count }
 
   package mutating func append(_ message: Message) {
-    if message.kind == .heartbeat { waiting.removeAll { $0.kind == .heartbeat } }
+    if message.kind != .opening { waiting.removeAll { $0.kind == message.kind } }
     waiting.append(message)
   }
 

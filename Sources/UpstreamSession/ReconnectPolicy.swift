@@ -80,6 +80,8 @@ package struct ReconnectPolicy: Sendable {
       return denied(using: &generator)
     case .redirect:
       return refused(using: &generator)
+    case .denied:
+      return denied(using: &generator)
     case .timedOut, .nameNotResolved, .network, .tls, .proxy, .handshake, .openingAnswer, .preparation:
       endpoints.advance()
       return backOff(using: &generator)
@@ -124,7 +126,7 @@ package struct ReconnectPolicy: Sendable {
     switch loss {
     case .noRoute, .addressGone:
       return Decision(verdict: .offline(retryAfter: stable ? .zero : Constants.offlineRetry))
-    case .closed, .ended, .reset, .silence, .violation:
+    case .closed, .ended, .reset, .silence, .heartbeat, .violation:
       break
     }
     let code = loss.code

@@ -13,6 +13,8 @@ package enum SessionAction: Equatable, Sendable {
   case stopSending(Generation, lastIsPoison: Bool)
   /// Send a ping whose payload is this counter, big-endian.
   case ping(UInt64, Generation)
+  /// Send the heartbeat message with this counter, ahead of the queue.
+  case sendHeartbeat(UInt64, Generation)
   /// Start, or answer, the closing handshake.
   case close(Generation, code: UInt16)
   /// Drop this dial or connection at once, whatever its state; nothing more is heard of it.

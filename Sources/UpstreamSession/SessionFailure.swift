@@ -28,6 +28,8 @@ package struct OpeningFailure: Equatable, Sendable {
     case redirect
     /// An opening message was answered wrongly, or not in time.
     case openingAnswer
+    /// An opening message's answer says that the credentials are refused.
+    case denied
     /// What must be read before a dial (a credential, a certificate) could not be.
     case preparation
   }
@@ -55,6 +57,8 @@ package enum ConnectionLoss: Equatable, Sendable {
   case addressGone
   /// Nothing was heard within the liveness deadline.
   case silence
+  /// A heartbeat message was not answered in time, or the upstream's own stayed away.
+  case heartbeat
   /// The upstream broke the protocol; we failed the connection with this code.
   case violation(code: UInt16)
 
@@ -62,7 +66,7 @@ package enum ConnectionLoss: Equatable, Sendable {
   package var code: UInt16 {
     switch self {
     case .closed(let code): code
-    case .ended, .reset, .noRoute, .addressGone, .silence: 1006
+    case .ended, .reset, .noRoute, .addressGone, .silence, .heartbeat: 1006
     case .violation(let code): code
     }
   }

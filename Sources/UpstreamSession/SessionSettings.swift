@@ -4,6 +4,7 @@ import ByteStreams
 package struct SessionSettings: Sendable {
   package var limits = TimeLimits()
   package var liveness = LivenessSettings()
+  package var heartbeat = HeartbeatSettings()
   package var backoff = BackoffSettings()
   package var endpoints = EndpointSettings()
   package var closing = CloseRules()

@@ -28,11 +28,27 @@ extension SessionStateMachine {
 
   /// We stopped reading, for back-pressure: what the peer sends meanwhile is not seen, so its deadline stands still.
   package mutating func readingPaused(_ reported: Generation, now: MonotonicTime) {
-    withLiveness(reported) { $0.pause(now: now) }
+    withLink(reported) {
+      $0.liveness.pause(now: now)
+      $0.heartbeat.pause(now: now)
+    }
   }
 
   package mutating func readingResumed(_ reported: Generation, now: MonotonicTime) {
-    withLiveness(reported) { $0.resume(now: now) }
+    withLink(reported) {
+      $0.liveness.resume(now: now)
+      $0.heartbeat.resume(now: now)
+    }
+  }
+
+  /// A heartbeat of ours was answered by a message.
+  package mutating func heartbeatAnswered(_ reported: Generation) {
+    withLink(reported) { $0.heartbeat.answered() }
+  }
+
+  /// A heartbeat of the upstream's, a message, has come.
+  package mutating func heartbeatReceived(_ reported: Generation, now: MonotonicTime) {
+    withLink(reported) { $0.heartbeat.heard(now: now) }
   }
 
   /// The upstream's close frame has come, with this code or 1005. It is answered, and the end of the stream awaited.
@@ -113,6 +129,7 @@ extension SessionStateMachine {
     }
     let link = Link(
       dial: opening.dial, since: now, liveness: Liveness(settings.liveness, now: now, using: &generator),
+      heartbeat: ApplicationHeartbeat(settings.heartbeat, now: now),
       replaceAt: replaceAt, lastUse: now)
     connections += 1
     if case .replacing(let old, successor: _) = state {
@@ -140,6 +157,14 @@ extension SessionStateMachine {
     case .quiet: report(from: before, because: .quiet, link.generation, now: now, &actions)
     case .dead:
       actions += connectionLost(.silence, link.generation, now: now, using: &generator)
+      return
+    }
+    var beat = ApplicationHeartbeat.Verdict.alive
+    withLink(link.generation) { beat = $0.heartbeat.check(now: now) }
+    switch beat {
+    case .alive: break
+    case .beat(let counter): actions.append(.sendHeartbeat(counter, link.generation))
+    case .dead: actions += connectionLost(.heartbeat, link.generation, now: now, using: &generator)
     }
   }
 
@@ -232,14 +257,19 @@ extension SessionStateMachine {
 
   @inline(__always)
   private mutating func withLiveness(_ reported: Generation, _ body: (inout Liveness) -> Void) {
+    withLink(reported) { body(&$0.liveness) }
+  }
+
+  @inline(__always)
+  private mutating func withLink(_ reported: Generation, _ body: (inout Link) -> Void) {
     switch state {
     case .ready(var link):
       guard link.generation == reported else { return }
-      body(&link.liveness)
+      body(&link)
       state = .ready(link)
     case .replacing(var link, let successor):
       guard link.generation == reported else { return }
-      body(&link.liveness)
+      body(&link)
       state = .replacing(link, successor: successor)
     case .stopped, .idle, .offline, .backoff, .parked, .opening, .closing:
       break

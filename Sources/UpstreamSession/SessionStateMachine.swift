@@ -43,11 +43,15 @@ package struct SessionStateMachine: Sendable {
     let dial: Dial
     let since: MonotonicTime
     var liveness: Liveness
+    var heartbeat: ApplicationHeartbeat
     var replaceAt: MonotonicTime
     /// When something was last sent, for sessions opened on demand.
     var lastUse: MonotonicTime
 
     var generation: Generation { dial.generation }
+
+    /// When the peer is to be looked after next.
+    var nextCheck: MonotonicTime { min(liveness.nextDeadline, heartbeat.nextDeadline) }
   }
 
   /// A connection whose closing handshake is under way.
@@ -130,14 +134,14 @@ package struct SessionStateMachine: Sendable {
       case .parked(let until): until ?? .distantFuture
       case .opening(let opening): opening.deadline
       case .ready(let link): deadline(of: link)
-      case .replacing(let link, let successor): min(link.liveness.nextDeadline, successor.deadline)
+      case .replacing(let link, let successor): min(link.nextCheck, successor.deadline)
       case .closing(let closing): closing.deadline
       }
     return min(own, retiring?.deadline ?? .distantFuture)
   }
 
   func deadline(of link: Link) -> MonotonicTime {
-    var next = min(link.liveness.nextDeadline, link.replaceAt)
+    var next = min(link.nextCheck, link.replaceAt)
     if settings.onDemand { next = min(next, link.lastUse + settings.idleAfter) }
     return next
   }

@@ -10,6 +10,7 @@ import Testing
     "HTTPCodec": ["ByteStreams"],
     "WebSocketCodec": ["ByteStreams", "Deflate", "Digests", "HTTPCodec"],
     "ProxyCodec": ["ByteStreams", "HTTPCodec"],
+    "Conventions": ["ByteStreams", "Deflate", "Digests", "JSONCodec"],
     "UpstreamSession": ["ByteStreams"],
     "Delivery": ["ByteStreams", "JSONCodec"],
     "RouteNetlink": ["ByteStreams"],

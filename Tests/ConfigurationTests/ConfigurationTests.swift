@@ -41,7 +41,7 @@ import Testing
   }
 
   @Test func everySettingReadsBackWhatItShows() throws {
-    for setting in Setting.all where !setting.isList {
+    for setting in Setting.all where !setting.isList && !setting.isStructured {
       var settings = GatewaySettings()
       let shown = setting.show(settings).filter { $0 != "\"" }
       let worked = setting.apply(shown, to: &settings)

@@ -116,6 +116,7 @@ final class Dialogue {
       case .sendOpening(let step, let generation): return "say \(step) \(generation)"
       case .startSending(let generation): return "send \(generation)"
       case .stopSending(let generation, let poison): return "hold \(generation)" + (poison ? " poisoned" : "")
+      case .sendHeartbeat(let counter, let generation): return "beat \(counter) \(generation)"
       case .ping(let counter, let generation): return "ping \(counter) \(generation)"
       case .close(let generation, let code): return "close \(code) \(generation)"
       case .discard(let generation): return "discard \(generation)"

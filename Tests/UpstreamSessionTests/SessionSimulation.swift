@@ -44,6 +44,8 @@ import Testing
           #expect(isOpen(generation), "a ping on a socket that is not open")
         case .sendOpening(step: _, let generation):
           #expect(isOpen(generation))
+        case .sendHeartbeat(_, let generation):
+          #expect(isOpen(generation), "a heartbeat that outlives its socket")
         case .close(let generation, code: _):
           #expect(isOpen(generation))
           #expect(sending != generation, "still sending behind a close frame")

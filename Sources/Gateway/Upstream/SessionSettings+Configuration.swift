@@ -14,6 +14,7 @@ extension SessionSettings {
     maximumAge = configured.maximumAge > .zero ? configured.maximumAge : nil
     closing.ranges = configured.closeCodes.map { ($0.codes, CloseReaction($0.reaction)) }
     backoff = BackoffSettings(configured.reconnect)
+    liveness.isEnabled = configured.heartbeat.ping
     liveness.interval = configured.heartbeat.interval
     liveness.timeout = configured.heartbeat.timeout
     limits.resolving = configured.timeouts.resolve
@@ -21,6 +22,7 @@ extension SessionSettings {
     limits.proxying = configured.timeouts.proxy
     limits.securing = configured.timeouts.tls
     limits.wholeOpening = configured.timeouts.opening
+    limits.opening = configured.timeouts.onOpen
     limits.closing = configured.timeouts.closing
   }
 }

@@ -16,6 +16,7 @@ extension UpstreamDriver {
     dialEnded(link)
     self.agreement = agreement
     detail = nil
+    guard prepareOpening(link, from: 0) else { return }
     apply(machine.upgraded(link.generation, now: loop.now, using: &entropy))
   }
 
@@ -79,6 +80,7 @@ extension UpstreamDriver {
 
   func publish(_ transition: SessionTransition) {
     let isFailure = transition.isFailure
+    if isFailure, detail == nil { detail = explanation(of: transition.cause) }
     handle.shared.withLock { shared in
       shared.status.desired = machine.desired
       shared.status.state = transition.to
@@ -180,6 +182,7 @@ extension OpeningFailure.Reason {
     case .handshake: "handshake"
     case .redirect: "redirect"
     case .openingAnswer: "opening answer"
+    case .denied: "credentials refused"
     case .preparation: "preparation"
     }
   }
@@ -194,6 +197,7 @@ extension ConnectionLoss {
     case .noRoute: "no route"
     case .addressGone: "address gone"
     case .silence: "silence"
+    case .heartbeat: "heartbeat"
     case .violation(let code): "protocol violation (\(code))"
     }
   }

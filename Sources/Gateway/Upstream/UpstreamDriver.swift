@@ -38,6 +38,10 @@ final class UpstreamDriver {
   var ticket: HostDials.Ticket?
   /// Whose answer is being dealt with.
   var refusedBy: UpstreamURL?
+  /// How far the pushes have come; it outlives connections.
+  var cursor: [UInt8]?
+  /// The opening message whose answer was awaited last.
+  var lastAwaited: Int?
   /// Set by shutdown: when to stop waiting for the queue.
   var flushDeadline: MonotonicTime?
 
@@ -109,9 +113,10 @@ final class UpstreamDriver {
         if let link = link(generation) { drop(link) }
       case .holdHost(let endpoint, let until):
         holdHost(endpoint, until: until)
-      case .sendOpening:
-        // Opening messages are configured nowhere yet.
-        break
+      case .sendHeartbeat(let counter, let generation):
+        sendHeartbeat(counter, generation)
+      case .sendOpening(let step, let generation):
+        if let link = link(generation) { sendOpening(step: step, link) }
       case .report(let transition):
         publish(transition)
       }

@@ -11,6 +11,7 @@ import WebSocketCodec
 /// at hand ends.
 extension UpstreamLink {
   func open() async throws(OpeningEnd) {
+    try await readFiles()
     var destination: SOCKSHandshake.Destination?
     if let proxy { destination = try await self.destination(for: proxy) }
     let channel = try await connect(to: try await resolve(peer))

@@ -57,7 +57,11 @@ extension UpstreamLink {
         case .message(let kind):
           driver.metrics.receivedMessages.add()
           driver.metrics.receivedBytes.add(socket.payload.count)
-          driver.sink.received(socket.payload, isText: kind == .text, now: now)
+          if driver.examinesMessages {
+            receive(isText: kind == .text, now: now)
+          } else {
+            driver.sink.received(socket.payload, isText: kind == .text, now: now)
+          }
           if answersAtOnce { flushNow() }
         case .ping:
           scheduleFlush()

@@ -36,8 +36,12 @@ extension UpstreamLink {
 
   /// Sends a message of the session itself, ahead of whatever waits in the queue.
   func sendOwn(_ message: OwnLane.Message) {
-    guard isOpen else { return }
-    lane.append(message)
+    guard isOpen, socket.canSend, let transport else { return }
+    if lane.count == 0, transport.unsent < settings.highWater {
+      write(message.payload, isText: message.isText, into: transport)
+    } else {
+      lane.append(message)
+    }
     scheduleFlush()
   }
 

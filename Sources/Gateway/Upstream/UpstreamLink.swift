@@ -1,4 +1,5 @@
 import ByteStreams
+import Conventions
 import Glibc
 import Reactor
 import UpstreamSession
@@ -40,6 +41,15 @@ final class UpstreamLink: LoopTask, TurnEndTarget {
   /// Beyond high water; until low water nothing is taken from the queue.
   var isHeld = false
 
+  // The session's own messages.
+  var decoder: PayloadDecoder
+  /// For the blanks in them.
+  var values = TemplateValues()
+  /// Opening messages that are made, by their step.
+  var prepared: [Int: OwnLane.Message] = [:]
+  /// The opening message whose answer is awaited.
+  var awaited: Int?
+
   /// One message in the output: from where to where its frame reaches.
   struct Mark {
     let start: UInt64
@@ -53,6 +63,7 @@ final class UpstreamLink: LoopTask, TurnEndTarget {
     proxy = driver.settings.proxy(for: url)
     self.driver = driver
     loop = driver.loop
+    decoder = PayloadDecoder(driver.settings.conventions.codec, limit: driver.settings.limits.messageBytes)
   }
 
   var generation: Generation { dial.generation }

@@ -13,6 +13,10 @@ final class UpstreamMetrics: Sendable {
   let writes: Counter
   let pings: Counter
 
+  let sentHeartbeats: Counter
+  let receivedHeartbeats: Counter
+  let malformedPayloads: Counter
+
   init(_ registry: MetricsRegistry) {
     connections = registry.counter("drawbridge_session_connections_total", "Connections that became ready.")
     failures = registry.counter(
@@ -28,6 +32,13 @@ final class UpstreamMetrics: Sendable {
       "Writes to the upstream's socket; all that one turn of a loop has goes in one.")
     pings = registry.counter(
       "drawbridge_upstream_pings_total", "Pings sent, for liveness and to confirm messages.")
+    sentHeartbeats = registry.counter(
+      "drawbridge_upstream_heartbeats_sent_total", "Heartbeats sent to the upstream as messages.")
+    receivedHeartbeats = registry.counter(
+      "drawbridge_upstream_heartbeats_received_total", "Heartbeats of the upstream's that came as messages.")
+    malformedPayloads = registry.counter(
+      "drawbridge_upstream_malformed_payloads_total",
+      "Binary messages that are not packed as upstream.payload_codec says.")
   }
 
   /// Counts that the session keeps itself.

@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Conventions
 import TLSEngine
 import UpstreamSession
 import WebSocketCodec
@@ -21,6 +22,11 @@ package struct UpstreamSettings: Sendable {
   package var proxyBypass = ProxyBypass()
   package var session = SessionSettings()
   package var outbox = OutboxSettings()
+  package var conventions = UpstreamConventions() {
+    didSet { adoptConventions() }
+  }
+  /// Whether messages of the upstream must be looked at, each: worked out once.
+  private(set) var examinesMessages = false
   /// How long the kernel may go without an acknowledgement before it gives a connection up (`TCP_USER_TIMEOUT`).
   package var userTimeout: TimeSpan = .seconds(30)
   /// Unsent bytes of a connection at which the queue is held back, and at which it flows again.
@@ -72,8 +78,15 @@ package struct UpstreamSettings: Sendable {
     limits.fragments = configured.fragments
     limits.inflationRatio = configured.inflationRatio
     session = SessionSettings(configured, urls: urls.count)
+    var conventions = configured.conventions
+    conventions.codec = PayloadCodec(rawValue: configured.payloadCodec) ?? .raw
+    self.conventions = conventions
+    // An observer does not run inside an initializer.
+    adoptConventions()
     userTimeout = configured.timeouts.user
     outbox = try OutboxSettings(configured.queue)
+    // Nothing can be confirmed without the pings that stand behind messages.
+    if !configured.heartbeat.ping { outbox.confirms = false }
     highWater = configured.queue.highWater
     lowWater = configured.queue.lowWater
   }
@@ -89,5 +102,15 @@ package struct UpstreamSettings: Sendable {
   /// The proxy on the way to `url`.
   func proxy(for url: UpstreamURL) -> ProxyURL? {
     proxyBypass.covers(host: url.host, port: url.port) ? nil : proxy
+  }
+
+  /// The session knows when something is said or awaited, the driver what.
+  private mutating func adoptConventions() {
+    examinesMessages = conventions.examinesMessages
+    session.opening = conventions.onOpen.map { OpeningStep(expectsAnswer: $0.expect != nil, timeLimit: $0.timeout) }
+    let client = conventions.client
+    session.heartbeat.interval = client.message == nil ? nil : client.interval
+    session.heartbeat.timeout = client.expect == nil ? nil : client.timeout
+    session.heartbeat.within = conventions.server.within > .zero ? conventions.server.within : nil
   }
 }

@@ -1,0 +1,182 @@
+import ByteStreams
+import Conventions
+import JSONCodec
+
+/// Reads the settings that are more than one value: messages with blanks, what matches a message, the opening.
+struct StructureReader {
+  let environment: [String: String]
+  let readFile: ConfigurationLoader.FileReader
+  /// Where a node stands, for error messages.
+  let place: (YAMLNode) -> String
+
+  static let matcherKeys = ["text", "prefix", "json", "json_prefix", "json_has"]
+  static let openingKeys = ["send", "expect", "refuse", "timeout"]
+
+  /// Messages of an opening: a conversation longer than this is no handshake.
+  private static let openingLimit = 64
+  /// Bytes of a message with blanks.
+  private static let templateLimit = 64 << 10
+  /// Conditions of a matcher; each may look through the whole message.
+  private static let conditionLimit = 16
+
+  func set(
+    _ setting: Setting, _ node: YAMLNode, in settings: inout GatewaySettings
+  ) throws(ConfigurationError) {
+    let key = setting.path
+    switch setting.kind {
+    case .template(let path, let home): settings[keyPath: path] = try template(node, in: home, key)
+    case .pointer(let path):
+      let text = try scalar(node, key)
+      settings[keyPath: path] = text.isEmpty ? nil : try pointer(text, node)
+    case .matcher(let path): settings[keyPath: path] = try matcher(node, key)
+    case .opening(let path): settings[keyPath: path] = try opening(node, key)
+    case .text, .webSocketURL, .webSocketURLs, .choice, .list, .fields, .closeCodes, .flag, .count, .automaticCount,
+      .size,
+      .duration, .fraction:
+      preconditionFailure("'\(key)' is a plain value")
+    }
+  }
+
+  private func fail(_ node: YAMLNode, _ message: String) -> ConfigurationError {
+    ConfigurationError(place: place(node), message: message)
+  }
+
+  private func scalar(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> String {
+    guard case .scalar(let text) = node.value else { throw fail(node, "'\(key)' takes a plain value") }
+    return text
+  }
+
+  /// The keys and values of a node that may have those named only.
+  private func members(
+    _ node: YAMLNode, _ key: String, _ known: [String]
+  ) throws(ConfigurationError) -> [(name: String, value: YAMLNode)] {
+    guard case .mapping(let pairs) = node.value else {
+      throw fail(node, "'\(key)' takes keys and values, of \(known.joined(separator: ", "))")
+    }
+    var result: [(name: String, value: YAMLNode)] = []
+    for (keyNode, value) in pairs {
+      let name = try scalar(keyNode, key)
+      guard known.contains(name) else {
+        let hint = Suggestion.text(for: name, among: known)
+        throw fail(
+          keyNode, "unknown key '\(key).\(name)'\(hint.isEmpty ? "; there are \(known.joined(separator: ", "))" : hint)"
+        )
+      }
+      guard !result.contains(where: { $0.name == name }) else { throw fail(keyNode, "'\(key).\(name)' is set twice") }
+      result.append((name, value))
+    }
+    return result
+  }
+
+  private func template(
+    _ node: YAMLNode, in home: Template.Place, _ key: String
+  ) throws(ConfigurationError) -> Template? {
+    let text = try scalar(node, key)
+    guard !text.isEmpty else { return nil }
+    guard text.utf8.count <= Self.templateLimit else {
+      throw fail(node, "'\(key)' has more than \(Self.templateLimit) bytes")
+    }
+    let template: Template
+    do throws(TemplateSyntaxError) {
+      template = try Template(text, in: home, environment: environment)
+    } catch {
+      throw fail(node, "in '\(key)': \(error)")
+    }
+    for path in template.files.sorted() where readFile(path) == nil {
+      throw fail(node, "file '\(path)' cannot be read")
+    }
+    return template
+  }
+
+  private func pointer(_ text: String, _ node: YAMLNode) throws(ConfigurationError) -> JSONPointer {
+    guard let pointer = JSONPointer(text) else {
+      throw fail(node, "'\(text)' is no JSON pointer: it begins with '/', as in /data/sequence")
+    }
+    return pointer
+  }
+
+  private func duration(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> TimeSpan {
+    let text = try scalar(node, key)
+    guard let span = ValueText.parseDuration(text), span > .zero else {
+      throw fail(node, "'\(text)' is not right for '\(key)': it takes a duration such as 500ms, 20s or 10m")
+    }
+    return span
+  }
+
+  // MARK: Matchers
+
+  /// A plain text is the whole message; nothing is no matcher.
+  private func matcher(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> Matcher? {
+    if case .scalar(let text) = node.value { return text.isEmpty ? nil : Matcher([.text(text)]) }
+    var conditions: [Matcher.Condition] = []
+    for (name, value) in try members(node, key, Self.matcherKeys) {
+      switch name {
+      case "text": conditions.append(.text(try scalar(value, "\(key).text")))
+      case "prefix": conditions.append(.prefix(try scalar(value, "\(key).prefix")))
+      case "json_has":
+        guard case .sequence(let items) = value.value else {
+          conditions.append(.present(try pointer(try scalar(value, "\(key).json_has"), value)))
+          continue
+        }
+        for item in items { conditions.append(.present(try pointer(try scalar(item, "\(key).json_has"), item))) }
+      default:
+        for (place, text) in try values(value, "\(key).\(name)") {
+          conditions.append(name == "json" ? .value(place, text) : .valuePrefix(place, text))
+        }
+      }
+    }
+    guard conditions.count <= Self.conditionLimit else {
+      throw fail(node, "'\(key)' has more than \(Self.conditionLimit) conditions")
+    }
+    return conditions.isEmpty ? nil : Matcher(conditions)
+  }
+
+  private func values(
+    _ node: YAMLNode, _ key: String
+  ) throws(ConfigurationError) -> [(JSONPointer, String)] {
+    guard case .mapping(let pairs) = node.value else {
+      throw fail(node, "'\(key)' takes JSON pointers and values, as in {/type: auth_ok}")
+    }
+    var result: [(JSONPointer, String)] = []
+    for (place, value) in pairs {
+      result.append((try pointer(try scalar(place, key), place), try scalar(value, key)))
+    }
+    return result
+  }
+
+  // MARK: Opening
+
+  private func opening(
+    _ node: YAMLNode, _ key: String
+  ) throws(ConfigurationError) -> [UpstreamConventions.OpeningMessage] {
+    if case .scalar(let text) = node.value, text.isEmpty { return [] }
+    guard case .sequence(let items) = node.value, items.count <= Self.openingLimit else {
+      throw fail(
+        node, "'\(key)' takes a list of at most \(Self.openingLimit), as in [{send: hello, expect: {prefix: welcome}}]")
+    }
+    var result: [UpstreamConventions.OpeningMessage] = []
+    for (index, item) in items.enumerated() { result.append(try openingMessage(item, "\(key)[\(index)]")) }
+    return result
+  }
+
+  private func openingMessage(
+    _ node: YAMLNode, _ key: String
+  ) throws(ConfigurationError) -> UpstreamConventions.OpeningMessage {
+    var message = UpstreamConventions.OpeningMessage()
+    for (name, value) in try members(node, key, Self.openingKeys) {
+      switch name {
+      case "send": message.send = try template(value, in: .opening, "\(key).send")
+      case "expect": message.expect = try matcher(value, "\(key).expect")
+      case "refuse": message.refuse = try matcher(value, "\(key).refuse")
+      default: message.timeout = try duration(value, "\(key).timeout")
+      }
+    }
+    guard message.send != nil || message.expect != nil else {
+      throw fail(node, "'\(key)' does nothing: it needs 'send', 'expect' or both")
+    }
+    guard message.refuse == nil || message.expect != nil else {
+      throw fail(node, "'\(key)' has 'refuse' without 'expect': it would not wait for either")
+    }
+    return message
+  }
+}

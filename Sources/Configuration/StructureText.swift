@@ -1,0 +1,50 @@
+import ByteStreams
+import Conventions
+import JSONCodec
+
+/// Settings that are more than one value as they would stand in the file: in YAML's flow style, which is nearly JSON.
+enum StructureText {
+  static func quoted(_ text: String) -> String {
+    var output = ByteQueue()
+    output.append(jsonString: text)
+    return output.bytes.text()
+  }
+
+  static func text(of template: Template?) -> String { quoted(template?.description ?? "") }
+
+  static func text(of matcher: Matcher?) -> String {
+    var members: [(name: String, value: String)] = []
+    var values: [(place: String, value: String)] = []
+    var prefixes: [(place: String, value: String)] = []
+    var places: [String] = []
+    for condition in matcher?.conditions ?? [] {
+      switch condition {
+      case .text(let text): members.append(("text", quoted(text)))
+      case .prefix(let text): members.append(("prefix", quoted(text)))
+      case .value(let pointer, let text): values.append((quoted(pointer.description), quoted(text)))
+      case .valuePrefix(let pointer, let text): prefixes.append((quoted(pointer.description), quoted(text)))
+      case .present(let pointer): places.append(quoted(pointer.description))
+      }
+    }
+    if !values.isEmpty { members.append(("json", mapping(values))) }
+    if !prefixes.isEmpty { members.append(("json_prefix", mapping(prefixes))) }
+    if !places.isEmpty { members.append(("json_has", "[\(places.joined(separator: ", "))]")) }
+    return mapping(members)
+  }
+
+  static func text(of messages: [UpstreamConventions.OpeningMessage]) -> String {
+    let items = messages.map { message in
+      var members: [(String, String)] = []
+      if let send = message.send { members.append(("send", text(of: send))) }
+      if let expect = message.expect { members.append(("expect", text(of: expect))) }
+      if let refuse = message.refuse { members.append(("refuse", text(of: refuse))) }
+      members.append(("timeout", ValueText.duration(message.timeout)))
+      return mapping(members)
+    }
+    return "[\(items.joined(separator: ", "))]"
+  }
+
+  private static func mapping(_ members: [(String, String)]) -> String {
+    "{" + members.map { "\($0): \($1)" }.joined(separator: ", ") + "}"
+  }
+}

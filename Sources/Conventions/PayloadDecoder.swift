@@ -1,0 +1,99 @@
+import ByteStreams
+import Deflate
+
+/// How an upstream packs the payloads of its binary messages, apart from what WebSocket itself compresses.
+package enum PayloadCodec: String, CaseIterable, Sendable {
+  case raw
+  /// gzip (RFC 1952).
+  case gzip
+  /// zlib (RFC 1950) or bare DEFLATE (RFC 1951).
+  case deflate
+  /// Whichever of gzip and zlib the first bytes announce; anything else as it is.
+  case auto
+}
+
+/// Unpacks the payloads of binary messages, each for itself. Text is never packed.
+package struct PayloadDecoder: ~Copyable {
+  package enum Outcome: Equatable, Sendable {
+    /// The payload is what was sent.
+    case asItIs
+    /// What it unpacks to is in `unpacked`.
+    case unpacked
+    /// It is not packed as the codec says, or was cut short. It is left as it is: nothing is lost silently.
+    case malformed
+    /// It would unpack to more than the limit.
+    case tooLarge
+  }
+
+  private let codec: PayloadCodec
+  private let limit: Int
+  private var wrapped = Inflater(.gzipOrZlib)
+  private var bare = Inflater(.raw(windowBits: 15))
+  private var output = ByteQueue()
+
+  /// One large message must not leave its size behind.
+  private static var storageKept: Int { 256 << 10 }
+
+  /// `limit`: bytes that a message may unpack to.
+  package init(_ codec: PayloadCodec, limit: Int) {
+    self.codec = codec
+    self.limit = limit
+  }
+
+  /// What the last message unpacked to.
+  package var unpacked: Span<UInt8> {
+    @_lifetime(borrow self)
+    get { output.bytes }
+  }
+
+  package mutating func decode(_ payload: Span<UInt8>) -> Outcome {
+    switch codec {
+    case .raw: .asItIs
+    case .gzip: Self.isGzip(payload) ? unwrap(payload) : .malformed
+    case .deflate: Self.isZlib(payload) ? unwrap(payload) : inflateBare(payload)
+    case .auto: Self.isGzip(payload) || Self.isZlib(payload) ? unwrap(payload) : .asItIs
+    }
+  }
+
+  private mutating func unwrap(_ payload: Span<UInt8>) -> Outcome {
+    wrapped.reset()
+    prepare()
+    do throws(InflateError) {
+      try wrapped.inflate(payload, into: &output, limit: limit)
+    } catch {
+      return failed(error)
+    }
+    return wrapped.hasEnded ? .unpacked : .malformed
+  }
+
+  private mutating func inflateBare(_ payload: Span<UInt8>) -> Outcome {
+    guard !payload.isEmpty else { return .malformed }
+    bare.reset()
+    prepare()
+    do throws(InflateError) {
+      try bare.inflate(payload, into: &output, limit: limit)
+    } catch {
+      return failed(error)
+    }
+    return .unpacked
+  }
+
+  private mutating func prepare() {
+    if output.allocatedBytes > Self.storageKept { output.releaseStorage() } else { output.removeAll() }
+  }
+
+  private mutating func failed(_ error: InflateError) -> Outcome {
+    output.releaseStorage()
+    return error == .tooLarge ? .tooLarge : .malformed
+  }
+
+  private static func isGzip(_ payload: Span<UInt8>) -> Bool {
+    payload.count > 2 && payload[0] == 0x1F && payload[1] == 0x8B
+  }
+
+  /// RFC 1950 §2.2: method 8, and a header that is a multiple of 31.
+  private static func isZlib(_ payload: Span<UInt8>) -> Bool {
+    payload.count > 2 && payload[0] & 0x0F == 8 && payload[0] >> 4 <= 7
+      && (Int(payload[0]) << 8 | Int(payload[1])) % 31 == 0
+  }
+}

@@ -1,0 +1,130 @@
+import JSONCodec
+
+extension Template {
+  /// Reads a template. `environment` answers for `${env:…}`.
+  package init(
+    _ text: String, in place: Place, environment: [String: String]
+  ) throws(TemplateSyntaxError) {
+    var reader = TemplateReader(text, place, environment)
+    pieces = try reader.read()
+    description = text
+  }
+}
+
+/// What is wrong with a template, and what would be right.
+package struct TemplateSyntaxError: Error, Hashable, Sendable, CustomStringConvertible {
+  package let description: String
+}
+
+private struct TemplateReader {
+  private var rest: Substring
+  private let place: Template.Place
+  private let environment: [String: String]
+
+  /// Blanks within blanks: `${json:${sha256_base64:${sha256_base64:…}}}` is as deep as anybody goes.
+  private static let maximumDepth = 8
+
+  init(_ text: String, _ place: Template.Place, _ environment: [String: String]) {
+    rest = Substring(text)
+    self.place = place
+    self.environment = environment
+  }
+
+  mutating func read() throws(TemplateSyntaxError) -> [Template.Piece] { try pieces(depth: 0) }
+
+  /// Up to the end, or inside a blank up to the brace that closes it.
+  private mutating func pieces(depth: Int) throws(TemplateSyntaxError) -> [Template.Piece] {
+    var result: [Template.Piece] = []
+    var text: [UInt8] = []
+    func flushed() -> [Template.Piece] { text.isEmpty ? [] : [.text(text)] }
+    while let character = rest.first {
+      if rest.hasPrefix("$${") {
+        text += Array("${".utf8)
+        rest.removeFirst(3)
+      } else if rest.hasPrefix("${") {
+        result += flushed()
+        text = []
+        rest.removeFirst(2)
+        let piece = try blank(depth: depth)
+        result.append(piece)
+      } else if depth > 0, character == "}" {
+        break
+      } else {
+        text += Array(String(character).utf8)
+        rest.removeFirst()
+      }
+    }
+    return result + flushed()
+  }
+
+  /// What stands between `${` and `}`.
+  private mutating func blank(depth: Int) throws(TemplateSyntaxError) -> Template.Piece {
+    let name = String(rest.prefix { $0 != ":" && $0 != "}" })
+    rest.removeFirst(name.count)
+    if rest.first == ":" {
+      rest.removeFirst()
+      if name == "json" || name == "sha256_base64" {
+        guard depth < Self.maximumDepth else {
+          throw TemplateSyntaxError(description: "blanks stand in each other deeper than \(Self.maximumDepth) times")
+        }
+        let inner = try pieces(depth: depth + 1)
+        try close(name)
+        return name == "json" ? .json(inner) : .digest(inner)
+      }
+      let argument = String(rest.prefix { $0 != "}" })
+      rest.removeFirst(argument.count)
+      try close(name)
+      return try piece(name, argument)
+    }
+    try close(name)
+    return try piece(name, nil)
+  }
+
+  private mutating func close(_ name: String) throws(TemplateSyntaxError) {
+    guard rest.first == "}" else { throw TemplateSyntaxError(description: "'${\(name)' is not closed by '}'") }
+    rest.removeFirst()
+  }
+
+  private func piece(_ name: String, _ argument: String?) throws(TemplateSyntaxError) -> Template.Piece {
+    switch (name, argument) {
+    case ("env", let variable?):
+      guard let value = environment[variable] else {
+        throw TemplateSyntaxError(description: "the environment has no variable '\(variable)'")
+      }
+      return .text(Array(value.utf8))
+    case ("file", let path?) where !path.isEmpty: return .file(path)
+    case ("cursor", nil):
+      guard place != .value else { throw misplaced(name) }
+      return .cursor
+    case ("now", nil): return .milliseconds
+    case ("now", "seconds"): return .seconds
+    case ("counter", nil):
+      guard place == .heartbeat else { throw misplaced(name) }
+      return .counter
+    case ("raw", let text?), ("string", let text?):
+      guard place == .opening || place == .reply else { throw misplaced(name) }
+      guard let pointer = JSONPointer(text) else {
+        throw TemplateSyntaxError(
+          description: "'\(text)' is no JSON pointer: it begins with '/', as in ${\(name):/d/salt}")
+      }
+      return name == "raw" ? .raw(pointer) : .string(pointer)
+    default:
+      let shown = argument.map { "\(name):\($0)" } ?? name
+      throw TemplateSyntaxError(
+        description: """
+          '${\(shown)}' is none of ${env:NAME}, ${file:PATH}, ${cursor}, ${now}, ${now:seconds}, ${counter}, \
+          ${raw:/POINTER}, ${string:/POINTER}, ${json:…} and ${sha256_base64:…}
+          """)
+    }
+  }
+
+  private func misplaced(_ name: String) -> TemplateSyntaxError {
+    let home =
+      switch name {
+      case "counter": "in a heartbeat of ours"
+      case "cursor": "in a message"
+      default: "where a message is answered: in 'upstream.on_open' and in a heartbeat's reply"
+      }
+    return TemplateSyntaxError(description: "'${\(name)}' has no meaning here, only \(home)")
+  }
+}

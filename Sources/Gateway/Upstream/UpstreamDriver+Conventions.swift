@@ -1,0 +1,108 @@
+import ByteStreams
+import Conventions
+import Logging
+import Metrics
+import Reactor
+import UpstreamSession
+
+/// The opening and the heartbeats that are messages.
+extension UpstreamDriver {
+  var conventions: UpstreamConventions { settings.conventions }
+
+  /// Whether messages of the upstream must be looked at before clients get them.
+  var examinesMessages: Bool { settings.examinesMessages }
+
+  // MARK: Opening
+
+  /// Makes the opening messages from `first` on, up to one whose answer is awaited; false where one cannot be made, and the
+  /// opening has failed. Made before the session is told to go on: once it is, there is no way back.
+  func prepareOpening(_ link: UpstreamLink, from first: Int) -> Bool {
+    for index in first..<conventions.onOpen.count {
+      let step = conventions.onOpen[index]
+      if let template = step.send {
+        do throws(TemplateError) {
+          link.prepared[index] = try render(template, .opening, for: link)
+        } catch {
+          failOpening(link, .preparation, "'upstream.on_open[\(index)].send' cannot be made: \(error)")
+          return false
+        }
+      }
+      if step.expect != nil { return true }
+    }
+    return true
+  }
+
+  func sendOpening(step: Int, _ link: UpstreamLink) {
+    if let message = link.prepared.removeValue(forKey: step) { link.sendOwn(message) }
+    link.awaited = conventions.onOpen[step].expect == nil ? nil : step
+    lastAwaited = link.awaited
+  }
+
+  func openingAnswered(_ link: UpstreamLink) {
+    guard let step = link.awaited else { return }
+    link.awaited = nil
+    guard prepareOpening(link, from: step + 1) else { return }
+    apply(machine.openingAnswered(link.generation, now: loop.now, using: &entropy))
+  }
+
+  /// Ends an opening that went wrong after the upgrade.
+  func failOpening(_ link: UpstreamLink, _ reason: OpeningFailure.Reason, _ text: String) {
+    let report = OpeningReport(.opening, reason, text)
+    detail = text
+    self.report = report
+    link.sendClose(1000)
+    drop(link)
+    apply(machine.openingFailed(report.failure, link.generation, now: loop.now, using: &entropy))
+  }
+
+  /// What a transition's cause does not tell by itself.
+  func explanation(of cause: TransitionCause) -> String? {
+    switch cause {
+    case .openingFailed(let failure) where failure.reason == .openingAnswer:
+      "the upstream sent nothing in time that 'upstream.on_open[\(lastAwaited ?? 0)].expect' matches"
+    case .lost(.heartbeat):
+      "no heartbeat, or no answer to one, came in time ('upstream.heartbeat')"
+    default: nil
+    }
+  }
+
+  // MARK: Heartbeats
+
+  func sendHeartbeat(_ counter: UInt64, _ generation: Generation) {
+    guard let link = link(generation), let template = conventions.client.message else { return }
+    link.values.counter = counter
+    do throws(TemplateError) {
+      link.sendOwn(try render(template, .heartbeat, for: link))
+      metrics.sentHeartbeats.add()
+    } catch {
+      logger.warning("a heartbeat cannot be made", [.text("reason", error.description)])
+    }
+  }
+
+  func answer(_ link: UpstreamLink, with template: Template) {
+    do throws(TemplateError) {
+      link.sendOwn(try render(template, .answer, for: link))
+    } catch {
+      logger.warning("a heartbeat of the upstream cannot be answered", [.text("reason", error.description)])
+    }
+    link.values.answered = []
+  }
+
+  func heartbeatReceived(_ link: UpstreamLink) {
+    machine.heartbeatReceived(link.generation, now: loop.now)
+  }
+
+  func heartbeatAnswered(_ link: UpstreamLink) { machine.heartbeatAnswered(link.generation) }
+
+  private func render(
+    _ template: Template, _ kind: OwnLane.Kind, for link: UpstreamLink
+  ) throws(TemplateError) -> OwnLane.Message {
+    link.values.now = loop.wallClock
+    link.values.cursor = cursor
+    if cursor == nil, let initial = conventions.cursor.initial {
+      link.values.cursor = try initial.rendered(with: link.values)
+    }
+    let payload = SharedBytes(try template.rendered(with: link.values))
+    return OwnLane.Message(kind, isText: true, payload: payload)
+  }
+}

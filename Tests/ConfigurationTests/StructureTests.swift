@@ -1,0 +1,140 @@
+import ByteStreams
+import Conventions
+import JSONCodec
+import Testing
+
+@testable import Configuration
+
+/// Settings that are more than one value.
+@Suite struct StructureTests {
+  private static let environment = ["TOKEN": "t0p"]
+  private static let opening = """
+    upstream:
+      on_open:
+        - expect: {json: {/type: auth_required}}
+        - send: '{"type":"auth","access_token":"${env:TOKEN}"}'
+          expect:
+            json: {/type: auth_ok, /version: 2}
+            json_prefix: {/id: hb-}
+            json_has: [/a, /b]
+            prefix: "{"
+          refuse: {json: {/type: auth_invalid}}
+          timeout: 500ms
+        - send: hello
+      heartbeat:
+        client: {message: "ping ${counter}", expect: pong}
+        server:
+          match: {json_has: /ping}
+          reply: '{"pong":${raw:/ping}}'
+          within: 1m
+      payload_codec: gzip
+      cursor: {pointer: /seq, match: {prefix: "{"}, initial: "0"}
+
+    """
+
+  private func load(
+    _ text: String?, environment: [String: String] = environment, files: [String: String] = [:]
+  ) throws(ConfigurationErrors) -> GatewaySettings {
+    try ConfigurationLoader.load(
+      file: text == nil ? nil : "d.yaml", environment: environment, flags: [],
+      readFile: { $0 == "d.yaml" ? text.map { Array($0.utf8) } : files[$0].map { Array($0.utf8) } }
+    ).settings
+  }
+
+  @Test func readsAnOpeningAndHeartbeats() throws {
+    let conventions = try load(Self.opening).upstream.conventions
+    #expect(conventions.onOpen.count == 3)
+    #expect(conventions.onOpen[0].send == nil && conventions.onOpen[0].expect?.conditions.count == 1)
+    #expect(conventions.onOpen[1].expect?.conditions.count == 6 && conventions.onOpen[1].refuse != nil)
+    #expect(conventions.onOpen[1].timeout == .milliseconds(500))
+    #expect(conventions.onOpen[2].expect == nil && conventions.onOpen[2].timeout == .seconds(10))
+    #expect(conventions.client.expect == Matcher([.text("pong")]))
+    #expect(conventions.server.within == .minutes(1) && conventions.server.reply != nil)
+    #expect(conventions.cursor.pointer?.description == "/seq" && conventions.cursor.initial != nil)
+    #expect(try load(Self.opening).upstream.payloadCodec == "gzip")
+  }
+
+  /// What `check-config` shows can stand in the environment, and means the same.
+  @Test func readsBackWhatItShows() throws {
+    let settings = try load(Self.opening)
+    for setting in Setting.all where setting.isStructured {
+      let shown = setting.show(settings)
+      guard shown != setting.show(GatewaySettings()) else { continue }
+      let value = if case .template = setting.kind { String(shown.dropFirst().dropLast()) } else { shown }
+      let text = value.replacing("\\\"", with: "\"", maxReplacements: shown.hasPrefix("\"") ? .max : 0)
+      let pointer = if case .pointer = setting.kind { String(text.dropFirst().dropLast()) } else { text }
+      let other = try load(nil, environment: Self.environment.merging([setting.environmentName: pointer]) { $1 })
+      #expect(setting.show(other) == shown)
+    }
+  }
+
+  @Test(arguments: [
+    ("on_open: [{sned: x}]", "d.yaml:2:14: unknown key 'upstream.on_open[0].sned' (did you mean 'send'?)"),
+    (
+      "on_open: [{timeout: 1s}]",
+      "d.yaml:2:13: 'upstream.on_open[0]' does nothing: it needs 'send', 'expect' or both"
+    ),
+    (
+      "on_open: [{send: x, refuse: y}]",
+      "d.yaml:2:13: 'upstream.on_open[0]' has 'refuse' without 'expect': it would not wait for either"
+    ),
+    (
+      "on_open: [{send: x, timeout: soon}]",
+      "d.yaml:2:32: 'soon' is not right for 'upstream.on_open[0].timeout': it takes a duration such as 500ms, 20s or 10m"
+    ),
+    (
+      "on_open: [{send: \"${env:NOPE}\"}]",
+      "d.yaml:2:20: in 'upstream.on_open[0].send': the environment has no variable 'NOPE'"
+    ),
+    ("on_open: [{send: \"${file:/nope}\"}]", "d.yaml:2:20: file '/nope' cannot be read"),
+    (
+      "on_open: [{send: \"${counter}\"}]",
+      "d.yaml:2:20: in 'upstream.on_open[0].send': '${counter}' has no meaning here, only in a heartbeat of ours"
+    ),
+    (
+      "on_open: hello",
+      "d.yaml:2:12: 'upstream.on_open' takes a list of at most 64, as in [{send: hello, expect: {prefix: welcome}}]"
+    ),
+    (
+      "heartbeat: {server: {match: {json: {type: x}}}}",
+      "d.yaml:2:39: 'type' is no JSON pointer: it begins with '/', as in /data/sequence"
+    ),
+    (
+      "heartbeat: {server: {match: {jsn: {/type: x}}}}",
+      "d.yaml:2:32: unknown key 'upstream.heartbeat.server.match.jsn' (did you mean 'json'?)"
+    ),
+    (
+      "heartbeat: {server: {match: [a]}}",
+      "d.yaml:2:31: 'upstream.heartbeat.server.match' takes keys and values, of text, prefix, json, json_prefix, json_has"
+    ),
+    ("cursor: {pointer: seq}", "d.yaml:2:21: 'seq' is no JSON pointer: it begins with '/', as in /data/sequence"),
+    (
+      "payload_codec: zip",
+      "d.yaml:2:18: 'zip' is not right for 'upstream.payload_codec': it takes one of raw, gzip, deflate, auto"
+    ),
+  ])
+  func saysWhereAndWhatWouldBeRight(line: String, message: String) {
+    do throws(ConfigurationErrors) {
+      _ = try load("upstream:\n  \(line)\n")
+      Issue.record("taken: \(line)")
+    } catch {
+      #expect(error.errors.map(\.description) == [message])
+    }
+  }
+
+  @Test func theEnvironmentSaysWhatTheFileWouldSay() throws {
+    let settings = try load(
+      nil,
+      environment: [
+        "DRAWBRIDGE_UPSTREAM_ON_OPEN": #"[{"send":"hello","expect":{"prefix":"welcome"}}]"#,
+        "DRAWBRIDGE_UPSTREAM_HEARTBEAT_CLIENT_MESSAGE": #"{"op":"ping"}"#,
+        "DRAWBRIDGE_UPSTREAM_HEARTBEAT_SERVER_MATCH": "{json_has: /ping}",
+      ])
+    #expect(settings.upstream.conventions.onOpen.count == 1)
+    #expect(settings.upstream.conventions.client.message?.description == #"{"op":"ping"}"#)
+    #expect(settings.upstream.conventions.server.match != nil)
+    #expect(throws: ConfigurationErrors.self) {
+      try load(nil, environment: ["DRAWBRIDGE_UPSTREAM_ON_OPEN": "[{send: x}"])
+    }
+  }
+}

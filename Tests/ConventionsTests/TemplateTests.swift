@@ -1,0 +1,91 @@
+import ByteStreams
+import Testing
+
+@testable import Conventions
+
+@Suite struct TemplateTests {
+  private func render(
+    _ text: String, in place: Template.Place = .opening, environment: [String: String] = [:],
+    _ change: (inout TemplateValues) -> Void = { _ in }
+  ) throws -> String {
+    let template = try Template(text, in: place, environment: environment)
+    var values = TemplateValues()
+    change(&values)
+    var output = ByteQueue()
+    try template.render(values, into: &output)
+    return output.bytes.text()
+  }
+
+  @Test func fillsEveryBlank() throws {
+    #expect(try render(#"{"a":1}"#) == #"{"a":1}"#)
+    #expect(try render("${env:TOKEN}!", environment: ["TOKEN": "${now}"]) == "${now}!", "a secret is no template")
+    #expect(try render("a${file:/t}b") { $0.files["/t"] = Array("T".utf8) } == "aTb")
+    #expect(try render("from ${cursor}") { $0.cursor = Array("17".utf8) } == "from 17")
+    #expect(try render("${now} ${now:seconds}") { $0.now = 1_700_000_000_123 } == "1700000000123 1700000000")
+    #expect(try render("${counter}", in: .heartbeat) { $0.counter = 3 } == "3")
+    #expect(try render("$${now} $ {x}") == "${now} $ {x}")
+  }
+
+  /// The token goes back as it came: a number beyond what a double holds stays itself.
+  @Test func copiesAValueRaw() throws {
+    func reply(_ message: String) throws -> String {
+      try render(#"{"pong":${raw:/ping}}"#, in: .reply) { $0.answered = Array(message.utf8) }
+    }
+    #expect(try reply(#"{"ping":123}"#) == #"{"pong":123}"#)
+    #expect(try reply(#"{ "ping" : 9007199254740993.10 }"#) == #"{"pong":9007199254740993.10}"#)
+    #expect(try reply(#"{"ping":"a\u0022b"}"#) == #"{"pong":"a\u0022b"}"#)
+    #expect(throws: TemplateError.self) { try reply(#"{"pong":1}"#) }
+    #expect(throws: TemplateError.self) { try reply(#"{"ping":nonsense}"#) }
+  }
+
+  /// obs-websocket's own example of its protocol description ("Creating an authentication string").
+  @Test func answersTheChallengeOfOBS() throws {
+    let text =
+      "${sha256_base64:${sha256_base64:${env:PASSWORD}${string:/d/authentication/salt}}${string:/d/authentication/challenge}}"
+    let hello =
+      #"{"op":0,"d":{"authentication":{"challenge":"+IxH4CnCiqpX1rM9scsNynZzbOe4KhDeYcTNS3PDaeY=","salt":"lM1GncleQOaCu9lT1yeUZhFYnqhsLLP1G5lAGo3ixaI="}}}"#
+    let answer = try render(text, environment: ["PASSWORD": "supersecretpassword"]) { $0.answered = Array(hello.utf8) }
+    #expect(answer == "1Ct943GAT+6YQUUX47Ia/ncufilbe6+oD6lY+5kaCu4=")
+  }
+
+  @Test func escapesForJSON() throws {
+    let secret = "a\"b\\c\n"
+    #expect(try render(#"{"t":"${json:x${env:S}}"}"#, environment: ["S": secret]) == #"{"t":"xa\"b\\c\n"}"#)
+  }
+
+  @Test func writesAllOrNothing() throws {
+    let template = try Template("abc ${cursor}", in: .opening, environment: [:])
+    var output = ByteQueue()
+    output.append("before ")
+    #expect(throws: TemplateError.noCursor) { try template.render(TemplateValues(), into: &output) }
+    #expect(output.bytes.text() == "before ")
+    let binary = try Template("${file:/b}", in: .opening, environment: [:])
+    var values = TemplateValues()
+    values.files["/b"] = [0xFF]
+    #expect(throws: TemplateError.notText) { try binary.render(values, into: &output) }
+  }
+
+  @Test func namesItsFilesAndWhatItAnswers() throws {
+    let template = try Template("${json:${file:/a}${raw:/x}}${file:/b}", in: .reply, environment: [:])
+    #expect(template.files == ["/a", "/b"])
+    #expect(template.description == "${json:${file:/a}${raw:/x}}${file:/b}")
+  }
+
+  @Test(
+    arguments: [
+      ("${nonsense}", .opening, "is none of"), ("${env:NOPE}", .opening, "no variable 'NOPE'"),
+      ("${file:}", .opening, "is none of"), ("${now", .opening, "not closed"),
+      ("${json:${now}", .opening, "not closed"),
+      ("${counter}", .opening, "only in a heartbeat"), ("${raw:/a}", .heartbeat, "only where a message is answered"),
+      ("${raw:a}", .reply, "begins with '/'"), ("${cursor}", .value, "only in a message"),
+      (String(repeating: "${json:", count: 20), .opening, "deeper than"),
+    ] as [(String, Template.Place, String)])
+  func saysWhatIsWrong(text: String, place: Template.Place, message: String) {
+    do {
+      _ = try Template(text, in: place, environment: [:])
+      Issue.record("'\(text)' was taken")
+    } catch {
+      #expect(error.description.contains(message), "\(error)")
+    }
+  }
+}

@@ -1,0 +1,310 @@
+"""Openings, heartbeats, payload codecs and cursors: how an upstream wants to be spoken to, beyond WebSocket itself."""
+
+import asyncio
+import gzip
+import json
+import zlib
+
+import pytest
+
+from harness.conventions import ConventionUpstream, listen
+from harness.waiting import eventually
+
+
+@pytest.fixture
+def convention(start):
+    """`await convention(converse)`: an upstream whose connections go as that coroutine says."""
+
+    async def convention(converse, **options):
+        return await start(ConventionUpstream(converse, **options))
+
+    return convention
+
+
+async def session(gateway):
+    return await gateway.client().session()
+
+
+OPENING = """
+upstream:
+  on_open:
+    - expect: {json: {/type: hello}}
+    - send: '{"type":"login","token":"${json:${file:TOKEN}}","nonce":"${string:/nonce}"}'
+      expect: {json: {/type: welcome}}
+      refuse: {json: {/type: denied}}
+    - send: subscribe
+"""
+
+
+@pytest.fixture
+def token(tmp_path):
+    path = tmp_path / "token"
+    path.write_text('s3"cret\n')
+    return path
+
+
+async def test_the_queue_waits_until_the_opening_is_done(convention, gateway_for, token):
+    gate = asyncio.Event()
+
+    async def converse(conversation):
+        await conversation.say('{"type":"hello","nonce":"n\\u00f6"}')
+        login = json.loads(await conversation.hear())
+        assert login == {"type": "login", "token": 's3"cret', "nonce": "nö"}
+        await conversation.say("news that came meanwhile")
+        await gate.wait()
+        await conversation.say('{"type":"welcome"}')
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    gateway = await gateway_for(upstream, config=OPENING.replace("TOKEN", str(token)), ready=False)
+    client = gateway.client()
+    await client.accepted("posted early")
+    await upstream.has_heard(1)
+    assert (await session(gateway))["state"] == "opening"
+    assert (await gateway.manage("/readyz")).status == 503
+    gate.set()
+    await gateway.ready()
+    assert (await upstream.has_heard(3))[1:] == ["subscribe", "posted early"]
+    # What the opening expected is the session's, everything else is a push.
+    assert (await client.poll(cursor="earliest", wait=10)).payloads == ["news that came meanwhile"]
+
+
+async def test_a_secret_is_read_again_at_each_dial(convention, gateway_for, token):
+    tokens = []
+
+    async def converse(conversation):
+        await conversation.say('{"type":"hello","nonce":""}')
+        tokens.append(json.loads(await conversation.hear())["token"])
+        await conversation.say('{"type":"welcome"}')
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    gateway = await gateway_for(upstream, config=OPENING.replace("TOKEN", str(token)))
+    token.write_text("rotated\n")
+    upstream.reset_connections()
+    await eventually(lambda: tokens == ['s3"cret', "rotated"], what="the second dial has the new token")
+    await gateway.ready()
+    assert "rotated" not in gateway.output
+    assert 's3"' not in gateway.output
+
+
+async def test_refused_credentials_are_tried_once_more_and_then_parked(convention, gateway_for, token):
+    async def converse(conversation):
+        await conversation.say('{"type":"hello","nonce":""}')
+        await conversation.hear()
+        await conversation.say('{"type":"denied"}')
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    gateway = await gateway_for(upstream, config=OPENING.replace("TOKEN", str(token)), ready=False)
+
+    async def parked():
+        status = await session(gateway)
+        return status if status["state"] == "parked" else None
+
+    status = await eventually(parked, what="the session is parked")
+    assert len(upstream.conversations) == 2
+    assert 55 < status["next_attempt_in_seconds"] <= 60
+    assert "upstream.on_open[1]" in status["last_failure"]
+    assert "refuses the credentials" in status["last_failure"]
+
+
+async def test_an_opening_without_its_answer_fails_and_says_which(convention, gateway_for):
+    upstream = await convention(listen)
+    config = "upstream: {on_open: [{send: hello}, {send: login, expect: welcome, timeout: 200ms}]}\n"
+    gateway = await gateway_for(upstream, config=config, ready=False)
+    await upstream.has_conversations(2)
+    assert upstream.conversations[0].heard == ["hello", "login"]
+    assert "upstream.on_open[1].expect" in (await session(gateway))["last_failure"]
+
+
+@pytest.mark.parametrize("answer", ["{}", "not JSON", '{"type":"hello"}'])
+async def test_an_answer_that_lacks_what_the_next_message_needs_fails_the_opening(convention, gateway_for, answer):
+    async def converse(conversation):
+        await conversation.say(answer)
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    config = "upstream: {on_open: [{expect: {prefix: ''}}, {send: 'n ${raw:/nonce}'}]}\n"
+    gateway = await gateway_for(upstream, config=config, ready=False)
+    await upstream.has_conversations(2)
+    assert "no value at '/nonce'" in (await session(gateway))["last_failure"]
+    assert all(not conversation.heard for conversation in upstream.conversations)
+
+
+# -- Heartbeats -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_heartbeat_of_the_upstream_is_answered_with_its_own_token(convention, gateway_for):
+    pings = ['{"ping":1492420473027}', '{"ping": 9007199254740993.10 }', '{"ping":"a\\u0022b"}']
+
+    async def converse(conversation):
+        await conversation.say(*pings, '{"tick":1}')
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    config = """
+upstream:
+  heartbeat:
+    server: {match: {json_has: /ping}, reply: '{"pong":${raw:/ping}}'}
+"""
+    gateway = await gateway_for(upstream, config=config)
+    assert await upstream.has_heard(3) == [
+        '{"pong":1492420473027}',
+        '{"pong":9007199254740993.10}',
+        '{"pong":"a\\u0022b"}',
+    ]
+    assert (await gateway.client().poll(cursor="earliest", wait=10)).payloads == [{"tick": 1}]
+    assert (await gateway.metrics())["drawbridge_upstream_heartbeats_received_total"] == 3
+
+
+CLIENT_HEARTBEAT = """
+upstream:
+  heartbeat:
+    client: {message: '{"op":"ping","n":${counter}}', interval: 100ms, expect: {json: {/op: pong}}, timeout: 500ms}
+"""
+
+
+async def test_our_heartbeats_are_counted_and_their_answers_reach_nobody(convention, gateway_for):
+    async def converse(conversation):
+        while True:
+            number = json.loads(await conversation.hear())["n"]
+            await conversation.say(f'{{"op":"pong","n":{number}}}')
+            if number == 3:
+                await conversation.say("news")
+
+    upstream = await convention(converse)
+    gateway = await gateway_for(upstream, config=CLIENT_HEARTBEAT)
+    heard = await upstream.has_heard(4)
+    assert [json.loads(message)["n"] for message in heard[:4]] == [1, 2, 3, 4]
+    assert (await gateway.client().poll(cursor="earliest", wait=10)).payloads == ["news"]
+    assert len(upstream.conversations) == 1
+
+
+async def test_an_unanswered_heartbeat_ends_the_connection_and_not_the_next_one(convention, gateway_for):
+    async def converse(conversation):
+        answers = len(upstream.conversations) > 1
+        while True:
+            await conversation.hear()
+            if answers:
+                await conversation.say('{"op":"pong"}')
+
+    upstream = await convention(converse)
+    gateway = await gateway_for(upstream, config=CLIENT_HEARTBEAT)
+    await upstream.has_conversations(2)
+    await upstream.has_heard(10)
+    # A new count, without a beat of the old connection's: 1, 2, 3 and so on.
+    assert [json.loads(message)["n"] for message in upstream.last.heard[:10]] == list(range(1, 11))
+    assert "upstream.heartbeat" in (await session(gateway))["last_failure"]
+    assert len(upstream.conversations) == 2
+
+
+async def test_an_upstream_whose_own_heartbeat_stays_away_is_dialled_again(convention, gateway_for):
+    async def converse(conversation):
+        await conversation.say("beat")
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    config = "upstream: {heartbeat: {ping: false, server: {match: beat, within: 300ms}}}\n"
+    gateway = await gateway_for(upstream, config=config)
+    await upstream.has_conversations(3)
+    assert (await gateway.client().poll(cursor="earliest", wait=0)).payloads == []
+
+
+# -- Payload codecs ---------------------------------------------------------------------------------------------------
+
+
+def bare(data):
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(data) + packer.flush()
+
+
+@pytest.mark.parametrize(
+    ("codec", "pack"),
+    [("gzip", gzip.compress), ("deflate", zlib.compress), ("deflate", bare), ("auto", gzip.compress)],
+)
+async def test_packed_payloads_reach_clients_unpacked(convention, gateway_for, codec, pack):
+    binary = bytes(range(256))
+
+    async def converse(conversation):
+        await conversation.say(pack(b'{"ping":7}'), pack("täglich".encode()), pack(binary), "plain text")
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    config = f"""
+upstream:
+  payload_codec: {codec}
+  heartbeat: {{server: {{match: {{json_has: /ping}}, reply: 'pong ${{raw:/ping}}'}}}}
+"""
+    gateway = await gateway_for(upstream, config=config)
+    assert await upstream.has_heard(1) == ["pong 7"]
+    client = gateway.client()
+    payloads = []
+    cursor = "earliest"
+    while len(payloads) < 3:
+        batch = await client.poll(cursor=cursor, wait=10)
+        payloads += batch.payloads
+        cursor = batch.cursor
+    assert payloads == ["täglich", binary, "plain text"]
+
+
+async def test_what_is_not_packed_as_announced_is_delivered_as_it_came(convention, gateway_for):
+    async def converse(conversation):
+        await conversation.say(b"\x00\x01", gzip.compress(b"cut short")[:-4])
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    gateway = await gateway_for(upstream, config="upstream: {payload_codec: gzip}\n")
+    metric = "drawbridge_upstream_malformed_payloads_total"
+
+    async def both():
+        return (await gateway.metrics())[metric] == 2
+
+    await eventually(both, what="two malformed payloads are counted")
+    payloads = (await gateway.client().poll(cursor="earliest", wait=10)).payloads
+    assert payloads == [b"\x00\x01", gzip.compress(b"cut short")[:-4]]
+
+
+async def test_a_payload_that_grows_beyond_the_limit_ends_the_connection(convention, gateway_for):
+    bomb = gzip.compress(bytes(64 << 20))
+    codes = []
+
+    async def converse(conversation):
+        if len(upstream.conversations) == 1:
+            await conversation.say(bomb)
+        try:
+            await listen(conversation)
+        finally:
+            codes.append(conversation.connection.close_code)
+
+    upstream = await convention(converse)
+    gateway = await gateway_for(upstream, config="upstream: {payload_codec: gzip}\n")
+    before = gateway.memory()
+    await eventually(lambda: codes == [1009], what="the upstream is told 1009")
+    await gateway.ready()
+    assert gateway.memory() - before < 48 << 20
+
+
+# -- Cursor -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_new_connection_asks_for_what_came_after_the_last_push(convention, gateway_for):
+    async def converse(conversation):
+        if len(upstream.conversations) == 1:
+            await conversation.hear()
+            await conversation.say('{"seq":"41"}', '{"seq":"42"}', '{"other":1}')
+        await listen(conversation)
+
+    upstream = await convention(converse)
+    config = "upstream: {on_open: [{send: 'resume ${cursor}'}], cursor: {pointer: /seq, initial: 'start'}}\n"
+    gateway = await gateway_for(upstream, config=config)
+    assert await upstream.has_heard(1) == ["resume start"]
+    client = gateway.client()
+
+    async def three():
+        return len((await client.poll(cursor="earliest", wait=1)).payloads) == 3
+
+    await eventually(three, what="three pushes are in")
+    upstream.reset_connections()
+    await upstream.has_conversations(2)
+    assert await upstream.has_heard(1) == ["resume 42"]

@@ -1,0 +1,114 @@
+import ByteStreams
+import Testing
+
+@testable import UpstreamSession
+
+/// Heartbeats that are messages.
+@Suite struct HeartbeatTests {
+  private func session(_ change: @escaping (inout HeartbeatSettings) -> Void) -> Dialogue {
+    let session = Dialogue {
+      $0.liveness.isEnabled = false
+      change(&$0.heartbeat)
+    }
+    session.openToReady()
+    return session
+  }
+
+  @Test func beatsAtItsInterval() {
+    let session = session { $0.interval = .seconds(30) }
+    for beat in 1...5 {
+      #expect(session.wait() == ["beat \(beat) #1"])
+      #expect(session.waited == .seconds(30))
+    }
+  }
+
+  @Test func countsAnUnansweredBeatAsLoss() {
+    let session = session {
+      $0.interval = .seconds(30)
+      $0.timeout = .seconds(10)
+    }
+    #expect(session.wait() == ["beat 1 #1"])
+    #expect(session.wait() == ["hold #1", "discard #1", "ready→backoff"])
+    #expect(session.waited == .seconds(10))
+    #expect(session.causes.last == .lost(.heartbeat))
+  }
+
+  @Test func goesOnWhileItIsAnswered() {
+    let session = session {
+      $0.interval = .seconds(30)
+      $0.timeout = .seconds(10)
+    }
+    for beat in 1...3 {
+      #expect(session.wait() == ["beat \(beat) #1"])
+      session.pass(.seconds(9))
+      session.machine.heartbeatAnswered(Generation(1))
+    }
+    #expect(session.state == .ready)
+  }
+
+  /// With a time limit beyond the interval several are under way; the oldest decides.
+  @Test func isHeldAgainstTheOldestThatIsUnanswered() {
+    let session = session {
+      $0.interval = .seconds(10)
+      $0.timeout = .seconds(25)
+    }
+    #expect(session.wait() == ["beat 1 #1"])
+    #expect(session.wait() == ["beat 2 #1"])
+    #expect(session.wait() == ["beat 3 #1"])
+    #expect(session.wait().last == "ready→backoff")
+    #expect(session.waited == .seconds(5))
+  }
+
+  @Test func missesTheUpstreamsOwn() {
+    let session = session { $0.within = .seconds(60) }
+    session.pass(.seconds(50))
+    session.machine.heartbeatReceived(Generation(1), now: session.now)
+    session.pass(.seconds(50))
+    session.machine.heartbeatReceived(Generation(7), now: session.now)
+    #expect(session.state == .ready)
+    #expect(session.wait().last == "ready→backoff")
+    #expect(session.waited == .seconds(10), "another connection's heartbeat is none of this one's")
+  }
+
+  /// What comes while we do not read, we do not see.
+  @Test func standsStillWhileReadingIsPaused() {
+    let session = session {
+      $0.within = .seconds(60)
+      $0.interval = .seconds(1_000)
+    }
+    session.pass(.seconds(50))
+    session.machine.readingPaused(Generation(1), now: session.now)
+    session.pass(.seconds(100))
+    session.machine.readingResumed(Generation(1), now: session.now)
+    #expect(session.wait().last == "ready→backoff")
+    #expect(session.waited == .seconds(10))
+  }
+
+  /// A new connection begins with a new count, and nothing beats in between.
+  @Test func doesNotOutliveItsSocket() {
+    let session = session { $0.interval = .seconds(1) }
+    _ = session.wait()
+    _ = session.wait()
+    _ = session.lost(.reset)
+    #expect(session.wait().last == "dial #2")
+    session.pass(.seconds(2))
+    #expect(session.machine.nextDeadline > session.now)
+    session.becomeReady()
+    #expect(session.wait() == ["beat 1 #2"])
+    _ = session.close()
+    #expect(session.wait() == ["discard #2", "closing→stopped"])
+    #expect(session.machine.nextDeadline == .distantFuture)
+  }
+
+  /// The table's row of 401 goes for credentials that are refused by a message too.
+  @Test func parksAfterTwoRefusalsOfTheCredential() {
+    let session = Dialogue { $0.opening = [OpeningStep(expectsAnswer: true)] }
+    _ = session.open()
+    _ = session.upgraded(1)
+    #expect(session.failed(.denied, in: .opening) == ["opening→backoff"])
+    #expect(session.wait().last == "dial #2 afresh")
+    _ = session.upgraded(2)
+    #expect(session.failed(.denied, in: .opening) == ["opening→parked"])
+    #expect(session.untilDial == .seconds(60))
+  }
+}

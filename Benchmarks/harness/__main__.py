@@ -7,7 +7,7 @@ import time
 from . import build, report
 from .measures import MEASURES, Bench, Plan
 from .processes import BENCHMARKS, WORK, Cores
-from .subjects import SUBJECTS
+from .subjects import SUBJECTS, Go
 
 
 def main():
@@ -33,6 +33,8 @@ def main():
             say(f"{kind.title} is left out: this machine lacks {reason}")
         else:
             subjects.append(kind)
+    if Go in subjects:
+        build.build_go()
     cores = Cores.divide()
     bench = Bench(cores, subjects, Plan.short() if options.short else Plan(), say)
     figures = []

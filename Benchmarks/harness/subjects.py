@@ -1,6 +1,7 @@
 """What is measured: the gateway, its peers, and the floor, each started on the cores that serve."""
 
 import json
+import re
 import shutil
 import time
 import urllib.request
@@ -8,16 +9,29 @@ from pathlib import Path
 
 from .processes import BENCHMARKS, PROJECT, WORK, Cores, Process, Tool, free_port
 
+#: A message of 100 bytes, like those that the C programs make.
+MESSAGE = '{"at":"@0000000000000000001","pad":"%s"}' % ("x" * 62)
+
 
 class Subject:
     """A server under test, with whatever it needs beside it. A subclass says how it is started and spoken to."""
 
     name = ""
     title = ""
-    #: (path, fields) of a POST of one message.
-    post = ("/v1/messages", ())
-    #: Path that answers at once with one message of 100 bytes, after `prepare_short`.
-    short = "/v1/messages?cursor=earliest&limit=1&wait=0"
+    #: Whether it forwards what is posted to an upstream of its own.
+    forwards = True
+    #: Path of a POST of one message, its body, and its port, where that is another than that of polls.
+    post_path = "/v1/messages"
+    post_body = MESSAGE
+    post_port: int | None = None
+    #: Most connections on which it takes posts well, and why they are fewer than the others'.
+    post_connections: tuple[int, str] | None = None
+    #: Path that answers at once with one message of 100 bytes, after `prepare_short`; None: it keeps no messages.
+    short: str | None = "/v1/messages?cursor=earliest&limit=1&wait=0"
+    #: Whether a push that meets no waiting poll goes to the next one.
+    keeps_messages = True
+    #: Most polls that it holds when all of them ask again at once, and what happens beyond.
+    most_waiters: tuple[int, str] | None = None
     #: Path of a long poll, and how its client tells what it has seen (hold.c).
     hold = ("/v1/messages?wait=55", "gateway")
 
@@ -55,6 +69,12 @@ class Subject:
             if time.monotonic() > deadline:
                 raise SystemExit(f"error: {self.name} does not connect to its upstream")
             time.sleep(0.01)
+
+    def configure(self, template: str, **values):
+        """Fills in a peer's committed configuration, whose places are written @LIKE_THIS@."""
+        source = BENCHMARKS / "peers" / template
+        text = re.sub(r"@([A-Z_]+)@", lambda place: str(values[place[1]]), source.read_text())
+        (self.folder / source.name).write_text(text)
 
     def push(self, count: int, rate: float = 0, size: int = 100) -> dict:
         return self.source.ask(f"push {count} {rate} {size}")
@@ -101,7 +121,8 @@ class Gateway(Subject):
 class Floor(Subject):
     name = "floor"
     title = "C floor"
-    post = ("/", ())
+    forwards = False
+    post_path = "/"
     short = "/short"
     hold = ("/hold", "none")
 
@@ -117,7 +138,8 @@ class Floor(Subject):
 class Nchan(Subject):
     name = "nchan"
     title = "nchan (nginx)"
-    post = ("/send", ())
+    forwards = False
+    post_path = "/send"
     short = "/short"
     hold = ("/poll", "nchan")
 
@@ -127,15 +149,88 @@ class Nchan(Subject):
         return None if shutil.which("nginx") and module.exists() else "the Debian packages nginx and libnginx-mod-nchan"
 
     def start(self):
-        text = (BENCHMARKS / "peers/nchan/nginx.conf").read_text()
-        text = text.replace("@PORT@", str(self.port)).replace("@WORKERS@", str(len(self.cores.server)))
-        (self.folder / "nginx.conf").write_text(text)
+        self.configure("nchan/nginx.conf", PORT=self.port, WORKERS=len(self.cores.server))
         self.launch([shutil.which("nginx"), "-p", self.folder, "-c", "nginx.conf", "-e", "stderr"])
         self.source = Tool("publish", self.port, "/publish", 16, "raw", cores=self.cores.load)
 
     def prepare_short(self):
-        body = json.dumps({"at": "@0000000000000000001", "pad": "x" * 62}, separators=(",", ":")).encode()
-        urllib.request.urlopen(f"http://127.0.0.1:{self.port}/publish-short", body).close()
+        urllib.request.urlopen(f"http://127.0.0.1:{self.port}/publish-short", MESSAGE.encode()).close()
 
 
-SUBJECTS = [Gateway, Floor, Nchan]
+class Pushpin(Subject):
+    name = "pushpin"
+    title = "Pushpin"
+    forwards = False
+    post_path = "/publish/"
+    post_body = json.dumps({"items": [{"channel": "none", "formats": {"http-response": {"body": MESSAGE}}}]})
+    post_connections = (32, "on 32 connections: it closes each after its answer, and its backlog is 50")
+    most_waiters = (1000, "with 1,000 polls: of 10,000 that ask again at once it refuses thousands")
+    keeps_messages = False
+    short = None
+    hold = ("/", "none")
+
+    def __init__(self, cores):
+        super().__init__(cores)
+        self.post_port = free_port()
+        self.origin: Process | None = None
+
+    @staticmethod
+    def missing():
+        found = all(shutil.which(name) for name in ("pushpin", "condure", "zurl", "nginx"))
+        return None if found else "the Debian packages pushpin, condure, zurl and nginx"
+
+    def start(self):
+        origin_port = free_port()
+        self.configure("pushpin/origin.conf", PORT=origin_port)
+        origin = [shutil.which("nginx"), "-p", self.folder, "-c", "origin.conf", "-e", "stderr"]
+        self.origin = Process(origin, self.cores.load, cwd=self.folder)
+        self.origin.wait_until_listening(origin_port)
+        self.configure("pushpin/pushpin.conf", PORT=self.port, CONTROL_PORT=self.post_port, FOLDER=self.folder)
+        (self.folder / "routes").write_text(f"* 127.0.0.1:{origin_port}\n")
+        self.launch([shutil.which("pushpin"), f"--config={self.folder}/pushpin.conf"])
+        self.server.wait_until_listening(self.post_port)
+        self.source = Tool("publish", self.post_port, "/publish/", 16, "pushpin", cores=self.cores.load)
+
+    def stop(self):
+        super().stop()
+        if self.origin is not None:
+            self.origin.stop()
+
+
+class Bridge(Subject):
+    """A small bridge of the kind people write: the same paths and cursors as the gateway's."""
+
+    short = "/v1/messages?cursor=0&limit=1&wait=0"
+
+    def arguments(self):
+        raise NotImplementedError
+
+    def start(self):
+        upstream = f"ws://127.0.0.1:{self.start_sink()}/"
+        self.launch([*self.arguments(), self.port, upstream], env={"GOMAXPROCS": str(len(self.cores.server))})
+        self.wait_for_session()
+
+
+class Go(Bridge):
+    name = "go"
+    title = "Go + gorilla"
+
+    @staticmethod
+    def missing():
+        package = Path("/usr/share/gocode/src/github.com/gorilla/websocket")
+        found = shutil.which("go") and package.exists()
+        return None if found else "the Debian packages golang-go and golang-github-gorilla-websocket-dev"
+
+    def arguments(self):
+        return [WORK / "go-bridge"]
+
+
+class Aiohttp(Bridge):
+    name = "aiohttp"
+    title = "aiohttp + websockets"
+
+    def arguments(self):
+        return [PROJECT / ".venv/bin/python", BENCHMARKS / "peers/aiohttp/bridge.py"]
+
+
+SUBJECTS = [Gateway, Floor, Nchan, Go, Aiohttp, Pushpin]

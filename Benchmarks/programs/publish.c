@@ -12,9 +12,14 @@ struct publisher {
   char input[8192];
 };
 
-static int epoll;
+static int epoll, port;
 static const char *path;
 static bool is_pushpin;
+
+static void open_publisher(struct publisher *publisher, uint64_t index) {
+  publisher->fd = connect_to(port);
+  watch(epoll, publisher->fd, EPOLLIN, index);
+}
 
 static void publish(struct publisher *publisher, size_t size) {
   static char body[1 << 20], request[(1 << 20) + 512];
@@ -34,7 +39,7 @@ static void publish(struct publisher *publisher, size_t size) {
   publisher->busy = true;
 }
 
-static bool take_answer(struct publisher *publisher) {
+static bool take_answer(struct publisher *publisher, uint64_t index) {
   ssize_t received =
       recv(publisher->fd, publisher->input + publisher->count, sizeof publisher->input - publisher->count, 0);
   if (received < 0 && errno == EAGAIN) return false;
@@ -46,20 +51,22 @@ static bool take_answer(struct publisher *publisher) {
     die("a message was answered with %d: %.*s", response.status, (int)response.body_length, response.body);
   publisher->count = 0;
   publisher->busy = false;
+  if (response.closes) {
+    close(publisher->fd);
+    open_publisher(publisher, index);
+  }
   return true;
 }
 
 int main(int count, char **arguments) {
   if (count != 5) die("usage: publish PORT PATH CONNECTIONS raw|pushpin");
-  int port = atoi(arguments[1]), connections = atoi(arguments[3]);
+  int connections = atoi(arguments[3]);
+  port = atoi(arguments[1]);
   path = arguments[2];
   is_pushpin = strcmp(arguments[4], "pushpin") == 0;
   epoll = epoll_create1(EPOLL_CLOEXEC);
   struct publisher *all = calloc((size_t)connections, sizeof *all);
-  for (int index = 0; index < connections; index++) {
-    all[index].fd = connect_to(port);
-    watch(epoll, all[index].fd, EPOLLIN, (uint64_t)index);
-  }
+  for (int index = 0; index < connections; index++) open_publisher(&all[index], (uint64_t)index);
   while (true) {
     long long messages;
     double rate;
@@ -81,7 +88,7 @@ int main(int count, char **arguments) {
       struct epoll_event events[64];
       int64_t left = next - now();
       int ready = wait_for(epoll, events, 64, sent == messages ? NANOSECONDS : left > 0 ? left : 1000000);
-      for (int index = 0; index < ready; index++) answered += take_answer(&all[events[index].data.u64]);
+      for (int index = 0; index < ready; index++) answered += take_answer(&all[events[index].data.u64], events[index].data.u64);
     }
     printf("{\"pushed\":%lld,\"seconds\":%.6f}\n", answered, (double)(now() - start) / 1e9);
     fflush(stdout);

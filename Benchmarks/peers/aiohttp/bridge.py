@@ -1,0 +1,83 @@
+"""bridge.py PORT UPSTREAM-URL: what people write in an afternoon: aiohttp on one side, websockets on the other.
+
+POST /v1/messages forwards its body; GET /v1/messages?cursor=N&wait=S&limit=L answers with what came after N, or holds
+the request until something does. It keeps the last 10,000 pushes and has a bounded queue to the upstream. It does not
+reconnect, confirm, or tell gaps.
+"""
+
+import asyncio
+import sys
+
+import websockets
+from aiohttp import web
+
+RETAINED = 10_000
+
+
+class Pushes:
+    """The pushes, numbered from 1. `news` is a future that each of them completes, for all who wait."""
+
+    def __init__(self):
+        self.messages = []
+        self.first = 0
+        self.news = asyncio.get_running_loop().create_future()
+
+    def append(self, message):
+        self.messages.append(message)
+        if len(self.messages) > 2 * RETAINED:
+            self.first += len(self.messages) - RETAINED
+            del self.messages[:-RETAINED]
+        news, self.news = self.news, asyncio.get_running_loop().create_future()
+        news.set_result(None)
+
+    def read(self, cursor, limit):
+        end = self.first + len(self.messages)
+        if cursor < 0 or cursor > end:
+            cursor = end
+        cursor = max(cursor, self.first)
+        start = cursor - self.first
+        messages = self.messages[start : start + limit]
+        return messages, cursor + len(messages)
+
+
+async def main(port, url):
+    pushes = Pushes()
+    queue = asyncio.Queue(1024)
+    upstream = await websockets.connect(url, max_size=16 << 20, compression=None)
+
+    async def write():
+        while True:
+            await upstream.send(await queue.get())
+
+    async def read():
+        async for message in upstream:
+            pushes.append(message)
+
+    async def post(request):
+        try:
+            queue.put_nowait(await request.text())
+        except asyncio.QueueFull:
+            return web.Response(status=503, text="queue full\n")
+        return web.Response(status=202, content_type="application/json", text='{"state":"queued"}\n')
+
+    async def poll(request):
+        query = request.query
+        limit = int(query.get("limit", 100))
+        messages, cursor = pushes.read(int(query.get("cursor", -1)), limit)
+        wait = int(query.get("wait", 25))
+        if not messages and wait > 0:
+            await asyncio.wait([pushes.news], timeout=wait)
+            messages, cursor = pushes.read(cursor, limit)
+        text = f'{{"messages":[{",".join(messages)}]}}\n'
+        return web.Response(text=text, content_type="application/json", headers={"Gateway-Cursor": str(cursor)})
+
+    application = web.Application(client_max_size=16 << 20)
+    application.router.add_post("/v1/messages", post)
+    application.router.add_get("/v1/messages", poll)
+    runner = web.AppRunner(application, access_log=None, keepalive_timeout=75)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port, backlog=4096).start()
+    await asyncio.gather(write(), read())
+
+
+asyncio.run(main(int(sys.argv[1]), sys.argv[2]))

@@ -1,0 +1,387 @@
+"""The profiles in config/profiles, each against a server that speaks its convention."""
+
+import asyncio
+import base64
+import gzip
+import hashlib
+import itertools
+import json
+
+import pytest
+
+from harness.conventions import ConventionUpstream
+from harness.gateway import PROJECT, Gateway, run
+from harness.waiting import eventually
+
+PROFILES = PROJECT / "config" / "profiles"
+SECRETS = {"HASS_TOKEN": 'long-lived "token"', "OBS_PASSWORD": "supersecretpassword"}
+
+
+@pytest.fixture
+def profile(start):
+    """`await profile(name, converse)`: a gateway with that profile before an upstream that converses so."""
+
+    async def profile(name, converse, *, path="", ready=True, settings=None, env=SECRETS, **options):
+        upstream = await start(ConventionUpstream(converse, **options))
+        arguments = ("--config", PROFILES / f"{name}.yaml", "--upstream", upstream.url + path)
+        gateway = await start(Gateway(*arguments, env={**env, **(settings or {})}))
+        if ready:
+            await gateway.ready()
+        return gateway, upstream
+
+    return profile
+
+
+async def poll(gateway, count=1):
+    """The first `count` pushes."""
+    client = gateway.client()
+
+    async def enough():
+        payloads = (await client.poll(cursor="earliest", wait=0)).payloads
+        return payloads if len(payloads) >= count else None
+
+    return await eventually(enough, what=f"{count} pushes are in")
+
+
+async def post(gateway, message):
+    await gateway.client().accepted(message if isinstance(message, str) else json.dumps(message))
+
+
+@pytest.mark.parametrize("path", sorted(PROFILES.glob("*.yaml")), ids=lambda path: path.stem)
+async def test_every_profile_is_a_valid_configuration(path):
+    status, out, err = await run("check-config", "--config", path, env=SECRETS)
+    assert status == 0, err
+    assert all(secret not in out for secret in SECRETS.values())
+
+
+def test_every_profile_is_tested():
+    names = {path.stem for path in PROFILES.glob("*.yaml")}
+    assert names
+    assert {name for name in names if f"test_{name.replace('-', '_')}" not in globals()} == set()
+
+
+# -- plain ------------------------------------------------------------------------------------------------------------
+
+
+async def test_plain(profile):
+    async def converse(conversation):
+        while True:
+            await conversation.say("echo " + await conversation.hear())
+
+    gateway, _ = await profile("plain", converse)
+    await post(gateway, "hello")
+    assert await poll(gateway) == ["echo hello"]
+
+
+# -- JSON-RPC 2.0 -----------------------------------------------------------------------------------------------------
+
+
+async def test_json_rpc(profile):
+    async def converse(conversation):
+        while True:
+            call = json.loads(await conversation.hear())
+            if call["method"] == "add":
+                answer = {"jsonrpc": "2.0", "id": call["id"], "result": sum(call["params"])}
+            else:
+                error = {"code": -32601, "message": "Method not found"}
+                answer = {"jsonrpc": "2.0", "id": call["id"], "error": error}
+            await conversation.say(json.dumps(answer))
+
+    quick = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_CLIENT_INTERVAL": "50ms"}
+    gateway, upstream = await profile("json-rpc", converse, settings=quick)
+    await upstream.has_heard(3)
+    await post(gateway, {"jsonrpc": "2.0", "id": 1, "method": "add", "params": [1, 2]})
+    assert await poll(gateway) == [{"jsonrpc": "2.0", "id": 1, "result": 3}]
+    assert len(upstream.conversations) == 1
+    beats = [json.loads(message)["id"] for message in upstream.last.heard[:3]]
+    assert beats == ["drawbridge-1", "drawbridge-2", "drawbridge-3"]
+
+
+# -- Home Assistant ---------------------------------------------------------------------------------------------------
+
+
+class HomeAssistant:
+    """The authentication phase and the rule of ids, as the documentation has them."""
+
+    def __init__(self, token):
+        self.token = token
+
+    async def __call__(self, conversation):
+        await conversation.say('{"type":"auth_required","ha_version":"2025.1.0"}')
+        login = json.loads(await conversation.hear())
+        assert login.keys() == {"type", "access_token"}
+        assert login["type"] == "auth"
+        if login["access_token"] != self.token:
+            await conversation.say('{"type":"auth_invalid","message":"Invalid access token or password"}')
+            return
+        await conversation.say('{"type":"auth_ok","ha_version":"2025.1.0"}')
+        last = 0
+        while True:
+            command = json.loads(await conversation.hear())
+            if command["id"] <= last:
+                error = {"code": "id_reuse", "message": "Identifier values have to increase."}
+                await conversation.say(json.dumps({"id": command["id"], "type": "result", "error": error}))
+                continue
+            last = command["id"]
+            await conversation.say(json.dumps({"id": last, "type": "result", "success": True, "result": None}))
+
+
+async def test_home_assistant(profile):
+    gateway, upstream = await profile("home-assistant", HomeAssistant(SECRETS["HASS_TOKEN"]))
+    for number in (1, 2):
+        await post(gateway, {"id": number, "type": "subscribe_events", "event_type": "state_changed"})
+    answers = await poll(gateway, 2)
+    assert [(answer["id"], answer["success"]) for answer in answers] == [(1, True), (2, True)]
+    # After a restart of Home Assistant the token is given again.
+    upstream.reset_connections()
+    await upstream.has_conversations(2)
+    await gateway.ready()
+    client = gateway.client()
+    cursor = await client.here()
+    await post(gateway, {"id": 1, "type": "get_states"})
+    answers, _ = await client.collect(1, cursor)
+    assert answers[0]["id"] == 1
+
+
+async def test_home_assistant_refuses_a_wrong_token(profile):
+    gateway, upstream = await profile("home-assistant", HomeAssistant("another"), ready=False)
+
+    async def parked():
+        status = await gateway.client().session()
+        return status if status["state"] == "parked" else None
+
+    status = await eventually(parked, what="the session is parked")
+    assert "refuses the credentials" in status["last_failure"]
+    assert len(upstream.conversations) == 2
+    assert SECRETS["HASS_TOKEN"] not in gateway.output
+
+
+# -- OBS --------------------------------------------------------------------------------------------------------------
+
+
+def sha256_base64(text):
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+class OBS:
+    """Hello, Identify, Identified, with the challenge of the protocol's description."""
+
+    def __init__(self, password):
+        self.password = password
+        self.salts = (f"salt {number} ä+/=" for number in itertools.count())
+
+    async def __call__(self, conversation):
+        assert conversation.connection.subprotocol == "obswebsocket.json"
+        salt = next(self.salts)
+        authentication = {"challenge": "+IxH4CnCiqpX1rM9scsNynZzbOe4KhDeYcTNS3PDaeY=", "salt": salt}
+        hello = {"obsWebSocketVersion": "5.5.2", "rpcVersion": 1, "authentication": authentication}
+        await conversation.say(json.dumps({"op": 0, "d": hello}))
+        identify = json.loads(await conversation.hear())
+        assert identify["op"] == 1
+        assert identify["d"]["rpcVersion"] == 1
+        proof = sha256_base64(sha256_base64(self.password + salt) + authentication["challenge"])
+        if identify["d"]["authentication"] != proof:
+            await conversation.close(4009, "Authentication failed.")
+            return
+        await conversation.say('{"op":2,"d":{"negotiatedRpcVersion":1}}')
+        while True:
+            request = json.loads(await conversation.hear())["d"]
+            status = {"requestStatus": {"result": True, "code": 100}, "requestId": request["requestId"]}
+            await conversation.say(json.dumps({"op": 7, "d": status}))
+
+
+async def test_obs(profile):
+    gateway, upstream = await profile("obs", OBS(SECRETS["OBS_PASSWORD"]), subprotocols=["obswebsocket.json"])
+    await post(gateway, {"op": 6, "d": {"requestType": "GetVersion", "requestId": "1"}})
+    assert (await poll(gateway))[0]["d"]["requestStatus"]["result"] is True
+    # Each connection has a challenge of its own.
+    upstream.reset_connections()
+    await upstream.has_conversations(2)
+    await gateway.ready()
+    assert upstream.conversations[0].heard[0] != upstream.conversations[1].heard[0]
+
+
+async def test_obs_with_another_password(profile):
+    gateway, upstream = await profile("obs", OBS("other"), subprotocols=["obswebsocket.json"], ready=False)
+
+    async def parked():
+        return (await gateway.client().session())["state"] == "parked"
+
+    await eventually(parked, what="the session is parked")
+    assert len(upstream.conversations) == 2
+
+
+# -- Binance ----------------------------------------------------------------------------------------------------------
+
+
+async def test_binance(profile):
+    async def converse(conversation):
+        streams = []
+        # Pings with a payload, at the WebSocket's level: websockets itself waits for the pong and compares.
+        await asyncio.wait_for(await conversation.connection.ping("1735689600000"), 20)
+        while True:
+            command = json.loads(await conversation.hear())
+            if command["method"] == "SUBSCRIBE":
+                streams += command["params"]
+            await conversation.say(json.dumps({"result": None, "id": command["id"]}))
+            for stream in streams:
+                symbol, _, kind = stream.partition("@")
+                await conversation.say(json.dumps({"e": kind, "s": symbol.upper(), "p": "0.00100000"}))
+
+    gateway, upstream = await profile("binance", converse)
+    assert await poll(gateway) == [{"e": "miniTicker", "s": "BTCUSDT", "p": "0.00100000"}]
+    await post(gateway, {"method": "SUBSCRIBE", "params": ["ethusdt@trade"], "id": 1})
+    pushes = await poll(gateway, 4)
+    assert pushes[1:] == [
+        {"result": None, "id": 1},
+        {"e": "miniTicker", "s": "BTCUSDT", "p": "0.00100000"},
+        {"e": "trade", "s": "ETHUSDT", "p": "0.00100000"},
+    ]
+    assert len(upstream.conversations) == 1
+
+
+# -- Huobi ------------------------------------------------------------------------------------------------------------
+
+
+async def test_huobi(profile):
+    def packed(value):
+        return gzip.compress(json.dumps(value).encode())
+
+    async def converse(conversation):
+        pings = itertools.count(1492420473027)
+        expected = None
+        while True:
+            message = json.loads(await conversation.hear())
+            if "pong" in message:
+                assert message == {"pong": expected}
+            elif "sub" in message:
+                answer = {"id": message["id"], "status": "ok", "subbed": message["sub"], "ts": 1}
+                await conversation.say(packed(answer), packed({"ch": message["sub"], "tick": {"close": 7.5}}))
+            expected = next(pings)
+            if expected < 1492420473027 + 20:
+                await conversation.say(packed({"ping": expected}))
+
+    gateway, upstream = await profile("huobi", converse)
+    heard = await upstream.has_heard(21)
+    assert sum("pong" in message for message in heard) == 20
+    await post(gateway, {"sub": "market.ethusdt.trade.detail", "id": "1"})
+    pushes = await poll(gateway, 3)
+    assert pushes == [
+        {"ch": "market.btcusdt.ticker", "tick": {"close": 7.5}},
+        {"id": "1", "status": "ok", "subbed": "market.ethusdt.trade.detail", "ts": 1},
+        {"ch": "market.ethusdt.trade.detail", "tick": {"close": 7.5}},
+    ]
+
+
+# -- GraphQL ----------------------------------------------------------------------------------------------------------
+
+
+class GraphQL:
+    """graphql-transport-ws: nothing before connection_init, no id twice, pings in both directions."""
+
+    async def __call__(self, conversation):
+        assert conversation.connection.subprotocol == "graphql-transport-ws"
+        first = json.loads(await conversation.hear())
+        assert first["type"] == "connection_init"
+        await conversation.say('{"type":"connection_ack"}', '{"type":"ping","payload":{}}')
+        active = set()
+        while True:
+            message = json.loads(await conversation.hear())
+            match message["type"]:
+                case "ping":
+                    await conversation.say('{"type":"pong"}')
+                case "pong":
+                    pass
+                case "subscribe":
+                    if message["id"] in active:
+                        await conversation.close(4409, f"Subscriber for {message['id']} already exists")
+                        return
+                    active.add(message["id"])
+                    data = {"data": {"price": 3}}
+                    await conversation.say(json.dumps({"id": message["id"], "type": "next", "payload": data}))
+                case "complete":
+                    active.discard(message["id"])
+                case kind:
+                    await conversation.close(4400, f"Invalid message type {kind}")
+                    return
+
+
+async def test_graphql_transport_ws(profile):
+    quick = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_CLIENT_INTERVAL": "50ms"}
+    gateway, upstream = await profile(
+        "graphql-transport-ws", GraphQL(), settings=quick, subprotocols=["graphql-transport-ws"]
+    )
+    await post(gateway, {"id": "prices", "type": "subscribe", "payload": {"query": "subscription { price }"}})
+    assert await poll(gateway) == [{"id": "prices", "type": "next", "payload": {"data": {"price": 3}}}]
+    await eventually(
+        lambda: sum('"ping"' in message for message in upstream.last.heard) >= 3, what="three pings are sent"
+    )
+    assert '{"type":"pong"}' in upstream.last.heard
+    assert len(await poll(gateway)) == 1, "no ping and no pong is a push"
+    assert len(upstream.conversations) == 1
+
+
+async def test_graphql_that_forbids_us(profile):
+    async def converse(conversation):
+        await conversation.hear()
+        await conversation.close(4403, "Forbidden")
+
+    gateway, upstream = await profile(
+        "graphql-transport-ws", converse, ready=False, subprotocols=["graphql-transport-ws"]
+    )
+
+    async def parked():
+        return (await gateway.client().session())["state"] == "parked"
+
+    await eventually(parked, what="the session is parked")
+    assert len(upstream.conversations) == 2
+
+
+# -- Phoenix ----------------------------------------------------------------------------------------------------------
+
+
+class Phoenix:
+    """Channels with the second serializer: join, reply, broadcast, heartbeat."""
+
+    def __init__(self, accepts=True):
+        self.accepts = accepts
+
+    async def __call__(self, conversation):
+        assert conversation.request.path == "/socket/websocket?vsn=2.0.0"
+        joined = {}
+        while True:
+            join, ref, topic, event, payload = json.loads(await conversation.hear())
+            reply = {"status": "ok", "response": {}}
+            if event == "phx_join":
+                joined[topic] = join
+                if not self.accepts:
+                    reply = {"status": "error", "response": {"reason": "unauthorized"}}
+            elif topic != "phoenix" and joined.get(topic) != join:
+                reply = {"status": "error", "response": {"reason": "unmatched topic"}}
+            await conversation.say(json.dumps([join, ref, topic, "phx_reply", reply]))
+            if event == "new_msg":
+                await conversation.say(json.dumps([None, None, topic, event, payload]))
+
+
+async def test_phoenix(profile):
+    quick = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_CLIENT_INTERVAL": "50ms"}
+    gateway, upstream = await profile("phoenix", Phoenix(), path="socket/websocket?vsn=2.0.0", settings=quick)
+    await upstream.has_heard(4)
+    beats = [json.loads(message)[1:4] for message in upstream.last.heard[1:4]]
+    assert beats == [[f"drawbridge-{number}", "phoenix", "heartbeat"] for number in (1, 2, 3)]
+    await post(gateway, ["1", "7", "room:lobby", "new_msg", {"body": "hello"}])
+    assert await poll(gateway, 2) == [
+        ["1", "7", "room:lobby", "phx_reply", {"status": "ok", "response": {}}],
+        [None, None, "room:lobby", "new_msg", {"body": "hello"}],
+    ]
+    assert len(upstream.conversations) == 1
+
+
+async def test_phoenix_whose_channel_refuses(profile):
+    gateway, upstream = await profile("phoenix", Phoenix(False), path="socket/websocket?vsn=2.0.0", ready=False)
+
+    async def parked():
+        return (await gateway.client().session())["state"] == "parked"
+
+    await eventually(parked, what="the session is parked")
+    assert len(upstream.conversations) == 2

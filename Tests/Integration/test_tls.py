@@ -1,56 +1,459 @@
 """wss: who is trusted, and what is told when somebody is not."""
 
+import asyncio
+import contextlib
+import shutil
+import socket
+import ssl
+import threading
+from types import SimpleNamespace
+
 import pytest
 
 from harness.certificates import CertificateAuthority
+from harness.raw import RawUpstream, frame, read_frame, read_head, upgrade
 from harness.upstream import Upstream
 from harness.waiting import eventually
 
+TEXT, CLOSE = 1, 8
+VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 
-async def test_a_certificate_of_a_given_authority_is_trusted(gateway_for, start, authority, certificate):
-    upstream = await start(Upstream(certificate=certificate))
+
+class TLSUpstream(Upstream):
+    """An upstream whose TLS the test sets up. Notes which names clients ask for (SNI; None for none)."""
+
+    def __init__(self, context, *, name="localhost", host="127.0.0.1"):
+        super().__init__(host=host, certificate=SimpleNamespace(server_context=lambda: context))
+        self.server_names = []
+        self._name = name
+        context.sni_callback = lambda connection, name, context: self.server_names.append(name)
+
+    @property
+    def url(self):
+        return f"wss://{self._name}:{self.port}/"
+
+    @property
+    def peers(self):
+        """What each connected client showed of itself."""
+        return [connection.transport.get_extra_info("peercert") for connection in self._open]
+
+
+class Strict:
+    """A TLS server on a thread that only shakes hands. asyncio's would end a failed one without its alert."""
+
+    def __init__(self, context):
+        self._context = context
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._serve)
+        self.url = f"wss://localhost:{self._listener.getsockname()[1]}/"
+
+    async def start(self):
+        self._thread.start()
+
+    async def stop(self):
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        await asyncio.to_thread(self._thread.join)
+
+    def _serve(self):
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            connection.settimeout(5)
+            with connection, contextlib.suppress(OSError):
+                secure = self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+                try:
+                    secure.do_handshake()
+                finally:
+                    # FIN behind the alert, not a reset that may overtake it.
+                    secure.shutdown(socket.SHUT_WR)
+                    while connection.recv(65536):
+                        pass
+
+
+async def failure(gateway):
+    """What the session tells of its failed attempt."""
+
+    async def told():
+        return (await gateway.client().session())["last_failure"]
+
+    return await eventually(told, what="the session tells of a failure")
+
+
+async def exchanges(gateway, upstream):
+    client = gateway.client()
+    here = await client.here()
+    await client.accepted("down")
+    assert await upstream.has_received(1) == ["down"]
+    await upstream.push("up")
+    assert (await client.collect(1, here))[0] == ["up"]
+
+
+# -- Who is trusted ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_certificate_of_a_given_authority_is_trusted(version, gateway_for, start, authority, certificate):
+    upstream = await start(TLSUpstream(certificate.server_context(version=version)))
     gateway = await gateway_for(upstream, "--ca-file", authority.path)
-    await gateway.client().accepted("hello")
-    assert await upstream.has_received(1) == ["hello"]
+    await exchanges(gateway, upstream)
+    assert upstream.server_names == ["localhost"]
 
 
-async def test_an_unknown_authority_is_refused(gateway_for, start, certificate):
-    upstream = await start(Upstream(certificate=certificate))
-    gateway = await gateway_for(upstream, ready=False)
-    assert await failure(gateway)
+async def test_the_older_version_can_be_refused(gateway_for, start, authority, certificate):
+    upstream = await start(Strict(certificate.server_context(version=ssl.TLSVersion.TLSv1_2)))
+    config = f'upstream:\n  tls:\n    minimum_version: "1.3"\n    ca_file: {authority.path}\n'
+    gateway = await gateway_for(upstream, config=config, ready=False)
+    assert "the peer does not speak TLS 1.3, the only version allowed here" in await failure(gateway)
+
+
+REFUSED = {
+    "expired": ({"days": 1, "starts_in": -3}, "expired at"),
+    "not yet valid": ({"days": 3, "starts_in": 2}, "is not valid before"),
+    "self-signed": ({"self_signed": True}, "is self-signed: to trust it, name it as CA file"),
+    "another host": ({"names": ["DNS:other.example"]}, "is not for localhost: it covers other.example"),
+    "an address only": ({"names": ["IP:127.0.0.1"]}, "is not for localhost"),
+    "no name at all": ({"names": [], "common_name": "localhost"}, "is not for localhost: it names no host at all"),
+    "a wildcard one label too high": ({"names": ["DNS:*"]}, "is not for localhost"),
+    "made for clients": ({"for_clients": True}, "is rejected"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_a_certificate_that_proves_nothing_is_refused(name, gateway_for, start, authority):
+    options, told = REFUSED[name]
+    names = options.get("names", ["DNS:localhost"])
+    issued = authority.issue(*names, **{key: value for key, value in options.items() if key != "names"})
+    upstream = await start(TLSUpstream(issued.server_context()))
+    gateway = await gateway_for(upstream, "--ca-file", authority.path, ready=False)
+    said = await failure(gateway)
+    assert said.startswith("TLS: ")
+    assert told in said
     assert upstream.requests == []
 
 
-@pytest.mark.parametrize(
-    ("names", "days"), [(["DNS:other.example"], 1), (["IP:127.0.0.2"], 1)], ids=["another host", "another address"]
-)
-async def test_a_certificate_for_somebody_else_is_refused(gateway_for, start, authority, names, days):
-    upstream = await start(Upstream(certificate=authority.issue(*names, days=days)))
-    gateway = await gateway_for(upstream, "--ca-file", authority.path, ready=False)
-    assert await failure(gateway)
+async def test_an_unknown_authority_is_refused(gateway_for, start, certificate):
+    upstream = await start(TLSUpstream(certificate.server_context()))
+    gateway = await gateway_for(upstream, ready=False)
+    assert "issuer CN = Drawbridge test CA is not trusted" in await failure(gateway)
     assert upstream.requests == []
 
 
 async def test_another_authority_of_the_same_name_is_refused(gateway_for, start, authority, tmp_path):
     impostor = CertificateAuthority(tmp_path)
-    upstream = await start(Upstream(certificate=impostor.issue("DNS:localhost")))
+    upstream = await start(TLSUpstream(impostor.issue("DNS:localhost").server_context()))
     gateway = await gateway_for(upstream, "--ca-file", authority.path, ready=False)
     assert await failure(gateway)
     assert upstream.requests == []
 
 
-async def test_an_upstream_without_tls_behind_a_wss_url_is_told(gateway_for, start):
-    upstream = await start(Upstream())
-    gateway = await gateway_for(None, "--upstream", f"wss://localhost:{upstream.port}/", ready=False)
-    assert await failure(gateway)
+async def test_a_self_signed_certificate_can_be_trusted_by_name(gateway_for, start, authority):
+    issued = authority.issue("DNS:localhost", self_signed=True)
+    upstream = await start(TLSUpstream(issued.server_context()))
+    await exchanges(await gateway_for(upstream, "--ca-file", issued.chain), upstream)
 
 
-async def failure(gateway):
-    """What the session tells of its failed attempt, and that it is about TLS."""
+async def test_verification_can_be_turned_off_in_so_many_words(gateway_for, start, authority):
+    issued = authority.issue("DNS:other.example", days=1, starts_in=-3)
+    upstream = await start(TLSUpstream(issued.server_context()))
+    gateway = await gateway_for(upstream, config="upstream:\n  tls:\n    verify: false\n")
+    await exchanges(gateway, upstream)
+    assert "not verified" in gateway.output
 
+
+# -- Names and addresses -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("address", "family"), [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)])
+async def test_an_address_is_compared_with_addresses(address, family, gateway_for, start, authority):
+    try:
+        socket.create_server((address, 0), family=family).close()
+    except OSError:
+        pytest.skip(f"this machine has no {address}")
+    name = f"[{address}]" if ":" in address else address
+    upstream = await start(TLSUpstream(authority.issue(f"IP:{address}").server_context(), name=name, host=address))
+    gateway = await gateway_for(upstream, "--ca-file", authority.path)
+    await exchanges(gateway, upstream)
+    # RFC 6066 section 3: an address is no server name.
+    assert upstream.server_names == [None]
+
+
+@pytest.mark.parametrize("names", [["DNS:127.0.0.1"], ["IP:127.0.0.2"], ["DNS:localhost"]])
+async def test_an_address_is_not_compared_with_names(names, gateway_for, start, authority):
+    upstream = await start(TLSUpstream(authority.issue(*names).server_context(), name="127.0.0.1"))
+    gateway = await gateway_for(upstream, "--ca-file", authority.path, ready=False)
+    assert "is not for 127.0.0.1" in await failure(gateway)
+
+
+async def test_the_name_to_expect_can_be_given(gateway_for, start, authority):
+    upstream = await start(TLSUpstream(authority.issue("DNS:inside.example").server_context(), name="127.0.0.1"))
+    config = f"upstream:\n  tls:\n    server_name: inside.example\n    ca_file: {authority.path}\n"
+    await exchanges(await gateway_for(upstream, config=config), upstream)
+    assert upstream.server_names == ["inside.example"]
+
+
+# -- Pins --------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_pinned_key_is_accepted_and_no_other(gateway_for, start, authority, certificate):
+    upstream = await start(TLSUpstream(certificate.server_context()))
+    other = authority.issue("DNS:localhost")
+    config = "upstream:\n  tls:\n    ca_file: {}\n    pins: [{}]\n"
+    right = await gateway_for(upstream, config=config.format(authority.path, f'"{other.pin}", "{certificate.pin}"'))
+    await exchanges(right, upstream)
+    before = len(upstream.requests)
+    wrong = await gateway_for(upstream, config=config.format(authority.path, f'"{other.pin}"'), ready=False)
+    told = await failure(wrong)
+    assert "the peer's key is none of the pinned ones" in told
+    # What to write instead, if it is right.
+    assert certificate.pin in told
+    assert len(upstream.requests) == before
+
+
+# -- Our own certificate -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_our_certificate_is_shown_where_it_is_asked_for(version, gateway_for, start, authority, certificate):
+    own = authority.issue(for_clients=True, common_name="the gateway")
+    context = certificate.server_context(version=version, client_authority=authority)
+    upstream = await start(TLSUpstream(context))
+    config = "upstream:\n  tls:\n" + "".join(
+        f"    {key}: {path}\n"
+        for key, path in (
+            ("ca_file", authority.path),
+            ("client_certificate", own.chain),
+            ("client_key", own.key),
+        )
+    )
+    gateway = await gateway_for(upstream, config=config)
+    assert [peer["subject"] for peer in upstream.peers] == [((("commonName", "the gateway"),),)]
+    await exchanges(gateway, upstream)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_an_upstream_that_wants_one_and_gets_none_is_told(version, gateway_for, start, authority, certificate):
+    upstream = await start(Strict(certificate.server_context(version=version, client_authority=authority)))
+    gateway = await gateway_for(upstream, "--ca-file", authority.path, ready=False)
+    assert "requires a client certificate and none is configured" in await failure(gateway)
+
+
+async def test_a_changed_certificate_of_ours_is_read_at_the_next_dial(
+    gateway_for, start, authority, certificate, tmp_path
+):
+    def put(issued):
+        # As tools that rotate do: a new file in the old one's place.
+        for source, target in ((issued.chain, "own.pem"), (issued.key, "own.key")):
+            shutil.copy(source, tmp_path / f"{target}.new")
+        for target in ("own.pem", "own.key"):
+            (tmp_path / f"{target}.new").rename(tmp_path / target)
+
+    put(authority.issue(for_clients=True, common_name="first"))
+    upstream = await start(TLSUpstream(certificate.server_context(client_authority=authority)))
+    config = (
+        f"upstream:\n  tls:\n    ca_file: {authority.path}\n"
+        f"    client_certificate: {tmp_path}/own.pem\n    client_key: {tmp_path}/own.key\n"
+    )
+    gateway = await gateway_for(upstream, config=config)
+    assert upstream.peers[0]["subject"] == ((("commonName", "first"),),)
+    put(authority.issue(for_clients=True, common_name="second"))
+    upstream.reset_connections()
+    await eventually(lambda: len(upstream.requests) == 2 and upstream.connected == 1, what="the gateway dials again")
+    assert upstream.peers[0]["subject"] == ((("commonName", "second"),),)
+
+    # A file that cannot be used fails the dial, and says so; the next good one is taken.
+    (tmp_path / "own.pem").write_text("nonsense")
+    upstream.reset_connections()
+    told = await failure_about(gateway, "client certificate file")
+    assert "has no certificate: it must be PEM text" in told
+    put(authority.issue(for_clients=True, common_name="third"))
+    await gateway.ready()
+    await eventually(lambda: upstream.connected == 1, what="the gateway is back")
+    assert upstream.peers[0]["subject"] == ((("commonName", "third"),),)
+
+
+async def failure_about(gateway, word):
     async def told():
-        return (await gateway.client().session()).get("last_failure")
+        said = (await gateway.client().session())["last_failure"] or ""
+        return said if word in said else None
 
-    failed = await eventually(told, what="the session tells of a failure")
-    assert "tls" in str(failed).lower() or "certificate" in str(failed).lower()
-    return failed
+    return await eventually(told, what=f"a failure about {word}")
+
+
+async def test_our_certificate_is_not_shown_where_a_redirection_leads(gateway_for, start, authority, certificate):
+    own = authority.issue(for_clients=True, common_name="the gateway")
+    context = certificate.server_context()
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.load_verify_locations(authority.path)
+    upstream = await start(TLSUpstream(context))
+
+    async def redirects(reader, writer):
+        await read_head(reader)
+        location = f"Location: {upstream.url}"
+        writer.write(f"HTTP/1.1 302 Found\r\n{location}\r\nContent-Length: 0\r\n\r\n".encode())
+        await writer.drain()
+
+    first = RawUpstream(redirects)
+    await first.start(ssl=certificate.server_context(client_authority=authority))
+    try:
+        config = (
+            f"upstream:\n  url: wss://localhost:{first.port}/\n  tls:\n    ca_file: {authority.path}\n"
+            f"    client_certificate: {own.chain}\n    client_key: {own.key}\n"
+        )
+        await gateway_for(None, config=config)
+        # `{}`: asked, and not answered.
+        assert upstream.peers in ([None], [{}])
+    finally:
+        await first.stop()
+
+
+# -- What is no TLS, or ends badly -------------------------------------------------------------------------------------
+
+
+async def test_an_upstream_without_tls_behind_a_wss_url_is_told(gateway_for, raw_upstream):
+    async def behave(reader, writer):
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+
+    upstream = await raw_upstream(behave)
+    gateway = await gateway_for(None, "--upstream", f"wss://localhost:{upstream.port}/", ready=False)
+    assert "does not speak TLS on this port" in await failure(gateway)
+
+
+async def silent(reader, writer):
+    while await reader.read(65536):
+        pass
+
+
+async def drips(reader, writer):
+    """A record whose end never comes."""
+    await reader.read(1)
+    writer.write(b"\x16\x03\x03\x40\x00")
+    while not writer.is_closing():
+        writer.write(b"\x02")
+        await writer.drain()
+        await asyncio.sleep(0.02)
+
+
+async def hangs_up(reader, writer):
+    await reader.read(1)
+
+
+@pytest.mark.parametrize(
+    ("behave", "told"),
+    [
+        (silent, "securing failed: timed out"),
+        (drips, "securing failed: timed out"),
+        (hangs_up, "closed the connection during the TLS handshake"),
+    ],
+)
+async def test_a_handshake_that_never_ends_is_given_up(behave, told, raw_upstream, gateway_for):
+    upstream = await raw_upstream(behave)
+    config = f"upstream:\n  url: wss://localhost:{upstream.port}/\n  timeouts:\n    tls: 300ms\n"
+    gateway = await gateway_for(None, config=config, ready=False)
+    assert told in await failure(gateway)
+    await eventually(lambda: upstream.connections >= 3, what="the gateway dials again")
+
+
+async def test_a_record_altered_on_its_way_ends_the_connection(gateway_for, start, authority, certificate):
+    """A relay between the two flips one bit after the upgrade."""
+    upstream = await start(TLSUpstream(certificate.server_context()))
+    flips = asyncio.Event()
+
+    async def relay(reader, writer):
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", upstream.port)
+
+        async def back():
+            while data := await far_reader.read(65536):
+                if flips.is_set():
+                    flips.clear()
+                    data = data[:-1] + bytes([data[-1] ^ 1])
+                writer.write(data)
+                await writer.drain()
+
+        async def forth():
+            while data := await reader.read(65536):
+                far_writer.write(data)
+                await far_writer.drain()
+
+        try:
+            await asyncio.wait(
+                [asyncio.ensure_future(back()), asyncio.ensure_future(forth())], return_when="FIRST_COMPLETED"
+            )
+        finally:
+            far_writer.close()
+
+    middle = await start(RawUpstream(relay))
+    url = f"wss://localhost:{middle.port}/"
+    gateway = await gateway_for(None, "--upstream", url, "--ca-file", authority.path)
+    flips.set()
+    await upstream.push("never seen")
+    assert "a record failed its integrity check" in await failure(gateway)
+    batch = await gateway.client().poll(cursor="earliest", wait=0)
+    assert "never seen" not in batch.payloads
+    await gateway.ready()
+
+
+def over_tls(behave, certificate):
+    """An upstream made of bytes, behind TLS."""
+
+    class Secure(RawUpstream):
+        async def start(self):
+            return await super().start(ssl=certificate.server_context())
+
+    return Secure(behave)
+
+
+async def test_close_notify_without_a_close_frame_is_an_end_without_goodbye(gateway_for, start, authority, certificate):
+    async def behave(reader, writer):
+        await upgrade(reader, writer, then=frame(TEXT, b"last words"))
+        # asyncio says close_notify when it closes.
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+    upstream = await start(over_tls(behave, certificate))
+    url = f"wss://localhost:{upstream.port}/"
+    gateway = await gateway_for(None, "--upstream", url, "--ca-file", authority.path, ready=False)
+    assert (await gateway.client().collect(1, "earliest"))[0] == ["last words"]
+    assert await failure(gateway) == "the upstream ended the stream without a close frame"
+
+
+async def test_truncation_inside_a_message_is_told_and_nothing_of_it_delivered(
+    gateway_for, start, authority, certificate
+):
+    async def behave(reader, writer):
+        await upgrade(reader, writer, then=frame(TEXT, b"half of it", length=20))
+        await writer.drain()
+        # FIN with no close_notify: what a man in the middle can do.
+        writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
+        await reader.read()
+
+    upstream = await start(over_tls(behave, certificate))
+    url = f"wss://localhost:{upstream.port}/"
+    gateway = await gateway_for(None, "--upstream", url, "--ca-file", authority.path, ready=False)
+    assert await failure(gateway) == "the upstream ended the stream inside a message"
+    await eventually(lambda: upstream.connections >= 2, what="the gateway dials again")
+    batch = await gateway.client().poll(cursor="earliest", wait=0)
+    assert all(message["type"] != "text" for message in batch.messages)
+
+
+async def test_a_goodbye_in_good_order_is_answered_in_good_order(gateway_for, start, authority, certificate):
+    """Close frame, answer, then the server's close_notify: no failure of TLS is told."""
+    answered = asyncio.get_running_loop().create_future()
+
+    async def behave(reader, writer):
+        await upgrade(reader, writer, then=frame(CLOSE, b"\x03\xe9bye"))
+        opcode, payload = await read_frame(reader)
+        if not answered.done():
+            answered.set_result((opcode, payload[:2]))
+        writer.close()
+
+    upstream = await start(over_tls(behave, certificate))
+    url = f"wss://localhost:{upstream.port}/"
+    gateway = await gateway_for(None, "--upstream", url, "--ca-file", authority.path, ready=False)
+    assert await asyncio.wait_for(answered, 10) == (CLOSE, b"\x03\xe9")
+    assert await failure(gateway) == "the upstream closed with 1001: bye"

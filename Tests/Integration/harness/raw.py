@@ -63,15 +63,32 @@ def accept_key(key):
     return base64.b64encode(hashlib.sha1(key.encode() + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()).decode()
 
 
-async def upgrade(reader, writer, *fields, accept=None, status="101 Switching Protocols", then=b""):
-    """Answers the upgrade request; each part can be spoiled. `then` leaves in the same segment as the answer."""
+async def upgrade(
+    reader,
+    writer,
+    *fields,
+    accept=None,
+    version="HTTP/1.1",
+    status="101 Switching Protocols",
+    upgrade_field="Upgrade: websocket",
+    connection_field="Connection: Upgrade",
+    before=b"",
+    then=b"",
+    dripped=False,
+):
+    """Answers the upgrade request; each part can be spoiled, and left out if empty.
+
+    `before` and `then` leave in the same segment as the answer, unless all of it is `dripped`, byte by byte.
+    """
     _, request = await read_head(reader)
     accept = accept_key(request["sec-websocket-key"]) if accept is None else accept
-    lines = [f"HTTP/1.1 {status}", "Upgrade: websocket", "Connection: Upgrade"]
-    if accept:
-        lines.append(f"Sec-WebSocket-Accept: {accept}")
-    writer.write(("\r\n".join([*lines, *fields]) + "\r\n\r\n").encode() + then)
-    await writer.drain()
+    accept_field = f"Sec-WebSocket-Accept: {accept}" if accept else ""
+    lines = [f"{version} {status}", *filter(None, [upgrade_field, connection_field, accept_field]), *fields]
+    answer = before + ("\r\n".join(lines) + "\r\n\r\n").encode() + then
+    for piece in [bytes([byte]) for byte in answer] if dripped else [answer]:
+        writer.write(piece)
+        await writer.drain()
+        await asyncio.sleep(0)
 
 
 def frame(opcode, payload=b"", *, fin=True, reserved=0, mask=None, length=None):

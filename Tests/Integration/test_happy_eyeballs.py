@@ -1,0 +1,130 @@
+"""Several addresses of one name (RFC 8305): a dead one costs a quarter of a second, not the connect's time limit."""
+
+import contextlib
+import shutil
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from harness.namespaces import Cable, needs_namespaces, run
+from harness.upstream import Upstream
+from harness.waiting import eventually
+
+pytestmark = needs_namespaces
+
+NAME = "upstream.example"
+SIX, FOUR = "fd88::1", "10.88.0.1"
+
+
+class TwoFamilies(Cable):
+    """A cable with addresses of both families, and a hosts file in which the upstream has one of each."""
+
+    def start(self):
+        super().start()
+        self._hosts = Path(f"/etc/netns/{self.near}")
+        # `ip netns exec` puts what lies here in the place of /etc.
+        self._hosts.mkdir(parents=True)
+        (self._hosts / "hosts").write_text(f"{SIX} {NAME}\n{FOUR} {NAME}\n")
+        six = ("address", "add")
+        run("ip", "-6", "-n", self.far, *six, "fd77::1/64", "dev", "cable", "nodad")
+        run("ip", "-6", "-n", self.far, *six, f"{SIX}/128", "dev", "lo", "nodad")
+        run("ip", "-6", "-n", self.near, *six, "fd77::2/64", "dev", "cable", "nodad")
+        run("ip", "-6", "-n", self.near, "route", "add", "fd88::/32", "via", "fd77::1")
+
+    def stop(self):
+        super().stop()
+        shutil.rmtree(self._hosts)
+        with contextlib.suppress(OSError):
+            self._hosts.parent.rmdir()
+
+    def listener_at(self, host):
+        """Makes the listening socket of an upstream at this address; see `Upstream`."""
+
+        def listener(port):
+            self.family, self.host = (6, SIX) if host == SIX else (4, FOUR)
+            return self.listener(port)
+
+        return listener
+
+    def blackhole(self, host, *answer):
+        """Packets to this address vanish, or are refused where `answer` says how."""
+        tool = "ip6tables" if host == SIX else "iptables"
+        rule = ("-A", "INPUT", "-p", "tcp", "-d", host, "-j", *(answer or ("DROP",)))
+        run("ip", "netns", "exec", self.far, tool, "-w", *rule)
+
+
+@pytest.fixture
+def cable():
+    with contextlib.ExitStack() as stack:
+        cable = TwoFamilies()
+        stack.callback(cable.stop)
+        cable.start()
+        yield cable
+
+
+@pytest_asyncio.fixture
+async def connect(start, gateway_for, cable, tmp_path):
+    """`await connect(SIX, FOUR)`: upstreams at these addresses, on one port, and a gateway that knows their name."""
+
+    async def connect(*hosts, ready=True, env=None):
+        upstreams = []
+        for host in hosts:
+            upstream = Upstream(host=host, listener=cable.listener_at(host))
+            upstream.port = upstreams[0].port if upstreams else 0
+            upstreams.append(await start(upstream))
+        sockets = [f"unix:{tmp_path}/{name}.sock" for name in ("api", "management")]
+        url = f"ws://{NAME}:{upstreams[0].port}/"
+        arguments = ("--upstream", url, "--listen", sockets[0], "--management", sockets[1])
+        gateway = await gateway_for(None, *arguments, prefix=cable.prefix(), ready=ready, env=env)
+        return gateway, upstreams
+
+    return connect
+
+
+async def seconds_connecting(gateway):
+    """How long the way from `connecting` to `upgrading` took, by the session's own clock."""
+    history = (await gateway.client().session())["history"]
+    assert [entry["to"] for entry in history] == ["resolving", "connecting", "upgrading", "ready"]
+    return history[1]["seconds_ago"] - history[2]["seconds_ago"]
+
+
+async def test_both_alive_the_first_is_used(connect):
+    _, (six, four) = await connect(SIX, FOUR)
+    assert (six.connected, four.connected) == (1, 0)
+
+
+async def test_a_dead_first_address_costs_a_quarter_of_a_second(connect, cable, measured):
+    cable.blackhole(SIX)
+    gateway, (upstream,) = await connect(FOUR)
+    assert upstream.connected == 1
+    took = await seconds_connecting(gateway)
+    measured(f"{took:.3f} s")
+    # Not before: the first had its chance. And nothing like the ten seconds of the connect's time limit.
+    assert 0.24 < took < 5
+
+
+async def test_a_refused_first_address_is_not_waited_for(connect, cable, measured):
+    cable.blackhole(SIX, "REJECT", "--reject-with", "tcp-reset")
+    gateway, (upstream,) = await connect(FOUR)
+    assert upstream.connected == 1
+    took = await seconds_connecting(gateway)
+    measured(f"{took:.3f} s")
+    assert took < 5
+
+
+async def test_a_dead_last_address_costs_nothing(connect, cable):
+    cable.blackhole(FOUR)
+    _, (upstream,) = await connect(SIX)
+    assert upstream.connected == 1
+
+
+async def test_all_dead_the_time_limit_ends_it(connect, cable):
+    cable.blackhole(SIX)
+    cable.blackhole(FOUR)
+    gateway, _ = await connect(FOUR, ready=False, env={"DRAWBRIDGE_UPSTREAM_TIMEOUTS_CONNECT": "1s"})
+
+    async def told():
+        return (await gateway.client().session())["last_failure"]
+
+    assert await eventually(told, within=30, what="the session tells of a failure") == "connecting failed: timed out"

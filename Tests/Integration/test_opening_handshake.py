@@ -1,0 +1,342 @@
+"""The opening handshake (RFC 6455 section 4.1, RFC 7692 section 7.1): what is asked, what is accepted, what is told."""
+
+import asyncio
+import base64
+
+import pytest
+
+from harness.raw import frame, read_head, upgrade
+from harness.waiting import eventually
+
+TEXT = 1
+
+
+async def linger(reader):
+    while await reader.read(65536):
+        pass
+
+
+def upgrades(*fields, **options):
+    async def behave(reader, writer):
+        await upgrade(reader, writer, *fields, **options)
+        await linger(reader)
+
+    return behave
+
+
+def says(data):
+    async def behave(reader, writer):
+        await read_head(reader)
+        writer.write(data)
+        await writer.drain()
+        await linger(reader)
+
+    return behave
+
+
+async def told_session(gateway):
+    """The session, once it tells of a failed attempt."""
+
+    async def told():
+        session = await gateway.client().session()
+        return session if session["last_failure"] else None
+
+    return await eventually(told, what="the session tells of a failure")
+
+
+# -- The request -------------------------------------------------------------------------------------------------------
+
+
+async def test_the_request_is_what_the_protocol_wants(raw_upstream, gateway_for):
+    heads = []
+
+    async def behave(reader, writer):
+        head, fields = await read_head(reader)
+        heads.append((head.decode(), fields))
+        writer.close()
+
+    upstream = await raw_upstream(behave)
+    await gateway_for(
+        None,
+        "--upstream",
+        f"ws://127.0.0.1:{upstream.port}/chat?x=1",
+        "--subprotocol",
+        "one",
+        "--subprotocol",
+        "two",
+        ready=False,
+    )
+    await eventually(lambda: len(heads) >= 2, what="two attempts")
+    head, fields = heads[0]
+    assert head.startswith("GET /chat?x=1 HTTP/1.1\r\n")
+    assert fields["host"] == f"127.0.0.1:{upstream.port}"
+    assert fields["upgrade"].lower() == "websocket"
+    assert "upgrade" in fields["connection"].lower()
+    assert fields["sec-websocket-version"] == "13"
+    assert fields["sec-websocket-protocol"] == "one, two"
+    assert fields["sec-websocket-extensions"].startswith("permessage-deflate")
+    keys = [base64.b64decode(fields["sec-websocket-key"], validate=True) for _, fields in heads]
+    assert all(len(key) == 16 for key in keys)
+    assert keys[0] != keys[1], "a key must be new for each connection"
+
+
+# -- What is accepted --------------------------------------------------------------------------------------------------
+
+FINE = {
+    "as usual": {},
+    "Upgrade in other letters": {"upgrade_field": "Upgrade: WebSocket"},
+    "Connection as a list": {"connection_field": "Connection: keep-alive, Upgrade"},
+    "Connection in two fields": {"connection_field": "Connection: keep-alive\r\nConnection: upgrade"},
+    "another reason": {"status": "101 Web Socket Protocol Handshake"},
+    "no reason": {"status": "101 "},
+    "an offered subprotocol": {"fields": ["Sec-WebSocket-Protocol: two"]},
+    "compression": {"fields": ["Sec-WebSocket-Extensions: permessage-deflate"]},
+    "compression with parameters": {
+        "fields": [
+            "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; client_no_context_takeover;"
+            ' server_max_window_bits="9"; client_max_window_bits=10'
+        ]
+    },
+    "an interim answer first": {"before": b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"},
+    "fields that mean nothing here": {"fields": ["Server: x", "Date: now", "X-Frame-Options: DENY"]},
+}
+
+
+@pytest.mark.parametrize("name", FINE)
+@pytest.mark.parametrize("dripped", [False, True], ids=["whole", "byte by byte"])
+async def test_a_right_answer_is_accepted(name, dripped, raw_upstream, gateway_for):
+    options = dict(FINE[name])
+
+    async def behave(reader, writer):
+        await upgrade(
+            reader, writer, *options.pop("fields", []), then=frame(TEXT, b"hello"), dripped=dripped, **options
+        )
+        await linger(reader)
+
+    upstream = await raw_upstream(behave)
+    fields = FINE[name].get("fields", [""])[0]
+    gateway = await gateway_for(upstream, "--subprotocol", "one", "--subprotocol", "two")
+    assert (await gateway.client().collect(1, "earliest"))[0] == ["hello"]
+    session = await gateway.client().session()
+    assert session["subprotocol"] == ("two" if "Protocol" in fields else None)
+    assert session["compression"] == ("permessage-deflate" in fields)
+
+
+# -- What is refused ---------------------------------------------------------------------------------------------------
+
+ACCEPT = "the 101 answer's Sec-WebSocket-Accept does not match our key"
+EXTENSIONS = "the 101 answer's Sec-WebSocket-Extensions cannot be accepted: "
+PROTOCOL = "the 101 answer's Sec-WebSocket-Protocol cannot be accepted: "
+DEFLATE = "Sec-WebSocket-Extensions: permessage-deflate; "
+
+REFUSED = {
+    "no Upgrade": (upgrades(upgrade_field=""), "does not say 'Upgrade: websocket'"),
+    "Upgrade to something else": (upgrades(upgrade_field="Upgrade: h2c"), "does not say 'Upgrade: websocket'"),
+    "Upgrade to several things": (
+        upgrades(upgrade_field="Upgrade: websocket, h2c"),
+        "does not say 'Upgrade: websocket'",
+    ),
+    "no Connection": (upgrades(connection_field=""), "does not say 'Connection: Upgrade'"),
+    "Connection without the token": (
+        upgrades(connection_field="Connection: not-an-upgrade, close"),
+        "does not say 'Connection: Upgrade'",
+    ),
+    "no accept value": (upgrades(accept=""), ACCEPT),
+    "another accept value": (upgrades(accept="s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), ACCEPT),
+    "two accept values": (upgrades("Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), ACCEPT),
+    "HTTP/1.0": (upgrades(version="HTTP/1.0"), "is HTTP/1.0, which has no upgrade"),
+    "an unoffered extension": (upgrades("Sec-WebSocket-Extensions: x-more"), EXTENSIONS + "'x-more' was not offered"),
+    "two extensions": (
+        upgrades("Sec-WebSocket-Extensions: permessage-deflate, x-more"),
+        EXTENSIONS + "more than was offered",
+    ),
+    "the extension field twice": (
+        upgrades("Sec-WebSocket-Extensions: permessage-deflate", "Sec-WebSocket-Extensions: permessage-deflate"),
+        EXTENSIONS + "the field stands there twice",
+    ),
+    "an extension field that is none": (
+        upgrades("Sec-WebSocket-Extensions: permessage-deflate;;"),
+        EXTENSIONS + "'permessage-deflate;;' does not follow the grammar",
+    ),
+    "an unknown parameter": (upgrades(DEFLATE + "level=9"), EXTENSIONS + "permessage-deflate has no parameter level"),
+    "a parameter twice": (
+        upgrades(DEFLATE + "server_no_context_takeover; server_no_context_takeover"),
+        EXTENSIONS + "parameter server_no_context_takeover stands there twice",
+    ),
+    "a value where none belongs": (
+        upgrades(DEFLATE + "client_no_context_takeover=1"),
+        EXTENSIONS + "parameter client_no_context_takeover takes no value",
+    ),
+    "a window too small": (
+        upgrades(DEFLATE + "server_max_window_bits=7"),
+        EXTENSIONS + "parameter server_max_window_bits must be a number from 8 to 15",
+    ),
+    "a window too large": (
+        upgrades(DEFLATE + "client_max_window_bits=16"),
+        EXTENSIONS + "parameter client_max_window_bits must be a number from 8 to 15",
+    ),
+    "a window with a leading zero": (
+        upgrades(DEFLATE + "client_max_window_bits=09"),
+        EXTENSIONS + "parameter client_max_window_bits must be a number from 8 to 15",
+    ),
+    "a window without its number": (
+        upgrades(DEFLATE + "server_max_window_bits"),
+        EXTENSIONS + "parameter server_max_window_bits must be a number from 8 to 15",
+    ),
+    "an unoffered subprotocol": (upgrades("Sec-WebSocket-Protocol: other"), PROTOCOL + "'other' was not offered"),
+    "several subprotocols": (upgrades("Sec-WebSocket-Protocol: one, two"), PROTOCOL + "'one, two' was not offered"),
+    "a subprotocol in other letters": (upgrades("Sec-WebSocket-Protocol: ONE"), PROTOCOL + "'ONE' was not offered"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_a_wrong_101_is_refused_and_told(name, raw_upstream, gateway_for):
+    behave, told = REFUSED[name]
+    upstream = await raw_upstream(behave)
+    gateway = await gateway_for(upstream, "--subprotocol", "one", "--subprotocol", "two", ready=False)
+    session = await told_session(gateway)
+    assert told in session["last_failure"]
+    # What the answer looked like, to whoever has to find out why.
+    refusal = session["last_refusal"]
+    assert (refusal["phase"], refusal["status"]) == ("upgrading", 101)
+    assert refusal["fields"]
+    await eventually(lambda: upstream.connections >= 2, what="the gateway dials again")
+
+
+async def test_compression_that_was_not_offered_is_refused(raw_upstream, gateway_for):
+    upstream = await raw_upstream(upgrades("Sec-WebSocket-Extensions: permessage-deflate"))
+    config = "upstream:\n  compression:\n    offer: false\n"
+    session = await told_session(await gateway_for(upstream, config=config, ready=False))
+    assert "'permessage-deflate' was not offered" in session["last_failure"]
+
+
+NOT_HTTP = {
+    "another protocol": (b"220 mail.example ESMTP\r\n", "not valid HTTP: A response must start with"),
+    "HTTP/2": (b"\x00\x00\x12\x04\x00\x00\x00\x00\x00", "not valid HTTP"),
+    "a bare line feed": (b"HTTP/1.1 101 X\nUpgrade: websocket\n\n", "not valid HTTP: A line ended with LF alone"),
+    "a field without a colon": (b"HTTP/1.1 101 X\r\nnonsense\r\n\r\n", "has no colon"),
+    "a folded field": (b"HTTP/1.1 101 X\r\nA: b\r\n c\r\n\r\n", "folded"),
+    "a NUL": (b"HTTP/1.1 101 X\r\nA: \0\r\n\r\n", "Byte 0 may not stand"),
+    "a head of 40 KiB": (b"HTTP/1.1 101 X\r\nA: " + b"x" * 40_000 + b"\r\n\r\n", "larger than 32768 bytes"),
+    "101 fields": (b"HTTP/1.1 101 X\r\n" + b"A: b\r\n" * 101 + b"\r\n", "more than 100 header fields"),
+    "interim answers without end": (b"HTTP/1.1 102 Processing\r\n\r\n" * 50, "more than 8 interim answers"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_HTTP)
+async def test_what_is_no_answer_is_told(name, raw_upstream, gateway_for):
+    data, told = NOT_HTTP[name]
+    upstream = await raw_upstream(says(data))
+    session = await told_session(await gateway_for(upstream, ready=False))
+    assert told in session["last_failure"]
+
+
+def endless(piece):
+    async def behave(reader, writer):
+        await read_head(reader)
+        writer.write(b"HTTP/1.1 101 Switching Protocols\r\n")
+        while not writer.is_closing():
+            writer.write(piece)
+            await writer.drain()
+
+    return behave
+
+
+@pytest.mark.parametrize(
+    ("piece", "told"),
+    [
+        (b"X-More: " + b"y" * 1000 + b"\r\n", "larger than 32768 bytes"),
+        (b"y" * 4096, "larger than 32768 bytes"),
+        (b"A:\r\n", "more than 100 header fields"),
+    ],
+    ids=["fields", "a line", "many small fields"],
+)
+async def test_an_endless_head_is_cut_off(piece, told, raw_upstream, gateway_for):
+    upstream = await raw_upstream(endless(piece))
+    gateway = await gateway_for(upstream, ready=False)
+    before = gateway.memory()
+    assert told in (await told_session(gateway))["last_failure"]
+    await eventually(lambda: upstream.connections >= 3, within=20, what="the gateway dials again")
+    assert gateway.memory() < before + (4 << 20)
+
+
+async def test_a_head_that_trickles_in_is_given_up_in_time(raw_upstream, gateway_for):
+    async def behave(reader, writer):
+        await read_head(reader)
+        writer.write(b"HTTP/1.1 101 Switching Protocols\r\nX: ")
+        while not writer.is_closing():
+            writer.write(b"y")
+            await writer.drain()
+            await asyncio.sleep(0.02)
+
+    upstream = await raw_upstream(behave)
+    config = f"upstream:\n  url: {upstream.url}\n  timeouts:\n    opening: 400ms\n"
+    session = await told_session(await gateway_for(None, config=config, ready=False))
+    assert session["last_failure"] == "upgrading failed: timed out"
+
+
+# -- Refusals ----------------------------------------------------------------------------------------------------------
+
+
+async def refusal_of(data, raw_upstream, gateway_for, *, close=False):
+    async def behave(reader, writer):
+        await read_head(reader)
+        writer.write(data)
+        await writer.drain()
+        if not close:
+            await linger(reader)
+
+    session = await told_session(await gateway_for(await raw_upstream(behave), ready=False))
+    return session["last_failure"], session["last_refusal"]
+
+
+BODY = "<h1>No, because…</h1>"
+
+
+@pytest.mark.parametrize(
+    ("framing", "body", "close"),
+    [
+        (f"Content-Length: {len(BODY.encode())}", BODY.encode(), False),
+        ("Transfer-Encoding: chunked", b"4\r\n<h1>\r\n13\r\n" + BODY.encode()[4:] + b"\r\n0\r\n\r\n", False),
+        ("Connection: close", BODY.encode(), True),
+    ],
+    ids=["length", "chunks", "end"],
+)
+async def test_a_refusal_is_told_with_all_that_explains_it(framing, body, close, raw_upstream, gateway_for):
+    head = f"HTTP/1.1 403 Forbidden\r\nX-Reason: quota\r\nSet-Cookie: id=secret\r\n{framing}\r\n\r\n"
+    failure, refusal = await refusal_of(head.encode() + body, raw_upstream, gateway_for, close=close)
+    assert failure == "the upstream answered 403 Forbidden where 101 opens a WebSocket"
+    assert (refusal["phase"], refusal["status"]) == ("upgrading", 403)
+    name, _, value = framing.partition(": ")
+    assert refusal["fields"] == [["X-Reason", "quota"], [name, value]]
+    assert refusal["body"] == BODY
+
+
+async def test_of_a_long_body_the_first_4_kib_are_told(raw_upstream, gateway_for):
+    data = b"HTTP/1.1 500 Oops\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 1_000_000
+    _, refusal = await refusal_of(data, raw_upstream, gateway_for)
+    assert refusal["body"] == "x" * 4096
+
+
+async def test_of_a_body_that_does_not_come_nothing_is_waited_for_long(raw_upstream, gateway_for):
+    data = b"HTTP/1.1 500 Oops\r\nContent-Length: 100\r\n\r\nonly this"
+    failure, refusal = await refusal_of(data, raw_upstream, gateway_for)
+    assert failure.startswith("the upstream answered 500 Oops")
+    assert refusal["body"] == "only this"
+
+
+# -- Frames behind the answer ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 5, 7])
+async def test_frames_in_the_same_segment_as_the_101_are_read(cut, raw_upstream, gateway_for):
+    frames = frame(TEXT, b"first") + frame(TEXT, b"second")
+
+    async def behave(reader, writer):
+        await upgrade(reader, writer, then=frames[: len(frames) - cut])
+        writer.write(frames[len(frames) - cut :])
+        await writer.drain()
+        await linger(reader)
+
+    gateway = await gateway_for(await raw_upstream(behave))
+    assert (await gateway.client().collect(2, "earliest"))[0] == ["first", "second"]

@@ -13,34 +13,101 @@ extension ByteQueue {
   /// As `append(jsonString:)`, without the quotes. Answers whether the bytes went in as they are.
   @discardableResult
   package mutating func append(jsonEscaped text: Span<UInt8>) -> Bool {
+    let before = count
     var start = 0
-    var index = 0
-    while index < text.count {
-      let byte = text[index]
-      if byte >= 0x20, byte != 0x22, byte != 0x5C {
-        index &+= 1
-        continue
+    while true {
+      let special = text.firstJSONSpecial(from: start)
+      append(text.extracting(start..<special))
+      guard special < text.count else { return count &- before == text.count }
+      // Where one is, others are near: JSON in a string has a quote every few bytes.
+      let end = min(special &+ Self.escapedAtOnce, text.count)
+      _ = unsafe withWritableBytes(minimum: (end &- special) &* 6 &+ 8) { room in
+        unsafe text.extracting(special..<end).writeJSONEscaped(to: room)
       }
-      append(text.extracting(start..<index))
-      append(escapeFor: byte)
-      index &+= 1
-      start = index
+      start = end
     }
-    append(text.extracting(start..<text.count))
-    return start == 0
   }
 
-  private mutating func append(escapeFor byte: UInt8) {
-    switch byte {
-    case 0x22: append("\\\"" as StaticString)
-    case 0x5C: append("\\\\" as StaticString)
-    case 0x0A: append("\\n" as StaticString)
-    case 0x0D: append("\\r" as StaticString)
-    case 0x09: append("\\t" as StaticString)
-    default:
-      append("\\u00" as StaticString)
-      append(byte >> 4 &+ 0x30)
-      append(byte & 15 < 10 ? byte & 15 &+ 0x30 : byte & 15 &+ 0x57)
+  /// Bytes for whose escaping room is made at once: six times as much, and a word.
+  private static var escapedAtOnce: Int { 256 }
+}
+
+extension Span where Element == UInt8 {
+  /// Writes these bytes, escaped, to `room`, which holds six times as many and eight more. Answers how many were written.
+  fileprivate func writeJSONEscaped(to room: UnsafeMutableRawBufferPointer) -> Int {
+    unsafe withUnsafeBytes { source in
+      var read = 0
+      var written = 0
+      while read < source.count {
+        if read &+ 8 <= source.count {
+          // The whole word goes out, and what is behind its first special byte is written over.
+          let word = unsafe source.loadUnaligned(fromByteOffset: read, as: UInt64.self)
+          unsafe room.storeBytes(of: word, toByteOffset: written, as: UInt64.self)
+          let plain = JSONSpecials.plainBytes(before: UInt64(littleEndian: word))
+          read &+= plain
+          written &+= plain
+          if plain == 8 { continue }
+        }
+        let byte = unsafe source[read]
+        read &+= 1
+        guard JSONSpecials.isSpecial(byte) else {
+          unsafe room[written] = byte
+          written &+= 1
+          continue
+        }
+        unsafe room[written] = 0x5C
+        switch byte {
+        case 0x22, 0x5C: unsafe room[written &+ 1] = byte
+        case 0x0A: unsafe room[written &+ 1] = UInt8(ascii: "n")
+        case 0x0D: unsafe room[written &+ 1] = UInt8(ascii: "r")
+        case 0x09: unsafe room[written &+ 1] = UInt8(ascii: "t")
+        default:
+          unsafe room[written &+ 1] = UInt8(ascii: "u")
+          unsafe room[written &+ 2] = 0x30
+          unsafe room[written &+ 3] = 0x30
+          unsafe room[written &+ 4] = byte >> 4 &+ 0x30
+          unsafe room[written &+ 5] = byte & 15 < 10 ? byte & 15 &+ 0x30 : byte & 15 &+ 0x57
+          written &+= 4
+        }
+        written &+= 2
+      }
+      return written
     }
+  }
+
+  /// Where the next byte stands that cannot stand for itself in a JSON string; `count` where there is none.
+  func firstJSONSpecial(from start: Int) -> Int {
+    unsafe withUnsafeBytes { bytes in
+      var index = start
+      while index &+ 8 <= bytes.count {
+        let word = unsafe UInt64(littleEndian: bytes.loadUnaligned(fromByteOffset: index, as: UInt64.self))
+        let plain = JSONSpecials.plainBytes(before: word)
+        index &+= plain
+        if plain < 8 { return index }
+      }
+      while index < bytes.count {
+        if JSONSpecials.isSpecial(unsafe bytes[index]) { return index }
+        index &+= 1
+      }
+      return index
+    }
+  }
+}
+
+/// The bytes that cannot stand for themselves in a JSON string (RFC 8259 §7): `"`, `\`, and those below 0x20.
+private enum JSONSpecials {
+  @inline(__always)
+  static func isSpecial(_ byte: UInt8) -> Bool { byte < 0x20 || byte == 0x22 || byte == 0x5C }
+
+  /// How many of the eight bytes of `word`, the lowest first, come before a special one.
+  @inline(__always)
+  static func plainBytes(before word: UInt64) -> Int {
+    let ones: UInt64 = 0x0101_0101_0101_0101
+    let quote = word ^ (ones &* 0x22)
+    let backslash = word ^ (ones &* 0x5C)
+    let control = (word &- ones &* 0x20) & ~word
+    // A borrow can flag a byte above a special one, never the lowest that is flagged.
+    let flags = (((quote &- ones) & ~quote) | ((backslash &- ones) & ~backslash) | control) & (ones &* 0x80)
+    return flags.trailingZeroBitCount >> 3
   }
 }

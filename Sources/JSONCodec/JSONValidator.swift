@@ -187,29 +187,9 @@ private struct Walker {
     }
   }
 
-  /// Passes over bytes that end nothing, eight at a time.
+  /// Passes over bytes that end nothing.
   private mutating func skipPlain(_ text: Span<UInt8>) {
-    unsafe text.withUnsafeBytes { bytes in
-      while index &+ 8 <= bytes.count {
-        let word = unsafe bytes.loadUnaligned(fromByteOffset: index, as: UInt64.self)
-        let ones: UInt64 = 0x0101_0101_0101_0101
-        let highs: UInt64 = 0x8080_8080_8080_8080
-        let quote = word ^ (ones &* 0x22)
-        let backslash = word ^ (ones &* 0x5C)
-        let control = (word &- ones &* 0x20) & ~word
-        let special = (((quote &- ones) & ~quote) | ((backslash &- ones) & ~backslash) | control) & highs
-        if special != 0 {
-          index &+= special.trailingZeroBitCount >> 3
-          return
-        }
-        index &+= 8
-      }
-      while index < bytes.count {
-        let byte = unsafe bytes[index]
-        if byte < 0x20 || byte == 0x22 || byte == 0x5C { return }
-        index &+= 1
-      }
-    }
+    index = text.firstJSONSpecial(from: index)
   }
 
   private mutating func escape(_ text: Span<UInt8>) throws(JSONError) {

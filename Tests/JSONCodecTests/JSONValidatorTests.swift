@@ -63,4 +63,38 @@ import Testing
     let valid = JSONValidator.isValid(queue.bytes)
     #expect(valid)
   }
+
+  @Test func escapesWhereverInAWordTheByteStands() {
+    // Every byte at every place of texts around the words and pieces that are dealt with at once.
+    for count in [1, 7, 8, 9, 16, 23, 255, 256, 257, 300] {
+      for byte in UInt8(0)..<0x80 {
+        for place in Set([0, 1, count / 2, count - 2, count - 1]) where (0..<count).contains(place) {
+          var text = [UInt8](repeating: UInt8(ascii: "a"), count: count)
+          text[place] = byte
+          expectEscaped(text)
+        }
+      }
+    }
+    expectEscaped(Array(repeating: 0x01, count: 1000))
+    expectEscaped(Array(String(repeating: "{\"key\":\"ä\\\"},", count: 100).utf8))
+  }
+
+  private func expectEscaped(_ text: [UInt8]) {
+    var expected: [UInt8] = []
+    for byte in text {
+      switch byte {
+      case UInt8(ascii: "\""), UInt8(ascii: "\\"): expected += [UInt8(ascii: "\\"), byte]
+      case 0x0A: expected += Array("\\n".utf8)
+      case 0x0D: expected += Array("\\r".utf8)
+      case 0x09: expected += Array("\\t".utf8)
+      case ..<0x20: expected += Array(("\\u00" + (byte < 16 ? "0" : "") + String(byte, radix: 16)).utf8)
+      default: expected.append(byte)
+      }
+    }
+    var queue = ByteQueue()
+    let isPlain = queue.append(jsonEscaped: text.span)
+    let written = queue.copyBytes()
+    #expect(written == expected)
+    #expect(isPlain == (expected == text))
+  }
 }

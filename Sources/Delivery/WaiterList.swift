@@ -1,31 +1,46 @@
 /// Readers that wait for news, in the order of their coming. Adding and removing one costs the same among ten as among ten
-/// thousand, and allocates nothing once the list has grown.
+/// thousand, and allocates nothing once the list has grown. Inlinable, so that its users get it made for their type of waiter.
+@usableFromInline
 package struct WaiterList<Waiter>: ~Copyable {
   /// A place in the list. Once its waiter has been removed or taken it means nothing, also when the place is used again.
+  @usableFromInline
   package struct Handle: Hashable, Sendable {
-    fileprivate let index: Int32
-    fileprivate let generation: UInt32
+    @usableFromInline let index: Int32
+    @usableFromInline let generation: UInt32
+
+    @usableFromInline init(index: Int32, generation: UInt32) {
+      self.index = index
+      self.generation = generation
+    }
   }
 
-  private struct Node {
-    var waiter: Waiter?
-    var generation: UInt32
-    var previous: Int32
-    var next: Int32
+  @usableFromInline
+  struct Node {
+    @usableFromInline var waiter: Waiter?
+    @usableFromInline var generation: UInt32
+    @usableFromInline var previous: Int32
+    @usableFromInline var next: Int32
+
+    @usableFromInline init(waiter: Waiter?, generation: UInt32, previous: Int32, next: Int32) {
+      self.waiter = waiter
+      self.generation = generation
+      self.previous = previous
+      self.next = next
+    }
   }
 
-  private static var none: Int32 { -1 }
-  private var nodes: [Node] = []
-  private var free: Int32 = Self.none
-  private var head: Int32 = Self.none
-  private var tail: Int32 = Self.none
-  package private(set) var count = 0
+  @usableFromInline static var none: Int32 { -1 }
+  @usableFromInline var nodes: [Node] = []
+  @usableFromInline var free: Int32 = Self.none
+  @usableFromInline var head: Int32 = Self.none
+  @usableFromInline var tail: Int32 = Self.none
+  @usableFromInline package internal(set) var count = 0
 
   package init() {}
 
-  package var isEmpty: Bool { count == 0 }
+  @inlinable package var isEmpty: Bool { count == 0 }
 
-  package mutating func append(_ waiter: Waiter) -> Handle {
+  @inlinable package mutating func append(_ waiter: Waiter) -> Handle {
     let index: Int32
     if free != Self.none {
       index = free
@@ -44,7 +59,7 @@ package struct WaiterList<Waiter>: ~Copyable {
   }
 
   @discardableResult
-  package mutating func remove(_ handle: Handle) -> Waiter? {
+  @inlinable package mutating func remove(_ handle: Handle) -> Waiter? {
     let node = nodes[Int(handle.index)]
     guard let waiter = node.waiter, node.generation == handle.generation else { return nil }
     if node.previous == Self.none { head = node.next } else { nodes[Int(node.previous)].next = node.next }
@@ -57,10 +72,10 @@ package struct WaiterList<Waiter>: ~Copyable {
   }
 
   /// The waiter that has waited longest.
-  package var first: Waiter? { head == Self.none ? nil : nodes[Int(head)].waiter }
+  @inlinable package var first: Waiter? { head == Self.none ? nil : nodes[Int(head)].waiter }
 
   /// Takes the waiter that has waited longest.
-  package mutating func popFirst() -> Waiter? {
+  @inlinable package mutating func popFirst() -> Waiter? {
     head == Self.none ? nil : remove(Handle(index: head, generation: nodes[Int(head)].generation))
   }
 }

@@ -5,13 +5,14 @@ import Synchronization
 /// `Mutex` does its atomic operations inside the runtime library, which the sanitizer has not instrumented: it would report
 /// whatever two threads do under one lock as a race. The counter here is read after locking and written before unlocking,
 /// which orders the two as the lock has already done, in code that the sanitizer sees. It costs a load and a store.
+@usableFromInline
 package struct Locked<Value: ~Copyable>: ~Copyable, Sendable {
-  private let mutex: Mutex<Value>
-  private let visits = Atomic<UInt>(0)
+  @usableFromInline let mutex: Mutex<Value>
+  @usableFromInline let visits = Atomic<UInt>(0)
 
   package init(_ value: consuming sending Value) { mutex = Mutex(value) }
 
-  @inline(__always)
+  @inlinable @inline(__always)
   package borrowing func withLock<Result: ~Copyable, Failure: Error>(
     _ body: (inout sending Value) throws(Failure) -> sending Result
   ) throws(Failure) -> sending Result {

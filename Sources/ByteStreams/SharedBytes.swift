@@ -1,34 +1,30 @@
-/// Bytes that are written once and then only read, by any number of readers on any thread.
+/// Bytes that are written once and then only read, by any number of readers on any thread: an array that nobody can change.
 ///
 /// A push from the upstream is rendered into one of these, and every poll that returns it sends from the same memory.
 @safe
-package final class SharedBytes: Sendable {
-  // Sendable without a lock because nothing writes here after `init` has returned.
-  private nonisolated(unsafe) let base: UnsafeMutableRawPointer
-  package let count: Int
+package struct SharedBytes: Sendable {
+  private let storage: [UInt8]
 
-  package init(copying span: Span<UInt8>) {
-    unsafe base = UnsafeMutableRawPointer.allocate(byteCount: max(span.count, 1), alignment: 16)
-    count = span.count
-    unsafe span.withUnsafeBytes { source in
-      if let start = source.baseAddress { unsafe base.copyMemory(from: start, byteCount: source.count) }
-    }
+  package init(copying span: Span<UInt8>) { storage = [UInt8](copying: span) }
+
+  /// Takes `bytes` over without copying them, unless they were grown piece by piece into much more memory than they need.
+  package init(_ bytes: [UInt8]) {
+    let spare = bytes.capacity - bytes.count
+    storage = spare > 64 && spare > bytes.count / 4 ? [UInt8](copying: bytes.span) : bytes
   }
 
-  package convenience init(_ bytes: [UInt8]) { self.init(copying: bytes.span) }
-
-  deinit { unsafe base.deallocate() }
+  package var count: Int { storage.count }
 
   package var bytes: Span<UInt8> {
     @_lifetime(borrow self)
-    @inline(__always) get {
-      let start = unsafe UnsafePointer(base.assumingMemoryBound(to: UInt8.self))
-      return unsafe _overrideLifetime(Span(_unsafeStart: start, count: count), borrowing: self)
-    }
+    @inline(__always) get { storage.span }
   }
 
-  /// Where the bytes lie, for a gathering write. Valid while this object is alive.
-  @unsafe package var baseAddress: UnsafeRawPointer { unsafe UnsafeRawPointer(base) }
+  /// Where the bytes lie, for a gathering write; there must be some. Valid for as long as a copy of this value is alive: an
+  /// array's elements stay where they are until it is changed, and this one never is.
+  @unsafe package var baseAddress: UnsafeRawPointer {
+    unsafe storage.withUnsafeBytes { unsafe $0.baseAddress.unsafelyUnwrapped }
+  }
 }
 
 /// A part of some `SharedBytes`, kept alive by the slice.

@@ -10,12 +10,7 @@ extension HTTPConnection {
   /// `POST /v1/messages`: queues, and answers with the ids under which the messages can be asked for.
   func send(_ message: IncomingMessage) {
     do throws(ProblemError) {
-      let items = try message.items()
-      if message.isBatch {
-        sendBatch(items, message)
-      } else if let item = items.first {
-        sendOne(item, message)
-      }
+      if message.isBatch { sendBatch(try message.items(), message) } else { sendOne(try message.item(), message) }
     } catch {
       answer(error.problem)
     }
@@ -54,7 +49,7 @@ extension HTTPConnection {
     switch queue(item, message) {
     case .failure(let refusal): answer(refusal.problem)
     case .success(let sequence):
-      answer(.accepted, "application/json", location: "/v1/deliveries/\(shared.epochText).\(sequence)") { output in
+      answer(.accepted, "application/json", location: sequence) { output in
         writeAccepted(sequence, into: &output)
         output.append("\n" as StaticString)
       }

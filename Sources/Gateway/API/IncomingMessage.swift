@@ -111,22 +111,19 @@ struct IncomingMessage {
   var isBatch: Bool { form == .lines }
   var options: (timeToLive: TimeSpan?, topic: String?) { (timeToLive, topic) }
 
-  /// The messages in the body, checked.
-  func items() throws(ProblemError) -> [Item] {
+  /// The one message that the body is, checked.
+  func item() throws(ProblemError) -> Item {
     let plain = isCompressed ? try inflated() : bytes
-    switch form {
-    case .binary: return [Item(payload: SharedBytes(plain), isText: false)]
-    case .text:
-      guard UTF8StreamValidator.isValid(plain.span) else {
-        throw ProblemError(
-          .invalidText, "a text message must be UTF-8; send Content-Type: application/octet-stream for other bytes")
-      }
-      return [Item(payload: SharedBytes(plain), isText: true)]
-    case .lines: return try lines(plain)
+    guard form == .binary || UTF8StreamValidator.isValid(plain.span) else {
+      throw ProblemError(
+        .invalidText, "a text message must be UTF-8; send Content-Type: application/octet-stream for other bytes")
     }
+    return Item(payload: SharedBytes(plain), isText: form != .binary)
   }
 
-  private func lines(_ plain: [UInt8]) throws(ProblemError) -> [Item] {
+  /// The messages in the body of a batch, checked.
+  func items() throws(ProblemError) -> [Item] {
+    let plain = isCompressed ? try inflated() : bytes
     guard UTF8StreamValidator.isValid(plain.span) else { throw ProblemError(.invalidText, "NDJSON must be UTF-8") }
     var items: [Item] = []
     for line in plain.split(separator: UInt8(ascii: "\n")) {

@@ -33,42 +33,73 @@ struct PollParameters {
     of request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery
   ) throws(ProblemError) {
     var query = HTTPQueryReader(request.query)
-    var seen: Set<String> = []
+    var seen: UInt8 = 0
     while true {
       do throws(HTTPQueryError) {
         guard try query.next() else { return }
       } catch {
         throw ProblemError(.invalidParameter, error.description)
       }
-      guard seen.insert(query.name.text()).inserted else {
-        throw ProblemError(.invalidParameter, "'\(query.name.text())' stands in the query twice; give it once")
-      }
-      if query.name.equals("cursor") {
-        guard let start = StartingPoint(query.value, duration: { $0.humanTimeSpan() }) else {
-          throw ProblemError(.invalidParameter, "'cursor' takes \(StartingPoint.expectation)")
-        }
-        self.start = start
-      } else if query.name.equals("wait") {
-        guard let wait = query.value.humanTimeSpan() else {
-          throw ProblemError(
-            .invalidParameter, "'wait' takes a duration such as 25s, 500ms or whole seconds; 0 answers now")
-        }
-        self.wait = wait
-      } else if query.name.equals("limit") {
-        guard let limit = query.value.decimalValue(), limit > 0 else {
-          throw ProblemError(.invalidParameter, "'limit' takes a number of messages from 1 on")
-        }
-        self.limit = min(limit, settings.maximumLimit)
-      } else if query.name.equals("max_bytes") {
-        guard let bytes = query.value.decimalValue(), bytes > 0 else {
-          throw ProblemError(.invalidParameter, "'max_bytes' takes a number of bytes from 1 on")
-        }
-        maxBytes = min(bytes, settings.maximumAnswerBytes)
-      } else {
+      guard let parameter = Parameter(query.name) else {
         throw ProblemError(
           .invalidParameter,
           "'\(query.name.text())' is no parameter of this path; there are cursor, wait, limit and max_bytes")
       }
+      guard seen & parameter.rawValue == 0 else {
+        throw ProblemError(.invalidParameter, "'\(query.name.text())' stands in the query twice; give it once")
+      }
+      seen |= parameter.rawValue
+      try read(parameter, query.value, settings)
+    }
+  }
+
+  /// The parameters of a poll, a bit for each.
+  private enum Parameter: UInt8 {
+    case cursor = 1
+    case wait = 2
+    case limit = 4
+    case maxBytes = 8
+
+    init?(_ name: Span<UInt8>) {
+      if name.equals("cursor") {
+        self = .cursor
+      } else if name.equals("wait") {
+        self = .wait
+      } else if name.equals("limit") {
+        self = .limit
+      } else if name.equals("max_bytes") {
+        self = .maxBytes
+      } else {
+        return nil
+      }
+    }
+  }
+
+  private mutating func read(
+    _ parameter: Parameter, _ value: Span<UInt8>, _ settings: GatewaySettings.Delivery
+  ) throws(ProblemError) {
+    switch parameter {
+    case .cursor:
+      guard let start = StartingPoint(value, duration: { $0.humanTimeSpan() }) else {
+        throw ProblemError(.invalidParameter, "'cursor' takes \(StartingPoint.expectation)")
+      }
+      self.start = start
+    case .wait:
+      guard let wait = value.humanTimeSpan() else {
+        throw ProblemError(
+          .invalidParameter, "'wait' takes a duration such as 25s, 500ms or whole seconds; 0 answers now")
+      }
+      self.wait = wait
+    case .limit:
+      guard let limit = value.decimalValue(), limit > 0 else {
+        throw ProblemError(.invalidParameter, "'limit' takes a number of messages from 1 on")
+      }
+      self.limit = min(limit, settings.maximumLimit)
+    case .maxBytes:
+      guard let bytes = value.decimalValue(), bytes > 0 else {
+        throw ProblemError(.invalidParameter, "'max_bytes' takes a number of bytes from 1 on")
+      }
+      maxBytes = min(bytes, settings.maximumAnswerBytes)
     }
   }
 }

@@ -101,10 +101,10 @@ extension HTTPConnection {
     }
   }
 
-  /// A whole small answer: `body` writes the content.
+  /// A whole small answer: `body` writes the content. `location`: the delivery that the answer speaks of.
   func answer(
     _ status: HTTPStatus, _ type: StaticString, retryAfter: Int? = nil, allow: StaticString? = nil,
-    location: String? = nil,
+    location: UInt64? = nil,
     _ body: (inout ByteQueue) -> Void
   ) {
     var content = ByteQueue()
@@ -116,9 +116,11 @@ extension HTTPConnection {
       if let retryAfter { output.appendField("Retry-After", decimal: retryAfter) }
       if let allow { output.appendField("Allow", allow) }
       if let location {
-        output.append("Location: ")
-        output.append(location)
-        output.append("\r\n")
+        output.append("Location: /v1/deliveries/" as StaticString)
+        output.append(shared.epochText)
+        output.append("." as StaticString)
+        output.append(decimal: location)
+        output.append("\r\n" as StaticString)
       }
     }
     withOutput { http, output in

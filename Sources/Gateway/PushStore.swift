@@ -14,6 +14,8 @@ final class PushStore: Sendable {
   }
 
   private let state: Locked<State>
+  /// How often the log has changed; counted within the lock, after the change.
+  private let changes = Atomic<UInt64>(0)
   private let watchers = Locked<[Watcher]>([])
 
   /// One loop's wish to hear of news.
@@ -35,17 +37,29 @@ final class PushStore: Sendable {
     state.withLock { state in
       let message = state.renderer.render(payload, kind: kind, id: state.log.nextID, time: now)
       state.log.append(message)
+      changes.add(1, ordering: .releasing)
     }
     notify()
   }
 
   /// The upstream was away: what it would have pushed is not known.
   func noteUpstreamGap() {
-    state.withLock { $0.log.noteUpstreamGap() }
+    state.withLock {
+      $0.log.noteUpstreamGap()
+      changes.add(1, ordering: .releasing)
+    }
     notify()
   }
 
-  func expire(now: Int64) { state.withLock { $0.log.expire(now: now) } }
+  func expire(now: Int64) {
+    state.withLock {
+      $0.log.expire(now: now)
+      changes.add(1, ordering: .releasing)
+    }
+  }
+
+  /// A number that is another one after every change: what was read after asking for it is read again for as long as it stays.
+  var revision: UInt64 { changes.load(ordering: .acquiring) }
 
   func resolve(_ start: StartingPoint, now: Int64) throws(CursorAheadError) -> Cursor {
     let result: Result<Cursor, CursorAheadError> = state.withLock { state in

@@ -72,6 +72,20 @@ extension HTTPServerConnection {
     }
   }
 
+  /// Whether the response that is owed may be bytes that were written before, on another connection for which this was true:
+  /// the request leaves no trace in them.
+  package var takesPreparedResponse: Bool {
+    state.response == .owed && state.request == .done && !requestIsHEAD && !requestIsHTTP10 && !willClose
+  }
+
+  /// The response that is owed was such bytes, from the first to the last. The next request may be read.
+  package mutating func passPreparedResponse() {
+    precondition(takesPreparedResponse, "this response has to be written for its request")
+    _ = settleContinue()
+    state.apply(.responseHead)
+    state.apply(.responseEnd)
+  }
+
   /// Whether the response that was begun takes content: not for HEAD, 204 or 304. Without it, content is dropped.
   package var responseTakesContent: Bool { output != .none }
 

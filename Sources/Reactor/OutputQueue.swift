@@ -7,6 +7,7 @@ import Glibc
 /// Text (heads, small bodies) is copied into one buffer; a `SharedSlice` is sent from where it lies, however many
 /// connections send the same.
 @safe
+@usableFromInline
 package struct OutputQueue: ~Copyable {
   /// Pieces one system call takes. Above some dozens the kernel's cost per call no longer shows.
   private static var vectorsPerCall: Int { 64 }
@@ -17,12 +18,12 @@ package struct OutputQueue: ~Copyable {
     case shared(SharedSlice)
   }
 
-  private var text = ByteQueue()
+  @usableFromInline var text = ByteQueue()
   private var textInSegments = 0
   private var segments: [Segment] = []
   private var firstSegment = 0
   /// Bytes still to be sent.
-  package private(set) var count = 0
+  @usableFromInline package internal(set) var count = 0
 
   package init() {}
 
@@ -39,7 +40,7 @@ package struct OutputQueue: ~Copyable {
   }
 
   /// Lets `write` append to the text at the queue's end.
-  @inline(__always)
+  @inlinable @inline(__always)
   package mutating func withText<Failure: Error>(_ write: (inout ByteQueue) throws(Failure) -> Void) throws(Failure) {
     let before = text.count
     try write(&text)
@@ -72,6 +73,23 @@ package struct OutputQueue: ~Copyable {
       }
     }
     other.removeAll()
+  }
+
+  /// Everything that is still to be sent, in one piece.
+  package borrowing func copy() -> SharedBytes {
+    var whole = ByteQueue(capacity: count)
+    var offset = 0
+    for segment in segments[firstSegment...] {
+      switch segment {
+      case .text(let length):
+        whole.append(text.bytes.extracting(offset..<offset + length))
+        offset += length
+      case .shared(let slice):
+        whole.append(slice.bytes)
+      }
+    }
+    whole.append(text.bytes.extracting(offset..<text.count))
+    return SharedBytes(copying: whole.bytes)
   }
 
   package mutating func removeAll() {

@@ -52,6 +52,37 @@ import Testing
     #expect(try respond(to: request, .stream, ["hello"]).0 == "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
   }
 
+  /// Whether the answer to `request` may be one that was written for another.
+  private func takesPreparedResponse(_ request: String) throws -> Bool {
+    var connection = HTTPServerConnection()
+    connection.receive(Array(request.utf8).span)
+    while try connection.nextEvent() != nil {}
+    return connection.takesPreparedResponse
+  }
+
+  @Test func takesAResponseWrittenForAnotherWhereTheRequestLeavesNoTraceInIt() throws {
+    #expect(try takesPreparedResponse("GET / HTTP/1.1\r\nHost: a\r\nAccept: b\r\n\r\n"))
+    #expect(try !takesPreparedResponse("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n"))
+    #expect(try !takesPreparedResponse("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"))
+    #expect(try !takesPreparedResponse("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"))
+    #expect(try !takesPreparedResponse("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe"))
+    #expect(try !takesPreparedResponse(""))
+  }
+
+  @Test func readsTheNextRequestAfterAPreparedResponse() throws {
+    var connection = HTTPServerConnection()
+    let request = Array("GET / HTTP/1.1\r\nHost: a\r\n\r\n".utf8)
+    for _ in 0..<2 {
+      connection.receive(request.span)
+      var events: [HTTPRequestEvent] = []
+      while let event = try connection.nextEvent() { events.append(event) }
+      connection.passPreparedResponse()
+      let isIdle = connection.isIdle
+      #expect(events == [.head, .end])
+      #expect(isIdle)
+    }
+  }
+
   @Test func writesNoLengthWhereNoContentCanBe() throws {
     let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
     #expect(try respond(to: request, status: .noContent, .none).0 == "HTTP/1.1 204 No Content\r\n\r\n")

@@ -1,11 +1,13 @@
 """Long-polls: what waits, what answers, and that nothing is lost between one poll and the next."""
 
 import asyncio
+import json
 import time
 
 import pytest
 
 from harness.client import Batch
+from harness.raw import exchange
 from harness.waiting import eventually
 
 
@@ -185,3 +187,28 @@ async def test_the_time_of_a_message_is_rfc_3339(upstream, client):
 
 async def held(gateway, count):
     return (await gateway.metrics())["drawbridge_polls_held"] == count
+
+
+async def test_polls_that_ask_the_same_share_an_answer_and_others_do_not(upstream, gateway, client):
+    cursor = await client.here()
+    await upstream.push("one", "two")
+    await client.collect(2, cursor)
+    shared = [(await client.get(cursor=cursor, wait=0)).body for _ in range(4)]
+    assert len(set(shared)) == 1
+    assert [message["data"] for message in json.loads(shared[0])["messages"]] == ["one", "two"]
+
+    # What stands in the request of each of these shows in its answer.
+    assert (await client.poll(cursor=cursor, wait=0, limit=1)).payloads == ["one"]
+    assert (await client.request("HEAD", f"/v1/messages?cursor={cursor}&wait=0")).body == b""
+    for version, field in (("1.1", "Connection: close\r\n"), ("1.0", "")):
+        request = f"GET /v1/messages?cursor={cursor}&wait=0 HTTP/{version}\r\nHost: a\r\n{field}\r\n"
+        answer = await exchange(gateway.address(), request.encode())
+        assert answer.ended
+        assert b"Connection: close\r\n" in answer.data
+        assert answer.data.endswith(shared[0])
+
+    # And what is new is told, though the question is the same.
+    end = (await client.poll(cursor=cursor, wait=0)).cursor
+    await upstream.push("three")
+    assert (await client.collect(1, end))[0] == ["three"]
+    assert (await client.poll(cursor=cursor, wait=0)).payloads == ["one", "two", "three"]

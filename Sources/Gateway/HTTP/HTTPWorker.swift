@@ -20,6 +20,7 @@ final class HTTPWorker {
   /// kernel does not take at once moves to the connection's own.
   var output = OutputQueue()
   var scratch = ByteQueue()
+  var preparedAnswers = PreparedAnswers()
   private(set) var isDraining = false
 
   private var connections: [ObjectIdentifier: HTTPConnection] = [:]
@@ -110,9 +111,12 @@ final class HTTPWorker {
 
   // MARK: Small things that answers need
 
+  /// Seconds of UNIX time.
+  var wallSecond: Int64 { loop.wallClock / 1000 }
+
   /// The value of the Date field, rendered once a second.
   func withDate<Result>(_ body: (Span<UInt8>) -> Result) -> Result {
-    let second = loop.wallClock / 1000
+    let second = wallSecond
     if second != dateSecond {
       dateSecond = second
       var text = ByteQueue()

@@ -1,0 +1,155 @@
+"""How often the gateway asks the heap for memory, and how much a waiting client holds.
+
+Counts, not times: they come out the same on a busy machine. Each bound is what was measured with a little room, so that
+a change which allocates once more for every message fails here, and is then either mended or argued for.
+"""
+
+import asyncio
+import gc
+import resource
+
+import pytest
+
+from harness.gateway import BINARY
+from harness.heap import HeapCounter
+from harness.held_polls import hold
+from harness.upstream import Upstream
+from harness.waiting import eventually
+
+pytestmark = [
+    pytest.mark.load,
+    pytest.mark.skipif("debug" in BINARY.resolve().parts, reason="the counts are those of the release program"),
+]
+
+ROUNDS = 2_000
+
+
+@pytest.fixture
+def heap(tmp_path):
+    return HeapCounter(tmp_path)
+
+
+@pytest.fixture
+async def plain_upstream(start):
+    """Without permessage-deflate, whose memory is zlib's."""
+    return await start(Upstream(compression=None))
+
+
+@pytest.fixture
+async def gateway(gateway_for, plain_upstream, heap):
+    return await gateway_for(plain_upstream, "--loops", "1", env=heap.environment)
+
+
+class Connection:
+    """One keep-alive connection that sends the same request again and again, each after the answer to the last."""
+
+    def __init__(self, reader, writer, request):
+        self._reader, self._writer, self._request = reader, writer, request
+
+    @classmethod
+    async def open(cls, gateway, head, body=b""):
+        reader, writer = await asyncio.open_connection(*gateway.address())
+        return cls(reader, writer, f"{head}\r\nHost: localhost\r\n".encode() + body)
+
+    async def repeat(self, count, status):
+        for _ in range(count):
+            self._writer.write(self._request)
+            head = await self._reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 %d " % status), head
+            length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+            await self._reader.readexactly(length)
+
+    def close(self):
+        self._writer.transport.abort()
+
+
+async def per_request(heap, connection, status):
+    # Once around first: buffers grow to their size, types are looked up, the code's own caches fill.
+    await connection.repeat(200, status)
+    before = heap.read()
+    await connection.repeat(ROUNDS, status)
+    return (heap.read() - before).allocations / ROUNDS
+
+
+async def test_a_post_allocates_its_message_and_little_else(gateway, heap, plain_upstream, measured):
+    body = b"Content-Type: text/plain\r\nContent-Length: 100\r\n\r\n" + b"x" * 100
+    connection = await Connection.open(gateway, "POST /v1/messages HTTP/1.1", body)
+    count = await per_request(heap, connection, 202)
+    connection.close()
+    await plain_upstream.has_received(ROUNDS + 200)
+    measured(f"{count:.2f} allocations a POST")
+    # The message; and two buffers that are given back while their connections wait, the client's input and the output
+    # to the upstream.
+    assert count <= 3.5
+
+
+async def test_a_short_poll_allocates_its_input_buffer_only(gateway, heap, plain_upstream, measured):
+    client = gateway.client()
+    cursor = await client.here()
+    await plain_upstream.push("x" * 100)
+    await client.collect(1, cursor)
+    connection = await Connection.open(gateway, f"GET /v1/messages?cursor={cursor}&wait=0 HTTP/1.1", b"\r\n")
+    count = await per_request(heap, connection, 200)
+    connection.close()
+    measured(f"{count:.2f} allocations a short poll")
+    assert count <= 1.1
+
+
+async def test_a_push_is_allocated_once(gateway, heap, plain_upstream, measured):
+    client = gateway.client()
+    cursor = await client.here()
+    await plain_upstream.push(*["x" * 100] * ROUNDS)
+    cursor = (await client.collect(ROUNDS, cursor, limit=1000))[1]
+    before = heap.read()
+    await plain_upstream.push(*["x" * 100] * ROUNDS)
+    await client.collect(ROUNDS, cursor, limit=1000)
+    count = (heap.read() - before).allocations / ROUNDS
+    measured(f"{count:.2f} allocations a push that is received, kept and read")
+    # What is rendered. The rest is for reading the socket and for the polls, and depends on how the pushes are cut.
+    assert count <= 1.5
+
+
+async def test_delivering_one_push_to_many_allocates_for_few_of_them(gateway, heap, plain_upstream, measured):
+    cursor = await gateway.client().here()
+    polls = await hold(gateway.address(), 1_000, f"/v1/messages?cursor={cursor}&wait=50")
+    try:
+        await eventually(lambda: held(gateway, 1_000), what="1,000 polls are held")
+        before = heap.read()
+        await plain_upstream.push("to everybody")
+        await asyncio.gather(*(poll.answer for poll in polls))
+        count = (heap.read() - before).allocations / 1_000
+        measured(f"{count:.3f} allocations a delivery to held polls")
+        assert count <= 0.1
+    finally:
+        for poll in polls:
+            poll.transport.abort()
+
+
+@pytest.mark.timeout(120)
+async def test_a_held_poll_holds_one_slab_of_its_task_and_its_objects(gateway, heap, measured):
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    cursor = await gateway.client().here()
+    path = f"/v1/messages?cursor={cursor}&wait=50"
+    count = 4_000
+    gc.disable()
+    warm = await hold(gateway.address(), 100, path)
+    polls = []
+    try:
+        await eventually(lambda: held(gateway, 100), what="100 polls are held")
+        before = heap.read()
+        polls = await hold(gateway.address(), count, path)
+        await eventually(lambda: held(gateway, 100 + count), within=40, what=f"{count} polls more are held")
+        used = heap.read() - before
+        measured(f"{used.bytes / count:.0f} bytes in {used.blocks / count:.2f} blocks a held poll")
+        # A second slab would be a seventh block, and 1 KiB.
+        assert used.blocks / count <= 6.2
+        assert used.bytes / count <= 2560
+    finally:
+        gc.enable()
+        for poll in warm + polls:
+            poll.transport.abort()
+
+
+async def held(gateway, count):
+    return (await gateway.metrics())["drawbridge_polls_held"] == count

@@ -19,6 +19,8 @@ package struct StartError: Error, Sendable {
 package final class GatewayServer: Sendable {
   /// Signals that end the process; the main thread takes them.
   package static let endingSignals: [Int32] = [15, 2]
+  /// SIGHUP: the configuration is read again.
+  package static let reloadSignal: Int32 = 1
 
   private let shared: GatewayShared
   private let sink: StoreSink
@@ -130,8 +132,22 @@ package final class GatewayServer: Sendable {
 
   /// Sleeps until a signal asks for the end, and then ends in order: stop accepting, answer held polls, send what is
   /// queued within its time, close the upstream with 1001. A second signal ends at once. Answers the exit code.
-  package func runUntilSignalled() -> Int32 {
-    let signal = ProcessSignals.wait(for: Self.endingSignals)
+  /// SIGHUP asks `reload` for the settings anew; it answers nil, and has said why, where they cannot be read.
+  package func runUntilSignalled(reload: () -> GatewaySettings?) -> Int32 {
+    var settings = shared.settings
+    var signal = ProcessSignals.wait(for: Self.endingSignals + [Self.reloadSignal])
+    while signal == Self.reloadSignal {
+      if let read = reload() { settings = self.reload(read, from: settings) }
+      signal = ProcessSignals.wait(for: Self.endingSignals + [Self.reloadSignal])
+    }
+    end(after: signal)
+    return 0
+  }
+
+  var logger: Logger { shared.logger }
+  var session: SessionHandle { shared.session }
+
+  private func end(after signal: Int32) {
     shared.logger.info("shutting down", [.text("signal", signal == 15 ? "SIGTERM" : "SIGINT")])
     shared.enter(.draining)
     sink.end()
@@ -149,7 +165,6 @@ package final class GatewayServer: Sendable {
     removeUnixSockets()
     shared.logger.info("stopped", [.flag("orderly", isOrderly)])
     shared.logger.flush()
-    return 0
   }
 
   private func waitForEnd(atMost limit: TimeSpan) -> Bool {

@@ -15,6 +15,8 @@ package struct SessionSettings: Sendable {
   package var opening: [OpeningStep] = []
   /// Age at which a connection is replaced by a successor, ± 5 %; nil: never.
   package var maximumAge: TimeSpan?
+  /// How long a replaced connection is still listened to.
+  package var overlap: TimeSpan = .seconds(1)
 
   package init() {}
 }

@@ -66,7 +66,7 @@ extension SessionStateMachine {
     case .replacing(let link, let successor) where link.generation == reported:
       actions.append(.stopSending(reported, lastIsPoison: code == 1009))
       actions.append(.close(reported, code: code))
-      retire(closing(of: link, loss, now: now), &actions)
+      retire(link, isClosing: true, until: now + settings.limits.closing, &actions)
       move(to: .opening(successor), because: .lost(loss), reported, now: now, &actions)
     case .opening(let opening) where opening.dial.generation == reported && opening.phase == .opening:
       actions.append(.close(reported, code: code))
@@ -79,7 +79,12 @@ extension SessionStateMachine {
       link.replaceAt = now + settings.limits.wholeOpening * 4
       move(to: .ready(link), because: .lost(loss), reported, now: now, &actions)
     case .stopped, .idle, .offline, .backoff, .parked, .opening, .ready, .replacing, .closing:
-      break
+      if var old = retiring, old.generation == reported, !old.isClosing {
+        actions.append(.close(reported, code: code))
+        old.isClosing = true
+        old.deadline = now + settings.limits.closing
+        retiring = old
+      }
     }
     return actions
   }
@@ -136,8 +141,10 @@ extension SessionStateMachine {
       actions.append(.stopSending(old.generation, lastIsPoison: false))
       move(to: .ready(link), because: .progress, generation, now: now, &actions)
       actions.append(.startSending(generation))
-      sayGoodbye(old, code: 1000, &actions)
-      retire(closing(of: old, nil, now: now), &actions)
+      // Its pong tells which of the old connection's messages arrived.
+      var liveness = old.liveness
+      if let counter = liveness.takeLastPing() { actions.append(.ping(counter, old.generation)) }
+      retire(old, isClosing: false, until: now + settings.overlap, &actions)
     } else {
       move(to: .ready(link), because: .progress, generation, now: now, &actions)
       actions.append(.startSending(generation))
@@ -249,10 +256,26 @@ extension SessionStateMachine {
     max(now - link.since, .nanoseconds(1))
   }
 
-  private mutating func retire(_ closing: Closing, _ actions: inout [SessionAction]) {
+  private mutating func retire(
+    _ link: Link, isClosing: Bool, until deadline: MonotonicTime, _ actions: inout [SessionAction]
+  ) {
     // One overlap at a time: a predecessor that still lingers when the next one retires has had its chance.
     if let older = retiring { actions.append(.discard(older.generation)) }
-    retiring = closing
+    retiring = Retiring(link: link, isClosing: isClosing, deadline: deadline)
+  }
+
+  /// The time of the predecessor is over: to be listened to, or to close.
+  mutating func endRetiring(now: MonotonicTime, _ actions: inout [SessionAction]) {
+    guard var old = retiring else { return }
+    if old.isClosing {
+      retiring = nil
+      actions.append(.discard(old.generation))
+    } else {
+      actions.append(.close(old.generation, code: 1000))
+      old.isClosing = true
+      old.deadline = now + settings.limits.closing
+      retiring = old
+    }
   }
 
   @inline(__always)

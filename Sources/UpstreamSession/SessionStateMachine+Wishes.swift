@@ -33,6 +33,7 @@ extension SessionStateMachine {
     desired = .down
     let cause: TransitionCause = code == 1001 ? .shutdown : .operatorRequest
     var actions: [SessionAction] = []
+    if retiring?.isClosing == false { endRetiring(now: now, &actions) }
     switch state {
     case .stopped:
       break
@@ -123,15 +124,41 @@ extension SessionStateMachine {
     return actions
   }
 
+  /// The configuration has changed: the next dial, and all that follows, is as `settings` say. A connection that is ready is
+  /// replaced by one that obeys them; a dial under way begins anew, and a wait ends.
+  package mutating func reconfigure(
+    _ settings: SessionSettings, because reason: ReplacementReason, now: MonotonicTime
+  ) -> [SessionAction] {
+    self.settings = settings
+    policy = ReconnectPolicy(settings)
+    var actions: [SessionAction] = []
+    switch state {
+    case .ready:
+      actions += replace(because: reason, now: now)
+    case .replacing(let link, let successor):
+      actions.append(.discard(successor.dial.generation))
+      let next = makeOpening(now: now)
+      state = .replacing(link, successor: next)
+      actions.append(.dial(next.dial))
+    case .opening(let opening):
+      actions.append(.discard(opening.dial.generation))
+      dial(because: .replacement(reason), now: now, &actions)
+    case .offline, .backoff, .parked:
+      dial(because: .replacement(reason), now: now, &actions)
+    case .idle:
+      if !settings.onDemand { dial(because: .replacement(reason), now: now, &actions) }
+    case .stopped, .closing:
+      break
+    }
+    return actions
+  }
+
   /// `nextDeadline` has come. Harmless when called early: then nothing follows.
   package mutating func deadlineReached(
     now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
     var actions: [SessionAction] = []
-    if let old = retiring, now >= old.deadline {
-      retiring = nil
-      actions.append(.discard(old.generation))
-    }
+    if let old = retiring, now >= old.deadline { endRetiring(now: now, &actions) }
     switch state {
     case .stopped, .idle:
       break

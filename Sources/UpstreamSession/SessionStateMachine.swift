@@ -54,6 +54,17 @@ package struct SessionStateMachine: Sendable {
     var nextCheck: MonotonicTime { min(liveness.nextDeadline, heartbeat.nextDeadline) }
   }
 
+  /// A connection that has been replaced: it sends nothing more, and what it still brings is listened to for a while, since
+  /// the upstream may not have begun to send to its successor. Then it is closed.
+  struct Retiring: Sendable {
+    let link: Link
+    var isClosing: Bool
+    /// When it is closed, or when its closing handshake must be over.
+    var deadline: MonotonicTime
+
+    var generation: Generation { link.generation }
+  }
+
   /// A connection whose closing handshake is under way.
   struct Closing: Sendable {
     let generation: Generation
@@ -65,10 +76,10 @@ package struct SessionStateMachine: Sendable {
     var becomesIdle = false
   }
 
-  let settings: SessionSettings
+  var settings: SessionSettings
   var state = State.stopped
-  /// The predecessor of a connection that has replaced it, until it is closed.
-  var retiring: Closing?
+  /// The predecessor of a connection that has replaced it, until it is gone.
+  var retiring: Retiring?
   var policy: ReconnectPolicy
   /// Before this a change of the network does not end a wait again.
   var nextNetworkDial = MonotonicTime.zero
@@ -152,19 +163,21 @@ package struct SessionStateMachine: Sendable {
     _ actions: inout [SessionAction]
   ) {
     let before = observed
+    let measured = roundTrip
     state = next
-    report(from: before, because: cause, concerned, now: now, &actions)
+    report(from: before, because: cause, concerned, measured: measured, now: now, &actions)
   }
 
   mutating func report(
-    from before: SessionState, because cause: TransitionCause, _ concerned: Generation? = nil, now: MonotonicTime,
-    _ actions: inout [SessionAction]
+    from before: SessionState, because cause: TransitionCause, _ concerned: Generation? = nil,
+    measured: TimeSpan? = nil, now: MonotonicTime, _ actions: inout [SessionAction]
   ) {
     let after = observed
     guard before != after else { return }
     transitions += 1
     let transition = SessionTransition(
-      sequence: transitions, from: before, to: after, cause: cause, generation: concerned ?? generation, time: now)
+      sequence: transitions, from: before, to: after, cause: cause, generation: concerned ?? generation, time: now,
+      roundTrip: measured ?? roundTrip, nextDial: nextDial)
     history.append(transition)
     actions.append(.report(transition))
   }

@@ -10,6 +10,10 @@ package struct SessionTransition: Equatable, Sendable {
   /// The dial that this concerns; `.none` before the first.
   package let generation: Generation
   package let time: MonotonicTime
+  /// The last round trip measured on the connection that this concerns; nil where there was none.
+  package let roundTrip: TimeSpan?
+  /// When the next dial is due; nil where none is planned.
+  package let nextDial: MonotonicTime?
 }
 
 /// The last transitions of a session, oldest first.

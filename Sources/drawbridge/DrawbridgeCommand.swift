@@ -17,7 +17,7 @@ enum DrawbridgeCommand {
   }
 
   static func main() {
-    ProcessSignals.block(GatewayServer.endingSignals)
+    ProcessSignals.block(GatewayServer.endingSignals + [GatewayServer.reloadSignal])
     let arguments = Array(CommandLine.arguments.dropFirst())
     Terminal.exit(run(arguments))
   }
@@ -38,8 +38,8 @@ enum DrawbridgeCommand {
         return ExitCode.ok
       case .checkConfig: return withSettings(invocation) { checkConfiguration($0) }
       case .healthcheck: return withSettings(invocation) { HealthCheck.run($0.settings) }
-      case .serve: return withSettings(invocation) { serve($0.settings) }
-      case .demo: return withSettings(invocation) { demo($0.settings) }
+      case .serve: return withSettings(invocation) { serve(invocation, $0.settings) }
+      case .demo: return withSettings(invocation) { demo(invocation, $0.settings) }
       }
     } catch {
       Terminal.complain("drawbridge: \(error.message)")
@@ -50,20 +50,37 @@ enum DrawbridgeCommand {
   private static func withSettings(
     _ invocation: Invocation, _ body: (ConfigurationLoader.Outcome) -> Int32
   ) -> Int32 {
-    let environment = SystemFile.environment()
-    let file = invocation.configurationFile ?? environment["DRAWBRIDGE_CONFIG"]
-    if let file, SystemFile.bytes(of: file, atMost: 1) == nil {
+    if let file = configurationFile(of: invocation), SystemFile.bytes(of: file, atMost: 1) == nil {
       Terminal.complain("drawbridge: \(file): cannot be read; is the path right?")
       return ExitCode.noInput
     }
     do throws(ConfigurationErrors) {
-      let outcome = try ConfigurationLoader.load(
-        file: file, environment: environment, flags: invocation.flags,
-        readFile: { SystemFile.bytes(of: $0, atMost: 2 << 20) })
-      return body(outcome)
+      return body(try load(invocation))
     } catch {
       for line in error.errors { Terminal.complain("drawbridge: \(line)") }
       return ExitCode.configuration
+    }
+  }
+
+  private static func configurationFile(of invocation: Invocation) -> String? {
+    invocation.configurationFile ?? SystemFile.environment()["DRAWBRIDGE_CONFIG"]
+  }
+
+  private static func load(_ invocation: Invocation) throws(ConfigurationErrors) -> ConfigurationLoader.Outcome {
+    try ConfigurationLoader.load(
+      file: configurationFile(of: invocation), environment: SystemFile.environment(), flags: invocation.flags,
+      readFile: { SystemFile.bytes(of: $0, atMost: 2 << 20) })
+  }
+
+  /// The settings as they are written now; nil, and the log says why, where they are wrong.
+  private static func reload(_ invocation: Invocation, _ logger: Logger) -> GatewaySettings? {
+    do throws(ConfigurationErrors) {
+      return try load(invocation).settings
+    } catch {
+      for line in error.errors {
+        logger.error("the new configuration is wrong; the old one stays", [.text("reason", line.description)])
+      }
+      return nil
     }
   }
 
@@ -90,7 +107,7 @@ enum DrawbridgeCommand {
     return logger
   }
 
-  private static func serve(_ settings: GatewaySettings) -> Int32 {
+  private static func serve(_ invocation: Invocation, _ settings: GatewaySettings) -> Int32 {
     guard !settings.upstream.url.isEmpty else {
       Terminal.complain(
         """
@@ -100,10 +117,10 @@ enum DrawbridgeCommand {
         """)
       return ExitCode.configuration
     }
-    return run(settings) { _ in }
+    return run(invocation, settings) { _ in }
   }
 
-  private static func demo(_ settings: GatewaySettings) -> Int32 {
+  private static func demo(_ invocation: Invocation, _ settings: GatewaySettings) -> Int32 {
     var settings = settings
     let upstream: DemoUpstream
     do throws(SystemError) {
@@ -114,19 +131,27 @@ enum DrawbridgeCommand {
     }
     defer { upstream.stop() }
     settings.upstream.url = "ws://\(upstream.address)/"
-    return run(settings) { server in
+    return run(invocation, settings, keeping: settings.upstream.url) { server in
       guard let client = server.clientAddresses.first else { return }
       let management = server.managementAddresses.first
       Terminal.print(Help.demoLines(client: client, management: management, upstream: upstream.address))
     }
   }
 
-  private static func run(_ settings: GatewaySettings, whenStarted: (GatewayServer) -> Void) -> Int32 {
+  /// `upstream`: the one to stay with, whatever a reload says of it.
+  private static func run(
+    _ invocation: Invocation, _ settings: GatewaySettings, keeping upstream: String? = nil,
+    whenStarted: (GatewayServer) -> Void
+  ) -> Int32 {
     let logger = makeLogger(settings.log)
     do throws(StartError) {
       let server = try GatewayServer(settings, logger: logger)
       whenStarted(server)
-      return server.runUntilSignalled()
+      return server.runUntilSignalled {
+        var settings = reload(invocation, logger)
+        if let upstream { settings?.upstream.url = upstream }
+        return settings
+      }
     } catch {
       logger.flush()
       Terminal.complain("drawbridge: \(error.message)")

@@ -28,6 +28,11 @@ final class Dialogue {
     words(machine.networkChanged(hasGained: hasGained, now: now, using: &random))
   }
   func replace() -> [String] { words(machine.replace(because: .configuration, now: now)) }
+  func reconfigure(_ change: (inout SessionSettings) -> Void) -> [String] {
+    var settings = machine.settings
+    change(&settings)
+    return words(machine.reconfigure(settings, because: .configuration, now: now))
+  }
 
   func advance(to phase: OpeningPhase, _ generation: UInt64) -> [String] {
     words(machine.advanced(to: phase, Generation(generation), now: now))

@@ -122,9 +122,51 @@ import Testing
     #expect(session.replace() == ["ready→replacing", "dial #2"])
     #expect(session.advance(to: .connecting, 2) == [])
     #expect(session.heard(1) == [])
-    #expect(session.upgraded(2) == ["hold #1", "replacing→ready", "send #2", "ping 1 #1", "close 1000 #1"])
+    #expect(session.upgraded(2) == ["hold #1", "replacing→ready", "send #2", "ping 1 #1"])
+    // The old one is listened to for a while, and only then closed.
+    #expect(session.wait() == ["close 1000 #1"])
+    #expect(session.waited == .seconds(1))
     #expect(session.lost(.ended, 1) == [])
     #expect(session.state == .ready)
+  }
+
+  @Test func answersAPredecessorThatClosesByItself() {
+    let session = Dialogue()
+    session.openToReady()
+    _ = session.replace()
+    _ = session.upgraded(2)
+    #expect(session.closed(1001, 1) == ["close 1001 #1"])
+    #expect(session.lost(.ended, 1) == [])
+    #expect(session.state == .ready)
+  }
+
+  @Test func closesAPredecessorAtOnceWhenTheSessionCloses() {
+    let session = Dialogue()
+    session.openToReady()
+    _ = session.replace()
+    _ = session.upgraded(2)
+    #expect(session.close() == ["close 1000 #1", "hold #2", "ping 1 #2", "close 1000 #2", "ready→closing"])
+  }
+
+  // MARK: A new configuration
+
+  @Test func replacesAConnectionByOneOfTheNewConfiguration() {
+    let session = Dialogue()
+    session.openToReady()
+    #expect(session.reconfigure { $0.liveness.interval = .seconds(3) } == ["ready→replacing", "dial #2"])
+    #expect(session.reconfigure { _ in } == ["discard #2", "dial #3"])
+    #expect(session.upgraded(3).contains("replacing→ready"))
+  }
+
+  @Test func dialsAnewWhereNoConnectionIsReady() {
+    let session = Dialogue()
+    _ = session.open()
+    #expect(session.reconfigure { _ in } == ["discard #1", "dial #2"])
+    _ = session.failed(.network)
+    #expect(session.reconfigure { _ in } == ["backoff→resolving", "dial #3"])
+    _ = session.close()
+    #expect(session.reconfigure { _ in } == [])
+    #expect(session.state == .stopped)
   }
 
   @Test func leavesTheOldOneAloneWhenItsSuccessorFails() {
@@ -158,6 +200,7 @@ import Testing
     session.openToReady()
     _ = session.replace()
     _ = session.upgraded(2)
+    #expect(session.wait() == ["close 1000 #1"])
     #expect(session.wait() == ["discard #1"])
     #expect(session.waited == .seconds(5))
   }

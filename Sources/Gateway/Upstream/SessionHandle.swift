@@ -18,6 +18,7 @@ package final class SessionHandle: Sendable {
     case close(code: UInt16)
     /// As `close(1001)`, once everything queued has been written, or after this time.
     case shutDown(flushWithin: TimeSpan)
+    case reconfigure(UpstreamSettings, UpstreamSecurity?, because: ReplacementReason)
     case networkChanged(NetworkChange)
   }
 
@@ -122,14 +123,34 @@ package final class SessionHandle: Sendable {
   // MARK: Wishes
 
   /// The session is wanted from now on.
-  package func open() { ask(.open) }
+  package func open() { ask(.open, .up) }
 
   /// The session is not wanted any more; messages wait for the next `open()`, or expire.
-  package func close(code: UInt16 = 1000) { ask(.close(code: code)) }
+  package func close(code: UInt16 = 1000) { ask(.close(code: code), .down) }
 
   /// The end: what is queued gets `flushWithin` to leave, then the upstream is told 1001, 'going away'. `hasEnded` tells when
   /// it is over.
   package func close(flushWithin: TimeSpan) { ask(.shutDown(flushWithin: flushWithin)) }
+
+  /// Goes on as this configuration says, by a connection that takes over from the one that is there. Where nothing differs,
+  /// what it refers to (certificates, credentials) may: the connection is replaced all the same.
+  func reconfigure(
+    _ configured: GatewaySettings.Upstream, because reason: ReplacementReason
+  ) throws(StartError) {
+    let settings: UpstreamSettings
+    let security: UpstreamSecurity?
+    do throws(UpstreamSettingsError) {
+      settings = try UpstreamSettings(configured)
+    } catch {
+      throw .configuration(error.description)
+    }
+    do throws(TLSSettingsError) {
+      security = settings.urls.contains { $0.isSecure } ? try UpstreamSecurity(settings.tls) : nil
+    } catch {
+      throw .configuration("'upstream.tls' cannot be used: \(error)")
+    }
+    ask(.reconfigure(settings, security, because: reason))
+  }
 
   /// Whether the session is closed for good and its driver gone.
   package var hasEnded: Bool { shared.withLock { $0.hasEnded } }
@@ -137,8 +158,10 @@ package final class SessionHandle: Sendable {
   /// Links, addresses or routes of this machine have changed.
   func networkChanged(_ change: NetworkChange) { ask(.networkChanged(change)) }
 
-  private func ask(_ command: Command) {
+  private func ask(_ command: Command, _ desired: DesiredState? = nil) {
     let signal = shared.withLock { shared in
+      // Shown from now on, whenever the session's loop gets to it.
+      if let desired { shared.status.desired = desired }
       shared.commands.append(command)
       return shared.signal
     }

@@ -12,6 +12,7 @@ extension SessionSettings {
     onDemand = configured.onDemand
     idleAfter = configured.idleAfter
     maximumAge = configured.maximumAge > .zero ? configured.maximumAge : nil
+    overlap = configured.overlap
     closing.ranges = configured.closeCodes.map { ($0.codes, CloseReaction($0.reaction)) }
     backoff = BackoffSettings(configured.reconnect)
     liveness.isEnabled = configured.heartbeat.ping

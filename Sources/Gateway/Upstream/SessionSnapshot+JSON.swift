@@ -88,6 +88,18 @@ extension SessionSnapshot {
     output.append(jsonString: transition.causeText)
     output.append(",\"generation\":")
     output.append(decimal: transition.generation.number)
+    output.append(",\"phase\":")
+    output.append(jsonStringOrNull: transition.failure?.phase.state.name)
+    output.append(",\"status\":")
+    if case .status(let status, retryAfter: _)? = transition.failure?.reason {
+      output.append(decimal: status)
+    } else {
+      output.append("null")
+    }
+    output.append(",\"round_trip_seconds\":")
+    output.append(seconds: transition.roundTrip)
+    output.append(",\"next_attempt_in_seconds\":")
+    output.append(seconds: transition.nextDial.map { $0 - transition.time })
     output.append(",\"seconds_ago\":")
     output.append(seconds: now - transition.time)
     output.append("}")

@@ -9,16 +9,13 @@ import UpstreamSession
 extension UpstreamDriver {
   var conventions: UpstreamConventions { settings.conventions }
 
-  /// Whether messages of the upstream must be looked at before clients get them.
-  var examinesMessages: Bool { settings.examinesMessages }
-
   // MARK: Opening
 
   /// Makes the opening messages from `first` on, up to one whose answer is awaited; false where one cannot be made, and the
   /// opening has failed. Made before the session is told to go on: once it is, there is no way back.
   func prepareOpening(_ link: UpstreamLink, from first: Int) -> Bool {
-    for index in first..<conventions.onOpen.count {
-      let step = conventions.onOpen[index]
+    for index in first..<link.settings.conventions.onOpen.count {
+      let step = link.settings.conventions.onOpen[index]
       if let template = step.send {
         do throws(TemplateError) {
           link.prepared[index] = try render(template, .opening, for: link)
@@ -34,7 +31,7 @@ extension UpstreamDriver {
 
   func sendOpening(step: Int, _ link: UpstreamLink) {
     if let message = link.prepared.removeValue(forKey: step) { link.sendOwn(message) }
-    link.awaited = conventions.onOpen[step].expect == nil ? nil : step
+    link.awaited = link.settings.conventions.onOpen[step].expect == nil ? nil : step
     lastAwaited = link.awaited
   }
 

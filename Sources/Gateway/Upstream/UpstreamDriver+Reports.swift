@@ -10,6 +10,7 @@ import WebSocketCodec
 extension UpstreamDriver {
   func advanced(_ link: UpstreamLink, to phase: OpeningPhase) {
     apply(machine.advanced(to: phase, link.generation, now: loop.now))
+    if phase == .upgrading { beginOverlap(with: link) }
   }
 
   func upgraded(_ link: UpstreamLink, _ agreement: ClientHandshake.Agreement) {
@@ -24,6 +25,7 @@ extension UpstreamDriver {
   func openingEnded(_ link: UpstreamLink, _ end: OpeningEnd) {
     links.removeAll { $0 === link }
     dialEnded(link)
+    endOverlap(of: link)
     switch end {
     case .discarded:
       apply([])
@@ -51,6 +53,7 @@ extension UpstreamDriver {
   }
 
   func ponged(_ link: UpstreamLink, _ counter: UInt64) {
+    overlapPonged(counter, on: link)
     let isOurs = machine.pongReceived(counter, link.generation, now: loop.now)
     guard isOurs || retiring === link else { return }
     handle.shared.withLock { shared in
@@ -104,7 +107,7 @@ extension UpstreamDriver {
     }
     log(transition)
     if transition.from.isSending, !transition.to.isSending { sink.lost() }
-    metrics.transitions.add()
+    metrics.transitions(to: transition.to).add()
     if transition.to == .ready, !transition.from.isSending { metrics.connections.add() }
     if isFailure { metrics.failures.add() }
     if isFailure {
@@ -142,6 +145,11 @@ extension SessionTransition {
       .replacement, .closed, .postponed:
       false
     }
+  }
+
+  /// Where and why an opening failed; nil where it did not.
+  var failure: OpeningFailure? {
+    if case .openingFailed(let failure) = cause { failure } else { nil }
   }
 
   /// The cause in a word or two, for logs and metrics.

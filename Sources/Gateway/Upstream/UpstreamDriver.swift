@@ -10,7 +10,7 @@ import WebSocketCodec
 /// `apply(_:)` is the only place where a decision becomes I/O. What links report comes in through
 /// `UpstreamDriver+Reports`; what other loops ask, and the queue, through `UpstreamDriver+Outbox`.
 final class UpstreamDriver {
-  let settings: UpstreamSettings
+  private(set) var settings: UpstreamSettings
   let handle: SessionHandle
   let sink: any UpstreamSink
   let logger: Logger
@@ -28,6 +28,8 @@ final class UpstreamDriver {
   /// The connection that sent before, until its messages are accounted for.
   var retiring: UpstreamLink?
   var batch: [OutboxMessage] = []
+  /// Set while two connections may bring the same.
+  var overlap: Overlap?
   /// Where the last dial was redirected to.
   var redirection: UpstreamURL?
   /// What the next transition's log line and the status tell of its cause.
@@ -126,6 +128,13 @@ final class UpstreamDriver {
     finishIfOver()
   }
 
+  /// New settings, from which the next connection is made.
+  func reconfigure(_ settings: UpstreamSettings, _ security: UpstreamSecurity?, because reason: ReplacementReason) {
+    self.settings = settings
+    self.security = security
+    apply(machine.reconfigure(settings.session, because: reason, now: loop.now))
+  }
+
   func link(_ generation: Generation) -> UpstreamLink? { links.first { $0.generation == generation } }
 
   /// Ends a link and settles the account of what it carried.
@@ -133,6 +142,7 @@ final class UpstreamDriver {
     dialEnded(link)
     link.discard()
     links.removeAll { $0 === link }
+    endOverlap(of: link)
     if retiring === link { settle(link) }
   }
 

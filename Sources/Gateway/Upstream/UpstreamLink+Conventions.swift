@@ -61,7 +61,7 @@ extension UpstreamLink {
     switch meaning {
     case .push:
       if let cursor = conventions.cursor(in: payload) { driver.cursor = cursor }
-      driver.sink.received(payload, isText: isText, now: now)
+      driver.pass(payload, isText: isText, from: self, now: now)
     case .openingAnswer: values.answered = [UInt8](copying: payload)
     case .heartbeat: if conventions.server.reply != nil { values.answered = [UInt8](copying: payload) }
     case .refusal, .heartbeatAnswer: break

@@ -57,10 +57,10 @@ extension UpstreamLink {
         case .message(let kind):
           driver.metrics.receivedMessages.add()
           driver.metrics.receivedBytes.add(socket.payload.count)
-          if driver.examinesMessages {
+          if settings.examinesMessages {
             receive(isText: kind == .text, now: now)
           } else {
-            driver.sink.received(socket.payload, isText: kind == .text, now: now)
+            driver.pass(socket.payload, isText: kind == .text, from: self, now: now)
           }
           if answersAtOnce { flushNow() }
         case .ping:

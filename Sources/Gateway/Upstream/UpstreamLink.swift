@@ -15,6 +15,8 @@ final class UpstreamLink: LoopTask, TurnEndTarget {
   /// The proxy between; nil where there is none.
   let proxy: ProxyURL?
   let driver: UpstreamDriver
+  /// Those it was dialled with; the driver's may have changed since.
+  let settings: UpstreamSettings
   let loop: LoopContext
   /// Set while addresses are being tried, so that giving up can end it.
   var race: ConnectRace?
@@ -62,12 +64,12 @@ final class UpstreamLink: LoopTask, TurnEndTarget {
     self.url = url
     proxy = driver.settings.proxy(for: url)
     self.driver = driver
+    settings = driver.settings
     loop = driver.loop
     decoder = PayloadDecoder(driver.settings.conventions.codec, limit: driver.settings.limits.messageBytes)
   }
 
   var generation: Generation { dial.generation }
-  var settings: UpstreamSettings { driver.settings }
 
   func run() async {
     do throws(OpeningEnd) {

@@ -6,8 +6,8 @@ import UpstreamSession
 final class UpstreamMetrics: Sendable {
   let connections: Counter
   let failures: Counter
-  let transitions: Counter
   let postponedDials: Counter
+  private let transitions: [Counter]
   let receivedMessages: Counter
   let receivedBytes: Counter
   let writes: Counter
@@ -21,9 +21,13 @@ final class UpstreamMetrics: Sendable {
     connections = registry.counter("drawbridge_session_connections_total", "Connections that became ready.")
     failures = registry.counter(
       "drawbridge_session_failures_total", "Openings that failed, and ready connections that were lost.")
-    transitions = registry.counter("drawbridge_session_transitions_total", "Changes of the session's state.")
     postponedDials = registry.counter(
       "drawbridge_session_dials_postponed_total", "Dials that had to wait because of a limit or a hold of their host.")
+    transitions = SessionState.allCases.map { state in
+      registry.counter(
+        "drawbridge_session_transitions_total", "Changes of the session's state, by the state entered.",
+        [("state", state.name)])
+    }
     receivedMessages = registry.counter("drawbridge_upstream_messages_total", "Messages received from the upstream.")
     receivedBytes = registry.counter(
       "drawbridge_upstream_bytes_total", "Bytes of messages received from the upstream, after inflation.")
@@ -40,6 +44,8 @@ final class UpstreamMetrics: Sendable {
       "drawbridge_upstream_malformed_payloads_total",
       "Binary messages that are not packed as upstream.payload_codec says.")
   }
+
+  func transitions(to state: SessionState) -> Counter { transitions[Int(state.rawValue)] }
 
   /// Counts that the session keeps itself.
   func observe(_ handle: SessionHandle, in registry: MetricsRegistry) {

@@ -129,6 +129,10 @@ class Gateway:
         """The log, line by line; each must be one JSON object."""
         return [json.loads(line) for line in self.log]
 
+    def rewrite(self, config):
+        """Another content for the configuration file; SIGHUP makes the gateway read it."""
+        (Path(self._folder) / "drawbridge.yaml").write_text(config)
+
     # -- Talking ----------------------------------------------------------------------------------------------------
 
     def address(self, listener="api"):

@@ -1,0 +1,27 @@
+import Configuration
+import Logging
+import Reactor
+import UpstreamSession
+
+/// SIGHUP: the configuration is read again.
+extension GatewayServer {
+  /// What of `settings` differs from `old` and can change while the process runs goes into effect: all of `upstream` but its
+  /// queue, by a new connection beside the old one. The rest is named in the log, since it needs a restart.
+  func reload(_ settings: GatewaySettings, from old: GatewaySettings) -> GatewaySettings {
+    var effective = old
+    effective.upstream = settings.upstream
+    effective.upstream.queue = old.upstream.queue
+    let stale = Setting.all.filter { $0.show(effective) != $0.show(settings) }.map(\.path)
+    if !stale.isEmpty {
+      logger.warning("some changed settings need a restart", [.text("settings", stale.joined(separator: ", "))])
+    }
+    do throws(StartError) {
+      try session.reconfigure(effective.upstream, because: effective == old ? .credential : .configuration)
+      logger.info("the configuration was read again", [.flag("changed", effective != old)])
+      return effective
+    } catch {
+      logger.error("the new configuration cannot be used; the old one stays", [.text("reason", error.message)])
+      return old
+    }
+  }
+}

@@ -49,14 +49,15 @@ import Testing
   private func isServed(_ route: Route) -> Bool {
     switch route {
     case .problem, .options: false
-    case .sendMessage, .receiveMessages, .delivery, .session, .describe, .live, .ready, .started, .metrics, .status:
+    case .sendMessage, .receiveMessages, .delivery, .session, .changeSession, .describe, .live, .ready, .started,
+      .metrics, .status:
       true
     }
   }
 
   @Test func everyPathOfTheFileIsServedWithItsMethodsAndNoOthers() throws {
     let operations = operations()
-    #expect(operations.count == 5)
+    #expect(operations.count == 6)
     for path in Set(operations.map(\.path)) {
       let target = path.replacingOccurrences(of: "{id}", with: "0123456789ab.1")
       let declared = Set(operations.filter { $0.path == path }.map(\.method))
@@ -106,7 +107,11 @@ import Testing
       .queueFull, .upstreamDown, .sessionClosed,
     ]
     for kind in kinds { #expect(send.contains(Int(kind.status.rawValue)), "\(kind)") }
-    for kind in kinds + [.protocolError, .notFound, .methodNotAllowed, .expectationFailed] {
+    let change = operations().first { $0.method == "PATCH" }?.statuses ?? []
+    for kind: Problem.Kind in [.invalidDocument, .contentTooLarge, .unsupportedMediaType, .requestTimeout] {
+      #expect(change.contains(Int(kind.status.rawValue)), "\(kind)")
+    }
+    for kind in kinds + [.invalidDocument, .protocolError, .notFound, .methodNotAllowed, .expectationFailed] {
       #expect(document.contains("\n## \(kind.name)\n"), "\(kind)")
     }
   }

@@ -28,6 +28,20 @@ extension HTTPConnection {
     }
   }
 
+  /// `PATCH /v1/session`: tells the session what is wanted, and answers with its state as it is then. What follows takes its
+  /// time, and `GET /v1/session` shows it.
+  func change(_ wish: SessionWish) {
+    do throws(ProblemError) {
+      switch try wish.desired() {
+      case .up: shared.session.open()
+      case .down: shared.session.close()
+      }
+      answerSession()
+    } catch {
+      answer(error.problem)
+    }
+  }
+
   /// One glance for the engineer on call.
   func answerStatusPage() {
     let snapshot = shared.session.snapshot()

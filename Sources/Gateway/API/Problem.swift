@@ -5,7 +5,8 @@ import JSONCodec
 /// An error as clients see it (RFC 9457): what was wrong, and what would be right. `docs/errors.md` explains each kind.
 struct Problem {
   enum Kind {
-    case protocolError, requestTimeout, notFound, methodNotAllowed, invalidParameter, invalidText, unsupportedMediaType
+    case protocolError, requestTimeout, notFound, methodNotAllowed, invalidParameter, invalidText, invalidDocument
+    case unsupportedMediaType
     case unsupportedEncoding, contentTooLarge, queueFull, tooManyBodies, upstreamDown, sessionClosed, expectationFailed
 
     /// Its name in `type`, an anchor of the document.
@@ -17,6 +18,7 @@ struct Problem {
       case .methodNotAllowed: "method-not-allowed"
       case .invalidParameter: "invalid-parameter"
       case .invalidText: "invalid-text"
+      case .invalidDocument: "invalid-document"
       case .unsupportedMediaType: "unsupported-media-type"
       case .unsupportedEncoding: "unsupported-encoding"
       case .contentTooLarge: "content-too-large"
@@ -36,6 +38,7 @@ struct Problem {
       case .methodNotAllowed: "This path does not take this method"
       case .invalidParameter: "A parameter is not right"
       case .invalidText: "The message is not valid UTF-8"
+      case .invalidDocument: "The document is not what this path takes"
       case .unsupportedMediaType: "This content type is not taken here"
       case .unsupportedEncoding: "This content coding is not taken here"
       case .contentTooLarge: "The message is too large"
@@ -50,6 +53,7 @@ struct Problem {
     var status: HTTPStatus {
       switch self {
       case .protocolError, .invalidParameter, .invalidText: .badRequest
+      case .invalidDocument: .unprocessableContent
       case .requestTimeout: .requestTimeout
       case .notFound: .notFound
       case .methodNotAllowed: .methodNotAllowed
@@ -65,8 +69,8 @@ struct Problem {
     var isRetryable: Bool {
       switch self {
       case .requestTimeout, .queueFull, .tooManyBodies, .upstreamDown: true
-      case .protocolError, .notFound, .methodNotAllowed, .invalidParameter, .invalidText, .unsupportedMediaType,
-        .unsupportedEncoding, .contentTooLarge, .sessionClosed, .expectationFailed:
+      case .protocolError, .notFound, .methodNotAllowed, .invalidParameter, .invalidText, .invalidDocument,
+        .unsupportedMediaType, .unsupportedEncoding, .contentTooLarge, .sessionClosed, .expectationFailed:
         false
       }
     }

@@ -7,6 +7,7 @@ enum Route {
   case receiveMessages
   case delivery(sequence: UInt64)
   case session
+  case changeSession
   case describe
   case live, ready, started, metrics, status
   /// It has been decided already what to answer.
@@ -15,7 +16,7 @@ enum Route {
 
   /// Finds the route of a client's request. The default session is also to be had under its name.
   static func client(_ request: borrowing HTTPRequestHead, epoch: String) -> Route {
-    if request.targetForm == .asterisk { return .options("GET, HEAD, POST, OPTIONS") }
+    if request.targetForm == .asterisk { return .options("GET, HEAD, POST, PATCH, OPTIONS") }
     let path = request.path
     let prefix: StaticString = "/v1/sessions/default/"
     let isNamed = path.starts(with: prefix)
@@ -28,7 +29,13 @@ enum Route {
         default: return reject(request, allowing: "GET, HEAD, POST, OPTIONS")
         }
       }
-      if name.equals("session") || isNamed && name.isEmpty { return reading(request, .session) }
+      if name.equals("session") || isNamed && name.isEmpty {
+        switch request.method {
+        case .get, .head: return .session
+        case .patch: return .changeSession
+        default: return reject(request, allowing: "GET, HEAD, PATCH, OPTIONS")
+        }
+      }
       if name.starts(with: "deliveries/") {
         guard let sequence = sequence(in: name.extracting(11..<name.count), epoch: epoch) else {
           return .problem(

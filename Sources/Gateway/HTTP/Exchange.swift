@@ -9,11 +9,18 @@ enum Exchange {
   case none
   /// A message for the upstream, whose content is arriving.
   case sending(IncomingMessage)
+  /// A change of the session, whose document is arriving.
+  case changing(SessionWish)
   case polling(PollParameters)
   /// Answered when the request has ended; its content is read and dropped.
   case simple(Route)
 
-  var wantsBody: Bool { if case .sending = self { true } else { false } }
+  var wantsBody: Bool {
+    switch self {
+    case .sending, .changing: true
+    case .none, .polling, .simple: false
+    }
+  }
 }
 
 extension HTTPConnection {
@@ -30,6 +37,12 @@ extension HTTPConnection {
       } catch {
         exchange = .simple(.problem(error.problem))
       }
+    case .changeSession:
+      do throws(ProblemError) {
+        exchange = .changing(try SessionWish(http.request))
+      } catch {
+        exchange = .simple(.problem(error.problem))
+      }
     case .receiveMessages:
       do throws(ProblemError) {
         exchange = .polling(try PollParameters(http.request, shared.settings.delivery))
@@ -42,11 +55,19 @@ extension HTTPConnection {
   }
 
   func takeContent() {
-    guard case .sending(var message) = exchange else { return }
-    // Out of the enum while it grows, so that its buffer is not copied.
-    exchange = .none
-    message.append(http.content)
-    exchange = .sending(message)
+    switch exchange {
+    case .sending(var message):
+      // Out of the enum while it grows, so that its buffer is not copied.
+      exchange = .none
+      message.append(http.content)
+      exchange = .sending(message)
+    case .changing(var wish):
+      exchange = .none
+      wish.append(http.content)
+      exchange = .changing(wish)
+    case .none, .polling, .simple:
+      break
+    }
   }
 
   /// Answers the request that has ended, or one whose content is not wanted. True: it is a poll that must wait.
@@ -56,6 +77,7 @@ extension HTTPConnection {
     switch current {
     case .none: break
     case .sending(let message): send(message)
+    case .changing(let wish): change(wish)
     case .polling(let parameters): return poll(parameters)
     case .simple(let route): answer(route)
     }
@@ -81,7 +103,7 @@ extension HTTPConnection {
     case .metrics:
       answer(.ok, "text/plain; version=0.0.4; charset=utf-8") { output in shared.metrics.render(into: &output) }
     case .status: answerStatusPage()
-    case .sendMessage, .receiveMessages: preconditionFailure("these have exchanges of their own")
+    case .sendMessage, .receiveMessages, .changeSession: preconditionFailure("these have exchanges of their own")
     }
   }
 

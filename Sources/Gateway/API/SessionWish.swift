@@ -1,0 +1,53 @@
+import ByteStreams
+import HTTPCodec
+import JSONCodec
+import UpstreamSession
+
+/// The body of a `PATCH /v1/session`: what an operator wants of the session (RFC 7396, a merge patch of its state).
+struct SessionWish {
+  /// Largest document; the only one that makes sense has some 20 bytes.
+  static let limit = 4_096
+
+  private var bytes: [UInt8] = []
+
+  init(_ request: borrowing HTTPRequestHead) throws(ProblemError) {
+    guard let value = request.fields.first(.contentType), !value.isEmpty else { return }
+    guard let type = HTTPMediaType(value), type.is("application", "json") || type.is("application", "merge-patch+json")
+    else {
+      throw ProblemError(
+        .unsupportedMediaType, "a session is changed by application/json or application/merge-patch+json")
+    }
+  }
+
+  mutating func append(_ content: Span<UInt8>) {
+    // One byte over the limit tells that it was passed.
+    let room = Self.limit + 1 - bytes.count
+    let taken = content.extracting(first: min(room, content.count))
+    for index in taken.indices { bytes.append(taken[index]) }
+  }
+
+  func desired() throws(ProblemError) -> DesiredState {
+    guard bytes.count <= Self.limit else {
+      throw ProblemError(.contentTooLarge, "a change of the session has at most \(Self.limit) bytes")
+    }
+    guard UTF8StreamValidator.isValid(bytes.span) else {
+      throw ProblemError(.invalidDocument, "the body is no JSON: it is not UTF-8")
+    }
+    do throws(JSONError) {
+      _ = try JSONValidator.validate(bytes.span)
+    } catch {
+      throw ProblemError(.invalidDocument, "the body is no JSON: \(error)")
+    }
+    guard let object = JSONObject(bytes.span), object.members.count == 1, let member = object.members.first,
+      bytes[member.name].elementsEqual("desired".utf8)
+    else { throw Self.expectation }
+    let value = bytes[member.value]
+    if value.elementsEqual("\"up\"".utf8) { return .up }
+    if value.elementsEqual("\"down\"".utf8) { return .down }
+    throw Self.expectation
+  }
+
+  private static var expectation: ProblemError {
+    ProblemError(.invalidDocument, "only 'desired' can be changed: {\"desired\":\"up\"} or {\"desired\":\"down\"}")
+  }
+}

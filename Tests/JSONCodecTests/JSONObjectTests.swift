@@ -1,0 +1,41 @@
+import ByteStreams
+import Testing
+
+@testable import JSONCodec
+
+@Suite struct JSONObjectTests {
+  private func members(_ text: String) -> [[String]]? {
+    let bytes = Array(text.utf8)
+    return JSONObject(bytes.span)?.members.map { member in
+      [member.name, member.value].map { String(decoding: bytes[$0], as: UTF8.self) }
+    }
+  }
+
+  @Test(
+    arguments: [
+      ("{}", []), (" { } ", []), (#"{"a":1}"#, [["a", "1"]]),
+      (
+        #" { "a" : "x" , "b":[1,{"c":"]}"}] ,"d":null}"#, [["a", #""x""#], ["b", #"[1,{"c":"]}"}]"#], ["d", "null"]]
+      ),
+      (#"{"q\"}":"\\","r":{}}"#, [[#"q\"}"#, #""\\""#], ["r", "{}"]]),
+      (#"{"a":-1.5e3}"#, [["a", "-1.5e3"]]), ("{\"a\"\n:\n[ ]\n}", [["a", "[ ]"]]),
+    ] as [(String, [[String]])])
+  func findsMembersWhereTheyStand(text: String, expected: [[String]]) {
+    #expect(members(text) == expected)
+  }
+
+  @Test(arguments: ["[]", "1", "\"{}\"", "null", ""])
+  func isOnlyForObjects(text: String) { #expect(members(text) == nil) }
+
+  @Test func boundsHowManyItLooksAt() {
+    let text = "{" + (0...JSONObject.memberLimit).map { "\"\($0)\":0" }.joined(separator: ",") + "}"
+    #expect(members(text) == nil)
+  }
+
+  /// What is promised for valid texts only must still end, and stay inside the text, for others.
+  @Test func survivesWhatIsNoJSON() {
+    for text in ["{", "{\"", "{\"a", "{\"a\"", "{\"a\":", "{\"a\\", "{]}", "{\"a\":}", "{\"a\":[", "{\"a\" 1}", "{,}"] {
+      _ = members(text)
+    }
+  }
+}

@@ -8,9 +8,11 @@ import UpstreamSession
 
 /// The queue's way into real connections: when it writes, when it is held, and what a lost connection leaves.
 @Suite(.serialized) struct UpstreamOutboundTests {
-  /// No ping but those that confirm messages.
+  /// No ping but those that confirm messages, and nobody who gives up an upstream that does not read.
   private static func withoutHeartbeat(_ settings: inout UpstreamSettings) {
     settings.session.liveness.interval = .hours(1)
+    settings.session.liveness.timeout = .hours(1)
+    settings.userTimeout = .hours(1)
   }
 
   private func texts(_ count: Int) -> [String] { (1...count).map { "message \($0)" } }
@@ -78,10 +80,13 @@ import UpstreamSession
     let session = try SessionFixture(upstream.url) {
       Self.withoutHeartbeat(&$0)
       $0.outbox.maximumBytes = 32 << 20
+      // Held until the kernel has taken all of it, and no pong comes that would rouse anybody: the least favourable case.
+      $0.lowWater = 0
+      $0.outbox.confirms = false
     }
     try await session.until("ready") { session.handle.isReady }
     let payload = [UInt8](repeating: UInt8(ascii: "x"), count: 64 << 10)
-    try await session.until("the queue is full") { session.post(payload) == .full }
+    try await session.until("the queue is full") { session.post(payload, ttl: nil) == .full }
     let posted = session.handle.snapshot().queuedMessages
     #expect(posted > 400, "most of it waits, and not in the output")
     upstream.read()

@@ -1,7 +1,7 @@
 # Everything a person or CI does here, one word each. The work itself is in scripts/ and in the Swift package.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint format asan tsan conformance fuzz bench clean
+.PHONY: help run build test lint format asan tsan conformance fuzz bench soak clean
 
 help: ## Show this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
@@ -38,6 +38,9 @@ bench: ## Measure Drawbridge beside its peers (15 minutes; SHORT=1: 3; MEASURES=
 
 fuzz: ## Run libFuzzer over every reader of hostile bytes, 30 seconds each (scripts/fuzz says more)
 	@scripts/fuzz
+
+soak: ## Let the upstream die a thousand times under load, and account for every message
+	@scripts/soak
 
 clean: ## Remove everything that was built (not .venv and .tools: they cost downloads)
 	rm -rf .build .build-address .build-thread .build-fuzz

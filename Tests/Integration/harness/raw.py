@@ -121,9 +121,13 @@ async def read_frame(reader):
 
 def reset(writer):
     """Closes with RST instead of FIN."""
+    reset_transport(writer.transport)
+
+
+def reset_transport(transport):
     linger = struct.pack("ii", 1, 0)
-    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-    writer.transport.abort()
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    transport.abort()
 
 
 @dataclass

@@ -1,0 +1,271 @@
+"""Posts under load while the upstream dies over and over, and judges what the gateway says became of each message."""
+
+import asyncio
+import collections
+import json
+import random
+import time
+from dataclasses import dataclass, field
+
+from .mortal_upstream import MortalUpstream
+from .waiting import eventually
+
+FINAL = {"confirmed", "expired", "replaced", "rejected", "unknown"}
+
+_LANES = 4
+# Posted per death: enough to have some waiting, some under way and some unconfirmed whenever it comes.
+_MESSAGES_PER_DEATH = 40
+_TTL = 60
+
+# A gateway that notices a silent upstream within a fraction of a second, and dials again at once.
+SETTINGS = {
+    "DRAWBRIDGE_UPSTREAM_HEARTBEAT_INTERVAL": "50ms",
+    "DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": "150ms",
+    "DRAWBRIDGE_UPSTREAM_RECONNECT_MINIMUM": "1ms",
+    "DRAWBRIDGE_UPSTREAM_RECONNECT_BASE": "2ms",
+    "DRAWBRIDGE_UPSTREAM_RECONNECT_MAXIMUM": "10ms",
+    "DRAWBRIDGE_UPSTREAM_DIALS_PER_SECOND": "1000",
+    "DRAWBRIDGE_UPSTREAM_DIALS_BURST": "1000",
+    "DRAWBRIDGE_UPSTREAM_QUEUE_TTL": f"{_TTL}s",
+}
+
+
+def settings(redeliver):
+    """With `unconfirmed`, a message is tried until it arrives or expires: then none may be missing."""
+    return {
+        **SETTINGS,
+        "DRAWBRIDGE_UPSTREAM_QUEUE_REDELIVER": redeliver,
+        "DRAWBRIDGE_UPSTREAM_QUEUE_MAX_ATTEMPTS": "255" if redeliver == "unconfirmed" else "3",
+    }
+
+
+def push_settings():
+    """So many pushes are kept that no reader loses one to retention."""
+    return {**SETTINGS, "DRAWBRIDGE_DELIVERY_MESSAGES": "1000000"}
+
+
+@dataclass
+class Message:
+    """One message that was accepted."""
+
+    label: str
+    sequence: int
+    ttl: int | None
+    topic: str | None
+    posted: float
+    state: str = "queued"
+    final_at: float = 0.0
+
+
+@dataclass
+class Verdict:
+    """What a run has shown. `faults` must be empty."""
+
+    deaths: dict
+    states: collections.Counter
+    refused: int
+    doubled: int
+    faults: list = field(default_factory=list)
+
+    def __str__(self):
+        states = ", ".join(f"{count} {state}" for state, count in sorted(self.states.items()))
+        ways = ", ".join(f"{count} {way}" for way, count in self.deaths.items())
+        return (
+            f"{sum(self.deaths.values())} deaths ({ways}); {sum(self.states.values())} messages: {states}; "
+            f"{self.refused} refused, {self.doubled} delivered more than once; {len(self.faults)} faults"
+        )
+
+
+class Receipts:
+    """Asks what became of messages, many questions on one connection."""
+
+    def __init__(self, address):
+        self._address = address
+
+    async def __aenter__(self):
+        self._reader, self._writer = await asyncio.open_connection(*self._address)
+        return self
+
+    async def __aexit__(self, *_):
+        self._writer.close()
+
+    async def states(self, ids):
+        ids = list(ids)
+        answers = []
+        for start in range(0, len(ids), 32):
+            chunk = ids[start : start + 32]
+            for id in chunk:
+                self._writer.write(f"GET /v1/deliveries/{id} HTTP/1.1\r\nHost: gateway\r\n\r\n".encode())
+            for id in chunk:
+                told = await self._answer()
+                assert told["id"] == id, (id, told)
+                answers.append(told["state"])
+        return answers
+
+    async def _answer(self):
+        head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
+        length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
+        body = await self._reader.readexactly(length)
+        assert head.startswith(b"http/1.1 200"), (head, body)
+        return json.loads(body)
+
+
+class KillRun:
+    """One gateway, one mortal upstream, `deaths` deaths under load."""
+
+    def __init__(self, deaths, seed, redeliver):
+        self._random = random.Random(seed)
+        self._redeliver = redeliver
+        self.upstream = MortalUpstream(random.Random(seed + 1), deaths)
+        self._messages = {}
+        self._refused = set()
+        self._faults = []
+        self._posted = 0
+        self._epoch = None
+
+    # -- Posting ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_done(self):
+        return self.upstream.killed >= self.upstream.deaths
+
+    async def _post_lane(self, client, lane):
+        number = 0
+        while not self._is_done:
+            if self._posted > _MESSAGES_PER_DEATH * (self.upstream.killed + 2):
+                await asyncio.sleep(0.001)
+                continue
+            count = self._random.choice((1, 1, 1, 5, 30))
+            labels = [f"{lane}-{number + i}" for i in range(count)]
+            number += count
+            self._posted += count
+            await self._post(client, labels)
+
+    async def _post(self, client, labels):
+        headers = {}
+        ttl = self._random.choice((None, None, None, None, None, 0, 1))
+        if ttl is not None:
+            headers["TTL"] = str(ttl)
+        # A topic is of use for single messages; in a batch all but the last would be replaced at once.
+        topic = self._random.choice("xyz") if len(labels) == 1 and self._random.random() < 0.1 else None
+        if topic:
+            headers["Topic"] = topic
+        # Now and then one so large that deaths come in the midst of it.
+        padding = "." * (300_000 if len(labels) == 1 and self._random.random() < 0.05 else self._random.randrange(200))
+        posted = time.monotonic()
+        body = "\n".join(f"{label} {padding}" for label in labels)
+        kind = "text/plain" if len(labels) == 1 else "application/x-ndjson"
+        answer = await client.send(body, type=kind, headers=headers)
+        if answer.status == 503:
+            self._refused.update(labels)
+            return
+        assert answer.status in (202, 207), (answer.status, answer.body[:500])
+        results = [answer.json] if len(labels) == 1 else answer.json["results"]
+        for label, result in zip(labels, results, strict=True):
+            if "id" not in result:
+                assert result["status"] == 503, result
+                self._refused.add(label)
+                continue
+            self._epoch, _, sequence = result["id"].partition(".")
+            self._messages[result["id"]] = Message(label, int(sequence), ttl, topic, posted)
+
+    # -- Asking -----------------------------------------------------------------------------------------------------
+
+    async def _ask_until_final(self, address, is_posting):
+        """Notes the final state of every message; the gateway remembers the last 65,536."""
+        asked = 0
+        pending = []
+        async with Receipts(address) as receipts:
+            while is_posting() or pending or asked < len(self._messages):
+                fresh = list(self._messages)[asked:] if asked < len(self._messages) else []
+                asked += len(fresh)
+                pending += fresh
+                still = []
+                for id, state in zip(pending, await receipts.states(pending), strict=True):
+                    message = self._messages[id]
+                    message.state = state
+                    message.final_at = time.monotonic()
+                    if state not in FINAL:
+                        still.append(id)
+                pending = still
+                await asyncio.sleep(0.02)
+            # Final means final.
+            newest = list(self._messages)[-60_000:]
+            for id, state in zip(newest, await receipts.states(newest), strict=True):
+                if state != self._messages[id].state:
+                    self._faults.append(f"{id} was {self._messages[id].state} and became {state}")
+
+    # -- Running and judging ----------------------------------------------------------------------------------------
+
+    async def run(self, gateway, *, progress=None):
+        client = gateway.client()
+        posting = asyncio.gather(*(self._post_lane(client, lane) for lane in range(_LANES)))
+        asking = asyncio.create_task(self._ask_until_final(gateway.address(), lambda: not posting.done()))
+        told = 0
+        while not posting.done():
+            await asyncio.wait([posting], timeout=0.5)
+            if progress and self.upstream.killed - told >= 100:
+                told = self.upstream.killed
+                progress(f"{told} of {self.upstream.deaths} deaths, {len(self._messages)} messages")
+        await posting
+        # One more comes through when nobody dies any more; without it a gateway that gave up would pass.
+        last = await client.accepted("the last one")
+        await eventually(
+            lambda: b"the last one" in self.upstream.received, within=_TTL, what="a message after all the deaths"
+        )
+        await asyncio.wait_for(asking, 2 * _TTL)
+        self._epoch, _, sequence = last["id"].partition(".")
+        await self._judge_totals(client, int(sequence))
+        self._judge_messages()
+        states = collections.Counter(message.state for message in self._messages.values())
+        doubled = sum(count > 1 for count in self._counts.values())
+        return Verdict(self.upstream.died, states, len(self._refused), doubled, self._faults)
+
+    async def _judge_totals(self, client, accepted):
+        """The counters must tell what the receipts told."""
+
+        async def settled():
+            totals = (await client.session())["messages"]
+            return totals if sum(totals[state] for state in FINAL) == accepted else None
+
+        totals = await eventually(settled, within=20, what="the totals of final states are all that was accepted")
+        states = collections.Counter(message.state for message in self._messages.values())
+        states["confirmed"] += 1
+        for state in FINAL:
+            if totals[state] != states[state]:
+                self._faults.append(f"{totals[state]} {state} were counted, and {states[state]} told one by one")
+
+    def _judge_messages(self):
+        arrived = [payload.split(b" ")[0].decode() for payload in self.upstream.received if b" " in payload]
+        self._counts = collections.Counter(label for label in arrived if label != "the")
+        known = {message.label: message for message in self._messages.values()}
+        for label in self._counts.keys() - known.keys():
+            self._faults.append(f"{label} arrived and was never accepted")
+        for message in known.values():
+            if fault := self._fault(message, self._counts[message.label]):
+                self._faults.append(f"{message}: {fault}")
+        # What comes first of each must come in the order in which the messages were taken.
+        last = 0
+        for label in dict.fromkeys(arrived):
+            sequence = known[label].sequence if label in known else last
+            if sequence < last:
+                self._faults.append(f"{label} (number {sequence}) came behind number {last}")
+            last = sequence
+
+    def _fault(self, message, count):
+        if message.state not in FINAL:
+            return "has no final state"
+        if message.state == "confirmed" and count == 0:
+            return "was confirmed and never arrived"
+        if message.state in ("expired", "replaced") and count:
+            return "arrived nevertheless"
+        if self._redeliver == "never":
+            if count > 1:
+                return f"arrived {count} times"
+            if message.state == "rejected" and count:
+                return "arrived nevertheless"
+        elif message.ttl is None and message.topic is None and message.state != "confirmed":
+            waited = message.final_at - message.posted
+            if waited < _TTL:
+                return f"was given up after {waited:.1f} s, before it expired"
+        return None

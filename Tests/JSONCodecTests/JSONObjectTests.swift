@@ -7,7 +7,9 @@ import Testing
   private func members(_ text: String) -> [[String]]? {
     let bytes = Array(text.utf8)
     return JSONObject(bytes.span)?.members.map { member in
-      [member.name, member.value].map { String(decoding: bytes[$0], as: UTF8.self) }
+      [member.name.lowerBound + 1..<member.name.upperBound - 1, member.value].map {
+        String(decoding: bytes[$0], as: UTF8.self)
+      }
     }
   }
 

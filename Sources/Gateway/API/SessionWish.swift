@@ -39,7 +39,7 @@ struct SessionWish {
       throw ProblemError(.invalidDocument, "the body is no JSON: \(error)")
     }
     guard let object = JSONObject(bytes.span), object.members.count == 1, let member = object.members.first,
-      bytes[member.name].elementsEqual("desired".utf8)
+      JSONString.equals(bytes.span.extracting(member.name), Array("desired".utf8))
     else { throw Self.expectation }
     let value = bytes[member.value]
     if value.elementsEqual("\"up\"".utf8) { return .up }

@@ -2,15 +2,16 @@ import Configuration
 import UpstreamSession
 
 extension OutboxSettings {
-  /// From what the operator wrote under `upstream.queue`.
-  init(_ configured: GatewaySettings.Queue) throws(UpstreamSettingsError) {
+  /// From what the operator wrote under `upstream.queue`. `sendsPings`: whether the upstream bears them.
+  init(_ configured: GatewaySettings.Queue, sendsPings: Bool) throws(UpstreamSettingsError) {
     self.init()
     maximumMessages = configured.messages
     maximumBytes = configured.bytes
     overflow = configured.overflow == "drop-oldest" ? .dropOldest : .refuse
     redelivery = configured.redeliver == "unconfirmed" ? .unconfirmed : .never
     maximumAttempts = configured.maximumAttempts
-    confirms = configured.confirm
+    // Nothing can be confirmed without the pings that stand behind messages.
+    confirms = configured.confirm && sendsPings
     barrierMessages = configured.confirmMessages
     barrierDelay = configured.confirmDelay
     if configured.rate > 0 {
@@ -18,7 +19,9 @@ extension OutboxSettings {
     }
     if redelivery == .unconfirmed, !confirms {
       throw UpstreamSettingsError(
-        key: "upstream.queue.redeliver", reason: "'unconfirmed' would send every message again, since confirm is false")
+        key: "upstream.queue.redeliver",
+        reason:
+          "'unconfirmed' needs upstream.queue.confirm and upstream.heartbeat.ping: without pings nothing is confirmed")
     }
     if configured.lowWater > configured.highWater {
       throw UpstreamSettingsError(

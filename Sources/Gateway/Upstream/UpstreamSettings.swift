@@ -84,9 +84,7 @@ package struct UpstreamSettings: Sendable {
     // An observer does not run inside an initializer.
     adoptConventions()
     userTimeout = configured.timeouts.user
-    outbox = try OutboxSettings(configured.queue)
-    // Nothing can be confirmed without the pings that stand behind messages.
-    if !configured.heartbeat.ping { outbox.confirms = false }
+    outbox = try OutboxSettings(configured.queue, sendsPings: configured.heartbeat.ping)
     highWater = configured.queue.highWater
     lowWater = configured.queue.lowWater
   }

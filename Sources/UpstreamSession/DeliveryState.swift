@@ -10,7 +10,8 @@ package enum DeliveryState: UInt8, CaseIterable, Sendable {
   case expired
   /// A newer message with the same topic took its place. Final.
   case replaced
-  /// Dropped: by an overflow that drops the oldest, by the end of the session, or because the upstream refused it. Final.
+  /// Dropped: by an overflow that drops the oldest, by the end of the session, because the upstream refused it (1009), or
+  /// because too many connections ended in the midst of it. Final.
   case rejected
   /// The connection was lost between write and confirmation: it may have arrived, or not. Final.
   case unknown

@@ -4,7 +4,8 @@ import ByteStreams
 ///
 /// They overtake the queue, are in no account, and end with their connection. They wait only while the upstream leaves unread
 /// what was sent. Opening messages are as many as are configured; of heartbeats, and of answers to the upstream's, only the
-/// newest waits: it stands for those before it, as with pongs (RFC 6455 §5.5.3). So an upstream that asks and does not read cannot make this grow.
+/// newest waits: it stands for those before it, as with pongs (RFC 6455 §5.5.3). So an upstream that asks and does not read
+/// cannot make this grow.
 package struct OwnLane: Sendable {
   package enum Kind: Sendable, Equatable {
     case opening

@@ -18,6 +18,11 @@ package enum ASCII {
     let high: UInt64 = 0x57FF_FFFF_C7FF_FFFE
     return byte < 128 && ((byte < 64 ? low : high) >> UInt64(byte & 63)) & 1 != 0
   }
+
+  /// An `unreserved` character of a URL (RFC 3986 §2.3).
+  package static func isUnreserved(_ byte: UInt8) -> Bool {
+    isDigit(byte) || lowercased(byte) &- 0x61 < 26 || [0x2D, 0x2E, 0x5F, 0x7E].contains(byte)
+  }
 }
 
 extension Span where Element == UInt8 {

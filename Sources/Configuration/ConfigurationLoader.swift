@@ -1,4 +1,5 @@
 import ByteStreams
+import Conventions
 
 /// Puts the settings together: defaults, then the file, then the environment, then the flags. Everything wrong is found in
 /// one go.
@@ -31,6 +32,7 @@ package struct ConfigurationLoader {
     if let file { loader.apply(file: file) }
     loader.applyEnvironment()
     loader.apply(flags: flags)
+    loader.checkCredential()
     guard loader.errors.isEmpty else {
       throw ConfigurationErrors(errors: Array(loader.errors.prefix(ConfigurationErrors.limit)))
     }
@@ -39,6 +41,13 @@ package struct ConfigurationLoader {
 
   private mutating func fail(_ place: String, _ message: String) {
     errors.append(ConfigurationError(place: place, message: message))
+  }
+
+  /// A variable that is not there now will not be there at a dial either.
+  private mutating func checkCredential() {
+    let name = settings.upstream.conventions.credential.environmentVariable
+    guard !name.isEmpty, environment[name] == nil else { return }
+    fail(origins["upstream.credential.env"] ?? "upstream.credential.env", "the environment has no variable '\(name)'")
   }
 
   // MARK: File

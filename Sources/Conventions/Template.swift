@@ -8,6 +8,7 @@ import JSONCodec
 /// | --- | --- |
 /// | `${env:NAME}` | a variable of the environment, read once at the start |
 /// | `${file:PATH}` | a file's content without its last line break, read anew at each dial |
+/// | `${credential}` | what `upstream.credential` gave for this dial |
 /// | `${cursor}` | where the pushes have come to (`upstream.cursor`) |
 /// | `${now}`, `${now:seconds}` | milliseconds, or seconds, of UNIX time |
 /// | `${counter}` | 1, 2, 3 …: how many heartbeats went out on this connection, this one included |
@@ -25,6 +26,7 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
   indirect enum Piece: Hashable, Sendable {
     case text([UInt8])
     case file(String)
+    case credential
     case cursor
     case milliseconds
     case seconds
@@ -43,34 +45,32 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
     case heartbeat
     /// An answer to the upstream's heartbeat.
     case reply
+    /// A field of the opening request.
+    case field
     /// A value that nothing is known of but the outside: the first cursor.
     case value
   }
 
   /// The files that are to be read before it can be rendered.
-  package var files: Set<String> { Self.files(of: pieces) }
-
-  private static func files(of pieces: [Piece]) -> Set<String> {
+  package var files: Set<String> {
     var result: Set<String> = []
-    for piece in pieces {
-      switch piece {
-      case .file(let path): result.insert(path)
-      case .json(let inner), .digest(let inner): result.formUnion(files(of: inner))
-      case .text, .cursor, .milliseconds, .seconds, .counter, .raw, .string: break
-      }
-    }
+    Self.visit(pieces) { if case .file(let path) = $0 { result.insert(path) } }
     return result
   }
 
-  /// Whether what it answers must be kept for it.
-  package var answersMessage: Bool { Self.answersMessage(pieces) }
+  package var usesCredential: Bool {
+    var result = false
+    Self.visit(pieces) { if $0 == .credential { result = true } }
+    return result
+  }
 
-  private static func answersMessage(_ pieces: [Piece]) -> Bool {
-    pieces.contains { piece in
+  /// Every piece, those inside others too.
+  private static func visit(_ pieces: [Piece], _ body: (Piece) -> Void) {
+    for piece in pieces {
+      body(piece)
       switch piece {
-      case .raw, .string: true
-      case .json(let inner), .digest(let inner): answersMessage(inner)
-      case .text, .file, .cursor, .milliseconds, .seconds, .counter: false
+      case .json(let inner), .digest(let inner): visit(inner, body)
+      case .text, .file, .credential, .cursor, .milliseconds, .seconds, .counter, .raw, .string: break
       }
     }
   }
@@ -104,6 +104,9 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
       case .file(let path):
         guard let content = values.files[path] else { throw .file(path) }
         output.append(content)
+      case .credential:
+        guard let credential = values.credential else { throw .noCredential }
+        output.append(credential)
       case .cursor:
         guard let cursor = values.cursor else { throw .noCursor }
         output.append(cursor)
@@ -135,6 +138,8 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
 /// What stands in the place of a template's blanks.
 package struct TemplateValues: Sendable {
   package var files: [String: [UInt8]] = [:]
+  /// nil: none is configured.
+  package var credential: [UInt8]?
   /// nil: none is known yet, and none was configured to begin with.
   package var cursor: [UInt8]?
   /// Milliseconds of UNIX time.
@@ -150,6 +155,7 @@ package struct TemplateValues: Sendable {
 package enum TemplateError: Error, Hashable, Sendable, CustomStringConvertible {
   case file(String)
   case noCursor
+  case noCredential
   case nothing(at: JSONPointer)
   case notText
 
@@ -157,6 +163,7 @@ package enum TemplateError: Error, Hashable, Sendable, CustomStringConvertible {
     switch self {
     case .file(let path): "file '\(path)' could not be read"
     case .noCursor: "there is no cursor yet; 'upstream.cursor.initial' would give the first one"
+    case .noCredential: "there is no credential; 'upstream.credential' says where it comes from"
     case .nothing(let pointer): "the message that is being answered has no value at '\(pointer)'"
     case .notText: "it would not be UTF-8, as a text message must be"
     }

@@ -93,8 +93,11 @@ private struct TemplateReader {
       }
       return .text(Array(value.utf8))
     case ("file", let path?) where !path.isEmpty: return .file(path)
+    case ("credential", nil):
+      guard place == .opening || place == .field else { throw misplaced(name) }
+      return .credential
     case ("cursor", nil):
-      guard place != .value else { throw misplaced(name) }
+      guard place != .value, place != .field else { throw misplaced(name) }
       return .cursor
     case ("now", nil): return .milliseconds
     case ("now", "seconds"): return .seconds
@@ -112,7 +115,7 @@ private struct TemplateReader {
       let shown = argument.map { "\(name):\($0)" } ?? name
       throw TemplateSyntaxError(
         description: """
-          '${\(shown)}' is none of ${env:NAME}, ${file:PATH}, ${cursor}, ${now}, ${now:seconds}, ${counter}, \
+          '${\(shown)}' is none of ${env:NAME}, ${file:PATH}, ${credential}, ${cursor}, ${now}, ${now:seconds}, ${counter}, \
           ${raw:/POINTER}, ${string:/POINTER}, ${json:…} and ${sha256_base64:…}
           """)
     }
@@ -123,6 +126,7 @@ private struct TemplateReader {
       switch name {
       case "counter": "in a heartbeat of ours"
       case "cursor": "in a message"
+      case "credential": "in 'upstream.on_open' and 'upstream.credential.header'"
       default: "where a message is answered: in 'upstream.on_open' and in a heartbeat's reply"
       }
     return TemplateSyntaxError(description: "'${\(name)}' has no meaning here, only \(home)")

@@ -8,6 +8,8 @@ package struct UpstreamConventions: Equatable, Sendable {
   package var server = ServerHeartbeat()
   package var codec = PayloadCodec.raw
   package var cursor = CursorSource()
+  package var subscriptions = SubscriptionRules()
+  package var credential = CredentialUse()
 
   package init() {}
 
@@ -66,12 +68,12 @@ package struct UpstreamConventions: Equatable, Sendable {
   /// Whether messages of the upstream must be looked at, each.
   package var examinesMessages: Bool {
     codec != .raw || client.expect != nil || server.match != nil || server.within > .zero || cursor.pointer != nil
-      || onOpen.contains { $0.expect != nil }
+      || subscriptions.ended.match != nil || onOpen.contains { $0.expect != nil }
   }
 
   /// The files that a connection needs.
   package var files: Set<String> {
-    let templates = onOpen.map(\.send) + [client.message, server.reply, cursor.initial]
+    let templates = onOpen.map(\.send) + [client.message, server.reply, cursor.initial, credential.header]
     return templates.reduce(into: []) { $0.formUnion($1?.files ?? []) }
   }
 }

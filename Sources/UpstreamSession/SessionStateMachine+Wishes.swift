@@ -203,7 +203,7 @@ extension SessionStateMachine {
       generation: generation, target: target ?? .endpoint(policy.endpoints.current),
       refreshesCredential: policy.refreshesCredential, offersCompression: policy.offersCompression)
     return Opening(
-      dial: dial, phase: .resolving, phaseDeadline: now + settings.limits.resolving,
-      wholeDeadline: now + settings.limits.wholeOpening, redirections: redirections)
+      dial: dial, phase: .resolving, phaseDeadline: now + settings.limits.preparing + settings.limits.resolving,
+      wholeDeadline: now + settings.limits.preparing + settings.limits.wholeOpening, redirections: redirections)
   }
 }

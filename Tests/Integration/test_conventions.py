@@ -3,11 +3,13 @@
 import asyncio
 import gzip
 import json
+import urllib.parse
 import zlib
 
 import pytest
 
 from harness.conventions import ConventionUpstream, listen
+from harness.gateway import run
 from harness.waiting import eventually
 
 
@@ -308,3 +310,218 @@ async def test_a_new_connection_asks_for_what_came_after_the_last_push(conventio
     upstream.reset_connections()
     await upstream.has_conversations(2)
     assert await upstream.has_heard(1) == ["resume 42"]
+
+
+# -- Subscriptions ----------------------------------------------------------------------------------------------------
+
+SUBSCRIPTIONS = """
+upstream:
+  on_open: [{send: hello}]
+  subscriptions:
+    add: {match: {json: {/op: sub}}, key: /ch}
+    remove: {match: {json: {/op: unsub}}, key: /ch}
+    ended: {match: {json: {/op: gone}}, key: /ch}
+"""
+
+
+def sub(channel, **more):
+    return json.dumps({"op": "sub", "ch": channel, **more})
+
+
+async def test_subscriptions_are_made_again_before_the_queue(convention, gateway_for):
+    async def converse(conversation):
+        while True:
+            if (await conversation.hear()) == "drop d":
+                await conversation.say('{"op":"gone","ch":"d"}')
+
+    upstream = await convention(converse)
+    gateway = await gateway_for(upstream, config=SUBSCRIPTIONS)
+    client = gateway.client()
+    unsub = json.dumps({"op": "unsub", "ch": "b"})
+    posts = [sub("a"), sub("b"), sub("c"), sub("d"), "other", sub("a", depth=5), unsub, "drop d"]
+    for post in posts:
+        await client.accepted(post)
+    assert (await upstream.has_heard(9))[1:] == posts
+    pushes, _ = await client.collect(1, "earliest")
+    assert pushes == [{"op": "gone", "ch": "d"}]
+    assert (await gateway.metrics())["drawbridge_subscriptions"] == 2
+
+    upstream.reset_connections()
+    await upstream.has_conversations(2)
+    await gateway.ready()
+    await client.accepted("after")
+    assert await upstream.has_heard(4) == ["hello", sub("c"), sub("a", depth=5), "after"]
+
+
+async def test_a_subscription_that_waits_in_the_queue_is_made_once(convention, gateway_for):
+    upstream = await convention(listen)
+    port = upstream.port
+    gateway = await gateway_for(upstream, config=SUBSCRIPTIONS)
+    client = gateway.client()
+    await client.accepted(sub("a"))
+    await upstream.has_heard(2)
+    await upstream.stop()
+
+    async def is_down():
+        return (await client.session())["state"] != "ready"
+
+    await eventually(is_down, what="the gateway notices")
+    await client.accepted(sub("b"))
+    again = ConventionUpstream(listen)
+    again.port = port
+    await again.start()
+    try:
+        await client.accepted("last")
+        assert await again.has_heard(4) == ["hello", sub("a"), sub("b"), "last"]
+    finally:
+        await again.stop()
+
+
+async def test_what_is_kept_of_subscriptions_is_bounded(convention, gateway_for):
+    upstream = await convention(listen)
+    config = SUBSCRIPTIONS + "    entries: 3\n"
+    gateway = await gateway_for(upstream, config=config)
+    client = gateway.client()
+    for number in range(5):
+        await client.accepted(sub(f"channel {number}"))
+    assert len(await upstream.has_heard(6)) == 6, "all are sent"
+    upstream.reset_connections()
+    await upstream.has_conversations(2)
+    assert await upstream.has_heard(4) == ["hello", *(sub(f"channel {number}") for number in range(3))]
+    assert any(record["message"].startswith("a subscription is not kept") for record in gateway.records)
+
+
+# -- Credentials ------------------------------------------------------------------------------------------------------
+
+
+HEADER = """
+upstream:
+  headers: {Authorization: Bearer old}
+  credential: {%s, header: "Authorization: Bearer ${credential}", query: access_token}
+"""
+
+
+@pytest.mark.parametrize("source", ["env", "file", "command"])
+async def test_a_credential_goes_into_header_and_query(convention, gateway_for, tmp_path, source):
+    secret = 'tö"k&n =/'
+    path = tmp_path / "credential"
+    path.write_text(secret + "\n")
+    sources = {"env": "env: SECRET", "file": f"file: {path}", "command": f"command: [cat, '{path}']"}
+    upstream = await convention(listen)
+    gateway = await gateway_for(upstream, config=HEADER % sources[source], env={"SECRET": secret})
+    request = upstream.last.request
+    assert urllib.parse.parse_qs(urllib.parse.urlsplit(request.path).query) == {"access_token": [secret]}
+    assert [value.encode("latin-1", "surrogateescape") for value in request.headers.get_all("Authorization")] == [
+        f"Bearer {secret}".encode()
+    ] or request.headers.get_all("Authorization") == [f"Bearer {secret}"]
+    status = json.dumps(await session(gateway))
+    assert "access_token" not in status + gateway.output
+
+
+async def test_a_refused_credential_is_read_again_once_and_then_parked(convention, gateway_for, tmp_path):
+    path = tmp_path / "credential"
+    path.write_text("stale\n")
+    seen = []
+
+    def judge(connection, request):
+        seen.append(request.headers["Authorization"])
+        if len(seen) == 1 and "fresh" in wanted:
+            path.write_text("fresh\n")
+        if request.headers["Authorization"] not in wanted.values():
+            return connection.respond(401, "no\n")
+        return None
+
+    config = 'upstream: {credential: {file: %s, header: "Authorization: ${credential}"}}\n' % path  # noqa: UP031
+    wanted = {"fresh": "fresh"}
+    upstream = await convention(listen, process_request=judge)
+    await gateway_for(upstream, config=config)
+    assert seen == ["stale", "fresh"]
+
+    seen.clear()
+    wanted = {"nothing": "that is written"}
+    other = await convention(listen, process_request=judge)
+    gateway = await gateway_for(other, config=config, ready=False)
+
+    async def parked():
+        status = await session(gateway)
+        return status if status["state"] == "parked" else None
+
+    status = await eventually(parked, what="the session is parked")
+    assert len(seen) == 2
+    assert 55 < status["next_attempt_in_seconds"] <= 60
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("[sh, -c, 'echo half; exit 7']", "failed with exit status 7"),
+        ("[sh, -c, 'sleep 600']", "was killed"),
+        ("[/no/such/program]", "cannot be started"),
+        ("['true']", "is empty"),
+        ("['yes']", "more than 65536 bytes"),
+    ],
+)
+async def test_a_command_that_gives_no_credential_fails_the_dial_and_says_so(convention, gateway_for, command, told):
+    upstream = await convention(listen)
+    config = """
+upstream: {credential: {command: %s, timeout: 500ms, header: "Authorization: ${credential}"}}
+"""
+    gateway = await gateway_for(upstream, config=config % command, ready=False)
+
+    async def failed():
+        return told in ((await session(gateway))["last_failure"] or "")
+
+    await eventually(failed, what=f"the session tells: {told}")
+    assert upstream.conversations == []
+    assert "half" not in gateway.output
+
+
+async def test_a_credential_goes_to_no_other_origin(convention, gateway_for):
+    stranger = await convention(listen)
+
+    def redirect(connection, request):
+        response = connection.respond(307, "there\n")
+        response.headers["Location"] = stranger.url
+        return response
+
+    upstream = await convention(listen, process_request=redirect)
+    config = """
+upstream:
+  credential: {env: SECRET, header: "Authorization: ${credential}", query: token}
+"""
+    await gateway_for(upstream, config=config, env={"SECRET": "s3cret"})
+    await stranger.has_conversations(1)
+    assert "Authorization" not in stranger.last.request.headers
+    assert "s3cret" not in stranger.last.request.path
+
+    config = "upstream: {on_open: [{send: 's3cret'}]}\n"
+    gateway = await gateway_for(upstream, config=config, ready=False)
+
+    async def failed():
+        return "another origin" in ((await session(gateway))["last_failure"] or "")
+
+    await eventually(failed, what="the opening fails")
+    assert all(not conversation.heard for conversation in stranger.conversations)
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("credential: {file: /etc/hostname}", "it would go nowhere"),
+        ("credential: {query: token}", "has no source"),
+        ("credential: {file: /etc/hostname, env: PATH, query: token}", "only one of"),
+        ("credential: {file: /etc/hostname, query: 'a&b'}", "upstream.credential.query"),
+        ("credential: {file: /etc/hostname, header: '${credential}'}", "upstream.credential.header"),
+        ("credential: {env: NOT_THERE, query: token}", "no variable 'NOT_THERE'"),
+        ("subscriptions: {add: {match: x}}", "match and key belong together"),
+        ("subscriptions: {remove: {match: x, key: /a}}", "without 'add'"),
+        ("{heartbeat: {ping: false}, queue: {redeliver: unconfirmed}}", "upstream.heartbeat.ping"),
+    ],
+)
+async def test_settings_that_make_no_sense_together_are_told(tmp_path, setting, told):
+    path = tmp_path / "drawbridge.yaml"
+    path.write_text(f"upstream: {setting if setting.startswith('{') else '{' + setting + '}'}\n")
+    arguments = ("--listen", "127.0.0.1:0", "--management", "127.0.0.1:0", "--upstream", "ws://127.0.0.1:1/")
+    status, _, err = await run("serve", "--config", path, *arguments)
+    assert status == 78
+    assert told in err

@@ -43,6 +43,16 @@ async def poll(gateway, count=1):
     return await eventually(enough, what=f"{count} pushes are in")
 
 
+async def reconnect(gateway, upstream, count):
+    """Breaks the connection; what is heard on the next one, at least `count` messages."""
+    before = len(upstream.conversations)
+    upstream.reset_connections()
+    await upstream.has_conversations(before + 1)
+    heard = await upstream.has_heard(count)
+    await gateway.ready()
+    return [json.loads(message) for message in heard[:count]]
+
+
 async def post(gateway, message):
     await gateway.client().accepted(message if isinstance(message, str) else json.dumps(message))
 
@@ -132,15 +142,13 @@ async def test_home_assistant(profile):
         await post(gateway, {"id": number, "type": "subscribe_events", "event_type": "state_changed"})
     answers = await poll(gateway, 2)
     assert [(answer["id"], answer["success"]) for answer in answers] == [(1, True), (2, True)]
-    # After a restart of Home Assistant the token is given again.
+    # After a restart of Home Assistant the token is given again, and the subscriptions are made again.
     upstream.reset_connections()
     await upstream.has_conversations(2)
     await gateway.ready()
-    client = gateway.client()
-    cursor = await client.here()
-    await post(gateway, {"id": 1, "type": "get_states"})
-    answers, _ = await client.collect(1, cursor)
-    assert answers[0]["id"] == 1
+    await post(gateway, {"id": 3, "type": "get_states"})
+    await upstream.has_heard(4)
+    assert [json.loads(message)["id"] for message in upstream.last.heard[1:]] == [1, 2, 3]
 
 
 async def test_home_assistant_refuses_a_wrong_token(profile):
@@ -238,6 +246,11 @@ async def test_binance(profile):
         {"e": "trade", "s": "ETHUSDT", "p": "0.00100000"},
     ]
     assert len(upstream.conversations) == 1
+    await post(gateway, {"method": "SUBSCRIBE", "params": ["bnbusdt@trade"], "id": 2})
+    await post(gateway, {"method": "UNSUBSCRIBE", "params": ["ethusdt@trade"], "id": 3})
+    await upstream.has_heard(4)
+    heard = await reconnect(gateway, upstream, 2)
+    assert [message["params"] for message in heard] == [["btcusdt@miniTicker"], ["bnbusdt@trade"]]
 
 
 # -- Huobi ------------------------------------------------------------------------------------------------------------
@@ -249,17 +262,18 @@ async def test_huobi(profile):
 
     async def converse(conversation):
         pings = itertools.count(1492420473027)
-        expected = None
+        unanswered = []
         while True:
             message = json.loads(await conversation.hear())
             if "pong" in message:
-                assert message == {"pong": expected}
+                assert message == {"pong": unanswered.pop(0)}
             elif "sub" in message:
                 answer = {"id": message["id"], "status": "ok", "subbed": message["sub"], "ts": 1}
                 await conversation.say(packed(answer), packed({"ch": message["sub"], "tick": {"close": 7.5}}))
-            expected = next(pings)
-            if expected < 1492420473027 + 20:
-                await conversation.say(packed({"ping": expected}))
+            ping = next(pings)
+            if ping < 1492420473027 + 20:
+                unanswered.append(ping)
+                await conversation.say(packed({"ping": ping}))
 
     gateway, upstream = await profile("huobi", converse)
     heard = await upstream.has_heard(21)
@@ -271,6 +285,14 @@ async def test_huobi(profile):
         {"id": "1", "status": "ok", "subbed": "market.ethusdt.trade.detail", "ts": 1},
         {"ch": "market.ethusdt.trade.detail", "tick": {"close": 7.5}},
     ]
+    upstream.reset_connections()
+    await upstream.has_conversations(2)
+
+    def subscribed():
+        return [message["sub"] for message in map(json.loads, upstream.last.heard) if "sub" in message]
+
+    again = ["market.btcusdt.ticker", "market.ethusdt.trade.detail"]
+    await eventually(lambda: subscribed() == again, what="both are subscribed to again")
 
 
 # -- GraphQL ----------------------------------------------------------------------------------------------------------
@@ -319,6 +341,16 @@ async def test_graphql_transport_ws(profile):
     assert '{"type":"pong"}' in upstream.last.heard
     assert len(await poll(gateway)) == 1, "no ping and no pong is a push"
     assert len(upstream.conversations) == 1
+    await post(gateway, {"id": "order", "type": "subscribe", "payload": {"query": "mutation { buy }"}})
+    await poll(gateway, 2)
+    upstream.reset_connections()
+    await upstream.has_conversations(2)
+
+    def subscribed():
+        return [message["id"] for message in map(json.loads, upstream.last.heard) if message["type"] == "subscribe"]
+
+    await eventually(lambda: '"ping"' in str(upstream.last.heard[3:]), what="the new connection is in use")
+    assert subscribed() == ["prices"], "and nothing is bought twice"
 
 
 async def test_graphql_that_forbids_us(profile):
@@ -375,6 +407,10 @@ async def test_phoenix(profile):
         [None, None, "room:lobby", "new_msg", {"body": "hello"}],
     ]
     assert len(upstream.conversations) == 1
+    await post(gateway, ["8", "8", "room:tea", "phx_join", {}])
+    await poll(gateway, 3)
+    heard = await reconnect(gateway, upstream, 2)
+    assert [message[2:4] for message in heard] == [["room:lobby", "phx_join"], ["room:tea", "phx_join"]]
 
 
 async def test_phoenix_whose_channel_refuses(profile):

@@ -13,6 +13,7 @@
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 // epoll_event is packed on x86-64; these keep the layout a matter of C.
 static inline struct epoll_event clinux_epoll_event(uint32_t events, uint64_t data) {
@@ -39,5 +40,8 @@ int clinux_accept(int listener, struct sockaddr *address, socklen_t *size);
 void clinux_error_text(int code, char *text, size_t size);
 // Gives the calling thread a name of at most 15 bytes, as `top -H` shows it.
 void clinux_set_thread_name(const char *name);
+// Starts `arguments[0]`, looked for in PATH, in a process group of its own: without input, with no descriptor of ours but standard
+// error, with no signal blocked. `*output` reads what it prints. 0, or an errno.
+int clinux_spawn(char *const arguments[], pid_t *process, int *output);
 
 #endif

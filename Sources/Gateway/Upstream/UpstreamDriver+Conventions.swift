@@ -9,11 +9,18 @@ import UpstreamSession
 extension UpstreamDriver {
   var conventions: UpstreamConventions { settings.conventions }
 
+  var keepsSubscriptions: Bool { settings.keepsSubscriptions }
+
   // MARK: Opening
 
   /// Makes the opening messages from `first` on, up to one whose answer is awaited; false where one cannot be made, and the
   /// opening has failed. Made before the session is told to go on: once it is, there is no way back.
   func prepareOpening(_ link: UpstreamLink, from first: Int) -> Bool {
+    guard link.settings.conventions.onOpen.isEmpty || isConfigured(link.url) else {
+      failOpening(
+        link, .redirect, "redirected to \(link.url.redacted), another origin, which gets nothing of 'upstream.on_open'")
+      return false
+    }
     for index in first..<link.settings.conventions.onOpen.count {
       let step = link.settings.conventions.onOpen[index]
       if let template = step.send {
@@ -60,6 +67,41 @@ extension UpstreamDriver {
     case .lost(.heartbeat):
       "no heartbeat, or no answer to one, came in time ('upstream.heartbeat')"
     default: nil
+    }
+  }
+
+  // MARK: Subscriptions
+
+  /// Kept from when it is written: one that waits in the queue must not be said twice.
+  @inline(__always)
+  func noteSubscription(_ message: OutboxMessage) {
+    guard keepsSubscriptions else { return }
+    note(subscriptions.sent(message.payload, isText: message.isText))
+  }
+
+  /// A push may say that a subscription has ended.
+  func noteEnd(_ payload: Span<UInt8>) { note(subscriptions.received(payload)) }
+
+  private func note(_ effect: SubscriptionLedger.Effect) {
+    switch effect {
+    case .none: return
+    case .kept, .removed: break
+    case .noRoom:
+      let limits = conventions.subscriptions
+      logger.warning(
+        "a subscription is not kept: it will be missing on the next connection",
+        [
+          .number("subscriptions", subscriptions.count), .number("entries", limits.entries),
+          .number("bytes", limits.bytes),
+        ])
+    }
+    metrics.subscriptions.set(subscriptions.count)
+  }
+
+  /// Makes the subscriptions anew, ahead of the queue.
+  func sayAgain(on link: UpstreamLink) {
+    for entry in subscriptions.messages {
+      link.sendOwn(OwnLane.Message(.opening, isText: entry.isText, payload: entry.payload))
     }
   }
 

@@ -56,7 +56,10 @@ extension UpstreamDriver: SignalTarget {
         maximumMessages: Self.messagesPerTurn, maximumBytes: bytes, now: loop.now, into: &batch)
       return shared.outbox.hasWaiting
     }
-    for message in batch { link.append(message) }
+    for message in batch {
+      noteSubscription(message)
+      link.append(message)
+    }
     defer { batch.removeAll(keepingCapacity: true) }
     return (!batch.isEmpty, leavesMore)
   }

@@ -1,4 +1,5 @@
 import ByteStreams
+import Conventions
 import Locking
 import Logging
 import Reactor
@@ -40,6 +41,8 @@ final class UpstreamDriver {
   var ticket: HostDials.Ticket?
   /// Whose answer is being dealt with.
   var refusedBy: UpstreamURL?
+  /// What clients have subscribed to; it outlives connections.
+  var subscriptions: SubscriptionLedger
   /// How far the pushes have come; it outlives connections.
   var cursor: [UInt8]?
   /// The opening message whose answer was awaited last.
@@ -87,6 +90,7 @@ final class UpstreamDriver {
     metrics = handle.metrics
     security = handle.security
     machine = SessionStateMachine(settings.session)
+    subscriptions = SubscriptionLedger(settings.conventions.subscriptions)
   }
 
   /// Turns decisions into I/O, in their order.
@@ -98,6 +102,7 @@ final class UpstreamDriver {
         if let until = start(dial) { postponed.append((dial.generation, until)) }
       case .startSending(let generation):
         sending = link(generation)
+        if let sending { sayAgain(on: sending) }
         handle.shared.withLock { $0.outbox.startSending() }
         sending?.scheduleFlush()
       case .stopSending(let generation, let lastIsPoison):
@@ -131,6 +136,7 @@ final class UpstreamDriver {
   /// New settings, from which the next connection is made.
   func reconfigure(_ settings: UpstreamSettings, _ security: UpstreamSecurity?, because reason: ReplacementReason) {
     self.settings = settings
+    subscriptions.rules = settings.conventions.subscriptions
     self.security = security
     apply(machine.reconfigure(settings.session, because: reason, now: loop.now))
   }

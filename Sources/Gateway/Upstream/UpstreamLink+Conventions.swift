@@ -7,31 +7,6 @@ import WebSocketCodec
 
 /// Messages that the session itself says and hears: its opening, its heartbeats.
 extension UpstreamLink {
-  /// Bytes of a file that a template may hold: a secret is far smaller.
-  static var fileLimit: Int { 64 << 10 }
-
-  /// Reads the files of all templates, off the loop: reading blocks. Anew for each dial, since a secret may have been replaced.
-  func readFiles() async throws(OpeningEnd) {
-    let paths = settings.conventions.files
-    guard !paths.isEmpty else { return }
-    let limit = Self.fileLimit
-    let contents = await Task.detached { () -> [String: [UInt8]] in
-      var contents: [String: [UInt8]] = [:]
-      for path in paths { contents[path] = SystemFile.bytes(of: path, atMost: limit) }
-      return contents
-    }.value
-    guard !isDiscarded else { throw .discarded }
-    for path in paths.sorted() {
-      guard var content = contents[path] else {
-        throw .failed(
-          OpeningReport(
-            .resolving, .preparation, "file '\(path)', which a message of the session holds, cannot be read"))
-      }
-      if content.last == UInt8(ascii: "\n") { content.removeLast() }
-      values.files[path] = content
-    }
-  }
-
   /// Hands one message of the upstream to whom it is meant for.
   func receive(isText: Bool, now: Int64) {
     guard !isText else {
@@ -61,6 +36,8 @@ extension UpstreamLink {
     switch meaning {
     case .push:
       if let cursor = conventions.cursor(in: payload) { driver.cursor = cursor }
+      // What a predecessor says of subscriptions does not hold for its successor.
+      if driver.isSending(self) { driver.noteEnd(payload) }
       driver.pass(payload, isText: isText, from: self, now: now)
     case .openingAnswer: values.answered = [UInt8](copying: payload)
     case .heartbeat: if conventions.server.reply != nil { values.answered = [UInt8](copying: payload) }

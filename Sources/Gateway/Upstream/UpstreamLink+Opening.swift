@@ -11,7 +11,7 @@ import WebSocketCodec
 /// at hand ends.
 extension UpstreamLink {
   func open() async throws(OpeningEnd) {
-    try await readFiles()
+    try await readSecrets()
     var destination: SOCKSHandshake.Destination?
     if let proxy { destination = try await self.destination(for: proxy) }
     let channel = try await connect(to: try await resolve(peer))
@@ -110,6 +110,7 @@ extension UpstreamLink {
     request.subprotocols = settings.subprotocols
     request.compression = dial.offersCompression ? settings.compression : nil
     request.fields = driver.fields(for: url)
+    try addCredential(to: &request)
     // Credentials come from files, and a redirection's target from a server.
     if let problem = request.problem {
       throw .failed(OpeningReport(.upgrading, .handshake, "the request cannot be written: \(problem)"))

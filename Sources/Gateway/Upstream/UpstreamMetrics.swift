@@ -16,6 +16,7 @@ final class UpstreamMetrics: Sendable {
   let sentHeartbeats: Counter
   let receivedHeartbeats: Counter
   let malformedPayloads: Counter
+  let subscriptions: Gauge
 
   init(_ registry: MetricsRegistry) {
     connections = registry.counter("drawbridge_session_connections_total", "Connections that became ready.")
@@ -40,6 +41,8 @@ final class UpstreamMetrics: Sendable {
       "drawbridge_upstream_heartbeats_sent_total", "Heartbeats sent to the upstream as messages.")
     receivedHeartbeats = registry.counter(
       "drawbridge_upstream_heartbeats_received_total", "Heartbeats of the upstream's that came as messages.")
+    subscriptions = registry.gauge(
+      "drawbridge_subscriptions", "Subscriptions of clients that are made again on a new connection.")
     malformedPayloads = registry.counter(
       "drawbridge_upstream_malformed_payloads_total",
       "Binary messages that are not packed as upstream.payload_codec says.")

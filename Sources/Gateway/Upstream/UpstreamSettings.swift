@@ -27,6 +27,8 @@ package struct UpstreamSettings: Sendable {
   }
   /// Whether messages of the upstream must be looked at, each: worked out once.
   private(set) var examinesMessages = false
+  /// Whether clients' messages must be looked at, likewise.
+  private(set) var keepsSubscriptions = false
   /// How long the kernel may go without an acknowledgement before it gives a connection up (`TCP_USER_TIMEOUT`).
   package var userTimeout: TimeSpan = .seconds(30)
   /// Unsent bytes of a connection at which the queue is held back, and at which it flows again.
@@ -80,6 +82,9 @@ package struct UpstreamSettings: Sendable {
     session = SessionSettings(configured, urls: urls.count)
     var conventions = configured.conventions
     conventions.codec = PayloadCodec(rawValue: configured.payloadCodec) ?? .raw
+    if let problem = conventions.problem {
+      throw UpstreamSettingsError(key: problem.key, reason: problem.reason)
+    }
     self.conventions = conventions
     // An observer does not run inside an initializer.
     adoptConventions()
@@ -105,8 +110,10 @@ package struct UpstreamSettings: Sendable {
   /// The session knows when something is said or awaited, the driver what.
   private mutating func adoptConventions() {
     examinesMessages = conventions.examinesMessages
+    keepsSubscriptions = conventions.subscriptions.add.match != nil
     session.opening = conventions.onOpen.map { OpeningStep(expectsAnswer: $0.expect != nil, timeLimit: $0.timeout) }
     let client = conventions.client
+    if case .command(_, let limit)? = conventions.credential.source { session.limits.preparing = limit }
     session.heartbeat.interval = client.message == nil ? nil : client.interval
     session.heartbeat.timeout = client.expect == nil ? nil : client.timeout
     session.heartbeat.within = conventions.server.within > .zero ? conventions.server.within : nil

@@ -1,0 +1,81 @@
+import ByteStreams
+
+/// Where the session's credential comes from, and where it goes.
+package struct CredentialUse: Hashable, Sendable {
+  /// At most one of the three is set.
+  package var environmentVariable = ""
+  package var file = ""
+  /// A program and its arguments; run without a shell.
+  package var command: [String] = []
+  /// How long the command may take.
+  package var timeout = TimeSpan.seconds(10)
+  /// A field of the opening request, such as `Authorization: Bearer ${credential}`.
+  package var header: Template?
+  /// A parameter of the URL's query.
+  package var query = ""
+
+  package init() {}
+
+  /// Bytes of a credential: a JSON web token with many claims has some thousand.
+  package static let maximumBytes = 64 << 10
+
+  package enum Source: Hashable, Sendable {
+    case environment(String)
+    case file(String)
+    case command([String], within: TimeSpan)
+  }
+
+  /// nil: there is none.
+  package var source: Source? {
+    if !environmentVariable.isEmpty { return .environment(environmentVariable) }
+    if !file.isEmpty { return .file(file) }
+    return command.isEmpty ? nil : .command(command, within: timeout)
+  }
+
+  fileprivate var sources: Int { [!environmentVariable.isEmpty, !file.isEmpty, !command.isEmpty].count { $0 } }
+}
+
+extension UpstreamConventions {
+  /// What is wrong with settings that are each right by themselves, and what would be right; nil where nothing is.
+  package var problem: (key: String, reason: String)? { credentialProblem ?? subscriptionProblem }
+
+  private var credentialProblem: (key: String, reason: String)? {
+    let isUsedInMessages = onOpen.contains { $0.send?.usesCredential == true }
+    let isUsed = credential.header?.usesCredential == true || !credential.query.isEmpty || isUsedInMessages
+    if let header = credential.header, header.fieldName == nil {
+      return ("upstream.credential.header", "it must be a field such as 'Authorization: Bearer ${credential}'")
+    }
+    if !credential.query.utf8.allSatisfy(ASCII.isUnreserved) {
+      return ("upstream.credential.query", "a parameter's name takes letters, digits and -._~")
+    }
+    switch (credential.source, isUsed) {
+    case (nil, true): return ("upstream.credential", "it is to be sent, but has no source: set env, file or command")
+    case (.some, false):
+      return (
+        "upstream.credential",
+        "it would go nowhere: set header or query, or put ${credential} into a message of on_open"
+      )
+    case (nil, false), (.some, true): break
+    }
+    return credential.sources <= 1 ? nil : ("upstream.credential", "set only one of env, file and command")
+  }
+
+  private var subscriptionProblem: (key: String, reason: String)? {
+    let rules = [("add", subscriptions.add), ("remove", subscriptions.remove), ("ended", subscriptions.ended)]
+    for (name, rule) in rules where (rule.match == nil) != (rule.key == nil) {
+      return ("upstream.subscriptions.\(name)", "match and key belong together: set both or none")
+    }
+    guard subscriptions.add.match == nil, rules.contains(where: { $0.1.match != nil }) else { return nil }
+    return ("upstream.subscriptions", "without 'add' there is nothing that 'remove' and 'ended' could end")
+  }
+}
+
+extension Template {
+  /// The name, where this is a field as `Name: value`.
+  fileprivate var fieldName: String? {
+    guard case .text(let bytes)? = pieces.first, let colon = bytes.firstIndex(of: UInt8(ascii: ":")), colon > 0,
+      bytes[..<colon].allSatisfy(ASCII.isToken)
+    else { return nil }
+    return String(decoding: bytes[..<colon], as: UTF8.self)
+  }
+}

@@ -1,0 +1,94 @@
+import ByteStreams
+import CLinux
+import Glibc
+
+/// Why a program did not give what was asked of it; reads on after its name.
+package enum ChildProcessError: Error, Equatable, Sendable, CustomStringConvertible {
+  case notStarted(Int32)
+  case timedOut(TimeSpan)
+  case exited(Int32)
+  case killed(signal: Int32)
+
+  package var description: String {
+    switch self {
+    case .notStarted(let code): "cannot be started: \(SystemError.reason(of: code))"
+    case .timedOut(let limit): "was killed: it had not ended within \(limit.seconds) s"
+    case .exited(let status): "failed with exit status \(status)"
+    case .killed(let signal): "was ended by signal \(signal)"
+    }
+  }
+}
+
+/// Another program, run for what it prints.
+package enum ChildProcess {
+  /// How often it is asked whether it has ended, once its output has.
+  private static let pollMilliseconds: Int32 = 10
+
+  /// What `command` (a program and its arguments, no shell) writes to its standard output, at most `limit` bytes of it. It has
+  /// nothing to read, our environment and our standard error, and is killed with all it has started when the time is up.
+  /// Blocks.
+  package static func output(
+    of command: [String], within span: TimeSpan, atMost limit: Int
+  ) throws(ChildProcessError) -> [UInt8] {
+    let deadline = MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds()) + span
+    let (process, descriptor) = try start(command)
+    defer { SystemCall.close(descriptor) }
+    var output: [UInt8] = []
+    var piece = [UInt8](repeating: 0, count: 4_096)
+    while output.count < limit {
+      guard isReadable(descriptor, until: deadline) else { throw end(process, .timedOut(span)) }
+      let count = SystemCall.retrying { unsafe read(descriptor, &piece, min(piece.count, limit - output.count)) }
+      guard count > 0 else { break }
+      output += piece[..<count]
+    }
+    guard output.count < limit else {
+      // It may have more to say than anybody will read, and would wait for that for ever.
+      _ = end(process, .timedOut(span))
+      return output
+    }
+    var status: Int32 = 0
+    while unsafe waitpid(process, &status, WNOHANG) == 0 {
+      guard remaining(until: deadline) > 0 else { throw end(process, .timedOut(span)) }
+      poll(nil, 0, pollMilliseconds)
+    }
+    // wait(2): the low seven bits are the signal, the next byte the status.
+    let signal = status & 0x7F
+    guard signal == 0 else { throw .killed(signal: signal) }
+    guard status >> 8 & 0xFF == 0 else { throw .exited(status >> 8 & 0xFF) }
+    return output
+  }
+
+  private static func start(_ command: [String]) throws(ChildProcessError) -> (process: pid_t, descriptor: Int32) {
+    var process: pid_t = 0
+    var descriptor: Int32 = -1
+    var words = unsafe command.map { unsafe strdup($0) }
+    unsafe words.append(nil)
+    let code = unsafe clinux_spawn(&words, &process, &descriptor)
+    for index in unsafe words.indices { unsafe free(words[index]) }
+    guard code == 0 else { throw .notStarted(code) }
+    return (process, descriptor)
+  }
+
+  /// Kills it, and whatever it has started: it leads a process group of its own.
+  private static func end(_ process: pid_t, _ reason: ChildProcessError) -> ChildProcessError {
+    kill(-process, SIGKILL)
+    var status: Int32 = 0
+    while unsafe waitpid(process, &status, 0) < 0, errno == EINTR {}
+    return reason
+  }
+
+  private static func isReadable(_ descriptor: Int32, until deadline: MonotonicTime) -> Bool {
+    while true {
+      let left = remaining(until: deadline)
+      guard left > 0 else { return false }
+      var interest = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+      if unsafe poll(&interest, 1, left) > 0 { return true }
+    }
+  }
+
+  /// Milliseconds, at least one while there is any time.
+  private static func remaining(until deadline: MonotonicTime) -> Int32 {
+    let left = deadline - MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds())
+    return left <= .zero ? 0 : Int32(clamping: left.nanoseconds / 1_000_000 + 1)
+  }
+}

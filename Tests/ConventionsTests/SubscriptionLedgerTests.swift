@@ -1,0 +1,91 @@
+import ByteStreams
+import JSONCodec
+import Testing
+
+@testable import Conventions
+
+@Suite struct SubscriptionLedgerTests {
+  /// GraphQL's words.
+  private func rules(_ change: (inout SubscriptionRules) -> Void = { _ in }) throws -> SubscriptionRules {
+    let type = try #require(JSONPointer("/type"))
+    let id = try #require(JSONPointer("/id"))
+    var rules = SubscriptionRules()
+    rules.add.match = Matcher([.value(type, "subscribe")])
+    rules.add.key = id
+    rules.remove.match = Matcher([.value(type, "complete")])
+    rules.remove.key = id
+    rules.ended = rules.remove
+    change(&rules)
+    return rules
+  }
+
+  private func say(_ ledger: inout SubscriptionLedger, _ text: String) -> SubscriptionLedger.Effect {
+    ledger.sent(SharedBytes(Array(text.utf8)), isText: true)
+  }
+
+  private func hear(_ ledger: inout SubscriptionLedger, _ text: String) -> SubscriptionLedger.Effect {
+    let bytes = Array(text.utf8)
+    return ledger.received(bytes.span)
+  }
+
+  private func texts(_ ledger: SubscriptionLedger) -> [String] { ledger.messages.map { $0.payload.bytes.text() } }
+
+  @Test func keepsReplacesAndForgets() throws {
+    var ledger = SubscriptionLedger(try rules())
+    let first = #"{"id":"a","type":"subscribe"}"#
+    let second = #"{"id":"b","type":"subscribe"}"#
+    let third = #"{"id":"a","type":"subscribe","n":2}"#
+    #expect(say(&ledger, first) == .kept && say(&ledger, second) == .kept)
+    #expect(texts(ledger) == [first, second])
+    #expect(say(&ledger, third) == .kept)
+    #expect(texts(ledger) == [second, third], "replaced by key, and now the last")
+    #expect(say(&ledger, #"{"id":"b","type":"complete"}"#) == .removed)
+    #expect(say(&ledger, #"{"id":"b","type":"complete"}"#) == .none)
+    #expect(hear(&ledger, #"{"id":"zz","type":"complete"}"#) == .none)
+    #expect(hear(&ledger, #"{"id":"a","type":"complete"}"#) == .removed)
+    #expect(ledger.count == 0 && ledger.bytes == 0)
+  }
+
+  @Test func letsOtherMessagesPass() throws {
+    var ledger = SubscriptionLedger(try rules())
+    for text in ["hello", "{}", #"{"type":"subscribe"}"#, #"{"type":"ping","id":"a"}"#] {
+      #expect(say(&ledger, text) == .none && hear(&ledger, text) == .none)
+    }
+    #expect(ledger.count == 0)
+  }
+
+  @Test func staysWithinItsBounds() throws {
+    var few = SubscriptionLedger(try rules { $0.entries = 2 })
+    #expect(say(&few, #"{"id":1,"type":"subscribe"}"#) == .kept && say(&few, #"{"id":2,"type":"subscribe"}"#) == .kept)
+    #expect(say(&few, #"{"id":3,"type":"subscribe"}"#) == .noRoom)
+    #expect(say(&few, #"{"id":2,"type":"subscribe","x":1}"#) == .kept, "a replacement takes no more room")
+    #expect(few.count == 2)
+
+    var small = SubscriptionLedger(try rules { $0.bytes = 100 })
+    let long = String(repeating: "x", count: 100)
+    #expect(say(&small, #"{"id":1,"type":"subscribe"}"#) == .kept)
+    #expect(say(&small, #"{"id":2,"type":"subscribe","x":"\#(long)"}"#) == .noRoom)
+    #expect(say(&small, #"{"id":1,"type":"subscribe","x":"\#(long)"}"#) == .noRoom)
+    #expect(small.count == 0 && small.bytes == 0, "what was replaced is out of date all the same")
+  }
+
+  /// Thousands of changes later, exactly the last word under each key is there.
+  @Test func holdsTheLastWordUnderEachKey() throws {
+    var ledger = SubscriptionLedger(try rules { $0.entries = 64 })
+    var expected: [Int: Int] = [:]
+    for round in 0..<5_000 {
+      let key = (round * 7_919) % 64
+      if round % 5 == 0 {
+        _ = say(&ledger, #"{"id":\#(key),"type":"complete"}"#)
+        expected[key] = nil
+      } else {
+        _ = say(&ledger, #"{"id":\#(key),"type":"subscribe","n":\#(round)}"#)
+        expected[key] = round
+      }
+    }
+    let wanted = expected.sorted { $0.value < $1.value }.map {
+      #"{"id":\#($0.key),"type":"subscribe","n":\#($0.value)}"#
+    }
+    #expect(texts(ledger) == wanted)
+  }
+}

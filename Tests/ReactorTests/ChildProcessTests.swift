@@ -1,0 +1,69 @@
+import ByteStreams
+import Foundation
+import Glibc
+import Testing
+
+@testable import Reactor
+
+@Suite struct ChildProcessTests {
+  private func output(
+    _ command: String..., within span: TimeSpan = .seconds(60), atMost limit: Int = 1 << 20
+  ) throws(ChildProcessError) -> String {
+    String(decoding: try ChildProcess.output(of: command, within: span, atMost: limit), as: UTF8.self)
+  }
+
+  @Test func givesWhatIsPrinted() throws {
+    #expect(try output("printf", "%s|", "a b", "$HOME", "*") == "a b|$HOME|*|", "no shell looks at it")
+    #expect(try output("cat") == "", "there is nothing to read")
+    #expect(try output("true") == "")
+  }
+
+  @Test func tellsHowItFailed() {
+    #expect(throws: ChildProcessError.exited(3)) { try output("sh", "-c", "echo secret; exit 3") }
+    #expect(throws: ChildProcessError.killed(signal: 15)) { try output("sh", "-c", "kill -TERM $$") }
+    #expect(throws: ChildProcessError.notStarted(ENOENT)) { try output("/no/such/program") }
+  }
+
+  /// Neither a program that hangs, nor one that has closed its output and hangs, nor what it has started outlives its time.
+  @Test(arguments: [("sleep 60471", "60471"), ("exec >&-; sleep 60472", "60472"), ("sleep 60473 & wait", "60473")])
+  func killsWhatTakesTooLong(script: String, mark: String) async throws {
+    let limit = TimeSpan.milliseconds(300)
+    #expect(throws: ChildProcessError.timedOut(limit)) { try output("sh", "-c", script, within: limit) }
+    let start = ContinuousClock.now
+    while sleeps(for: mark) {
+      try #require(ContinuousClock.now - start < .seconds(60), "it lives on")
+      try await Task.sleep(for: .milliseconds(1))
+    }
+  }
+
+  /// Whether some process is `sleep SECONDS`.
+  private func sleeps(for seconds: String) -> Bool {
+    let processes = (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []
+    return processes.contains { name in
+      guard Int(name) != nil, let words = SystemFile.bytes(of: "/proc/\(name)/cmdline", atMost: 4_096) else {
+        return false
+      }
+      return words == Array("sleep\0\(seconds)\0".utf8)
+    }
+  }
+
+  @Test func readsNoMoreThanItMay() throws {
+    #expect(try output("yes", atMost: 10_000).utf8.count == 10_000)
+  }
+
+  /// A child that holds a listener's descriptor would keep its port after us.
+  @Test func inheritsNoDescriptor() throws {
+    let descriptor = dup(2)
+    defer { close(descriptor) }
+    #expect(descriptor > 2)
+    #expect(try output("sh", "-c", "ls /proc/self/fd | wc -l") == "4\n", "0, 1, 2 and ls' own")
+  }
+
+  @Test func blocksNobodyElse() async {
+    let answers = await withTaskGroup(of: Int.self) { group in
+      for number in 0..<32 { group.addTask { await BlockingThread.run { number } } }
+      return await group.reduce(0, +)
+    }
+    #expect(answers == (0..<32).reduce(0, +))
+  }
+}

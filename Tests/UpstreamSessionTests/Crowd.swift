@@ -1,0 +1,228 @@
+import ByteStreams
+import TestSupport
+
+@testable import UpstreamSession
+
+/// Many sessions of one process and the one host they all want, on a virtual clock: hours pass in seconds, and a run can be had
+/// again by its seed.
+final class Crowd {
+  /// What the host does with one dial.
+  enum Answer {
+    case refuse
+    case fail(OpeningFailure.Reason)
+    /// Upgrades after `opening`; where `lasts` is given, the connection then ends like this.
+    case accept(opening: TimeSpan = .milliseconds(20), lasts: TimeSpan? = nil, end: ConnectionLoss = .ended)
+  }
+
+  struct DialNote {
+    let session: Int
+    let time: MonotonicTime
+  }
+
+  private enum Event {
+    case deadline
+    case refused(Generation, OpeningFailure.Reason)
+    case upgraded(Generation, lasts: TimeSpan?, end: ConnectionLoss)
+    case lost(Generation, ConnectionLoss)
+  }
+
+  private struct Entry {
+    let time: MonotonicTime
+    /// What was planned first happens first.
+    let number: Int
+    let session: Int
+    let event: Event
+  }
+
+  static let start = MonotonicTime(nanoseconds: 1_000_000_000_000)
+
+  private(set) var machines: [SessionStateMachine]
+  private(set) var now = Crowd.start
+  /// Every dial that reached the host.
+  private(set) var dials: [DialNote] = []
+  /// What each session was told to wait for after a failure or loss, by the number of its failures in a row.
+  private(set) var waits: [Int: [TimeSpan]] = [:]
+  /// Times the host's limit sent a session away.
+  private(set) var postponements = 0
+  private(set) var underWay = 0
+  private(set) var mostUnderWay = 0
+
+  /// The host, from now on.
+  var answer: (MonotonicTime, _ session: Int) -> Answer
+  private var gate: HostDials?
+  private var tickets: [HostDials.Ticket?]
+  private var random: SeededGenerator
+  private var planned: [MonotonicTime]
+  private var heap: [Entry] = []
+  private var entries = 0
+
+  init(
+    _ count: Int, seed: UInt64 = 2, gate: HostDials? = nil,
+    answer: @escaping (MonotonicTime, Int) -> Answer = { _, _ in .accept() },
+    _ change: (inout SessionSettings) -> Void = { _ in }
+  ) {
+    var settings = SessionSettings()
+    // Nobody here falls silent, and pings would be most of what happens.
+    settings.liveness.isEnabled = false
+    change(&settings)
+    machines = (0..<count).map { _ in SessionStateMachine(settings) }
+    tickets = Array(repeating: nil, count: count)
+    planned = Array(repeating: .distantFuture, count: count)
+    random = SeededGenerator(seed: seed)
+    self.gate = gate
+    self.answer = answer
+  }
+
+  /// Sessions that are ready.
+  private(set) var ready = 0
+
+  func openAll() {
+    for session in machines.indices { carryOut(machines[session].open(now: now, using: &random), session) }
+  }
+
+  /// The host dies: every connection is reset in one moment.
+  func loseAll(_ loss: ConnectionLoss = .reset) {
+    for session in machines.indices {
+      let generation = machines[session].generation
+      carryOut(machines[session].connectionLost(loss, generation, now: now, using: &random), session)
+    }
+  }
+
+  func networkChanges() {
+    for session in machines.indices {
+      carryOut(machines[session].networkChanged(hasGained: true, now: now, using: &random), session)
+    }
+  }
+
+  func forgetDials() {
+    dials = []
+    waits = [:]
+    postponements = 0
+  }
+
+  /// Lets time pass, with all that happens in it, until `end` or until `isOver`.
+  func run(for span: TimeSpan, until isOver: () -> Bool = { false }) {
+    let end = now + span
+    while let next = heap.first, next.time <= end, !isOver() {
+      popFirst()
+      now = max(now, next.time)
+      happen(next)
+    }
+    if !isOver() { now = end }
+  }
+
+  // MARK: What happens
+
+  private func happen(_ entry: Entry) {
+    let session = entry.session
+    switch entry.event {
+    case .deadline:
+      guard planned[session] == entry.time else { return }
+      planned[session] = .distantFuture
+      carryOut(machines[session].deadlineReached(now: now, using: &random), session)
+    case .refused(let generation, let reason):
+      dialEnded()
+      let failure = OpeningFailure(phase: .connecting, reason: reason)
+      carryOut(machines[session].openingFailed(failure, generation, now: now, using: &random), session)
+    case .upgraded(let generation, let lasts, let end):
+      dialEnded()
+      carryOut(machines[session].upgraded(generation, now: now, using: &random), session)
+      if let lasts { plan(now + lasts, session, .lost(generation, end)) }
+    case .lost(let generation, let loss):
+      if case .closed(let code) = loss {
+        carryOut(machines[session].closeReceived(code: code, generation, now: now), session)
+        carryOut(machines[session].connectionLost(.ended, generation, now: now, using: &random), session)
+      } else {
+        carryOut(machines[session].connectionLost(loss, generation, now: now, using: &random), session)
+      }
+    }
+  }
+
+  private func carryOut(_ actions: [SessionAction], _ session: Int) {
+    for action in actions {
+      switch action {
+      case .dial(let dial): self.dial(dial, session)
+      case .holdHost(endpoint: _, let until): gate?.hold("host", until: until)
+      case .report(let transition):
+        if transition.to == .ready { ready += 1 }
+        if transition.from == .ready { ready -= 1 }
+        if transition.to == .backoff, transition.cause != .postponed, let next = machines[session].nextDial {
+          waits[machines[session].failures, default: []].append(next - now)
+        }
+      case .sendOpening, .sendHeartbeat, .startSending, .stopSending, .ping, .close, .discard: break
+      }
+    }
+    let deadline = machines[session].nextDeadline
+    guard planned[session] != deadline else { return }
+    planned[session] = deadline
+    if deadline < .distantFuture { plan(deadline, session, .deadline) }
+  }
+
+  private func dial(_ dial: Dial, _ session: Int) {
+    if case .wait(let ticket)? = gate?.ask("host", tickets[session], now: now) {
+      tickets[session] = ticket
+      postponements += 1
+      carryOut(machines[session].postponed(until: ticket.slot, dial.generation, now: now), session)
+      return
+    }
+    tickets[session] = nil
+    underWay += 1
+    mostUnderWay = max(mostUnderWay, underWay)
+    dials.append(DialNote(session: session, time: now))
+    switch answer(now, session) {
+    case .refuse:
+      plan(now + .milliseconds(1), session, .refused(dial.generation, .network))
+    case .fail(let reason):
+      plan(now + .milliseconds(20), session, .refused(dial.generation, reason))
+    case .accept(let opening, let lasts, let end):
+      plan(now + opening, session, .upgraded(dial.generation, lasts: lasts, end: end))
+    }
+  }
+
+  private func dialEnded() {
+    underWay -= 1
+    gate?.ended("host")
+  }
+
+  // MARK: The order of things
+
+  private func plan(_ time: MonotonicTime, _ session: Int, _ event: Event) {
+    entries += 1
+    heap.append(Entry(time: time, number: entries, session: session, event: event))
+    var child = heap.count - 1
+    while child > 0, precedes(child, (child - 1) / 2) {
+      heap.swapAt(child, (child - 1) / 2)
+      child = (child - 1) / 2
+    }
+  }
+
+  private func popFirst() {
+    heap.swapAt(0, heap.count - 1)
+    heap.removeLast()
+    var parent = 0
+    while true {
+      var least = parent
+      for child in [2 * parent + 1, 2 * parent + 2] where child < heap.count && precedes(child, least) { least = child }
+      guard least != parent else { return }
+      heap.swapAt(parent, least)
+      parent = least
+    }
+  }
+
+  private func precedes(_ left: Int, _ right: Int) -> Bool {
+    (heap[left].time, heap[left].number) < (heap[right].time, heap[right].number)
+  }
+}
+
+/// How far a sample is from a uniform distribution, by Kolmogorov and Smirnov: √n · sup |Fₙ − F|. A true sample exceeds 1.95 in
+/// one of a thousand cases.
+func distanceFromUniform(_ sample: [TimeSpan], _ least: TimeSpan, _ most: TimeSpan) -> Double {
+  let sorted = sample.map(\.seconds).sorted()
+  let count = Double(sorted.count)
+  var distance = 0.0
+  for (index, value) in sorted.enumerated() {
+    let share = min(1, max(0, (value - least.seconds) / (most.seconds - least.seconds)))
+    distance = max(distance, abs(share - Double(index) / count), abs(Double(index + 1) / count - share))
+  }
+  return distance * count.squareRoot()
+}

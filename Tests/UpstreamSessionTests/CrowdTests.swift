@@ -1,0 +1,179 @@
+import ByteStreams
+import TestSupport
+import Testing
+
+@testable import UpstreamSession
+
+/// Ten thousand sessions and their one host, by the clock of a simulation.
+@Suite struct CrowdTests {
+  private static let crowd = 10_000
+  /// Kolmogorov and Smirnov, one in a thousand. The generator is seeded: what passes once passes always. (Of eight seeds one
+  /// gave 2.1 for one of its samples, the others 0.5 to 1.4.)
+  private static let bound = 1.95
+
+  /// Dials in each second of the last `seconds`.
+  private func perSecond(_ crowd: Crowd, last seconds: Int) -> [Int] {
+    var counts = [Int](repeating: 0, count: seconds)
+    for dial in crowd.dials {
+      let ago = Int((crowd.now - dial.time).seconds)
+      if ago < seconds { counts[ago] += 1 }
+    }
+    return counts
+  }
+
+  /// The dials in any window of `span`, at most.
+  private func densest(_ dials: [Crowd.DialNote], in span: TimeSpan) -> Int {
+    var first = 0
+    var most = 0
+    for (last, dial) in dials.enumerated() {
+      while dials[first].time < dial.time - span { first += 1 }
+      most = max(most, last - first + 1)
+    }
+    return most
+  }
+
+  @Test func comeBackSpreadAsTheFormulaSaysWhenTheirHostDies() {
+    let crowd = Crowd(Self.crowd)
+    crowd.openAll()
+    crowd.run(for: .minutes(2))
+    #expect(crowd.ready == Self.crowd)
+    crowd.forgetDials()
+    crowd.answer = { _, _ in .refuse }
+    crowd.loseAll()
+    crowd.run(for: .seconds(110))
+
+    // The first redial after a stable connection, and then min(30 s, 0.5 s · 2ⁿ) after the n-th failure.
+    #expect(crowd.waits[0]?.count == Self.crowd)
+    #expect(distanceFromUniform(crowd.waits[0] ?? [], .zero, .milliseconds(250)) < Self.bound)
+    for failures in 1...7 {
+      let waits = crowd.waits[failures] ?? []
+      #expect(waits.count == Self.crowd, "\(failures)")
+      let top = TimeSpan.milliseconds(min(30_000, 500 << Int64(failures - 1)))
+      #expect(distanceFromUniform(waits, .milliseconds(100), top) < Self.bound, "\(failures)")
+    }
+
+    // Once all wait for up to 30 s, 15.05 s on average, there are 664 dials a second and no waves: no second has more than
+    // independent arrivals would give it, five standard deviations of them.
+    let mean = Double(Self.crowd) / 15.051
+    for count in perSecond(crowd, last: 40) { #expect(abs(Double(count) - mean) < 5 * mean.squareRoot()) }
+  }
+
+  /// The measure itself: what is not spread as it should be is told apart.
+  @Test func theMeasureSeesWhatIsNotUniform() {
+    var random = SeededGenerator(seed: 3)
+    let uniform = (0..<10_000).map { _ in Backoff.uniform(.zero, .seconds(30), using: &random) }
+    #expect(distanceFromUniform(uniform, .zero, .seconds(30)) < Self.bound)
+    #expect(distanceFromUniform(uniform, .zero, .seconds(31)) > Self.bound)
+    #expect(distanceFromUniform(uniform.map { max($0, .seconds(1)) }, .zero, .seconds(30)) > Self.bound)
+    #expect(distanceFromUniform([TimeSpan](repeating: .seconds(15), count: 100), .zero, .seconds(30)) > Self.bound)
+  }
+
+  // MARK: A server that accepts and drops
+
+  /// Every way to end a connection right after it was opened, and the most dials an hour that a session may answer it with.
+  private static let ends: [(ConnectionLoss, perHour: Int)] = [
+    // The usual backoff: 15 s on average once it has grown, and a few quick ones before.
+    (.ended, 330), (.reset, 330), (.silence, 330), (.closed(code: 1000), 330), (.closed(code: 1001), 330),
+    (.closed(code: 1005), 330), (.closed(code: 1006), 330), (.closed(code: 1009), 330), (.closed(code: 1011), 330),
+    (.closed(code: 1014), 330), (.closed(code: 4000), 330), (.closed(code: 4999), 330),
+    // 5 to 30 s; at least 10 s.
+    (.closed(code: 1012), 260), (.closed(code: 1013), 260),
+    // Parked after the second, from a minute to ten; parked after six, for five minutes: 72.
+    (.closed(code: 1008), 12), (.closed(code: 3000), 12), (.violation(code: 1002), 72), (.closed(code: 1002), 72),
+    (.closed(code: 1003), 72), (.closed(code: 1007), 72), (.closed(code: 1010), 72),
+    // The local network's fault: nothing reaches the server.
+    (.noRoute, 721), (.addressGone, 721),
+  ]
+
+  @Test(arguments: ends)
+  func nobodyHammersAServerThatAcceptsAndDrops(end: ConnectionLoss, perHour: Int) {
+    for lasts in [TimeSpan.zero, .milliseconds(50), .seconds(1)] {
+      let crowd = Crowd(20, answer: { _, _ in .accept(lasts: lasts, end: end) })
+      crowd.openAll()
+      crowd.run(for: .hours(1))
+      var counts = [Int](repeating: 0, count: 20)
+      for dial in crowd.dials { counts[dial.session] += 1 }
+      #expect((counts.max() ?? 0) <= perHour, "dials in the first hour, lasting \(lasts.seconds) s")
+      #expect((counts.min() ?? 0) >= 6, "but nobody gives up")
+    }
+  }
+
+  @Test func thoseThatAreAcceptedAndDroppedSpreadTheirDials() {
+    let count = 3_000
+    let crowd = Crowd(count, answer: { _, _ in .accept(lasts: .milliseconds(100)) })
+    crowd.openAll()
+    crowd.run(for: .seconds(110))
+    for (failures, top) in [(6, 16), (7, 30)] as [(Int, Int64)] {
+      #expect(crowd.waits[failures]?.count == count)
+      #expect(distanceFromUniform(crowd.waits[failures] ?? [], .milliseconds(100), .seconds(top)) < Self.bound)
+    }
+    // A dial takes 20 ms, the connection 100 ms, the wait 15.05 s on average.
+    let mean = Double(count) / 15.17
+    for dials in perSecond(crowd, last: 40) { #expect(abs(Double(dials) - mean) < 5 * mean.squareRoot()) }
+  }
+
+  // MARK: The limit of a host
+
+  @Test func allComeBackWithinTheLimitOfTheHost() {
+    let crowd = Crowd(Self.crowd, gate: HostDials(DialLimits()), answer: { _, _ in .accept(opening: .seconds(5)) })
+    crowd.openAll()
+    crowd.run(for: .hours(1)) { crowd.ready == Self.crowd }
+    #expect(crowd.ready == Self.crowd)
+    // 5 s for each and 64 at once are 12.8 a second: it is this limit that binds, and it is used.
+    #expect(crowd.mostUnderWay == 64)
+    #expect(crowd.dials.count == Self.crowd)
+    #expect((crowd.now - Crowd.start).seconds < Double(Self.crowd) / 12.8 * 1.1)
+
+    crowd.forgetDials()
+    crowd.answer = { _, _ in .accept() }
+    crowd.run(for: .minutes(1))
+    let lost = crowd.now
+    crowd.loseAll()
+    crowd.run(for: .hours(1)) { crowd.ready == Self.crowd }
+    #expect(crowd.ready == Self.crowd)
+    #expect(crowd.dials.count == Self.crowd, "nobody twice")
+    // 40 at once and 20 a second, to the end.
+    let span = (crowd.now - lost).seconds
+    #expect(span > Double(Self.crowd - 40) / 20 - 1 && span < Double(Self.crowd) / 20 + 2)
+    for seconds in [1, 10, 100] as [Int64] {
+      #expect(densest(crowd.dials, in: .seconds(seconds)) <= 40 + 20 * Int(seconds) + 1)
+    }
+    // Each asked, was given its turn, and came back for it: no crowd asks again and again.
+    #expect(crowd.postponements <= Self.crowd)
+  }
+
+  @Test func aHostThatStaysDownIsDialledWithinItsLimit() {
+    let count = 3_000
+    let crowd = Crowd(count, gate: HostDials(DialLimits()))
+    crowd.answer = { _, _ in .refuse }
+    crowd.openAll()
+    crowd.run(for: .minutes(20))
+    for seconds in [1, 10, 100] as [Int64] {
+      #expect(densest(crowd.dials, in: .seconds(seconds)) <= 40 + 20 * Int(seconds) + 20)
+    }
+    #expect(crowd.dials.count > 20 * 1_100, "the limit is used")
+    #expect(crowd.postponements < 2 * crowd.dials.count + count)
+    var counts = [Int](repeating: 0, count: count)
+    for dial in crowd.dials { counts[dial.session] += 1 }
+    #expect((counts.min() ?? 0) >= 3, "everybody had turns")
+    #expect((counts.max() ?? 0) <= 16, "and nobody many more than the others")
+  }
+
+  @Test func retryAfterHoldsEverybody() {
+    let crowd = Crowd(1_000, gate: HostDials(DialLimits()))
+    crowd.answer = { _, session in session == 0 ? .fail(.status(503, retryAfter: .seconds(120))) : .accept() }
+    crowd.openAll()
+    // Those that were under way when the answer came.
+    crowd.run(for: .milliseconds(30))
+    let before = crowd.dials.count
+    #expect(before <= 41)
+    crowd.run(for: .seconds(60))
+    crowd.networkChanges()
+    crowd.run(for: .seconds(59))
+    #expect(crowd.dials.count == before, "nobody, whatever else happens")
+    crowd.answer = { _, _ in .accept() }
+    crowd.run(for: .minutes(2)) { crowd.ready == 1_000 }
+    #expect(crowd.ready == 1_000)
+    #expect(densest(Array(crowd.dials[before...]), in: .seconds(1)) <= 21, "at the rate, without a burst")
+  }
+}

@@ -113,7 +113,9 @@ let package = Package(
     // What is fuzzed: functions over bytes, which the unit tests run over the committed corpora.
     .target(
       name: "FuzzTargets",
-      dependencies: ["ByteStreams", "CZlib", "Deflate", "JSONCodec", "HTTPCodec", "WebSocketCodec", "Configuration"],
+      dependencies: [
+        "ByteStreams", "CZlib", "Deflate", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "Configuration",
+      ],
       path: "Tests/Fuzzing/Targets", swiftSettings: tests),
     tested("FuzzTargets", ["ByteStreams"]),
   ]

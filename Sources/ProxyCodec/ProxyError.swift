@@ -21,7 +21,7 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
   /// Whether other credentials are what is needed.
   package var isDenial: Bool {
     switch self {
-    case .refused(let refusal, sentCredentials: _): refusal.status == 407
+    case .refused(let refusal, sentCredentials: _): Self.isDenial(refusal)
     case .credentialsRefused: true
     case .noAcceptableMethod(let chosen, offeredCredentials: _): chosen == 255
     case .notHTTP, .tooManyInterimAnswers, .notSOCKS5, .notConnected, .unknownAddressType: false
@@ -30,7 +30,7 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
 
   package var description: String {
     switch self {
-    case .refused(let refusal, let sentCredentials) where refusal.status == 407:
+    case .refused(let refusal, let sentCredentials) where Self.isDenial(refusal):
       sentCredentials ? Self.denied(refusal) : Self.unidentified(refusal)
     case .refused(let refusal, sentCredentials: _):
       "the proxy answered \(refusal.statusText) where 200 opens a tunnel"
@@ -56,6 +56,9 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
       "the proxy's answer has address type \(type); it must be 1 (IPv4), 3 (name) or 4 (IPv6)"
     }
   }
+
+  /// 407 (RFC 9110 §15.5.8); tinyproxy answers wrong credentials by 401.
+  private static func isDenial(_ refusal: HTTPRefusal) -> Bool { refusal.status == 407 || refusal.status == 401 }
 
   private static func denied(_ refusal: HTTPRefusal) -> String {
     "the proxy answered \(refusal.statusText): it refused the user name or the password"

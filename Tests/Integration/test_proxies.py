@@ -39,7 +39,9 @@ async def test_a_proxy_carries_the_session(kind, start, upstream, gateway_for):
     gateway = await gateway_for(upstream, "--proxy", proxy.url())
     await works_through(gateway, upstream)
     assert proxy.asked == [("127.0.0.1", upstream.port)]
-    states = [entry["to"] for entry in (await gateway.client().session())["history"]]
+    session = await gateway.client().session()
+    assert session["proxy"] == proxy.url()
+    states = [entry["to"] for entry in session["history"]]
     assert states == ["resolving", "connecting", "proxying", "upgrading", "ready"]
 
 
@@ -75,6 +77,7 @@ async def test_a_proxy_is_told_who_asks(kind, start, upstream, gateway_for):
     proxy = await start(kind(username="ann@example", password="open sesame"))
     gateway = await gateway_for(upstream, "--proxy", proxy.url("ann%40example", SECRET))
     await works_through(gateway, upstream)
+    assert (await gateway.client().session())["proxy"] == proxy.url()
     assert "sesame" not in gateway.output
     # What is for the proxy does not go on to the upstream.
     assert "Proxy-Authorization" not in upstream.requests[0].headers
@@ -216,6 +219,7 @@ async def test_what_no_proxy_names_is_dialled_directly(rule, start, upstream, ga
     gateway = await gateway_for(None, config=config)
     await works_through(gateway, upstream)
     assert proxy.connections == 0
+    assert (await gateway.client().session())["proxy"] is None
 
 
 async def test_the_environment_counts_only_where_it_is_spelled_out(start, upstream, gateway_for):

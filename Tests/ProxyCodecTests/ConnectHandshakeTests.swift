@@ -69,8 +69,8 @@ import Testing
     }
   }
 
-  @Test func saysThatCredentialsWereRefused() throws {
-    let answer = "HTTP/1.1 407 Who?\r\n\r\n"
+  @Test(arguments: [401, 407]) func saysThatCredentialsWereRefused(status: Int) {
+    let answer = "HTTP/1.1 \(status) Who?\r\n\r\n"
     let told = transcript(of: answer, ProxyCredentials(username: "a", password: "b")).last
     #expect(told?.contains("refused the user name or the password") == true)
   }

@@ -13,6 +13,8 @@ extension SessionSnapshot {
     output.append(seconds: now - since)
     output.append(",\"upstream\":")
     output.append(jsonString: url)
+    output.append(",\"proxy\":")
+    output.append(jsonStringOrNull: status.proxy)
     output.append(",\"generation\":")
     output.append(decimal: generation.number)
     output.append(",\"connections\":")

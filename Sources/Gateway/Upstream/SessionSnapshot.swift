@@ -7,6 +7,8 @@ package struct SessionStatus: Sendable {
   package var state = SessionState.stopped
   /// Of the endpoint in use, without credentials or query.
   package var url: String
+  /// On the way to it, without credentials; nil where it is dialled directly.
+  package var proxy: String?
   package var generation = Generation.none
   /// When the present state was entered.
   package var since = MonotonicTime.zero

@@ -98,7 +98,10 @@ extension UpstreamDriver {
         shared.status.subprotocol = agreement?.subprotocol
         shared.status.isCompressed = agreement?.compression != nil
       }
-      if let link = link(transition.generation) { shared.status.url = link.url.redacted }
+      if let link = link(transition.generation) {
+        shared.status.url = link.url.redacted
+        shared.status.proxy = link.proxy?.redacted
+      }
       // The end of a closing handshake repeats what its beginning has told better.
       if isFailure, detail != nil || transition.from != .closing {
         shared.status.lastFailure = detail ?? transition.causeText

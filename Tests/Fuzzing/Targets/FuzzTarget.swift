@@ -23,6 +23,7 @@ package struct FuzzTarget: Sendable {
       FuzzTarget("chunked-body", longestInput: 256, ChunkedBodyTarget.run),
       FuzzTarget("websocket-frames", longestInput: 256, WebSocketFramesTarget.run),
       FuzzTarget("handshake-response", longestInput: 512, HandshakeResponseTarget.run),
+      FuzzTarget("proxy-answer", longestInput: 512, ProxyAnswerTarget.run),
       FuzzTarget("inflate", longestInput: 256, InflateTarget.run),
       FuzzTarget("utf-8", longestInput: 64, UTF8Target.run),
       FuzzTarget("extension-header", longestInput: 256, ExtensionHeaderTarget.run),

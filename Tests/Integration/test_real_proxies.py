@@ -1,0 +1,121 @@
+"""Proxies that other people wrote: tinyproxy (HTTP CONNECT) and microsocks (SOCKS5)."""
+
+import asyncio
+import contextlib
+import shutil
+import socket
+
+import pytest
+
+from harness.upstream import Upstream
+from harness.waiting import eventually
+
+USER, PASSWORD = "ann", "open-sesame"
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+class Program:
+    """A proxy as a child process, listening on loopback."""
+
+    def __init__(self, folder, *, has_credentials):
+        self.port = free_port()
+        self._folder = folder
+        self._has_credentials = has_credentials
+        self._process = None
+
+    def url(self, credentials=""):
+        return f"{self.scheme}://{credentials}127.0.0.1:{self.port}"
+
+    async def start(self):
+        if not shutil.which(self.program):
+            pytest.skip(f"'{self.program}' is missing: scripts/setup test installs it")
+        self._process = await asyncio.create_subprocess_exec(
+            self.program, *self.arguments(), stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+        )
+        await eventually(self._answers, what=f"{self.program} listens")
+
+    async def _answers(self):
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            writer.close()
+            return True
+        return False
+
+    async def stop(self):
+        if self._process:
+            self._process.kill()
+            await self._process.wait()
+
+
+class Tinyproxy(Program):
+    program, scheme = "tinyproxy", "http"
+    # With wrong credentials it says 401, not 407.
+    refused = "it refused the user name or the password"
+
+    def arguments(self):
+        lines = [f"Port {self.port}", "Listen 127.0.0.1", "Allow 127.0.0.1", "MaxClients 20", "Timeout 60"]
+        if self._has_credentials:
+            lines.append(f"BasicAuth {USER} {PASSWORD}")
+        path = self._folder / "tinyproxy.conf"
+        path.write_text("\n".join(lines) + "\n")
+        return ["-d", "-c", path]
+
+
+class Microsocks(Program):
+    program, scheme = "microsocks", "socks5h"
+    refused = "the proxy refused the user name or the password"
+
+    def arguments(self):
+        credentials = ["-u", USER, "-P", PASSWORD] if self._has_credentials else []
+        return ["-i", "127.0.0.1", "-p", str(self.port), *credentials]
+
+
+PROXIES = [Tinyproxy, Microsocks]
+
+
+async def told(gateway):
+    return (await gateway.client().session())["last_failure"]
+
+
+@pytest.mark.parametrize("kind", PROXIES)
+@pytest.mark.parametrize("has_credentials", [False, True], ids=["open", "with credentials"])
+@pytest.mark.parametrize("secure", [False, True], ids=["ws", "wss"])
+async def test_the_session_runs_through_it(
+    kind, has_credentials, secure, start, gateway_for, tmp_path, authority, certificate
+):
+    upstream = await start(Upstream(echo=True, certificate=certificate if secure else None))
+    proxy = await start(kind(tmp_path, has_credentials=has_credentials))
+    url = proxy.url(f"{USER}:{PASSWORD}@" if has_credentials else "")
+    # By name: the proxy looks it up.
+    target = f"{'wss' if secure else 'ws'}://localhost:{upstream.port}/"
+    gateway = await gateway_for(None, "--upstream", target, "--proxy", url, "--ca-file", authority.path)
+    client = gateway.client()
+    here = await client.here()
+    messages = [f"{number} " + "x" * 10_000 for number in range(50)]
+    for message in messages:
+        await client.accepted(message)
+    assert (await client.collect(50, here))[0] == messages
+    assert (await client.session())["proxy"] == proxy.url()
+
+
+@pytest.mark.parametrize("kind", PROXIES)
+async def test_wrong_credentials_are_told(kind, start, upstream, gateway_for, tmp_path):
+    proxy = await start(kind(tmp_path, has_credentials=True))
+    gateway = await gateway_for(upstream, "--proxy", proxy.url(f"{USER}:wrong@"), ready=False)
+    assert kind.refused in await eventually(lambda: told(gateway), what="the session tells of a failure")
+    assert upstream.requests == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [(Tinyproxy, "the proxy answered 50"), (Microsocks, "the proxy could not connect to the upstream")],
+)
+async def test_an_upstream_that_it_cannot_reach_is_told(kind, expected, start, gateway_for, tmp_path):
+    proxy = await start(kind(tmp_path, has_credentials=False))
+    target = f"ws://127.0.0.1:{free_port()}/"
+    gateway = await gateway_for(None, "--upstream", target, "--proxy", proxy.url(), ready=False)
+    assert expected in await eventually(lambda: told(gateway), what="the session tells of a failure")

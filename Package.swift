@@ -114,7 +114,8 @@ let package = Package(
     .target(
       name: "FuzzTargets",
       dependencies: [
-        "ByteStreams", "CZlib", "Deflate", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "Configuration",
+        "ByteStreams", "CZlib", "Deflate", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "RouteNetlink",
+        "Delivery", "Configuration", "Gateway",
       ],
       path: "Tests/Fuzzing/Targets", swiftSettings: tests),
     tested("FuzzTargets", ["ByteStreams"]),

@@ -10,6 +10,14 @@ package enum ASCII {
   @inlinable @inline(__always)
   package static func isDigit(_ byte: UInt8) -> Bool { byte &- 0x30 < 10 }
 
+  /// The value of a hexadecimal digit; nil for anything else.
+  @inlinable @inline(__always)
+  package static func hexValue(_ byte: UInt8) -> UInt8? {
+    if isDigit(byte) { return byte &- 0x30 }
+    let letter = lowercased(byte) &- 0x61
+    return letter < 6 ? letter &+ 10 : nil
+  }
+
   /// A `tchar` of RFC 9110 §5.6.2.
   @inlinable @inline(__always)
   package static func isToken(_ byte: UInt8) -> Bool {
@@ -69,7 +77,7 @@ extension Span where Element == UInt8 {
     return extracting(start..<end)
   }
 
-  /// The number these digits write; nil when empty, not all digits, or above `Int.max`.
+  /// The number these digits write; nil when empty, not all digits, more than 19, or above `Int.max`.
   @inlinable package func decimalValue() -> Int? {
     guard !isEmpty, count <= 19 else { return nil }
     var value = 0

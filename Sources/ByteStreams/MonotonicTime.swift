@@ -48,16 +48,19 @@ package struct TimeSpan: Hashable, Comparable, Sendable {
 
   package static var zero: TimeSpan { TimeSpan(nanoseconds: 0) }
   package static func nanoseconds(_ count: Int64) -> TimeSpan { TimeSpan(nanoseconds: count) }
-  package static func microseconds(_ count: Int64) -> TimeSpan { TimeSpan(nanoseconds: count * 1_000) }
-  package static func milliseconds(_ count: Int64) -> TimeSpan { TimeSpan(nanoseconds: count * 1_000_000) }
-  package static func seconds(_ count: Int64) -> TimeSpan { TimeSpan(nanoseconds: count * 1_000_000_000) }
-  package static func minutes(_ count: Int64) -> TimeSpan { .seconds(count * 60) }
-  package static func hours(_ count: Int64) -> TimeSpan { .seconds(count * 3600) }
+  // What lies outside of the range of the type (292 years) becomes its nearest end: counts may come from a peer.
+  package static func microseconds(_ count: Int64) -> TimeSpan { TimeSpan(nanoseconds: 1_000) * count }
+  package static func milliseconds(_ count: Int64) -> TimeSpan { TimeSpan(nanoseconds: 1_000_000) * count }
+  package static func seconds(_ count: Int64) -> TimeSpan { TimeSpan(nanoseconds: 1_000_000_000) * count }
+  package static func minutes(_ count: Int64) -> TimeSpan { .seconds(60) * count }
+  package static func hours(_ count: Int64) -> TimeSpan { .seconds(3600) * count }
 
   /// For reports: whole and broken seconds.
   package var seconds: Double { Double(nanoseconds) / 1e9 }
   /// Whole milliseconds, rounded up: what a kernel wait takes without waking too early.
-  package var millisecondsRoundedUp: Int64 { (nanoseconds + 999_999) / 1_000_000 }
+  package var millisecondsRoundedUp: Int64 {
+    nanoseconds / 1_000_000 + (nanoseconds % 1_000_000 > 0 ? 1 : 0)
+  }
 
   @inline(__always)
   package static func < (left: TimeSpan, right: TimeSpan) -> Bool { left.nanoseconds < right.nanoseconds }

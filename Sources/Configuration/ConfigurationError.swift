@@ -20,8 +20,11 @@ package struct ConfigurationErrors: Error, Sendable, CustomStringConvertible {
 package enum Suggestion {
   /// The word nearest to `word`, if it is near enough to have been meant.
   package static func nearest(to word: String, among words: [String]) -> String? {
-    let best = words.map { (distance(word, $0), $0) }.min { $0.0 < $1.0 }
-    guard let best, best.0 <= max(2, word.count / 3) else { return nil }
+    let most = max(2, word.count / 3)
+    // As many edits are needed as the lengths differ by: most words need not be looked at.
+    let candidates = words.filter { abs($0.utf8.count - word.utf8.count) <= most }
+    let best = candidates.map { (distance(word, $0), $0) }.min { $0.0 < $1.0 }
+    guard let best, best.0 <= most else { return nil }
     return best.1
   }
 

@@ -34,13 +34,15 @@ package struct ConfigurationLoader {
     loader.apply(flags: flags)
     loader.checkCredential()
     guard loader.errors.isEmpty else {
-      throw ConfigurationErrors(errors: Array(loader.errors.prefix(ConfigurationErrors.limit)))
+      throw ConfigurationErrors(errors: loader.errors)
     }
     return Outcome(settings: loader.settings, origins: loader.origins)
   }
 
-  private mutating func fail(_ place: String, _ message: String) {
-    errors.append(ConfigurationError(place: place, message: message))
+  private mutating func fail(_ place: String, _ message: @autoclosure () -> String) {
+    // What nobody will be shown is not worth finding words for.
+    guard errors.count < ConfigurationErrors.limit else { return }
+    errors.append(ConfigurationError(place: place, message: message()))
   }
 
   /// A variable that is not there now will not be there at a dial either.
@@ -59,8 +61,7 @@ package struct ConfigurationLoader {
     }
     do throws(ConfigurationError) {
       guard let root = try YAMLDocument.read(text, file: file) else { return }
-      let settings = Setting.all
-      walk(root, path: "", settings, file)
+      walk(root, path: "", Setting.all, file)
     } catch {
       errors.append(error)
     }
@@ -209,6 +210,7 @@ package struct ConfigurationLoader {
   // MARK: Environment and flags
 
   private mutating func applyEnvironment() {
+    guard environment.keys.contains(where: { $0.hasPrefix("DRAWBRIDGE_") }) else { return }
     let all = Setting.all
     for setting in all {
       guard let text = environment[setting.environmentName] else { continue }
@@ -254,6 +256,7 @@ package struct ConfigurationLoader {
   }
 
   private mutating func apply(flags: [(name: String, value: String)]) {
+    guard !flags.isEmpty else { return }
     var lists: [String: [String]] = [:]
     for setting in Setting.all {
       guard let flag = setting.flag else { continue }

@@ -309,8 +309,10 @@ extension FieldLineReader {
         if name.isForbiddenInTrailers { throw .forbiddenTrailer(name) }
       case .end: return true
       case .incomplete:
-        // Behind the section of a pipelining client other requests may wait; a section that is whole has returned.
-        guard size <= limits.trailerBytes else { throw .trailersTooLarge(limit: limits.trailerBytes) }
+        // Behind the section of a pipelining client other requests may wait; a section that is whole has returned. A CR
+        // alone begins the empty line behind the section, which is none of it.
+        let isAtEnd = section.count == position &+ 1 && section[position] == 0x0D
+        guard isAtEnd || size <= limits.trailerBytes else { throw .trailersTooLarge(limit: limits.trailerBytes) }
         return false
       }
     }

@@ -21,11 +21,15 @@ import Testing
     #expect(TimeSpan(nanoseconds: .max) + .seconds(1) == TimeSpan(nanoseconds: .max))
     #expect(TimeSpan.seconds(4) * .max == TimeSpan(nanoseconds: .max))
     #expect(TimeSpan.seconds(-4) * .max == TimeSpan(nanoseconds: .min))
+    for make in [TimeSpan.hours, TimeSpan.minutes, TimeSpan.seconds, TimeSpan.milliseconds, TimeSpan.microseconds] {
+      #expect(make(.max) == TimeSpan(nanoseconds: .max) && make(.min) == TimeSpan(nanoseconds: .min))
+    }
   }
 
   @Test func roundsWaitsUp() {
     #expect(TimeSpan.nanoseconds(1).millisecondsRoundedUp == 1)
     #expect(TimeSpan.milliseconds(20).millisecondsRoundedUp == 20)
     #expect(TimeSpan.zero.millisecondsRoundedUp == 0)
+    #expect(TimeSpan(nanoseconds: .max).millisecondsRoundedUp == Int64.max / 1_000_000 + 1)
   }
 }

@@ -113,7 +113,7 @@ private func withFields<R>(_ lines: String, _ body: (borrowing HTTPFields) throw
 @Suite struct DeltaSecondsTests {
   @Test(arguments: [
     ("0", 0), ("30", 30), ("99999999999999999999", 1 << 31), ("4294967296", 1 << 31), ("", nil), ("-1", nil),
-    ("1.5", nil), ("1s", nil),
+    ("1.5", nil), ("1s", nil), ("00000000000000000000030", 30),
   ])
   func readsWholeSeconds(text: String, expected: Int?) {
     let value = Array(text.utf8).span.deltaSeconds()

@@ -35,6 +35,18 @@ import Testing
     expectRequests("GET /a HTTP/1.1\r\nHost: a\r\n\r\n", [], error: .requestLineTooLong(limit: 14), limits: limits)
   }
 
+  /// The empty line behind a trailer section is none of it, even when its CR comes alone.
+  @Test func takesATrailerSectionOfTheLimitHoweverItIsCut() {
+    var limits = HTTPLimits()
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+    limits.trailerBytes = "A: 1\r\n".utf8.count
+    expectRequests(head + "A: 1\r\n\r\n", ["POST / HTTP/1.1", "trailer A: 1", "end"], limits: limits)
+    expectRequests(
+      head + "A: 12\r\n\r\n", ["POST / HTTP/1.1"], error: .trailersTooLarge(limit: limits.trailerBytes), limits: limits)
+    limits.trailerBytes = 0
+    expectRequests(head + "\r\n", ["POST / HTTP/1.1", "end"], limits: limits)
+  }
+
   /// Attack: a head without end, in one field or in many.
   @Test func boundsTheHead() {
     let big = String(repeating: "a", count: 33_000)

@@ -2,17 +2,20 @@ import ByteStreams
 import HTTPCodec
 
 /// The Retry-After field: seconds, or a date (RFC 9110 §10.2.3).
-enum RetryAfter {
+package enum RetryAfter {
   /// How long to wait; nil for what is neither, zero for a date that has passed.
   ///
   /// - Parameter date: the answer's own Date field. A date is counted from there, so that our clock and
   ///   the server's need not agree.
   /// - Parameter now: seconds since 1970, for an answer without one.
-  static func read(_ value: String, date: String? = nil, now: Int64) -> TimeSpan? {
+  package static func read(_ value: String, date: String? = nil, now: Int64) -> TimeSpan? {
     let text = Array(value.utf8)
     if let seconds = text.span.deltaSeconds() { return .seconds(Int64(seconds)) }
     guard let moment = HTTPDate.parse(text.span, now: now) else { return nil }
     let sent = date.flatMap { HTTPDate.parse(Array($0.utf8).span, now: now) } ?? now
-    return .seconds(max(0, moment - sent))
+    return .seconds(min(max(0, moment - sent), longest))
   }
+
+  /// In seconds, as for `delta-seconds` (RFC 9111 §1.2.2). A date may lie thousands of years ahead.
+  private static let longest: Int64 = 1 << 31
 }

@@ -1,3 +1,5 @@
+import ByteStreams
+
 /// `user:password@host:port`, the authority of a URL (RFC 3986 §3.2), taken apart.
 struct URLAuthority {
   /// As it stands there, percent-encoded.
@@ -28,7 +30,8 @@ struct URLAuthority {
     }
     guard !host.isEmpty else { throw .badHost }
     if let portText {
-      guard let number = UInt16(portText), number > 0 else { throw .badPort }
+      // Digits alone (RFC 3986 §3.2.3): a sign would do for the standard library.
+      guard portText.utf8.allSatisfy(ASCII.isDigit), let number = UInt16(portText), number > 0 else { throw .badPort }
       port = number
     } else {
       port = nil
@@ -43,10 +46,10 @@ struct URLAuthority {
         bytes.append(byte)
         continue
       }
-      guard let high = rest.popFirst(), let low = rest.popFirst(),
-        let value = UInt8(String(decoding: [high, low], as: UTF8.self), radix: 16)
-      else { throw .badEscape }
-      bytes.append(value)
+      guard let high = rest.popFirst().flatMap(ASCII.hexValue), let low = rest.popFirst().flatMap(ASCII.hexValue) else {
+        throw .badEscape
+      }
+      bytes.append(high << 4 | low)
     }
     return String(decoding: bytes, as: UTF8.self)
   }

@@ -3,7 +3,7 @@ extension UpstreamURL {
   /// What a `Location` field points to, seen from here: a URL, or a reference relative to this one (RFC 3986 §4.1). Its fragment
   /// means nothing to a WebSocket and is dropped. Credentials go along to the same origin only, and nothing leads from `wss`
   /// to `ws`.
-  func redirected(to location: String) throws(RedirectionError) -> UpstreamURL {
+  package func redirected(to location: String) throws(RedirectionError) -> UpstreamURL {
     let target: UpstreamURL
     do throws(UpstreamURLError) {
       target = try UpstreamURL(absolute(location.prefix { $0 != "#" }))
@@ -64,11 +64,11 @@ extension UpstreamURL {
 }
 
 /// Why a redirection is not followed.
-enum RedirectionError: Error, Equatable, CustomStringConvertible {
+package enum RedirectionError: Error, Equatable, CustomStringConvertible {
   case noWebSocketURL(UpstreamURLError)
   case toPlaintext
 
-  var description: String {
+  package var description: String {
     switch self {
     case .noWebSocketURL(let error): "redirected to what is no WebSocket URL: \(error)"
     case .toPlaintext:

@@ -5,7 +5,9 @@ extension Span where Element == UInt8 {
   /// the RFC wants. nil for anything else.
   package func deltaSeconds() -> Int? {
     guard !isEmpty, isAllDigits() else { return nil }
-    guard let value = decimalValue() else { return 1 << 31 }
+    var start = 0
+    while start &+ 1 < count, self[start] == UInt8(ascii: "0") { start &+= 1 }
+    guard let value = extracting(start..<count).decimalValue() else { return 1 << 31 }
     return Swift.min(value, 1 << 31)
   }
 

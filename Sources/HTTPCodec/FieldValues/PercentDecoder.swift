@@ -34,13 +34,3 @@ package enum PercentDecoder {
     return false
   }
 }
-
-extension ASCII {
-  /// The value of a hexadecimal digit.
-  @inline(__always)
-  static func hexValue(_ byte: UInt8) -> UInt8? {
-    if isDigit(byte) { return byte &- 0x30 }
-    let letter = lowercased(byte) &- 0x61
-    return letter < 6 ? letter &+ 10 : nil
-  }
-}

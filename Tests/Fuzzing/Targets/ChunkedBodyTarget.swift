@@ -98,43 +98,47 @@ private struct ReferenceChunks {
 
   /// `1*HEXDIG *( BWS ";" BWS token [ BWS "=" BWS ( token / quoted-string ) ] )`; nil for anything else.
   private static func size(of line: ArraySlice<UInt8>) -> UInt64? {
-    let text = line.map { Character(Unicode.Scalar($0)) }
-    let digits = text.prefix { $0.isASCII && $0.isHexDigit }
-    guard (1...16).contains(digits.count), let size = UInt64(String(digits), radix: 16) else { return nil }
-    var rest = text.dropFirst(digits.count)
-    func skipSpace() { while rest.first == " " || rest.first == "\t" { rest.removeFirst() } }
-    func takeToken() -> Bool {
-      let token = rest.prefix { $0.isASCII && ($0.isLetter || $0.isNumber || "!#$%&'*+-.^_`|~".contains($0)) }
-      rest = rest.dropFirst(token.count)
-      return !token.isEmpty
+    let digits = line.prefix { ($0 | 0x20) >= 0x61 && ($0 | 0x20) <= 0x66 || $0 >= 0x30 && $0 <= 0x39 }
+    guard (1...16).contains(digits.count), let size = UInt64(String(decoding: digits, as: UTF8.self), radix: 16) else {
+      return nil
     }
-    func takeQuoted() -> Bool {
-      rest.removeFirst()
-      while let character = rest.popFirst() {
-        if character == "\"" { return true }
-        let content = character == "\\" ? rest.popFirst() : character
-        guard let content, let scalar = content.unicodeScalars.first, content == "\t" || scalar.value >= 0x20,
-          scalar.value != 0x7F
-        else { return false }
-      }
-      return false
-    }
+    var rest = line.dropFirst(digits.count)
     while !rest.isEmpty {
-      skipSpace()
-      guard rest.popFirst() == ";" else { return nil }
-      skipSpace()
-      guard takeToken() else { return nil }
+      skipSpace(&rest)
+      guard rest.popFirst() == UInt8(ascii: ";") else { return nil }
+      skipSpace(&rest)
+      guard takeToken(&rest) else { return nil }
       let behindName = rest
-      skipSpace()
-      guard rest.first == "=" else {
+      skipSpace(&rest)
+      guard rest.first == UInt8(ascii: "=") else {
         // White space at the very end of the line is none of the grammar's.
         if rest.isEmpty, !behindName.isEmpty { return nil }
         continue
       }
       rest.removeFirst()
-      skipSpace()
-      guard rest.first == "\"" ? takeQuoted() : takeToken() else { return nil }
+      skipSpace(&rest)
+      guard rest.first == UInt8(ascii: "\"") ? takeQuoted(&rest) : takeToken(&rest) else { return nil }
     }
     return size
+  }
+
+  private static func skipSpace(_ rest: inout ArraySlice<UInt8>) {
+    while rest.first == 0x20 || rest.first == 0x09 { rest.removeFirst() }
+  }
+
+  private static func takeToken(_ rest: inout ArraySlice<UInt8>) -> Bool {
+    let token = rest.prefix(while: isToken)
+    rest = rest.dropFirst(token.count)
+    return !token.isEmpty
+  }
+
+  private static func takeQuoted(_ rest: inout ArraySlice<UInt8>) -> Bool {
+    rest.removeFirst()
+    while let byte = rest.popFirst() {
+      if byte == UInt8(ascii: "\"") { return true }
+      let content = byte == UInt8(ascii: "\\") ? rest.popFirst() : byte
+      guard let content, content == 0x09 || content >= 0x20, content != 0x7F else { return false }
+    }
+    return false
   }
 }

@@ -38,7 +38,7 @@ private struct ReferenceExtensions {
 
   init(_ bytes: [UInt8]) { self.bytes = bytes }
 
-  private var next: Character? { index < bytes.count ? Character(Unicode.Scalar(bytes[index])) : nil }
+  private var next: UInt8? { index < bytes.count ? bytes[index] : nil }
 
   mutating func list() -> [[[String?]]]? {
     var elements: [[[String?]]] = []
@@ -47,26 +47,26 @@ private struct ReferenceExtensions {
       guard next != nil else { return elements }
       guard let element = element() else { return nil }
       elements.append(element)
-      guard next == nil || next == "," else { return nil }
+      guard next == nil || next == UInt8(ascii: ",") else { return nil }
     }
   }
 
   private mutating func skip(_ characters: String) {
-    while let next, characters.contains(next) { index += 1 }
+    while let next, characters.utf8.contains(next) { index += 1 }
   }
 
   private mutating func element() -> [[String?]]? {
     guard let name = token() else { return nil }
     var element: [[String?]] = [[name]]
-    while next == ";" {
+    while next == UInt8(ascii: ";") {
       index += 1
       skip(" \t")
       guard let parameter = token() else { return nil }
       var value: String?
-      if next == "=" {
+      if next == UInt8(ascii: "=") {
         index += 1
         skip(" \t")
-        value = next == "\"" ? quoted() : token()
+        value = next == UInt8(ascii: "\"") ? quoted() : token()
         if value == nil { return nil }
       }
       element.append([parameter, value])
@@ -74,31 +74,27 @@ private struct ReferenceExtensions {
     return element
   }
 
-  private func isToken(_ character: Character) -> Bool {
-    character.isASCII && (character.isLetter || character.isNumber || "!#$%&'*+-.^_`|~".contains(character))
-  }
-
   private mutating func token() -> String? {
-    var token = ""
+    var token: [UInt8] = []
     while let next, isToken(next) {
       token.append(next)
       index += 1
     }
     skip(" \t")
-    return token.isEmpty ? nil : token
+    return token.isEmpty ? nil : String(decoding: token, as: UTF8.self)
   }
 
   private mutating func quoted() -> String? {
-    var text = ""
+    var text: [UInt8] = []
     index += 1
     while let character = next {
       index += 1
-      if character == "\"" {
+      if character == UInt8(ascii: "\"") {
         skip(" \t")
-        return text.isEmpty ? nil : text
+        return text.isEmpty ? nil : String(decoding: text, as: UTF8.self)
       }
       var content = character
-      if character == "\\" {
+      if character == UInt8(ascii: "\\") {
         guard let escaped = next else { return nil }
         content = escaped
         index += 1

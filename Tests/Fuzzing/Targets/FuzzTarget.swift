@@ -29,6 +29,13 @@ package struct FuzzTarget: Sendable {
       FuzzTarget("extension-header", longestInput: 256, ExtensionHeaderTarget.run),
       FuzzTarget("json", longestInput: 256, JSONTarget.run),
       FuzzTarget("configuration", longestInput: 512, ConfigurationTarget.run),
+      FuzzTarget("query", longestInput: 128, QueryTarget.run),
+      FuzzTarget("field-values", longestInput: 128, FieldValuesTarget.run),
+      FuzzTarget("redirect-location", longestInput: 128, RedirectLocationTarget.run),
+      FuzzTarget("netlink", longestInput: 256, NetlinkTarget.run),
+      FuzzTarget("websocket-messages", longestInput: 256, WebSocketMessagesTarget.run),
+      FuzzTarget("deflate", longestInput: 256, DeflateTarget.run),
+      FuzzTarget("rendered-push", longestInput: 256, RenderedPushTarget.run),
     ]
   }
 }

@@ -83,7 +83,7 @@ private struct ReferenceHead {
         throw Finding("accepted: a line without a colon")
       }
       let name = line[..<colon]
-      try require(!name.isEmpty && name.allSatisfy(Self.isToken), "accepted: a name that is no token")
+      try require(!name.isEmpty && name.allSatisfy(isToken), "accepted: a name that is no token")
       var value = line[(colon + 1)...]
       while let first = value.first, first == 0x20 || first == 0x09 { value.removeFirst() }
       while let last = value.last, last == 0x20 || last == 0x09 { value.removeLast() }
@@ -113,15 +113,6 @@ private struct ReferenceHead {
     case .none:
       let isZero = lengths.allSatisfy { !$0.isEmpty && $0.utf8.allSatisfy { $0 == UInt8(ascii: "0") } }
       try require(codings.isEmpty && lengths.count <= 1 && isZero, "taken for no body: \(codings), \(lengths)")
-    }
-  }
-
-  private static func isToken(_ byte: UInt8) -> Bool {
-    switch byte {
-    case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "a")...UInt8(ascii: "z"),
-      UInt8(ascii: "A")...UInt8(ascii: "Z"):
-      true
-    default: Array("!#$%&'*+-.^_`|~".utf8).contains(byte)
     }
   }
 

@@ -58,14 +58,7 @@ enum WebSocketFramesTarget {
     _ connection: inout WebSocketConnection, into transcript: inout Transcript<WebSocketProtocolError>
   ) {
     do throws(WebSocketProtocolError) {
-      while let event = try connection.nextEvent() {
-        switch event {
-        case .message(let kind): transcript.note(kind == .text ? "t" : "b", connection.payload)
-        case .ping: transcript.note("i", connection.payload)
-        case .pong: transcript.note("o", connection.payload)
-        case .close(let code, let reason): transcript.noteClose(code, Array(reason.utf8))
-        }
-      }
+      while let event = try connection.nextEvent() { transcript.note(event, connection.payload) }
     } catch {
       transcript.failure = error
     }
@@ -73,6 +66,15 @@ enum WebSocketFramesTarget {
 }
 
 extension Transcript {
+  mutating func note(_ event: WebSocketEvent, _ payload: Span<UInt8>) {
+    switch event {
+    case .message(let kind): note(kind == .text ? "t" : "b", payload)
+    case .ping: note("i", payload)
+    case .pong: note("o", payload)
+    case .close(let code, let reason): noteClose(code, Array(reason.utf8))
+    }
+  }
+
   mutating func noteClose(_ code: UInt16?, _ reason: [UInt8]) {
     note("c", number: code.map(Int.init) ?? -1)
     note("r", reason)

@@ -21,8 +21,10 @@ import Testing
   @Test func saysWhatIsWrong() {
     let cases: [(String, UpstreamURLError)] = [
       ("example.org", .noScheme), ("http://h", .wrongScheme("http")), ("ws://", .badHost), ("ws://:80", .badHost),
-      ("ws://h:0", .badPort), ("ws://h:65536", .badPort), ("ws://h:x", .badPort), ("ws://h/#a", .fragment),
+      ("ws://h:0", .badPort), ("ws://h:65536", .badPort), ("ws://h:x", .badPort), ("ws://h:+80", .badPort),
+      ("ws://h/#a", .fragment),
       ("ws://h/ä", .badCharacter), ("ws://h/\r\nX: y", .badCharacter), ("ws://%zz@h", .badEscape),
+      ("ws://%+f@h", .badEscape),
       ("ws://[::1", .badHost),
     ]
     for (text, error) in cases {
@@ -33,6 +35,7 @@ import Testing
   @Test func readsRetryAfterInBothForms() {
     #expect(RetryAfter.read("120", now: 0) == .seconds(120))
     #expect(RetryAfter.read("99999999999999999999", now: 0) == .seconds(1 << 31))
+    #expect(RetryAfter.read("Fri, 31 Dec 9999 23:59:59 GMT", now: 0) == .seconds(1 << 31))
     let moment: Int64 = 784_111_777
     for date in ["Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"] {
       #expect(RetryAfter.read(date, now: moment - 30) == .seconds(30))

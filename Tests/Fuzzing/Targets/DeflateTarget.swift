@@ -1,0 +1,45 @@
+import ByteStreams
+import Deflate
+
+/// Whatever is compressed comes out of our inflater as it went in, and out of zlib used by the book.
+///
+/// Input: two bytes that choose the format and the parameters, then the messages: each a byte for its length, and that many bytes.
+enum DeflateTarget {
+  static func run(_ input: Span<UInt8>) throws(Finding) {
+    var reader = InputReader(input)
+    let options = reader.byte()
+    let effort = reader.byte()
+    let formats: [Deflater.Format] = [.raw, .zlib, .gzip]
+    let format = formats[Int(options & 3) % 3]
+    let windowBits = 9 + Int(options >> 2 & 7) % 7
+    let isRaw = format == .raw
+    var deflater = Deflater(
+      format, windowBits: windowBits, level: 1 + Int(effort & 15) % 9, memoryLevel: 1 + Int(effort >> 4) % 9)
+    let resets = isRaw && options & 0x20 != 0
+    var compressed = ByteQueue()
+    var plain: [UInt8] = []
+    var rest = [UInt8](copying: reader.rest)[...]
+    while let length = rest.popFirst() {
+      let part = Array(rest.prefix(Int(length)))
+      rest = rest.dropFirst(part.count)
+      let message = options & 0x40 == 0 ? part : Array(repeatElement(part, count: 20).joined())
+      plain += message
+      deflater.compress(message.span, into: &compressed)
+      if resets { deflater.reset() }
+    }
+    if !isRaw { deflater.finish(into: &compressed) }
+
+    var inflater = Inflater(isRaw ? .raw(windowBits: windowBits) : .gzipOrZlib)
+    var output = ByteQueue()
+    do throws(InflateError) {
+      try inflater.inflate(compressed.bytes, into: &output, limit: plain.count)
+    } catch {
+      throw Finding("what was compressed is \(error)")
+    }
+    try require(output.copyBytes() == plain, "it comes out as another")
+    try require(inflater.hasEnded == !isRaw, "the stream has ended: \(inflater.hasEnded)")
+    let reference = ReferenceInflater(isRaw: isRaw)
+    let outcome = reference.inflate(compressed.copyBytes(), limit: plain.count)
+    try require(outcome == .good && reference.output == plain, "zlib reads it as another")
+  }
+}

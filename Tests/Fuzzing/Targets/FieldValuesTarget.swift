@@ -1,0 +1,73 @@
+import ByteStreams
+import HTTPCodec
+
+/// The values of header fields that are looked into: dates, numbers, media types, preferences, lists.
+enum FieldValuesTarget {
+  static func run(_ input: Span<UInt8>) throws(Finding) {
+    try readDate(input)
+    try readNumbers(input)
+    try readList(input)
+    try readInHead(input)
+  }
+
+  /// A date that was read is the same once it is written.
+  private static func readDate(_ input: Span<UInt8>) throws(Finding) {
+    let now: Int64 = 1_700_000_000
+    guard let date = HTTPDate.parse(input, now: now) else { return }
+    var written = ByteQueue()
+    HTTPDate.append(date, to: &written)
+    try require(written.count == HTTPDate.byteCount, "the date is written in \(written.count) bytes")
+    let again = HTTPDate.parse(written.bytes, now: now)
+    try require(again == date, "the date \(date) is \(String(describing: again)) once it is written")
+  }
+
+  private static func readNumbers(_ input: Span<UInt8>) throws(Finding) {
+    let text = input.text()
+    let isDigits = !text.isEmpty && text.utf8.allSatisfy { (0x30...0x39).contains($0) }
+    // What has more digits than fit is no number, or the largest.
+    let expected = isDigits ? min(Int(text) ?? .max, 1 << 31) : nil
+    try require(input.deltaSeconds() == expected, "'\(text)' is read as \(String(describing: input.deltaSeconds()))")
+    if let value = input.decimalValue() { try require(isDigits && Int(text) == value, "'\(text)' is read as \(value)") }
+    if let span = input.humanTimeSpan() {
+      try require(span >= .zero && span <= .seconds(1 << 31), "'\(text)' is read as \(span)")
+    }
+  }
+
+  /// Elements lie in the list in their order, are not empty, and have no white space around them.
+  private static func readList(_ input: Span<UInt8>) throws(Finding) {
+    var elements = HTTPListElements(input)
+    var total = 0
+    while let element = elements.next() {
+      total += element.count + 1
+      let isTrimmed = element.trimmingWhitespace().count == element.count
+      try require(!element.isEmpty && isTrimmed, "an element is '\(element.text())'")
+    }
+    try require(total <= input.count + 1, "the elements are longer than their list")
+  }
+
+  private static func readInHead(_ input: Span<UInt8>) throws(Finding) {
+    var head = ByteQueue()
+    head.append("GET / HTTP/1.1\r\nHost: a\r\n")
+    for name in ["Accept", "Prefer", "Content-Type"] {
+      head.append("\(name): ")
+      head.append(input)
+      head.append("\r\n")
+    }
+    head.append("\r\n")
+    var connection = HTTPServerConnection()
+    connection.receive(head.bytes)
+    guard let event = try? connection.nextEvent(), event == .head else { return }
+    let offered: [StaticString] = ["application/json", "text/event-stream"]
+    if let choice = HTTPAccept.choose(offered, for: connection.request.fields) {
+      try require(offered.indices.contains(choice), "type \(choice) of two is chosen")
+    }
+    if let wait = HTTPPreferences(connection.request.fields).wait {
+      try require((0...(1 << 31)).contains(wait), "a wait of \(wait) seconds is preferred")
+    }
+    guard let value = connection.request.fields.first(.contentType), let media = HTTPMediaType(value) else { return }
+    try require(media.type.isToken() && media.subtype.isToken(), "a media type of no tokens is read")
+    if let charset = media.parameter("charset") {
+      try require(charset.count <= value.count, "a parameter is longer than its field")
+    }
+  }
+}

@@ -1,0 +1,31 @@
+import ByteStreams
+import Delivery
+import JSONCodec
+
+/// Whatever the upstream pushes is rendered as a JSON object that every reader reads, and that holds what was pushed.
+///
+/// Input: a byte that chooses text or binary, then the payload.
+enum RenderedPushTarget {
+  static func run(_ input: Span<UInt8>) throws(Finding) {
+    var reader = InputReader(input)
+    let isText = reader.byte() & 1 == 0
+    let payload = [UInt8](copying: reader.rest)
+    guard !isText || ReferenceUTF8.isValid(payload) else { return }
+
+    var renderer = MessageRenderer()
+    let id = Cursor(epoch: Epoch(0x0123_4567_89AB), sequence: UInt64(payload.count))
+    let message = renderer.render(reader.rest, kind: isText ? .text : .binary, id: id, time: 1_700_000_000_123)
+    let rendered = [UInt8](copying: message.rendered.bytes)
+    var object = ReferenceJSON(rendered, maximumDepth: JSONValidator.maximumDepth + 1)
+    try require(object.document(), "it is no JSON: \(String(decoding: rendered, as: UTF8.self))")
+    try require(!object.hasUnpairedSurrogates, "half a surrogate pair is passed on")
+    guard isText else { return }
+    var itself = ReferenceJSON(payload, maximumDepth: JSONValidator.maximumDepth)
+    if itself.document(), !itself.hasUnpairedSurrogates {
+      try require(
+        rendered.dropLast().suffix(payload.count) == payload[...], "a JSON payload is not passed on as it came")
+    } else {
+      try require(object.lastString == payload, "the payload is another in the object")
+    }
+  }
+}

@@ -1,12 +1,14 @@
 """The test peers themselves: a wrong measure must not pass for a right gateway."""
 
 import asyncio
+import signal
 import ssl
 
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from harness.beside import Beside
 from harness.metrics import Metrics
 from harness.raw import RawUpstream, frame, upgrade
 from harness.upstream import Upstream
@@ -67,3 +69,15 @@ async def test_waiting_for_what_never_comes_names_it():
     with pytest.raises(AssertionError, match="the moon"):
         await eventually(lambda: False, within=0.01, what="the moon")
     assert await eventually(lambda: asyncio.sleep(0, "answer")) == "answer"
+
+
+async def test_a_healthy_client_that_has_to_wait_is_noticed(gateway, start):
+    beside = await start(Beside(gateway))
+
+    async def standstill():
+        gateway.signal(signal.SIGSTOP)
+        await asyncio.sleep(1)
+        gateway.signal(signal.SIGCONT)
+
+    with pytest.raises(AssertionError, match="times slower"):
+        await beside.unharmed_by(standstill)

@@ -14,7 +14,7 @@ final class HTTPConnection: LoopTask {
   /// Requests answered before other connections get their turn: pipelining must not starve them.
   private static var requestsPerTurn: Int { 64 }
   /// Bytes read before other connections get their turn: who sends faster than we read must not starve them.
-  private static var inputPerTurn: Int { 256 * 1024 }
+  private static var inputPerTurn: Int { 64 * 1024 }
   /// Bytes of answers collected before they are written out, within one turn.
   private static var outputPerFlush: Int { 64 * 1024 }
 

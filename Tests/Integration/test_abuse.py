@@ -400,6 +400,22 @@ async def test_bodies_that_are_broken_off_give_their_room_back(limited):
         await eventually(is_given_back)
 
 
+async def test_what_a_poll_may_ask_for_is_bounded(gateway_for, upstream):
+    env = {"DRAWBRIDGE_DELIVERY_MAXIMUM_LIMIT": "3", "DRAWBRIDGE_DELIVERY_MAXIMUM_ANSWER_BYTES": "4096"}
+    gateway = await gateway_for(upstream, env=env)
+    client = gateway.client()
+    cursor = await client.here()
+    await upstream.push(*["small"] * 5, *["x" * 3000] * 3)
+    payloads, _ = await client.collect(8, cursor)
+    assert len(payloads) == 8
+    batch = await client.poll(cursor=cursor, wait=0, limit=1000)
+    assert batch.payloads == ["small"] * 3
+    assert batch.more
+    batch = await client.poll(cursor=batch.cursor, wait=0, max_bytes=1 << 30)
+    assert batch.payloads == ["small"] * 2 + ["x" * 3000]
+    assert batch.more
+
+
 async def test_a_connection_ends_after_its_last_request(limited):
     gateway = await limited(requests_per_connection=3)
     answer = await exchange(gateway.address(), (GET + b"\r\n") * 5)

@@ -8,6 +8,9 @@ final class ConnectRace {
   /// RFC 8305 §5, 'Connection Attempt Delay'.
   static let attemptDelay = TimeSpan.milliseconds(250)
 
+  /// Addresses of one name that are tried. A name server may name thousands, and let us knock at every door.
+  static let addressLimit = 32
+
   enum Outcome {
     case connected(Channel, SocketAddress)
     /// The last error; `hasRoute` is false when no address could even be tried.
@@ -33,7 +36,7 @@ final class ConnectRace {
     event = LoopEvent(loop: loop)
   }
 
-  /// Families in turn, beginning with that of the first address (RFC 8305 §4).
+  /// Families in turn, beginning with that of the first address (RFC 8305 §4), as many as are tried.
   static func interleaved(_ addresses: [SocketAddress]) -> [SocketAddress] {
     guard let first = addresses.first else { return [] }
     let preferred = addresses.filter { $0.isIPv6 == first.isIPv6 }
@@ -43,7 +46,7 @@ final class ConnectRace {
       if index < preferred.count { result.append(preferred[index]) }
       if index < others.count { result.append(others[index]) }
     }
-    return result
+    return Array(result.prefix(addressLimit))
   }
 
   func run() async -> Outcome {

@@ -56,4 +56,10 @@ import Testing
     #expect(ConnectRace.interleaved(four + six) == [four[0], six[0], four[1], six[1], six[2]])
     #expect(ConnectRace.interleaved([]) == [])
   }
+
+  /// Attack: a name server that makes us knock at thousands of strangers' doors.
+  @Test func triesABoundedNumberOfAddresses() {
+    let four = (0..<4000).map { SocketAddress.ipv4(UInt32($0), port: 80) }
+    #expect(ConnectRace.interleaved(four) == Array(four.prefix(32)))
+  }
 }

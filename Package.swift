@@ -109,6 +109,11 @@ let package = Package(
       name: "autobahn-client",
       dependencies: ["Gateway", "UpstreamSession", "WebSocketCodec", "Reactor", "Metrics", "Logging", "ByteStreams"],
       path: "Tests/Conformance/AutobahnClient", swiftSettings: strict),
+    // The codecs beside what they are made of (scripts/bench). Its references are C, called as C is.
+    .executableTarget(
+      name: "codec-benchmark",
+      dependencies: ["ByteStreams", "WebSocketCodec", "TLSEngine", "CZlib", "COpenSSL"],
+      path: "Benchmarks/codecs", swiftSettings: tests),
     .testTarget(name: "ArchitectureTests", swiftSettings: tests),
     // What is fuzzed: functions over bytes, which the unit tests run over the committed corpora.
     .target(

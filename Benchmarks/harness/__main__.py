@@ -4,9 +4,10 @@ import argparse
 import sys
 import time
 
-from . import build, report
+from . import build, plot, report
 from .measures import MEASURES, Bench, Plan
 from .processes import BENCHMARKS, WORK, Cores
+from .results import Figure, Growth
 from .subjects import SUBJECTS, Go
 
 
@@ -37,15 +38,20 @@ def main():
         build.build_go()
     cores = Cores.divide()
     bench = Bench(cores, subjects, Plan.short() if options.short else Plan(), say)
-    figures = []
+    results = []
     for name in options.measures or MEASURES:
         say(name)
-        figures += MEASURES[name](bench)
+        results += MEASURES[name](bench)
+    figures = [result for result in results if isinstance(result, Figure)]
+    growths = [result for result in results if isinstance(result, Growth)]
 
     is_whole = not options.measures and not options.short
     folder = BENCHMARKS if is_whole else WORK
-    text = report.render(figures, cores, subjects, absent, is_short=options.short, seconds=time.monotonic() - begin)
+    titles = {kind.name: kind.title for kind in subjects}
+    seconds = time.monotonic() - begin
+    text = report.render(figures, growths, cores, titles, absent, is_short=options.short, seconds=seconds)
     (folder / "RESULTS.md").write_text(text)
+    (folder / "results.svg").write_text(plot.draw(figures, titles, report.number))
     print(text)
     say(f"written to {folder.relative_to(BENCHMARKS.parent)}/RESULTS.md")
 

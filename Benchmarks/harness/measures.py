@@ -1,12 +1,14 @@
 """The measures. Each starts what it needs, interleaves the runs of all subjects (A B C, B C A, …), returns figures."""
 
 import contextlib
+import json
 import socket
+import subprocess
 import time
 from dataclasses import dataclass
 
-from .processes import Cores, Process, Tool, free_port, run_tool
-from .results import Figure, Target
+from .processes import PROJECT, WORK, Cores, Process, Tool, free_port, run_tool
+from .results import Figure, Growth, Target
 from .subjects import Gateway, Subject
 
 
@@ -14,6 +16,7 @@ from .subjects import Gateway, Subject
 class Plan:
     """How long everything takes: the full form, or the short one."""
 
+    is_short: bool = False
     repetitions: int = 5
     seconds: float = 2.0
     #: Connections of the rate measures, each with one request at a time.
@@ -25,7 +28,7 @@ class Plan:
 
     @staticmethod
     def short() -> "Plan":
-        return Plan(repetitions=3, seconds=0.6, rounds=3, latency_seconds=0.7, blast_messages=500_000)
+        return Plan(is_short=True, repetitions=3, seconds=0.6, rounds=3, latency_seconds=0.7, blast_messages=250_000)
 
 
 class Bench:
@@ -188,15 +191,20 @@ def receive(bench: Bench) -> list[Figure]:
     for size, options in ((100, ()), (4096, ()), (100, ("deflate",)), (4096, ("deflate",))):
         compressed = ", permessage-deflate" if options else ""
         key = f"receive_{size}{'_deflate' if options else ''}"
-        rate = Figure(key, f"messages of {size:,} bytes taken from the upstream{compressed}", "messages/s", True)
+        title = f"messages of {size:,} bytes taken from the upstream{compressed}"
+        rate = Figure(key, title, "messages/s", True)
+        cost = Figure(f"{key}_cpu", f"{title}: processor time a message", "µs", False)
         if size == 100 and not options:
             rate.targets = [Target("≥", 500_000)]
+            cost.targets = [Target("≤", 2)]
         with Gateway(bench.cores, loops=1, sink_options=options) as gateway:
             count = bench.plan.blast_messages // (4 if size > 1000 or options else 1)
             for _ in range(bench.plan.repetitions):
+                before = gateway.server.cpu()
                 result = gateway.source.ask(f"blast {count} {size}")
                 rate.add(gateway.name, result["messages"] / result["seconds"])
-        figures.append(rate)
+                cost.add(gateway.name, (gateway.server.cpu() - before) / result["messages"] * 1e6)
+        figures += [rate, cost]
     return figures
 
 
@@ -224,4 +232,142 @@ def _first_answer(port):
         time.sleep(0.0005)
 
 
-MEASURES = {"post": post, "poll": poll, "held": held, "latency": latency, "receive": receive, "start": start}
+_CODECS = {
+    "mask": ("masking of 64 KiB", "memcpy", [Target("≥", 0.5, "reference")]),
+    "utf8_ascii": ("UTF-8 validation, ASCII", "", [Target("≥", 30)]),
+    "utf8_other": ("UTF-8 validation, other text", "", [Target("≥", 2.5)]),
+    "frames_100": ("frame codec alone: text messages of 100 bytes", "", [Target("≥", 500_000)]),
+    "frames_4096": ("frame codec alone: text messages of 4,096 bytes", "", []),
+    "inflate_200": ("permessage-deflate, receiving 200 bytes", "zlib", [Target("≥", 0.9, "reference")]),
+    "deflate_200": ("permessage-deflate, sending 200 bytes", "zlib", [Target("≥", 0.9, "reference")]),
+    "inflate_4096": ("permessage-deflate, receiving 4,096 bytes", "zlib", [Target("≥", 0.9, "reference")]),
+    "deflate_4096": ("permessage-deflate, sending 4,096 bytes", "zlib", [Target("≥", 0.9, "reference")]),
+    "tls_receive_bulk": ("TLS, receiving records of 16 KiB", "OpenSSL", [Target("≥", 0.9, "reference")]),
+    "tls_send_bulk": ("TLS, sending records of 16 KiB", "OpenSSL", [Target("≥", 0.9, "reference")]),
+    "tls_receive_small": ("TLS, receiving records of 128 bytes", "OpenSSL", [Target("≥", 0.9, "reference")]),
+    "tls_send_small": ("TLS, sending records of 128 bytes", "OpenSSL", [Target("≥", 0.9, "reference")]),
+}
+
+
+def codecs(bench: Bench) -> list[Figure]:
+    """Inside one process, without a socket: each codec beside what it is made of."""
+    certificate, key = WORK / "certificate.pem", WORK / "key.pem"
+    names = ["-keyout", key, "-out", certificate, "-days", "30", "-subj", "/CN=localhost"]
+    request = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", *names]
+    subprocess.run(request, check=True, capture_output=True)
+    options = ["--short"] if bench.plan.is_short else []
+    program = [PROJECT / ".build/release/codec-benchmark", certificate, key, *options]
+    figures = []
+    with Process(program, bench.cores.server, pipes=True) as process:
+        for line in process.process.stdout:
+            result = json.loads(line)
+            title, reference, targets = _CODECS[result["key"]]
+            figure = Figure(result["key"], title, result["unit"], True, targets=targets)
+            figure.values["drawbridge"] = result["ours"]
+            if reference:
+                figure.values["reference"] = result["reference"]
+                figure.titles["reference"] = f"{reference} alone"
+            figures.append(figure)
+    if len(figures) != len(_CODECS):
+        raise SystemExit(f"error: codec-benchmark gave {len(figures)} of {len(_CODECS)} results")
+    return figures
+
+
+def many(bench: Bench) -> list[Figure]:
+    """Fifty thousand held polls, in as many processes of 10,000 as the limit of descriptors asks for."""
+    processes, count = (5, 10_000) if not bench.plan.is_short else (2, 10_000)
+    title = f"memory of the server a held poll, at {processes * count:,} in {processes} processes"
+    figure = Figure("many_memory", title, "KiB", False, targets=[Target("≤", 2.5)])
+    with contextlib.ExitStack() as stack:
+        gateways = bench.start(stack, [Gateway] * processes)
+        before = sum(gateway.server.memory() for gateway in gateways)
+        for gateway in gateways:
+            bench.hold(stack, gateway, count)
+        after = sum(gateway.server.memory() for gateway in gateways)
+        figure.add("drawbridge", (after - before) / processes / count / 1024)
+    return [figure]
+
+
+def growth(bench: Bench) -> list[Growth]:
+    """How Drawbridge's cost grows with loops, held polls and retained messages."""
+    return [*_growth_with_loops(bench), *_growth_with_polls(bench), _growth_with_messages(bench)]
+
+
+def _growth_with_loops(bench: Bench) -> list[Growth]:
+    rate = Growth(f"POST on {len(bench.cores.server)} core(s), by event loops", "requests/s")
+    cost = Growth("the same: processor time a request", "µs")
+    with contextlib.ExitStack() as stack:
+        loops = (1, 2, 4)
+        gateways = {stack.enter_context(Gateway(bench.cores, loops=count)): count for count in loops}
+        for gateway in bench.turns(list(gateways)):
+            result, seconds = bench.rate(gateway, "POST", gateway.post_path, gateway.post_body)
+            rate.add(f"{gateways[gateway]} loops", result["rate"])
+            cost.add(f"{gateways[gateway]} loops", seconds / result["all"] * 1e6)
+    return [_sorted(rate), _sorted(cost)]
+
+
+def _growth_with_polls(bench: Bench) -> list[Growth]:
+    post_cost = Growth("processor time of a POST, beside so many held polls", "µs")
+    poll_cost = Growth("processor time of a short poll, beside so many held polls", "µs")
+    fanout = Growth("processor time a delivery, one push to so many held polls", "µs")
+    memory = Growth("memory a held poll", "KiB")
+    with contextlib.ExitStack() as stack:
+        counts, holders = {}, {}
+        for count in (100, 1000, 10_000):
+            gateway = stack.enter_context(Gateway(bench.cores))
+            gateway.prepare_short()
+            gateway.server.settle()
+            before = gateway.server.memory()
+            holders[gateway] = bench.hold(stack, gateway, count)
+            memory.add(f"{count:,}", (gateway.server.memory() - before) / count / 1024)
+            counts[gateway] = count
+        for gateway in bench.turns(list(counts)):
+            size = f"{counts[gateway]:,}"
+            result, seconds = bench.rate(gateway, "POST", gateway.post_path, gateway.post_body)
+            post_cost.add(size, seconds / result["all"] * 1e6)
+            result, seconds = bench.rate(gateway, "GET", gateway.short)
+            poll_cost.add(size, seconds / result["all"] * 1e6)
+            # As many deliveries at each size, so that single microseconds count for as much.
+            rounds = 10_000 // counts[gateway]
+            gateway.server.settle()
+            begin = gateway.server.cpu()
+            for _ in range(rounds):
+                holders[gateway].ask(f"expect {counts[gateway]} 20000")
+                gateway.push(1)
+                holders[gateway].hear()
+            gateway.server.settle()
+            fanout.add(size, (gateway.server.cpu() - begin) / rounds / counts[gateway] * 1e6)
+    return [_sorted(growth) for growth in (post_cost, poll_cost, fanout, memory)]
+
+
+def _growth_with_messages(bench: Bench) -> Growth:
+    cost = Growth("processor time of a short poll for the last message, with so many in the buffer", "µs")
+    with contextlib.ExitStack() as stack:
+        counts = {}
+        for count in (100, 1000, 10_000):
+            gateway = stack.enter_context(Gateway(bench.cores))
+            gateway.push(count)
+            gateway.server.settle()
+            counts[gateway] = count
+        for gateway in bench.turns(list(counts)):
+            result, seconds = bench.rate(gateway, "GET", "/v1/messages?cursor=-1&wait=0")
+            cost.add(f"{counts[gateway]:,}", seconds / result["all"] * 1e6)
+    return _sorted(cost)
+
+
+def _sorted(growth: Growth) -> Growth:
+    sizes = sorted(growth.sizes.items(), key=lambda item: int(item[0].split()[0].replace(",", "")))
+    return Growth(growth.title, growth.unit, dict(sizes))
+
+
+MEASURES = {
+    "post": post,
+    "poll": poll,
+    "held": held,
+    "many": many,
+    "latency": latency,
+    "receive": receive,
+    "codecs": codecs,
+    "start": start,
+    "growth": growth,
+}

@@ -7,8 +7,9 @@ import subprocess
 from datetime import date
 from pathlib import Path
 
+from .notes import note
 from .processes import PROJECT
-from .results import Figure, Target
+from .results import Figure, Growth, Target
 
 
 def number(value: float) -> str:
@@ -19,19 +20,49 @@ def number(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def render(figures: list[Figure], cores, subjects, absent, *, is_short, seconds) -> str:
-    titles = {kind.name: kind.title for kind in subjects}
-    lines = ["# Results", "", _machine(cores, is_short, seconds), ""]
-    lines += [f"{title} is not among them: the machine lacked {what}." for title, what in absent.items()]
-    lines += ["", "## Targets", "", "| measure | target | reached | |", "| --- | --- | --- | --- |"]
+def render(figures: list[Figure], growths: list[Growth], cores, titles, absent, *, is_short, seconds) -> str:
+    lines = ["# Results", "", "Written by `make bench`; [README.md](README.md) tells how it is measured.", ""]
+    lines += [_machine(cores, is_short, seconds), ""]
+    lines += [f"{title} is not among them: the machine lacked {what}.\n" for title, what in absent.items()]
+    lines += ["![The first figures as bars](results.svg)", ""]
+    lines += _targets(figures, titles)
+    if growths:
+        lines += _growth(growths)
+    if figures:
+        lines += ["", "## Every figure"]
+    for figure in figures:
+        lines += _section(figure, {**titles, **figure.titles})
+    return "\n".join(lines) + "\n"
+
+
+def _targets(figures: list[Figure], titles) -> list[str]:
+    rows, notes = [], []
     for figure in figures:
         for target in figure.targets:
-            row = _target_row(figure, target, titles)
-            if row:
-                lines.append(row)
-    for figure in figures:
-        lines += _section(figure, titles)
-    return "\n".join(lines) + "\n"
+            reached = figure.reached(target)
+            if reached is None:
+                continue
+            rows.append(_target_row(figure, target, reached, {**titles, **figure.titles}))
+            text = note(figure.key)
+            if not target.is_met(reached) and text and text not in notes:
+                notes.append(text)
+    if not rows:
+        return []
+    lines = ["## Targets", "", "| measure | target | reached | |", "| --- | --- | --- | --- |", *rows]
+    if notes:
+        lines += ["", "What stands in the way of those that are missed:", "", *(f"- {text}" for text in notes)]
+    return lines
+
+
+def _growth(growths: list[Growth]) -> list[str]:
+    """Whatever is in the title of a row should not raise its cost: the last column tells."""
+    lines = ["", "## How cost grows", "", "| | | | | last to first |", "| --- | ---: | ---: | ---: | ---: |"]
+    for growth in growths:
+        medians = growth.medians()
+        cells = " | ".join(f"{size}: {number(value)}" for size, value in medians.items())
+        first, *_, last = medians.values()
+        lines.append(f"| {growth.title} ({growth.unit}) | {cells} | {number(last / first)} × |")
+    return lines
 
 
 def _machine(cores, is_short, seconds) -> str:
@@ -48,10 +79,7 @@ def _machine(cores, is_short, seconds) -> str:
     )
 
 
-def _target_row(figure: Figure, target: Target, titles) -> str | None:
-    reached = figure.reached(target)
-    if reached is None:
-        return None
+def _target_row(figure: Figure, target: Target, reached: float, titles) -> str:
     if target.against:
         wanted = f"{target.relation} {number(target.bound)} × {titles[target.against]}"
         got = f"{number(reached)} ×"
@@ -69,7 +97,6 @@ def _section(figure: Figure, titles) -> list[str]:
         ratio = "" if name == "drawbridge" or "drawbridge" not in figure.values else f"{number(figure.ratio(name))} ×"
         spread = f"{number(min(values))} – {number(max(values))}" if len(values) > 1 else ""
         lines.append(
-            f"| {titles.get(name, name)} | {number(figure.median(name))} | {spread} | {ratio} | "
-            f"{figure.remarks.get(name, '')} |"
+            f"| {titles[name]} | {number(figure.median(name))} | {spread} | {ratio} | {figure.remarks.get(name, '')} |"
         )
     return lines

@@ -28,6 +28,8 @@ class Figure:
     targets: list[Target] = field(default_factory=list)
     #: What a reader must know of single values, by subject.
     remarks: dict[str, str] = field(default_factory=dict)
+    #: Names of subjects that only this figure has.
+    titles: dict[str, str] = field(default_factory=dict)
 
     def add(self, subject: str, value: float):
         self.values.setdefault(subject, []).append(value)
@@ -44,3 +46,18 @@ class Figure:
         if own not in self.values or (target.against and target.against not in self.values):
             return None
         return self.ratio(target.against, own) if target.against else self.median(own)
+
+
+@dataclass
+class Growth:
+    """The same cost of Drawbridge at several sizes of something that should not matter, or should help."""
+
+    title: str
+    unit: str
+    sizes: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, size: str, value: float):
+        self.sizes.setdefault(size, []).append(value)
+
+    def medians(self) -> dict[str, float]:
+        return {size: statistics.median(values) for size, values in self.sizes.items()}

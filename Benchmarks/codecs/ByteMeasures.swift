@@ -1,0 +1,66 @@
+import ByteStreams
+import Glibc
+import WebSocketCodec
+
+private let block = 64 * 1024
+/// A block takes a microsecond or so: as many calls between two looks at the clock make the clock's own time nothing.
+private let rounds = 256
+
+/// Masking against `memcpy`, and UTF-8.
+func measureBytes(_ comparison: Comparison) {
+  let gigabytes = Double(block * rounds) / 1e9
+  let payload = [UInt8](repeating: 0x61, count: block)
+  let key = MaskingKey(bytes: 0x1234_5678)
+  let target = UnsafeMutableRawPointer.allocate(byteCount: block, alignment: 64)
+  defer { target.deallocate() }
+  let output = OutputBox()
+  let results = Results()
+
+  comparison.run(
+    "mask", unit: "GB/s", amount: gigabytes,
+    ours: {
+      timed {
+        for _ in 0..<rounds {
+          output.queue.removeAll()
+          key.append(payload.span, to: &output.queue)
+        }
+        results.sum += output.queue.count
+      }
+    },
+    reference: {
+      payload.withUnsafeBytes { source in
+        timed {
+          for _ in 0..<rounds { results.sum += copy(source, to: target) }
+        }
+      }
+    })
+
+  let texts = [
+    ("utf8_ascii", "{\"symbol\":\"ABC\",\"price\":123.45,\"size\":1000},"),
+    ("utf8_other", "Grüße aus Zürich; привет, мир; γειά σου κόσμε; 你好，世界; こんにちは; 🌍🚀 "),
+  ]
+  for (key, text) in texts {
+    var bytes: [UInt8] = []
+    while bytes.count + text.utf8.count <= block { bytes += Array(text.utf8) }
+    let amount = Double(bytes.count * rounds) / 1e9
+    comparison.run(
+      key, unit: "GB/s", amount: amount,
+      ours: {
+        timed {
+          for _ in 0..<rounds where UTF8StreamValidator.isValid(bytes.span) { results.sum += 1 }
+        }
+      })
+  }
+}
+
+@inline(never)
+private func copy(_ source: UnsafeRawBufferPointer, to target: UnsafeMutableRawPointer) -> Int {
+  guard let base = source.baseAddress else { return 0 }
+  memcpy(target, base, source.count)
+  return Int(target.load(as: UInt8.self))
+}
+
+/// A queue that closures can share.
+final class OutputBox {
+  var queue = ByteQueue()
+}

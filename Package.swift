@@ -114,6 +114,11 @@ let package = Package(
       name: "codec-benchmark",
       dependencies: ["ByteStreams", "WebSocketCodec", "TLSEngine", "CZlib", "COpenSSL"],
       path: "Benchmarks/codecs", swiftSettings: tests),
+    // Ten thousand sessions in one process: their memory is measured in Tests/Integration.
+    .executableTarget(
+      name: "session-herd",
+      dependencies: ["Gateway", "UpstreamSession", "Reactor", "Metrics", "Logging", "ByteStreams"],
+      path: "Tests/Capacity/SessionHerd", swiftSettings: strict),
     .testTarget(name: "ArchitectureTests", swiftSettings: tests),
     // What is fuzzed: functions over bytes, which the unit tests run over the committed corpora.
     .target(

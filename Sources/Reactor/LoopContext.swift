@@ -34,6 +34,9 @@ package final class LoopContext {
   let receiveBuffer = UnsafeMutableRawBufferPointer.allocate(byteCount: LoopContext.receiveBufferSize, alignment: 64)
   var receivedCount = 0
 
+  /// For masking keys, nonces and jitter of everything on this loop.
+  package var entropy = EntropyPool()
+
   /// What the program has put on this loop, to be found again by later submissions.
   package var resident: AnyObject?
 

@@ -41,7 +41,7 @@ package final class SessionHandle: Sendable {
   let dials: DialGate
 
   package init(
-    _ settings: UpstreamSettings, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry,
+    _ settings: UpstreamSettings, sink: any UpstreamSink, logger: Logger, metrics: UpstreamMetrics,
     dials: DialGate = DialGate()
   ) throws(TLSSettingsError) {
     self.dials = dials
@@ -49,10 +49,19 @@ package final class SessionHandle: Sendable {
     self.settings = settings
     self.sink = sink
     self.logger = logger
-    self.metrics = UpstreamMetrics(metrics)
+    self.metrics = metrics
     let status = SessionStatus(url: settings.urls[0].redacted)
     shared = Locked(Shared(outbox: Outbox(settings.outbox), status: status))
-    self.metrics.observe(self, in: metrics)
+  }
+
+  /// A session that is alone in its process's metrics.
+  package convenience init(
+    _ settings: UpstreamSettings, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry,
+    dials: DialGate = DialGate()
+  ) throws(TLSSettingsError) {
+    let own = UpstreamMetrics(metrics)
+    try self.init(settings, sink: sink, logger: logger, metrics: own, dials: dials)
+    own.observe(self, in: metrics)
   }
 
   /// From what the operator wrote.
@@ -77,8 +86,8 @@ package final class SessionHandle: Sendable {
   }
 
   /// Puts the session on its loop and opens it.
-  package func start(on loop: EventLoop) {
-    UpstreamDriver.start(self, resolver: Resolver(), on: loop)
+  package func start(on loop: EventLoop, resolver: Resolver = Resolver()) {
+    UpstreamDriver.start(self, resolver: resolver, on: loop)
     open()
   }
 

@@ -23,7 +23,11 @@ package struct SessionStatus: Sendable {
   /// Why the last opening failed or the last connection was lost, for a person.
   package var lastFailure: String?
   package var lastReport: OpeningReport?
-  package var history: [SessionTransition] = []
+  /// The machine's own memory of them, shared and not copied.
+  package var transitions = TransitionHistory()
+
+  /// The last transitions, oldest first.
+  package var history: [SessionTransition] { transitions.entries }
 
   init(url: String) { self.url = url }
 }

@@ -93,7 +93,7 @@ extension UpstreamDriver {
       shared.status.connections = machine.connections
       shared.status.nextDial = machine.nextDial
       shared.status.roundTrip = machine.roundTrip
-      shared.status.history = machine.history.entries
+      shared.status.transitions = machine.history
       if transition.to.isSending {
         shared.status.subprotocol = agreement?.subprotocol
         shared.status.isCompressed = agreement?.compression != nil

@@ -20,7 +20,6 @@ final class UpstreamDriver {
   let loop: LoopContext
   var security: UpstreamSecurity?
   var machine: SessionStateMachine
-  var entropy = EntropyPool()
 
   /// Every dial and connection that is not yet gone: one, or two during a replacement, or a third that lingers.
   var links: [UpstreamLink] = []
@@ -84,13 +83,18 @@ final class UpstreamDriver {
     self.handle = handle
     self.resolver = resolver
     self.loop = loop
-    settings = handle.settings
     sink = handle.sink
     logger = handle.logger
     metrics = handle.metrics
     security = handle.security
     machine = SessionStateMachine(settings.session)
     subscriptions = SubscriptionLedger(settings.conventions.subscriptions)
+  }
+
+  /// Random numbers, from the store of the loop.
+  var entropy: EntropyPool {
+    get { loop.entropy }
+    _modify { yield &loop.entropy }
   }
 
   /// Turns decisions into I/O, in their order.

@@ -11,7 +11,7 @@ extension UpstreamLink {
   private static var bytesPerRead: Int { 64 << 10 }
 
   func read() async {
-    guard let transport else { return }
+    guard let transport, !isDiscarded else { return }
     // Frames may have come in one segment with the answer to the upgrade.
     guard deliver() else { return }
     var budget = settings.readBudget
@@ -32,7 +32,7 @@ extension UpstreamLink {
       case .wouldBlock:
         socket.releaseStorageIfIdle()
         if !isBlocked { transport.releaseIdleStorage() }
-        guard await transport.channel.readable() == .ready else { return }
+        guard await transport.channel.readEvent(until: .distantFuture) == .ready else { return }
         budget = settings.readBudget
       case .endOfStream:
         driver.lost(self, .ended, endOfStream())
@@ -95,4 +95,13 @@ extension UpstreamLink {
     for index in 0..<8 { counter = counter << 8 | UInt64(socket.payload[index]) }
     return counter
   }
+}
+
+/// Reads what a link receives, to its end.
+final class ReadTask: LoopTask {
+  private let link: UpstreamLink
+
+  init(_ link: UpstreamLink) { self.link = link }
+
+  func run() async { await link.read() }
 }

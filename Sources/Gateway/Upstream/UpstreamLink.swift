@@ -5,7 +5,8 @@ import Reactor
 import UpstreamSession
 import WebSocketCodec
 
-/// One dial, and the connection it becomes: a task from the first look-up to the last byte.
+/// One dial, and the connection it becomes: a task from the first look-up to the answered upgrade, and one that reads from then
+/// on. Two, because a task keeps the memory of its deepest call to its end, and an opening goes four times as deep.
 ///
 /// It knows its driver and reports to it under its generation; what follows is not its business. Reading is in
 /// `UpstreamLink+Reading`, the way there in `UpstreamLink+Opening`, writing in `UpstreamLink+Writing`.
@@ -79,8 +80,7 @@ final class UpstreamLink: LoopTask, TurnEndTarget {
       driver.openingEnded(self, error)
       return
     }
-    guard !isDiscarded else { return }
-    await read()
+    loop.spawn(ReadTask(self))
   }
 
   /// Ends the link wherever it stands. After it the driver hears nothing more of it.

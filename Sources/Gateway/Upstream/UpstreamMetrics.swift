@@ -2,8 +2,8 @@ import ByteStreams
 import Metrics
 import UpstreamSession
 
-/// What the metrics page tells of the session with the upstream.
-final class UpstreamMetrics: Sendable {
+/// What the metrics page tells of the session with the upstream, or of several together.
+package final class UpstreamMetrics: Sendable {
   let connections: Counter
   let failures: Counter
   let postponedDials: Counter
@@ -18,7 +18,7 @@ final class UpstreamMetrics: Sendable {
   let malformedPayloads: Counter
   let subscriptions: Gauge
 
-  init(_ registry: MetricsRegistry) {
+  package init(_ registry: MetricsRegistry) {
     connections = registry.counter("drawbridge_session_connections_total", "Connections that became ready.")
     failures = registry.counter(
       "drawbridge_session_failures_total", "Openings that failed, and ready connections that were lost.")

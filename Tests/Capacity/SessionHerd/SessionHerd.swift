@@ -1,0 +1,78 @@
+import ByteStreams
+import Gateway
+import Glibc
+import Logging
+import Metrics
+import Reactor
+import UpstreamSession
+
+/// Thousands of upstream sessions in one process, each with a connection of its own, on one event loop: what the tests measure
+/// the memory of a session with.
+///
+///     session-herd ws://127.0.0.1:9001 10000
+///
+/// prints `starting` before the first session is made, and a JSON object once all are ready or a minute has passed. It ends
+/// when its standard input does.
+@main
+enum SessionHerd {
+  private static let patience = Duration.seconds(60)
+
+  static func main() {
+    let arguments = CommandLine.arguments
+    guard arguments.count == 3, let count = Int(arguments[2]), count > 0 else {
+      end("usage: session-herd ws://HOST:PORT COUNT", status: 64)
+    }
+    Sockets.raiseDescriptorLimit()
+    do {
+      let url = try UpstreamURL(arguments[1])
+      let loop = try EventLoop(index: 0)
+      say("starting")
+      let began = ContinuousClock.now
+      let sessions = try open(count, to: url, on: loop)
+      while sessions.contains(where: { !$0.isReady }), ContinuousClock.now - began < patience { usleep(1_000) }
+      let took = (ContinuousClock.now - began) / .seconds(1)
+      say("{\"ready\":\(sessions.count { $0.isReady }),\"seconds\":\(took)}")
+      while getchar() != EOF {}
+    } catch {
+      end("\(error)", status: 69)
+    }
+  }
+
+  /// As the operator's defaults make a session, but for compression, whose memory is zlib's, and for the limit of dials to one
+  /// host, which is there to prevent just this.
+  private static func open(_ count: Int, to url: UpstreamURL, on loop: EventLoop) throws -> [SessionHandle] {
+    var settings = UpstreamSettings(urls: [url])
+    settings.compression = nil
+    var limits = DialLimits()
+    limits.perSecond = 4_000
+    limits.burst = 256
+    limits.atOnce = 1_024
+    let shared = (
+      logger: Logger(level: .error, format: .text), metrics: UpstreamMetrics(MetricsRegistry()),
+      dials: DialGate(limits), resolver: Resolver(), sink: NobodyListens()
+    )
+    return try (0..<count).map { _ in
+      let session = try SessionHandle(
+        settings, sink: shared.sink, logger: shared.logger, metrics: shared.metrics, dials: shared.dials)
+      session.start(on: loop, resolver: shared.resolver)
+      return session
+    }
+  }
+
+  private static func say(_ line: String) {
+    print(line)
+    // To a pipe it would wait in a buffer otherwise.
+    fflush(nil)
+  }
+
+  private static func end(_ message: String, status: Int32) -> Never {
+    print("session-herd: \(message)")
+    exit(status)
+  }
+}
+
+/// The upstream of this measurement says nothing.
+private final class NobodyListens: UpstreamSink {
+  func received(_ payload: Span<UInt8>, isText: Bool, now: Int64) {}
+  func lost() {}
+}

@@ -1,7 +1,7 @@
 # Everything a person or CI does here, one word each. The work itself is in scripts/ and in the Swift package.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint format asan tsan conformance fuzz bench soak clean
+.PHONY: help run build test lint format asan tsan conformance fuzz bench profile soak clean
 
 help: ## Show this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
@@ -35,6 +35,9 @@ conformance: ## Run all 517 cases of the Autobahn TestSuite against our WebSocke
 
 bench: ## Measure Drawbridge beside its peers (15 minutes; SHORT=1: 3; MEASURES="post poll": only these)
 	@scripts/bench $(if $(SHORT),--short) $(MEASURES)
+
+profile: ## Show where the gateway's time goes (LOADS="post fan-out": only under these)
+	@scripts/profile $(LOADS)
 
 fuzz: ## Run libFuzzer over every reader of hostile bytes, 30 seconds each (scripts/fuzz says more)
 	@scripts/fuzz

@@ -1,0 +1,150 @@
+"""Where the gateway's time goes: a bounded load of each kind, sampled, and the functions that took most of it.
+
+    python3 -m harness.profile [post] [poll] [fan-out] [receive]
+
+With perf, which sees the kernel too (its cpu-clock, since virtual machines have no other); else with valgrind's
+callgrind, which counts instructions outside the kernel, a fiftieth as fast.
+"""
+
+import subprocess
+import sys
+import time
+
+from .build import build_programs
+from .processes import WORK, Cores, Tool, run_tool
+from .subjects import Gateway
+
+_SECONDS = 5
+_WAITERS = 2_000
+_SHOWN = 25
+_FOLDER = WORK / "profile"
+
+
+def post(gateway: Gateway, seconds: float):
+    """Messages of 100 bytes on 64 connections, forwarded to a WebSocket sink."""
+    body = gateway.post_body
+    run_tool("rate", gateway.port, 64, seconds, "POST", gateway.post_path, body, cores=gateway.cores.load)
+
+
+def poll(gateway: Gateway, seconds: float):
+    """Polls on 64 connections that each return one message of 100 bytes."""
+    gateway.prepare_short()
+    run_tool("rate", gateway.port, 64, seconds, "GET", gateway.short, cores=gateway.cores.load)
+
+
+def fan_out(gateway: Gateway, seconds: float):
+    """One push after the other, each to 2,000 held polls, which ask again."""
+    path, cursor = gateway.hold
+    with Tool("hold", gateway.port, _WAITERS, path, cursor, cores=gateway.cores.load) as holder:
+        holder.hear()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            holder.tell(f"expect {_WAITERS} 10000")
+            gateway.push(1)
+            holder.hear()
+
+
+def receive(gateway: Gateway, seconds: float):
+    """Messages of 100 bytes from the upstream, as fast as they are taken."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        gateway.source.ask("blast 200000 100")
+
+
+_LOADS = {"post": post, "poll": poll, "fan-out": fan_out, "receive": receive}
+
+
+class Perf:
+    """Samples a running gateway. What happens before is not in the profile."""
+
+    name = "perf"
+
+    @staticmethod
+    def works() -> bool:
+        return _succeeds(["perf", "record", "-q", "-e", "cpu-clock", "-o", "/dev/null", "true"])
+
+    @staticmethod
+    def start(cores) -> Gateway:
+        return Gateway(cores, loops=1)
+
+    @staticmethod
+    def profile(gateway, load, seconds):
+        file = _FOLDER / "perf.data"
+        pid = str(gateway.server.process.pid)
+        record = ["perf", "record", "-q", "-e", "cpu-clock", "-F", "2999", "-g", "-o", str(file), "-p", pid]
+        recorder = subprocess.Popen(record, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            load(gateway, seconds)
+        finally:
+            recorder.send_signal(2)
+            recorder.wait()
+        for title, key in (("part", "dso"), ("function", "symbol")):
+            report = ["perf", "report", "-i", str(file), "--no-children", "-g", "none", "--sort", key, "--stdio", "-q"]
+            lines = subprocess.run(report, capture_output=True, text=True, check=True).stdout.splitlines()
+            _show(title, [line.strip() for line in lines if line.strip()])
+
+
+class TracedGateway(Gateway):
+    """The gateway under valgrind."""
+
+    def launch(self, arguments, **options):
+        valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={_FOLDER}/callgrind.out"]
+        super().launch([*valgrind, *arguments], **options)
+
+
+class Callgrind:
+    """Runs the gateway on a simulated processor. Its start is in the profile too."""
+
+    name = "callgrind"
+
+    @staticmethod
+    def works() -> bool:
+        return _succeeds(["valgrind", "--version"])
+
+    @staticmethod
+    def start(cores) -> Gateway:
+        return TracedGateway(cores, loops=1)
+
+    @staticmethod
+    def profile(gateway, load, seconds):
+        load(gateway, seconds)
+        gateway.server.stop()
+        annotate = ["callgrind_annotate", "--threshold=90", str(_FOLDER / "callgrind.out")]
+        lines = subprocess.run(annotate, capture_output=True, text=True, check=True).stdout.splitlines()
+        _show("function", [line.strip() for line in lines if "%)" in line])
+
+
+def _succeeds(command) -> bool:
+    try:
+        return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def _show(title, lines):
+    text = "\n".join(lines[:_SHOWN])
+    demangled = subprocess.run(["swift", "demangle", "--simplified"], input=text, capture_output=True, text=True)
+    print(f"  by {title}")
+    for line in demangled.stdout.splitlines():
+        print("   ", line[:150].rstrip())
+
+
+def main(names):
+    unknown = [name for name in names if name not in _LOADS]
+    if unknown:
+        raise SystemExit(f"error: no load is called {', '.join(unknown)}; there are {', '.join(_LOADS)}")
+    profiler = next((each for each in (Perf, Callgrind) if each.works()), None)
+    if profiler is None:
+        raise SystemExit("error: neither perf nor valgrind works here; Debian's packages are linux-perf and valgrind")
+    build_programs()
+    _FOLDER.mkdir(parents=True, exist_ok=True)
+    cores = Cores.divide()
+    for name in names or _LOADS:
+        load = _LOADS[name]
+        print(f"{name}, by {profiler.name}: {load.__doc__}", flush=True)
+        with profiler.start(cores) as gateway:
+            profiler.profile(gateway, load, _SECONDS)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

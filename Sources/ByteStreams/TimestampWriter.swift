@@ -1,20 +1,15 @@
-/// Writes moments as RFC 3339 in UTC with milliseconds: `2026-11-21T09:30:00.125Z`. The date is worked out once a second.
+/// Writes moments as RFC 3339 in UTC with milliseconds: `2026-11-21T09:30:00.125Z`. All but these are written once a second.
 package struct TimestampWriter {
   private var second = Int64.min
-  /// Year, month, day, hour, minute, second.
-  private var parts: (Int, Int, Int, Int, Int, Int) = (0, 0, 0, 0, 0, 0)
+  /// Up to the dot.
+  private var text: [UInt8] = []
 
   package init() {}
 
   package mutating func write(milliseconds: Int64, into output: inout ByteQueue) {
     let whole = Self.floorDivide(milliseconds, 1000)
     if whole != second { split(whole) }
-    append(parts.0, digits: 4, then: UInt8(ascii: "-"), to: &output)
-    append(parts.1, digits: 2, then: UInt8(ascii: "-"), to: &output)
-    append(parts.2, digits: 2, then: UInt8(ascii: "T"), to: &output)
-    append(parts.3, digits: 2, then: UInt8(ascii: ":"), to: &output)
-    append(parts.4, digits: 2, then: UInt8(ascii: ":"), to: &output)
-    append(parts.5, digits: 2, then: UInt8(ascii: "."), to: &output)
+    output.append(text)
     append(Int(milliseconds - whole * 1000), digits: 3, then: UInt8(ascii: "Z"), to: &output)
   }
 
@@ -41,7 +36,14 @@ package struct TimestampWriter {
     let day = dayOfYear - (153 * shiftedMonth + 2) / 5 + 1
     let month = shiftedMonth < 10 ? shiftedMonth + 3 : shiftedMonth - 9
     let year = yearOfEra + era * 400 + (month <= 2 ? 1 : 0)
-    parts = (Int(year), Int(month), Int(day), time / 3600, time / 60 % 60, time % 60)
+    var output = ByteQueue()
+    append(Int(year), digits: 4, then: UInt8(ascii: "-"), to: &output)
+    append(Int(month), digits: 2, then: UInt8(ascii: "-"), to: &output)
+    append(Int(day), digits: 2, then: UInt8(ascii: "T"), to: &output)
+    append(time / 3600, digits: 2, then: UInt8(ascii: ":"), to: &output)
+    append(time / 60 % 60, digits: 2, then: UInt8(ascii: ":"), to: &output)
+    append(time % 60, digits: 2, then: UInt8(ascii: "."), to: &output)
+    text = output.copyBytes()
   }
 
   private static func floorDivide(_ value: Int64, _ divisor: Int64) -> Int64 {

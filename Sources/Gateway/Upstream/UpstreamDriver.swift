@@ -83,6 +83,7 @@ final class UpstreamDriver {
     self.handle = handle
     self.resolver = resolver
     self.loop = loop
+    settings = handle.settings
     sink = handle.sink
     logger = handle.logger
     metrics = handle.metrics

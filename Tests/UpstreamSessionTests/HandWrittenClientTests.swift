@@ -1,0 +1,334 @@
+import ByteStreams
+import TestSupport
+import Testing
+
+@testable import UpstreamSession
+
+/// The mistakes that clients written by hand make, one by one, and that a session does not make.
+@Suite struct HandWrittenClientTests {
+  /// Ways into every state a session can be left in.
+  private static var ways: [(SessionState, (Dialogue) -> Void)] {
+    [
+      (.stopped, { _ in }),
+      (.resolving, { _ = $0.open() }),
+      (
+        .upgrading,
+        {
+          _ = $0.open()
+          _ = $0.advance(to: .upgrading, 1)
+        }
+      ),
+      (
+        .opening,
+        {
+          _ = $0.open()
+          _ = $0.upgraded(1)
+        }
+      ),
+      (.ready, { $0.reachReady() }),
+      (
+        .suspect,
+        {
+          $0.reachReady()
+          while $0.state == .ready { _ = $0.wait() }
+        }
+      ),
+      (
+        .replacing,
+        {
+          $0.reachReady()
+          _ = $0.replace()
+        }
+      ),
+      (
+        .closing,
+        {
+          $0.reachReady()
+          _ = $0.closed(1012)
+        }
+      ),
+      (
+        .backoff,
+        {
+          _ = $0.open()
+          _ = $0.failed(.network)
+        }
+      ),
+      (
+        .offline,
+        {
+          _ = $0.open()
+          _ = $0.failed(.noRoute)
+        }
+      ),
+      (
+        .parked,
+        {
+          _ = $0.open()
+          _ = $0.failed(.status(404, retryAfter: nil))
+        }
+      ),
+    ]
+  }
+
+  private func session(in state: SessionState) -> Dialogue {
+    let session = Dialogue {
+      $0.opening = [OpeningStep(expectsAnswer: true)]
+      $0.backoff.strategy = .exponential(first: .seconds(1), factor: 2, cap: .hours(1))
+    }
+    Self.ways.first { $0.0 == state }?.1(session)
+    precondition(session.state == state, "\(session.state) instead of \(state)")
+    return session
+  }
+
+  private static var states: [SessionState] { ways.map(\.0) }
+
+  // MARK: A deliberate close that later forbids every reconnect
+
+  @Test(arguments: states)
+  func aDeliberateCloseDoesNotForbidLaterReconnects(state: SessionState) {
+    let session = session(in: state)
+    _ = session.close()
+    session.everyConnectionEnds()
+    #expect(session.state == .stopped)
+    #expect(session.open().last?.hasPrefix("dial ") == true)
+    session.becomesReady()
+    for _ in 0..<3 {
+      _ = session.lost(.reset)
+      #expect(session.state == .backoff)
+      #expect(session.wait().last?.hasPrefix("dial ") == true)
+      session.becomesReady()
+    }
+  }
+
+  // MARK: A pending redial that reopens after close
+
+  @Test(arguments: states)
+  func aPendingRedialDoesNotReopenAfterClose(state: SessionState) {
+    let session = session(in: state)
+    _ = session.close()
+    session.everyConnectionEnds()
+    #expect(session.state == .stopped)
+    #expect(session.machine.nextDeadline == .distantFuture, "no timer is left")
+    for _ in 0..<48 {
+      session.pass(.hours(1))
+      #expect(session.machine.deadlineReached(now: session.now, using: &session.random) == [])
+      #expect(session.networkChanged() == [])
+      #expect(session.demand() == [])
+      for generation in 1...session.machine.generation.number + 1 {
+        #expect(session.upgraded(generation) == [] && session.lost(.reset, generation) == [])
+      }
+    }
+    #expect(session.state == .stopped)
+  }
+
+  // MARK: Parallel triggers that skip backoff steps
+
+  /// Each failure is reported in every way a socket has, and timers and the network join in; it counts once.
+  @Test func parallelTriggersDoNotSkipBackoffSteps() {
+    let session = session(in: .resolving)
+    var waits: [Double] = []
+    for _ in 0..<8 {
+      let dial = session.machine.generation.number
+      if waits.count.isMultiple(of: 2) {
+        _ = session.failed(.network, dial)
+      } else {
+        session.becomesReady()
+        _ = session.closed(1011, dial)
+        _ = session.lost(.ended, dial)
+      }
+      _ = session.failed(.timedOut, dial)
+      _ = session.closed(1006, dial)
+      _ = session.lost(.reset, dial)
+      _ = session.lost(.ended, dial)
+      #expect(session.machine.deadlineReached(now: session.now, using: &session.random) == [], "not yet")
+      waits.append(session.untilDial?.seconds ?? -1)
+      _ = session.wait()
+      #expect(session.machine.generation.number == dial + 1, "one dial for one failure")
+    }
+    #expect(waits == [1, 2, 4, 8, 16, 32, 64, 128])
+    #expect(session.machine.failures == 8)
+  }
+
+  @Test func aWaitThatTheNetworkEndedIsNoStepOfItsOwn() {
+    let session = session(in: .backoff)
+    for step in 1...6 {
+      session.pass(.seconds(6))
+      #expect(session.networkChanged().last == "dial #\(step + 1)")
+      #expect(session.networkChanged() == [], "a dial under way is not doubled")
+      _ = session.failed(.network)
+      #expect(session.machine.failures == step + 1)
+    }
+  }
+
+  // MARK: A counter reset on mere open
+
+  @Test func aMereOpeningDoesNotResetTheCount() {
+    let session = session(in: .resolving)
+    var waits: [Double] = []
+    for _ in 0..<8 {
+      session.becomesReady()
+      session.pass(.milliseconds(900))
+      _ = session.lost(.ended)
+      waits.append(session.untilDial?.seconds ?? -1)
+      _ = session.wait()
+    }
+    #expect(waits == [1, 2, 4, 8, 16, 32, 64, 128])
+  }
+
+  // MARK: A send that kills a connecting socket
+
+  @Test func aSendLeavesAConnectingSocketAlone() {
+    for phase in [OpeningPhase.resolving, .connecting, .proxying, .securing, .upgrading] {
+      let session = Dialogue { $0.onDemand = true }
+      _ = session.open()
+      #expect(session.demand() == ["idle→resolving", "dial #1"])
+      if phase > .resolving { _ = session.advance(to: phase, 1) }
+      for _ in 0..<100 { #expect(session.demand() == []) }
+      #expect(session.state == phase.state)
+      #expect(session.upgraded(1) == ["\(phase.state.name)→ready", "send #1"])
+    }
+  }
+
+  // MARK: A queue that is appended to and never drained
+
+  /// However posts and turns of the driver alternate: while messages wait, the driver was woken for them.
+  @Test(arguments: [UInt64](1...20))
+  func aQueueIsDrainedHoweverItWasFilled(seed: UInt64) {
+    var random = SeededGenerator(seed: seed)
+    var box = OutboxFixture()
+    var isWoken = false
+    var posted = 0
+    var left = 0
+    for _ in 0..<5_000 {
+      switch Int.random(in: 0..<20, using: &random) {
+      case 0:
+        if box.outbox.isFlowing {
+          box.outbox.stopSending(lastIsPoison: false)
+          box.outbox.settle(begun: nil)
+        } else {
+          box.outbox.startSending()
+          isWoken = true
+        }
+      case 1..<12:
+        if case .queued(sequence: _, let wakes) = box.post("x", ttl: nil) {
+          posted += 1
+          isWoken = isWoken || wakes
+        }
+      default:
+        guard isWoken, box.outbox.isFlowing else { break }
+        isWoken = false
+        repeat {
+          let batch = box.take(messages: Int.random(in: 1...8, using: &random))
+          left += batch.count
+          box.outbox.written(through: box.outbox.ledger.last)
+        } while box.outbox.hasWaiting
+      }
+      #expect(isWoken || !box.outbox.isFlowing || !box.outbox.hasWaiting, "messages wait and nobody knows")
+    }
+    if !box.outbox.isFlowing { box.outbox.startSending() }
+    left += box.take().count
+    #expect(posted > 1_000)
+    #expect(left == posted)
+  }
+
+  @Test func whateverWasPostedOnTheWayFlowsOnceItIsReady() {
+    for state in Self.states where state != .ready && state != .suspect && state != .replacing {
+      let session = session(in: state)
+      _ = session.open()
+      for _ in 0..<10 where !session.state.isSending {
+        if session.state == .closing { session.everyConnectionEnds() }
+        if session.machine.opening(session.machine.generation) == nil { _ = session.wait() }
+        let actions = session.becomesReady()
+        #expect(actions.last == "send #\(session.machine.generation.number)", "from \(state)")
+      }
+      #expect(session.state == .ready, "from \(state)")
+    }
+  }
+
+  // MARK: Stale callbacks of an older socket
+
+  @Test(arguments: states)
+  func staleCallbacksChangeNothing(state: SessionState) {
+    let session = session(in: state)
+    let before = (session.state, session.machine.nextDeadline, session.machine.failures, session.machine.transitions)
+    let current = session.machine.generation.number
+    let served = session.machine.link?.generation.number
+    for generation in 0...current + 5 where generation != current && generation != served {
+      #expect(session.advance(to: .upgrading, generation) == [])
+      #expect(session.upgraded(generation) == [])
+      #expect(session.answered(generation) == [])
+      #expect(session.redirected(generation) == [])
+      #expect(session.failed(.status(503, retryAfter: .hours(1)), generation) == [])
+      #expect(session.heard(generation) == [])
+      #expect(session.closed(1008, generation) == [])
+      #expect(session.lost(.violation(code: 1002), generation) == [])
+      let isOurs = session.machine.pongReceived(1, Generation(generation), now: session.now)
+      #expect(!isOurs)
+    }
+    let after = (session.state, session.machine.nextDeadline, session.machine.failures, session.machine.transitions)
+    #expect(before == after)
+  }
+
+  // MARK: A heartbeat that doubles as a subscription
+
+  /// A heartbeat is a ping and nothing else; what is said on opening is said once a connection, however long it lasts.
+  @Test func aHeartbeatIsNoSubscription() {
+    let session = Dialogue { $0.opening = [OpeningStep(expectsAnswer: false), OpeningStep(expectsAnswer: true)] }
+    _ = session.open()
+    for connection in 1...3 as ClosedRange<UInt64> {
+      #expect(
+        session.upgraded(connection).filter { $0.hasPrefix("say") } == ["say 0 #\(connection)", "say 1 #\(connection)"])
+      _ = session.answered(connection)
+      for beat in 1...100 as ClosedRange<UInt64> {
+        #expect(session.wait() == ["ping \(beat) #\(connection)"])
+        #expect(session.heard() == [])
+        #expect(session.ponged(beat))
+      }
+      _ = session.lost(.reset)
+      _ = session.wait()
+    }
+  }
+
+  // MARK: Heartbeats that outlive their socket
+
+  @Test func heartbeatsDoNotOutliveTheirSocket() {
+    for loss in [ConnectionLoss.reset, .ended, .closed(code: 1001), .silence, .violation(code: 1002), .addressGone] {
+      let session = session(in: .ready)
+      _ = session.wait()
+      session.ends(loss)
+      var said: [String] = []
+      while !session.state.isSending {
+        said += session.machine.opening(session.machine.generation) == nil ? session.wait() : session.becomesReady()
+      }
+      #expect(!said.contains { $0.hasPrefix("ping") }, "after \(loss)")
+      // The new connection's first ping is its own, counted from one, a whole interval after it became ready.
+      #expect(session.wait() == ["ping 1 #2"])
+      #expect(session.waited >= .seconds(18))
+    }
+    let closed = session(in: .ready)
+    _ = closed.wait()
+    _ = closed.close()
+    _ = closed.lost(.ended)
+    #expect(closed.machine.nextDeadline == .distantFuture)
+  }
+}
+
+extension Dialogue {
+  /// Brings a dial that is under way, and its one opening message, to `ready`.
+  @discardableResult
+  fileprivate func becomesReady() -> [String] {
+    let actions = state == .opening ? [] : upgraded(machine.generation.number)
+    return state == .opening ? answered(machine.generation.number) : actions
+  }
+
+  /// After `close()`: with two connections, during a replacement, each of them.
+  fileprivate func everyConnectionEnds() {
+    for generation in 0...machine.generation.number where state == .closing { _ = lost(.ended, generation) }
+  }
+
+  fileprivate func reachReady() {
+    _ = open()
+    _ = becomesReady()
+  }
+}

@@ -1,0 +1,257 @@
+import ByteStreams
+import Testing
+
+@testable import UpstreamSession
+
+/// The table of signals, row by row: what follows when a server refuses or a connection ends.
+///
+/// There are two URLs, and backoff is always 2 s: so a wait tells whether it is one, and a dial tells whether it moved on.
+@Suite struct SignalTableTests {
+  /// What follows a signal: how long the next dial waits, and what that dial is like (see `Dialogue`).
+  struct Reaction {
+    let wait: ClosedRange<Double>
+    let dial: String
+    var state = SessionState.backoff
+  }
+
+  private static let atOnce = 0...0.25
+  private static let backoff = 2.0...2.0
+
+  private func session(_ change: (inout SessionSettings) -> Void = { _ in }) -> Dialogue {
+    Dialogue {
+      $0.backoff.strategy = .fixed(.seconds(2))
+      $0.endpoints.count = 2
+      change(&$0)
+    }
+  }
+
+  private func expect(
+    _ session: Dialogue, _ reaction: Reaction, _ note: String, sourceLocation: SourceLocation = #_sourceLocation
+  ) {
+    #expect(session.state == reaction.state, "\(note)", sourceLocation: sourceLocation)
+    let wait = session.untilDial?.seconds ?? -1
+    #expect(reaction.wait.contains(wait), "\(note): \(wait) s", sourceLocation: sourceLocation)
+    #expect(session.wait().last == reaction.dial, "\(note)", sourceLocation: sourceLocation)
+  }
+
+  /// What follows when the first dial is refused.
+  private func expectRefusal(_ reason: OpeningFailure.Reason, _ reaction: Reaction) {
+    let session = session()
+    _ = session.open()
+    _ = session.failed(reason)
+    expect(session, reaction, "\(reason)")
+  }
+
+  /// What follows when the first connection ends after a stable time, and after a second.
+  private func expectEnd(_ loss: ConnectionLoss, stable: Reaction, short: Reaction) {
+    for (lasts, reaction) in [(TimeSpan.seconds(30), stable), (.seconds(1), short)] {
+      let session = session()
+      session.openToReady()
+      session.pass(lasts)
+      session.ends(loss)
+      expect(session, reaction, "\(loss) after \(lasts.seconds) s")
+    }
+  }
+
+  // MARK: Answers to the upgrade
+
+  @Test func row3xxAtMostFiveHops() {
+    let session = session()
+    _ = session.open()
+    for hop in 2...6 as ClosedRange<UInt64> { #expect(session.redirected(hop - 1).last == "dial #\(hop) redirected") }
+    #expect(session.redirected(6) == ["resolving→backoff"], "the sixth is a refusal")
+    #expect(session.wait().last == "dial #7 url 1")
+    // One that may not be followed, as from wss to ws, is a refusal at once.
+    expectRefusal(.redirect, Reaction(wait: Self.atOnce, dial: "dial #2 url 1"))
+    expectRefusal(.status(304, retryAfter: nil), Reaction(wait: Self.atOnce, dial: "dial #2 url 1"))
+  }
+
+  /// Re-read the credential once, then parked 60 s doubling to 10 min.
+  @Test func row401And1008And3000() {
+    let ways: [(String, (Dialogue) -> Void)] = [
+      ("401", { _ = $0.failed(.status(401, retryAfter: nil)) }),
+      ("407 of a proxy", { _ = $0.failed(.proxyDenied) }),
+      ("1008", { $0.becomesReadyAndEnds(.closed(code: 1008)) }),
+      ("3000", { $0.becomesReadyAndEnds(.closed(code: 3000)) }),
+    ]
+    for (name, refuse) in ways {
+      let session = session()
+      _ = session.open()
+      refuse(session)
+      expect(session, Reaction(wait: Self.atOnce, dial: "dial #2 afresh"), name)
+      for (number, park) in [60.0, 120, 240, 480, 600, 600].enumerated() {
+        refuse(session)
+        expect(session, Reaction(wait: park...park, dial: "dial #\(number + 3) afresh", state: .parked), name)
+      }
+    }
+  }
+
+  /// Next URL; when all have failed, parked 5 min.
+  @Test(arguments: [400, 402, 403, 404, 405, 410, 418, 426, 451])
+  func row403AndItsLike(status: Int) {
+    let session = session()
+    _ = session.open()
+    _ = session.failed(.status(status, retryAfter: .seconds(9)))
+    expect(session, Reaction(wait: Self.atOnce, dial: "dial #2 url 1"), "the first URL")
+    _ = session.failed(.status(status, retryAfter: nil))
+    expect(session, Reaction(wait: 300...300, dial: "dial #3", state: .parked), "the last URL")
+  }
+
+  /// `Retry-After`, 1 s to 1 h, for the whole host; without it at least 5 s.
+  @Test(arguments: [429, 503])
+  func row429And503(status: Int) {
+    let asked: [(TimeSpan, hold: Double)] = [
+      (.zero, 1), (.seconds(1), 1), (.seconds(20), 20), (.hours(1), 3_600), (.hours(30), 3_600),
+    ]
+    for (wish, hold) in asked {
+      let session = session()
+      _ = session.open()
+      #expect(session.failed(.status(status, retryAfter: wish)) == ["hold host 0 \(hold)", "resolving→backoff"])
+      expect(session, Reaction(wait: hold...max(hold + 1, hold * 1.1), dial: "dial #2"), "\(wish.seconds) s")
+    }
+    expectRefusal(.status(status, retryAfter: nil), Reaction(wait: 5...5, dial: "dial #2"))
+    let patient = session { $0.backoff.strategy = .fixed(.seconds(9)) }
+    _ = patient.open()
+    _ = patient.failed(.status(status, retryAfter: nil))
+    expect(patient, Reaction(wait: 9...9, dial: "dial #2"), "a longer backoff counts")
+  }
+
+  /// Backoff, next URL. (A success that is no upgrade is no answer to it either.)
+  @Test(
+    arguments: [408, 425, 500, 502, 504, 507, 599, 200, 204].map { .status($0, retryAfter: .seconds(99)) } + [
+      .network, .timedOut, .nameNotResolved, .tls, .handshake, .proxy, .openingAnswer, .preparation,
+    ] as [OpeningFailure.Reason])
+  func row408And5xxAndTheNetwork(reason: OpeningFailure.Reason) {
+    expectRefusal(reason, Reaction(wait: Self.backoff, dial: "dial #2 url 1"))
+  }
+
+  /// `ENETDOWN` and `ENETUNREACH`: no attempt is counted.
+  @Test func rowNoRoute() {
+    expectRefusal(.noRoute, Reaction(wait: 5...5, dial: "dial #2", state: .offline))
+    for loss in [ConnectionLoss.noRoute, .addressGone] {
+      expectEnd(
+        loss, stable: Reaction(wait: 0...0, dial: "dial #2", state: .offline),
+        short: Reaction(wait: 5...5, dial: "dial #2", state: .offline))
+      let session = session { $0.backoff.maximumAttempts = 1 }
+      session.openToReady()
+      for _ in 0..<20 {
+        session.ends(loss)
+        _ = session.wait()
+        _ = session.failed(.noRoute)
+        _ = session.wait()
+        session.becomeReady()
+      }
+      #expect(session.machine.failures == 0)
+    }
+  }
+
+  // MARK: Close codes
+
+  /// Redial; three short-lived ones in a row count as failure.
+  @Test func row1000() {
+    let quick = Reaction(wait: Self.atOnce, dial: "dial #2")
+    expectEnd(.closed(code: 1000), stable: quick, short: quick)
+    let session = session()
+    session.openToReady()
+    for (number, wait) in [Self.atOnce, Self.atOnce, Self.backoff, Self.backoff].enumerated() {
+      session.pass(.seconds(1))
+      session.ends(.closed(code: 1000))
+      expect(session, Reaction(wait: wait, dial: "dial #\(number + 2)"), "the \(number + 1). short-lived one")
+      session.becomeReady()
+    }
+    // A stable one in between, and the count begins anew.
+    session.pass(.minutes(1))
+    session.ends(.closed(code: 1000))
+    expect(session, Reaction(wait: Self.atOnce, dial: "dial #6"), "after a stable one")
+  }
+
+  /// 0–1 s, next URL.
+  @Test func row1001() {
+    expectEnd(
+      .closed(code: 1001), stable: Reaction(wait: 0...1, dial: "dial #2 url 1"),
+      short: Reaction(wait: Self.backoff, dial: "dial #2 url 1"))
+  }
+
+  /// At most 5 times, then parked; once without compression.
+  @Test(
+    arguments: [1002, 1003, 1007, 1010].flatMap { [.closed(code: $0), .violation(code: $0)] } as [ConnectionLoss])
+  func row1002AndItsLike(loss: ConnectionLoss) {
+    let session = session()
+    session.openToReady()
+    for number in 2...6 {
+      session.ends(loss)
+      let dial = "dial #\(number)" + (number == 2 ? " uncompressed" : "")
+      expect(session, Reaction(wait: Self.backoff, dial: dial), "\(loss) for the \(number - 1). time")
+      session.becomeReady()
+    }
+    session.ends(loss)
+    expect(session, Reaction(wait: 300...300, dial: "dial #7", state: .parked), "\(loss) once more")
+  }
+
+  /// The last message sent is never sent again; otherwise as any end.
+  @Test func row1009() {
+    let session = session()
+    session.openToReady()
+    #expect(session.closed(1009) == ["hold #1 poisoned", "close 1009 #1", "ready→closing"])
+    expectEnd(
+      .closed(code: 1009), stable: Reaction(wait: Self.atOnce, dial: "dial #2"),
+      short: Reaction(wait: Self.backoff, dial: "dial #2 url 1"))
+  }
+
+  /// Backoff, which after a stable connection begins at once. Codes that nobody has given a meaning are among them.
+  @Test(
+    arguments: [1004, 1005, 1006, 1011, 1014, 1015, 1016, 2999, 3001, 3999, 4000, 4999].map { .closed(code: $0) }
+      + [.ended, .reset, .silence] as [ConnectionLoss])
+  func row1005AndItsLike(loss: ConnectionLoss) {
+    expectEnd(
+      loss, stable: Reaction(wait: Self.atOnce, dial: "dial #2"),
+      short: Reaction(wait: Self.backoff, dial: "dial #2 url 1"))
+  }
+
+  /// 5–30 s at random.
+  @Test func row1012() {
+    let reaction = Reaction(wait: 5...30, dial: "dial #2")
+    for _ in 0..<50 { expectEnd(.closed(code: 1012), stable: reaction, short: reaction) }
+  }
+
+  /// At least 10 s, and the next URL.
+  @Test func row1013() {
+    let reaction = Reaction(wait: 10...10, dial: "dial #2 url 1")
+    expectEnd(.closed(code: 1013), stable: reaction, short: reaction)
+  }
+
+  /// As configured per range; else backoff.
+  @Test func row4000to4999() {
+    func ended(_ code: UInt16) -> Dialogue {
+      let session = session {
+        $0.closing.ranges = [(4000...4009, .stop), (4010...4019, .park), (4020...4029, .refreshCredential)]
+      }
+      session.openToReady()
+      session.pass(.seconds(30))
+      session.ends(.closed(code: code))
+      return session
+    }
+    for code in [4000, 4009] as [UInt16] {
+      #expect(ended(code).state == .parked && ended(code).untilDial == nil, "until an operator says otherwise")
+    }
+    for code in [4010, 4019] as [UInt16] {
+      expect(ended(code), Reaction(wait: 300...300, dial: "dial #2", state: .parked), "\(code)")
+    }
+    for code in [4020, 4029] as [UInt16] {
+      expect(ended(code), Reaction(wait: Self.atOnce, dial: "dial #2 afresh"), "\(code)")
+    }
+    expect(ended(4030), Reaction(wait: Self.atOnce, dial: "dial #2"), "in no range")
+  }
+}
+
+extension Dialogue {
+  /// A connection that is ready ends, from its close frame, if that is how, to the end of the stream.
+  func ends(_ loss: ConnectionLoss) {
+    if case .closed(let code) = loss { _ = closedAndGone(code) } else { _ = lost(loss) }
+  }
+
+  fileprivate func becomesReadyAndEnds(_ loss: ConnectionLoss) {
+    becomeReady()
+    ends(loss)
+  }
+}

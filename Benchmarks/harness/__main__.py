@@ -38,10 +38,15 @@ def main():
         build.build_go()
     cores = Cores.divide()
     bench = Bench(cores, subjects, Plan.short() if options.short else Plan(), say)
-    results = []
+    results, failures = [], []
     for name in options.measures or MEASURES:
         say(name)
-        results += MEASURES[name](bench)
+        try:
+            results += MEASURES[name](bench)
+        except SystemExit as failure:
+            # What the others measured is not lost for it.
+            say(f"{name}: {failure}")
+            failures.append(name)
     figures = [result for result in results if isinstance(result, Figure)]
     growths = [result for result in results if isinstance(result, Growth)]
 
@@ -54,6 +59,8 @@ def main():
     (folder / "results.svg").write_text(plot.draw(figures, titles, report.number))
     print(text)
     say(f"written to {folder.relative_to(BENCHMARKS.parent)}/RESULTS.md")
+    if failures:
+        raise SystemExit(f"error: these measures failed: {', '.join(failures)}")
 
 
 if __name__ == "__main__":

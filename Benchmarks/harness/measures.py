@@ -288,6 +288,27 @@ def many(bench: Bench) -> list[Figure]:
     return [figure]
 
 
+def sessions(bench: Bench) -> list[Figure]:
+    """Ten thousand upstream sessions in one process, each with a connection of its own (Tests/Capacity/SessionHerd)."""
+    count = 10_000 if not bench.plan.is_short else 2_000
+    title = f"{count:,} upstream sessions in one process, without compression"
+    memory = Figure("session_memory", f"{title}: memory a session", "KiB", False, targets=[Target("≤", 12)])
+    ready = Figure("session_ready", f"{title}: until all are ready", "s", False, targets=[Target("≤", 10)])
+    sink_port = free_port()
+    with Tool("sink", sink_port, cores=bench.cores.load) as sink:
+        sink.wait_until_listening(sink_port)
+        program = [PROJECT / ".build/release/session-herd", f"ws://127.0.0.1:{sink_port}", count]
+        with Process(program, bench.cores.server, pipes=True) as herd:
+            herd.process.stdout.readline()
+            before = herd.memory()
+            result = json.loads(herd.process.stdout.readline())
+            if result["ready"] != count:
+                raise SystemExit(f"error: of {count} sessions {result['ready']} became ready")
+            memory.add("drawbridge", (herd.memory() - before) / count / 1024)
+            ready.add("drawbridge", result["seconds"])
+    return [memory, ready]
+
+
 def growth(bench: Bench) -> list[Growth]:
     """How Drawbridge's cost grows with loops, held polls and retained messages."""
     return [*_growth_with_loops(bench), *_growth_with_polls(bench), _growth_with_messages(bench)]
@@ -297,8 +318,11 @@ def _growth_with_loops(bench: Bench) -> list[Growth]:
     rate = Growth(f"POST on {len(bench.cores.server)} core(s), by event loops", "requests/s")
     cost = Growth("the same: processor time a request", "µs")
     with contextlib.ExitStack() as stack:
-        loops = (1, 2, 4)
-        gateways = {stack.enter_context(Gateway(bench.cores, loops=count)): count for count in loops}
+        # Where loops outnumber cores, the session's waits for its turn while the others queue what they are posted.
+        settings = {"UPSTREAM_QUEUE_MESSAGES": 100_000, "UPSTREAM_QUEUE_BYTES": "64MiB"}
+        gateways = {
+            stack.enter_context(Gateway(bench.cores, loops=count, settings=settings)): count for count in (1, 2, 4)
+        }
         for gateway in bench.turns(list(gateways)):
             result, seconds = bench.rate(gateway, "POST", gateway.post_path, gateway.post_body)
             rate.add(f"{gateways[gateway]} loops", result["rate"])
@@ -365,6 +389,7 @@ MEASURES = {
     "poll": poll,
     "held": held,
     "many": many,
+    "sessions": sessions,
     "latency": latency,
     "receive": receive,
     "codecs": codecs,

@@ -23,6 +23,8 @@ _NOTES = {
         count.""",
     "held": """
         Held polls: each keeps its connection's state, a task with its frames, and a deadline.""",
+    "session": """
+        Sessions: each keeps its machine, its queue and its account of messages, and a task that reads.""",
     "inflate": """
         permessage-deflate: every message is also checked to be UTF-8, and its frame to be in order.""",
     "deflate": """

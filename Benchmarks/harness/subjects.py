@@ -99,9 +99,11 @@ class Gateway(Subject):
     name = "drawbridge"
     title = "Drawbridge"
 
-    def __init__(self, cores, *, loops=None, sink_options=()):
+    def __init__(self, cores, *, loops=None, sink_options=(), settings=None):
         super().__init__(cores)
         self.loops = loops or len(cores.server)
+        #: Other than the defaults: keys without their dots, as in the environment.
+        self.settings = {f"DRAWBRIDGE_{key}": str(value) for key, value in (settings or {}).items()}
         self.sink_options = sink_options
         self.management = free_port()
 
@@ -114,7 +116,7 @@ class Gateway(Subject):
         ]
 
     def start(self):
-        self.launch(self.arguments(self.start_sink(*self.sink_options)))
+        self.launch(self.arguments(self.start_sink(*self.sink_options)), env=self.settings)
         self.wait_for_session()
 
 

@@ -4,13 +4,15 @@ import Glibc
 
 /// Bytes on their way to one channel: own text and shared slices in order, sent by gathering writes.
 ///
-/// Text (heads, small bodies) is copied into one buffer; a `SharedSlice` is sent from where it lies, however many
+/// Text (heads, small bodies and slices) is copied into one buffer; a larger `SharedSlice` is sent from where it lies, however many
 /// connections send the same.
 @safe
 @usableFromInline
 package struct OutputQueue: ~Copyable {
   /// Pieces one system call takes. Above some dozens the kernel's cost per call no longer shows.
   private static var vectorsPerCall: Int { 64 }
+  /// Slices up to this are copied: that costs less than a vector of their own, and their memory is not held on to.
+  private static var copiedBytes: Int { 1024 }
 
   private enum Segment {
     /// The next so many bytes of `text`.
@@ -28,6 +30,16 @@ package struct OutputQueue: ~Copyable {
   package init() {}
 
   package var isEmpty: Bool { count == 0 }
+
+  /// Whether it holds text and no shared slice.
+  package var isText: Bool { segments.isEmpty && count > 0 }
+
+  /// Moves everything onto the end of `bytes`; only where `isText`.
+  package mutating func moveText(to bytes: inout ByteQueue) {
+    precondition(isText, "shared slices are no text")
+    bytes.append(text.bytes)
+    removeAll()
+  }
 
   /// What became of a flush.
   package enum FlushResult: Equatable, Sendable {
@@ -48,7 +60,11 @@ package struct OutputQueue: ~Copyable {
   }
 
   package mutating func append(_ slice: SharedSlice) {
-    guard slice.count > 0 else { return }
+    guard slice.count > Self.copiedBytes else {
+      text.append(slice.bytes)
+      count &+= slice.count
+      return
+    }
     closeText()
     segments.append(.shared(slice))
     count &+= slice.count

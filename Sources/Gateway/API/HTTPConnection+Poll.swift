@@ -15,9 +15,6 @@ struct HeldPoll {
 }
 
 extension HTTPConnection {
-  /// Messages smaller than this are copied into the answer; larger ones are sent from where they lie.
-  private static var copiedMessageBytes: Int { 1024 }
-
   /// `GET /v1/messages`: answers with what lies after the cursor. True: there is nothing yet, and `held` says how long to wait.
   func poll(_ parameters: PollParameters) -> Bool {
     let loop = worker.loop
@@ -160,17 +157,9 @@ extension HTTPConnection {
     }
     var isFirst = true
     for message in result.messages {
-      let separates = !isFirst
+      if !isFirst { worker.output.withText { $0.append(AnswerJSON.separator) } }
       isFirst = false
-      if message.rendered.count < Self.copiedMessageBytes {
-        worker.output.withText { output in
-          if separates { output.append(AnswerJSON.separator) }
-          output.append(message.rendered.bytes)
-        }
-      } else {
-        if separates { worker.output.withText { $0.append(AnswerJSON.separator) } }
-        worker.output.append(SharedSlice(message.rendered))
-      }
+      worker.output.append(SharedSlice(message.rendered))
     }
     withOutput { http, output in
       output.append(closing)

@@ -30,6 +30,8 @@ final class HTTPConnection: LoopTask {
   private var pending = OutputQueue()
   private var phase: Phase
   private var isIdleWait = false
+  /// Answers of this turn wait for its end.
+  private var isPostponed = false
   /// Requests answered, and bytes read, since others had their turn.
   private var handled = 0
   private var taken = 0
@@ -59,6 +61,7 @@ final class HTTPConnection: LoopTask {
 
   func run() async {
     await serve()
+    if isPostponed { worker.sendPostponed() }
     forgetBody()
     channel.close()
     worker.farewell(self)
@@ -92,7 +95,7 @@ final class HTTPConnection: LoopTask {
   private func serve() async {
     while !channel.isClosed {
       let need = advance()
-      guard await flush() else { return }
+      if !postpone(until: need) { guard await flush() else { return } }
       switch need {
       case .output: continue
       case .turn:
@@ -217,7 +220,8 @@ final class HTTPConnection: LoopTask {
       let outcome = await channel.readEvent(until: deadline)
       isIdleWait = false
       switch outcome {
-      case .ready, .woken: continue
+      case .ready: continue
+      case .woken: guard await flush() else { return false }
       case .closed: return false
       case .deadline: return timeOut()
       }
@@ -263,6 +267,35 @@ final class HTTPConnection: LoopTask {
     worker.output.withText { output in write(&http, &output) }
   }
 
+  /// Leaves the answers for the end of the turn, when those of all connections go out one after the other: a client that
+  /// reads them all is then woken once and not for each. False where they cannot wait.
+  @inline(never)
+  private func postpone(until need: Need) -> Bool {
+    guard case .input = need, pending.isEmpty else { return false }
+    isPostponed = worker.postpone(self)
+    return isPostponed
+  }
+
+  /// The turn has ended: what was postponed goes out. What the kernel does not take wakes the task, which waits for it.
+  func sendPostponed(_ bytes: Span<UInt8>) {
+    isPostponed = false
+    guard !channel.isClosed else { return }
+    var sent = 0
+    if pending.isEmpty {
+      switch channel.send(bytes) {
+      case .bytes(let count) where count == bytes.count: return
+      case .bytes(let count): sent = count
+      case .wouldBlock: break
+      case .failed, .endOfStream:
+        channel.close()
+        return
+      }
+    }
+    pending.withText { $0.append(bytes.extracting(sent...)) }
+    isIdleWait = false
+    channel.wake(0)
+  }
+
   /// Hands everything to the kernel; waits while the client does not read. False: the connection is over.
   func flush() async -> Bool {
     switch flushNow() {
@@ -274,8 +307,9 @@ final class HTTPConnection: LoopTask {
 
   @inline(never)
   private func flushNow() -> OutputQueue.FlushResult {
+    if isPostponed { worker.sendPostponed() }
     guard pending.isEmpty else {
-      pending.takeAll(from: &worker.output)
+      if !worker.output.isEmpty { pending.takeAll(from: &worker.output) }
       return .blocked
     }
     guard !worker.output.isEmpty else { return .done }

@@ -7,9 +7,11 @@ import Metrics
 import Reactor
 
 /// What the client connections of one event loop share.
-final class HTTPWorker {
+final class HTTPWorker: TurnEndTarget {
   /// How often a loop tells that it refuses connections.
   private static var warningInterval: TimeSpan { .seconds(10) }
+  /// Bytes of answers that may wait for the end of a turn.
+  private static var postponedPerTurn: Int { 256 * 1024 }
 
   let loop: LoopContext
   let shared: GatewayShared
@@ -21,6 +23,9 @@ final class HTTPWorker {
   var output = OutputQueue()
   var scratch = ByteQueue()
   var preparedAnswers = PreparedAnswers()
+  /// Answers that go out when the turn ends, one connection's behind another's, and where each one's end.
+  private var postponed = ByteQueue()
+  private var owed: [(connection: HTTPConnection, end: Int)] = []
   private(set) var isDraining = false
 
   private var connections: [ObjectIdentifier: HTTPConnection] = [:]
@@ -107,6 +112,31 @@ final class HTTPWorker {
 
   func closeAll() {
     for connection in connections.values { connection.abort() }
+  }
+
+  // MARK: Answers at the end of the turn
+
+  /// Takes what stands in `output` for `connection`, to be sent when the turn ends; not if it is large or lies elsewhere.
+  func postpone(_ connection: HTTPConnection) -> Bool {
+    guard output.isText, postponed.count + output.count <= Self.postponedPerTurn else { return false }
+    if owed.isEmpty { loop.atEndOfTurn(self) }
+    output.moveText(to: &postponed)
+    owed.append((connection, postponed.count))
+    return true
+  }
+
+  func turnEnded() { sendPostponed() }
+
+  func sendPostponed() {
+    var start = 0
+    let count = owed.count
+    for index in 0..<count {
+      let (connection, end) = owed[index]
+      connection.sendPostponed(postponed.bytes.extracting(start..<end))
+      start = end
+    }
+    owed.removeAll(keepingCapacity: true)
+    postponed.removeAll()
   }
 
   // MARK: Small things that answers need

@@ -46,10 +46,13 @@ enum RedirectLocationTarget {
     try require(isSame, "\(text) leads to \(again), not to \(url)")
   }
 
-  /// RFC 3986 §3.2.3: a port is digits.
+  /// RFC 3986 §3.2.3: a port is digits. Only what begins with `//`, with or without a scheme, names a host; anything else is a
+  /// path, and there a colon is a colon.
   private static func requireDigits(ofPortIn text: String) throws(Finding) {
-    guard !text.hasPrefix("/"), let scheme = text.utf8.firstIndex(of: UInt8(ascii: "/")) else { return }
-    let authority = text.utf8[scheme...].dropFirst(2).prefix { !"/?#".utf8.contains($0) }
+    guard let slashes = text.firstRange(of: "//"),
+      ["", "http:", "https:", "ws:", "wss:"].contains(text[..<slashes.lowerBound].lowercased())
+    else { return }
+    let authority = text[slashes.upperBound...].utf8.prefix { !"/?#".utf8.contains($0) }
     let host = authority.split(separator: UInt8(ascii: "@")).last ?? []
     let behind = host.split(separator: UInt8(ascii: "]"), omittingEmptySubsequences: false).last ?? []
     guard let colon = behind.lastIndex(of: UInt8(ascii: ":")) else { return }

@@ -33,6 +33,24 @@ enum ProxyAnswerTarget {
     /// Bytes that came through the tunnel.
     var leftover = 0
 
+    /// Whether there is a tunnel, or none ever.
+    var isDecided: Bool { isOpen || transcript.failure != nil }
+
+    mutating func advance(
+      _ handshake: inout some ProxyHandshake & ~Copyable, _ queue: inout ByteQueue, into sent: inout ByteQueue
+    ) {
+      guard !isDecided else { return }
+      do throws(ProxyError) {
+        isOpen = try handshake.advance(&queue, into: &sent)
+      } catch {
+        transcript.failure = Failure(text: error.description)
+        // What follows is the body of the refusal.
+        guard case .refused(let refusal, _) = error else { return }
+        transcript.note("S", number: refusal.status)
+        for (name, value) in refusal.fields { transcript.note("h", Array("\(name): \(value)".utf8)) }
+      }
+    }
+
     func requireAgreement(with other: Reading, _ how: String) throws(Finding) {
       try transcript.requireAgreement(with: other.transcript, how)
     }
@@ -48,41 +66,34 @@ enum ProxyAnswerTarget {
         limits.fieldCount = 5
       }
       var handshake = ConnectHandshake(to: "example.org:443", credentials: credentials, limits: limits)
-      return try read(bytes, cuts, &handshake)
+      // A fault in a line may be noticed with its end only, but then it must be.
+      return try read(bytes, cuts, &handshake, behind: Array("\r\n".utf8))
     }
     let destination: SOCKSHandshake.Destination = options & 4 == 0 ? .name("example.org") : .ipv6(high: 1, low: 2)
     var handshake = SOCKSHandshake(to: destination, port: 443, credentials: credentials)
-    return try read(bytes, cuts, &handshake)
+    return try read(bytes, cuts, &handshake, behind: [])
   }
 
+  /// `behind`: what comes behind the bytes if all of them have decided nothing.
   private static func read(
-    _ bytes: Span<UInt8>, _ cuts: Cuts, _ handshake: inout some ProxyHandshake & ~Copyable
+    _ bytes: Span<UInt8>, _ cuts: Cuts, _ handshake: inout some ProxyHandshake & ~Copyable, behind: [UInt8]
   ) throws(Finding) -> Reading {
     var reading = Reading()
     var queue = ByteQueue()
     var sent = ByteQueue()
-    var failure: Failure?
     for piece in cuts.pieces(of: bytes.count) {
       queue.append(bytes.extracting(piece))
-      guard !reading.isOpen, failure == nil else { continue }
-      do throws(ProxyError) {
-        reading.isOpen = try handshake.advance(&queue, into: &sent)
-      } catch {
-        failure = Failure(text: error.description)
-        // What follows is the body of the refusal.
-        if case .refused(let refusal, _) = error {
-          reading.transcript.note("S", number: refusal.status)
-          for (name, value) in refusal.fields { reading.transcript.note("h", Array("\(name): \(value)".utf8)) }
-          reading.isOpen = false
-        }
-      }
+      reading.advance(&handshake, &queue, into: &sent)
+    }
+    if !reading.isDecided, !behind.isEmpty {
+      queue.append(behind.span)
+      reading.advance(&handshake, &queue, into: &sent)
     }
     // The longest that is ever sent: methods, credentials and a request for a name.
     try require(sent.count <= 256, "\(sent.count) bytes were sent")
     reading.transcript.note("W", sent.bytes)
     reading.leftover = reading.isOpen ? queue.count : 0
     if reading.isOpen { reading.transcript.note("+", queue.bytes) }
-    reading.transcript.failure = failure
     return reading
   }
 }

@@ -6,6 +6,7 @@ The limits are set low, so that reaching them takes no time; docs/threat-model.m
 
 import asyncio
 import contextlib
+import gzip
 import itertools
 import socket
 import threading
@@ -398,6 +399,20 @@ async def test_bodies_that_are_broken_off_give_their_room_back(limited):
             return (await gateway.metrics())["drawbridge_http_body_bytes"] == 0
 
         await eventually(is_given_back)
+
+
+async def test_a_batch_of_millions_of_lines_costs_no_more_than_those_it_may_have(limited):
+    gateway = await limited(body_bytes="4MiB")
+    packed = gzip.compress(b"a\n" * (2 * MEBIBYTE))
+    assert len(packed) < 8 * KIBIBYTE
+    fields = b"Content-Type: application/x-ndjson\r\nContent-Encoding: gzip\r\nConnection: close\r\n"
+    request = POST + fields + b"Content-Length: %d\r\n\r\n" % len(packed) + packed
+    before = gateway.peak_memory()
+    answer = await exchange(gateway.address(), request)
+    assert answer.statuses == [413]
+    assert b"http.batch_messages" in answer.data
+    # What it inflates to, and not a record for each line.
+    assert gateway.peak_memory() < before + 24 * MEBIBYTE
 
 
 async def test_what_a_poll_may_ask_for_is_bounded(gateway_for, upstream):

@@ -126,15 +126,21 @@ struct IncomingMessage {
     let plain = isCompressed ? try inflated() : bytes
     guard UTF8StreamValidator.isValid(plain.span) else { throw ProblemError(.invalidText, "NDJSON must be UTF-8") }
     var items: [Item] = []
-    for line in plain.split(separator: UInt8(ascii: "\n")) {
-      let text = line.last == UInt8(ascii: "\r") ? line.dropLast() : line
-      if text.isEmpty { continue }
+    // Line by line, so that a body of millions of lines costs no more than those a batch may have.
+    let text = plain.span
+    var start = 0
+    while start < text.count {
+      let end = text.firstIndex(of: UInt8(ascii: "\n"), from: start) ?? text.count
+      var line = text.extracting(start..<end)
+      start = end + 1
+      if !line.isEmpty, line[line.count - 1] == UInt8(ascii: "\r") { line = line.extracting(first: line.count - 1) }
+      if line.isEmpty { continue }
       guard items.count < batchLimit else {
         throw ProblemError(
           .contentTooLarge,
           "a batch takes at most \(batchLimit) messages (the setting http.batch_messages); send several")
       }
-      items.append(Item(payload: SharedBytes(Array(text)), isText: true))
+      items.append(Item(payload: SharedBytes(copying: line), isText: true))
     }
     guard !items.isEmpty else { throw ProblemError(.invalidParameter, "the batch is empty; send a message a line") }
     return items

@@ -191,10 +191,17 @@ class Gateway:
 
     def memory(self):
         """Bytes of anonymous memory: what the process itself holds, without shared libraries."""
+        return self._status("RssAnon")
+
+    def peak_memory(self):
+        """The most bytes that were ever resident, shared libraries included."""
+        return self._status("VmHWM")
+
+    def _status(self, name):
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
+            if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
-        raise AssertionError("no RssAnon in /proc/PID/status")
+        raise AssertionError(f"no {name} in /proc/PID/status")
 
     # -- Ending -----------------------------------------------------------------------------------------------------
 

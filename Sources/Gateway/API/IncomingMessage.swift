@@ -55,13 +55,18 @@ struct IncomingMessage {
   }
 
   private static func isCompressed(_ request: borrowing HTTPRequestHead) throws(ProblemError) -> Bool {
-    guard let coding = request.fields.first(.contentEncoding), !coding.equalsIgnoringCase("identity") else {
-      return false
+    // RFC 9110 §8.4: a list, in the order in which the codings were applied.
+    var compressions = 0
+    var isKnown = true
+    request.fields.forEachElement(of: .contentEncoding) { coding in
+      if coding.equalsIgnoringCase("identity") { return }
+      compressions += 1
+      isKnown = isKnown && (coding.equalsIgnoringCase("gzip") || coding.equalsIgnoringCase("x-gzip"))
     }
-    guard coding.equalsIgnoringCase("gzip") || coding.equalsIgnoringCase("x-gzip") else {
-      throw ProblemError(.unsupportedEncoding, "Content-Encoding may be gzip or identity")
+    guard isKnown, compressions <= 1 else {
+      throw ProblemError(.unsupportedEncoding, "Content-Encoding may be gzip, once, or identity")
     }
-    return true
+    return compressions == 1
   }
 
   private static func timeToLive(of request: borrowing HTTPRequestHead) throws(ProblemError) -> TimeSpan? {

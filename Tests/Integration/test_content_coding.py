@@ -1,0 +1,52 @@
+"""Bodies of POST that are packed (RFC 9110 section 8.4): what is unpacked is the message; what cannot be is refused."""
+
+import gzip
+
+import pytest
+
+TEXT = "packed, and unpacked again: " + "ä" * 5000
+
+
+async def post(client, body, coding, type="text/plain"):
+    return await client.request(
+        "POST", "/v1/messages", data=body, headers=[("Content-Type", type), *(("Content-Encoding", c) for c in coding)]
+    )
+
+
+@pytest.mark.parametrize("coding", [["gzip"], ["x-gzip"], ["GZIP"], ["identity, gzip"], ["identity", "gzip"]])
+async def test_a_packed_message_arrives_unpacked(coding, client, upstream):
+    assert (await post(client, gzip.compress(TEXT.encode()), coding)).status == 202
+    assert await upstream.has_received(1) == [TEXT]
+
+
+async def test_members_of_gzip_in_a_row_are_one_message(client, upstream):
+    packed = gzip.compress(TEXT.encode()) + gzip.compress(b", and more")
+    assert (await post(client, packed, ["gzip"])).status == 202
+    assert await upstream.has_received(1) == [TEXT + ", and more"]
+
+
+@pytest.mark.parametrize("coding", [["identity"], ["identity", "identity"], [""]])
+async def test_no_coding_at_all_may_be_spelled_out(coding, client, upstream):
+    assert (await post(client, TEXT.encode(), coding)).status == 202
+    assert await upstream.has_received(1) == [TEXT]
+
+
+REFUSED = {
+    "another coding": (TEXT.encode(), ["br"], 415, "gzip, once, or identity"),
+    "two codings": (gzip.compress(TEXT.encode()), ["br, gzip"], 415, "gzip, once, or identity"),
+    "gzip twice": (gzip.compress(gzip.compress(TEXT.encode())), ["gzip, gzip"], 415, "gzip, once, or identity"),
+    "gzip in two fields": (gzip.compress(gzip.compress(b"x")), ["gzip", "gzip"], 415, "gzip, once, or identity"),
+    "what is not gzip": (TEXT.encode(), ["gzip"], 415, "not gzip data"),
+    "gzip that is cut off": (gzip.compress(TEXT.encode())[:-4], ["gzip"], 415, "ends too soon"),
+    "nothing": (b"", ["gzip"], 415, "ends too soon"),
+    "something behind gzip": (gzip.compress(TEXT.encode()) + b"!", ["gzip"], 415, "not gzip data"),
+    "a bomb": (gzip.compress(bytes(17 << 20)), ["gzip"], 413, "http.body_bytes"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_what_cannot_be_unpacked_is_refused_and_told(name, client, upstream):
+    body, coding, status, told = REFUSED[name]
+    assert told in (await post(client, body, coding)).problem(status)["detail"]
+    await client.accepted("honest")
+    assert await upstream.has_received(1) == ["honest"]

@@ -50,7 +50,7 @@ extension HTTPRequestHead {
   private func contentLength(_ limits: HTTPLimits) throws(HTTPProtocolError) -> Int {
     guard let value = fields.first(.contentLength) else { return 0 }
     guard !value.isEmpty, value.isAllDigits() else { throw .malformedContentLength }
-    guard let length = value.decimalValue(), length <= limits.bodyBytes else {
+    guard let length = value.withoutLeadingZeros().decimalValue(), length <= limits.bodyBytes else {
       throw .contentTooLarge(limit: limits.bodyBytes)
     }
     return length

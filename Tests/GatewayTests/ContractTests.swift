@@ -62,7 +62,7 @@ import Testing
       let target = path.replacingOccurrences(of: "{id}", with: "0123456789ab.1")
       let declared = Set(operations.filter { $0.path == path }.map(\.method))
       for method in ["GET", "POST", "PUT", "DELETE", "PATCH"] {
-        let served = try withRequest(method, target) { isServed(Route.client($0, epoch: "0123456789ab")) }
+        let served = try withRequest(method, target) { isServed(Route.find($0, for: .client, epoch: "0123456789ab")) }
         #expect(served == declared.contains(method), "\(method) \(path)")
       }
     }

@@ -110,6 +110,9 @@ import Testing
       "9110 §8.6 a length of any size is read without overflow", post + "Content-Length: 36893488147419103233\r\n\r\n",
       [], .contentTooLarge(limit: 16_777_216)),
     Rule(
+      "9110 §8.6 zeros before a length mean nothing", post + "Content-Length: 0000000000000000000000001\r\n\r\nz",
+      ["POST / HTTP/1.1", "content z", "end"]),
+    Rule(
       "9112 §6.3 a length of zero", post + "Content-Length: 0\r\n\r\n" + get + "\r\n",
       ["POST / HTTP/1.1", "end"] + gets),
     Rule("9112 §6.3 neither field: no content", post + "\r\n" + get + "\r\n", ["POST / HTTP/1.1", "end"] + gets),

@@ -14,10 +14,31 @@ enum Route {
   case problem(Problem)
   case options(StaticString)
 
-  /// Finds the route of a client's request. The default session is also to be had under its name.
-  static func client(_ request: borrowing HTTPRequestHead, epoch: String) -> Route {
-    if request.targetForm == .asterisk { return .options("GET, HEAD, POST, PATCH, OPTIONS") }
-    let path = request.path
+  /// Finds the route of a request. A path means the same however its unreserved characters are written (RFC 9110 §4.2.3).
+  static func find(_ request: borrowing HTTPRequestHead, for role: HTTPConnection.Role, epoch: String) -> Route {
+    guard request.path.firstIndex(of: UInt8(ascii: "%")) != nil else {
+      return find(request, at: request.path, for: role, epoch: epoch)
+    }
+    var path = ByteQueue()
+    PercentDecoder.decodeUnreserved(request.path, into: &path)
+    return find(request, at: path.bytes, for: role, epoch: epoch)
+  }
+
+  private static func find(
+    _ request: borrowing HTTPRequestHead, at path: Span<UInt8>, for role: HTTPConnection.Role, epoch: String
+  ) -> Route {
+    switch role {
+    case .client: client(request, at: path, epoch: epoch)
+    case .management: management(request, at: path)
+    }
+  }
+
+  /// Of a client's request. The default session is also to be had under its name.
+  private static func client(_ request: borrowing HTTPRequestHead, at path: Span<UInt8>, epoch: String) -> Route {
+    // Of the server as a whole, which `OPTIONS http://host` asks for as well (RFC 9112 §3.2.4).
+    if request.targetForm == .asterisk || request.method == .options && path.isEmpty {
+      return .options("GET, HEAD, POST, PATCH, OPTIONS")
+    }
     let prefix: StaticString = "/v1/sessions/default/"
     let isNamed = path.starts(with: prefix)
     let name = path.extracting(min(path.count, isNamed ? prefix.utf8CodeUnitCount : 4)..<path.count)
@@ -51,9 +72,8 @@ enum Route {
         detail: "no such path; there are /v1/messages, /v1/session, /v1/deliveries/{id} and /openapi.yaml"))
   }
 
-  /// Finds the route of a request to the management listener.
-  static func management(_ request: borrowing HTTPRequestHead) -> Route {
-    let path = request.path
+  /// Of a request to the management listener.
+  private static func management(_ request: borrowing HTTPRequestHead, at path: Span<UInt8>) -> Route {
     if path.equals("/livez") { return reading(request, .live) }
     if path.equals("/readyz") { return reading(request, .ready) }
     if path.equals("/startupz") { return reading(request, .started) }

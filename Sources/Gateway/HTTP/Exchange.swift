@@ -27,9 +27,7 @@ extension HTTPConnection {
   /// Decides what the request is for, from its head.
   func beginExchange() {
     exchange = .none
-    let route =
-      role == .client
-      ? Route.client(http.request, epoch: shared.epochText) : Route.management(http.request)
+    let route = Route.find(http.request, for: role, epoch: shared.epochText)
     switch route {
     case .sendMessage:
       do throws(ProblemError) {

@@ -5,10 +5,16 @@ extension Span where Element == UInt8 {
   /// the RFC wants. nil for anything else.
   package func deltaSeconds() -> Int? {
     guard !isEmpty, isAllDigits() else { return nil }
+    guard let value = withoutLeadingZeros().decimalValue() else { return 1 << 31 }
+    return Swift.min(value, 1 << 31)
+  }
+
+  /// The digits that count: at least one.
+  @_lifetime(copy self)
+  func withoutLeadingZeros() -> Span<UInt8> {
     var start = 0
     while start &+ 1 < count, self[start] == UInt8(ascii: "0") { start &+= 1 }
-    guard let value = extracting(start..<count).decimalValue() else { return 1 << 31 }
-    return Swift.min(value, 1 << 31)
+    return extracting(start..<count)
   }
 
   /// A length of time as people write it: `25s`, `500ms`, `10m`, `2h`, or whole seconds without a unit. nil for anything

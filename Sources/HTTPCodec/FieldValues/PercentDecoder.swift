@@ -25,6 +25,24 @@ package enum PercentDecoder {
     return true
   }
 
+  /// Appends `path` to `output` with the escapes of unreserved characters decoded, which leaves its meaning as it is (RFC 3986
+  /// §6.2.2.2). All others stay: `%2F` separates nothing.
+  package static func decodeUnreserved(_ path: Span<UInt8>, into output: inout ByteQueue) {
+    output.reserve(path.count)
+    var index = 0
+    while index < path.count {
+      if path[index] == UInt8(ascii: "%"), index &+ 2 < path.count, let high = ASCII.hexValue(path[index &+ 1]),
+        let low = ASCII.hexValue(path[index &+ 2]), URICharacter.isUnreserved(high << 4 | low)
+      {
+        output.append(high << 4 | low)
+        index &+= 3
+      } else {
+        output.append(path[index])
+        index &+= 1
+      }
+    }
+  }
+
   /// Whether decoding would change anything.
   static func isNeeded(for bytes: Span<UInt8>, plusIsSpace: Bool) -> Bool {
     for index in bytes.indices {

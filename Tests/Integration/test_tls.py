@@ -422,20 +422,38 @@ async def test_close_notify_without_a_close_frame_is_an_end_without_goodbye(gate
     assert await failure(gateway) == "the upstream ended the stream without a close frame"
 
 
+CUT = ", and TLS without close_notify: it may have been cut off on its way"
+
+
+def cut_off_behind(data):
+    """FIN with no close_notify: what a man in the middle can do."""
+
+    async def behave(reader, writer):
+        await upgrade(reader, writer, then=data)
+        await writer.drain()
+        writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
+        await reader.read()
+
+    return behave
+
+
+async def test_truncation_between_messages_is_told(gateway_for, start, authority, certificate):
+    upstream = await start(over_tls(cut_off_behind(frame(TEXT, b"whole")), certificate))
+    url = f"wss://localhost:{upstream.port}/"
+    gateway = await gateway_for(None, "--upstream", url, "--ca-file", authority.path, ready=False)
+    assert (await gateway.client().collect(1, "earliest"))[0] == ["whole"]
+    assert await failure(gateway) == "the upstream ended the stream without a close frame" + CUT
+
+
 async def test_truncation_inside_a_message_is_told_and_nothing_of_it_delivered(
     gateway_for, start, authority, certificate
 ):
-    async def behave(reader, writer):
-        await upgrade(reader, writer, then=frame(TEXT, b"half of it", length=20))
-        await writer.drain()
-        # FIN with no close_notify: what a man in the middle can do.
-        writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
-        await reader.read()
+    behave = cut_off_behind(frame(TEXT, b"half of it", length=20))
 
     upstream = await start(over_tls(behave, certificate))
     url = f"wss://localhost:{upstream.port}/"
     gateway = await gateway_for(None, "--upstream", url, "--ca-file", authority.path, ready=False)
-    assert await failure(gateway) == "the upstream ended the stream inside a message"
+    assert await failure(gateway) == "the upstream ended the stream inside a message" + CUT
     await eventually(lambda: upstream.connections >= 2, what="the gateway dials again")
     batch = await gateway.client().poll(cursor="earliest", wait=0)
     assert all(message["type"] != "text" for message in batch.messages)

@@ -80,10 +80,13 @@ extension UpstreamLink {
   }
 
   private func endOfStream() -> String {
-    switch socket.receiveEndOfInput() {
+    // Behind a close frame many a server ends TCP at once; without one it means that somebody may have cut the stream off.
+    let cut =
+      transport?.failure == .truncated ? ", and TLS without close_notify: it may have been cut off on its way" : ""
+    return switch socket.receiveEndOfInput() {
     case .clean: "the upstream ended the stream after the closing handshake"
-    case .withoutClose: "the upstream ended the stream without a close frame"
-    case .truncated: "the upstream ended the stream inside a message"
+    case .withoutClose: "the upstream ended the stream without a close frame" + cut
+    case .truncated: "the upstream ended the stream inside a message" + cut
     case .failed(let error): error.description
     }
   }

@@ -61,8 +61,8 @@ package struct GatewaySettings: Equatable, Sendable {
     package var subprotocols: [String] = []
     package var headers: [String] = []
     package var messageBytes = 16 << 20
-    package var fragments = 16_384
-    package var inflationRatio = 1024
+    package var fragments = 131_072
+    package var inflationRatio = 200
     package var proxy = ""
     package var noProxy: [String] = []
     package var tls = TLS()

@@ -199,8 +199,8 @@ async def test_fragments_of_a_message_are_counted(raw_upstream, gateway_for):
 
 
 async def test_fragments_without_end_are_cut_off(raw_upstream, gateway_for):
-    frames = [frame(BINARY, b"", fin=False), frame(CONTINUATION, b"", fin=False) * 20_000]
-    await is_refused(frames, "a message has more than 16384 fragments", raw_upstream, gateway_for)
+    frames = [frame(BINARY, b"", fin=False), frame(CONTINUATION, b"", fin=False) * 140_000]
+    await is_refused(frames, "a message has more than 131072 fragments", raw_upstream, gateway_for)
 
 
 # -- Pings -------------------------------------------------------------------------------------------------------------

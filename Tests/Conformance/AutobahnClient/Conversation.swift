@@ -41,13 +41,10 @@ final class Conversation: UpstreamSink {
   /// The last text that came; what the server answers to a question.
   var lastText: String? { state.withLock { $0.lastText } }
 
-  /// The session as it is configured for everybody, but for what would blur the judgement: pings that nobody asked for, a
-  /// second dial (each dial runs its case anew), and limits below what the suite sends.
+  /// The session as it is configured for everybody, its limits included, but for what would blur the judgement: pings that
+  /// nobody asked for, a second dial (each dial runs its case anew), and a queue too small for what is to be sent back.
   private static func settings(for url: UpstreamURL) -> UpstreamSettings {
     var settings = UpstreamSettings(urls: [url])
-    settings.limits.messageBytes = 64 << 20
-    settings.limits.fragments = 1 << 20
-    settings.limits.inflationRatio = 100_000
     settings.session.liveness.isEnabled = false
     settings.session.backoff.strategy = .fixed(.hours(1))
     settings.session.backoff.quickRedial = .hours(1)

@@ -1,7 +1,9 @@
 import ByteStreams
 import Configuration
+import HTTPCodec
 import Testing
 import UpstreamSession
+import WebSocketCodec
 
 @testable import Gateway
 
@@ -20,6 +22,14 @@ import UpstreamSession
     #expect(ours.backoff == machine.backoff && ours.endpoints == machine.endpoints && ours.liveness == machine.liveness)
     #expect(ours.onDemand == machine.onDemand && ours.idleAfter == machine.idleAfter)
     #expect(ours.maximumAge == nil && ours.closing.ranges.isEmpty)
+  }
+
+  /// Each limit's reason stands in two places, at the codec and in the file: so must its value.
+  @Test func theDefaultLimitsOfTheFileAreThoseOfTheCodecs() throws {
+    var configured = GatewaySettings()
+    configured.upstream.url = "ws://first/"
+    #expect(try UpstreamSettings(configured.upstream).limits == WebSocketLimits())
+    #expect(configured.http.limits == HTTPLimits())
   }
 
   @Test func everyStrategyCanBeChosen() throws {

@@ -15,32 +15,32 @@ GET = b"GET /v1/messages?wait=0 HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\n"
 
 REFUSED = {
-    "garbage": (bytes(range(128, 256)) * 4 + b"\r\n\r\n", {400}),
-    "a TLS hello": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(508), {400}),
-    "the preface of HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", {400, 505}),
-    "HTTP/0.9": (b"GET /v1/messages\r\n\r\n", {400, 505}),
-    "a version of the future": (b"GET / HTTP/3.0\r\nHost: x\r\n\r\n", {400, 505}),
-    "no Host": (b"GET /v1/messages?wait=0 HTTP/1.1\r\n\r\n", {400}),
-    "two Hosts": (GET + b"Host: y\r\n\r\n", {400}),
-    "a space before the colon": (GET + b"Name : value\r\n\r\n", {400}),
-    "a folded line": (GET + b"Name: value\r\n more\r\n\r\n", {400}),
-    "a NUL in a value": (GET + b"Name: va\x00lue\r\n\r\n", {400}),
-    "a bare CR": (GET + b"Name: va\rlue\r\n\r\n", {400}),
-    "length beside chunks": (POST + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", {400}),
-    "two lengths": (POST + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", {400}),
-    "a negative length": (POST + b"Content-Length: -1\r\n\r\n", {400}),
-    "a length beyond all bounds": (POST + b"Content-Length: 99999999999999999999999\r\n\r\n", {400, 413}),
-    "an unknown coding": (POST + b"Transfer-Encoding: gzip\r\n\r\n", {400, 501}),
-    "a bad chunk size": (POST + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n", {400}),
-    "a chunk size beyond all bounds": (POST + b"Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFF\r\n", {400, 413}),
-    "a chunk longer than it says": (POST + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabcdef\r\n0\r\n\r\n", {400}),
-    "a long request line": (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", {414}),
-    "a request line without end": (b"GET /" + b"a" * 100_000, {414}),
-    "too many fields": (GET + b"".join(b"X-%d: y\r\n" % i for i in range(200)) + b"\r\n", {431}),
-    "a field that is too long": (GET + b"X: " + b"y" * 40_000 + b"\r\n\r\n", {431}),
-    "a body that is too long": (POST + b"Content-Length: 1000000000\r\n\r\n", {413}),
-    "TRACE": (b"TRACE / HTTP/1.1\r\nHost: x\r\n\r\n", {405, 501}),
-    "CONNECT": (b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n", {400, 405, 501}),
+    "garbage": (bytes(range(128, 256)) * 4 + b"\r\n\r\n", 400),
+    "a TLS hello": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(508), 400),
+    "the preface of HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+    "HTTP/0.9": (b"GET /v1/messages\r\n\r\n", 400),
+    "a version of the future": (b"GET / HTTP/3.0\r\nHost: x\r\n\r\n", 505),
+    "no Host": (b"GET /v1/messages?wait=0 HTTP/1.1\r\n\r\n", 400),
+    "two Hosts": (GET + b"Host: y\r\n\r\n", 400),
+    "a space before the colon": (GET + b"Name : value\r\n\r\n", 400),
+    "a folded line": (GET + b"Name: value\r\n more\r\n\r\n", 400),
+    "a NUL in a value": (GET + b"Name: va\x00lue\r\n\r\n", 400),
+    "a bare CR": (GET + b"Name: va\rlue\r\n\r\n", 400),
+    "length beside chunks": (POST + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    "two lengths": (POST + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", 400),
+    "a negative length": (POST + b"Content-Length: -1\r\n\r\n", 400),
+    "a length beyond all bounds": (POST + b"Content-Length: 99999999999999999999999\r\n\r\n", 413),
+    "an unknown coding": (POST + b"Transfer-Encoding: gzip\r\n\r\n", 501),
+    "a bad chunk size": (POST + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n", 400),
+    "a chunk size beyond all bounds": (POST + b"Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFF\r\n", 400),
+    "a chunk longer than it says": (POST + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabcdef\r\n0\r\n\r\n", 400),
+    "a long request line": (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
+    "a request line without end": (b"GET /" + b"a" * 100_000, 414),
+    "too many fields": (GET + b"".join(b"X-%d: y\r\n" % i for i in range(200)) + b"\r\n", 431),
+    "a field that is too long": (GET + b"X: " + b"y" * 40_000 + b"\r\n\r\n", 431),
+    "a body that is too long": (POST + b"Content-Length: 1000000000\r\n\r\n", 413),
+    "TRACE": (b"TRACE / HTTP/1.1\r\nHost: x\r\n\r\n", 501),
+    "CONNECT": (b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n", 501),
 }
 
 
@@ -63,7 +63,7 @@ async def test_a_bad_request_gets_one_error_answer(name, gateway):
     # A second request stands behind it: it must not be taken for one after a framing error.
     answer = await exchange(gateway.address(), request, within=5, end_of_input=True)
     assert len(answer.statuses) == 1, answer.data[:2000]
-    assert answer.statuses[0] in expected, answer.data[:2000]
+    assert answer.statuses[0] == expected, answer.data[:2000]
     assert b"application/problem+json" in answer.data
     assert answer.ended
     await serves(gateway)
@@ -108,10 +108,32 @@ async def test_a_client_may_ask_whether_its_body_is_wanted(gateway, upstream):
     writer.close()
 
 
+@pytest.mark.parametrize(("length", "status"), [(8192, 200), (8193, 414)])
+async def test_a_request_line_holds_its_limit_to_the_byte(length, status, gateway):
+    line = b"GET /v1/messages?wait=0&".ljust(length - len(b" HTTP/1.1"), b"&") + b" HTTP/1.1"
+    assert len(line) == length
+    answer = await exchange(gateway.address(), line + b"\r\nHost: x\r\nConnection: close\r\n\r\n", within=5)
+    assert answer.statuses == [status]
+
+
+async def test_a_body_that_is_not_wanted_is_not_asked_for(gateway):
+    """No 100, but the final answer and the end: the body may come all the same, or not (RFC 9110 section 10.1.1)."""
+    for request, status in [
+        (POST.replace(b"messages", b"nowhere") + b"Content-Length: 5", 404),
+        (POST.replace(b"POST", b"PUT") + b"Content-Length: 5", 405),
+        (POST + b"Content-Encoding: br\r\nContent-Length: 5", 415),
+        (POST + b"Content-Length: 99999999", 413),
+        (GET + b"Content-Length: 5", 200),
+    ]:
+        answer = await exchange(gateway.address(), request + b"\r\nExpect: 100-continue\r\n\r\n", within=5)
+        assert answer.statuses == [status]
+        assert answer.ended
+
+
 async def test_a_head_that_never_ends_is_given_up_at_its_deadline(impatient):
     answer = await exchange(impatient.address(), b"GET /v1/messages HTTP/1.1\r\nHost: x\r\n", within=25)
     assert answer.ended
-    assert answer.statuses in ([408], [])
+    assert answer.statuses == [408]
     await serves(impatient)
 
 
@@ -125,12 +147,9 @@ async def test_a_head_that_trickles_is_given_up_at_the_same_deadline(impatient):
             await asyncio.sleep(0.05)
 
     trickling = asyncio.create_task(trickle())
-    try:
-        answer = await asyncio.wait_for(reader.read(), 25)
-    except ConnectionError:
-        answer = b""
+    answer = await asyncio.wait_for(reader.read(), 25)
     trickling.cancel()
-    assert answer == b"" or b" 408 " in answer
+    assert answer.startswith(b"HTTP/1.1 408 ")
     writer.transport.abort()
     await serves(impatient)
 
@@ -138,7 +157,7 @@ async def test_a_head_that_trickles_is_given_up_at_the_same_deadline(impatient):
 async def test_a_body_that_never_comes_is_given_up(impatient):
     answer = await exchange(impatient.address(), POST + b"Content-Length: 1000\r\n\r\nnot all", within=25)
     assert answer.ended
-    assert answer.statuses in ([408], [])
+    assert answer.statuses == [408]
     await serves(impatient)
 
 

@@ -131,6 +131,28 @@ async def test_what_is_no_websocket_url_is_not_followed(location, told, start, g
     assert ["Location", location] in session["last_refusal"]["fields"]
 
 
+@pytest.mark.parametrize(
+    "status", ["300 Multiple Choices", "304 Not Modified", "305 Use Proxy", "306 Switch Proxy", "399 Whatever"]
+)
+async def test_what_is_no_redirection_is_a_refusal(status, start, upstream, gateway_for):
+    server = await start(Redirecting(lambda path: upstream.url, status=status))
+    session = await failure(await gateway_for(server, ready=False))
+    assert session["last_failure"] == f"the upstream answered {status} where 101 opens a WebSocket"
+    assert session["last_refusal"]["status"] == int(status[:3])
+    assert upstream.requests == []
+
+
+async def test_a_redirection_that_names_no_place_is_a_refusal(raw_upstream, gateway_for):
+    async def behave(reader, writer):
+        await read_head(reader)
+        writer.write(b"HTTP/1.1 302 Found\r\nContent-Length: 7\r\n\r\nnowhere")
+        await writer.drain()
+
+    session = await failure(await gateway_for(await raw_upstream(behave), ready=False))
+    assert session["last_failure"] == "the upstream answered 302 Found where 101 opens a WebSocket"
+    assert session["last_refusal"]["body"] == "nowhere"
+
+
 @pytest.mark.parametrize("scheme", ["ws", "http"])
 async def test_nothing_leads_from_wss_to_ws(scheme, start, upstream, gateway_for, authority, certificate):
     location = f"{scheme}://127.0.0.1:{upstream.port}/"

@@ -32,7 +32,7 @@ package final class SessionHandle: Sendable {
   }
 
   let shared: Locked<Shared>
-  let settings: UpstreamSettings
+  let settings: SharedSettings
   let sink: any UpstreamSink
   let logger: Logger
   let metrics: UpstreamMetrics
@@ -46,7 +46,7 @@ package final class SessionHandle: Sendable {
   ) throws(TLSSettingsError) {
     self.dials = dials
     security = settings.urls.contains { $0.isSecure } ? try UpstreamSecurity(settings.tls) : nil
-    self.settings = settings
+    self.settings = SharedSettings(settings)
     self.sink = sink
     self.logger = logger
     self.metrics = metrics

@@ -11,7 +11,7 @@ import WebSocketCodec
 /// `apply(_:)` is the only place where a decision becomes I/O. What links report comes in through
 /// `UpstreamDriver+Reports`; what other loops ask, and the queue, through `UpstreamDriver+Outbox`.
 final class UpstreamDriver {
-  private(set) var settings: UpstreamSettings
+  private(set) var sharedSettings: SharedSettings
   let handle: SessionHandle
   let sink: any UpstreamSink
   let logger: Logger
@@ -83,13 +83,17 @@ final class UpstreamDriver {
     self.handle = handle
     self.resolver = resolver
     self.loop = loop
-    settings = handle.settings
+    sharedSettings = handle.settings
     sink = handle.sink
     logger = handle.logger
     metrics = handle.metrics
     security = handle.security
-    machine = SessionStateMachine(settings.session)
-    subscriptions = SubscriptionLedger(settings.conventions.subscriptions)
+    machine = SessionStateMachine(handle.settings.value.session)
+    subscriptions = SubscriptionLedger(handle.settings.value.conventions.subscriptions)
+  }
+
+  var settings: UpstreamSettings {
+    _read { yield sharedSettings.value }
   }
 
   /// Random numbers, from the store of the loop.
@@ -140,7 +144,7 @@ final class UpstreamDriver {
 
   /// New settings, from which the next connection is made.
   func reconfigure(_ settings: UpstreamSettings, _ security: UpstreamSecurity?, because reason: ReplacementReason) {
-    self.settings = settings
+    sharedSettings = SharedSettings(settings)
     subscriptions.rules = settings.conventions.subscriptions
     self.security = security
     apply(machine.reconfigure(settings.session, because: reason, now: loop.now))

@@ -17,7 +17,7 @@ final class UpstreamLink: LoopTask, TurnEndTarget {
   let proxy: ProxyURL?
   let driver: UpstreamDriver
   /// Those it was dialled with; the driver's may have changed since.
-  let settings: UpstreamSettings
+  private let sharedSettings: SharedSettings
   let loop: LoopContext
   /// Set while addresses are being tried, so that giving up can end it.
   var race: ConnectRace?
@@ -65,12 +65,16 @@ final class UpstreamLink: LoopTask, TurnEndTarget {
     self.url = url
     proxy = driver.settings.proxy(for: url)
     self.driver = driver
-    settings = driver.settings
+    sharedSettings = driver.sharedSettings
     loop = driver.loop
     decoder = PayloadDecoder(driver.settings.conventions.codec, limit: driver.settings.limits.messageBytes)
   }
 
   var generation: Generation { dial.generation }
+
+  var settings: UpstreamSettings {
+    _read { yield sharedSettings.value }
+  }
 
   func run() async {
     do throws(OpeningEnd) {

@@ -5,6 +5,12 @@ import TLSEngine
 import UpstreamSession
 import WebSocketCodec
 
+/// One copy of a session's settings for all that reads them: they take a kilobyte and more.
+final class SharedSettings: Sendable {
+  let value: UpstreamSettings
+  init(_ value: UpstreamSettings) { self.value = value }
+}
+
 /// Everything that one upstream session is configured with.
 package struct UpstreamSettings: Sendable {
   /// At least one, best first.

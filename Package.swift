@@ -40,7 +40,7 @@ let package = Package(
     .target(name: "CYAML", linkerSettings: [.linkedLibrary("yaml")]),
 
     // Bytes, and what is made of them. No socket, no clock, no log.
-    target("Locking"),
+    target("Threading", ["CLinux"]),
     target("ByteStreams"),
     target("Deflate", ["CZlib", "ByteStreams"]),
     target("Digests", ["COpenSSL", "ByteStreams"]),
@@ -58,16 +58,16 @@ let package = Package(
     target("RouteNetlink", ["ByteStreams"]),
 
     // The kernel, the file, the eyes of the operator.
-    target("Reactor", ["Locking", "CLinux", "ByteStreams"]),
+    target("Reactor", ["Threading", "CLinux", "ByteStreams"]),
     target("Configuration", ["CYAML", "ByteStreams", "JSONCodec", "Conventions"]),
-    target("Metrics", ["Locking", "ByteStreams"]),
-    target("Logging", ["Locking", "CLinux", "ByteStreams", "JSONCodec"]),
+    target("Metrics", ["Threading", "ByteStreams"]),
+    target("Logging", ["Threading", "CLinux", "ByteStreams", "JSONCodec"]),
 
     // Drivers: they do.
     .target(
       name: "Gateway",
       dependencies: [
-        "Locking", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec",
+        "Threading", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec",
         "TLSEngine", "Conventions", "UpstreamSession", "Delivery", "RouteNetlink", "Reactor", "Configuration",
         "Metrics",
         "Logging",

@@ -2,7 +2,7 @@ import ByteStreams
 import Configuration
 import Delivery
 import HTTPCodec
-import Locking
+import Threading
 import Logging
 import Metrics
 import Synchronization

@@ -1,4 +1,4 @@
-import Locking
+import Threading
 import ByteStreams
 import Delivery
 import Reactor

@@ -1,6 +1,5 @@
-import Locking
+import Threading
 import ByteStreams
-import CLinux
 import Glibc
 import JSONCodec
 
@@ -92,17 +91,7 @@ package final class Logger: Sendable {
 
   /// Starts the thread that empties the buffer. Until then, and after it, `flush()` does so.
   package func start() {
-    var thread = pthread_t()
-    let retained = unsafe Unmanaged.passRetained(self).toOpaque()
-    let result = unsafe pthread_create(
-      &thread, nil,
-      { opaque in
-        guard let opaque = unsafe opaque else { return nil }
-        unsafe clinux_set_thread_name("log")
-        unsafe Unmanaged<Logger>.fromOpaque(opaque).takeRetainedValue().serve()
-        return nil
-      }, unsafe retained)
-    if result == 0 { _ = pthread_detach(thread) } else { unsafe Unmanaged<Logger>.fromOpaque(retained).release() }
+    _ = DetachedThread.start(named: "log") { self.serve() }
   }
 
   @inline(__always)

@@ -1,4 +1,4 @@
-import Locking
+import Threading
 import ByteStreams
 
 /// Every metric of the process, written out in Prometheus' text format (version 0.0.4).

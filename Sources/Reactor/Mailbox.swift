@@ -1,4 +1,4 @@
-import Locking
+import Threading
 import CLinux
 import Glibc
 import Synchronization

@@ -1,5 +1,5 @@
-import Locking
 import CLinux
+import Threading
 import Glibc
 
 /// A name that could not be turned into addresses.
@@ -56,23 +56,11 @@ package final class Resolver: Sendable {
           returning: .failure(ResolveError(host: host, reason: "too many look-ups are waiting")))
         return
       }
-      if verdict.startThread { startThread() }
+      if verdict.startThread, !DetachedThread.start(named: "resolver", { self.serve() }) {
+        state.withLock { $0.threads -= 1 }
+      }
       work.signal()
     }
-  }
-
-  private func startThread() {
-    let retained = unsafe Unmanaged.passRetained(self).toOpaque()
-    var thread = pthread_t()
-    let result = unsafe pthread_create(
-      &thread, nil,
-      { opaque in
-        guard let opaque = unsafe opaque else { return nil }
-        unsafe clinux_set_thread_name("resolver")
-        unsafe Unmanaged<Resolver>.fromOpaque(opaque).takeRetainedValue().serve()
-        return nil
-      }, retained)
-    if result == 0 { _ = pthread_detach(thread) } else { unsafe Unmanaged<Resolver>.fromOpaque(retained).release() }
   }
 
   private func serve() {

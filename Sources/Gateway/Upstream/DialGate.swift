@@ -1,6 +1,6 @@
 import ByteStreams
 import Configuration
-import Locking
+import Threading
 import UpstreamSession
 
 /// `HostDials`, shared by all sessions of the process, on whatever loop they are.

@@ -1,4 +1,4 @@
-import Locking
+import Threading
 import ByteStreams
 import Configuration
 import Logging

@@ -1,5 +1,5 @@
 import ByteStreams
-import Locking
+import Threading
 import Reactor
 import UpstreamSession
 

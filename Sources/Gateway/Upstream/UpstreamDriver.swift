@@ -1,6 +1,6 @@
 import ByteStreams
 import Conventions
-import Locking
+import Threading
 import Logging
 import Reactor
 import UpstreamSession

@@ -1,3 +1,4 @@
+import CLinux
 import Threading
 import ByteStreams
 import Glibc

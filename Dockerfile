@@ -17,8 +17,9 @@ RUN apt-get update -qq \
 WORKDIR /src
 COPY Package.swift ./
 COPY Sources Sources
-# The package names its test targets, so their folders must be there; the image builds none of them.
+# The package names its test and benchmark targets, so their folders must be there; the image builds none of them.
 COPY Tests Tests
+COPY Benchmarks Benchmarks
 RUN swift build -c release --static-swift-stdlib --product drawbridge \
  && install -D --strip "$(swift build -c release --static-swift-stdlib --show-bin-path)/drawbridge" /out/drawbridge
 

@@ -23,10 +23,28 @@ package struct Endpoints: Sendable {
   package private(set) var current = 0
   /// URLs in a row that refused for good.
   private var refusals = 0
+  /// Until when each URL wants to be left alone; past where it does not.
+  private var heldUntil: [MonotonicTime]
 
   package init(_ settings: EndpointSettings) {
     precondition(settings.count > 0, "a session needs at least one URL")
     self.settings = settings
+    heldUntil = Array(repeating: .zero, count: settings.count)
+  }
+
+  /// This URL asked to be left alone until then (429, 503).
+  mutating func hold(_ index: Int, until: MonotonicTime) { heldUntil[index] = until }
+
+  /// When the first URL may be dialled.
+  func soonest(now: MonotonicTime) -> MonotonicTime { max(now, heldUntil.min() ?? now) }
+
+  /// The URL to dial now: the current one, or where that wants to be left alone, the next in order that does not. Where all
+  /// of them do, the one that may be dialled first.
+  mutating func choose(now: MonotonicTime) -> Int {
+    let inOrder = (0..<settings.count).map { (current + $0) % settings.count }
+    let soonest = soonest(now: now)
+    current = inOrder.first { heldUntil[$0] <= soonest } ?? current
+    return current
   }
 
   package mutating func advance() { current = (current + 1) % settings.count }

@@ -34,12 +34,23 @@ package struct ReconnectPolicy: Sendable {
     /// nil: until an operator says otherwise.
     case park(TimeSpan?)
     case offline(retryAfter: TimeSpan)
+
+    /// Time to the next dial; nil where there is none.
+    var wait: TimeSpan? {
+      switch self {
+      case .redial(after: let wait), .offline(retryAfter: let wait): wait
+      case .park(let wait): wait
+      }
+    }
   }
 
   struct Decision: Equatable {
     var verdict: Verdict
     /// How long nobody may dial this host.
     var hostHold: TimeSpan?
+    /// How long the session itself leaves this URL alone, where it has others, and when it dials one of those.
+    var urlHold: TimeSpan?
+    var elsewhere = TimeSpan.zero
     var attemptsExhausted = false
   }
 
@@ -65,6 +76,27 @@ package struct ReconnectPolicy: Sendable {
     denials = 0
     shortClosures = 0
     protocolFailures = 0
+  }
+
+  /// The URL of a dial that begins now.
+  mutating func chooseEndpoint(now: MonotonicTime) -> Int { endpoints.choose(now: now) }
+
+  /// Leaves a URL alone for a time; answers when to dial the next.
+  mutating func hold(
+    _ endpoint: Int, for time: TimeSpan, elsewhereAfter delay: TimeSpan, now: MonotonicTime
+  ) -> TimeSpan {
+    endpoints.hold(endpoint, until: now + time)
+    let soonest = endpoints.soonest(now: now)
+    return soonest > now ? soonest - now : delay
+  }
+
+  /// A connection was ready for `time`. If it was stable, what was counted before it no longer holds.
+  @discardableResult
+  mutating func credit(readyFor time: TimeSpan) -> Bool {
+    guard time > .zero, backoff.isStable(readyFor: time) else { return false }
+    startAfresh()
+    refreshesCredential = false
+    return true
   }
 
   mutating func openingFailed(
@@ -95,12 +127,17 @@ package struct ReconnectPolicy: Sendable {
     case 401:
       return denied(using: &generator)
     case 429, 503:
-      var decision = backOff(atLeast: Constants.overloaded, using: &generator)
-      guard let asked = retryAfter, case .redial = decision.verdict else { return decision }
+      var decision = backOff(using: &generator)
+      guard case .redial(after: let delay) = decision.verdict else { return decision }
+      decision.elsewhere = delay
+      guard let asked = retryAfter else {
+        decision.urlHold = max(Constants.overloaded, delay)
+        return decision
+      }
       let hold = min(max(asked, Constants.retryAfter.lowerBound), Constants.retryAfter.upperBound)
       // All who were told the same moment should not come at it together.
       let spread = Backoff.uniform(.zero, max(.seconds(1), hold / 10), using: &generator)
-      decision.verdict = .redial(after: hold + spread)
+      decision.urlHold = hold + spread
       decision.hostHold = hold
       return decision
     case 408, 425:
@@ -118,11 +155,7 @@ package struct ReconnectPolicy: Sendable {
   mutating func lost(
     _ loss: ConnectionLoss, readyFor: TimeSpan, using generator: inout some RandomNumberGenerator
   ) -> Decision {
-    let stable = readyFor > .zero && backoff.isStable(readyFor: readyFor)
-    if stable {
-      startAfresh()
-      refreshesCredential = false
-    }
+    let stable = credit(readyFor: readyFor)
     switch loss {
     case .noRoute, .addressGone:
       return Decision(verdict: .offline(retryAfter: stable ? .zero : Constants.offlineRetry))

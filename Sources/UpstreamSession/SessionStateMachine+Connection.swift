@@ -53,7 +53,7 @@ extension SessionStateMachine {
 
   /// The upstream's close frame has come, with this code or 1005. It is answered, and the end of the stream awaited.
   package mutating func closeReceived(
-    code: UInt16, _ reported: Generation, now: MonotonicTime
+    code: UInt16, _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
     var actions: [SessionAction] = []
     let loss = ConnectionLoss.closed(code: code)
@@ -67,17 +67,16 @@ extension SessionStateMachine {
       actions.append(.stopSending(reported, lastIsPoison: code == 1009))
       actions.append(.close(reported, code: code))
       retire(link, isClosing: true, until: now + settings.limits.closing, &actions)
+      policy.credit(readyFor: readyTime(of: link, now: now))
       move(to: .opening(successor), because: .lost(loss), reported, now: now, &actions)
     case .opening(let opening) where opening.dial.generation == reported && opening.phase == .opening:
       actions.append(.close(reported, code: code))
       let closing = Closing(
         generation: reported, deadline: now + settings.limits.closing, loss: loss, readyFor: .zero)
       move(to: .closing(closing), because: .lost(loss), reported, now: now, &actions)
-    case .replacing(let link, let successor) where successor.dial.generation == reported:
-      actions.append(.discard(reported))
-      var link = link
-      link.replaceAt = now + settings.limits.wholeOpening * 4
-      move(to: .ready(link), because: .lost(loss), reported, now: now, &actions)
+    case .replacing(_, let successor) where successor.dial.generation == reported:
+      actions.append(.close(reported, code: code))
+      fallThrough(successor, loss, now: now, using: &generator, &actions)
     case .stopped, .idle, .offline, .backoff, .parked, .opening, .ready, .replacing, .closing:
       if var old = retiring, old.generation == reported, !old.isClosing {
         actions.append(.close(reported, code: code))
@@ -106,6 +105,7 @@ extension SessionStateMachine {
       actions.append(.stopSending(reported, lastIsPoison: false))
       if case .violation(let code) = loss { actions.append(.close(reported, code: code)) }
       actions.append(.discard(reported))
+      policy.credit(readyFor: readyTime(of: link, now: now))
       move(to: .opening(successor), because: .lost(loss), reported, now: now, &actions)
     case .replacing(_, let successor) where successor.dial.generation == reported:
       fallThrough(successor, loss, now: now, using: &generator, &actions)

@@ -80,9 +80,8 @@ extension SessionStateMachine {
     guard let opening = opening(reported) else { return [] }
     var actions: [SessionAction] = []
     switch state {
-    case .replacing(var link, successor: _):
-      link.replaceAt = until
-      move(to: .ready(link), because: .postponed, opening.dial.generation, now: now, &actions)
+    case .replacing(let link, successor: _):
+      goOn(with: link, replacingAt: until, because: .postponed, opening.dial.generation, now: now, &actions)
     case .opening:
       move(to: .backoff(until: until), because: .postponed, now: now, &actions)
     case .stopped, .idle, .offline, .backoff, .parked, .ready, .closing:
@@ -126,20 +125,38 @@ extension SessionStateMachine {
     if let hold = decision.hostHold, let dial {
       actions.append(.holdHost(endpoint: dial.target.endpoint, until: now + hold))
     }
-    let next: State
-    if case .replacing(var link, successor: _) = state {
-      // A failed successor leaves the old connection alone; the next try comes later than a redial would.
-      link.replaceAt = now + Backoff.uniform(.seconds(30), .seconds(60), using: &generator)
-      next = .ready(link)
-    } else {
-      switch decision.verdict {
-      case .redial(let wait): next = .backoff(until: now + wait)
-      case .park(let wait): next = .parked(until: wait.map { now + $0 })
-      case .offline(let wait): next = .offline(until: now + wait)
-      }
+    var verdict = decision.verdict
+    if let hold = decision.urlHold, let dial {
+      let wait = policy.hold(dial.target.endpoint, for: hold, elsewhereAfter: decision.elsewhere, now: now)
+      verdict = .redial(after: wait)
     }
+    if case .replacing(let link, successor: _) = state {
+      // The next try comes later than a redial would: nobody is without a connection meanwhile.
+      let usual = Backoff.uniform(.seconds(30), .seconds(60), using: &generator)
+      let wait = max(usual, verdict.wait ?? ReconnectPolicy.Constants.deniedParkCap)
+      goOn(with: link, replacingAt: now + wait, because: cause, dial?.generation, now: now, &actions)
+      return
+    }
+    let next: State =
+      switch verdict {
+      case .redial(let wait): .backoff(until: now + wait)
+      case .park(let wait): .parked(until: wait.map { now + $0 })
+      case .offline(let wait): .offline(until: now + wait)
+      }
     let cause = decision.attemptsExhausted ? .attemptsExhausted : cause
     move(to: next, because: cause, dial?.generation, now: now, &actions)
+  }
+
+  /// A successor that is gone leaves the old connection alone.
+  private mutating func goOn(
+    with old: Link, replacingAt next: MonotonicTime, because cause: TransitionCause, _ successor: Generation?,
+    now: MonotonicTime, _ actions: inout [SessionAction]
+  ) {
+    var link = old
+    link.replaceAt = next
+    // Whether it is quiet was nobody's question meanwhile; if it still is, the next check says so.
+    _ = link.liveness.endQuiet()
+    move(to: .ready(link), because: cause, successor, now: now, &actions)
   }
 
   /// An opening that is not wanted any more.

@@ -114,8 +114,9 @@ extension SessionStateMachine {
 
   /// Opens a successor beside the connection that is ready; the old one is closed once the new one is ready.
   package mutating func replace(because reason: ReplacementReason, now: MonotonicTime) -> [SessionAction] {
-    guard case .ready(let link) = state else { return [] }
+    guard case .ready(var link) = state else { return [] }
     var actions: [SessionAction] = []
+    link.replacement = reason
     let successor = makeOpening(now: now)
     move(
       to: .replacing(link, successor: successor), because: .replacement(reason), successor.dial.generation, now: now,
@@ -135,8 +136,9 @@ extension SessionStateMachine {
     switch state {
     case .ready:
       actions += replace(because: reason, now: now)
-    case .replacing(let link, let successor):
+    case .replacing(var link, let successor):
       actions.append(.discard(successor.dial.generation))
+      link.replacement = reason
       let next = makeOpening(now: now)
       state = .replacing(link, successor: next)
       actions.append(.dial(next.dial))
@@ -172,7 +174,7 @@ extension SessionStateMachine {
       checkLiveness(link, now: now, using: &generator, &actions)
       guard case .ready(let link) = state else { break }
       if now >= link.replaceAt {
-        actions += replace(because: .maximumAge, now: now)
+        actions += replace(because: link.replacement, now: now)
       } else if settings.onDemand, now >= link.lastUse + settings.idleAfter {
         startClosing(link, code: 1000, because: .unused, becomesIdle: true, now: now, &actions)
       }
@@ -200,7 +202,7 @@ extension SessionStateMachine {
   ) -> Opening {
     generation = generation.next
     let dial = Dial(
-      generation: generation, target: target ?? .endpoint(policy.endpoints.current),
+      generation: generation, target: target ?? .endpoint(policy.chooseEndpoint(now: now)),
       refreshesCredential: policy.refreshesCredential, offersCompression: policy.offersCompression)
     return Opening(
       dial: dial, phase: .resolving, phaseDeadline: now + settings.limits.preparing + settings.limits.resolving,

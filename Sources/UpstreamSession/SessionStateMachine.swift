@@ -44,7 +44,9 @@ package struct SessionStateMachine: Sendable {
     let since: MonotonicTime
     var liveness: Liveness
     var heartbeat: ApplicationHeartbeat
+    /// When a successor is opened, and why; `.distantFuture` where none is planned.
     var replaceAt: MonotonicTime
+    var replacement = ReplacementReason.maximumAge
     /// When something was last sent, for sessions opened on demand.
     var lastUse: MonotonicTime
 
@@ -114,12 +116,13 @@ package struct SessionStateMachine: Sendable {
   /// Failed attempts since the last stable connection.
   package var failures: Int { policy.backoff.failures }
 
-  /// When the next dial is due; nil while there is none to wait for.
+  /// When the next dial is due, be it after a wait or to replace the connection; nil where none is planned.
   package var nextDial: MonotonicTime? {
     switch state {
     case .offline(let until), .backoff(let until): until
     case .parked(let until): until
-    case .stopped, .idle, .opening, .ready, .replacing, .closing: nil
+    case .ready(let link): link.replaceAt < .distantFuture ? link.replaceAt : nil
+    case .stopped, .idle, .opening, .replacing, .closing: nil
     }
   }
 

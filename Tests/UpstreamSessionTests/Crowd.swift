@@ -130,7 +130,7 @@ final class Crowd {
       if let lasts { plan(now + lasts, session, .lost(generation, end)) }
     case .lost(let generation, let loss):
       if case .closed(let code) = loss {
-        carryOut(machines[session].closeReceived(code: code, generation, now: now), session)
+        carryOut(machines[session].closeReceived(code: code, generation, now: now, using: &random), session)
         carryOut(machines[session].connectionLost(.ended, generation, now: now, using: &random), session)
       } else {
         carryOut(machines[session].connectionLost(loss, generation, now: now, using: &random), session)

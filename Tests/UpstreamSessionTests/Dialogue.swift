@@ -54,7 +54,8 @@ final class Dialogue {
     return words(machine.openingFailed(failure, generation, now: now, using: &random))
   }
   func closed(_ code: UInt16, _ generation: UInt64? = nil) -> [String] {
-    words(machine.closeReceived(code: code, generation.map(Generation.init) ?? machine.generation, now: now))
+    let generation = generation.map(Generation.init) ?? machine.generation
+    return words(machine.closeReceived(code: code, generation, now: now, using: &random))
   }
   func lost(_ loss: ConnectionLoss, _ generation: UInt64? = nil) -> [String] {
     let generation = generation.map(Generation.init) ?? machine.generation
@@ -106,7 +107,7 @@ final class Dialogue {
   /// How long the present wait still lasts.
   var untilDial: TimeSpan? { machine.nextDial.map { $0 - now } }
 
-  private func words(_ actions: [SessionAction]) -> [String] {
+  func words(_ actions: [SessionAction]) -> [String] {
     actions.map { action in
       switch action {
       case .dial(let dial):

@@ -108,7 +108,8 @@ import Testing
           carryOut(machine.openingAnswered(generation, now: now, using: &random))
         case 6:
           let codes: [UInt16] = [1000, 1001, 1002, 1005, 1008, 1009, 1011, 1012, 1013, 4001]
-          carryOut(machine.closeReceived(code: codes.randomElement(using: &random) ?? 1000, generation, now: now))
+          let code = codes.randomElement(using: &random) ?? 1000
+          carryOut(machine.closeReceived(code: code, generation, now: now, using: &random))
         case 7:
           let losses: [ConnectionLoss] = [.ended, .reset, .noRoute, .addressGone, .violation(code: 1002)]
           let loss = losses.randomElement(using: &random) ?? .ended
@@ -132,7 +133,7 @@ import Testing
       let before = machine.observed
       carryOut(machine.advancedIfStale(old, now: now))
       carryOut(machine.bytesReceived(old, now: now))
-      carryOut(machine.closeReceived(code: 1000, old, now: now))
+      carryOut(machine.closeReceived(code: 1000, old, now: now, using: &random))
       carryOut(machine.connectionLost(.reset, old, now: now, using: &random))
       #expect(machine.observed == before, "a socket that is gone changed the state")
     }

@@ -66,7 +66,7 @@ extension UpstreamDriver {
 
   func closeReceived(_ link: UpstreamLink, code: UInt16, reason: String) {
     detail = reason.isEmpty ? "the upstream closed with \(code)" : "the upstream closed with \(code): \(reason)"
-    apply(machine.closeReceived(code: code, link.generation, now: loop.now))
+    apply(machine.closeReceived(code: code, link.generation, now: loop.now, using: &entropy))
   }
 
   /// A connection is gone, or must go.

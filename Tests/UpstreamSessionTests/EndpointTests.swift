@@ -1,0 +1,67 @@
+import ByteStreams
+import Testing
+
+@testable import UpstreamSession
+
+/// Several URLs of which some want to be left alone: the others are what they are there for.
+@Suite struct EndpointTests {
+  private func session(urls: Int) -> Dialogue {
+    let session = Dialogue {
+      $0.backoff.strategy = .fixed(.seconds(2))
+      $0.endpoints.count = urls
+    }
+    _ = session.open()
+    return session
+  }
+
+  @Test(arguments: [429, 503])
+  func anotherURLIsTakenWhereOneWantsToBeLeftAlone(status: Int) {
+    for wish in [TimeSpan.hours(1), nil] {
+      let session = session(urls: 2)
+      let actions = session.failed(.status(status, retryAfter: wish))
+      #expect(actions == (wish == nil ? [] : ["hold host 0 3600.0"]) + ["resolving→backoff"])
+      #expect(session.untilDial == .seconds(2))
+      #expect(session.wait().last == "dial #2 url 1")
+      session.becomeReady()
+    }
+  }
+
+  /// Not by the other's failures, nor because it comes first.
+  @Test func noURLIsDialledBeforeItsTime() {
+    let session = session(urls: 2)
+    let start = session.now
+    _ = session.failed(.status(503, retryAfter: .seconds(600)))
+    for dial in 2...40 {
+      #expect(session.wait().last == "dial #\(dial) url 1")
+      _ = session.failed(.network)
+    }
+    session.pass(.seconds(90))
+    #expect(session.wait().last == "dial #41 url 1")
+    session.becomeReady()
+    session.pass(.seconds(120))
+    _ = session.lost(.reset)
+    #expect(session.wait().last == "dial #42 url 1", "the first would be next after a healthy minute")
+    #expect(session.now - start < .seconds(600))
+    session.becomeReady()
+    session.pass(.seconds(600))
+    _ = session.lost(.reset)
+    #expect(session.wait().last == "dial #43")
+  }
+
+  @Test func theOneThatIsFreeFirstIsTakenWhereAllWantToBeLeftAlone() {
+    let session = session(urls: 3)
+    for (wish, next) in [(3_600, "dial #2 url 1"), (20, "dial #3 url 2")] {
+      _ = session.failed(.status(503, retryAfter: .seconds(Int64(wish))))
+      #expect(session.wait().last == next)
+    }
+    _ = session.failed(.status(429, retryAfter: .seconds(600)))
+    #expect((14...20).contains(session.untilDial?.seconds ?? 0), "20 to 22 s after the second was asked")
+    #expect(session.wait().last == "dial #4 url 1")
+  }
+
+  @Test func newSettingsForgetWhatOldURLsWanted() {
+    let session = session(urls: 2)
+    _ = session.failed(.status(503, retryAfter: .hours(1)))
+    #expect(session.reconfigure { _ in }.last == "dial #2")
+  }
+}

@@ -1,0 +1,106 @@
+import ByteStreams
+import Testing
+
+@testable import UpstreamSession
+
+/// Make before break, when it goes wrong: what becomes of the old connection, and when the next successor is tried.
+@Suite struct SuccessorTests {
+  private func ready(_ change: (inout SessionSettings) -> Void = { _ in }) -> Dialogue {
+    let session = Dialogue {
+      $0.liveness.isEnabled = false
+      change(&$0)
+    }
+    session.openToReady()
+    return session
+  }
+
+  @Test(arguments: [ReplacementReason.configuration, .credential, .maximumAge])
+  func isTriedAgainForTheReasonItWasTriedFor(reason: ReplacementReason) {
+    let session = ready()
+    _ = session.machine.replace(because: reason, now: session.now)
+    #expect(session.failed(.tls, in: .securing, 2) == ["replacing→ready"])
+    let told = session.machine.history.entries.last
+    #expect(told?.nextDial == session.machine.nextDial, "the next try is told of")
+    #expect((30...60).contains(session.untilDial?.seconds ?? 0))
+    #expect(session.wait() == ["ready→replacing", "dial #3"])
+    #expect(session.causes.last == .replacement(reason))
+    #expect(session.upgraded(3).contains("replacing→ready"))
+    #expect(session.untilDial == nil, "and that was the last")
+  }
+
+  /// One whose account would be locked, or who is told to stay away, is not asked more often by a successor than by a redial.
+  @Test(arguments: [
+    (
+      OpeningFailure.Reason.status(401, retryAfter: nil),
+      [30.0...60, 60...60, 120...120, 240...240, 480...480, 600...600]
+    ),
+    (.proxyDenied, [30...60, 60...60, 120...120]),
+    (.denied, [30...60, 60...60, 120...120]),
+    (.status(403, retryAfter: nil), [300...300, 300...300]),
+    (.status(503, retryAfter: .minutes(20)), [1_200...1_320, 1_200...1_320]),
+    (.network, [30...60, 30...60, 30...60]),
+  ])
+  func comesNoOftenerThanARedialWould(reason: OpeningFailure.Reason, waits: [ClosedRange<Double>]) {
+    let session = ready()
+    _ = session.replace()
+    for wait in waits {
+      _ = session.failed(reason)
+      #expect(session.state == .ready)
+      #expect(wait.contains(session.untilDial?.seconds ?? 0), "\(session.untilDial?.seconds ?? 0) s")
+      #expect(session.wait().first == "ready→replacing")
+    }
+  }
+
+  @Test func exhaustedAttemptsDoNotEndAConnectionThatWorks() {
+    let session = ready { $0.backoff.maximumAttempts = 1 }
+    _ = session.replace()
+    _ = session.failed(.network)
+    _ = session.wait()
+    #expect(session.failed(.network) == ["replacing→ready"])
+    #expect(session.untilDial == .minutes(10))
+  }
+
+  @Test func isAnsweredWhenItClosesAmidItsOpeningMessages() {
+    let session = Dialogue { $0.opening = [OpeningStep(expectsAnswer: true)] }
+    _ = session.open()
+    _ = session.upgraded(1)
+    _ = session.answered(1)
+    _ = session.replace()
+    #expect(session.upgraded(2) == ["say 0 #2"])
+    #expect(session.closed(1008, 2) == ["close 1008 #2", "discard #2", "replacing→ready"])
+    #expect(session.machine.link?.generation == Generation(1))
+    session.pass(.seconds(60))
+    #expect(
+      session.words(session.machine.deadlineReached(now: session.now, using: &session.random)).last == "dial #3 afresh")
+  }
+
+  /// A connection that fell silent while its successor was being opened, and spoke again, is ready.
+  @Test(arguments: [true, false])
+  func theOldOneIsSuspectOnlyIfItIsStillSilent(speaks: Bool) {
+    let session = Dialogue()
+    session.openToReady()
+    #expect(session.wait() == ["ping 1 #1"])
+    _ = session.replace()
+    _ = session.advance(to: .connecting, 2)
+    #expect(session.wait() == [], "half of the deadline")
+    if speaks { _ = session.heard(1) }
+    #expect(session.failed(.network, 2) == ["replacing→ready"])
+    #expect(session.state == .ready)
+    #expect(session.wait() == ["ready→suspect"])
+    #expect(session.waited == (speaks ? .seconds(5) : .zero))
+  }
+
+  /// What its successors failed at is not held against a connection that was stable.
+  @Test func theLossOfAStableConnectionStartsTheCountAnew() {
+    let session = ready { $0.backoff.strategy = .exponential(first: .seconds(1), factor: 2, cap: .hours(1)) }
+    for _ in 0..<6 {
+      _ = session.replace()
+      _ = session.failed(.network)
+      session.pass(.minutes(5))
+    }
+    _ = session.replace()
+    #expect(session.lost(.reset, 1) == ["hold #1", "discard #1", "replacing→resolving"])
+    _ = session.failed(.network)
+    #expect(session.untilDial == .seconds(1))
+  }
+}

@@ -135,7 +135,8 @@ extension SessionStateMachine {
     let link = Link(
       dial: opening.dial, since: now, liveness: Liveness(settings.liveness, now: now, using: &generator),
       heartbeat: ApplicationHeartbeat(settings.heartbeat, now: now),
-      replaceAt: replaceAt, lastUse: now)
+      replaceAt: replaceAt)
+    lastUse = now
     connections += 1
     if case .replacing(let old, successor: _) = state {
       actions.append(.stopSending(old.generation, lastIsPoison: false))
@@ -218,7 +219,7 @@ extension SessionStateMachine {
       } else if closing.becomesIdle {
         move(to: .idle, because: .closed, closing.generation, now: now, &actions)
       } else {
-        dial(because: .operatorRequest, now: now, &actions)
+        dial(because: closing.reopening, now: now, &actions)
       }
     }
   }

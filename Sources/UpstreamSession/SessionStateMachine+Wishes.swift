@@ -56,18 +56,15 @@ extension SessionStateMachine {
   /// Something to send has come. Only an on-demand session that is idle takes it as a reason to dial.
   package mutating func demand(now: MonotonicTime) -> [SessionAction] {
     var actions: [SessionAction] = []
+    lastUse = now
     switch state {
     case .idle: dial(because: .demand, now: now, &actions)
-    case .ready(var link):
-      link.lastUse = now
-      state = .ready(link)
-    case .replacing(var link, let successor):
-      link.lastUse = now
-      state = .replacing(link, successor: successor)
     case .closing(var closing):
+      guard closing.becomesIdle else { break }
       closing.becomesIdle = false
+      closing.reopening = .demand
       state = .closing(closing)
-    case .stopped, .offline, .backoff, .parked, .opening: break
+    case .stopped, .offline, .backoff, .parked, .opening, .ready, .replacing: break
     }
     return actions
   }
@@ -165,9 +162,9 @@ extension SessionStateMachine {
     case .stopped, .idle:
       break
     case .offline(let until), .backoff(let until):
-      if now >= until { dial(because: .waited, now: now, &actions) }
+      if now >= until { endWait(now: now, &actions) }
     case .parked(let until):
-      if let until, now >= until { dial(because: .waited, now: now, &actions) }
+      if let until, now >= until { endWait(now: now, &actions) }
     case .opening(let opening):
       if now >= opening.deadline { timeOut(opening, now: now, using: &generator, &actions) }
     case .ready(let link):
@@ -175,7 +172,7 @@ extension SessionStateMachine {
       guard case .ready(let link) = state else { break }
       if now >= link.replaceAt {
         actions += replace(because: link.replacement, now: now)
-      } else if settings.onDemand, now >= link.lastUse + settings.idleAfter {
+      } else if isUnused(now) {
         startClosing(link, code: 1000, because: .unused, becomesIdle: true, now: now, &actions)
       }
     case .replacing(let link, let successor):
@@ -188,6 +185,18 @@ extension SessionStateMachine {
       }
     }
     return actions
+  }
+
+  /// Whether an on-demand session has had nothing to send for its time limit.
+  private func isUnused(_ now: MonotonicTime) -> Bool { settings.onDemand && now >= lastUse + settings.idleAfter }
+
+  /// An on-demand session that has nothing to send does not go on dialling an upstream that is away.
+  private mutating func endWait(now: MonotonicTime, _ actions: inout [SessionAction]) {
+    if isUnused(now) {
+      move(to: .idle, because: .unused, now: now, &actions)
+    } else {
+      dial(because: .waited, now: now, &actions)
+    }
   }
 
   /// Starts a new dial from a state that has no socket.

@@ -47,8 +47,6 @@ package struct SessionStateMachine: Sendable {
     /// When a successor is opened, and why; `.distantFuture` where none is planned.
     var replaceAt: MonotonicTime
     var replacement = ReplacementReason.maximumAge
-    /// When something was last sent, for sessions opened on demand.
-    var lastUse: MonotonicTime
 
     var generation: Generation { dial.generation }
 
@@ -76,6 +74,8 @@ package struct SessionStateMachine: Sendable {
     let readyFor: TimeSpan
     /// Whether an on-demand session falls idle after it.
     var becomesIdle = false
+    /// Why a session that is wanted again is dialled after it.
+    var reopening = TransitionCause.operatorRequest
   }
 
   var settings: SessionSettings
@@ -85,6 +85,8 @@ package struct SessionStateMachine: Sendable {
   var policy: ReconnectPolicy
   /// Before this a change of the network does not end a wait again.
   var nextNetworkDial = MonotonicTime.zero
+  /// When something was last to be sent, or could be, for sessions opened on demand.
+  var lastUse = MonotonicTime.zero
   package internal(set) var desired = DesiredState.down
   /// The newest dial.
   package internal(set) var generation = Generation.none
@@ -156,7 +158,7 @@ package struct SessionStateMachine: Sendable {
 
   func deadline(of link: Link) -> MonotonicTime {
     var next = min(link.nextCheck, link.replaceAt)
-    if settings.onDemand { next = min(next, link.lastUse + settings.idleAfter) }
+    if settings.onDemand { next = min(next, lastUse + settings.idleAfter) }
     return next
   }
 

@@ -1,5 +1,8 @@
 """Several URLs of one upstream, sessions on demand, and what close codes are told to mean."""
 
+import datetime
+import email.utils
+
 from harness.upstream import Upstream
 from harness.waiting import eventually
 
@@ -71,6 +74,73 @@ async def test_an_on_demand_session_connects_for_a_post_and_goes_idle(start, gat
     causes = [entry["cause"] for entry in (await client.session())["history"]]
     assert causes.count("demand") == 2
     assert causes.count("unused") == 2
+
+
+async def test_a_paced_queue_keeps_an_on_demand_session_open(start, gateway_for):
+    upstream = await start(Upstream())
+    env = {
+        "DRAWBRIDGE_UPSTREAM_ON_DEMAND": "true",
+        "DRAWBRIDGE_UPSTREAM_IDLE_AFTER": "50ms",
+        "DRAWBRIDGE_UPSTREAM_QUEUE_RATE": "5",
+    }
+    client = (await gateway_for(upstream, env=env, ready=False)).client()
+    sent = [f"message {number}" for number in range(6)]
+    for message in sent:
+        await client.accepted(message)
+    assert await upstream.has_received(6) == sent
+    await eventually(lambda: is_in(client, "idle"), what="the session is idle")
+    assert len(upstream.requests) == 1, "it was not closed while messages waited for their turn"
+    assert (await client.session())["messages"]["confirmed"] == 6
+
+
+async def test_an_on_demand_session_with_nothing_to_send_does_not_go_on_dialling(start, gateway_for):
+    upstream = await start(Upstream())
+    await upstream.kill()
+    env = {**FAST, "DRAWBRIDGE_UPSTREAM_ON_DEMAND": "true", "DRAWBRIDGE_UPSTREAM_IDLE_AFTER": "100ms"}
+    client = (await gateway_for(upstream, env=env, ready=False)).client()
+    receipt = await client.accepted("too late", headers={"TTL": "1"})
+
+    async def is_expired():
+        return (await client.request("GET", f"/v1/deliveries/{receipt['id']}")).json["state"] == "expired"
+
+    await eventually(is_expired, what="the message expired")
+    await eventually(lambda: is_in(client, "idle"), what="the session is idle again")
+    session = await client.session()
+    assert session["history"][-1]["cause"] == "unused"
+    assert session["next_attempt_in_seconds"] is None
+    await upstream.start()
+    await client.accepted("in time")
+    assert await upstream.has_received(1) == ["in time"]
+
+
+async def test_the_next_url_is_taken_when_the_first_asks_to_be_left_alone(start, gateway_for):
+    asked = []
+
+    def refuse(connection, request):
+        asked.append(request.path)
+        response = connection.respond(503, "maintenance\n")
+        response.headers["Retry-After"] = email.utils.format_datetime(
+            datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=30), usegmt=True
+        )
+        return response
+
+    first = await start(Upstream(process_request=refuse))
+    second = await start(Upstream())
+    gateway = await gateway_for(first, env={**FAST, "DRAWBRIDGE_UPSTREAM_FALLBACK_URLS": second.url})
+    client = gateway.client()
+    for turn in range(3):
+        await eventually(lambda: second.connected, what=f"the second is connected in turn {turn}")
+        second.reset_connections()
+        await eventually(lambda turn=turn: len(second.requests) == turn + 2, what="and again")
+    assert len(asked) == 1, "the first is left alone"
+    session = await client.session()
+    assert session["upstream"] == second.url
+    refused = next(entry for entry in session["history"] if entry["status"])
+    assert refused["status"] == 503
+    assert refused["next_attempt_in_seconds"] < 1
+    # Which of the two it was can be seen from the log.
+    failure = next(record for record in gateway.records if record.get("status") == 503)
+    assert failure["url"] == first.url
 
 
 async def test_a_close_code_that_means_stop_stops(start, gateway_for):

@@ -124,6 +124,44 @@ import Testing
     #expect(session.lost(.ended) == ["discard #1", "closing→idle"])
   }
 
+  @Test func doesNotGoOnDiallingOnDemandForNothing() {
+    let session = Dialogue {
+      $0.onDemand = true
+      $0.idleAfter = .seconds(60)
+      $0.backoff.strategy = .fixed(.seconds(25))
+    }
+    _ = session.open()
+    _ = session.demand()
+    for dial in 2...3 {
+      #expect(session.failed(.network) == ["resolving→backoff"])
+      #expect(session.wait() == ["backoff→resolving", "dial #\(dial)"])
+    }
+    #expect(session.failed(.network) == ["resolving→backoff"])
+    #expect(session.demand() == [], "what is to be sent keeps it going")
+    #expect(session.wait().last == "dial #4")
+    _ = session.failed(.network)
+    #expect(session.wait().last == "dial #5")
+    _ = session.failed(.network)
+    #expect(session.wait() == ["backoff→idle"])
+    #expect(session.causes.last == .unused)
+    #expect(session.machine.nextDeadline == .distantFuture)
+    #expect(session.demand() == ["idle→resolving", "dial #6"])
+  }
+
+  @Test func whatComesWhileItClosesForWantOfUseOpensItAgain() {
+    let session = Dialogue {
+      $0.onDemand = true
+      $0.liveness.isEnabled = false
+    }
+    _ = session.open()
+    _ = session.demand()
+    session.becomeReady()
+    #expect(session.wait().last == "ready→closing")
+    #expect(session.demand() == [])
+    #expect(session.lost(.ended) == ["discard #1", "closing→resolving", "dial #2"])
+    #expect(session.causes.last == .demand)
+  }
+
   @Test func waitsForTheNetworkWithoutCounting() {
     let session = Dialogue()
     _ = session.open()

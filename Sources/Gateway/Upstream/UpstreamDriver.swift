@@ -140,6 +140,13 @@ final class UpstreamDriver {
     for (generation, until) in postponed { apply(machine.postponed(until: until, generation, now: loop.now)) }
     armTimer()
     finishIfOver()
+    wakeIfIdle()
+  }
+
+  /// An on-demand session falls idle when nothing is to be sent; what has come since, or come back, wakes it.
+  private func wakeIfIdle() {
+    guard machine.observed == .idle, handle.shared.withLock({ $0.outbox.hasWaiting }) else { return }
+    apply(machine.demand(now: loop.now))
   }
 
   /// New settings, from which the next connection is made.
@@ -204,6 +211,10 @@ final class UpstreamDriver {
 
   private func machineTimerFired() {
     machineTimer = nil
+    // What waits for its pace, its pong or the upstream's window is a use.
+    if settings.session.onDemand, handle.shared.withLock({ !$0.outbox.isEmpty || $0.outbox.unconfirmed > 0 }) {
+      apply(machine.demand(now: loop.now))
+    }
     apply(machine.deadlineReached(now: loop.now, using: &entropy))
   }
 

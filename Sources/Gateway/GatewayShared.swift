@@ -6,6 +6,7 @@ import Threading
 import Logging
 import Metrics
 import Synchronization
+import UpstreamSession
 
 /// What every loop of the gateway shares: settings, the session, its pushes, and the counters.
 final class GatewayShared: Sendable {
@@ -81,6 +82,9 @@ final class GatewayShared: Sendable {
       Double(store.summary.last.sequence)
     }
     metrics.gauge("drawbridge_session_ready", "1 while messages can flow to the upstream.") { session.isReady ? 1 : 0 }
+    metrics.gauge("drawbridge_session_desired", "1 while the session is wanted, 0 after an operator has closed it.") {
+      session.snapshot().desired == .up ? 1 : 0
+    }
     metrics.gauge("drawbridge_queue_messages", "Messages waiting for the upstream.") {
       Double(session.snapshot().queuedMessages)
     }

@@ -9,6 +9,7 @@ import signal
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from harness.raw import frame, read_frame, read_head, upgrade
 from harness.upstream import Upstream
 from harness.waiting import eventually
 
@@ -153,6 +154,143 @@ async def test_a_failed_successor_leaves_the_old_connection_serving(upstream, ga
     await client.accepted("still here")
     assert await upstream.has_received(1) == ["still here"]
     assert upstream.closes == []
+
+
+CREDENTIAL = 'upstream: {{url: "{}", credential: {{file: "{}", header: "Authorization: ${{credential}}"}}}}\n'
+
+
+async def test_a_rotated_credential_takes_over_and_the_log_and_the_metrics_tell(start, gateway_for, tmp_path):
+    upstream = await start(Upstream())
+    path = tmp_path / "credential"
+    path.write_text("first\n")
+    gateway = await gateway_for(None, config=CREDENTIAL.format(upstream.url, path))
+    client = gateway.client()
+    path.write_text("second\n")
+    await hand_over(gateway, client, upstream)
+    assert [request.headers["Authorization"] for request in upstream.requests] == ["first", "second"]
+    session = await client.session()
+    assert [entry["cause"] for entry in session["history"] if entry["to"] == "replacing"] == ["new credential"]
+    assert session["last_failure"] is None
+    assert session["connections"] == 2
+    assert (await gateway.metrics())["drawbridge_session_connections_total"] == 2
+    # Both ends of it stand in a log of the usual level.
+    told = [(entry["from"], entry["to"]) for entry in gateway.records if entry["message"].endswith("changed")]
+    assert ("ready", "replacing") in told
+    assert ("replacing", "ready") in told
+
+
+async def test_a_rotated_credential_that_is_refused_leaves_the_old_connection_serving(start, gateway_for, tmp_path):
+    asked = []
+
+    def judge(connection, request):
+        asked.append(request.headers["Authorization"])
+        return connection.respond(401, "unknown token\n") if asked[-1] == "wrong" else None
+
+    upstream = await start(Upstream(process_request=judge))
+    path = tmp_path / "credential"
+    path.write_text("right\n")
+    gateway = await gateway_for(None, config=CREDENTIAL.format(upstream.url, path))
+    client = gateway.client()
+    path.write_text("wrong\n")
+    gateway.signal(signal.SIGHUP)
+
+    async def is_refused():
+        session = await client.session()
+        return session if session["last_failure"] else None
+
+    session = await eventually(is_refused, what="the successor was refused")
+    assert session["state"] == "ready"
+    assert session["last_refusal"]["status"] == 401
+    assert session["last_failure_seconds_ago"] is not None
+    assert 25 < session["next_attempt_in_seconds"] <= 60
+    assert session["history"][-1]["next_attempt_in_seconds"] >= 30
+    warning = next(record for record in gateway.records if "the old connection goes on" in record["message"])
+    assert warning["status"] == 401
+    assert warning["url"] == upstream.url
+    assert warning["next_attempt_in"] >= 30
+    await client.accepted("still here")
+    assert await upstream.has_received(1) == ["still here"]
+    # Mended, and told at once.
+    path.write_text("right again\n")
+    await hand_over(gateway, client, upstream)
+    assert asked == ["right", "wrong", "right again"]
+
+
+@pytest.mark.parametrize("way", ["silent", "closes", "hangs up"])
+async def test_a_successor_that_comes_to_nothing_leaves_the_old_connection_serving(
+    start, gateway_for, raw_upstream, way
+):
+    upstream = await start(Upstream())
+
+    async def behave(reader, writer):
+        if way == "closes":
+            await upgrade(reader, writer, then=frame(8, (1013).to_bytes(2, "big") + b"not yet"))
+            # What it has said by then, and the answer to the close frame.
+            while not frames or frames[-1][0] != 8:
+                frames.append(await read_frame(reader))
+        else:
+            await read_head(reader)
+            if way == "silent":
+                await reader.read()
+
+    frames = []
+    other = await raw_upstream(behave)
+    config = "upstream:\n  url: {}\n  on_open: [{{send: hello, timeout: 2s}}]\n  timeouts: {{opening: 400ms}}\n"
+    gateway = await gateway_for(None, config=config.format(upstream.url))
+    client = gateway.client()
+    gateway.rewrite(config.format(other.url).replace("{send: hello", "{send: hello, expect: welcome"))
+    gateway.signal(signal.SIGHUP)
+
+    async def has_failed():
+        session = await client.session()
+        return session if session["last_failure"] else None
+
+    session = await eventually(has_failed, what="the successor failed")
+    assert session["state"] == "ready"
+    assert session["upstream"] == upstream.url
+    assert session["next_attempt_in_seconds"] > 20
+    assert session["history"][-1]["from"] == "replacing"
+    if way == "closes":
+        await eventually(lambda: frames[-1:] == [(8, (1013).to_bytes(2, "big"))], what="its close frame is answered")
+    await client.accepted("still here")
+    await eventually(lambda: "still here" in upstream.received, what="the old connection serves")
+    assert upstream.closes == []
+
+
+async def test_each_failure_is_told_by_its_own_cause_and_url(start, gateway_for, raw_upstream):
+    """The old connection closes while its successor waits in vain: two failures, two stories."""
+    upstream = await start(Upstream())
+
+    async def never_answer(reader, writer):
+        await reader.read()
+
+    silent = await raw_upstream(never_answer)
+    config = "upstream:\n  url: {}\n  timeouts: {{opening: 2s}}\n"
+    env = {"DRAWBRIDGE_UPSTREAM_RECONNECT_STRATEGY": "fixed", "DRAWBRIDGE_UPSTREAM_RECONNECT_BASE": "10m"}
+    gateway = await gateway_for(None, config=config.format(upstream.url), env=env)
+    client = gateway.client()
+    gateway.rewrite(config.format(silent.url))
+    gateway.signal(signal.SIGHUP)
+
+    async def session_in(state):
+        session = await client.session()
+        return session if session["state"] == state else None
+
+    await eventually(lambda: session_in("replacing"), what="the hand-over has begun")
+    await upstream.stop(1012, "restart")
+    session = await eventually(lambda: session_in("upgrading"), what="the old connection is gone")
+    assert session["last_failure"] == "the upstream closed with 1012: restart"
+    assert session["upstream"] == silent.url, "what is being dialled"
+    session = await eventually(lambda: session_in("backoff"), what="the successor failed too")
+    assert "answer to the opening request did not come in time" in session["last_failure"]
+    warnings = [record for record in gateway.records if record["level"] == "warning"]
+    assert [(record["url"], record["detail"]) for record in warnings] == [
+        (upstream.url, "the upstream closed with 1012: restart"),
+        (silent.url, session["last_failure"]),
+    ]
+    assert warnings[1]["phase"] == "upgrading"
+    assert warnings[1]["next_attempt_in"] == 600
+    assert (await gateway.metrics())["drawbridge_session_failures_total"] == 2
 
 
 async def test_a_wrong_new_configuration_changes_nothing(upstream, gateway_for):

@@ -1,7 +1,12 @@
 """What an operator sees of the session, and says to it: GET and PATCH /v1/session."""
 
+import re
+import signal
+
 import pytest
 
+from harness.raw import frame, read_frame, upgrade
+from harness.upstream import Upstream
 from harness.waiting import eventually
 
 
@@ -19,7 +24,7 @@ async def test_down_closes_the_session_and_up_opens_it(upstream, gateway, client
     assert answer.status == 200
     assert answer.json["desired"] == "down"
     await eventually(lambda: is_in(client, "stopped"), what="the session is stopped")
-    assert upstream.closes == [(1000, "")]
+    await eventually(lambda: upstream.closes == [(1000, "")], what="and the upstream was told so")
     waiting = await client.accepted("waits")
 
     answer = await patch(client, ' { "desired" : "up" } ', "application/merge-patch+json")
@@ -49,6 +54,104 @@ async def test_up_ends_a_wait_at_once(upstream, gateway_for):
     await upstream.start()
     await patch(client, '{"desired":"up"}')
     await gateway.ready()
+
+
+async def test_a_closed_connection_is_one_failure_and_its_story_is_told_everywhere(upstream, gateway_for):
+    env = {"DRAWBRIDGE_UPSTREAM_CLOSE_CODES": "1000: stop"}
+    gateway = await gateway_for(upstream, env=env)
+    client = gateway.client()
+    assert (await gateway.metrics())["drawbridge_session_desired"] == 1
+    await eventually(lambda: upstream.connected, what="it is connected")
+    await upstream.stop(1000, "good night")
+    await eventually(lambda: is_in(client, "parked"), what="the session is parked")
+    session = await client.session()
+    assert session["last_failure"] == "the upstream closed with 1000: good night"
+    assert [entry["to"] for entry in session["history"]][-2:] == ["closing", "parked"]
+    metrics = await gateway.metrics()
+    assert metrics["drawbridge_session_failures_total"] == 1
+    assert metrics.samples["drawbridge_session_transitions_total", 'state="parked"'] == 1
+    warnings = [record for record in gateway.records if record["level"] == "warning"]
+    assert [(record["url"], record["to"]) for record in warnings] == [(upstream.url, "closing")]
+    page = (await gateway.manage("/")).body.decode()
+    assert "\nsession      parked\n" in page
+    assert "closed with 1000: good night (" in page
+    await patch(client, '{"desired":"down"}')
+    await eventually(lambda: is_in(client, "stopped"), what="the session is stopped")
+    assert (await gateway.metrics())["drawbridge_session_desired"] == 0
+    assert "\nsession      stopped, as an operator asked\n" in (await gateway.manage("/")).body.decode()
+
+
+async def test_a_silent_connection_is_told_as_such_and_the_round_trip_is_exact(start, gateway_for, raw_upstream):
+    pings = []
+
+    async def behave(reader, writer):
+        await upgrade(reader, writer)
+        pings.append(await read_frame(reader))
+        writer.write(frame(10, pings[0][1]))
+        await writer.drain()
+        await reader.read()
+
+    env = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_INTERVAL": "50ms", "DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": "300ms"}
+    gateway = await gateway_for(await raw_upstream(behave), env=env)
+    client = gateway.client()
+
+    async def has_failed():
+        session = await client.session()
+        return session if session["last_failure"] else None
+
+    session = await eventually(has_failed, what="silence is noticed")
+    assert "nothing came from the upstream" in session["last_failure"]
+    lost = next(entry for entry in session["history"] if entry["cause"] == "silence")
+    assert lost["from"] == "suspect"
+    assert 0 < lost["round_trip_seconds"] < 1
+
+
+@pytest.mark.parametrize("when", ["connecting", "backing off", "during a hand-over"])
+async def test_down_and_up_at_any_moment(start, gateway_for, raw_upstream, when):
+    upstream = await start(Upstream())
+    accepted = []
+
+    async def never_answer(reader, writer):
+        accepted.append(writer)
+        await reader.read()
+
+    silent = await raw_upstream(never_answer)
+    config = "upstream:\n  url: {}\n"
+    first = {"connecting": silent.url, "backing off": "ws://127.0.0.1:1/", "during a hand-over": upstream.url}[when]
+    gateway = await gateway_for(None, config=config.format(first), ready=when == "during a hand-over")
+    client = gateway.client()
+    if when == "during a hand-over":
+        gateway.rewrite(config.format(silent.url))
+        gateway.signal(signal.SIGHUP)
+    state = {"connecting": "upgrading", "backing off": "backoff", "during a hand-over": "replacing"}[when]
+    await eventually(lambda: is_in(client, state), what=f"the session is {state}")
+    assert (await patch(client, '{"desired":"down"}')).json["desired"] == "down"
+    await eventually(lambda: is_in(client, "stopped"), what="the session is stopped")
+    session = await client.session()
+    assert session["next_attempt_in_seconds"] is None
+    await eventually(lambda: upstream.connected == 0, what="nothing is connected")
+    count = session["generation"]
+    # Nothing reopens it but the wish.
+    gateway.rewrite(config.format(upstream.url))
+    gateway.signal(signal.SIGHUP)
+    await eventually(lambda: '"changed":true' in gateway.output.splitlines()[-1].replace(" ", ""), what="a reload")
+    session = await client.session()
+    assert (session["state"], session["generation"]) == ("stopped", count)
+    await patch(client, '{"desired":"up"}')
+    await gateway.ready()
+    await client.accepted("hello")
+    await eventually(lambda: upstream.received == ["hello"], what="the message arrives")
+
+
+async def test_the_document_has_what_its_description_says(gateway, client):
+    text = (await client.request("GET", "/openapi.yaml")).body.decode()
+    section = text[text.index("\n    Session:\n") :]
+    section = section[section.index("properties:\n") : section.index("\n    Problem:\n")]
+    described = set(re.findall(r"^        (\w+):", section, re.MULTILINE))
+    session = await client.session()
+    assert set(session) == described
+    transition = section[section.index("\n        history:") :]
+    assert set(session["history"][0]) == set(re.findall(r"^ {14}(\w+):", transition, re.MULTILINE))
 
 
 @pytest.mark.parametrize(

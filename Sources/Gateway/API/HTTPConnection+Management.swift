@@ -44,13 +44,19 @@ extension HTTPConnection {
 
   /// One glance for the engineer on call.
   func answerStatusPage() {
+    func seconds(_ span: TimeSpan) -> String { "\(max(0, Int(span.seconds.rounded(.up)))) s" }
     let snapshot = shared.session.snapshot()
+    let now = worker.loop.now
     let summary = shared.store.summary
     answer(.ok, "text/plain; charset=utf-8") { output in
       output.append("drawbridge \(DrawbridgeVersion.text)\n\n")
-      output.append("session      \(snapshot.state)\n")
-      output.append("upstream     \(snapshot.url)\n")
-      if let failure = snapshot.lastFailure { output.append("last failure \(failure)\n") }
+      output.append("session      \(snapshot.state)")
+      output.append(snapshot.desired == .up ? "" : ", as an operator asked")
+      if let next = snapshot.nextDial { output.append(", next attempt in \(seconds(next - now))") }
+      output.append("\nupstream     \(snapshot.url)\n")
+      if let failure = snapshot.lastFailure, let at = snapshot.status.lastFailureAt {
+        output.append("last failure \(failure) (\(seconds(now - at)) ago)\n")
+      }
       output.append("queue        \(snapshot.queuedMessages) messages, \(snapshot.queuedBytes) bytes\n")
       output.append("sent         ")
       for (index, entry) in snapshot.ledger.enumerated() where entry.state != .queued {

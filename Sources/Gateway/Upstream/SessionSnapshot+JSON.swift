@@ -24,13 +24,15 @@ extension SessionSnapshot {
     output.append(",\"next_attempt_in_seconds\":")
     output.append(seconds: nextDial.map { max(.zero, $0 - now) })
     output.append(",\"round_trip_seconds\":")
-    output.append(seconds: status.roundTrip)
+    output.append(seconds: status.roundTrip, digits: 6)
     output.append(",\"subprotocol\":")
     output.append(jsonStringOrNull: status.subprotocol)
     output.append(",\"compression\":")
     output.append(status.isCompressed ? "true" : "false" as StaticString)
     output.append(",\"last_failure\":")
     output.append(jsonStringOrNull: status.lastFailure)
+    output.append(",\"last_failure_seconds_ago\":")
+    output.append(seconds: status.lastFailureAt.map { now - $0 })
     output.append(",\"last_refusal\":")
     writeRefusal(into: &output)
     output.append(",\"queue\":{\"messages\":")
@@ -99,7 +101,7 @@ extension SessionSnapshot {
       output.append("null")
     }
     output.append(",\"round_trip_seconds\":")
-    output.append(seconds: transition.roundTrip)
+    output.append(seconds: transition.roundTrip, digits: 6)
     output.append(",\"next_attempt_in_seconds\":")
     output.append(seconds: transition.nextDial.map { $0 - transition.time })
     output.append(",\"seconds_ago\":")
@@ -109,19 +111,20 @@ extension SessionSnapshot {
 }
 
 extension ByteQueue {
-  /// Seconds with three digits after the point, or `null`.
-  fileprivate mutating func append(seconds span: TimeSpan?) {
+  /// Seconds with this many digits after the point, or `null`.
+  fileprivate mutating func append(seconds span: TimeSpan?, digits: Int = 3) {
     guard let span else {
       append("null")
       return
     }
-    let milliseconds = max(0, span.nanoseconds / 1_000_000)
-    append(decimal: UInt64(milliseconds / 1_000))
-    let rest = milliseconds % 1_000
+    let nanoseconds = UInt64(max(0, span.nanoseconds))
+    append(decimal: nanoseconds / 1_000_000_000)
     append(".")
-    if rest < 100 { append("0") }
-    if rest < 10 { append("0") }
-    append(decimal: UInt64(rest))
+    var unit: UInt64 = 100_000_000
+    for _ in 0..<digits {
+      append(decimal: nanoseconds / unit % 10)
+      unit /= 10
+    }
   }
 
   fileprivate mutating func append(jsonStringOrNull text: String?) {

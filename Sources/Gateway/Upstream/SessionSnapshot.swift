@@ -22,6 +22,7 @@ package struct SessionStatus: Sendable {
   package var isCompressed = false
   /// Why the last opening failed or the last connection was lost, for a person.
   package var lastFailure: String?
+  package var lastFailureAt: MonotonicTime?
   package var lastReport: OpeningReport?
   /// The machine's own memory of them, shared and not copied.
   package var transitions = TransitionHistory()

@@ -64,6 +64,10 @@ extension UpstreamDriver {
     switch cause {
     case .openingFailed(let failure) where failure.reason == .openingAnswer:
       "the upstream sent nothing in time that 'upstream.on_open[\(lastAwaited ?? 0)].expect' matches"
+    case .openingFailed(let failure) where failure.reason == .timedOut:
+      "\(failure.phase.awaited) did not come in time ('upstream.timeouts')"
+    case .lost(.silence):
+      "nothing came from the upstream in the time after a ping ('upstream.heartbeat.timeout')"
     case .lost(.heartbeat):
       "no heartbeat, or no answer to one, came in time ('upstream.heartbeat')"
     default: nil
@@ -143,5 +147,19 @@ extension UpstreamDriver {
     }
     let payload = SharedBytes(try template.rendered(with: link.values))
     return OwnLane.Message(kind, isText: true, payload: payload)
+  }
+}
+
+extension OpeningPhase {
+  /// What a dial waits for in this phase.
+  fileprivate var awaited: String {
+    switch self {
+    case .resolving: "the answer to the look-up of the upstream's name"
+    case .connecting: "the upstream's answer to the TCP handshake"
+    case .proxying: "the proxy's tunnel to the upstream"
+    case .securing: "the end of the TLS handshake with the upstream"
+    case .upgrading: "the upstream's answer to the opening request"
+    case .opening: "the upstream's answer to an opening message"
+    }
   }
 }

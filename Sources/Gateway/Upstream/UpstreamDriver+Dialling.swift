@@ -1,4 +1,5 @@
 import ByteStreams
+import Threading
 import Metrics
 import Reactor
 import UpstreamSession
@@ -17,6 +18,13 @@ extension UpstreamDriver {
       if ticket?.host == url.server { ticket = nil }
       let link = UpstreamLink(dial, url: url, driver: self)
       links.append(link)
+      // While another connection serves, that one's is shown.
+      if sending == nil {
+        handle.shared.withLock { shared in
+          shared.status.url = url.redacted
+          shared.status.proxy = link.proxy?.redacted
+        }
+      }
       loop.spawn(link)
       return nil
     }

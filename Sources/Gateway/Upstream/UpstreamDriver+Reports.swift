@@ -24,6 +24,7 @@ extension UpstreamDriver {
   /// A dial came to its end without a connection.
   func openingEnded(_ link: UpstreamLink, _ end: OpeningEnd) {
     links.removeAll { $0 === link }
+    gone = (link.generation, link.url)
     dialEnded(link)
     endOverlap(of: link)
     switch end {
@@ -42,6 +43,7 @@ extension UpstreamDriver {
       refusedBy = link.url
       defer { refusedBy = nil }
       apply(machine.openingFailed(report.failure, link.generation, now: loop.now, using: &entropy))
+      forgetCause()
     }
   }
 
@@ -67,6 +69,7 @@ extension UpstreamDriver {
   func closeReceived(_ link: UpstreamLink, code: UInt16, reason: String) {
     detail = reason.isEmpty ? "the upstream closed with \(code)" : "the upstream closed with \(code): \(reason)"
     apply(machine.closeReceived(code: code, link.generation, now: loop.now, using: &entropy))
+    forgetCause()
   }
 
   /// A connection is gone, or must go.
@@ -77,6 +80,13 @@ extension UpstreamDriver {
     // A predecessor that goes silently leaves the machine nothing to decide.
     drop(link)
     apply([])
+    forgetCause()
+  }
+
+  /// What was told of a link that no longer mattered must not be taken for the cause of the next failure.
+  private func forgetCause() {
+    detail = nil
+    report = nil
   }
 
   // MARK: Telling
@@ -98,20 +108,22 @@ extension UpstreamDriver {
         shared.status.subprotocol = agreement?.subprotocol
         shared.status.isCompressed = agreement?.compression != nil
       }
-      if let link = link(transition.generation) {
+      // A connection that serves is shown, and not who is to succeed it.
+      let newest = transition.to.isSending ? nil : link(machine.generation)
+      if let link = newest ?? link(transition.generation) {
         shared.status.url = link.url.redacted
         shared.status.proxy = link.proxy?.redacted
       }
-      // The end of a closing handshake repeats what its beginning has told better.
-      if isFailure, detail != nil || transition.from != .closing {
+      if isFailure {
         shared.status.lastFailure = detail ?? transition.causeText
+        shared.status.lastFailureAt = transition.time
         shared.status.lastReport = report
       }
     }
     log(transition)
     if transition.from.isSending, !transition.to.isSending { sink.lost() }
     metrics.transitions(to: transition.to).add()
-    if transition.to == .ready, !transition.from.isSending { metrics.connections.add() }
+    if transition.isConnection { metrics.connections.add() }
     if isFailure { metrics.failures.add() }
     if isFailure {
       detail = nil
@@ -124,28 +136,50 @@ extension UpstreamDriver {
       .text("from", transition.from.name), .text("to", transition.to.name), .text("cause", transition.causeText),
       .number("generation", Int(clamping: transition.generation.number)),
     ]
-    if let link = link(transition.generation) { fields.append(.text("url", link.url.redacted)) }
+    let goneURL = gone.flatMap { $0.generation == transition.generation ? $0.url : nil }
+    if let url = link(transition.generation)?.url ?? goneURL { fields.append(.text("url", url.redacted)) }
+    if let phase = transition.failure?.phase { fields.append(.text("phase", phase.state.name)) }
+    if let status = report?.status { fields.append(.number("status", status)) }
+    if let roundTrip = transition.roundTrip { fields.append(.fraction("round_trip", roundTrip.seconds)) }
+    if let next = transition.nextDial { fields.append(.fraction("next_attempt_in", (next - transition.time).seconds)) }
     if transition.isFailure {
       if let detail { fields.append(.text("detail", detail)) }
-      if let status = report?.status { fields.append(.number("status", status)) }
-      if let next = machine.nextDial { fields.append(.fraction("retry_in", (next - loop.now).seconds)) }
       fields.append(.number("failures", machine.failures))
-      logger.warning("the upstream session failed", fields)
-    } else if transition.to.isSending != transition.from.isSending || transition.to == .stopped {
-      logger.info("the upstream session changed", fields)
-    } else {
+      let goesOn = transition.from == .replacing && transition.to.isSending
+      logger.warning(
+        goesOn
+          ? "the successor of the upstream connection failed; the old connection goes on"
+          : "the upstream session failed",
+        fields)
+    } else if transition.isStep {
       logger.debug("the upstream session changed", fields)
+    } else {
+      logger.info("the upstream session changed", fields)
     }
   }
 }
 
 extension SessionTransition {
-  /// Whether something went wrong, as opposed to on.
+  /// Whether something went wrong, as opposed to on. The end of a closing handshake repeats what its beginning has told.
   var isFailure: Bool {
     switch cause {
-    case .openingFailed, .lost, .attemptsExhausted: true
+    case .openingFailed, .lost, .attemptsExhausted: from != .closing
     case .operatorRequest, .shutdown, .demand, .unused, .progress, .quiet, .heard, .waited, .networkChanged,
       .replacement, .closed, .postponed:
+      false
+    }
+  }
+
+  /// Whether a connection has become ready, be it the first or one that takes over.
+  var isConnection: Bool { to == .ready && cause == .progress }
+
+  /// Whether it is one of the steps on the way to a connection, or the end of a wait that was told when it began.
+  var isStep: Bool {
+    switch cause {
+    case .progress: !isConnection
+    case .waited: true
+    case .operatorRequest, .shutdown, .demand, .unused, .openingFailed, .lost, .quiet, .heard, .networkChanged,
+      .postponed, .replacement, .closed, .attemptsExhausted:
       false
     }
   }

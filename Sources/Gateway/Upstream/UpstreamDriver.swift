@@ -40,6 +40,8 @@ final class UpstreamDriver {
   var ticket: HostDials.Ticket?
   /// Whose answer is being dealt with.
   var refusedBy: UpstreamURL?
+  /// The last dial or connection that is no more: what is said of its end names its URL.
+  var gone: (generation: Generation, url: UpstreamURL)?
   /// What clients have subscribed to; it outlives connections.
   var subscriptions: SubscriptionLedger
   /// How far the pushes have come; it outlives connections.
@@ -64,6 +66,7 @@ final class UpstreamDriver {
   }
 
   private var machineTimer: Armed?
+  private var shownNextDial: MonotonicTime?
   var barrierTimer: LoopTimer?
   var outboxTimer: Armed?
 
@@ -138,6 +141,7 @@ final class UpstreamDriver {
       }
     }
     for (generation, until) in postponed { apply(machine.postponed(until: until, generation, now: loop.now)) }
+    showNextDial()
     armTimer()
     finishIfOver()
     wakeIfIdle()
@@ -147,6 +151,14 @@ final class UpstreamDriver {
   private func wakeIfIdle() {
     guard machine.observed == .idle, handle.shared.withLock({ $0.outbox.hasWaiting }) else { return }
     apply(machine.demand(now: loop.now))
+  }
+
+  /// It changes with the state, and when the network or a hold of the host moves it.
+  private func showNextDial() {
+    let next = machine.nextDial
+    guard next != shownNextDial else { return }
+    shownNextDial = next
+    handle.shared.withLock { $0.status.nextDial = next }
   }
 
   /// New settings, from which the next connection is made.
@@ -164,6 +176,7 @@ final class UpstreamDriver {
     dialEnded(link)
     link.discard()
     links.removeAll { $0 === link }
+    gone = (link.generation, link.url)
     endOverlap(of: link)
     if retiring === link { settle(link) }
   }

@@ -1,6 +1,7 @@
 import CLinux
 import Threading
 import ByteStreams
+import CLinux
 import Glibc
 import JSONCodec
 

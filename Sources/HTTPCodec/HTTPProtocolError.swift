@@ -31,6 +31,7 @@ package enum HTTPProtocolError: Error, Equatable, Sendable {
 
   // Framing (RFC 9112 §6, §7).
   case malformedContentLength
+  case missingContentLength
   case repeatedContentLength
   case contentLengthBesideTransferEncoding
   case transferCodingNotSupported
@@ -64,7 +65,8 @@ package enum HTTPProtocolError: Error, Equatable, Sendable {
     case .malformedRequestLine, .malformedMethod, .malformedTarget, .targetFormNotAllowed, .malformedVersion,
       .tooManyEmptyLines, .bareLineFeed, .bareCarriageReturn, .forbiddenByte, .whitespaceBeforeColon,
       .whitespaceBeforeFirstField, .foldedField, .malformedFieldName, .missingColon, .repeatedField, .missingHost,
-      .malformedHost, .malformedContentLength, .repeatedContentLength, .contentLengthBesideTransferEncoding,
+      .malformedHost, .malformedContentLength, .missingContentLength, .repeatedContentLength,
+      .contentLengthBesideTransferEncoding,
       .malformedTransferEncoding, .transferEncodingInHTTP10, .malformedChunkSize, .malformedChunkExtension,
       .missingChunkEnd, .forbiddenTrailer, .truncatedMessage:
       .badRequest
@@ -104,6 +106,7 @@ extension HTTPProtocolError: CustomStringConvertible {
     case .malformedHost:
       "The Host field must be a host name or address with an optional port, such as example.org:8080."
     case .malformedContentLength: "Content-Length must be one decimal number of bytes."
+    case .missingContentLength: "A POST of HTTP/1.0 must have a Content-Length, be it 0 (RFC 1945 §8.3)."
     case .repeatedContentLength: "Content-Length stood more than once; send it once."
     case .contentLengthBesideTransferEncoding:
       "Content-Length and Transfer-Encoding stood in one message; send one of them."

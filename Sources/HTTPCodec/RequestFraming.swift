@@ -42,6 +42,8 @@ extension HTTPRequestHead {
       framing = .chunked
       return
     }
+    // HTTP/1.0 has clients that end their content with the connection: read as empty, it would be lost without a word.
+    if isHTTP10, method == .post, !fields.contains(.contentLength) { throw .missingContentLength }
     let length = try contentLength(limits)
     framing = length == 0 ? .none : .length(length)
   }

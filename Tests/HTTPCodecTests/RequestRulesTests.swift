@@ -109,6 +109,10 @@ import Testing
     Rule(
       "9110 §8.6 a length of any size is read without overflow", post + "Content-Length: 36893488147419103233\r\n\r\n",
       [], .contentTooLarge(limit: 16_777_216)),
+    Rule("1945 §8.3 a POST of HTTP/1.0 without a length: 400", "POST / HTTP/1.0\r\n\r\nz", [], .missingContentLength),
+    Rule(
+      "1945 §8.3 … and with one of zero", "POST / HTTP/1.0\r\nContent-Length: 0\r\n\r\n",
+      ["POST / HTTP/1.0", "end", "closed"]),
     Rule(
       "9110 §8.6 zeros before a length mean nothing", post + "Content-Length: 0000000000000000000000001\r\n\r\nz",
       ["POST / HTTP/1.1", "content z", "end"]),
@@ -165,7 +169,8 @@ import Testing
       gets + ["closed"]),
     Rule("9110 §10.1.1 an unknown expectation: 417", get + "Expect: tea\r\n\r\n", [], .expectationNotSupported),
     Rule(
-      "9110 §10.1.1 in HTTP/1.0 100-continue is ignored", "POST / HTTP/1.0\r\nExpect: 100-continue\r\n\r\n",
+      "9110 §10.1.1 in HTTP/1.0 100-continue is ignored",
+      "POST / HTTP/1.0\r\nContent-Length: 0\r\nExpect: 100-continue\r\n\r\n",
       ["POST / HTTP/1.0", "end", "closed"]),
     Rule("9110 §7.8 an upgrade may be ignored", get + "Connection: upgrade\r\nUpgrade: websocket\r\n\r\n", gets),
   ]

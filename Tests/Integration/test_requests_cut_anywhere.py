@@ -113,6 +113,7 @@ UNSOUND = {
     "chunks beside a length": (POST + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", [400]),
     "another coding": (POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", [501]),
     "chunked twice": (POST + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n", [400]),
+    "a body in HTTP/1.0 without a length": (b"POST /v1/messages HTTP/1.0\r\n\r\nhello", [400]),
     "chunks in HTTP/1.0": (b"POST /v1/messages HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", [400]),
     "a chunk size with a sign": (CHUNKED + b"+5\r\nhello\r\n0\r\n\r\n", [400]),
     "a chunk size with a prefix": (CHUNKED + b"0x5\r\nhello\r\n0\r\n\r\n", [400]),

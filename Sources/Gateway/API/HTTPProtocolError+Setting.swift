@@ -16,7 +16,8 @@ extension HTTPProtocolError {
     case .malformedRequestLine, .malformedMethod, .methodNotSupported, .malformedTarget, .targetFormNotAllowed,
       .malformedVersion, .versionNotSupported, .bareLineFeed, .bareCarriageReturn, .forbiddenByte,
       .whitespaceBeforeColon, .whitespaceBeforeFirstField, .foldedField, .malformedFieldName, .missingColon,
-      .repeatedField, .missingHost, .malformedHost, .malformedContentLength, .repeatedContentLength,
+      .repeatedField, .missingHost, .malformedHost, .malformedContentLength, .missingContentLength,
+      .repeatedContentLength,
       .contentLengthBesideTransferEncoding, .transferCodingNotSupported, .malformedTransferEncoding,
       .transferEncodingInHTTP10, .malformedChunkSize, .malformedChunkExtension, .missingChunkEnd, .forbiddenTrailer,
       .expectationNotSupported, .truncatedMessage, .malformedStatusLine:

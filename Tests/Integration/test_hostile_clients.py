@@ -123,6 +123,7 @@ async def test_a_body_that_is_not_wanted_is_not_asked_for(gateway):
         (POST.replace(b"POST", b"PUT") + b"Content-Length: 5", 405),
         (POST + b"Content-Encoding: br\r\nContent-Length: 5", 415),
         (POST + b"Content-Length: 99999999", 413),
+        (b"PATCH /v1/session HTTP/1.1\r\nHost: x\r\nContent-Length: 4097", 413),
         (GET + b"Content-Length: 5", 200),
     ]:
         answer = await exchange(gateway.address(), request + b"\r\nExpect: 100-continue\r\n\r\n", within=5)

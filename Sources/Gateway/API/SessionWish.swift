@@ -11,6 +11,7 @@ struct SessionWish {
   private var bytes: [UInt8] = []
 
   init(_ request: borrowing HTTPRequestHead) throws(ProblemError) {
+    if case .length(let count) = request.framing, count > Self.limit { throw Self.tooLarge }
     guard let value = request.fields.first(.contentType), !value.isEmpty else { return }
     guard let type = HTTPMediaType(value), type.is("application", "json") || type.is("application", "merge-patch+json")
     else {
@@ -27,9 +28,7 @@ struct SessionWish {
   }
 
   func desired() throws(ProblemError) -> DesiredState {
-    guard bytes.count <= Self.limit else {
-      throw ProblemError(.contentTooLarge, "a change of the session has at most \(Self.limit) bytes")
-    }
+    guard bytes.count <= Self.limit else { throw Self.tooLarge }
     guard UTF8StreamValidator.isValid(bytes.span) else {
       throw ProblemError(.invalidDocument, "the body is no JSON: it is not UTF-8")
     }
@@ -47,7 +46,13 @@ struct SessionWish {
     throw Self.expectation
   }
 
+  private static var tooLarge: ProblemError {
+    ProblemError(.contentTooLarge, "a change of the session has at most \(limit) bytes")
+  }
+
   private static var expectation: ProblemError {
-    ProblemError(.invalidDocument, "only 'desired' can be changed: {\"desired\":\"up\"} or {\"desired\":\"down\"}")
+    ProblemError(
+      .invalidDocument,
+      "only 'desired' can be changed, and stands there once: {\"desired\":\"up\"} or {\"desired\":\"down\"}")
   }
 }

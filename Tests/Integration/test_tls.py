@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.certificates import CertificateAuthority
+from harness.proxy import SOCKSProxy
 from harness.raw import RawUpstream, frame, read_frame, read_head, upgrade
 from harness.upstream import Upstream
 from harness.waiting import eventually
@@ -192,6 +193,16 @@ async def test_the_name_to_expect_can_be_given(gateway_for, start, authority):
     config = f"upstream:\n  tls:\n    server_name: inside.example\n    ca_file: {authority.path}\n"
     await exchanges(await gateway_for(upstream, config=config), upstream)
     assert upstream.server_names == ["inside.example"]
+
+
+async def test_the_final_dot_of_a_name_is_not_in_certificates(gateway_for, start, authority):
+    """It says 'from the root' (RFC 6066 section 3: sent without it). The proxy is there to look the name up."""
+    proxy = await start(SOCKSProxy(resolves={"upstream.example.": "127.0.0.1"}))
+    issued = authority.issue("DNS:upstream.example")
+    upstream = await start(TLSUpstream(issued.server_context(), name="upstream.example."))
+    gateway = await gateway_for(upstream, "--proxy", proxy.url(), "--ca-file", authority.path)
+    await exchanges(gateway, upstream)
+    assert upstream.server_names == ["upstream.example"]
 
 
 # -- Pins --------------------------------------------------------------------------------------------------------------

@@ -10,18 +10,22 @@ enum FuzzDriver {
   /// Set before the one thread of libFuzzer starts, and never again: its callback takes no context.
   private nonisolated(unsafe) static var target: FuzzTarget?
 
+  /// libFuzzer starts this program anew when it merges, with what stands behind this left as it is.
+  private static let remaining = "-ignore_remaining_args=1"
+
   static func main() {
-    guard CommandLine.arguments.count > 1 else {
+    var given = CommandLine.arguments
+    guard given.count > 1 else {
       for target in FuzzTarget.all { print(target.name, target.longestInput) }
       return
     }
-    let name = CommandLine.arguments[1]
+    if !given.contains(remaining) { given += [remaining, given.remove(at: 1)] }
+    let name = given[given.count - 1]
     guard let found = FuzzTarget.all.first(where: { $0.name == name }) else {
       fatalError("there is no target '\(name)'; without arguments all are listed")
     }
     target = found
-    var arguments: [UnsafeMutablePointer<CChar>?] = []
-    for argument in CommandLine.arguments where argument != name { arguments.append(strdup(argument)) }
+    var arguments = given.map { strdup($0) }
     var count = Int32(arguments.count)
     arguments.append(nil)
     let status = arguments.withUnsafeMutableBufferPointer { buffer in

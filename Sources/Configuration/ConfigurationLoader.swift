@@ -42,7 +42,12 @@ package struct ConfigurationLoader {
   private mutating func fail(_ place: String, _ message: @autoclosure () -> String) {
     // What nobody will be shown is not worth finding words for.
     guard errors.count < ConfigurationErrors.limit else { return }
-    errors.append(ConfigurationError(place: place, message: message()))
+    fail(ConfigurationError(place: place, message: message()))
+  }
+
+  private mutating func fail(_ error: ConfigurationError) {
+    guard errors.count < ConfigurationErrors.limit else { return }
+    errors.append(error)
   }
 
   /// A variable that is not there now will not be there at a dial either.
@@ -63,7 +68,7 @@ package struct ConfigurationLoader {
       guard let root = try YAMLDocument.read(text, file: file) else { return }
       walk(root, path: "", Setting.all, file)
     } catch {
-      errors.append(error)
+      fail(error)
     }
   }
 
@@ -167,7 +172,7 @@ package struct ConfigurationLoader {
       try StructureReader(environment: environment, readFile: readFile, place: place).set(setting, node, in: &settings)
       origins[setting.path] = origin
     } catch {
-      errors.append(error)
+      fail(error)
     }
   }
 
@@ -244,7 +249,7 @@ package struct ConfigurationLoader {
       }
       set(setting, node, place) { _ in place }
     } catch {
-      errors.append(error)
+      fail(error)
     }
   }
 

@@ -122,6 +122,19 @@ import Testing
     }
   }
 
+  /// A mistake in a structured setting is counted as any other is.
+  @Test func tellsNoMoreThanTheLimitOfMistakes() {
+    let unknown = (0..<ConfigurationErrors.limit).map { "  unknown\($0): 1\n" }.joined()
+    do throws(ConfigurationErrors) {
+      _ = try load(
+        "upstream:\n\(unknown)  on_open: soon\n", environment: ["DRAWBRIDGE_UPSTREAM_ON_OPEN": "[{send: x}"])
+      Issue.record("taken")
+    } catch {
+      #expect(error.errors.count == ConfigurationErrors.limit)
+      #expect(error.errors.allSatisfy { $0.message.hasPrefix("unknown key 'upstream.unknown") })
+    }
+  }
+
   @Test func theEnvironmentSaysWhatTheFileWouldSay() throws {
     let settings = try load(
       nil,

@@ -205,7 +205,7 @@ package struct Setting {
     case .fraction(let path, _): String(settings[keyPath: path])
     case .closeCodes(let path): "{" + settings[keyPath: path].map(\.text).joined(separator: ", ") + "}"
     case .template(let path, _): StructureText.text(of: settings[keyPath: path])
-    case .pointer(let path): StructureText.quoted(settings[keyPath: path]?.description ?? "")
+    case .pointer(let path): PrintableText.quoted(settings[keyPath: path]?.description ?? "")
     case .matcher(let path): StructureText.text(of: settings[keyPath: path])
     case .opening(let path): StructureText.text(of: settings[keyPath: path])
     }

@@ -4,13 +4,7 @@ import JSONCodec
 
 /// Settings that are more than one value as they would stand in the file: in YAML's flow style, which is nearly JSON.
 enum StructureText {
-  static func quoted(_ text: String) -> String {
-    var output = ByteQueue()
-    output.append(jsonString: text)
-    return output.bytes.text()
-  }
-
-  static func text(of template: Template?) -> String { quoted(template?.description ?? "") }
+  static func text(of template: Template?) -> String { PrintableText.quoted(template?.description ?? "") }
 
   static func text(of matcher: Matcher?) -> String {
     var members: [(name: String, value: String)] = []
@@ -19,11 +13,13 @@ enum StructureText {
     var places: [String] = []
     for condition in matcher?.conditions ?? [] {
       switch condition {
-      case .text(let text): members.append(("text", quoted(text)))
-      case .prefix(let text): members.append(("prefix", quoted(text)))
-      case .value(let pointer, let text): values.append((quoted(pointer.description), quoted(text)))
-      case .valuePrefix(let pointer, let text): prefixes.append((quoted(pointer.description), quoted(text)))
-      case .present(let pointer): places.append(quoted(pointer.description))
+      case .text(let text): members.append(("text", PrintableText.quoted(text)))
+      case .prefix(let text): members.append(("prefix", PrintableText.quoted(text)))
+      case .value(let pointer, let text):
+        values.append((PrintableText.quoted(pointer.description), PrintableText.quoted(text)))
+      case .valuePrefix(let pointer, let text):
+        prefixes.append((PrintableText.quoted(pointer.description), PrintableText.quoted(text)))
+      case .present(let pointer): places.append(PrintableText.quoted(pointer.description))
       }
     }
     if !values.isEmpty { members.append(("json", mapping(values))) }

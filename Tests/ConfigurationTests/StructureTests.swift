@@ -122,6 +122,13 @@ import Testing
     }
   }
 
+  @Test func showsNoControlCharacter() throws {
+    let setting = try #require(Setting.all.first { $0.path == "upstream.cursor.match" })
+    let shown = setting.show(try load(#"upstream: {cursor: {match: "a\b\x8f\u2028"}}"#))
+    #expect(shown == #"{text: "a\x08\x8f\u2028"}"#)
+    #expect(setting.show(try load("upstream: {cursor: {match: \(shown)}}")) == shown)
+  }
+
   /// A mistake in a structured setting is counted as any other is.
   @Test func tellsNoMoreThanTheLimitOfMistakes() {
     let unknown = (0..<ConfigurationErrors.limit).map { "  unknown\($0): 1\n" }.joined()

@@ -1,7 +1,7 @@
 import ByteStreams
 
 /// Sets of characters of RFC 3986, each as two 64-bit words: no global, no lazy initialisation.
-enum URICharacter {
+package enum URICharacter {
   /// `pchar`, `/` and `?` without `%`, and besides `[` and `]`, which browsers send in queries (WHATWG URL) and nobody misreads.
   @inline(__always)
   static func isPathOrQuery(_ byte: UInt8) -> Bool {
@@ -14,7 +14,7 @@ enum URICharacter {
 
   /// `unreserved` and `sub-delims`: what a registered name consists of, `%` aside (RFC 3986 §3.2.2).
   @inline(__always)
-  static func isRegisteredName(_ byte: UInt8) -> Bool {
+  package static func isRegisteredName(_ byte: UInt8) -> Bool {
     // ! $ & ' ( ) * + , - . 0-9 ; =
     let low: UInt64 = 0x2BFF_7FD2_0000_0000
     // A-Z _ a-z ~

@@ -1,4 +1,6 @@
 import ByteStreams
+import HTTPCodec
+import Reactor
 
 /// `user:password@host:port`, the authority of a URL (RFC 3986 §3.2), taken apart.
 struct URLAuthority {
@@ -20,6 +22,7 @@ struct URLAuthority {
     if rest.hasPrefix("[") {
       guard let close = rest.firstIndex(of: "]") else { throw .badHost }
       host = String(rest[rest.index(after: rest.startIndex)..<close])
+      guard Self.isIPv6Address(host) else { throw .badHost }
       let after = rest[rest.index(after: close)...]
       guard after.isEmpty || after.hasPrefix(":") else { throw .badHost }
       if !after.isEmpty { portText = after.dropFirst() }
@@ -27,8 +30,8 @@ struct URLAuthority {
       let parts = rest.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
       host = String(parts[0])
       if parts.count > 1 { portText = parts[1] }
+      guard !host.isEmpty, host.utf8.allSatisfy(Self.isNameCharacter) else { throw .badHost }
     }
-    guard !host.isEmpty else { throw .badHost }
     if let portText {
       // Digits alone (RFC 3986 §3.2.3): a sign would do for the standard library.
       guard portText.utf8.allSatisfy(ASCII.isDigit), let number = UInt16(portText), number > 0 else { throw .badPort }
@@ -36,6 +39,19 @@ struct URLAuthority {
     } else {
       port = nil
     }
+  }
+
+  /// `IPv6address`, perhaps with a zone behind it, which means something to this machine (RFC 3986 §3.2.2, RFC 6874 §2).
+  private static func isIPv6Address(_ text: String) -> Bool {
+    let address = text.prefix { $0 != "%" }
+    guard SocketAddress(numericHost: String(address), port: 0)?.isIPv6 == true else { return false }
+    let zone = text[address.endIndex...].dropFirst()
+    return address.endIndex == text.endIndex || (!zone.isEmpty && zone.utf8.allSatisfy(isNameCharacter))
+  }
+
+  /// What a registered name consists of, escapes included (RFC 3986 §3.2.2).
+  private static func isNameCharacter(_ byte: UInt8) -> Bool {
+    URICharacter.isRegisteredName(byte) || byte == UInt8(ascii: "%")
   }
 
   static func percentDecoded(_ text: Substring) throws(UpstreamURLError) -> String {

@@ -89,7 +89,7 @@ package enum UpstreamURLError: Error, Equatable, Sendable, CustomStringConvertib
     case .fragment: "a WebSocket URL has no fragment: write '#' as %23"
     case .badCharacter: "a character that must be percent-encoded"
     case .badEscape: "a '%' without two hexadecimal digits in the credentials"
-    case .badHost: "no host name, or an IPv6 address without brackets"
+    case .badHost: "no host: a name, an IPv4 address, or an IPv6 address in brackets"
     case .badPort: "the port is not a number from 1 to 65535"
     }
   }

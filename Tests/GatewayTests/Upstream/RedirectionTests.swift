@@ -46,7 +46,8 @@ import Testing
   @Test(
     arguments: [
       ("mailto:me", .noScheme), ("ftp://h/", .wrongScheme("ftp")), ("https:///x", .badHost), ("https://h:0/", .badPort),
-      ("/a b", .badCharacter), ("/ä", .badCharacter), ("//", .badHost), ("javascript:alert(1)", .noScheme),
+      ("/a b", .badCharacter), ("/ä", .badCharacter), ("//", .badHost), ("//[[]/", .badHost),
+      ("javascript:alert(1)", .noScheme),
     ] as [(String, UpstreamURLError)])
   func followsToWebSocketsOnly(location: String, error: UpstreamURLError) throws {
     let url = try UpstreamURL("wss://a.example/")

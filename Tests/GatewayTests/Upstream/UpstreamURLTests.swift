@@ -16,6 +16,8 @@ import Testing
     #expect(full.redacted == "wss://[::1]:8443/a/b")
     #expect(full.basicAuthorization == "Basic dXNAZXI6cDpzcw==")
     #expect(try UpstreamURL("ws://h?x").target == "/?x")
+    #expect(try UpstreamURL("ws://[fe80::1%eth0]:81").host == "fe80::1%eth0")
+    #expect(try UpstreamURL("ws://a_b.c-d~").host == "a_b.c-d~")
   }
 
   @Test func saysWhatIsWrong() {
@@ -25,7 +27,9 @@ import Testing
       ("ws://h/#a", .fragment),
       ("ws://h/ä", .badCharacter), ("ws://h/\r\nX: y", .badCharacter), ("ws://%zz@h", .badEscape),
       ("ws://%+f@h", .badEscape),
-      ("ws://[::1", .badHost),
+      ("ws://[::1", .badHost), ("ws://[]", .badHost), ("ws://[[]", .badHost), ("ws://[h]", .badHost),
+      ("ws://[127.0.0.1]", .badHost), ("ws://[::1]x", .badHost), ("ws://[fe80::1%]", .badHost), ("ws://::1", .badHost),
+      ("ws://h]", .badHost), ("ws://a\"b", .badHost), ("ws://a\\b", .badHost), ("ws://a^b", .badHost),
     ]
     for (text, error) in cases {
       #expect(throws: error) { try UpstreamURL(text) }

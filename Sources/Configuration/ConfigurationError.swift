@@ -37,19 +37,19 @@ package enum Suggestion {
   static func distance(_ left: String, _ right: String) -> Int {
     let a = Array(left.utf8.prefix(64))
     let b = Array(right.utf8.prefix(64))
-    var rows = [[Int]](repeating: [Int](repeating: 0, count: b.count + 1), count: a.count + 1)
-    for i in 0...a.count { rows[i][0] = i }
-    for j in 0...b.count { rows[0][j] = j }
     guard !a.isEmpty, !b.isEmpty else { return max(a.count, b.count) }
+    var above = [Int](repeating: 0, count: b.count + 1)
+    var last = Array(0...b.count)
+    var row = last
     for i in 1...a.count {
+      row[0] = i
       for j in 1...b.count {
         let cost = a[i - 1] == b[j - 1] ? 0 : 1
-        rows[i][j] = min(rows[i - 1][j] + 1, rows[i][j - 1] + 1, rows[i - 1][j - 1] + cost)
-        if i > 1, j > 1, a[i - 1] == b[j - 2], a[i - 2] == b[j - 1] {
-          rows[i][j] = min(rows[i][j], rows[i - 2][j - 2] + 1)
-        }
+        row[j] = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + cost)
+        if i > 1, j > 1, a[i - 1] == b[j - 2], a[i - 2] == b[j - 1] { row[j] = min(row[j], above[j - 2] + 1) }
       }
+      (above, last, row) = (last, row, above)
     }
-    return rows[a.count][b.count]
+    return last[b.count]
   }
 }

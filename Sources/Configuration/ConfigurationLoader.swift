@@ -88,16 +88,17 @@ package struct ConfigurationLoader {
         fail(keyPlace, "a key must be a plain word")
         continue
       }
+      let full = prefix + name
       guard seen.insert(name).inserted else {
-        fail(keyPlace, "'\(prefix + name)' is set twice")
+        fail(keyPlace, "'\(full)' is set twice")
         continue
       }
-      if let setting = all.first(where: { $0.path == prefix + name }) {
+      if let setting = all.first(where: { $0.path == full }) {
         apply(value, to: setting, "\(file):\(value.line):\(value.column)")
       } else if known.contains(name) {
-        walk(value, path: prefix + name, all, file)
+        walk(value, path: full, all, file)
       } else {
-        fail(keyPlace, "unknown key '\(prefix + name)'\(Suggestion.text(for: name, among: known))")
+        fail(keyPlace, "unknown key '\(full)'\(Suggestion.text(for: name, among: known))")
       }
     }
   }
@@ -105,7 +106,13 @@ package struct ConfigurationLoader {
   private func childNames(of prefix: String, _ all: [Setting]) -> [String] {
     var names: [String] = []
     for setting in all where setting.path.hasPrefix(prefix) {
-      let name = String(setting.path.dropFirst(prefix.count).prefix { $0 != "." })
+      let rest = setting.path.utf8.dropFirst(prefix.utf8.count)
+      // What belongs together stands together: nearly always the name is the last one's.
+      if let last = names.last, rest.starts(with: last.utf8), rest.dropFirst(last.utf8.count).first == UInt8(ascii: ".")
+      {
+        continue
+      }
+      let name = String(decoding: rest.prefix { $0 != UInt8(ascii: ".") }, as: UTF8.self)
       if !names.contains(name) { names.append(name) }
     }
     return names

@@ -129,6 +129,12 @@ class Gateway:
         """The log, line by line; each must be one JSON object."""
         return [json.loads(line) for line in self.log]
 
+    async def tells(self, matches, *, what):
+        """The first record of the log for which `matches` holds; it may be on its way still."""
+        return await eventually(
+            lambda: next((record for record in self.records if matches(record)), None), what=f"the log tells {what}"
+        )
+
     def rewrite(self, config):
         """Another content for the configuration file; SIGHUP makes the gateway read it."""
         (Path(self._folder) / "drawbridge.yaml").write_text(config)

@@ -122,6 +122,8 @@ package final class Channel {
   @unsafe
   package func receive(into room: UnsafeMutableRawBufferPointer) -> IOResult {
     precondition(!isClosed, "a closed channel was read")
+    // A socket that was read empty is not asked again before the kernel says that more has come.
+    guard isReadable else { return .wouldBlock }
     let result = unsafe SystemCall.receive(descriptor, room)
     switch result {
     case .wouldBlock:

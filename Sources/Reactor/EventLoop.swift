@@ -141,7 +141,9 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
   /// 3. *timers*: after I/O, so that an answer that arrived in time beats its deadline;
   /// 4. *mailbox*: what other threads sent, whole bursts at once;
   /// 5. *jobs*: every resumed task runs on, and those that they resume;
-  /// 6. *signals* raised on this thread, then *flush*: what the turn has queued for a socket leaves in one write.
+  /// 6. *signals* raised on this thread, one round of them, and the tasks that they wake: a push that came in step 2 is on its
+  ///    way to those who wait for it before the next sleep;
+  /// 7. *flush*: what the turn has queued for a socket leaves in one write.
   private func turn() -> Bool {
     let hasWork = !jobs.isEmpty || context.hasDeferredWork
     context.sleepAndDispatch(mayBlock: !hasWork)
@@ -153,13 +155,17 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
       for signal in post.signals { signal.deliver() }
     }
     context.resumeYielded()
+    runJobs()
+    if context.deliverLocalSignals() { runJobs() }
+    context.flush()
+    return true
+  }
+
+  private func runJobs() {
     let serial = unsafe asUnownedSerialExecutor()
     let preference = unsafe asUnownedTaskExecutor()
     while let job = jobs.popFirst() {
       unsafe job.runSynchronously(isolatedTo: serial, taskExecutor: preference)
     }
-    context.deliverLocalSignals()
-    context.flush()
-    return true
   }
 }

@@ -183,12 +183,13 @@ package final class LoopContext {
     for index in unsafe ready.indices { unsafe ready[index].resume() }
   }
 
-  /// One round: what a target raises again waits for the next turn, so that I/O comes in between.
-  func deliverLocalSignals() {
-    guard !localSignals.isEmpty else { return }
+  /// One round: what a target raises again waits for the next turn, so that I/O comes in between. False: there were none.
+  func deliverLocalSignals() -> Bool {
+    guard !localSignals.isEmpty else { return false }
     let raised = localSignals
     localSignals.removeAll(keepingCapacity: true)
     for signal in raised { signal.deliver() }
+    return true
   }
 
   func flush() {

@@ -239,8 +239,7 @@ final class HTTPConnection: LoopTask {
   @inline(never)
   private func take() -> Intake {
     let channel = channel
-    // A socket that was read empty is not asked again before the kernel says that more has come: one system call of four.
-    switch channel.isReadable ? channel.receive() : .wouldBlock {
+    switch channel.receive() {
     case .bytes(let count):
       http.receive(channel.received)
       taken += count

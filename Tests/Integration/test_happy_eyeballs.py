@@ -127,4 +127,7 @@ async def test_all_dead_the_time_limit_ends_it(connect, cable):
     async def told():
         return (await gateway.client().session())["last_failure"]
 
-    assert await eventually(told, within=30, what="the session tells of a failure") == "connecting failed: timed out"
+    assert (
+        await eventually(told, within=30, what="the session tells of a failure")
+        == "the upstream's answer to the TCP handshake did not come in time ('upstream.timeouts')"
+    )

@@ -272,7 +272,10 @@ async def test_a_head_that_trickles_in_is_given_up_in_time(raw_upstream, gateway
     upstream = await raw_upstream(behave)
     config = f"upstream:\n  url: {upstream.url}\n  timeouts:\n    opening: 400ms\n"
     session = await told_session(await gateway_for(None, config=config, ready=False))
-    assert session["last_failure"] == "upgrading failed: timed out"
+    assert (
+        session["last_failure"]
+        == "the upstream's answer to the opening request did not come in time ('upstream.timeouts')"
+    )
 
 
 # -- Refusals ----------------------------------------------------------------------------------------------------------

@@ -173,9 +173,9 @@ def says(data):
 @pytest.mark.parametrize(
     ("scheme", "behave", "told"),
     [
-        ("http", silent, "proxying failed: timed out"),
-        ("socks5h", silent, "proxying failed: timed out"),
-        ("socks5h", says(b"\x05"), "proxying failed: timed out"),
+        ("http", silent, "the proxy's tunnel to the upstream did not come in time"),
+        ("socks5h", silent, "the proxy's tunnel to the upstream did not come in time"),
+        ("socks5h", says(b"\x05"), "the proxy's tunnel to the upstream did not come in time"),
         ("http", closes, "the proxy closed the connection before it opened a tunnel"),
         ("socks5h", closes, "the proxy closed the connection before it opened a tunnel"),
         ("http", endless, "larger than 32768 bytes"),

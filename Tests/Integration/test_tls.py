@@ -356,8 +356,8 @@ async def hangs_up(reader, writer):
 @pytest.mark.parametrize(
     ("behave", "told"),
     [
-        (silent, "securing failed: timed out"),
-        (drips, "securing failed: timed out"),
+        (silent, "the end of the TLS handshake with the upstream did not come in time"),
+        (drips, "the end of the TLS handshake with the upstream did not come in time"),
         (hangs_up, "closed the connection during the TLS handshake"),
     ],
 )

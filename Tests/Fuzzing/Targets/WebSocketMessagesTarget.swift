@@ -44,8 +44,10 @@ enum WebSocketMessagesTarget {
     _ generator: inout Generator, _ wire: inout ByteQueue, _ sent: inout Transcript<WebSocketProtocolError>
   ) {
     guard sender.canSend else { return }
-    // So long a one that the history matters.
-    let message = kind & 8 == 0 ? payload : Array(repeatElement(payload, count: 40).joined())
+    // One that fills the history of the smaller windows (512 bytes and up), in no more fragments than another.
+    let repetitions = kind & 8 == 0 ? 1 : 8
+    let message = Array(repeatElement(payload, count: repetitions).joined())
+    let fragmentBytes = fragmentBytes * repetitions
     let short = Array(payload.prefix(125))
     switch kind & 7 {
     case 0:

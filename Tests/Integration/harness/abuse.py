@@ -52,6 +52,30 @@ async def abuse(address, data=b"", *, drip=None, every=0.03, within=20.0, local=
         writer.transport.abort()
 
 
+async def is_closed_on(address, data, piece, *, every=0.0, within=20.0):
+    """Sends `data`, and then `piece` every so often, until the gateway takes no more: after how many bytes and seconds.
+
+    That it has said all it will, and closed its own direction, does not end this: who goes on sending notices only the
+    end of both.
+    """
+    loop = asyncio.get_running_loop()
+    with socket.socket() as connection:
+        connection.setblocking(False)
+        await loop.sock_connect(connection, address)
+        await loop.sock_sendall(connection, data)
+        started, sent = time.monotonic(), 0
+        try:
+            async with asyncio.timeout(within):
+                while True:
+                    await loop.sock_sendall(connection, piece)
+                    sent += len(piece)
+                    await asyncio.sleep(every)
+        except ConnectionError:
+            return sent, time.monotonic() - started
+        except TimeoutError:
+            raise AssertionError(f"after {within} s and {sent} bytes the gateway still takes what comes") from None
+
+
 def deaf(address, request, *, buffer=4096):
     """A connection that asks and does not read: its own buffer is small, so that the answer stays with the gateway."""
     connection = socket.socket()

@@ -131,7 +131,7 @@ package struct ReconnectPolicy: Sendable {
       guard case .redial(after: let delay) = decision.verdict else { return decision }
       decision.elsewhere = delay
       guard let asked = retryAfter else {
-        decision.urlHold = max(Constants.overloaded, delay)
+        decision.urlHold = max(spread(Constants.overloaded, using: &generator), delay)
         return decision
       }
       let hold = min(max(asked, Constants.retryAfter.lowerBound), Constants.retryAfter.upperBound)
@@ -222,7 +222,12 @@ package struct ReconnectPolicy: Sendable {
     guard let delay = backoff.nextDelay(using: &generator) else {
       return Decision(verdict: .park(nil), attemptsExhausted: true)
     }
-    return Decision(verdict: .redial(after: max(least, delay)))
+    return Decision(verdict: .redial(after: max(spread(least, using: &generator), delay)))
+  }
+
+  /// A least wait, and up to a fifth more: else all to whom it applies would come back at one moment.
+  private func spread(_ least: TimeSpan, using generator: inout some RandomNumberGenerator) -> TimeSpan {
+    Backoff.uniform(least, least + least / 5, using: &generator)
   }
 
   private mutating func denied(using generator: inout some RandomNumberGenerator) -> Decision {

@@ -27,6 +27,9 @@ _NOTES = {
         Sessions: each keeps its machine, its queue and its account of messages, and a task that reads.""",
     "inflate": """
         permessage-deflate: every message is also checked to be UTF-8, and its frame to be in order.""",
+    "utf8": """
+        UTF-8: this is the standard library's validator. A table-driven one in C would be faster on such text by a
+        few times, and slower on ASCII, which most messages are.""",
     "deflate": """
         permessage-deflate: what was compressed is also masked and framed.""",
 }

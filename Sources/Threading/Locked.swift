@@ -3,8 +3,8 @@ import Glibc
 /// A value that one thread at a time may touch.
 ///
 /// The lock is the C library's and not `Synchronization.Mutex`. That one is a priority-inheriting futex, which its kernel hands
-/// from holder to waiter: where more loops than processors share a queue, each post then costs changes of thread. This one lets
-/// whoever runs take it.
+/// from holder to waiter: where more loops than processors share a queue, each post then costs changes of thread, at a
+/// fifth of the rate (docs/performance.md). This one lets whoever runs take it.
 @safe
 @usableFromInline
 package struct Locked<Value: ~Copyable>: ~Copyable, Sendable {

@@ -58,7 +58,9 @@ def main():
     (folder / "RESULTS.md").write_text(text)
     (folder / "results.svg").write_text(plot.draw(figures, titles, report.number))
     print(text)
+    met, missed = report.judge(figures)
     say(f"written to {folder.relative_to(BENCHMARKS.parent)}/RESULTS.md")
+    print(f"{met} targets met, {missed} missed")
     if failures:
         raise SystemExit(f"error: these measures failed: {', '.join(failures)}")
 

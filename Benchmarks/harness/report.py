@@ -35,6 +35,13 @@ def render(figures: list[Figure], growths: list[Growth], cores, titles, absent, 
     return "\n".join(lines) + "\n"
 
 
+def judge(figures: list[Figure]) -> tuple[int, int]:
+    """How many targets are met, and how many are missed; those whose peer is not there count as neither."""
+    pairs = [(target, figure.reached(target)) for figure in figures for target in figure.targets]
+    verdicts = [target.is_met(reached) for target, reached in pairs if reached is not None]
+    return verdicts.count(True), verdicts.count(False)
+
+
 def _targets(figures: list[Figure], titles) -> list[str]:
     rows, notes = [], []
     for figure in figures:

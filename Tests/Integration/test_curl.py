@@ -2,6 +2,15 @@
 
 import asyncio
 import json
+import re
+import shlex
+
+import pytest
+
+from harness.gateway import PROJECT
+
+# Each `curl …` in the README's table.
+LINES = re.findall(r"`(curl [^`]+)`", (PROJECT / "README.md").read_text())
 
 
 async def run(*command):
@@ -42,3 +51,22 @@ async def test_one_connection_serves_many_requests(gateway, curl):
     discard = [word for _ in urls for word in ("-o", "/dev/null")]
     counts = (await run(curl, "-sS", "-w", "%{num_connects}\n", *discard, *urls)).split()
     assert counts == [b"1", b"0", b"0", b"0", b"0"]
+
+
+def test_the_readme_shows_curl():
+    assert len(LINES) >= 8
+
+
+@pytest.mark.parametrize("line", LINES)
+async def test_every_line_of_the_readme_works(line, gateway, curl, tmp_path):
+    client = gateway.client()
+    (tmp_path / "file").write_bytes(b"\x00\xff")
+    (tmp_path / "lines").write_text('"one"\n{"two": 2}\n')
+    line = line.replace("/ID", "/" + (await client.accepted("before"))["id"]).replace("CURSOR", await client.here())
+    line = line.replace("http://", "").replace("localhost:8080", "{}:{}".format(*gateway.address()))
+    line = line.replace("localhost:9090", "{}:{}".format(*gateway.address("management")))
+    words = [word.replace("@", f"@{tmp_path}/") for word in shlex.split(line)[1:]]
+    # A poll for news would wait for some.
+    words = [word + "&wait=0" if "cursor=" in word else word for word in words]
+    out = await run(curl, "-sS", "-w", "\n%{http_code}", *words)
+    assert out.splitlines()[-1] in (b"200", b"202"), out

@@ -56,6 +56,13 @@ package struct HTTPResponseHeadDecoder: ~Copyable {
     return reader.position &- before
   }
 
+  /// Moves the bytes that belong to the head from the front of `input`; true once it is complete.
+  package mutating func take(from input: inout ByteQueue) throws(HTTPProtocolError) -> Bool {
+    let taken = try append(input.bytes)
+    input.consume(taken)
+    return isComplete
+  }
+
   /// Makes ready for the next head, as after an interim (1xx) response. Keeps the memory.
   package mutating func begin() {
     fields.removeAll()

@@ -29,14 +29,11 @@ package struct ConnectHandshake: ProxyHandshake, ~Copyable {
       ask(into: &output)
     }
     while true {
-      let taken: Int
       do throws(HTTPProtocolError) {
-        taken = try decoder.append(input.bytes)
+        guard try decoder.take(from: &input) else { return false }
       } catch {
         throw .notHTTP(error)
       }
-      input.consume(taken)
-      guard decoder.isComplete else { return false }
       switch decoder.status.rawValue {
       // Whatever a 2xx answer says of its length is to be ignored: the tunnel begins behind its head.
       case 200..<300: return true

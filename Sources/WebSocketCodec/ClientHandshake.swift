@@ -68,14 +68,11 @@ package struct ClientHandshake: ~Copyable {
   /// nil: more bytes, please. Interim answers (1xx other than 101) are passed over, as RFC 9110 §15.2 asks.
   package mutating func receive(_ input: inout ByteQueue) throws(HandshakeError) -> Result? {
     while true {
-      let taken: Int
       do throws(HTTPProtocolError) {
-        taken = try decoder.append(input.bytes)
+        guard try decoder.take(from: &input) else { return nil }
       } catch {
         throw .notHTTP(error)
       }
-      input.consume(taken)
-      guard decoder.isComplete else { return nil }
       if decoder.status == .switchingProtocols { return .accepted(try judge()) }
       guard decoder.status.isInterim else { return .refused(HTTPRefusal(decoder)) }
       interimAnswers += 1

@@ -6,30 +6,12 @@ import zlib
 
 import pytest
 
-from harness.raw import frame, read_frame, read_head, reset, upgrade
+from harness.raw import frame, linger, read_frame, read_head, reset, says, upgrade
 from harness.upstream import Upstream
 from harness.waiting import eventually
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 MEBIBYTE = 1 << 20
-
-
-async def linger(reader):
-    """Reads until the gateway hangs up: a peer that has said its nonsense and waits for what follows."""
-    while await reader.read(65536):
-        pass
-
-
-def says(data):
-    """Answers the request with these bytes, whatever they are."""
-
-    async def behave(reader, writer):
-        await read_head(reader)
-        writer.write(data)
-        await writer.drain()
-        await linger(reader)
-
-    return behave
 
 
 def upgrades(*fields, **options):

@@ -5,30 +5,15 @@ import base64
 
 import pytest
 
-from harness.raw import frame, read_head, upgrade
+from harness.raw import frame, linger, read_head, says, upgrade
 from harness.waiting import eventually
 
 TEXT = 1
 
 
-async def linger(reader):
-    while await reader.read(65536):
-        pass
-
-
 def upgrades(*fields, **options):
     async def behave(reader, writer):
         await upgrade(reader, writer, *fields, **options)
-        await linger(reader)
-
-    return behave
-
-
-def says(data):
-    async def behave(reader, writer):
-        await read_head(reader)
-        writer.write(data)
-        await writer.drain()
         await linger(reader)
 
     return behave

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from harness.client import exchanges
 from harness.gateway import run
 from harness.proxy import HTTPProxy, SOCKSProxy
 from harness.raw import read_head
@@ -12,15 +13,6 @@ from harness.waiting import eventually
 
 PROXIES = [HTTPProxy, SOCKSProxy]
 SECRET = "open%20sesame"
-
-
-async def works_through(gateway, upstream):
-    client = gateway.client()
-    here = await client.here()
-    await client.accepted("down")
-    assert await upstream.has_received(1) == ["down"]
-    await upstream.push("up")
-    assert (await client.collect(1, here))[0] == ["up"]
 
 
 async def failure(gateway):
@@ -37,7 +29,7 @@ async def failure(gateway):
 async def test_a_proxy_carries_the_session(kind, start, upstream, gateway_for):
     proxy = await start(kind())
     gateway = await gateway_for(upstream, "--proxy", proxy.url())
-    await works_through(gateway, upstream)
+    await exchanges(gateway, upstream)
     assert proxy.asked == [("127.0.0.1", upstream.port)]
     session = await gateway.client().session()
     assert session["proxy"] == proxy.url()
@@ -50,7 +42,7 @@ async def test_a_proxy_carries_tls(kind, start, gateway_for, authority, certific
     upstream = await start(Upstream(certificate=certificate))
     proxy = await start(kind())
     gateway = await gateway_for(upstream, "--proxy", proxy.url(), "--ca-file", authority.path)
-    await works_through(gateway, upstream)
+    await exchanges(gateway, upstream)
     states = [entry["to"] for entry in (await gateway.client().session())["history"]]
     assert states == ["resolving", "connecting", "proxying", "securing", "upgrading", "ready"]
 
@@ -60,7 +52,7 @@ async def test_a_proxy_looks_names_up(kind, start, upstream, gateway_for):
     proxy = await start(kind(resolves={"no-such-name.invalid": "127.0.0.1"}))
     url = f"ws://no-such-name.invalid:{upstream.port}/"
     gateway = await gateway_for(None, "--upstream", url, "--proxy", proxy.url())
-    await works_through(gateway, upstream)
+    await exchanges(gateway, upstream)
     assert proxy.asked == [("no-such-name.invalid", upstream.port)]
 
 
@@ -68,7 +60,7 @@ async def test_socks5_without_h_looks_names_up_here(start, upstream, gateway_for
     proxy = await start(SOCKSProxy(resolves={"::1": "127.0.0.1"}))
     url = f"ws://localhost:{upstream.port}/"
     gateway = await gateway_for(None, "--upstream", url, "--proxy", proxy.url().replace("socks5h", "socks5"))
-    await works_through(gateway, upstream)
+    await exchanges(gateway, upstream)
     assert proxy.asked[0][0] in ("127.0.0.1", "::1")
 
 
@@ -76,7 +68,7 @@ async def test_socks5_without_h_looks_names_up_here(start, upstream, gateway_for
 async def test_a_proxy_is_told_who_asks(kind, start, upstream, gateway_for):
     proxy = await start(kind(username="ann@example", password="open sesame"))
     gateway = await gateway_for(upstream, "--proxy", proxy.url("ann%40example", SECRET))
-    await works_through(gateway, upstream)
+    await exchanges(gateway, upstream)
     assert (await gateway.client().session())["proxy"] == proxy.url()
     assert "sesame" not in gateway.output
     # What is for the proxy does not go on to the upstream.
@@ -217,7 +209,7 @@ async def test_what_no_proxy_names_is_dialled_directly(rule, start, upstream, ga
     proxy = await start(HTTPProxy())
     config = f'upstream:\n  url: {upstream.url}\n  proxy: {proxy.url()}\n  no_proxy: ["{rule}"]\n'
     gateway = await gateway_for(None, config=config)
-    await works_through(gateway, upstream)
+    await exchanges(gateway, upstream)
     assert proxy.connections == 0
     assert (await gateway.client().session())["proxy"] is None
 
@@ -225,7 +217,7 @@ async def test_what_no_proxy_names_is_dialled_directly(rule, start, upstream, ga
 async def test_the_environment_counts_only_where_it_is_spelled_out(start, upstream, gateway_for):
     proxy = await start(HTTPProxy())
     env = {name: proxy.url() for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "https_proxy", "all_proxy")}
-    await works_through(await gateway_for(upstream, env=env), upstream)
+    await exchanges(await gateway_for(upstream, env=env), upstream)
     assert proxy.connections == 0
     upstream.received.clear()
     config = 'upstream:\n  proxy: "${env:HTTPS_PROXY}"\n  no_proxy: "${env:NO_PROXY}"\n'

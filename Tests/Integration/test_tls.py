@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.certificates import CertificateAuthority
+from harness.client import exchanges
 from harness.proxy import SOCKSProxy
 from harness.raw import RawUpstream, frame, read_frame, read_head, upgrade
 from harness.upstream import Upstream
@@ -81,15 +82,6 @@ async def failure(gateway):
         return (await gateway.client().session())["last_failure"]
 
     return await eventually(told, what="the session tells of a failure")
-
-
-async def exchanges(gateway, upstream):
-    client = gateway.client()
-    here = await client.here()
-    await client.accepted("down")
-    assert await upstream.has_received(1) == ["down"]
-    await upstream.push("up")
-    assert (await client.collect(1, here))[0] == ["up"]
 
 
 # -- Who is trusted ----------------------------------------------------------------------------------------------------

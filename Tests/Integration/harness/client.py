@@ -112,3 +112,13 @@ class Client:
         answer = await self.request("GET", "/v1/session")
         assert answer.status == 200, (answer.status, answer.body[:500])
         return answer.json
+
+
+async def exchanges(gateway, upstream):
+    """One message each way."""
+    client = gateway.client()
+    here = await client.here()
+    await client.accepted("down")
+    assert await upstream.has_received(1) == ["down"]
+    await upstream.push("up")
+    assert (await client.collect(1, here))[0] == ["up"]

@@ -91,6 +91,24 @@ async def upgrade(
         await asyncio.sleep(0)
 
 
+async def linger(reader):
+    """Reads until the gateway hangs up: a peer that has said its nonsense and waits for what follows."""
+    while await reader.read(65536):
+        pass
+
+
+def says(data):
+    """Answers the request with these bytes, whatever they are."""
+
+    async def behave(reader, writer):
+        await read_head(reader)
+        writer.write(data)
+        await writer.drain()
+        await linger(reader)
+
+    return behave
+
+
 def frame(opcode, payload=b"", *, fin=True, reserved=0, mask=None, length=None):
     """One WebSocket frame, valid or not. `length` overrides the length that is announced."""
     announced = len(payload) if length is None else length

@@ -2,10 +2,10 @@ import ByteStreams
 import Configuration
 import Delivery
 import HTTPCodec
-import Threading
 import Logging
 import Metrics
 import Synchronization
+import Threading
 import UpstreamSession
 
 /// What every loop of the gateway shares: settings, the session, its pushes, and the counters.

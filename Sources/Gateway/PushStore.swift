@@ -1,8 +1,8 @@
-import Threading
 import ByteStreams
 import Delivery
 import Reactor
 import Synchronization
+import Threading
 
 /// The pushes of one session, shared by every event loop.
 ///

@@ -1,9 +1,9 @@
-import CLinux
-import Threading
 import ByteStreams
+import CLinux
 import CLinux
 import Glibc
 import JSONCodec
+import Threading
 
 /// How much somebody wants to know, least first.
 package enum LogLevel: Int, Comparable, CaseIterable, Sendable {

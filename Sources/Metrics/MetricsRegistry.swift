@@ -1,5 +1,5 @@
-import Threading
 import ByteStreams
+import Threading
 
 /// Every metric of the process, written out in Prometheus' text format (version 0.0.4).
 package final class MetricsRegistry: Sendable {

@@ -1,7 +1,7 @@
-import Threading
 import CLinux
 import Glibc
 import Synchronization
+import Threading
 
 /// Work that lives on one event loop from its first to its last line: a connection, an acceptor, a session's reader.
 ///

@@ -1,7 +1,7 @@
-import Threading
 import CLinux
 import Glibc
 import Synchronization
+import Threading
 
 /// What other threads leave for a loop. The loop is woken once per burst: only the first item after the loop has
 /// taken everything writes to the eventfd.

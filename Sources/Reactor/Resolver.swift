@@ -1,6 +1,6 @@
 import CLinux
-import Threading
 import Glibc
+import Threading
 
 /// A name that could not be turned into addresses.
 package struct ResolveError: Error, Hashable, Sendable, CustomStringConvertible {

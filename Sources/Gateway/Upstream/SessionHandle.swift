@@ -1,10 +1,10 @@
-import Threading
 import ByteStreams
 import Configuration
 import Logging
 import Metrics
 import Reactor
 import RouteNetlink
+import Threading
 import TLSEngine
 import UpstreamSession
 

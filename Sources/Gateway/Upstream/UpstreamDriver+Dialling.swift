@@ -1,7 +1,7 @@
 import ByteStreams
-import Threading
 import Metrics
 import Reactor
+import Threading
 import UpstreamSession
 
 /// Dials, within what the process allows itself of one host.

@@ -1,6 +1,6 @@
 import ByteStreams
-import Threading
 import Reactor
+import Threading
 import UpstreamSession
 
 /// What other loops ask, and the queue's way into a connection.

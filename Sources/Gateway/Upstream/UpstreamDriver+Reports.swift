@@ -1,8 +1,8 @@
 import ByteStreams
-import Threading
 import Logging
 import Metrics
 import Reactor
+import Threading
 import UpstreamSession
 import WebSocketCodec
 

@@ -1,8 +1,8 @@
 import ByteStreams
 import Conventions
-import Threading
 import Logging
 import Reactor
+import Threading
 import UpstreamSession
 import WebSocketCodec
 

@@ -18,7 +18,7 @@ package final class SessionHandle: Sendable {
     case close(code: UInt16)
     /// As `close(1001)`, once everything queued has been written, or after this time.
     case shutDown(flushWithin: TimeSpan)
-    case reconfigure(UpstreamSettings, UpstreamSecurity?, because: ReplacementReason)
+    case reconfigure(SharedSettings, because: ReplacementReason)
     case networkChanged(NetworkChange)
   }
 
@@ -36,8 +36,6 @@ package final class SessionHandle: Sendable {
   let sink: any UpstreamSink
   let logger: Logger
   let metrics: UpstreamMetrics
-  /// nil where no URL is `wss`.
-  let security: UpstreamSecurity?
   let dials: DialGate
 
   package init(
@@ -45,8 +43,7 @@ package final class SessionHandle: Sendable {
     dials: DialGate = DialGate()
   ) throws(TLSSettingsError) {
     self.dials = dials
-    security = settings.urls.contains { $0.isSecure } ? try UpstreamSecurity(settings.tls) : nil
-    self.settings = SharedSettings(settings)
+    self.settings = try SharedSettings(settings)
     self.sink = sink
     self.logger = logger
     self.metrics = metrics
@@ -147,18 +144,18 @@ package final class SessionHandle: Sendable {
     _ configured: GatewaySettings.Upstream, because reason: ReplacementReason
   ) throws(StartError) {
     let settings: UpstreamSettings
-    let security: UpstreamSecurity?
+    let shared: SharedSettings
     do throws(UpstreamSettingsError) {
       settings = try UpstreamSettings(configured)
     } catch {
       throw .configuration(error.description)
     }
     do throws(TLSSettingsError) {
-      security = settings.urls.contains { $0.isSecure } ? try UpstreamSecurity(settings.tls) : nil
+      shared = try SharedSettings(settings)
     } catch {
       throw .configuration("'upstream.tls' cannot be used: \(error)")
     }
-    ask(.reconfigure(settings, security, because: reason))
+    ask(.reconfigure(shared, because: reason))
   }
 
   /// Whether the session is closed for good and its driver gone.

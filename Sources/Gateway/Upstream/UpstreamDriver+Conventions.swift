@@ -16,7 +16,7 @@ extension UpstreamDriver {
   /// Makes the opening messages from `first` on, up to one whose answer is awaited; false where one cannot be made, and the
   /// opening has failed. Made before the session is told to go on: once it is, there is no way back.
   func prepareOpening(_ link: UpstreamLink, from first: Int) -> Bool {
-    guard link.settings.conventions.onOpen.isEmpty || isConfigured(link.url) else {
+    guard link.settings.conventions.onOpen.isEmpty || link.settings.isConfigured(link.url) else {
       failOpening(
         link, .redirect, "redirected to \(link.url.redacted), another origin, which gets nothing of 'upstream.on_open'")
       return false

@@ -30,8 +30,8 @@ extension UpstreamDriver: SignalTarget {
       flushDeadline = loop.now + limit
       closeIfFlushed()
       armOutboxTimer()
-    case .reconfigure(let settings, let security, let reason):
-      reconfigure(settings, security, because: reason)
+    case .reconfigure(let settings, let reason):
+      reconfigure(settings, because: reason)
     case .networkChanged(let change):
       networkChanged(change)
     }

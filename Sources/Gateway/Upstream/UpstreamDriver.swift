@@ -18,7 +18,6 @@ final class UpstreamDriver {
   let metrics: UpstreamMetrics
   let resolver: Resolver
   let loop: LoopContext
-  var security: UpstreamSecurity?
   var machine: SessionStateMachine
 
   /// Every dial and connection that is not yet gone: one, or two during a replacement, or a third that lingers.
@@ -90,7 +89,6 @@ final class UpstreamDriver {
     sink = handle.sink
     logger = handle.logger
     metrics = handle.metrics
-    security = handle.security
     machine = SessionStateMachine(handle.settings.value.session)
     subscriptions = SubscriptionLedger(handle.settings.value.conventions.subscriptions)
   }
@@ -162,11 +160,10 @@ final class UpstreamDriver {
   }
 
   /// New settings, from which the next connection is made.
-  func reconfigure(_ settings: UpstreamSettings, _ security: UpstreamSecurity?, because reason: ReplacementReason) {
-    sharedSettings = SharedSettings(settings)
-    subscriptions.rules = settings.conventions.subscriptions
-    self.security = security
-    apply(machine.reconfigure(settings.session, because: reason, now: loop.now))
+  func reconfigure(_ settings: SharedSettings, because reason: ReplacementReason) {
+    sharedSettings = settings
+    subscriptions.rules = self.settings.conventions.subscriptions
+    apply(machine.reconfigure(self.settings.session, because: reason, now: loop.now))
   }
 
   func link(_ generation: Generation) -> UpstreamLink? { links.first { $0.generation == generation } }
@@ -194,20 +191,6 @@ final class UpstreamDriver {
     case .endpoint(let index): settings.urls[index]
     case .redirection(from: let index): redirection ?? settings.urls[index]
     }
-  }
-
-  /// Whether `url` is of an origin that the operator wrote down, and not only of one that a redirection led to.
-  func isConfigured(_ url: UpstreamURL) -> Bool { settings.urls.contains { $0.hasSameOrigin(as: url) } }
-
-  /// The fields of an opening request. Every configured field counts as a secret and goes to configured origins only, but for
-  /// those that merely say who asks.
-  func fields(for url: UpstreamURL) -> [(name: String, value: String)] {
-    var fields = settings.fields
-    if !isConfigured(url) { fields.removeAll { !["origin", "user-agent"].contains($0.name.lowercased()) } }
-    if let basic = url.basicAuthorization, !fields.contains(where: { $0.name.lowercased() == "authorization" }) {
-      fields.append(("Authorization", basic))
-    }
-    return fields
   }
 
   // MARK: Time

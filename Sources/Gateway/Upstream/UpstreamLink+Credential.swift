@@ -30,7 +30,7 @@ extension UpstreamLink {
 
   /// Puts the credential where the opening request is to have it.
   func addCredential(to request: inout ClientHandshake.Request) throws(OpeningEnd) {
-    guard driver.isConfigured(url) else { return }
+    guard settings.isConfigured(url) else { return }
     let use = settings.conventions.credential
     if let template = use.header {
       let text: [UInt8]

@@ -83,12 +83,10 @@ extension UpstreamLink {
   }
 
   private func tlsContext() async throws(TLSSettingsError) -> TLSContext {
-    guard driver.isConfigured(url), let security = driver.security else {
-      return try await UpstreamSecurity.made(settings.tls.forForeignOrigin).context
+    guard settings.isConfigured(url), let security = sharedSettings.security else {
+      return try await UpstreamSecurity.made(settings.tls.forForeignOrigin)
     }
-    let refreshed = try await security.refreshed()
-    driver.security = refreshed
-    return refreshed.context
+    return try await security.refreshed()
   }
 
   private func receiveHandshake(over transport: UpstreamTransport) async throws(OpeningEnd) {
@@ -109,7 +107,7 @@ extension UpstreamLink {
     var request = ClientHandshake.Request(target: url.target, host: url.hostField)
     request.subprotocols = settings.subprotocols
     request.compression = dial.offersCompression ? settings.compression : nil
-    request.fields = driver.fields(for: url)
+    request.fields = settings.fields(for: url)
     try addCredential(to: &request)
     // Credentials come from files, and a redirection's target from a server.
     if let problem = request.problem {

@@ -16,8 +16,8 @@ final class UpstreamLink: LoopTask, TurnEndTarget {
   /// The proxy between; nil where there is none.
   let proxy: ProxyURL?
   let driver: UpstreamDriver
-  /// Those it was dialled with; the driver's may have changed since.
-  private let sharedSettings: SharedSettings
+  /// Those that it was started with; a reload may have given the driver others since.
+  let sharedSettings: SharedSettings
   let loop: LoopContext
   /// Set while addresses are being tried, so that giving up can end it.
   var race: ConnectRace?

@@ -1,26 +1,31 @@
 import Configuration
 import TLSEngine
+import Threading
 
-/// The TLS context of a session's `wss` URLs: built once, and anew when one of its files has changed.
-struct UpstreamSecurity: Sendable {
-  let context: TLSContext
+/// The TLS context of one version of a session's settings: built once, and again when one of its files has changed.
+///
+/// It belongs to those settings (`SharedSettings`). A connection attempt refreshes the context of the settings that it was
+/// started with, so an attempt that a reload has outdated cannot change what later attempts use.
+final class UpstreamSecurity: Sendable {
+  private let context: Locked<TLSContext>
 
   init(_ settings: TLSClientSettings) throws(TLSSettingsError) {
-    context = try TLSContext(settings)
+    context = Locked(try TLSContext(settings))
   }
 
-  private init(context: TLSContext) { self.context = context }
-
-  /// A context for one dial, made off the loop.
-  static func made(_ settings: TLSClientSettings) async throws(TLSSettingsError) -> UpstreamSecurity {
-    try await offLoop { () throws(TLSSettingsError) in try UpstreamSecurity(settings) }
+  /// A context for one attempt, made off the loop.
+  static func made(_ settings: TLSClientSettings) async throws(TLSSettingsError) -> TLSContext {
+    try await offLoop { () throws(TLSSettingsError) in try TLSContext(settings) }
   }
 
-  /// Looks at the files, off the loop.
-  func refreshed() async throws(TLSSettingsError) -> UpstreamSecurity {
-    let context = self.context
-    return UpstreamSecurity(
-      context: try await Self.offLoop { () throws(TLSSettingsError) in try context.reloadedIfChanged() ?? context })
+  /// The context, as its files are now. Reads them off the loop.
+  func refreshed() async throws(TLSSettingsError) -> TLSContext {
+    let current = context.withLock { $0 }
+    let refreshed = try await Self.offLoop { () throws(TLSSettingsError) in
+      try current.reloadedIfChanged() ?? current
+    }
+    context.withLock { $0 = refreshed }
+    return refreshed
   }
 
   /// Reading files blocks, and the system's store alone is 150 certificates to parse.

@@ -5,10 +5,19 @@ import TLSEngine
 import UpstreamSession
 import WebSocketCodec
 
-/// One copy of a session's settings for all that reads them: they take a kilobyte and more.
+/// One version of a session's settings, and the TLS context made from it.
+///
+/// A reload makes a new one. A connection keeps the one that it was started with. Shared, since the settings take a kilobyte
+/// and more.
 final class SharedSettings: Sendable {
   let value: UpstreamSettings
-  init(_ value: UpstreamSettings) { self.value = value }
+  /// nil where no URL is `wss`.
+  let security: UpstreamSecurity?
+
+  init(_ value: UpstreamSettings) throws(TLSSettingsError) {
+    self.value = value
+    security = value.urls.contains { $0.isSecure } ? try UpstreamSecurity(value.tls) : nil
+  }
 }
 
 /// Everything that one upstream session is configured with.
@@ -106,6 +115,20 @@ package struct UpstreamSettings: Sendable {
     } catch {
       throw UpstreamSettingsError(key: key, reason: error.description)
     }
+  }
+
+  /// Whether `url` is of an origin that the operator wrote down, and not only of one that a redirection led to.
+  func isConfigured(_ url: UpstreamURL) -> Bool { urls.contains { $0.hasSameOrigin(as: url) } }
+
+  /// The fields of an opening request. Every configured field counts as a secret and goes to configured origins only, but for
+  /// those that merely say who asks.
+  func fields(for url: UpstreamURL) -> [(name: String, value: String)] {
+    var fields = self.fields
+    if !isConfigured(url) { fields.removeAll { !["origin", "user-agent"].contains($0.name.lowercased()) } }
+    if let basic = url.basicAuthorization, !fields.contains(where: { $0.name.lowercased() == "authorization" }) {
+      fields.append(("Authorization", basic))
+    }
+    return fields
   }
 
   /// The proxy on the way to `url`.

@@ -1,13 +1,11 @@
 """Several addresses of one name (RFC 8305): a dead one costs a quarter of a second, not the connect's time limit."""
 
 import contextlib
-import shutil
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from harness.namespaces import Cable, needs_namespaces, run
+from harness.namespaces import Cable, needs_namespaces
 from harness.upstream import Upstream
 from harness.waiting import eventually
 
@@ -20,23 +18,23 @@ SIX, FOUR = "fd88::1", "10.88.0.1"
 class TwoFamilies(Cable):
     """A cable with addresses of both families, and a hosts file in which the upstream has one of each."""
 
+    def __init__(self, folder):
+        super().__init__()
+        self._hosts = folder / "hosts"
+
     def start(self):
         super().start()
-        self._hosts = Path(f"/etc/netns/{self.near}")
-        # `ip netns exec` puts what lies here in the place of /etc.
-        self._hosts.mkdir(parents=True)
-        (self._hosts / "hosts").write_text(f"{SIX} {NAME}\n{FOUR} {NAME}\n")
-        six = ("address", "add")
-        run("ip", "-6", "-n", self.far, *six, "fd77::1/64", "dev", "cable", "nodad")
-        run("ip", "-6", "-n", self.far, *six, f"{SIX}/128", "dev", "lo", "nodad")
-        run("ip", "-6", "-n", self.near, *six, "fd77::2/64", "dev", "cable", "nodad")
-        run("ip", "-6", "-n", self.near, "route", "add", "fd88::/32", "via", "fd77::1")
+        self._hosts.write_text(f"{SIX} {NAME}\n{FOUR} {NAME}\n")
+        six = ("ip", "-6", "address", "add")
+        self.far.run(*six, "fd77::1/64", "dev", "cable", "nodad")
+        self.far.run(*six, f"{SIX}/128", "dev", "lo", "nodad")
+        self.near.run(*six, "fd77::2/64", "dev", "cable", "nodad")
+        self.near.run("ip", "-6", "route", "add", "fd88::/32", "via", "fd77::1")
 
-    def stop(self):
-        super().stop()
-        shutil.rmtree(self._hosts)
-        with contextlib.suppress(OSError):
-            self._hosts.parent.rmdir()
+    def prefix(self):
+        # In a mount namespace of its own, which ends with the gateway, the hosts file is in the place of the machine's.
+        in_place = 'mount --bind "$0" /etc/hosts && exec "$@"'
+        return (*super().prefix(), "unshare", "--mount", "sh", "-c", in_place, str(self._hosts))
 
     def listener_at(self, host):
         """Makes the listening socket of an upstream at this address; see `Upstream`."""
@@ -51,13 +49,13 @@ class TwoFamilies(Cable):
         """Packets to this address vanish, or are refused where `answer` says how."""
         tool = "ip6tables" if host == SIX else "iptables"
         rule = ("-A", "INPUT", "-p", "tcp", "-d", host, "-j", *(answer or ("DROP",)))
-        run("ip", "netns", "exec", self.far, tool, "-w", *rule)
+        self.far.run(tool, "-w", *rule)
 
 
 @pytest.fixture
-def cable():
+def cable(tmp_path):
     with contextlib.ExitStack() as stack:
-        cable = TwoFamilies()
+        cable = TwoFamilies(tmp_path)
         stack.callback(cable.stop)
         cable.start()
         yield cable

@@ -3,6 +3,9 @@
 import asyncio
 import signal
 import ssl
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from websockets.asyncio.client import connect
@@ -10,6 +13,7 @@ from websockets.exceptions import ConnectionClosed
 
 from harness.beside import Beside
 from harness.metrics import Metrics
+from harness.namespaces import needs_namespaces
 from harness.raw import RawUpstream, frame, upgrade
 from harness.upstream import Upstream
 from harness.waiting import eventually
@@ -81,3 +85,39 @@ async def test_a_healthy_client_that_has_to_wait_is_noticed(gateway, start):
 
     with pytest.raises(AssertionError, match="times slower"):
         await beside.unharmed_by(standstill)
+
+
+def python(program, *, prefix=()):
+    """The standard output of a Python program that knows the harness, and its exit status."""
+    here = Path(__file__).parent
+    done = subprocess.run(
+        [*prefix, sys.executable, "-c", program], cwd=here, stdout=subprocess.PIPE, text=True, timeout=30, check=False
+    )
+    return done.stdout.strip(), done.returncode
+
+
+@needs_namespaces
+async def test_a_killed_test_leaves_no_namespace_behind():
+    program = """
+import os, signal
+from harness.namespaces import Cable
+cable = Cable()
+cable.start()
+print(cable.near.path, cable.far.path, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    printed, status = python(program)
+    assert status == -signal.SIGKILL
+    for path in printed.split():
+        await eventually(lambda path=path: not Path(path).exists(), within=20, what=f"{path} is gone")
+
+
+@needs_namespaces
+def test_where_namespaces_are_refused_tests_are_skipped_with_the_reason():
+    # Root, but without any capability, as in most containers.
+    refused = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
+    program = "from harness.namespaces import reason_to_skip; print(reason_to_skip())"
+    reason, status = python(program, prefix=refused)
+    assert status == 0
+    assert "does not permit" in reason
+    assert "unshare" in reason

@@ -62,7 +62,7 @@ class Gateway:
         self._env = env
         self._command = command
         self._folder = folder
-        # A command that becomes the program, such as `ip netns exec NAME`.
+        # A command that becomes the program, such as `nsenter`.
         self._prefix = prefix
         self._listeners = {}
         self._readers = []

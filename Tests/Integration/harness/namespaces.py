@@ -1,14 +1,17 @@
 """Two network namespaces with a cable between them: one for the gateway, one for its upstream.
 
 What happens in them is real (addresses, routes, a firewall) and touches nothing else on the machine. The gateway is
-reached through a Unix-domain socket, which no namespace keeps apart. Making them takes root; without it the tests say
-so and are skipped.
+reached through a Unix-domain socket, which no namespace keeps apart. Making them takes root and a kernel that permits
+it; the tests are skipped with the reason where either is missing.
+
+A namespace has no name: a process holds it, and that process ends when the test process does, however it ends. So
+nothing is left behind, not even by a crash.
 """
 
 import concurrent.futures
+import contextlib
 import ctypes
 import functools
-import itertools
 import os
 import shutil
 import socket
@@ -16,7 +19,6 @@ import subprocess
 
 import pytest
 
-_numbers = itertools.count(1)
 _CLONE_NEWNET = 0x40000000
 # Of each family: the near end, the far end, the length of their prefix, the upstream's address and network.
 _ADDRESSES = {
@@ -27,23 +29,42 @@ _ADDRESSES = {
 
 def run(*words):
     done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (words, done.stderr)
+    if done.returncode != 0:
+        raise OSError(f"{' '.join(words)}: {done.stderr.strip()}")
 
 
-@functools.cache
-def reason_to_skip():
-    """Why this machine cannot make namespaces, or None."""
-    if os.geteuid() != 0:
-        return "making network namespaces takes root"
-    for tool, package in (("ip", "iproute2"), ("iptables", "iptables")):
-        if not shutil.which(tool):
-            return f"'{tool}' is missing: Debian's {package}, installed by scripts/setup test"
-    name = f"drawbridge-probe-{os.getpid()}"
-    probe = subprocess.run(("ip", "netns", "add", name), capture_output=True, text=True, check=False)
-    if probe.returncode != 0:
-        return f"this system lets nobody make network namespaces: {probe.stderr.strip()}"
-    run("ip", "netns", "delete", name)
-    return None
+class Namespace:
+    """One network namespace. `inside` is what to put before a command line: `nsenter` becomes that program."""
+
+    def __init__(self):
+        # `cat` ends when its standard input does, and the kernel closes that with the test process.
+        self._holder = subprocess.Popen(
+            ("unshare", "--net", "cat"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        self.path = f"/proc/{self.pid}/ns/net"
+        self.inside = ("nsenter", f"--net={self.path}")
+        # What comes back shows that `cat` runs, and so that the namespace is there.
+        with contextlib.suppress(BrokenPipeError):
+            self._holder.stdin.write(b"x")
+            self._holder.stdin.flush()
+        if self._holder.stdout.read(1) != b"x":
+            reason = self._holder.stderr.read().decode().strip()
+            self.remove()
+            raise OSError(f"unshare --net: {reason}")
+
+    @property
+    def pid(self):
+        return self._holder.pid
+
+    def run(self, *words):
+        run(*self.inside, *words)
+
+    def remove(self):
+        with contextlib.suppress(BrokenPipeError):
+            self._holder.stdin.close()
+        self._holder.wait()
+        self._holder.stdout.close()
+        self._holder.stderr.close()
 
 
 class Cable:
@@ -53,34 +74,37 @@ class Cable:
     """
 
     def __init__(self, family=4):
-        number = f"{os.getpid()}-{next(_numbers)}"
-        self.near, self.far = f"drawbridge-near-{number}", f"drawbridge-far-{number}"
         self.family = family
         self.near_address, self.far_address, self._length, self.host, self._network = _ADDRESSES[family]
+        self._stack = contextlib.ExitStack()
 
     def start(self):
-        for name in (self.near, self.far):
-            run("ip", "netns", "add", name)
-        run("ip", "-n", self.near, "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", self.far)
-        for name in (self.near, self.far):
-            run("ip", "-n", name, "link", "set", "lo", "up")
-            run("ip", "-n", name, "link", "set", "cable", "up")
-        self._add_address(self.far, self.far_address, "cable", self._length)
-        self._add_address(self.far, self.host, "lo", 32 if self.family == 4 else 128)
-        self.add_address()
-        self.add_route()
+        with contextlib.ExitStack() as stack:
+            self.near = Namespace()
+            stack.callback(self.near.remove)
+            self.far = Namespace()
+            stack.callback(self.far.remove)
+            ends = ("link", "add", "cable", "type", "veth", "peer", "name", "cable")
+            self.near.run("ip", *ends, "netns", str(self.far.pid))
+            for namespace in (self.near, self.far):
+                namespace.run("ip", "link", "set", "lo", "up")
+                namespace.run("ip", "link", "set", "cable", "up")
+            self._add_address(self.far, self.far_address, "cable", self._length)
+            self._add_address(self.far, self.host, "lo", 32 if self.family == 4 else 128)
+            self.add_address()
+            self.add_route()
+            self._stack = stack.pop_all()
 
     def stop(self):
-        for name in (self.near, self.far):
-            run("ip", "netns", "delete", name)
+        self._stack.close()
 
     def _ip(self, *words):
-        run("ip", f"-{self.family}", "-n", self.near, *words)
+        self.near.run("ip", f"-{self.family}", *words)
 
-    def _add_address(self, name, address, link, length):
+    def _add_address(self, namespace, address, link, length):
         # Without duplicate address detection an IPv6 address is of use at once.
         nodad = ("nodad",) if self.family == 6 else ()
-        run("ip", f"-{self.family}", "-n", name, "address", "add", f"{address}/{length}", "dev", link, *nodad)
+        namespace.run("ip", f"-{self.family}", "address", "add", f"{address}/{length}", "dev", link, *nodad)
 
     # -- What may happen to the gateway's network -------------------------------------------------------------------
 
@@ -108,22 +132,22 @@ class Cable:
         self._iptables("-D", port)
 
     def _iptables(self, change, port):
+        tool = "iptables" if self.family == 4 else "ip6tables"
         for chain, direction in (("INPUT", "--dport"), ("OUTPUT", "--sport")):
-            rule = (change, chain, "-p", "tcp", direction, str(port), "-j", "DROP")
-            run("ip", "netns", "exec", self.far, "iptables", "-w", *rule)
+            self.far.run(tool, "-w", change, chain, "-p", "tcp", direction, str(port), "-j", "DROP")
 
     # -- What lives in it -------------------------------------------------------------------------------------------
 
     def prefix(self):
-        """What to put before a command line so that it runs in the gateway's namespace. `ip` becomes that program."""
-        return ("ip", "netns", "exec", self.near)
+        """What to put before a command line so that it runs in the gateway's namespace."""
+        return self.near.inside
 
     def listener(self, port):
         """A listening socket of the upstream's namespace, for this process."""
 
         def make():
             libc = ctypes.CDLL(None, use_errno=True)
-            with open(f"/run/netns/{self.far}", "rb") as namespace:
+            with open(self.far.path, "rb") as namespace:
                 if libc.setns(namespace.fileno(), _CLONE_NEWNET) != 0:
                     raise OSError(ctypes.get_errno(), "setns")
             family = socket.AF_INET if self.family == 4 else socket.AF_INET6
@@ -132,6 +156,28 @@ class Cable:
         # A thread's namespace is its own, and a socket stays in the one it was made in.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             return thread.submit(make).result()
+
+
+@functools.cache
+def reason_to_skip():
+    """Why this machine cannot run tests in namespaces, or None. Does once what the tests do, to find out."""
+    if os.geteuid() != 0:
+        return "making network namespaces takes root"
+    for tool, package in (("ip", "iproute2"), ("iptables", "iptables")):
+        if not shutil.which(tool):
+            return f"'{tool}' is missing: Debian's {package}, installed by scripts/setup test"
+    for family in _ADDRESSES:
+        cable = Cable(family)
+        try:
+            cable.start()
+            cable.cut(9)
+            cable.mend(9)
+            cable.listener(0).close()
+        except OSError as error:
+            return f"this system does not permit network namespaces: {error}"
+        finally:
+            cable.stop()
+    return None
 
 
 needs_namespaces = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or "")

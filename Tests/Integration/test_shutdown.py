@@ -1,12 +1,15 @@
 """SIGTERM: nobody is left hanging, nothing accepted is dropped, everybody is told goodbye."""
 
 import asyncio
+import contextlib
+import itertools
 import signal
 
+import aiohttp
 import pytest
 
 from harness.client import Batch
-from harness.raw import read_head, upgrade
+from harness.raw import read_frame, read_head, upgrade
 from harness.waiting import eventually
 
 
@@ -33,6 +36,62 @@ async def test_the_upstream_is_closed_with_1001_and_has_everything(upstream, gat
     assert await gateway.exit_status() == 0
     assert upstream.received == sent
     assert [code for code, _ in upstream.closes] == [1001]
+
+
+async def test_every_message_that_was_accepted_while_it_ended_has_arrived(upstream, gateway):
+    accepted, refused = [], []
+
+    async def post(name):
+        client = gateway.client()
+        with contextlib.suppress(aiohttp.ClientError):
+            for number in itertools.count():
+                answer = await client.send(f"{name} {number}")
+                (accepted if answer.status == 202 else refused).append((f"{name} {number}", answer.status))
+                if answer.status != 202:
+                    return
+
+    posts = [asyncio.create_task(post(name)) for name in range(6)]
+    await upstream.has_received(100)
+    gateway.signal()
+    assert await gateway.exit_status() == 0
+    await asyncio.gather(*posts)
+    assert {text for text, _ in accepted} - set(upstream.received) == set()
+    assert {status for _, status in refused} <= {410, 503}
+
+
+async def test_a_post_that_is_complete_only_after_the_upstream_was_closed_is_refused(raw_upstream, gateway_for):
+    is_closing, is_asked = asyncio.Event(), asyncio.Event()
+
+    async def behave(reader, writer):
+        await upgrade(reader, writer)
+        while (await read_frame(reader))[0] != 8:
+            pass
+        is_closing.set()
+        await is_asked.wait()
+
+    gateway = await gateway_for(await raw_upstream(behave))
+    reader, writer = await asyncio.open_connection(*gateway.address())
+    writer.write(b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nhalf ")
+    await eventually(lambda: has_begun(gateway), what="half of the post has arrived")
+    gateway.signal()
+    await is_closing.wait()
+    writer.write(b"a body")
+    assert b" 410 " in await reader.readline()
+    is_asked.set()
+    assert await gateway.exit_status() == 0
+    writer.close()
+
+
+async def test_an_operator_who_closed_the_session_leaves_nothing_to_wait_for(upstream, gateway_for):
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_SHUTDOWN_FLUSH": "10m", "DRAWBRIDGE_SHUTDOWN_DRAIN": "10m"})
+    client = gateway.client()
+    await client.request(
+        "PATCH", "/v1/session", data='{"desired":"down"}', headers={"Content-Type": "application/json"}
+    )
+    await eventually(lambda: is_down(client), what="the session is closed")
+    await client.accepted("never sent")
+    gateway.signal()
+    assert await gateway.exit_status() == 0
 
 
 async def test_new_connections_are_refused_once_it_drains(upstream, gateway):
@@ -81,6 +140,10 @@ async def test_it_ends_while_the_upstream_is_still_being_opened(raw_upstream, ga
     gateway = await gateway_for(await raw_upstream(silent), ready=False)
     gateway.signal()
     assert await gateway.exit_status(within=20) == 0
+
+
+async def has_begun(gateway):
+    return (await gateway.metrics())["drawbridge_http_body_bytes"] > 0
 
 
 async def waiting(gateway, count):

@@ -23,9 +23,12 @@ extension UpstreamDriver: SignalTarget {
   private func obey(_ command: SessionHandle.Command) {
     switch command {
     case .open:
+      // The end is final once it has begun: a connection opened now could send nothing.
+      guard flushDeadline == nil || machine.desired == .up else { break }
       apply(machine.open(now: loop.now, using: &entropy))
     case .close(let code):
       apply(machine.close(code: code, now: loop.now))
+      closeIfFlushed()
     case .shutDown(let limit):
       flushDeadline = loop.now + limit
       closeIfFlushed()
@@ -38,11 +41,22 @@ extension UpstreamDriver: SignalTarget {
     handle.shared.withLock { $0.status.desired = machine.desired }
   }
 
-  /// Before a shutdown the queue gets its time.
+  /// Ends the session once a shutdown has begun and the queue is empty, its time is over, or nothing can leave it because an
+  /// operator closed the session.
+  ///
+  /// The outbox closes under the same lock that finds it empty: every message that was accepted before has been written, and
+  /// every later post is refused.
   func closeIfFlushed() {
-    guard let until = flushDeadline, machine.desired == .up || machine.observed == .stopped else { return }
-    let isEmpty = handle.shared.withLock { $0.outbox.isEmpty }
-    if isEmpty || loop.now >= until { apply(machine.close(code: 1001, now: loop.now)) }
+    guard let until = flushDeadline else { return }
+    let canSend = machine.desired == .up && loop.now < until
+    let isOver = handle.shared.withLock { shared in
+      guard !canSend || shared.outbox.isEmpty else { return false }
+      shared.outbox.close()
+      return true
+    }
+    // A session that an operator has just closed is still closing, and ends by itself.
+    guard isOver, machine.desired == .up || machine.observed == .stopped else { return }
+    apply(machine.close(code: 1001, now: loop.now))
   }
 
   // MARK: Taking

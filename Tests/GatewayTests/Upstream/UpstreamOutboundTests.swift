@@ -165,6 +165,38 @@ import UpstreamSession
     upstream.stop()
   }
 
+  @Test func refusesMessagesFromTheMomentThatNothingCanBeSent() async throws {
+    let upstream = try ScriptedUpstream(.deaf)
+    let session = try SessionFixture(upstream.url) {
+      Self.withoutHeartbeat(&$0)
+      $0.session.limits.closing = .milliseconds(200)
+    }
+    try await session.until("ready") { session.handle.isReady }
+    session.handle.close(flushWithin: .minutes(1))
+    try await session.until("the upstream is being closed") { session.state == .closing }
+    #expect(session.post("too late") == .closed)
+    try await session.until("the session has ended") { session.handle.hasEnded }
+    #expect(session.handle.total(.queued) == 0)
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func anOperatorWhoHasClosedTheSessionLeavesNothingToWaitForAtTheEnd() async throws {
+    let upstream = try ScriptedUpstream(.listen)
+    let session = try SessionFixture(upstream.url, Self.withoutHeartbeat)
+    try await session.until("ready") { session.handle.isReady }
+    session.handle.close()
+    try await session.until("stopped") { session.state == .stopped }
+    session.post("queued")
+    session.handle.close(flushWithin: .hours(1))
+    session.handle.open()
+    try await session.until("the session has ended") { session.handle.hasEnded }
+    #expect(session.handle.deliveryState(1) == .rejected)
+    #expect(upstream.seen.connections == 1)
+    try await session.finish()
+    upstream.stop()
+  }
+
   @Test func readsTheQueueSettings() throws {
     var upstream = GatewaySettings().upstream
     upstream.url = "ws://127.0.0.1:1/"

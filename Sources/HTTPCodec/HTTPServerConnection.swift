@@ -92,6 +92,12 @@ package struct HTTPServerConnection: ~Copyable {
         || state.request == .done && input.count < pool.limits.pipelinedBytes)
   }
 
+  /// Bytes that the driver may read behind a request that has ended and whose response is owed. Zero while a request arrives:
+  /// its limits are others.
+  package var pipelineRoom: Int {
+    inputEnded || state.request != .done ? 0 : max(0, pool.limits.pipelinedBytes - input.count)
+  }
+
   /// Whether this connection ends after the response that is owed or being written.
   package var willClose: Bool { !state.keepsAlive }
 

@@ -91,9 +91,11 @@ package final class Channel {
 
   // MARK: Reading and writing
 
-  /// Reads once; the bytes stand in `received` until the next read of any channel on this loop.
-  package func receive() -> IOResult {
-    let result = unsafe receive(into: loop.receiveBuffer)
+  /// Reads once, at most `limit` bytes; they stand in `received` until the next read of any channel on this loop.
+  package func receive(atMost limit: Int = LoopContext.receiveBufferSize) -> IOResult {
+    let room = unsafe UnsafeMutableRawBufferPointer(
+      rebasing: loop.receiveBuffer[..<min(limit, loop.receiveBuffer.count)])
+    let result = unsafe receive(into: room)
     if case .bytes(let count) = result { loop.receivedCount = count } else { loop.receivedCount = 0 }
     return result
   }

@@ -286,6 +286,54 @@ async def test_pipelining_behind_a_held_poll_is_bounded(limited, upstream):
         connection.close()
 
 
+LONG = GET.replace(b"wait=0", b"wait=50") + b"Expect: 100-continue\r\n"
+BEHIND = {
+    "a poll with a length": LONG + b"Content-Length: 5\r\n\r\n",
+    "a poll in chunks": LONG + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+    "a HEAD": LONG.replace(b"GET", b"HEAD") + b"Content-Length: 5\r\n\r\n",
+    "a change of the session": POST.replace(b"POST /v1/messages", b"PATCH /v1/session")
+    + b"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n",
+    "a delivery": b"GET /v1/deliveries/x HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n",
+    "a post to nowhere": POST.replace(b"messages", b"x") + b"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n",
+    "half a body": GET.replace(b"wait=0", b"wait=50") + b"Content-Length: 100000000\r\n\r\nhalf",
+    "half a body, awaited": LONG + b"Content-Length: 16777216\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("what", BEHIND)
+async def test_bytes_without_end_behind_a_request_fill_no_memory(what, limited):
+    """What is read behind any request is limited: the rest stays in the kernel until its buffers are full."""
+    gateway = await limited(loops=1)
+    before = gateway.memory()
+    with socket.socket() as connection:
+        connection.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(connection, gateway.address())
+        await loop.sock_sendall(connection, BEHIND[what])
+        block = bytes(MEBIBYTE)
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            for _ in range(192):
+                await asyncio.wait_for(loop.sock_sendall(connection, block), 0.5)
+        assert (await gateway.manage("/livez")).status == 200
+        assert gateway.memory() < before + 24 * MEBIBYTE
+
+
+async def test_a_poll_whose_client_waits_for_100_continue_is_held_once_its_body_is_there(gateway, upstream):
+    reader, writer = await asyncio.open_connection(*gateway.address())
+    writer.write(LONG + b"Content-Length: 5\r\n\r\n")
+    assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert (await gateway.metrics())["drawbridge_polls_held"] == 0
+    writer.write(b"12345")
+
+    async def is_held():
+        return (await gateway.metrics())["drawbridge_polls_held"] == 1
+
+    await eventually(is_held, what="the poll is held")
+    await upstream.push("news")
+    assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)).startswith(b"HTTP/1.1 200 ")
+    writer.close()
+
+
 async def test_who_sends_as_fast_as_it_can_leaves_turns_to_others(limited, besiege):
     # One loop: everybody shares it. Bodies, so that a read brings fewer requests than make a turn.
     gateway = await limited(loops=1)

@@ -116,8 +116,8 @@ extension HTTPConnection {
   /// Keeps what a client sends ahead of its answer, within the bound of pipelining. False where it has ended.
   private func takeInputWhileHeld() -> Bool {
     let channel = channel
-    while http.wantsInput, channel.isReadable {
-      switch channel.receive() {
+    while http.pipelineRoom > 0, channel.isReadable {
+      switch channel.receive(atMost: http.pipelineRoom) {
       case .bytes: http.receive(channel.received)
       case .wouldBlock: break
       case .endOfStream:

@@ -14,13 +14,6 @@ enum Exchange {
   case polling(PollParameters)
   /// Answered when the request has ended; its content is read and dropped.
   case simple(Route)
-
-  var wantsBody: Bool {
-    switch self {
-    case .sending, .changing: true
-    case .none, .polling, .simple: false
-    }
-  }
 }
 
 extension HTTPConnection {
@@ -68,7 +61,24 @@ extension HTTPConnection {
     }
   }
 
-  /// Answers the request that has ended, or one whose content is not wanted. True: it is a poll that must wait.
+  /// Responds to a request whose content changes nothing, for a client that waits for `100 Continue` before it sends it. False:
+  /// the content is wanted, or the request is a poll that must wait. That is held only once its request has ended, since
+  /// only then what the client may send meanwhile is limited, by `http.pipelined_bytes`.
+  func respondBeforeContent() -> Bool {
+    switch exchange {
+    case .none, .sending, .changing: return false
+    case .polling(let parameters):
+      guard !poll(parameters) else {
+        held = nil
+        return false
+      }
+    case .simple(let route): answer(route)
+    }
+    exchange = .none
+    return true
+  }
+
+  /// Responds to the request that has ended. True: it is a poll that must wait.
   func finishExchange() -> Bool {
     let current = exchange
     exchange = .none

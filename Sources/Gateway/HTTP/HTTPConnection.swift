@@ -131,12 +131,8 @@ final class HTTPConnection: LoopTask {
         if worker.isDraining { http.closeAfterThisResponse() }
         beginExchange()
         phase = .body(TransferPace(at: worker.loop.now))
-        if http.shouldSendContinue {
-          if exchange.wantsBody {
-            withOutput { http, output in http.writeContinue(into: &output) }
-          } else if finishExchange() {
-            return .news
-          }
+        if http.shouldSendContinue, !respondBeforeContent() {
+          withOutput { http, output in http.writeContinue(into: &output) }
         }
       case .content(let count):
         if case .body(var pace) = phase {

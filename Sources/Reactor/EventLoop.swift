@@ -138,16 +138,16 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
   ///
   /// 1. *sleep* in epoll, not at all if something is ready to run;
   /// 2. *I/O*: channels latch what they were told and resume their waiters;
-  /// 3. *timers*: after I/O, so that an answer that arrived in time beats its deadline;
-  /// 4. *mailbox*: what other threads sent, whole bursts at once;
-  /// 5. *jobs*: every resumed task runs on, and those that they resume;
+  /// 3. *mailbox*: what other threads sent, whole bursts at once;
+  /// 4. *jobs*: every resumed task runs on, and those that they resume;
+  /// 5. *timers* that were due when the turn began, and the tasks that they wake. They come after the jobs: input that arrived
+  ///    before a deadline has been read and processed by then, however long the process was stopped;
   /// 6. *signals* raised on this thread, one round of them, and the tasks that they wake: a push that came in step 2 is on its
   ///    way to those who wait for it before the next sleep;
   /// 7. *flush*: what the turn has queued for a socket leaves in one write.
   private func turn() -> Bool {
     let hasWork = !jobs.isEmpty || context.hasDeferredWork
     context.sleepAndDispatch(mayBlock: !hasWork)
-    context.fireTimers()
     if mailbox.hasPost {
       let post = mailbox.takeAll()
       if post.stop { return false }
@@ -156,6 +156,7 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
     }
     context.resumeYielded()
     runJobs()
+    if context.fireTimers() { runJobs() }
     if context.deliverLocalSignals() { runJobs() }
     context.flush()
     return true

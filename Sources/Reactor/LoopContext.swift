@@ -75,7 +75,7 @@ package final class LoopContext {
     Task(executorPreference: executor) { unsafe await loop.perform(task) }
   }
 
-  /// Calls `target` once, on the first turn after `deadline`.
+  /// Calls `target` once, in the first turn that begins after `deadline`, when the input of that turn has been processed.
   package func schedule(at deadline: MonotonicTime, _ target: any TimerTarget, token: Int = 0) -> LoopTimer {
     let tick = (deadline.nanoseconds &+ Self.nanosecondsPerTick &- 1) / Self.nanosecondsPerTick
     return LoopTimer(handle: wheel.schedule(at: tick, target: target, token: token))
@@ -148,6 +148,18 @@ package final class LoopContext {
   func sleepAndDispatch(mayBlock: Bool) {
     let count = epoll.wait(milliseconds: mayBlock ? sleepTime() : 0)
     now = MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds())
+    dispatch(count)
+    // The sleep does not report all that arrived before `now`: a stopped process wakes up to EINTR, and a batch can be full.
+    // Timers must not fire on what is still unreported. One batch more than all channels fill: the rest arrived later.
+    guard wheel.isDue(at: tick) else { return }
+    for _ in 0...(channels.count / Self.eventsPerWait) {
+      let count = epoll.wait(milliseconds: 0)
+      dispatch(count)
+      if count < Self.eventsPerWait { return }
+    }
+  }
+
+  private func dispatch(_ count: Int) {
     for index in 0..<count {
       let event = epoll.event(at: index)
       let slot = Int(event.data & 0xFFFF_FFFF)
@@ -166,14 +178,18 @@ package final class LoopContext {
     return Int32(clamping: (due &- instant &+ 999_999) / 1_000_000)
   }
 
-  func fireTimers() {
-    wheel.advance(to: now.nanoseconds / Self.nanosecondsPerTick, into: &expired)
-    guard !expired.isEmpty else { return }
+  private var tick: UInt64 { now.nanoseconds / Self.nanosecondsPerTick }
+
+  /// False: none was due.
+  func fireTimers() -> Bool {
+    wheel.advance(to: tick, into: &expired)
+    guard !expired.isEmpty else { return false }
     var due: [TimerWheel<any TimerTarget>.Expired] = []
     swap(&due, &expired)
     for timer in due { timer.target.timerFired(timer.token) }
     due.removeAll(keepingCapacity: true)
     swap(&due, &expired)
+    return true
   }
 
   func resumeYielded() {

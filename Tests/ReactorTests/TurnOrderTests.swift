@@ -1,0 +1,121 @@
+import ByteStreams
+import CLinux
+import Glibc
+import Synchronization
+import Testing
+
+@testable import Reactor
+
+/// Input that is there before a deadline counts, however late the loop gets to look at it.
+@Suite struct TurnOrderTests {
+  /// Keeps the loop's thread busy until timers set for `moment` are due: the next turn is late for them.
+  private static func block(until moment: MonotonicTime) {
+    let due = moment + .milliseconds(5)
+    while SystemCall.monotonicNanoseconds() <= due.nanoseconds { usleep(1_000) }
+  }
+
+  /// An eventfd: one descriptor, and readable once `fill` was called.
+  private static func makeChannel(on loop: LoopContext) throws -> Channel {
+    try Channel(descriptor: eventfd(0, O_NONBLOCK | O_CLOEXEC), loop: loop)
+  }
+
+  private static func fill(_ channel: Channel) {
+    var one: UInt64 = 1
+    #expect(write(channel.descriptor, &one, 8) == 8)
+  }
+
+  @Test func inputIsProcessedBeforeATimerOfTheSameTurnFires() async throws {
+    final class Judge: TimerTarget {
+      var hasInput = false
+      var verdict: Bool?
+      let done: Channel
+      init(done: Channel) { self.done = done }
+      func timerFired(_ token: Int) {
+        verdict = hasInput
+        done.wake(0)
+      }
+    }
+    try await onLoop { loop in
+      do {
+        let input = try Self.makeChannel(on: loop)
+        input.noteDrained()
+        let done = try Self.makeChannel(on: loop)
+        done.noteDrained()
+        let judge = Judge(done: done)
+        loop.spawn(
+          Job {
+            #expect(await input.readable() == .ready)
+            judge.hasInput = true
+          })
+        await loop.yieldTurn()
+        let deadline = loop.now + .milliseconds(20)
+        _ = loop.schedule(at: deadline, judge)
+        Self.fill(input)
+        Self.block(until: deadline)
+        #expect(await done.readEvent(until: loop.now + .seconds(60)) == .woken(0))
+        #expect(judge.verdict == true)
+        input.close()
+        done.close()
+      } catch {
+        Issue.record(error)
+      }
+    }
+  }
+
+  /// More descriptors than one `epoll_wait` reports.
+  @Test func readinessWinsOverADeadlineOfTheSameTurnOnEveryDescriptor() async throws {
+    Sockets.raiseDescriptorLimit()
+    try await onLoop { loop in
+      do {
+        let channels = try (0..<700).map { _ in try Self.makeChannel(on: loop) }
+        let deadline = loop.now + .seconds(1)
+        var outcomes: [WaitOutcome] = []
+        let done = try Self.makeChannel(on: loop)
+        done.noteDrained()
+        for channel in channels {
+          channel.noteDrained()
+          loop.spawn(
+            Job {
+              outcomes.append(await channel.readable(until: deadline))
+              if outcomes.count == channels.count { done.wake(0) }
+            })
+        }
+        // The events of the registration (each is writable) are over, and every reader waits.
+        while !channels.allSatisfy(\.hasWaitingReader) { await loop.yieldTurn() }
+        for channel in channels { Self.fill(channel) }
+        Self.block(until: deadline)
+        #expect(await done.readEvent(until: loop.now + .seconds(60)) == .woken(0))
+        #expect(outcomes.filter { $0 == .ready }.count == channels.count)
+        for channel in channels { channel.close() }
+        done.close()
+      } catch {
+        Issue.record(error)
+      }
+    }
+  }
+
+  @Test func aSilentChannelStillMeetsItsDeadlineWhileOthersAreBusy() async throws {
+    try await onLoop { loop in
+      do {
+        let silent = try Self.makeChannel(on: loop)
+        silent.noteDrained()
+        let busy = try Self.makeChannel(on: loop)
+        busy.noteDrained()
+        var isOver = false
+        loop.spawn(
+          Job {
+            while !isOver {
+              Self.fill(busy)
+              _ = await busy.readEvent(until: loop.now + .seconds(60))
+            }
+          })
+        #expect(await silent.readable(until: loop.now + .milliseconds(20)) == .deadline)
+        isOver = true
+        silent.close()
+        busy.close()
+      } catch {
+        Issue.record(error)
+      }
+    }
+  }
+}

@@ -130,6 +130,62 @@ async def test_a_hundred_hand_overs_under_load(start, gateway_for, measured, gre
     measured(f"{HAND_OVERS} hand-overs, {len(counts)} pushes and {len(posted)} posts, none lost or doubled")
 
 
+async def test_the_queue_flows_again_when_the_old_connection_confirms_its_messages(gateway_for, raw_upstream):
+    """With `redeliver: unconfirmed` a message waits for those before it, but not for the end of the overlap."""
+    connections = []
+    received = []
+    may_confirm = asyncio.Event()
+
+    async def behave(reader, writer):
+        connections.append(writer)
+        is_old = len(connections) == 1
+        await upgrade(reader, writer)
+        pings = []
+
+        async def confirm():
+            await may_confirm.wait()
+            for ping in pings:
+                writer.write(frame(10, ping))
+
+        confirming = asyncio.create_task(confirm()) if is_old else None
+        try:
+            while True:
+                opcode, payload = await read_frame(reader)
+                if opcode == 1:
+                    received.append((is_old, payload.decode()))
+                elif opcode == 9 and is_old and not may_confirm.is_set():
+                    pings.append(payload)
+                elif opcode in (8, 9):
+                    writer.write(frame(opcode + 1 if opcode == 9 else 8, payload))
+        finally:
+            if confirming:
+                confirming.cancel()
+
+    upstream = await raw_upstream(behave)
+    env = {"DRAWBRIDGE_UPSTREAM_OVERLAP": "60s", "DRAWBRIDGE_UPSTREAM_QUEUE_REDELIVER": "unconfirmed"}
+    gateway = await gateway_for(upstream, env=env)
+    client = gateway.client()
+    await client.accepted("first")
+    await eventually(lambda: received == [(True, "first")], what="the old connection has it")
+    before = await generation(client)
+    gateway.signal(signal.SIGHUP)
+
+    async def has_taken_over():
+        now = await generation(client)
+        return now is not None and now > before
+
+    await eventually(has_taken_over, what="the successor is ready")
+    delivery = await client.accepted("second")
+    may_confirm.set()
+    await eventually(lambda: received == [(True, "first"), (False, "second")], what="the queue flows again")
+
+    async def is_confirmed():
+        answer = await client.request("GET", f"/v1/deliveries/{delivery['id']}")
+        return answer.json["state"] == "confirmed"
+
+    await eventually(is_confirmed, what="and is confirmed")
+
+
 async def test_a_connection_is_replaced_at_its_maximum_age(start, gateway_for):
     upstream = await start(Broadcaster())
     await gateway_for(upstream, env={"DRAWBRIDGE_UPSTREAM_MAXIMUM_AGE": "200ms", "DRAWBRIDGE_UPSTREAM_OVERLAP": "10ms"})

@@ -87,6 +87,13 @@ extension UpstreamDriver: SignalTarget {
       return shared.outbox.isEmpty
     }
     if isEmpty, flushDeadline != nil { closeIfFlushed() }
+    successorMaySend()
+  }
+
+  /// While messages of a retiring connection are in the queue's front, its successor takes none. Called when some of them
+  /// were written or confirmed: nobody else wakes the successor.
+  func successorMaySend() {
+    if retiring != nil { sending?.scheduleFlush() }
   }
 
   // MARK: Barriers

@@ -64,6 +64,7 @@ extension UpstreamDriver {
     }
     // What waited for an answer to be sent its barrier has it now.
     if let sending { guardBatch(sending) }
+    successorMaySend()
   }
 
   func closeReceived(_ link: UpstreamLink, code: UInt16, reason: String) {

@@ -54,6 +54,13 @@ extension Span where Element == UInt8 {
     return true
   }
 
+  /// Whether these bytes are `other`, the case of A–Z aside.
+  @inlinable package func equalsIgnoringCase(_ other: borrowing Span<UInt8>) -> Bool {
+    guard count == other.count else { return false }
+    for index in indices where ASCII.lowercased(self[index]) != ASCII.lowercased(other[index]) { return false }
+    return true
+  }
+
   @inlinable package func starts(with text: StaticString) -> Bool {
     count >= text.utf8CodeUnitCount && extracting(first: text.utf8CodeUnitCount).equals(text)
   }

@@ -20,6 +20,8 @@ package struct GatewaySettings: Equatable, Sendable {
   }
 
   package struct HTTP: Equatable, Sendable {
+    package var hosts: [String] = []
+    package var origins: [String] = []
     package var requestLineBytes = 8 << 10
     package var headBytes = 32 << 10
     package var fields = 100

@@ -25,6 +25,12 @@ extension Setting {
   private static var http: [Setting] {
     [
       Setting(
+        "http.hosts", .list(\.http.hosts),
+        "host names accepted in Host, besides localhost and loopback addresses, else 403"),
+      Setting(
+        "http.origins", .list(\.http.origins),
+        "origins whose web pages may send requests, besides the gateway's own, else 403"),
+      Setting(
         "http.request_line_bytes", .size(\.http.requestLineBytes, 256...(1 << 20)), "longest request line, else 414"),
       Setting("http.head_bytes", .size(\.http.headBytes, 1024...(1 << 20)), "largest request head, else 431"),
       Setting("http.fields", .count(\.http.fields, 8...10_000), "most fields in a head, else 431"),

@@ -56,7 +56,7 @@ package final class GatewayServer: Sendable {
     let session = try SessionHandle(
       settings: settings.upstream, logger: logger, metrics: metrics, sink: sink,
       dials: DialGate(settings.upstream.dials))
-    shared = GatewayShared(settings: settings, logger: logger, metrics: metrics, store: store, session: session)
+    shared = try GatewayShared(settings: settings, logger: logger, metrics: metrics, store: store, session: session)
 
     let clients = try Self.bind(settings.listeners.http, key: "listeners.http", loops: loopCount)
     let management = try Self.bind(settings.listeners.management, key: "listeners.management", loops: 1)
@@ -64,14 +64,15 @@ package final class GatewayServer: Sendable {
     managementAddresses = management.map(\.address)
 
     for (index, loop) in loops.enumerated() {
-      let own = clients.compactMap { index < $0.descriptors.count ? $0.descriptors[index] : nil }
-      let ownManagement = index == 0 ? management.flatMap(\.descriptors) : []
+      let own = clients.compactMap { index < $0.descriptors.count ? ($0.descriptors[index], $0.address.reach) : nil }
+      let ownManagement =
+        index == 0 ? management.flatMap { bound in bound.descriptors.map { ($0, bound.address.reach) } } : []
       let shared = self.shared
       loop.submit { context in
         let worker = HTTPWorker(loop: context, shared: shared)
         context.resident = worker
-        for descriptor in own { Self.serve(descriptor, .client, worker) }
-        for descriptor in ownManagement { Self.serve(descriptor, .management, worker) }
+        for (descriptor, reach) in own { Self.serve(descriptor, .client, reach, worker) }
+        for (descriptor, reach) in ownManagement { Self.serve(descriptor, .management, reach, worker) }
         return index == 0 ? Housekeeping(loop: context, store: store) : nil
       }
     }
@@ -89,9 +90,11 @@ package final class GatewayServer: Sendable {
     }
   }
 
-  private static func serve(_ descriptor: Int32, _ role: HTTPConnection.Role, _ worker: HTTPWorker) {
+  private static func serve(
+    _ descriptor: Int32, _ role: HTTPConnection.Role, _ reach: ListenerReach, _ worker: HTTPWorker
+  ) {
     do throws(SystemError) {
-      worker.listen(try Channel(descriptor: descriptor, loop: worker.loop), role)
+      worker.listen(try Channel(descriptor: descriptor, loop: worker.loop), role, reach)
     } catch {
       worker.shared.logger.error("cannot listen", [.text("reason", error.description)])
     }

@@ -14,6 +14,7 @@ final class GatewayShared: Sendable {
 
   let settings: GatewaySettings
   let httpLimits: HTTPLimits
+  let access: BrowserAccess
   let logger: Logger
   let metrics: MetricsRegistry
   let store: PushStore
@@ -45,7 +46,8 @@ final class GatewayShared: Sendable {
 
   init(
     settings: GatewaySettings, logger: Logger, metrics: MetricsRegistry, store: PushStore, session: SessionHandle
-  ) {
+  ) throws(StartError) {
+    access = try BrowserAccess(settings.http)
     self.settings = settings
     self.logger = logger
     self.metrics = metrics

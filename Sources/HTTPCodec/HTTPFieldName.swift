@@ -29,6 +29,7 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
   case proxyAuthenticate
   case range
   case retryAfter
+  case secFetchSite
   case secWebSocketAccept
   case secWebSocketExtensions
   case secWebSocketProtocol
@@ -74,6 +75,7 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
     case .proxyAuthenticate: "proxy-authenticate"
     case .range: "range"
     case .retryAfter: "retry-after"
+    case .secFetchSite: "sec-fetch-site"
     case .secWebSocketAccept: "sec-websocket-accept"
     case .secWebSocketExtensions: "sec-websocket-extensions"
     case .secWebSocketProtocol: "sec-websocket-protocol"
@@ -97,8 +99,9 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
   /// the way may take the other one (RFC 9110 §5.3).
   var isSingleton: Bool {
     switch self {
-    case .authorization, .contentLength, .contentType, .host, .idempotencyKey, .lastEventID, .origin, .topic, .ttl,
-      .userAgent, .xEnvoyExpectedTimeout:
+    case .authorization, .contentLength, .contentType, .host, .idempotencyKey, .lastEventID, .origin, .secFetchSite,
+      .topic,
+      .ttl, .userAgent, .xEnvoyExpectedTimeout:
       true
     case .other, .accept, .acceptEncoding, .accessControlRequestHeaders, .accessControlRequestMethod, .cacheControl,
       .connection, .contentEncoding, .date, .expect, .ifMatch, .ifNoneMatch, .keepAlive, .location, .prefer,
@@ -118,8 +121,9 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
       .wwwAuthenticate:
       true
     case .other, .accept, .acceptEncoding, .accessControlRequestHeaders, .accessControlRequestMethod, .date,
-      .idempotencyKey, .lastEventID, .location, .origin, .prefer, .retryAfter, .secWebSocketAccept,
-      .secWebSocketExtensions, .secWebSocketProtocol, .topic, .traceparent, .tracestate, .ttl, .userAgent,
+      .idempotencyKey, .lastEventID, .location, .origin, .prefer, .retryAfter, .secFetchSite,
+      .secWebSocketAccept, .secWebSocketExtensions, .secWebSocketProtocol, .topic, .traceparent, .tracestate, .ttl,
+      .userAgent,
       .xEnvoyExpectedTimeout, .xForwardedFor, .xRequestID:
       false
     }
@@ -139,7 +143,7 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
     case 11: match(name, .traceparent, .retryAfter)
     case 12: match(name, .contentType, .xRequestID)
     case 13: match(name, .authorization, .cacheControl, .ifNoneMatch, .lastEventID)
-    case 14: match(name, .contentLength)
+    case 14: match(name, .contentLength, .secFetchSite)
     case 15: match(name, .acceptEncoding, .idempotencyKey, .xForwardedFor)
     case 16: match(name, .contentEncoding, .wwwAuthenticate)
     case 17: match(name, .transferEncoding)

@@ -41,7 +41,7 @@ extension ASCII {
 extension Span where Element == UInt8 {
   /// `uri-host [":" port]` (RFC 9110 §7.2). User information (`user@`) is refused (§4.2.4), a comma and the like too:
   /// legal in a registered name, but only seen where two values were joined or something is tried on.
-  func isHostAndPort() -> Bool {
+  package func isHostAndPort() -> Bool {
     var index = 0
     if count > 0, self[0] == UInt8(ascii: "[") {
       // IP-literal; zones (%25…) mean nothing to another machine.
@@ -99,7 +99,7 @@ extension Span where Element == UInt8 {
   }
 
   /// `IPv4address`: four numbers up to 255, without leading zeros.
-  func isIPv4Address() -> Bool {
+  package func isIPv4Address() -> Bool {
     var numbers = 0
     var start = 0
     while start <= count {

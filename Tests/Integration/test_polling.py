@@ -201,7 +201,7 @@ async def test_polls_that_ask_the_same_share_an_answer_and_others_do_not(upstrea
     assert (await client.poll(cursor=cursor, wait=0, limit=1)).payloads == ["one"]
     assert (await client.request("HEAD", f"/v1/messages?cursor={cursor}&wait=0")).body == b""
     for version, field in (("1.1", "Connection: close\r\n"), ("1.0", "")):
-        request = f"GET /v1/messages?cursor={cursor}&wait=0 HTTP/{version}\r\nHost: a\r\n{field}\r\n"
+        request = f"GET /v1/messages?cursor={cursor}&wait=0 HTTP/{version}\r\nHost: x\r\n{field}\r\n"
         answer = await exchange(gateway.address(), request.encode())
         assert answer.ended
         assert b"Connection: close\r\n" in answer.data

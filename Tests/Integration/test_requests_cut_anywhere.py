@@ -42,7 +42,7 @@ SOUND = {
     "a later HTTP/1": (b"GET /v1/session HTTP/1.2\r\nHost: x\r\n\r\n", [200]),
     "an absolute target of https": (b"GET https://x:443/v1/session HTTP/1.1\r\nHost: x:443\r\n\r\n", [200]),
     "an absolute target in capitals": (b"GET HTTP://X/v1/session HTTP/1.1\r\nHost: x\r\n\r\n", [200]),
-    "an absolute target of another host": (b"GET http://y/v1/session HTTP/1.1\r\nHost: x\r\n\r\n", [200]),
+    "an absolute target of another host": (b"GET http://y/v1/session HTTP/1.1\r\nHost: x\r\n\r\n", [403]),
     "an absolute target without path": (b"GET http://x HTTP/1.1\r\nHost: x\r\n\r\n", [404]),
     "OPTIONS of everything, absolute": (b"OPTIONS http://x HTTP/1.1\r\nHost: x\r\n\r\n", [204]),
     "OPTIONS of everything, with a body": (b"OPTIONS * HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi", [204]),
@@ -54,7 +54,7 @@ SOUND = {
     "empty parameters": (GET.replace(b"wait=0", b"&&wait=0&") + b"\r\n", [200]),
     "an empty Host": (b"GET /v1/session HTTP/1.1\r\nHost:\r\n\r\n", [200]),
     "a Host with an empty port": (b"GET /v1/session HTTP/1.1\r\nHost: x:\r\n\r\n", [200]),
-    "a Host of IPv6": (b"GET /v1/session HTTP/1.1\r\nHost: [2001:db8::192.0.2.1]:8080\r\n\r\n", [200]),
+    "a Host of IPv6": (b"GET /v1/session HTTP/1.1\r\nHost: [2001:db8::192.0.2.1]:8080\r\n\r\n", [403]),
     "a hundred fields": (GET + b"X: y\r\n" * 99 + b"\r\n", [200]),
     "a field name of odd letters": (GET + b"!#$%&'*+-.^_`|~09aZ: v\r\n\r\n", [200]),
     "fields of other times": (

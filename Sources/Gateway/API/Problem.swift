@@ -5,7 +5,8 @@ import JSONCodec
 /// An error as clients see it (RFC 9457): what was wrong, and what would be right. `docs/errors.md` explains each kind.
 struct Problem {
   enum Kind {
-    case protocolError, requestTimeout, notFound, methodNotAllowed, invalidParameter, invalidText, invalidDocument
+    case protocolError, requestTimeout, hostNotAllowed, originNotAllowed, notFound, methodNotAllowed, invalidParameter,
+      invalidText, invalidDocument
     case unsupportedMediaType
     case unsupportedEncoding, contentTooLarge, queueFull, tooManyBodies, upstreamDown, sessionClosed, expectationFailed
 
@@ -14,6 +15,8 @@ struct Problem {
       switch self {
       case .protocolError: "protocol-error"
       case .requestTimeout: "request-timeout"
+      case .hostNotAllowed: "host-not-allowed"
+      case .originNotAllowed: "origin-not-allowed"
       case .notFound: "not-found"
       case .methodNotAllowed: "method-not-allowed"
       case .invalidParameter: "invalid-parameter"
@@ -34,6 +37,8 @@ struct Problem {
       switch self {
       case .protocolError: "The request breaks the rules of HTTP"
       case .requestTimeout: "The request came too slowly"
+      case .hostNotAllowed: "This Host is not allowed"
+      case .originNotAllowed: "This origin is not allowed"
       case .notFound: "There is nothing at this path"
       case .methodNotAllowed: "This path does not take this method"
       case .invalidParameter: "A parameter is not right"
@@ -55,6 +60,7 @@ struct Problem {
       case .protocolError, .invalidParameter, .invalidText: .badRequest
       case .invalidDocument: .unprocessableContent
       case .requestTimeout: .requestTimeout
+      case .hostNotAllowed, .originNotAllowed: .forbidden
       case .notFound: .notFound
       case .methodNotAllowed: .methodNotAllowed
       case .unsupportedMediaType, .unsupportedEncoding: .unsupportedMediaType
@@ -69,7 +75,8 @@ struct Problem {
     var isRetryable: Bool {
       switch self {
       case .requestTimeout, .queueFull, .tooManyBodies, .upstreamDown: true
-      case .protocolError, .notFound, .methodNotAllowed, .invalidParameter, .invalidText, .invalidDocument,
+      case .protocolError, .hostNotAllowed, .originNotAllowed, .notFound, .methodNotAllowed, .invalidParameter,
+        .invalidText, .invalidDocument,
         .unsupportedMediaType, .unsupportedEncoding, .contentTooLarge, .sessionClosed, .expectationFailed:
         false
       }

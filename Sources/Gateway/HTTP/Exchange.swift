@@ -20,6 +20,10 @@ extension HTTPConnection {
   /// Decides what the request is for, from its head.
   func beginExchange() {
     exchange = .none
+    if let problem = shared.access.refusal(of: http.request, on: reach) {
+      exchange = .simple(.problem(problem))
+      return
+    }
     let route = Route.find(http.request, for: role, epoch: shared.epochText)
     switch route {
     case .sendMessage:
@@ -124,7 +128,7 @@ extension HTTPConnection {
       withOutput { http, output in
         http.beginResponse(status, content, date: date, into: &output)
         fields(&output)
-        output.append("Cache-Control: no-store\r\n" as StaticString)
+        output.append("Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n" as StaticString)
         output.endFields()
         if content == .none { http.finishResponse(into: &output) }
       }

@@ -21,6 +21,7 @@ final class HTTPConnection: LoopTask {
   let channel: Channel
   let origin: ClientOrigin
   let role: Role
+  let reach: ListenerReach
   unowned let worker: HTTPWorker
   var http: HTTPServerConnection
   var exchange = Exchange.none
@@ -47,10 +48,11 @@ final class HTTPConnection: LoopTask {
     case body(TransferPace)
   }
 
-  init(channel: Channel, origin: ClientOrigin, role: Role, worker: HTTPWorker) {
+  init(channel: Channel, origin: ClientOrigin, role: Role, reach: ListenerReach, worker: HTTPWorker) {
     self.channel = channel
     self.origin = origin
     self.role = role
+    self.reach = reach
     self.worker = worker
     http = HTTPServerConnection(pool: worker.pool)
     phase = .head(worker.loop.now)

@@ -48,14 +48,16 @@ final class HTTPWorker: TurnEndTarget {
   // MARK: Connections
 
   /// Starts serving a listening socket on this loop.
-  func listen(_ listener: Channel, _ role: HTTPConnection.Role) {
-    let acceptor = HTTPAcceptor(listener: listener, role: role, worker: self)
+  func listen(_ listener: Channel, _ role: HTTPConnection.Role, _ reach: ListenerReach) {
+    let acceptor = HTTPAcceptor(listener: listener, role: role, reach: reach, worker: self)
     acceptors.append(acceptor)
     loop.spawn(acceptor)
   }
 
   /// Takes a fresh connection, or drops it where there are too many.
-  func welcome(_ descriptor: Int32, from peer: SocketAddress, _ role: HTTPConnection.Role) {
+  func welcome(
+    _ descriptor: Int32, from peer: SocketAddress, _ role: HTTPConnection.Role, _ reach: ListenerReach
+  ) {
     let origin = ClientOrigin(peer)
     let verdict = shared.admit(origin, to: role)
     guard verdict == .admitted else {
@@ -69,7 +71,7 @@ final class HTTPWorker: TurnEndTarget {
       shared.leave(origin, from: role)
       return
     }
-    let connection = HTTPConnection(channel: channel, origin: origin, role: role, worker: self)
+    let connection = HTTPConnection(channel: channel, origin: origin, role: role, reach: reach, worker: self)
     connections[ObjectIdentifier(connection)] = connection
     shared.openConnections.add(1)
     shared.acceptedConnections.add()
@@ -173,12 +175,14 @@ final class HTTPAcceptor: LoopTask {
 
   private let listener: Channel
   private let role: HTTPConnection.Role
+  private let reach: ListenerReach
   private unowned let worker: HTTPWorker
   private var isStopped = false
 
-  init(listener: Channel, role: HTTPConnection.Role, worker: HTTPWorker) {
+  init(listener: Channel, role: HTTPConnection.Role, reach: ListenerReach, worker: HTTPWorker) {
     self.listener = listener
     self.role = role
+    self.reach = reach
     self.worker = worker
   }
 
@@ -205,7 +209,7 @@ final class HTTPAcceptor: LoopTask {
   private func acceptBurst(limit: Int) -> Bool {
     for _ in 0..<limit {
       switch Sockets.accept(from: listener) {
-      case .connection(let descriptor, let peer): worker.welcome(descriptor, from: peer, role)
+      case .connection(let descriptor, let peer): worker.welcome(descriptor, from: peer, role, reach)
       case .wouldBlock: return true
       case .failed(let code):
         if Sockets.isShortage(code) {

@@ -24,6 +24,9 @@ _QUICK_REDIAL = {
     "DRAWBRIDGE_UPSTREAM_RECONNECT_MAXIMUM": "500ms",
 }
 
+# The raw requests of these tests name their host x, which a listener on the loopback accepts only by this setting.
+_HOSTS = {"DRAWBRIDGE_HTTP_HOSTS": "x"}
+
 
 async def run(*arguments, env=None, stdin=None, within=20.0):
     """Runs the program to its end: exit status, standard output, standard error."""
@@ -86,7 +89,7 @@ class Gateway:
             *self._prefix,
             BINARY,
             *map(str, arguments + self._arguments),
-            env=_environment({**_QUICK_REDIAL, **(self._env or {})}),
+            env=_environment({**_QUICK_REDIAL, **_HOSTS, **(self._env or {})}),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

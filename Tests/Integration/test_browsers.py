@@ -1,0 +1,117 @@
+"""What a web page in a browser on the same machine may do: nothing, unless its origin is allowed."""
+
+import pytest
+
+from harness.raw import exchange
+
+EVIL = "https://evil.example"
+
+PAGES = {
+    "a form of another site": {"Origin": EVIL, "Sec-Fetch-Site": "cross-site"},
+    "a form of another site in an old browser": {"Origin": EVIL},
+    "a sandboxed page": {"Origin": "null"},
+    "a page of another site without Origin": {"Sec-Fetch-Site": "cross-site"},
+    "a page of another port": {"Origin": "http://localhost:3000", "Sec-Fetch-Site": "same-site"},
+    "a name that was rebound": {"Host": "evil.example"},
+}
+
+REQUESTS = {
+    "api": [
+        ("POST", "/v1/messages"),
+        ("GET", "/v1/messages?wait=0"),
+        ("HEAD", "/v1/messages?wait=0"),
+        ("GET", "/v1/session"),
+        ("PATCH", "/v1/session"),
+        ("OPTIONS", "/v1/messages"),
+        ("GET", "/openapi.yaml"),
+    ],
+    "management": [("GET", "/"), ("GET", "/metrics"), ("GET", "/readyz")],
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("listener", REQUESTS)
+async def test_a_foreign_page_gets_403_for_every_request(gateway, upstream, page, listener):
+    client = gateway.client(listener)
+    for method, path in REQUESTS[listener]:
+        data = '{"desired":"down"}' if method == "PATCH" else "forged" if method == "POST" else None
+        answer = await client.request(method, path, headers={"Content-Type": "text/plain", **PAGES[page]}, data=data)
+        if method == "HEAD":
+            assert answer.status == 403
+            continue
+        problem = answer.problem(403)
+        setting = "http.hosts" if "Host" in PAGES[page] else "http.origins"
+        assert setting in problem["detail"]
+        assert "Access-Control-Allow-Origin" not in answer.headers
+    # Nothing was forwarded, and the session is as it was.
+    own = gateway.client()
+    await own.accepted("own")
+    assert await upstream.has_received(1) == ["own"]
+    assert (await own.session())["desired"] == "up"
+
+
+async def test_a_page_of_the_gateway_itself_may_do_everything(gateway):
+    client = gateway.client()
+    own = {"Origin": gateway.url(), "Sec-Fetch-Site": "same-origin"}
+    await client.accepted("x", headers=own)
+    assert (await client.get(headers=own, wait=0)).status == 200
+
+
+async def test_a_person_may_open_an_address_in_the_browser(gateway):
+    answer = await gateway.client("management").request("GET", "/", headers={"Sec-Fetch-Site": "none"})
+    assert answer.status == 200
+
+
+async def test_settings_allow_an_origin_and_a_host(gateway_for, upstream):
+    env = {
+        "DRAWBRIDGE_HTTP_HOSTS": "gateway.example.org",
+        "DRAWBRIDGE_HTTP_ORIGINS": "https://app.example.org",
+    }
+    gateway = await gateway_for(upstream, env=env)
+    client = gateway.client()
+    page = {"Origin": "https://app.example.org", "Sec-Fetch-Site": "cross-site", "Host": "gateway.example.org:443"}
+    await client.accepted("x", headers=page)
+    (await client.send("x", headers={**page, "Origin": EVIL})).problem(403)
+    (await client.send("x", headers={**page, "Host": "other.example.org"})).problem(403)
+
+
+@pytest.mark.parametrize(("name", "value"), [("HOSTS", "http://a.example"), ("ORIGINS", "a.example")])
+async def test_a_setting_that_names_no_host_or_origin_ends_the_start(gateway_for, upstream, name, value):
+    with pytest.raises(AssertionError, match=rf"exit 78\)(?s:.*)http\.{name.lower()}"):
+        await gateway_for(upstream, env={f"DRAWBRIDGE_HTTP_{name}": value})
+
+
+async def test_a_unix_socket_accepts_any_host_and_no_foreign_origin(gateway_for, upstream, tmp_path):
+    gateway = await gateway_for(upstream, "--listen", f"unix:{tmp_path}/s")
+    client = gateway.client()
+    await client.accepted("x", headers={"Host": "anything.example"})
+    (await client.send("x", headers={"Origin": EVIL})).problem(403)
+
+
+async def test_a_listener_on_every_address_accepts_any_host_and_no_foreign_origin(gateway_for, upstream):
+    gateway = await gateway_for(upstream, "--listen", "0.0.0.0:0", env={"DRAWBRIDGE_HTTP_HOSTS": ""})
+    client = gateway.client()
+    await client.accepted("x", headers={"Host": "anything.example"})
+    (await client.send("x", headers={"Origin": EVIL})).problem(403)
+
+
+async def test_a_request_without_host_is_no_browsers(gateway):
+    answer = await exchange(gateway.address(), b"GET /v1/session HTTP/1.0\r\n\r\n", within=5)
+    assert answer.data.startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET /v1/session HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /v1/messages?wait=0 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"nonsense\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/9.9\r\nHost: x\r\n\r\n",
+    ],
+)
+async def test_no_response_may_be_taken_for_another_type(gateway, request_bytes):
+    answer = await exchange(gateway.address(), request_bytes, within=5, end_of_input=True)
+    assert b"\r\nX-Content-Type-Options: nosniff\r\n" in answer.data

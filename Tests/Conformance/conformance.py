@@ -1,7 +1,7 @@
 """Runs the Autobahn TestSuite's fuzzing server against our client, and judges what it reports.
 
 Every pair of server and client has its share of the cases and a port of its own, so that four work side by side. The
-server tells two things of a case: how the messages went (`behavior`) and how the closing went (`behaviorClose`). Both
+server reports two things of a case: how the messages went (`behavior`) and how the closing went (`behaviorClose`). Both
 must be what autobahn-expectations.json says, which is `OK` everywhere but where the suite itself only informs.
 """
 
@@ -11,7 +11,6 @@ import collections
 import json
 import re
 import shutil
-import socket
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -37,47 +36,29 @@ SECTIONS = {
 }
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
-
-
-async def accepts(port, server):
-    """Waits until the server listens; a server that ends instead has no more to say."""
-    for _ in range(3000):
-        if server.returncode is not None:
-            raise SystemExit(f"wstest ended with {server.returncode} before it listened")
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.close()
-            return
-        except OSError:
-            await asyncio.sleep(0.01)
-    raise SystemExit("wstest did not listen within 30 s")
-
-
 async def run_pair(index, cases, options):
     """One server and one client over `cases`; what the server reports, by case."""
     folder = options.reports / f"pair-{index}"
     folder.mkdir(parents=True)
-    port = free_port()
+    report = folder / "report.json"
     agent = f"drawbridge-{index}"
-    specification = folder / "specification.json"
-    specification.write_text(
-        json.dumps({"url": f"ws://127.0.0.1:{port}", "outdir": str(folder), "cases": cases, "exclude-cases": []})
-    )
     with (folder / "server.log").open("wb") as log:
         server = await asyncio.create_subprocess_exec(
-            *(options.wstest, "-m", "fuzzingserver", "-s", specification, "-u", "0"), stdout=log, stderr=log
+            *(options.python, HERE / "fuzzing_server.py", "--report", report, *cases),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
         )
     client = None
     try:
-        await accepts(port, server)
-        with (folder / "client.log").open("wb") as log:
-            client = await asyncio.create_subprocess_exec(
-                *(options.client, f"ws://127.0.0.1:{port}", agent), stdout=log, stderr=log
-            )
-        await asyncio.wait_for(client.wait(), options.within)
+        async with asyncio.timeout(options.within):
+            port = (await server.stdout.readline()).decode().strip()
+            if not port:
+                raise SystemExit(f"the fuzzing server ended:\n{(folder / 'server.log').read_text()}")
+            with (folder / "client.log").open("wb") as log:
+                client = await asyncio.create_subprocess_exec(
+                    *(options.client, f"ws://127.0.0.1:{port}", agent), stdout=log, stderr=log
+                )
+            await client.wait()
         if client.returncode != 0:
             print(f"{agent} ended with {client.returncode}; see {folder / 'client.log'}", file=sys.stderr)
     except TimeoutError:
@@ -87,8 +68,7 @@ async def run_pair(index, cases, options):
             if process is not None and process.returncode is None:
                 process.kill()
                 await process.wait()
-    index_file = folder / "index.json"
-    return json.loads(index_file.read_text()).get(agent, {}) if index_file.exists() else {}
+    return json.loads(report.read_text()) if report.exists() else {}
 
 
 def judge(cases, expected, reported):
@@ -131,7 +111,7 @@ def write_junit(path, cases, wrong):
 async def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("form", choices=("full", "fast"))
-    parser.add_argument("--wstest", type=Path, required=True)
+    parser.add_argument("--python", type=Path, required=True, help="a Python that has what requirements.txt names")
     parser.add_argument("--client", type=Path, required=True)
     parser.add_argument("--reports", type=Path, required=True)
     parser.add_argument("--junit-xml", type=Path)

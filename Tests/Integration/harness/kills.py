@@ -13,8 +13,9 @@ from .waiting import eventually
 FINAL = {"confirmed", "expired", "replaced", "rejected", "unknown"}
 
 _LANES = 4
-# Posted per death: enough to have some waiting, some under way and some unconfirmed whenever it comes.
-_MESSAGES_PER_DEATH = 40
+# The most messages without a final state at any moment: enough that some are queued, some under way and some
+# unconfirmed whenever death comes. The last batch may exceed it.
+_OUTSTANDING = 200
 _TTL = 60
 
 # A gateway that notices a silent upstream within a fraction of a second, and dials again at once.
@@ -118,10 +119,10 @@ class KillRun:
         self._redeliver = redeliver
         self.upstream = MortalUpstream(random.Random(seed + 1), deaths)
         self._messages = {}
+        # Identifiers of those that have no final state yet, as far as is known.
+        self._pending = set()
         self._refused = set()
         self._faults = []
-        self._posted = 0
-        self._epoch = None
 
     # -- Posting ----------------------------------------------------------------------------------------------------
 
@@ -129,19 +130,37 @@ class KillRun:
     def _is_done(self):
         return self.upstream.killed >= self.upstream.deaths
 
+    async def _post_all(self, client):
+        await asyncio.gather(*(self._post_lane(client, lane) for lane in range(_LANES)))
+        # A message must arrive after the last death; otherwise a gateway that gave up would pass. The first may still
+        # be written to a connection whose death is not noticed yet, and rightly ends as `unknown`.
+        confirmed = False
+        deadline = time.monotonic() + 2 * _TTL
+        number = 0
+        while not confirmed:
+            assert time.monotonic() < deadline, "no message is confirmed after all the deaths"
+            before = set(self._messages)
+            await self._post(client, [f"last-{number}"])
+            number += 1
+            last = self._messages.keys() - before
+            await eventually(lambda last=last: not last & self._pending, within=2 * _TTL, what="the last one is final")
+            confirmed = any(self._messages[id].state == "confirmed" for id in last)
+
     async def _post_lane(self, client, lane):
         number = 0
         while not self._is_done:
-            if self._posted > _MESSAGES_PER_DEATH * (self.upstream.killed + 2):
-                await asyncio.sleep(0.001)
-                continue
             count = self._random.choice((1, 1, 1, 5, 30))
             labels = [f"{lane}-{number + i}" for i in range(count)]
             number += count
-            self._posted += count
-            await self._post(client, labels)
+            if not await self._post(client, labels) or len(self._pending) > _OUTSTANDING:
+                await eventually(
+                    lambda: len(self._pending) <= _OUTSTANDING // 2 or self._is_done,
+                    within=2 * _TTL,
+                    what="messages that are outstanding become final",
+                )
 
     async def _post(self, client, labels):
+        """Whether all of them were accepted."""
         headers = {}
         ttl = self._random.choice((None, None, None, None, None, 0, 1))
         if ttl is not None:
@@ -158,7 +177,7 @@ class KillRun:
         answer = await client.send(body, type=kind, headers=headers)
         if answer.status == 503:
             self._refused.update(labels)
-            return
+            return False
         assert answer.status in (202, 207), (answer.status, answer.body[:500])
         results = [answer.json] if len(labels) == 1 else answer.json["results"]
         for label, result in zip(labels, results, strict=True):
@@ -166,29 +185,25 @@ class KillRun:
                 assert result["status"] == 503, result
                 self._refused.add(label)
                 continue
-            self._epoch, _, sequence = result["id"].partition(".")
-            self._messages[result["id"]] = Message(label, int(sequence), ttl, topic, posted)
+            sequence = int(result["id"].partition(".")[2])
+            self._messages[result["id"]] = Message(label, sequence, ttl, topic, posted)
+            self._pending.add(result["id"])
+        return answer.status == 202
 
     # -- Asking -----------------------------------------------------------------------------------------------------
 
     async def _ask_until_final(self, address, is_posting):
         """Notes the final state of every message; the gateway remembers the last 65,536."""
-        asked = 0
-        pending = []
         async with Receipts(address) as receipts:
-            while is_posting() or pending or asked < len(self._messages):
-                fresh = list(self._messages)[asked:] if asked < len(self._messages) else []
-                asked += len(fresh)
-                pending += fresh
-                still = []
-                for id, state in zip(pending, await receipts.states(pending), strict=True):
+            while is_posting() or self._pending:
+                asked = list(self._pending)
+                for id, state in zip(asked, await receipts.states(asked), strict=True):
                     message = self._messages[id]
                     message.state = state
                     message.final_at = time.monotonic()
-                    if state not in FINAL:
-                        still.append(id)
-                pending = still
-                await asyncio.sleep(0.02)
+                    if state in FINAL:
+                        self._pending.remove(id)
+                await asyncio.sleep(0.01)
             # Final means final.
             newest = list(self._messages)[-60_000:]
             for id, state in zip(newest, await receipts.states(newest), strict=True):
@@ -199,30 +214,26 @@ class KillRun:
 
     async def run(self, gateway, *, progress=None):
         client = gateway.client()
-        posting = asyncio.gather(*(self._post_lane(client, lane) for lane in range(_LANES)))
+        posting = asyncio.create_task(self._post_all(client))
         asking = asyncio.create_task(self._ask_until_final(gateway.address(), lambda: not posting.done()))
         told = 0
         while not posting.done():
-            await asyncio.wait([posting], timeout=0.5)
+            done, _ = await asyncio.wait([posting, asking], timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
             if progress and self.upstream.killed - told >= 100:
                 told = self.upstream.killed
                 progress(f"{told} of {self.upstream.deaths} deaths, {len(self._messages)} messages")
-        await posting
-        # One more comes through when nobody dies any more; without it a gateway that gave up would pass.
-        last = await client.accepted("the last one")
-        await eventually(
-            lambda: b"the last one" in self.upstream.received, within=_TTL, what="a message after all the deaths"
-        )
         await asyncio.wait_for(asking, 2 * _TTL)
-        self._epoch, _, sequence = last["id"].partition(".")
-        await self._judge_totals(client, int(sequence))
+        await self._judge_totals(client)
         self._judge_messages()
         states = collections.Counter(message.state for message in self._messages.values())
         doubled = sum(count > 1 for count in self._counts.values())
         return Verdict(self.upstream.died, states, len(self._refused), doubled, self._faults)
 
-    async def _judge_totals(self, client, accepted):
-        """The counters must tell what the receipts told."""
+    async def _judge_totals(self, client):
+        """The counters must report what the receipts reported."""
+        accepted = len(self._messages)
 
         async def settled():
             totals = (await client.session())["messages"]
@@ -230,14 +241,13 @@ class KillRun:
 
         totals = await eventually(settled, within=20, what="the totals of final states are all that was accepted")
         states = collections.Counter(message.state for message in self._messages.values())
-        states["confirmed"] += 1
         for state in FINAL:
             if totals[state] != states[state]:
                 self._faults.append(f"{totals[state]} {state} were counted, and {states[state]} told one by one")
 
     def _judge_messages(self):
-        arrived = [payload.split(b" ")[0].decode() for payload in self.upstream.received if b" " in payload]
-        self._counts = collections.Counter(label for label in arrived if label != "the")
+        arrived = [payload.split(b" ")[0].decode() for payload in self.upstream.received]
+        self._counts = collections.Counter(arrived)
         known = {message.label: message for message in self._messages.values()}
         for label in self._counts.keys() - known.keys():
             self._faults.append(f"{label} arrived and was never accepted")

@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <time.h>
 #include <unistd.h>
 
 int clinux_available_processors(void) {
@@ -20,6 +21,11 @@ int clinux_available_processors(void) {
 
 int clinux_accept(int listener, struct sockaddr *address, socklen_t *size) {
   return accept4(listener, address, size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+}
+
+int clinux_semaphore_wait(sem_t *semaphore, long seconds, long nanoseconds) {
+  struct timespec time = {.tv_sec = seconds, .tv_nsec = nanoseconds};
+  return sem_clockwait(semaphore, CLOCK_MONOTONIC, &time);
 }
 
 void clinux_error_text(int code, char *text, size_t size) {

@@ -129,6 +129,7 @@ package struct GatewaySettings: Equatable, Sendable {
   }
 
   package struct Timeouts: Equatable, Sendable {
+    package var files = TimeSpan.seconds(5)
     package var resolve = TimeSpan.seconds(5)
     package var connect = TimeSpan.seconds(10)
     package var proxy = TimeSpan.seconds(10)

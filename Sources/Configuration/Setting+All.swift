@@ -214,6 +214,9 @@ extension Setting {
         "upstream.network.settle", .duration(\.upstream.network.settle, .zero...(.minutes(1))),
         "time the network must have been at rest before that"),
       Setting(
+        "upstream.timeouts.files", .duration(\.upstream.timeouts.files, millisecond...day),
+        "for reading secrets and certificates"),
+      Setting(
         "upstream.timeouts.resolve", .duration(\.upstream.timeouts.resolve, millisecond...day), "for the name look-up"),
       Setting(
         "upstream.timeouts.connect", .duration(\.upstream.timeouts.connect, millisecond...day), "for the TCP connect"),

@@ -30,13 +30,13 @@ package enum ChildProcess {
   package static func output(
     of command: [String], within span: TimeSpan, atMost limit: Int
   ) throws(ChildProcessError) -> [UInt8] {
-    let deadline = MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds()) + span
+    let deadline = Deadline(after: span)
     let (process, descriptor) = try start(command)
     defer { SystemCall.close(descriptor) }
     var output: [UInt8] = []
     var piece = [UInt8](repeating: 0, count: 4_096)
     while output.count < limit {
-      guard isReadable(descriptor, until: deadline) else { throw end(process, .timedOut(span)) }
+      guard deadline.waitUntilReadable(descriptor) else { throw end(process, .timedOut(span)) }
       let count = SystemCall.retrying { unsafe read(descriptor, &piece, min(piece.count, limit - output.count)) }
       guard count > 0 else { break }
       output += piece[..<count]
@@ -48,7 +48,7 @@ package enum ChildProcess {
     }
     var status: Int32 = 0
     while unsafe waitpid(process, &status, WNOHANG) == 0 {
-      guard remaining(until: deadline) > 0 else { throw end(process, .timedOut(span)) }
+      guard deadline.remainingMilliseconds > 0 else { throw end(process, .timedOut(span)) }
       poll(nil, 0, pollMilliseconds)
     }
     // wait(2): the low seven bits are the signal, the next byte the status.
@@ -75,20 +75,5 @@ package enum ChildProcess {
     var status: Int32 = 0
     while unsafe waitpid(process, &status, 0) < 0, errno == EINTR {}
     return reason
-  }
-
-  private static func isReadable(_ descriptor: Int32, until deadline: MonotonicTime) -> Bool {
-    while true {
-      let left = remaining(until: deadline)
-      guard left > 0 else { return false }
-      var interest = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-      if unsafe poll(&interest, 1, left) > 0 { return true }
-    }
-  }
-
-  /// Milliseconds, at least one while there is any time.
-  private static func remaining(until deadline: MonotonicTime) -> Int32 {
-    let left = deadline - MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds())
-    return left <= .zero ? 0 : Int32(clamping: left.nanoseconds / 1_000_000 + 1)
   }
 }

@@ -1,3 +1,4 @@
+import ByteStreams
 import CLinux
 import Glibc
 import Threading
@@ -128,5 +129,15 @@ final class CountingSemaphore: @unchecked Sendable {
 
   func wait() {
     while unsafe sem_wait(semaphore) != 0, errno == EINTR {}
+  }
+
+  /// False: nobody has signalled within `limit`.
+  func wait(atMost limit: TimeSpan) -> Bool {
+    let deadline = MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds()) + limit
+    let (seconds, nanoseconds) = deadline.nanoseconds.quotientAndRemainder(dividingBy: 1_000_000_000)
+    while unsafe clinux_semaphore_wait(semaphore, Int(clamping: seconds), Int(nanoseconds)) != 0 {
+      guard errno == EINTR else { return false }
+    }
+    return true
   }
 }

@@ -2,40 +2,19 @@ import ByteStreams
 import COpenSSL
 import Digests
 
-/// PEM text, whole in memory: read once, so that what is parsed is what was fingerprinted.
+/// PEM text, whole in memory: what is parsed is what was fingerprinted.
 struct PEMFile {
   let path: String
   let role: TLSSettingsError.Role
   private let contents: [UInt8]
 
-  /// No bundle of certificates comes near; a device or a log file given by mistake does.
-  private static var sizeLimit: Int { 16 << 20 }
-
-  /// Reads all of `path`. Blocks; for the thread that sets up, not for an event loop.
-  init(reading path: String, for role: TLSSettingsError.Role) throws(TLSSettingsError) {
+  init(_ contents: [UInt8], named path: String, for role: TLSSettingsError.Role) throws(TLSSettingsError) {
+    guard contents.count <= TLSClientSettings.fileSizeLimit else {
+      throw .unreadable(role, file: path, reason: "it is larger than 16 MiB")
+    }
     self.path = path
     self.role = role
-    ErrorQueue.clear()
-    guard let file = unsafe BIO_new_file(path, "rb") else {
-      throw .unreadable(role, file: path, reason: ErrorQueue.drainText())
-    }
-    defer { unsafe BIO_free(file) }
-    var contents: [UInt8] = []
-    var piece = [UInt8](repeating: 0, count: 16 << 10)
-    while true {
-      let count = unsafe Int(BIO_read(file, &piece, Int32(piece.count)))
-      if count < 0 { throw .unreadable(role, file: path, reason: ErrorQueue.drainText()) }
-      if count == 0 { break }
-      contents += piece.prefix(count)
-      if contents.count > Self.sizeLimit { throw .unreadable(role, file: path, reason: "it is larger than 16 MiB") }
-    }
     self.contents = contents
-  }
-
-  init(text: String, named name: String, for role: TLSSettingsError.Role) {
-    path = name
-    self.role = role
-    contents = Array(text.utf8)
   }
 
   var fingerprint: [UInt8] { Digest.sha256(contents.span) }

@@ -49,4 +49,18 @@ package struct TLSClientSettings: Equatable, Sendable {
   package var applicationProtocols = ["http/1.1"]
 
   package init() {}
+
+  /// Bytes of a file. No bundle of certificates comes near; a device or a log file given by mistake does.
+  package static var fileSizeLimit: Int { 16 << 20 }
+
+  /// The files that a `TLSContext` is made from, with what each is for.
+  package var files: [(role: TLSSettingsError.Role, path: String)] {
+    var files: [(TLSSettingsError.Role, String)] = []
+    if verification == .full, let path = trust.caFile { files.append((.authorities, path)) }
+    if let clientCertificate {
+      files.append((.certificate, clientCertificate.certificateFile))
+      files.append((.key, clientCertificate.keyFile))
+    }
+    return files
+  }
 }

@@ -3,8 +3,8 @@ import COpenSSL
 
 /// Settings made ready for use: certificates parsed, keys checked. One serves any number of connections on any thread.
 ///
-/// Building one reads files and, for the system's store, parses some 150 certificates: do it before the event loop starts, or
-/// off it.
+/// Building one parses certificates and, for the system's store, reads some 150 from the disk: do it before the event loop
+/// starts, or off it. The files of the settings are read by the caller, who decides how long that may take.
 @safe
 package final class TLSContext: Sendable {
   package let settings: TLSClientSettings
@@ -13,12 +13,13 @@ package final class TLSContext: Sendable {
   private nonisolated(unsafe) let raw: OpaquePointer
   private let fingerprints: [[UInt8]]
 
-  package init(_ settings: TLSClientSettings) throws(TLSSettingsError) {
+  /// `contents`: of each of `settings.files`, by path; up to a byte more than `TLSClientSettings.fileSizeLimit`.
+  package init(_ settings: TLSClientSettings, contents: [String: [UInt8]] = [:]) throws(TLSSettingsError) {
     guard settings.minimumVersion <= settings.maximumVersion else {
       throw .invertedVersionRange(minimum: settings.minimumVersion, maximum: settings.maximumVersion)
     }
     if let name = settings.serverName { _ = try PeerName(name) }
-    let files = try Files(settings)
+    let files = try Files(settings, contents)
     ErrorQueue.clear()
     guard let raw = unsafe SSL_CTX_new(TLS_client_method()) else { throw .library(reason: ErrorQueue.drainText()) }
     unsafe self.raw = raw
@@ -35,10 +36,10 @@ package final class TLSContext: Sendable {
   /// A context of the same settings where a file has changed since this one was built; nil where none has.
   ///
   /// Compares contents, not dates: a secret that is mounted anew under the same name is noticed, and one that was only
-  /// touched is not. Reads the files; for a dial, not for a connection's every turn.
-  package func reloadedIfChanged() throws(TLSSettingsError) -> TLSContext? {
-    guard try Files(settings).fingerprints != fingerprints else { return nil }
-    return try TLSContext(settings)
+  /// touched is not.
+  package func rebuiltIfChanged(contents: [String: [UInt8]]) throws(TLSSettingsError) -> TLSContext? {
+    guard try Files(settings, contents).fingerprints != fingerprints else { return nil }
+    return try TLSContext(settings, contents: contents)
   }
 
   /// A new connection object of OpenSSL, owned by the caller.
@@ -50,13 +51,15 @@ package final class TLSContext: Sendable {
     var certificate: PEMFile?
     var key: PEMFile?
 
-    init(_ settings: TLSClientSettings) throws(TLSSettingsError) {
-      if settings.verification == .full, let path = settings.trust.caFile {
-        authorities = try PEMFile(reading: path, for: .authorities)
-      }
-      if let client = settings.clientCertificate {
-        certificate = try PEMFile(reading: client.certificateFile, for: .certificate)
-        key = try PEMFile(reading: client.keyFile, for: .key)
+    init(_ settings: TLSClientSettings, _ contents: [String: [UInt8]]) throws(TLSSettingsError) {
+      for (role, path) in settings.files {
+        guard let bytes = contents[path] else { throw .unreadable(role, file: path, reason: "it was not read") }
+        let file = try PEMFile(bytes, named: path, for: role)
+        switch role {
+        case .authorities: authorities = file
+        case .certificate: certificate = file
+        case .key: key = file
+        }
       }
     }
 
@@ -99,7 +102,9 @@ package final class TLSContext: Sendable {
     }
     var sources: [PEMFile] = []
     if let file = files.authorities { sources.append(file) }
-    if let text = trust.caPEM { sources.append(PEMFile(text: text, named: "given as text", for: .authorities)) }
+    if let text = trust.caPEM {
+      sources.append(try PEMFile(Array(text.utf8), named: "given as text", for: .authorities))
+    }
     for source in sources {
       try unsafe source.forEachCertificate { certificate throws(TLSSettingsError) in
         // The store takes a reference of its own; one that it has already is no error.

@@ -19,6 +19,7 @@ package enum TLSSettingsError: Error, Equatable, Sendable, CustomStringConvertib
   case unusableCertificate(file: String, reason: String)
   case nothingTrusted
   case noSystemStore
+  case systemStoreUnreadable(reason: String)
   case invertedVersionRange(minimum: TLSVersion, maximum: TLSVersion)
   case badServerName(String)
   case badApplicationProtocol(String)
@@ -44,6 +45,8 @@ package enum TLSSettingsError: Error, Equatable, Sendable, CustomStringConvertib
       "no certificate is trusted: name a CA file, or trust the system's, or turn verification off in so many words"
     case .noSystemStore:
       "the system has no certificate store: install ca-certificates, set SSL_CERT_FILE, or name a CA file"
+    case .systemStoreUnreadable(let reason):
+      "the system's certificates cannot be read: \(reason)"
     case .invertedVersionRange(let minimum, let maximum):
       "no version is left: the minimum is \(minimum) and the maximum \(maximum)"
     case .badServerName(let name):

@@ -23,7 +23,7 @@ package struct SessionSettings: Sendable {
 
 /// How long each part of a connection's life may take.
 package struct TimeLimits: Sendable {
-  /// For what is read before the look-up, such as a credential; had on top of the limits of the look-up and the whole.
+  /// For what is read before the look-up, such as a credential. The limits of the look-up and the whole count from its end.
   package var preparing: TimeSpan = .zero
   package var resolving: TimeSpan = .seconds(5)
   package var connecting: TimeSpan = .seconds(10)

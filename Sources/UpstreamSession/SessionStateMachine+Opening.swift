@@ -5,6 +5,15 @@ extension SessionStateMachine {
   /// RFC 9110 §15.4 leaves the number to the client; five is what the first browsers took, and more is a loop.
   package static var redirectionLimit: Int { 5 }
 
+  /// All that the dial needs has been read, and it looks the name up.
+  package mutating func prepared(_ reported: Generation, now: MonotonicTime) {
+    guard var opening = opening(reported) else { return }
+    precondition(opening.phase == .resolving, "prepared in \(opening.phase)")
+    opening.phaseDeadline = now + settings.limits.resolving
+    opening.wholeDeadline = now + settings.limits.wholeOpening
+    setOpening(opening)
+  }
+
   /// The dial has come to its next phase, up to `upgrading`.
   package mutating func advanced(
     to phase: OpeningPhase, _ reported: Generation, now: MonotonicTime
@@ -195,6 +204,15 @@ extension SessionStateMachine {
       opening.step += 1
     }
     becomeReady(opening, now: now, using: &generator, &actions)
+  }
+
+  private mutating func setOpening(_ opening: Opening) {
+    switch state {
+    case .replacing(let link, successor: _): state = .replacing(link, successor: opening)
+    case .opening: state = .opening(opening)
+    case .stopped, .idle, .offline, .backoff, .parked, .ready, .closing:
+      preconditionFailure("no opening in \(observed)")
+    }
   }
 
   private mutating func update(

@@ -1,8 +1,12 @@
 """Files that take their time: certificates and secrets that come late, or never."""
 
 import asyncio
+import fcntl
 import os
 import signal
+from pathlib import Path
+
+import pytest
 
 from harness.fifo import Fifo
 from harness.upstream import Upstream
@@ -27,6 +31,7 @@ async def test_an_attempt_that_a_reload_has_outdated_changes_no_tls_settings(
     upstream = await start(Upstream(certificate=certificate))
     slow = Fifo(tmp_path / "ca.fifo")
     config = "upstream:\n  url: {}\n  tls: {{ca_file: {}, pins: [{}]}}\n"
+    config += "  timeouts: {{files: 1m}}\n"
     starting = gateway_for(None, config=config.format(upstream.url, slow.path, ""), ready=False)
     gateway, _ = await asyncio.gather(starting, slow.feed(authority.path.read_bytes()))
     # The first attempt reads the file again, and waits.
@@ -45,5 +50,120 @@ async def test_an_attempt_that_a_reload_has_outdated_changes_no_tls_settings(
         assert session["connections"] == 0, "connected without a look at the pins"
         return session["failed_attempts"] >= attempts + 3
 
-    await eventually(has_tried_again, what="three more attempts")
+    await eventually(has_tried_again, within=30, what="three more attempts")
     assert "none of the pinned ones" in (await gateway.client().session())["last_failure"]
+
+
+# -- Files that hang ---------------------------------------------------------------------------------------------------
+
+
+class HungFile:
+    """A file whose `open` hangs, as on a mount that is gone: this process holds a lease on it (fcntl(2))."""
+
+    def __init__(self, path, content):
+        path.write_bytes(content)
+        self.path = path
+        self._file = path.open("r+b")
+
+    def hang(self):
+        # Told that somebody opens it; the default would end this process.
+        signal.signal(signal.SIGIO, signal.SIG_IGN)
+        try:
+            fcntl.fcntl(self._file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        except OSError as error:
+            pytest.skip(f"the file system of {self.path} has no leases: {error}")
+
+    def recover(self):
+        fcntl.fcntl(self._file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
+
+@pytest.fixture
+def hung_file(tmp_path):
+    return lambda content: HungFile(tmp_path / "hung", content)
+
+
+def threads(gateway):
+    return len(list(Path(f"/proc/{gateway.process.pid}/task").iterdir()))
+
+
+HUNG = {
+    "a credential": (
+        "  credential: {{file: {file}, header: 'Authorization: Bearer ${{credential}}'}}\n",
+        "file '{file}', from which a secret comes, cannot be read: still not done after",
+    ),
+    "a secret of on_open": (
+        "  on_open: [{{send: '${{json:${{file:{file}}}}}'}}]\n",
+        "file '{file}', from which a secret comes, cannot be read: still not done after",
+    ),
+    "a CA file": (
+        "  tls: {{ca_file: {file}, system_ca: false}}\n",
+        "CA file {file} cannot be read: still not done after",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HUNG)
+async def test_a_file_that_hangs_fails_each_attempt_and_holds_one_thread(
+    name, start, gateway_for, authority, certificate, hung_file
+):
+    section, told = HUNG[name]
+    upstream = await start(Upstream(certificate=certificate))
+    file = hung_file(authority.path.read_bytes())
+    config = f"upstream:\n  url: {upstream.url}\n  timeouts: {{files: 500ms}}\n" + section.format(file=file.path)
+    if "tls" not in section:
+        config += f"  tls: {{ca_file: {authority.path}, system_ca: false}}\n"
+    gateway = await gateway_for(None, config=config)
+    before = threads(gateway)
+    file.hang()
+    upstream.reset_connections()
+    assert "('upstream.timeouts.files')" in await failure_about(gateway, told.format(file=file.path))
+    attempts = (await gateway.client().session())["failed_attempts"]
+
+    async def has_tried_again():
+        return (await gateway.client().session())["failed_attempts"] >= attempts + 5
+
+    await eventually(has_tried_again, what="five more attempts")
+    assert threads(gateway) <= before + 1
+    file.recover()
+    await gateway.ready()
+
+
+async def test_a_reload_that_meets_a_hung_file_fails_and_changes_nothing(
+    start, gateway_for, authority, certificate, hung_file
+):
+    upstream = await start(Upstream(certificate=certificate))
+    file = hung_file(authority.path.read_bytes())
+    config = "upstream:\n  url: {}\n  timeouts: {{files: 500ms}}\n  tls: {{ca_file: {}, system_ca: false}}\n"
+    gateway = await gateway_for(None, config=config.format(upstream.url, authority.path))
+    file.hang()
+    gateway.rewrite(config.format(upstream.url, file.path))
+    gateway.signal(signal.SIGHUP)
+    told = f"CA file {file.path} cannot be read: still not done after 0 s ('upstream.timeouts.files')"
+    await eventually(lambda: told in gateway.output, what="the log says what hangs")
+    assert (await gateway.client().session())["state"] == "ready"
+    # SIGTERM comes through, though the file still hangs.
+    gateway.signal()
+    assert await gateway.exit_status() == 0
+
+
+async def test_a_credential_may_come_from_a_fifo(upstream, gateway_for, tmp_path):
+    fifo = Fifo(tmp_path / "token")
+    config = (
+        f"upstream:\n  url: {upstream.url}\n"
+        f"  credential: {{file: {fifo.path}, header: 'Authorization: Bearer ${{credential}}'}}\n"
+    )
+    gateway = await gateway_for(None, config=config, ready=False)
+    await fifo.feed(b"first\n")
+    await gateway.ready()
+    assert upstream.requests[0].headers["Authorization"] == "Bearer first"
+
+
+async def test_a_fifo_that_nobody_writes_is_given_up(upstream, gateway_for, tmp_path):
+    fifo = Fifo(tmp_path / "token")
+    config = (
+        f"upstream:\n  url: {upstream.url}\n  timeouts: {{files: 100ms}}\n"
+        f"  credential: {{file: {fifo.path}, header: 'Authorization: Bearer ${{credential}}'}}\n"
+    )
+    gateway = await gateway_for(None, config=config, ready=False)
+    told = await failure_about(gateway, "('upstream.timeouts.files')")
+    assert f"file '{fifo.path}', from which a secret comes, cannot be read: " in told

@@ -58,12 +58,4 @@ import Testing
     #expect(descriptor > 2)
     #expect(try output("sh", "-c", "ls /proc/self/fd | wc -l") == "4\n", "0, 1, 2 and ls' own")
   }
-
-  @Test func blocksNobodyElse() async {
-    let answers = await withTaskGroup(of: Int.self) { group in
-      for number in 0..<32 { group.addTask { await BlockingThread.run { number } } }
-      return await group.reduce(0, +)
-    }
-    #expect(answers == (0..<32).reduce(0, +))
-  }
 }

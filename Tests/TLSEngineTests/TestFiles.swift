@@ -35,3 +35,29 @@ final class TestFiles {
 
   struct SystemFailure: Error { let code: Int32 }
 }
+
+extension TLSContext {
+  /// A context of these settings, with their files as they are now.
+  convenience init(_ settings: TLSClientSettings) throws(TLSSettingsError) {
+    try self.init(settings, contents: settings.contents)
+  }
+
+  func reloadedIfChanged() throws(TLSSettingsError) -> TLSContext? {
+    try rebuiltIfChanged(contents: settings.contents)
+  }
+}
+
+extension TLSClientSettings {
+  /// Without those that cannot be read.
+  fileprivate var contents: [String: [UInt8]] {
+    var contents: [String: [UInt8]] = [:]
+    for (_, path) in files {
+      guard let file = fopen(path, "r") else { continue }
+      defer { fclose(file) }
+      var bytes = [UInt8](repeating: 0, count: Self.fileSizeLimit + 1)
+      bytes.removeLast(bytes.count - fread(&bytes, 1, bytes.count, file))
+      contents[path] = bytes
+    }
+    return contents
+  }
+}

@@ -12,6 +12,7 @@
 #include <netdb.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
+#include <semaphore.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -36,6 +37,8 @@ static inline uint64_t clinux_epoll_data(const struct epoll_event *event) { retu
 int clinux_available_processors(void);
 // accept4(2): the new descriptor is non-blocking and closed on exec. The result is accept's.
 int clinux_accept(int listener, struct sockaddr *address, socklen_t *size);
+// sem_clockwait(3) on the monotonic clock: waits until that moment, in seconds and nanoseconds.
+int clinux_semaphore_wait(sem_t *semaphore, long seconds, long nanoseconds);
 // The text of an errno, cut to `size` bytes and always terminated.
 void clinux_error_text(int code, char *text, size_t size);
 // Gives the calling thread a name of at most 15 bytes, as `top -H` shows it.

@@ -42,4 +42,7 @@ enum OpeningEnd: Error {
   case discarded
   case failed(OpeningReport)
   case redirected(UpstreamURL)
+
+  /// Something that the attempt needs could not be read.
+  static func unprepared(_ detail: String) -> OpeningEnd { .failed(OpeningReport(.resolving, .preparation, detail)) }
 }

@@ -1,64 +1,53 @@
-import ByteStreams
 import Conventions
 import Reactor
 
 /// Why a secret could not be had. Nothing of the secret is in it.
 enum SecretError: Error, Equatable, CustomStringConvertible {
   case noVariable(String)
-  case unreadable(String)
+  case unreadable(String, NeededFileError)
   case command(String, ChildProcessError)
+  /// The command's last run has not ended.
+  case commandBusy(String, BlockingWorkError)
   case empty
   case tooLong
 
   var description: String {
     switch self {
     case .noVariable(let name): "the credential cannot be read: the environment has no variable '\(name)'"
-    case .unreadable(let path): "file '\(path)', from which a secret comes, cannot be read"
+    case .unreadable(let path, let error): "file '\(path)', from which a secret comes, cannot be read: \(error)"
     case .command(let name, let error): "the credential's command '\(name)' \(error)"
+    case .commandBusy(let name, let error): "the credential's command '\(name)' is \(error)"
     case .empty: "the credential is empty"
     case .tooLong: "a secret has more than \(CredentialUse.maximumBytes) bytes"
     }
   }
 }
 
-/// The secrets of one dial. Making it blocks.
-struct Secrets: Sendable {
-  private(set) var files: [String: [UInt8]] = [:]
-  private(set) var credential: [UInt8]?
-
-  init(files paths: [String], credential source: CredentialUse.Source?) throws(SecretError) {
-    for path in paths { files[path] = try Self.content(of: path) }
-    guard let source else { return }
-    let secret =
-      switch source {
-      case .environment(let name): try Self.variable(name)
-      case .file(let path): try Self.content(of: path)
-      case .command(let command, let limit): try Self.output(of: command, within: limit)
-      }
-    guard !secret.isEmpty else { throw .empty }
-    credential = secret
-  }
-
-  private static func variable(_ name: String) throws(SecretError) -> [UInt8] {
+/// Makes a secret of what was read.
+enum Secret {
+  static func variable(_ name: String) throws(SecretError) -> [UInt8] {
     guard let value = SystemFile.environment()[name] else { throw .noVariable(name) }
     return Array(value.utf8)
   }
 
-  private static func content(of path: String) throws(SecretError) -> [UInt8] {
-    guard let bytes = SystemFile.bytes(of: path, atMost: CredentialUse.maximumBytes + 1) else {
-      throw .unreadable(path)
+  static func content(of path: String, _ outcome: NeededFile.Outcome) throws(SecretError) -> [UInt8] {
+    let bytes: [UInt8]
+    do throws(NeededFileError) {
+      bytes = try NeededFile.content(outcome)
+    } catch {
+      throw .unreadable(path, error)
     }
     return try trimmed(bytes)
   }
 
-  private static func output(of command: [String], within limit: TimeSpan) throws(SecretError) -> [UInt8] {
-    let bytes: [UInt8]
-    do throws(ChildProcessError) {
-      bytes = try ChildProcess.output(of: command, within: limit, atMost: CredentialUse.maximumBytes + 1)
-    } catch {
-      throw .command(command[0], error)
+  typealias Output = Result<[UInt8], ChildProcessError>
+
+  static func output(of command: String, _ outcome: BlockingWork<Output>.Outcome) throws(SecretError) -> [UInt8] {
+    switch outcome {
+    case .success(.success(let bytes)): return try trimmed(bytes)
+    case .success(.failure(let error)): throw .command(command, error)
+    case .failure(let error): throw .commandBusy(command, error)
     }
-    return try trimmed(bytes)
   }
 
   /// The last line break is not part of a secret.

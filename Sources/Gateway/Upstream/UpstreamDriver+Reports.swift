@@ -8,6 +8,12 @@ import WebSocketCodec
 
 /// What links report, told to the machine.
 extension UpstreamDriver {
+  /// Everything that an attempt needs has been read: its time for the look-up and the rest begins.
+  func prepared(_ link: UpstreamLink) {
+    machine.prepared(link.generation, now: loop.now)
+    apply([])
+  }
+
   func advanced(_ link: UpstreamLink, to phase: OpeningPhase) {
     apply(machine.advanced(to: phase, link.generation, now: loop.now))
     if phase == .upgrading { beginOverlap(with: link) }

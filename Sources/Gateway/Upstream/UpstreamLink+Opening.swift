@@ -11,7 +11,7 @@ import WebSocketCodec
 /// at hand ends.
 extension UpstreamLink {
   func open() async throws(OpeningEnd) {
-    try await readSecrets()
+    try await prepare()
     var destination: SOCKSHandshake.Destination?
     if let proxy { destination = try await self.destination(for: proxy) }
     let channel = try await connect(to: try await resolve(peer))
@@ -63,12 +63,12 @@ extension UpstreamLink {
   /// `input`: what came through a proxy's tunnel before it was used.
   private func secure(_ transport: UpstreamTransport, _ input: inout ByteQueue) async throws(OpeningEnd) {
     do throws(TLSSettingsError) {
-      transport.secure(with: try TLSConnection(to: url.host, context: try await tlsContext()), received: input.bytes)
+      guard let tlsContext else { preconditionFailure("no context for a wss URL") }
+      transport.secure(with: try TLSConnection(to: url.host, context: tlsContext), received: input.bytes)
       input.removeAll()
     } catch {
       throw .failed(OpeningReport(.securing, .preparation, error.description))
     }
-    guard !isDiscarded else { throw .discarded }
     while true {
       var outcome = Result<Bool, TLSError>.success(false)
       do throws(TLSError) { outcome = .success(try transport.advanceHandshake()) } catch { outcome = .failure(error) }
@@ -80,13 +80,6 @@ extension UpstreamLink {
       }
       try await receiveHandshake(over: transport)
     }
-  }
-
-  private func tlsContext() async throws(TLSSettingsError) -> TLSContext {
-    guard settings.isConfigured(url), let security = sharedSettings.security else {
-      return try await UpstreamSecurity.made(settings.tls.forForeignOrigin)
-    }
-    return try await security.refreshed()
   }
 
   private func receiveHandshake(over transport: UpstreamTransport) async throws(OpeningEnd) {

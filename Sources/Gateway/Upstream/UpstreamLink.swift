@@ -2,6 +2,7 @@ import ByteStreams
 import Conventions
 import Glibc
 import Reactor
+import TLSEngine
 import UpstreamSession
 import WebSocketCodec
 
@@ -21,6 +22,10 @@ final class UpstreamLink: LoopTask, TurnEndTarget {
   let loop: LoopContext
   /// Set while addresses are being tried, so that giving up can end it.
   var race: ConnectRace?
+  /// Set while a file is read or a command runs, likewise.
+  var blockingWait: BlockingWait?
+  /// For `wss`, from the preparation to the handshake.
+  var tlsContext: TLSContext?
   var transport: UpstreamTransport?
   /// Of use once `isOpen`.
   var socket = WebSocketConnection(role: .client)
@@ -92,6 +97,7 @@ final class UpstreamLink: LoopTask, TurnEndTarget {
     guard !isDiscarded else { return }
     isDiscarded = true
     race?.cancel()
+    blockingWait?.end()
     guard let transport else { return }
     if socket.hasSentClose, !isBlocked, transport.flush() == .done {
       // Closed in order, as far as we are concerned: FIN, and the close frame is not thrown away.

@@ -1,4 +1,6 @@
+import ByteStreams
 import Configuration
+import Reactor
 import TLSEngine
 import Threading
 
@@ -9,37 +11,101 @@ import Threading
 final class UpstreamSecurity: Sendable {
   private let context: Locked<TLSContext>
 
-  init(_ settings: TLSClientSettings) throws(TLSSettingsError) {
-    context = Locked(try TLSContext(settings))
-  }
-
-  /// A context for one attempt, made off the loop.
-  static func made(_ settings: TLSClientSettings) async throws(TLSSettingsError) -> TLSContext {
-    try await offLoop { () throws(TLSSettingsError) in try TLSContext(settings) }
-  }
-
-  /// The context, as its files are now. Reads them off the loop.
-  func refreshed() async throws(TLSSettingsError) -> TLSContext {
-    let current = context.withLock { $0 }
-    let refreshed = try await Self.offLoop { () throws(TLSSettingsError) in
-      try current.reloadedIfChanged() ?? current
+  /// Blocks, each file for no longer than `limit`.
+  init(_ settings: TLSClientSettings, within limit: TimeSpan) throws(TLSSettingsError) {
+    var contents: [String: [UInt8]] = [:]
+    for file in settings.files {
+      let work = NeededFile.work(file.path, atMost: TLSClientSettings.fileSizeLimit, within: limit)
+      contents[file.path] = try Self.content(of: file, work.wait(atMost: limit))
     }
+    context = Locked(try Self.context(Self.building(settings, contents).wait(atMost: limit)))
+  }
+
+  /// The context, as its files are now.
+  func refreshed(for link: UpstreamLink, until deadline: MonotonicTime) async throws(OpeningEnd) -> TLSContext {
+    let current = context.withLock { $0 }
+    let contents = try await Self.contents(of: current.settings, for: link, until: deadline)
+    let work = BlockingWork(on: Self.storeSubject) { () -> Result<TLSContext, TLSSettingsError> in
+      .catching { () throws(TLSSettingsError) in try current.rebuiltIfChanged(contents: contents) ?? current }
+    }
+    let refreshed = try Self.reported(await link.outcome(of: work, until: deadline))
     context.withLock { $0 = refreshed }
     return refreshed
   }
 
-  /// Reading files blocks, and the system's store alone is 150 certificates to parse.
-  private static func offLoop<Value: Sendable>(
-    _ work: @escaping @Sendable () throws(TLSSettingsError) -> Value
-  ) async throws(TLSSettingsError) -> Value {
-    let answer = await Task.detached { () -> Result<Value, TLSSettingsError> in
-      do throws(TLSSettingsError) {
-        return .success(try work())
-      } catch {
-        return .failure(error)
-      }
-    }.value
-    return try answer.get()
+  /// A context for one attempt.
+  static func made(
+    _ settings: TLSClientSettings, for link: UpstreamLink, until deadline: MonotonicTime
+  ) async throws(OpeningEnd) -> TLSContext {
+    let contents = try await contents(of: settings, for: link, until: deadline)
+    return try reported(await link.outcome(of: building(settings, contents), until: deadline))
+  }
+
+  // MARK: Steps
+
+  private typealias Built = Result<TLSContext, TLSSettingsError>
+
+  /// What building a context may hang on: OpenSSL reads the system's store by itself.
+  private static var storeSubject: String { "the system's certificates" }
+
+  private static func building(_ settings: TLSClientSettings, _ contents: [String: [UInt8]]) -> BlockingWork<Built> {
+    BlockingWork(on: storeSubject) {
+      .catching { () throws(TLSSettingsError) in try TLSContext(settings, contents: contents) }
+    }
+  }
+
+  private static func contents(
+    of settings: TLSClientSettings, for link: UpstreamLink, until deadline: MonotonicTime
+  ) async throws(OpeningEnd) -> [String: [UInt8]] {
+    var contents: [String: [UInt8]] = [:]
+    for file in settings.files {
+      let work = NeededFile.work(file.path, atMost: TLSClientSettings.fileSizeLimit, within: deadline - link.loop.now)
+      let outcome = try await link.outcome(of: work, until: deadline)
+      contents[file.path] = try reported { () throws(TLSSettingsError) in try content(of: file, outcome) }
+    }
+    return contents
+  }
+
+  private static func content(
+    of file: (role: TLSSettingsError.Role, path: String), _ outcome: NeededFile.Outcome
+  ) throws(TLSSettingsError) -> [UInt8] {
+    do throws(NeededFileError) {
+      return try NeededFile.content(outcome)
+    } catch {
+      throw .unreadable(file.role, file: file.path, reason: error.description)
+    }
+  }
+
+  private static func context(_ outcome: BlockingWork<Built>.Outcome) throws(TLSSettingsError) -> TLSContext {
+    switch outcome {
+    case .success(let built): return try built.get()
+    case .failure(let error): throw .systemStoreUnreadable(reason: "\(error)\(NeededFile.key)")
+    }
+  }
+
+  private static func reported(_ outcome: BlockingWork<Built>.Outcome) throws(OpeningEnd) -> TLSContext {
+    try reported { () throws(TLSSettingsError) in try context(outcome) }
+  }
+
+  private static func reported<Value>(
+    _ body: () throws(TLSSettingsError) -> Value
+  ) throws(OpeningEnd) -> Value {
+    do throws(TLSSettingsError) {
+      return try body()
+    } catch {
+      throw .unprepared(error.description)
+    }
+  }
+}
+
+extension Result {
+  /// As `init(catching:)`, with the type of the error.
+  fileprivate static func catching(_ body: () throws(Failure) -> Success) -> Result {
+    do throws(Failure) {
+      return .success(try body())
+    } catch {
+      return .failure(error)
+    }
   }
 }
 

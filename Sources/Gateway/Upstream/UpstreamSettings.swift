@@ -16,7 +16,8 @@ final class SharedSettings: Sendable {
 
   init(_ value: UpstreamSettings) throws(TLSSettingsError) {
     self.value = value
-    security = value.urls.contains { $0.isSecure } ? try UpstreamSecurity(value.tls) : nil
+    let isSecure = value.urls.contains { $0.isSecure }
+    security = isSecure ? try UpstreamSecurity(value.tls, within: value.fileTimeout) : nil
   }
 }
 
@@ -46,6 +47,12 @@ package struct UpstreamSettings: Sendable {
   private(set) var keepsSubscriptions = false
   /// How long the kernel may go without an acknowledgement before it gives a connection up (`TCP_USER_TIMEOUT`).
   package var userTimeout: TimeSpan = .seconds(30)
+  /// How long reading the files of an attempt may take.
+  package var fileTimeout: TimeSpan = .seconds(5) {
+    didSet { adoptConventions() }
+  }
+  /// What a credential's command that is killed gets to end.
+  static var killTime: TimeSpan { .seconds(1) }
   /// Unsent bytes of a connection at which the queue is held back, and at which it flows again.
   package var highWater = 256 << 10
   package var lowWater = 64 << 10
@@ -101,6 +108,7 @@ package struct UpstreamSettings: Sendable {
       throw UpstreamSettingsError(key: problem.key, reason: problem.reason)
     }
     self.conventions = conventions
+    fileTimeout = configured.timeouts.files
     // An observer does not run inside an initializer.
     adoptConventions()
     userTimeout = configured.timeouts.user
@@ -142,7 +150,11 @@ package struct UpstreamSettings: Sendable {
     keepsSubscriptions = conventions.subscriptions.add.match != nil
     session.opening = conventions.onOpen.map { OpeningStep(expectsAnswer: $0.expect != nil, timeLimit: $0.timeout) }
     let client = conventions.client
-    if case .command(_, let limit)? = conventions.credential.source { session.limits.preparing = limit }
+    // For secrets and for the files of `upstream.tls`. The driver ends each wait; the session's limit is the last resort.
+    session.limits.preparing = fileTimeout + fileTimeout
+    if case .command(_, let limit)? = conventions.credential.source {
+      session.limits.preparing = session.limits.preparing + limit + Self.killTime
+    }
     session.heartbeat.interval = client.message == nil ? nil : client.interval
     session.heartbeat.timeout = client.expect == nil ? nil : client.timeout
     session.heartbeat.within = conventions.server.within > .zero ? conventions.server.within : nil

@@ -1,0 +1,108 @@
+import ByteStreams
+import Foundation
+import Glibc
+import Testing
+import Threading
+
+@testable import Reactor
+
+@Suite struct BlockingWorkTests {
+  private let lanes = BlockingLanes()
+
+  @Test func runsWorkOnDifferentSubjectsSideBySide() async {
+    // Each waits for all: one thread for them would never end.
+    let barrier = CountingSemaphore()
+    let sum = await withTaskGroup(of: Int.self) { group in
+      for number in 0..<8 {
+        group.addTask {
+          let work = BlockingWork(on: "\(number)", lanes: lanes) {
+            if number == 7 { for _ in 0..<7 { barrier.signal() } } else { barrier.wait() }
+            return number
+          }
+          return (try? await work.value().get()) ?? -100
+        }
+      }
+      return await group.reduce(0, +)
+    }
+    #expect(sum == 28)
+  }
+
+  @Test func holdsOneThreadForASubjectThatHangs() async throws {
+    let hang = CountingSemaphore()
+    let begun = CountingSemaphore()
+    let hanging = BlockingWork(on: "mount", lanes: lanes) {
+      begun.signal()
+      hang.wait()
+    }
+    async let first = hanging.value()
+    begun.wait()
+    for _ in 0..<20 {
+      let work = BlockingWork(on: "mount", lanes: lanes) { Issue.record("work that was given up has run") }
+      guard case .failure(.unfinished) = work.wait(atMost: .milliseconds(1)) else {
+        Issue.record("it did not wait for its turn")
+        return
+      }
+    }
+    #expect(lanes.threads == 1)
+    hanging.giveUp()
+    guard case .failure(.unfinished) = await first else {
+      Issue.record("a waiter that gives up goes on at once")
+      return
+    }
+    // What comes next has its turn once the thread is back.
+    async let next = BlockingWork(on: "mount", lanes: lanes) { 7 }.value()
+    hang.signal()
+    #expect(try await next.get() == 7)
+  }
+
+  @Test func failsWhereTheSystemGivesNoThread() async {
+    let none = BlockingLanes { _ in false }
+    #expect(await BlockingWork(on: "x", lanes: none) { 1 }.value() == .failure(.noThread))
+    #expect(BlockingWork(on: "x", lanes: none) { 1 }.wait(atMost: .seconds(60)) == .failure(.noThread))
+    #expect(none.threads == 0)
+  }
+
+  @Test func refusesMoreSubjectsThanItHasThreads() {
+    let hang = CountingSemaphore()
+    let waiting = (0..<BlockingLanes.threadLimit).map { number in
+      BlockingWork(on: "\(number)", lanes: lanes) { hang.wait() }
+    }
+    for work in waiting { lanes.add(work) }
+    let limit = BlockingLanes.threadLimit
+    #expect(
+      BlockingWork(on: "x", lanes: lanes) { 1 }.wait(atMost: .seconds(60)) == .failure(.noThreadFree(limit: limit)))
+    for _ in waiting { hang.signal() }
+  }
+
+  // MARK: Files
+
+  private func contents(_ path: String, within span: TimeSpan = .seconds(60)) throws(FileError) -> String {
+    String(decoding: try SystemFile.contents(of: path, atMost: 100, within: span), as: UTF8.self)
+  }
+
+  @Test func saysWhyAFileCannotBeRead() {
+    #expect(throws: FileError.failed(ENOENT)) { try contents("/no/such/file") }
+    #expect(throws: FileError.failed(EISDIR)) { try contents("/tmp") }
+    #expect(FileError.failed(ENOENT).description == "No such file or directory")
+  }
+
+  @Test func readsADeviceUpToTheLimit() throws {
+    #expect(try contents("/dev/null") == "")
+    #expect(try contents("/dev/zero").utf8.count == 100)
+  }
+
+  @Test func waitsForTheWriterOfAFIFO() throws {
+    let path = "/tmp/fifo-\(getpid())-\(UInt32.random(in: 0 ... .max))"
+    try #require(mkfifo(path, 0o600) == 0)
+    defer { unlink(path) }
+    let limit = TimeSpan.milliseconds(50)
+    #expect(throws: FileError.endless(after: limit), "nobody writes") { try contents(path, within: limit) }
+    #expect(
+      DetachedThread.start(named: "writer") {
+        let file = open(path, O_WRONLY)
+        write(file, "secret", 6)
+        close(file)
+      })
+    #expect(try contents(path) == "secret")
+  }
+}

@@ -16,40 +16,36 @@ package struct ConfigurationErrors: Error, Sendable, CustomStringConvertible {
   package var description: String { errors.map(\.description).joined(separator: "\n") }
 }
 
-/// Finds what somebody may have meant.
-package enum Suggestion {
-  /// The word nearest to `word`, if it is near enough to have been meant.
-  package static func nearest(to word: String, among words: [String]) -> String? {
-    let most = max(2, word.count / 3)
-    // As many edits are needed as the lengths differ by: most words need not be looked at.
-    let candidates = words.filter { abs($0.utf8.count - word.utf8.count) <= most }
-    let best = candidates.map { (distance(word, $0), $0) }.min { $0.0 < $1.0 }
-    guard let best, best.0 <= most else { return nil }
-    return best.1
+/// A setting whose value is well-formed but cannot be used: by itself, or together with others.
+package struct SettingProblem: Error, Hashable, Sendable {
+  /// Which part of the setting's value the error shows.
+  package enum Subject: Hashable, Sendable {
+    case none, value
+    /// An element of a list, from 0.
+    case item(Int)
   }
 
-  /// ` (did you mean 'x'?)`, or nothing.
-  package static func text(for word: String, among words: [String]) -> String {
-    nearest(to: word, among: words).map { " (did you mean '\($0)'?)" } ?? ""
+  /// The path of a setting, or of a section where several are at fault.
+  package let key: String
+  package let subject: Subject
+  /// What is wrong and what is accepted. It never repeats the value, which may hold a secret: `Outcome.errors` adds it.
+  package let reason: String
+
+  package init(_ key: String, _ subject: Subject, _ reason: String) {
+    self.key = key
+    self.subject = subject
+    self.reason = reason
   }
 
-  /// Edits (insert, delete, replace, swap neighbours) that turn one word into the other.
-  static func distance(_ left: String, _ right: String) -> Int {
-    let a = Array(left.utf8.prefix(64))
-    let b = Array(right.utf8.prefix(64))
-    guard !a.isEmpty, !b.isEmpty else { return max(a.count, b.count) }
-    var above = [Int](repeating: 0, count: b.count + 1)
-    var last = Array(0...b.count)
-    var row = last
-    for i in 1...a.count {
-      row[0] = i
-      for j in 1...b.count {
-        let cost = a[i - 1] == b[j - 1] ? 0 : 1
-        row[j] = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + cost)
-        if i > 1, j > 1, a[i - 1] == b[j - 2], a[i - 2] == b[j - 1] { row[j] = min(row[j], above[j - 2] + 1) }
-      }
-      (above, last, row) = (last, row, above)
-    }
-    return last[b.count]
-  }
+  /// For a log line that has no configuration to show the value from.
+  package var description: String { "'\(key)' cannot be used: \(reason)" }
+}
+
+/// Every problem that was found.
+package struct SettingProblems: Error, Hashable, Sendable {
+  package let problems: [SettingProblem]
+
+  package init(_ problems: [SettingProblem]) { self.problems = problems }
+
+  package var description: String { problems.map(\.description).joined(separator: "; ") }
 }

@@ -7,21 +7,19 @@ package struct ConfigurationLoader {
   /// Reads a file; nil where it cannot be read. Handed in, so that this stays free of the file system.
   package typealias FileReader = (String) -> [UInt8]?
 
-  private let environment: [String: String]
-  private let readFile: FileReader
+  let environment: [String: String]
+  let readFile: FileReader
+  private let references: SecretReferenceReader
   private var settings = GatewaySettings()
   private var origins: [String: String] = [:]
+  private var written: [String: [WrittenValue]] = [:]
   private var errors: [ConfigurationError] = []
-
-  /// What came out: the settings, and for each that is not the default where it was set.
-  package struct Outcome {
-    package let settings: GatewaySettings
-    package let origins: [String: String]
-  }
+  private var warnings: [ConfigurationError] = []
 
   package init(environment: [String: String], readFile: @escaping FileReader) {
     self.environment = environment
     self.readFile = readFile
+    references = SecretReferenceReader(environment: environment, readFile: readFile)
   }
 
   /// `flags`: name without dashes and value, in order; a repeated list flag adds up.
@@ -33,21 +31,28 @@ package struct ConfigurationLoader {
     loader.applyEnvironment()
     loader.apply(flags: flags)
     loader.checkCredential()
+    loader.checkOrders()
     guard loader.errors.isEmpty else {
       throw ConfigurationErrors(errors: loader.errors)
     }
-    return Outcome(settings: loader.settings, origins: loader.origins)
+    return Outcome(
+      settings: loader.settings, origins: loader.origins, warnings: loader.warnings, written: loader.written)
   }
 
-  private mutating func fail(_ place: String, _ message: @autoclosure () -> String) {
-    // What nobody will be shown is not worth finding words for.
+  mutating func fail(_ place: String, _ message: @autoclosure () -> String) {
+    // An error that is not shown needs no message.
     guard errors.count < ConfigurationErrors.limit else { return }
     fail(ConfigurationError(place: place, message: message()))
   }
 
-  private mutating func fail(_ error: ConfigurationError) {
+  mutating func fail(_ error: ConfigurationError) {
     guard errors.count < ConfigurationErrors.limit else { return }
     errors.append(error)
+  }
+
+  mutating func warn(_ warning: ConfigurationError) {
+    guard warnings.count < ConfigurationErrors.limit else { return }
+    warnings.append(warning)
   }
 
   /// A variable that is not there now will not be there at a dial either.
@@ -55,6 +60,13 @@ package struct ConfigurationLoader {
     let name = settings.upstream.conventions.credential.environmentVariable
     guard !name.isEmpty, environment[name] == nil else { return }
     fail(origins["upstream.credential.env"] ?? "upstream.credential.env", "the environment has no variable '\(name)'")
+  }
+
+  private mutating func checkOrders() {
+    for order in SettingOrder.all {
+      guard let error = order.apply(to: &settings, origins: origins) else { continue }
+      if order.isWarning { warn(error) } else { fail(error) }
+    }
   }
 
   // MARK: File
@@ -73,34 +85,40 @@ package struct ConfigurationLoader {
   }
 
   private mutating func walk(_ node: YAMLNode, path: String, _ all: [Setting], _ file: String) {
-    let place = "\(file):\(node.line):\(node.column)"
+    // A section whose lines are all commented out.
+    if node.isNull { return }
     guard case .mapping(let pairs) = node.value else {
       let name = path.isEmpty ? "the file" : "'\(path)'"
-      fail(place, "\(name) must hold keys and values, as in 'key: value'")
+      fail(node.place(in: file), "\(name) must hold keys and values, as in 'key: value'")
       return
     }
     var seen: Set<String> = []
     let prefix = path.isEmpty ? "" : path + "."
     let known = childNames(of: prefix, all)
     for (key, value) in pairs {
-      let keyPlace = "\(file):\(key.line):\(key.column)"
       guard case .scalar(let name) = key.value else {
-        fail(keyPlace, "a key must be a plain word")
+        fail(key.place(in: file), "a key must be a plain word")
         continue
       }
       let full = prefix + name
       guard seen.insert(name).inserted else {
-        fail(keyPlace, "'\(full)' is set twice")
+        fail(key.place(in: file), "'\(full)' is set twice")
         continue
       }
       if let setting = all.first(where: { $0.path == full }) {
-        apply(value, to: setting, "\(file):\(value.line):\(value.column)")
+        apply(value, to: setting, file)
       } else if known.contains(name) {
         walk(value, path: full, all, file)
       } else {
-        fail(keyPlace, "unknown key '\(full)'\(Suggestion.text(for: name, among: known))")
+        fail(key.place(in: file), "unknown key '\(full)'\(Self.suggestion(for: name, full, among: known, all))")
       }
     }
+  }
+
+  /// A key of the same section that is spelt nearly so, else a setting elsewhere that ends alike.
+  private static func suggestion(for name: String, _ full: String, among known: [String], _ all: [Setting]) -> String {
+    if let sibling = Suggestion.nearest(to: name, among: known) { return Suggestion.text(sibling) }
+    return Suggestion.text(Suggestion.nearest(toName: full, among: all.map(\.path), separator: "."))
   }
 
   private func childNames(of prefix: String, _ all: [Setting]) -> [String] {
@@ -118,61 +136,90 @@ package struct ConfigurationLoader {
     return names
   }
 
-  private mutating func apply(_ node: YAMLNode, to setting: Setting, _ place: String) {
-    if setting.isStructured {
-      let file = place.prefix { $0 != ":" }
-      set(setting, node, place) { "\(file):\($0.line):\($0.column)" }
+  private mutating func apply(_ node: YAMLNode, to setting: Setting, _ file: String) {
+    let place = node.place(in: file)
+    if case .scalar(let text) = node.value, node.isNull, !text.isEmpty {
+      fail(
+        place, "'\(setting.path)' has no value: leave the key out for the default, or quote '\(text)' to mean the text")
       return
     }
-    switch node.value {
-    case .scalar(let text):
-      guard let value = interpolate(text, place) else { return }
-      set(setting, value.isEmpty && setting.isList ? [] : [value], isSingle: !setting.isList, place)
-    case .sequence(let items):
-      var values: [String] = []
-      for item in items {
-        guard case .scalar(let text) = item.value else {
-          fail(place, "'\(setting.path)' takes plain values")
-          return
+    if setting.isStructured {
+      set(setting, node, place) { $0.place(in: file) }
+      return
+    }
+    var values: [WrittenValue] = []
+    do throws(ConfigurationError) {
+      switch node.value {
+      case .scalar(let text):
+        if setting.isList, text.isEmpty { break }
+        values = [try read(text, for: setting, place)]
+      case .sequence(let items):
+        for item in items {
+          guard case .scalar(let text) = item.value else {
+            throw ConfigurationError(place: place, message: "'\(setting.path)' takes plain values")
+          }
+          values.append(try read(text, for: setting, item.place(in: file)))
         }
-        guard let value = interpolate(text, place) else { return }
-        values.append(value)
+      case .mapping(let pairs): values = try read(pairs, for: setting, place, file)
       }
-      set(setting, values, isSingle: false, place)
-    case .mapping(let pairs):
-      guard setting.isMapping else {
-        fail(place, "'\(setting.path)' takes \(setting.expectation), not keys")
-        return
-      }
-      var values: [String] = []
-      for (key, value) in pairs {
-        guard case .scalar(let name) = key.value, case .scalar(let text) = value.value else {
-          fail(place, "'\(setting.path)' takes plain names and values")
-          return
-        }
-        guard let content = interpolate(text, place) else { return }
-        values.append("\(name): \(content)")
-      }
+    } catch {
+      fail(error)
+      return
+    }
+    if case .scalar = node.value, !setting.isList {
+      set(setting, values, isSingle: true, place)
+    } else {
       set(setting, values, isSingle: false, place)
     }
   }
 
-  private mutating func set(_ setting: Setting, _ values: [String], isSingle: Bool, _ place: String) {
+  private func read(
+    _ pairs: [(key: YAMLNode, value: YAMLNode)], for setting: Setting, _ place: String, _ file: String
+  ) throws(ConfigurationError) -> [WrittenValue] {
+    guard setting.isMapping else {
+      throw ConfigurationError(place: place, message: "'\(setting.path)' takes \(setting.expectation), not keys")
+    }
+    var values: [WrittenValue] = []
+    var seen: Set<String> = []
+    for (key, value) in pairs {
+      guard case .scalar(let name) = key.value, case .scalar(let text) = value.value else {
+        throw ConfigurationError(place: place, message: "'\(setting.path)' takes plain names and values")
+      }
+      guard seen.insert(name).inserted else {
+        throw ConfigurationError(place: key.place(in: file), message: "'\(name)' stands twice in '\(setting.path)'")
+      }
+      let content = try read(text, for: setting, value.place(in: file))
+      values.append(
+        WrittenValue(value: "\(name): \(content.value)", text: "\(name): \(text)", place: key.place(in: file)))
+    }
+    return values
+  }
+
+  /// `text` with its references replaced.
+  func read(_ text: String, for setting: Setting, _ place: String) throws(ConfigurationError) -> WrittenValue {
+    try references.read(text, at: place, isSecret: setting.isSecret || setting.isURL)
+  }
+
+  mutating func set(_ setting: Setting, _ values: [WrittenValue], isSingle: Bool, _ place: String) {
     let worked: Bool
     if isSingle, let value = values.first {
-      worked = setting.apply(value, to: &settings)
+      worked = setting.apply(value.value, to: &settings)
     } else {
-      worked = setting.apply(list: values, to: &settings)
+      worked = setting.apply(list: values.map(\.value), to: &settings)
     }
-    if worked {
-      origins[setting.path] = place
-    } else {
-      let shown = setting.isSecret ? "this value" : "'\(values.joined(separator: ", "))'"
-      fail(place, "\(shown) is not right for '\(setting.path)': it takes \(setting.expectation)")
-    }
+    origins[setting.path] = place
+    written[setting.path] = values
+    guard !worked else { return }
+    // One of a list is at fault, unless the setting takes no list at all.
+    let culprit = setting.isList ? values.first { !setting.apply(list: [$0.value], to: &settings) } : nil
+    let word = values.count == 1 ? values.first?.value ?? "" : ""
+    fail(
+      culprit?.place ?? place,
+      "\(setting.shownInError(culprit.map { [$0] } ?? values)) is not right for '\(setting.path)': "
+        + "it takes \(setting.expectation)\(setting.suggestion(for: word))")
   }
 
-  private mutating func set(
+  mutating func set(
     _ setting: Setting, _ node: YAMLNode, _ origin: String, _ place: @escaping (YAMLNode) -> String
   ) {
     do throws(ConfigurationError) {
@@ -182,118 +229,8 @@ package struct ConfigurationLoader {
       fail(error)
     }
   }
-
-  /// Replaces `${env:NAME}` and `${file:PATH}`; a file's last line break is not part of the secret.
-  private mutating func interpolate(_ text: String, _ place: String) -> String? {
-    var result = ""
-    var rest = Substring(text)
-    while let start = rest.firstRange(of: "${") {
-      result += rest[..<start.lowerBound]
-      guard let end = rest[start.upperBound...].firstIndex(of: "}") else {
-        fail(place, "'${' is not closed by '}'")
-        return nil
-      }
-      let reference = rest[start.upperBound..<end]
-      if reference.hasPrefix("env:") {
-        let name = String(reference.dropFirst(4))
-        guard let value = environment[name] else {
-          fail(place, "the environment has no variable '\(name)'")
-          return nil
-        }
-        result += value
-      } else if reference.hasPrefix("file:") {
-        let path = String(reference.dropFirst(5))
-        guard let bytes = readFile(path) else {
-          fail(place, "file '\(path)' cannot be read")
-          return nil
-        }
-        var content = String(decoding: bytes, as: UTF8.self)
-        if content.hasSuffix("\n") { content.removeLast() }
-        result += content
-      } else {
-        fail(place, "'${\(reference)}' is neither ${env:NAME} nor ${file:PATH}")
-        return nil
-      }
-      rest = rest[rest.index(after: end)...]
-    }
-    return result + rest
-  }
-
-  // MARK: Environment and flags
-
-  private mutating func applyEnvironment() {
-    guard environment.keys.contains(where: { $0.hasPrefix("DRAWBRIDGE_") }) else { return }
-    let all = Setting.all
-    for setting in all {
-      guard let text = environment[setting.environmentName] else { continue }
-      let place = "environment variable \(setting.environmentName)"
-      if setting.isStructured {
-        applyStructure(text, to: setting, place)
-        continue
-      }
-      guard let value = interpolate(text, place) else { continue }
-      if setting.isList {
-        let separator: Character = setting.isMapping ? "\n" : ","
-        set(setting, value.split(separator: separator).map(trimmed), isSingle: false, place)
-      } else {
-        set(setting, [value], isSingle: true, place)
-      }
-    }
-    let known = Set(all.map(\.environmentName)).union(["DRAWBRIDGE_CONFIG"])
-    for name in environment.keys.sorted() where name.hasPrefix("DRAWBRIDGE_") && !known.contains(name) {
-      fail("environment variable \(name)", "no such setting\(Suggestion.text(for: name, among: known.sorted()))")
-    }
-  }
-
-  /// A variable holds what would stand in the file; a message and a pointer need no quotes.
-  private mutating func applyStructure(_ text: String, to setting: Setting, _ place: String) {
-    do throws(ConfigurationError) {
-      let node: YAMLNode
-      switch setting.kind {
-      case .template, .pointer: node = YAMLNode(value: .scalar(text), line: 1, column: 1)
-      default:
-        node = try YAMLDocument.read(Array(text.utf8), file: place) ?? YAMLNode(value: .scalar(""), line: 1, column: 1)
-      }
-      set(setting, node, place) { _ in place }
-    } catch {
-      fail(error)
-    }
-  }
-
-  private func trimmed(_ text: Substring) -> String {
-    var text = text
-    while text.first == " " { text.removeFirst() }
-    while text.last == " " { text.removeLast() }
-    return String(text)
-  }
-
-  private mutating func apply(flags: [(name: String, value: String)]) {
-    guard !flags.isEmpty else { return }
-    var lists: [String: [String]] = [:]
-    for setting in Setting.all {
-      guard let flag = setting.flag else { continue }
-      for given in flags where given.name == flag {
-        let place = "--\(flag)"
-        guard let value = interpolate(given.value, place) else { continue }
-        if setting.isList {
-          lists[flag, default: []].append(value)
-          set(setting, lists[flag] ?? [], isSingle: false, place)
-        } else {
-          set(setting, [value], isSingle: true, place)
-        }
-      }
-    }
-  }
 }
 
-extension Substring {
-  /// Where `word` stands first. (The standard library's own needs its regular-expression module.)
-  fileprivate func firstRange(of word: String) -> Range<Index>? {
-    var start = startIndex
-    while start < endIndex {
-      if self[start...].hasPrefix(word) { return start..<index(start, offsetBy: word.count) }
-      start = index(after: start)
-    }
-    return nil
-  }
+extension YAMLNode {
+  fileprivate func place(in file: String) -> String { "\(file):\(line):\(column)" }
 }

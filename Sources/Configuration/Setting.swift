@@ -81,6 +81,15 @@ package struct Setting {
     }
   }
 
+  /// The accepted word nearest to `word`, as a part of an error.
+  func suggestion(for word: String) -> String {
+    switch kind {
+    case .choice(_, let words): Suggestion.text(for: word, among: words)
+    case .flag: Suggestion.text(for: word, among: ["true", "false"])
+    default: ""
+    }
+  }
+
   var isList: Bool {
     switch kind {
     case .list, .fields, .webSocketURLs, .closeCodes: true

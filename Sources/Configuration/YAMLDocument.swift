@@ -11,6 +11,8 @@ struct YAMLNode {
   /// From 1.
   let line: Int
   let column: Int
+  /// Whether this is no value at all (YAML 1.2 §10.3.2): nothing, `~` or `null`, without quotes.
+  var isNull = false
 }
 
 /// Reads one YAML document by libyaml's events. Anchors and aliases are refused: a configuration needs none, and a
@@ -24,18 +26,20 @@ struct YAMLDocument: ~Copyable {
 
   private let parser: UnsafeMutablePointer<yaml_parser_t>
   private let file: String
+  private let text: [UInt8]
 
   /// The document in `text`; nil where there is none. `file` is for messages.
   static func read(_ text: [UInt8], file: String) throws(ConfigurationError) -> YAMLNode? {
     guard text.count <= maximumBytes else {
       throw ConfigurationError(place: file, message: "the file has more than \(maximumBytes) bytes")
     }
-    let document = YAMLDocument(file: file)
-    return try document.parse(text)
+    let document = YAMLDocument(text, file: file)
+    return try document.parse()
   }
 
-  private init(file: String) {
+  private init(_ text: [UInt8], file: String) {
     self.file = file
+    self.text = text
     unsafe parser = .allocate(capacity: 1)
     unsafe parser.initialize(to: yaml_parser_t())
     let result = unsafe yaml_parser_initialize(parser)
@@ -47,7 +51,7 @@ struct YAMLDocument: ~Copyable {
     unsafe parser.deallocate()
   }
 
-  private func parse(_ text: [UInt8]) throws(ConfigurationError) -> YAMLNode? {
+  private func parse() throws(ConfigurationError) -> YAMLNode? {
     // libyaml reads from the memory during the whole parse.
     let copy = UnsafeMutableBufferPointer<UInt8>.allocate(capacity: max(text.count, 1))
     defer { unsafe copy.deallocate() }
@@ -72,10 +76,39 @@ struct YAMLDocument: ~Copyable {
   private func next() throws(ConfigurationError) -> yaml_event_t {
     var event = unsafe yaml_event_t()
     guard unsafe yaml_parser_parse(parser, &event) == 1 else {
-      let problem = unsafe parser.pointee.problem.map { unsafe String(cString: $0) } ?? "not YAML"
-      throw unsafe fail(parser.pointee.problem_mark, "not valid YAML: \(problem)")
+      throw unsafe syntaxError(parser.pointee)
     }
     return unsafe event
+  }
+
+  private func syntaxError(_ parser: yaml_parser_t) -> ConfigurationError {
+    let problem = unsafe parser.problem.map { unsafe String(cString: $0) } ?? "not YAML"
+    // The reader, which decodes, has an offset for its place and no mark.
+    if unsafe parser.error == YAML_READER_ERROR {
+      let (line, column) = unsafe place(ofByte: parser.problem_offset)
+      return ConfigurationError(place: "\(file):\(line):\(column)", message: "not valid UTF-8 text: \(problem)")
+    }
+    let mark = unsafe parser.problem_mark
+    if let column = tabInIndentation(ofLine: Int(mark.line)) {
+      return ConfigurationError(
+        place: "\(file):\(mark.line + 1):\(column)", message: "a tab cannot indent YAML: use spaces")
+    }
+    return fail(mark, "not valid YAML: \(problem)")
+  }
+
+  /// Line and column, from 1, of the byte at `offset`.
+  private func place(ofByte offset: Int) -> (line: Int, column: Int) {
+    let before = text.prefix(offset)
+    let start = before.lastIndex(of: UInt8(ascii: "\n")).map { $0 + 1 } ?? 0
+    return (before.count { $0 == UInt8(ascii: "\n") } + 1, String(decoding: before[start...], as: UTF8.self).count + 1)
+  }
+
+  /// The column, from 1, of the first tab before the content of a line; nil where there is none.
+  private func tabInIndentation(ofLine index: Int) -> Int? {
+    let lines = text.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
+    guard lines.indices.contains(index) else { return nil }
+    let indentation = lines[index].prefix { $0 == UInt8(ascii: " ") || $0 == UInt8(ascii: "\t") }
+    return indentation.firstIndex(of: UInt8(ascii: "\t")).map { $0 - indentation.startIndex + 1 }
   }
 
   private func fail(_ mark: yaml_mark_t, _ message: String) -> ConfigurationError {
@@ -90,7 +123,10 @@ struct YAMLDocument: ~Copyable {
       let scalar = unsafe event.data.scalar
       guard unsafe scalar.anchor == nil else { throw fail(mark, "anchors are not allowed here") }
       let bytes = unsafe UnsafeBufferPointer(start: scalar.value, count: scalar.length)
-      return unsafe make(.scalar(String(decoding: bytes, as: UTF8.self)), mark)
+      let text = unsafe String(decoding: bytes, as: UTF8.self)
+      var node = make(.scalar(text), mark)
+      node.isNull = unsafe scalar.style == YAML_PLAIN_SCALAR_STYLE && ["", "~", "null", "Null", "NULL"].contains(text)
+      return node
     case YAML_SEQUENCE_START_EVENT:
       guard unsafe event.data.sequence_start.anchor == nil else { throw fail(mark, "anchors are not allowed here") }
       var items: [YAMLNode] = []

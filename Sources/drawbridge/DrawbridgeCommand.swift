@@ -38,8 +38,8 @@ enum DrawbridgeCommand {
         return ExitCode.ok
       case .checkConfig: return withSettings(invocation) { checkConfiguration($0) }
       case .healthcheck: return withSettings(invocation) { HealthCheck.run($0.settings) }
-      case .serve: return withSettings(invocation) { serve(invocation, $0.settings) }
-      case .demo: return withSettings(invocation) { demo(invocation, $0.settings) }
+      case .serve: return withSettings(invocation) { serve(invocation, $0) }
+      case .demo: return withSettings(invocation) { demo(invocation, $0) }
       }
     } catch {
       Terminal.complain("drawbridge: \(error.message)")
@@ -88,10 +88,10 @@ enum DrawbridgeCommand {
 
   private static func checkConfiguration(_ outcome: ConfigurationLoader.Outcome) -> Int32 {
     for setting in Setting.all {
-      let value = setting.isSecret && outcome.origins[setting.path] != nil ? "(secret)" : setting.show(outcome.settings)
       let origin = outcome.origins[setting.path].map { "  # \($0)" } ?? ""
-      Terminal.print("\(setting.path): \(value)\(origin)")
+      Terminal.print("\(setting.path): \(outcome.shown(setting))\(origin)")
     }
+    for warning in outcome.warnings { Terminal.complain("drawbridge: warning: \(warning)") }
     return ExitCode.ok
   }
 
@@ -107,8 +107,8 @@ enum DrawbridgeCommand {
     return logger
   }
 
-  private static func serve(_ invocation: Invocation, _ settings: GatewaySettings) -> Int32 {
-    guard !settings.upstream.url.isEmpty else {
+  private static func serve(_ invocation: Invocation, _ outcome: ConfigurationLoader.Outcome) -> Int32 {
+    guard !outcome.settings.upstream.url.isEmpty else {
       Terminal.complain(
         """
         drawbridge: no upstream is set. Give one, as in
@@ -117,11 +117,11 @@ enum DrawbridgeCommand {
         """)
       return ExitCode.configuration
     }
-    return run(invocation, settings) { _ in }
+    return run(invocation, outcome.settings, warnings: outcome.warnings) { _ in }
   }
 
-  private static func demo(_ invocation: Invocation, _ settings: GatewaySettings) -> Int32 {
-    var settings = settings
+  private static func demo(_ invocation: Invocation, _ outcome: ConfigurationLoader.Outcome) -> Int32 {
+    var settings = outcome.settings
     let upstream: DemoUpstream
     do throws(SystemError) {
       upstream = try DemoUpstream()
@@ -131,7 +131,7 @@ enum DrawbridgeCommand {
     }
     defer { upstream.stop() }
     settings.upstream.url = "ws://\(upstream.address)/"
-    return run(invocation, settings, keeping: settings.upstream.url) { server in
+    return run(invocation, settings, warnings: outcome.warnings, keeping: settings.upstream.url) { server in
       guard let client = server.clientAddresses.first else { return }
       let management = server.managementAddresses.first
       Terminal.print(Help.demoLines(client: client, management: management, upstream: upstream.address))
@@ -140,10 +140,14 @@ enum DrawbridgeCommand {
 
   /// `upstream`: the one to stay with, whatever a reload says of it.
   private static func run(
-    _ invocation: Invocation, _ settings: GatewaySettings, keeping upstream: String? = nil,
+    _ invocation: Invocation, _ settings: GatewaySettings, warnings: [ConfigurationError],
+    keeping upstream: String? = nil,
     whenStarted: (GatewayServer) -> Void
   ) -> Int32 {
     let logger = makeLogger(settings.log)
+    for warning in warnings {
+      logger.warning("questionable configuration", [.text("place", warning.place), .text("reason", warning.message)])
+    }
     do throws(StartError) {
       let server = try GatewayServer(settings, logger: logger)
       whenStarted(server)

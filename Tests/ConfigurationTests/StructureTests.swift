@@ -110,7 +110,7 @@ import Testing
     ("cursor: {pointer: seq}", "d.yaml:2:21: 'seq' is no JSON pointer: it begins with '/', as in /data/sequence"),
     (
       "payload_codec: zip",
-      "d.yaml:2:18: 'zip' is not right for 'upstream.payload_codec': it takes one of raw, gzip, deflate, auto"
+      "d.yaml:2:18: 'zip' is not right for 'upstream.payload_codec': it takes one of raw, gzip, deflate, auto (did you mean 'gzip'?)"
     ),
   ])
   func saysWhereAndWhatWouldBeRight(line: String, message: String) {

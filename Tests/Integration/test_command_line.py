@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import socket
 
 import pytest
@@ -118,6 +119,50 @@ async def test_a_secret_from_a_file_or_the_environment_is_used_and_not_shown(tmp
         )
     )
     await other.ready()
+
+
+async def test_check_config_shows_no_password_no_query_and_no_resolved_reference(tmp_path):
+    path = tmp_path / "secret.yaml"
+    path.write_text(
+        "upstream:\n  url: wss://user:s3cret@example.org/socket?token=s3cret\n  fallback_urls: ['${env:OTHER}']\n"
+        "  tls: {server_name: '${env:NAME}'}\n"
+    )
+    env = {"OTHER": "wss://other.example/?s3cret", "NAME": "s3cret.example"}
+    status, out, err = await run("check-config", "--config", path, env=env)
+    assert status == 0, err
+    assert "s3cret" not in out + err
+    assert "wss://***@example.org/socket?***" in out
+    assert "${env:OTHER}" in out
+    assert "${env:NAME}" in out
+
+
+async def test_a_reload_with_a_misspelt_url_logs_no_secret(start, upstream, tmp_path):
+    gateway = await start(Gateway(config=f"upstream:\n  url: {upstream.url}\n", folder=tmp_path))
+    gateway.rewrite("upstream:\n  url: wsss://user:s3cret@example.org/?token=s3cret\n")
+    gateway.signal(signal.SIGHUP)
+    await gateway.tells(lambda record: "wsss://***@example.org/?***" in record.get("reason", ""), what="the wrong URL")
+    assert "s3cret" not in gateway.output
+
+
+async def test_variables_of_kubernetes_services_are_ignored_and_unknown_ones_logged(start, upstream, tmp_path):
+    env = {
+        "DRAWBRIDGE_UPSTREAM_URL": upstream.url,
+        "DRAWBRIDGE_SERVICE_HOST": "10.0.0.1",
+        "DRAWBRIDGE_SERVICE_PORT": "8080",
+        "DRAWBRIDGE_PORT": "tcp://10.0.0.1:8080",
+        "DRAWBRIDGE_PORT_8080_TCP_ADDR": "10.0.0.1",
+        "DRAWBRIDGE_UPSTREAM_TTL": "5s",
+    }
+    gateway = await start(Gateway(env=env, folder=tmp_path))
+    await gateway.ready()
+    warnings = [record for record in gateway.records if "place" in record]
+    assert {record["level"] for record in warnings} == {"warning"}
+    assert [record["place"] for record in warnings] == ["environment variable DRAWBRIDGE_UPSTREAM_TTL"]
+    assert "DRAWBRIDGE_UPSTREAM_QUEUE_TTL" in warnings[0]["reason"]
+    status, _, err = await run("check-config", env=env)
+    assert status == 0
+    assert err.count("\n") == 1
+    assert "warning: environment variable DRAWBRIDGE_UPSTREAM_TTL" in err
 
 
 async def test_a_setting_from_the_environment_is_as_good_as_a_flag(start, upstream, tmp_path):

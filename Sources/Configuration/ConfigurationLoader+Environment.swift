@@ -1,0 +1,89 @@
+import ByteStreams
+
+/// Settings from variables and flags.
+extension ConfigurationLoader {
+  mutating func applyEnvironment() {
+    guard environment.keys.contains(where: { $0.hasPrefix(Self.prefix) }) else { return }
+    let all = Setting.all
+    for setting in all {
+      guard let text = environment[setting.environmentName] else { continue }
+      let place = "environment variable \(setting.environmentName)"
+      if setting.isStructured {
+        applyStructure(text, to: setting, place)
+        continue
+      }
+      do throws(ConfigurationError) {
+        let whole = try read(text, for: setting, place)
+        set(setting, setting.isList ? split(whole, for: setting) : [whole], isSingle: !setting.isList, place)
+      } catch {
+        fail(error)
+      }
+    }
+    warnOfUnknownVariables(all)
+  }
+
+  private static let prefix = "DRAWBRIDGE_"
+
+  /// The elements of a list in a variable. References are replaced first: a file or another variable may hold several.
+  private func split(_ whole: WrittenValue, for setting: Setting) -> [WrittenValue] {
+    let separator: Character = setting.isMapping ? "\n" : ","
+    let values = whole.value.split(separator: separator).map(trimmed)
+    let texts = whole.text.split(separator: separator).map(trimmed)
+    return values.enumerated().map { index, value in
+      // Where the replaced text has other elements than the written one, each is shown as all that was written.
+      WrittenValue(value: value, text: texts.count == values.count ? texts[index] : whole.text, place: whole.place)
+    }
+  }
+
+  /// A variable of our prefix that is no setting is no error: whoever starts the process may set some for reasons of their own.
+  private mutating func warnOfUnknownVariables(_ all: [Setting]) {
+    let known = Set(all.map(\.environmentName)).union([Self.prefix + "CONFIG"])
+    for name in environment.keys.sorted() where name.hasPrefix(Self.prefix) && !known.contains(name) {
+      guard !ServiceLink.isLink(name, value: environment[name] ?? "") else { continue }
+      let suggestion = Suggestion.text(Suggestion.nearest(toName: name, among: known.sorted(), separator: "_"))
+      warn(
+        ConfigurationError(
+          place: "environment variable \(name)", message: "no such setting\(suggestion); it is ignored"))
+    }
+  }
+
+  /// A variable holds what would stand in the file; a message and a pointer need no quotes.
+  private mutating func applyStructure(_ text: String, to setting: Setting, _ place: String) {
+    do throws(ConfigurationError) {
+      let node: YAMLNode
+      switch setting.kind {
+      case .template, .pointer: node = YAMLNode(value: .scalar(text), line: 1, column: 1)
+      default:
+        node = try YAMLDocument.read(Array(text.utf8), file: place) ?? YAMLNode(value: .scalar(""), line: 1, column: 1)
+      }
+      set(setting, node, place) { _ in place }
+    } catch {
+      fail(error)
+    }
+  }
+
+  private func trimmed(_ text: Substring) -> String {
+    var text = text
+    while text.first == " " { text.removeFirst() }
+    while text.last == " " { text.removeLast() }
+    return String(text)
+  }
+
+  mutating func apply(flags: [(name: String, value: String)]) {
+    guard !flags.isEmpty else { return }
+    for setting in Setting.all {
+      guard let flag = setting.flag else { continue }
+      var list: [WrittenValue] = []
+      for given in flags where given.name == flag {
+        let place = "--\(flag)"
+        do throws(ConfigurationError) {
+          let value = try read(given.value, for: setting, place)
+          list = setting.isList ? list + [value] : [value]
+          set(setting, list, isSingle: !setting.isList, place)
+        } catch {
+          fail(error)
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,73 @@
+extension ConfigurationLoader {
+  /// The result of loading: the settings, where each came from, and what was wrong without being an error.
+  package struct Outcome: Sendable {
+    package let settings: GatewaySettings
+    /// The place of each setting that was set.
+    package let origins: [String: String]
+    package let warnings: [ConfigurationError]
+    /// Each setting's values as they were written, except of structured ones.
+    let written: [String: [WrittenValue]]
+
+    /// The value for a terminal: secrets, userinfo and queries are not in it, and references (`${env:NAME}`) stand as they were
+    /// written.
+    package func shown(_ setting: Setting) -> String {
+      if setting.isSecret, origins[setting.path] != nil { return "(secret)" }
+      let written = written[setting.path] ?? []
+      guard setting.isURL || written.contains(where: \.hasReferences) else { return setting.show(settings) }
+      let texts = written.map { PrintableText.quoted(setting.masked($0)) }
+      return setting.isList ? "[\(texts.joined(separator: ", "))]" : texts.first ?? setting.show(settings)
+    }
+
+    /// The errors for problems that were found in `settings`, each with its place and the value as it may be shown.
+    package func errors(for problems: SettingProblems) -> ConfigurationErrors {
+      ConfigurationErrors(errors: problems.problems.prefix(ConfigurationErrors.limit).map(error))
+    }
+
+    private func error(for problem: SettingProblem) -> ConfigurationError {
+      let values = written[problem.key] ?? []
+      var shown: String?
+      var itemPlace: String?
+      switch problem.subject {
+      case .none: break
+      case .value: shown = setting(problem.key).map { $0.isSecret ? "this value" : self.shown($0) }
+      case .item(let index):
+        // Values of a variable may have been split after its references were replaced: then they cannot be told apart.
+        guard let item = index < values.count ? values[index] : values.first else { break }
+        itemPlace = item.place
+        shown = setting(problem.key)?.shownInError([item])
+      }
+      let what = shown.map { "\($0) is not right for '\(problem.key)'" } ?? "'\(problem.key)' cannot be used"
+      return ConfigurationError(place: itemPlace ?? place(of: problem.key), message: "\(what): \(problem.reason)")
+    }
+
+    private func setting(_ key: String) -> Setting? { Setting.all.first { $0.path == key } }
+
+    /// Where `key` was set; for a section, where the first of its settings was.
+    private func place(of key: String) -> String {
+      if let place = origins[key] { return place }
+      let first = Setting.all.first { $0.path.hasPrefix(key + ".") && origins[$0.path] != nil }
+      return first.flatMap { origins[$0.path] } ?? key
+    }
+  }
+}
+
+extension Setting {
+  /// Whether its value is a URL, or several, of which userinfo and query may be secret.
+  var isURL: Bool {
+    switch kind {
+    case .webSocketURL, .webSocketURLs: true
+    default: false
+    }
+  }
+
+  /// `values` for an error message: as they were written, and nothing of a secret.
+  func shownInError(_ values: [WrittenValue]) -> String {
+    if isSecret { return "this value" }
+    return "'" + values.map(masked).joined(separator: ", ") + "'"
+  }
+
+  /// `value` as it was written, a URL without userinfo and query.
+  func masked(_ value: WrittenValue) -> String {
+    isURL && !value.isReference ? MaskedURL.text(value.text) : value.text
+  }
+}

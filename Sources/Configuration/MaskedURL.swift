@@ -1,0 +1,56 @@
+import ByteStreams
+
+/// URLs made fit for logs and terminals: without userinfo and query, which may hold secrets.
+package enum MaskedURL {
+  private static let mask = "***"
+
+  /// `text` with userinfo, query and fragment replaced. Where it is not clear which part is which, more is replaced: the text may
+  /// be a URL that its author has misspelt.
+  package static func text(_ text: String) -> String {
+    if text.isEmpty { return "" }
+    let text = Substring(text)
+    guard let separator = text.firstRange(of: "://") else { return mask }
+    let scheme = text[..<separator.lowerBound]
+    guard isScheme(scheme) else { return mask }
+    let rest = text[separator.upperBound...]
+    let queryStart = rest.firstIndex { $0 == "?" || $0 == "#" } ?? rest.endIndex
+    let query = rest[queryStart...]
+    // An '@' behind a '?' may end a password that has the '?' in it.
+    guard !query.contains("@") else { return "\(scheme)://\(mask)" }
+    var shown = rest[..<queryStart]
+    var userinfo = ""
+    // A password may have an unescaped '/', too: the last '@' counts.
+    if let at = shown.lastIndex(of: "@") {
+      userinfo = mask + "@"
+      shown = shown[shown.index(after: at)...]
+    }
+    guard isAuthority(shown.prefix { $0 != "/" }), shown.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else {
+      return "\(scheme)://\(mask)"
+    }
+    return "\(scheme)://\(userinfo)\(shown)" + (query.isEmpty ? "" : "?\(mask)")
+  }
+
+  /// RFC 3986 §3.1, and short: a secret has no place here.
+  package static func isScheme(_ text: Substring) -> Bool {
+    (1...8).contains(text.utf8.count)
+      && text.utf8.allSatisfy { ("a"..."z").contains(UnicodeScalar($0 | 0x20)) || ASCII.isDigit($0) }
+  }
+
+  /// `host`, `host:port` or `[address]:port`. What follows a colon is digits: anything else may be a password.
+  private static func isAuthority(_ text: Substring) -> Bool {
+    var rest = text
+    if rest.hasPrefix("["), let close = rest.firstIndex(of: "]") {
+      guard rest[..<close].utf8.dropFirst().allSatisfy({ isHostByte($0) || $0 == UInt8(ascii: ":") }) else {
+        return false
+      }
+      rest = rest[rest.index(after: close)...]
+    } else {
+      let host = rest.prefix { $0 != ":" }
+      guard !host.isEmpty, host.utf8.allSatisfy(isHostByte) else { return false }
+      rest = rest.dropFirst(host.count)
+    }
+    return rest.isEmpty || rest.first == ":" && rest.dropFirst().utf8.allSatisfy(ASCII.isDigit)
+  }
+
+  private static func isHostByte(_ byte: UInt8) -> Bool { ASCII.isUnreserved(byte) || byte == UInt8(ascii: "%") }
+}

@@ -1,0 +1,69 @@
+/// A value as it was written and as it is used.
+struct WrittenValue {
+  /// With each reference replaced by what it stands for.
+  let value: String
+  /// As it was written: what is shown of it.
+  let text: String
+  let place: String
+
+  var hasReferences: Bool { value != text }
+  /// Whether it is one reference and nothing else, which shows nothing of the value.
+  var isReference: Bool {
+    hasReferences && text.hasPrefix("${") && text.firstIndex(of: "}") == text.indices.last
+  }
+}
+
+/// Replaces `${env:NAME}` and `${file:PATH}` by what they stand for.
+struct SecretReferenceReader {
+  let environment: [String: String]
+  let readFile: ConfigurationLoader.FileReader
+
+  /// `isSecret`: errors repeat nothing of `text`. A file's last line break is not part of the secret.
+  func read(_ text: String, at place: String, isSecret: Bool) throws(ConfigurationError) -> WrittenValue {
+    var result = ""
+    var rest = Substring(text)
+    while let start = rest.firstRange(of: "${") {
+      result += rest[..<start.lowerBound]
+      guard let end = rest[start.upperBound...].firstIndex(of: "}") else {
+        throw ConfigurationError(place: place, message: "'${' is not closed by '}'")
+      }
+      result += try value(of: rest[start.upperBound..<end], at: place, isSecret: isSecret)
+      rest = rest[rest.index(after: end)...]
+    }
+    return WrittenValue(value: result + rest, text: text, place: place)
+  }
+
+  private func value(of reference: Substring, at place: String, isSecret: Bool) throws(ConfigurationError) -> String {
+    if reference.hasPrefix("env:") {
+      let name = String(reference.dropFirst(4))
+      guard let value = environment[name] else {
+        throw ConfigurationError(place: place, message: "the environment has no variable '\(name)'")
+      }
+      return value
+    }
+    if reference.hasPrefix("file:") {
+      let path = String(reference.dropFirst(5))
+      guard let bytes = readFile(path) else {
+        throw ConfigurationError(place: place, message: "file '\(path)' cannot be read")
+      }
+      var content = String(decoding: bytes, as: UTF8.self)
+      // A line break of two characters is one Character.
+      if content.last == "\n" || content.last == "\r\n" { content.removeLast() }
+      return content
+    }
+    let shown = isSecret ? "…" : reference
+    throw ConfigurationError(place: place, message: "'${\(shown)}' is neither ${env:NAME} nor ${file:PATH}")
+  }
+}
+
+extension Substring {
+  /// Where `word` stands first. (The standard library's own needs its regular-expression module.)
+  func firstRange(of word: String) -> Range<Index>? {
+    var start = startIndex
+    while start < endIndex {
+      if self[start...].hasPrefix(word) { return start..<index(start, offsetBy: word.count) }
+      start = index(after: start)
+    }
+    return nil
+  }
+}

@@ -1,0 +1,36 @@
+import ByteStreams
+
+/// Variables that an orchestrator sets for a service whose name begins with `drawbridge`, and that are no settings.
+///
+/// Kubernetes gives each pod, for each Service of its namespace, `NAME_SERVICE_HOST`, `NAME_SERVICE_PORT`,
+/// `NAME_SERVICE_PORT_PORTNAME`, and as Docker's links did `NAME_PORT`, `NAME_PORT_80_TCP` and this with `_PROTO`, `_PORT` or `_ADDR`
+/// (`enableServiceLinks`).
+enum ServiceLink {
+  private static let protocols = ["TCP", "UDP", "SCTP"]
+
+  static func isLink(_ name: String, value: String) -> Bool {
+    let words = name.split(separator: "_", omittingEmptySubsequences: false)
+    for index in words.indices.dropFirst() {
+      let rest = words[index...].dropFirst()
+      switch words[index] {
+      case "SERVICE":
+        if rest.first == "HOST" && rest.count == 1 || rest.first == "PORT" { return true }
+      case "PORT":
+        // A setting that somebody has invented has a number here, not a URL.
+        if rest.isEmpty { return protocols.contains { value.hasPrefix($0.lowercased() + "://") } }
+        if isPort(rest) { return true }
+      default: continue
+      }
+    }
+    return false
+  }
+
+  /// `80_TCP`, `80_TCP_ADDR`.
+  private static func isPort(_ words: ArraySlice<Substring>) -> Bool {
+    guard let number = words.first, !number.isEmpty, number.utf8.allSatisfy(ASCII.isDigit),
+      let name = words.dropFirst().first, protocols.contains(String(name))
+    else { return false }
+    let last = words.dropFirst(2)
+    return last.isEmpty || last.count == 1 && ["PROTO", "PORT", "ADDR"].contains(last.first)
+  }
+}

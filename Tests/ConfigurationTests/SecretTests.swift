@@ -1,0 +1,101 @@
+import Testing
+
+@testable import Configuration
+
+/// What `check-config` and errors show of values that may hold secrets.
+@Suite struct SecretTests {
+  private func shown(_ path: String, _ outcome: ConfigurationLoader.Outcome) throws -> String {
+    outcome.shown(try #require(Setting.all.first { $0.path == path }))
+  }
+
+  @Test(arguments: [
+    ("", ""),
+    ("ws://127.0.0.1:9000/", "ws://127.0.0.1:9000/"),
+    ("wss://[::1]:9000/a/b", "wss://[::1]:9000/a/b"),
+    ("wss://user:s3cret@host/path?token=s3cret", "wss://***@host/path?***"),
+    ("wss://s3cret@host", "wss://***@host"),
+    ("wss://host/path?s3cret#s3cret", "wss://host/path?***"),
+    ("wss://host#s3cret", "wss://host?***"),
+    // A password with characters that must be escaped, and other URLs that are none.
+    ("wss://user:s3/cret@host/", "wss://***@host/"),
+    ("wss://user:s3cret?@host/", "wss://***"),
+    ("wss://user:s3#cret@host/", "wss://***"),
+    ("wss://user:s3@cret@host/", "wss://***@host/"),
+    ("wss://host/?a=b@s3cret", "wss://***"),
+    ("wss://user:s3cret", "wss://***"),
+    ("wss://[s3cret!]/", "wss://***"),
+    ("wss://user s3cret/", "wss://***"),
+    ("wss://host/s3 cret", "wss://***"),
+    ("wsss://user:s3cret@host/?s3cret", "wsss://***@host/?***"),
+    ("wss:/user:s3cret@host/", "***"),
+    ("user:s3cret@host?u=x://y", "***"),
+    ("s3cret", "***"),
+    ("http://host:80x/", "http://***"),
+  ])
+  func masksWhatMayBeSecretInAURL(text: String, masked: String) {
+    #expect(MaskedURL.text(text) == masked)
+  }
+
+  @Test func showsURLsWithoutUserinfoAndQuery() throws {
+    let outcome = try load(
+      "upstream:\n  url: wss://u:s3cret@a/x?s3cret\n  fallback_urls: [wss://u:s3cret@b/, ws://c/?s3cret]\n")
+    #expect(try shown("upstream.url", outcome) == #""wss://***@a/x?***""#)
+    #expect(try shown("upstream.fallback_urls", outcome) == #"["wss://***@b/", "ws://c/?***"]"#)
+    #expect(outcome.settings.upstream.url == "wss://u:s3cret@a/x?s3cret")
+  }
+
+  @Test func showsAReferenceAsItWasWritten() throws {
+    let text = """
+      loops: ${env:LOOPS}
+      upstream:
+        fallback_urls: ["wss://b/${env:KEY}", "ws://c/"]
+        subprotocols: ["${file:/run/key}", v2]
+        tls: {server_name: "${env:KEY}"}
+
+      """
+    let environment = [
+      "LOOPS": "3", "KEY": "s3cret", "URL": "wss://a/?s3cret", "DRAWBRIDGE_UPSTREAM_URL": "${env:URL}",
+      "DRAWBRIDGE_UPSTREAM_NO_PROXY": "${env:LIST}", "LIST": "s3cret,example.org",
+    ]
+    let outcome = try load(text, environment: environment, files: ["/run/key": "s3cret\r\n"])
+    #expect(outcome.settings.upstream.subprotocols == ["s3cret", "v2"])
+    #expect(try shown("loops", outcome) == #""${env:LOOPS}""#)
+    #expect(try shown("upstream.url", outcome) == #""${env:URL}""#)
+    #expect(try shown("upstream.subprotocols", outcome) == #"["${file:/run/key}", "v2"]"#)
+    #expect(try shown("upstream.tls.server_name", outcome) == #""${env:KEY}""#)
+    for setting in Setting.all { #expect(!outcome.shown(setting).contains("s3cret"), "\(setting.path)") }
+  }
+
+  /// Whatever is wrong with a value, the error does not repeat what was resolved into it or what a URL hides.
+  @Test(arguments: [
+    "upstream: {url: 'wsss://u:s3cret@h/?s3cret'}", "upstream: {url: 'u:s3cret@h'}",
+    "upstream: {url: '${env:SECRET}'}", "upstream: {fallback_urls: ['ws://a/', 'http://u:s3cret@h/?s3cret']}",
+    "upstream: {headers: {'Bad Name': s3cret}}", "upstream: {headers: ['no colon s3cret']}",
+    "upstream: {url: 'wss://u:${s3cret}@h/'}", "upstream: {headers: {A: '${s3cret}'}}",
+    "loops: '${env:SECRET}'", "log: {level: '${env:SECRET}'}", "http: {fields: '${file:/run/secret}'}",
+    "upstream: {close_codes: {4000: '${env:SECRET}'}}", "upstream: {queue: {ttl: '${env:SECRET}'}}",
+  ])
+  func anErrorRepeatsNoSecret(text: String) {
+    let found = errors(text, environment: ["SECRET": "s3cret"], files: ["/run/secret": "s3cret"])
+    #expect(found.count == 1 && !found[0].contains("s3cret"), "\(found)")
+    let flags = [(name: "upstream", value: "wsss://u:s3cret@h/")]
+    #expect(!errors(flags: flags).contains { $0.contains("s3cret") })
+  }
+
+  @Test func anErrorAboutAProblemShowsTheValueAsItWasWritten() throws {
+    let outcome = try load(
+      "upstream:\n  tls:\n    pins:\n      - ok\n      - ${env:SECRET}\n", environment: ["SECRET": "s3cret"])
+    let found = outcome.errors(
+      for: SettingProblems([
+        SettingProblem("upstream.tls.pins", .item(1), "it takes a pin"),
+        SettingProblem("upstream.tls", .none, "none fits"),
+        SettingProblem("upstream.url", .none, "no upstream is set"),
+      ]))
+    #expect(
+      found.errors.map(\.description) == [
+        "d.yaml:5:9: '${env:SECRET}' is not right for 'upstream.tls.pins': it takes a pin",
+        "d.yaml:4:7: 'upstream.tls' cannot be used: none fits",
+        "upstream.url: 'upstream.url' cannot be used: no upstream is set",
+      ])
+  }
+}

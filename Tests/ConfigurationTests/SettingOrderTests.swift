@@ -1,0 +1,73 @@
+import ByteStreams
+import Testing
+
+@testable import Configuration
+
+/// Pairs of settings of which one must not be above the other.
+@Suite struct SettingOrderTests {
+  @Test(arguments: [
+    (
+      "upstream: {reconnect: {minimum: 1m}}",
+      "'upstream.reconnect.minimum' (1m) is above 'upstream.reconnect.maximum' (30s, the default)"
+    ),
+    (
+      "upstream: {reconnect: {base: 3s, maximum: 2s}}",
+      "'upstream.reconnect.base' (3s) is above 'upstream.reconnect.maximum' (2s)"
+    ),
+    ("delivery: {wait: 2m}", "'delivery.wait' (2m) is above 'delivery.maximum_wait' (55s, the default)"),
+    ("delivery: {limit: 5, maximum_limit: 4}", "'delivery.limit' (5) is above 'delivery.maximum_limit' (4)"),
+    (
+      "delivery: {answer_bytes: 2MiB, maximum_answer_bytes: 1MiB}",
+      "'delivery.answer_bytes' (2MiB) is above 'delivery.maximum_answer_bytes' (1MiB)"
+    ),
+    (
+      "upstream: {queue: {low_water: 512KiB}}",
+      "'upstream.queue.low_water' (512KiB) is above 'upstream.queue.high_water' (256KiB, the default)"
+    ),
+    (
+      "http: {request_line_bytes: 64KiB}",
+      "'http.request_line_bytes' (64KiB) is above 'http.head_bytes' (32KiB, the default)"
+    ),
+  ])
+  func anErrorNamesBothKeysAndValues(text: String, message: String) {
+    let found = errors(text)
+    #expect(found.count == 1 && found[0].hasPrefix("d.yaml:1:") && found[0].contains(message), "\(found)")
+  }
+
+  @Test func aDefaultGivesWayToWhatIsSet() throws {
+    let text = """
+      http: {head_bytes: 4KiB}
+      upstream: {reconnect: {maximum: 50ms}, queue: {high_water: 32KiB}}
+      delivery: {maximum_wait: 10s, maximum_limit: 3, maximum_answer_bytes: 4KiB}
+
+      """
+    let settings = try load(text).settings
+    #expect(settings.http.requestLineBytes == 4096 && settings.upstream.queue.lowWater == 32 << 10)
+    #expect(settings.upstream.reconnect.minimum == .milliseconds(50))
+    #expect(settings.upstream.reconnect.base == .milliseconds(50))
+    #expect(settings.delivery.wait == .seconds(10) && settings.delivery.limit == 3)
+    #expect(settings.delivery.answerBytes == 4096)
+  }
+
+  @Test func onlyTheBoundsThatAStrategyUsesAreCompared() {
+    #expect(errors("upstream: {reconnect: {strategy: fixed, base: 1m, minimum: 1m}}") == [])
+    #expect(errors("upstream: {reconnect: {strategy: random, base: 1m}}") == [])
+    #expect(errors("upstream: {reconnect: {strategy: doubling, minimum: 1m}}") == [])
+  }
+
+  @Test(arguments: ["resolve", "connect", "proxy", "tls"])
+  func aTimeoutThatCannotPassBeforeTheWholeIsAWarning(phase: String) throws {
+    let outcome = try load("upstream: {timeouts: {\(phase): 20s}}")
+    #expect(
+      outcome.warnings.map(\.message) == [
+        "'upstream.timeouts.\(phase)' (20s) is above 'upstream.timeouts.opening' (15s, the default): the connection attempt ends before"
+      ])
+    #expect(try load("upstream: {timeouts: {opening: 1s}}").warnings == [])
+  }
+
+  /// `SettingOrder` names settings by path and by key path: both must mean the same.
+  @Test func everyOrderNamesSettingsThatExist() {
+    let paths = Set(Setting.all.map(\.path))
+    for order in SettingOrder.all { #expect(paths.contains(order.lower) && paths.contains(order.upper)) }
+  }
+}

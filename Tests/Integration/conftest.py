@@ -9,12 +9,17 @@ import pytest_asyncio
 from harness.certificates import CertificateAuthority
 from harness.gateway import BINARY, Gateway
 from harness.raw import RawUpstream
+from harness.sanitizer import skip_load
 from harness.upstream import Upstream
 
 
 def pytest_sessionstart():
     if not BINARY.exists():
         pytest.exit(f"{BINARY} is not there: 'make build' makes it, or set DRAWBRIDGE_BINARY", returncode=2)
+
+
+def pytest_collection_modifyitems(items):
+    skip_load(items)
 
 
 @pytest.fixture

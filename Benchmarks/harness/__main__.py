@@ -39,7 +39,8 @@ def main():
     cores = Cores.divide()
     bench = Bench(cores, subjects, Plan.short() if options.short else Plan(), say)
     results, failures = [], []
-    for name in options.measures or MEASURES:
+    measures = options.measures or MEASURES
+    for name in measures:
         say(name)
         try:
             results += MEASURES[name](bench)
@@ -62,8 +63,11 @@ def main():
     say(f"written to {folder.relative_to(BENCHMARKS.parent)}/RESULTS.md")
     print(f"{met} targets met, {missed} missed")
     if failures:
-        raise SystemExit(f"error: these measures failed: {', '.join(failures)}")
+        say(f"these measures failed: {', '.join(failures)}")
+    # Whether each measure could be made, as every long suite reports it. How fast it is depends on the machine.
+    print(f"{len(measures) - len(failures)} passed, {len(failures)} failed")
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

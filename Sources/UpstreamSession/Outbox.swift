@@ -103,8 +103,8 @@ package struct Outbox: Sendable {
     guard !isClosed else { return .closed }
     let isImmediate = timeToLive == .zero
     if isImmediate, !isFlowing { return .notReady }
-    while !hasRoom(for: payload.count, replacing: topic) {
-      guard settings.overflow == .dropOldest, canMakeRoom(for: payload.count), dropOldest() else { return .full }
+    while let limit = exceededLimit(for: payload.count, replacing: topic) {
+      guard settings.overflow == .dropOldest, canMakeRoom(for: payload.count), dropOldest() else { return .full(limit) }
     }
     if let topic, let place = topics[topic] { end(place, as: .replaced) }
 
@@ -124,16 +124,16 @@ package struct Outbox: Sendable {
     return .queued(sequence: sequence, wakes: waiting == 1 || entry.deadline < mostUrgent)
   }
 
-  /// What a message replaces makes room for it.
-  private func hasRoom(for size: Int, replacing topic: String?) -> Bool {
+  /// The limit that one more message of this size would exceed. What it replaces makes room for it.
+  private func exceededLimit(for size: Int, replacing topic: String?) -> QueueLimit? {
     var others = messages + kept
     var held = bytes
     if let topic, let place = topics[topic] {
       others -= 1
       held -= ring[place].payload?.count ?? 0
     }
-    guard others < settings.maximumMessages else { return false }
-    return others == 0 || held + size <= settings.maximumBytes
+    guard others < settings.maximumMessages else { return .messages }
+    return others == 0 || held + size <= settings.maximumBytes ? nil : .bytes
   }
 
   /// Whether there is room once all that waits is dropped: nothing is dropped for a message that is refused nevertheless.

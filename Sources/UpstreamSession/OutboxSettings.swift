@@ -45,12 +45,17 @@ package struct OutboxMessage: Sendable {
   package let payload: SharedBytes
 }
 
+/// A limit of the queue, by which a message is refused.
+package enum QueueLimit: Equatable, Sendable {
+  case messages, bytes
+}
+
 /// What became of the wish to queue a message.
 package enum EnqueueResult: Equatable, Sendable {
   /// It waits under this number. `wakes`: the driver has to hear of it, since it had nothing to do, or less urgent things.
   case queued(sequence: UInt64, wakes: Bool)
-  /// The queue is full.
-  case full
+  /// This limit of the queue leaves no room.
+  case full(QueueLimit)
   /// It may not wait (time to live 0), and the session is not ready now.
   case notReady
   /// The session takes no more messages.

@@ -77,17 +77,17 @@ struct OutboxFixture {
     }
     box.post("12345")
     box.post("1")
-    #expect(box.post("") == .full)
+    #expect(box.post("") == .full(.messages))
     var byBytes = OutboxFixture { $0.maximumBytes = 10 }
     byBytes.post("12345")
-    #expect(byBytes.post("123456") == .full)
+    #expect(byBytes.post("123456") == .full(.bytes))
     #expect(byBytes.post("12345") == .queued(sequence: 2, wakes: false))
   }
 
   @Test func takesOneMessageOfAnySizeWhenEmpty() {
     var box = OutboxFixture { $0.maximumBytes = 4 }
     #expect(box.post("123456789") == .queued(sequence: 1, wakes: true))
-    #expect(box.post("") == .full)
+    #expect(box.post("") == .full(.bytes))
   }
 
   @Test func dropsTheOldestWhereConfigured() {
@@ -111,7 +111,7 @@ struct OutboxFixture {
     _ = box.take()
     box.post("9")
     // What a connection has taken cannot be dropped, and leaves no room.
-    #expect(box.post("123") == .full)
+    #expect(box.post("123") == .full(.bytes))
     #expect(box.states == "qq")
     #expect(box.post("12") == .queued(sequence: 3, wakes: true))
     #expect(box.states == "qxq")
@@ -170,7 +170,7 @@ struct OutboxFixture {
     box.outbox.startSending()
     #expect(box.take() == ["other", "2"])
     // What has been taken is not replaced any more.
-    #expect(box.post("3", topic: "price") == .full)
+    #expect(box.post("3", topic: "price") == .full(.messages))
     box.outbox.written(through: 3)
     box.post("3", topic: "price")
     #expect(box.states == "rwwq")

@@ -25,11 +25,8 @@ extension HTTPConnection {
     case .queued(let sequence, _):
       shared.acceptedMessages.add()
       return .success(sequence)
-    case .full:
-      return refused(
-        Problem(
-          .queueFull, detail: "too many messages wait for the upstream; try again after the time in Retry-After",
-          retryAfter: 1))
+    case .full(let limit):
+      return refused(Problem(.queueFull, detail: queueFullDetail(limit), retryAfter: 1))
     case .notReady:
       return refused(
         Problem(
@@ -38,6 +35,23 @@ extension HTTPConnection {
     case .closed:
       return refused(Problem(.sessionClosed, detail: "the gateway is shutting down; the message was not taken"))
     }
+  }
+
+  /// Which limit was reached, and why the queue does not drain.
+  private func queueFullDetail(_ limit: QueueLimit) -> String {
+    let queue = shared.settings.upstream.queue
+    let held =
+      switch limit {
+      case .messages: "\(queue.messages) messages (the setting upstream.queue.messages)"
+      case .bytes: "\(ValueText.size(queue.bytes)) (the setting upstream.queue.bytes)"
+      }
+    let session = shared.session.snapshot()
+    let reason =
+      session.state == .ready
+      ? "the upstream is connected and takes messages more slowly than they are posted"
+      : "the upstream is not connected (state \(session.state.name))"
+    return
+      "the queue to the upstream is full, \(held): \(reason). Try again after the time in Retry-After"
   }
 
   private func refused(_ problem: Problem) -> Result<UInt64, ProblemOutcome> {

@@ -29,7 +29,7 @@ import UpstreamSession
     let session = try SessionFixture(upstream.url)
     for size in [0, 1, 125, 126, 65_535, 65_536, 10 << 20] {
       let payload = [UInt8](repeating: UInt8(ascii: "x"), count: size)
-      while session.post(payload) == .full { try await Task.sleep(for: .milliseconds(1)) }
+      while case .full = session.post(payload) { try await Task.sleep(for: .milliseconds(1)) }
       try await session.until("\(size) bytes") { session.messages.last?.utf8.count == size }
     }
     try await session.finish()
@@ -121,7 +121,7 @@ import UpstreamSession
     let upstream = try ScriptedUpstream(.deaf)
     let session = try SessionFixture(upstream.url) { $0.session.limits.closing = .milliseconds(20) }
     let payload = [UInt8](repeating: UInt8(ascii: "x"), count: 64 << 10)
-    try await session.until("the queue is full") { session.post(payload) == .full }
+    try await session.until("the queue is full") { session.post(payload) == .full(.bytes) }
     let snapshot = session.handle.snapshot()
     #expect(snapshot.queuedBytes <= 4 << 20)
     try await session.finish()

@@ -86,7 +86,7 @@ import UpstreamSession
     }
     try await session.until("ready") { session.handle.isReady }
     let payload = [UInt8](repeating: UInt8(ascii: "x"), count: 64 << 10)
-    try await session.until("the queue is full") { session.post(payload, ttl: nil) == .full }
+    try await session.until("the queue is full") { session.post(payload, ttl: nil) == .full(.bytes) }
     let posted = session.handle.snapshot().queuedMessages
     #expect(posted > 400, "most of it waits, and not in the output")
     upstream.read()

@@ -98,6 +98,9 @@ extension Span where Element == UInt8 {
     return value
   }
 
+  /// As `text()`, cut after 64 bytes: for a part of a request that is quoted in an error or the log.
+  package func excerpt() -> String { count <= 64 ? text() : extracting(first: 64).text() + "…" }
+
   /// A `String` of these bytes, what is not UTF-8 replaced. For what a person will read.
   package func text() -> String {
     unsafe withUnsafeBytes { unsafe String(decoding: $0, as: UTF8.self) }

@@ -22,6 +22,7 @@ final class GatewayShared: Sendable {
   /// `session` and `store` share this name of the process's life.
   let epochText: String
 
+  let problemLog = Locked(ProblemLog())
   private let lifecycle = Atomic<UInt8>(0)
   /// Who is connected, by the role of the listener: each has its own count, so that probes find a place when clients have
   /// taken all of theirs.

@@ -79,6 +79,9 @@ package struct HTTPServerConnection: ~Copyable {
     get { input.bytes.extracting(first: told) }
   }
 
+  /// Whether `request` holds a whole head that may be read, also after an error behind it.
+  package private(set) var hasRequest = false
+
   /// Whether the client waits for `100 Continue`, and nothing has come or been answered yet. Answer with
   /// `writeContinue(into:)` when the content is wanted, or with a final response when it is not.
   package var shouldSendContinue: Bool {
@@ -187,6 +190,7 @@ package struct HTTPServerConnection: ~Copyable {
     guard !input.isEmpty else { return endOfInput() }
     if unsafe head == nil { unsafe head = pool.take() }
     guard let head = unsafe head else { return nil }
+    hasRequest = false
     guard let size = unsafe try reader.read(input.bytes, into: &head.pointee, limits) else {
       self.reader = reader
       guard inputEnded else { return nil }
@@ -196,6 +200,7 @@ package struct HTTPServerConnection: ~Copyable {
     self.reader = RequestHeadReader()
     unsafe head.pointee.fields.section.append(input.bytes.extracting(first: size))
     input.consume(size)
+    hasRequest = true
     requestIsHEAD = unsafe head.pointee.method == .head
     requestIsHTTP10 = unsafe head.pointee.isHTTP10
     try unsafe head.pointee.readFields(limits)
@@ -289,6 +294,7 @@ package struct HTTPServerConnection: ~Copyable {
     guard state.request != .body, let head = unsafe head else { return }
     unsafe pool.give(head)
     unsafe self.head = nil
+    hasRequest = false
   }
 
   /// The `100 Continue` has been written, or a final answer makes it needless.

@@ -166,6 +166,7 @@ extension HTTPConnection {
 
   func answer(_ problem: Problem) {
     let id = worker.nextRequestID()
+    log(problem, requestID: id)
     answer(
       problem.status, "application/problem+json", retryAfter: problem.retryAfter, allow: problem.allow
     ) { output in problem.write(requestID: id, into: &output) }

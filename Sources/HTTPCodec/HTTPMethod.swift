@@ -5,7 +5,7 @@ package enum HTTPMethod: UInt8, CaseIterable, Sendable {
   case get, head, post, put, delete, options, patch
   /// Refused while the head is read: this server is no tunnel.
   case connect
-  /// Refused while the head is read: it would show a page the fields that other code keeps from it.
+  /// Never served: it would show a page the fields that other code keeps from it.
   case trace
   /// A token that is none of these. Its bytes are in the request.
   case other

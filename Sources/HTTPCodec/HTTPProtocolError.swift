@@ -57,7 +57,8 @@ package enum HTTPProtocolError: Error, Equatable, Sendable {
     switch self {
     case .requestLineTooLong: .uriTooLong
     case .headTooLarge, .tooManyFields, .trailersTooLarge, .tooManyTrailers: .headerFieldsTooLarge
-    case .methodNotSupported, .transferCodingNotSupported: .notImplemented
+    case .methodNotSupported: .methodNotAllowed
+    case .transferCodingNotSupported: .notImplemented
     case .versionNotSupported: .versionNotSupported
     case .contentTooLarge, .chunkExtensionTooLong, .chunkOverheadTooLarge: .contentTooLarge
     case .expectationNotSupported: .expectationFailed
@@ -82,7 +83,7 @@ extension HTTPProtocolError: CustomStringConvertible {
     case .malformedRequestLine:
       "The request line must be 'METHOD target HTTP/1.1': three parts with one space between, ended by CRLF."
     case .malformedMethod: "The method must be a token such as GET or POST, in capitals as it is defined."
-    case .methodNotSupported: "CONNECT and TRACE are not supported: this server is no proxy."
+    case .methodNotSupported: "CONNECT is not supported: this server is no proxy."
     case .malformedTarget:
       "The request target has a byte that must be percent-encoded; letters, digits, -._~!$&'()*+,;=:@/?[] and %XX may stand."
     case .targetFormNotAllowed:

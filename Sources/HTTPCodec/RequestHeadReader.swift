@@ -90,7 +90,7 @@ extension HTTPRequestHead {
     try readVersion(line.extracting((space &+ 1)..<line.count))
     targetRange = targetStart..<space
     try readTarget(line)
-    if method == .connect || method == .trace { throw .methodNotSupported }
+    if method == .connect { throw .methodNotSupported }
   }
 
   private mutating func readVersion(_ version: Span<UInt8>) throws(HTTPProtocolError) {

@@ -101,19 +101,95 @@ import Testing
     let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
       .deletingLastPathComponent()
     let document = try String(contentsOf: root.appendingPathComponent("docs/errors.md"), encoding: .utf8)
-    let send = operations().first { $0.method == "POST" }?.statuses ?? []
-    let kinds: [Problem.Kind] = [
-      .requestTimeout, .invalidParameter, .invalidText, .unsupportedMediaType, .unsupportedEncoding, .contentTooLarge,
-      .queueFull, .upstreamDown, .sessionClosed,
+    let operations = operations()
+    #expect(!operations.isEmpty)
+    for kind in Problem.Kind.allCases {
+      #expect(document.contains("\n## \(kind.name)\n\(kind.status.rawValue)"), "\(kind)")
+      for operation in operations where Self.isPossible(kind, operation.method, operation.path) {
+        #expect(
+          operation.statuses.contains(Int(kind.status.rawValue)), "\(kind): \(operation.method) \(operation.path)")
+      }
+    }
+    let sections = document.split(separator: "\n").filter { $0.hasPrefix("## ") }.map { String($0.dropFirst(3)) }
+    #expect(Set(sections) == Set(Problem.Kind.allCases.map(\.name.description)))
+  }
+
+  /// Whether a well-formed request of this operation may get this problem. A kind that is new must be decided on here.
+  private static func isPossible(_ kind: Problem.Kind, _ method: String, _ path: String) -> Bool {
+    let takesBody = method == "POST" || method == "PATCH"
+    switch kind {
+    // Before there is a request whose operation is known, or for methods that are none of the operation.
+    case .protocolError, .uriTooLong, .headerFieldsTooLarge, .unsupportedTransferCoding, .unsupportedVersion,
+      .expectationFailed, .methodNotAllowed:
+      return false
+    case .hostNotAllowed, .originNotAllowed, .invalidParameter: return true
+    case .notFound: return path.contains("{")
+    case .requestTimeout, .contentTooLarge, .unsupportedMediaType: return takesBody
+    case .invalidDocument: return method == "PATCH"
+    case .invalidText, .unsupportedEncoding, .queueFull, .tooManyBodies, .upstreamDown, .sessionClosed:
+      return method == "POST"
+    }
+  }
+
+  @Test func everyErrorOfHTTPHasAProblemOfItsStatus() {
+    let errors: [HTTPProtocolError] = [
+      .requestLineTooLong(limit: 1), .headTooLarge(limit: 1), .tooManyFields(limit: 1), .trailersTooLarge(limit: 1),
+      .tooManyTrailers(limit: 1), .contentTooLarge(limit: 1), .chunkExtensionTooLong(limit: 1),
+      .chunkOverheadTooLarge(limit: 1), .expectationNotSupported, .methodNotSupported, .transferCodingNotSupported,
+      .versionNotSupported, .malformedTarget, .missingHost, .truncatedMessage, .repeatedField(.host),
     ]
-    for kind in kinds { #expect(send.contains(Int(kind.status.rawValue)), "\(kind)") }
-    let change = operations().first { $0.method == "PATCH" }?.statuses ?? []
-    for kind: Problem.Kind in [.invalidDocument, .contentTooLarge, .unsupportedMediaType, .requestTimeout] {
-      #expect(change.contains(Int(kind.status.rawValue)), "\(kind)")
+    for error in errors { #expect(error.kind.status == error.status, "\(error)") }
+  }
+
+  @Test func aSessionHasTwoNamesAndNoPathEndsInASlash() throws {
+    func route(_ target: String, _ role: HTTPConnection.Role = .client) throws -> Bool {
+      try withRequest("GET", target) { isServed(Route.find($0, for: role, epoch: "0123456789ab")) }
     }
-    for kind in kinds + [.invalidDocument, .protocolError, .notFound, .methodNotAllowed, .expectationFailed] {
-      #expect(document.contains("\n## \(kind.name)\n"), "\(kind)")
+    for path in [
+      "/v1/session", "/v1/sessions/default", "/v1/messages", "/v1/sessions/default/messages", "/openapi.yaml",
+      "/v1/deliveries/0123456789ab.1", "/v1/sessions/default/deliveries/0123456789ab.1",
+    ] {
+      #expect(try route(path), "\(path)")
+      #expect(try !route(path + "/"), "\(path)/")
     }
+    for path in ["/livez", "/readyz", "/startupz", "/metrics"] {
+      #expect(try route(path, .management), "\(path)")
+      #expect(try !route(path + "/", .management), "\(path)/")
+    }
+    for path in ["/v1/sessions", "/v1/sessions/other", "/v1/sessions/default/session", "/v1", "/v1/", "/"] {
+      #expect(try !route(path), "\(path)")
+    }
+  }
+
+  @Test func noRouteIgnoresAQueryParameter() throws {
+    let targets: [(String, String, HTTPConnection.Role)] = [
+      ("POST", "/v1/messages", .client), ("GET", "/v1/session", .client), ("PATCH", "/v1/session", .client),
+      ("GET", "/v1/sessions/default", .client), ("GET", "/openapi.yaml", .client),
+      ("GET", "/v1/deliveries/0123456789ab.1", .client), ("GET", "/", .management), ("GET", "/livez", .management),
+      ("HEAD", "/readyz", .management), ("GET", "/startupz", .management), ("GET", "/metrics", .management),
+    ]
+    for (method, path, role) in targets {
+      func problem(_ query: String) throws -> Problem? {
+        try withRequest(method, path + query) {
+          if case .problem(let problem) = Route.find($0, for: role, epoch: "0123456789ab") { problem } else { nil }
+        }
+      }
+      for query in ["?colour=red", "?colour", "?&colour=red", "?%63olour=red", "?colour=%00"] {
+        guard let problem = try problem(query) else {
+          Issue.record("\(method) \(path)\(query) is served")
+          continue
+        }
+        #expect(problem.kind == .invalidParameter)
+        #expect(
+          problem.detail.contains("'colour'") && problem.detail.contains("\(method) \(path)"), "\(problem.detail)")
+      }
+      for query in ["", "?", "?&&"] { #expect(try problem(query) == nil, "\(method) \(path)\(query)") }
+    }
+    // A preflight is sent to the address of the request it asks for, its query included.
+    let isOptions = try withRequest("OPTIONS", "/v1/messages?wait=1") {
+      if case .options = Route.find($0, for: .client, epoch: "") { true } else { false }
+    }
+    #expect(isOptions)
   }
 
   @Test(arguments: [

@@ -44,7 +44,8 @@ import Testing
     Rule("9110 §9.1 a method is case-sensitive", "get / HTTP/1.1\r\nHost: a\r\n\r\n", ["get / HTTP/1.1", "end"]),
     Rule("9110 §9.1 an unknown method is read", "BREW / HTTP/1.1\r\nHost: a\r\n\r\n", ["BREW / HTTP/1.1", "end"]),
     Rule("9110 §9.3.6 CONNECT is for proxies", "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", [], .methodNotSupported),
-    Rule("9110 §9.3.8 TRACE may be refused", "TRACE / HTTP/1.1\r\nHost: a\r\n\r\n", [], .methodNotSupported),
+    Rule(
+      "9110 §9.3.8 TRACE is the router's to refuse", "TRACE / HTTP/1.1\r\nHost: a\r\n\r\n", ["TRACE / HTTP/1.1", "end"]),
     Rule("9112 §3.2 white space in a target is an error", "GET /a b HTTP/1.1\r\n\r\n", [], .malformedTarget),
     Rule("9110 §4.2.5 a fragment is never sent", "GET /a#b HTTP/1.1\r\n\r\n", [], .malformedTarget),
   ]
@@ -192,7 +193,7 @@ import Testing
     let expected: [(HTTPProtocolError, HTTPStatus)] = [
       (.requestLineTooLong(limit: 1), .uriTooLong), (.headTooLarge(limit: 1), .headerFieldsTooLarge),
       (.tooManyFields(limit: 1), .headerFieldsTooLarge), (.contentTooLarge(limit: 1), .contentTooLarge),
-      (.methodNotSupported, .notImplemented), (.transferCodingNotSupported, .notImplemented),
+      (.methodNotSupported, .methodNotAllowed), (.transferCodingNotSupported, .notImplemented),
       (.versionNotSupported, .versionNotSupported), (.expectationNotSupported, .expectationFailed),
       (.missingHost, .badRequest), (.truncatedMessage, .badRequest),
     ]

@@ -1,6 +1,11 @@
 """Error answers: RFC 9457, with the fields a program needs and a sentence a person can use."""
 
+import json
+
 import pytest
+
+from harness.raw import exchange
+from harness.waiting import eventually
 
 CASES = {
     "an unknown path": ("GET", "/nowhere", 404),
@@ -48,3 +53,110 @@ async def test_an_error_tells_nothing_of_the_host(client, upstream):
     assert "/root" not in text
     assert "/home" not in text
     assert str(upstream.port) not in text
+
+
+POST = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\n"
+PROBLEMS_OF_HTTP = {
+    "a large body": (POST + b"Content-Length: 17000000\r\n\r\n", 413, "content-too-large"),
+    "a large body in chunks": (POST + b"Transfer-Encoding: chunked\r\n\r\nF000001\r\n", 413, "content-too-large"),
+    "a long request line": (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n", 414, "uri-too-long"),
+    "a large head": (b"GET / HTTP/1.1\r\nX: " + b"a" * 40000 + b"\r\n\r\n", 431, "header-fields-too-large"),
+    "another expectation": (
+        POST + b"Expect: 200-ok\r\nContent-Length: 1\r\n\r\na",
+        417,
+        "expectation-failed",
+    ),
+    "another coding": (
+        POST + b"Transfer-Encoding: gzip\r\n\r\n",
+        501,
+        "unsupported-transfer-coding",
+    ),
+    "another version": (b"GET / HTTP/2.0\r\nHost: x\r\n\r\n", 505, "unsupported-version"),
+    "a CONNECT": (b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n", 405, "method-not-allowed"),
+    "no Host": (b"GET / HTTP/1.1\r\n\r\n", 400, "protocol-error"),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS_OF_HTTP)
+async def test_an_error_of_http_has_a_type_of_its_own(gateway, name):
+    request, status, kind = PROBLEMS_OF_HTTP[name]
+    answer = await exchange(gateway.address(), request)
+    assert answer.statuses == [status]
+    problem = json.loads(answer.data.partition(b"\r\n\r\n")[2])
+    assert problem["type"].endswith(f"#{kind}")
+    assert problem["status"] == status
+
+
+async def test_the_default_session_has_a_name_without_a_slash(client):
+    answer = await client.request("GET", "/v1/sessions/default")
+    assert answer.json["session"] == "default"
+    (await client.request("GET", "/v1/sessions/default/")).problem(404)
+
+
+async def test_every_path_refuses_parameters_that_it_does_not_take(gateway):
+    for listener, paths in {
+        "api": ["/v1/session", "/openapi.yaml", "/v1/messages"],
+        "management": ["/", "/livez", "/readyz", "/startupz", "/metrics"],
+    }.items():
+        client = gateway.client(listener)
+        for path in paths:
+            problem = (await client.request("GET", f"{path}?colour=red")).problem(400)
+            assert "'colour'" in problem["detail"]
+
+
+async def test_a_line_of_a_batch_that_is_not_utf_8_is_named(client, upstream):
+    body = b'{"a":1}\n\n\xff\xfe\nlast\n'
+    problem = (await client.send(body, type="application/x-ndjson")).problem(400)
+    assert "line 3" in problem["detail"]
+    await client.accepted("one")
+    assert await upstream.has_received(1) == ["one"]
+
+
+@pytest.mark.parametrize(("setting", "value", "named"), [("MESSAGES", "2", "2 messages"), ("BYTES", "1KiB", "1KiB")])
+async def test_a_full_queue_names_its_limit_and_its_cause(gateway_for, upstream, setting, value, named):
+    await upstream.kill()
+    gateway = await gateway_for(upstream, ready=False, env={f"DRAWBRIDGE_UPSTREAM_QUEUE_{setting}": value})
+    client = gateway.client()
+    await client.accepted("x" * 600)
+    if setting == "MESSAGES":
+        await client.accepted("x" * 600)
+    problem = (await client.send("x" * 600)).problem(503)
+    assert f"upstream.queue.{setting.lower()}" in problem["detail"]
+    assert named in problem["detail"]
+    assert "not connected" in problem["detail"]
+
+
+async def test_a_problem_is_logged_under_its_request_id(gateway_for, upstream):
+    gateway = await gateway_for(upstream, "--log-level", "debug")
+    client = gateway.client()
+    problem = (await client.request("PUT", "/v1/messages?token=SECRET")).problem(405)
+    record = await gateway.tells(lambda record: record.get("request_id") == problem["request_id"], what="the problem")
+    assert record["level"] == "debug"
+    assert (record["status"], record["method"], record["path"]) == (405, "PUT", "/v1/messages")
+    assert record["type"] == "method-not-allowed"
+    assert record["detail"] == problem["detail"]
+    assert record["client"].startswith("127.0.0.1:")
+    assert "SECRET" not in gateway.output
+
+
+async def test_a_problem_of_the_gateway_is_logged_at_info_and_no_flood(gateway_for, upstream):
+    await upstream.kill()
+    gateway = await gateway_for(upstream, ready=False)
+    client = gateway.client()
+    (await client.request("GET", "/nowhere")).problem(404)
+    ids = [(await client.send("x", headers={"TTL": "0"})).problem(503)["request_id"] for _ in range(200)]
+
+    def logged():
+        return [record for record in gateway.records if record["message"] == "request refused"]
+
+    await eventually(logged, what="a line")
+
+    # However long the 200 took, most of them have no line, and a later line counts them.
+    async def is_counted():
+        await client.send("x", headers={"TTL": "0"})
+        return any("suppressed" in record for record in logged())
+
+    await eventually(is_counted, what="the count of the others")
+    assert logged()[0]["request_id"] == ids[0]
+    assert {record["level"] for record in logged()} == {"info"}
+    assert {record["status"] for record in logged()} == {503}

@@ -39,8 +39,7 @@ REFUSED = {
     "too many fields": (GET + b"".join(b"X-%d: y\r\n" % i for i in range(200)) + b"\r\n", 431),
     "a field that is too long": (GET + b"X: " + b"y" * 40_000 + b"\r\n\r\n", 431),
     "a body that is too long": (POST + b"Content-Length: 1000000000\r\n\r\n", 413),
-    "TRACE": (b"TRACE / HTTP/1.1\r\nHost: x\r\n\r\n", 501),
-    "CONNECT": (b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n", 501),
+    "CONNECT": (b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n", 405),
 }
 
 

@@ -69,7 +69,7 @@ struct BrowserAccess: Sendable {
         return Problem(
           .originNotAllowed,
           detail:
-            "the origin '\(origin.text())' is not allowed: only pages of the gateway's own origin and of the setting http.origins may send requests"
+            "the origin '\(origin.excerpt())' is not allowed: only pages of the gateway's own origin and of the setting http.origins may send requests"
         )
       }
     }
@@ -102,7 +102,7 @@ struct BrowserAccess: Sendable {
       case .network: "this listener accepts localhost, numeric addresses"
       }
     return
-      "the Host '\(host.text())' is not allowed: \(accepted) and the names of the setting http.hosts. Behind a reverse proxy that forwards Host, add the proxy's name there"
+      "the Host '\(host.excerpt())' is not allowed: \(accepted) and the names of the setting http.hosts. Behind a reverse proxy that forwards Host, add the proxy's name there"
   }
 
   // MARK: Origin

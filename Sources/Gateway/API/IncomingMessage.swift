@@ -26,7 +26,6 @@ struct IncomingMessage {
     isCompressed = try Self.isCompressed(request)
     timeToLive = try Self.timeToLive(of: request)
     topic = try Self.topic(of: request)
-    try Self.refuseQuery(of: request)
   }
 
   private static func form(of request: borrowing HTTPRequestHead) throws(ProblemError) -> Form {
@@ -85,18 +84,6 @@ struct IncomingMessage {
     return value.text()
   }
 
-  private static func refuseQuery(of request: borrowing HTTPRequestHead) throws(ProblemError) {
-    var query = HTTPQueryReader(request.query)
-    let name: String
-    do throws(HTTPQueryError) {
-      guard try query.next() else { return }
-      name = query.name.text()
-    } catch {
-      name = error.parameter
-    }
-    throw ProblemError(.invalidParameter, "'\(name)' is no parameter of POST /v1/messages, which takes none")
-  }
-
   mutating func append(_ content: Span<UInt8>) {
     if bytes.isEmpty {
       bytes = [UInt8](copying: content)
@@ -129,8 +116,8 @@ struct IncomingMessage {
   /// The messages in the body of a batch, checked.
   func items() throws(ProblemError) -> [Item] {
     let plain = isCompressed ? try inflated() : bytes
-    guard UTF8StreamValidator.isValid(plain.span) else { throw ProblemError(.invalidText, "NDJSON must be UTF-8") }
     var items: [Item] = []
+    var lineNumber = 0
     // Line by line, so that a body of millions of lines costs no more than those a batch may have.
     let text = plain.span
     var start = 0
@@ -138,12 +125,17 @@ struct IncomingMessage {
       let end = text.firstIndex(of: UInt8(ascii: "\n"), from: start) ?? text.count
       var line = text.extracting(start..<end)
       start = end + 1
+      lineNumber += 1
       if !line.isEmpty, line[line.count - 1] == UInt8(ascii: "\r") { line = line.extracting(first: line.count - 1) }
       if line.isEmpty { continue }
       guard items.count < batchLimit else {
         throw ProblemError(
           .contentTooLarge,
           "a batch takes at most \(batchLimit) messages (the setting http.batch_messages); send several")
+      }
+      guard UTF8StreamValidator.isValid(line) else {
+        throw ProblemError(
+          .invalidText, "line \(lineNumber) of the batch is not UTF-8; no message of the batch was accepted")
       }
       items.append(Item(payload: SharedBytes(copying: line), isText: true))
     }

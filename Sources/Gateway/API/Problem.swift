@@ -4,16 +4,20 @@ import JSONCodec
 
 /// An error as clients see it (RFC 9457): what was wrong, and what would be right. `docs/errors.md` explains each kind.
 struct Problem {
-  enum Kind {
-    case protocolError, requestTimeout, hostNotAllowed, originNotAllowed, notFound, methodNotAllowed, invalidParameter,
-      invalidText, invalidDocument
-    case unsupportedMediaType
-    case unsupportedEncoding, contentTooLarge, queueFull, tooManyBodies, upstreamDown, sessionClosed, expectationFailed
+  enum Kind: CaseIterable {
+    case protocolError, uriTooLong, headerFieldsTooLarge, unsupportedTransferCoding, unsupportedVersion
+    case expectationFailed, requestTimeout, hostNotAllowed, originNotAllowed, notFound, methodNotAllowed
+    case invalidParameter, invalidText, invalidDocument, unsupportedMediaType, unsupportedEncoding, contentTooLarge
+    case queueFull, tooManyBodies, upstreamDown, sessionClosed
 
     /// Its name in `type`, an anchor of the document.
     var name: StaticString {
       switch self {
       case .protocolError: "protocol-error"
+      case .uriTooLong: "uri-too-long"
+      case .headerFieldsTooLarge: "header-fields-too-large"
+      case .unsupportedTransferCoding: "unsupported-transfer-coding"
+      case .unsupportedVersion: "unsupported-version"
       case .requestTimeout: "request-timeout"
       case .hostNotAllowed: "host-not-allowed"
       case .originNotAllowed: "origin-not-allowed"
@@ -36,6 +40,10 @@ struct Problem {
     var title: StaticString {
       switch self {
       case .protocolError: "The request breaks the rules of HTTP"
+      case .uriTooLong: "The request line is too long"
+      case .headerFieldsTooLarge: "The header fields are too large"
+      case .unsupportedTransferCoding: "This transfer coding is not supported"
+      case .unsupportedVersion: "This version of HTTP is not supported"
       case .requestTimeout: "The request came too slowly"
       case .hostNotAllowed: "This Host is not allowed"
       case .originNotAllowed: "This origin is not allowed"
@@ -46,7 +54,7 @@ struct Problem {
       case .invalidDocument: "The document is not what this path takes"
       case .unsupportedMediaType: "This content type is not taken here"
       case .unsupportedEncoding: "This content coding is not taken here"
-      case .contentTooLarge: "The message is too large"
+      case .contentTooLarge: "The content is too large"
       case .queueFull: "The queue to the upstream is full"
       case .tooManyBodies: "Too many bodies are being received"
       case .upstreamDown: "The upstream is not connected"
@@ -59,6 +67,10 @@ struct Problem {
       switch self {
       case .protocolError, .invalidParameter, .invalidText: .badRequest
       case .invalidDocument: .unprocessableContent
+      case .uriTooLong: .uriTooLong
+      case .headerFieldsTooLarge: .headerFieldsTooLarge
+      case .unsupportedTransferCoding: .notImplemented
+      case .unsupportedVersion: .versionNotSupported
       case .requestTimeout: .requestTimeout
       case .hostNotAllowed, .originNotAllowed: .forbidden
       case .notFound: .notFound
@@ -75,29 +87,29 @@ struct Problem {
     var isRetryable: Bool {
       switch self {
       case .requestTimeout, .queueFull, .tooManyBodies, .upstreamDown: true
-      case .protocolError, .hostNotAllowed, .originNotAllowed, .notFound, .methodNotAllowed, .invalidParameter,
-        .invalidText, .invalidDocument,
-        .unsupportedMediaType, .unsupportedEncoding, .contentTooLarge, .sessionClosed, .expectationFailed:
+      case .protocolError, .uriTooLong, .headerFieldsTooLarge, .unsupportedTransferCoding, .unsupportedVersion,
+        .expectationFailed, .hostNotAllowed, .originNotAllowed, .notFound, .methodNotAllowed, .invalidParameter,
+        .invalidText, .invalidDocument, .unsupportedMediaType, .unsupportedEncoding, .contentTooLarge, .sessionClosed:
         false
       }
     }
   }
 
   let kind: Kind
-  let status: HTTPStatus
   let detail: String
   /// Value of `Allow`, for 405.
   var allow: StaticString?
   /// Seconds for `Retry-After`, for 503.
   var retryAfter: Int?
 
-  init(_ kind: Kind, status: HTTPStatus? = nil, detail: String, allow: StaticString? = nil, retryAfter: Int? = nil) {
+  init(_ kind: Kind, detail: String, allow: StaticString? = nil, retryAfter: Int? = nil) {
     self.kind = kind
-    self.status = status ?? kind.status
     self.detail = detail
     self.allow = allow
     self.retryAfter = retryAfter
   }
+
+  var status: HTTPStatus { kind.status }
 
   func write(requestID: String, into output: inout ByteQueue) {
     output.append("{\"type\":\"docs/errors.md#" as StaticString)

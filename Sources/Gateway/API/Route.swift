@@ -14,6 +14,9 @@ enum Route {
   case problem(Problem)
   case options(StaticString)
 
+  /// What some path takes.
+  static let allMethods: StaticString = "GET, HEAD, POST, PATCH, OPTIONS"
+
   /// Finds the route of a request. A path means the same however its unreserved characters are written (RFC 9110 §4.2.3).
   static func find(_ request: borrowing HTTPRequestHead, for role: HTTPConnection.Role, epoch: String) -> Route {
     guard request.path.firstIndex(of: UInt8(ascii: "%")) != nil else {
@@ -27,34 +30,63 @@ enum Route {
   private static func find(
     _ request: borrowing HTTPRequestHead, at path: Span<UInt8>, for role: HTTPConnection.Role, epoch: String
   ) -> Route {
-    switch role {
-    case .client: client(request, at: path, epoch: epoch)
-    case .management: management(request, at: path)
+    let route =
+      switch role {
+      case .client: client(request, at: path, epoch: epoch)
+      case .management: management(request, at: path)
+      }
+    if request.query.isEmpty || route.readsQuery { return route }
+    return refusedParameter(of: request).map { .problem($0) } ?? route
+  }
+
+  /// Whether the query is judged elsewhere, or does not matter. `OPTIONS` is for the path as a whole, whatever its methods take.
+  private var readsQuery: Bool {
+    switch self {
+    case .receiveMessages, .options, .problem: true
+    case .sendMessage, .delivery, .session, .changeSession, .describe, .live, .ready, .started, .metrics, .status: false
     }
   }
 
-  /// Of a client's request. The default session is also to be had under its name.
+  /// A query parameter is never ignored silently. That includes probes: `/readyz?exclude=x` expects what it does not get.
+  /// Nothing needs a parameter to get past a cache, since no response may be stored.
+  private static func refusedParameter(of request: borrowing HTTPRequestHead) -> Problem? {
+    var query = HTTPQueryReader(request.query)
+    let name: String
+    do throws(HTTPQueryError) {
+      guard try query.next() else { return nil }
+      name = query.name.excerpt()
+    } catch {
+      name = String(error.parameter.prefix(64))
+    }
+    return Problem(
+      .invalidParameter,
+      detail:
+        "the query parameter '\(name)' is not known: \(request.methodBytes.text()) \(request.path.excerpt()) takes no parameters"
+    )
+  }
+
+  /// Of a client's request. `/v1/sessions/default` is `/v1/session`, and `/v1/sessions/default/X` is `/v1/X`.
   private static func client(_ request: borrowing HTTPRequestHead, at path: Span<UInt8>, epoch: String) -> Route {
     // Of the server as a whole, which `OPTIONS http://host` asks for as well (RFC 9112 §3.2.4).
     if request.targetForm == .asterisk || request.method == .options && path.isEmpty {
-      return .options("GET, HEAD, POST, PATCH, OPTIONS")
+      return .options(allMethods)
+    }
+    if path.equals("/v1/session") || path.equals("/v1/sessions/default") {
+      switch request.method {
+      case .get, .head: return .session
+      case .patch: return .changeSession
+      default: return reject(request, allowing: "GET, HEAD, PATCH, OPTIONS")
+      }
     }
     let prefix: StaticString = "/v1/sessions/default/"
     let isNamed = path.starts(with: prefix)
-    let name = path.extracting(min(path.count, isNamed ? prefix.utf8CodeUnitCount : 4)..<path.count)
     if isNamed || path.starts(with: "/v1/") {
+      let name = path.extracting((isNamed ? prefix.utf8CodeUnitCount : 4)..<path.count)
       if name.equals("messages") {
         switch request.method {
         case .post: return .sendMessage
         case .get, .head: return .receiveMessages
         default: return reject(request, allowing: "GET, HEAD, POST, OPTIONS")
-        }
-      }
-      if name.equals("session") || isNamed && name.isEmpty {
-        switch request.method {
-        case .get, .head: return .session
-        case .patch: return .changeSession
-        default: return reject(request, allowing: "GET, HEAD, PATCH, OPTIONS")
         }
       }
       if name.starts(with: "deliveries/") {

@@ -352,7 +352,8 @@ final class HTTPConnection: LoopTask {
   private func refuse(_ error: HTTPProtocolError) {
     shared.malformedRequests.add()
     if http.canAnswer {
-      answer(Problem(.protocolError, status: error.status, detail: error.detail))
+      let allow = error == .methodNotSupported ? Route.allMethods : nil
+      answer(Problem(error.kind, detail: error.detail, allow: allow))
     }
   }
 

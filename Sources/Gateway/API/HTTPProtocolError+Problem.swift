@@ -25,6 +25,20 @@ extension HTTPProtocolError {
     }
   }
 
+  /// The problem type of the response. Its status is that of the error.
+  var kind: Problem.Kind {
+    switch status {
+    case .uriTooLong: .uriTooLong
+    case .headerFieldsTooLarge: .headerFieldsTooLarge
+    case .contentTooLarge: .contentTooLarge
+    case .expectationFailed: .expectationFailed
+    case .methodNotAllowed: .methodNotAllowed
+    case .notImplemented: .unsupportedTransferCoding
+    case .versionNotSupported: .unsupportedVersion
+    default: .protocolError
+    }
+  }
+
   /// For the answer: what was wrong, what would be right, and who set the limit that was passed.
   var detail: String { setting.map { "\(description) The limit is the setting \($0)." } ?? description }
 }

@@ -1,0 +1,25 @@
+"""What a program that is built with a sanitizer cannot show.
+
+`scripts/test --sanitize` sets the variable. Everything else is tested there as always.
+"""
+
+import os
+
+import pytest
+
+_SANITIZER = os.environ.get("DRAWBRIDGE_SANITIZER")
+
+
+def memory_is_judged():
+    """Skips the rest of a test under a sanitizer. To be called when only its measure of memory is left."""
+    if _SANITIZER:
+        pytest.skip(f"memory is not judged under the {_SANITIZER} sanitizer: it keeps what the program frees")
+
+
+def skip_load(items):
+    """Skips the tests that are marked 'load' under a sanitizer."""
+    if _SANITIZER:
+        reason = f"load is for the program as it ships: under the {_SANITIZER} sanitizer it is several times slower"
+        for item in items:
+            if item.get_closest_marker("load"):
+                item.add_marker(pytest.mark.skip(reason=reason))

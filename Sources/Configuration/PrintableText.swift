@@ -1,3 +1,5 @@
+import ByteStreams
+
 /// Texts from files and the environment, made fit for a terminal and for a YAML file: no control character of theirs is printed.
 enum PrintableText {
   /// `text` as a double-quoted YAML scalar (YAML 1.2 §5.7, §7.3.1).
@@ -22,9 +24,8 @@ enum PrintableText {
     case 0x09: text += "\\t"
     case 0x0A: text += "\\n"
     case 0x0D: text += "\\r"
-    case 0x00..<0x20, 0x7F...0x9F: text += "\\x" + hexadecimal(scalar.value, digits: 2)
-    // Line and paragraph separator, byte order mark, and what is no character.
-    case 0x2028, 0x2029, 0xFEFF, 0xFFFE, 0xFFFF: text += "\\u" + hexadecimal(scalar.value, digits: 4)
+    case 0x00...0xFF where scalar.controlsDisplay: text += "\\x" + hexadecimal(scalar.value, digits: 2)
+    case 0x100... where scalar.controlsDisplay: text += "\\u" + hexadecimal(scalar.value, digits: 4)
     default: text.unicodeScalars.append(scalar)
     }
   }

@@ -1,83 +1,40 @@
 import ByteStreams
 import CLinux
-import CLinux
 import Glibc
-import JSONCodec
+import Synchronization
 import Threading
-
-/// How much somebody wants to know, least first.
-package enum LogLevel: Int, Comparable, CaseIterable, Sendable {
-  case trace, debug, info, warning, error
-
-  package init?(name: String) {
-    guard let level = Self.allCases.first(where: { $0.name == name }) else { return nil }
-    self = level
-  }
-
-  package var name: String {
-    switch self {
-    case .trace: "trace"
-    case .debug: "debug"
-    case .info: "info"
-    case .warning: "warning"
-    case .error: "error"
-    }
-  }
-
-  package static func < (left: LogLevel, right: LogLevel) -> Bool { left.rawValue < right.rawValue }
-}
-
-/// One named fact of a log line. Never a payload, a token, or anything a user sent.
-package struct LogField: Sendable {
-  enum Value: Sendable {
-    case text(String)
-    case number(Int)
-    case fraction(Double)
-    case flag(Bool)
-  }
-  let name: StaticString
-  let value: Value
-
-  package static func text(_ name: StaticString, _ value: String) -> LogField {
-    LogField(name: name, value: .text(value))
-  }
-  package static func number(_ name: StaticString, _ value: Int) -> LogField {
-    LogField(name: name, value: .number(value))
-  }
-  package static func fraction(_ name: StaticString, _ value: Double) -> LogField {
-    LogField(name: name, value: .fraction(value))
-  }
-  package static func flag(_ name: StaticString, _ value: Bool) -> LogField {
-    LogField(name: name, value: .flag(value))
-  }
-}
 
 /// The log: lines for a person on a terminal, JSON lines for anybody else, to standard error.
 ///
-/// Writing a line never waits: lines go into a bounded buffer that one thread empties. What does not fit is counted, and
-/// the count is told as soon as there is room.
+/// Logging a line never waits: lines go into a bounded buffer that one thread empties. Lines that do not fit, and lines that the
+/// output does not take, are counted, and a line of its own reports the count.
 package final class Logger: Sendable {
   package enum Format: Sendable { case text, coloredText, json }
 
   /// Bytes that may wait for a slow terminal or pipe.
   package static let bufferLimit = 1 << 20
 
-  package let level: LogLevel
+  private let minimum: Atomic<Int>
   private let format: Format
   private let output: Int32
   private let wake: Int32
 
   private struct State: ~Copyable {
     var buffer = ByteQueue()
+    /// Lines lost since the last report of them.
     var dropped = 0
     var clock = TimestampWriter()
+    /// The buffer's bytes are being written by somebody.
+    var isWriting = false
+    /// The thread runs.
+    var isStarted = false
   }
   private let state = Locked(State())
   /// Held while writing, so that a flush and the thread do not mix their lines.
   private let writing = Locked(())
 
   package init(level: LogLevel, format: Format, output: Int32 = STDERR_FILENO) {
-    self.level = level
+    minimum = Atomic(level.rawValue)
     self.format = format
     self.output = output
     wake = eventfd(0, O_CLOEXEC)
@@ -91,14 +48,17 @@ package final class Logger: Sendable {
     return unsafe variable.pointee == 0 ? .coloredText : .text
   }
 
-  /// Starts the thread that empties the buffer. Until then, and after it, `flush()` does so.
-  package func start() {
-    _ = DetachedThread.start(named: "log") { self.serve() }
+  /// The least level that is written. May change at any time, from any thread.
+  package var level: LogLevel {
+    get { LogLevel(rawValue: minimum.load(ordering: .relaxed)) ?? .info }
+    set { minimum.store(newValue.rawValue, ordering: .relaxed) }
   }
+
+  // MARK: Logging
 
   @inline(__always)
   package func log(_ level: LogLevel, _ message: StaticString, _ fields: @autoclosure () -> [LogField] = []) {
-    if level >= self.level { write(level, message, fields()) }
+    if level.rawValue >= minimum.load(ordering: .relaxed) { write(level, message, fields()) }
   }
 
   package func debug(_ message: StaticString, _ fields: @autoclosure () -> [LogField] = []) {
@@ -115,21 +75,14 @@ package final class Logger: Sendable {
   }
 
   private func write(_ level: LogLevel, _ message: StaticString, _ fields: [LogField]) {
-    var time = timespec()
-    unsafe clock_gettime(CLOCK_REALTIME, &time)
-    let milliseconds = Int64(time.tv_sec) * 1000 + Int64(time.tv_nsec) / 1_000_000
+    let line = LogLine(level: level, message: message, fields: fields, milliseconds: Self.now())
     let wasEmpty = state.withLock { state in
       let wasEmpty = state.buffer.isEmpty
       guard state.buffer.count < Self.bufferLimit else {
         state.dropped += 1
         return false
       }
-      if state.dropped > 0 {
-        let dropped = state.dropped
-        state.dropped = 0
-        append(&state, .warning, "log lines were dropped", [.number("count", dropped)], milliseconds)
-      }
-      append(&state, level, message, fields, milliseconds)
+      line.write(format, &state.clock, into: &state.buffer)
       return wasEmpty
     }
     guard wasEmpty else { return }
@@ -137,72 +90,18 @@ package final class Logger: Sendable {
     unsafe Glibc.write(wake, &one, 8)
   }
 
-  private func append(
-    _ state: inout State, _ level: LogLevel, _ message: StaticString, _ fields: [LogField], _ milliseconds: Int64
-  ) {
-    switch format {
-    case .json:
-      state.buffer.append("{\"time\":\"" as StaticString)
-      state.clock.write(milliseconds: milliseconds, into: &state.buffer)
-      state.buffer.append("\",\"level\":\"")
-      state.buffer.append(level.name)
-      state.buffer.append("\",\"message\":")
-      state.buffer.append(jsonString: message.description)
-      for field in fields {
-        state.buffer.append(",\"" as StaticString)
-        state.buffer.append(field.name)
-        state.buffer.append("\":" as StaticString)
-        switch field.value {
-        case .text(let text): state.buffer.append(jsonString: text)
-        case .number(let number): state.buffer.append(decimal: number)
-        case .fraction(let fraction): state.buffer.append(fraction.isFinite ? String(fraction) : "null")
-        case .flag(let flag): state.buffer.append(flag ? "true" as StaticString : "false")
-        }
-      }
-      state.buffer.append("}\n" as StaticString)
-    case .text, .coloredText:
-      state.clock.write(milliseconds: milliseconds, into: &state.buffer)
-      let (start, end) = format == .coloredText ? (level.color, "\u{1B}[0m") : ("", "")
-      let padding = String(repeating: " ", count: 8 - level.name.count)
-      state.buffer.append(" \(start)\(level.name)\(end)\(padding)\(message)")
-      for field in fields {
-        state.buffer.append("  ")
-        state.buffer.append(field.name)
-        state.buffer.append("=")
-        switch field.value {
-        case .text(let text): appendReadable(text, to: &state.buffer)
-        case .number(let number): state.buffer.append(decimal: number)
-        case .fraction(let fraction): state.buffer.append(String(fraction))
-        case .flag(let flag): state.buffer.append(flag ? "true" as StaticString : "false")
-        }
-      }
-      state.buffer.append("\n")
-    }
+  private static func now() -> Int64 {
+    var time = timespec()
+    unsafe clock_gettime(CLOCK_REALTIME, &time)
+    return Int64(time.tv_sec) * 1000 + Int64(time.tv_nsec) / 1_000_000
   }
 
-  /// Quoted where it would not read as one word; control characters can never reach the terminal.
-  private func appendReadable(_ text: String, to buffer: inout ByteQueue) {
-    let isPlain = !text.isEmpty && text.utf8.allSatisfy { $0 > 0x20 && $0 != 0x22 && $0 != 0x7F && $0 != 0x5C }
-    if isPlain { buffer.append(text) } else { buffer.append(jsonString: text) }
-  }
+  // MARK: Writing
 
-  /// Writes out everything that waits; for the end of the process.
-  package func flush() {
-    writing.withLock { _ in
-      var pending = state.withLock { state in
-        var taken = ByteQueue()
-        swap(&taken, &state.buffer)
-        return taken
-      }
-      while !pending.isEmpty {
-        let written = unsafe pending.bytes.withUnsafeBytes { unsafe Glibc.write(output, $0.baseAddress, $0.count) }
-        if written > 0 {
-          pending.consume(written)
-        } else if errno != EINTR {
-          return
-        }
-      }
-    }
+  /// Starts the thread that empties the buffer. Without it, `flush()` does so.
+  package func start() {
+    let isStarted = DetachedThread.start(named: "log") { self.serve() }
+    state.withLock { $0.isStarted = isStarted }
   }
 
   private func serve() {
@@ -212,15 +111,69 @@ package final class Logger: Sendable {
       flush()
     }
   }
+
+  /// Whether nothing waits and nothing is being written. For the end of the process, which must not write by itself: a pipe that
+  /// nobody reads would block it.
+  package var isWritten: Bool {
+    if !state.withLock({ $0.isStarted }) { flush() }
+    return state.withLock { $0.buffer.isEmpty && !$0.isWriting }
+  }
+
+  /// Writes what waits, for as long as the output takes it.
+  package func flush() {
+    writing.withLock { _ in
+      var batch = take()
+      while !batch.bytes.isEmpty {
+        let written = unsafe batch.bytes.bytes.withUnsafeBytes { unsafe Glibc.write(output, $0.baseAddress, $0.count) }
+        if written > 0 {
+          batch.bytes.consume(written)
+        } else if errno == EAGAIN {
+          // Somebody who shares the output has made it non-blocking.
+          var wanted = pollfd(fd: output, events: Int16(POLLOUT), revents: 0)
+          _ = unsafe poll(&wanted, 1, -1)
+        } else if errno != EINTR {
+          break
+        }
+      }
+      var lost = batch.bytes.bytes.count(of: UInt8(ascii: "\n"))
+      // The last line is the report, if there is one: what it says is still to be reported.
+      if lost > 0, batch.reported > 0 { lost += batch.reported - 1 }
+      state.withLock { state in
+        state.isWriting = false
+        state.dropped += lost
+      }
+    }
+  }
+
+  /// What is written in one go.
+  private struct Batch: ~Copyable {
+    var bytes = ByteQueue()
+    /// The lines lost before, which its last line reports; 0: there is no such line.
+    var reported = 0
+  }
+
+  private func take() -> Batch {
+    state.withLock { state in
+      var batch = Batch()
+      if state.dropped > 0 {
+        batch.reported = state.dropped
+        state.dropped = 0
+        let report = LogLine(
+          level: .warning, message: "log lines were dropped", fields: [.number("count", batch.reported)],
+          milliseconds: Self.now())
+        report.write(format, &state.clock, into: &state.buffer)
+      }
+      swap(&batch.bytes, &state.buffer)
+      state.isWriting = !batch.bytes.isEmpty
+      return batch
+    }
+  }
 }
 
-extension LogLevel {
-  fileprivate var color: String {
-    switch self {
-    case .trace, .debug: "\u{1B}[2m"
-    case .info: "\u{1B}[32m"
-    case .warning: "\u{1B}[33m"
-    case .error: "\u{1B}[31m"
-    }
+extension Span where Element == UInt8 {
+  fileprivate func count(of wanted: UInt8) -> Int {
+    var count = 0
+    for index in indices where self[index] == wanted { count += 1 }
+    return count
   }
 }

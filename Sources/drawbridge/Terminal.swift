@@ -1,3 +1,4 @@
+import ByteStreams
 import Glibc
 
 /// Standard output, standard error, and the end.
@@ -7,11 +8,23 @@ enum Terminal {
   static func exit(_ code: Int32) -> Never { Glibc.exit(code) }
 
   private static func write(_ text: String, to descriptor: Int32) {
-    var bytes = Array(text.utf8)[...]
+    var bytes = Array(printable(text).utf8)[...]
     while !bytes.isEmpty {
       let written = unsafe bytes.withUnsafeBytes { unsafe Glibc.write(descriptor, $0.baseAddress, $0.count) }
       guard written > 0 else { return }
       bytes = bytes.dropFirst(written)
+    }
+  }
+
+  /// Characters that control a display are escaped: an argument, a file and a peer's response may contain some.
+  private static func printable(_ text: String) -> String {
+    guard text.unicodeScalars.contains(where: { $0.controlsDisplay && $0 != "\n" }) else { return text }
+    return text.unicodeScalars.reduce(into: "") { result, scalar in
+      if scalar.controlsDisplay, scalar != "\n" {
+        result += scalar.escaped(asASCII: true)
+      } else {
+        result.unicodeScalars.append(scalar)
+      }
     }
   }
 }

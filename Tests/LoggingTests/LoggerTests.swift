@@ -3,6 +3,24 @@ import Testing
 
 @testable import Logging
 
+/// Reads a pipe to its end, on a thread of its own: those of the tests are few, and a log that is written blocks one.
+private final class Collector: @unchecked Sendable {
+  private let isAtEnd = DispatchSemaphore(value: 0)
+  private var data = Data()
+
+  init(_ handle: FileHandle) {
+    Thread.detachNewThread {
+      self.data = handle.readDataToEndOfFile()
+      self.isAtEnd.signal()
+    }
+  }
+
+  func text() -> String {
+    isAtEnd.wait()
+    return String(decoding: data, as: UTF8.self)
+  }
+}
+
 @Suite struct LoggerTests {
   /// What `body` logs, as it arrives at the other end of a pipe.
   private func capture(_ format: Logger.Format, level: LogLevel = .info, _ body: (Logger) -> Void) -> String {
@@ -30,6 +48,68 @@ import Testing
     #expect(output.utf8.filter { $0 < 0x20 } == [0x0A])
   }
 
+  /// DEL, C1, and what reorders or breaks lines.
+  @Test(arguments: [0x7F, 0x85, 0x9B, 0x061C, 0x200E, 0x200F, 0x2028, 0x2029, 0x202A, 0x202E, 0x2066, 0x2069, 0xFEFF])
+  func whatControlsADisplayIsEscapedInBothFormats(value: UInt32) throws {
+    let scalar = try #require(Unicode.Scalar(value))
+    let text = "é\"\n\(scalar)😀"
+    for format in [Logger.Format.json, .text] {
+      let output = capture(format) { $0.info("said", [.text("what", text)]) }
+      #expect(!output.unicodeScalars.contains(scalar))
+      #expect(output.contains("é\\\"\\n\\u" + String(0x10000 + value, radix: 16).dropFirst() + "😀"))
+    }
+    let output = capture(.json) { $0.info("said", [.text("what", text)]) }
+    let object = try JSONSerialization.jsonObject(with: Data(output.utf8)) as? [String: Any]
+    #expect(object?["what"] as? String == text)
+  }
+
+  @Test func linesThatTheOutputRefusesAreCountedAndReportedLater() throws {
+    var ends: [Int32] = [0, 0]
+    try #require(pipe(&ends) == 0)
+    signal(SIGPIPE, SIG_IGN)
+    let logger = Logger(level: .info, format: .json, output: ends[1])
+    close(ends[0])
+    logger.info("lost")
+    logger.info("lost too")
+    logger.flush()
+    logger.info("and this one, with the report of the others")
+    logger.flush()
+    // Somebody reads again.
+    var fresh: [Int32] = [0, 0]
+    try #require(pipe(&fresh) == 0)
+    try #require(dup2(fresh[1], ends[1]) == ends[1])
+    close(fresh[1])
+    logger.flush()
+    close(ends[1])
+    let output = String(decoding: FileHandle(fileDescriptor: fresh[0]).readDataToEndOfFile(), as: UTF8.self)
+    #expect(output.contains("\"count\":3") && !output.contains("lost"))
+    close(fresh[0])
+  }
+
+  @Test func aNonBlockingOutputLosesNothing() throws {
+    var ends: [Int32] = [0, 0]
+    try #require(pipe(&ends) == 0)
+    try #require(fcntl(ends[1], F_SETFL, O_NONBLOCK) == 0)
+    let logger = Logger(level: .info, format: .json, output: ends[1])
+    // More than a pipe holds.
+    for _ in 0..<500 { logger.info("much", [.text("text", String(repeating: "x", count: 1000))]) }
+    let collector = Collector(FileHandle(fileDescriptor: ends[0]))
+    logger.flush()
+    close(ends[1])
+    let lines = collector.text().split(separator: "\n")
+    #expect(lines.count == 500)
+    close(ends[0])
+  }
+
+  @Test func theLevelMayChangeAtAnyTime() {
+    let output = capture(.json, level: .warning) { logger in
+      logger.debug("before")
+      logger.level = .debug
+      logger.debug("after")
+    }
+    #expect(!output.contains("before") && output.contains("after"))
+  }
+
   @Test func levelsBelowTheWantedAreNotEvenRendered() {
     var rendered = 0
     func fields() -> [LogField] {
@@ -43,19 +123,18 @@ import Testing
     #expect(rendered == 1 && output.contains("loud") && !output.contains("quiet"))
   }
 
-  @Test func whatDoesNotFitIsCountedAndToldAndNeverWaitedFor() async {
+  @Test func whatDoesNotFitIsCountedAndToldAndNeverWaitedFor() {
     let pipe = Pipe()
     let logger = Logger(level: .info, format: .json, output: pipe.fileHandleForWriting.fileDescriptor)
     let text = String(repeating: "x", count: 1000)
     // Nobody reads the pipe and nothing empties the buffer: each of these returns all the same.
     for _ in 0..<2_000 { logger.info("much", [.text("text", text)]) }
-    let reader = pipe.fileHandleForReading
-    let collected = Task.detached { reader.readDataToEndOfFile() }
+    let collector = Collector(pipe.fileHandleForReading)
     logger.flush()
     logger.info("after")
     logger.flush()
     pipe.fileHandleForWriting.closeFile()
-    let output = String(decoding: await collected.value, as: UTF8.self)
+    let output = collector.text()
     #expect(output.contains("log lines were dropped") && output.contains("after"))
     #expect(output.utf8.count < Logger.bufferLimit + 4096)
   }

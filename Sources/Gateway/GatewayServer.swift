@@ -21,6 +21,8 @@ package final class GatewayServer: Sendable {
   package static let endingSignals: [Int32] = [15, 2]
   /// SIGHUP: the configuration is read again.
   package static let reloadSignal: Int32 = 1
+  /// All that `runUntilSignalled` takes: to be blocked before any thread is started.
+  package static let signals = endingSignals + [reloadSignal]
 
   private let shared: GatewayShared
   private let sink: StoreSink
@@ -28,15 +30,14 @@ package final class GatewayServer: Sendable {
   /// Addresses in use, with the ports that were picked: for clients, and for management.
   package let clientAddresses: [SocketAddress]
   package let managementAddresses: [SocketAddress]
+  private let socketFiles: [SocketFile]
+
+  /// How long the last log lines may take to be written: a pipe that nobody reads must not keep the process from ending.
+  package static let logPatience = TimeSpan.seconds(2)
 
   /// Starts everything. The session begins to dial; nothing waits for it.
   package init(_ settings: GatewaySettings, logger: Logger) throws(StartError) {
-    let descriptors = Sockets.raiseDescriptorLimit()
-    if descriptors < settings.http.connections + 64 {
-      logger.warning(
-        "the descriptor limit is below http.connections",
-        [.number("limit", descriptors), .number("connections", settings.http.connections)])
-    }
+    let descriptorLimit = Sockets.raiseDescriptorLimit()
     let loopCount = settings.loops > 0 ? settings.loops : ProcessorCount.usable
     do throws(SystemError) {
       var loops: [EventLoop] = []
@@ -56,12 +57,26 @@ package final class GatewayServer: Sendable {
     let session = try SessionHandle(
       settings: settings.upstream, logger: logger, metrics: metrics, sink: sink,
       dials: DialGate(settings.upstream.dials))
-    shared = try GatewayShared(settings: settings, logger: logger, metrics: metrics, store: store, session: session)
 
     let clients = try Self.bind(settings.listeners.http, key: "listeners.http", loops: loopCount)
     let management = try Self.bind(settings.listeners.management, key: "listeners.management", loops: 1)
     clientAddresses = clients.map(\.address)
     managementAddresses = management.map(\.address)
+    socketFiles = (clients + management).compactMap(\.file)
+
+    let descriptors = DescriptorBudget(
+      limit: descriptorLimit, inUse: ProcessFacts.openDescriptors(), loops: loopCount,
+      clients: settings.http.connections, management: settings.http.managementConnections)
+    if let warning = descriptors.warning {
+      logger.warning(
+        "fewer connections are accepted than the settings allow",
+        [
+          .text("reason", warning), .number("connections", descriptors.clients),
+          .number("management_connections", descriptors.management),
+        ])
+    }
+    shared = try GatewayShared(
+      settings: settings, descriptors: descriptors, logger: logger, metrics: metrics, store: store, session: session)
 
     for (index, loop) in loops.enumerated() {
       let own = clients.compactMap { index < $0.descriptors.count ? ($0.descriptors[index], $0.address.reach) : nil }
@@ -104,6 +119,8 @@ package final class GatewayServer: Sendable {
     let address: SocketAddress
     /// One a loop, except for Unix sockets, which cannot share an address.
     let descriptors: [Int32]
+    /// Of a Unix socket.
+    var file: SocketFile?
   }
 
   private static func bind(_ texts: [String], key: String, loops: Int) throws(StartError) -> [Bound] {
@@ -114,8 +131,9 @@ package final class GatewayServer: Sendable {
         throw .configuration("'\(text)' in '\(key)' is no address: it takes \(ListenerAddress.expectation)")
       }
       do throws(SystemError) {
-        if case .unix = wanted {
-          result.append(Bound(address: wanted, descriptors: [try Sockets.listen(on: wanted, sharedPort: false)]))
+        if case .unix(let path) = wanted {
+          let descriptors = [try Sockets.listen(on: wanted, sharedPort: false)]
+          result.append(Bound(address: wanted, descriptors: descriptors, file: SocketFile(at: path)))
           continue
         }
         try Sockets.claim(wanted)
@@ -138,10 +156,10 @@ package final class GatewayServer: Sendable {
   /// SIGHUP asks `reload` for the settings anew; it answers nil, and has said why, where they cannot be read.
   package func runUntilSignalled(reload: () -> GatewaySettings?) -> Int32 {
     var settings = shared.settings
-    var signal = ProcessSignals.wait(for: Self.endingSignals + [Self.reloadSignal])
+    var signal = ProcessSignals.wait(for: Self.signals)
     while signal == Self.reloadSignal {
       if let read = reload() { settings = self.reload(read, from: settings) }
-      signal = ProcessSignals.wait(for: Self.endingSignals + [Self.reloadSignal])
+      signal = ProcessSignals.wait(for: Self.signals)
     }
     end(after: signal)
     return 0
@@ -155,6 +173,7 @@ package final class GatewayServer: Sendable {
     shared.enter(.draining)
     sink.end()
     let settings = shared.settings.shutdown
+    for file in socketFiles { file.remove() }
     for loop in loops {
       loop.submit { context in
         (context.resident as? HTTPWorker)?.drain()
@@ -162,27 +181,31 @@ package final class GatewayServer: Sendable {
       }
     }
     shared.session.close(flushWithin: settings.flush)
-    let isOrderly = waitForEnd(atMost: max(settings.drain, settings.flush + shared.settings.upstream.timeouts.closing))
+    let limit = max(settings.drain, settings.flush + shared.settings.upstream.timeouts.closing)
+    let ending = Self.wait(atMost: limit) { shared.openConnections.current <= 0 && shared.session.hasEnded }
     for loop in loops { loop.stop() }
     for loop in loops { loop.join() }
-    removeUnixSockets()
-    shared.logger.info("stopped", [.flag("orderly", isOrderly)])
-    shared.logger.flush()
+    shared.logger.info("stopped", [.flag("orderly", ending == .reached)])
+    Self.writeLastLines(of: shared.logger, atMost: ending == .interrupted ? .milliseconds(100) : Self.logPatience)
   }
 
-  private func waitForEnd(atMost limit: TimeSpan) -> Bool {
+  /// Waits until the log is written, but not for ever, and no longer than until the next signal.
+  package static func writeLastLines(of logger: Logger, atMost limit: TimeSpan = logPatience) {
+    _ = wait(atMost: limit) { logger.isWritten }
+  }
+
+  private enum Ending { case reached, timedOut, interrupted }
+
+  /// Waits until `isReached`, or a signal asks to end at once.
+  private static func wait(atMost limit: TimeSpan, until isReached: () -> Bool) -> Ending {
     var left = limit
     let step = TimeSpan.milliseconds(5)
-    while shared.openConnections.current > 0 || !shared.session.hasEnded {
-      guard left > .zero else { return false }
-      if ProcessSignals.wait(for: Self.endingSignals, atMost: step) != nil { return false }
+    while !isReached() {
+      guard left > .zero else { return .timedOut }
+      if ProcessSignals.wait(for: endingSignals, atMost: step) != nil { return .interrupted }
       left = left - step
     }
-    return true
-  }
-
-  private func removeUnixSockets() {
-    for case .unix(let path) in clientAddresses + managementAddresses { Sockets.removeFile(at: path) }
+    return .reached
   }
 }
 

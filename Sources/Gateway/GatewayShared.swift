@@ -46,7 +46,9 @@ final class GatewayShared: Sendable {
   let deliveredMessages: Counter
 
   init(
-    settings: GatewaySettings, logger: Logger, metrics: MetricsRegistry, store: PushStore, session: SessionHandle
+    settings: GatewaySettings, descriptors: DescriptorBudget, logger: Logger, metrics: MetricsRegistry,
+    store: PushStore,
+    session: SessionHandle
   ) throws(StartError) {
     access = try BrowserAccess(settings.http)
     self.settings = settings
@@ -58,10 +60,10 @@ final class GatewayShared: Sendable {
     store.summary.last.epoch.write(into: &text)
     epochText = text.bytes.text()
     httpLimits = settings.http.limits
-    let http = settings.http
     census = Locked([
-      .client: ConnectionCensus(limit: http.connections, limitPerOrigin: http.connectionsPerAddress),
-      .management: ConnectionCensus(limit: http.managementConnections, limitPerOrigin: http.managementConnections),
+      .client: ConnectionCensus(
+        limit: descriptors.clients, limitPerOrigin: settings.http.connectionsPerAddress),
+      .management: ConnectionCensus(limit: descriptors.management, limitPerOrigin: descriptors.management),
     ])
     openConnections = metrics.gauge("drawbridge_http_connections", "Client connections open.")
     acceptedConnections = metrics.counter("drawbridge_http_connections_accepted_total", "Client connections accepted.")

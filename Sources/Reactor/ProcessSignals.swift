@@ -4,11 +4,19 @@ import Glibc
 
 /// UNIX signals as ordinary calls: blocked in every thread and taken, one by one, by the main thread.
 package enum ProcessSignals {
-  /// Call first in `main`, before any thread is started: threads inherit the mask. SIGPIPE is ignored for good.
+  /// A write to a pipe or socket that nobody reads any more fails, and does not end the process. Call first in `main`.
+  package static func ignoreBrokenPipes() { _ = signal(SIGPIPE, SIG_IGN) }
+
+  /// Call before any thread is started: threads inherit the mask.
   package static func block(_ signals: [Int32]) {
-    _ = signal(SIGPIPE, SIG_IGN)
     var set = makeSet(signals)
     unsafe pthread_sigmask(SIG_BLOCK, &set, nil)
+  }
+
+  /// `signals` do again what they do by default, also those that arrived meanwhile: for the end of a process that may block.
+  package static func unblock(_ signals: [Int32]) {
+    var set = makeSet(signals)
+    unsafe pthread_sigmask(SIG_UNBLOCK, &set, nil)
   }
 
   /// Sleeps until one of `signals` arrives and answers which.

@@ -104,14 +104,15 @@ package enum Sockets {
     return channel
   }
 
-  /// Lets the process have as many descriptors as its hard limit allows; answers how many that is.
+  /// Lets the process have as many descriptors as its hard limit allows; returns how many it may have.
   @discardableResult
   package static func raiseDescriptorLimit() -> Int {
     var limit = rlimit()
     guard unsafe getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return 1024 }
+    let soft = limit.rlim_cur
     limit.rlim_cur = limit.rlim_max
-    _ = unsafe setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
-    return Int(clamping: limit.rlim_cur)
+    let isRaised = unsafe setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0
+    return Int(clamping: isRaised ? limit.rlim_max : soft)
   }
 
   private static func make(_ address: SocketAddress) throws(SystemError) -> Int32 {
@@ -164,7 +165,4 @@ extension Sockets {
     unsafe setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &lingering, socklen_t(MemoryLayout<linger>.size))
     SystemCall.close(descriptor)
   }
-
-  /// Removes the file of a Unix-domain socket.
-  package static func removeFile(at path: String) { unsafe _ = unlink(path) }
 }

@@ -17,7 +17,8 @@ enum DrawbridgeCommand {
   }
 
   static func main() {
-    ProcessSignals.block(GatewayServer.endingSignals + [GatewayServer.reloadSignal])
+    StandardStreams.openMissing()
+    ProcessSignals.ignoreBrokenPipes()
     let arguments = Array(CommandLine.arguments.dropFirst())
     Terminal.exit(run(arguments))
   }
@@ -117,11 +118,13 @@ enum DrawbridgeCommand {
         """)
       return ExitCode.configuration
     }
+    ProcessSignals.block(GatewayServer.signals)
     return run(invocation, outcome.settings, warnings: outcome.warnings) { _ in }
   }
 
   private static func demo(_ invocation: Invocation, _ outcome: ConfigurationLoader.Outcome) -> Int32 {
     var settings = outcome.settings
+    ProcessSignals.block(GatewayServer.signals)
     let upstream: DemoUpstream
     do throws(SystemError) {
       upstream = try DemoUpstream()
@@ -157,7 +160,9 @@ enum DrawbridgeCommand {
         return settings
       }
     } catch {
-      logger.flush()
+      GatewayServer.writeLastLines(of: logger)
+      // Standard error may be a pipe that nobody reads.
+      ProcessSignals.unblock(GatewayServer.signals)
       Terminal.complain("drawbridge: \(error.message)")
       return error.exitCode
     }

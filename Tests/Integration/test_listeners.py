@@ -1,11 +1,15 @@
 """Where the gateway listens: IPv4, IPv6, Unix-domain sockets, and several loops on one port."""
 
+import asyncio
 import socket
 
 import pytest
 
 from harness.client import Client
+from harness.gateway import run
+from harness.raw import upgrade
 from harness.upstream import Upstream
+from harness.waiting import eventually
 
 
 def has_ipv6():
@@ -62,6 +66,44 @@ async def test_a_unix_domain_socket_left_by_a_crash_is_no_hindrance(gateway_for,
     await crashed.kill()
     assert path.exists()
     await gateway_for(upstream, "--listen", f"unix:{path}")
+    client = Client("http://localhost", unix=str(path))
+    try:
+        await client.poll(wait=0)
+    finally:
+        await client.close()
+
+
+async def test_a_process_that_ends_leaves_the_socket_of_its_successor_alone(raw_upstream, gateway_for, tmp_path):
+    async def deaf_to_the_close(reader, writer):
+        await upgrade(reader, writer)
+        await asyncio.Event().wait()
+
+    path = tmp_path / "api.sock"
+    upstream = await raw_upstream(deaf_to_the_close)
+    old = await gateway_for(upstream, "--listen", f"unix:{path}")
+    old.signal()
+
+    def is_free():
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(str(path)) != 0
+
+    await eventually(is_free, what="the old process listens no more")
+    assert old.process.returncode is None, "it waits for the upstream's close"
+    await gateway_for(upstream, "--listen", f"unix:{path}")
+    assert await old.exit_status() == 0
+    client = Client("http://localhost", unix=str(path))
+    try:
+        await client.poll(wait=0)
+    finally:
+        await client.close()
+
+
+async def test_a_unix_domain_socket_that_is_in_use_is_refused(gateway_for, upstream, tmp_path):
+    path = tmp_path / "api.sock"
+    await gateway_for(upstream, "--listen", f"unix:{path}")
+    status, _, err = await run("serve", "--upstream", upstream.url, "--listen", f"unix:{path}")
+    assert status == 69
+    assert "Address already in use" in err
     client = Client("http://localhost", unix=str(path))
     try:
         await client.poll(wait=0)

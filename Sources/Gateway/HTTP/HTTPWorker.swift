@@ -33,6 +33,7 @@ final class HTTPWorker: TurnEndTarget {
   private var date = SharedBytes([])
   private var dateSecond: Int64 = -1
   private var nextWarning = MonotonicTime.zero
+  private var nextShortageWarning = MonotonicTime.zero
   private var requestCounter: UInt64 = 0
   private let requestPrefix = UInt32.random(in: .min ... .max)
 
@@ -68,6 +69,7 @@ final class HTTPWorker: TurnEndTarget {
       return
     }
     guard let channel = try? Channel(descriptor: descriptor, loop: loop) else {
+      shared.refusedConnections.add()
       shared.leave(origin, from: role)
       return
     }
@@ -96,6 +98,15 @@ final class HTTPWorker: TurnEndTarget {
       }
     shared.logger.warning(
       "connections are refused: a limit is reached; raise it, or see who holds them", [.text("limit", key)])
+  }
+
+  /// Logs that accepting failed for lack of descriptors or memory; seldom, since every attempt fails until some are given back.
+  func warnOfShortage(_ code: Int32) {
+    guard loop.now >= nextShortageWarning else { return }
+    nextShortageWarning = loop.now + Self.warningInterval
+    shared.logger.warning(
+      "cannot accept connections for now: the system is short of something",
+      [.text("reason", SystemError.reason(of: code))])
   }
 
   // MARK: Ending
@@ -198,8 +209,10 @@ final class HTTPAcceptor: LoopTask {
       guard await listener.readable() == .ready, !isStopped else { continue }
       if acceptBurst(limit: Self.burst) {
         await worker.loop.yieldTurn()
-      } else if !isStopped {
-        _ = await listener.readEvent(until: worker.loop.now + Self.rest)
+      } else {
+        // Each connection that arrives meanwhile ends the wait: no reason to try again yet.
+        let end = worker.loop.now + Self.rest
+        while !isStopped, worker.loop.now < end { _ = await listener.readEvent(until: end) }
       }
     }
   }
@@ -213,8 +226,7 @@ final class HTTPAcceptor: LoopTask {
       case .wouldBlock: return true
       case .failed(let code):
         if Sockets.isShortage(code) {
-          worker.shared.logger.warning(
-            "cannot accept connections for now", [.text("reason", SystemError.reason(of: code))])
+          worker.warnOfShortage(code)
           return false
         }
       }

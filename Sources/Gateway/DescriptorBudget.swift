@@ -1,0 +1,34 @@
+/// How the file descriptors of the process are dealt out, so that clients cannot take those of the upstream and of management.
+struct DescriptorBudget: Equatable {
+  /// Kept free for the upstream: connection attempts (32 addresses at once at most, beside up to three connections during a
+  /// hand-over), name look-ups, certificates and credentials, credential commands, and netlink.
+  static let reserve = 64
+
+  /// Connections of clients and to the management listeners, open at once.
+  let clients: Int
+  let management: Int
+  /// What the settings ask for, if it is more than that; else nil.
+  let warning: String?
+
+  /// - Parameters:
+  ///   - limit: the process's limit on open files.
+  ///   - inUse: descriptors that are open for good: listeners, event loops, the log.
+  ///   - loops: each may hold one connection more for a moment, to refuse it.
+  ///   - clients: `http.connections`.
+  ///   - management: `http.management_connections`.
+  init(limit: Int, inUse: Int, loops: Int, clients: Int, management: Int) {
+    let available = max(2, limit - inUse - loops - Self.reserve)
+    // At most a quarter, where there are few: probes and metrics need only some.
+    self.management = min(management, max(1, available / 4))
+    self.clients = min(clients, available - self.management)
+    if self.clients < clients {
+      warning =
+        "open-file limit \(limit) is below http.connections (\(clients)): raise it with `ulimit -n` or lower the setting"
+    } else if self.management < management {
+      warning =
+        "open-file limit \(limit) is too low for http.management_connections (\(management)): raise it with `ulimit -n` or lower the setting"
+    } else {
+      warning = nil
+    }
+  }
+}

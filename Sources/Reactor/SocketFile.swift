@@ -1,0 +1,29 @@
+import Glibc
+
+/// The file of a Unix-domain socket that this process has bound, told apart from another one at the same path.
+package struct SocketFile: Sendable {
+  private let path: String
+  private let device: dev_t
+  private let inode: ino_t
+
+  /// The file at `path` now, right after it was bound; nil where there is none.
+  package init?(at path: String) {
+    guard let status = Self.status(of: path) else { return nil }
+    self.path = path
+    device = status.st_dev
+    inode = status.st_ino
+  }
+
+  /// Removes the file, unless another process has replaced it. Call this while the socket still listens: a file whose socket
+  /// accepts connections is replaced by nobody, so that none can come between the look and the removal.
+  package func remove() {
+    guard let status = Self.status(of: path), status.st_dev == device, status.st_ino == inode else { return }
+    unsafe _ = unlink(path)
+  }
+
+  private static func status(of path: String) -> stat? {
+    var status = stat()
+    guard unsafe lstat(path, &status) == 0, status.st_mode & S_IFMT == S_IFSOCK else { return nil }
+    return status
+  }
+}

@@ -1,0 +1,152 @@
+"""The gateway as a process: its standard streams, its signals, its descriptors."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+
+import pytest
+
+from harness.gateway import BINARY
+from harness.waiting import eventually
+
+
+@contextlib.asynccontextmanager
+async def serving(folder, *, prefix=(), **streams):
+    """A gateway without an upstream on a Unix-domain socket, with standard streams of the test's."""
+    path = folder / "api.sock"
+    process = await asyncio.create_subprocess_exec(
+        *prefix,
+        *map(str, (BINARY, "serve", "--upstream", "ws://127.0.0.1:1/", "--listen", f"unix:{path}")),
+        *("--management", f"unix:{folder / 'management.sock'}"),
+        env={name: value for name, value in os.environ.items() if not name.startswith("DRAWBRIDGE_")},
+        **{"stdin": asyncio.subprocess.DEVNULL, "stdout": asyncio.subprocess.DEVNULL, **streams},
+    )
+    try:
+        await eventually(lambda: process.returncode is not None or is_accepting(path), what="the gateway listens")
+        assert process.returncode is None
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def is_accepting(path):
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
+@pytest.fixture
+def unread_pipe():
+    """The writing end of a pipe that is full, and that nobody reads."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x")
+    os.set_blocking(writing, True)
+    yield writing
+    os.close(reading)
+    os.close(writing)
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+async def test_it_ends_although_nobody_reads_its_standard_error(tmp_path, unread_pipe, signals):
+    async with serving(tmp_path, stderr=unread_pipe) as process:
+        for _ in range(signals):
+            process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+
+
+async def test_a_line_reaches_a_non_blocking_standard_error_that_is_read_late(tmp_path):
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    filler = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            filler += os.write(writing, b"x" * 4096)
+    async with serving(tmp_path, stderr=writing) as process:
+        os.close(writing)
+        # The first lines found no room. Now there is some.
+        output = b""
+        while output.count(b"listening") < 2:
+            output += await asyncio.wait_for(asyncio.to_thread(os.read, reading, 1 << 20), 20)
+        assert b"dropped" not in output
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+    os.close(reading)
+
+
+async def test_standard_streams_that_are_closed_at_the_start_are_not_given_to_sockets(tmp_path):
+    prefix = ("sh", "-c", 'exec "$0" "$@" 0<&- 1>&- 2>&-')
+    async with serving(tmp_path, prefix=prefix) as process:
+        names = [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)]
+        assert names == ["/dev/null"] * 3
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+
+
+async def test_clients_leave_descriptors_for_management_and_the_upstream(upstream, gateway_for):
+    gateway = await gateway_for(upstream, prefix=("sh", "-c", 'ulimit -n 128; exec "$0" "$@"'))
+    crowd = []
+    try:
+        for _ in range(200):
+            # Those beyond the limit are reset, which may come before their connect has returned.
+            with contextlib.suppress(ConnectionError):
+                crowd.append(await asyncio.open_connection(*gateway.address()))
+                crowd[-1][1].write(b"GET /v1/messages?wait=50 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+        async def is_alive():
+            client = gateway.client("management")
+            return (await client.request("GET", "/livez")).status == 200
+
+        for _ in range(10):
+            assert await is_alive()
+        upstream.reset_connections()
+
+        async def is_back():
+            return len(upstream.requests) > 1 and (await gateway.metrics())["drawbridge_session_ready"] == 1
+
+        await eventually(is_back, what="the session is ready again")
+        await gateway.tells(lambda record: record.get("limit") == "http.connections", what="that there are too many")
+        reason = "open-file limit 128 is below http.connections (16384)"
+        await gateway.tells(lambda record: reason in record.get("reason", ""), what="both numbers")
+        assert "for now" not in gateway.output, "no accept fails for lack of descriptors"
+    finally:
+        for _, writer in crowd:
+            writer.transport.abort()
+
+
+async def test_the_level_of_the_log_changes_without_a_restart(upstream, gateway_for):
+    def config(level):
+        return f"upstream: {{url: '{upstream.url}'}}\nlog: {{level: {level}}}\n"
+
+    async def is_settled():
+        return (await gateway.client().session())["state"] == "ready"
+
+    gateway = await gateway_for(None, config=config("info"))
+    assert not any(record["level"] == "debug" for record in gateway.records)
+    gateway.rewrite(config("debug"))
+    gateway.signal(signal.SIGHUP)
+    await gateway.tells(lambda record: record["message"] == "the configuration was read again", what="the new level")
+    upstream.reset_connections()
+    await gateway.tells(lambda record: record["level"] == "debug", what="what only the new level writes")
+    assert "restart" not in gateway.output
+
+    await eventually(is_settled, what="the session is ready again")
+    connections = len(upstream.requests)
+    gateway.rewrite(config("warning"))
+    gateway.signal(signal.SIGHUP)
+    await eventually(lambda: len(upstream.requests) > connections, what="the hand-over")
+
+    await eventually(is_settled, what="the new connection is used")
+    before = len(gateway.log)
+    upstream.reset_connections()
+    await eventually(lambda: len(gateway.log) > before, what="a warning")
+    await eventually(is_settled, what="the session is ready again")
+    assert {record["level"] for record in gateway.records[before:]} == {"warning"}

@@ -7,6 +7,7 @@ import zlib
 import pytest
 
 from harness.raw import frame, read_frame, upgrade
+from harness.sanitizer import memory_is_judged
 from harness.waiting import eventually
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
@@ -56,11 +57,12 @@ async def is_refused(frames, told, raw_upstream, gateway_for, config="", *fields
     before = gateway.memory()
     await eventually(lambda: len(sender.codes) >= 2, within=20, what="the gateway says why, and dials again")
     assert set(sender.codes) == {TOO_BIG}
-    assert gateway.memory() < before + memory
     session = await gateway.client().session()
     assert told in session["last_failure"]
     batch = await gateway.client().poll(cursor="earliest", wait=0)
     assert batch.messages == [] or all(message["type"] not in ("text", "binary") for message in batch.messages)
+    memory_is_judged()
+    assert gateway.memory() < before + memory
 
 
 LIMIT = "  message_bytes: 1KiB\n"

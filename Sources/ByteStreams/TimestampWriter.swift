@@ -6,7 +6,13 @@ package struct TimestampWriter {
 
   package init() {}
 
+  /// Seconds of UNIX time whose year has four digits, 1 to 9999: what RFC 3339 and HTTP can write. A clock beyond them is shown as the
+  /// nearest of them.
+  package static let writableSeconds: ClosedRange<Int64> = -62_135_596_800...253_402_300_799
+
   package mutating func write(milliseconds: Int64, into output: inout ByteQueue) {
+    let range = Self.writableSeconds
+    let milliseconds = min(max(milliseconds, range.lowerBound * 1000), range.upperBound * 1000 + 999)
     let whole = Self.floorDivide(milliseconds, 1000)
     if whole != second { split(whole) }
     output.append(text)

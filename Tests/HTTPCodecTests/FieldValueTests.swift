@@ -184,6 +184,17 @@ private func withFields<R>(_ lines: String, _ body: (borrowing HTTPFields) throw
     #expect(written == text)
     #expect(parse(text) == seconds)
   }
+
+  @Test(arguments: [
+    (253_402_300_800, "Fri, 31 Dec 9999 23:59:59 GMT"), (Int64.max, "Fri, 31 Dec 9999 23:59:59 GMT"),
+    (-62_135_596_801, "Mon, 01 Jan 0001 00:00:00 GMT"), (Int64.min, "Mon, 01 Jan 0001 00:00:00 GMT"),
+  ])
+  func writesTheNearestDateThereIsForAClockBeyondAllDates(seconds: Int64, text: String) {
+    var output = ByteQueue()
+    HTTPDate.append(seconds, to: &output)
+    let written = output.bytes.text()
+    #expect(written == text)
+  }
 }
 
 @Suite struct HTTPListElementsTests {

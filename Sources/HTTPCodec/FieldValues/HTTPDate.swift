@@ -8,12 +8,13 @@ package enum HTTPDate {
   private static let days: StaticString = "SunMonTueWedThuFriSat"
   private static let months: StaticString = "JanFebMarAprMayJunJulAugSepOctNovDec"
 
-  /// Appends `Sun, 06 Nov 1994 08:49:37 GMT`. Years 1 to 9999.
+  /// Appends `Sun, 06 Nov 1994 08:49:37 GMT`. Before the year 1 and after 9999: the nearest that can be written.
   package static func append(_ secondsSince1970: Int64, to output: inout ByteQueue) {
+    let range = TimestampWriter.writableSeconds
+    let secondsSince1970 = min(max(secondsSince1970, range.lowerBound), range.upperBound)
     let day = floorDivide(secondsSince1970, 86_400)
     let second = Int(secondsSince1970 - day * 86_400)
     let date = civil(fromDay: day)
-    precondition(date.year >= 1 && date.year <= 9999, "an HTTP date has a year of four digits")
     output.reserve(byteCount)
     appendName(days, Int((day % 7 + 11) % 7), to: &output)
     output.append(", ")

@@ -14,11 +14,16 @@ package enum AnswerJSON {
     if let gap = result.gap {
       output.append("{\"missed\":" as StaticString)
       if let missed = gap.missed { output.append(decimal: missed) } else { output.append("null" as StaticString) }
-      switch gap.reason {
-      case .retention: output.append(",\"reason\":\"retention\"}}" as StaticString)
-      case .restart: output.append(",\"reason\":\"restart\"}}" as StaticString)
-      case .upstream: output.append(",\"reason\":\"upstream\"}}" as StaticString)
+      output.append(",\"reason\":" as StaticString)
+      output.append(gap.reasons[0].json)
+      output.append(",\"reasons\":[" as StaticString)
+      var isFirst = true
+      for reason in gap.reasons {
+        if !isFirst { output.append("," as StaticString) }
+        isFirst = false
+        output.append(reason.json)
       }
+      output.append("]}}" as StaticString)
     } else {
       output.append("null}" as StaticString)
     }
@@ -29,5 +34,15 @@ package enum AnswerJSON {
     var length = opening.utf8CodeUnitCount + closing + max(0, result.messages.count - 1)
     for message in result.messages { length += message.rendered.count }
     return length
+  }
+}
+
+extension Gap.Reason {
+  fileprivate var json: StaticString {
+    switch self {
+    case .restart: "\"restart\""
+    case .retention: "\"retention\""
+    case .upstream: "\"upstream\""
+    }
   }
 }

@@ -1,26 +1,52 @@
 import ByteStreams
 
-/// A place in the log of pushes: after the message with this sequence number. Written `epoch.sequence`; clients hand it
-/// back as it came.
+/// A position in the log of pushes: behind a message, or behind the upstream gap that follows it.
 ///
-/// The epoch names one life of the log, drawn at random when it starts; a cursor of another epoch is from before a restart.
+/// Written `p-epoch.number`, with a final `g` behind a gap, and opaque to clients, who return it as it is. The identity of a
+/// message is the cursor behind it. The epoch names one life of the log, drawn at random when it starts; a cursor of
+/// another epoch is from before a restart.
 package struct Cursor: Hashable, Sendable {
   package let epoch: Epoch
-  /// Sequence number of the last message that the reader has had; 0 before the first.
-  package let sequence: UInt64
+  /// Twice the number of the last message before it; one more behind the gap that follows that message. Two gaps without a message
+  /// in between are one, so this orders all positions, and needs no number for a gap.
+  let position: UInt64
 
-  package init(epoch: Epoch, sequence: UInt64) {
-    self.epoch = epoch
-    self.sequence = sequence
+  package init(epoch: Epoch, sequence: UInt64, isBehindGap: Bool = false) {
+    self.init(epoch: epoch, position: sequence << 1 | (isBehindGap ? 1 : 0))
   }
 
-  /// Bytes a written cursor takes at most: 12 for the epoch, the dot, 20 digits.
-  package static let longestText = 33
+  init(epoch: Epoch, position: UInt64) {
+    self.epoch = epoch
+    self.position = position
+  }
+
+  /// Number of the last message that the reader has had; 0 before the first.
+  package var sequence: UInt64 { position >> 1 }
+  var isBehindGap: Bool { position & 1 == 1 }
+
+  /// Tells cursors and the ids of pushes from the ids of deliveries, which begin with `d-`.
+  package static let prefix: StaticString = "p-"
+  /// Bytes of the longest cursor: the prefix, the epoch, the dot, 19 digits, the mark of a gap.
+  package static let longestText = 2 + Epoch.textLength + 1 + 19 + 1
 
   package func write(into output: inout ByteQueue) {
+    output.append(Self.prefix)
     epoch.write(into: &output)
     output.append(UInt8(ascii: "."))
     output.append(decimal: sequence)
+    if isBehindGap { output.append(UInt8(ascii: "g")) }
+  }
+
+  init?(_ text: Span<UInt8>) {
+    let start = Self.prefix.utf8CodeUnitCount
+    let dot = start + Epoch.textLength
+    guard text.count > dot + 1, text.count <= Self.longestText, text.starts(with: Self.prefix),
+      text[dot] == UInt8(ascii: "."), let epoch = Epoch(text.extracting(start..<dot))
+    else { return nil }
+    let isBehindGap = text[text.count - 1] == UInt8(ascii: "g")
+    guard let number = text.extracting((dot + 1)..<(text.count - (isBehindGap ? 1 : 0))).decimalValue()
+    else { return nil }
+    self.init(epoch: epoch, sequence: UInt64(number), isBehindGap: isBehindGap)
   }
 }
 
@@ -61,7 +87,7 @@ package struct Epoch: Hashable, Sendable {
 /// Where a reader wants to start, as it wrote it.
 package enum StartingPoint: Hashable, Sendable {
   case cursor(Cursor)
-  /// With the oldest message retained.
+  /// With the first message since the start.
   case earliest
   /// With the next message.
   case latest
@@ -70,9 +96,9 @@ package enum StartingPoint: Hashable, Sendable {
   /// With what arrived in this time before now.
   case since(TimeSpan)
 
-  /// What a client is told when it is none of these.
+  /// What an error says is accepted.
   package static let expectation =
-    "a cursor from an earlier answer, 'earliest', 'latest', '-n' for the last n, or 'since=10m'"
+    "the cursor of an earlier response, 'earliest', 'latest', '-n' for the last n, or 'since=10m'"
 
   /// Reads the value of `cursor`; nil where it is malformed. `duration` reads a length of time such as `10m`.
   package init?(_ text: Span<UInt8>, duration: (Span<UInt8>) -> TimeSpan?) {
@@ -87,12 +113,20 @@ package enum StartingPoint: Hashable, Sendable {
       guard let count = text.extracting(1..<text.count).decimalValue() else { return nil }
       self = .last(UInt64(count))
     } else {
-      guard text.count > Epoch.textLength + 1, text.count <= Cursor.longestText,
-        text[Epoch.textLength] == UInt8(ascii: "."),
-        let epoch = Epoch(text.extracting(first: Epoch.textLength)),
-        let sequence = text.extracting((Epoch.textLength + 1)..<text.count).decimalValue()
-      else { return nil }
-      self = .cursor(Cursor(epoch: epoch, sequence: UInt64(sequence)))
+      guard let cursor = Cursor(text) else { return nil }
+      self = .cursor(cursor)
     }
+  }
+}
+
+/// Where a read begins.
+package struct ReadStart: Hashable, Sendable {
+  package let cursor: Cursor
+  /// Whether the reader asked for messages before the cursor that retention has dropped, and how many is not known.
+  package let exceedsRetention: Bool
+
+  package init(_ cursor: Cursor, exceedsRetention: Bool = false) {
+    self.cursor = cursor
+    self.exceedsRetention = exceedsRetention
   }
 }

@@ -19,17 +19,18 @@ package struct Retention: Hashable, Sendable {
 /// Messages that a reader should have had and will not get. Always told, never silent.
 package struct Gap: Hashable, Sendable {
   package enum Reason: Hashable, Sendable {
-    /// They were dropped to keep within `Retention` before the reader came.
-    case retention
     /// The cursor is from another life of this log.
     case restart
+    /// They were dropped to keep within `Retention` before the reader came.
+    case retention
     /// The upstream was away; what it would have pushed meanwhile is not known.
     case upstream
   }
 
-  /// How many; nil where nobody can know.
+  /// How many were dropped; nil where nobody can know. With `upstream` among the reasons more may be missing.
   package let missed: UInt64?
-  package let reason: Reason
+  /// At least one, each once, in the order of the cases above.
+  package let reasons: [Reason]
 }
 
 /// What one read brought. The gap, if any, lies before the first message.
@@ -52,64 +53,87 @@ package struct CursorAheadError: Error, Hashable, Sendable {
 
 /// The pushes of one session, numbered from 1 in the order of their arrival, the latest of them retained.
 ///
-/// Numbers are given whether or not anybody reads. A hole in what the upstream sent (`noteUpstreamGap`) takes a number of
-/// its own: so each reader passes it exactly once. Entries stand in a ring, found by number; reading costs what it returns.
+/// Numbers are given whether or not anybody reads. A hole in what the upstream sent (`noteUpstreamGap`) is a property of the
+/// message behind it and has a position of its own (see `Cursor`): so each reader passes it exactly once, it counts for no limit,
+/// and how many messages lie between two positions is the difference of their numbers. Of what was trimmed, three numbers are
+/// kept, however much it was. Messages are stored in a ring, found by number; reading costs what it returns.
 package struct PushLog {
   package let epoch: Epoch
   package let retention: Retention
 
-  private enum Entry {
-    case message(RetainedMessage)
-    case upstreamGap
+  private struct Entry {
+    let message: RetainedMessage
+    let followsGap: Bool
   }
 
   /// A ring whose size is a power of two; number n stands at n mod size.
   private var ring: [Entry?] = Array(repeating: nil, count: 64)
-  /// Number of the oldest entry retained.
+  /// Number of the oldest message retained.
   private var first: UInt64 = 1
   private var next: UInt64 = 1
-  /// Numbers of trimmed upstream gaps, oldest first, so that they are not counted as lost messages.
-  private var trimmedGaps: [UInt64] = []
-  private static let trimmedGapsKept = 1024
+  /// Whether an upstream gap lies behind the newest message.
+  private var endsWithGap = false
   package private(set) var retainedBytes = 0
+
+  /// Position behind the newest upstream gap that was trimmed, with the message behind it.
+  private var newestTrimmedGap: UInt64 = 0
+  private var newestTrimmedArrival: MonotonicTime?
+  /// When message 1 arrived.
+  private var firstArrival: MonotonicTime?
 
   package init(epoch: Epoch, retention: Retention) {
     self.epoch = epoch
     self.retention = retention
   }
 
-  /// Where a reader that has everything stands.
-  package var last: Cursor { Cursor(epoch: epoch, sequence: next - 1) }
-  /// Where a reader that wants everything retained starts.
-  package var earliest: Cursor { Cursor(epoch: epoch, sequence: first - 1) }
+  /// Before everything that ever arrived.
+  package var start: Cursor { Cursor(epoch: epoch, position: 0) }
+  /// Behind everything.
+  package var last: Cursor { Cursor(epoch: epoch, sequence: next - 1, isBehindGap: endsWithGap) }
   package var retainedCount: Int { Int(next - first) }
   /// The identity that the next message must be rendered with.
   package var nextID: Cursor { Cursor(epoch: epoch, sequence: next) }
 
-  /// Appends a message that was rendered with `nextID`.
-  package mutating func append(_ message: RetainedMessage) {
+  /// Appends a message that was rendered with `nextID`. What is trimmed for it is added to `dropped`, so that its memory can be
+  /// freed after the caller's lock.
+  package mutating func append(_ message: RetainedMessage, dropping dropped: inout [RetainedMessage]) {
     precondition(message.sequence == next, "a message was rendered for another place")
-    push(.message(message))
+    if retainedCount == ring.count { grow() }
+    ring[slot(next)] = Entry(message: message, followsGap: endsWithGap)
+    endsWithGap = false
+    if next == 1 { firstArrival = message.arrival }
+    next += 1
     retainedBytes += message.cost
-    trim(now: message.time)
+    expire(now: message.arrival, dropping: &dropped)
   }
 
   /// Records that the upstream was away here. Two in a row are one.
-  package mutating func noteUpstreamGap() {
-    if next > first, case .upstreamGap? = ring[slot(next - 1)] { return }
-    push(.upstreamGap)
-    trim(now: nil)
-  }
+  package mutating func noteUpstreamGap() { endsWithGap = true }
 
-  /// Drops what has become too old; for times when nothing arrives. `now` in milliseconds of UNIX time.
-  package mutating func expire(now: Int64) { trim(now: now) }
+  /// Drops what exceeds the limits, which after a while without messages is what has become too old.
+  package mutating func expire(now: MonotonicTime, dropping dropped: inout [RetainedMessage]) {
+    while first < next {
+      let entry = entry(first)
+      let isTooOld = now - entry.message.arrival > retention.age
+      // The newest message stays, whatever its size: a reader must be able to get it.
+      let isTooMuch = (retainedCount > retention.count || retainedBytes > retention.bytes) && retainedCount > 1
+      guard isTooOld || isTooMuch else { return }
+      retainedBytes -= entry.message.cost
+      if entry.followsGap {
+        newestTrimmedGap = Cursor(epoch: epoch, sequence: first - 1, isBehindGap: true).position
+      }
+      newestTrimmedArrival = entry.message.arrival
+      dropped.append(entry.message)
+      ring[slot(first)] = nil
+      first += 1
+    }
+  }
 
   private func slot(_ sequence: UInt64) -> Int { Int(truncatingIfNeeded: sequence) & (ring.count - 1) }
 
-  private mutating func push(_ entry: Entry) {
-    if retainedCount == ring.count { grow() }
-    ring[slot(next)] = entry
-    next += 1
+  private func entry(_ sequence: UInt64) -> Entry {
+    guard let entry = ring[slot(sequence)] else { preconditionFailure("the log lost message \(sequence)") }
+    return entry
   }
 
   private mutating func grow() {
@@ -118,99 +142,88 @@ package struct PushLog {
     ring = wider
   }
 
-  private mutating func trim(now: Int64?) {
-    let oldestAllowed = now.map { $0 - retention.age.nanoseconds / 1_000_000 }
-    while first < next {
-      let position = slot(first)
-      guard let entry = ring[position] else { preconditionFailure("the log lost entry \(first)") }
-      switch entry {
-      case .message(let message):
-        let isTooOld = oldestAllowed.map { message.time < $0 } ?? false
-        // The newest message stays, whatever its size: a reader must be able to get it.
-        let isTooMuch = (retainedCount > retention.count || retainedBytes > retention.bytes) && retainedCount > 1
-        guard isTooOld || isTooMuch else { return }
-        retainedBytes -= message.cost
-      case .upstreamGap:
-        // A gap leaves with the messages before it; alone at the front it is kept for those who come from before it.
-        guard retainedCount > retention.count else { return }
-        if trimmedGaps.count == Self.trimmedGapsKept { trimmedGaps.removeFirst(Self.trimmedGapsKept / 2) }
-        trimmedGaps.append(first)
-      }
-      ring[position] = nil
-      first += 1
-    }
-  }
-
-  /// Turns a wish into a place. A cursor of another epoch becomes the earliest, with `restart` told by the read.
-  package func resolve(_ start: StartingPoint, now: Int64) throws(CursorAheadError) -> Cursor {
+  /// Turns a wish into a position. One that reaches behind what is retained begins there all the same, and the read reports
+  /// what is missing: so `earliest` is the start of the log, and not its oldest message.
+  package func resolve(_ start: StartingPoint, now: MonotonicTime) throws(CursorAheadError) -> ReadStart {
     switch start {
-    case .earliest: return earliest
-    case .latest: return last
+    case .earliest: return ReadStart(self.start)
+    case .latest: return ReadStart(last)
     case .last(let count):
-      return Cursor(epoch: epoch, sequence: next - 1 - min(count, UInt64(retainedCount)))
+      guard count > 0 else { return ReadStart(last) }
+      let sequence = next - 1 - min(count, next - 1)
+      // A gap before the oldest message asked for is no part of what was asked for.
+      return ReadStart(Cursor(epoch: epoch, sequence: sequence, isBehindGap: sequence > 0))
     case .since(let span):
-      return Cursor(epoch: epoch, sequence: firstSequence(notBefore: now - span.nanoseconds / 1_000_000) - 1)
+      let time = now - span
+      guard let newestTrimmedArrival, time <= newestTrimmedArrival else {
+        return ReadStart(Cursor(epoch: epoch, sequence: firstSequence(notBefore: time) - 1))
+      }
+      // Arrivals of trimmed messages are not kept, except that of the first.
+      if let firstArrival, time <= firstArrival { return ReadStart(self.start) }
+      return ReadStart(Cursor(epoch: epoch, sequence: first - 1), exceedsRetention: true)
     case .cursor(let cursor):
-      guard cursor.epoch != epoch || cursor.sequence < next else { throw CursorAheadError(last: last) }
-      return cursor
+      guard cursor.epoch != epoch || cursor.position <= last.position else { throw CursorAheadError(last: last) }
+      return ReadStart(cursor)
     }
   }
 
-  /// Number of the first retained message that arrived at `time` or later, by halving; gaps count with what follows.
-  private func firstSequence(notBefore time: Int64) -> UInt64 {
+  /// Number of the first retained message that arrived at `time` or later, by halving.
+  private func firstSequence(notBefore time: MonotonicTime) -> UInt64 {
     var low = first
     var high = next
     while low < high {
-      var middle = low + (high - low) / 2
-      let probe = middle
-      var arrival: Int64?
-      while middle < high {
-        if case .message(let message)? = ring[slot(middle)] {
-          arrival = message.time
-          break
-        }
-        middle += 1
-      }
-      if let arrival, arrival < time { low = middle + 1 } else { high = probe }
+      let middle = low + (high - low) / 2
+      if entry(middle).message.arrival < time { low = middle + 1 } else { high = middle }
     }
     return low
   }
 
-  /// Whether a read from `cursor` has something to tell.
-  package func hasNews(after cursor: Cursor) -> Bool { cursor.epoch != epoch || cursor.sequence < next - 1 }
+  /// Whether a read from `start` has something to report.
+  package func hasNews(after start: ReadStart) -> Bool {
+    start.exceedsRetention || start.cursor.epoch != epoch || start.cursor.position < last.position
+  }
 
-  /// What lies after `cursor`: at most `limit` messages and `maxBytes` of rendered bytes, but at least one if there is one.
-  package func read(after cursor: Cursor, limit: Int, maxBytes: Int) -> ReadResult {
-    var position = cursor.sequence + 1
-    var gap: Gap?
-    if cursor.epoch != epoch {
-      gap = Gap(missed: nil, reason: .restart)
-      position = first
-    } else if position < first {
-      let gaps = trimmedGaps.lazy.filter { $0 >= position }.count
-      let missed = first - position - UInt64(gaps)
-      gap = missed > 0 ? Gap(missed: missed, reason: .retention) : Gap(missed: nil, reason: .upstream)
-      position = first
+  /// What lies after `start`: at most `limit` messages and `maxBytes` of rendered bytes, but at least one if there is one.
+  package func read(after start: ReadStart, limit: Int, maxBytes: Int) -> ReadResult {
+    var position = start.cursor
+    var reasons: [Gap.Reason] = []
+    var missed: UInt64?
+    let isForeign = position.epoch != epoch
+    if isForeign {
+      reasons.append(.restart)
+      position = self.start
+    }
+    var crossesGap = false
+    if position.position < Cursor(epoch: epoch, sequence: first - 1).position {
+      reasons.append(.retention)
+      if !isForeign { missed = first - 1 - position.sequence }
+      crossesGap = newestTrimmedGap > position.position
+      position = Cursor(epoch: epoch, sequence: first - 1)
+    } else if start.exceedsRetention {
+      reasons.append(.retention)
     }
     var messages: [RetainedMessage] = []
     var bytes = 0
-    reading: while position < next {
-      switch ring[slot(position)] {
-      case .message(let message)?:
-        let wouldBe = bytes + message.rendered.count
-        guard messages.isEmpty || (messages.count < limit && wouldBe <= maxBytes) else { break reading }
-        messages.append(message)
-        bytes = wouldBe
-      case .upstreamGap?:
+    while position.sequence + 1 < next {
+      let entry = entry(position.sequence + 1)
+      if entry.followsGap, !position.isBehindGap {
         // A gap is told before the messages after it; with others before it, the next read begins with it.
-        guard messages.isEmpty else { break reading }
-        if gap == nil { gap = Gap(missed: nil, reason: .upstream) }
-      case nil:
-        preconditionFailure("the log lost entry \(position)")
+        guard messages.isEmpty else { break }
+        crossesGap = true
       }
-      position += 1
+      let wouldBe = bytes + entry.message.rendered.count
+      guard messages.isEmpty || (messages.count < limit && wouldBe <= maxBytes) else { break }
+      messages.append(entry.message)
+      bytes = wouldBe
+      position = Cursor(epoch: epoch, sequence: position.sequence + 1)
     }
+    if messages.isEmpty, position.position < last.position {
+      crossesGap = true
+      position = last
+    }
+    if crossesGap { reasons.append(.upstream) }
     return ReadResult(
-      messages: messages, cursor: Cursor(epoch: epoch, sequence: position - 1), more: position < next, gap: gap)
+      messages: messages, cursor: position, more: position.position < last.position,
+      gap: reasons.isEmpty ? nil : Gap(missed: missed, reasons: reasons))
   }
 }

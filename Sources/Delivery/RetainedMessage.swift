@@ -11,8 +11,8 @@ package enum MessageKind: UInt8, Hashable, Sendable {
 /// One push, as it is kept: rendered when it arrived, never again.
 package struct RetainedMessage: Sendable {
   package let sequence: UInt64
-  /// When it arrived, in milliseconds of UNIX time.
-  package let time: Int64
+  /// When it arrived, on the clock that nobody sets: the time of day, which `rendered` shows, may jump.
+  package let arrival: MonotonicTime
   package let kind: MessageKind
   /// The JSON object that an answer contains, from `{` to `}`.
   package let rendered: SharedBytes
@@ -33,9 +33,10 @@ package struct MessageRenderer: ~Copyable {
   /// `{"id","time","type","topic","data"}` for text, with `data_base64` in place of `data` for binary. A text that is JSON
   /// itself stands in `data` as it came, byte for byte; any other as a string.
   ///
-  /// `payload` of a text must be UTF-8; the WebSocket layer has seen to that (RFC 6455 §8.1).
+  /// `payload` of a text must be UTF-8; the WebSocket layer has seen to that (RFC 6455 §8.1). `time` is what is shown, in
+  /// milliseconds of UNIX time; `arrival` is what retention counts from.
   package mutating func render(
-    _ payload: Span<UInt8>, kind: MessageKind, id: Cursor, time: Int64
+    _ payload: Span<UInt8>, kind: MessageKind, id: Cursor, time: Int64, arrival: MonotonicTime
   ) -> RetainedMessage {
     scratch.removeAll()
     scratch.reserve(payload.count &+ 128)
@@ -55,7 +56,7 @@ package struct MessageRenderer: ~Copyable {
     }
     let rendered = SharedBytes(copying: scratch.bytes)
     if scratch.allocatedBytes > Self.scratchKept { scratch.releaseStorage() }
-    return RetainedMessage(sequence: id.sequence, time: time, kind: kind, rendered: rendered)
+    return RetainedMessage(sequence: id.sequence, arrival: arrival, kind: kind, rendered: rendered)
   }
 
   /// A buffer larger than this was for an exceptional message and is given back.

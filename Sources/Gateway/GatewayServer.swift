@@ -220,7 +220,7 @@ private final class StoreSink: UpstreamSink {
   func end() { isEnding.store(true, ordering: .releasing) }
 
   func received(_ payload: Span<UInt8>, isText: Bool, now: Int64) {
-    store.append(payload, kind: isText ? .text : .binary, now: now)
+    store.append(payload, kind: isText ? .text : .binary, time: now, now: ProcessFacts.monotonicTime())
   }
 
   func lost() {
@@ -241,7 +241,7 @@ private final class Housekeeping: LoopTask, TimerTarget {
   func run() async { timerFired(0) }
 
   func timerFired(_ token: Int) {
-    store.expire(now: loop.wallClock)
+    store.expire(now: loop.now)
     _ = loop.schedule(at: loop.now + .seconds(5), self)
   }
 }

@@ -19,8 +19,8 @@ final class GatewayShared: Sendable {
   let metrics: MetricsRegistry
   let store: PushStore
   let session: SessionHandle
-  /// `session` and `store` share this name of the process's life.
-  let epochText: String
+  /// What the ids of deliveries begin with: `d-`, the name of the process's life, which `session` and `store` share, and a dot.
+  let deliveryPrefix: String
 
   let problemLog = Locked(ProblemLog())
   private let lifecycle = Atomic<UInt8>(0)
@@ -56,9 +56,11 @@ final class GatewayShared: Sendable {
     self.metrics = metrics
     self.store = store
     self.session = session
-    var text = ByteQueue()
-    store.summary.last.epoch.write(into: &text)
-    epochText = text.bytes.text()
+    var prefix = ByteQueue()
+    prefix.append("d-" as StaticString)
+    store.summary.last.epoch.write(into: &prefix)
+    prefix.append("." as StaticString)
+    deliveryPrefix = prefix.bytes.text()
     httpLimits = settings.http.limits
     census = Locked([
       .client: ConnectionCensus(

@@ -6,14 +6,23 @@ import Threading
 
 /// The pushes of one session, shared by every event loop.
 ///
-/// The upstream's loop appends; polls on any loop read. The lock is held for as long as it takes to take references.
+/// The upstream's loop appends; polls on any loop read. A push is judged and rendered before it is appended, and what it pushes out is
+/// freed after it: the lock that readers share is held for as long as it takes to take references.
 final class PushStore: Sendable {
-  private struct State: ~Copyable {
-    var log: PushLog
+  /// What appending takes, behind a lock of its own that no reader waits for.
+  private struct Appender: ~Copyable {
     var renderer = MessageRenderer()
+    /// What the log has let go of; empty between two calls.
+    var dropped: [RetainedMessage] = []
+
+    /// Frees what was dropped. The array itself is kept, unless an exceptional message has dropped exceptionally many.
+    mutating func free() { dropped.removeAll(keepingCapacity: dropped.count <= Self.droppedKept) }
+    private static let droppedKept = 1024
   }
 
-  private let state: Locked<State>
+  /// Taken before `log`.
+  private let appender = Locked(Appender())
+  private let log: Locked<PushLog>
   /// How often the log has changed; counted within the lock, after the change.
   private let changes = Atomic<UInt64>(0)
   private let watchers = Locked<[Watcher]>([])
@@ -27,44 +36,51 @@ final class PushStore: Sendable {
   }
 
   init(epoch: Epoch, retention: Retention) {
-    state = Locked(State(log: PushLog(epoch: epoch, retention: retention)))
+    log = Locked(PushLog(epoch: epoch, retention: retention))
   }
 
   func addWatcher(_ watcher: Watcher) { watchers.withLock { $0.append(watcher) } }
 
-  /// `payload` of a text is UTF-8. `now` in milliseconds of UNIX time.
-  func append(_ payload: Span<UInt8>, kind: MessageKind, now: Int64) {
-    state.withLock { state in
-      let message = state.renderer.render(payload, kind: kind, id: state.log.nextID, time: now)
-      state.log.append(message)
-      changes.add(1, ordering: .releasing)
+  /// `payload` of a text is UTF-8. `time` is that of the day, in milliseconds of UNIX time.
+  func append(_ payload: Span<UInt8>, kind: MessageKind, time: Int64, now: MonotonicTime) {
+    appender.withLock { appender in
+      let id = log.withLock { $0.nextID }
+      let message = appender.renderer.render(payload, kind: kind, id: id, time: time, arrival: now)
+      log.withLock { log in
+        log.append(message, dropping: &appender.dropped)
+        changes.add(1, ordering: .releasing)
+      }
+      appender.free()
     }
     notify()
   }
 
   /// The upstream was away: what it would have pushed is not known.
   func noteUpstreamGap() {
-    state.withLock {
-      $0.log.noteUpstreamGap()
+    log.withLock {
+      $0.noteUpstreamGap()
       changes.add(1, ordering: .releasing)
     }
     notify()
   }
 
-  func expire(now: Int64) {
-    state.withLock {
-      $0.log.expire(now: now)
-      changes.add(1, ordering: .releasing)
+  func expire(now: MonotonicTime) {
+    appender.withLock { appender in
+      log.withLock { log in
+        log.expire(now: now, dropping: &appender.dropped)
+        changes.add(1, ordering: .releasing)
+      }
+      appender.free()
     }
   }
 
   /// A number that is another one after every change: what was read after asking for it is read again for as long as it stays.
   var revision: UInt64 { changes.load(ordering: .acquiring) }
 
-  func resolve(_ start: StartingPoint, now: Int64) throws(CursorAheadError) -> Cursor {
-    let result: Result<Cursor, CursorAheadError> = state.withLock { state in
+  func resolve(_ start: StartingPoint, now: MonotonicTime) throws(CursorAheadError) -> ReadStart {
+    let result: Result<ReadStart, CursorAheadError> = log.withLock { log in
       do throws(CursorAheadError) {
-        return .success(try state.log.resolve(start, now: now))
+        return .success(try log.resolve(start, now: now))
       } catch {
         return .failure(error)
       }
@@ -72,15 +88,15 @@ final class PushStore: Sendable {
     return try result.get()
   }
 
-  func read(after cursor: Cursor, limit: Int, maxBytes: Int) -> ReadResult {
-    state.withLock { $0.log.read(after: cursor, limit: limit, maxBytes: maxBytes) }
+  func read(after start: ReadStart, limit: Int, maxBytes: Int) -> ReadResult {
+    log.withLock { $0.read(after: start, limit: limit, maxBytes: maxBytes) }
   }
 
-  func hasNews(after cursor: Cursor) -> Bool { state.withLock { $0.log.hasNews(after: cursor) } }
+  func hasNews(after start: ReadStart) -> Bool { log.withLock { $0.hasNews(after: start) } }
 
   /// For metrics and the state of the session.
-  var summary: (last: Cursor, earliest: Cursor, count: Int, bytes: Int) {
-    state.withLock { ($0.log.last, $0.log.earliest, $0.log.retainedCount, $0.log.retainedBytes) }
+  var summary: (last: Cursor, count: Int, bytes: Int) {
+    log.withLock { ($0.last, $0.retainedCount, $0.retainedBytes) }
   }
 
   private func notify() {

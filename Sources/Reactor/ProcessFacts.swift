@@ -1,8 +1,14 @@
+import ByteStreams
 import CLinux
 import Glibc
 
 /// What the kernel knows of this process.
 package enum ProcessFacts {
+  /// For what is not on a loop, which has `LoopContext.now`.
+  package static func monotonicTime() -> MonotonicTime {
+    MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds())
+  }
+
   package static func wallClockSeconds() -> Int { Int(SystemCall.wallClockMilliseconds() / 1000) }
 
   package static func processorSeconds() -> Double {

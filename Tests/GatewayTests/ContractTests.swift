@@ -59,10 +59,12 @@ import Testing
     let operations = operations()
     #expect(operations.count == 6)
     for path in Set(operations.map(\.path)) {
-      let target = path.replacingOccurrences(of: "{id}", with: "0123456789ab.1")
+      let target = path.replacingOccurrences(of: "{id}", with: "d-0123456789ab.1")
       let declared = Set(operations.filter { $0.path == path }.map(\.method))
       for method in ["GET", "POST", "PUT", "DELETE", "PATCH"] {
-        let served = try withRequest(method, target) { isServed(Route.find($0, for: .client, epoch: "0123456789ab")) }
+        let served = try withRequest(method, target) {
+          isServed(Route.find($0, for: .client, deliveries: "d-0123456789ab."))
+        }
         #expect(served == declared.contains(method), "\(method) \(path)")
       }
     }
@@ -143,11 +145,11 @@ import Testing
 
   @Test func aSessionHasTwoNamesAndNoPathEndsInASlash() throws {
     func route(_ target: String, _ role: HTTPConnection.Role = .client) throws -> Bool {
-      try withRequest("GET", target) { isServed(Route.find($0, for: role, epoch: "0123456789ab")) }
+      try withRequest("GET", target) { isServed(Route.find($0, for: role, deliveries: "d-0123456789ab.")) }
     }
     for path in [
       "/v1/session", "/v1/sessions/default", "/v1/messages", "/v1/sessions/default/messages", "/openapi.yaml",
-      "/v1/deliveries/0123456789ab.1", "/v1/sessions/default/deliveries/0123456789ab.1",
+      "/v1/deliveries/d-0123456789ab.1", "/v1/sessions/default/deliveries/d-0123456789ab.1",
     ] {
       #expect(try route(path), "\(path)")
       #expect(try !route(path + "/"), "\(path)/")
@@ -165,13 +167,17 @@ import Testing
     let targets: [(String, String, HTTPConnection.Role)] = [
       ("POST", "/v1/messages", .client), ("GET", "/v1/session", .client), ("PATCH", "/v1/session", .client),
       ("GET", "/v1/sessions/default", .client), ("GET", "/openapi.yaml", .client),
-      ("GET", "/v1/deliveries/0123456789ab.1", .client), ("GET", "/", .management), ("GET", "/livez", .management),
+      ("GET", "/v1/deliveries/d-0123456789ab.1", .client), ("GET", "/", .management), ("GET", "/livez", .management),
       ("HEAD", "/readyz", .management), ("GET", "/startupz", .management), ("GET", "/metrics", .management),
     ]
     for (method, path, role) in targets {
       func problem(_ query: String) throws -> Problem? {
         try withRequest(method, path + query) {
-          if case .problem(let problem) = Route.find($0, for: role, epoch: "0123456789ab") { problem } else { nil }
+          if case .problem(let problem) = Route.find($0, for: role, deliveries: "d-0123456789ab.") {
+            problem
+          } else {
+            nil
+          }
         }
       }
       for query in ["?colour=red", "?colour", "?&colour=red", "?%63olour=red", "?colour=%00"] {
@@ -187,7 +193,7 @@ import Testing
     }
     // A preflight is sent to the address of the request it asks for, its query included.
     let isOptions = try withRequest("OPTIONS", "/v1/messages?wait=1") {
-      if case .options = Route.find($0, for: .client, epoch: "") { true } else { false }
+      if case .options = Route.find($0, for: .client, deliveries: "") { true } else { false }
     }
     #expect(isOptions)
   }

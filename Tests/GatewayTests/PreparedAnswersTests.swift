@@ -8,7 +8,8 @@ import Testing
 @Suite struct PreparedAnswersTests {
   private static func key(_ sequence: UInt64, limit: Int = 100, revision: UInt64 = 1) -> PreparedAnswers.Key {
     PreparedAnswers.Key(
-      cursor: Cursor(epoch: Epoch(7), sequence: sequence), limit: limit, maxBytes: 1000, revision: revision, second: 0)
+      start: ReadStart(Cursor(epoch: Epoch(7), sequence: sequence)), limit: limit, maxBytes: 1000, revision: revision,
+      second: 0)
   }
 
   private static func output(_ text: String) -> OutputQueue {

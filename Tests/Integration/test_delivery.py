@@ -1,5 +1,7 @@
 """Loss is never silent: retention, restarts, and what a cursor still means after them."""
 
+from harness.client import Batch
+from harness.clock import ShiftedClock
 from harness.upstream import Upstream
 from harness.waiting import eventually
 
@@ -20,7 +22,7 @@ async def test_a_cursor_older_than_retention_gets_its_gap(gateway_for, upstream)
     await upstream.push(*(f"message {i}" for i in range(25)))
     await newest(client, "message 24")
     batch = await client.poll(cursor=cursor, wait=0)
-    assert batch.gap == {"missed": 15, "reason": "retention"}
+    assert batch.gap == {"missed": 15, "reason": "retention", "reasons": ["retention"]}
     assert batch.payloads == [f"message {i}" for i in range(15, 25)]
     # The gap was told once; from here on all is whole again.
     await upstream.push("one more")
@@ -40,6 +42,66 @@ async def test_retention_by_bytes_drops_the_oldest(gateway_for, upstream):
     assert batch.payloads[-1].startswith("039")
 
 
+async def test_retention_goes_on_after_the_upstream_was_away(gateway_for, upstream):
+    """Each loss of the upstream is a gap in the buffer, which is no message and keeps nothing that lies before it."""
+    config = f"upstream:\n  url: {upstream.url}\ndelivery:\n  bytes: 64KiB\n"
+    gateway = await gateway_for(None, config=config)
+    client = gateway.client()
+    cursor = await client.here()
+    for round in range(3):
+        for i in range(40):
+            await upstream.push(f"{round}/{i:03} " + "x" * 4096)
+        await newest(client, f"{round}/039 " + "x" * 4096)
+        metrics = await gateway.metrics()
+        assert metrics["drawbridge_buffer_bytes"] <= 64 * 1024
+        assert metrics["drawbridge_buffer_messages"] <= 15
+        assert metrics["drawbridge_pushes_total"] == 40 * (round + 1)
+        await upstream.kill()
+        await upstream.start()
+        await gateway.ready()
+    batch = await client.poll(cursor=cursor, wait=0)
+    assert batch.gap["reason"] == "retention"
+    assert batch.gap["reasons"] == ["retention", "upstream"]
+    assert batch.gap["missed"] + len(batch.messages) == 120
+    assert (await client.poll(cursor="-2", wait=0)).payloads == [f"2/{i:03} " + "x" * 4096 for i in (38, 39)]
+
+
+async def test_a_start_beyond_what_is_kept_has_a_gap(gateway_for, upstream):
+    config = f"upstream:\n  url: {upstream.url}\ndelivery:\n  messages: 10\n"
+    client = (await gateway_for(None, config=config)).client()
+    await upstream.push(*(f"message {i}" for i in range(10)))
+    await newest(client, "message 9")
+    for start in ("earliest", "-99", "since=1h"):
+        assert (await client.poll(cursor=start, wait=0)).gap is None
+    await upstream.push(*(f"message {i}" for i in range(10, 25)))
+    await newest(client, "message 24")
+    for start, missed in (("earliest", 15), ("-12", 2), ("-99", 15), ("since=1h", 15)):
+        batch = await client.poll(cursor=start, wait=0)
+        assert batch.gap == {"missed": missed, "reason": "retention", "reasons": ["retention"]}, start
+        assert batch.payloads == [f"message {i}" for i in range(15, 25)]
+        assert (await client.poll(cursor=batch.cursor, wait=0)).gap is None
+
+
+async def test_a_step_of_the_clock_drops_nothing_and_ends_nothing(gateway_for, upstream, tmp_path):
+    clock = ShiftedClock(tmp_path)
+    config = f"upstream:\n  url: {upstream.url}\n"
+    client = (await gateway_for(None, config=config, env=clock.environment)).client()
+    cursor = await client.here()
+    await upstream.push("unread")
+    await newest(client, "unread")
+    # Two hours ahead and back; into the year 10000 and beyond; before 1970 and before the common era.
+    for years, seconds in ((0, 7200), (0, -7200), (8000, 0), (200_000, 0), (-100, 0), (-4000, 0)):
+        clock.shift(years * 31_557_600 + seconds)
+        await upstream.push(f"{years} {seconds}")
+        await newest(client, f"{years} {seconds}")
+        answer = await client.get(cursor=cursor, wait=0)
+        assert Batch.of(answer).payloads[0] == "unread"
+        assert len(answer.headers["Date"]) == len("Sun, 06 Nov 1994 08:49:37 GMT"), answer.headers["Date"]
+        assert (await client.poll(cursor="since=1h", wait=0)).payloads[0] == "unread"
+        for message in Batch.of(answer).messages:
+            assert len(message["time"]) == len("2026-11-21T09:30:00.125Z"), message["time"]
+
+
 async def test_a_cursor_from_before_a_restart_says_so_and_reading_goes_on(gateway_for, start):
     upstream = await start(Upstream())
     before = await gateway_for(upstream)
@@ -53,7 +115,7 @@ async def test_a_cursor_from_before_a_restart_says_so_and_reading_goes_on(gatewa
     client = after.client()
     await client.collect(1, "earliest")
     batch = await client.poll(cursor=cursor, wait=10)
-    assert batch.gap == {"missed": None, "reason": "restart"}
+    assert batch.gap == {"missed": None, "reason": "restart", "reasons": ["restart"]}
     assert batch.payloads == ["first of the new run"]
     assert (await client.poll(cursor=batch.cursor, wait=0)).gap is None
 
@@ -64,7 +126,7 @@ async def test_a_restart_answers_an_old_cursor_at_once_even_with_nothing_to_give
     await before.stop()
     after = await gateway_for(upstream)
     batch = await after.client().poll(cursor=cursor, wait=30)
-    assert batch.gap == {"missed": None, "reason": "restart"}
+    assert batch.gap == {"missed": None, "reason": "restart", "reasons": ["restart"]}
 
 
 async def test_what_an_upstream_may_have_sent_while_it_was_away_is_told_as_a_gap_or_nothing_is_missing(

@@ -63,7 +63,8 @@ async def test_polls_that_ask_again_while_others_are_still_answered_are_held(ups
     try:
         await eventually(lambda: waiting(gateway, 2000), within=20, what="2000 polls are held")
         answered = (await gateway.metrics())["drawbridge_polls_answered_total"]
-        next_cursor = f"{cursor.partition('.')[0]}.{int(cursor.partition('.')[2]) + 1}"
+        epoch, _, number = cursor.partition(".")
+        next_cursor = f"{epoch}.{int(number) + 1}"
         request = f"GET /v1/messages?cursor={next_cursor}&wait=55 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
         again = [asyncio.create_task(poll.again(request)) for poll in polls]
         await upstream.push("to everybody")

@@ -175,6 +175,20 @@ async def test_the_id_of_a_message_is_the_cursor_after_it(upstream, client):
     assert batch.messages[-1]["id"] == batch.cursor
 
 
+async def test_a_cursor_and_the_id_of_a_delivery_are_refused_in_each_others_place(upstream, client):
+    """Were one taken for the other, a poll from the id of a POST would skip the reply to it."""
+    sent = (await client.accepted("question"))["id"]
+    cursor = await client.here()
+    assert (sent[:2], cursor[:2]) == ("d-", "p-")
+    detail = (await client.get(cursor=sent, wait=0)).problem(400)["detail"]
+    assert "the id of a delivery" in detail
+    assert "the cursor of an earlier response" in detail
+    detail = (await client.request("GET", f"/v1/deliveries/{cursor}")).problem(404)["detail"]
+    assert "a cursor or the id of a push" in detail
+    assert "begins with 'd-'" in detail
+    assert (await client.request("GET", f"/v1/deliveries/{sent}")).status == 200
+
+
 async def test_the_time_of_a_message_is_rfc_3339(upstream, client):
     cursor = await client.here()
     await upstream.push("one")

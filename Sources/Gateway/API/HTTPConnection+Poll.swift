@@ -6,7 +6,7 @@ import Reactor
 
 /// A poll that waits: all that is kept of its request.
 struct HeldPoll {
-  let cursor: Cursor
+  let start: ReadStart
   let deadline: MonotonicTime
   let limit: Int
   let maxBytes: Int
@@ -18,9 +18,9 @@ extension HTTPConnection {
   /// `GET /v1/messages`: answers with what lies after the cursor. True: there is nothing yet, and `held` says how long to wait.
   func poll(_ parameters: PollParameters) -> Bool {
     let loop = worker.loop
-    let cursor: Cursor
+    let start: ReadStart
     do throws(CursorAheadError) {
-      cursor = try shared.store.resolve(parameters.start, now: loop.wallClock)
+      start = try shared.store.resolve(parameters.start, now: loop.now)
     } catch {
       answer(
         Problem(
@@ -29,8 +29,8 @@ extension HTTPConnection {
       return false
     }
     held = HeldPoll(
-      cursor: cursor, deadline: loop.now + parameters.wait, limit: parameters.limit, maxBytes: parameters.maxBytes)
-    if parameters.wait > .zero, !shared.store.hasNews(after: cursor), !worker.room.isDraining { return true }
+      start: start, deadline: loop.now + parameters.wait, limit: parameters.limit, maxBytes: parameters.maxBytes)
+    if parameters.wait > .zero, !shared.store.hasNews(after: start), !worker.room.isDraining { return true }
     finishPoll()
     return false
   }
@@ -45,7 +45,7 @@ extension HTTPConnection {
       return
     }
     let key = PreparedAnswers.Key(
-      cursor: poll.cursor, limit: poll.limit, maxBytes: poll.maxBytes, revision: shared.store.revision,
+      start: poll.start, limit: poll.limit, maxBytes: poll.maxBytes, revision: shared.store.revision,
       second: worker.wallSecond)
     if let answer = worker.preparedAnswers.find(key) {
       countAnswer(of: answer.messages)
@@ -59,7 +59,7 @@ extension HTTPConnection {
   }
 
   private func read(_ poll: HeldPoll) -> ReadResult {
-    shared.store.read(after: poll.cursor, limit: poll.limit, maxBytes: poll.maxBytes)
+    shared.store.read(after: poll.start, limit: poll.limit, maxBytes: poll.maxBytes)
   }
 
   private func countAnswer(of messages: Int) {
@@ -90,10 +90,10 @@ extension HTTPConnection {
 
   /// Registers for news. False: there are some.
   private func takesPlace() -> Bool {
-    guard let cursor = held?.cursor else { return false }
+    guard let start = held?.start else { return false }
     held?.place = worker.room.enter(channel)
     // What came between the last look and the registration would wake nobody.
-    return !shared.store.hasNews(after: cursor) && !worker.room.isDraining
+    return !shared.store.hasNews(after: start) && !worker.room.isDraining
   }
 
   @inline(never)

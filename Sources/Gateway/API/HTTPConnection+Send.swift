@@ -97,8 +97,7 @@ extension HTTPConnection {
 
   private func writeAccepted(_ sequence: UInt64, into output: inout ByteQueue) {
     output.append("{\"id\":\"" as StaticString)
-    output.append(shared.epochText)
-    output.append("." as StaticString)
+    output.append(shared.deliveryPrefix)
     output.append(decimal: sequence)
     output.append("\",\"state\":\"queued\",\"session\":\"default\"}" as StaticString)
   }
@@ -115,7 +114,7 @@ extension HTTPConnection {
     }
     answer(.ok, "application/json") { output in
       output.append(
-        "{\"id\":\"\(shared.epochText).\(sequence)\",\"state\":\"\(state.name)\",\"session\":\"default\"}\n")
+        "{\"id\":\"\(shared.deliveryPrefix)\(sequence)\",\"state\":\"\(state.name)\",\"session\":\"default\"}\n")
     }
   }
 }

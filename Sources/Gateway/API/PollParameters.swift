@@ -81,7 +81,10 @@ struct PollParameters {
     switch parameter {
     case .cursor:
       guard let start = StartingPoint(value, duration: { $0.humanTimeSpan() }) else {
-        throw ProblemError(.invalidParameter, "'cursor' takes \(StartingPoint.expectation)")
+        let wrong = value.starts(with: "d-") ? "is the id of a delivery, not a position among pushes" : "is not valid"
+        let shown = value.extracting(first: min(value.count, Cursor.longestText)).text()
+        throw ProblemError(
+          .invalidParameter, "the value '\(shown)' of 'cursor' \(wrong): use \(StartingPoint.expectation)")
       }
       self.start = start
     case .wait:

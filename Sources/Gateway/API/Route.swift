@@ -1,4 +1,5 @@
 import ByteStreams
+import Delivery
 import HTTPCodec
 
 /// What a request is for.
@@ -18,21 +19,21 @@ enum Route {
   static let allMethods: StaticString = "GET, HEAD, POST, PATCH, OPTIONS"
 
   /// Finds the route of a request. A path means the same however its unreserved characters are written (RFC 9110 §4.2.3).
-  static func find(_ request: borrowing HTTPRequestHead, for role: HTTPConnection.Role, epoch: String) -> Route {
+  static func find(_ request: borrowing HTTPRequestHead, for role: HTTPConnection.Role, deliveries: String) -> Route {
     guard request.path.firstIndex(of: UInt8(ascii: "%")) != nil else {
-      return find(request, at: request.path, for: role, epoch: epoch)
+      return find(request, at: request.path, for: role, deliveries: deliveries)
     }
     var path = ByteQueue()
     PercentDecoder.decodeUnreserved(request.path, into: &path)
-    return find(request, at: path.bytes, for: role, epoch: epoch)
+    return find(request, at: path.bytes, for: role, deliveries: deliveries)
   }
 
   private static func find(
-    _ request: borrowing HTTPRequestHead, at path: Span<UInt8>, for role: HTTPConnection.Role, epoch: String
+    _ request: borrowing HTTPRequestHead, at path: Span<UInt8>, for role: HTTPConnection.Role, deliveries: String
   ) -> Route {
     let route =
       switch role {
-      case .client: client(request, at: path, epoch: epoch)
+      case .client: client(request, at: path, deliveries: deliveries)
       case .management: management(request, at: path)
       }
     if request.query.isEmpty || route.readsQuery { return route }
@@ -66,7 +67,7 @@ enum Route {
   }
 
   /// Of a client's request. `/v1/sessions/default` is `/v1/session`, and `/v1/sessions/default/X` is `/v1/X`.
-  private static func client(_ request: borrowing HTTPRequestHead, at path: Span<UInt8>, epoch: String) -> Route {
+  private static func client(_ request: borrowing HTTPRequestHead, at path: Span<UInt8>, deliveries: String) -> Route {
     // Of the server as a whole, which `OPTIONS http://host` asks for as well (RFC 9112 §3.2.4).
     if request.targetForm == .asterisk || request.method == .options && path.isEmpty {
       return .options(allMethods)
@@ -90,9 +91,12 @@ enum Route {
         }
       }
       if name.starts(with: "deliveries/") {
-        guard let sequence = sequence(in: name.extracting(11..<name.count), epoch: epoch) else {
+        let id = name.extracting(11..<name.count)
+        guard let sequence = sequence(in: id, after: deliveries) else {
+          let kind = id.starts(with: Cursor.prefix) ? "this is a cursor or the id of a push" : "no delivery has this id"
           return .problem(
-            Problem(.notFound, detail: "no delivery has this id; take it from the answer to POST /v1/messages"))
+            Problem(
+              .notFound, detail: "\(kind): use the 'id' of a response to POST /v1/messages, which begins with 'd-'"))
         }
         return reading(request, .delivery(sequence: sequence))
       }
@@ -127,9 +131,9 @@ enum Route {
     return .problem(Problem(.methodNotAllowed, detail: "this path takes \(methods)", allow: methods))
   }
 
-  /// An id is `epoch.sequence`, as the answer to the POST said.
-  private static func sequence(in id: Span<UInt8>, epoch: String) -> UInt64? {
-    let prefix = Array((epoch + ".").utf8)
+  /// An id is the prefix and a number, as the response to the POST said.
+  private static func sequence(in id: Span<UInt8>, after prefix: String) -> UInt64? {
+    let prefix = Array(prefix.utf8)
     guard id.count > prefix.count, id.extracting(first: prefix.count).equals(prefix.span) else { return nil }
     return id.extracting(prefix.count..<id.count).decimalValue().map(UInt64.init)
   }

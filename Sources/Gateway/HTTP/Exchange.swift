@@ -24,7 +24,7 @@ extension HTTPConnection {
       exchange = .simple(.problem(problem))
       return
     }
-    let route = Route.find(http.request, for: role, epoch: shared.epochText)
+    let route = Route.find(http.request, for: role, deliveries: shared.deliveryPrefix)
     switch route {
     case .sendMessage:
       do throws(ProblemError) {
@@ -151,8 +151,7 @@ extension HTTPConnection {
       if let allow { output.appendField("Allow", allow) }
       if let location {
         output.append("Location: /v1/deliveries/" as StaticString)
-        output.append(shared.epochText)
-        output.append("." as StaticString)
+        output.append(shared.deliveryPrefix)
         output.append(decimal: location)
         output.append("\r\n" as StaticString)
       }

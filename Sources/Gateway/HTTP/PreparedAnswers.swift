@@ -10,7 +10,7 @@ import Reactor
 struct PreparedAnswers {
   /// All that the bytes of an answer depend on, given a request that `HTTPServerConnection.takesPreparedResponse`.
   struct Key: Equatable {
-    let cursor: Cursor
+    let start: ReadStart
     let limit: Int
     let maxBytes: Int
     /// The state of the store (`PushStore.revision`), asked for before it was read.

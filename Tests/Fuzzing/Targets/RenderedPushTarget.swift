@@ -14,7 +14,8 @@ enum RenderedPushTarget {
 
     var renderer = MessageRenderer()
     let id = Cursor(epoch: Epoch(0x0123_4567_89AB), sequence: UInt64(payload.count))
-    let message = renderer.render(reader.rest, kind: isText ? .text : .binary, id: id, time: 1_700_000_000_123)
+    let message = renderer.render(
+      reader.rest, kind: isText ? .text : .binary, id: id, time: 1_700_000_000_123, arrival: .zero)
     let rendered = [UInt8](copying: message.rendered.bytes)
     var object = ReferenceJSON(rendered, maximumDepth: JSONValidator.maximumDepth + 1)
     try require(object.document(), "it is no JSON: \(String(decoding: rendered, as: UTF8.self))")

@@ -1,7 +1,7 @@
 # Everything a person or CI does here, one word each. The work itself is in scripts/ and in the Swift package.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint format asan tsan conformance fuzz bench profile soak clean
+.PHONY: help run build test lint format asan tsan conformance contract fuzz bench profile soak clean
 
 help: ## Show this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
@@ -32,6 +32,10 @@ tsan: ## Run the tests under the thread sanitizer
 
 conformance: ## Run all 517 cases of the Autobahn TestSuite against our WebSocket client
 	@scripts/conformance full
+
+contract: build ## Send the running program what openapi.yaml allows and forbids, 500 random cases an operation (schemathesis)
+	@scripts/setup test
+	@DRAWBRIDGE_CONTRACT_EXAMPLES=500 .venv/bin/python -m pytest Tests/Integration/test_contract.py
 
 bench: ## Measure Drawbridge beside its peers (15 minutes; SHORT=1: 3; MEASURES="post poll": only these)
 	@scripts/bench $(if $(SHORT),--short) $(MEASURES)

@@ -1,8 +1,8 @@
 """Conformance cases collected from other projects, run against the gateway, where the corpora are present.
 
 They lie beside the project, in ../shared or where DRAWBRIDGE_CORPORA points, and are not part of it. By default every
-case is sent whole, and a quarter of the cases in each other combination of profile and split, so that every case is sent
-in pieces once. DRAWBRIDGE_CORPORA_SPLITS=1 sends every case in every combination, for minutes.
+case is sent whole, and a quarter of the cases in each other combination of profile and split, so that every case is
+sent in pieces once. DRAWBRIDGE_CORPORA_SPLITS=1 sends every case in every combination, for minutes.
 """
 
 import asyncio

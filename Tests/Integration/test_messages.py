@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from harness.raw import exchange
 from harness.upstream import Upstream
 
 MEBIBYTE = 1 << 20
@@ -160,3 +161,11 @@ async def test_the_answer_to_a_post_names_the_message(client):
     assert told["session"]
     other = await client.accepted("hello")
     assert other["id"] != told["id"]
+
+
+@pytest.mark.parametrize("topic", [b"\xe9", b"", b"x" * 129, b"a\tb"])
+async def test_a_topic_is_printable_ascii(gateway, topic):
+    request = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTopic: " + topic + b"\r\n\r\na"
+    answer = await exchange(gateway.address(), request, end_of_input=True)
+    assert answer.statuses == [400]
+    assert b"Topic" in answer.data

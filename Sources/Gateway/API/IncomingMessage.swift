@@ -4,6 +4,13 @@ import Deflate
 import HTTPCodec
 import UpstreamSession
 
+extension Span where Element == UInt8 {
+  fileprivate func isPrintableASCII() -> Bool {
+    for index in indices where self[index] < 0x20 || self[index] > 0x7E { return false }
+    return true
+  }
+}
+
 /// The body of a `POST /v1/messages`: one message, byte for byte, or several, a line each.
 struct IncomingMessage {
   enum Form { case text, binary, lines }
@@ -78,8 +85,10 @@ struct IncomingMessage {
 
   private static func topic(of request: borrowing HTTPRequestHead) throws(ProblemError) -> String? {
     guard let value = request.fields.first(.topic) else { return nil }
-    guard !value.isEmpty, value.count <= longestTopic else {
-      throw ProblemError(.invalidParameter, "the Topic field takes a name of 1 to \(longestTopic) bytes")
+    // Other bytes have no agreed meaning in a field (RFC 9110 §5.5).
+    guard !value.isEmpty, value.count <= longestTopic, value.isPrintableASCII() else {
+      throw ProblemError(
+        .invalidParameter, "the Topic field takes a name of 1 to \(longestTopic) printable ASCII characters")
     }
     return value.text()
   }

@@ -8,6 +8,8 @@ package enum ChildProcessError: Error, Equatable, Sendable, CustomStringConverti
   case timedOut(TimeSpan)
   case exited(Int32)
   case killed(signal: Int32)
+  /// Its exit status is not to be had.
+  case lost(Int32)
 
   package var description: String {
     switch self {
@@ -15,6 +17,7 @@ package enum ChildProcessError: Error, Equatable, Sendable, CustomStringConverti
     case .timedOut(let limit): "was killed: it had not ended within \(limit.seconds) s"
     case .exited(let status): "failed with exit status \(status)"
     case .killed(let signal): "was ended by signal \(signal)"
+    case .lost(let code): "has no exit status: \(SystemError.reason(of: code))"
     }
   }
 }
@@ -47,7 +50,10 @@ package enum ChildProcess {
       return output
     }
     var status: Int32 = 0
-    while unsafe waitpid(process, &status, WNOHANG) == 0 {
+    while true {
+      let ended = unsafe waitpid(process, &status, WNOHANG)
+      if ended > 0 { break }
+      guard ended == 0 || errno == EINTR else { throw .lost(errno) }
       guard deadline.remainingMilliseconds > 0 else { throw end(process, .timedOut(span)) }
       poll(nil, 0, pollMilliseconds)
     }

@@ -7,8 +7,10 @@ package enum ProcessSignals {
   /// A write to a pipe or socket that nobody reads any more fails, and does not end the process. Call first in `main`.
   package static func ignoreBrokenPipes() { _ = signal(SIGPIPE, SIG_IGN) }
 
-  /// Call before any thread is started: threads inherit the mask.
+  /// Call before any thread is started: threads inherit the mask. SIGCHLD gets its default: a parent may have left it ignored,
+  /// and then the kernel keeps no exit status of our children (wait(2)).
   package static func block(_ signals: [Int32]) {
+    _ = signal(SIGCHLD, SIG_DFL)
     var set = makeSet(signals)
     unsafe pthread_sigmask(SIG_BLOCK, &set, nil)
   }

@@ -167,3 +167,19 @@ async def test_a_fifo_that_nobody_writes_is_given_up(upstream, gateway_for, tmp_
     gateway = await gateway_for(None, config=config, ready=False)
     told = await failure_about(gateway, "('upstream.timeouts.files')")
     assert f"file '{fifo.path}', from which a secret comes, cannot be read: " in told
+
+
+# -- Commands ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_command_that_fails_is_noticed_where_sigchld_was_ignored(upstream, gateway_for):
+    """Some parents leave SIGCHLD ignored; the kernel then keeps no exit status, and failure looks like success."""
+    config = (
+        f"upstream:\n  url: {upstream.url}\n  credential:\n"
+        "    command: [sh, -c, 'echo half a token; exit 3']\n    header: 'Authorization: ${credential}'\n"
+    )
+    ignoring = ("sh", "-c", "trap '' CHLD; exec \"$0\" \"$@\"")
+    gateway = await gateway_for(None, config=config, prefix=ignoring, ready=False)
+    told = await failure_about(gateway, "the credential's command")
+    assert told == "the credential's command 'sh' failed with exit status 3"
+    assert upstream.requests == []

@@ -38,7 +38,15 @@ package final class Resolver: Sendable {
   private let state = Locked(State())
   private let work = CountingSemaphore()
 
-  package init() {}
+  private let startThread: @Sendable (@escaping @Sendable () -> Void) -> Bool
+
+  package init(
+    startThread: @escaping @Sendable (@escaping @Sendable () -> Void) -> Bool = {
+      DetachedThread.start(named: "resolver", $0)
+    }
+  ) {
+    self.startThread = startThread
+  }
 
   /// The addresses of `host`, in the order the system prefers (RFC 6724). A numeric address is answered without a thread.
   package func resolve(host: String, port: UInt16) async -> Answer {
@@ -57,10 +65,23 @@ package final class Resolver: Sendable {
           returning: .failure(ResolveError(host: host, reason: "too many look-ups are waiting")))
         return
       }
-      if verdict.startThread, !DetachedThread.start(named: "resolver", { self.serve() }) {
-        state.withLock { $0.threads -= 1 }
-      }
+      if verdict.startThread, !startThread({ self.serve() }) { threadMissing() }
       work.signal()
+    }
+  }
+
+  /// The system gave no thread. Where there is no other either, nobody would serve the queue.
+  private func threadMissing() {
+    let stranded = state.withLock { state -> [Request] in
+      state.threads -= 1
+      guard state.threads == 0 else { return [] }
+      let queue = state.queue
+      state.queue = []
+      return queue
+    }
+    for request in stranded {
+      let error = ResolveError(host: request.host, reason: "the system gives no thread for the look-up")
+      unsafe request.continuation.resume(returning: .failure(error))
     }
   }
 

@@ -151,6 +151,16 @@ func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throw
     }
   }
 
+  @Test func aLookUpWithoutAThreadFails() async {
+    let resolver = Resolver { _ in false }
+    for _ in 0..<3 {
+      #expect(
+        await resolver.resolve(host: "localhost", port: 80)
+          == .failure(ResolveError(host: "localhost", reason: "the system gives no thread for the look-up")))
+    }
+    #expect(await resolver.resolve(host: "127.0.0.1", port: 80) == .success([.ipv4(0x7F00_0001, port: 80)]))
+  }
+
   @Test func resolvesNamesOnItsOwnThreadsAndNumbersAtOnce() async throws {
     let resolver = Resolver()
     #expect(await resolver.resolve(host: "127.0.0.1", port: 80) == .success([.ipv4(0x7F00_0001, port: 80)]))

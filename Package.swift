@@ -102,7 +102,7 @@ let package = Package(
       "Gateway",
       [
         "Configuration", "HTTPCodec", "Reactor", "WebSocketCodec", "UpstreamSession", "Logging", "Metrics",
-        "ByteStreams", "Conventions",
+        "ByteStreams", "Conventions", "TLSEngine",
       ]),
     // What the Autobahn TestSuite judges: the gateway's session with an echo behind it (scripts/conformance).
     .executableTarget(

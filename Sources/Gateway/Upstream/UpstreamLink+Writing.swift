@@ -7,7 +7,7 @@ import WebSocketCodec
 /// What goes to the upstream. Everything of one turn leaves in one write, at the turn's end.
 extension UpstreamLink {
   func scheduleFlush() {
-    guard !isFlushScheduled, !isBlocked, !isDiscarded else { return }
+    guard !isFlushScheduled, !isBlocked, !isDiscarded, transport?.isBroken != true else { return }
     isFlushScheduled = true
     loop.atEndOfTurn(self)
   }
@@ -54,7 +54,7 @@ extension UpstreamLink {
   }
 
   private func fillAndFlush() {
-    guard isOpen, !isDiscarded, let transport else { return }
+    guard isOpen, !isDiscarded, let transport, !transport.isBroken else { return }
     if isHeld, transport.unsent <= settings.lowWater { isHeld = false }
     if socket.canSend, !isHeld {
       // Not while the upstream leaves what we send unread: then only its newest ping stays to be answered.
@@ -86,7 +86,7 @@ extension UpstreamLink {
       loop.spawn(FlushTask(self, transport))
     case .failed:
       // The reader learns of it too, and with it the end of what the upstream may still have said.
-      transport.output.releaseStorage()
+      isMoreWaiting = false
     }
   }
 

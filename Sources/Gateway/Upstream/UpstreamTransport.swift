@@ -14,6 +14,8 @@ final class UpstreamTransport {
   /// What went wrong inside TLS; `receive` and `flush` then answer `.failed(EPROTO)`.
   private(set) var failure: TLSError?
   var output = ByteQueue()
+  /// A write has failed. Nothing is written any more, and what was to be is gone.
+  private(set) var isBroken = false
   /// All plain bytes before this position are with the kernel.
   private(set) var written: UInt64 = 0
   /// System calls that took bytes.
@@ -101,15 +103,20 @@ final class UpstreamTransport {
   }
 
   func flush() -> FlushResult {
+    guard !isBroken else { return .failed(EPIPE) }
     let result: FlushResult
     if let tls {
-      if tls.isHandshakeComplete, !seal(with: tls) { return .failed(EPROTO) }
-      result = tls.sendCiphertext { send(&$0) }
+      if tls.isHandshakeComplete, !seal(with: tls) {
+        result = .failed(EPROTO)
+      } else {
+        result = tls.sendCiphertext { send(&$0) }
+      }
       noteRecords()
     } else {
       result = send(&output)
       written = sent
     }
+    if case .failed = result { abandonOutput() }
     // One large message must not leave its size behind.
     if output.isEmpty, output.allocatedBytes > Self.outputStorageKept { output.releaseStorage() }
     return result
@@ -127,6 +134,12 @@ final class UpstreamTransport {
       }
     }
     return .done
+  }
+
+  private func abandonOutput() {
+    isBroken = true
+    output.releaseStorage()
+    tls?.sendCiphertext { $0.releaseStorage() }
   }
 
   /// Encrypts the output record by record, so that it is known of each where its ciphertext ends.

@@ -1,6 +1,6 @@
 import Reactor
 
-/// Where to listen, as people write it: `127.0.0.1:8080`, `[::1]:8080`, `:8080` for every IPv4 address, `localhost:8080`, or
+/// Where to listen, as people write it: `127.0.0.1:8080`, `[::1]:8080`, `[fe80::1%eth0]:8080`, `:8080` for every IPv4 address, `localhost:8080`, or
 /// `unix:/path`.
 package enum ListenerAddress {
   package static let expectation = "host:port with a numeric host or localhost, [v6-address]:port, or unix:/path"

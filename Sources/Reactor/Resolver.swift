@@ -51,6 +51,10 @@ package final class Resolver: Sendable {
   /// The addresses of `host`, in the order the system prefers (RFC 6724). A numeric address is answered without a thread.
   package func resolve(host: String, port: UInt16) async -> Answer {
     if let address = SocketAddress(numericHost: host, port: port) { return .success([address]) }
+    if let percent = host.firstIndex(of: "%") {
+      let zone = host[host.index(after: percent)...]
+      return .failure(ResolveError(host: host, reason: "this machine has no interface '\(zone)'"))
+    }
     return unsafe await withUnsafeContinuation { continuation in
       let request = unsafe Request(host: host, port: port, continuation: continuation)
       let verdict = state.withLock { state -> (accepted: Bool, startThread: Bool) in

@@ -13,7 +13,8 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
   /// Bytes that a path may have (`sun_path` less its terminator).
   package static var longestPath: Int { 107 }
 
-  /// Reads a numeric address: `127.0.0.1`, `::1`, without brackets; nil where it is a name.
+  /// Reads a numeric address: `127.0.0.1`, `::1`, `fe80::1%eth0` (RFC 4007 §11), without brackets; nil where it is a name, or
+  /// where this machine has no interface of the zone's name.
   package init?(numericHost host: String, port: UInt16) {
     var four = in_addr()
     if unsafe inet_pton(AF_INET, host, &four) == 1 {
@@ -21,8 +22,17 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
       return
     }
     var six = in6_addr()
-    guard unsafe inet_pton(AF_INET6, host, &six) == 1 else { return nil }
-    self.init(six, port: port, scope: 0)
+    let address = host.prefix { $0 != "%" }
+    guard unsafe inet_pton(AF_INET6, String(address), &six) == 1 else { return nil }
+    guard address.endIndex < host.endIndex else {
+      self.init(six, port: port, scope: 0)
+      return
+    }
+    let zone = String(host[address.endIndex...].dropFirst())
+    let named = unsafe if_nametoindex(zone)
+    let scope = named > 0 ? named : UInt32(zone) ?? 0
+    guard scope > 0 else { return nil }
+    self.init(six, port: port, scope: scope)
   }
 
   private init(_ address: in6_addr, port: UInt16, scope: UInt32) {
@@ -83,16 +93,17 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
     }
   }
 
-  /// The address without port or brackets.
+  /// The address without port or brackets, with its zone.
   package var host: String {
     switch self {
     case .ipv4(let address, _):
       return (0..<4).map { String(address >> (24 - 8 * UInt32($0)) & 255) }.joined(separator: ".")
-    case .ipv6(let high, let low, _, _):
+    case .ipv6(let high, let low, _, let scope):
       var bytes = (high.bigEndian, low.bigEndian)
       var text = [CChar](repeating: 0, count: Int(INET6_ADDRSTRLEN))
       guard unsafe inet_ntop(AF_INET6, &bytes, &text, socklen_t(text.count)) != nil else { return "::" }
-      return String(decoding: text.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
+      let address = String(decoding: text.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
+      return scope == 0 ? address : "\(address)%\(scope)"
     case .unix(let path):
       return path
     }

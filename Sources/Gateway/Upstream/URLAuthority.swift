@@ -6,7 +6,7 @@ import Reactor
 struct URLAuthority {
   /// As it stands there, percent-encoded.
   let userinfo: Substring?
-  /// Name or address, without brackets.
+  /// Name or address, without brackets. A zone follows it as `%eth0`.
   let host: String
   let port: UInt16?
 
@@ -21,8 +21,7 @@ struct URLAuthority {
     var portText: Substring?
     if rest.hasPrefix("[") {
       guard let close = rest.firstIndex(of: "]") else { throw .badHost }
-      host = String(rest[rest.index(after: rest.startIndex)..<close])
-      guard Self.isIPv6Address(host) else { throw .badHost }
+      host = try Self.address(rest[rest.index(after: rest.startIndex)..<close])
       let after = rest[rest.index(after: close)...]
       guard after.isEmpty || after.hasPrefix(":") else { throw .badHost }
       if !after.isEmpty { portText = after.dropFirst() }
@@ -41,18 +40,35 @@ struct URLAuthority {
     }
   }
 
-  /// `IPv6address`, perhaps with a zone behind it, which means something to this machine (RFC 3986 §3.2.2, RFC 6874 §2).
-  private static func isIPv6Address(_ text: String) -> Bool {
+  /// `IPv6address`, perhaps with a zone behind it, which means something to this machine only (RFC 3986 §3.2.2). RFC 6874 §2
+  /// writes `[fe80::1%25eth0]`; people also write `[fe80::1%eth0]`, as everywhere else.
+  private static func address(_ text: Substring) throws(UpstreamURLError) -> String {
     let address = text.prefix { $0 != "%" }
-    guard SocketAddress(numericHost: String(address), port: 0)?.isIPv6 == true else { return false }
-    let zone = text[address.endIndex...].dropFirst()
-    return address.endIndex == text.endIndex || (!zone.isEmpty && zone.utf8.allSatisfy(isNameCharacter))
+    guard SocketAddress(numericHost: String(address), port: 0)?.isIPv6 == true else { throw .badHost }
+    guard address.endIndex < text.endIndex else { return String(text) }
+    var zone = text[address.endIndex...].dropFirst()
+    if zone.hasPrefix("25") { zone = zone.dropFirst(2) }
+    guard !zone.isEmpty, zone.utf8.allSatisfy(isNameCharacter) else { throw .badHost }
+    let name = try percentDecoded(zone)
+    guard name.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F && $0 != UInt8(ascii: "%") }) else { throw .badHost }
+    return "\(address)%\(name)"
   }
 
   /// What a registered name consists of, escapes included (RFC 3986 §3.2.2).
   private static func isNameCharacter(_ byte: UInt8) -> Bool {
     URICharacter.isRegisteredName(byte) || byte == UInt8(ascii: "%")
   }
+
+  /// `host` as it is written before a port, in a URL of ours: in brackets, and with the zone as RFC 6874 wants it.
+  static func written(_ host: String) -> String {
+    guard host.contains(":") else { return host }
+    let address = host.prefix { $0 != "%" }
+    let zone = host[address.endIndex...].dropFirst()
+    return zone.isEmpty ? "[\(address)]" : "[\(address)%25\(PercentEncoder.encode(Array(zone.utf8).span))]"
+  }
+
+  /// The same for another machine, to which the zone means nothing (RFC 6874 §4).
+  static func writtenForOthers(_ host: String) -> String { written(String(host.prefix { $0 != "%" })) }
 
   static func percentDecoded(_ text: Substring) throws(UpstreamURLError) -> String {
     var bytes: [UInt8] = []

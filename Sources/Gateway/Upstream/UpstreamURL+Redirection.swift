@@ -27,7 +27,7 @@ extension UpstreamURL {
     }
     let scheme = isSecure ? "wss:" : "ws:"
     if reference.hasPrefix("//") { return scheme + reference }
-    let origin = scheme + "//" + authority
+    let origin = scheme + "//\(URLAuthority.written(host)):\(port)"
     let path = target.prefix { $0 != "?" }
     if reference.isEmpty { return origin + target }
     if reference.hasPrefix("?") { return origin + path + reference }

@@ -3,7 +3,7 @@ import ByteStreams
 /// A `ws:` or `wss:` URL (RFC 6455 §3), taken apart.
 package struct UpstreamURL: Hashable, Sendable {
   package let isSecure: Bool
-  /// Name or address, without brackets.
+  /// Name or address, without brackets; a link-local address has its zone behind it: `fe80::1%eth0`.
   package let host: String
   package let port: UInt16
   /// Path and query, as they stand in the request.
@@ -51,20 +51,19 @@ package struct UpstreamURL: Hashable, Sendable {
 
   /// For logs and answers: without credentials and query, which may hold tokens.
   package var redacted: String {
-    (isSecure ? "wss://" : "ws://") + hostField + target.prefix { $0 != "?" }
+    (isSecure ? "wss://" : "ws://") + withPort(URLAuthority.written(host)) + target.prefix { $0 != "?" }
   }
 
   /// Host and port: what limits per host are kept by.
   var server: String { "\(host.lowercased()):\(port)" }
 
   /// The Host field's value.
-  package var hostField: String {
-    let name = host.contains(":") ? "[\(host)]" : host
-    return port == (isSecure ? 443 : 80) ? name : "\(name):\(port)"
-  }
+  package var hostField: String { withPort(URLAuthority.writtenForOthers(host)) }
+
+  private func withPort(_ name: String) -> String { port == (isSecure ? 443 : 80) ? name : "\(name):\(port)" }
 
   /// Host and port, always with the port: what CONNECT asks for.
-  var authority: String { (host.contains(":") ? "[\(host)]" : host) + ":\(port)" }
+  var authority: String { "\(URLAuthority.writtenForOthers(host)):\(port)" }
 
   /// The Authorization field's value for the URL's own credentials (RFC 7617).
   var basicAuthorization: String? {

@@ -1,8 +1,8 @@
 import ByteStreams
-import Reactor
 import Testing
 
 @testable import Gateway
+@testable import Reactor
 
 @Suite struct UpstreamURLTests {
   @Test func takesURLsApart() throws {
@@ -20,6 +20,33 @@ import Testing
     #expect(try UpstreamURL("ws://a_b.c-d~").host == "a_b.c-d~")
   }
 
+  /// RFC 6874: the zone is for this machine. It is in no request, and kept where a redirection is relative.
+  @Test(arguments: ["ws://[fe80::1%25eth0]:81/a?b", "ws://[fe80::1%eth0]:81/a?b", "ws://[fe80::1%25%65th0]:81/a?b"])
+  func keepsAZoneToItself(text: String) throws {
+    let url = try UpstreamURL(text)
+    #expect(url.host == "fe80::1%eth0")
+    #expect(url.hostField == "[fe80::1]:81" && url.authority == "[fe80::1]:81")
+    #expect(url.redacted == "ws://[fe80::1%25eth0]:81/a")
+    #expect(url.server == "fe80::1%eth0:81")
+    #expect(try url.redirected(to: "c").host == url.host)
+    #expect(try ProxyURL("http://[fe80::1%25eth0]").host == url.host)
+    #expect(try ProxyURL("http://[fe80::1%25eth0]").redacted == "http://[fe80::1%25eth0]:80")
+  }
+
+  @Test func findsTheInterfaceOfAZone() async throws {
+    let loopback = SocketAddress.ipv6(high: 0xFE80 << 48, low: 1, port: 8080, scope: 1)
+    #expect(ListenerAddress.parse("[fe80::1%lo]:8080") == loopback)
+    #expect(ListenerAddress.parse("[fe80::1%1]:8080") == loopback)
+    #expect(loopback.description == "[fe80::1%1]:8080")
+    #expect(ListenerAddress.parse("[fe80::1%no-such-link]:8080") == nil)
+    #expect(ListenerAddress.parse("127.0.0.1%lo:8080") == nil)
+    let resolver = Resolver()
+    #expect(await resolver.resolve(host: "fe80::1%lo", port: 8080) == .success([loopback]))
+    #expect(
+      await resolver.resolve(host: "fe80::1%nowhere", port: 8080)
+        == .failure(ResolveError(host: "fe80::1%nowhere", reason: "this machine has no interface 'nowhere'")))
+  }
+
   @Test func saysWhatIsWrong() {
     let cases: [(String, UpstreamURLError)] = [
       ("example.org", .noScheme), ("http://h", .wrongScheme("http")), ("ws://", .badHost), ("ws://:80", .badHost),
@@ -28,7 +55,8 @@ import Testing
       ("ws://h/ä", .badCharacter), ("ws://h/\r\nX: y", .badCharacter), ("ws://%zz@h", .badEscape),
       ("ws://%+f@h", .badEscape),
       ("ws://[::1", .badHost), ("ws://[]", .badHost), ("ws://[[]", .badHost), ("ws://[h]", .badHost),
-      ("ws://[127.0.0.1]", .badHost), ("ws://[::1]x", .badHost), ("ws://[fe80::1%]", .badHost), ("ws://::1", .badHost),
+      ("ws://[127.0.0.1]", .badHost), ("ws://[::1]x", .badHost), ("ws://[fe80::1%]", .badHost),
+      ("ws://[fe80::1%25]", .badHost), ("ws://[fe80::1%25a%20b]", .badHost), ("ws://::1", .badHost),
       ("ws://h]", .badHost), ("ws://a\"b", .badHost), ("ws://a\\b", .badHost), ("ws://a^b", .badHost),
     ]
     for (text, error) in cases {

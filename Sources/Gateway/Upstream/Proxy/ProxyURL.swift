@@ -48,7 +48,7 @@ package struct ProxyURL: Hashable, Sendable {
   }
 
   /// For logs and answers: without credentials.
-  package var redacted: String { "\(scheme.rawValue)://\(host.contains(":") ? "[\(host)]" : host):\(port)" }
+  package var redacted: String { "\(scheme.rawValue)://\(URLAuthority.written(host)):\(port)" }
 }
 
 /// What is wrong with a proxy's URL.

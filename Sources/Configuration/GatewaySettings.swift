@@ -134,6 +134,7 @@ package struct GatewaySettings: Equatable, Sendable {
     package var connect = TimeSpan.seconds(10)
     package var proxy = TimeSpan.seconds(10)
     package var tls = TimeSpan.seconds(10)
+    package var upgrade = TimeSpan.seconds(10)
     package var opening = TimeSpan.seconds(15)
     package var onOpen = TimeSpan.seconds(10)
     package var closing = TimeSpan.seconds(5)

@@ -225,6 +225,9 @@ extension Setting {
         "for a proxy to open the tunnel"),
       Setting("upstream.timeouts.tls", .duration(\.upstream.timeouts.tls, millisecond...day), "for the TLS handshake"),
       Setting(
+        "upstream.timeouts.upgrade", .duration(\.upstream.timeouts.upgrade, millisecond...day),
+        "for the response to the opening request"),
+      Setting(
         "upstream.timeouts.opening", .duration(\.upstream.timeouts.opening, millisecond...day),
         "for all of it, to the 101"),
       Setting(

@@ -114,7 +114,8 @@ package struct ReconnectPolicy: Sendable {
       return refused(using: &generator)
     case .denied:
       return denied(using: &generator)
-    case .timedOut, .nameNotResolved, .network, .tls, .proxy, .handshake, .openingAnswer, .preparation:
+    case .timedOut, .openingTimedOut, .nameNotResolved, .network, .tls, .proxy, .handshake, .openingAnswer,
+      .preparation:
       endpoints.advance()
       return backOff(using: &generator)
     }

@@ -6,8 +6,10 @@ import ByteStreams
 /// never depends on it.
 package struct OpeningFailure: Equatable, Sendable {
   package enum Reason: Equatable, Sendable {
-    /// A phase, or the whole opening, took longer than its limit.
+    /// A phase took longer than its limit.
     case timedOut
+    /// The whole opening took longer than its limit.
+    case openingTimedOut
     /// The host name does not exist or no server answered for it.
     case nameNotResolved
     /// `ENETDOWN`, `ENETUNREACH`: this machine has no route. Counts no attempt.

@@ -39,7 +39,7 @@ package struct TimeLimits: Sendable {
 
   package init() {}
 
-  func limit(of phase: OpeningPhase) -> TimeSpan {
+  package func limit(of phase: OpeningPhase) -> TimeSpan {
     switch phase {
     case .resolving: resolving
     case .connecting: connecting

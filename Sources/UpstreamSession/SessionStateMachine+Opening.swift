@@ -114,7 +114,12 @@ extension SessionStateMachine {
     _ actions: inout [SessionAction]
   ) {
     actions.append(.discard(opening.dial.generation))
-    let reason: OpeningFailure.Reason = opening.phase == .opening ? .openingAnswer : .timedOut
+    let reason: OpeningFailure.Reason =
+      if opening.phase == .opening {
+        .openingAnswer
+      } else {
+        opening.wholeDeadline <= opening.phaseDeadline ? .openingTimedOut : .timedOut
+      }
     fail(opening, OpeningFailure(phase: opening.phase, reason: reason), now: now, using: &generator, &actions)
   }
 

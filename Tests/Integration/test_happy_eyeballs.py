@@ -127,5 +127,5 @@ async def test_all_dead_the_time_limit_ends_it(connect, cable):
 
     assert (
         await eventually(told, within=30, what="the session tells of a failure")
-        == "the upstream's answer to the TCP handshake did not come in time ('upstream.timeouts')"
+        == "the upstream's response to the TCP handshake did not arrive within 1.0 s ('upstream.timeouts.connect')"
     )

@@ -259,7 +259,22 @@ async def test_a_head_that_trickles_in_is_given_up_in_time(raw_upstream, gateway
     session = await told_session(await gateway_for(None, config=config, ready=False))
     assert (
         session["last_failure"]
-        == "the upstream's answer to the opening request did not come in time ('upstream.timeouts')"
+        == "the upstream's response to the opening request did not arrive within 0.4 s ('upstream.timeouts.opening')"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "limits"), [("upgrade", "{upgrade: 300ms}"), ("opening", "{upgrade: 1m, opening: 300ms}")]
+)
+async def test_the_error_names_the_timeout_that_passed(key, limits, raw_upstream, gateway_for):
+    async def never_answer(reader, writer):
+        await reader.read()
+
+    upstream = await raw_upstream(never_answer)
+    config = f"upstream:\n  url: {upstream.url}\n  timeouts: {limits}\n"
+    session = await told_session(await gateway_for(None, config=config, ready=False))
+    assert session["last_failure"] == (
+        f"the upstream's response to the opening request did not arrive within 0.3 s ('upstream.timeouts.{key}')"
     )
 
 

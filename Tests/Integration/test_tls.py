@@ -348,8 +348,8 @@ async def hangs_up(reader, writer):
 @pytest.mark.parametrize(
     ("behave", "told"),
     [
-        (silent, "the end of the TLS handshake with the upstream did not come in time"),
-        (drips, "the end of the TLS handshake with the upstream did not come in time"),
+        (silent, "the end of the TLS handshake with the upstream did not arrive within"),
+        (drips, "the end of the TLS handshake with the upstream did not arrive within"),
         (hangs_up, "closed the connection during the TLS handshake"),
     ],
 )

@@ -22,6 +22,7 @@ extension SessionSettings {
     limits.connecting = configured.timeouts.connect
     limits.proxying = configured.timeouts.proxy
     limits.securing = configured.timeouts.tls
+    limits.upgrading = configured.timeouts.upgrade
     limits.wholeOpening = configured.timeouts.opening
     limits.opening = configured.timeouts.onOpen
     limits.closing = configured.timeouts.closing

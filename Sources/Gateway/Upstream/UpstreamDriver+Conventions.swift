@@ -65,7 +65,9 @@ extension UpstreamDriver {
     case .openingFailed(let failure) where failure.reason == .openingAnswer:
       "the upstream sent nothing in time that 'upstream.on_open[\(lastAwaited ?? 0)].expect' matches"
     case .openingFailed(let failure) where failure.reason == .timedOut:
-      "\(failure.phase.awaited) did not come in time ('upstream.timeouts')"
+      failure.phase.timeoutText(settings.session.limits.limit(of: failure.phase), key: failure.phase.timeoutKey)
+    case .openingFailed(let failure) where failure.reason == .openingTimedOut:
+      failure.phase.timeoutText(settings.session.limits.wholeOpening, key: "opening")
     case .lost(.silence):
       "nothing came from the upstream in the time after a ping ('upstream.heartbeat.timeout')"
     case .lost(.heartbeat):
@@ -151,15 +153,32 @@ extension UpstreamDriver {
 }
 
 extension OpeningPhase {
-  /// What a dial waits for in this phase.
-  fileprivate var awaited: String {
+  /// What was not there within `limit`, and which setting of `upstream.timeouts` says how long that is.
+  fileprivate func timeoutText(_ limit: TimeSpan, key: String) -> String {
+    "\(awaited) did not arrive within \(limit.seconds) s ('upstream.timeouts.\(key)')"
+  }
+
+  /// What a connection attempt waits for in this phase.
+  private var awaited: String {
     switch self {
-    case .resolving: "the answer to the look-up of the upstream's name"
-    case .connecting: "the upstream's answer to the TCP handshake"
+    case .resolving: "the name server's response for the upstream's name"
+    case .connecting: "the upstream's response to the TCP handshake"
     case .proxying: "the proxy's tunnel to the upstream"
     case .securing: "the end of the TLS handshake with the upstream"
-    case .upgrading: "the upstream's answer to the opening request"
-    case .opening: "the upstream's answer to an opening message"
+    case .upgrading: "the upstream's response to the opening request"
+    case .opening: "the upstream's response to an opening message"
+    }
+  }
+
+  /// The setting that limits this phase, below `upstream.timeouts`.
+  fileprivate var timeoutKey: String {
+    switch self {
+    case .resolving: "resolve"
+    case .connecting: "connect"
+    case .proxying: "proxy"
+    case .securing: "tls"
+    case .upgrading: "upgrade"
+    case .opening: "on_open"
     }
   }
 }

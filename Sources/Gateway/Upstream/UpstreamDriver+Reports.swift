@@ -223,7 +223,7 @@ extension SessionTransition {
 extension OpeningFailure.Reason {
   var text: String {
     switch self {
-    case .timedOut: "timed out"
+    case .timedOut, .openingTimedOut: "timed out"
     case .nameNotResolved: "name not resolved"
     case .noRoute: "no route"
     case .network: "network"

@@ -1,7 +1,7 @@
 import ByteStreams
 
 /// Texts from files and the environment, made fit for a terminal and for a YAML file: no control character of theirs is printed.
-enum PrintableText {
+package enum PrintableText {
   /// `text` as a double-quoted YAML scalar (YAML 1.2 §5.7, §7.3.1).
   static func quoted(_ text: String) -> String {
     var quoted = "\""
@@ -13,7 +13,7 @@ enum PrintableText {
   }
 
   /// `text` with every character that is not for printing written as YAML escapes it.
-  static func escaped(_ text: String) -> String {
+  package static func escaped(_ text: String) -> String {
     var escaped = ""
     for scalar in text.unicodeScalars { append(scalar, to: &escaped) }
     return escaped

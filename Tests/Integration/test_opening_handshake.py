@@ -181,10 +181,10 @@ async def test_a_wrong_101_is_refused_and_told(name, raw_upstream, gateway_for):
     gateway = await gateway_for(upstream, "--subprotocol", "one", "--subprotocol", "two", ready=False)
     session = await told_session(gateway)
     assert told in session["last_failure"]
-    # What the answer looked like, to whoever has to find out why.
-    refusal = session["last_refusal"]
-    assert (refusal["phase"], refusal["status"]) == ("upgrading", 101)
-    assert refusal["fields"]
+    assert session["last_refusal"] == {"phase": "upgrading", "status": 101}
+    # What the response looked like, to whoever has to find out why.
+    refusal, _ = (await gateway.status_page()).refusal
+    assert refusal[0] == "101 while upgrading" and len(refusal) > 1
     await eventually(lambda: upstream.connections >= 2, what="the gateway dials again")
 
 
@@ -289,8 +289,10 @@ async def refusal_of(data, raw_upstream, gateway_for, *, close=False):
         if not close:
             await linger(reader)
 
-    session = await told_session(await gateway_for(await raw_upstream(behave), ready=False))
-    return session["last_failure"], session["last_refusal"]
+    gateway = await gateway_for(await raw_upstream(behave), ready=False)
+    session = await told_session(gateway)
+    assert session["last_refusal"].keys() == {"phase", "status"}, "its fields and its body are not for clients"
+    return session["last_failure"], (await gateway.status_page()).refusal
 
 
 BODY = "<h1>No, because…</h1>"
@@ -307,25 +309,54 @@ BODY = "<h1>No, because…</h1>"
 )
 async def test_a_refusal_is_told_with_all_that_explains_it(framing, body, close, raw_upstream, gateway_for):
     head = f"HTTP/1.1 403 Forbidden\r\nX-Reason: quota\r\nSet-Cookie: id=secret\r\n{framing}\r\n\r\n"
-    failure, refusal = await refusal_of(head.encode() + body, raw_upstream, gateway_for, close=close)
+    failure, (lines, body) = await refusal_of(head.encode() + body, raw_upstream, gateway_for, close=close)
     assert failure == "the upstream answered 403 Forbidden where 101 opens a WebSocket"
-    assert (refusal["phase"], refusal["status"]) == ("upgrading", 403)
-    name, _, value = framing.partition(": ")
-    assert refusal["fields"] == [["X-Reason", "quota"], [name, value]]
-    assert refusal["body"] == BODY
+    assert lines == ["403 while upgrading", "X-Reason: quota", framing]
+    assert body == BODY
 
 
 async def test_of_a_long_body_the_first_4_kib_are_told(raw_upstream, gateway_for):
     data = b"HTTP/1.1 500 Oops\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 1_000_000
-    _, refusal = await refusal_of(data, raw_upstream, gateway_for)
-    assert refusal["body"] == "x" * 4096
+    _, (_, body) = await refusal_of(data, raw_upstream, gateway_for)
+    assert body == "x" * 4096
 
 
 async def test_of_a_body_that_does_not_come_nothing_is_waited_for_long(raw_upstream, gateway_for):
     data = b"HTTP/1.1 500 Oops\r\nContent-Length: 100\r\n\r\nonly this"
-    failure, refusal = await refusal_of(data, raw_upstream, gateway_for)
+    failure, (_, body) = await refusal_of(data, raw_upstream, gateway_for)
     assert failure.startswith("the upstream answered 500 Oops")
-    assert refusal["body"] == "only this"
+    assert body == "only this"
+
+
+async def test_a_refusal_that_repeats_our_secrets_is_told_without_them(raw_upstream, gateway_for, tmp_path):
+    """Some error pages show the whole request, and cut it off anywhere."""
+
+    async def echoes(reader, writer):
+        head, fields = await read_head(reader)
+        body = head.decode().replace("\r\n", " | ") + base64.b64decode(fields["x-basic"].split()[1]).decode()
+        body += "." * (4096 - len(body) - 8) + "tok-3n-of-a-file"
+        writer.write(f"HTTP/1.1 403 No, tok-3n-of-a-file\r\nX-Echo: {fields['x-key']}\r\n".encode())
+        writer.write(f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        await writer.drain()
+        await linger(reader)
+
+    upstream = await raw_upstream(echoes)
+    (tmp_path / "token").write_text("tok-3n-of-a-file\n")
+    basic = base64.b64encode(b"ann:pass-word").decode()
+    config = (
+        f"upstream:\n  url: ws://bob:s3cr%65t@127.0.0.1:{upstream.port}/chat?key=que%72y-key\n"
+        f"  headers: ['X-Key: header-key', 'X-Basic: Basic {basic}']\n"
+        f"  credential: {{file: {tmp_path}/token, query: token}}\n"
+    )
+    gateway = await gateway_for(None, config=config, ready=False)
+    session = await told_session(gateway)
+    assert session["last_failure"] == "the upstream answered 403 No, *** where 101 opens a WebSocket"
+    lines, body = (await gateway.status_page()).refusal
+    assert "X-Echo: ***" in lines
+    assert "GET /chat?key=***&token=*** HTTP/1.1" in body and body.endswith(".***")
+    shown = gateway.output + (await gateway.status_page()).text + str(session)
+    secrets = ["tok-3n", "header-key", basic, "ery-key", "s3cr", base64.b64encode(b"bob:s3cret").decode()]
+    assert [secret for secret in secrets if secret in shown] == []
 
 
 # -- Frames behind the answer ------------------------------------------------------------------------------------------

@@ -57,6 +57,11 @@ extension HTTPConnection {
       if let failure = snapshot.lastFailure, let at = snapshot.status.lastFailureAt {
         output.append("last failure \(failure) (\(seconds(now - at)) ago)\n")
       }
+      if let report = snapshot.status.lastReport, let status = report.status {
+        output.append("last refusal \(status) while \(report.phase.state.name)\n")
+        for field in report.fields { output.append("             \(field.name): \(field.value)\n") }
+        if !report.body.isEmpty { output.append("             body: \(report.body)\n") }
+      }
       output.append("queue        \(snapshot.queuedMessages) messages, \(snapshot.queuedBytes) bytes\n")
       output.append("sent         ")
       for (index, entry) in snapshot.ledger.enumerated() where entry.state != .queued {

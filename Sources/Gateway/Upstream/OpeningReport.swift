@@ -7,24 +7,33 @@ import WebSocketCodec
 package struct OpeningReport: Error, Sendable {
   package let failure: OpeningFailure
   /// What was wrong, and what would be right.
-  package let detail: String
+  package private(set) var detail: String
   /// The status of the HTTP answer, where there was one: the upstream's, or the proxy's.
   package private(set) var status: Int?
-  /// Its fields without those that carry secrets.
+  /// Its fields without those that carry secrets. Like the body, for operators: the API shows neither.
   package private(set) var fields: [(name: String, value: String)] = []
-  /// The beginning of the answer's body.
-  package var body: [UInt8] = []
+  /// The beginning of the response's body.
+  package var body = ""
 
   init(_ phase: OpeningPhase, _ reason: OpeningFailure.Reason, _ detail: String) {
     failure = OpeningFailure(phase: phase, reason: reason)
     self.detail = detail
   }
 
-  init(_ refusal: HTTPRefusal, body: [UInt8], retryAfter: TimeSpan?) {
+  init(_ refusal: HTTPRefusal, body: String, retryAfter: TimeSpan?) {
     failure = OpeningFailure(phase: .upgrading, reason: .status(refusal.status, retryAfter: retryAfter))
     detail = "the upstream answered \(refusal.statusText) where 101 opens a WebSocket"
     self.body = body
     tell(of: refusal)
+  }
+
+  /// The same without the secrets that the attempt sent: an error page may repeat them.
+  func masked(by mask: SecretMask) -> OpeningReport {
+    var report = self
+    report.detail = mask.applied(to: detail)
+    report.fields = fields.map { (mask.applied(to: $0.name), mask.applied(to: $0.value)) }
+    report.body = mask.applied(to: body, isCut: true)
+    return report
   }
 
   package var phase: OpeningPhase { failure.phase }

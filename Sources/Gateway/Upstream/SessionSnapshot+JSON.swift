@@ -58,7 +58,8 @@ extension SessionSnapshot {
     output.append("]}")
   }
 
-  /// The answer with which the upstream refused the last opening, if it was HTTP.
+  /// That the upstream refused the last opening by HTTP. Of its response only the status: an error page may repeat the
+  /// credentials that we sent, and clients of the API need not have them. The status page shows the rest.
   private func writeRefusal(into output: inout ByteQueue) {
     guard let report = status.lastReport, let code = report.status else {
       output.append("null")
@@ -68,16 +69,6 @@ extension SessionSnapshot {
     output.append(report.phase.state.name)
     output.append("\",\"status\":")
     output.append(decimal: code)
-    output.append(",\"fields\":[")
-    for (index, field) in report.fields.enumerated() {
-      output.append(index == 0 ? "[" : ",[" as StaticString)
-      output.append(jsonString: field.name)
-      output.append(",")
-      output.append(jsonString: field.value)
-      output.append("]")
-    }
-    output.append("],\"body\":")
-    output.append(jsonString: report.body.span.text())
     output.append("}")
   }
 

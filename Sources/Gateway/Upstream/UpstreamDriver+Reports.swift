@@ -43,7 +43,8 @@ extension UpstreamDriver {
       detail = "redirected more than \(limit) times, the last time to \(url.redacted)"
       apply(machine.redirected(link.generation, now: loop.now, using: &entropy))
       detail = nil
-    case .failed(let report):
+    case .failed(let failed):
+      let report = failed.masked(by: link.mask)
       detail = report.detail
       self.report = report
       refusedBy = link.url
@@ -74,7 +75,8 @@ extension UpstreamDriver {
   }
 
   func closeReceived(_ link: UpstreamLink, code: UInt16, reason: String) {
-    detail = reason.isEmpty ? "the upstream closed with \(code)" : "the upstream closed with \(code): \(reason)"
+    detail = "the upstream closed with \(code)"
+    if !reason.isEmpty { detail?.append(": \(link.mask.applied(to: reason))") }
     apply(machine.closeReceived(code: code, link.generation, now: loop.now, using: &entropy))
     forgetCause()
   }

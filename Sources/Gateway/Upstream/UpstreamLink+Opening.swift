@@ -200,7 +200,7 @@ extension UpstreamLink {
   /// The beginning of a refusal's body. What comes within a second is enough for a person; the answer itself is known already.
   func readBody(
     of refusal: HTTPRefusal, over transport: UpstreamTransport, _ input: inout ByteQueue
-  ) async throws(OpeningEnd) -> [UInt8] {
+  ) async throws(OpeningEnd) -> String {
     var body = RefusalBody(of: refusal)
     let patience = loop.now + .seconds(1)
     body.receive(&input)
@@ -213,6 +213,6 @@ extension UpstreamLink {
       case .endOfStream, .failed: body.receiveEndOfInput()
       }
     }
-    return [UInt8](copying: body.bytes)
+    return body.bytes.text()
   }
 }

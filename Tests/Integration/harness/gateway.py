@@ -53,6 +53,20 @@ def _environment(extra):
     return {**base, **(extra or {})}
 
 
+class StatusPage:
+    """The page of the management listener."""
+
+    def __init__(self, text):
+        self.text = text
+
+    @property
+    def refusal(self):
+        """The response that refused the last opening: its status and fields, line by line, and its body."""
+        block = self.text.partition("\nlast refusal ")[2].partition("\nqueue ")[0]
+        head, _, body = block.partition("\n             body: ")
+        return [line.strip() for line in head.splitlines()], body
+
+
 class Gateway:
     """`drawbridge serve` (or another command that serves) as a child process.
 
@@ -178,6 +192,11 @@ class Gateway:
         if self._management is None:
             self._management = self.client("management")
         return await self._management.request("GET", path)
+
+    async def status_page(self):
+        answer = await self.manage("/")
+        assert answer.status == 200
+        return StatusPage(answer.body.decode())
 
     async def metrics(self):
         answer = await self.manage("/metrics")

@@ -1,0 +1,63 @@
+import ByteStreams
+import Configuration
+import Conventions
+import ProxyCodec
+
+/// Hides the secrets that an attempt sent, where the upstream's own text may repeat them: an error page that shows the request,
+/// the reason of a close frame.
+struct SecretMask {
+  /// Shorter values occur by chance: `1` in `X-Version: 1` is in every number.
+  static let minimumLength = 4
+  private static let replacement = "***"
+
+  /// Longest first: one may contain another.
+  private let secrets: [String]
+
+  init(_ secrets: some Sequence<String>) {
+    self.secrets = Set(secrets.filter { $0.utf8.count >= Self.minimumLength }).sorted {
+      ($1.utf8.count, $0) < ($0.utf8.count, $1)
+    }
+  }
+
+  /// `text` without secrets, and fit for a terminal. `isCut`: more followed, and a secret may be cut in two at the end.
+  func applied(to text: String, isCut: Bool = false) -> String {
+    var text = text
+    for secret in secrets { text.replace(secret, with: Self.replacement) }
+    if isCut, let length = secrets.compactMap({ beginning(of: $0, atTheEndOf: text) }).max() {
+      text = text.dropLast(length) + Self.replacement
+    }
+    return PrintableText.escaped(text)
+  }
+
+  /// Characters of `secret` that `text` ends with; nil where there are none.
+  private func beginning(of secret: String, atTheEndOf text: String) -> Int? {
+    (1..<max(secret.count, 2)).last { text.hasSuffix(secret.prefix($0)) }
+  }
+}
+
+extension UpstreamLink {
+  /// For what the upstream, or the proxy, says of this attempt.
+  var mask: SecretMask {
+    var secrets = values.files.values.map { String(decoding: $0, as: UTF8.self) }
+    if let credential = values.credential {
+      secrets += [String(decoding: credential, as: UTF8.self), PercentEncoder.encode(credential.span)]
+    }
+    // Origin and User-Agent only say who asks.
+    for field in settings.fields where !["origin", "user-agent"].contains(field.name.lowercased()) {
+      secrets.append(field.value)
+      // The scheme of `Authorization` is no secret; what follows it is, by itself too.
+      secrets += field.value.split(separator: " ").dropFirst().map(String.init)
+    }
+    for pair in [url.credentials, proxy?.credentials.map { "\($0.username):\($0.password)" }] {
+      guard let pair else { continue }
+      secrets += [pair, Base64.encode(Array(pair.utf8).span)]
+      secrets += pair.split(separator: ":", maxSplits: 1).dropFirst().map(String.init)
+    }
+    for parameter in url.target.drop(while: { $0 != "?" }).dropFirst().split(separator: "&") {
+      let value = parameter.split(separator: "=", maxSplits: 1).last ?? parameter
+      secrets.append(String(value))
+      if let decoded = try? URLAuthority.percentDecoded(value) { secrets.append(decoded) }
+    }
+    return SecretMask(secrets)
+  }
+}

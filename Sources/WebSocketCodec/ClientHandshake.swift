@@ -81,6 +81,9 @@ package struct ClientHandshake: ~Copyable {
     }
   }
 
+  /// Whether no byte of a response has been taken yet.
+  package var hasReceivedNothing: Bool { interimAnswers == 0 && decoder.head.isEmpty }
+
   /// The head of the answer, as soon as it is all there: for the report of an error, too.
   package var answer: HTTPRefusal? { decoder.isComplete ? HTTPRefusal(decoder) : nil }
 

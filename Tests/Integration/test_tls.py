@@ -105,7 +105,7 @@ async def test_the_older_version_can_be_refused(gateway_for, start, authority, c
 REFUSED = {
     "expired": ({"days": 1, "starts_in": -3}, "expired at"),
     "not yet valid": ({"days": 3, "starts_in": 2}, "is not valid before"),
-    "self-signed": ({"self_signed": True}, "is self-signed: to trust it, name it as CA file"),
+    "self-signed": ({"self_signed": True}, "is self-signed: to trust it, name it as CA file ('upstream.tls.ca_file' or --ca-file"),
     "another host": ({"names": ["DNS:other.example"]}, "is not for localhost: it covers other.example"),
     "an address only": ({"names": ["IP:127.0.0.1"]}, "is not for localhost"),
     "no name at all": ({"names": [], "common_name": "localhost"}, "is not for localhost: it names no host at all"),
@@ -130,7 +130,9 @@ async def test_a_certificate_that_proves_nothing_is_refused(name, gateway_for, s
 async def test_an_unknown_authority_is_refused(gateway_for, start, certificate):
     upstream = await start(TLSUpstream(certificate.server_context()))
     gateway = await gateway_for(upstream, ready=False)
-    assert "issuer CN = Drawbridge test CA is not trusted" in await failure(gateway)
+    told = await failure(gateway)
+    assert "issuer CN = Drawbridge test CA is not trusted" in told
+    assert "'upstream.tls.ca_file' or --ca-file" in told
     assert upstream.requests == []
 
 
@@ -478,3 +480,40 @@ async def test_a_goodbye_in_good_order_is_answered_in_good_order(gateway_for, st
     gateway = await gateway_for(None, "--upstream", url, "--ca-file", authority.path, ready=False)
     assert await asyncio.wait_for(answered, 10) == (CLOSE, b"\x03\xe9")
     assert await failure(gateway) == "the upstream closed with 1001: bye"
+
+
+def answers(data):
+    async def behave(reader, writer):
+        await read_head(reader)
+        writer.write(data)
+        await writer.drain()
+        if data:
+            await reader.read()
+
+    return behave
+
+
+@pytest.mark.parametrize(
+    ("data", "port"),
+    [
+        (b"\x15\x03\x01\x00\x02\x02\x46", 0),
+        (b"\x15", 0),
+        (b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n", 0),
+        (b"", 443),
+    ],
+    ids=["a TLS alert", "its first byte", "words", "the end, on a port like 8443"],
+)
+async def test_ws_to_a_port_of_tls_is_asked_about(data, port, start, gateway_for):
+    server = RawUpstream(answers(data))
+    if port:
+        server.port = free_port_that_ends_in_443()
+    await start(server)
+    gateway = await gateway_for(server, ready=False)
+    assert (await failure(gateway)).endswith(": is this a TLS port? Then the URL starts with wss://")
+
+
+def free_port_that_ends_in_443():
+    for port in range(10443, 65536, 1000):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no free port ends in 443")

@@ -20,9 +20,9 @@ package struct OpeningReport: Error, Sendable {
     self.detail = detail
   }
 
-  init(_ refusal: HTTPRefusal, body: String, retryAfter: TimeSpan?) {
+  init(_ refusal: HTTPRefusal, body: String, retryAfter: TimeSpan?, hint: String) {
     failure = OpeningFailure(phase: .upgrading, reason: .status(refusal.status, retryAfter: retryAfter))
-    detail = "the upstream answered \(refusal.statusText) where 101 opens a WebSocket"
+    detail = "the upstream answered \(refusal.statusText) where 101 opens a WebSocket" + hint
     self.body = body
     tell(of: refusal)
   }

@@ -75,7 +75,7 @@ extension UpstreamLink {
       try await flushAll(of: transport, in: .securing)
       switch outcome {
       case .success(true): return
-      case .failure(let error): throw .failed(OpeningReport(.securing, .tls, "TLS: \(error)"))
+      case .failure(let error): throw .failed(OpeningReport(.securing, .tls, "TLS: \(error)\(error.hint)"))
       case .success(false): break
       }
       try await receiveHandshake(over: transport)
@@ -110,12 +110,14 @@ extension UpstreamLink {
     handshake.write(into: &transport.output)
     try await flushAll(of: transport, in: .upgrading)
 
+    var hint = ""
     while true {
       let result: ClientHandshake.Result?
+      if handshake.hasReceivedNothing { hint = self.hint(for: input.bytes) }
       do throws(HandshakeError) {
         result = try handshake.receive(&input)
       } catch {
-        var report = OpeningReport(.upgrading, .handshake, error.description)
+        var report = OpeningReport(.upgrading, .handshake, error.description + hint)
         if let answer = handshake.answer { report.tell(of: answer) }
         throw .failed(report)
       }
@@ -161,7 +163,7 @@ extension UpstreamLink {
         let detail =
           phase == .proxying
           ? "the proxy closed the connection before it opened a tunnel"
-          : "the upstream closed the connection without an answer to the upgrade"
+          : "the upstream closed the connection without a response to the opening request" + hintForEnd
         throw .failed(OpeningReport(phase, .network, detail))
       case .failed(let code): throw .failed(broken(code, transport, in: phase))
       }
@@ -172,7 +174,9 @@ extension UpstreamLink {
     // A TLS 1.3 server refuses a client's certificate only after the handshake.
     if let failure = transport.failure { return OpeningReport(phase, .tls, "TLS: \(failure)") }
     return OpeningReport(
-      phase, .network, "the connection broke while \(phase.state.name): \(SystemError.reason(of: code))")
+      phase, .network,
+      "the connection broke while \(phase.state.name): \(SystemError.reason(of: code))"
+        + (phase == .upgrading ? hintForEnd : ""))
   }
 
   /// An answer other than 101: a redirection to follow, or the end of this dial, reported with the body's beginning.
@@ -194,7 +198,8 @@ extension UpstreamLink {
     let retryAfter = refusal.field("retry-after").flatMap {
       RetryAfter.read($0, date: refusal.field("date"), now: loop.wallClock / 1_000)
     }
-    throw .failed(OpeningReport(refusal, body: body, retryAfter: retryAfter))
+    let hint = hint(for: refusal, body: body)
+    throw .failed(OpeningReport(refusal, body: body, retryAfter: retryAfter, hint: hint))
   }
 
   /// The beginning of a refusal's body. What comes within a second is enough for a person; the answer itself is known already.

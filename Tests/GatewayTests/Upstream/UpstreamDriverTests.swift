@@ -59,7 +59,7 @@ import UpstreamSession
       "Sec-WebSocket-Accept"
     ),
     ("SSH-2.0-OpenSSH_9.2\r\n", "not valid HTTP"),
-    ("", "without an answer"),
+    ("", "without a response"),
   ])
   func tellsWhatIsNoWebSocketAndTriesAgain(answer: String, told: String) async throws {
     let upstream = try ScriptedUpstream(.answer(answer), .echo)

@@ -1,6 +1,7 @@
 import ByteStreams
 import Configuration
 import Conventions
+import JSONCodec
 import ProxyCodec
 
 /// Hides the secrets that an attempt sent, where the upstream's own text may repeat them: an error page that shows the request,
@@ -57,6 +58,12 @@ extension UpstreamLink {
       let value = parameter.split(separator: "=", maxSplits: 1).last ?? parameter
       secrets.append(String(value))
       if let decoded = try? URLAuthority.percentDecoded(value) { secrets.append(decoded) }
+    }
+    // As they are inside a message of JSON.
+    secrets += secrets.filter { $0.contains { $0 == "\"" || $0 == "\\" } }.map { secret in
+      var text = ByteQueue()
+      text.append(jsonString: secret)
+      return String(text.bytes.text().dropFirst().dropLast())
     }
     return SecretMask(secrets)
   }

@@ -27,7 +27,7 @@ extension UpstreamDriver {
         do throws(TemplateError) {
           link.prepared[index] = try render(template, .opening, for: link)
         } catch {
-          failOpening(link, .preparation, "'upstream.on_open[\(index)].send' cannot be made: \(error)")
+          failOpening(link, .preparation, "'send' of \(OpeningPhase.name(ofStep: index)) cannot be made: \(error)")
           return false
         }
       }
@@ -39,7 +39,7 @@ extension UpstreamDriver {
   func sendOpening(step: Int, _ link: UpstreamLink) {
     if let message = link.prepared.removeValue(forKey: step) { link.sendOwn(message) }
     link.awaited = link.settings.conventions.onOpen[step].expect == nil ? nil : step
-    lastAwaited = link.awaited
+    lastAwaited = link.awaited.map { (step: $0, since: loop.now) }
   }
 
   func openingAnswered(_ link: UpstreamLink) {
@@ -63,7 +63,7 @@ extension UpstreamDriver {
   func explanation(of cause: TransitionCause) -> String? {
     switch cause {
     case .openingFailed(let failure) where failure.reason == .openingAnswer:
-      "the upstream sent nothing in time that 'upstream.on_open[\(lastAwaited ?? 0)].expect' matches"
+      missingResponse()
     case .openingFailed(let failure) where failure.reason == .timedOut:
       failure.phase.timeoutText(settings.session.limits.limit(of: failure.phase), key: failure.phase.timeoutKey)
     case .openingFailed(let failure) where failure.reason == .openingTimedOut:
@@ -74,6 +74,16 @@ extension UpstreamDriver {
       "no heartbeat, or no answer to one, came in time ('upstream.heartbeat')"
     default: nil
     }
+  }
+
+  private func missingResponse() -> String {
+    let awaited = lastAwaited ?? (step: 0, since: loop.now)
+    let steps = conventions.onOpen
+    let limit = awaited.step < steps.count ? steps[awaited.step].timeout : .zero
+    let step = "upstream.on_open[\(awaited.step)]"
+    let key = loop.now - awaited.since < limit ? "upstream.timeouts.on_open" : "\(step).timeout"
+    return "the upstream sent nothing in time that '\(step).expect' matches"
+      + " (step \(awaited.step + 1); '\(key)')"
   }
 
   // MARK: Subscriptions
@@ -153,6 +163,12 @@ extension UpstreamDriver {
 }
 
 extension OpeningPhase {
+  /// A step of `upstream.on_open`, counted as people do, and with its key as errors of the configuration have it.
+  static func name(ofStep index: Int?) -> String {
+    let index = index ?? 0
+    return "step \(index + 1) of the opening ('upstream.on_open[\(index)]')"
+  }
+
   /// What was not there within `limit`, and which setting of `upstream.timeouts` says how long that is.
   fileprivate func timeoutText(_ limit: TimeSpan, key: String) -> String {
     "\(awaited) did not arrive within \(limit.seconds) s ('upstream.timeouts.\(key)')"

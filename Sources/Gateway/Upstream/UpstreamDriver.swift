@@ -45,8 +45,8 @@ final class UpstreamDriver {
   var subscriptions: SubscriptionLedger
   /// How far the pushes have come; it outlives connections.
   var cursor: [UInt8]?
-  /// The opening message whose answer was awaited last.
-  var lastAwaited: Int?
+  /// The opening message whose answer was awaited last, and since when.
+  var lastAwaited: (step: Int, since: MonotonicTime)?
   /// Set by shutdown: when to stop waiting for the queue.
   var flushDeadline: MonotonicTime?
 

@@ -7,6 +7,9 @@ import WebSocketCodec
 
 /// Messages that the session itself says and hears: its opening, its heartbeats.
 extension UpstreamLink {
+  /// Bytes shown of a message that refuses an opening: enough for a sentence.
+  private static var refusalTextLimit: Int { 256 }
+
   /// Hands one message of the upstream to whom it is meant for.
   func receive(isText: Bool, now: Int64) {
     guard !isText else {
@@ -41,7 +44,10 @@ extension UpstreamLink {
       driver.pass(payload, isText: isText, from: self, now: now)
     case .openingAnswer: values.answered = [UInt8](copying: payload)
     case .heartbeat: if conventions.server.reply != nil { values.answered = [UInt8](copying: payload) }
-    case .refusal, .heartbeatAnswer: break
+    case .refusal:
+      let text = payload.extracting(first: Self.refusalTextLimit).text()
+      refusalText = mask.applied(to: text, isCut: payload.count > Self.refusalTextLimit)
+    case .heartbeatAnswer: break
     }
     return meaning
   }
@@ -54,7 +60,8 @@ extension UpstreamLink {
     case .refusal:
       driver.failOpening(
         self, .denied,
-        "the upstream's answer to 'upstream.on_open[\(awaited ?? 0)]' says that it refuses the credentials")
+        "the upstream's response to \(OpeningPhase.name(ofStep: awaited)) says that it refuses the credentials:"
+          + " \(refusalText)")
     case .heartbeat:
       driver.metrics.receivedHeartbeats.add()
       if let reply = settings.conventions.server.reply { driver.answer(self, with: reply) }

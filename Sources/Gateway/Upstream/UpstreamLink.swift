@@ -57,6 +57,8 @@ final class UpstreamLink: LoopTask, TurnEndTarget {
   var prepared: [Int: OwnLane.Message] = [:]
   /// The opening message whose answer is awaited.
   var awaited: Int?
+  /// The beginning of the message that refused it, for a person.
+  var refusalText = ""
 
   /// One message in the output: from where to where its frame reaches.
   struct Mark {

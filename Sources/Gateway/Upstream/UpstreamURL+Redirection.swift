@@ -38,13 +38,11 @@ extension UpstreamURL {
     return origin + Self.withoutDotSegments(folder + ownPath) + query
   }
 
-  /// `scheme = ALPHA *( ALPHA / DIGIT / "+" / "-" / "." )`, if a colon follows (RFC 3986 §3.1).
+  /// The scheme, if a colon follows it.
   private static func scheme(of reference: Substring) -> Substring? {
-    guard let colon = reference.firstIndex(of: ":"), let first = reference.first, first.isASCII, first.isLetter else {
-      return nil
-    }
+    guard let colon = reference.firstIndex(of: ":") else { return nil }
     let scheme = reference[..<colon]
-    return scheme.allSatisfy { $0.isASCII && ($0.isLetter || $0.isNumber || "+-.".contains($0)) } ? scheme : nil
+    return URLAuthority.isScheme(scheme) ? scheme : nil
   }
 
   /// `/a/./b/../c` is `/a/c` (RFC 3986 §5.2.4).

@@ -13,7 +13,9 @@ package struct UpstreamURL: Hashable, Sendable {
 
   /// Reads a URL. The error says what is wrong with it, for a person, and repeats no part of it that may be secret.
   package init(_ text: String) throws(UpstreamURLError) {
-    guard let scheme = text.firstRange(of: "://") else { throw .noScheme }
+    guard let scheme = text.firstRange(of: "://"), URLAuthority.isScheme(text[..<scheme.lowerBound]) else {
+      throw .noScheme
+    }
     switch text[..<scheme.lowerBound].lowercased() {
     case "ws": isSecure = false
     case "wss": isSecure = true

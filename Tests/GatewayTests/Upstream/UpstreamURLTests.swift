@@ -49,7 +49,8 @@ import Testing
 
   @Test func saysWhatIsWrong() {
     let cases: [(String, UpstreamURLError)] = [
-      ("example.org", .noScheme), ("http://h", .wrongScheme("http")), ("ws://", .badHost), ("ws://:80", .badHost),
+      ("example.org", .noScheme), ("ann:secret@h/x?to=ws://h", .noScheme), ("s3cret token://h", .noScheme),
+      ("http://h", .wrongScheme("http")), ("ws://", .badHost), ("ws://:80", .badHost),
       ("ws://h:0", .badPort), ("ws://h:65536", .badPort), ("ws://h:x", .badPort), ("ws://h:+80", .badPort),
       ("ws://h/#a", .fragment),
       ("ws://h/ä", .badCharacter), ("ws://h/\r\nX: y", .badCharacter), ("ws://%zz@h", .badEscape),

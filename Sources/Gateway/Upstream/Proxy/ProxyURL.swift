@@ -22,7 +22,9 @@ package struct ProxyURL: Hashable, Sendable {
 
   /// Reads a URL. The error says what is wrong, and repeats nothing that may be secret.
   package init(_ text: String) throws(ProxyURLError) {
-    guard let separator = text.firstRange(of: "://") else { throw .noScheme }
+    guard let separator = text.firstRange(of: "://"), URLAuthority.isScheme(text[..<separator.lowerBound]) else {
+      throw .noScheme
+    }
     let name = text[..<separator.lowerBound].lowercased()
     guard let scheme = Scheme(rawValue: name) else { throw .wrongScheme(name) }
     var rest = text[separator.upperBound...]

@@ -29,13 +29,9 @@ import Threading
 
   @Test func holdsOneThreadForASubjectThatHangs() async throws {
     let hang = CountingSemaphore()
-    let begun = CountingSemaphore()
-    let hanging = BlockingWork(on: "mount", lanes: lanes) {
-      begun.signal()
-      hang.wait()
-    }
-    async let first = hanging.value()
-    begun.wait()
+    let hanging = BlockingWork(on: "mount", lanes: lanes) { hang.wait() }
+    let first = Task { await hanging.value() }
+    while lanes.threads == 0 { try await Task.sleep(for: .milliseconds(1)) }
     for _ in 0..<20 {
       let work = BlockingWork(on: "mount", lanes: lanes) { Issue.record("work that was given up has run") }
       guard case .failure(.unfinished) = work.wait(atMost: .milliseconds(1)) else {
@@ -45,14 +41,15 @@ import Threading
     }
     #expect(lanes.threads == 1)
     hanging.giveUp()
-    guard case .failure(.unfinished) = await first else {
+    guard case .failure(.unfinished) = await first.value else {
       Issue.record("a waiter that gives up goes on at once")
       return
     }
     // What comes next has its turn once the thread is back.
-    async let next = BlockingWork(on: "mount", lanes: lanes) { 7 }.value()
+    let lanes = lanes
+    let next = Task { await BlockingWork(on: "mount", lanes: lanes) { 7 }.value() }
     hang.signal()
-    #expect(try await next.get() == 7)
+    #expect(try await next.value.get() == 7)
   }
 
   @Test func failsWhereTheSystemGivesNoThread() async {

@@ -108,7 +108,7 @@ async def test_a_file_that_hangs_fails_each_attempt_and_holds_one_thread(
 ):
     section, told = HUNG[name]
     upstream = await start(Upstream(certificate=certificate))
-    file = hung_file(authority.path.read_bytes())
+    file = hung_file(authority.path.read_bytes() if name == "a CA file" else b"token\n")
     config = f"upstream:\n  url: {upstream.url}\n  timeouts: {{files: 500ms}}\n" + section.format(file=file.path)
     if "tls" not in section:
         config += f"  tls: {{ca_file: {authority.path}, system_ca: false}}\n"

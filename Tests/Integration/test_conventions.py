@@ -113,8 +113,8 @@ async def test_refused_credentials_are_tried_once_more_and_then_parked(conventio
     # What the upstream says of it: its beginning, without our secret and without control characters.
     said = refusal[:256].replace(json.dumps('s3"cret')[1:-1], "***").replace("\x7f", "\\x7f")
     assert status["last_failure"] == (
-        "the upstream's response to step 2 of the opening ('upstream.on_open[1]') says that it refuses the credentials: "
-        + said
+        "the upstream's response to step 2 of the opening ('upstream.on_open[1]')"
+        f" says that it refuses the credentials: {said}"
     )
 
 

@@ -184,7 +184,8 @@ async def test_a_wrong_101_is_refused_and_told(name, raw_upstream, gateway_for):
     assert session["last_refusal"] == {"phase": "upgrading", "status": 101}
     # What the response looked like, to whoever has to find out why.
     refusal, _ = (await gateway.status_page()).refusal
-    assert refusal[0] == "101 while upgrading" and len(refusal) > 1
+    assert refusal[0] == "101 while upgrading"
+    assert len(refusal) > 1
     await eventually(lambda: upstream.connections >= 2, what="the gateway dials again")
 
 
@@ -353,7 +354,8 @@ async def test_a_refusal_that_repeats_our_secrets_is_told_without_them(raw_upstr
     assert session["last_failure"] == "the upstream answered 403 No, *** where 101 opens a WebSocket"
     lines, body = (await gateway.status_page()).refusal
     assert "X-Echo: ***" in lines
-    assert "GET /chat?key=***&token=*** HTTP/1.1" in body and body.endswith(".***")
+    assert "GET /chat?key=***&token=*** HTTP/1.1" in body
+    assert body.endswith(".***")
     shown = gateway.output + (await gateway.status_page()).text + str(session)
     secrets = ["tok-3n", "header-key", basic, "ery-key", "s3cr", base64.b64encode(b"bob:s3cret").decode()]
     assert [secret for secret in secrets if secret in shown] == []

@@ -178,7 +178,7 @@ async def test_a_command_that_fails_is_noticed_where_sigchld_was_ignored(upstrea
         f"upstream:\n  url: {upstream.url}\n  credential:\n"
         "    command: [sh, -c, 'echo half a token; exit 3']\n    header: 'Authorization: ${credential}'\n"
     )
-    ignoring = ("sh", "-c", "trap '' CHLD; exec \"$0\" \"$@\"")
+    ignoring = ("sh", "-c", 'trap \'\' CHLD; exec "$0" "$@"')
     gateway = await gateway_for(None, config=config, prefix=ignoring, ready=False)
     told = await failure_about(gateway, "the credential's command")
     assert told == "the credential's command 'sh' failed with exit status 3"

@@ -105,7 +105,10 @@ async def test_the_older_version_can_be_refused(gateway_for, start, authority, c
 REFUSED = {
     "expired": ({"days": 1, "starts_in": -3}, "expired at"),
     "not yet valid": ({"days": 3, "starts_in": 2}, "is not valid before"),
-    "self-signed": ({"self_signed": True}, "is self-signed: to trust it, name it as CA file ('upstream.tls.ca_file' or --ca-file"),
+    "self-signed": (
+        {"self_signed": True},
+        "is self-signed: to trust it, name it as CA file ('upstream.tls.ca_file' or --ca-file",
+    ),
     "another host": ({"names": ["DNS:other.example"]}, "is not for localhost: it covers other.example"),
     "an address only": ({"names": ["IP:127.0.0.1"]}, "is not for localhost"),
     "no name at all": ({"names": [], "common_name": "localhost"}, "is not for localhost: it names no host at all"),

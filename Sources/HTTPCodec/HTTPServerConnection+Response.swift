@@ -28,6 +28,16 @@ extension HTTPServerConnection {
     output.append("HTTP/1.1 100 Continue\r\n\r\n")
   }
 
+  /// Whether an interim response may be written now: HTTP/1.0 has none (RFC 9110 §15.2).
+  package var takesInterimResponse: Bool { state.after(.interimResponse) != nil && !requestIsHTTP10 }
+
+  /// Writes `100 Continue` where the client has not asked for it, as any response may be preceded by it.
+  package mutating func writeInterimContinue(into output: inout ByteQueue) {
+    state.apply(.interimResponse)
+    _ = settleContinue()
+    output.append("HTTP/1.1 100 Continue\r\n\r\n")
+  }
+
   /// Says `Connection: close` in the response that is owed, or closes after the one being written.
   package mutating func closeAfterThisResponse() {
     if state.response != .closed { state.apply(.keepAliveRefused) }

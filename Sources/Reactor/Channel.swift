@@ -28,6 +28,8 @@ package final class Channel {
   private var isWritable = true
   /// The peer has finished sending, or the connection is broken. Reading has not necessarily caught up.
   package private(set) var isHungUp = false
+  /// The kernel has reported that both directions have ended: the peer has reset the connection, or a Unix-domain socket is closed.
+  package private(set) var isBroken = false
   package private(set) var isClosed = false
   private var reader = unsafe Waiter(token: 0)
   private var writer = unsafe Waiter(token: 1)
@@ -204,6 +206,7 @@ package final class Channel {
 
   func latch(_ event: Epoll.Event) {
     if event.isHangup { isHungUp = true }
+    if event.isBroken { isBroken = true }
     if event.isReadable {
       isReadable = true
       end(&reader, with: .ready)

@@ -18,7 +18,8 @@ struct Epoll: ~Copyable {
     var isReadable: Bool { flags & (CLINUX_EPOLLIN | CLINUX_EPOLLRDHUP) != 0 || isBroken }
     var isWritable: Bool { flags & CLINUX_EPOLLOUT != 0 || isBroken }
     var isHangup: Bool { flags & CLINUX_EPOLLRDHUP != 0 || isBroken }
-    private var isBroken: Bool { flags & (CLINUX_EPOLLERR | CLINUX_EPOLLHUP) != 0 }
+    /// Both directions have ended, or the connection was reset.
+    var isBroken: Bool { flags & (CLINUX_EPOLLERR | CLINUX_EPOLLHUP) != 0 }
   }
 
   init(eventsPerWait: Int) throws(SystemError) {

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from harness.client import Batch
-from harness.raw import exchange
+from harness.raw import exchange, reset
 from harness.waiting import eventually
 
 
@@ -62,6 +62,43 @@ async def test_a_poll_aborted_just_as_its_answer_leaves_takes_nothing_away(upstr
         await asyncio.gather(poll, return_exceptions=True)
     payloads, _ = await client.collect(50, cursor)
     assert payloads == pushed
+
+
+@pytest.mark.parametrize("behind", [b"", b"GET /v1/session HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+async def test_a_client_that_ends_only_its_sending_gets_its_response(behind, upstream, gateway):
+    reader, writer = await asyncio.open_connection(*gateway.address())
+    writer.write(b"GET /v1/messages?wait=50 HTTP/1.1\r\nHost: localhost\r\n\r\n" + behind)
+    writer.write_eof()
+    # What it must skip tells whether it is there.
+    assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert await held(gateway, 1)
+    await upstream.push("news")
+    rest = await asyncio.wait_for(reader.read(), 10)
+    assert rest.startswith(b"HTTP/1.1 200 ")
+    assert b'"data":"news"' in rest
+    assert rest.count(b"HTTP/1.1 200 ") == (2 if behind else 1)
+    writer.close()
+
+
+async def test_an_http_1_0_client_that_ends_its_sending_is_answered_at_once(gateway):
+    request = b"GET /v1/messages?wait=50 HTTP/1.0\r\nHost: localhost\r\n\r\n"
+    answer = await exchange(gateway.address(), request, end_of_input=True)
+    assert answer.statuses == [200]
+    assert b'"messages":[]' in answer.data
+
+
+@pytest.mark.parametrize("ending", ["close", "reset"])
+async def test_polls_of_clients_that_are_gone_are_not_held_on(ending, gateway):
+    polls = [await asyncio.open_connection(*gateway.address()) for _ in range(50)]
+    for _, writer in polls:
+        writer.write(b"GET /v1/messages?wait=50 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await eventually(lambda: held(gateway, 50), what="the polls are held")
+    for _, writer in polls:
+        if ending == "reset":
+            reset(writer)
+        else:
+            writer.close()
+    await eventually(lambda: held(gateway, 0), what="the polls are given up")
 
 
 async def test_a_held_poll_is_answered_by_the_push(upstream, gateway, client):

@@ -10,6 +10,8 @@ struct HeldPoll {
   let deadline: MonotonicTime
   let limit: Int
   let maxBytes: Int
+  /// Whether a client that has ended its stream was sent something, to learn whether it is gone.
+  var isProbed = false
   /// Where it waits, once it does.
   var place: PollRoom.Place?
 }
@@ -70,64 +72,66 @@ extension HTTPConnection {
   /// Waits until `held` has news, or its deadline, the client's end, or ours. It owns next to nothing meanwhile: the frames of
   /// this wait are what ten thousand held polls cost, so all work is done in functions that are not inlined into it.
   func hold() async {
-    var isWaiting = enterRoom()
-    while isWaiting {
-      isWaiting = goesOnWaiting(after: await channel.readEvent(until: heldDeadline))
-    }
+    http.releaseStorageIfIdle()
+    shared.heldPolls.add(1)
+    var outcome = WaitOutcome.ready
+    while canWait(after: outcome) { outcome = await channel.readEvent(until: heldDeadline) }
     leaveRoom()
   }
 
   private var heldDeadline: MonotonicTime { held?.deadline ?? worker.loop.now }
 
-  /// False: there is no need to wait.
+  /// Called before each wait. False: it is time to respond, or the connection is closed.
+  ///
+  /// A wake-up takes the place in the room away, also where bytes from the client had ended the wait already, in the same turn. So
+  /// each wait begins with a place of its own and a look for news behind it, whatever ended the last.
   @inline(never)
-  private func enterRoom() -> Bool {
-    http.releaseStorageIfIdle()
-    guard held != nil else { return false }
-    shared.heldPolls.add(1)
-    return takesPlace() && takeInputWhileHeld()
-  }
-
-  /// Registers for news. False: there are some.
-  private func takesPlace() -> Bool {
-    guard let start = held?.start else { return false }
+  private func canWait(after outcome: WaitOutcome) -> Bool {
+    if outcome == .deadline || channel.isClosed { return false }
+    guard takeInputWhileHeld(), let start = held?.start else { return false }
+    if let place = held?.place { worker.room.leave(place) }
     held?.place = worker.room.enter(channel)
-    // What came between the last look and the registration would wake nobody.
     return !shared.store.hasNews(after: start) && !worker.room.isDraining
   }
 
   @inline(never)
   private func leaveRoom() {
-    guard let place = held?.place else { return }
-    worker.room.leave(place)
+    if let place = held?.place { worker.room.leave(place) }
     shared.heldPolls.add(-1)
   }
 
-  @inline(never)
-  private func goesOnWaiting(after outcome: WaitOutcome) -> Bool {
-    switch outcome {
-    // The wake-up took the place away. There may be nothing new for a poll that had seen the news when it came.
-    case .woken: takesPlace()
-    case .deadline, .closed: false
-    case .ready: takeInputWhileHeld() && (http.wantsInput || !channel.isHungUp)
-    }
-  }
-
-  /// Keeps what a client sends ahead of its answer, within the bound of pipelining. False where it has ended.
+  /// Keeps what a client sends ahead of its response, within the limit of pipelining. False where the poll is not to be held on.
   private func takeInputWhileHeld() -> Bool {
     let channel = channel
     while http.pipelineRoom > 0, channel.isReadable {
       switch channel.receive(atMost: http.pipelineRoom) {
       case .bytes: http.receive(channel.received)
       case .wouldBlock: break
-      case .endOfStream:
-        // A client that has only finished sending still wants its answer; one that is gone loses nothing by it.
-        http.receiveEndOfInput()
-        return false
+      case .endOfStream: http.receiveEndOfInput()
       case .failed:
         channel.close()
         return false
       }
+    }
+    if channel.isBroken {
+      channel.close()
+      return false
+    }
+    return !channel.isHungUp || probeHalfClosed()
+  }
+
+  /// The client has ended its stream. It may still read, and then waits for its response; or it is gone, which looks the same: TCP
+  /// says so only to who sends something. So it is sent `100 Continue` once, which a client that reads must skip (RFC 9110 §15.2),
+  /// and which the kernel of one that is gone answers with a reset. Else polls that clients or proxies have aborted would
+  /// all be held to their end. False: an HTTP/1.0 client takes no such response, and gets its final one now.
+  private func probeHalfClosed() -> Bool {
+    guard held?.isProbed == false else { return true }
+    guard http.takesInterimResponse else { return false }
+    held?.isProbed = true
+    withOutput { http, output in http.writeInterimContinue(into: &output) }
+    if case .failed = flushNow() {
+      channel.close()
+      return false
     }
     return true
   }

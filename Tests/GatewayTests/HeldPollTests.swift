@@ -1,0 +1,68 @@
+import Configuration
+import Delivery
+import Foundation
+import Logging
+import Metrics
+import Reactor
+import Testing
+
+@testable import Gateway
+
+/// A client connection on a loop of its own, whose other end the test holds.
+@Suite struct HeldPollTests {
+  private final class Nobody: UpstreamSink {
+    func received(_ payload: Span<UInt8>, isText: Bool, now: Int64) {}
+    func lost() {}
+  }
+
+  private func send(_ text: String, on descriptor: Int32) {
+    let bytes = Array(text.utf8)
+    let sent = unsafe bytes.withUnsafeBytes { unsafe write(descriptor, $0.baseAddress, $0.count) }
+    #expect(sent == bytes.count)
+  }
+
+  /// Bytes that wait to be read on `descriptor`, within the deadline.
+  private func hasInput(_ descriptor: Int32) -> Bool {
+    var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+    return unsafe poll(&entry, 1, 20_000) == 1
+  }
+
+  @Test func aPollIsWokenWhereNewsAndPipelinedBytesComeInOneTurn() async throws {
+    var settings = GatewaySettings()
+    settings.upstream.url = "ws://127.0.0.1:1/"
+    let store = PushStore(epoch: Epoch(7), retention: Retention())
+    let logger = Logger(level: .error, format: .json)
+    let session = try SessionHandle(
+      UpstreamSettings(settings.upstream), sink: Nobody(), logger: logger, metrics: MetricsRegistry())
+    let shared = try GatewayShared(
+      settings: settings, logger: logger, metrics: MetricsRegistry(), store: store, session: session)
+    let (client, server) = socketPair()
+    let loop = try EventLoop(index: 0)
+    loop.submit { context in
+      let worker = HTTPWorker(loop: context, shared: shared)
+      context.resident = worker
+      worker.welcome(server, from: .unix(path: ""), .client, .local)
+      return nil
+    }
+    let request = "GET /v1/messages?wait=50 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    send(request, on: client)
+    #expect(eventually { shared.heldPolls.current == 1 })
+
+    // The loop stands still while both come, and finds them in one turn: the bytes first.
+    let (isStopped, goesOn) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+    loop.submit { _ in
+      isStopped.signal()
+      goesOn.wait()
+      return nil
+    }
+    isStopped.wait()
+    send(request, on: client)
+    store.append(Array("news".utf8).span, kind: .text, time: 0, now: ProcessFacts.monotonicTime())
+    goesOn.signal()
+    #expect(hasInput(client), "the poll is not answered")
+
+    close(client)
+    loop.stop()
+    loop.join()
+  }
+}

@@ -303,7 +303,7 @@ final class HTTPConnection: LoopTask {
   }
 
   @inline(never)
-  private func flushNow() -> OutputQueue.FlushResult {
+  func flushNow() -> OutputQueue.FlushResult {
     if isPostponed { worker.sendPostponed() }
     guard pending.isEmpty else {
       if !worker.output.isEmpty { pending.takeAll(from: &worker.output) }
@@ -335,7 +335,10 @@ final class HTTPConnection: LoopTask {
         let place = worker.slowReaders.enter(channel, bytes: pending.count)
         let deadline = pace.deadline(pause: settings.writeTimeout, minimumRate: settings.writeMinimumRate)
         let outcome = await channel.writable(until: deadline)
-        worker.slowReaders.leave(place)
+        guard worker.slowReaders.leave(place) else {
+          channel.reset()
+          return false
+        }
         guard outcome == .ready else {
           if outcome == .deadline {
             shared.slowReaders.add()

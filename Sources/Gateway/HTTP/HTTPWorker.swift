@@ -42,8 +42,7 @@ final class HTTPWorker: TurnEndTarget {
     self.shared = shared
     pool = HTTPHeadPool(limits: shared.httpLimits)
     room = PollRoom(store: shared.store, loop: loop)
-    slowReaders = SlowReaders(
-      limit: shared.settings.http.unsentBytes, unsent: shared.unsentBytes, shed: shared.slowReaders)
+    slowReaders = SlowReaders(shared.unsentResponses, loop: loop)
   }
 
   // MARK: Connections

@@ -1,54 +1,118 @@
 import Delivery
 import Metrics
 import Reactor
+import Threading
 
-/// The clients of one loop that have not taken all of their answers, the one that has gone longest without taking any first.
+/// The responses of the process that clients have not taken, the one whose client has gone longest without taking any first.
 ///
-/// A waiting answer keeps the pushes in it alive, also when the buffer has long let them go. So what waits is bounded over
-/// all clients of the process, and beyond the bound whoever reads slowest is let go, not whoever came last.
-final class SlowReaders {
-  fileprivate struct Reader {
-    let channel: Channel
+/// A waiting response keeps the pushes in it alive, also when the buffer has long dropped them. So what waits is limited over all
+/// clients of the process, and above the limit the slowest is reset, on whichever loop it is, not whoever came last.
+final class UnsentResponses: Sendable {
+  fileprivate typealias Handle = WaiterList<Response>.Handle
+
+  fileprivate struct Response {
+    let loop: SlowReaders.Inbox
+    let reader: SlowReaders.Handle
     let bytes: Int
   }
 
-  /// A place among the slow readers, until `leave`.
-  struct Place {
-    fileprivate let handle: WaiterList<Reader>.Handle
-  }
-
   private let limit: Int
-  /// What waits for the clients of all loops.
+  /// Written under the lock only.
   private let unsent: Gauge
   private let shed: Counter
-  private var readers = WaiterList<Reader>()
+  private let responses = Locked(WaiterList<Response>())
 
   /// - Parameters:
   ///   - limit: bytes that may wait for all clients of the process together.
-  ///   - unsent: counts them; all loops share it.
-  ///   - shed: counts the clients that were let go.
+  ///   - unsent: counts them.
+  ///   - shed: counts the clients that were reset.
   init(limit: Int, unsent: Gauge, shed: Counter) {
     self.limit = limit
     self.unsent = unsent
     self.shed = shed
   }
 
-  var count: Int { readers.count }
-
-  /// Notes that `bytes` wait for `channel`'s client, and makes room for them: of this loop's clients, the slowest are reset
-  /// until there is. That may be this very one, where nobody else is left.
-  func enter(_ channel: Channel, bytes: Int) -> Place {
-    let place = Place(handle: readers.append(Reader(channel: channel, bytes: bytes)))
-    unsent.add(bytes)
-    while unsent.current > limit, let slowest = readers.popFirst() {
-      unsent.add(-slowest.bytes)
-      shed.add()
-      slowest.channel.reset()
+  /// Adds a response and makes room for it: the slowest readers are reset until there is, maybe this very one.
+  fileprivate func add(_ response: Response) -> Handle {
+    responses.withLock { responses in
+      let handle = responses.append(response)
+      unsent.add(response.bytes)
+      while unsent.current > limit, let slowest = responses.popFirst() {
+        unsent.add(-slowest.bytes)
+        shed.add()
+        slowest.loop.reset(slowest.reader)
+      }
+      return handle
     }
-    return place
   }
 
-  func leave(_ place: Place) {
-    if let reader = readers.remove(place.handle) { unsent.add(-reader.bytes) }
+  /// False where it has been chosen to be reset meanwhile.
+  fileprivate func remove(_ handle: Handle) -> Bool {
+    responses.withLock { responses in
+      guard let response = responses.remove(handle) else { return false }
+      unsent.add(-response.bytes)
+      return true
+    }
+  }
+}
+
+/// The clients of one loop that have not taken all of their responses: the loop's part of `UnsentResponses`.
+final class SlowReaders {
+  fileprivate typealias Handle = WaiterList<Channel>.Handle
+
+  /// A place among the slow readers, until `leave`.
+  struct Place {
+    fileprivate let response: UnsentResponses.Handle
+    fileprivate let reader: Handle
+  }
+
+  /// Where other loops leave word of the readers that are to be reset.
+  fileprivate final class Inbox: Sendable {
+    let readers = Locked<[Handle]>([])
+    let signal: Signal
+    init(_ signal: Signal) { self.signal = signal }
+
+    func reset(_ reader: Handle) {
+      readers.withLock { $0.append(reader) }
+      signal.notify()
+    }
+  }
+
+  /// Stands between the signal and the readers, which are not there yet when the signal is made.
+  private final class Relay: SignalTarget {
+    weak var readers: SlowReaders?
+    func signalled() { readers?.signalled() }
+  }
+
+  private let responses: UnsentResponses
+  private let inbox: Inbox
+  private var channels = WaiterList<Channel>()
+
+  init(_ responses: UnsentResponses, loop: LoopContext) {
+    self.responses = responses
+    let relay = Relay()
+    inbox = Inbox(loop.makeSignal(for: relay))
+    relay.readers = self
+  }
+
+  /// Notes that `bytes` wait for `channel`'s client.
+  func enter(_ channel: Channel, bytes: Int) -> Place {
+    let reader = channels.append(channel)
+    return Place(response: responses.add(.init(loop: inbox, reader: reader, bytes: bytes)), reader: reader)
+  }
+
+  /// False where the client must be reset: it was the slowest when there was too much.
+  func leave(_ place: Place) -> Bool {
+    channels.remove(place.reader)
+    return responses.remove(place.response)
+  }
+
+  func signalled() {
+    let chosen = inbox.readers.withLock { readers in
+      defer { readers = [] }
+      return readers
+    }
+    // Who has left meanwhile has been told so, and resets itself.
+    for reader in chosen { channels.remove(reader)?.reset() }
   }
 }

@@ -79,7 +79,7 @@ final class GatewayShared: Sendable {
       "drawbridge_http_readers_slow_total", "Clients that were let go because they did not take their answers.")
     pendingBodyBytes = metrics.gauge("drawbridge_http_body_bytes", "Bytes of bodies that have come in part.")
     unsentBytes = metrics.gauge("drawbridge_http_unsent_bytes", "Bytes of answers that wait for their clients.")
-    unsentResponses = UnsentResponses(limit: http.unsentBytes, unsent: unsentBytes, shed: slowReaders)
+    unsentResponses = UnsentResponses(limit: settings.http.unsentBytes, unsent: unsentBytes, shed: slowReaders)
     acceptedMessages = metrics.counter("drawbridge_messages_accepted_total", "Messages taken for the upstream.")
     refusedMessages = metrics.counter("drawbridge_messages_refused_total", "Messages refused with 503 or 410.")
     heldPolls = metrics.gauge("drawbridge_polls_held", "Polls that wait for a message.")

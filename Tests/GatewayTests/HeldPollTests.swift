@@ -34,8 +34,10 @@ import Testing
     let logger = Logger(level: .error, format: .json)
     let session = try SessionHandle(
       UpstreamSettings(settings.upstream), sink: Nobody(), logger: logger, metrics: MetricsRegistry())
+    let descriptors = DescriptorBudget(limit: 1024, inUse: 20, loops: 1, clients: 10, management: 10)
     let shared = try GatewayShared(
-      settings: settings, logger: logger, metrics: MetricsRegistry(), store: store, session: session)
+      settings: settings, descriptors: descriptors, logger: logger, metrics: MetricsRegistry(), store: store,
+      session: session)
     let (client, server) = socketPair()
     let loop = try EventLoop(index: 0)
     loop.submit { context in

@@ -51,6 +51,15 @@ package struct ByteQueue: ~Copyable {
     tail &-= count
   }
 
+  /// Drops `count` bytes from `offset` on; what is behind them moves up.
+  package mutating func remove(_ count: Int, at offset: Int) {
+    precondition(count >= 0 && offset >= 0 && offset &+ count <= self.count, "removed more than was readable")
+    guard count > 0, let base = unsafe base else { return }
+    let start = head &+ offset
+    unsafe (base + start).copyMemory(from: base + start + count, byteCount: tail &- start &- count)
+    tail &-= count
+  }
+
   /// Forgets every byte and keeps the memory.
   @inlinable package mutating func removeAll() {
     head = 0

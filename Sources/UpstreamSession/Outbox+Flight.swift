@@ -6,6 +6,7 @@ extension Outbox {
   package mutating func startSending() {
     precondition(flight == nil, "two connections send at once")
     flight = Flight(first: firstUntaken)
+    isBlocked = false
   }
 
   private var firstUntaken: UInt64 { takenEnd < ring.end ? ring[takenEnd].sequence : ledger.last + 1 }
@@ -22,6 +23,32 @@ extension Outbox {
     retiring = ended
     if lastIsPoison { rejectLargest(begun: begun) }
     endWaiting(as: .expired) { $0.isImmediate }
+  }
+
+  /// The kernel takes nothing more for now. Messages of whose frames it has no byte wait again, in their places and within
+  /// their time to live: those from `sequence` on. A message that may not wait ends.
+  package mutating func block(returning sequence: UInt64?) {
+    isBlocked = true
+    if let sequence { takeBack(from: sequence) }
+    endWaiting(as: .expired) { $0.isImmediate }
+  }
+
+  private mutating func takeBack(from sequence: UInt64) {
+    let end = takenEnd
+    var count = 0
+    while takenEnd > writtenEnd, ring[takenEnd - 1].sequence >= sequence {
+      takenEnd &-= 1
+      guard let payload = ring[takenEnd].payload else { continue }
+      ring[takenEnd].attempts &-= 1
+      waiting &+= 1
+      waitingBytes &+= payload.count
+      count += 1
+    }
+    bucket?.giveBack(count)
+    flight?.takeBack(from: sequence)
+    passed = takenEnd
+    reindexWaiting()
+    replaceOlder(from: takenEnd, before: end)
   }
 
   // MARK: Barriers
@@ -128,7 +155,7 @@ extension Outbox {
     passed = takenEnd
     popFront()
     reindexWaiting()
-    replaceOlder(before: end)
+    replaceOlder(from: ring.front, before: end)
   }
 
   /// What has taken down as many connections as it may is not tried on another.
@@ -137,8 +164,8 @@ extension Outbox {
   }
 
   /// Of those that came back, ends the ones that a newer waiting message with the same topic replaces.
-  private mutating func replaceOlder(before end: Int) {
-    for place in ring.front..<max(ring.front, end) {
+  private mutating func replaceOlder(from start: Int, before end: Int) {
+    for place in start..<max(start, end) {
       guard place >= ring.front, ring[place].payload != nil, let topic = ring[place].topic, topics[topic] != place
       else { continue }
       self.end(place, as: .replaced)
@@ -177,6 +204,13 @@ extension Outbox {
 }
 
 extension Outbox.Flight {
+  /// The messages from `sequence` on are not on their way after all. A ping that went out behind them confirms none of them.
+  fileprivate mutating func takeBack(from sequence: UInt64) {
+    last = sequence - 1
+    guarded = min(guarded, last)
+    for place in barriers.front..<barriers.end where barriers[place].through > last { barriers[place].through = last }
+  }
+
   fileprivate mutating func noteSent(_ sent: Outbox.Sent) {
     while !largest.isEmpty, largest[largest.end - 1].size <= sent.size { largest.removeLast() }
     largest.append(sent)

@@ -47,7 +47,7 @@ package struct Outbox: Sendable {
 
   struct Barrier: Sendable {
     let counter: UInt64
-    let through: UInt64
+    var through: UInt64
   }
 
   struct Sent: Sendable {
@@ -76,6 +76,8 @@ package struct Outbox: Sendable {
   var waitingBytes = 0
   /// nil where no pace is kept.
   var bucket: TokenBucket?
+  /// Whether the kernel took less than the connection had for it; nothing more is written before it has room again.
+  var isBlocked = false
   private var isClosed = false
 
   package init(_ settings: OutboxSettings) {
@@ -102,7 +104,7 @@ package struct Outbox: Sendable {
   ) -> EnqueueResult {
     guard !isClosed else { return .closed }
     let isImmediate = timeToLive == .zero
-    if isImmediate, !isFlowing { return .notReady }
+    if isImmediate, let hindrance = hindrance(now: now) { return .notReady(hindrance) }
     while let limit = exceededLimit(for: payload.count, replacing: topic) {
       guard settings.overflow == .dropOldest, canMakeRoom(for: payload.count), dropOldest() else { return .full(limit) }
     }
@@ -122,6 +124,14 @@ package struct Outbox: Sendable {
     if entry.deadline < .distantFuture { expiry.insert(.init(deadline: entry.deadline, place: place)) }
     closeGaps()
     return .queued(sequence: sequence, wakes: waiting == 1 || entry.deadline < mostUrgent)
+  }
+
+  /// What would keep a message from being written in the next turn; nil for nothing.
+  private func hindrance(now: MonotonicTime) -> EnqueueResult.Hindrance? {
+    guard isOpenForTaking else { return .notConnected }
+    if isBlocked { return .blocked }
+    guard let bucket, bucket.available(now: now) <= waiting else { return nil }
+    return .pace(until: bucket.nextToken(now: now))
   }
 
   /// The limit that one more message of this size would exceed. What it replaces makes room for it.
@@ -157,6 +167,7 @@ package struct Outbox: Sendable {
   package mutating func takeBatch(
     maximumMessages: Int, maximumBytes: Int, now: MonotonicTime, into batch: inout [OutboxMessage]
   ) {
+    isBlocked = false
     guard isOpenForTaking else { return }
     let most = min(maximumMessages, bucket?.available(now: now) ?? .max)
     var taken = 0

@@ -56,8 +56,18 @@ package enum EnqueueResult: Equatable, Sendable {
   case queued(sequence: UInt64, wakes: Bool)
   /// This limit of the queue leaves no room.
   case full(QueueLimit)
-  /// It may not wait (time to live 0), and the session is not ready now.
-  case notReady
+  /// It may not wait (time to live 0), and cannot be written now.
+  case notReady(Hindrance)
   /// The session takes no more messages.
   case closed
+
+  /// What keeps a message from being written at once.
+  package enum Hindrance: Equatable, Sendable {
+    /// No connection takes messages.
+    case notConnected
+    /// The upstream does not read what was written before.
+    case blocked
+    /// The pace lets the next message go then at the earliest.
+    case pace(until: MonotonicTime)
+  }
 }

@@ -47,6 +47,9 @@ package struct TokenBucket: Sendable {
     fullAt = refreshed(now) + spacing * Int64(count)
   }
 
+  /// Takes `count` tokens back that were taken and not used.
+  package mutating func giveBack(_ count: Int) { fullAt = fullAt - spacing * Int64(count) }
+
   /// When the next token is there, if all that are available now are taken.
   package func nextToken(now: MonotonicTime) -> MonotonicTime {
     refreshed(now) - spacing * Int64(burst - 1 - available(now: now))

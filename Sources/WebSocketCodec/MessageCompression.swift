@@ -80,6 +80,9 @@ package struct MessageCompression: ~Copyable {
     if scratch.allocatedBytes > Self.scratchKept { scratch.releaseStorage() }
   }
 
+  /// Begins an empty history. A sender may at any message: the receiver only needs what is referred to.
+  mutating func forgetSentMessages() { deflater.reset() }
+
   mutating func releaseScratch() { scratch.releaseStorage() }
 
   // MARK: Receiving

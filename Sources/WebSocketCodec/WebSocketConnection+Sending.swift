@@ -53,6 +53,9 @@ extension WebSocketConnection {
     Self.writeFrame(.close, payload.bytes, from: role, using: &generator, into: &output)
   }
 
+  /// The messages written last will not be sent: what follows is compressed without reference to anything before it.
+  package mutating func forgetSentMessages() { compression.forgetSentMessages() }
+
   /// Whether `writeReplies` has something to write.
   package var owesReplies: Bool { !replies.isEmpty }
 

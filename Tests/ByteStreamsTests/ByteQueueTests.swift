@@ -25,6 +25,19 @@ import Testing
     #expect(written == String(value))
   }
 
+  @Test func removesWhatLiesBetween() {
+    var queue = ByteQueue()
+    queue.append("0123456789abcdef" as StaticString)
+    queue.consume(4)
+    queue.remove(3, at: 2)
+    #expect(queue.copyBytes() == Array("459abcdef".utf8))
+    queue.remove(4, at: 5)
+    #expect(queue.copyBytes() == Array("459ab".utf8))
+    queue.remove(0, at: 5)
+    queue.remove(5, at: 0)
+    #expect(queue.copyBytes() == [])
+  }
+
   @Test func takesEmptyTextWithoutMemory() {
     var queue = ByteQueue()
     queue.append(String())

@@ -1,6 +1,9 @@
 """What waits for the upstream, and what the settings of `upstream.queue` make of it."""
 
+import os
 import time
+
+import pytest
 
 from harness.gateway import run
 from harness.upstream import Upstream
@@ -97,6 +100,68 @@ async def test_the_pace_is_kept(gateway_for, upstream):
     assert await upstream.has_received(20) == sent
     # The first goes at once, each of the others a fiftieth of a second later. It may take longer, and never less.
     assert time.monotonic() - started >= 19 / 50 - 0.01
+
+
+async def _stop_reading(upstream, client, *, ttl):
+    """Posts until messages wait because the upstream reads nothing; what was posted, by id."""
+    upstream.pause_reading()
+    posted = {}
+
+    async def is_full():
+        # Half as long when compressed: two messages of hexadecimal digits have next to nothing in common.
+        text = f"{len(posted)} {os.urandom(16_384).hex()}"
+        posted[(await client.accepted(text, headers={"TTL": str(ttl)}))["id"]] = text
+        return (await client.session())["queue"]["messages"] >= 8
+
+    await eventually(is_full, within=30, what="messages wait")
+    return posted
+
+
+@pytest.mark.parametrize("scheme", ["ws", "wss"])
+async def test_a_message_that_the_kernel_does_not_take_in_time_is_not_sent(start, gateway_for, request, scheme):
+    certificate = request.getfixturevalue("certificate") if scheme == "wss" else None
+    upstream = await start(Upstream(certificate=certificate))
+    trust = ["--ca-file", request.getfixturevalue("authority").path] if certificate else []
+    client = (await gateway_for(upstream, *trust)).client()
+    posted = await _stop_reading(upstream, client, ttl=1)
+
+    async def left():
+        return (await client.session())["queue"]["messages"]
+
+    # One is begun and must go on. With TLS another may be in the record that is encrypted.
+    async def has_expired():
+        return await left() <= 2
+
+    await eventually(has_expired, what="what is not begun expires")
+    upstream.resume_reading()
+    last = await client.accepted("the last")
+    await _becomes(client, last, "confirmed")
+    states = {name: await _state(client, {"id": name}) for name in posted}
+    assert set(states.values()) == {"confirmed", "expired"}
+    assert upstream.received == [posted[name] for name in posted if states[name] == "confirmed"] + ["the last"]
+
+
+async def test_now_or_never_is_refused_while_the_upstream_does_not_read(gateway_for, upstream):
+    client = (await gateway_for(upstream)).client()
+    await _stop_reading(upstream, client, ttl=600)
+    problem = (await client.send("now", headers={"TTL": "0"})).problem(503)
+    assert "does not read" in problem["detail"]
+    upstream.resume_reading()
+
+    async def is_sent():
+        return (await client.send("now", headers={"TTL": "0"})).status == 202
+
+    await eventually(is_sent, what="it is accepted again")
+    await eventually(lambda: upstream.received[-1:] == ["now"], what="and sent")
+
+
+async def test_now_or_never_is_refused_where_the_pace_says_later(gateway_for, upstream):
+    env = {"DRAWBRIDGE_UPSTREAM_QUEUE_RATE": "1", "DRAWBRIDGE_UPSTREAM_QUEUE_RATE_INTERVAL": "1h"}
+    client = (await gateway_for(upstream, env=env)).client()
+    await client.accepted("first", headers={"TTL": "0"})
+    answer = await client.send("second", headers={"TTL": "0"})
+    assert "upstream.queue.rate" in answer.problem(503)["detail"]
+    assert 3500 < int(answer.headers["Retry-After"]) <= 3600
 
 
 async def test_without_confirmations_written_is_the_end(gateway_for, upstream):

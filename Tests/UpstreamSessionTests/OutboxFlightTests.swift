@@ -166,6 +166,66 @@ import Testing
     #expect(box.outbox.waitingBytes == 2)
   }
 
+  // MARK: Frames that the kernel does not take
+
+  @Test func whatTheKernelHasNotBegunWaitsAgainAndCanExpire() {
+    var box = OutboxFixture { $0.pace = Pace(messages: 1, interval: .hours(1), burst: 5) }
+    box.outbox.startSending()
+    box.post("begun", ttl: .seconds(1))
+    box.post("short", ttl: .seconds(1))
+    box.post("now", ttl: .zero)
+    box.post("long", ttl: nil)
+    #expect(box.take() == ["begun", "short", "now", "long"])
+    box.outbox.block(returning: 2)
+    #expect(box.states == "qqeq")
+    #expect(box.outbox.hasWaiting && box.outbox.waitingBytes == 9)
+    #expect(box.outbox.nextExpiry() == box.now + .seconds(1))
+    box.now = box.now + .seconds(2)
+    box.outbox.expire(now: box.now)
+    #expect(box.states == "qeeq")
+    // One token was used, and one is for the message that goes now.
+    #expect(box.take() == ["long"])
+    box.outbox.written(through: 4)
+    #expect(box.states == "weew")
+    box.post("a")
+    box.post("b")
+    box.post("c")
+    box.post("d")
+    #expect(box.take() == ["a", "b", "c"])
+    #expect(box.outbox.ring.count == 4)
+  }
+
+  @Test func aPingBehindMessagesThatWereTakenBackDoesNotConfirmThem() {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    for text in ["a", "b", "c"] { box.post(text) }
+    _ = box.take()
+    box.outbox.barrier(1)
+    box.outbox.block(returning: 2)
+    #expect(box.outbox.unguarded == 0)
+    #expect(box.take() == ["b", "c"])
+    box.outbox.written(through: 3)
+    box.outbox.confirm(1)
+    #expect(box.states == "cww")
+    #expect(box.outbox.unguarded == 2)
+    box.outbox.barrier(2)
+    box.outbox.confirm(2)
+    #expect(box.states == "ccc")
+  }
+
+  @Test func aNewerMessageReplacesOneThatWasTakenBack() {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    box.post("1", topic: "price")
+    box.post("2", topic: "price")
+    _ = box.take(messages: 1)
+    box.outbox.block(returning: 1)
+    #expect(box.states == "rq")
+    box.post("3", topic: "price")
+    #expect(box.states == "rrq")
+    #expect(box.take() == ["3"])
+  }
+
   // MARK: Barriers
 
   @Test func asksForNoMoreBarriersThanMayBeWithoutAnswer() {

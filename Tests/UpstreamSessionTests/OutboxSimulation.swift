@@ -58,6 +58,11 @@ import Testing
         outbox.confirm(pings.removeFirst())
       case 18:
         outbox.expire(now: now)
+        guard outbox.isFlowing, Bool.random(using: &random) else { continue }
+        // The kernel has a part of the first message at most.
+        let kept = Int.random(in: 0...min(1, buffer.count), using: &random)
+        outbox.block(returning: kept < buffer.count ? buffer[kept].sequence : nil)
+        buffer.removeSubrange(kept...)
       default:
         if outbox.isFlowing {
           // Some are lost in the midst of a message, some over one that the upstream finds too large.

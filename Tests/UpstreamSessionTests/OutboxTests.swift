@@ -150,7 +150,7 @@ struct OutboxFixture {
 
   @Test func takesNowOrNeverOnlyWhileReady() {
     var box = OutboxFixture()
-    #expect(box.post("x", ttl: .zero) == .notReady)
+    #expect(box.post("x", ttl: .zero) == .notReady(.notConnected))
     box.outbox.startSending()
     box.post("a", ttl: .zero)
     box.post("b", ttl: .zero)
@@ -159,6 +159,37 @@ struct OutboxFixture {
     #expect(box.states == "qe")
     box.outbox.settle()
     #expect(box.states == "ee")
+  }
+
+  @Test func nowOrNeverObeysThePace() {
+    var box = OutboxFixture { $0.pace = Pace(messages: 10, burst: 2) }
+    box.outbox.startSending()
+    box.post("a", ttl: .zero)
+    box.post("b", ttl: .zero)
+    // Both tokens are spoken for, taken or not.
+    #expect(box.post("c", ttl: .zero) == .notReady(.pace(until: box.now + .milliseconds(100))))
+    #expect(box.take() == ["a", "b"])
+    #expect(box.post("c", ttl: .zero) == .notReady(.pace(until: box.now + .milliseconds(100))))
+    box.now = box.now + .milliseconds(100)
+    #expect(box.post("c", ttl: .zero) == .queued(sequence: 3, wakes: true))
+  }
+
+  @Test func nowOrNeverIsRefusedWhileTheUpstreamDoesNotRead() {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    box.post("a", ttl: .zero)
+    box.outbox.block(returning: nil)
+    // It was accepted a moment too early, and is not sent a moment too late.
+    #expect(box.states == "e")
+    #expect(box.post("b", ttl: .zero) == .notReady(.blocked))
+    box.post("c")
+    #expect(box.take() == ["c"])
+    #expect(box.post("d", ttl: .zero) == .queued(sequence: 3, wakes: true))
+    box.outbox.block(returning: nil)
+    box.outbox.stopSending()
+    box.outbox.settle()
+    box.outbox.startSending()
+    #expect(box.post("e", ttl: .zero) == .queued(sequence: 4, wakes: false), "another connection, another chance")
   }
 
   @Test func replacesByTopicAndTakesItsRoom() {

@@ -27,11 +27,17 @@ extension HTTPConnection {
       return .success(sequence)
     case .full(let limit):
       return refused(Problem(.queueFull, detail: queueFullDetail(limit), retryAfter: 1))
-    case .notReady:
+    case .notReady(let hindrance):
+      let reason =
+        switch hindrance {
+        case .notConnected: "the upstream is not connected"
+        case .blocked: "the upstream does not read what was sent before"
+        case .pace: "upstream.queue.rate does not allow it yet"
+        }
       return refused(
         Problem(
-          .upstreamDown, detail: "the upstream is not connected and TTL 0 does not let the message wait", retryAfter: 1)
-      )
+          .upstreamDown, detail: "the message cannot be sent now and has TTL: 0, which forbids it to wait: \(reason)",
+          retryAfter: 1))
     case .closed:
       return refused(Problem(.sessionClosed, detail: "the gateway is shutting down; the message was not taken"))
     }

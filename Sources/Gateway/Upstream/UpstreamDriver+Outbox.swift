@@ -70,12 +70,20 @@ extension UpstreamDriver: SignalTarget {
         maximumMessages: Self.messagesPerTurn, maximumBytes: bytes, now: loop.now, into: &batch)
       return shared.outbox.hasWaiting
     }
-    for message in batch {
-      noteSubscription(message)
-      link.append(message)
-    }
-    defer { batch.removeAll(keepingCapacity: true) }
+    for message in batch { link.append(message) }
     return (!batch.isEmpty, leavesMore)
+  }
+
+  /// The link has written what the kernel takes of its output. `returning`: the first message that goes back to the queue,
+  /// with all behind it.
+  func flushed(_ link: UpstreamLink, isBlocked: Bool, returning sequence: UInt64?) {
+    guard isSending(link) else { return }
+    if isBlocked {
+      handle.shared.withLock { $0.outbox.block(returning: sequence) }
+      armOutboxTimer()
+    }
+    for message in batch where message.sequence < sequence ?? .max { noteSubscription(message) }
+    batch.removeAll(keepingCapacity: true)
   }
 
   /// Messages of one turn: what fits into the loop's time before others have theirs.

@@ -13,8 +13,8 @@ extension UpstreamLink {
   }
 
   func turnEnded() {
-    flushNow()
     isFlushScheduled = false
+    flushNow()
     // What the flush itself brought about, such as the close frame behind the last message of a shutdown, comes next.
     guard isMoreWaiting || (transport?.unsent ?? 0) > 0 else { return }
     isMoreWaiting = false
@@ -68,9 +68,9 @@ extension UpstreamLink {
         if leavesMore { driver.armOutboxTimer() }
       }
     }
-    if transport.unsent >= settings.highWater { isHeld = true }
     let writes = transport.writes
     let result = transport.flush()
+    driver.flushed(self, isBlocked: result == .blocked, returning: result == .blocked ? takeBackUnsent() : nil)
     if transport.writes > writes { driver.metrics.writes.add(transport.writes - writes) }
     switch result {
     case .done:
@@ -82,12 +82,29 @@ extension UpstreamLink {
       }
     case .blocked:
       isBlocked = true
+      if transport.unsent >= settings.highWater { isHeld = true }
       noteWritten(upTo: transport.written)
       loop.spawn(FlushTask(self, transport))
     case .failed:
       // The reader learns of it too, and with it the end of what the upstream may still have said.
       isMoreWaiting = false
     }
+  }
+
+  /// Takes the frames out of the output of which the kernel has no byte, and returns the number of the first message: it and
+  /// those behind it go back to the queue, where they can still expire. A message that is begun must go on.
+  ///
+  /// The frames of a batch lie together: nothing else is written between taking them and flushing.
+  private func takeBackUnsent() -> UInt64? {
+    guard let transport, let end = marks.last?.end else { return nil }
+    var first = marks.count
+    while first > firstMark, marks[first - 1].start >= transport.committed { first -= 1 }
+    guard first < marks.count else { return nil }
+    let mark = marks[first]
+    transport.takeBack(mark.start, end)
+    socket.forgetSentMessages()
+    marks.removeSubrange(first...)
+    return mark.sequence
   }
 
   /// Appends the frame of one message of the queue.
@@ -124,7 +141,7 @@ extension UpstreamLink {
 
   fileprivate func unblocked() {
     isBlocked = false
-    fillAndFlush()
+    scheduleFlush()
   }
 }
 

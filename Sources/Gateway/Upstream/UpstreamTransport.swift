@@ -43,6 +43,15 @@ final class UpstreamTransport {
   /// The position at the end of `output`.
   var end: UInt64 { (tls == nil ? written : sealed) + UInt64(output.count) }
 
+  /// All plain bytes before this position are with the kernel or encrypted for it, and cannot be taken back. With TLS that is
+  /// at most one record more than the kernel has begun.
+  var committed: UInt64 { tls == nil ? written : sealed }
+
+  /// Takes plain bytes back that are not committed, from `start` to before `end`; what is behind them moves up.
+  func takeBack(_ start: UInt64, _ end: UInt64) {
+    output.remove(Int(end - start), at: Int(start - committed))
+  }
+
   /// Bytes the kernel has not taken yet.
   var unsent: Int { output.count + (tls?.pendingCiphertextCount ?? 0) }
 
@@ -106,12 +115,7 @@ final class UpstreamTransport {
     guard !isBroken else { return .failed(EPIPE) }
     let result: FlushResult
     if let tls {
-      if tls.isHandshakeComplete, !seal(with: tls) {
-        result = .failed(EPROTO)
-      } else {
-        result = tls.sendCiphertext { send(&$0) }
-      }
-      noteRecords()
+      result = flush(through: tls)
     } else {
       result = send(&output)
       written = sent
@@ -142,23 +146,31 @@ final class UpstreamTransport {
     tls?.sendCiphertext { $0.releaseStorage() }
   }
 
-  /// Encrypts the output record by record, so that it is known of each where its ciphertext ends.
-  private func seal(with tls: TLSConnection) -> Bool {
-    while !output.isEmpty {
-      let count = min(output.count, Self.recordSize)
-      let before = tls.pendingCiphertextCount
-      do throws(TLSError) {
-        try tls.write(output.bytes.extracting(first: count))
-      } catch {
-        failure = error
-        return false
-      }
-      output.consume(count)
-      sealed += UInt64(count)
-      produced = sent + UInt64(tls.pendingCiphertextCount)
-      precondition(tls.pendingCiphertextCount > before, "a record without ciphertext")
-      records.append(Record(plainEnd: sealed, cipherEnd: produced))
+  /// Encrypts a record once the kernel has the one before: what is encrypted must be sent, whatever becomes of its messages.
+  private func flush(through tls: TLSConnection) -> FlushResult {
+    while true {
+      let result = tls.sendCiphertext { send(&$0) }
+      noteRecords()
+      guard result == .done, tls.isHandshakeComplete, !output.isEmpty else { return result }
+      guard sealRecord(with: tls) else { return .failed(EPROTO) }
     }
+  }
+
+  /// Encrypts the next record of the output, so that it is known where its ciphertext ends.
+  private func sealRecord(with tls: TLSConnection) -> Bool {
+    let count = min(output.count, Self.recordSize)
+    let before = tls.pendingCiphertextCount
+    do throws(TLSError) {
+      try tls.write(output.bytes.extracting(first: count))
+    } catch {
+      failure = error
+      return false
+    }
+    output.consume(count)
+    sealed += UInt64(count)
+    produced = sent + UInt64(tls.pendingCiphertextCount)
+    precondition(tls.pendingCiphertextCount > before, "a record without ciphertext")
+    records.append(Record(plainEnd: sealed, cipherEnd: produced))
     return true
   }
 

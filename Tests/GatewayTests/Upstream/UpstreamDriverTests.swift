@@ -132,7 +132,7 @@ import UpstreamSession
   @Test func refusesNowOrNeverWhileItIsNotReady() async throws {
     let upstream = try ScriptedUpstream(.silence)
     let session = try SessionFixture(upstream.url)
-    #expect(session.post("now", ttl: .zero) == .notReady)
+    #expect(session.post("now", ttl: .zero) == .notReady(.notConnected))
     session.post("soon gone", ttl: .milliseconds(10))
     try await session.until("it expires") { session.handle.deliveryState(1) == .expired }
     try await session.finish()

@@ -76,6 +76,15 @@ class Upstream:
         )
         return self.received
 
+    def pause_reading(self):
+        """Leaves unread what peers send from now on, until `resume_reading`."""
+        for connection in list(self._open):
+            connection.transport.pause_reading()
+
+    def resume_reading(self):
+        for connection in list(self._open):
+            connection.transport.resume_reading()
+
     def reset_connections(self):
         """Drops every connection as a dying host would: no close frame, no FIN, but a reset where data was unread."""
         for connection in list(self._open):

@@ -183,8 +183,11 @@ package final class GatewayServer: Sendable {
     shared.session.close(flushWithin: settings.flush)
     let limit = max(settings.drain, settings.flush + shared.settings.upstream.timeouts.closing)
     let ending = Self.wait(atMost: limit) { shared.openConnections.current <= 0 && shared.session.hasEnded }
+    // Nothing is sent any more, also where a second signal or the time ended it all.
+    shared.session.refuseMessages()
     for loop in loops { loop.stop() }
     for loop in loops { loop.join() }
+    shared.session.abandon()
     shared.logger.info("stopped", [.flag("orderly", ending == .reached)])
     Self.writeLastLines(of: shared.logger, atMost: ending == .interrupted ? .milliseconds(100) : Self.logPatience)
   }
@@ -222,6 +225,8 @@ private final class StoreSink: UpstreamSink {
   func received(_ payload: Span<UInt8>, isText: Bool, now: Int64) {
     store.append(payload, kind: isText ? .text : .binary, time: now, now: ProcessFacts.monotonicTime())
   }
+
+  var hasReaders: Bool { store.hasReaders }
 
   func lost() {
     if !isEnding.load(ordering: .acquiring) { store.noteUpstreamGap() }

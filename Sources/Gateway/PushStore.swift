@@ -94,6 +94,11 @@ final class PushStore: Sendable {
 
   func hasNews(after start: ReadStart) -> Bool { log.withLock { $0.hasNews(after: start) } }
 
+  /// Whether any poll is held.
+  var hasReaders: Bool {
+    watchers.withLock { $0.contains { $0.isWaiting.load(ordering: .sequentiallyConsistent) } }
+  }
+
   /// For metrics and the state of the session.
   var summary: (last: Cursor, count: Int, bytes: Int) {
     log.withLock { ($0.last, $0.retainedCount, $0.retainedBytes) }

@@ -21,6 +21,8 @@ package struct HostDials: Sendable {
   /// Hosts that are accounted for. An upstream that redirects to ever new ones must not make this grow; those that
   /// are closest to rest are forgotten first.
   package static let hostLimit = 4096
+  /// How often a hold may be overridden. An operator's script that asks all the time must not become an attack.
+  static let overrideInterval = TimeSpan.seconds(1)
   /// How late a ticket may be used. A later one would add to the dials of another time.
   static let ticketLife = TimeSpan.seconds(1)
 
@@ -42,6 +44,8 @@ package struct HostDials: Sendable {
     var restedAt = MonotonicTime.zero
     /// Tickets for a time before this are void.
     var heldUntil = MonotonicTime.zero
+    /// Before this the hold is not overridden again.
+    var nextOverride = MonotonicTime.zero
     var underWay = 0
   }
 
@@ -59,10 +63,18 @@ package struct HostDials: Sendable {
     slack = spacing * Int64(limits.burst - 1)
   }
 
-  /// Whether `host` may be dialled now. `ticket`: what was answered the last time, if that was to wait.
-  package mutating func ask(_ host: String, _ ticket: Ticket?, now: MonotonicTime) -> Verdict {
+  /// Whether `host` may be dialled now. `ticket`: what was answered the last time, if that was to wait. `overridesHold`: an
+  /// operator asks for it, who need not wait for the end of a hold.
+  package mutating func ask(
+    _ host: String, _ ticket: Ticket?, overridesHold: Bool = false, now: MonotonicTime
+  ) -> Verdict {
     var line = lines[host] ?? Line()
     defer { keep(line, host) }
+    if overridesHold, now < line.heldUntil, now >= line.nextOverride, line.underWay < limits.atOnce {
+      line.nextOverride = now + Self.overrideInterval
+      line.underWay += 1
+      return .go
+    }
     if let ticket, ticket.host == host, ticket.slot >= line.heldUntil, now <= ticket.slot + Self.ticketLife {
       if now < ticket.slot { return .wait(ticket) }
     } else {

@@ -82,10 +82,7 @@ extension Outbox {
     }
     var count = 0
     if through >= answered.first {
-      for sequence in remembered(answered.first, through) where ledger.state(of: sequence) == .written {
-        ledger.set(sequence, to: .confirmed)
-        count += 1
-      }
+      count = ledger.setWritten(from: answered.first, through: through, to: .confirmed)
       answered.first = through + 1
       while !answered.largest.isEmpty, answered.largest[answered.largest.front].sequence <= through {
         answered.largest.removeFirst()
@@ -101,12 +98,6 @@ extension Outbox {
     popFront()
   }
 
-  /// Those of a range of messages that the ledger remembers: a connection may have carried millions without a pong.
-  private func remembered(_ first: UInt64, _ last: UInt64) -> Range<UInt64> {
-    let start = max(first, ledger.oldest)
-    return start..<max(start, last + 1)
-  }
-
   // MARK: Ends of connections
 
   /// The connection that stopped sending is gone: what the kernel did not take goes back to its place in the queue, what
@@ -117,9 +108,7 @@ extension Outbox {
     guard let ended = retiring else { return }
     retiring = nil
     if settings.confirms, ended.last >= ended.first, !keepsWritten {
-      for sequence in remembered(ended.first, ended.last) where ledger.state(of: sequence) == .written {
-        ledger.set(sequence, to: .unknown)
-      }
+      _ = ledger.setWritten(from: ended.first, through: ended.last, to: .unknown)
     }
     // A successor that has taken messages owns the front of the ring: then nothing of the old connection is left there.
     if let successor = flight, successor.last >= successor.first { return }

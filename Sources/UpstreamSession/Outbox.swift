@@ -105,7 +105,9 @@ package struct Outbox: Sendable {
     guard !isClosed else { return .closed }
     let isImmediate = timeToLive == .zero
     if isImmediate, let hindrance = hindrance(now: now) { return .notReady(hindrance) }
+    var isFirstLoss = false
     while let limit = exceededLimit(for: payload.count, replacing: topic) {
+      isFirstLoss = isFirstLoss || ledger.losses.isEmpty
       guard settings.overflow == .dropOldest, canMakeRoom(for: payload.count), dropOldest() else { return .full(limit) }
     }
     if let topic, let place = topics[topic] { end(place, as: .replaced) }
@@ -123,7 +125,7 @@ package struct Outbox: Sendable {
     if let topic { topics[topic] = place }
     if entry.deadline < .distantFuture { expiry.insert(.init(deadline: entry.deadline, place: place)) }
     closeGaps()
-    return .queued(sequence: sequence, wakes: waiting == 1 || entry.deadline < mostUrgent)
+    return .queued(sequence: sequence, wakes: isFirstLoss || waiting == 1 || entry.deadline < mostUrgent)
   }
 
   /// What would keep a message from being written in the next turn; nil for nothing.
@@ -220,6 +222,9 @@ package struct Outbox: Sendable {
 
   /// Whether a connection may take messages now, as far as order goes.
   var isOpenForTaking: Bool { flight != nil && (retiring == nil || takenEnd <= ring.front) }
+
+  /// Messages that ended since the last call and may not have arrived.
+  package mutating func takeLosses() -> DeliveryLosses { ledger.takeLosses() }
 
   /// Takes no more messages, and ends those that wait.
   package mutating func close() {

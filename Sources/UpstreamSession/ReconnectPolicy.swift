@@ -10,8 +10,12 @@ package struct ReconnectPolicy: Sendable {
     /// 429 and 503: bounds on what `Retry-After` may ask, and the least wait without it.
     static let retryAfter: ClosedRange<TimeSpan> = .seconds(1) ... .hours(1)
     static let overloaded: TimeSpan = .seconds(5)
-    /// 403, 404 and their like from every URL: a person has to change something.
-    static let refusedPark: TimeSpan = .minutes(5)
+    /// 403, 404 and their like from every URL, doubling: an upstream that is being deployed is back soon; otherwise a person has
+    /// to change something.
+    static let refusedPark: TimeSpan = .seconds(5)
+    static let refusedParkCap: TimeSpan = .minutes(5)
+    /// A close code that the configuration gives this meaning, and 1002 and its like too often.
+    static let closedPark: TimeSpan = .minutes(5)
     /// 401 and 1008 with a fresh credential, doubling.
     static let deniedPark: TimeSpan = .seconds(60)
     static let deniedParkCap: TimeSpan = .minutes(10)
@@ -61,6 +65,8 @@ package struct ReconnectPolicy: Sendable {
   private(set) var refreshesCredential = false
   private(set) var offersCompression = true
   private var denials = 0
+  /// Times in a row that every URL refused.
+  private var refusals = 0
   private var shortClosures = 0
   private var protocolFailures = 0
 
@@ -74,6 +80,7 @@ package struct ReconnectPolicy: Sendable {
   mutating func startAfresh() {
     backoff.reset()
     denials = 0
+    refusals = 0
     shortClosures = 0
     protocolFailures = 0
   }
@@ -169,7 +176,7 @@ package struct ReconnectPolicy: Sendable {
 
     switch rule {
     case .refreshCredential: return denied(using: &generator)
-    case .park: return Decision(verdict: .park(Constants.refusedPark))
+    case .park: return Decision(verdict: .park(Constants.closedPark))
     case .stop: return Decision(verdict: .park(nil))
     case .backoff: return ordinary(stable: stable, using: &generator)
     case nil: break
@@ -235,13 +242,18 @@ package struct ReconnectPolicy: Sendable {
     defer { refreshesCredential = true }
     // The credential may have been rotated under us: that is worth one dial. A second refusal is an answer.
     guard refreshesCredential else { return quick(using: &generator) }
-    let park = min(Constants.deniedPark * (1 << Int64(min(denials, 8))), Constants.deniedParkCap)
-    denials += 1
-    return Decision(verdict: .park(park))
+    defer { denials += 1 }
+    return Decision(verdict: .park(Self.doubled(Constants.deniedPark, denials, cap: Constants.deniedParkCap)))
   }
 
   private mutating func refused(using generator: inout some RandomNumberGenerator) -> Decision {
-    endpoints.refuseCurrent() ? Decision(verdict: .park(Constants.refusedPark)) : quick(using: &generator)
+    guard endpoints.refuseCurrent() else { return quick(using: &generator) }
+    defer { refusals += 1 }
+    return Decision(verdict: .park(Self.doubled(Constants.refusedPark, refusals, cap: Constants.refusedParkCap)))
+  }
+
+  private static func doubled(_ first: TimeSpan, _ times: Int, cap: TimeSpan) -> TimeSpan {
+    min(first * (1 << Int64(min(times, 8))), cap)
   }
 
   private mutating func protocolFailed(using generator: inout some RandomNumberGenerator) -> Decision {
@@ -250,7 +262,7 @@ package struct ReconnectPolicy: Sendable {
     offersCompression = protocolFailures != 1
     guard protocolFailures <= Constants.protocolFailures else {
       protocolFailures = 0
-      return Decision(verdict: .park(Constants.refusedPark))
+      return Decision(verdict: .park(Constants.closedPark))
     }
     return backOff(using: &generator)
   }

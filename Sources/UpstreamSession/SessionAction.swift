@@ -33,6 +33,8 @@ package struct Dial: Equatable, Sendable {
   package let refreshesCredential: Bool
   /// Whether to offer permessage-deflate, where it is configured.
   package let offersCompression: Bool
+  /// Whether it does not wait for the end of a hold (`Retry-After`): an operator asked for it.
+  package let overridesHold: Bool
 
   package enum Target: Equatable, Sendable {
     /// The configured URL with this index.

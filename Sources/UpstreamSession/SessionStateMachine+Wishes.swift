@@ -2,7 +2,7 @@ import ByteStreams
 
 /// What an operator, the network and the clock say to a session.
 extension SessionStateMachine {
-  /// The session is wanted from now on. Ends every wait: an operator who says 'up' means now.
+  /// The session is wanted from now on. Ends every wait, also one that a host asked for: an operator who says 'up' means now.
   package mutating func open(
     now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
@@ -201,18 +201,20 @@ extension SessionStateMachine {
 
   /// Starts a new dial from a state that has no socket.
   mutating func dial(because cause: TransitionCause, now: MonotonicTime, _ actions: inout [SessionAction]) {
-    let opening = makeOpening(now: now)
+    // The first dial of a session is nobody's wish against a hold: many sessions may start at once.
+    let opening = makeOpening(overridesHold: cause == .operatorRequest && generation != .none, now: now)
     move(to: .opening(opening), because: cause, now: now, &actions)
     actions.append(.dial(opening.dial))
   }
 
   mutating func makeOpening(
-    target: Dial.Target? = nil, redirections: Int = 0, now: MonotonicTime
+    target: Dial.Target? = nil, redirections: Int = 0, overridesHold: Bool = false, now: MonotonicTime
   ) -> Opening {
     generation = generation.next
     let dial = Dial(
       generation: generation, target: target ?? .endpoint(policy.chooseEndpoint(now: now)),
-      refreshesCredential: policy.refreshesCredential, offersCompression: policy.offersCompression)
+      refreshesCredential: policy.refreshesCredential, offersCompression: policy.offersCompression,
+      overridesHold: overridesHold)
     return Opening(
       dial: dial, phase: .resolving, phaseDeadline: now + settings.limits.preparing + settings.limits.resolving,
       wholeDeadline: now + settings.limits.preparing + settings.limits.wholeOpening, redirections: redirections)

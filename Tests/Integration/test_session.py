@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from harness.raw import frame, read_frame, upgrade
+from harness.raw import frame, linger, read_frame, says, upgrade
 from harness.upstream import Upstream
 from harness.waiting import eventually
 
@@ -52,6 +52,24 @@ async def test_up_ends_a_wait_at_once(upstream, gateway_for):
     session = await client.session()
     assert session["next_attempt_in_seconds"] > 500
     await upstream.start()
+    await patch(client, '{"desired":"up"}')
+    await gateway.ready()
+
+
+async def test_up_does_not_wait_for_the_end_that_the_host_asked_for(raw_upstream, gateway_for):
+    answers = iter([b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n"])
+
+    async def behave(reader, writer):
+        if refusal := next(answers, None):
+            await says(refusal)(reader, writer)
+        else:
+            await upgrade(reader, writer)
+            await linger(reader)
+
+    gateway = await gateway_for(await raw_upstream(behave), ready=False)
+    client = gateway.client()
+    await eventually(lambda: is_in(client, "backoff"), what="the host asked to be left alone")
+    assert (await client.session())["next_attempt_in_seconds"] > 3500
     await patch(client, '{"desired":"up"}')
     await gateway.ready()
 

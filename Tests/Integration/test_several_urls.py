@@ -1,5 +1,6 @@
 """Several URLs of one upstream, sessions on demand, and what close codes are told to mean."""
 
+import asyncio
 import datetime
 import email.utils
 
@@ -74,6 +75,50 @@ async def test_an_on_demand_session_connects_for_a_post_and_goes_idle(start, gat
     causes = [entry["cause"] for entry in (await client.session())["history"]]
     assert causes.count("demand") == 2
     assert causes.count("unused") == 2
+
+
+async def test_an_on_demand_session_that_is_idle_is_ready_for_traffic(start, gateway_for):
+    upstream = await start(Upstream())
+    env = {"DRAWBRIDGE_UPSTREAM_ON_DEMAND": "true"}
+    gateway = await gateway_for(upstream, env=env)
+    assert (await gateway.client().session())["state"] == "idle"
+    await upstream.kill()
+    await gateway.client().accepted("cannot be sent")
+
+    async def is_unready():
+        return (await gateway.manage("/readyz")).status == 503
+
+    await eventually(is_unready, what="an upstream that is away makes it unready")
+
+
+async def test_now_or_never_opens_an_on_demand_session(start, gateway_for):
+    upstream = await start(Upstream())
+    client = (await gateway_for(upstream, env={"DRAWBRIDGE_UPSTREAM_ON_DEMAND": "true"}, ready=False)).client()
+    await eventually(lambda: is_in(client, "idle"), what="the session is idle")
+    answer = await client.send("too early", headers={"TTL": "0"})
+    answer.problem(503)
+    assert answer.headers["Retry-After"] == "1"
+    await eventually(lambda: is_in(client, "ready"), what="the session is ready without another message")
+    await client.accepted("in time", headers={"TTL": "0"})
+    assert await upstream.has_received(1) == ["in time"]
+
+
+async def test_a_held_poll_opens_an_on_demand_session_and_keeps_it_open(start, gateway_for):
+    upstream = await start(Upstream())
+    env = {"DRAWBRIDGE_UPSTREAM_ON_DEMAND": "true", "DRAWBRIDGE_UPSTREAM_IDLE_AFTER": "100ms"}
+    client = (await gateway_for(upstream, env=env, ready=False)).client()
+    await eventually(lambda: is_in(client, "idle"), what="the session is idle")
+    poll = asyncio.create_task(client.poll(cursor="earliest", wait=55))
+
+    async def has_lasted():
+        session = await client.session()
+        return session["state"] == "ready" and session["seconds_in_state"] > 1
+
+    await eventually(has_lasted, what="the session is open ten times as long as it may be idle")
+    await upstream.push("news")
+    assert (await poll).payloads == ["news"]
+    assert len(upstream.requests) == 1
+    await eventually(lambda: is_in(client, "idle"), what="the session is idle again")
 
 
 async def test_a_paced_queue_keeps_an_on_demand_session_open(start, gateway_for):

@@ -117,9 +117,24 @@ async def test_it_ends_although_the_upstream_is_away_and_the_queue_is_full(upstr
     client = gateway.client()
     await upstream.kill()
     await eventually(lambda: is_down(client), what="the gateway notices")
-    await client.accepted("never sent")
+    for number in range(3):
+        await client.accepted(f"never sent {number}")
     gateway.signal()
     assert await gateway.exit_status(within=40) == 0
+    assert lost(gateway) == 3
+
+
+async def test_a_second_signal_ends_at_once_and_tells_what_was_not_sent(upstream, gateway_for):
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_SHUTDOWN_FLUSH": "10m", "DRAWBRIDGE_SHUTDOWN_DRAIN": "10m"})
+    client = gateway.client()
+    await upstream.kill()
+    await eventually(lambda: is_down(client), what="the gateway notices")
+    await client.accepted("never sent", headers={"TTL": "3600"})
+    gateway.signal()
+    await gateway.tells(lambda record: record["message"] == "shutting down", what="of the first signal")
+    gateway.signal()
+    assert await gateway.exit_status() == 0
+    assert lost(gateway) == 1
 
 
 async def test_it_ends_although_the_upstream_never_answers_the_close(raw_upstream, gateway_for):
@@ -140,6 +155,12 @@ async def test_it_ends_while_the_upstream_is_still_being_opened(raw_upstream, ga
     gateway = await gateway_for(await raw_upstream(silent), ready=False)
     gateway.signal()
     assert await gateway.exit_status(within=20) == 0
+
+
+def lost(gateway):
+    """Messages that the log reports as lost."""
+    lines = [record for record in gateway.records if record["message"].startswith("messages were not delivered")]
+    return sum(line["expired"] + line["rejected"] + line["unknown"] for line in lines)
 
 
 async def has_begun(gateway):

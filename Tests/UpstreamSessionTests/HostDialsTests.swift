@@ -30,6 +30,18 @@ import Testing
     #expect(dials.ask("other", nil, now: start) == .go)
   }
 
+  @Test func anOperatorNeedNotWaitForTheEndOfAHold() {
+    var dials = dials { $0.atOnce = 2 }
+    let end = start + .hours(1)
+    dials.hold("h", until: end)
+    #expect(slot(dials.ask("h", nil, now: start)) == end)
+    #expect(dials.ask("h", nil, overridesHold: true, now: start) == .go)
+    #expect(dials.ask("h", nil, overridesHold: true, now: start + .milliseconds(999)) != .go, "once a second")
+    #expect(dials.ask("h", nil, now: start + .seconds(1)) != .go, "the hold still applies to others")
+    #expect(dials.ask("h", nil, overridesHold: true, now: start + .seconds(1)) == .go)
+    #expect(dials.ask("h", nil, overridesHold: true, now: start + .seconds(2)) != .go, "two are under way")
+  }
+
   @Test func restsBackToAWholeBurst() {
     var dials = dials { $0.atOnce = 1_000 }
     for _ in 0..<40 { #expect(dials.ask("h", nil, now: start) == .go) }

@@ -277,6 +277,48 @@ struct OutboxFixture {
     #expect(box.outbox.ledger.total(.confirmed) + box.outbox.ledger.total(.unknown) == 70_000)
   }
 
+  @Test(arguments: [OutboxSettings.Redelivery.never, .unconfirmed])
+  func neverForgetsAMessageThatHasNotEnded(redelivery: OutboxSettings.Redelivery) {
+    var box = OutboxFixture { $0.redelivery = redelivery }
+    func postMany(_ count: Int) { for number in 0..<count { box.post("\(number)", topic: "t") } }
+    for text in ["a", "b"] { box.post(text, ttl: nil) }
+    postMany(70_000)
+    #expect(box.outbox.ledger.state(of: 1) == .queued && box.outbox.ledger.state(of: 2) == .queued)
+    #expect(box.outbox.ledger.present(.queued) == 3)
+    #expect(box.outbox.ledger.state(of: 3) == nil, "replaced long ago")
+    box.outbox.startSending()
+    _ = box.take(messages: 1)
+    box.outbox.barrier(1)
+    box.outbox.written(through: 1)
+    if redelivery == .unconfirmed { postMany(70_000) }
+    #expect(box.outbox.ledger.state(of: 1) == .written)
+    box.outbox.confirm(1)
+    #expect(box.outbox.ledger.state(of: 1) == .confirmed)
+    _ = box.take(messages: 1)
+    box.outbox.written(through: 2)
+    box.outbox.stopSending()
+    box.outbox.settle()
+    #expect(box.outbox.ledger.state(of: 2) == (redelivery == .never ? .unknown : .queued))
+    box.outbox.close()
+    #expect(box.outbox.ledger.present(.queued) == 0)
+  }
+
+  @Test func forgetsAlsoThoseThatEndedLate() {
+    var box = OutboxFixture {
+      $0.maximumMessages = 5_000
+      $0.overflow = .dropOldest
+    }
+    for _ in 0..<5_000 { box.post("m", ttl: .seconds(1)) }
+    for _ in 0..<70_000 { box.post("m", ttl: .seconds(1), topic: "t") }
+    let first = (1...5_000 as ClosedRange<UInt64>).filter { box.outbox.ledger.state(of: $0) == .queued }
+    #expect(first.count == 4_999)
+    box.now = box.now + .seconds(1)
+    box.outbox.expire(now: box.now)
+    let remembered = first.filter { box.outbox.ledger.state(of: $0) != nil }
+    #expect(remembered.count == DeliveryLedger.lateLimit)
+    #expect(box.outbox.ledger.total(.expired) == 5_000)
+  }
+
   @Test func remembersTheLastMessagesOnly() {
     var box = OutboxFixture()
     box.outbox.startSending()

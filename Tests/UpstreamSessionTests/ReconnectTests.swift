@@ -99,7 +99,7 @@ import Testing
       #expect(session.failed(.status(status, retryAfter: nil)) == ["resolving→backoff"])
       #expect(session.wait() == ["backoff→resolving", "dial #2 url 1"])
       #expect(session.failed(.status(status, retryAfter: nil)) == ["resolving→parked"])
-      #expect(wait(of: session) == 300)
+      #expect(wait(of: session) == 5)
       #expect(session.wait() == ["parked→resolving", "dial #3"])
     }
   }

@@ -86,15 +86,28 @@ import Testing
     }
   }
 
-  /// Next URL; when all have failed, parked 5 min.
+  /// Next URL; when all have failed, parked 5 s, doubling to 5 min. A stable connection puts that back.
   @Test(arguments: [400, 402, 403, 404, 405, 410, 418, 426, 451])
   func row403AndItsLike(status: Int) {
     let session = session()
     _ = session.open()
-    _ = session.failed(.status(status, retryAfter: .seconds(9)))
-    expect(session, Reaction(wait: Self.atOnce, dial: "dial #2 url 1"), "the first URL")
-    _ = session.failed(.status(status, retryAfter: nil))
-    expect(session, Reaction(wait: 300...300, dial: "dial #3", state: .parked), "the last URL")
+    var dial = 1
+    func expectRefusals(_ parks: [Double]) {
+      for park in parks {
+        _ = session.failed(.status(status, retryAfter: .seconds(9)))
+        expect(session, Reaction(wait: Self.atOnce, dial: "dial #\(dial + 1) url 1"), "the first URL")
+        _ = session.failed(.status(status, retryAfter: nil))
+        dial += 2
+        expect(session, Reaction(wait: park...park, dial: "dial #\(dial)", state: .parked), "the last URL")
+      }
+    }
+    expectRefusals([5, 10, 20, 40, 80, 160, 300, 300])
+    session.becomeReady()
+    session.pass(.seconds(30))
+    session.ends(.ended)
+    dial += 1
+    expect(session, Reaction(wait: Self.atOnce, dial: "dial #\(dial)"), "a stable connection")
+    expectRefusals([5, 10])
   }
 
   /// `Retry-After`, 1 s to 1 h, for the whole host; without it at least 5 s. (`EndpointTests` has what follows where there is

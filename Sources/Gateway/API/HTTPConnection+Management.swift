@@ -6,14 +6,14 @@ import Reactor
 import UpstreamSession
 
 extension HTTPConnection {
-  /// Ready: clients are served and the upstream is connected. Kubernetes takes a pod out of the service otherwise; messages
+  /// Ready: clients are served and the upstream is connected, or is connected to when something comes. Kubernetes takes a pod out of the service otherwise; messages
   /// posted meanwhile still wait for their time to live.
   func answerReadiness() {
     let reason: StaticString? =
       switch shared.phase {
       case .starting: "starting\n"
       case .draining: "draining\n"
-      case .serving: shared.session.isReady ? nil : "upstream not connected\n"
+      case .serving: shared.session.isAvailable ? nil : "upstream not connected\n"
       }
     answer(reason == nil ? .ok : .serviceUnavailable, "text/plain; charset=utf-8") { output in
       output.append(reason ?? "ok\n")

@@ -19,6 +19,7 @@ struct HeldPoll {
 extension HTTPConnection {
   /// `GET /v1/messages`: answers with what lies after the cursor. True: there is nothing yet, and `held` says how long to wait.
   func poll(_ parameters: PollParameters) -> Bool {
+    shared.session.noteReader()
     let loop = worker.loop
     let start: ReadStart
     do throws(CursorAheadError) {

@@ -16,28 +16,35 @@ extension HTTPConnection {
     }
   }
 
-  private func queue(_ item: IncomingMessage.Item, _ message: IncomingMessage) -> Result<UInt64, ProblemOutcome> {
+  /// A message that is queued: the number of its delivery, and when the session connects next, where it has to.
+  private struct Accepted {
+    let sequence: UInt64
+    let nextAttempt: MonotonicTime?
+  }
+
+  private func queue(_ item: IncomingMessage.Item, _ message: IncomingMessage) -> Result<Accepted, ProblemOutcome> {
     let options = message.options
-    let result = shared.session.post(
+    let receipt = shared.session.post(
       item.payload, isText: item.isText, timeToLive: options.timeToLive ?? shared.settings.upstream.queue.ttl,
       topic: options.topic, now: worker.loop.now)
-    switch result {
+    switch receipt.result {
     case .queued(let sequence, _):
       shared.acceptedMessages.add()
-      return .success(sequence)
+      return .success(Accepted(sequence: sequence, nextAttempt: receipt.nextAttempt))
     case .full(let limit):
-      return refused(Problem(.queueFull, detail: queueFullDetail(limit), retryAfter: 1))
+      return refused(
+        Problem(.queueFull, detail: queueFullDetail(limit), retryAfter: retryAfter(receipt.nextAttempt)))
     case .notReady(let hindrance):
-      let reason =
+      let (reason, next): (StaticString, MonotonicTime?) =
         switch hindrance {
-        case .notConnected: "the upstream is not connected"
-        case .blocked: "the upstream does not read what was sent before"
-        case .pace: "upstream.queue.rate does not allow it yet"
+        case .notConnected: ("the upstream is not connected", receipt.nextAttempt)
+        case .blocked: ("the upstream does not read what was sent before", nil)
+        case .pace(let until): ("upstream.queue.rate does not allow it yet", until)
         }
       return refused(
         Problem(
           .upstreamDown, detail: "the message cannot be sent now and has TTL: 0, which forbids it to wait: \(reason)",
-          retryAfter: 1))
+          retryAfter: retryAfter(next)))
     case .closed:
       return refused(Problem(.sessionClosed, detail: "the gateway is shutting down; the message was not taken"))
     }
@@ -60,7 +67,17 @@ extension HTTPConnection {
       "the queue to the upstream is full, \(held): \(reason). Try again after the time in Retry-After"
   }
 
-  private func refused(_ problem: Problem) -> Result<UInt64, ProblemOutcome> {
+  /// Seconds for `Retry-After`: until that moment, or one where it is not known.
+  private func retryAfter(_ moment: MonotonicTime?) -> Int {
+    guard let moment else { return 1 }
+    let seconds = ((moment - worker.loop.now).millisecondsRoundedUp + 999) / 1_000
+    return Int(min(max(seconds, 1), Self.longestRetryAfter))
+  }
+
+  /// An hour, which is also the longest that an upstream's own `Retry-After` counts for.
+  private static var longestRetryAfter: Int64 { 3_600 }
+
+  private func refused(_ problem: Problem) -> Result<Accepted, ProblemOutcome> {
     shared.refusedMessages.add()
     return .failure(ProblemOutcome(problem: problem))
   }
@@ -68,9 +85,9 @@ extension HTTPConnection {
   private func sendOne(_ item: IncomingMessage.Item, _ message: IncomingMessage) {
     switch queue(item, message) {
     case .failure(let refusal): answer(refusal.problem)
-    case .success(let sequence):
-      answer(.accepted, "application/json", location: sequence) { output in
-        writeAccepted(sequence, into: &output)
+    case .success(let accepted):
+      answer(.accepted, "application/json", location: accepted.sequence) { output in
+        write(accepted, into: &output)
         output.append("\n" as StaticString)
       }
     }
@@ -88,7 +105,7 @@ extension HTTPConnection {
       for (index, result) in results.enumerated() {
         if index > 0 { output.append("," as StaticString) }
         switch result {
-        case .success(let sequence): writeAccepted(sequence, into: &output)
+        case .success(let accepted): write(accepted, into: &output)
         case .failure(let refusal):
           output.append("{\"status\":" as StaticString)
           output.append(decimal: Int(refusal.problem.status.rawValue))
@@ -101,11 +118,16 @@ extension HTTPConnection {
     }
   }
 
-  private func writeAccepted(_ sequence: UInt64, into output: inout ByteQueue) {
+  private func write(_ accepted: Accepted, into output: inout ByteQueue) {
     output.append("{\"id\":\"" as StaticString)
     output.append(shared.deliveryPrefix)
-    output.append(decimal: sequence)
-    output.append("\",\"state\":\"queued\",\"session\":\"default\"}" as StaticString)
+    output.append(decimal: accepted.sequence)
+    output.append("\",\"state\":\"queued\",\"session\":\"default\"" as StaticString)
+    if let next = accepted.nextAttempt {
+      output.append(",\"next_attempt_in_seconds\":" as StaticString)
+      output.append(seconds: max(.zero, next - worker.loop.now))
+    }
+    output.append("}" as StaticString)
   }
 
   /// `GET /v1/deliveries/{id}`: what became of a message.

@@ -18,8 +18,10 @@ package final class DialGate: Sendable {
     self.init(limits)
   }
 
-  func ask(_ host: String, _ ticket: HostDials.Ticket?, now: MonotonicTime) -> HostDials.Verdict {
-    dials.withLock { $0.ask(host, ticket, now: now) }
+  func ask(
+    _ host: String, _ ticket: HostDials.Ticket?, overridesHold: Bool = false, now: MonotonicTime
+  ) -> HostDials.Verdict {
+    dials.withLock { $0.ask(host, ticket, overridesHold: overridesHold, now: now) }
   }
 
   func ended(_ host: String) { dials.withLock { $0.ended(host) } }

@@ -4,6 +4,7 @@ import Logging
 import Metrics
 import Reactor
 import RouteNetlink
+import Synchronization
 import Threading
 import TLSEngine
 import UpstreamSession
@@ -29,9 +30,13 @@ package final class SessionHandle: Sendable {
     /// The way to the driver's loop; nil before it has started and after it has ended.
     var signal: Signal?
     var hasEnded = false
+    /// Something that cannot be queued wants the upstream: an on-demand session connects for it.
+    var isWanted = false
   }
 
   let shared: Locked<Shared>
+  /// Whether the session connects only when something wants the upstream.
+  let isOnDemand: Atomic<Bool>
   let settings: SharedSettings
   let sink: any UpstreamSink
   let logger: Logger
@@ -44,6 +49,7 @@ package final class SessionHandle: Sendable {
   ) throws(TLSSettingsError) {
     self.dials = dials
     self.settings = try SharedSettings(settings)
+    isOnDemand = Atomic(settings.session.onDemand)
     self.sink = sink
     self.logger = logger
     self.metrics = metrics
@@ -90,17 +96,33 @@ package final class SessionHandle: Sendable {
 
   // MARK: Messages
 
+  /// What became of a post, and when the session connects next: nil while messages flow, or where that is not known.
+  package struct Receipt: Sendable {
+    package let result: EnqueueResult
+    package let nextAttempt: MonotonicTime?
+  }
+
   /// Queues a message; from any loop. `timeToLive`: zero for 'now or never', nil for as long as it takes.
   package func post(
     _ payload: SharedBytes, isText: Bool, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
-  ) -> EnqueueResult {
-    let (result, signal) = shared.withLock { shared in
+  ) -> Receipt {
+    let (receipt, signal) = shared.withLock { shared in
       let result = shared.outbox.enqueue(payload, isText: isText, timeToLive: timeToLive, topic: topic, now: now)
-      if case .queued(sequence: _, wakes: true) = result { return (result, shared.signal) }
-      return (result, nil)
+      let receipt = Receipt(result: result, nextAttempt: shared.outbox.isFlowing ? nil : shared.status.nextDial)
+      switch result {
+      case .queued(sequence: _, wakes: true): return (receipt, shared.signal)
+      case .notReady(.notConnected): return (receipt, shared.want())
+      case .queued, .notReady, .full, .closed: return (receipt, nil)
+      }
     }
     signal?.notify()
-    return result
+    return receipt
+  }
+
+  /// A client wants to hear of pushes: an on-demand session connects for it, and stays open.
+  package func noteReader() {
+    guard isOnDemand.load(ordering: .relaxed) else { return }
+    shared.withLock { $0.want() }?.notify()
   }
 
   /// What became of a message; nil for one that never was, or is forgotten.
@@ -113,6 +135,20 @@ package final class SessionHandle: Sendable {
 
   /// Whether a message posted now would be written at once.
   package var isReady: Bool { shared.withLock { $0.outbox.isFlowing } }
+
+  /// Whether clients should come: the session is ready, or connects when they do and has not failed to.
+  package var isAvailable: Bool {
+    let isOnDemand = isOnDemand.load(ordering: .relaxed)
+    return shared.withLock { shared in
+      if shared.outbox.isFlowing { return true }
+      return switch shared.status.state {
+      case .idle: true
+      case .resolving, .connecting, .proxying, .securing, .upgrading, .opening, .closing:
+        isOnDemand && shared.status.desired == .up && shared.status.failures == 0
+      case .stopped, .offline, .backoff, .parked, .ready, .suspect, .replacing: false
+      }
+    }
+  }
 
   package func snapshot() -> SessionSnapshot {
     shared.withLock { shared in
@@ -137,6 +173,32 @@ package final class SessionHandle: Sendable {
   /// The end: what is queued gets `flushWithin` to leave, then the upstream is told 1001, 'going away'. `hasEnded` tells when
   /// it is over.
   package func close(flushWithin: TimeSpan) { ask(.shutDown(flushWithin: flushWithin)) }
+
+  /// From now on every post is refused.
+  package func refuseMessages() { shared.withLock { $0.outbox.close() } }
+
+  /// The session's loop is gone: whatever has not come to its end does so now.
+  package func abandon() {
+    shared.withLock { shared in
+      guard !shared.hasEnded else { return }
+      shared.outbox.stopSending()
+      shared.outbox.settle()
+      shared.outbox.close()
+    }
+    logLosses()
+  }
+
+  /// Logs the messages that ended since the last time and may not have arrived.
+  func logLosses() {
+    let (losses, status) = shared.withLock { ($0.outbox.takeLosses(), $0.status) }
+    guard !losses.isEmpty else { return }
+    var fields: [LogField] = [
+      .number("expired", Int(clamping: losses.expired)), .number("rejected", Int(clamping: losses.rejected)),
+      .number("unknown", Int(clamping: losses.unknown)), .text("state", status.state.name),
+    ]
+    if let failure = status.lastFailure { fields.append(.text("last_failure", failure)) }
+    logger.warning("messages were not delivered, or may not have been", fields)
+  }
 
   /// Goes on as this configuration says, by a connection that takes over from the one that is there. Where nothing differs,
   /// what it refers to (certificates, credentials) may: the connection is replaced all the same.
@@ -172,5 +234,14 @@ package final class SessionHandle: Sendable {
       return shared.signal
     }
     signal?.notify()
+  }
+}
+
+extension SessionHandle.Shared {
+  /// Notes that the upstream is wanted. Returns the way to wake the driver, unless that has been done already.
+  fileprivate mutating func want() -> Signal? {
+    guard !isWanted else { return nil }
+    isWanted = true
+    return signal
   }
 }

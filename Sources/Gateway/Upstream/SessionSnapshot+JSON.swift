@@ -103,7 +103,7 @@ extension SessionSnapshot {
 
 extension ByteQueue {
   /// Seconds with this many digits after the point, or `null`.
-  fileprivate mutating func append(seconds span: TimeSpan?, digits: Int = 3) {
+  mutating func append(seconds span: TimeSpan?, digits: Int = 3) {
     guard let span else {
       append("null")
       return

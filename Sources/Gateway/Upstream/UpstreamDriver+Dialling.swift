@@ -9,7 +9,7 @@ extension UpstreamDriver {
   /// Starts a dial. Where the host's limit does not allow it yet: until when it has to wait.
   func start(_ dial: Dial) -> MonotonicTime? {
     let url = url(for: dial.target)
-    switch handle.dials.ask(url.server, ticket, now: loop.now) {
+    switch handle.dials.ask(url.server, ticket, overridesHold: dial.overridesHold, now: loop.now) {
     case .wait(let ticket):
       self.ticket = ticket
       metrics.postponedDials.add()

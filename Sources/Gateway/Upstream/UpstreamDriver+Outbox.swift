@@ -7,14 +7,16 @@ import UpstreamSession
 extension UpstreamDriver: SignalTarget {
   /// Something was posted or asked since the last time.
   func signalled() {
-    let (commands, hasWaiting) = handle.shared.withLock { shared in
+    let (commands, hasWaiting, isWanted) = handle.shared.withLock { shared in
       let commands = shared.commands
       shared.commands = []
-      return (commands, shared.outbox.hasWaiting)
+      defer { shared.isWanted = false }
+      return (commands, shared.outbox.hasWaiting, shared.isWanted)
     }
     for command in commands { obey(command) }
+    if hasWaiting || isWanted, settings.session.onDemand { apply(machine.demand(now: loop.now)) }
+    reportLosses()
     if hasWaiting {
-      if settings.session.onDemand { apply(machine.demand(now: loop.now)) }
       sending?.scheduleFlush()
       if sending == nil || sending?.isBlocked == true { armOutboxTimer() }
     }
@@ -59,6 +61,27 @@ extension UpstreamDriver: SignalTarget {
     apply(machine.close(code: 1001, now: loop.now))
   }
 
+  // MARK: Losses
+
+  /// Between two log lines that report lost messages: an upstream that is away for long must not fill the log.
+  private static var lossInterval: TimeSpan { .seconds(1) }
+
+  /// Sees to it that messages which ended without having arrived for certain leave a line in the log.
+  func reportLosses() {
+    guard lossTimer == nil, handle.shared.withLock({ !$0.outbox.ledger.losses.isEmpty }) else { return }
+    if loop.now < nextLossReport {
+      lossTimer = loop.schedule(at: nextLossReport, self, token: TimerToken.losses.rawValue)
+    } else {
+      lossTimerFired()
+    }
+  }
+
+  func lossTimerFired() {
+    lossTimer = nil
+    nextLossReport = loop.now + Self.lossInterval
+    handle.logLosses()
+  }
+
   // MARK: Taking
 
   func isSending(_ link: UpstreamLink) -> Bool { sending === link }
@@ -84,6 +107,7 @@ extension UpstreamDriver: SignalTarget {
     }
     for message in batch where message.sequence < sequence ?? .max { noteSubscription(message) }
     batch.removeAll(keepingCapacity: true)
+    if isBlocked { reportLosses() }
   }
 
   /// Messages of one turn: what fits into the loop's time before others have theirs.
@@ -162,5 +186,6 @@ extension UpstreamDriver: SignalTarget {
     sending?.scheduleFlush()
     closeIfFlushed()
     armOutboxTimer()
+    reportLosses()
   }
 }

@@ -2,6 +2,7 @@ import ByteStreams
 import Conventions
 import Logging
 import Reactor
+import Synchronization
 import Threading
 import UpstreamSession
 import WebSocketCodec
@@ -57,6 +58,8 @@ final class UpstreamDriver {
     case barrier
     /// A queued message expires, the pace lets the next one go, or the flush before a shutdown has had its time.
     case outbox
+    /// Lost messages wait to be logged.
+    case losses
   }
 
   struct Armed {
@@ -68,6 +71,9 @@ final class UpstreamDriver {
   private var shownNextDial: MonotonicTime?
   var barrierTimer: LoopTimer?
   var outboxTimer: Armed?
+  /// Set while lost messages wait to be logged, and when the next log line may report some.
+  var lossTimer: LoopTimer?
+  var nextLossReport = MonotonicTime.zero
 
   /// Starts a session on `loop`.
   static func start(_ handle: SessionHandle, resolver: Resolver, on loop: EventLoop) {
@@ -143,11 +149,12 @@ final class UpstreamDriver {
     armTimer()
     finishIfOver()
     wakeIfIdle()
+    reportLosses()
   }
 
-  /// An on-demand session falls idle when nothing is to be sent; what has come since, or come back, wakes it.
+  /// An on-demand session becomes idle when nothing is to be sent and no poll is held; what has come since, or come back, wakes it.
   private func wakeIfIdle() {
-    guard machine.observed == .idle, handle.shared.withLock({ $0.outbox.hasWaiting }) else { return }
+    guard machine.observed == .idle, sink.hasReaders || handle.shared.withLock({ $0.outbox.hasWaiting }) else { return }
     apply(machine.demand(now: loop.now))
   }
 
@@ -162,6 +169,7 @@ final class UpstreamDriver {
   /// New settings, from which the next connection is made.
   func reconfigure(_ settings: SharedSettings, because reason: ReplacementReason) {
     sharedSettings = settings
+    handle.isOnDemand.store(self.settings.session.onDemand, ordering: .relaxed)
     subscriptions.rules = self.settings.conventions.subscriptions
     apply(machine.reconfigure(self.settings.session, because: reason, now: loop.now))
   }
@@ -207,8 +215,10 @@ final class UpstreamDriver {
 
   private func machineTimerFired() {
     machineTimer = nil
-    // What waits for its pace, its pong or the upstream's window is a use.
-    if settings.session.onDemand, handle.shared.withLock({ !$0.outbox.isEmpty || $0.outbox.unconfirmed > 0 }) {
+    // What waits for its pace, its pong or the upstream's window is a use, and so is a held poll.
+    if settings.session.onDemand,
+      sink.hasReaders || handle.shared.withLock({ !$0.outbox.isEmpty || $0.outbox.unconfirmed > 0 })
+    {
       apply(machine.demand(now: loop.now))
     }
     apply(machine.deadlineReached(now: loop.now, using: &entropy))
@@ -220,6 +230,7 @@ final class UpstreamDriver {
     guard flushDeadline != nil, machine.observed == .stopped, links.isEmpty else { return }
     if let barrierTimer { loop.cancel(barrierTimer) }
     if let outboxTimer { loop.cancel(outboxTimer.timer) }
+    if let lossTimer { loop.cancel(lossTimer) }
     let signal = handle.shared.withLock { shared in
       shared.outbox.close()
       shared.hasEnded = true
@@ -228,6 +239,7 @@ final class UpstreamDriver {
       return signal
     }
     signal?.close()
+    handle.logLosses()
   }
 }
 
@@ -237,6 +249,7 @@ extension UpstreamDriver: TimerTarget {
     case .machine: machineTimerFired()
     case .barrier: barrierTimerFired()
     case .outbox: outboxTimerFired()
+    case .losses: lossTimerFired()
     case nil: preconditionFailure("no timer \(token)")
     }
   }

@@ -6,6 +6,8 @@ package protocol UpstreamSink: AnyObject, Sendable {
   func received(_ payload: Span<UInt8>, isText: Bool, now: Int64)
   /// A connection that was ready is gone: pushes may be missing from here on.
   func lost()
+  /// Whether clients wait for messages now: an on-demand session is kept open for them.
+  var hasReaders: Bool { get }
   /// Whether what is posted inside `received` is written before the next message is read, each in a write of its own. An
   /// answer then leaves also when a violation follows its question at once. False where throughput counts.
   var answersAtOnce: Bool { get }
@@ -13,4 +15,5 @@ package protocol UpstreamSink: AnyObject, Sendable {
 
 extension UpstreamSink {
   package var answersAtOnce: Bool { false }
+  package var hasReaders: Bool { false }
 }

@@ -25,12 +25,13 @@ import UpstreamSession
       // Of half an hour, what a busy machine left; our own backoff would be seconds.
       #expect(wait > 900 && wait < 2_000)
     }
-    // Neither a wish nor the network ends that.
+    // An operator's wish ends that, for this session.
     other.handle.close()
     try await other.until("it is down") { other.state == .stopped }
     other.handle.open()
-    try await other.until("it waits again") { other.state == .backoff }
-    #expect(upstream.seen.connections == 1)
+    try await other.until("it is ready") { other.handle.isReady }
+    #expect(upstream.seen.connections == 2)
+    #expect(refused.state == .backoff)
     #expect(other.handle.snapshot().attempts == 0)
     // Another port is another server.
     let elsewhere = try ScriptedUpstream(.echo)

@@ -58,7 +58,7 @@ final class SessionFixture: UpstreamSink {
 
   @discardableResult
   func post(_ bytes: [UInt8], ttl: TimeSpan? = .seconds(30)) -> EnqueueResult {
-    return handle.post(SharedBytes(bytes), isText: true, timeToLive: ttl, topic: nil, now: now)
+    return handle.post(SharedBytes(bytes), isText: true, timeToLive: ttl, topic: nil, now: now).result
   }
 
   /// Posts all of these before the loop does anything else.

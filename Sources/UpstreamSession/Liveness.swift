@@ -40,6 +40,9 @@ package struct Liveness: Sendable {
     planPing(after: now, using: &generator)
   }
 
+  /// Whether pings may be sent.
+  var isEnabled: Bool { settings.isEnabled }
+
   /// A byte has come from the peer.
   @inline(__always)
   package mutating func heard(now: MonotonicTime) { lastHeard = now }

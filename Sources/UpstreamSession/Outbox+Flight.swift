@@ -7,6 +7,7 @@ extension Outbox {
     precondition(flight == nil, "two connections send at once")
     flight = Flight(first: firstUntaken)
     isBlocked = false
+    resume()
   }
 
   private var firstUntaken: UInt64 { takenEnd < ring.end ? ring[takenEnd].sequence : ledger.last + 1 }
@@ -22,7 +23,7 @@ extension Outbox {
     flight = nil
     retiring = ended
     if lastIsPoison { rejectLargest(begun: begun) }
-    endWaiting(as: .expired) { $0.isImmediate }
+    if !isPaused { endWaiting(as: .expired) { $0.isImmediate } }
   }
 
   /// The kernel takes nothing more for now. Messages of whose frames it has no byte wait again, in their places and within
@@ -64,7 +65,7 @@ extension Outbox {
   package mutating func barrier(_ counter: UInt64, retired: Bool = false) {
     guard settings.confirms, var guarded = retired ? retiring : flight, guarded.last > guarded.guarded else { return }
     // Heartbeats do not ask whether another barrier may be sent; what stands before them, the next one will confirm.
-    guard retired || guarded.barriers.count < settings.maximumBarriers else { return }
+    guard retired || isPaused || guarded.barriers.count < settings.maximumBarriers else { return }
     guarded.guarded = guarded.last
     guarded.barriers.append(Barrier(counter: counter, through: guarded.last))
     if retired { retiring = guarded } else { flight = guarded }

@@ -78,6 +78,8 @@ package struct Outbox: Sendable {
   var bucket: TokenBucket?
   /// Whether the kernel took less than the connection had for it; nothing more is written before it has room again.
   var isBlocked = false
+  /// A hand-over is in progress: nothing is taken.
+  private(set) var isPaused = false
   private var isClosed = false
 
   package init(_ settings: OutboxSettings) {
@@ -221,7 +223,13 @@ package struct Outbox: Sendable {
   var keepsWritten: Bool { settings.confirms && settings.redelivery == .unconfirmed }
 
   /// Whether a connection may take messages now, as far as order goes.
-  var isOpenForTaking: Bool { flight != nil && (retiring == nil || takenEnd <= ring.front) }
+  var isOpenForTaking: Bool { flight != nil && !isPaused && (retiring == nil || takenEnd <= ring.front) }
+
+  /// Lets no message be taken until a successor starts sending, or `resume()`. What may not wait waits for the successor.
+  package mutating func pause() { isPaused = flight != nil }
+
+  /// The hand-over has come to nothing, or to its end.
+  package mutating func resume() { isPaused = false }
 
   /// Messages that ended since the last call and may not have arrived.
   package mutating func takeLosses() -> DeliveryLosses { ledger.takeLosses() }

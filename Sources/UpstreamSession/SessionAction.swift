@@ -11,6 +11,13 @@ package enum SessionAction: Equatable, Sendable {
   /// Nothing more of the queue goes to this connection. `lastIsPoison`: the upstream refused a message as too big
   /// (1009): the largest under way, or the last of them, must never go out again.
   case stopSending(Generation, lastIsPoison: Bool)
+  /// The queue waits until `successor` may have it: nothing is taken, and nothing expires for it. The successor makes the
+  /// subscriptions now.
+  case pauseSending(Generation, successor: Generation)
+  /// The queue flows on into this connection: its successor is gone.
+  case resumeSending(Generation)
+  /// What two connections both bring is compared no longer.
+  case endOverlap
   /// Send a ping whose payload is this counter, big-endian.
   case ping(UInt64, Generation)
   /// Send the heartbeat message with this counter, ahead of the queue.

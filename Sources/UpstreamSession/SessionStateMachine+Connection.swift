@@ -62,11 +62,12 @@ extension SessionStateMachine {
     case .ready(let link) where link.generation == reported:
       actions.append(.stopSending(reported, lastIsPoison: code == 1009))
       actions.append(.close(reported, code: code))
+      releasePredecessor(now: now, &actions)
       move(to: .closing(closing(of: link, loss, now: now)), because: .lost(loss), reported, now: now, &actions)
     case .replacing(let link, let successor) where link.generation == reported:
       actions.append(.stopSending(reported, lastIsPoison: code == 1009))
       actions.append(.close(reported, code: code))
-      retire(link, isClosing: true, until: now + settings.limits.closing, &actions)
+      retiring = Retiring(link: link, phase: .closing, deadline: now + settings.limits.closing)
       policy.credit(readyFor: readyTime(of: link, now: now))
       move(to: .opening(successor), because: .lost(loss), reported, now: now, &actions)
     case .opening(let opening) where opening.dial.generation == reported && opening.phase == .opening:
@@ -76,11 +77,19 @@ extension SessionStateMachine {
       move(to: .closing(closing), because: .lost(loss), reported, now: now, &actions)
     case .replacing(_, let successor) where successor.dial.generation == reported:
       actions.append(.close(reported, code: code))
-      fallThrough(successor, loss, now: now, using: &generator, &actions)
-    case .stopped, .idle, .offline, .backoff, .parked, .opening, .ready, .replacing, .closing:
-      if var old = retiring, old.generation == reported, !old.isClosing {
+      fallThrough(successor.dial, loss, now: now, using: &generator, &actions)
+    case .switching(let link, let successor, _) where link.generation == reported:
+      actions.append(.stopSending(reported, lastIsPoison: code == 1009))
+      actions.append(.close(reported, code: code))
+      retiring = Retiring(link: link, phase: .closing, deadline: now + settings.limits.closing)
+      takeOver(successor, now: now, &actions)
+    case .switching(_, let successor, _) where successor.generation == reported:
+      actions.append(.close(reported, code: code))
+      loseSuccessor(successor, loss, now: now, using: &generator, &actions)
+    case .stopped, .idle, .offline, .backoff, .parked, .opening, .ready, .replacing, .switching, .closing:
+      if var old = retiring, old.generation == reported, old.phase == .listening {
         actions.append(.close(reported, code: code))
-        old.isClosing = true
+        old.phase = .closing
         old.deadline = now + settings.limits.closing
         retiring = old
       }
@@ -95,8 +104,8 @@ extension SessionStateMachine {
   ) -> [SessionAction] {
     var actions: [SessionAction] = []
     if retiring?.generation == reported {
-      retiring = nil
-      return []
+      predecessorIsGone(now: now, using: &generator, &actions)
+      return actions
     }
     switch state {
     case .ready(let link) where link.generation == reported:
@@ -108,13 +117,20 @@ extension SessionStateMachine {
       policy.credit(readyFor: readyTime(of: link, now: now))
       move(to: .opening(successor), because: .lost(loss), reported, now: now, &actions)
     case .replacing(_, let successor) where successor.dial.generation == reported:
-      fallThrough(successor, loss, now: now, using: &generator, &actions)
+      fallThrough(successor.dial, loss, now: now, using: &generator, &actions)
+    case .switching(let link, let successor, _) where link.generation == reported:
+      actions.append(.stopSending(reported, lastIsPoison: false))
+      if case .violation(let code) = loss { actions.append(.close(reported, code: code)) }
+      actions.append(.discard(reported))
+      takeOver(successor, now: now, &actions)
+    case .switching(_, let successor, _) where successor.generation == reported:
+      loseSuccessor(successor, loss, now: now, using: &generator, &actions)
     case .opening(let opening) where opening.dial.generation == reported:
-      fallThrough(opening, loss, now: now, using: &generator, &actions)
+      fallThrough(opening.dial, loss, now: now, using: &generator, &actions)
     case .closing(let closing) where closing.generation == reported:
       actions.append(.discard(reported))
       settle(closing, now: now, using: &generator, &actions)
-    case .stopped, .idle, .offline, .backoff, .parked, .opening, .ready, .replacing, .closing:
+    case .stopped, .idle, .offline, .backoff, .parked, .opening, .ready, .replacing, .switching, .closing:
       break
     }
     return actions
@@ -126,7 +142,6 @@ extension SessionStateMachine {
     _ opening: Opening, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
     _ actions: inout [SessionAction]
   ) {
-    let generation = opening.dial.generation
     var replaceAt = MonotonicTime.distantFuture
     if let age = settings.maximumAge {
       let spread = age / 20
@@ -137,18 +152,11 @@ extension SessionStateMachine {
       heartbeat: ApplicationHeartbeat(settings.heartbeat, now: now),
       replaceAt: replaceAt)
     lastUse = now
-    connections += 1
     if case .replacing(let old, successor: _) = state {
-      actions.append(.stopSending(old.generation, lastIsPoison: false))
-      move(to: .ready(link), because: .progress, generation, now: now, &actions)
-      actions.append(.startSending(generation))
-      // Its pong tells which of the old connection's messages arrived.
-      var liveness = old.liveness
-      if let counter = liveness.takeLastPing() { actions.append(.ping(counter, old.generation)) }
-      retire(old, isClosing: false, until: now + settings.overlap, &actions)
+      startSwitch(from: old, to: link, now: now, using: &generator, &actions)
     } else {
-      move(to: .ready(link), because: .progress, generation, now: now, &actions)
-      actions.append(.startSending(generation))
+      discardPredecessor(&actions)
+      takeOver(link, now: now, &actions)
     }
   }
 
@@ -195,6 +203,7 @@ extension SessionStateMachine {
     closing.becomesIdle = becomesIdle
     actions.append(.stopSending(link.generation, lastIsPoison: false))
     sayGoodbye(link, code: code, &actions)
+    releasePredecessor(now: now, &actions)
     move(to: .closing(closing), because: cause, link.generation, now: now, &actions)
   }
 
@@ -231,19 +240,20 @@ extension SessionStateMachine {
     actions.append(.stopSending(link.generation, lastIsPoison: false))
     if case .violation(let code) = loss { actions.append(.close(link.generation, code: code)) }
     actions.append(.discard(link.generation))
+    releasePredecessor(now: now, &actions)
     let decision = policy.lost(loss, readyFor: readyTime(of: link, now: now), using: &generator)
     carryOut(decision, failed: link.dial, because: .lost(loss), now: now, using: &generator, &actions)
   }
 
   /// A connection that ended while its opening messages were under way.
-  private mutating func fallThrough(
-    _ opening: Opening, _ loss: ConnectionLoss, now: MonotonicTime,
+  mutating func fallThrough(
+    _ dial: Dial, _ loss: ConnectionLoss, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
   ) {
-    if case .violation(let code) = loss { actions.append(.close(opening.dial.generation, code: code)) }
-    actions.append(.discard(opening.dial.generation))
+    if case .violation(let code) = loss { actions.append(.close(dial.generation, code: code)) }
+    actions.append(.discard(dial.generation))
     let decision = policy.lost(loss, readyFor: .zero, using: &generator)
-    carryOut(decision, failed: opening.dial, because: .lost(loss), now: now, using: &generator, &actions)
+    carryOut(decision, failed: dial, because: .lost(loss), now: now, using: &generator, &actions)
   }
 
   private func closing(of link: Link, _ loss: ConnectionLoss?, now: MonotonicTime) -> Closing {
@@ -257,28 +267,6 @@ extension SessionStateMachine {
     max(now - link.since, .nanoseconds(1))
   }
 
-  private mutating func retire(
-    _ link: Link, isClosing: Bool, until deadline: MonotonicTime, _ actions: inout [SessionAction]
-  ) {
-    // One overlap at a time: a predecessor that still lingers when the next one retires has had its chance.
-    if let older = retiring { actions.append(.discard(older.generation)) }
-    retiring = Retiring(link: link, isClosing: isClosing, deadline: deadline)
-  }
-
-  /// The time of the predecessor is over: to be listened to, or to close.
-  mutating func endRetiring(now: MonotonicTime, _ actions: inout [SessionAction]) {
-    guard var old = retiring else { return }
-    if old.isClosing {
-      retiring = nil
-      actions.append(.discard(old.generation))
-    } else {
-      actions.append(.close(old.generation, code: 1000))
-      old.isClosing = true
-      old.deadline = now + settings.limits.closing
-      retiring = old
-    }
-  }
-
   @inline(__always)
   private mutating func withLiveness(_ reported: Generation, _ body: (inout Liveness) -> Void) {
     withLink(reported) { body(&$0.liveness) }
@@ -286,6 +274,13 @@ extension SessionStateMachine {
 
   @inline(__always)
   private mutating func withLink(_ reported: Generation, _ body: (inout Link) -> Void) {
+    if retiring?.generation == reported, retiring?.phase == .listening {
+      if var old = retiring {
+        body(&old.link)
+        retiring = old
+      }
+      return
+    }
     switch state {
     case .ready(var link):
       guard link.generation == reported else { return }
@@ -295,6 +290,13 @@ extension SessionStateMachine {
       guard link.generation == reported else { return }
       body(&link)
       state = .replacing(link, successor: successor)
+    case .switching(var link, var successor, let cut):
+      if link.generation == reported {
+        body(&link)
+      } else if successor.generation == reported {
+        body(&successor)
+      }
+      state = .switching(link, successor: successor, cut)
     case .stopped, .idle, .offline, .backoff, .parked, .opening, .closing:
       break
     }

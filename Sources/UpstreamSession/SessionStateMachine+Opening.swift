@@ -23,6 +23,7 @@ extension SessionStateMachine {
     opening.phase = phase
     opening.phaseDeadline = now + settings.limits.limit(of: phase)
     var actions: [SessionAction] = []
+    if phase == .upgrading { discardPredecessor(&actions) }
     update(opening, because: .progress, now: now, &actions)
     return actions
   }
@@ -93,7 +94,7 @@ extension SessionStateMachine {
       goOn(with: link, replacingAt: until, because: .postponed, opening.dial.generation, now: now, &actions)
     case .opening:
       move(to: .backoff(until: until), because: .postponed, now: now, &actions)
-    case .stopped, .idle, .offline, .backoff, .parked, .ready, .closing:
+    case .stopped, .idle, .offline, .backoff, .parked, .ready, .switching, .closing:
       preconditionFailure("an opening in \(observed)")
     }
     return actions
@@ -104,7 +105,7 @@ extension SessionStateMachine {
     switch state {
     case .opening(let opening), .replacing(_, successor: let opening):
       opening.dial.generation == reported ? opening : nil
-    case .stopped, .idle, .offline, .backoff, .parked, .ready, .closing:
+    case .stopped, .idle, .offline, .backoff, .parked, .ready, .switching, .closing:
       nil
     }
   }
@@ -144,7 +145,7 @@ extension SessionStateMachine {
       let wait = policy.hold(dial.target.endpoint, for: hold, elsewhereAfter: decision.elsewhere, now: now)
       verdict = .redial(after: wait)
     }
-    if case .replacing(let link, successor: _) = state {
+    if let link = predecessor {
       // The next try comes later than a redial would: nobody is without a connection meanwhile.
       let usual = Backoff.uniform(.seconds(30), .seconds(60), using: &generator)
       let wait = max(usual, verdict.wait ?? ReconnectPolicy.Constants.deniedParkCap)
@@ -215,7 +216,7 @@ extension SessionStateMachine {
     switch state {
     case .replacing(let link, successor: _): state = .replacing(link, successor: opening)
     case .opening: state = .opening(opening)
-    case .stopped, .idle, .offline, .backoff, .parked, .ready, .closing:
+    case .stopped, .idle, .offline, .backoff, .parked, .ready, .switching, .closing:
       preconditionFailure("no opening in \(observed)")
     }
   }
@@ -226,7 +227,7 @@ extension SessionStateMachine {
     switch state {
     case .replacing(let link, successor: _): state = .replacing(link, successor: opening)
     case .opening: move(to: .opening(opening), because: cause, now: now, &actions)
-    case .stopped, .idle, .offline, .backoff, .parked, .ready, .closing:
+    case .stopped, .idle, .offline, .backoff, .parked, .ready, .switching, .closing:
       preconditionFailure("an opening went on in \(observed)")
     }
   }

@@ -22,7 +22,7 @@ extension SessionStateMachine {
       // The old socket finishes first; `desired` is what counts when it has.
       closing.becomesIdle = false
       state = .closing(closing)
-    case .idle, .opening, .ready, .replacing:
+    case .idle, .opening, .ready, .replacing, .switching:
       break
     }
     return actions
@@ -33,7 +33,6 @@ extension SessionStateMachine {
     desired = .down
     let cause: TransitionCause = code == 1001 ? .shutdown : .operatorRequest
     var actions: [SessionAction] = []
-    if retiring?.isClosing == false { endRetiring(now: now, &actions) }
     switch state {
     case .stopped:
       break
@@ -45,6 +44,11 @@ extension SessionStateMachine {
       startClosing(link, code: code, because: cause, now: now, &actions)
     case .replacing(let link, let successor):
       actions.append(.discard(successor.dial.generation))
+      startClosing(link, code: code, because: cause, now: now, &actions)
+    case .switching(let link, let successor, _):
+      actions.append(.resumeSending(link.generation))
+      actions.append(.close(successor.generation, code: code))
+      actions.append(.discard(successor.generation))
       startClosing(link, code: code, because: cause, now: now, &actions)
     case .closing(var closing):
       closing.loss = nil
@@ -64,7 +68,7 @@ extension SessionStateMachine {
       closing.becomesIdle = false
       closing.reopening = .demand
       state = .closing(closing)
-    case .stopped, .offline, .backoff, .parked, .opening, .ready, .replacing: break
+    case .stopped, .offline, .backoff, .parked, .opening, .ready, .replacing, .switching: break
     }
     return actions
   }
@@ -88,7 +92,7 @@ extension SessionStateMachine {
       } else if hasGained {
         state = .backoff(until: min(until, nextNetworkDial))
       }
-    case .ready(let link), .replacing(let link, successor: _):
+    case .ready(let link), .replacing(let link, successor: _), .switching(let link, successor: _, _):
       // An upstream that breaks on pings is left to what it sends by itself.
       guard settings.liveness.isEnabled else { break }
       if let counter = barrierPing(link.generation, now: now, using: &generator) {
@@ -110,7 +114,9 @@ extension SessionStateMachine {
   }
 
   /// Opens a successor beside the connection that is ready; the old one is closed once the new one is ready.
+  /// While an earlier one is under way the wish is kept, the latest one, and followed when that is over.
   package mutating func replace(because reason: ReplacementReason, now: MonotonicTime) -> [SessionAction] {
+    if postponeReplacement(because: reason, now: now) { return [] }
     guard case .ready(var link) = state else { return [] }
     var actions: [SessionAction] = []
     link.replacement = reason
@@ -131,7 +137,7 @@ extension SessionStateMachine {
     policy = ReconnectPolicy(settings)
     var actions: [SessionAction] = []
     switch state {
-    case .ready:
+    case .ready, .switching:
       actions += replace(because: reason, now: now)
     case .replacing(var link, let successor):
       actions.append(.discard(successor.dial.generation))
@@ -157,7 +163,7 @@ extension SessionStateMachine {
     now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
     var actions: [SessionAction] = []
-    if let old = retiring, now >= old.deadline { endRetiring(now: now, &actions) }
+    if let old = retiring, now >= old.deadline { endRetiring(now: now, using: &generator, &actions) }
     switch state {
     case .stopped, .idle:
       break
@@ -170,7 +176,7 @@ extension SessionStateMachine {
     case .ready(let link):
       checkLiveness(link, now: now, using: &generator, &actions)
       guard case .ready(let link) = state else { break }
-      if now >= link.replaceAt {
+      if retiring == nil, now >= link.replaceAt {
         actions += replace(because: link.replacement, now: now)
       } else if isUnused(now) {
         startClosing(link, code: 1000, because: .unused, becomesIdle: true, now: now, &actions)
@@ -178,6 +184,12 @@ extension SessionStateMachine {
     case .replacing(let link, let successor):
       if now >= successor.deadline { timeOut(successor, now: now, using: &generator, &actions) }
       checkLiveness(link, now: now, using: &generator, &actions)
+    case .switching(let link, let successor, let cut):
+      if now >= cut.deadline {
+        finishSwitch(from: link, to: successor, now: now, &actions)
+      } else {
+        checkLiveness(link, now: now, using: &generator, &actions)
+      }
     case .closing(let closing):
       if now >= closing.deadline {
         actions.append(.discard(closing.generation))

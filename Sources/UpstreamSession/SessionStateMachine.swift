@@ -20,6 +20,8 @@ package struct SessionStateMachine: Sendable {
     case opening(Opening)
     case ready(Link)
     case replacing(Link, successor: Opening)
+    /// Both are ready; the queue waits for the pongs that make the cut clean.
+    case switching(Link, successor: Link, Cut)
     case closing(Closing)
   }
 
@@ -55,14 +57,22 @@ package struct SessionStateMachine: Sendable {
   }
 
   /// A connection that has been replaced: it sends nothing more, and what it still brings is listened to for a while, since
-  /// the upstream may not have begun to send to its successor. Then it is closed.
+  /// the upstream may not have begun to send to its successor. Then it is closed. While there is one, no successor is opened.
   struct Retiring: Sendable {
-    let link: Link
-    var isClosing: Bool
-    /// When it is closed, or when its closing handshake must be over.
+    enum Phase: Sendable, Equatable {
+      case listening
+      case closing
+      /// It is gone. The pong to this ping, on its successor, comes after everything that the upstream sent to both.
+      case gone(ping: UInt64)
+    }
+
+    var link: Link
+    var phase: Phase
+    /// When it is closed, when its closing handshake must be over, or when the last pong is no longer awaited.
     var deadline: MonotonicTime
 
-    var generation: Generation { link.generation }
+    /// nil once it is gone.
+    var generation: Generation? { if case .gone = phase { nil } else { link.generation } }
   }
 
   /// A connection whose closing handshake is under way.
@@ -110,7 +120,7 @@ package struct SessionStateMachine: Sendable {
     case .parked: .parked
     case .opening(let opening): opening.phase.state
     case .ready(let link): link.liveness.isQuiet ? .suspect : .ready
-    case .replacing: .replacing
+    case .replacing, .switching: .replacing
     case .closing: .closing
     }
   }
@@ -123,8 +133,9 @@ package struct SessionStateMachine: Sendable {
     switch state {
     case .offline(let until), .backoff(let until): until
     case .parked(let until): until
-    case .ready(let link): link.replaceAt < .distantFuture ? link.replaceAt : nil
-    case .stopped, .idle, .opening, .replacing, .closing: nil
+    case .ready(let link):
+      link.replaceAt < .distantFuture ? max(link.replaceAt, retiring?.deadline ?? .zero) : nil
+    case .stopped, .idle, .opening, .replacing, .switching, .closing: nil
     }
   }
 
@@ -136,7 +147,7 @@ package struct SessionStateMachine: Sendable {
 
   var link: Link? {
     switch state {
-    case .ready(let link), .replacing(let link, successor: _): link
+    case .ready(let link), .replacing(let link, successor: _), .switching(let link, successor: _, _): link
     case .stopped, .idle, .offline, .backoff, .parked, .opening, .closing: nil
     }
   }
@@ -151,13 +162,15 @@ package struct SessionStateMachine: Sendable {
       case .opening(let opening): opening.deadline
       case .ready(let link): deadline(of: link)
       case .replacing(let link, let successor): min(link.nextCheck, successor.deadline)
+      case .switching(let link, successor: _, let cut): min(link.nextCheck, cut.deadline)
       case .closing(let closing): closing.deadline
       }
     return min(own, retiring?.deadline ?? .distantFuture)
   }
 
   func deadline(of link: Link) -> MonotonicTime {
-    var next = min(link.nextCheck, link.replaceAt)
+    var next = link.nextCheck
+    if retiring == nil { next = min(next, link.replaceAt) }
     if settings.onDemand { next = min(next, lastUse + settings.idleAfter) }
     return next
   }

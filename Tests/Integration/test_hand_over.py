@@ -7,6 +7,7 @@ import itertools
 import signal
 
 import pytest
+from websockets.asyncio.server import broadcast
 from websockets.exceptions import ConnectionClosed
 
 from harness.raw import frame, read_frame, read_head, upgrade
@@ -128,6 +129,135 @@ async def test_a_hundred_hand_overs_under_load(start, gateway_for, measured, gre
     assert session["messages"]["unknown"] == 0
     assert len(upstream.requests) == HAND_OVERS + 1
     measured(f"{HAND_OVERS} hand-overs, {len(counts)} pushes and {len(posted)} posts, none lost or doubled")
+
+
+class Responder(Upstream):
+    """Broadcasts one numbered stream to every connection, and responds `ok` to each message, perhaps late."""
+
+    def __init__(self, *, delay=0.0, upgrade_delay=0.0, **options):
+        async def wait(connection, request):
+            await asyncio.sleep(upgrade_delay)
+
+        super().__init__(process_request=wait, **options)
+        self._delay = delay
+        self._responding = set()
+        self.pushed = 0
+        self.responses = 0
+
+    async def _converse(self, connection):
+        self.requests.append(connection.request)
+        self._open.add(connection)
+        try:
+            async for message in connection:
+                self.received.append(message)
+                if self._delay:
+                    task = asyncio.create_task(self._respond(connection))
+                    self._responding.add(task)
+                    task.add_done_callback(self._responding.discard)
+                else:
+                    await self._respond(connection)
+        finally:
+            self._open.discard(connection)
+            self.closes.append((connection.close_code, connection.close_reason))
+
+    async def _respond(self, connection):
+        # The upstream's own working time, not a wait of the test.
+        await asyncio.sleep(self._delay)
+        with contextlib.suppress(ConnectionClosed):
+            await connection.send("ok")
+            self.responses += 1
+
+    async def broadcast_until(self, stopped):
+        while not stopped.is_set():
+            self.pushed += 1
+            broadcast(self._open, f"push {self.pushed}")
+            await asyncio.sleep(0.002)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("posts", [False, True], ids=["pushes", "pushes and responses"])
+@pytest.mark.parametrize("redeliver", ["never", "unconfirmed"])
+async def test_reloads_within_the_overlap_neither_lose_double_nor_reorder(start, gateway_for, posts, redeliver):
+    """Fifteen reloads a third of a second apart, an upgrade that takes 200 ms, an overlap of half a second."""
+    upstream = await start(Responder(delay=0.05 if posts else 0, upgrade_delay=0.2))
+    env = {"DRAWBRIDGE_UPSTREAM_OVERLAP": "500ms", "DRAWBRIDGE_UPSTREAM_QUEUE_REDELIVER": redeliver}
+    gateway = await gateway_for(upstream, env=env)
+    client = gateway.client()
+    cursor = await client.here()
+    stopped = asyncio.Event()
+    reloaded = asyncio.Event()
+    pushing = asyncio.create_task(upstream.broadcast_until(stopped))
+    got = []
+    posted = 0
+
+    async def read():
+        nonlocal cursor
+        while not (reloaded.is_set() and posted == got.count("ok") and f"push {upstream.pushed}" in got[-50:]):
+            batch = await client.poll(cursor=cursor, wait=1)
+            assert batch.gap is None
+            got.extend(batch.payloads)
+            cursor = batch.cursor
+
+    async def post():
+        nonlocal posted
+        while posts and not stopped.is_set():
+            await client.accepted(f"post {posted}")
+            posted += 1
+
+    async def reload():
+        for _ in range(15):
+            gateway.signal(signal.SIGHUP)
+            await asyncio.sleep(1 / 3)
+
+    reading = asyncio.create_task(read())
+    posting = asyncio.create_task(post())
+    await reload()
+    before = await client.session()
+
+    async def is_over():
+        session = await client.session()
+        return session["state"] == "ready" and session["next_attempt_in_seconds"] is None and upstream.connected == 1
+
+    await eventually(is_over, within=30, what="the last hand-over is over")
+    assert before["connections"] > 1
+    stopped.set()
+    await asyncio.gather(pushing, posting)
+    reloaded.set()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(reading, 20)
+    numbers = [int(payload.split()[1]) for payload in got if payload.startswith("push")]
+    assert numbers == list(range(numbers[0], upstream.pushed + 1)), "lost, doubled or out of order"
+    assert got.count("ok") == posted == upstream.responses
+    assert len(upstream.received) == posted
+    if redeliver == "never":
+        assert upstream.received == [f"post {number}" for number in range(posted)]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("delay", [0, 0.05], ids=["at once", "late"])
+async def test_equal_responses_are_each_delivered_across_hand_overs(start, gateway_for, delay):
+    upstream = await start(Responder(delay=delay))
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_UPSTREAM_OVERLAP": "200ms"})
+    client = gateway.client()
+    cursor = await client.here()
+    stopped = asyncio.Event()
+    posted = 0
+
+    async def post():
+        nonlocal posted
+        while not stopped.is_set():
+            await client.accepted("question")
+            posted += 1
+
+    posting = asyncio.create_task(post())
+    for _ in range(15):
+        await hand_over(gateway, client, upstream)
+    stopped.set()
+    await posting
+    await eventually(lambda: upstream.responses == posted, what="the upstream has responded to all")
+    got, cursor = await client.collect(posted, cursor)
+    assert got == ["ok"] * posted
+    assert (await client.poll(cursor=cursor, wait=0)).payloads == []
 
 
 async def test_the_queue_flows_again_when_the_old_connection_confirms_its_messages(gateway_for, raw_upstream):

@@ -149,7 +149,10 @@ final class Crowd {
         if transition.to == .backoff, transition.cause != .postponed, let next = machines[session].nextDial {
           waits[machines[session].failures, default: []].append(next - now)
         }
-      case .sendOpening, .sendHeartbeat, .startSending, .stopSending, .ping, .close, .discard: break
+      case .sendOpening, .sendHeartbeat, .startSending, .stopSending, .pauseSending, .resumeSending, .endOverlap, .ping,
+        .close,
+        .discard:
+        break
       }
     }
     let deadline = machines[session].nextDeadline

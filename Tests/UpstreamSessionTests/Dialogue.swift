@@ -68,6 +68,13 @@ final class Dialogue {
     machine.pongReceived(counter, machine.generation, now: now)
   }
 
+  /// The pong to this ping, as a driver reports it.
+  func pong(_ counter: UInt64, _ generation: UInt64) -> [String] {
+    let generation = Generation(generation)
+    precondition(machine.pongReceived(counter, generation, now: now), "no such ping")
+    return words(machine.handOverPonged(counter, generation, now: now, using: &random))
+  }
+
   /// Lets time pass, without anything happening.
   func pass(_ span: TimeSpan) { now = now + span }
 
@@ -123,6 +130,9 @@ final class Dialogue {
       case .startSending(let generation): return "send \(generation)"
       case .stopSending(let generation, let poison): return "hold \(generation)" + (poison ? " poisoned" : "")
       case .sendHeartbeat(let counter, let generation): return "beat \(counter) \(generation)"
+      case .pauseSending(let generation, let successor): return "pause \(generation) for \(successor)"
+      case .resumeSending(let generation): return "resume \(generation)"
+      case .endOverlap: return "one"
       case .ping(let counter, let generation): return "ping \(counter) \(generation)"
       case .close(let generation, let code): return "close \(code) \(generation)"
       case .discard(let generation): return "discard \(generation)"

@@ -114,40 +114,6 @@ import Testing
     #expect(session.closed(1009) == ["hold #1 poisoned", "close 1009 #1", "ready→closing"])
   }
 
-  // MARK: Make before break
-
-  @Test func replacesWithoutAGap() {
-    let session = Dialogue()
-    session.openToReady()
-    #expect(session.replace() == ["ready→replacing", "dial #2"])
-    #expect(session.advance(to: .connecting, 2) == [])
-    #expect(session.heard(1) == [])
-    #expect(session.upgraded(2) == ["hold #1", "replacing→ready", "send #2", "ping 1 #1"])
-    // The old one is listened to for a while, and only then closed.
-    #expect(session.wait() == ["close 1000 #1"])
-    #expect(session.waited == .seconds(1))
-    #expect(session.lost(.ended, 1) == [])
-    #expect(session.state == .ready)
-  }
-
-  @Test func answersAPredecessorThatClosesByItself() {
-    let session = Dialogue()
-    session.openToReady()
-    _ = session.replace()
-    _ = session.upgraded(2)
-    #expect(session.closed(1001, 1) == ["close 1001 #1"])
-    #expect(session.lost(.ended, 1) == [])
-    #expect(session.state == .ready)
-  }
-
-  @Test func closesAPredecessorAtOnceWhenTheSessionCloses() {
-    let session = Dialogue()
-    session.openToReady()
-    _ = session.replace()
-    _ = session.upgraded(2)
-    #expect(session.close() == ["close 1000 #1", "hold #2", "ping 1 #2", "close 1000 #2", "ready→closing"])
-  }
-
   // MARK: A new configuration
 
   @Test func replacesAConnectionByOneOfTheNewConfiguration() {
@@ -155,7 +121,7 @@ import Testing
     session.openToReady()
     #expect(session.reconfigure { $0.liveness.interval = .seconds(3) } == ["ready→replacing", "dial #2"])
     #expect(session.reconfigure { _ in } == ["discard #2", "dial #3"])
-    #expect(session.upgraded(3).contains("replacing→ready"))
+    #expect(session.upgraded(3) == ["pause #1 for #3", "ping 1 #1"])
   }
 
   @Test func dialsAnewWhereNoConnectionIsReady() {

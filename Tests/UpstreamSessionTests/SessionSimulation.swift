@@ -23,6 +23,8 @@ import Testing
     var dials = 0
     var lastSequence: UInt64 = 0
     var lastState = SessionState.stopped
+    /// The last pings.
+    var pings: [(counter: UInt64, generation: Generation)] = []
 
     mutating func carryOut(_ actions: [SessionAction]) {
       for action in actions {
@@ -40,7 +42,15 @@ import Testing
         case .stopSending(let generation, lastIsPoison: _):
           #expect(sending == generation, "stopped what did not send")
           sending = nil
-        case .ping(_, let generation):
+        case .pauseSending(let generation, let successor):
+          #expect(sending == generation && isOpen(successor))
+        case .resumeSending(let generation):
+          #expect(sending == generation)
+        case .endOverlap:
+          break
+        case .ping(let counter, let generation):
+          pings.append((counter, generation))
+          if pings.count > 8 { pings.removeFirst() }
           #expect(isOpen(generation), "a ping on a socket that is not open")
         case .sendOpening(step: _, let generation):
           #expect(isOpen(generation))
@@ -102,7 +112,11 @@ import Testing
         }
       case .open:
         switch Int.random(in: 0..<10, using: &random) {
-        case 0..<5:
+        case 0..<2:
+          guard let ping = pings.last(where: { $0.generation == generation }) else { return }
+          _ = machine.pongReceived(ping.counter, generation, now: now)
+          carryOut(machine.handOverPonged(ping.counter, generation, now: now, using: &random))
+        case 2..<5:
           carryOut(machine.bytesReceived(generation, now: now))
         case 5:
           carryOut(machine.openingAnswered(generation, now: now, using: &random))

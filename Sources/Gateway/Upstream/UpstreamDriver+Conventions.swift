@@ -114,8 +114,10 @@ extension UpstreamDriver {
     metrics.subscriptions.set(subscriptions.count)
   }
 
-  /// Makes the subscriptions anew, ahead of the queue.
+  /// Makes the subscriptions anew, once on each connection, ahead of the queue.
   func sayAgain(on link: UpstreamLink) {
+    guard !link.hasSubscribed else { return }
+    link.hasSubscribed = true
     for entry in subscriptions.messages {
       link.sendOwn(OwnLane.Message(.opening, isText: entry.isText, payload: entry.payload))
     }

@@ -93,6 +93,10 @@ extension UpstreamDriver: SignalTarget {
         maximumMessages: Self.messagesPerTurn, maximumBytes: bytes, now: loop.now, into: &batch)
       return shared.outbox.hasWaiting
     }
+    if !batch.isEmpty {
+      link.carriesMessages = true
+      overlap?.filter.wrote(link.generation)
+    }
     for message in batch { link.append(message) }
     return (!batch.isEmpty, leavesMore)
   }
@@ -152,6 +156,7 @@ extension UpstreamDriver: SignalTarget {
   func sendBarrier(_ counter: UInt64, _ generation: Generation) {
     guard let link = link(generation) else { return }
     handle.shared.withLock { $0.outbox.barrier(counter, retired: retiring === link) }
+    overlap?.filter.pinged(generation, counter)
     link.sendPing(counter)
   }
 

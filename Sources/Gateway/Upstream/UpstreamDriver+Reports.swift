@@ -32,7 +32,7 @@ extension UpstreamDriver {
     links.removeAll { $0 === link }
     gone = (link.generation, link.url)
     dialEnded(link)
-    endOverlap(of: link)
+    overlapLost(link)
     switch end {
     case .discarded:
       apply([])
@@ -72,6 +72,8 @@ extension UpstreamDriver {
     // What waited for an answer to be sent its barrier has it now.
     if let sending { guardBatch(sending) }
     successorMaySend()
+    let actions = machine.handOverPonged(counter, link.generation, now: loop.now, using: &entropy)
+    if !actions.isEmpty { apply(actions) }
   }
 
   func closeReceived(_ link: UpstreamLink, code: UInt16, reason: String) {

@@ -30,6 +30,8 @@ final class UpstreamDriver {
   var batch: [OutboxMessage] = []
   /// Set while two connections may bring the same.
   var overlap: Overlap?
+  /// Which pushes repeat: noted once client messages go to the upstream.
+  var repeatedPushes = RepeatedPushes()
   /// Where the last dial was redirected to.
   var redirection: UpstreamURL?
   /// What the next transition's log line and the status tell of its cause.
@@ -60,6 +62,8 @@ final class UpstreamDriver {
     case outbox
     /// Lost messages wait to be logged.
     case losses
+    /// A push of a successor is held for its predecessor.
+    case overlap
   }
 
   struct Armed {
@@ -120,6 +124,7 @@ final class UpstreamDriver {
         sending = link(generation)
         if let sending { sayAgain(on: sending) }
         handle.shared.withLock { $0.outbox.startSending() }
+        overlapSwitched()
         sending?.scheduleFlush()
       case .stopSending(let generation, let lastIsPoison):
         precondition(sending?.generation == generation, "\(generation) does not send")
@@ -128,6 +133,14 @@ final class UpstreamDriver {
         sending = nil
         let begun = retiring?.begunMessage
         handle.shared.withLock { $0.outbox.stopSending(lastIsPoison: lastIsPoison, begun: begun) }
+      case .pauseSending(_, let successor):
+        handle.shared.withLock { $0.outbox.pause() }
+        if let link = link(successor) { sayAgain(on: link) }
+      case .resumeSending:
+        handle.shared.withLock { $0.outbox.resume() }
+        sending?.scheduleFlush()
+      case .endOverlap:
+        endOverlap()
       case .ping(let counter, let generation):
         sendBarrier(counter, generation)
       case .close(let generation, let code):
@@ -172,6 +185,9 @@ final class UpstreamDriver {
     handle.isOnDemand.store(self.settings.session.onDemand, ordering: .relaxed)
     subscriptions.rules = self.settings.conventions.subscriptions
     apply(machine.reconfigure(self.settings.session, because: reason, now: loop.now))
+    if machine.isReplacementPostponed(now: loop.now) {
+      logger.info("a hand-over is in progress: the next one begins when it is over", [])
+    }
   }
 
   func link(_ generation: Generation) -> UpstreamLink? { links.first { $0.generation == generation } }
@@ -182,7 +198,7 @@ final class UpstreamDriver {
     link.discard()
     links.removeAll { $0 === link }
     gone = (link.generation, link.url)
-    endOverlap(of: link)
+    overlapLost(link)
     if retiring === link { settle(link) }
   }
 
@@ -250,6 +266,7 @@ extension UpstreamDriver: TimerTarget {
     case .barrier: barrierTimerFired()
     case .outbox: outboxTimerFired()
     case .losses: lossTimerFired()
+    case .overlap: overlapTimerFired()
     case nil: preconditionFailure("no timer \(token)")
     }
   }

@@ -49,7 +49,12 @@ final class UpstreamLink: LoopTask, TurnEndTarget {
   /// Beyond high water; until low water nothing is taken from the queue.
   var isHeld = false
 
+  /// A message of the queue went out here: the upstream may respond to clients.
+  var carriesMessages = false
+
   // The session's own messages.
+  /// The subscriptions were made.
+  var hasSubscribed = false
   var decoder: PayloadDecoder
   /// For the blanks in them.
   var values = TemplateValues()

@@ -1,0 +1,189 @@
+import ByteStreams
+
+/// Make before break: a successor takes over from a connection that is ready, and only then is the old one closed.
+///
+/// The cut is clean: the queue is held, and the old connection pinged. Its pong confirms what it carried and comes after the
+/// responses of an upstream that responds in order. Then the successor is pinged: its pong comes after everything that the
+/// upstream sent to both connections before. Only then does the queue flow into the successor. So `OverlapFilter` can tell the
+/// responses on the one connection from those on the other.
+///
+/// One hand-over at a time: the next one begins when nothing of the predecessor can come any more.
+extension SessionStateMachine {
+  /// How long the queue is held for the two pongs of a cut, and how long the last pong is awaited after the predecessor is
+  /// gone. Then the hand-over goes on without them: a push may come twice. Longer than two round trips by satellite.
+  static var cutLimit: TimeSpan { .seconds(2) }
+
+  /// A hand-over in which both connections are ready.
+  struct Cut: Sendable {
+    /// The connection whose pong is awaited, and the ping's counter.
+    var awaited: Generation
+    var counter: UInt64
+    let deadline: MonotonicTime
+  }
+
+  /// The connection that goes on where a successor fails.
+  var predecessor: Link? {
+    switch state {
+    case .replacing(let link, successor: _), .switching(let link, successor: _, _): link
+    case .stopped, .idle, .offline, .backoff, .parked, .opening, .ready, .closing: nil
+    }
+  }
+
+  // MARK: Wishes
+
+  /// Whether a replacement is due that waits for the end of another.
+  package func isReplacementPostponed(now: MonotonicTime) -> Bool {
+    switch state {
+    case .ready(let link): retiring != nil && link.replaceAt <= now
+    case .switching(_, let successor, _): successor.replaceAt <= now
+    case .stopped, .idle, .offline, .backoff, .parked, .opening, .replacing, .closing: false
+    }
+  }
+
+  /// Keeps a replacement for later if one is in progress; false where it can begin.
+  mutating func postponeReplacement(because reason: ReplacementReason, now: MonotonicTime) -> Bool {
+    switch state {
+    case .ready(var link) where retiring != nil:
+      link.replaceAt = now
+      link.replacement = reason
+      state = .ready(link)
+    case .switching(let link, var successor, let cut):
+      successor.replaceAt = now
+      successor.replacement = reason
+      state = .switching(link, successor: successor, cut)
+    case .stopped, .idle, .offline, .backoff, .parked, .opening, .ready, .replacing, .closing:
+      return false
+    }
+    return true
+  }
+
+  // MARK: The cut
+
+  mutating func startSwitch(
+    from old: Link, to successor: Link, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
+    _ actions: inout [SessionAction]
+  ) {
+    guard old.liveness.isEnabled, successor.liveness.isEnabled else {
+      finishSwitch(from: old, to: successor, now: now, &actions)
+      // Its pong tells which of the old connection's messages arrived.
+      var liveness = old.liveness
+      if let counter = liveness.takeLastPing() { actions.append(.ping(counter, old.generation)) }
+      return
+    }
+    var old = old
+    let counter = old.liveness.takePing(now: now, using: &generator)
+    let cut = Cut(awaited: old.generation, counter: counter, deadline: now + Self.cutLimit)
+    state = .switching(old, successor: successor, cut)
+    actions.append(.pauseSending(old.generation, successor: successor.generation))
+    actions.append(.ping(counter, old.generation))
+  }
+
+  /// A pong has come, after `pongReceived`: whether a hand-over waited for it is decided here.
+  package mutating func handOverPonged(
+    _ counter: UInt64, _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
+  ) -> [SessionAction] {
+    var actions: [SessionAction] = []
+    if case .switching(let old, var successor, var cut) = state, cut.awaited == reported, counter >= cut.counter {
+      if reported == successor.generation {
+        finishSwitch(from: old, to: successor, now: now, &actions)
+      } else {
+        cut.awaited = successor.generation
+        cut.counter = successor.liveness.takePing(now: now, using: &generator)
+        state = .switching(old, successor: successor, cut)
+        actions.append(.ping(cut.counter, cut.awaited))
+      }
+    } else if case .gone(let ping)? = retiring?.phase, link?.generation == reported, counter >= ping {
+      retiring = nil
+      actions.append(.endOverlap)
+    }
+    return actions
+  }
+
+  /// The queue flows into the successor from now on; the old connection is listened to for a while.
+  mutating func finishSwitch(
+    from old: Link, to successor: Link, now: MonotonicTime, _ actions: inout [SessionAction]
+  ) {
+    actions.append(.stopSending(old.generation, lastIsPoison: false))
+    retiring = Retiring(link: old, phase: .listening, deadline: now + settings.overlap)
+    takeOver(successor, now: now, &actions)
+  }
+
+  /// A connection is ready, be it the first or a successor.
+  mutating func takeOver(_ link: Link, now: MonotonicTime, _ actions: inout [SessionAction]) {
+    connections += 1
+    move(to: .ready(link), because: .progress, link.generation, now: now, &actions)
+    actions.append(.startSending(link.generation))
+  }
+
+  /// A successor is gone after it was ready. The old connection goes on; a replacement that was postponed begins at once.
+  mutating func loseSuccessor(
+    _ successor: Link, _ loss: ConnectionLoss, now: MonotonicTime,
+    using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
+  ) {
+    let isReplacementDue = successor.replaceAt <= now
+    fallThrough(successor.dial, loss, now: now, using: &generator, &actions)
+    guard case .ready(var link) = state else { preconditionFailure("no predecessor goes on in \(observed)") }
+    actions.append(.resumeSending(link.generation))
+    guard isReplacementDue else { return }
+    link.replaceAt = now
+    link.replacement = successor.replacement
+    state = .ready(link)
+  }
+
+  // MARK: The predecessor's end
+
+  /// The predecessor's time is over: to be listened to, to close, or for the last pong.
+  mutating func endRetiring(
+    now: MonotonicTime, using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
+  ) {
+    switch retiring?.phase {
+    case .listening:
+      releasePredecessor(now: now, &actions)
+    case .closing:
+      if let old = retiring { actions.append(.discard(old.link.generation)) }
+      predecessorIsGone(now: now, using: &generator, &actions)
+    case .gone:
+      retiring = nil
+      actions.append(.endOverlap)
+    case nil:
+      break
+    }
+  }
+
+  /// The predecessor is closed: its time is over, or its successor's is.
+  mutating func releasePredecessor(now: MonotonicTime, _ actions: inout [SessionAction]) {
+    guard var old = retiring, old.phase == .listening else { return }
+    actions.append(.close(old.link.generation, code: 1000))
+    old.phase = .closing
+    old.deadline = now + settings.limits.closing
+    retiring = old
+  }
+
+  /// The predecessor brings nothing more. Its successor may still bring what it has brought, until the pong to a ping sent now.
+  mutating func predecessorIsGone(
+    now: MonotonicTime, using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
+  ) {
+    guard var old = retiring, case .ready(var link) = state else {
+      retiring = nil
+      actions.append(.endOverlap)
+      return
+    }
+    var ping = UInt64.max
+    if link.liveness.isEnabled {
+      ping = link.liveness.takePing(now: now, using: &generator)
+      state = .ready(link)
+      actions.append(.ping(ping, link.generation))
+    }
+    old.phase = .gone(ping: ping)
+    old.deadline = now + Self.cutLimit
+    retiring = old
+  }
+
+  /// A connection that is no successor takes over from nobody: a predecessor that is still closing would bring its pushes twice.
+  mutating func discardPredecessor(_ actions: inout [SessionAction]) {
+    guard case .opening = state, let old = retiring else { return }
+    if let generation = old.generation { actions.append(.discard(generation)) }
+    retiring = nil
+    actions.append(.endOverlap)
+  }
+}

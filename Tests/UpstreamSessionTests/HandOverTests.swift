@@ -1,0 +1,222 @@
+import ByteStreams
+import Testing
+
+@testable import UpstreamSession
+
+/// Make before break: the cut, the overlap, and what may happen in each of their steps.
+@Suite struct HandOverTests {
+  /// Where a hand-over from #1 to #2 has come to.
+  enum Step: CaseIterable {
+    /// The old connection's pong is awaited.
+    case oldPong
+    /// The successor's.
+    case newPong
+    case listening
+    case closing
+    /// The old one is gone; the last pong is awaited.
+    case lastPong
+  }
+
+  private func session(at step: Step, _ change: (inout SessionSettings) -> Void = { _ in }) -> Dialogue {
+    let session = Dialogue(change)
+    session.openToReady()
+    _ = session.replace()
+    _ = session.upgraded(2)
+    guard step != .oldPong else { return session }
+    _ = session.pong(1, 1)
+    guard step != .newPong else { return session }
+    _ = session.pong(1, 2)
+    guard step != .listening else { return session }
+    _ = session.wait()
+    guard step != .closing else { return session }
+    _ = session.lost(.ended, 1)
+    return session
+  }
+
+  /// Carries on until nothing of a predecessor is left: `#n` is the only connection.
+  private func expectAlone(_ session: Dialogue, _ generation: UInt64) {
+    #expect(session.state == .ready)
+    #expect(session.machine.link?.generation == Generation(generation))
+    #expect(session.machine.retiring == nil)
+  }
+
+  // MARK: In order
+
+  @Test func cutsCleanly() {
+    let session = Dialogue()
+    session.openToReady()
+    #expect(session.replace() == ["ready→replacing", "dial #2"])
+    #expect(session.advance(to: .connecting, 2) == [])
+    #expect(session.heard(1) == [])
+    #expect(session.upgraded(2) == ["pause #1 for #2", "ping 1 #1"])
+    #expect(session.pong(1, 1) == ["ping 1 #2"])
+    #expect(session.pong(1, 2) == ["hold #1", "replacing→ready", "send #2"])
+    // The old one is listened to for a while, and only then closed.
+    #expect(session.wait() == ["close 1000 #1"])
+    #expect(session.waited == .seconds(1))
+    #expect(session.lost(.ended, 1) == ["ping 2 #2"])
+    #expect(session.pong(2, 2) == ["one"])
+    expectAlone(session, 2)
+  }
+
+  @Test(arguments: [Step.oldPong, .newPong])
+  func goesOnWithoutAPongThatDoesNotCome(step: Step) {
+    let session = session(at: step) { $0.liveness.timeout = .minutes(1) }
+    #expect(session.wait() == ["hold #1", "replacing→ready", "send #2"])
+    #expect(session.waited == SessionStateMachine.cutLimit)
+    #expect(session.wait() == ["close 1000 #1"])
+    #expect(session.wait() == ["discard #1", step == .oldPong ? "ping 1 #2" : "ping 2 #2"])
+    #expect(session.wait() == ["one"])
+    #expect(session.waited == SessionStateMachine.cutLimit)
+    expectAlone(session, 2)
+  }
+
+  @Test func asksForNoPongsWherePingsAreOff() {
+    let session = Dialogue { $0.liveness.isEnabled = false }
+    session.openToReady()
+    _ = session.replace()
+    #expect(session.upgraded(2) == ["hold #1", "replacing→ready", "send #2"])
+    #expect(session.wait() == ["close 1000 #1"])
+    #expect(session.wait() == ["discard #1"])
+    #expect(session.waited == .seconds(5))
+    #expect(session.wait() == ["one"])
+    expectAlone(session, 2)
+  }
+
+  // MARK: Another one
+
+  /// However many are asked for while one is in progress: one follows, as the last of them says, when it is over.
+  @Test(arguments: Step.allCases)
+  func nextOneWaitsForTheEnd(step: Step) {
+    let session = session(at: step)
+    #expect(session.reconfigure { $0.overlap = .seconds(3) } == [])
+    #expect(session.reconfigure { $0.overlap = .seconds(4) } == [])
+    #expect(session.machine.isReplacementPostponed(now: session.now))
+    var words: [String] = []
+    while !words.contains("dial #3") {
+      #expect(session.machine.nextDeadline < .distantFuture)
+      _ = session.heard(2)
+      words = session.wait()
+    }
+    #expect(words.suffix(2) == ["ready→replacing", "dial #3"])
+    #expect(session.machine.retiring == nil)
+    #expect(session.causes.last == .replacement(.configuration))
+    #expect(session.machine.settings.overlap == .seconds(4))
+    #expect(!session.machine.isReplacementPostponed(now: session.now))
+  }
+
+  @Test func maximumAgeWaitsForTheEnd() {
+    let session = session(at: .listening) {
+      $0.maximumAge = .milliseconds(100)
+      $0.overlap = .seconds(9)
+    }
+    #expect(session.wait() == ["close 1000 #1"])
+    #expect(session.waited == .seconds(9))
+    #expect(session.lost(.ended, 1) == ["ping 2 #2"])
+    #expect(session.pong(2, 2) == ["one"])
+    #expect(session.wait() == ["ready→replacing", "dial #3"])
+    #expect(session.waited == .zero)
+  }
+
+  // MARK: The old connection is lost
+
+  @Test(arguments: [Step.oldPong, .newPong])
+  func theSuccessorTakesOverAtOnceWhenTheOldOneIsLost(step: Step) {
+    let session = session(at: step)
+    #expect(session.lost(.reset, 1) == ["hold #1", "discard #1", "replacing→ready", "send #2"])
+    expectAlone(session, 2)
+  }
+
+  @Test(arguments: [Step.oldPong, .newPong])
+  func theSuccessorTakesOverAtOnceWhenTheOldOneCloses(step: Step) {
+    let session = session(at: step)
+    #expect(session.closed(1009, 1) == ["hold #1 poisoned", "close 1009 #1", "replacing→ready", "send #2"])
+    #expect(session.lost(.ended, 1).count == 1)
+    #expect(session.wait() == ["one"])
+    expectAlone(session, 2)
+  }
+
+  @Test func answersAPredecessorThatClosesByItself() {
+    let session = session(at: .listening)
+    #expect(session.closed(1001, 1) == ["close 1001 #1"])
+    #expect(session.lost(.ended, 1) == ["ping 2 #2"])
+    #expect(session.lost(.ended, 1) == [])
+    #expect(session.pong(2, 2) == ["one"])
+    expectAlone(session, 2)
+  }
+
+  // MARK: The successor is lost
+
+  @Test(arguments: [Step.oldPong, .newPong], [true, false])
+  func theOldOneGoesOnWhenTheSuccessorIsLost(step: Step, closes: Bool) {
+    let session = session(at: step)
+    let words = closes ? session.closed(1013, 2) : session.lost(.reset, 2)
+    #expect(words.suffix(3) == ["discard #2", "replacing→ready", "resume #1"])
+    expectAlone(session, 1)
+    #expect((30...60).contains(session.untilDial?.seconds ?? 0))
+  }
+
+  @Test func aReplacementThatWaitedBeginsAtOnceWhenTheSuccessorIsLost() {
+    let session = session(at: .newPong)
+    _ = session.reconfigure { _ in }
+    _ = session.lost(.reset, 2)
+    #expect(session.wait() == ["ready→replacing", "dial #3"])
+    #expect(session.waited == .zero)
+  }
+
+  /// A predecessor that goes on would bring what the next connection brings too.
+  @Test(arguments: [Step.listening, .closing, .lastPong])
+  func noPredecessorOutlivesTheLossOfItsSuccessor(step: Step) {
+    let session = session(at: step)
+    let words = session.lost(.reset, 2)
+    #expect(words.contains("close 1000 #1") == (step == .listening))
+    while session.state != .resolving { _ = session.wait() }
+    let discards = session.advance(to: .upgrading, 3)
+    #expect(
+      discards == (step == .lastPong ? ["resolving→upgrading", "one"] : ["discard #1", "one", "resolving→upgrading"])
+        || discards == ["one", "resolving→upgrading"])
+    #expect(session.machine.retiring == nil)
+    #expect(session.upgraded(3) == ["upgrading→ready", "send #3"])
+    expectAlone(session, 3)
+  }
+
+  @Test func aReplacementThatWaitedIsFollowedByTheNextDial() {
+    let session = session(at: .listening)
+    _ = session.reconfigure { $0.overlap = .seconds(4) }
+    _ = session.lost(.reset, 2)
+    while session.state != .resolving { _ = session.wait() }
+    _ = session.upgraded(3)
+    #expect(session.untilDial == nil)
+    expectAlone(session, 3)
+  }
+
+  // MARK: Down, and up again
+
+  @Test(arguments: Step.allCases, [1000, 1001] as [UInt16])
+  func nothingIsLeftWhenTheSessionCloses(step: Step, code: UInt16) {
+    let session = session(at: step)
+    let words = session.close(code)
+    #expect(words.last?.hasSuffix("→closing") == true)
+    if step == .oldPong || step == .newPong {
+      #expect(words.starts(with: ["resume #1", "close \(code) #2", "discard #2", "hold #1"]))
+    }
+    #expect(words.contains("close 1000 #1") || step != .listening)
+    _ = session.lost(.ended, step == .oldPong || step == .newPong ? 1 : 2)
+    #expect(session.state == .stopped)
+    while session.machine.nextDeadline < .distantFuture { _ = session.wait() }
+    #expect(session.machine.retiring == nil)
+    #expect(session.open() == ["stopped→resolving", "dial #3"])
+  }
+
+  @Test(arguments: Step.allCases)
+  func openingAgainWhileItClosesLeavesNothingBehind(step: Step) {
+    let session = session(at: step)
+    _ = session.reconfigure { _ in }
+    _ = session.close()
+    _ = session.open()
+    _ = session.lost(.ended, step == .oldPong || step == .newPong ? 1 : 2)
+    #expect(session.state == .resolving)
+    #expect(session.upgraded(3).suffix(2) == ["resolving→ready", "send #3"])
+    expectAlone(session, 3)
+  }
+}

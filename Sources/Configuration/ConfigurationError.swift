@@ -1,11 +1,11 @@
 /// What is wrong with a configuration, where, and what would be right.
 package struct ConfigurationError: Error, Hashable, Sendable, CustomStringConvertible {
-  /// `file:line:column`, an environment variable's name, or a flag.
+  /// `file:line:column`, an environment variable's name, or a flag; empty where a default is at fault.
   package let place: String
   package let message: String
 
   /// Without control characters, which a value or a key may have had: it goes to a terminal.
-  package var description: String { PrintableText.escaped("\(place): \(message)") }
+  package var description: String { PrintableText.escaped(place.isEmpty ? message : "\(place): \(message)") }
 }
 
 /// All that is wrong, at most `limit` of it.

@@ -7,6 +7,9 @@ package struct ConfigurationLoader {
   /// Reads a file; nil where it cannot be read. Handed in, so that this stays free of the file system.
   package typealias FileReader = (String) -> [UInt8]?
 
+  /// Bytes of a configuration file.
+  package static let maximumFileBytes = YAMLDocument.maximumBytes
+
   let environment: [String: String]
   let readFile: FileReader
   private let references: SecretReferenceReader

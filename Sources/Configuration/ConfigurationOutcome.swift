@@ -29,7 +29,7 @@ extension ConfigurationLoader {
       var itemPlace: String?
       switch problem.subject {
       case .none: break
-      case .value: shown = setting(problem.key).map { $0.isSecret ? "this value" : self.shown($0) }
+      case .value: shown = setting(problem.key)?.shownInError(values)
       case .item(let index):
         // Values of a variable may have been split after its references were replaced: then they cannot be told apart.
         guard let item = index < values.count ? values[index] : values.first else { break }
@@ -42,11 +42,11 @@ extension ConfigurationLoader {
 
     private func setting(_ key: String) -> Setting? { Setting.all.first { $0.path == key } }
 
-    /// Where `key` was set; for a section, where the first of its settings was.
+    /// Where `key` was set; for a section, where the first of its settings was. Empty where it has its default.
     private func place(of key: String) -> String {
       if let place = origins[key] { return place }
       let first = Setting.all.first { $0.path.hasPrefix(key + ".") && origins[$0.path] != nil }
-      return first.flatMap { origins[$0.path] } ?? key
+      return first.flatMap { origins[$0.path] } ?? ""
     }
   }
 }

@@ -1,3 +1,5 @@
+import ByteStreams
+
 /// A value as it was written and as it is used.
 struct WrittenValue {
   /// With each reference replaced by what it stands for.
@@ -45,6 +47,10 @@ struct SecretReferenceReader {
       let path = String(reference.dropFirst(5))
       guard let bytes = readFile(path) else {
         throw ConfigurationError(place: place, message: "file '\(path)' cannot be read")
+      }
+      guard bytes.count <= YAMLDocument.maximumBytes, UTF8StreamValidator.isValid(bytes.span) else {
+        throw ConfigurationError(
+          place: place, message: "file '\(path)' is not UTF-8 text of at most \(YAMLDocument.maximumBytes) bytes")
       }
       var content = String(decoding: bytes, as: UTF8.self)
       // A line break of two characters is one Character.

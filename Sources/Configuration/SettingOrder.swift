@@ -75,6 +75,7 @@ struct SettingOrder {
     let phases: [(String, WritableKeyPath<GatewaySettings, TimeSpan>)] = [
       ("resolve", \.upstream.timeouts.resolve), ("connect", \.upstream.timeouts.connect),
       ("proxy", \.upstream.timeouts.proxy), ("tls", \.upstream.timeouts.tls),
+      ("upgrade", \.upstream.timeouts.upgrade),
     ]
     return phases.map { name, value in
       SettingOrder(

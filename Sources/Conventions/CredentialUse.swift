@@ -37,7 +37,9 @@ package struct CredentialUse: Hashable, Sendable {
 
 extension UpstreamConventions {
   /// What is wrong with settings that are each right by themselves, and what would be right; nil where nothing is.
-  package var problem: (key: String, reason: String)? { credentialProblem ?? subscriptionProblem }
+  package var problem: (key: String, reason: String)? {
+    credentialProblem ?? subscriptionProblem ?? heartbeatProblem
+  }
 
   private var credentialProblem: (key: String, reason: String)? {
     let isUsedInMessages = onOpen.contains { $0.send?.usesCredential == true }
@@ -60,6 +62,16 @@ extension UpstreamConventions {
     return credential.sources <= 1 ? nil : ("upstream.credential", "set only one of env, file and command")
   }
 
+  private var heartbeatProblem: (key: String, reason: String)? {
+    if client.expect != nil, client.message == nil {
+      return ("upstream.heartbeat.client.expect", "without upstream.heartbeat.client.message no heartbeat is sent")
+    }
+    if server.reply != nil, server.match == nil {
+      return ("upstream.heartbeat.server.reply", "without upstream.heartbeat.server.match no heartbeat is recognised")
+    }
+    return nil
+  }
+
   private var subscriptionProblem: (key: String, reason: String)? {
     let rules = [("add", subscriptions.add), ("remove", subscriptions.remove), ("ended", subscriptions.ended)]
     for (name, rule) in rules where (rule.match == nil) != (rule.key == nil) {
@@ -72,7 +84,7 @@ extension UpstreamConventions {
 
 extension Template {
   /// The name, where this is a field as `Name: value`.
-  fileprivate var fieldName: String? {
+  package var fieldName: String? {
     guard case .text(let bytes)? = pieces.first, let colon = bytes.firstIndex(of: UInt8(ascii: ":")), colon > 0,
       bytes[..<colon].allSatisfy(ASCII.isToken)
     else { return nil }

@@ -16,14 +16,16 @@ extension GatewayServer {
     if !stale.isEmpty {
       logger.warning("some changed settings need a restart", [.text("settings", stale.joined(separator: ", "))])
     }
-    do throws(StartError) {
-      try session.reconfigure(
-        effective.upstream, because: effective.upstream == old.upstream ? .credential : .configuration)
+    do throws(SettingProblems) {
+      // The queue stays as it was, and may not go with what is new.
+      let plan = try GatewayPlan(effective)
+      session.reconfigure(
+        plan.upstream, because: effective.upstream == old.upstream ? .credential : .configuration)
       if let level = LogLevel(name: settings.log.level) { logger.level = level }
       logger.info("the configuration was read again", [.flag("changed", effective != old)])
       return effective
     } catch {
-      logger.error("the new configuration cannot be used; the old one stays", [.text("reason", error.message)])
+      logger.error("the new configuration cannot be used; the old one stays", [.text("reason", error.description)])
       return old
     }
   }

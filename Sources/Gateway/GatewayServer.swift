@@ -5,14 +5,11 @@ import Logging
 import Metrics
 import Reactor
 import Synchronization
+import TLSEngine
 
-/// What keeps the gateway from starting, with the exit code that says so (sysexits.h).
+/// What keeps the gateway from starting although its settings are right: the system refuses a resource.
 package struct StartError: Error, Sendable {
   package let message: String
-  package let exitCode: Int32
-
-  package static func configuration(_ message: String) -> StartError { StartError(message: message, exitCode: 78) }
-  package static func unavailable(_ message: String) -> StartError { StartError(message: message, exitCode: 69) }
 }
 
 /// The gateway as a whole: starts loops, listeners and the session, and ends them in order.
@@ -36,7 +33,8 @@ package final class GatewayServer: Sendable {
   package static let logPatience = TimeSpan.seconds(2)
 
   /// Starts everything. The session begins to dial; nothing waits for it.
-  package init(_ settings: GatewaySettings, logger: Logger) throws(StartError) {
+  package init(_ plan: GatewayPlan, logger: Logger) throws(StartError) {
+    let settings = plan.settings
     let descriptorLimit = Sockets.raiseDescriptorLimit()
     let loopCount = settings.loops > 0 ? settings.loops : ProcessorCount.usable
     do throws(SystemError) {
@@ -44,7 +42,7 @@ package final class GatewayServer: Sendable {
       for index in 0..<loopCount { loops.append(try EventLoop(index: index)) }
       self.loops = loops
     } catch {
-      throw .unavailable("cannot start an event loop: \(error)")
+      throw StartError(message: "cannot start an event loop: \(error)")
     }
 
     var generator = SystemRandomNumberGenerator()
@@ -54,12 +52,14 @@ package final class GatewayServer: Sendable {
     let metrics = MetricsRegistry()
     ProcessMetrics.register(in: metrics)
     sink = StoreSink(store)
-    let session = try SessionHandle(
-      settings: settings.upstream, logger: logger, metrics: metrics, sink: sink,
-      dials: DialGate(settings.upstream.dials))
+    if plan.upstream.value.tls.verification == .offForTestsOnly {
+      logger.warning("the upstream's certificate is not verified: anyone on the path can read and change everything")
+    }
+    let session = SessionHandle(
+      plan.upstream, sink: sink, logger: logger, metrics: metrics, dials: DialGate(settings.upstream.dials))
 
-    let clients = try Self.bind(settings.listeners.http, key: "listeners.http", loops: loopCount)
-    let management = try Self.bind(settings.listeners.management, key: "listeners.management", loops: 1)
+    let clients = try Self.bind(plan.clients, loops: loopCount)
+    let management = try Self.bind(plan.management, loops: 1)
     clientAddresses = clients.map(\.address)
     managementAddresses = management.map(\.address)
     socketFiles = (clients + management).compactMap(\.file)
@@ -75,8 +75,8 @@ package final class GatewayServer: Sendable {
           .number("management_connections", descriptors.management),
         ])
     }
-    shared = try GatewayShared(
-      settings: settings, descriptors: descriptors, logger: logger, metrics: metrics, store: store, session: session)
+    shared = GatewayShared(
+      plan, descriptors: descriptors, logger: logger, metrics: metrics, store: store, session: session)
 
     for (index, loop) in loops.enumerated() {
       let own = clients.compactMap { index < $0.descriptors.count ? ($0.descriptors[index], $0.address.reach) : nil }
@@ -123,13 +123,9 @@ package final class GatewayServer: Sendable {
     var file: SocketFile?
   }
 
-  private static func bind(_ texts: [String], key: String, loops: Int) throws(StartError) -> [Bound] {
-    guard !texts.isEmpty else { throw .configuration("'\(key)' is empty: give at least one address") }
+  private static func bind(_ addresses: [SocketAddress], loops: Int) throws(StartError) -> [Bound] {
     var result: [Bound] = []
-    for text in texts {
-      guard let wanted = ListenerAddress.parse(text) else {
-        throw .configuration("'\(text)' in '\(key)' is no address: it takes \(ListenerAddress.expectation)")
-      }
+    for wanted in addresses {
       do throws(SystemError) {
         if case .unix(let path) = wanted {
           let descriptors = [try Sockets.listen(on: wanted, sharedPort: false)]
@@ -143,7 +139,7 @@ package final class GatewayServer: Sendable {
         for _ in 1..<max(1, loops) { descriptors.append(try Sockets.listen(on: address, sharedPort: true)) }
         result.append(Bound(address: address, descriptors: descriptors))
       } catch {
-        throw .unavailable("cannot listen on \(text): \(error)")
+        throw StartError(message: "cannot listen on \(wanted): \(error)")
       }
     }
     return result

@@ -47,11 +47,11 @@ final class GatewayShared: Sendable {
   let deliveredMessages: Counter
 
   init(
-    settings: GatewaySettings, descriptors: DescriptorBudget, logger: Logger, metrics: MetricsRegistry,
-    store: PushStore,
+    _ plan: GatewayPlan, descriptors: DescriptorBudget, logger: Logger, metrics: MetricsRegistry, store: PushStore,
     session: SessionHandle
-  ) throws(StartError) {
-    access = try BrowserAccess(settings.http)
+  ) {
+    let settings = plan.settings
+    access = plan.access
     self.settings = settings
     self.logger = logger
     self.metrics = metrics

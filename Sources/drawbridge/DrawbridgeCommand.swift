@@ -1,3 +1,4 @@
+import ByteStreams
 import Configuration
 import DemoUpstream
 import Gateway
@@ -37,10 +38,10 @@ enum DrawbridgeCommand {
       case .version:
         Terminal.print("drawbridge \(DrawbridgeVersion.text)")
         return ExitCode.ok
-      case .checkConfig: return withSettings(invocation) { checkConfiguration($0) }
-      case .healthcheck: return withSettings(invocation) { HealthCheck.run($0.settings) }
-      case .serve: return withSettings(invocation) { serve(invocation, $0) }
-      case .demo: return withSettings(invocation) { demo(invocation, $0) }
+      case .checkConfig: return withPlan(invocation) { outcome, _ in show(outcome) }
+      case .healthcheck: return withSettings(invocation) { HealthCheck.run($0) }
+      case .serve: return withPlan(invocation) { outcome, plan in run(invocation, plan, outcome.warnings) { _ in } }
+      case .demo: return demo(invocation)
       }
     } catch {
       Terminal.complain("drawbridge: \(error.message)")
@@ -48,35 +49,91 @@ enum DrawbridgeCommand {
     }
   }
 
+  // MARK: Settings
+
+  /// Changes that a command makes to the settings, each time they are read.
+  private typealias Change = (inout GatewaySettings) -> Void
+
+  /// Runs `body` with what the settings lead to, or reports what is wrong with them.
+  private static func withPlan(
+    _ invocation: Invocation, changing change: Change = { _ in },
+    _ body: (ConfigurationLoader.Outcome, GatewayPlan) -> Int32
+  ) -> Int32 {
+    withSettings(invocation) { outcome in
+      do throws(ConfigurationErrors) {
+        return body(outcome, try plan(for: outcome, changing: change))
+      } catch {
+        return report(error)
+      }
+    }
+  }
+
   private static func withSettings(
     _ invocation: Invocation, _ body: (ConfigurationLoader.Outcome) -> Int32
   ) -> Int32 {
-    if let file = configurationFile(of: invocation), SystemFile.bytes(of: file, atMost: 1) == nil {
-      Terminal.complain("drawbridge: \(file): cannot be read; is the path right?")
+    let content: [UInt8]?
+    do throws(FileError) {
+      content = try invocation.configurationFile.map(contents)
+    } catch {
+      Terminal.complain("drawbridge: \(invocation.configurationFile ?? "") cannot be read: \(error)")
       return ExitCode.noInput
     }
     do throws(ConfigurationErrors) {
-      return body(try load(invocation))
+      return body(try load(invocation, content))
     } catch {
-      for line in error.errors { Terminal.complain("drawbridge: \(line)") }
-      return ExitCode.configuration
+      return report(error)
     }
   }
 
-  private static func configurationFile(of invocation: Invocation) -> String? {
-    invocation.configurationFile ?? SystemFile.environment()["DRAWBRIDGE_CONFIG"]
+  private static func report(_ errors: ConfigurationErrors) -> Int32 {
+    for line in errors.errors { Terminal.complain("drawbridge: \(line)") }
+    return ExitCode.configuration
   }
 
-  private static func load(_ invocation: Invocation) throws(ConfigurationErrors) -> ConfigurationLoader.Outcome {
+  /// One byte more than a file may have: the loader reports it then.
+  private static let fileLimit = ConfigurationLoader.maximumFileBytes + 1
+
+  /// The content of a configuration file, which may be a pipe and is read once.
+  private static func contents(of path: String) throws(FileError) -> [UInt8] {
+    try SystemFile.contents(of: path, atMost: fileLimit, within: .seconds(10))
+  }
+
+  /// `content`: of the configuration file.
+  private static func load(
+    _ invocation: Invocation, _ content: [UInt8]?
+  ) throws(ConfigurationErrors) -> ConfigurationLoader.Outcome {
     try ConfigurationLoader.load(
-      file: configurationFile(of: invocation), environment: SystemFile.environment(), flags: invocation.flags,
-      readFile: { SystemFile.bytes(of: $0, atMost: 2 << 20) })
+      file: invocation.configurationFile, environment: SystemFile.environment(), flags: invocation.flags,
+      readFile: { $0 == invocation.configurationFile ? content : SystemFile.bytes(of: $0, atMost: fileLimit) })
+  }
+
+  private static func plan(
+    for outcome: ConfigurationLoader.Outcome, changing change: Change
+  ) throws(ConfigurationErrors) -> GatewayPlan {
+    var settings = outcome.settings
+    change(&settings)
+    do throws(SettingProblems) {
+      return try GatewayPlan(settings)
+    } catch {
+      throw outcome.errors(for: error)
+    }
   }
 
   /// The settings as they are written now; nil, and the log says why, where they are wrong.
-  private static func reload(_ invocation: Invocation, _ logger: Logger) -> GatewaySettings? {
+  private static func reload(
+    _ invocation: Invocation, changing change: Change, _ logger: Logger
+  ) -> GatewaySettings? {
+    let content: [UInt8]?
+    do throws(FileError) {
+      content = try invocation.configurationFile.map(contents)
+    } catch {
+      logger.error(
+        "the new configuration cannot be read; the old one stays",
+        [.text("file", invocation.configurationFile ?? ""), .text("reason", error.description)])
+      return nil
+    }
     do throws(ConfigurationErrors) {
-      return try load(invocation).settings
+      return try plan(for: load(invocation, content), changing: change).settings
     } catch {
       for line in error.errors {
         logger.error("the new configuration is wrong; the old one stays", [.text("reason", line.description)])
@@ -87,7 +144,7 @@ enum DrawbridgeCommand {
 
   // MARK: Commands
 
-  private static func checkConfiguration(_ outcome: ConfigurationLoader.Outcome) -> Int32 {
+  private static func show(_ outcome: ConfigurationLoader.Outcome) -> Int32 {
     for setting in Setting.all {
       let origin = outcome.origins[setting.path].map { "  # \($0)" } ?? ""
       Terminal.print("\(setting.path): \(outcome.shown(setting))\(origin)")
@@ -108,22 +165,8 @@ enum DrawbridgeCommand {
     return logger
   }
 
-  private static func serve(_ invocation: Invocation, _ outcome: ConfigurationLoader.Outcome) -> Int32 {
-    guard !outcome.settings.upstream.url.isEmpty else {
-      Terminal.complain(
-        """
-        drawbridge: no upstream is set. Give one, as in
-          drawbridge serve --upstream wss://example.org/socket
-        or 'upstream.url' in a file, or DRAWBRIDGE_UPSTREAM_URL. To try it without an upstream: drawbridge demo
-        """)
-      return ExitCode.configuration
-    }
-    ProcessSignals.block(GatewayServer.signals)
-    return run(invocation, outcome.settings, warnings: outcome.warnings) { _ in }
-  }
-
-  private static func demo(_ invocation: Invocation, _ outcome: ConfigurationLoader.Outcome) -> Int32 {
-    var settings = outcome.settings
+  private static func demo(_ invocation: Invocation) -> Int32 {
+    // Before its upstream starts a thread.
     ProcessSignals.block(GatewayServer.signals)
     let upstream: DemoUpstream
     do throws(SystemError) {
@@ -133,38 +176,39 @@ enum DrawbridgeCommand {
       return ExitCode.unavailable
     }
     defer { upstream.stop() }
-    settings.upstream.url = "ws://\(upstream.address)/"
-    return run(invocation, settings, warnings: outcome.warnings, keeping: settings.upstream.url) { server in
-      guard let client = server.clientAddresses.first else { return }
-      let management = server.managementAddresses.first
-      Terminal.print(Help.demoLines(client: client, management: management, upstream: upstream.address))
+    let change: Change = {
+      $0.upstream.url = "ws://\(upstream.address)/"
+      $0.upstream.fallbackURLs = []
+      $0.upstream.proxy = ""
+    }
+    return withPlan(invocation, changing: change) { outcome, plan in
+      run(invocation, plan, outcome.warnings, changing: change) { server in
+        guard let client = server.clientAddresses.first else { return }
+        let management = server.managementAddresses.first
+        Terminal.print(Help.demoLines(client: client, management: management, upstream: upstream.address))
+      }
     }
   }
 
-  /// `upstream`: the one to stay with, whatever a reload says of it.
   private static func run(
-    _ invocation: Invocation, _ settings: GatewaySettings, warnings: [ConfigurationError],
-    keeping upstream: String? = nil,
-    whenStarted: (GatewayServer) -> Void
+    _ invocation: Invocation, _ plan: GatewayPlan, _ warnings: [ConfigurationError],
+    changing change: Change = { _ in }, whenStarted: (GatewayServer) -> Void
   ) -> Int32 {
-    let logger = makeLogger(settings.log)
+    ProcessSignals.block(GatewayServer.signals)
+    let logger = makeLogger(plan.settings.log)
     for warning in warnings {
       logger.warning("questionable configuration", [.text("place", warning.place), .text("reason", warning.message)])
     }
     do throws(StartError) {
-      let server = try GatewayServer(settings, logger: logger)
+      let server = try GatewayServer(plan, logger: logger)
       whenStarted(server)
-      return server.runUntilSignalled {
-        var settings = reload(invocation, logger)
-        if let upstream { settings?.upstream.url = upstream }
-        return settings
-      }
+      return server.runUntilSignalled { reload(invocation, changing: change, logger) }
     } catch {
       GatewayServer.writeLastLines(of: logger)
       // Standard error may be a pipe that nobody reads.
       ProcessSignals.unblock(GatewayServer.signals)
       Terminal.complain("drawbridge: \(error.message)")
-      return error.exitCode
+      return ExitCode.unavailable
     }
   }
 }

@@ -7,14 +7,22 @@ import Reactor
 enum HealthCheck {
   private static let timeoutSeconds = 3
 
-  static func run(_ settings: GatewaySettings) -> Int32 {
-    guard let text = settings.listeners.management.first, let listener = ListenerAddress.parse(text) else {
-      Terminal.complain("drawbridge: 'listeners.management' names no address")
+  static func run(_ outcome: ConfigurationLoader.Outcome) -> Int32 {
+    let key = "listeners.management"
+    guard let text = outcome.settings.listeners.management.first else {
+      Terminal.complain("drawbridge: '\(key)' is empty: give at least one address")
+      return DrawbridgeCommand.ExitCode.configuration
+    }
+    guard let listener = ListenerAddress.parse(text), listener.port != 0 else {
+      let problem = SettingProblem(
+        key, .item(0), "a health check needs the address in use, with its port: \(ListenerAddress.expectation)")
+      for line in outcome.errors(for: SettingProblems([problem])).errors { Terminal.complain("drawbridge: \(line)") }
       return DrawbridgeCommand.ExitCode.configuration
     }
     let address = reachable(listener)
     guard let answer = ask(address) else {
-      Terminal.complain("drawbridge: nobody answers at \(address)")
+      Terminal.complain(
+        "drawbridge: no response from \(address): is the gateway running with this management listener?")
       return DrawbridgeCommand.ExitCode.unavailable
     }
     let isReady = answer.hasPrefix("HTTP/1.1 200 ")

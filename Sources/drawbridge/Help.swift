@@ -18,9 +18,12 @@ enum Help {
         curl -d 'hello' http://127.0.0.1:8080/v1/messages
         curl 'http://127.0.0.1:8080/v1/messages?cursor=earliest'
 
-      \(flags)
-      SIGTERM ends it in order: held polls are answered, the queue is sent, the upstream is closed. Exit codes:
-      0 ended as asked, 64 usage, 66 file not readable, 69 address not available, 78 configuration.
+      \(flags(of: .serve))
+      Other users of the machine can read flags: give secrets in a file, in the environment, or as ${file:PATH} and ${env:NAME}.
+
+      SIGTERM ends it in order: held polls are answered, the queue is sent, the upstream is closed. SIGHUP reads the
+      configuration again. Exit codes: 0 ended as asked, 64 usage, 66 configuration file not readable, 69 address or other
+      resource not available, 78 configuration.
       """
     case .demo:
       """
@@ -29,16 +32,21 @@ enum Help {
         drawbridge demo
         drawbridge demo --listen 127.0.0.1:0
 
-      \(flags)
+      \(flags(of: .demo))
+      Other settings come from the file and the environment; upstream.url, upstream.fallback_urls and upstream.proxy are ignored.
+      Exit codes: as of 'drawbridge serve'.
       """
     case .checkConfig:
       """
-      drawbridge check-config: read the configuration, say what is wrong, show what it comes to. Secrets are not shown.
+      drawbridge check-config: read the configuration as 'drawbridge serve' does, say what is wrong, show the values in use.
+      Secrets are not shown.
 
-        drawbridge check-config --config config/drawbridge.yaml
+        drawbridge check-config --config config/drawbridge.yaml --upstream wss://example.org/socket
         DRAWBRIDGE_UPSTREAM_URL=wss://example.org drawbridge check-config
 
-      Exit codes: 0 all is well, 66 file not readable, 78 something is wrong (each line says where, and what is right).
+      \(flags(of: .checkConfig))
+      Exit codes: 0 'drawbridge serve' would accept it, 64 usage, 66 configuration file not readable, 78 something is wrong
+      (each line says where, and what is right). Warnings go to standard error.
       """
     case .healthcheck:
       """
@@ -47,7 +55,10 @@ enum Help {
         drawbridge healthcheck
         drawbridge healthcheck --management 127.0.0.1:9090
 
-      Reads the same configuration to find the management listener. Exit codes: 0 ready, 69 not ready or not there.
+      Reads the same configuration to find the first management listener, a Unix-domain socket too.
+
+      \(flags(of: .healthcheck))
+      Exit codes: 0 ready, 64 usage, 66 configuration file not readable, 69 not ready or no response, 78 configuration.
       """
     case .version:
       """
@@ -69,10 +80,10 @@ enum Help {
     environment variable (upstream.url is DRAWBRIDGE_UPSTREAM_URL), and the common ones as flags.
     """
 
-  private static var flags: String {
+  private static func flags(of command: Invocation.Command) -> String {
     var lines = ["Flags:", "  --config FILE            settings from a YAML file (also DRAWBRIDGE_CONFIG)"]
     for setting in Setting.all {
-      guard let flag = setting.flag else { continue }
+      guard let flag = setting.flag, command.flags.contains(flag) else { continue }
       let name = "--\(flag) VALUE"
       lines.append("  \(name)\(String(repeating: " ", count: max(1, 25 - name.count)))\(setting.summary)")
     }
@@ -80,18 +91,28 @@ enum Help {
   }
 
   static func demoLines(client: SocketAddress, management: SocketAddress?, upstream: SocketAddress) -> String {
+    let (curl, base) = curl(client)
     var lines = """
 
       The gateway is up, bridged to a built-in upstream at ws://\(upstream)/ that sends everything back and ticks.
       Try, in another terminal:
 
-        curl -d 'hello' http://\(client)/v1/messages
-        curl 'http://\(client)/v1/messages?cursor=earliest'
-        curl 'http://\(client)/v1/messages'                      # waits for the next push
-        curl http://\(client)/v1/session
+        \(curl) -d 'hello' \(base)/v1/messages
+        \(curl) '\(base)/v1/messages?cursor=earliest'
+        \(curl) '\(base)/v1/messages'                      # waits for the next push
+        \(curl) \(base)/v1/session
 
       """
-    if let management { lines += "  curl http://\(management)/metrics\n" }
+    if let management {
+      let (curl, base) = Self.curl(management)
+      lines += "  \(curl) \(base)/metrics\n"
+    }
     return lines + "\nCtrl-C ends it.\n"
+  }
+
+  /// How curl reaches a listener: the command, and the beginning of the URL.
+  private static func curl(_ address: SocketAddress) -> (command: String, base: String) {
+    if case .unix(let path) = address { return ("curl --unix-socket '\(path)'", "http://localhost") }
+    return ("curl", "http://\(address)")
   }
 }

@@ -1,4 +1,5 @@
 import Configuration
+import Reactor
 
 /// A command line that makes no sense.
 struct UsageError: Error {
@@ -10,10 +11,21 @@ struct Invocation {
   enum Command: String, CaseIterable {
     case serve, demo, healthcheck, version
     case checkConfig = "check-config"
+
+    /// The flags that have an effect on it, without dashes.
+    var flags: [String] {
+      switch self {
+      case .serve, .checkConfig: ["config"] + Setting.all.compactMap(\.flag)
+      case .demo: ["config", "listen", "management", "loops", "log-level", "log-format"]
+      case .healthcheck: ["config", "management"]
+      case .version: []
+      }
+    }
   }
 
   private(set) var command: Command?
   private(set) var wantsHelp = false
+  /// By the flag, else by the environment.
   private(set) var configurationFile: String?
   private(set) var flags: [(name: String, value: String)] = []
 
@@ -24,7 +36,8 @@ struct Invocation {
       if word == "help" {
         wantsHelp = true
         if let topic = rest.popFirst() { command = try Self.command(topic) }
-        return
+        guard let extra = rest.first else { return }
+        throw UsageError(message: "unexpected '\(extra)'; 'drawbridge help' takes one command.")
       }
       command = try Self.command(word)
     }
@@ -43,10 +56,7 @@ struct Invocation {
       }
       let body = argument.dropFirst(2)
       let name = String(body.prefix { $0 != "=" })
-      guard Self.flagNames.contains(name) else {
-        let hint = Suggestion.text(for: name, among: Self.flagNames)
-        throw UsageError(message: "unknown flag '--\(name)'\(hint). See 'drawbridge --help'.")
-      }
+      try check(flag: name)
       let value: String
       if body.count > name.count {
         value = String(body.dropFirst(name.count + 1))
@@ -55,15 +65,32 @@ struct Invocation {
       } else {
         throw UsageError(message: "'--\(name)' needs a value, as in --\(name)=VALUE.")
       }
+      if name == "config", value.isEmpty { throw UsageError(message: "'--config' needs the path of a file.") }
       if name == "config" { configurationFile = value } else { flags.append((name, value)) }
     }
     if command == nil, !flags.isEmpty || configurationFile != nil, !wantsHelp {
       throw UsageError(
         message: "a command must come first, as in 'drawbridge serve --upstream URL'. See 'drawbridge --help'.")
     }
+    // An empty variable means the same as none: that is how a container's environment is overridden.
+    if configurationFile == nil, let file = SystemFile.environment()["DRAWBRIDGE_CONFIG"], !file.isEmpty {
+      configurationFile = file
+    }
   }
 
-  private static var flagNames: [String] { ["config"] + Setting.all.compactMap(\.flag) }
+  /// A flag that has no effect would be a promise that is not kept.
+  private func check(flag name: String) throws(UsageError) {
+    let accepted = (command ?? .serve).flags
+    if accepted.contains(name) { return }
+    let help = command.map { "'drawbridge \($0.rawValue) --help'" } ?? "'drawbridge --help'"
+    if let command, Command.serve.flags.contains(name) {
+      let reason = command == .demo && name == "upstream" ? ": its upstream is built in" : ""
+      throw UsageError(
+        message: "'drawbridge \(command.rawValue)' takes no '--\(name)'\(reason); 'drawbridge serve' does. See \(help)."
+      )
+    }
+    throw UsageError(message: "unknown flag '--\(name)'\(Suggestion.text(for: name, among: accepted)). See \(help).")
+  }
 
   private static func command(_ word: String) throws(UsageError) -> Command {
     if let command = Command(rawValue: word) { return command }

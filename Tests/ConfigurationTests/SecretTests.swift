@@ -95,7 +95,7 @@ import Testing
       found.errors.map(\.description) == [
         "d.yaml:5:9: '${env:SECRET}' is not right for 'upstream.tls.pins': it takes a pin",
         "d.yaml:4:7: 'upstream.tls' cannot be used: none fits",
-        "upstream.url: 'upstream.url' cannot be used: no upstream is set",
+        "'upstream.url' cannot be used: no upstream is set",
       ])
   }
 }

@@ -55,7 +55,7 @@ import Testing
     #expect(errors("upstream: {reconnect: {strategy: doubling, minimum: 1m}}") == [])
   }
 
-  @Test(arguments: ["resolve", "connect", "proxy", "tls"])
+  @Test(arguments: ["resolve", "connect", "proxy", "tls", "upgrade"])
   func aTimeoutThatCannotPassBeforeTheWholeIsAWarning(phase: String) throws {
     let outcome = try load("upstream: {timeouts: {\(phase): 20s}}")
     #expect(

@@ -103,12 +103,12 @@ import Testing
 
   @Test(arguments: ["", "a.example:80", "http://a.example", "a/b", "[::1", "*"])
   func aHostThatIsNoneIsRefusedAtTheStart(text: String) {
-    #expect(throws: StartError.self) { try kind(host: "localhost", hosts: [text]) }
+    #expect(throws: SettingProblem.self) { try kind(host: "localhost", hosts: [text]) }
   }
 
   @Test(arguments: ["", "a.example", "http://", "http://a.example/", "http://a.example/path", "null", "*", "://a"])
   func anOriginThatIsNoneIsRefusedAtTheStart(text: String) {
-    #expect(throws: StartError.self) { try kind(host: "localhost", origins: [text]) }
+    #expect(throws: SettingProblem.self) { try kind(host: "localhost", origins: [text]) }
   }
 
   @Test func theReachOfAListenerIsThatOfItsAddress() throws {

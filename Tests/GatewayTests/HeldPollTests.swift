@@ -32,12 +32,12 @@ import Testing
     settings.upstream.url = "ws://127.0.0.1:1/"
     let store = PushStore(epoch: Epoch(7), retention: Retention())
     let logger = Logger(level: .error, format: .json)
-    let session = try SessionHandle(
-      UpstreamSettings(settings.upstream), sink: Nobody(), logger: logger, metrics: MetricsRegistry())
+    let plan = try GatewayPlan(settings)
+    let session = SessionHandle(
+      plan.upstream, sink: Nobody(), logger: logger, metrics: MetricsRegistry(), dials: DialGate())
     let descriptors = DescriptorBudget(limit: 1024, inUse: 20, loops: 1, clients: 10, management: 10)
-    let shared = try GatewayShared(
-      settings: settings, descriptors: descriptors, logger: logger, metrics: MetricsRegistry(), store: store,
-      session: session)
+    let shared = GatewayShared(
+      plan, descriptors: descriptors, logger: logger, metrics: MetricsRegistry(), store: store, session: session)
     let (client, server) = socketPair()
     let loop = try EventLoop(index: 0)
     loop.submit { context in

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from harness.gateway import PROJECT, Gateway, run
+from harness.gateway import Gateway, run
 
 USAGE, UNAVAILABLE, CONFIG = 64, 69, 78
 
@@ -68,11 +68,6 @@ async def test_an_upstream_that_is_no_websocket_url_is_refused(url):
     status, _, err = await run("serve", "--upstream", url, *ANY_PORT)
     assert status in (USAGE, CONFIG)
     assert "upstream" in err
-
-
-async def test_the_committed_configuration_is_valid():
-    status, _, err = await run("check-config", "--config", PROJECT / "config/drawbridge.yaml")
-    assert status == 0, err
 
 
 BAD_CONFIGURATIONS = {
@@ -160,7 +155,7 @@ async def test_variables_of_kubernetes_services_are_ignored_and_unknown_ones_log
     assert [record["place"] for record in warnings] == ["environment variable DRAWBRIDGE_UPSTREAM_TTL"]
     assert "DRAWBRIDGE_UPSTREAM_QUEUE_TTL" in warnings[0]["reason"]
     status, _, err = await run("check-config", env=env)
-    assert status == 0
+    assert status == 0, err
     assert err.count("\n") == 1
     assert "warning: environment variable DRAWBRIDGE_UPSTREAM_TTL" in err
 
@@ -184,6 +179,60 @@ async def test_healthcheck_asks_the_management_listener(gateway):
     host, port = gateway.address("management")
     status, _, err = await run("healthcheck", "--management", f"{host}:{port}")
     assert status == 0, err
+
+
+@pytest.mark.parametrize("management", ["unix", "[::1]:0"])
+async def test_healthcheck_asks_listeners_of_every_kind(start, upstream, tmp_path, management):
+    if management == "unix":
+        management = f"unix:{tmp_path}/management"
+    gateway = await start(Gateway("--upstream", upstream.url, "--management", management, folder=tmp_path))
+    await gateway.ready()
+    status, out, err = await run("healthcheck", "--management", gateway.addresses("management")[0])
+    assert (status, err) == (0, "")
+    assert out
+
+
+async def test_healthcheck_needs_a_port():
+    status, _, err = await run("healthcheck", "--management", "127.0.0.1:0")
+    assert status == CONFIG
+    assert "--management: '127.0.0.1:0' is not right for 'listeners.management'" in err
+
+
+FLAGS = {
+    "config": "/nowhere",
+    "listen": "127.0.0.1:0",
+    "management": "127.0.0.1:1",
+    "loops": "1",
+    "upstream": "ws://127.0.0.1:1/",
+    "subprotocol": "v1",
+    "header": "X: y",
+    "proxy": "http://127.0.0.1:1",
+    "ca-file": "/nowhere",
+    "log-level": "info",
+    "log-format": "json",
+}
+
+
+@pytest.mark.parametrize("command", ["serve", "demo", "check-config", "healthcheck", "version"])
+async def test_help_lists_the_flags_that_a_command_takes_and_the_others_are_refused(command):
+    _, out, _ = await run(command, "--help")
+    listed = set(re.findall(r"^  --([a-z-]+) ", out, re.MULTILINE))
+    assert listed <= FLAGS.keys()
+    assert command != "serve" or listed == FLAGS.keys()
+    for flag, value in FLAGS.items():
+        # What is taken gets as far as the file that is not there.
+        status, _, err = await run(command, f"--{flag}={value}", *(["--config=/nowhere"] if listed else []))
+        if flag in listed:
+            assert status == 66, err
+        else:
+            assert status == USAGE
+            assert f"takes no '--{flag}'" in err
+
+
+async def test_the_demo_says_that_its_upstream_is_built_in():
+    status, _, err = await run("demo", "--upstream", "ws://127.0.0.1:1/")
+    assert status == USAGE
+    assert "its upstream is built in" in err
 
 
 async def test_healthcheck_fails_where_nobody_answers():

@@ -14,24 +14,23 @@ struct BrowserAccess: Sendable {
   private let origins: [[UInt8]]
 
   /// Reads `http.hosts` and `http.origins`.
-  init(_ settings: GatewaySettings.HTTP) throws(StartError) {
+  init(_ settings: GatewaySettings.HTTP) throws(SettingProblem) {
     var hosts: [[UInt8]] = []
-    for text in settings.hosts {
+    for (index, text) in settings.hosts.enumerated() {
       let host = Array(text.lowercased().utf8)
       guard Self.isHost(host.span) else {
-        throw .configuration(
-          "'\(text)' in 'http.hosts' is not a host: it takes a name or an address without scheme and port, such as gateway.example.org"
-        )
+        throw SettingProblem(
+          "http.hosts", .item(index),
+          "it takes a name or an address without scheme and port, such as gateway.example.org")
       }
       hosts.append(host)
     }
     var origins: [[UInt8]] = []
-    for text in settings.origins {
+    for (index, text) in settings.origins.enumerated() {
       let origin = Array(text.lowercased().utf8)
       guard Self.isOrigin(origin.span) else {
-        throw .configuration(
-          "'\(text)' in 'http.origins' is not an origin: it takes scheme://host or scheme://host:port, such as https://app.example.org"
-        )
+        throw SettingProblem(
+          "http.origins", .item(index), "it takes scheme://host or scheme://host:port, such as https://app.example.org")
       }
       origins.append(origin)
     }

@@ -3,7 +3,7 @@ import UpstreamSession
 
 extension OutboxSettings {
   /// From what the operator wrote under `upstream.queue`. `sendsPings`: whether the upstream bears them.
-  init(_ configured: GatewaySettings.Queue, sendsPings: Bool) throws(UpstreamSettingsError) {
+  init(_ configured: GatewaySettings.Queue, sendsPings: Bool) throws(SettingProblem) {
     self.init()
     maximumMessages = configured.messages
     maximumBytes = configured.bytes
@@ -18,14 +18,9 @@ extension OutboxSettings {
       pace = Pace(messages: configured.rate, interval: configured.rateInterval, burst: configured.burst)
     }
     if redelivery == .unconfirmed, !confirms {
-      throw UpstreamSettingsError(
-        key: "upstream.queue.redeliver",
-        reason:
-          "'unconfirmed' needs upstream.queue.confirm and upstream.heartbeat.ping: without pings nothing is confirmed")
-    }
-    if configured.lowWater > configured.highWater {
-      throw UpstreamSettingsError(
-        key: "upstream.queue.low_water", reason: "it must not be above high_water, where the queue is held")
+      throw SettingProblem(
+        "upstream.queue.redeliver", .none,
+        "'unconfirmed' needs upstream.queue.confirm and upstream.heartbeat.ping: without pings nothing is confirmed")
     }
   }
 }

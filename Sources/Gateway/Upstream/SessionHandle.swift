@@ -43,18 +43,24 @@ package final class SessionHandle: Sendable {
   let metrics: UpstreamMetrics
   let dials: DialGate
 
-  package init(
-    _ settings: UpstreamSettings, sink: any UpstreamSink, logger: Logger, metrics: UpstreamMetrics,
-    dials: DialGate = DialGate()
-  ) throws(TLSSettingsError) {
+  private init(
+    _ settings: SharedSettings, sink: any UpstreamSink, logger: Logger, metrics: UpstreamMetrics, dials: DialGate
+  ) {
     self.dials = dials
-    self.settings = try SharedSettings(settings)
-    isOnDemand = Atomic(settings.session.onDemand)
+    self.settings = settings
+    isOnDemand = Atomic(settings.value.session.onDemand)
     self.sink = sink
     self.logger = logger
     self.metrics = metrics
-    let status = SessionStatus(url: settings.urls[0].redacted)
-    shared = Locked(Shared(outbox: Outbox(settings.outbox), status: status))
+    let status = SessionStatus(url: settings.value.urls[0].redacted)
+    shared = Locked(Shared(outbox: Outbox(settings.value.outbox), status: status))
+  }
+
+  package convenience init(
+    _ settings: UpstreamSettings, sink: any UpstreamSink, logger: Logger, metrics: UpstreamMetrics,
+    dials: DialGate = DialGate()
+  ) throws(TLSSettingsError) {
+    self.init(try SharedSettings(settings), sink: sink, logger: logger, metrics: metrics, dials: dials)
   }
 
   /// A session that is alone in its process's metrics.
@@ -62,30 +68,15 @@ package final class SessionHandle: Sendable {
     _ settings: UpstreamSettings, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry,
     dials: DialGate = DialGate()
   ) throws(TLSSettingsError) {
-    let own = UpstreamMetrics(metrics)
-    try self.init(settings, sink: sink, logger: logger, metrics: own, dials: dials)
-    own.observe(self, in: metrics)
+    self.init(try SharedSettings(settings), sink: sink, logger: logger, metrics: metrics, dials: dials)
   }
 
-  /// From what the operator wrote.
   convenience init(
-    settings: GatewaySettings.Upstream, logger: Logger, metrics: MetricsRegistry, sink: any UpstreamSink,
-    dials: DialGate
-  ) throws(StartError) {
-    let own: UpstreamSettings
-    do throws(UpstreamSettingsError) {
-      own = try UpstreamSettings(settings)
-    } catch {
-      throw .configuration(error.description)
-    }
-    if own.tls.verification == .offForTestsOnly {
-      logger.warning("the upstream's certificate is not verified: anyone on the path can read and change everything")
-    }
-    do throws(TLSSettingsError) {
-      try self.init(own, sink: sink, logger: logger, metrics: metrics, dials: dials)
-    } catch {
-      throw .configuration("'upstream.tls' cannot be used: \(error)")
-    }
+    _ settings: SharedSettings, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry, dials: DialGate
+  ) {
+    let own = UpstreamMetrics(metrics)
+    self.init(settings, sink: sink, logger: logger, metrics: own, dials: dials)
+    own.observe(self, in: metrics)
   }
 
   /// Puts the session on its loop and opens it.
@@ -202,22 +193,8 @@ package final class SessionHandle: Sendable {
 
   /// Goes on as this configuration says, by a connection that takes over from the one that is there. Where nothing differs,
   /// what it refers to (certificates, credentials) may: the connection is replaced all the same.
-  func reconfigure(
-    _ configured: GatewaySettings.Upstream, because reason: ReplacementReason
-  ) throws(StartError) {
-    let settings: UpstreamSettings
-    let shared: SharedSettings
-    do throws(UpstreamSettingsError) {
-      settings = try UpstreamSettings(configured)
-    } catch {
-      throw .configuration(error.description)
-    }
-    do throws(TLSSettingsError) {
-      shared = try SharedSettings(settings)
-    } catch {
-      throw .configuration("'upstream.tls' cannot be used: \(error)")
-    }
-    ask(.reconfigure(shared, because: reason))
+  func reconfigure(_ settings: SharedSettings, because reason: ReplacementReason) {
+    ask(.reconfigure(settings, because: reason))
   }
 
   /// Whether the session is closed for good and its driver gone.

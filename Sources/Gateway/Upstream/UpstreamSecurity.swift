@@ -119,16 +119,16 @@ extension TLSClientSettings {
   }
 
   /// From what the operator wrote.
-  init(_ configured: GatewaySettings.TLS) throws(UpstreamSettingsError) {
+  init(_ configured: GatewaySettings.TLS) throws(SettingProblem) {
     self.init()
     trust.systemStore = configured.systemCA
     if !configured.caFile.isEmpty { trust.caFile = configured.caFile }
     if !configured.verify { verification = .offForTestsOnly }
     if !configured.serverName.isEmpty { serverName = configured.serverName }
-    for text in configured.pins {
+    for (index, text) in configured.pins.enumerated() {
       guard let pin = PublicKeyPin(text) else {
-        throw UpstreamSettingsError(
-          key: "upstream.tls.pins", reason: "'\(text)' is not the SHA-256 of a public key: 44 characters of base64")
+        throw SettingProblem(
+          "upstream.tls.pins", .item(index), "it takes the SHA-256 of a public key: 44 characters of base64")
       }
       pins.append(pin)
     }
@@ -138,17 +138,10 @@ extension TLSClientSettings {
       clientCertificate = ClientCertificate(
         certificateFile: configured.clientCertificate, keyFile: configured.clientKey)
     case (false, true), (true, false):
-      throw UpstreamSettingsError(
-        key: "upstream.tls.client_certificate", reason: "a certificate and its key belong together: give both or none")
+      throw SettingProblem(
+        "upstream.tls.client_\(configured.clientKey.isEmpty ? "certificate" : "key")", .none,
+        "a certificate and its key belong together: give both or none")
     }
     if let version = TLSVersion(configured.minimumVersion) { minimumVersion = version }
   }
-}
-
-/// What keeps configured settings from being used.
-package struct UpstreamSettingsError: Error, Equatable, Sendable, CustomStringConvertible {
-  package let key: String
-  package let reason: String
-
-  package var description: String { "'\(key)' cannot be used: \(reason)" }
 }

@@ -66,28 +66,25 @@ package struct UpstreamSettings: Sendable {
   }
 
   /// From what the operator wrote.
-  package init(_ configured: GatewaySettings.Upstream) throws(UpstreamSettingsError) {
-    var urls = [try Self.url(configured.url, key: "upstream.url")]
-    for text in configured.fallbackURLs { urls.append(try Self.url(text, key: "upstream.fallback_urls")) }
+  package init(_ configured: GatewaySettings.Upstream) throws(SettingProblem) {
+    guard !configured.url.isEmpty else { throw SettingProblem("upstream.url", .none, Self.urlMissing) }
+    var urls = [try Self.url(configured.url, "upstream.url", .value)]
+    for (index, text) in configured.fallbackURLs.enumerated() {
+      urls.append(try Self.url(text, "upstream.fallback_urls", .item(index)))
+    }
     self.init(urls: urls)
     tls = try TLSClientSettings(configured.tls)
     do throws(ProxyURLError) {
       if !configured.proxy.isEmpty { proxy = try ProxyURL(configured.proxy) }
     } catch {
-      throw UpstreamSettingsError(key: "upstream.proxy", reason: error.description)
+      throw SettingProblem("upstream.proxy", .value, error.description)
     }
     do throws(ProxyBypassError) {
       proxyBypass = try ProxyBypass(configured.noProxy)
     } catch {
-      throw UpstreamSettingsError(key: "upstream.no_proxy", reason: error.description)
+      throw SettingProblem("upstream.no_proxy", .item(error.index), ProxyBypassError.expectation)
     }
-    subprotocols = configured.subprotocols
-    for header in configured.headers {
-      // The loader has checked the form.
-      let parts = header.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
-      guard parts.count == 2 else { continue }
-      fields.append((String(parts[0]), String(parts[1].drop { $0 == " " })))
-    }
+    try readRequest(configured)
     if configured.compression.offer {
       var offer = CompressionOffer()
       offer.level = configured.compression.level
@@ -105,7 +102,7 @@ package struct UpstreamSettings: Sendable {
     var conventions = configured.conventions
     conventions.codec = PayloadCodec(rawValue: configured.payloadCodec) ?? .raw
     if let problem = conventions.problem {
-      throw UpstreamSettingsError(key: problem.key, reason: problem.reason)
+      throw SettingProblem(problem.key, .none, problem.reason)
     }
     self.conventions = conventions
     fileTimeout = configured.timeouts.files
@@ -117,12 +114,39 @@ package struct UpstreamSettings: Sendable {
     lowWater = configured.queue.lowWater
   }
 
-  private static func url(_ text: String, key: String) throws(UpstreamSettingsError) -> UpstreamURL {
+  private static let urlMissing =
+    "no upstream is set: give one with --upstream wss://example.org/socket, as upstream.url in a file, or as DRAWBRIDGE_UPSTREAM_URL; "
+    + "'drawbridge demo' needs none"
+
+  private static func url(
+    _ text: String, _ key: String, _ subject: SettingProblem.Subject
+  ) throws(SettingProblem) -> UpstreamURL {
     do throws(UpstreamURLError) {
       return try UpstreamURL(text)
     } catch {
-      throw UpstreamSettingsError(key: key, reason: error.description)
+      throw SettingProblem(key, subject, error.description)
     }
+  }
+
+  /// Subprotocols and fields, judged as the handshake judges them.
+  private mutating func readRequest(_ configured: GatewaySettings.Upstream) throws(SettingProblem) {
+    var request = ClientHandshake.Request(target: "/", host: "localhost")
+    for (index, name) in configured.subprotocols.enumerated() {
+      request.subprotocols.append(name)
+      if let problem = request.problem { throw SettingProblem("upstream.subprotocols", .item(index), problem) }
+    }
+    for (index, line) in configured.headers.enumerated() {
+      // The loader has checked the form.
+      let parts = line.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+      guard parts.count == 2 else { continue }
+      request.fields.append((String(parts[0]), String(parts[1].drop { $0 == " " })))
+      if let problem = request.problem { throw SettingProblem("upstream.headers", .item(index), problem) }
+    }
+    subprotocols = request.subprotocols
+    fields = request.fields
+    guard let name = configured.conventions.credential.header?.fieldName else { return }
+    request.fields.append((name, ""))
+    if let problem = request.problem { throw SettingProblem("upstream.credential.header", .none, problem) }
   }
 
   /// Whether `url` is of an origin that the operator wrote down, and not only of one that a redirection led to.

@@ -66,6 +66,6 @@ import Testing
     "*.", ".", "a*b", "[::1", "ä.example",
   ])
   func refusesWhatIsNoRule(rule: String) {
-    #expect(throws: ProxyBypassError(rule: rule)) { try ProxyBypass([rule]) }
+    #expect(throws: ProxyBypassError(index: 1)) { try ProxyBypass(["example.org", rule]) }
   }
 }

@@ -35,9 +35,9 @@ package struct ProxyBypass: Hashable, Sendable {
 
   /// Each text holds rules with commas or blanks between them, as the environment's NO_PROXY has them.
   package init(_ texts: [String]) throws(ProxyBypassError) {
-    for text in texts {
+    for (index, text) in texts.enumerated() {
       for word in text.split(whereSeparator: { $0 == "," || $0 == " " }) {
-        guard let rule = Self.rule(String(word)) else { throw ProxyBypassError(rule: String(word)) }
+        guard let rule = Self.rule(String(word)) else { throw ProxyBypassError(index: index) }
         rules.append(rule)
       }
     }
@@ -113,10 +113,12 @@ package struct ProxyBypass: Hashable, Sendable {
 
 /// A rule that cannot be read.
 package struct ProxyBypassError: Error, Equatable, Sendable, CustomStringConvertible {
-  package let rule: String
+  /// Which of the texts has it.
+  package let index: Int
 
-  package var description: String {
-    "'\(rule)' is no rule: write '*', a name such as example.org or .example.org, an address, or a block such as 10.0.0.0/8;"
-      + " a port may follow a name or an address"
-  }
+  package static let expectation =
+    "it takes '*', a name such as example.org or .example.org, an address, or a block such as 10.0.0.0/8; a port may follow a "
+    + "name or an address"
+
+  package var description: String { "text \(index) is no rule: \(Self.expectation)" }
 }

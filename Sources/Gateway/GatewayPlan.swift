@@ -1,0 +1,98 @@
+import Configuration
+import Reactor
+import TLSEngine
+
+/// Everything that is made from the settings before a socket is opened: what can be wrong with a configuration is found here.
+///
+/// `serve`, `check-config` and a reload all go through it, so that none accepts what another refuses.
+package struct GatewayPlan: Sendable {
+  package let settings: GatewaySettings
+  let clients: [SocketAddress]
+  let management: [SocketAddress]
+  let access: BrowserAccess
+  let upstream: SharedSettings
+
+  /// Reads the files that the settings name. Blocks.
+  package init(_ settings: GatewaySettings) throws(SettingProblems) {
+    self.settings = settings
+    let listeners = ListenerPlan(settings.listeners)
+    clients = listeners.clients
+    management = listeners.management
+    var problems = listeners.problems
+    var access: BrowserAccess?
+    do throws(SettingProblem) { access = try BrowserAccess(settings.http) } catch { problems.append(error) }
+    var upstream: SharedSettings?
+    do throws(SettingProblem) { upstream = try SharedSettings(settings.upstream) } catch { problems.append(error) }
+    guard problems.isEmpty, let access, let upstream else { throw SettingProblems(problems) }
+    self.access = access
+    self.upstream = upstream
+  }
+}
+
+/// The addresses to listen on.
+private struct ListenerPlan {
+  private(set) var clients: [SocketAddress] = []
+  private(set) var management: [SocketAddress] = []
+  private(set) var problems: [SettingProblem] = []
+  private var seen: Set<SocketAddress> = []
+
+  init(_ settings: GatewaySettings.Listeners) {
+    clients = read(settings.http, key: "listeners.http")
+    management = read(settings.management, key: "listeners.management")
+  }
+
+  private mutating func read(_ texts: [String], key: String) -> [SocketAddress] {
+    if texts.isEmpty { problems.append(SettingProblem(key, .none, "it is empty: give at least one address")) }
+    var addresses: [SocketAddress] = []
+    for (index, text) in texts.enumerated() {
+      guard let address = ListenerAddress.parse(text) else {
+        problems.append(SettingProblem(key, .item(index), "it takes \(ListenerAddress.expectation)"))
+        continue
+      }
+      // Port 0 is another one each time.
+      if !seen.insert(address).inserted, address.port != 0 {
+        problems.append(SettingProblem(key, .item(index), "another listener has this address"))
+      }
+      addresses.append(address)
+    }
+    return addresses
+  }
+}
+
+extension SharedSettings {
+  /// From what the operator wrote.
+  convenience init(_ configured: GatewaySettings.Upstream) throws(SettingProblem) {
+    let settings = try UpstreamSettings(configured)
+    do throws(TLSSettingsError) {
+      try self.init(settings)
+    } catch {
+      throw SettingProblem(error)
+    }
+  }
+}
+
+extension SettingProblem {
+  /// What keeps `upstream.tls` from being used.
+  init(_ error: TLSSettingsError) {
+    switch error {
+    case .unreadable(let role, _, _), .holdsNoCertificate(let role, _), .malformedCertificate(let role, _, _, _):
+      let key =
+        switch role {
+        case .authorities: "ca_file"
+        case .certificate: "client_certificate"
+        case .key: "client_key"
+        }
+      self.init("upstream.tls." + key, .none, error.description)
+    case .holdsNoPrivateKey, .encryptedPrivateKey, .keyDoesNotMatchCertificate:
+      self.init("upstream.tls.client_key", .none, error.description)
+    case .unusableCertificate: self.init("upstream.tls.client_certificate", .none, error.description)
+    case .nothingTrusted, .noSystemStore, .systemStoreUnreadable:
+      self.init("upstream.tls.system_ca", .none, error.description)
+    case .badServerName:
+      self.init(
+        "upstream.tls.server_name", .value, "it takes 1 to 253 letters, digits, dots and hyphens, or an IP address")
+    case .invertedVersionRange, .badApplicationProtocol, .library:
+      self.init("upstream.tls", .none, error.description)
+    }
+  }
+}

@@ -1,0 +1,156 @@
+"""One validation: `check-config` and `serve` give the same verdict on the same configuration, and in the same words."""
+
+import os
+import signal
+
+import pytest
+
+from harness.gateway import PROJECT, Gateway, run
+
+CONFIG = 78
+
+GOOD = "upstream:\n  url: ws://127.0.0.1:1/\n"
+SECURE = "upstream:\n  url: wss://127.0.0.1:1/\n"
+
+# What is wrong, the file, line and column of the error, and a part of its text.
+REFUSED = {
+    "no URL": ("log: {level: info}\n", None, "no upstream is set"),
+    "an empty URL": ("upstream:\n  url: ''\n", "2:8", "no upstream is set"),
+    "a port beyond all": ("upstream:\n  url: ws://x:99999/\n", "2:8", "the port is not a number from 1 to 65535"),
+    "a fragment": ("upstream:\n  url: wss://x/#part\n", "2:8", "write '#' as %23"),
+    "a fallback's port": (GOOD + "  fallback_urls:\n  - ws://a/\n  - ws://b:0/\n", "5:5", "'ws://b:0/' is not right"),
+    "a proxy of another kind": (GOOD + "  proxy: https://u:s3cret@p:1\n", "3:10", "not supported"),
+    "a proxy with a path": (GOOD + "  proxy: http://u:s3cret@p:1/x\n", "3:10", "ends with its port"),
+    "a rule against the proxy": (GOOD + "  no_proxy: [a.example, 10.0.0.0/33]\n", "3:25", "'10.0.0.0/33'"),
+    "redelivery without confirmation": (
+        GOOD + "  queue:\n    confirm: false\n    redeliver: unconfirmed\n",
+        "5:16",
+        "needs upstream.queue.confirm",
+    ),
+    "water marks": (
+        GOOD + "  queue: {low_water: 2KiB, high_water: 1KiB}\n",
+        "3:22",
+        "'upstream.queue.high_water' (1KiB)",
+    ),
+    "no CA file": (SECURE + "  tls:\n    ca_file: /nowhere/ca.pem\n", "4:14", "/nowhere/ca.pem cannot be read"),
+    "no client certificate": (
+        SECURE + "  tls:\n    client_certificate: /nowhere/c.pem\n    client_key: /nowhere/k.pem\n",
+        "4:25",
+        "/nowhere/c.pem cannot be read",
+    ),
+    "a certificate without its key": (SECURE + "  tls: {client_certificate: x.pem}\n", "3:29", "give both or none"),
+    "a pin": (SECURE + "  tls: {pins: [abc]}\n", "3:16", "'abc' is not right for 'upstream.tls.pins'"),
+    "a server name": (SECURE + "  tls: {server_name: 'a b'}\n", "3:22", "'a b' is not right"),
+    "nothing trusted": (SECURE + "  tls: {system_ca: false}\n", "3:20", "no certificate is trusted"),
+    "a listener": (GOOD + "listeners:\n  http: [127.0.0.1:0, nonsense]\n", "4:23", "'nonsense' is not right"),
+    "a listener's port": (GOOD + "listeners:\n  http: ['127.0.0.1:99999']\n", "4:10", "a port from 0 to 65535"),
+    "a port with a sign": (GOOD + "listeners:\n  management: ['127.0.0.1:+80']\n", "4:16", "a port from 0 to 65535"),
+    "a listener twice": (
+        GOOD + "listeners:\n  http: ['127.0.0.1:7']\n  management: ['127.0.0.1:7']\n",
+        "5:16",
+        "another listener has this address",
+    ),
+    "no listener": (GOOD + "listeners:\n  http: []\n", "4:9", "give at least one address"),
+    "a host with a port": (GOOD + "http:\n  hosts: ['x:80']\n", "4:11", "without scheme and port"),
+    "an origin without a scheme": (GOOD + "http:\n  origins: [x]\n", "4:13", "scheme://host"),
+    "a subprotocol": (GOOD + "  subprotocols: [v1, 'v 2']\n", "3:22", "'v 2' is not right"),
+    "a subprotocol twice": (GOOD + "  subprotocols: [v1, v1]\n", "3:22", "twice"),
+    "a Host header": (
+        GOOD + "  headers:\n    Accept: x\n    Host: s3cret\n",
+        "5:5",
+        "the field Host is the handshake's own",
+    ),
+    "a credential as Host": (
+        GOOD + "  credential:\n    file: /dev/null\n    header: 'Host: ${credential}'\n",
+        "5:13",
+        "the field Host is the handshake's own",
+    ),
+    "a credential for nothing": (GOOD + "  credential: {file: /dev/null}\n", "3:22", "it would go nowhere"),
+    "half a subscription": (GOOD + "  subscriptions: {add: {key: /k}}\n", "3:30", "match and key belong together"),
+    "a reply to nothing": (GOOD + "  heartbeat: {server: {reply: x}}\n", "3:31", "upstream.heartbeat.server.match"),
+    "an expectation of nothing": (
+        GOOD + "  heartbeat: {client: {expect: x}}\n",
+        "3:32",
+        "upstream.heartbeat.client.message",
+    ),
+    "a wait above its maximum": (GOOD + "delivery: {wait: 1h}\n", "3:18", "'delivery.maximum_wait' (55s, the default)"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_check_config_refuses_what_serve_refuses(tmp_path, name):
+    text, place, hint = REFUSED[name]
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    status, out, err = await run("check-config", "--config", path)
+    assert (status, out) == (CONFIG, ""), err
+    assert hint in err
+    assert "s3cret" not in err
+    if place is not None:
+        assert f"{path}:{place}: " in err
+    assert await run("serve", "--config", path) == (status, out, err)
+
+
+async def test_an_error_names_the_variable_or_the_flag():
+    env = {"DRAWBRIDGE_UPSTREAM_TLS_PINS": "abc", "DRAWBRIDGE_UPSTREAM_URL": "wss://127.0.0.1:1/"}
+    for command in ("check-config", "serve"):
+        status, _, err = await run(command, env=env)
+        assert status == CONFIG
+        assert "environment variable DRAWBRIDGE_UPSTREAM_TLS_PINS: 'abc' is not right" in err
+        status, _, err = await run(command, "--upstream", "ws://127.0.0.1:1/", "--listen", "nonsense")
+        assert status == CONFIG
+        assert "--listen: 'nonsense' is not right" in err
+
+
+async def test_a_reload_refuses_what_serve_refuses(start, upstream, tmp_path):
+    config = f"upstream:\n  url: {upstream.url}\n"
+    gateway = await start(Gateway(config=config, folder=tmp_path))
+    await gateway.ready()
+    gateway.rewrite(config + "  tls: {pins: [abc]}\n")
+    gateway.signal(signal.SIGHUP)
+    await gateway.tells(lambda record: "drawbridge.yaml:3:16: 'abc'" in record.get("reason", ""), what="the place")
+    assert len(upstream.requests) == 1
+
+
+async def test_the_committed_configuration_is_accepted_with_an_upstream():
+    path = PROJECT / "config/drawbridge.yaml"
+    status, _, err = await run("check-config", "--config", path, "--upstream", "wss://example.org/")
+    assert (status, err) == (0, "")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+async def test_a_file_may_have_a_byte_order_mark_and_any_line_ends(tmp_path, encoding, line_end):
+    path = tmp_path / "good.yaml"
+    path.write_bytes((GOOD + "  tls:\n").replace("\n", line_end).encode(encoding))
+    status, out, err = await run("check-config", "--config", path)
+    assert (status, err) == (0, "")
+    assert 'upstream.url: "ws://127.0.0.1:1/"' in out
+
+
+async def test_a_file_of_another_encoding_is_refused_with_its_place(tmp_path):
+    path = tmp_path / "latin.yaml"
+    path.write_bytes(GOOD.encode() + "  # f\u00fcr\n".encode("latin-1"))
+    status, _, err = await run("check-config", "--config", path)
+    assert status == CONFIG
+    assert f"{path}:3:6: not valid UTF-8" in err
+
+
+async def test_a_configuration_can_come_through_a_pipe():
+    reader, writer = os.pipe()
+    os.set_inheritable(reader, True)
+    os.write(writer, GOOD.encode())
+    os.close(writer)
+    try:
+        status, out, err = await run("check-config", "--config", f"/proc/{os.getpid()}/fd/{reader}")
+    finally:
+        os.close(reader)
+    assert (status, err) == (0, "")
+    assert 'upstream.url: "ws://127.0.0.1:1/"' in out
+
+
+@pytest.mark.parametrize("command", ["check-config", "serve", "healthcheck", "demo"])
+async def test_a_file_that_cannot_be_read_is_66_with_the_reason(tmp_path, command):
+    status, _, err = await run(command, "--config", tmp_path)
+    assert status == 66
+    assert f"{tmp_path} cannot be read: Is a directory" in err

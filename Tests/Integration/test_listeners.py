@@ -123,3 +123,25 @@ async def test_any_number_of_loops_is_one_gateway(gateway_for, upstream, loops):
     await upstream.push("to all")
     for client in clients:
         assert (await client.collect(1, cursor))[0] == ["to all"]
+
+
+async def test_a_client_that_is_gone_before_its_response_ends_nothing(gateway_for, upstream, tmp_path):
+    """A whole request, half of another and the end come in one turn of the loop: the first response cannot be sent."""
+    path = tmp_path / "api.sock"
+    await gateway_for(upstream, "--listen", f"unix:{path}")
+    request = b"GET /v1/session HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    for _ in range(20):
+        peers = [socket.socket(socket.AF_UNIX) for _ in range(50)]
+        for peer in peers:
+            peer.connect(str(path))
+            peer.sendall(request)
+            assert peer.recv(65536).startswith(b"HTTP/1.1 200")
+        for peer in peers:
+            peer.sendall(request + b"GET /v1/sess")
+            peer.close()
+    client = Client("http://localhost", unix=str(path))
+    try:
+        await client.accepted("still here")
+    finally:
+        await client.close()
+    assert await upstream.has_received(1) == ["still here"]

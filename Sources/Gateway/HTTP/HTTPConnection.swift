@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Glibc
 import HTTPCodec
 import Metrics
 import Reactor
@@ -304,7 +305,14 @@ final class HTTPConnection: LoopTask {
 
   @inline(never)
   func flushNow() -> OutputQueue.FlushResult {
-    if isPostponed { worker.sendPostponed() }
+    if isPostponed {
+      worker.sendPostponed()
+      // The client may be gone: a closed channel must not be written, and what is left here is for this client only.
+      guard !channel.isClosed else {
+        worker.output.removeAll()
+        return .failed(EPIPE)
+      }
+    }
     guard pending.isEmpty else {
       if !worker.output.isEmpty { pending.takeAll(from: &worker.output) }
       return .blocked

@@ -114,6 +114,8 @@ final class HTTPWorker: TurnEndTarget {
   func drain() {
     guard !isDraining else { return }
     isDraining = true
+    // Responses of this turn leave before their connections, idle by now, are closed.
+    sendPostponed()
     for acceptor in acceptors { acceptor.stop() }
     acceptors = []
     room.drain()

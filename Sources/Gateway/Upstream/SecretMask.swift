@@ -24,15 +24,20 @@ struct SecretMask {
   func applied(to text: String, isCut: Bool = false) -> String {
     var text = text
     for secret in secrets { text.replace(secret, with: Self.replacement) }
-    if isCut, let length = secrets.compactMap({ beginning(of: $0, atTheEndOf: text) }).max() {
-      text = text.dropLast(length) + Self.replacement
+    if isCut {
+      let bytes = Array(text.utf8)
+      let length = secrets.map { Self.beginning(of: Array($0.utf8), atTheEndOf: bytes) }.max() ?? 0
+      if length > 0 { text = String(decoding: bytes.dropLast(length), as: UTF8.self) + Self.replacement }
     }
     return PrintableText.escaped(text)
   }
 
-  /// Characters of `secret` that `text` ends with; nil where there are none.
-  private func beginning(of secret: String, atTheEndOf text: String) -> Int? {
-    (1..<max(secret.count, 2)).last { text.hasSuffix(secret.prefix($0)) }
+  /// Number of bytes of `secret` that `text` ends with. In bytes, and no more of them than `text` has: the event loop waits
+  /// for this, and a secret may have 64 KiB.
+  private static func beginning(of secret: [UInt8], atTheEndOf text: [UInt8]) -> Int {
+    var length = min(secret.count, text.count)
+    while length > 0, !text[(text.count - length)...].elementsEqual(secret[..<length]) { length -= 1 }
+    return length
   }
 }
 

@@ -61,10 +61,12 @@ extension UpstreamLink {
       socket.writeReplies(using: &driver.entropy, into: &transport.output)
       for message in lane.takeAll() { write(message.payload, isText: message.isText, into: transport) }
       if driver.isSending(self) {
-        let (took, leavesMore) = driver.take(for: self, atMost: settings.highWater - transport.unsent)
+        let room = settings.highWater - transport.unsent
+        let (took, leavesMore) = driver.take(for: self, atMost: room)
         if took { driver.guardBatch(self) }
-        // A batch is bounded by high water and by the pace. What is left goes with the next turn, or expires.
-        isMoreWaiting = took && leavesMore
+        // A batch is bounded by high water, which the session's own messages may fill alone, and by the pace. What is left goes
+        // with the next turn, or expires.
+        isMoreWaiting = leavesMore && (took || room <= 0)
         if leavesMore { driver.armOutboxTimer() }
       }
     }

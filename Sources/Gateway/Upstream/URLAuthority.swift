@@ -67,8 +67,11 @@ struct URLAuthority {
     return zone.isEmpty ? "[\(address)]" : "[\(address)%25\(PercentEncoder.encode(Array(zone.utf8).span))]"
   }
 
-  /// The same for another machine, to which the zone means nothing (RFC 6874 §4).
-  static func writtenForOthers(_ host: String) -> String { written(String(host.prefix { $0 != "%" })) }
+  /// The same for another machine, to which the zone means nothing (RFC 6874 §4). Only an IPv6 address has a zone: in a name, a
+  /// percent sign is an escape.
+  static func writtenForOthers(_ host: String) -> String {
+    host.utf8.contains(UInt8(ascii: ":")) ? written(String(host.prefix { $0 != "%" })) : host
+  }
 
   /// `scheme = ALPHA *( ALPHA / DIGIT / "+" / "-" / "." )` (RFC 3986 §3.1). What is none may be a secret, and is repeated in no
   /// error.

@@ -35,7 +35,7 @@ extension ConfigurationLoader {
     }
   }
 
-  /// A variable of our prefix that is no setting is no error: whoever starts the process may set some for reasons of their own.
+  /// An unknown variable with our prefix is not an error: the environment may contain some for other reasons.
   private mutating func warnOfUnknownVariables(_ all: [Setting]) {
     let known = Set(all.map(\.environmentName)).union([Self.prefix + "CONFIG"])
     for name in environment.keys.sorted() where name.hasPrefix(Self.prefix) && !known.contains(name) {

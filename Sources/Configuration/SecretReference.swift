@@ -2,7 +2,7 @@ import ByteStreams
 
 /// A value as it was written and as it is used.
 struct WrittenValue {
-  /// With each reference replaced by what it stands for.
+  /// The text with each reference replaced by its value.
   let value: String
   /// As it was written: what is shown of it.
   let text: String
@@ -63,7 +63,7 @@ struct SecretReferenceReader {
 }
 
 extension Substring {
-  /// Where `word` stands first. (The standard library's own needs its regular-expression module.)
+  /// The first occurrence of `word`. (The standard library's own needs its regular-expression module.)
   func firstRange(of word: String) -> Range<Index>? {
     var start = startIndex
     while start < endIndex {

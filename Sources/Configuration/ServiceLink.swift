@@ -16,7 +16,7 @@ enum ServiceLink {
       case "SERVICE":
         if rest.first == "HOST" && rest.count == 1 || rest.first == "PORT" { return true }
       case "PORT":
-        // A setting that somebody has invented has a number here, not a URL.
+        // An invented setting has a number here, not a URL.
         if rest.isEmpty { return protocols.contains { value.hasPrefix($0.lowercased() + "://") } }
         if isPort(rest) { return true }
       default: continue

@@ -24,7 +24,7 @@ package struct Cursor: Hashable, Sendable {
   package var sequence: UInt64 { position >> 1 }
   var isBehindGap: Bool { position & 1 == 1 }
 
-  /// Tells cursors and the ids of pushes from the ids of deliveries, which begin with `d-`.
+  /// Distinguishes cursors and the ids of pushes from the ids of deliveries, which begin with `d-`.
   package static let prefix: StaticString = "p-"
   /// Bytes of the longest cursor: the prefix, the epoch, the dot, 19 digits, the mark of a gap.
   package static let longestText = 2 + Epoch.textLength + 1 + 19 + 1

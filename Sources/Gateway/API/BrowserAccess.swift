@@ -50,7 +50,7 @@ struct BrowserAccess: Sendable {
     return isHostAndPort(rest.extracting(3..<rest.count))
   }
 
-  /// An asterisk is legal in a host name, but whoever writes one means a pattern.
+  /// An asterisk is legal in a host name, but a setting that contains one is meant as a pattern.
   private static func isHostAndPort(_ text: Span<UInt8>) -> Bool {
     !text.isEmpty && text.isHostAndPort() && text.firstIndex(of: UInt8(ascii: "*")) == nil
   }

@@ -6,7 +6,7 @@ import Threading
 /// The responses of the process that clients have not taken, the one whose client has gone longest without taking any first.
 ///
 /// A waiting response keeps the pushes in it alive, also when the buffer has long dropped them. So what waits is limited over all
-/// clients of the process, and above the limit the slowest is reset, on whichever loop it is, not whoever came last.
+/// clients of the process, and above the limit the slowest is reset, whichever loop it is on, not the newest.
 final class UnsentResponses: Sendable {
   fileprivate typealias Handle = WaiterList<Response>.Handle
 
@@ -78,7 +78,7 @@ final class SlowReaders {
     }
   }
 
-  /// Stands between the signal and the readers, which are not there yet when the signal is made.
+  /// Connects the signal to the readers, which do not exist yet when the signal is made.
   private final class Relay: SignalTarget {
     weak var readers: SlowReaders?
     func signalled() { readers?.signalled() }

@@ -10,13 +10,11 @@ package final class MetricsRegistry: Sendable {
     case gauge(Gauge)
     case computedGauge(@Sendable () -> Double)
     case computedCounter(@Sendable () -> Double)
-    case histogram(Histogram)
 
     var kind: String {
       switch self {
       case .counter, .computedCounter: "counter"
       case .gauge, .computedGauge: "gauge"
-      case .histogram: "histogram"
       }
     }
   }
@@ -61,12 +59,6 @@ package final class MetricsRegistry: Sendable {
     add(name, help, labels, .computedCounter(compute))
   }
 
-  package func histogram(_ name: String, _ help: String, bounds: [Double], _ labels: Labels = []) -> Histogram {
-    let histogram = Histogram(bounds: bounds)
-    add(name, help, labels, .histogram(histogram))
-    return histogram
-  }
-
   private func add(_ name: String, _ help: String, _ labels: Labels, _ source: Source) {
     let written = labels.map { "\($0.name)=\"\(Self.escaped($0.value, quotes: true))\"" }.joined(separator: ",")
     families.withLock { families in
@@ -106,21 +98,9 @@ package final class MetricsRegistry: Sendable {
         case .gauge(let gauge): output.append("\(family.name)\(labels) \(gauge.current)\n")
         case .computedGauge(let compute), .computedCounter(let compute):
           output.append("\(family.name)\(labels) \(Self.number(compute()))\n")
-        case .histogram(let histogram): render(histogram, family.name, series.labels, into: &output)
         }
       }
     }
-  }
-
-  private func render(_ histogram: Histogram, _ name: String, _ labels: String, into output: inout ByteQueue) {
-    let cumulative = histogram.cumulative
-    let prefix = labels.isEmpty ? "" : labels + ","
-    for (bound, count) in zip(histogram.bounds.map(Self.number) + ["+Inf"], cumulative) {
-      output.append("\(name)_bucket{\(prefix)le=\"\(bound)\"} \(count)\n")
-    }
-    let suffix = labels.isEmpty ? "" : "{\(labels)}"
-    output.append("\(name)_sum\(suffix) \(Self.number(histogram.sum))\n")
-    output.append("\(name)_count\(suffix) \(cumulative.last ?? 0)\n")
   }
 
   private static func number(_ value: Double) -> String {

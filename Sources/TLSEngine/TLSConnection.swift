@@ -239,25 +239,6 @@ package final class TLSConnection {
     _ = unsafe SSL_shutdown(raw)
   }
 
-  /// What the handshake agreed on. Nil until it is complete.
-  package var sessionInfo: TLSSessionInfo? {
-    guard isHandshakeComplete, let version = unsafe TLSVersion(wireNumber: SSL_version(raw)),
-      let cipher = unsafe SSL_CIPHER_standard_name(SSL_get_current_cipher(raw)),
-      let certificate = unsafe SSL_get0_peer_certificate(raw)
-    else { return nil }
-    var selected: UnsafePointer<UInt8>?
-    var length: UInt32 = 0
-    unsafe SSL_get0_alpn_selected(raw, &selected, &length)
-    let name = unsafe UnsafeBufferPointer(start: selected, count: Int(length))
-    return unsafe TLSSessionInfo(
-      version: version, cipher: String(cString: cipher),
-      applicationProtocol: name.isEmpty ? nil : String(decoding: name, as: UTF8.self),
-      peerSubject: CertificateVerification.subject(of: certificate),
-      peerIssuer: CertificateVerification.issuer(of: certificate),
-      certificateExpiry: CertificateVerification.expiry(of: certificate),
-      peerPin: CertificateVerification.publicKeyPin(of: certificate))
-  }
-
   // MARK: Failure
 
   /// Plaintext of one record (RFC 8446 §5.1), and what a record adds to it at most: header, explicit nonce, MAC, padding.

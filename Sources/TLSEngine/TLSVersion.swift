@@ -32,12 +32,4 @@ package enum TLSVersion: Int, Comparable, Sendable, CustomStringConvertible {
     case .v1_3: TLS1_3_VERSION
     }
   }
-
-  init?(wireNumber: Int32) {
-    switch wireNumber {
-    case TLS1_2_VERSION: self = .v1_2
-    case TLS1_3_VERSION: self = .v1_3
-    default: return nil
-    }
-  }
 }

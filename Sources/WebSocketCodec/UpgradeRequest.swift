@@ -17,11 +17,6 @@ extension ClientHandshake {
       self.host = host
     }
 
-    /// Adds `Authorization` with the Basic scheme (RFC 7617 §2).
-    package mutating func authorize(user: String, password: String) {
-      fields.append((name: "Authorization", value: "Basic \(Base64.encode(Array("\(user):\(password)".utf8).span))"))
-    }
-
     /// What would make this no valid request, in a sentence; nil where nothing does. Values come from configuration, environment and
     /// files: one line end too many, and the rest would be read as fields of its own.
     package var problem: String? {

@@ -37,27 +37,6 @@ private func withFields<R>(_ lines: String, _ body: (borrowing HTTPFields) throw
   @Test func refusesWhatIsNotUTF8() { #expect(throws: HTTPQueryError.self) { try pairs("a=%ff") } }
 }
 
-@Suite struct HTTPPathReaderTests {
-  private func segments(_ path: String) throws -> [String] {
-    let bytes = Array(path.utf8)
-    var reader = HTTPPathReader(bytes.span)
-    var segments: [String] = []
-    while try reader.next() { segments.append(reader.segment.text()) }
-    return segments
-  }
-
-  @Test(arguments: [
-    ("/v1/messages", ["v1", "messages"]), ("/", [""]), ("", []), ("/a/", ["a", ""]), ("//a", ["", "a"]),
-    ("/a%2Fb/%c3%a9+", ["a/b", "é+"]),
-  ])
-  func readsSegments(path: String, expected: [String]) throws { #expect(try segments(path) == expected) }
-
-  @Test(arguments: ["/%", "/%zz", "/%00", "/%ff"])
-  func refusesBadEscapes(path: String) {
-    #expect(throws: HTTPProtocolError.malformedTarget) { try segments(path) }
-  }
-}
-
 @Suite struct PercentDecoderTests {
   /// RFC 3986 §6.2.2.2.
   @Test(arguments: [
@@ -93,22 +72,6 @@ private func withFields<R>(_ lines: String, _ body: (borrowing HTTPFields) throw
     let bytes = Array(text.utf8)
     let isNil = HTTPMediaType(bytes.span) == nil
     #expect(isNil)
-  }
-}
-
-@Suite struct HTTPAcceptTests {
-  private static let offered: [StaticString] = ["application/json", "application/x-ndjson", "text/plain"]
-
-  @Test(arguments: [
-    ("", 0), ("Accept:\r\n", 0), ("Accept: */*\r\n", 0), ("Accept: text/*\r\n", 2), ("Accept: text/html\r\n", nil),
-    ("Accept: text/plain, application/json\r\n", 0), ("Accept: text/plain, application/json;q=0.9\r\n", 2),
-    ("Accept: application/json;q=0, */*;q=0.1\r\n", 1), ("Accept: */*\r\nAccept: application/*;q=0.5\r\n", 2),
-    ("Accept: APPLICATION/X-NDJSON; charset=utf-8\r\n", 1), ("Accept: text/plain;q=2\r\n", nil),
-    ("Accept: nonsense\r\n", nil),
-    ("Accept: text/plain;q=0.001, application/json;q=0.000\r\n", 2), ("Accept: */json\r\n", nil),
-  ])
-  func choosesByQuality(lines: String, expected: Int?) {
-    #expect(withFields(lines) { HTTPAccept.choose(Self.offered, for: $0) } == expected)
   }
 }
 

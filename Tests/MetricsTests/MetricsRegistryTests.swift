@@ -32,16 +32,4 @@ import Testing
         "# HELP a_total A.", "# TYPE a_total counter", "a_total{k=\"x\\\"y\\\\z\\n\"} 1", "a_total{k=\"other\"} 2",
       ])
   }
-
-  @Test func aHistogramCountsEachMeasurementInEveryBucketThatHoldsIt() {
-    let registry = MetricsRegistry()
-    let histogram = registry.histogram("h", "H.", bounds: [0.5, 1])
-    for value in [0.25, 0.5, 0.75, 2] { histogram.observe(value) }
-    #expect(
-      render(registry) == [
-        "# HELP h H.", "# TYPE h histogram", "h_bucket{le=\"0.5\"} 2", "h_bucket{le=\"1\"} 3",
-        "h_bucket{le=\"+Inf\"} 4",
-        "h_sum 3.5", "h_count 4",
-      ])
-  }
 }

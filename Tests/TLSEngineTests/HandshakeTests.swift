@@ -10,13 +10,8 @@ import Testing
     try talk.handshake()
     #expect(talk.server.isComplete)
     #expect(talk.server.requestedName == "upstream.test")
-    let info = try #require(talk.client.sessionInfo)
-    #expect(info.version == version)
-    #expect(info.applicationProtocol == "http/1.1")
-    #expect(info.cipher.hasPrefix("TLS_"))
-    #expect(info.peerSubject == "CN = Test leaf")
-    #expect(info.peerIssuer == "CN = Test CA")
-    #expect(info.certificateExpiry > 1_700_000_000)
+    #expect(talk.server.version == (version == .v1_2 ? TLS1_2_VERSION : TLS1_3_VERSION))
+    #expect(talk.server.applicationProtocol == "http/1.1")
   }
 
   @Test(arguments: [TLSVersion.v1_2, .v1_3])
@@ -44,7 +39,8 @@ import Testing
   @Test func goesOnWithoutAnAgreedProtocol() throws {
     var talk = try Conversation(TestAuthority(), .init(selectsProtocol: false))
     try talk.handshake()
-    #expect(talk.client.sessionInfo?.applicationProtocol == nil)
+    #expect(talk.client.isHandshakeComplete)
+    #expect(talk.server.applicationProtocol == nil)
   }
 
   @Test func sendsNoServerNameForAnAddress() throws {
@@ -101,7 +97,7 @@ import Testing
     #expect(throws: expected) { try talk.handshake() }
     #expect(throws: expected) { try talk.client.advanceHandshake() }
     #expect(throws: expected) { try talk.client.write([1].span) }
-    #expect(talk.client.sessionInfo == nil)
+    #expect(!talk.client.isHandshakeComplete)
     talk.client.sendCloseNotify()
     #expect(!talk.client.hasPendingCiphertext)
   }

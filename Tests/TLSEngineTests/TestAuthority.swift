@@ -1,4 +1,5 @@
 import COpenSSL
+import TLSEngine
 
 /// A certificate with its private key, made for one test and forgotten with it.
 final class TestIdentity {
@@ -17,6 +18,18 @@ final class TestIdentity {
 
   var certificatePEM: String { Self.text { PEM_write_bio_X509($0, certificate) } }
   var keyPEM: String { Self.text { PEM_write_bio_PrivateKey($0, key, nil, nil, 0, nil, nil) } }
+
+  /// The pin of its public key, computed by OpenSSL alone.
+  var pin: PublicKeyPin {
+    var encoded: UnsafeMutablePointer<UInt8>?
+    let count = Int(i2d_X509_PUBKEY(X509_get_X509_PUBKEY(certificate), &encoded))
+    defer { CRYPTO_free(encoded, #fileID, #line) }
+    var digest = [UInt8](repeating: 0, count: 32)
+    precondition(EVP_Digest(encoded, count, &digest, nil, EVP_sha256(), nil) == 1)
+    var base64 = [UInt8](repeating: 0, count: 45)
+    precondition(EVP_EncodeBlock(&base64, digest, 32) == 44)
+    return PublicKeyPin(String(decoding: base64.prefix(44), as: UTF8.self))!
+  }
 
   /// The key under a passphrase.
   var encryptedKeyPEM: String {

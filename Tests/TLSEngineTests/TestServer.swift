@@ -65,6 +65,18 @@ final class TestServer {
     SSL_get_servername(connection, TLSEXT_NAMETYPE_host_name).map { String(cString: $0) }
   }
 
+  /// What the handshake agreed on: `TLS1_2_VERSION` or `TLS1_3_VERSION`.
+  var version: Int32 { SSL_version(connection) }
+
+  /// The protocol that ALPN agreed on.
+  var applicationProtocol: String? {
+    var selected: UnsafePointer<UInt8>?
+    var count: UInt32 = 0
+    SSL_get0_alpn_selected(connection, &selected, &count)
+    return count == 0
+      ? nil : String(decoding: UnsafeBufferPointer(start: selected, count: Int(count)), as: UTF8.self)
+  }
+
   var hasClientCertificate: Bool { SSL_get0_peer_certificate(connection) != nil }
 
   /// Takes what the client sent and does all that can be done with it.

@@ -75,8 +75,6 @@ final class HTTPConnection: LoopTask {
     if isIdleWait { channel.close() }
   }
 
-  func abort() { channel.reset() }
-
   // MARK: The life of a connection
 
   /// What `advance()` cannot go on without.

@@ -124,10 +124,6 @@ final class HTTPWorker: TurnEndTarget {
 
   var connectionCount: Int { connections.count }
 
-  func closeAll() {
-    for connection in connections.values { connection.abort() }
-  }
-
   // MARK: Answers at the end of the turn
 
   /// Takes what stands in `output` for `connection`, to be sent when the turn ends; not if it is large or lies elsewhere.

@@ -136,7 +136,7 @@ async def test_delivering_one_push_to_many_allocates_for_few_of_them(gateway, he
             poll.transport.abort()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 async def test_a_held_poll_holds_one_slab_of_its_task_and_its_objects(gateway, heap, measured):
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

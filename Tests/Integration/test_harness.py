@@ -109,7 +109,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     printed, status = python(program)
     assert status == -signal.SIGKILL
     for path in printed.split():
-        await eventually(lambda path=path: not Path(path).exists(), within=20, what=f"{path} is gone")
+        await eventually(lambda path=path: not Path(path).exists(), what=f"{path} is gone")
 
 
 @needs_namespaces

@@ -58,7 +58,7 @@ async def reaches(client, state):
         session = await client.session()
         return session if session["state"] == state else None
 
-    return await eventually(session_in_state, within=30, what=f"the session is {state}")
+    return await eventually(session_in_state, what=f"the session is {state}")
 
 
 def causes(session, to):

@@ -92,7 +92,7 @@ async def test_a_request_that_arrived_meanwhile_is_not_too_late(upstream, gatewa
         half_body[1].write(b"56789")
         # Beyond both deadlines, as the gateway will see them.
         await asyncio.sleep(1.5)
-    assert (await asyncio.wait_for(half_head[0].readline(), 10)).startswith(b"HTTP/1.1 200 ")
-    assert (await asyncio.wait_for(half_body[0].readline(), 10)).startswith(b"HTTP/1.1 202 ")
+    assert (await asyncio.wait_for(half_head[0].readline(), 30)).startswith(b"HTTP/1.1 200 ")
+    assert (await asyncio.wait_for(half_body[0].readline(), 30)).startswith(b"HTTP/1.1 202 ")
     for _, writer in (half_head, half_body):
         writer.close()

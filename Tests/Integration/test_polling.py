@@ -70,10 +70,10 @@ async def test_a_client_that_ends_only_its_sending_gets_its_response(behind, ups
     writer.write(b"GET /v1/messages?wait=50 HTTP/1.1\r\nHost: localhost\r\n\r\n" + behind)
     writer.write_eof()
     # What it must skip tells whether it is there.
-    assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30) == b"HTTP/1.1 100 Continue\r\n\r\n"
     assert await held(gateway, 1)
     await upstream.push("news")
-    rest = await asyncio.wait_for(reader.read(), 10)
+    rest = await asyncio.wait_for(reader.read(), 30)
     assert rest.startswith(b"HTTP/1.1 200 ")
     assert b'"data":"news"' in rest
     assert rest.count(b"HTTP/1.1 200 ") == (2 if behind else 1)

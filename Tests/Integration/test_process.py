@@ -60,7 +60,7 @@ async def test_it_ends_although_nobody_reads_its_standard_error(tmp_path, unread
     async with serving(tmp_path, stderr=unread_pipe) as process:
         for _ in range(signals):
             process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 20) == 0
+        assert await asyncio.wait_for(process.wait(), 30) == 0
 
 
 async def test_a_line_reaches_a_non_blocking_standard_error_that_is_read_late(tmp_path):
@@ -75,10 +75,10 @@ async def test_a_line_reaches_a_non_blocking_standard_error_that_is_read_late(tm
         # The first lines found no room. Now there is some.
         output = b""
         while output.count(b"listening") < 2:
-            output += await asyncio.wait_for(asyncio.to_thread(os.read, reading, 1 << 20), 20)
+            output += await asyncio.wait_for(asyncio.to_thread(os.read, reading, 1 << 20), 30)
         assert b"dropped" not in output
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 20) == 0
+        assert await asyncio.wait_for(process.wait(), 30) == 0
     os.close(reading)
 
 
@@ -88,7 +88,7 @@ async def test_standard_streams_that_are_closed_at_the_start_are_not_given_to_so
         names = [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)]
         assert names == ["/dev/null"] * 3
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 20) == 0
+        assert await asyncio.wait_for(process.wait(), 30) == 0
 
 
 async def test_clients_leave_descriptors_for_management_and_the_upstream(upstream, gateway_for):

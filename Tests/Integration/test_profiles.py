@@ -226,7 +226,7 @@ async def test_binance(profile):
     async def converse(conversation):
         streams = []
         # Pings with a payload, at the WebSocket's level: websockets itself waits for the pong and compares.
-        await asyncio.wait_for(await conversation.connection.ping("1735689600000"), 20)
+        await asyncio.wait_for(await conversation.connection.ping("1735689600000"), 30)
         while True:
             command = json.loads(await conversation.hear())
             if command["method"] == "SUBSCRIBE":

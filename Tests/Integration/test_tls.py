@@ -481,7 +481,7 @@ async def test_a_goodbye_in_good_order_is_answered_in_good_order(gateway_for, st
     upstream = await start(over_tls(behave, certificate))
     url = f"wss://localhost:{upstream.port}/"
     gateway = await gateway_for(None, "--upstream", url, "--ca-file", authority.path, ready=False)
-    assert await asyncio.wait_for(answered, 10) == (CLOSE, b"\x03\xe9")
+    assert await asyncio.wait_for(answered, 30) == (CLOSE, b"\x03\xe9")
     assert await failure(gateway) == "the upstream closed with 1001: bye"
 
 

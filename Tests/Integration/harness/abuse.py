@@ -19,7 +19,7 @@ class Ending(RawAnswer):
     seconds: float = 0.0
 
 
-async def abuse(address, data=b"", *, drip=None, every=0.03, within=20.0, local=None):
+async def abuse(address, data=b"", *, drip=None, every=0.03, within=30.0, local=None):
     """Sends `data`, and then pieces of `drip` (an iterable of bytes) every so often, until the gateway closes.
 
     `ended` tells whether it did within the time; what it said meanwhile is collected.
@@ -52,7 +52,7 @@ async def abuse(address, data=b"", *, drip=None, every=0.03, within=20.0, local=
         writer.transport.abort()
 
 
-async def is_closed_on(address, data, piece, *, every=0.0, within=20.0):
+async def is_closed_on(address, data, piece, *, every=0.0, within=30.0):
     """Sends `data`, and then `piece` every so often, until the gateway takes no more: after how many bytes and seconds.
 
     That it has said all it will, and closed its own direction, does not end this: who goes on sending notices only the

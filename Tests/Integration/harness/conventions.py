@@ -70,12 +70,12 @@ class ConventionUpstream:
         for conversation in self.conversations:
             conversation.connection.transport.abort()
 
-    async def has_conversations(self, count, *, within=20.0):
+    async def has_conversations(self, count, *, within=30.0):
         await eventually(
             lambda: len(self.conversations) >= count, within=within, what=f"{count} connections reach the upstream"
         )
 
-    async def has_heard(self, count, *, within=20.0):
+    async def has_heard(self, count, *, within=30.0):
         """Waits until the last connection has heard `count` messages, and returns them."""
         await eventually(
             lambda: self.conversations and len(self.last.heard) >= count,

@@ -28,7 +28,7 @@ _QUICK_REDIAL = {
 _HOSTS = {"DRAWBRIDGE_HTTP_HOSTS": "x"}
 
 
-async def run(*arguments, env=None, stdin=None, within=20.0):
+async def run(*arguments, env=None, stdin=None, within=30.0):
     """Runs the program to its end: exit status, standard output, standard error."""
     process = await asyncio.create_subprocess_exec(
         BINARY,
@@ -114,7 +114,6 @@ class Gateway:
         ]
         await eventually(
             lambda: self.process.returncode is not None or {"api", "management"} <= self._listeners.keys(),
-            within=20,
             what="the gateway tells its addresses",
         )
         if self.process.returncode is not None:
@@ -178,7 +177,7 @@ class Gateway:
         self._clients.append(client)
         return client
 
-    async def ready(self, *, within=20.0):
+    async def ready(self, *, within=30.0):
         """Waits until the session is ready, as an orchestrator would see it."""
 
         async def is_ready():

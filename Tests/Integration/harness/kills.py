@@ -239,7 +239,7 @@ class KillRun:
             totals = (await client.session())["messages"]
             return totals if sum(totals[state] for state in FINAL) == accepted else None
 
-        totals = await eventually(settled, within=20, what="the totals of final states are all that was accepted")
+        totals = await eventually(settled, what="the totals of final states are all that was accepted")
         states = collections.Counter(message.state for message in self._messages.values())
         for state in FINAL:
             if totals[state] != states[state]:

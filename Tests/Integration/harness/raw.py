@@ -161,7 +161,7 @@ class RawAnswer:
         return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", self.data)]
 
 
-async def exchange(address, data, *, within=15.0, end_of_input=False):
+async def exchange(address, data, *, within=30.0, end_of_input=False):
     """Sends raw bytes and collects everything until the peer closes. `ended` tells whether it did."""
     reader, writer = await asyncio.open_connection(*address)
     received = bytearray()

@@ -69,7 +69,7 @@ class Upstream:
             for connection in list(self._open):
                 await connection.send(message)
 
-    async def has_received(self, count, *, within=20.0):
+    async def has_received(self, count, *, within=30.0):
         """Waits until at least `count` messages arrived, and returns all of them."""
         await eventually(
             lambda: len(self.received) >= count, within=within, what=f"{count} messages reach the upstream"

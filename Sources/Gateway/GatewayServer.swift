@@ -177,8 +177,13 @@ package final class GatewayServer: Sendable {
       }
     }
     shared.session.close(flushWithin: settings.flush)
-    let limit = max(settings.drain, settings.flush + shared.settings.upstream.timeouts.closing)
-    let ending = Self.wait(atMost: limit) { shared.openConnections.current <= 0 && shared.session.hasEnded }
+    var ending = Self.wait(atMost: settings.drain) { shared.openConnections.current <= 0 && shared.session.hasEnded }
+    if ending == .timedOut {
+      // The time of the clients is over. That of the session began together with it, and may be longer.
+      let left = settings.flush + shared.settings.upstream.timeouts.closing - settings.drain
+      ending = Self.wait(atMost: left) { shared.session.hasEnded }
+      if ending == .reached, shared.openConnections.current > 0 { ending = .timedOut }
+    }
     // Nothing is sent any more, also where a second signal or the time ended it all.
     shared.session.refuseMessages()
     for loop in loops { loop.stop() }

@@ -102,11 +102,22 @@ async def test_new_connections_are_refused_once_it_drains(upstream, gateway):
         await asyncio.open_connection(*address)
 
 
-async def test_idle_connections_do_not_delay_the_end(upstream, gateway):
+async def test_idle_connections_do_not_delay_the_end(upstream, gateway_for):
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_SHUTDOWN_DRAIN": "10m"})
     connections = [await asyncio.open_connection(*gateway.address()) for _ in range(20)]
+    gateway.signal()
+    assert await gateway.exit_status() == 0
+    for _, writer in connections:
+        writer.transport.abort()
+
+
+async def test_half_a_request_delays_the_end_until_the_drain_is_over(upstream, gateway_for):
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_SHUTDOWN_FLUSH": "10m", "DRAWBRIDGE_SHUTDOWN_DRAIN": "1s"})
+    connections = [await asyncio.open_connection(*gateway.address()) for _ in range(2)]
     half = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf a body"
     connections[0][1].write(half)
     connections[1][1].write(b"GET /v1/mess")
+    await eventually(lambda: has_begun(gateway), what="the gateway has read the half body")
     gateway.signal()
     assert await gateway.exit_status() == 0
     for _, writer in connections:

@@ -18,6 +18,9 @@ package enum ASCII {
     return letter < 6 ? letter &+ 10 : nil
   }
 
+  @inlinable @inline(__always)
+  package static func isHexDigit(_ byte: UInt8) -> Bool { hexValue(byte) != nil }
+
   /// A `tchar` of RFC 9110 §5.6.2.
   @inlinable @inline(__always)
   package static func isToken(_ byte: UInt8) -> Bool {
@@ -27,9 +30,14 @@ package enum ASCII {
     return byte < 128 && ((byte < 64 ? low : high) >> UInt64(byte & 63)) & 1 != 0
   }
 
-  /// An `unreserved` character of a URL (RFC 3986 §2.3).
+  /// `unreserved`: what means the same in a URL with and without an escape (RFC 3986 §2.3).
+  @inlinable @inline(__always)
   package static func isUnreserved(_ byte: UInt8) -> Bool {
-    isDigit(byte) || lowercased(byte) &- 0x61 < 26 || [0x2D, 0x2E, 0x5F, 0x7E].contains(byte)
+    // - . 0-9
+    let low: UInt64 = 0x03FF_6000_0000_0000
+    // A-Z _ a-z ~
+    let high: UInt64 = 0x47FF_FFFE_87FF_FFFE
+    return byte < 128 && ((byte < 64 ? low : high) >> UInt64(byte & 63)) & 1 != 0
   }
 }
 

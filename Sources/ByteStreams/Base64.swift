@@ -29,6 +29,34 @@ package enum Base64 {
     }
   }
 
+  /// Whether `text` is what `encode` writes for some `count` bytes: padded, and with the unused bits of the last digit zero.
+  package static func isEncoding(_ text: Span<UInt8>, ofBytes count: Int) -> Bool {
+    guard text.count == encodedCount(count) else { return false }
+    let padding = (3 - count % 3) % 3
+    let digits = text.count - padding
+    var last: UInt8 = 0
+    for index in text.indices {
+      if index < digits {
+        guard let value = value(text[index]) else { return false }
+        last = value
+      } else if text[index] != UInt8(ascii: "=") {
+        return false
+      }
+    }
+    return last & ((1 << (2 * padding)) - 1) == 0
+  }
+
+  private static func value(_ digit: UInt8) -> UInt8? {
+    switch digit {
+    case UInt8(ascii: "A")...UInt8(ascii: "Z"): digit - 0x41
+    case UInt8(ascii: "a")...UInt8(ascii: "z"): digit - 0x61 + 26
+    case UInt8(ascii: "0")...UInt8(ascii: "9"): digit - 0x30 + 52
+    case UInt8(ascii: "+"): 62
+    case UInt8(ascii: "/"): 63
+    default: nil
+    }
+  }
+
   package static func encode(_ bytes: Span<UInt8>) -> String {
     var output = ByteQueue()
     encode(bytes, into: &output)

@@ -145,6 +145,28 @@ package struct ByteQueue: ~Copyable {
     append(decimal: UInt64(value.magnitude))
   }
 
+  /// Appends the last `digits` decimal digits of `value`, which must not be negative, zeros in front included.
+  package mutating func append(decimal value: Int, digits: Int) {
+    reserve(digits)
+    var value = value
+    for position in stride(from: tail &+ digits &- 1, through: tail, by: -1) {
+      unsafe (base.unsafelyUnwrapped + position).storeBytes(
+        of: UInt8(truncatingIfNeeded: 48 &+ value % 10), as: UInt8.self)
+      value /= 10
+    }
+    tail &+= digits
+  }
+
+  /// Appends the last `digits` hexadecimal digits of `value`, in lower case; as many as it has, if nil.
+  package mutating func append(hexadecimal value: UInt64, digits: Int? = nil) {
+    var shift = 4 &* ((digits ?? max(1, (67 &- value.leadingZeroBitCount) / 4)) &- 1)
+    while shift >= 0 {
+      let digit = UInt8(truncatingIfNeeded: value >> UInt64(shift) & 15)
+      append(digit < 10 ? digit &+ 0x30 : digit &+ 0x57)
+      shift &-= 4
+    }
+  }
+
   /// Offers at least `minimum` writable bytes at the end; `body` answers how many it filled.
   package mutating func withWritableBytes(
     minimum: Int, _ body: (UnsafeMutableRawBufferPointer) -> Int

@@ -72,7 +72,7 @@ package struct Setting {
     case .size(_, let range):
       "a size from \(ValueText.size(range.lowerBound)) to \(ValueText.size(range.upperBound)), such as 64KiB or 16MiB"
     case .duration(_, let range):
-      "a duration from \(ValueText.duration(range.lowerBound)) to \(ValueText.duration(range.upperBound)), such as 500ms, 20s or 10m"
+      "a duration from \(range.lowerBound.text) to \(range.upperBound.text), such as 500ms, 20s or 10m"
     case .fraction(_, let range): "a number from \(range.lowerBound) to \(range.upperBound)"
     case .template: "a message, in which ${…} stands for what is known later only"
     case .pointer: "a JSON pointer such as /data/sequence"
@@ -151,7 +151,7 @@ package struct Setting {
       guard let value = ValueText.parseSize(text), range.contains(value) else { return false }
       settings[keyPath: path] = value
     case .duration(let path, let range):
-      guard let value = ValueText.parseDuration(text), range.contains(value) else { return false }
+      guard let value = TimeSpan(text), range.contains(value) else { return false }
       settings[keyPath: path] = value
     case .fraction(let path, let range):
       guard let value = Double(text), range.contains(value) else { return false }
@@ -210,7 +210,7 @@ package struct Setting {
     case .count(let path, _): String(settings[keyPath: path])
     case .automaticCount(let path, _): settings[keyPath: path] == 0 ? "auto" : String(settings[keyPath: path])
     case .size(let path, _): ValueText.size(settings[keyPath: path])
-    case .duration(let path, _): ValueText.duration(settings[keyPath: path])
+    case .duration(let path, _): settings[keyPath: path].text
     case .fraction(let path, _): String(settings[keyPath: path])
     case .closeCodes(let path): "{" + settings[keyPath: path].map(\.text).joined(separator: ", ") + "}"
     case .template(let path, _): StructureText.text(of: settings[keyPath: path])

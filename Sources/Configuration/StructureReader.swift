@@ -97,7 +97,7 @@ struct StructureReader {
 
   private func duration(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> TimeSpan {
     let text = try scalar(node, key)
-    guard let span = ValueText.parseDuration(text), span > .zero else {
+    guard let span = TimeSpan(text), span > .zero else {
       throw fail(node, "'\(text)' is not right for '\(key)': it takes a duration such as 500ms, 20s or 10m")
     }
     return span

@@ -34,7 +34,7 @@ enum StructureText {
       if let send = message.send { members.append(("send", text(of: send))) }
       if let expect = message.expect { members.append(("expect", text(of: expect))) }
       if let refuse = message.refuse { members.append(("refuse", text(of: refuse))) }
-      members.append(("timeout", ValueText.duration(message.timeout)))
+      members.append(("timeout", message.timeout.text))
       return mapping(members)
     }
     return "[\(items.joined(separator: ", "))]"

@@ -61,12 +61,7 @@ package struct Epoch: Hashable, Sendable {
   package static let textLength = 12
 
   package func write(into output: inout ByteQueue) {
-    var shift: UInt64 = 48
-    while shift > 0 {
-      shift &-= 4
-      let digit = UInt8(truncatingIfNeeded: value >> shift & 15)
-      output.append(digit < 10 ? digit &+ 0x30 : digit &+ 0x57)
-    }
+    output.append(hexadecimal: value, digits: Self.textLength)
   }
 
   init?(_ text: Span<UInt8>) {
@@ -100,14 +95,14 @@ package enum StartingPoint: Hashable, Sendable {
   package static let expectation =
     "the cursor of an earlier response, 'earliest', 'latest', '-n' for the last n, or 'since=10m'"
 
-  /// Reads the value of `cursor`; nil where it is malformed. `duration` reads a length of time such as `10m`.
-  package init?(_ text: Span<UInt8>, duration: (Span<UInt8>) -> TimeSpan?) {
+  /// Reads the value of `cursor`; nil where it is malformed.
+  package init?(_ text: Span<UInt8>) {
     if text.equals("earliest") {
       self = .earliest
     } else if text.equals("latest") {
       self = .latest
     } else if text.starts(with: "since=") {
-      guard let span = duration(text.extracting(6..<text.count)), span >= .zero else { return nil }
+      guard let span = TimeSpan(text.extracting(6..<text.count)) else { return nil }
       self = .since(span)
     } else if text.starts(with: "-") {
       guard let count = text.extracting(1..<text.count).decimalValue() else { return nil }

@@ -102,11 +102,10 @@ package struct ChunkedDecoder {
   }
 
   private mutating func readSize(_ byte: UInt8, _ limits: HTTPLimits) throws(HTTPProtocolError) {
-    let letter = ASCII.lowercased(byte) &- 0x61
-    if ASCII.isDigit(byte) || letter < 6 {
+    if let value = ASCII.hexValue(byte) {
       guard Int(digits) < limits.chunkSizeDigits, remaining >> 60 == 0 else { throw .malformedChunkSize }
       digits &+= 1
-      remaining = remaining << 4 | UInt64(ASCII.isDigit(byte) ? byte &- 0x30 : letter &+ 10)
+      remaining = remaining << 4 | UInt64(value)
       state = .sizeDigits
       return
     }

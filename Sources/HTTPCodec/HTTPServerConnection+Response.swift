@@ -117,7 +117,7 @@ extension HTTPServerConnection {
       precondition(count <= remaining, "more content than Content-Length said")
       self.output = .length(remaining &- count)
     case .chunked:
-      output.append(hexadecimal: count)
+      output.append(hexadecimal: UInt64(count))
       output.append("\r\n")
     case .untilClose: break
     }
@@ -187,14 +187,4 @@ extension ByteQueue {
 
   /// The empty line behind the last field.
   package mutating func endFields() { append("\r\n") }
-
-  /// Appends `value`, which must not be negative, in hexadecimal digits.
-  mutating func append(hexadecimal value: Int) {
-    var shift = value == 0 ? 0 : (63 &- value.leadingZeroBitCount) & ~3
-    while shift >= 0 {
-      let digit = UInt8(truncatingIfNeeded: value >> shift & 15)
-      append(digit < 10 ? digit &+ 0x30 : digit &+ 0x57)
-      shift &-= 4
-    }
-  }
 }

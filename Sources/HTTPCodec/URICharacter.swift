@@ -21,21 +21,6 @@ package enum URICharacter {
     let high: UInt64 = 0x47FF_FFFE_87FF_FFFE
     return byte < 128 && ((byte < 64 ? low : high) >> UInt64(byte & 63)) & 1 != 0
   }
-
-  /// `unreserved`: what means the same with and without an escape (RFC 3986 §2.3).
-  @inline(__always)
-  static func isUnreserved(_ byte: UInt8) -> Bool {
-    // - . 0-9
-    let low: UInt64 = 0x03FF_6000_0000_0000
-    // A-Z _ a-z ~
-    let high: UInt64 = 0x47FF_FFFE_87FF_FFFE
-    return byte < 128 && ((byte < 64 ? low : high) >> UInt64(byte & 63)) & 1 != 0
-  }
-}
-
-extension ASCII {
-  @inline(__always)
-  static func isHexDigit(_ byte: UInt8) -> Bool { isDigit(byte) || lowercased(byte) &- 0x61 < 6 }
 }
 
 extension Span where Element == UInt8 {

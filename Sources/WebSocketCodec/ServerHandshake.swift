@@ -26,10 +26,7 @@ package enum ServerHandshake {
       throw .noUpgrade
     }
     guard let version = head.fields.first("sec-websocket-version"), version.equals("13") else { throw .badVersion }
-    // The base64 of 16 bytes: 22 characters and two signs of padding.
-    guard let key = head.fields.first("sec-websocket-key"), key.count == 24, key.extracting(22..<24).equals("==") else {
-      throw .badKey
-    }
+    guard let key = head.fields.first("sec-websocket-key"), Base64.isEncoding(key, ofBytes: 16) else { throw .badKey }
     return key.text()
   }
 

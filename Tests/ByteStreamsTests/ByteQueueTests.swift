@@ -25,6 +25,24 @@ import Testing
     #expect(written == String(value))
   }
 
+  @Test func writesDigitsWithZerosInFront() {
+    var queue = ByteQueue()
+    queue.append(decimal: 7, digits: 3)
+    queue.append(decimal: 12_345, digits: 4)
+    queue.append(decimal: 0, digits: 2)
+    queue.append(hexadecimal: 0xAF, digits: 5)
+    let written = queue.bytes.text()
+    #expect(written == "007234500000af")
+  }
+
+  @Test(arguments: [0, 1, 15, 16, 255, 256, 0xDEAD_BEEF, .max] as [UInt64])
+  func writesHexadecimals(value: UInt64) {
+    var queue = ByteQueue()
+    queue.append(hexadecimal: value)
+    let written = queue.bytes.text()
+    #expect(written == String(value, radix: 16))
+  }
+
   @Test func removesWhatLiesBetween() {
     var queue = ByteQueue()
     queue.append("0123456789abcdef" as StaticString)
@@ -81,5 +99,15 @@ import Testing
   func encodesTheVectorsOfRFC4648(plain: String, encoded: String) {
     let output = Base64.encode(Array(plain.utf8).span)
     #expect(output == encoded)
+    let isEncoding = Base64.isEncoding(Array(encoded.utf8).span, ofBytes: plain.utf8.count)
+    #expect(isEncoding)
+  }
+
+  @Test(arguments: [
+    ("Zg==", 2), ("Zh==", 1), ("Zm9=", 2), ("Zg=", 1), ("Z-==", 1), ("Zm9v====", 4), ("=m9v", 3), ("Z===", 1),
+  ])
+  func knowsWhatNoEncoderWrites(text: String, count: Int) {
+    let isEncoding = Base64.isEncoding(Array(text.utf8).span, ofBytes: count)
+    #expect(!isEncoding)
   }
 }

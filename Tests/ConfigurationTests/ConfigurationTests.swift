@@ -132,14 +132,4 @@ import Testing
 
   @Test(arguments: ["", "-1", "1.5MiB", "16mb", "KiB", "99999999999999999999"])
   func refusesOtherSizes(text: String) { #expect(ValueText.parseSize(text) == nil) }
-
-  @Test(arguments: [
-    ("500ms", 500), ("20s", 20_000), ("7", 7_000), ("10m", 600_000), ("1h", 3_600_000), ("2d", 172_800_000),
-  ])
-  func readsDurations(text: String, milliseconds: Int64) {
-    #expect(ValueText.parseDuration(text) == .milliseconds(milliseconds))
-  }
-
-  @Test(arguments: ["", "s", "-5s", "1.5s", "5 s", "5x"])
-  func refusesOtherDurations(text: String) { #expect(ValueText.parseDuration(text) == nil) }
 }

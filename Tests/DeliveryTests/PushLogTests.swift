@@ -234,7 +234,7 @@ extension PushLog {
 
 @Suite struct CursorTests {
   private func parse(_ text: String) -> StartingPoint? {
-    StartingPoint(Array(text.utf8).span) { $0.equals("10m") ? .minutes(10) : nil }
+    StartingPoint(Array(text.utf8).span)
   }
 
   @Test func readsWhatItWrites() {

@@ -80,7 +80,7 @@ struct PollParameters {
   ) throws(ProblemError) {
     switch parameter {
     case .cursor:
-      guard let start = StartingPoint(value, duration: { $0.humanTimeSpan() }) else {
+      guard let start = StartingPoint(value) else {
         let wrong = value.starts(with: "d-") ? "is the id of a delivery, not a position among pushes" : "is not valid"
         let shown = value.extracting(first: min(value.count, Cursor.longestText)).text()
         throw ProblemError(
@@ -88,9 +88,9 @@ struct PollParameters {
       }
       self.start = start
     case .wait:
-      guard let wait = value.humanTimeSpan() else {
+      guard let wait = TimeSpan(value) else {
         throw ProblemError(
-          .invalidParameter, "'wait' takes a duration such as 25s, 500ms or whole seconds; 0 answers now")
+          .invalidParameter, "'wait' takes a duration such as 25s, 500ms, 1m30s or whole seconds; 0 answers now")
       }
       self.wait = wait
     case .limit:

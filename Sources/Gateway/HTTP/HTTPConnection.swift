@@ -377,10 +377,10 @@ final class HTTPConnection: LoopTask {
     let what: String
     if case .body(let pace) = phase {
       what =
-        "the request's content stopped for \(ValueText.duration(settings.bodyTimeout)) (the setting http.body_timeout), or came slower than \(settings.bodyMinimumRate) bytes a second (http.body_minimum_rate), after \(pace.bytes) bytes"
+        "the request's content stopped for \(settings.bodyTimeout.text) (the setting http.body_timeout), or came slower than \(settings.bodyMinimumRate) bytes a second (http.body_minimum_rate), after \(pace.bytes) bytes"
     } else {
       what =
-        "the request's head did not arrive within \(ValueText.duration(settings.headTimeout)) (the setting http.head_timeout)"
+        "the request's head did not arrive within \(settings.headTimeout.text) (the setting http.head_timeout)"
     }
     answer(Problem(.requestTimeout, detail: what + "; send it without pauses"))
     return true

@@ -10,26 +10,21 @@ package enum HTTPDate {
 
   /// Appends `Sun, 06 Nov 1994 08:49:37 GMT`. Before the year 1 and after 9999: the nearest that can be written.
   package static func append(_ secondsSince1970: Int64, to output: inout ByteQueue) {
-    let range = TimestampWriter.writableSeconds
-    let secondsSince1970 = min(max(secondsSince1970, range.lowerBound), range.upperBound)
-    let day = floorDivide(secondsSince1970, 86_400)
-    let second = Int(secondsSince1970 - day * 86_400)
-    let date = civil(fromDay: day)
+    let time = UTCTime(secondsSince1970: secondsSince1970)
     output.reserve(byteCount)
-    appendName(days, Int((day % 7 + 11) % 7), to: &output)
+    appendName(days, time.weekday, to: &output)
     output.append(", ")
-    appendTwo(date.day, to: &output)
+    output.append(decimal: time.day, digits: 2)
     output.append(" ")
-    appendName(months, date.month - 1, to: &output)
+    appendName(months, time.month - 1, to: &output)
     output.append(" ")
-    appendTwo(date.year / 100, to: &output)
-    appendTwo(date.year % 100, to: &output)
+    output.append(decimal: time.year, digits: 4)
     output.append(" ")
-    appendTwo(second / 3600, to: &output)
+    output.append(decimal: time.hour, digits: 2)
     output.append(":")
-    appendTwo(second / 60 % 60, to: &output)
+    output.append(decimal: time.minute, digits: 2)
     output.append(":")
-    appendTwo(second % 60, to: &output)
+    output.append(decimal: time.second, digits: 2)
     output.append(" GMT")
   }
 
@@ -55,7 +50,7 @@ package enum HTTPDate {
       isDayName(dayName, long: true), rest.extracting(19..<22).equals("GMT"), let day = number(rest, 0, 2),
       let month = month(rest, 3), let short = number(rest, 7, 2), let time = time(rest, 10)
     else { return nil }
-    let thisYear = civil(fromDay: floorDivide(now, 86_400)).year
+    let thisYear = UTCTime(secondsSince1970: now).year
     var year = thisYear / 100 * 100 + short
     if year > thisYear + 50 { year -= 100 }
     return seconds(year, month, day, time)
@@ -109,45 +104,7 @@ package enum HTTPDate {
     for index in 0..<3 { unsafe output.append(names.utf8Start[name * 3 + index]) }
   }
 
-  private static func appendTwo(_ value: Int, to output: inout ByteQueue) {
-    output.append(UInt8(truncatingIfNeeded: 0x30 + value / 10))
-    output.append(UInt8(truncatingIfNeeded: 0x30 + value % 10))
-  }
-
-  // MARK: The calendar
-
-  private static func floorDivide(_ value: Int64, _ divisor: Int64) -> Int64 {
-    value >= 0 ? value / divisor : -((-value + divisor - 1) / divisor)
-  }
-
   private static func seconds(_ year: Int, _ month: Int, _ day: Int, _ time: Int64) -> Int64? {
-    guard year >= 1, day >= 1 else { return nil }
-    let number = dayNumber(year, month, day)
-    // A day that does not exist becomes another one on the way back.
-    let back = civil(fromDay: number)
-    guard back.year == year, back.month == month, back.day == day else { return nil }
-    return number * 86_400 + time
-  }
-
-  /// Days since 1970-01-01 of a date of the Gregorian calendar. Years are counted from March, so the leap day is the last.
-  private static func dayNumber(_ year: Int, _ month: Int, _ day: Int) -> Int64 {
-    let shifted = month <= 2 ? year - 1 : year
-    let era = shifted / 400
-    let yearOfEra = shifted - era * 400
-    let dayOfYear = (153 * ((month + 9) % 12) + 2) / 5 + day - 1
-    let dayOfEra = yearOfEra * 365 + yearOfEra / 4 - yearOfEra / 100 + dayOfYear
-    return Int64(era * 146_097 + dayOfEra - 719_468)
-  }
-
-  private static func civil(fromDay day: Int64) -> (year: Int, month: Int, day: Int) {
-    let shifted = day + 719_468
-    let era = floorDivide(shifted, 146_097)
-    let dayOfEra = Int(shifted - era * 146_097)
-    let yearOfEra = (dayOfEra - dayOfEra / 1460 + dayOfEra / 36_524 - dayOfEra / 146_096) / 365
-    let dayOfYear = dayOfEra - (365 * yearOfEra + yearOfEra / 4 - yearOfEra / 100)
-    let monthFromMarch = (5 * dayOfYear + 2) / 153
-    let month = monthFromMarch < 10 ? monthFromMarch + 3 : monthFromMarch - 9
-    let year = yearOfEra + Int(era) * 400 + (month <= 2 ? 1 : 0)
-    return (year, month, dayOfYear - (153 * monthFromMarch + 2) / 5 + 1)
+    UTCTime.secondsSince1970(year: year, month: month, day: day).map { $0 + time }
   }
 }

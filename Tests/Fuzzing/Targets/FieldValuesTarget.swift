@@ -28,8 +28,9 @@ enum FieldValuesTarget {
     let expected = isDigits ? min(Int(text) ?? .max, 1 << 31) : nil
     try require(input.deltaSeconds() == expected, "'\(text)' is read as \(String(describing: input.deltaSeconds()))")
     if let value = input.decimalValue() { try require(isDigits && Int(text) == value, "'\(text)' is read as \(value)") }
-    if let span = input.humanTimeSpan() {
-      try require(span >= .zero && span <= .seconds(1 << 31), "'\(text)' is read as \(span)")
+    if let span = TimeSpan(input) {
+      try require(span >= .zero && span <= .longestWritten, "'\(text)' is read as \(span.text)")
+      try require(TimeSpan(span.text) == span, "'\(text)' is read as \(span.text), which is read as another")
     }
   }
 

@@ -54,13 +54,13 @@ enum QueryTarget {
 
   /// A cursor that was read names the same place once it is written.
   private static func readStart(_ input: Span<UInt8>) throws(Finding) {
-    let start = StartingPoint(input) { $0.humanTimeSpan() }
+    let start = StartingPoint(input)
     switch start {
     case .cursor(let cursor)?:
       var written = ByteQueue()
       cursor.write(into: &written)
       try require(written.count <= Cursor.longestText, "the cursor is written in \(written.count) bytes")
-      let again = StartingPoint(written.bytes) { $0.humanTimeSpan() }
+      let again = StartingPoint(written.bytes)
       try require(again == start, "the cursor \(cursor) is another once it is written")
     case .since(let span)?: try require(span >= .zero, "a start before now by \(span)")
     case .earliest?, .latest?, .last?, nil: break

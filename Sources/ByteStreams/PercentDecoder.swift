@@ -1,5 +1,3 @@
-import ByteStreams
-
 /// Percent-decoding (RFC 3986 §2.1), strictly: `%` must be followed by two hexadecimal digits, and `%00` stands for nothing
 /// that has a place in a name or a value.
 package enum PercentDecoder {
@@ -32,7 +30,7 @@ package enum PercentDecoder {
     var index = 0
     while index < path.count {
       if path[index] == UInt8(ascii: "%"), index &+ 2 < path.count, let high = ASCII.hexValue(path[index &+ 1]),
-        let low = ASCII.hexValue(path[index &+ 2]), URICharacter.isUnreserved(high << 4 | low)
+        let low = ASCII.hexValue(path[index &+ 2]), ASCII.isUnreserved(high << 4 | low)
       {
         output.append(high << 4 | low)
         index &+= 3
@@ -44,7 +42,7 @@ package enum PercentDecoder {
   }
 
   /// Whether decoding would change anything.
-  static func isNeeded(for bytes: Span<UInt8>, plusIsSpace: Bool) -> Bool {
+  package static func isNeeded(for bytes: Span<UInt8>, plusIsSpace: Bool) -> Bool {
     for index in bytes.indices {
       let byte = bytes[index]
       if byte == UInt8(ascii: "%") || plusIsSpace && byte == UInt8(ascii: "+") { return true }

@@ -1,0 +1,50 @@
+/// Lengths of time as people write them, in requests and in the configuration: `500ms`, `25s`, `10m`, `1h30m`, `2d`.
+extension TimeSpan {
+  /// The longest that is read: as many seconds as `delta-seconds` has (RFC 9111 §1.2.2), 68 years.
+  package static var longestWritten: TimeSpan { .seconds(1 << 31) }
+
+  /// Reads whole numbers with the units d, h, m, s and ms, the larger first and each once, or one number of seconds without a
+  /// unit. nil for anything else: no signs, no fractions, no white space, and nothing longer than `longestWritten`.
+  package init?(_ text: Span<UInt8>) {
+    var total = TimeSpan.zero
+    var lastUnit = TimeSpan(nanoseconds: .max)
+    var end = 0
+    repeat {
+      let start = end
+      while end < text.count, ASCII.isDigit(text[end]) { end &+= 1 }
+      guard let count = text.extracting(start..<end).decimalValue() else { return nil }
+      let unitStart = end
+      while end < text.count, !ASCII.isDigit(text[end]) { end &+= 1 }
+      let isWhole = start == 0 && unitStart == text.count
+      guard let unit = isWhole ? .seconds(1) : Self.unit(text.extracting(unitStart..<end)), unit < lastUnit else {
+        return nil
+      }
+      lastUnit = unit
+      // Neither product nor sum can wrap: what is too large becomes the largest.
+      total = total + unit * Int64(count)
+    } while end < text.count
+    guard total <= .longestWritten else { return nil }
+    self = total
+  }
+
+  package init?(_ text: String) { self.init(Array(text.utf8).span) }
+
+  private static func unit(_ name: Span<UInt8>) -> TimeSpan? {
+    if name.equals("s") { return .seconds(1) }
+    if name.equals("ms") { return .milliseconds(1) }
+    if name.equals("m") { return .minutes(1) }
+    if name.equals("h") { return .hours(1) }
+    return name.equals("d") ? .hours(24) : nil
+  }
+
+  /// In the largest unit that divides it, down to milliseconds: `90m`, not `1h30m`.
+  package var text: String {
+    let milliseconds = nanoseconds / 1_000_000
+    if milliseconds == 0 { return "0s" }
+    for (name, size) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)] as [(String, Int64)]
+    where milliseconds % size == 0 {
+      return "\(milliseconds / size)\(name)"
+    }
+    return "\(milliseconds)ms"
+  }
+}

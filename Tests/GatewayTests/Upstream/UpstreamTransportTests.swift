@@ -15,6 +15,7 @@ import Testing
       loop.submit { Attempt(loop: $0, overTLS: overTLS, done: done) }
     }
     loop.stop()
+    loop.join()
   }
 
   /// Writes to a peer that has reset the connection.

@@ -125,10 +125,10 @@ async def test_connections_that_ask_once_and_stay_end_at_the_idle_deadline(limit
 
 
 async def test_the_idle_time_counts_from_the_answer_and_not_from_the_request(limited):
-    gateway = await limited(idle_timeout="1s")
+    gateway = await limited(idle_timeout="2s")
     reader, writer = await asyncio.open_connection(*gateway.address())
     for _ in range(2):
-        writer.write(GET.replace(b"wait=0", b"wait=1500ms") + b"\r\n")
+        writer.write(GET.replace(b"wait=0", b"wait=2500ms") + b"\r\n")
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
         assert head.startswith(b"HTTP/1.1 200 ")
         await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
@@ -156,11 +156,11 @@ async def test_bodies_that_come_quickly_but_for_the_last_byte_end_after_one_paus
 
 
 async def test_a_body_that_keeps_its_pace_may_take_its_time(limited, upstream):
-    gateway = await limited(body_timeout="300ms", body_minimum_rate=100)
+    gateway = await limited(body_timeout="1s", body_minimum_rate=20)
     start = POST + b"Content-Type: text/plain\r\nContent-Length: 600\r\nConnection: close\r\n\r\n"
-    ending = await abuse(gateway.address(), start, drip=[b"steady" * 5] * 20, every=0.05)
+    ending = await abuse(gateway.address(), start, drip=[b"steady" * 5] * 20, every=0.1)
     assert ending.statuses == [202]
-    assert ending.seconds >= 1
+    assert ending.seconds >= 1.5
     assert await upstream.has_received(1) == ["steady" * 100]
 
 

@@ -110,7 +110,7 @@ async def test_a_silent_connection_is_told_as_such_and_the_round_trip_is_exact(s
         await writer.drain()
         await reader.read()
 
-    env = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_INTERVAL": "50ms", "DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": "300ms"}
+    env = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_INTERVAL": "50ms", "DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": "2s"}
     gateway = await gateway_for(await raw_upstream(behave), env=env)
     client = gateway.client()
 
@@ -122,7 +122,7 @@ async def test_a_silent_connection_is_told_as_such_and_the_round_trip_is_exact(s
     assert "nothing came from the upstream" in session["last_failure"]
     lost = next(entry for entry in session["history"] if entry["cause"] == "silence")
     assert lost["from"] == "suspect"
-    assert 0 < lost["round_trip_seconds"] < 1
+    assert 0 < lost["round_trip_seconds"] < 2
 
 
 @pytest.mark.parametrize("when", ["connecting", "backing off", "during a hand-over"])

@@ -1,13 +1,6 @@
 import ByteStreams
 import JSONCodec
 
-/// How a message travels on a WebSocket (RFC 6455 §5.6), and so how it is shown.
-package enum MessageKind: UInt8, Hashable, Sendable {
-  /// UTF-8.
-  case text
-  case binary
-}
-
 /// One push, as it is kept: rendered when it arrived, never again.
 package struct RetainedMessage: Sendable {
   package let sequence: UInt64

@@ -6,13 +6,13 @@ extension WebSocketConnection {
   /// Pongs that are owed go first: a ping is answered as soon as is practical (§5.5.3), and an answer behind megabytes of message
   /// may miss its deadline.
   package mutating func sendMessage(
-    _ kind: WebSocketMessageKind, _ payload: Span<UInt8>, fragmentBytes: Int = .max,
+    _ kind: MessageKind, _ payload: Span<UInt8>, fragmentBytes: Int = .max,
     using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {
     precondition(!hasSentClose, "a message was sent after the close frame")
     precondition(fragmentBytes > 0, "a fragment without bytes brings no message to its end")
     writePongs(using: &generator, into: &output)
-    let opcode: Opcode = kind == .text ? .text : .binary
+    let opcode: Opcode = kind.isText ? .text : .binary
     if compression.isWorthwhile(payload.count), compression.compress(payload) {
       Self.writeMessage(
         opcode, compression.compressed, isCompressed: true, fragmentBytes, from: role, using: &generator, into: &output)

@@ -23,7 +23,7 @@ package struct WebSocketConnection: ~Copyable {
 
   /// The message that is being put together.
   private var message = ByteQueue()
-  private var messageKind: WebSocketMessageKind?
+  private var messageKind: MessageKind?
   private var isMessageCompressed = false
   private var fragments = 0
   private var compressedBytes = 0
@@ -245,7 +245,7 @@ package struct WebSocketConnection: ~Copyable {
     guard let kind = messageKind else { preconditionFailure("a data frame outside a message") }
     let isWholeMessage = header.isFinal && fragments == 1 && !isMessageCompressed && header.maskingKey == nil
     if isWholeMessage, frameReceived == 0, input.count >= header.payloadLength {
-      if kind == .text, !UTF8StreamValidator.isValid(input.bytes.extracting(first: header.payloadLength)) {
+      if kind.isText, !UTF8StreamValidator.isValid(input.bytes.extracting(first: header.payloadLength)) {
         throw .notUTF8
       }
       frame = nil
@@ -267,7 +267,7 @@ package struct WebSocketConnection: ~Copyable {
       }
       try validate(kind)
     }
-    if kind == .text, !validator.isComplete { throw .notUTF8 }
+    if kind.isText, !validator.isComplete { throw .notUTF8 }
     messageKind = nil
     lastPayload = .message
     return .message(kind)
@@ -275,7 +275,7 @@ package struct WebSocketConnection: ~Copyable {
 
   /// Moves the next `count` bytes of a frame's payload into the message.
   private mutating func take(
-    _ count: Int, of header: FrameHeader, _ kind: WebSocketMessageKind
+    _ count: Int, of header: FrameHeader, _ kind: MessageKind
   ) throws(WebSocketProtocolError) {
     let key = header.maskingKey?.advanced(by: frameReceived)
     frameReceived += count
@@ -311,8 +311,8 @@ package struct WebSocketConnection: ~Copyable {
     }
   }
 
-  private mutating func validate(_ kind: WebSocketMessageKind) throws(WebSocketProtocolError) {
-    guard kind == .text else { return }
+  private mutating func validate(_ kind: MessageKind) throws(WebSocketProtocolError) {
+    guard kind.isText else { return }
     guard Self.isValidText(message, from: validated, by: &validator) else { throw .notUTF8 }
     validated = message.count
   }

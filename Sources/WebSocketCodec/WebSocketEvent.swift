@@ -1,3 +1,5 @@
+import ByteStreams
+
 /// Which end of the connection one is.
 package enum WebSocketRole: Sendable {
   case client
@@ -6,15 +8,9 @@ package enum WebSocketRole: Sendable {
   var peer: WebSocketRole { self == .client ? .server : .client }
 }
 
-/// Whether a message is UTF-8 text or anything (RFC 6455 §5.6).
-package enum WebSocketMessageKind: Sendable {
-  case text
-  case binary
-}
-
 /// One thing that arrived. Its payload stands in `WebSocketConnection.payload` until the next call.
 package enum WebSocketEvent: Equatable, Sendable {
-  case message(WebSocketMessageKind)
+  case message(MessageKind)
   /// Its answer is owed now: `writeReplies` writes it.
   case ping
   case pong

@@ -1,3 +1,4 @@
+import ByteStreams
 import Configuration
 import Delivery
 import Foundation

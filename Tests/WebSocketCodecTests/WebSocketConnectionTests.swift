@@ -62,7 +62,7 @@ import Testing
     }
   }
 
-  typealias Message = (kind: WebSocketMessageKind, payload: [UInt8])
+  typealias Message = (kind: MessageKind, payload: [UInt8])
 
   /// Sends `messages` in random fragments with pings between, cuts the bytes at random, and compares what arrives.
   private func converse(

@@ -25,7 +25,7 @@ extension HTTPConnection {
   private func queue(_ item: IncomingMessage.Item, _ message: IncomingMessage) -> Result<Accepted, ProblemOutcome> {
     let options = message.options
     let receipt = shared.session.post(
-      item.payload, isText: item.isText, timeToLive: options.timeToLive ?? shared.settings.upstream.queue.ttl,
+      item.payload, isText: item.kind.isText, timeToLive: options.timeToLive ?? shared.settings.upstream.queue.ttl,
       topic: options.topic, now: worker.loop.now)
     switch receipt.result {
     case .queued(let sequence, _):

@@ -104,7 +104,7 @@ struct IncomingMessage {
   /// One message on its way to the queue.
   struct Item {
     let payload: SharedBytes
-    let isText: Bool
+    let kind: MessageKind
   }
 
   /// Bytes of the body so far.
@@ -119,7 +119,7 @@ struct IncomingMessage {
       throw ProblemError(
         .invalidText, "a text message must be UTF-8; send Content-Type: application/octet-stream for other bytes")
     }
-    return Item(payload: SharedBytes(plain), isText: form != .binary)
+    return Item(payload: SharedBytes(plain), kind: form == .binary ? .binary : .text)
   }
 
   /// The messages in the body of a batch, checked.
@@ -146,7 +146,7 @@ struct IncomingMessage {
         throw ProblemError(
           .invalidText, "line \(lineNumber) of the batch is not UTF-8; no message of the batch was accepted")
       }
-      items.append(Item(payload: SharedBytes(copying: line), isText: true))
+      items.append(Item(payload: SharedBytes(copying: line), kind: .text))
     }
     guard !items.isEmpty else { throw ProblemError(.invalidParameter, "the batch is empty; send a message a line") }
     return items

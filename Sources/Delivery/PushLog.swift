@@ -66,11 +66,11 @@ package struct PushLog {
     let followsGap: Bool
   }
 
-  /// A ring whose size is a power of two; number n stands at n mod size.
-  private var ring: [Entry?] = Array(repeating: nil, count: 64)
+  /// Number n has place n - 1.
+  private var ring = RingDeque<Entry?>(filler: nil, leastCapacity: 64)
   /// Number of the oldest message retained.
-  private var first: UInt64 = 1
-  private var next: UInt64 = 1
+  private var first: UInt64 { UInt64(ring.front) + 1 }
+  private var next: UInt64 { UInt64(ring.end) + 1 }
   /// Whether an upstream gap lies behind the newest message.
   private var endsWithGap = false
   package private(set) var retainedBytes = 0
@@ -90,7 +90,7 @@ package struct PushLog {
   package var start: Cursor { Cursor(epoch: epoch, position: 0) }
   /// Behind everything.
   package var last: Cursor { Cursor(epoch: epoch, sequence: next - 1, isBehindGap: endsWithGap) }
-  package var retainedCount: Int { Int(next - first) }
+  package var retainedCount: Int { ring.count }
   /// The identity that the next message must be rendered with.
   package var nextID: Cursor { Cursor(epoch: epoch, sequence: next) }
 
@@ -98,11 +98,9 @@ package struct PushLog {
   /// freed after the caller's lock.
   package mutating func append(_ message: RetainedMessage, dropping dropped: inout [RetainedMessage]) {
     precondition(message.sequence == next, "a message was rendered for another place")
-    if retainedCount == ring.count { grow() }
-    ring[slot(next)] = Entry(message: message, followsGap: endsWithGap)
-    endsWithGap = false
     if next == 1 { firstArrival = message.arrival }
-    next += 1
+    ring.append(Entry(message: message, followsGap: endsWithGap))
+    endsWithGap = false
     retainedBytes += message.cost
     expire(now: message.arrival, dropping: &dropped)
   }
@@ -124,22 +122,13 @@ package struct PushLog {
       }
       newestTrimmedArrival = entry.message.arrival
       dropped.append(entry.message)
-      ring[slot(first)] = nil
-      first += 1
+      ring.removeFirst()
     }
   }
 
-  private func slot(_ sequence: UInt64) -> Int { Int(truncatingIfNeeded: sequence) & (ring.count - 1) }
-
   private func entry(_ sequence: UInt64) -> Entry {
-    guard let entry = ring[slot(sequence)] else { preconditionFailure("the log lost message \(sequence)") }
+    guard let entry = ring[Int(sequence - 1)] else { preconditionFailure("the log lost message \(sequence)") }
     return entry
-  }
-
-  private mutating func grow() {
-    var wider = [Entry?](repeating: nil, count: ring.count * 2)
-    for sequence in first..<next { wider[Int(truncatingIfNeeded: sequence) & (wider.count - 1)] = ring[slot(sequence)] }
-    ring = wider
   }
 
   /// Turns a wish into a position. One that reaches behind what is retained begins there all the same, and the read reports

@@ -112,25 +112,30 @@ package final class Logger: Sendable {
     }
   }
 
-  /// Whether nothing waits and nothing is being written. For the end of the process, which must not write by itself: a pipe that
-  /// nobody reads would block it.
+  /// Whether nothing is pending and nothing is being written. For the end of the process, which asks until then. It never blocks: where
+  /// the system gave no thread, it writes what the output takes at once, and a pipe that nobody reads takes nothing.
   package var isWritten: Bool {
-    if !state.withLock({ $0.isStarted }) { flush() }
+    if !state.withLock({ $0.isStarted }) { writePending(mayBlock: false) }
     return state.withLock { $0.buffer.isEmpty && !$0.isWriting }
   }
 
-  /// Writes what waits, for as long as the output takes it.
-  package func flush() {
+  /// Writes what is pending. Blocks while the output takes nothing.
+  package func flush() { writePending(mayBlock: true) }
+
+  private func writePending(mayBlock: Bool) {
     writing.withLock { _ in
       var batch = take()
       while !batch.bytes.isEmpty {
-        let written = unsafe batch.bytes.bytes.withUnsafeBytes { unsafe Glibc.write(output, $0.baseAddress, $0.count) }
+        // A pipe that is reported writable has room for PIPE_BUF bytes (pipe(7)): so many never block.
+        if !mayBlock, !isWritable(within: 0) { return putBack(batch) }
+        let most = mayBlock ? batch.bytes.count : min(batch.bytes.count, Int(PIPE_BUF))
+        let written = unsafe batch.bytes.bytes.withUnsafeBytes { unsafe Glibc.write(output, $0.baseAddress, most) }
         if written > 0 {
           batch.bytes.consume(written)
         } else if errno == EAGAIN {
           // Somebody who shares the output has made it non-blocking.
-          var wanted = pollfd(fd: output, events: Int16(POLLOUT), revents: 0)
-          _ = unsafe poll(&wanted, 1, -1)
+          guard mayBlock else { return putBack(batch) }
+          _ = isWritable(within: -1)
         } else if errno != EINTR {
           break
         }
@@ -142,6 +147,23 @@ package final class Logger: Sendable {
         state.isWriting = false
         state.dropped += lost
       }
+    }
+  }
+
+  /// `milliseconds`: -1 waits for ever.
+  private func isWritable(within milliseconds: Int32) -> Bool {
+    var wanted = pollfd(fd: output, events: Int16(POLLOUT), revents: 0)
+    return unsafe poll(&wanted, 1, milliseconds) > 0
+  }
+
+  /// What the output did not take is pending again, before what came meanwhile.
+  private func putBack(_ batch: borrowing Batch) {
+    state.withLock { state in
+      var whole = ByteQueue(capacity: batch.bytes.count + state.buffer.count)
+      whole.append(batch.bytes.bytes)
+      whole.append(state.buffer.bytes)
+      swap(&whole, &state.buffer)
+      state.isWriting = false
     }
   }
 

@@ -138,4 +138,30 @@ private final class Collector: @unchecked Sendable {
     #expect(output.contains("log lines were dropped") && output.contains("after"))
     #expect(output.utf8.count < Logger.bufferLimit + 4096)
   }
+
+  /// A start of the thread that failed looks the same as none.
+  @Test func withoutItsThreadTheLastLinesGoToAPipeThatNobodyReadsOnlyAsFarAsItTakesThem() throws {
+    var ends: [Int32] = [0, 0]
+    try #require(pipe(&ends) == 0)
+    let logger = Logger(level: .info, format: .json, output: ends[1])
+    let text = String(repeating: "x", count: 1000)
+    for number in 0..<200 { logger.info("much", [.number("n", number), .text("text", text)]) }
+    let hasReturned = DispatchSemaphore(value: 0)
+    Thread.detachNewThread {
+      #expect(!logger.isWritten)
+      hasReturned.signal()
+    }
+    let returned = hasReturned.wait(timeout: .now() + 20)
+    #expect(returned == .success, "it does not wait for a reader")
+    let collector = Collector(FileHandle(fileDescriptor: ends[0]))
+    if returned == .timedOut { hasReturned.wait() }
+    let end = Date(timeIntervalSinceNow: 20)
+    while !logger.isWritten, Date() < end { usleep(1000) }
+    close(ends[1])
+    // All of them, once, in order.
+    let lines = collector.text().split(separator: "\n")
+    #expect(lines.count == 200)
+    for (number, line) in lines.enumerated() { #expect(line.contains("\"n\":\(number),")) }
+    close(ends[0])
+  }
 }

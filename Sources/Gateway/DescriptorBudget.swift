@@ -1,8 +1,16 @@
+import Reactor
+
 /// How the file descriptors of the process are dealt out, so that clients cannot take those of the upstream and of management.
 struct DescriptorBudget: Equatable {
-  /// Kept free for the upstream: connection attempts (32 addresses at once at most, beside up to three connections during a
-  /// hand-over), name look-ups, certificates and credentials, credential commands, and netlink.
-  static let reserve = 64
+  /// Kept free for everything but clients. Each part is the most that its users can hold, also when everything hangs.
+  static let reserve = upstreamConnections + lookUps + blockingWork + others
+  /// A connection attempt with all of its addresses, beside up to three connections during a hand-over.
+  private static let upstreamConnections = ConnectRace.addressLimit + 3
+  private static let lookUps = Resolver.threadCount * Resolver.descriptorsPerThread
+  /// Certificates, secrets and credential commands.
+  private static let blockingWork = BlockingLanes.threadLimit * BlockingLanes.descriptorsPerThread
+  /// Netlink, and the folder or file below /proc that a metric is read from.
+  private static let others = 2
 
   /// Connections of clients and to the management listeners, open at once.
   let clients: Int

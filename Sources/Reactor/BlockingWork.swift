@@ -118,9 +118,12 @@ package final class BlockingLanes: Sendable {
   /// The process's own.
   package static let shared = BlockingLanes()
 
-  /// Subjects in use at once, each with its thread. A session has some five (secrets, CA file, certificate, key). It stops
-  /// reloads that name ever new files of a mount that hangs.
-  package static let threadLimit = 64
+  /// Subjects in use at once, each with its thread. A session has some five (secrets, CA file, certificate, key), most of which it
+  /// reads one after the other. The limit stops reloads that name ever new files of a mount that hangs.
+  package static let threadLimit = 16
+  /// Descriptors that one thread may hold. A file has one, from the beginning of open(2) on, also while that hangs. A command has
+  /// both ends of its pipe until it is started.
+  package static let descriptorsPerThread = 2
 
   private struct Lane {
     /// When the work that runs began.

@@ -17,6 +17,8 @@ package struct ResolveError: Error, Hashable, Sendable, CustomStringConvertible 
 package final class Resolver: Sendable {
   /// Threads: look-ups that may hang at once without holding up the others.
   package static let threadCount = 4
+  /// Descriptors that one look-up may hold: files such as /etc/hosts, and a socket for each query or name server in use.
+  package static let descriptorsPerThread = 4
   /// Look-ups that may wait for a thread; beyond it they are refused at once.
   package static let queueLimit = 4096
 

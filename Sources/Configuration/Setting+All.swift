@@ -39,7 +39,7 @@ extension Setting {
       Setting("http.body_bytes", .size(\.http.bodyBytes, 1...(1 << 30)), "largest request body, else 413"),
       Setting(
         "http.pending_body_bytes", .size(\.http.pendingBodyBytes, (64 << 10)...(1 << 40)),
-        "bytes of bodies that have come in part, of all clients, else 503"),
+        "memory for partially received bodies, of all clients, else 503"),
       Setting(
         "http.batch_messages", .count(\.http.batchMessages, 1...1_000_000), "messages in one batch of a POST, else 413"),
       Setting(

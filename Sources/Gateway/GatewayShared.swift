@@ -77,8 +77,8 @@ final class GatewayShared: Sendable {
     slowRequests = metrics.counter("drawbridge_http_requests_slow_total", "Requests that did not arrive in time.")
     slowReaders = metrics.counter(
       "drawbridge_http_readers_slow_total", "Clients that were let go because they did not take their answers.")
-    pendingBodyBytes = metrics.gauge("drawbridge_http_body_bytes", "Bytes of bodies that have come in part.")
-    unsentBytes = metrics.gauge("drawbridge_http_unsent_bytes", "Bytes of answers that wait for their clients.")
+    pendingBodyBytes = metrics.gauge("drawbridge_http_body_bytes", "Memory that partially received bodies hold.")
+    unsentBytes = metrics.gauge("drawbridge_http_unsent_bytes", "Memory that unsent responses hold.")
     unsentResponses = UnsentResponses(limit: settings.http.unsentBytes, unsent: unsentBytes, shed: slowReaders)
     acceptedMessages = metrics.counter("drawbridge_messages_accepted_total", "Messages taken for the upstream.")
     refusedMessages = metrics.counter("drawbridge_messages_refused_total", "Messages refused with 503 or 410.")

@@ -22,12 +22,16 @@ struct IncomingMessage {
   private let timeToLive: TimeSpan?
   private let topic: String?
   private var bytes: [UInt8] = []
+  /// Most bytes that the body can have: its Content-Length, else the limit.
+  private let most: Int
 
   /// Longest topic, in bytes. RFC 8030 §5.4 allows 32; names of a domain need more.
   private static let longestTopic = 128
+
   /// Reads what the head says of it.
   init(_ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.HTTP) throws(ProblemError) {
     limit = settings.bodyBytes
+    if case .length(let count) = request.framing { most = count } else { most = limit }
     batchLimit = settings.batchMessages
     form = try Self.form(of: request)
     isCompressed = try Self.isCompressed(request)
@@ -94,11 +98,14 @@ struct IncomingMessage {
   }
 
   mutating func append(_ content: Span<UInt8>) {
-    if bytes.isEmpty {
+    guard !bytes.isEmpty else {
       bytes = [UInt8](copying: content)
-    } else {
-      unsafe content.withUnsafeBytes { unsafe bytes.append(contentsOf: $0) }
+      return
     }
+    let count = bytes.count + content.count
+    // Doubled, as an array grows by itself, but never beyond what the body can have.
+    if count > bytes.capacity { bytes.reserveCapacity(max(count, min(2 * bytes.capacity, most))) }
+    unsafe content.withUnsafeBytes { unsafe bytes.append(contentsOf: $0) }
   }
 
   /// One message on its way to the queue.
@@ -107,8 +114,9 @@ struct IncomingMessage {
     let kind: MessageKind
   }
 
-  /// Bytes of the body so far.
-  var count: Int { bytes.count }
+  /// Bytes of memory that the body holds so far. The allocator may add less than a page to a full one, which is not counted: so
+  /// `http.pending_body_bytes` can equal `http.body_bytes`.
+  var heldBytes: Int { max(bytes.count, min(bytes.capacity, most)) }
   var isBatch: Bool { form == .lines }
   var options: (timeToLive: TimeSpan?, topic: String?) { (timeToLive, topic) }
 

@@ -37,7 +37,7 @@ final class HTTPConnection: LoopTask {
   /// Requests answered, and bytes read, since others had their turn.
   private var handled = 0
   private var taken = 0
-  /// Bytes of the content in `exchange` that are counted in `shared.pendingBodyBytes`.
+  /// Bytes of memory of the content in `exchange` that are counted in `shared.pendingBodyBytes`.
   private var countedBodyBytes = 0
 
   /// What is waited for, which tells the deadline.
@@ -174,8 +174,8 @@ final class HTTPConnection: LoopTask {
   /// all connections together hold too much, this one's is dropped, and its rest will be as it comes.
   private func countBody() {
     guard case .sending(let message) = exchange else { return }
-    shared.pendingBodyBytes.add(message.count - countedBodyBytes)
-    countedBodyBytes = message.count
+    shared.pendingBodyBytes.add(message.heldBytes - countedBodyBytes)
+    countedBodyBytes = message.heldBytes
     guard shared.pendingBodyBytes.current > settings.pendingBodyBytes else { return }
     exchange = .simple(
       .problem(

@@ -75,6 +75,16 @@ package struct ByteQueue: ~Copyable {
     tail = 0
   }
 
+  /// Gives back the memory that the readable bytes do not need, where it is more than they take themselves. Small buffers stay
+  /// as they are. While the queue drains, all calls together copy no more bytes than were in it.
+  package mutating func releaseSpare() {
+    guard capacity > Self.smallCapacity, capacity &- count > count else { return }
+    reallocate(max(count, Self.smallCapacity))
+  }
+
+  /// Not worth a copy.
+  private static var smallCapacity: Int { 4096 }
+
   /// Makes room for `count` more bytes at the end.
   @inlinable @inline(__always)
   package mutating func reserve(_ count: Int) {
@@ -197,9 +207,13 @@ package struct ByteQueue: ~Copyable {
   }
 
   private mutating func grow(toHold needed: Int) {
-    let readable = tail &- head
     var size = max(capacity, 256)
     while size < needed { size &*= 2 }
+    reallocate(size)
+  }
+
+  private mutating func reallocate(_ size: Int) {
+    let readable = tail &- head
     let fresh = UnsafeMutableRawPointer.allocate(byteCount: size, alignment: 16)
     if let base = unsafe base {
       unsafe fresh.copyMemory(from: base + head, byteCount: readable)

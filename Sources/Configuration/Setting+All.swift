@@ -73,7 +73,7 @@ extension Setting {
         "bytes a second that a client must take after write_timeout; 0: none"),
       Setting(
         "http.unsent_bytes", .size(\.http.unsentBytes, (64 << 10)...(1 << 40)),
-        "bytes of answers that may wait for all clients; beyond it the slowest are reset"),
+        "memory for unsent responses, of all clients; above it the slowest are reset"),
       Setting(
         "http.linger_timeout", .duration(\.http.lingerTimeout, millisecond...(.minutes(1))),
         "time to read on after an error answer, so that the client gets to see it"),

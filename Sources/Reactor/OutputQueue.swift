@@ -26,10 +26,15 @@ package struct OutputQueue: ~Copyable {
   private var firstSegment = 0
   /// Bytes still to be sent.
   @usableFromInline package internal(set) var count = 0
+  /// Bytes of the storages of all slices that are not sent completely.
+  private var sharedBytes = 0
 
   package init() {}
 
   package var isEmpty: Bool { count == 0 }
+
+  /// Bytes of memory that the queue holds. A slice keeps its whole storage until its last byte is sent.
+  package var heldBytes: Int { text.allocatedBytes &+ sharedBytes }
 
   /// Whether it holds text and no shared slice.
   package var isText: Bool { segments.isEmpty && count > 0 }
@@ -67,6 +72,7 @@ package struct OutputQueue: ~Copyable {
     }
     closeText()
     segments.append(.shared(slice))
+    sharedBytes &+= slice.storage.count
     count &+= slice.count
   }
 
@@ -113,8 +119,12 @@ package struct OutputQueue: ~Copyable {
     textInSegments = 0
     segments.removeAll(keepingCapacity: true)
     firstSegment = 0
+    sharedBytes = 0
     count = 0
   }
+
+  /// Gives back memory that the unsent bytes do not need; for a queue whose channel is blocked.
+  package mutating func releaseSpare() { text.releaseSpare() }
 
   /// Gives the buffers back; the queue must be empty.
   package mutating func releaseStorage() {
@@ -201,6 +211,9 @@ package struct OutputQueue: ~Copyable {
           let rest = (slice.range.lowerBound + taken)..<slice.range.upperBound
           segments[firstSegment] = .shared(SharedSlice(slice.storage, range: rest))
         } else {
+          // Releases the storage now: the entry itself stays until the last segment is sent.
+          segments[firstSegment] = .text(0)
+          sharedBytes &-= slice.storage.count
           firstSegment &+= 1
         }
       }

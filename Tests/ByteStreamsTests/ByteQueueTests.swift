@@ -110,4 +110,22 @@ import Testing
     let isEncoding = Base64.isEncoding(Array(text.utf8).span, ofBytes: count)
     #expect(!isEncoding)
   }
+
+  @Test func givesBackMemoryThatItsBytesDoNotNeed() {
+    var queue = ByteQueue()
+    let content = (0..<100_000).map { UInt8(truncatingIfNeeded: $0) }
+    queue.append(content)
+    queue.consume(90_000)
+    queue.releaseSpare()
+    #expect(queue.allocatedBytes == 10_000)
+    #expect(queue.copyBytes() == Array(content[90_000...]))
+    queue.append([1, 2])
+    #expect(queue.count == 10_002)
+    // A small buffer is worth no copy.
+    var small = ByteQueue()
+    small.append([UInt8](repeating: 0, count: 4000))
+    small.consume(3999)
+    small.releaseSpare()
+    #expect(small.allocatedBytes == 4096)
+  }
 }

@@ -338,7 +338,8 @@ final class HTTPConnection: LoopTask {
         return false
       case .blocked:
         if pending.count < before { pace.advance(by: before - pending.count, at: worker.loop.now) }
-        let place = worker.slowReaders.enter(channel, bytes: pending.count)
+        pending.releaseSpare()
+        let place = worker.slowReaders.enter(channel, bytes: pending.heldBytes)
         let deadline = pace.deadline(pause: settings.writeTimeout, minimumRate: settings.writeMinimumRate)
         let outcome = await channel.writable(until: deadline)
         guard worker.slowReaders.leave(place) else {

@@ -1,0 +1,79 @@
+import ByteStreams
+import Glibc
+import Testing
+
+@testable import Reactor
+
+@Suite struct OutputQueueTests {
+  /// Two connected sockets that do not block: a channel, and the descriptor of its peer.
+  private func pair(_ loop: LoopContext) throws -> (Channel, Int32) {
+    var ends: [Int32] = [0, 0]
+    let kind = Int32(SOCK_STREAM.rawValue) | Int32(SOCK_NONBLOCK.rawValue)
+    try #require(socketpair(AF_UNIX, kind, 0, &ends) == 0)
+    return (try Channel(descriptor: ends[0], loop: loop), ends[1])
+  }
+
+  /// Reads all that there is.
+  private func drain(_ descriptor: Int32) -> Int {
+    var piece = [UInt8](repeating: 0, count: 1 << 16)
+    var total = 0
+    while true {
+      let count = read(descriptor, &piece, piece.count)
+      guard count > 0 else { return total }
+      total += count
+    }
+  }
+
+  @Test func aSliceIsReleasedWhenItsLastByteIsSentAndNotWhenTheQueueIsEmpty() async throws {
+    try await onLoop { loop in
+      do {
+        let (channel, peer) = try pair(loop)
+        var first = [UInt8](repeating: 1, count: 100_000)
+        let large = SharedBytes([UInt8](repeating: 2, count: 4 << 20))
+        var queue = OutputQueue()
+        queue.append(SharedSlice(SharedBytes(first)))
+        queue.append(SharedSlice(large))
+        #expect(queue.heldBytes == 100_000 + large.count)
+        #expect(queue.flush(to: channel) == .blocked)
+        #expect(queue.count < large.count)
+        // A slice holds its whole storage as long as any of it is unsent.
+        #expect(queue.heldBytes == large.count)
+        // An array that nobody shares is changed where it is.
+        let address = first.withUnsafeBytes { $0.baseAddress }
+        first[0] = 3
+        #expect(first.withUnsafeBytes { $0.baseAddress } == address, "the queue still holds the first slice")
+        while queue.flush(to: channel) == .blocked { _ = drain(peer) }
+        #expect(queue.heldBytes == 0)
+        channel.close()
+        close(peer)
+      } catch {
+        Issue.record(error)
+      }
+    }
+  }
+
+  @Test func whatABlockedQueueHoldsIsInProportionToWhatItHasToSend() async throws {
+    try await onLoop { loop in
+      do {
+        let (channel, peer) = try pair(loop)
+        var queue = OutputQueue()
+        let total = 8 << 20
+        queue.withText { text in
+          for _ in 0..<total / 1024 { text.append([UInt8](repeating: 4, count: 1024)) }
+        }
+        var received = 0
+        while queue.flush(to: channel) == .blocked {
+          queue.releaseSpare()
+          #expect(queue.heldBytes <= max(2 * queue.count, 4096))
+          received += drain(peer)
+        }
+        received += drain(peer)
+        #expect(received == total)
+        channel.close()
+        close(peer)
+      } catch {
+        Issue.record(error)
+      }
+    }
+  }
+}

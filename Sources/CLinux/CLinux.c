@@ -5,9 +5,11 @@
 #include <string.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,6 +23,11 @@ int clinux_available_processors(void) {
 
 int clinux_accept(int listener, struct sockaddr *address, socklen_t *size) {
   return accept4(listener, address, size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+}
+
+int clinux_unacknowledged_bytes(int socket) {
+  int count = 0;
+  return ioctl(socket, SIOCOUTQ, &count) == 0 ? count : -1;
 }
 
 int clinux_semaphore_wait(sem_t *semaphore, long seconds, long nanoseconds) {

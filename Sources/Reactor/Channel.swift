@@ -165,6 +165,13 @@ package final class Channel {
     }
   }
 
+  /// Bytes in the kernel's send buffer, which the peer has not taken. A socket is reported writable only when a third of that
+  /// buffer is free, which may be more than a megabyte: this shows in between whether the peer reads.
+  package var unacknowledgedBytes: Int {
+    precondition(!isClosed, "a closed channel was examined")
+    return max(0, Int(clinux_unacknowledged_bytes(descriptor)))
+  }
+
   // MARK: Ending
 
   /// Sends FIN; reading goes on.

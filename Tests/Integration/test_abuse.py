@@ -217,6 +217,31 @@ async def test_readers_that_take_a_little_now_and_then_are_reset_too(limited, be
     assert (await gateway.metrics())["drawbridge_http_readers_slow_total"] >= 8
 
 
+async def sipped(reader, total, *, every):
+    """Reads `total` bytes from a socket, 64 KiB every so often. Fails if the gateway resets the connection before."""
+    reader.setblocking(False)
+    loop = asyncio.get_running_loop()
+    taken = 0
+    while taken < total:
+        data = await asyncio.wait_for(loop.sock_recv(reader, 64 * KIBIBYTE), 20)
+        assert data, f"the gateway ended the connection after {taken} bytes"
+        taken += len(data)
+        await asyncio.sleep(every)
+
+
+async def test_a_slow_reader_behind_a_large_send_buffer_is_not_reset(limited, upstream):
+    # The kernel reports room when a third of its send buffer is free. Of the 2.5 MiB on the loopback, that takes two
+    # seconds here.
+    gateway = await limited(write_timeout="1s")
+    request = await large_pushes(gateway, upstream, 8)
+    reader = deaf(gateway.address(), request, buffer=64 * KIBIBYTE)
+    await sipped(reader, 3 * MEBIBYTE, every=0.15)
+    assert (await gateway.metrics())["drawbridge_http_readers_slow_total"] == 0
+    # Where it stops, it is reset.
+    await eventually(lambda: was_reset(reader), within=20, what="the reader that has stopped is reset")
+    reader.close()
+
+
 async def test_what_waits_for_all_readers_is_bounded_and_the_slowest_goes_first(limited, upstream):
     gateway = await limited(write_timeout="1m", unsent_bytes="16MiB", loops=1)
     request = await large_pushes(gateway, upstream)

@@ -37,6 +37,8 @@ static inline uint64_t clinux_epoll_data(const struct epoll_event *event) { retu
 int clinux_available_processors(void);
 // accept4(2): the new descriptor is non-blocking and closed on exec. The result is accept's.
 int clinux_accept(int listener, struct sockaddr *address, socklen_t *size);
+// Bytes in a socket's send buffer: of TCP, those that the peer has not acknowledged (SIOCOUTQ, tcp(7)). -1: not known.
+int clinux_unacknowledged_bytes(int socket);
 // sem_clockwait(3) on the monotonic clock: waits until that moment, in seconds and nanoseconds.
 int clinux_semaphore_wait(sem_t *semaphore, long seconds, long nanoseconds);
 // The text of an errno, cut to `size` bytes and always terminated.

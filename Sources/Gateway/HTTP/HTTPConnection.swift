@@ -327,7 +327,7 @@ final class HTTPConnection: LoopTask {
 
   @inline(never)
   private func flushPending() async -> Bool {
-    var pace = TransferPace(at: worker.loop.now)
+    var pace = ReaderPace(at: worker.loop.now, unacknowledged: channel.unacknowledgedBytes)
     while true {
       let before = pending.count
       switch pending.flush(to: channel) {
@@ -337,22 +337,22 @@ final class HTTPConnection: LoopTask {
       case .failed:
         return false
       case .blocked:
-        if pending.count < before { pace.advance(by: before - pending.count, at: worker.loop.now) }
+        pace.advance(sent: before - pending.count, unacknowledged: channel.unacknowledgedBytes, at: worker.loop.now)
+        let deadline = pace.deadline(settings)
+        guard worker.loop.now < deadline else {
+          shared.slowReaders.add()
+          channel.reset()
+          return false
+        }
         pending.releaseSpare()
         let place = worker.slowReaders.enter(channel, bytes: pending.heldBytes)
-        let deadline = pace.deadline(pause: settings.writeTimeout, minimumRate: settings.writeMinimumRate)
         let outcome = await channel.writable(until: deadline)
         guard worker.slowReaders.leave(place) else {
           channel.reset()
           return false
         }
-        guard outcome == .ready else {
-          if outcome == .deadline {
-            shared.slowReaders.add()
-            channel.reset()
-          }
-          return false
-        }
+        // At the deadline the client may have taken bytes all the same (`ReaderPace`).
+        guard outcome != .closed, !channel.isClosed else { return false }
       }
     }
   }

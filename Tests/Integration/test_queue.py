@@ -172,7 +172,8 @@ async def _stop_reading(upstream, client):
 
     async def is_full():
         await client.accepted(os.urandom(30_000).hex(), headers={"TTL": "3600"})
-        return (await client.session())["queue"]["messages"] >= 3
+        # More than the kernel may still find room for, a little later.
+        return (await client.session())["queue"]["messages"] >= 30
 
     await eventually(is_full, within=60, what="messages wait")
 

@@ -173,7 +173,7 @@ upstream:
 CLIENT_HEARTBEAT = """
 upstream:
   heartbeat:
-    client: {message: '{"op":"ping","n":${counter}}', interval: 100ms, expect: {json: {/op: pong}}, timeout: 500ms}
+    client: {message: '{"op":"ping","n":${counter}}', interval: 100ms, expect: {json: {/op: pong}}, timeout: 3s}
 """
 
 

@@ -81,7 +81,7 @@ def _losses(gateway):
 
 
 async def test_messages_that_end_undelivered_are_counted_in_the_log(gateway_for, upstream):
-    gateway, client = await _before_a_dead_upstream(gateway_for, upstream, ttl="50ms", messages="100")
+    gateway, client = await _before_a_dead_upstream(gateway_for, upstream, ttl="2s", messages="100")
     for number in range(20):
         await client.accepted(f"reading {number}", headers={"Topic": "reading"})
     last = [await client.accepted(f"order {number}") for number in range(20)]

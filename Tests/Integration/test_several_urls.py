@@ -125,17 +125,17 @@ async def test_a_paced_queue_keeps_an_on_demand_session_open(start, gateway_for)
     upstream = await start(Upstream())
     env = {
         "DRAWBRIDGE_UPSTREAM_ON_DEMAND": "true",
-        "DRAWBRIDGE_UPSTREAM_IDLE_AFTER": "50ms",
-        "DRAWBRIDGE_UPSTREAM_QUEUE_RATE": "5",
+        "DRAWBRIDGE_UPSTREAM_IDLE_AFTER": "700ms",
+        "DRAWBRIDGE_UPSTREAM_QUEUE_RATE": "1",
     }
     client = (await gateway_for(upstream, env=env, ready=False)).client()
-    sent = [f"message {number}" for number in range(6)]
+    sent = [f"message {number}" for number in range(4)]
     for message in sent:
         await client.accepted(message)
-    assert await upstream.has_received(6) == sent
+    assert await upstream.has_received(4) == sent
     await eventually(lambda: is_in(client, "idle"), what="the session is idle")
     assert len(upstream.requests) == 1, "it was not closed while messages waited for their turn"
-    assert (await client.session())["messages"]["confirmed"] == 6
+    assert (await client.session())["messages"]["confirmed"] == 4
 
 
 async def test_an_on_demand_session_with_nothing_to_send_does_not_go_on_dialling(start, gateway_for):

@@ -11,9 +11,12 @@ extension Outbox {
     popFront()
   }
 
-  /// Ends those waiting messages of which `condition` is true.
-  mutating func endWaiting(as state: DeliveryState, where condition: (Entry) -> Bool) {
-    for place in takenEnd..<ring.end {
+  /// Ends the waiting messages that may not wait.
+  mutating func endImmediate() { endWaiting(as: .expired, before: min(immediateEnd, ring.end)) { $0.isImmediate } }
+
+  /// Ends those waiting messages before the place `border` of which `condition` is true.
+  mutating func endWaiting(as state: DeliveryState, before border: Int, where condition: (Entry) -> Bool) {
+    for place in takenEnd..<max(takenEnd, border) {
       // Ending one lets go of empty places at the front, and some of them may be ahead of us.
       guard place >= ring.front, ring[place].payload != nil, condition(ring[place]) else { continue }
       end(place, as: state)
@@ -46,6 +49,7 @@ extension Outbox {
     while ring.end > takenEnd { ring.removeLast() }
     passed = takenEnd
     for entry in live { ring.append(entry) }
+    immediateEnd = min(immediateEnd, ring.end)
     reindexWaiting()
   }
 
@@ -61,10 +65,13 @@ extension Outbox {
   mutating func reindexWaiting() {
     expiry.removeAll()
     topics.removeAll(keepingCapacity: true)
-    for place in takenEnd..<ring.end where ring[place].payload != nil {
-      let entry = ring[place]
-      if entry.deadline < .distantFuture { expiry.insert(.init(deadline: entry.deadline, place: place)) }
-      if let topic = entry.topic { topics[topic] = place }
-    }
+    for place in takenEnd..<ring.end where ring[place].payload != nil { index(place) }
+  }
+
+  /// Notes the deadline of a waiting message, and its topic unless a newer one has it.
+  mutating func index(_ place: Int) {
+    let entry = ring[place]
+    if entry.deadline < .distantFuture { expiry.insert(.init(deadline: entry.deadline, place: place)) }
+    if let topic = entry.topic, topics[topic] ?? -1 < place { topics[topic] = place }
   }
 }

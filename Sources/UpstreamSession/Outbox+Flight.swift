@@ -23,7 +23,7 @@ extension Outbox {
     flight = nil
     retiring = ended
     if lastIsPoison { rejectLargest(begun: begun) }
-    if !isPaused { endWaiting(as: .expired) { $0.isImmediate } }
+    if !isPaused { endImmediate() }
   }
 
   /// The kernel takes nothing more for now. Messages of whose frames it has no byte wait again, in their places and within
@@ -31,7 +31,7 @@ extension Outbox {
   package mutating func block(returning sequence: UInt64?) {
     isBlocked = true
     if let sequence { takeBack(from: sequence) }
-    endWaiting(as: .expired) { $0.isImmediate }
+    endImmediate()
   }
 
   private mutating func takeBack(from sequence: UInt64) {
@@ -44,11 +44,11 @@ extension Outbox {
       waiting &+= 1
       waitingBytes &+= payload.count
       count += 1
+      index(takenEnd)
     }
     bucket?.giveBack(count)
     flight?.takeBack(from: sequence)
     passed = takenEnd
-    reindexWaiting()
     replaceOlder(from: takenEnd, before: end)
   }
 

@@ -61,6 +61,8 @@ package struct Outbox: Sendable {
   var takenEnd = 0
   /// No message waits before this place, so that a drop need not look at every empty place again.
   var passed = 0
+  /// No message with time to live 0 waits behind this place, so that a blocked flush need not look at the whole queue.
+  var immediateEnd = 0
   var expiry = ExpiryHeap()
   var topics: [String: Int] = [:]
   var flight: Flight?
@@ -126,6 +128,7 @@ package struct Outbox: Sendable {
     bytes &+= payload.count
     if let topic { topics[topic] = place }
     if entry.deadline < .distantFuture { expiry.insert(.init(deadline: entry.deadline, place: place)) }
+    if isImmediate { immediateEnd = ring.end }
     closeGaps()
     return .queued(sequence: sequence, wakes: isFirstLoss || waiting == 1 || entry.deadline < mostUrgent)
   }
@@ -223,7 +226,13 @@ package struct Outbox: Sendable {
   var keepsWritten: Bool { settings.confirms && settings.redelivery == .unconfirmed }
 
   /// Whether a connection may take messages now, as far as order goes.
-  var isOpenForTaking: Bool { flight != nil && !isPaused && (retiring == nil || takenEnd <= ring.front) }
+  var isOpenForTaking: Bool { flight != nil && !isPaused && !mayComeBack }
+
+  /// Whether messages of the retiring connection are left, which may have to go again ahead of all others.
+  private var mayComeBack: Bool {
+    guard let retiring, !ring.isEmpty else { return false }
+    return ring[ring.front].sequence <= retiring.last
+  }
 
   /// Lets no message be taken until a successor starts sending, or `resume()`. What may not wait waits for the successor.
   package mutating func pause() { isPaused = flight != nil }
@@ -237,6 +246,6 @@ package struct Outbox: Sendable {
   /// Takes no more messages, and ends those that wait.
   package mutating func close() {
     isClosed = true
-    endWaiting(as: .rejected) { _ in true }
+    endWaiting(as: .rejected, before: ring.end) { _ in true }
   }
 }

@@ -103,6 +103,25 @@ import Testing
     #expect(box.states == "ccw")
   }
 
+  /// The old connection has nothing left that may come back: what its successor has written does not hold the successor up.
+  @Test func aSuccessorGoesOnWhileItsOwnMessagesAreUnconfirmed() {
+    var box = OutboxFixture { $0.redelivery = .unconfirmed }
+    box.outbox.startSending()
+    box.post("a")
+    _ = box.take()
+    box.outbox.barrier(1)
+    box.outbox.written(through: 1)
+    box.outbox.stopSending()
+    box.outbox.startSending()
+    for text in ["b", "c"] { box.post(text) }
+    #expect(box.take() == [], "a may have to go again, ahead of b")
+    box.outbox.confirm(1, retired: true)
+    #expect(box.take(messages: 1) == ["b"])
+    box.outbox.written(through: 2)
+    #expect(box.take() == ["c"])
+    #expect(box.states == "cwq")
+  }
+
   @Test func putsBackWhatTheOldConnectionNeverWrote() {
     var box = OutboxFixture()
     box.outbox.startSending()

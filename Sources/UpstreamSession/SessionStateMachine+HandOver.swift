@@ -63,19 +63,28 @@ extension SessionStateMachine {
     from old: Link, to successor: Link, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
     _ actions: inout [SessionAction]
   ) {
+    var old = old
     guard old.liveness.isEnabled, successor.liveness.isEnabled else {
-      finishSwitch(from: old, to: successor, now: now, &actions)
       // Its pong tells which of the old connection's messages arrived.
-      var liveness = old.liveness
-      if let counter = liveness.takeLastPing() { actions.append(.ping(counter, old.generation)) }
+      let last = old.liveness.takeLastPing()
+      finishSwitch(from: old, to: successor, now: now, &actions)
+      if let last { actions.append(.ping(last, old.generation)) }
       return
     }
-    var old = old
     let counter = old.liveness.takePing(now: now, using: &generator)
     let cut = Cut(awaited: old.generation, counter: counter, deadline: now + Self.cutLimit)
     state = .switching(old, successor: successor, cut)
     actions.append(.pauseSending(old.generation, successor: successor.generation))
     actions.append(.ping(counter, old.generation))
+  }
+
+  /// Ends a cut without its pongs: the queue must not be held any longer.
+  package mutating func endCut(now: MonotonicTime) -> [SessionAction] {
+    var actions: [SessionAction] = []
+    if case .switching(let old, let successor, _) = state {
+      finishSwitch(from: old, to: successor, now: now, &actions)
+    }
+    return actions
   }
 
   /// A pong has come, after `pongReceived`: whether a hand-over waited for it is decided here.

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from harness.client import Batch
-from harness.raw import read_frame, read_head, upgrade
+from harness.raw import frame, read_frame, read_head, upgrade
 from harness.waiting import eventually
 
 
@@ -156,6 +156,37 @@ async def test_it_ends_although_the_upstream_never_answers_the_close(raw_upstrea
     gateway = await gateway_for(await raw_upstream(deaf))
     gateway.signal()
     assert await gateway.exit_status() == 0
+
+
+async def test_a_hand_over_in_progress_does_not_keep_the_queue(raw_upstream, gateway_for):
+    """The queue is held for the pong of the old connection, which never comes, for longer than the flush may take."""
+    received = []
+    asked = asyncio.Event()
+
+    async def behave(reader, writer):
+        is_old = not behave.connections
+        behave.connections += 1
+        await upgrade(reader, writer)
+        while True:
+            opcode, payload = await read_frame(reader)
+            if opcode == 1:
+                received.append(payload.decode())
+            elif opcode == 9 and is_old:
+                asked.set()
+            elif opcode in (8, 9):
+                writer.write(frame(opcode + 1 if opcode == 9 else 8, payload))
+
+    behave.connections = 0
+    upstream = await raw_upstream(behave)
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_SHUTDOWN_FLUSH": "500ms"})
+    client = gateway.client()
+    gateway.signal(signal.SIGHUP)
+    await asked.wait()
+    await client.accepted("held")
+    assert received == []
+    gateway.signal()
+    assert await gateway.exit_status() == 0
+    assert received == ["held"]
 
 
 async def test_it_ends_while_the_upstream_is_still_being_opened(raw_upstream, gateway_for):

@@ -75,6 +75,8 @@ final class Dialogue {
     return words(machine.handOverPonged(counter, generation, now: now, using: &random))
   }
 
+  func endCut() -> [String] { words(machine.endCut(now: now)) }
+
   /// Lets time pass, without anything happening.
   func pass(_ span: TimeSpan) { now = now + span }
 

@@ -83,6 +83,23 @@ import Testing
     expectAlone(session, 2)
   }
 
+  /// The old connection's pings are on and its successor's are off: the pong to its last ping must not be taken for another's.
+  @Test func noPingCounterIsGivenTwice() {
+    let session = Dialogue()
+    session.openToReady()
+    _ = session.reconfigure { $0.liveness.isEnabled = false }
+    #expect(session.upgraded(2) == ["hold #1", "replacing→ready", "send #2", "ping 1 #1"])
+    #expect(session.machine.barrierPing(Generation(1), now: session.now, using: &session.random) == 2)
+  }
+
+  /// A shutdown whose time is shorter than a cut may take.
+  @Test(arguments: Step.allCases)
+  func aCutCanBeEndedAtOnce(step: Step) {
+    let session = session(at: step)
+    let isCutting = step == .oldPong || step == .newPong
+    #expect(session.endCut() == (isCutting ? ["hold #1", "replacing→ready", "send #2"] : []))
+  }
+
   // MARK: Another one
 
   /// However many are asked for while one is in progress: one follows, as the last of them says, when it is over.

@@ -33,6 +33,7 @@ extension UpstreamDriver: SignalTarget {
       closeIfFlushed()
     case .shutDown(let limit):
       flushDeadline = loop.now + limit
+      apply(machine.endCut(now: loop.now))
       closeIfFlushed()
       armOutboxTimer()
     case .reconfigure(let settings, let reason):

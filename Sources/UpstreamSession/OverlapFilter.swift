@@ -10,7 +10,8 @@ import ByteStreams
 ///
 /// Equal bytes are not always one push: they may be the responses to two requests. As long as the newer connection carries no
 /// client message, it brings no responses, and equal pushes are paired one by one. From then on two equal pushes count as one
-/// only if nothing equal came before them (`RepeatedPushes`). In doubt a push passes twice.
+/// only if nothing equal came before them, and not while the few pushes so far may all be responses (`PushHistory`).
+/// A third equal push shows that the two were not one, and what was withheld passes with it. In doubt a push passes twice.
 package struct OverlapFilter: Sendable {
   /// Pushes remembered of one connection. Beyond it the oldest is forgotten, and may pass twice.
   package static let limit = 65_536
@@ -97,6 +98,8 @@ package struct OverlapFilter: Sendable {
   private var holds: Bool
   /// Whether the newer connection carries client messages.
   private var isAnswering = false
+  /// Digests of which one push was withheld as a duplicate while both connections might bring responses.
+  private var withheld: Set<UInt64> = []
   /// Whether a pong of the newer connection has come since `older` is recorded.
   private var isSwept = false
 
@@ -121,14 +124,18 @@ package struct OverlapFilter: Sendable {
   /// `released`.
   package mutating func received(
     _ digest: UInt64, _ payload: Span<UInt8>, isText: Bool, from generation: Generation,
-    _ history: inout RepeatedPushes, _ released: inout [Push]
+    _ history: inout PushHistory, _ released: inout [Push]
   ) -> Bool {
+    // Of two connections one push comes twice at most.
+    let isThird = withheld.remove(digest) != nil
+    if isThird { released.append(Push(SharedBytes(copying: payload), isText: isText)) }
     // Bytes that repeat prove nothing once both connections may bring responses.
-    let mayBePaired = !isAnswering || !history.contains(digest)
+    let mayBePaired = !isAnswering || !(isThird || history.mayAllBeResponses || history.repeats(digest))
     if generation == older.generation {
       if mayBePaired, let match = newer.remove(through: digest, &released) {
         // What the older brought before, the newer has passed by.
         older.remove(before: older.ahead.end, &released)
+        noteWithheld(digest)
         return match.push != nil
       }
       history.note(digest)
@@ -138,6 +145,7 @@ package struct OverlapFilter: Sendable {
     guard generation == newer.generation else { return true }
     if mayBePaired, older.remove(through: digest, &released) != nil {
       newer.remove(before: newer.ahead.end, &released)
+      noteWithheld(digest)
       return false
     }
     history.note(digest)
@@ -151,6 +159,10 @@ package struct OverlapFilter: Sendable {
     newer.append(mayBePaired ? digest : 0, Push(SharedBytes(copying: payload), isText: isText), &released)
     if newer.held > Self.heldBytes { newer.release(&released) }
     return false
+  }
+
+  private mutating func noteWithheld(_ digest: UInt64) {
+    if isAnswering, withheld.count < Self.limit { withheld.insert(digest) }
   }
 
   // MARK: What connections report
@@ -206,6 +218,8 @@ package struct OverlapFilter: Sendable {
     if generation == newer.generation, !newer.hasEnded {
       newer.hasEnded = true
       older.remove(before: older.ahead.end, &released)
+      // No pong will show which of its pushes the older does not bring: those must not count as one with later equal ones.
+      if !holds { newer.remove(before: newer.ahead.end, &released) }
     }
   }
 

@@ -90,7 +90,7 @@ import Testing
       world.awaitPong(0)
       world.awaitPong(1)
       world.fixture.filter.switched()
-      world.fixture.filter.wrote(FilterFixture.new)
+      world.fixture.write()
       world.run(60) { world in
         switch Int.random(in: 0..<4, using: &world.random) {
         case 0 where isLate: world.respond(Self.response, on: 0)

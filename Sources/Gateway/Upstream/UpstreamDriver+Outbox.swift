@@ -96,6 +96,7 @@ extension UpstreamDriver: SignalTarget {
     }
     if !batch.isEmpty {
       link.carriesMessages = true
+      pushHistory.sent(batch.count)
       overlap?.filter.wrote(link.generation)
     }
     for message in batch { link.append(message) }

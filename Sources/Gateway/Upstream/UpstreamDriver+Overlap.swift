@@ -32,7 +32,11 @@ extension UpstreamDriver {
       return
     }
     // An upstream that gets no messages sends no responses: then repetition says nothing.
-    if link.carriesMessages { repeatedPushes.note(OverlapFilter.digest(of: payload, isText: isText)) }
+    if link.carriesMessages {
+      pushHistory.note(OverlapFilter.digest(of: payload, isText: isText))
+    } else {
+      pushHistory.countBroadcast()
+    }
     sink.received(payload, isText: isText, now: now)
   }
 
@@ -40,7 +44,7 @@ extension UpstreamDriver {
     let digest = OverlapFilter.digest(of: payload, isText: isText)
     var released: [OverlapFilter.Push] = []
     let passes = overlap?.filter.received(
-      digest, payload, isText: isText, from: link.generation, &repeatedPushes, &released)
+      digest, payload, isText: isText, from: link.generation, &pushHistory, &released)
     pass(released)
     if passes != false { sink.received(payload, isText: isText, now: now) }
     overlapChanged()

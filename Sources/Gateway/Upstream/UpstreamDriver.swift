@@ -30,8 +30,8 @@ final class UpstreamDriver {
   var batch: [OutboxMessage] = []
   /// Set while two connections may bring the same.
   var overlap: Overlap?
-  /// Which pushes repeat: noted once client messages go to the upstream.
-  var repeatedPushes = RepeatedPushes()
+  /// What is known of the pushes so far; it outlives connections.
+  var pushHistory = PushHistory()
   /// Where the last dial was redirected to.
   var redirection: UpstreamURL?
   /// What the next transition's log line and the status tell of its cause.

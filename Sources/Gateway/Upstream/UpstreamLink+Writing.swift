@@ -37,6 +37,7 @@ extension UpstreamLink {
   /// Sends a message of the session itself, ahead of whatever waits in the queue.
   func sendOwn(_ message: OwnLane.Message) {
     guard isOpen, socket.canSend, let transport else { return }
+    driver.pushHistory.sent(1)
     if lane.count == 0, transport.unsent < settings.highWater {
       write(message.payload, isText: message.isText, into: transport)
     } else {
@@ -105,6 +106,7 @@ extension UpstreamLink {
     let mark = marks[first]
     transport.takeBack(mark.start, end)
     socket.forgetSentMessages()
+    driver.pushHistory.sent(first - marks.count)
     marks.removeSubrange(first...)
     return mark.sequence
   }

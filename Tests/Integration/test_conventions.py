@@ -363,6 +363,34 @@ async def test_subscriptions_are_made_again_before_the_queue(convention, gateway
     assert await upstream.has_heard(4) == ["hello", sub("c"), sub("a", depth=5), "after"]
 
 
+async def test_subscriptions_that_fill_a_write_do_not_hold_the_queue_up(convention, gateway_for):
+    async def converse(conversation):
+        while True:
+            await conversation.hear()
+
+    may_open = asyncio.Event()
+    may_open.set()
+
+    async def wait(connection, request):
+        await may_open.wait()
+
+    upstream = await convention(converse, process_request=wait, compression=None)
+    more = "  queue: {high_water: 4KiB, low_water: 1KiB}\n  heartbeat: {interval: 10m}\n"
+    gateway = await gateway_for(upstream, config=SUBSCRIPTIONS + more)
+    client = gateway.client()
+    subscriptions = [sub(name, filling="x" * 8_192) for name in ("a", "b", "c")]
+    for post in subscriptions:
+        await client.accepted(post)
+    await upstream.has_heard(4)
+
+    may_open.clear()
+    upstream.reset_connections()
+    await client.accepted("after")
+    may_open.set()
+    await upstream.has_conversations(2)
+    assert await upstream.has_heard(5) == ["hello", *subscriptions, "after"]
+
+
 async def test_a_subscription_that_waits_in_the_queue_is_made_once(convention, gateway_for):
     upstream = await convention(listen)
     port = upstream.port

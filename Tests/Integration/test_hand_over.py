@@ -10,7 +10,7 @@ import pytest
 from websockets.asyncio.server import broadcast
 from websockets.exceptions import ConnectionClosed
 
-from harness.raw import frame, read_frame, read_head, upgrade
+from harness.raw import frame, read_frame, read_head, reset, upgrade
 from harness.upstream import Upstream
 from harness.waiting import eventually
 
@@ -324,6 +324,68 @@ async def test_the_queue_flows_again_when_the_old_connection_confirms_its_messag
         return answer.json["state"] == "confirmed"
 
     await eventually(is_confirmed, what="and is confirmed")
+
+
+async def test_a_message_that_a_stalled_connection_has_begun_arrives_once(gateway_for, raw_upstream):
+    """It goes to the next connection only once the rest of it cannot reach the stalled one any more."""
+    received = []
+    successor = asyncio.Event()
+    ends = asyncio.Event()
+    old_is_over = asyncio.Event()
+    accepted = 0
+
+    async def read(reader, writer, name):
+        while True:
+            opcode, payload = await read_frame(reader)
+            if opcode == 1:
+                received.append((name, len(payload)))
+            elif opcode in (8, 9):
+                writer.write(frame(opcode + 1 if opcode == 9 else 8, payload))
+
+    async def behave(reader, writer):
+        nonlocal accepted
+        accepted += 1
+        if accepted == 1:
+            await upgrade(reader, writer)
+            await ends.wait()
+            try:
+                await read(reader, writer, "stalled")
+            finally:
+                old_is_over.set()
+        elif accepted == 2:
+            await upgrade(reader, writer)
+            reading = asyncio.create_task(read(reader, writer, "successor"))
+            successor.set()
+            await ends.wait()
+            reading.cancel()
+            reset(writer)
+        else:
+            # Nobody takes over before the stalled connection has had all the time it wants.
+            await old_is_over.wait()
+            await upgrade(reader, writer)
+            await read(reader, writer, "third")
+
+    upstream = await raw_upstream(behave)
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_UPSTREAM_OVERLAP": "60s"})
+    client = gateway.client()
+    size = 12 << 20
+    delivery = await client.accepted("x" * size)
+    before = await generation(client)
+    gateway.signal(signal.SIGHUP)
+    await successor.wait()
+
+    async def has_taken_over():
+        now = await generation(client)
+        return now is not None and now > before
+
+    await eventually(has_taken_over, within=30, what="the cut ends without the pong of the stalled connection")
+    ends.set()
+    await eventually(lambda: received, within=30, what="it arrives")
+    await client.accepted("last")
+    await eventually(lambda: received[-1][1] == 4, within=30, what="and what came after it")
+    assert received == [("third", size), ("third", 4)]
+    answer = await client.request("GET", f"/v1/deliveries/{delivery['id']}")
+    assert answer.json["state"] in ("written", "confirmed")
 
 
 async def test_a_connection_is_replaced_at_its_maximum_age(start, gateway_for):

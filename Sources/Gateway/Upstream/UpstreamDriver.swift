@@ -128,7 +128,7 @@ final class UpstreamDriver {
         sending?.scheduleFlush()
       case .stopSending(let generation, let lastIsPoison):
         precondition(sending?.generation == generation, "\(generation) does not send")
-        if let older = retiring { settle(older) }
+        if let older = retiring { account(for: older) }
         retiring = sending
         sending = nil
         let begun = retiring?.begunMessage
@@ -200,6 +200,12 @@ final class UpstreamDriver {
     gone = (link.generation, link.url)
     overlapLost(link)
     if retiring === link { settle(link) }
+  }
+
+  /// The account of a predecessor is closed, since that of its successor begins. A message that it has begun goes to the next
+  /// connection: so its rest must not be written.
+  private func account(for predecessor: UpstreamLink) {
+    if predecessor.hasUnwritten { drop(predecessor) } else { settle(predecessor) }
   }
 
   private func settle(_ link: UpstreamLink) {

@@ -143,6 +143,17 @@ extension UpstreamLink {
     return marks[firstMark].sequence
   }
 
+  /// Whether messages were taken that the kernel does not have as a whole.
+  var hasUnwritten: Bool { firstMark < marks.count }
+
+  /// Writes what the kernel still takes of the output, before the end; false where something is left.
+  func flushLast() -> Bool {
+    guard let transport else { return false }
+    let result = transport.flush()
+    noteWritten(upTo: transport.written)
+    return result == .done
+  }
+
   fileprivate func unblocked() {
     isBlocked = false
     scheduleFlush()

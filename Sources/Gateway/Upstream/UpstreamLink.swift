@@ -106,7 +106,7 @@ final class UpstreamLink: LoopTask, TurnEndTarget {
     race?.cancel()
     blockingWait?.end()
     guard let transport else { return }
-    if socket.hasSentClose, !isBlocked, transport.flush() == .done {
+    if socket.hasSentClose, !isBlocked, flushLast() {
       // Closed in order, as far as we are concerned: FIN, and the close frame is not thrown away.
       transport.close()
     } else if !isOpen {

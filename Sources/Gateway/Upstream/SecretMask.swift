@@ -9,27 +9,33 @@ import ProxyCodec
 struct SecretMask {
   /// Shorter values occur by chance: `1` in `X-Version: 1` is in every number.
   static let minimumLength = 4
-  private static let replacement = "***"
+  private static let replacement = Array("***".utf8)
+  /// U+FFFD, which stands for bytes that are no UTF-8.
+  private static let undecodable = Array("\u{FFFD}".utf8)
 
-  /// Longest first: one may contain another.
-  private let secrets: [String]
+  /// Longest first: one may contain another. In bytes: a combining character behind a secret, or a cut in the middle of a
+  /// character, hides none.
+  private let secrets: [[UInt8]]
 
   init(_ secrets: some Sequence<String>) {
     self.secrets = Set(secrets.filter { $0.utf8.count >= Self.minimumLength }).sorted {
       ($1.utf8.count, $0) < ($0.utf8.count, $1)
-    }
+    }.map { Array($0.utf8) }
   }
 
   /// `text` without secrets, and fit for a terminal. `isCut`: more followed, and a secret may be cut in two at the end.
   func applied(to text: String, isCut: Bool = false) -> String {
-    var text = text
-    for secret in secrets { text.replace(secret, with: Self.replacement) }
+    var bytes = Array(text.utf8)
+    for secret in secrets { bytes.replace(secret, with: Self.replacement) }
     if isCut {
-      let bytes = Array(text.utf8)
-      let length = secrets.map { Self.beginning(of: Array($0.utf8), atTheEndOf: bytes) }.max() ?? 0
-      if length > 0 { text = String(decoding: bytes.dropLast(length), as: UTF8.self) + Self.replacement }
+      // The bytes of a character that was cut in two.
+      while bytes.suffix(Self.undecodable.count).elementsEqual(Self.undecodable) {
+        bytes.removeLast(Self.undecodable.count)
+      }
+      let length = secrets.map { Self.beginning(of: $0, atTheEndOf: bytes) }.max() ?? 0
+      if length > 0 { bytes.replaceSubrange((bytes.count - length)..., with: Self.replacement) }
     }
-    return PrintableText.escaped(text)
+    return PrintableText.escaped(String(decoding: bytes, as: UTF8.self))
   }
 
   /// Number of bytes of `secret` that `text` ends with. In bytes, and no more of them than `text` has: the event loop waits

@@ -16,7 +16,7 @@ extension ConfigurationLoader {
         let whole = try read(text, for: setting, place)
         set(setting, setting.isList ? split(whole, for: setting) : [whole], isSingle: !setting.isList, place)
       } catch {
-        fail(error)
+        fail(setting, error)
       }
     }
     warnOfUnknownVariables(all)
@@ -58,7 +58,7 @@ extension ConfigurationLoader {
       }
       set(setting, node, place) { _ in place }
     } catch {
-      fail(error)
+      fail(setting, error)
     }
   }
 
@@ -81,7 +81,7 @@ extension ConfigurationLoader {
           list = setting.isList ? list + [value] : [value]
           set(setting, list, isSingle: !setting.isList, place)
         } catch {
-          fail(error)
+          fail(setting, error)
         }
       }
     }

@@ -2,7 +2,7 @@ import ByteStreams
 import Conventions
 
 /// Puts the settings together: defaults, then the file, then the environment, then the flags. Everything wrong is found in
-/// one go.
+/// one go: what is made from the settings later (`GatewayPlan`) adds its errors to these (`Outcome.errors(with:)`).
 package struct ConfigurationLoader {
   /// Reads a file; nil where it cannot be read. Handed in, so that this stays free of the file system.
   package typealias FileReader = (String) -> [UInt8]?
@@ -18,6 +18,10 @@ package struct ConfigurationLoader {
   private var written: [String: [WrittenValue]] = [:]
   private var errors: [ConfigurationError] = []
   private var warnings: [ConfigurationError] = []
+  /// The settings whose value could not be used; they have their defaults.
+  private var failed: Set<String> = []
+  /// Whether a part of the file could not be read as settings. What is not set may have been meant there.
+  private var hasUnreadParts = false
 
   package init(environment: [String: String], readFile: @escaping FileReader) {
     self.environment = environment
@@ -29,20 +33,30 @@ package struct ConfigurationLoader {
   package static func load(
     file: String?, environment: [String: String], flags: [(name: String, value: String)], readFile: @escaping FileReader
   ) throws(ConfigurationErrors) -> Outcome {
+    let outcome = read(file: file, environment: environment, flags: flags, readFile: readFile)
+    try outcome.check()
+    return outcome
+  }
+
+  /// As `load`, but what is wrong is in the outcome.
+  package static func read(
+    file: String?, environment: [String: String], flags: [(name: String, value: String)], readFile: @escaping FileReader
+  ) -> Outcome {
     var loader = ConfigurationLoader(environment: environment, readFile: readFile)
     if let file { loader.apply(file: file) }
     loader.applyEnvironment()
     loader.apply(flags: flags)
     loader.checkCredential()
     loader.checkOrders()
-    guard loader.errors.isEmpty else {
-      throw ConfigurationErrors(errors: loader.errors)
-    }
+    loader.checkTLS()
     return Outcome(
-      settings: loader.settings, origins: loader.origins, warnings: loader.warnings, written: loader.written)
+      settings: loader.settings, origins: loader.origins, errors: loader.errors, warnings: loader.warnings,
+      written: loader.written, failed: loader.failed, hasUnreadParts: loader.hasUnreadParts)
   }
 
-  mutating func fail(_ place: String, _ message: @autoclosure () -> String) {
+  /// A part of the file cannot be read as settings.
+  private mutating func fail(_ place: String, _ message: @autoclosure () -> String) {
+    hasUnreadParts = true
     // An error that is not shown needs no message.
     guard errors.count < ConfigurationErrors.limit else { return }
     fail(ConfigurationError(place: place, message: message()))
@@ -51,6 +65,12 @@ package struct ConfigurationLoader {
   mutating func fail(_ error: ConfigurationError) {
     guard errors.count < ConfigurationErrors.limit else { return }
     errors.append(error)
+  }
+
+  /// The value of `setting` cannot be used.
+  mutating func fail(_ setting: Setting, _ error: ConfigurationError) {
+    failed.insert(setting.path)
+    fail(error)
   }
 
   mutating func warn(_ warning: ConfigurationError) {
@@ -62,13 +82,30 @@ package struct ConfigurationLoader {
   private mutating func checkCredential() {
     let name = settings.upstream.conventions.credential.environmentVariable
     guard !name.isEmpty, environment[name] == nil else { return }
-    fail(origins["upstream.credential.env"] ?? "upstream.credential.env", "the environment has no variable '\(name)'")
+    let place = origins["upstream.credential.env"] ?? "upstream.credential.env"
+    fail(ConfigurationError(place: place, message: "the environment has no variable '\(name)'"))
   }
 
   private mutating func checkOrders() {
     for order in SettingOrder.all {
       guard let error = order.apply(to: &settings, origins: origins) else { continue }
       if order.isWarning { warn(error) } else { fail(error) }
+    }
+  }
+
+  /// Without a `wss` URL no TLS file is read, and so none is checked.
+  private mutating func checkTLS() {
+    let urls = [settings.upstream.url] + settings.upstream.fallbackURLs
+    guard !settings.upstream.url.isEmpty, !urls.contains(where: { $0.lowercased().hasPrefix("wss:") }) else { return }
+    let tls = settings.upstream.tls
+    let unused = "not used and not checked: no upstream URL is wss"
+    for (name, value, isUsedByRedirections) in [
+      ("ca_file", tls.caFile, true), ("client_certificate", tls.clientCertificate, false),
+      ("client_key", tls.clientKey, false),
+    ] where !value.isEmpty {
+      let key = "upstream.tls." + name
+      let message = isUsedByRedirections ? unused + ", and it is read only if a redirection leads to one" : unused
+      warn(ConfigurationError(place: origins[key] ?? "", message: "'\(key)' is \(message)"))
     }
   }
 
@@ -83,6 +120,7 @@ package struct ConfigurationLoader {
       guard let root = try YAMLDocument.read(text, file: file) else { return }
       walk(root, path: "", Setting.all, file)
     } catch {
+      hasUnreadParts = true
       fail(error)
     }
   }
@@ -142,8 +180,8 @@ package struct ConfigurationLoader {
   private mutating func apply(_ node: YAMLNode, to setting: Setting, _ file: String) {
     let place = node.place(in: file)
     if case .scalar(let text) = node.value, node.isNull, !text.isEmpty {
-      fail(
-        place, "'\(setting.path)' has no value: leave the key out for the default, or quote '\(text)' to mean the text")
+      let message = "has no value: leave the key out for the default, or quote '\(text)' to mean the text"
+      fail(setting, ConfigurationError(place: place, message: "'\(setting.path)' \(message)"))
       return
     }
     if setting.isStructured {
@@ -166,7 +204,7 @@ package struct ConfigurationLoader {
       case .mapping(let pairs): values = try read(pairs, for: setting, place, file)
       }
     } catch {
-      fail(error)
+      fail(setting, error)
       return
     }
     if case .scalar = node.value, !setting.isList {
@@ -210,16 +248,18 @@ package struct ConfigurationLoader {
     } else {
       worked = setting.apply(list: values.map(\.value), to: &settings)
     }
-    origins[setting.path] = place
-    written[setting.path] = values
-    guard !worked else { return }
+    guard !worked else {
+      origins[setting.path] = place
+      written[setting.path] = values
+      return
+    }
     // One of a list is at fault, unless the setting takes no list at all.
     let culprit = setting.isList ? values.first { !setting.apply(list: [$0.value], to: &settings) } : nil
     let word = values.count == 1 ? values.first?.value ?? "" : ""
-    fail(
-      culprit?.place ?? place,
+    let message =
       "\(setting.shownInError(culprit.map { [$0] } ?? values)) is not right for '\(setting.path)': "
-        + "it takes \(setting.expectation)\(setting.suggestion(for: word))")
+      + "it takes \(setting.expectation)\(setting.suggestion(for: word))"
+    fail(setting, ConfigurationError(place: culprit?.place ?? place, message: message))
   }
 
   mutating func set(
@@ -229,7 +269,7 @@ package struct ConfigurationLoader {
       try StructureReader(environment: environment, readFile: readFile, place: place).set(setting, node, in: &settings)
       origins[setting.path] = origin
     } catch {
-      fail(error)
+      fail(setting, error)
     }
   }
 }

@@ -4,9 +4,15 @@ extension ConfigurationLoader {
     package let settings: GatewaySettings
     /// The place of each setting that was set.
     package let origins: [String: String]
+    /// What is wrong; empty: the settings can be used.
+    package let errors: [ConfigurationError]
     package let warnings: [ConfigurationError]
     /// Each setting's values as they were written, except of structured ones.
     let written: [String: [WrittenValue]]
+    /// The settings whose value could not be used; they have their defaults.
+    let failed: Set<String>
+    /// Whether a part of the file could not be read as settings. What is not set may have been meant there.
+    let hasUnreadParts: Bool
 
     /// The value for a terminal: secrets, userinfo and queries are not in it, and references (`${env:NAME}`) stand as they were
     /// written.
@@ -18,10 +24,27 @@ extension ConfigurationLoader {
       return setting.isList ? "[\(texts.joined(separator: ", "))]" : texts.first ?? setting.show(settings)
     }
 
-    /// The errors for problems that were found in `settings`, each with its place and the value as it may be shown.
-    package func errors(for problems: SettingProblems) -> ConfigurationErrors {
-      ConfigurationErrors(errors: problems.problems.prefix(ConfigurationErrors.limit).map(error))
+    /// Throws `errors`, if there are any.
+    package func check() throws(ConfigurationErrors) {
+      if !errors.isEmpty { throw ConfigurationErrors(errors: errors) }
     }
+
+    /// `errors`, and those for problems that were found in `settings` later, each with its place and the value as it may be shown.
+    package func errors(with problems: SettingProblems) -> ConfigurationErrors {
+      let later = problems.problems.filter { !followsFromErrors($0) }.map(error)
+      return ConfigurationErrors(errors: Array((errors + later).prefix(ConfigurationErrors.limit)))
+    }
+
+    /// Whether the problem may only follow from one of `errors`: the setting may have been meant by a key that is unknown, or it
+    /// does not fit one of its section that could not be used.
+    private func followsFromErrors(_ problem: SettingProblem) -> Bool {
+      if hasUnreadParts, place(of: problem.key).isEmpty { return true }
+      guard problem.subject == .none else { return false }
+      let section = Self.section(of: problem.key)
+      return failed.contains { $0.hasPrefix(problem.key + ".") || Self.section(of: $0) == section }
+    }
+
+    private static func section(of key: String) -> Substring { key[..<(key.lastIndex(of: ".") ?? key.startIndex)] }
 
     private func error(for problem: SettingProblem) -> ConfigurationError {
       let values = written[problem.key] ?? []

@@ -48,6 +48,9 @@ struct SettingOrder {
         "http.request_line_bytes", \.http.requestLineBytes, "http.head_bytes", \.http.headBytes,
         "the request line is a part of the head"),
       SettingOrder(
+        "http.body_bytes", \.http.bodyBytes, "http.pending_body_bytes", \.http.pendingBodyBytes,
+        "no body of this size would ever be accepted"),
+      SettingOrder(
         "upstream.reconnect.minimum", \.upstream.reconnect.minimum, "upstream.reconnect.maximum",
         \.upstream.reconnect.maximum, "lower the minimum or raise the maximum",
         where: { ["random", "full-jitter"].contains($0.upstream.reconnect.strategy) }),

@@ -59,17 +59,22 @@ enum DrawbridgeCommand {
     _ invocation: Invocation, changing change: Change = { _ in },
     _ body: (ConfigurationLoader.Outcome, GatewayPlan) -> Int32
   ) -> Int32 {
-    withSettings(invocation) { outcome in
-      do throws(ConfigurationErrors) {
-        return body(outcome, try plan(for: outcome, changing: change))
-      } catch {
-        return report(error)
-      }
+    withOutcome(invocation) { outcome throws(ConfigurationErrors) in
+      body(outcome, try plan(for: outcome, changing: change))
     }
   }
 
   private static func withSettings(
     _ invocation: Invocation, _ body: (ConfigurationLoader.Outcome) -> Int32
+  ) -> Int32 {
+    withOutcome(invocation) { outcome throws(ConfigurationErrors) in
+      try outcome.check()
+      return body(outcome)
+    }
+  }
+
+  private static func withOutcome(
+    _ invocation: Invocation, _ body: (ConfigurationLoader.Outcome) throws(ConfigurationErrors) -> Int32
   ) -> Int32 {
     let content: [UInt8]?
     do throws(FileError) {
@@ -79,7 +84,7 @@ enum DrawbridgeCommand {
       return ExitCode.noInput
     }
     do throws(ConfigurationErrors) {
-      return body(try load(invocation, content))
+      return try body(read(invocation, content))
     } catch {
       return report(error)
     }
@@ -99,24 +104,26 @@ enum DrawbridgeCommand {
   }
 
   /// `content`: of the configuration file.
-  private static func load(
-    _ invocation: Invocation, _ content: [UInt8]?
-  ) throws(ConfigurationErrors) -> ConfigurationLoader.Outcome {
-    try ConfigurationLoader.load(
+  private static func read(_ invocation: Invocation, _ content: [UInt8]?) -> ConfigurationLoader.Outcome {
+    ConfigurationLoader.read(
       file: invocation.configurationFile, environment: SystemFile.environment(), flags: invocation.flags,
       readFile: { $0 == invocation.configurationFile ? content : SystemFile.bytes(of: $0, atMost: fileLimit) })
   }
 
+  /// What the settings lead to. The errors are those of the loader and those that the plan finds in what could be read.
   private static func plan(
     for outcome: ConfigurationLoader.Outcome, changing change: Change
   ) throws(ConfigurationErrors) -> GatewayPlan {
     var settings = outcome.settings
     change(&settings)
+    let plan: GatewayPlan
     do throws(SettingProblems) {
-      return try GatewayPlan(settings)
+      plan = try GatewayPlan(settings)
     } catch {
-      throw outcome.errors(for: error)
+      throw outcome.errors(with: error)
     }
+    try outcome.check()
+    return plan
   }
 
   /// The settings as they are written now; nil, and the log says why, where they are wrong.
@@ -133,7 +140,7 @@ enum DrawbridgeCommand {
       return nil
     }
     do throws(ConfigurationErrors) {
-      return try plan(for: load(invocation, content), changing: change).settings
+      return try plan(for: read(invocation, content), changing: change).settings
     } catch {
       for line in error.errors {
         logger.error("the new configuration is wrong; the old one stays", [.text("reason", line.description)])

@@ -16,7 +16,7 @@ enum HealthCheck {
     guard let listener = ListenerAddress.parse(text), listener.port != 0 else {
       let problem = SettingProblem(
         key, .item(0), "a health check needs the address in use, with its port: \(ListenerAddress.expectation)")
-      for line in outcome.errors(for: SettingProblems([problem])).errors { Terminal.complain("drawbridge: \(line)") }
+      for line in outcome.errors(with: SettingProblems([problem])).errors { Terminal.complain("drawbridge: \(line)") }
       return DrawbridgeCommand.ExitCode.configuration
     }
     let address = reachable(listener)

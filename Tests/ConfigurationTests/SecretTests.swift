@@ -86,7 +86,7 @@ import Testing
     let outcome = try load(
       "upstream:\n  tls:\n    pins:\n      - ok\n      - ${env:SECRET}\n", environment: ["SECRET": "s3cret"])
     let found = outcome.errors(
-      for: SettingProblems([
+      with: SettingProblems([
         SettingProblem("upstream.tls.pins", .item(1), "it takes a pin"),
         SettingProblem("upstream.tls", .none, "none fits"),
         SettingProblem("upstream.url", .none, "no upstream is set"),

@@ -25,6 +25,10 @@ import Testing
       "'upstream.queue.low_water' (512KiB) is above 'upstream.queue.high_water' (256KiB, the default)"
     ),
     (
+      "http: {body_bytes: 2MiB, pending_body_bytes: 1MiB}",
+      "'http.body_bytes' (2MiB) is above 'http.pending_body_bytes' (1MiB)"
+    ),
+    (
       "http: {request_line_bytes: 64KiB}",
       "'http.request_line_bytes' (64KiB) is above 'http.head_bytes' (32KiB, the default)"
     ),

@@ -91,6 +91,54 @@ async def test_check_config_refuses_what_serve_refuses(tmp_path, name):
     assert await run("serve", "--config", path) == (status, out, err)
 
 
+async def test_all_that_is_wrong_is_reported_at_once(tmp_path):
+    path = tmp_path / "bad.yaml"
+    path.write_text(
+        "log: {level: loud}\nlisteners: {http: [nonsense]}\nhttp: {origins: [x], fields: 1}\n"
+        "upstream: {url: 'ws://h:99999/'}\n"
+    )
+    status, _, err = await run("check-config", "--config", path)
+    assert status == CONFIG
+    # What the loader finds, and what is found when the settings are put to use.
+    places = [line.split(": ")[1].removeprefix(f"{path}:") for line in err.splitlines()]
+    assert places == ["1:14", "3:30", "2:20", "3:18", "4:17"]
+    assert await run("serve", "--config", path) == (status, "", err)
+
+
+async def test_an_error_that_follows_from_another_is_not_reported(tmp_path):
+    path = tmp_path / "bad.yaml"
+    # The URL is not missing: its value or its key is wrong.
+    for text in (
+        "upstream: {url: 'http://h/'}\n",
+        "upstraem: {url: 'ws://h/'}\n",
+        "upstream: {url: '${env:NONE}'}\n",
+        "]",
+    ):
+        path.write_text(text)
+        status, _, err = await run("check-config", "--config", path)
+        assert (status, len(err.splitlines())) == (CONFIG, 1), err
+    # Nothing else hints at a URL.
+    path.write_text("log: {level: loud}\n")
+    _, _, err = await run("check-config", "--config", path)
+    assert "level" in err
+    assert "no upstream is set" in err
+
+
+async def test_a_warning_says_which_tls_files_are_not_checked(tmp_path):
+    path = tmp_path / "plain.yaml"
+    tls = "  tls: {ca_file: /nowhere/ca.pem, client_certificate: /nowhere/c.pem, client_key: /nowhere/k.pem}\n"
+    path.write_text(GOOD + tls)
+    status, _, err = await run("check-config", "--config", path)
+    assert status == 0
+    assert err.count("not used and not checked: no upstream URL is wss") == 3
+    assert f"warning: {path}:3:18: 'upstream.tls.ca_file'" in err
+    # A fallback that is wss reads them.
+    path.write_text(GOOD + "  fallback_urls: ['wss://127.0.0.1:1/']\n" + tls)
+    status, _, err = await run("check-config", "--config", path)
+    assert status == CONFIG
+    assert "/nowhere/ca.pem cannot be read" in err
+
+
 async def test_an_error_names_the_variable_or_the_flag():
     env = {"DRAWBRIDGE_UPSTREAM_TLS_PINS": "abc", "DRAWBRIDGE_UPSTREAM_URL": "wss://127.0.0.1:1/"}
     for command in ("check-config", "serve"):

@@ -50,6 +50,14 @@ async def test_a_foreign_page_gets_403_for_every_request(gateway, upstream, page
     assert (await own.session())["desired"] == "up"
 
 
+async def test_a_link_on_a_foreign_page_is_refused_with_a_remedy_that_helps(gateway):
+    client = gateway.client("management")
+    # No browser sends Origin with it, so no origin can be allowed.
+    link = await client.request("GET", "/", headers={"Sec-Fetch-Site": "cross-site"})
+    assert "Open the address directly" in link.problem(403)["detail"]
+    assert "add the page's origin" not in link.problem(403)["detail"]
+
+
 async def test_a_page_of_the_gateway_itself_may_do_everything(gateway):
     client = gateway.client()
     own = {"Origin": gateway.url(), "Sec-Fetch-Site": "same-origin"}

@@ -74,11 +74,14 @@ struct BrowserAccess: Sendable {
     }
     // The site ignores the port: every program on localhost is the same site, so a page of it is foreign as well.
     if let site = request.fields.first(.secFetchSite), site.equals("cross-site") || site.equals("same-site") {
+      // A link or an image sends no Origin that the setting could allow. Where there is one, it is the gateway's own.
+      let remedy =
+        request.fields.contains(.origin)
+        ? "or redirected it here. Send it to this address at once, without a redirection"
+        : "and it has no Origin that the setting http.origins could allow. Open the address directly, or let the page use fetch(), which sends Origin"
       return Problem(
         .originNotAllowed,
-        detail:
-          "Sec-Fetch-Site is '\(site.text())': a page of another origin caused this request. Open the address directly, or add the page's origin to the setting http.origins"
-      )
+        detail: "Sec-Fetch-Site is '\(site.text())': a page of another origin caused this request, \(remedy)")
     }
     return nil
   }

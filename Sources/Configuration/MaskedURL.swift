@@ -11,7 +11,7 @@ package enum MaskedURL {
     let text = Substring(text)
     guard let separator = text.firstRange(of: "://") else { return mask }
     let scheme = text[..<separator.lowerBound]
-    guard isScheme(scheme) else { return mask }
+    guard isScheme(scheme), scheme.utf8.count <= longestShownScheme else { return mask }
     let rest = text[separator.upperBound...]
     let queryStart = rest.firstIndex { $0 == "?" || $0 == "#" } ?? rest.endIndex
     let query = rest[queryStart...]
@@ -30,11 +30,17 @@ package enum MaskedURL {
     return "\(scheme)://\(userinfo)\(shown)" + (query.isEmpty ? "" : "?\(mask)")
   }
 
-  /// RFC 3986 §3.1, and short: a secret has no place here.
+  /// A longer one is more likely a secret that was written in the wrong place.
+  private static let longestShownScheme = 8
+
+  /// `scheme = ALPHA *( ALPHA / DIGIT / "+" / "-" / "." )` (RFC 3986 §3.1). What is none may be a secret, and is repeated in no
+  /// error.
   package static func isScheme(_ text: Substring) -> Bool {
-    (1...8).contains(text.utf8.count)
-      && text.utf8.allSatisfy { ("a"..."z").contains(UnicodeScalar($0 | 0x20)) || ASCII.isDigit($0) }
+    guard let first = text.utf8.first, isLetter(first) else { return false }
+    return text.utf8.allSatisfy { isLetter($0) || ASCII.isDigit($0) || "+-.".utf8.contains($0) }
   }
+
+  private static func isLetter(_ byte: UInt8) -> Bool { ("a"..."z").contains(UnicodeScalar(byte | 0x20)) }
 
   /// `host`, `host:port` or `[address]:port`. What follows a colon is digits: anything else may be a password.
   private static func isAuthority(_ text: Substring) -> Bool {

@@ -10,12 +10,6 @@ import Synchronization
 final class PollRoom {
   private static var slice: Int { 256 }
 
-  /// Why a held poll was woken, as `Channel.wake`'s token.
-  enum Wake: Int {
-    case news
-    case drain
-  }
-
   fileprivate struct Waiter {
     let channel: Channel
     let number: UInt64
@@ -80,7 +74,6 @@ final class PollRoom {
   }
 
   private func wakeSlice() {
-    let reason = isDraining ? Wake.drain : Wake.news
     var woken = 0
     while let first = waiters.first, first.number <= dueThrough {
       guard woken < Self.slice else {
@@ -88,7 +81,7 @@ final class PollRoom {
         return
       }
       _ = waiters.popFirst()
-      first.channel.wake(reason.rawValue)
+      first.channel.wake(0)
       woken += 1
     }
     if waiters.isEmpty { watcher.isWaiting.store(false, ordering: .sequentiallyConsistent) }

@@ -73,13 +73,6 @@ struct URLAuthority {
     host.utf8.contains(UInt8(ascii: ":")) ? written(String(host.prefix { $0 != "%" })) : host
   }
 
-  /// `scheme = ALPHA *( ALPHA / DIGIT / "+" / "-" / "." )` (RFC 3986 §3.1). What is none may be a secret, and is repeated in no
-  /// error.
-  static func isScheme(_ text: Substring) -> Bool {
-    guard let first = text.first, first.isASCII, first.isLetter else { return false }
-    return text.allSatisfy { $0.isASCII && ($0.isLetter || $0.isNumber || "+-.".contains($0)) }
-  }
-
   static func percentDecoded(_ text: Substring) throws(UpstreamURLError) -> String {
     var bytes: [UInt8] = []
     var rest = text.utf8

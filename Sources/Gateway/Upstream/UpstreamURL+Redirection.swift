@@ -1,3 +1,5 @@
+import Configuration
+
 /// Where redirections lead (RFC 9110 §15.4, §10.2.2).
 extension UpstreamURL {
   /// What a `Location` field points to, seen from here: a URL, or a reference relative to this one (RFC 3986 §4.1). Its fragment
@@ -42,7 +44,7 @@ extension UpstreamURL {
   private static func scheme(of reference: Substring) -> Substring? {
     guard let colon = reference.firstIndex(of: ":") else { return nil }
     let scheme = reference[..<colon]
-    return URLAuthority.isScheme(scheme) ? scheme : nil
+    return MaskedURL.isScheme(scheme) ? scheme : nil
   }
 
   /// `/a/./b/../c` is `/a/c` (RFC 3986 §5.2.4).

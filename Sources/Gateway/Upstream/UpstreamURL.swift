@@ -1,4 +1,5 @@
 import ByteStreams
+import Configuration
 
 /// A `ws:` or `wss:` URL (RFC 6455 §3), taken apart.
 package struct UpstreamURL: Hashable, Sendable {
@@ -13,7 +14,7 @@ package struct UpstreamURL: Hashable, Sendable {
 
   /// Reads a URL. The error says what is wrong with it, for a person, and repeats no part of it that may be secret.
   package init(_ text: String) throws(UpstreamURLError) {
-    guard let scheme = text.firstRange(of: "://"), URLAuthority.isScheme(text[..<scheme.lowerBound]) else {
+    guard let scheme = text.firstRange(of: "://"), MaskedURL.isScheme(text[..<scheme.lowerBound]) else {
       throw .noScheme
     }
     switch text[..<scheme.lowerBound].lowercased() {

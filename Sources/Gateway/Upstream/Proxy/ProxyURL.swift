@@ -1,3 +1,5 @@
+import Configuration
+
 import ProxyCodec
 
 /// Where a proxy is and what it speaks: `http://user:password@host:port`, `socks5h://host:port`.
@@ -22,7 +24,7 @@ package struct ProxyURL: Hashable, Sendable {
 
   /// Reads a URL. The error says what is wrong, and repeats nothing that may be secret.
   package init(_ text: String) throws(ProxyURLError) {
-    guard let separator = text.firstRange(of: "://"), URLAuthority.isScheme(text[..<separator.lowerBound]) else {
+    guard let separator = text.firstRange(of: "://"), MaskedURL.isScheme(text[..<separator.lowerBound]) else {
       throw .noScheme
     }
     let name = text[..<separator.lowerBound].lowercased()

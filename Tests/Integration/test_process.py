@@ -92,7 +92,7 @@ async def test_standard_streams_that_are_closed_at_the_start_are_not_given_to_so
 
 
 async def test_clients_leave_descriptors_for_management_and_the_upstream(upstream, gateway_for):
-    gateway = await gateway_for(upstream, prefix=("sh", "-c", 'ulimit -n 128; exec "$0" "$@"'))
+    gateway = await gateway_for(upstream, prefix=("sh", "-c", 'ulimit -n 160; exec "$0" "$@"'))
     crowd = []
     try:
         for _ in range(200):
@@ -114,7 +114,7 @@ async def test_clients_leave_descriptors_for_management_and_the_upstream(upstrea
 
         await eventually(is_back, what="the session is ready again")
         await gateway.tells(lambda record: record.get("limit") == "http.connections", what="that there are too many")
-        reason = "open-file limit 128 is below http.connections (16384)"
+        reason = "open-file limit 160 is below http.connections (16384)"
         await gateway.tells(lambda record: reason in record.get("reason", ""), what="both numbers")
         assert "for now" not in gateway.output, "no accept fails for lack of descriptors"
     finally:

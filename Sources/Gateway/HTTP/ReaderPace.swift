@@ -5,6 +5,8 @@ import Configuration
 ///
 /// It counts the bytes that the client has acknowledged, not those that the kernel has taken from us. The kernel takes more only
 /// when a third of its send buffer is free, and that buffer may have megabytes: a slow client needs minutes to read so much.
+/// The buffer is looked at when the kernel reports room and at each deadline. So a client that takes a byte right after a look and
+/// then stops is reset after up to two pauses.
 struct ReaderPace {
   private var pace: TransferPace
   /// Bytes in the kernel's send buffer, at the last look.

@@ -234,8 +234,20 @@ package struct Outbox: Sendable {
     return ring[ring.front].sequence <= retiring.last
   }
 
-  /// Lets no message be taken until a successor starts sending, or `resume()`. What may not wait waits for the successor.
-  package mutating func pause() { isPaused = flight != nil }
+  /// How long a message with time to live 0 that was accepted right before a hand-over waits for the successor. Usually it
+  /// sends after two round trips; what comes later than this is no longer 'now'.
+  static var immediateDelay: TimeSpan { .milliseconds(100) }
+
+  /// Lets no message be taken until a successor starts sending, or `resume()`.
+  package mutating func pause(now: MonotonicTime) {
+    guard flight != nil else { return }
+    isPaused = true
+    for place in takenEnd..<max(takenEnd, min(immediateEnd, ring.end))
+    where ring[place].isImmediate && ring[place].payload != nil {
+      ring[place].deadline = now + Self.immediateDelay
+      index(place)
+    }
+  }
 
   /// The hand-over has come to nothing, or to its end.
   package mutating func resume() { isPaused = false }

@@ -174,6 +174,23 @@ struct OutboxFixture {
     #expect(box.post("c", ttl: .zero) == .queued(sequence: 3, wakes: true))
   }
 
+  /// The cut of a hand-over takes two round trips, or two seconds where a pong is missing.
+  @Test(arguments: [false, true]) func nowOrNeverDoesNotWaitForTheEndOfALongCut(isLong: Bool) {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    box.post("a", ttl: .zero)
+    box.post("b")
+    box.outbox.pause(now: box.now)
+    #expect(box.post("c", ttl: .zero) == .notReady(.notConnected))
+    #expect(box.outbox.nextExpiry() == box.now + .milliseconds(100))
+    box.now = box.now + .milliseconds(isLong ? 100 : 1)
+    box.outbox.expire(now: box.now)
+    box.outbox.stopSending()
+    box.outbox.startSending()
+    #expect(box.take() == (isLong ? ["b"] : ["a", "b"]))
+    #expect(box.states == (isLong ? "eq" : "qq"))
+  }
+
   @Test func nowOrNeverIsRefusedWhileTheUpstreamDoesNotRead() {
     var box = OutboxFixture()
     box.outbox.startSending()

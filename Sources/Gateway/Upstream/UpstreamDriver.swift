@@ -134,7 +134,8 @@ final class UpstreamDriver {
         let begun = retiring?.begunMessage
         handle.shared.withLock { $0.outbox.stopSending(lastIsPoison: lastIsPoison, begun: begun) }
       case .pauseSending(_, let successor):
-        handle.shared.withLock { $0.outbox.pause() }
+        handle.shared.withLock { $0.outbox.pause(now: loop.now) }
+        armOutboxTimer()
         if let link = link(successor) { sayAgain(on: link) }
       case .resumeSending:
         handle.shared.withLock { $0.outbox.resume() }

@@ -19,12 +19,16 @@ QUICK = {"DRAWBRIDGE_DELIVERY_WAIT": "0s", "DRAWBRIDGE_DELIVERY_MAXIMUM_WAIT": "
 
 
 @pytest.mark.timeout(1800)
-async def test_schemathesis_finds_nothing(gateway_for, start, tmp_path):
+@pytest.mark.parametrize("is_connected", [True, False], ids=["connected", "not connected"])
+async def test_schemathesis_finds_nothing(gateway_for, start, tmp_path, is_connected):
     upstream = await start(Upstream())
-    gateway = await gateway_for(upstream, env=QUICK)
+    if not is_connected:
+        await upstream.kill()
+    gateway = await gateway_for(upstream, env=QUICK, ready=is_connected)
     options = ["--max-examples", EXAMPLES] if EXAMPLES else ["--max-examples", "15", "--seed", "1", "--no-shrink"]
     process = await asyncio.create_subprocess_exec(
         Path(sys.executable).with_name("st"),
+        *("--config-file", Path(__file__).with_name("schemathesis.toml")),
         *("run", f"{gateway.url()}/openapi.yaml", "--checks", "all", "--phases", "examples,coverage,fuzzing,stateful"),
         *("--request-timeout", "30", "--no-color", *options),
         cwd=tmp_path,

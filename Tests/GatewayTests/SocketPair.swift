@@ -11,7 +11,7 @@ func socketPair() -> (Int32, Int32) {
 
 /// Waits for a fact of another thread.
 func eventually(_ fact: () -> Bool) -> Bool {
-  let end = Date(timeIntervalSinceNow: 20)
+  let end = Date(timeIntervalSinceNow: 60)
   while !fact() {
     guard Date() < end else { return false }
     usleep(1000)

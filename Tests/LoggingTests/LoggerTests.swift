@@ -151,11 +151,11 @@ private final class Collector: @unchecked Sendable {
       #expect(!logger.isWritten)
       hasReturned.signal()
     }
-    let returned = hasReturned.wait(timeout: .now() + 20)
+    let returned = hasReturned.wait(timeout: .now() + 60)
     #expect(returned == .success, "it does not wait for a reader")
     let collector = Collector(FileHandle(fileDescriptor: ends[0]))
     if returned == .timedOut { hasReturned.wait() }
-    let end = Date(timeIntervalSinceNow: 20)
+    let end = Date(timeIntervalSinceNow: 60)
     while !logger.isWritten, Date() < end { usleep(1000) }
     close(ends[1])
     // All of them, once, in order.

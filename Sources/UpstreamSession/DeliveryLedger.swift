@@ -1,3 +1,5 @@
+import ByteStreams
+
 /// The state of each of the last messages by its sequence number, a byte each, and how many came into each state.
 ///
 /// It grows with use, so that a session that never sends costs nothing, up to `limit` messages; then it forgets the oldest. A message

@@ -9,10 +9,8 @@ package struct SOCKSHandshake: ProxyHandshake, Sendable {
   package enum Destination: Hashable, Sendable {
     /// A name of 1 to 255 bytes, which the proxy looks up.
     case name(String)
-    /// In host order.
-    case ipv4(UInt32)
-    /// As two halves in host order, high first.
-    case ipv6(high: UInt64, low: UInt64)
+    /// Its scope is not sent: it means something on this machine only.
+    case address(IPAddress)
   }
 
   private enum State {
@@ -104,13 +102,13 @@ package struct SOCKSHandshake: ProxyHandshake, Sendable {
   private mutating func request(into output: inout ByteQueue) {
     output.append([Self.version, 1, 0])
     switch destination {
-    case .ipv4(let address):
+    case .address(.ipv4(let address)):
       output.append(1 as UInt8)
       output.append(bigEndian: address)
     case .name(let name):
       output.append([3, UInt8(name.utf8.count)])
       output.append(name)
-    case .ipv6(let high, let low):
+    case .address(.ipv6(let high, let low, scope: _)):
       output.append(4 as UInt8)
       output.append(bigEndian: high)
       output.append(bigEndian: low)

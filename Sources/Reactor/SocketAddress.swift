@@ -4,11 +4,13 @@ import Glibc
 
 /// Where a socket is bound or connected: an IP address and port, or a path in the file system.
 package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
-  /// Address in host order, port.
-  case ipv4(UInt32, port: UInt16)
-  /// Address as sixteen bytes in network order (two halves, high first), port, and scope for link-local addresses.
-  case ipv6(high: UInt64, low: UInt64, port: UInt16, scope: UInt32)
+  case ip(IPAddress, port: UInt16)
   case unix(path: String)
+
+  package static func ipv4(_ address: UInt32, port: UInt16) -> SocketAddress { .ip(.ipv4(address), port: port) }
+  package static func ipv6(high: UInt64, low: UInt64, port: UInt16, scope: UInt32) -> SocketAddress {
+    .ip(.ipv6(high: high, low: low, scope: scope), port: port)
+  }
 
   /// Bytes that a path may have (`sun_path` less its terminator).
   package static var longestPath: Int { 107 }
@@ -60,7 +62,15 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
 
   package var port: UInt16? {
     switch self {
-    case .ipv4(_, let port), .ipv6(_, _, let port, _): port
+    case .ip(_, let port): port
+    case .unix: nil
+    }
+  }
+
+  /// nil for a path.
+  package var ip: IPAddress? {
+    switch self {
+    case .ip(let address, _): address
     case .unix: nil
     }
   }
@@ -68,18 +78,16 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
   /// The same address on another port.
   package func with(port: UInt16) -> SocketAddress {
     switch self {
-    case .ipv4(let address, _): .ipv4(address, port: port)
-    case .ipv6(let high, let low, _, let scope): .ipv6(high: high, low: low, port: port, scope: scope)
+    case .ip(let address, _): .ip(address, port: port)
     case .unix: self
     }
   }
 
-  package var isIPv6: Bool { if case .ipv6 = self { true } else { false } }
+  package var isIPv6: Bool { ip?.isIPv6 ?? false }
 
   package var family: Int32 {
     switch self {
-    case .ipv4: AF_INET
-    case .ipv6: AF_INET6
+    case .ip(let address, _): address.isIPv6 ? AF_INET6 : AF_INET
     case .unix: AF_UNIX
     }
   }
@@ -87,8 +95,7 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
   /// As people write it: `127.0.0.1:8080`, `[::1]:8080`, `unix:/run/drawbridge.sock`.
   package var description: String {
     switch self {
-    case .ipv4(_, let port): "\(host):\(port)"
-    case .ipv6(_, _, let port, _): "[\(host)]:\(port)"
+    case .ip(let address, let port): address.isIPv6 ? "[\(host)]:\(port)" : "\(host):\(port)"
     case .unix(let path): "unix:\(path)"
     }
   }
@@ -96,9 +103,9 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
   /// The address without port or brackets, with its zone.
   package var host: String {
     switch self {
-    case .ipv4(let address, _):
+    case .ip(.ipv4(let address), _):
       return (0..<4).map { String(address >> (24 - 8 * UInt32($0)) & 255) }.joined(separator: ".")
-    case .ipv6(let high, let low, _, let scope):
+    case .ip(.ipv6(let high, let low, let scope), _):
       var bytes = (high.bigEndian, low.bigEndian)
       var text = [CChar](repeating: 0, count: Int(INET6_ADDRSTRLEN))
       guard unsafe inet_ntop(AF_INET6, &bytes, &text, socklen_t(text.count)) != nil else { return "::" }
@@ -114,14 +121,14 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
     var storage = sockaddr_storage()
     let size = unsafe withUnsafeMutableBytes(of: &storage) { raw -> Int in
       switch self {
-      case .ipv4(let address, let port):
+      case .ip(.ipv4(let address), let port):
         var four = sockaddr_in()
         four.sin_family = sa_family_t(AF_INET)
         four.sin_port = port.bigEndian
         four.sin_addr.s_addr = address.bigEndian
         unsafe raw.storeBytes(of: four, as: sockaddr_in.self)
         return MemoryLayout<sockaddr_in>.size
-      case .ipv6(let high, let low, let port, let scope):
+      case .ip(.ipv6(let high, let low, let scope), let port):
         var six = sockaddr_in6()
         six.sin6_family = sa_family_t(AF_INET6)
         six.sin6_port = port.bigEndian

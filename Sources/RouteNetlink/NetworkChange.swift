@@ -5,7 +5,7 @@ package struct NetworkChange: Equatable, Sendable {
   /// A link came up, or an address or route was added: what could not be reached before may be now.
   package var hasGained = false
   /// Addresses that this machine had, and has no more.
-  package var vanished: Set<NetworkAddress> = []
+  package var vanished: Set<IPAddress> = []
 
   package init() {}
 }

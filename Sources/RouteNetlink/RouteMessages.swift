@@ -95,7 +95,7 @@ package enum RouteMessages {
   /// The address in the first attribute of this type; nil where there is none of the family's length.
   private static func value(
     of wanted: UInt16, in attributes: Span<UInt8>, family: UInt8, link: UInt32
-  ) -> NetworkAddress? {
+  ) -> IPAddress? {
     var offset = 0
     while let length = number(attributes, at: offset, as: UInt16.self).map(Int.init), length >= Kernel.attributeHeader,
       length <= attributes.count - offset, let type = number(attributes, at: offset + 2, as: UInt16.self)
@@ -110,7 +110,7 @@ package enum RouteMessages {
   }
 
   /// Addresses are in network order, whatever the machine's.
-  private static func address(_ bytes: Span<UInt8>, family: UInt8, link: UInt32) -> NetworkAddress? {
+  private static func address(_ bytes: Span<UInt8>, family: UInt8, link: UInt32) -> IPAddress? {
     func joined(_ range: Range<Int>) -> UInt64 { range.reduce(0) { $0 << 8 | UInt64(bytes[$1]) } }
     switch (family, bytes.count) {
     case (Kernel.familyIPv4, 4):

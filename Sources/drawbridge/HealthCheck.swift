@@ -1,3 +1,4 @@
+import ByteStreams
 import Configuration
 import Gateway
 import Glibc
@@ -33,9 +34,9 @@ enum HealthCheck {
   /// A listener on every address is asked at the loopback.
   private static func reachable(_ address: SocketAddress) -> SocketAddress {
     switch address {
-    case .ipv4(0, let port): .ipv4(0x7F00_0001, port: port)
-    case .ipv6(0, 0, let port, let scope): .ipv6(high: 0, low: 1, port: port, scope: scope)
-    case .ipv4, .ipv6, .unix: address
+    case .ip(.ipv4(0), let port): .ipv4(0x7F00_0001, port: port)
+    case .ip(.ipv6(0, 0, let scope), let port): .ipv6(high: 0, low: 1, port: port, scope: scope)
+    case .ip, .unix: address
     }
   }
 

@@ -51,9 +51,9 @@ import Testing
   }
 
   @Test func asksForAddresses() {
-    let four = transcript(of: [[5, 0]], to: .ipv4(0x7F00_0001), port: 80)
+    let four = transcript(of: [[5, 0]], to: .address(.ipv4(0x7F00_0001)), port: 80)
     #expect(four == ["sent [5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 1, 0, 80]"])
-    let six = transcript(of: [[5, 0]], to: .ipv6(high: 0x2001_0DB8 << 32, low: 1), port: 80)
+    let six = transcript(of: [[5, 0]], to: .address(.ipv6(high: 0x2001_0DB8 << 32, low: 1, scope: 0)), port: 80)
     #expect(six == ["sent [5, 1, 0, 5, 1, 0, 4, 32, 1, 13, 184, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 80]"])
   }
 

@@ -5,11 +5,11 @@ import Testing
 
 @Suite struct NetworkChangeDebouncerTests {
   private let start = MonotonicTime(nanoseconds: 1_000_000_000)
-  private let address = NetworkAddress.ipv4(0x0A00_0001)
+  private let address = IPAddress.ipv4(0x0A00_0001)
 
   private func debouncer() -> NetworkChangeDebouncer { NetworkChangeDebouncer(quiet: .milliseconds(500)) }
 
-  private func change(gained: Bool = false, vanished: Set<NetworkAddress> = []) -> NetworkChange {
+  private func change(gained: Bool = false, vanished: Set<IPAddress> = []) -> NetworkChange {
     var change = NetworkChange()
     change.hasGained = gained
     change.vanished = vanished
@@ -53,7 +53,7 @@ import Testing
 
   @Test func forgivesAnAddressThatComesBack() {
     var debouncer = debouncer()
-    let other = NetworkAddress.ipv6(high: 1, low: 2, scope: 0)
+    let other = IPAddress.ipv6(high: 1, low: 2, scope: 0)
     debouncer.note(.address(address, isPresent: false), now: start)
     debouncer.note(.address(other, isPresent: false), now: start)
     debouncer.note(.address(address, isPresent: true), now: start)

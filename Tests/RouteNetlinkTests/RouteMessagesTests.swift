@@ -1,3 +1,4 @@
+import ByteStreams
 import TestSupport
 import Testing
 
@@ -52,16 +53,16 @@ extension String {
 }
 
 @Suite struct RouteMessagesTests {
-  private let ipv4 = NetworkAddress.ipv4(0x0A63_0301)
+  private let ipv4 = IPAddress.ipv4(0x0A63_0301)
 
   private func events(_ bytes: [UInt8]) -> [NetworkEvent] { RouteMessages.events(in: bytes.span) }
 
   @Test func readsAddressesOfBothFamilies() {
     #expect(events(Captured.newIPv4.bytes) == [.address(ipv4, isPresent: true)])
     #expect(events(Captured.deletedIPv4.bytes) == [.address(ipv4, isPresent: false)])
-    let ipv6 = NetworkAddress.ipv6(high: 0xFD99_0000_0000_0000, low: 1, scope: 0)
+    let ipv6 = IPAddress.ipv6(high: 0xFD99_0000_0000_0000, low: 1, scope: 0)
     #expect(events(Captured.newIPv6.bytes) == [.address(ipv6, isPresent: true)])
-    let local = NetworkAddress.ipv6(high: 0xFE80_0000_0000_0000, low: 0x5415_ACFF_FE6D_2EE7, scope: 2)
+    let local = IPAddress.ipv6(high: 0xFE80_0000_0000_0000, low: 0x5415_ACFF_FE6D_2EE7, scope: 2)
     #expect(events(Captured.newLinkLocal.bytes) == [.address(local, isPresent: true)])
   }
 

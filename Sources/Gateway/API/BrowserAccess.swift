@@ -135,12 +135,8 @@ enum ListenerReach: Sendable {
 
 extension SocketAddress {
   var reach: ListenerReach {
-    switch self {
-    case .unix: .local
-    case .ipv4(let address, _): address >> 24 == 127 ? .loopback : .network
-    // ::1, and 127.0.0.0/8 as an IPv4-mapped address (RFC 4291 §2.5.5.2).
-    case .ipv6(let high, let low, _, _): high == 0 && (low == 1 || low >> 24 == 0xFFFF_7F) ? .loopback : .network
-    }
+    guard let ip else { return .local }
+    return ip.isLoopback ? .loopback : .network
   }
 }
 

@@ -1,3 +1,4 @@
+import ByteStreams
 import Reactor
 
 /// From where a client comes, as far as one party can choose it: an IPv4 address, or the /64 of an IPv6 address, which is the
@@ -9,12 +10,11 @@ enum ClientOrigin: Hashable, Sendable {
   case local
 
   init(_ address: SocketAddress) {
-    switch address {
-    case .ipv4(let address, _): self = .ipv4(address)
-    // An IPv4 client seen through an IPv6 socket (RFC 4291 §2.5.5.2).
-    case .ipv6(0, let low, _, _) where low >> 32 == 0xFFFF: self = .ipv4(UInt32(truncatingIfNeeded: low))
-    case .ipv6(let high, _, _, _): self = .ipv6(prefix: high)
-    case .unix: self = .local
+    // Unmapped: an IPv4 client may be seen through an IPv6 socket.
+    switch address.ip?.unmapped {
+    case .ipv4(let address)?: self = .ipv4(address)
+    case .ipv6(let high, _, _)?: self = .ipv6(prefix: high)
+    case nil: self = .local
     }
   }
 }

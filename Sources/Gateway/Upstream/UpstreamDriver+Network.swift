@@ -7,7 +7,7 @@ extension UpstreamDriver {
   func networkChanged(_ change: NetworkChange) {
     for link in links where !link.isDiscarded {
       // A socket keeps its address when the machine loses it, and would go on sending in vain until its heartbeat ends it.
-      guard let local = link.localAddress, let address = NetworkAddress(local), change.vanished.contains(address) else {
+      guard let local = link.localAddress, let address = local.ip, change.vanished.contains(address) else {
         continue
       }
       lost(link, .addressGone, "this machine has lost the connection's address \(local.host)")
@@ -21,16 +21,5 @@ extension UpstreamLink {
   fileprivate var localAddress: SocketAddress? {
     guard let channel = transport?.channel, !channel.isClosed else { return nil }
     return try? Sockets.localAddress(of: channel.descriptor)
-  }
-}
-
-extension NetworkAddress {
-  /// nil for a Unix-domain socket's.
-  fileprivate init?(_ address: SocketAddress) {
-    switch address {
-    case .ipv4(let number, port: _): self = .ipv4(number)
-    case .ipv6(let high, let low, port: _, let scope): self = .ipv6(high: high, low: low, scope: scope)
-    case .unix: return nil
-    }
   }
 }

@@ -69,7 +69,8 @@ enum ProxyAnswerTarget {
       // A fault in a line may be noticed with its end only, but then it must be.
       return try read(bytes, cuts, &handshake, behind: Array("\r\n".utf8))
     }
-    let destination: SOCKSHandshake.Destination = options & 4 == 0 ? .name("example.org") : .ipv6(high: 1, low: 2)
+    let destination: SOCKSHandshake.Destination =
+      options & 4 == 0 ? .name("example.org") : .address(.ipv6(high: 1, low: 2, scope: 0))
     var handshake = SOCKSHandshake(to: destination, port: 443, credentials: credentials)
     return try read(bytes, cuts, &handshake, behind: [])
   }

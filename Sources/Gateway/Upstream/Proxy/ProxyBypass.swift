@@ -1,3 +1,4 @@
+import ByteStreams
 import Reactor
 
 /// Which hosts are dialled without the proxy: what `NO_PROXY` is elsewhere.
@@ -10,7 +11,7 @@ package struct ProxyBypass: Hashable, Sendable {
     case everything
     /// Lower case, without dots around it. `itself`: whether the name matches, or only what is below it.
     case name(String, itself: Bool)
-    case block(SocketAddress, bits: Int)
+    case block(IPAddress, bits: Int)
   }
 
   private struct Rule: Hashable {
@@ -24,7 +25,7 @@ package struct ProxyBypass: Hashable, Sendable {
     }
 
     /// One address.
-    init(_ address: SocketAddress, port: UInt16? = nil) {
+    init(_ address: IPAddress, port: UInt16? = nil) {
       self.init(.block(address, bits: address.isIPv6 ? 128 : 32), port: port)
     }
   }
@@ -45,7 +46,7 @@ package struct ProxyBypass: Hashable, Sendable {
 
   /// Whether `host` (a name or an address, without brackets) is dialled without the proxy.
   package func covers(host: String, port: UInt16) -> Bool {
-    let address = SocketAddress(numericHost: host, port: 0)
+    let address = SocketAddress(numericHost: host, port: 0)?.ip
     let name = Self.normalized(host)
     return rules.contains { rule in
       guard rule.port == nil || rule.port == port else { return false }
@@ -54,7 +55,7 @@ package struct ProxyBypass: Hashable, Sendable {
       case .name(let suffix, let itself):
         return address == nil && (itself && name == suffix || name.hasSuffix("." + suffix))
       case .block(let block, let bits):
-        return address.map { Self.isEqual($0, block, bits: bits) } ?? false
+        return address?.isEqual(to: block, bits: bits) ?? false
       }
     }
   }
@@ -64,15 +65,15 @@ package struct ProxyBypass: Hashable, Sendable {
   private static func rule(_ text: String) -> Rule? {
     if text == "*" { return Rule(.everything) }
     if let slash = text.firstIndex(of: "/") {
-      guard let block = SocketAddress(numericHost: String(text[..<slash]), port: 0),
+      guard let block = SocketAddress(numericHost: String(text[..<slash]), port: 0)?.ip,
         let bits = Int(text[text.index(after: slash)...]), (0...(block.isIPv6 ? 128 : 32)).contains(bits)
       else { return nil }
       return Rule(.block(block, bits: bits))
     }
     // An address may stand without brackets when no port follows.
-    if let address = SocketAddress(numericHost: text, port: 0) { return Rule(address) }
+    if let address = SocketAddress(numericHost: text, port: 0)?.ip { return Rule(address) }
     guard let authority = try? URLAuthority(text[...]), authority.userinfo == nil else { return nil }
-    if let address = SocketAddress(numericHost: authority.host, port: 0) {
+    if let address = SocketAddress(numericHost: authority.host, port: 0)?.ip {
       return Rule(address, port: authority.port)
     }
     var name = authority.host
@@ -95,19 +96,6 @@ package struct ProxyBypass: Hashable, Sendable {
   private static func normalized(_ name: String) -> String {
     let name = name.lowercased()
     return name.hasSuffix(".") ? String(name.dropLast()) : name
-  }
-
-  private static func isEqual(_ left: SocketAddress, _ right: SocketAddress, bits: Int) -> Bool {
-    switch (left, right) {
-    case (.ipv4(let left, port: _), .ipv4(let right, port: _)):
-      (left ^ right) >> UInt32(32 - bits) == 0
-    case (.ipv6(let leftHigh, let leftLow, port: _, scope: _), .ipv6(let rightHigh, let rightLow, port: _, scope: _)):
-      // A shift by the whole width or more gives zero: nothing is compared then.
-      (leftHigh ^ rightHigh) >> UInt64(max(0, 64 - bits)) == 0
-        && (leftLow ^ rightLow) >> UInt64(min(64, 128 - bits)) == 0
-    case (.ipv4, _), (.ipv6, _), (.unix, _):
-      false
-    }
   }
 }
 

@@ -20,9 +20,9 @@ extension UpstreamLink {
       return nil
     case .socks5:
       guard let first = try await resolve(Peer(host: url.host, port: url.port)).first else { throw .discarded }
-      return SOCKSHandshake.Destination(first)
+      return first.ip.map { .address($0) }
     case .socks5h:
-      if let address = SocketAddress(numericHost: url.host, port: url.port) { return .init(address) }
+      if let address = SocketAddress(numericHost: url.host, port: url.port)?.ip { return .address(address) }
       guard url.host.utf8.count <= 255 else {
         throw .failed(
           OpeningReport(
@@ -74,16 +74,5 @@ extension UpstreamLink {
       report.body = try await readBody(of: refusal, over: transport, &input)
     }
     return report
-  }
-}
-
-extension SOCKSHandshake.Destination {
-  /// nil for what is no address of the Internet.
-  init?(_ address: SocketAddress) {
-    switch address {
-    case .ipv4(let address, port: _): self = .ipv4(address)
-    case .ipv6(let high, let low, port: _, scope: _): self = .ipv6(high: high, low: low)
-    case .unix: return nil
-    }
   }
 }

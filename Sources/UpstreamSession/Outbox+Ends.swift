@@ -12,7 +12,10 @@ extension Outbox {
   }
 
   /// Ends the waiting messages that may not wait.
-  mutating func endImmediate() { endWaiting(as: .expired, before: min(immediateEnd, ring.end)) { $0.isImmediate } }
+  mutating func endImmediate() {
+    endWaiting(as: .expired, before: min(immediateEnd, ring.end)) { $0.isImmediate }
+    immediateEnd = takenEnd
+  }
 
   /// Ends those waiting messages before the place `border` of which `condition` is true.
   mutating func endWaiting(as state: DeliveryState, before border: Int, where condition: (Entry) -> Bool) {

@@ -126,6 +126,7 @@ package struct OverlapFilter: Sendable {
     _ digest: UInt64, _ payload: Span<UInt8>, isText: Bool, from generation: Generation,
     _ history: inout PushHistory, _ released: inout [Push]
   ) -> Bool {
+    guard generation == older.generation || generation == newer.generation else { return true }
     // Of two connections one push comes twice at most.
     let isThird = withheld.remove(digest) != nil
     if isThird { released.append(Push(SharedBytes(copying: payload), isText: isText)) }
@@ -142,7 +143,6 @@ package struct OverlapFilter: Sendable {
       if mayBePaired, !newer.hasEnded { older.append(digest, nil, &released) }
       return true
     }
-    guard generation == newer.generation else { return true }
     if mayBePaired, older.remove(through: digest, &released) != nil {
       newer.remove(before: newer.ahead.end, &released)
       noteWithheld(digest)

@@ -5,6 +5,7 @@ import collections
 import contextlib
 import itertools
 import signal
+import socket
 
 import pytest
 from websockets.asyncio.server import broadcast
@@ -346,6 +347,8 @@ async def test_a_message_that_a_stalled_connection_has_begun_arrives_once(gatewa
         nonlocal accepted
         accepted += 1
         if accepted == 1:
+            # The message must not fit into what lies between the gateway and this reader.
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
             await upgrade(reader, writer)
             await ends.wait()
             try:

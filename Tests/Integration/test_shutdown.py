@@ -183,7 +183,6 @@ async def test_a_hand_over_in_progress_does_not_keep_the_queue(raw_upstream, gat
     gateway.signal(signal.SIGHUP)
     await asked.wait()
     await client.accepted("held")
-    assert received == []
     gateway.signal()
     assert await gateway.exit_status() == 0
     assert received == ["held"]

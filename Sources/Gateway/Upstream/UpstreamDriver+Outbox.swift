@@ -33,7 +33,7 @@ extension UpstreamDriver: SignalTarget {
       closeIfFlushed()
     case .shutDown(let limit):
       flushDeadline = loop.now + limit
-      apply(machine.endCut(now: loop.now))
+      apply([])
       closeIfFlushed()
       armOutboxTimer()
     case .reconfigure(let settings, let reason):
@@ -124,7 +124,10 @@ extension UpstreamDriver: SignalTarget {
       shared.outbox.written(through: sequence)
       return shared.outbox.isEmpty
     }
-    if isEmpty, flushDeadline != nil { closeIfFlushed() }
+    // Not amid the actions of a decision: those that follow would no longer fit the state.
+    if isEmpty, flushDeadline != nil {
+      if isApplying { isCloseDue = true } else { closeIfFlushed() }
+    }
     successorMaySend()
   }
 

@@ -52,6 +52,9 @@ final class UpstreamDriver {
   var lastAwaited: (step: Int, since: MonotonicTime)?
   /// Set by shutdown: when to stop waiting for the queue.
   var flushDeadline: MonotonicTime?
+  private(set) var isApplying = false
+  /// The last message before a shutdown was written by an action.
+  var isCloseDue = false
 
   enum TimerToken: Int {
     /// The machine's next deadline.
@@ -115,6 +118,8 @@ final class UpstreamDriver {
 
   /// Turns decisions into I/O, in their order.
   func apply(_ actions: [SessionAction]) {
+    let isOutermost = !isApplying
+    isApplying = true
     var postponed: [(Generation, until: MonotonicTime)] = []
     for action in actions {
       switch action {
@@ -164,6 +169,20 @@ final class UpstreamDriver {
     finishIfOver()
     wakeIfIdle()
     reportLosses()
+    guard isOutermost else { return }
+    isApplying = false
+    shutDownIfDue()
+  }
+
+  /// What a shutdown asks for once a decision is carried out.
+  private func shutDownIfDue() {
+    guard flushDeadline != nil else { return }
+    // Its flush may be shorter than a cut.
+    let cut = machine.endCut(now: loop.now)
+    if !cut.isEmpty { apply(cut) }
+    guard isCloseDue else { return }
+    isCloseDue = false
+    closeIfFlushed()
   }
 
   /// An on-demand session becomes idle when nothing is to be sent and no poll is held; what has come since, or come back, wakes it.

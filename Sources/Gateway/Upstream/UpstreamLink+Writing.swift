@@ -75,9 +75,9 @@ extension UpstreamLink {
     let result = transport.flush()
     driver.flushed(self, isBlocked: result == .blocked, returning: result == .blocked ? takeBackUnsent() : nil)
     if transport.writes > writes { driver.metrics.writes.add(transport.writes - writes) }
+    noteWritten(upTo: transport.written)
     switch result {
     case .done:
-      noteWritten(upTo: transport.written)
       if isHeld {
         // Nobody else tells that the queue may go on.
         isHeld = false
@@ -86,7 +86,6 @@ extension UpstreamLink {
     case .blocked:
       isBlocked = true
       if transport.unsent >= settings.highWater { isHeld = true }
-      noteWritten(upTo: transport.written)
       loop.spawn(FlushTask(self, transport))
     case .failed:
       // The reader learns of it too, and with it the end of what the upstream may still have said.

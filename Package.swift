@@ -17,15 +17,28 @@ let tests: [SwiftSetting] = [
 /// Beyond that, outside tests: every unsafe operation is marked where it stands.
 let strict: [SwiftSetting] = tests + [.strictMemorySafety()]
 
-func target(_ name: String, _ dependencies: [String] = []) -> Target {
-  .target(name: name, dependencies: dependencies.map { .init(stringLiteral: $0) }, swiftSettings: strict)
+/// The folders below `Sources` and `Tests`, highest first. A target may use those of its own layer that are declared before it.
+enum Layer: String {
+  case drivers = "Drivers"
+  case system = "System"
+  case machines = "Machines"
+  case codecs = "Codecs"
+  case base = "Base"
+  case c = "C"
 }
 
-func tested(_ name: String, _ dependencies: [String] = [], fixtures: [Resource]? = nil) -> Target {
+func target(_ layer: Layer, _ name: String, _ dependencies: [String] = []) -> Target {
+  .target(
+    name: name, dependencies: dependencies.map { .init(stringLiteral: $0) }, path: "Sources/\(layer.rawValue)/\(name)",
+    swiftSettings: strict)
+}
+
+/// `layer`: nil for what stands at the top, beside the layers.
+func tested(_ layer: Layer?, _ name: String, _ dependencies: [String] = []) -> Target {
   .testTarget(
     name: name + "Tests",
     dependencies: (["TestSupport", name] + dependencies).map { .init(stringLiteral: $0) },
-    resources: fixtures,
+    path: "Tests/\(layer.map { "\($0.rawValue)/" } ?? "")\(name)Tests",
     swiftSettings: tests)
 }
 
@@ -34,34 +47,36 @@ let package = Package(
   products: [.executable(name: "drawbridge", targets: ["drawbridge"])],
   targets: [
     // C, thin: what Swift cannot see of the kernel and of three Debian libraries.
-    .target(name: "CLinux"),
-    .target(name: "COpenSSL", linkerSettings: [.linkedLibrary("ssl"), .linkedLibrary("crypto")]),
-    .target(name: "CZlib", linkerSettings: [.linkedLibrary("z")]),
-    .target(name: "CYAML", linkerSettings: [.linkedLibrary("yaml")]),
+    .target(name: "CLinux", path: "Sources/C/CLinux"),
+    .target(
+      name: "COpenSSL", path: "Sources/C/COpenSSL", linkerSettings: [.linkedLibrary("ssl"), .linkedLibrary("crypto")]),
+    .target(name: "CZlib", path: "Sources/C/CZlib", linkerSettings: [.linkedLibrary("z")]),
+    .target(name: "CYAML", path: "Sources/C/CYAML", linkerSettings: [.linkedLibrary("yaml")]),
 
-    // Bytes, and what is made of them. No socket, no clock, no log.
-    target("Threading", ["CLinux"]),
-    target("ByteStreams"),
-    target("Deflate", ["CZlib", "ByteStreams"]),
-    target("Digests", ["COpenSSL", "ByteStreams"]),
-    target("JSONCodec", ["ByteStreams"]),
-    target("HTTPCodec", ["ByteStreams"]),
-    target("WebSocketCodec", ["ByteStreams", "Deflate", "Digests", "HTTPCodec"]),
-    target("ProxyCodec", ["ByteStreams", "HTTPCodec"]),
-    target("TLSEngine", ["COpenSSL", "ByteStreams", "Digests"]),
+    // Base: bytes, and what every layer needs of them.
+    target(.base, "Threading", ["CLinux"]),
+    target(.base, "ByteStreams"),
+    target(.base, "Digests", ["COpenSSL", "ByteStreams"]),
 
-    target("Conventions", ["ByteStreams", "Deflate", "Digests", "JSONCodec"]),
+    // Codecs: bytes to values and back. No socket, no clock, no log.
+    target(.codecs, "Deflate", ["CZlib", "ByteStreams"]),
+    target(.codecs, "JSONCodec", ["ByteStreams"]),
+    target(.codecs, "HTTPCodec", ["ByteStreams"]),
+    target(.codecs, "WebSocketCodec", ["ByteStreams", "Deflate", "Digests", "HTTPCodec"]),
+    target(.codecs, "ProxyCodec", ["ByteStreams", "HTTPCodec"]),
 
     // Pure machines: they decide.
-    target("UpstreamSession", ["ByteStreams"]),
-    target("Delivery", ["ByteStreams", "JSONCodec"]),
-    target("RouteNetlink", ["ByteStreams"]),
+    target(.machines, "Conventions", ["ByteStreams", "Deflate", "Digests", "JSONCodec"]),
+    target(.machines, "UpstreamSession", ["ByteStreams"]),
+    target(.machines, "Delivery", ["ByteStreams", "JSONCodec"]),
+    target(.machines, "RouteNetlink", ["ByteStreams"]),
 
-    // The kernel, the file, the eyes of the operator.
-    target("Reactor", ["Threading", "CLinux", "ByteStreams"]),
-    target("Configuration", ["CYAML", "ByteStreams", "JSONCodec", "Conventions"]),
-    target("Metrics", ["Threading", "ByteStreams"]),
-    target("Logging", ["Threading", "CLinux", "ByteStreams", "JSONCodec"]),
+    // System: the kernel, TLS, the file, the eyes of the operator.
+    target(.system, "Reactor", ["Threading", "CLinux", "ByteStreams"]),
+    target(.system, "TLSEngine", ["COpenSSL", "ByteStreams", "Digests"]),
+    target(.system, "Configuration", ["CYAML", "ByteStreams", "JSONCodec", "Conventions"]),
+    target(.system, "Metrics", ["Threading", "ByteStreams"]),
+    target(.system, "Logging", ["Threading", "CLinux", "ByteStreams", "JSONCodec"]),
 
     // Drivers: they do.
     .target(
@@ -74,7 +89,7 @@ let package = Package(
       ],
       resources: [.embedInCode("openapi.yaml")],
       swiftSettings: strict),
-    target("DemoUpstream", ["ByteStreams", "HTTPCodec", "WebSocketCodec", "Reactor"]),
+    target(.drivers, "DemoUpstream", ["ByteStreams", "HTTPCodec", "WebSocketCodec", "Reactor"]),
     .executableTarget(
       name: "drawbridge",
       dependencies: ["ByteStreams", "Gateway", "DemoUpstream", "Configuration", "Logging", "Reactor"],
@@ -82,24 +97,24 @@ let package = Package(
 
     // Tests.
     .target(name: "TestSupport", dependencies: ["ByteStreams"], path: "Tests/TestSupport", swiftSettings: tests),
-    tested("ByteStreams"),
-    tested("Deflate"),
-    tested("Digests"),
-    tested("JSONCodec"),
-    tested("HTTPCodec"),
-    tested("WebSocketCodec", ["HTTPCodec"]),
-    tested("ProxyCodec", ["HTTPCodec"]),
-    tested("TLSEngine", ["COpenSSL", "Digests"]),
-    tested("Conventions", ["Deflate"]),
-    tested("UpstreamSession"),
-    tested("Delivery"),
-    tested("RouteNetlink"),
-    tested("Reactor"),
-    tested("Configuration", ["Conventions", "JSONCodec"]),
-    tested("Metrics"),
-    tested("Logging"),
+    tested(.base, "ByteStreams"),
+    tested(.base, "Digests"),
+    tested(.codecs, "Deflate"),
+    tested(.codecs, "JSONCodec"),
+    tested(.codecs, "HTTPCodec"),
+    tested(.codecs, "WebSocketCodec", ["HTTPCodec"]),
+    tested(.codecs, "ProxyCodec", ["HTTPCodec"]),
+    tested(.machines, "Conventions", ["Deflate"]),
+    tested(.machines, "UpstreamSession"),
+    tested(.machines, "Delivery"),
+    tested(.machines, "RouteNetlink"),
+    tested(.system, "Reactor"),
+    tested(.system, "TLSEngine", ["COpenSSL", "Digests"]),
+    tested(.system, "Configuration", ["Conventions", "JSONCodec"]),
+    tested(.system, "Metrics"),
+    tested(.system, "Logging"),
     tested(
-      "Gateway",
+      nil, "Gateway",
       [
         "Configuration", "HTTPCodec", "Reactor", "WebSocketCodec", "UpstreamSession", "Logging", "Metrics",
         "ByteStreams", "Conventions", "TLSEngine",
@@ -128,7 +143,7 @@ let package = Package(
         "Delivery", "Configuration", "Gateway",
       ],
       path: "Tests/Fuzzing/Targets", swiftSettings: tests),
-    tested("FuzzTargets", ["ByteStreams"]),
+    tested(nil, "FuzzTargets", ["ByteStreams"]),
   ]
 )
 

@@ -21,9 +21,11 @@ import Testing
   }
 
   private static func sources(of target: String = "") throws -> [URL] {
-    let folder = root.appendingPathComponent("Sources/\(target)")
+    let folder = root.appendingPathComponent("Sources")
     let files = FileManager.default.enumerator(at: folder, includingPropertiesForKeys: nil)
-    return (files?.allObjects as? [URL] ?? []).filter { $0.pathExtension == "swift" }
+    return (files?.allObjects as? [URL] ?? []).filter {
+      $0.pathExtension == "swift" && (target.isEmpty || $0.path.contains("/\(target)/"))
+    }
   }
 
   /// The modules that `source` imports.
@@ -68,7 +70,7 @@ import Testing
     for file in try Self.sources() {
       let text = try String(contentsOf: file, encoding: .utf8)
       let code = text.split(whereSeparator: \.isNewline).filter { !$0.drop { $0 == " " }.hasPrefix("//") }
-      if !file.path.contains("/Sources/Reactor/") {
+      if !file.path.contains("/Sources/System/Reactor/") {
         #expect(!code.contains { $0.contains("@unchecked Sendable") }, "\(file.lastPathComponent)")
       }
       #expect(!code.contains { $0.contains("try!") || $0.contains(" as! ") }, "\(file.lastPathComponent)")

@@ -1,6 +1,7 @@
 """Requests on a real socket, whole, byte by byte and cut at random: what they mean must not hang on how they arrive.
 
-The rules themselves, each with its section of the RFC, are in Tests/HTTPCodecTests; here the whole program is asked.
+The rules themselves, each with its section of the RFC, are in Tests/Codecs/HTTPCodecTests; here the whole program is
+asked.
 """
 
 import asyncio

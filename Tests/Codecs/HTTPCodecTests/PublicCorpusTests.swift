@@ -48,6 +48,7 @@ private struct CorpusCase: Decodable {
   static func all() throws -> [CorpusCase] {
     let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
       .deletingLastPathComponent()
+      .deletingLastPathComponent()
     let places: [String?] = [
       ProcessInfo.processInfo.environment["HTTP1_CORPUS"],
       root.deletingLastPathComponent().appendingPathComponent("shared/corpora/http1_public.jsonl.gz").path,

@@ -13,6 +13,7 @@ import Testing
   /// The manual in config/ names every setting, with its default, and nothing else.
   @Test func theManualNamesEverySettingWithItsDefault() throws {
     let path = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+      .deletingLastPathComponent()
       .deletingLastPathComponent().appendingPathComponent("config/drawbridge.yaml")
     let outcome = try load(try String(contentsOf: path, encoding: .utf8))
     #expect(outcome.settings == GatewaySettings())

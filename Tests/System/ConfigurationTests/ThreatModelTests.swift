@@ -7,6 +7,7 @@ import Testing
 @Suite struct ThreatModelTests {
   private static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
     .deletingLastPathComponent()
+    .deletingLastPathComponent()
 
   /// What stands between backticks in the document.
   private func words() throws -> [String] {

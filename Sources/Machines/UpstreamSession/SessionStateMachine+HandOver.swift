@@ -120,8 +120,9 @@ extension SessionStateMachine {
   /// A connection is ready, be it the first or a successor.
   mutating func takeOver(_ link: Link, now: MonotonicTime, _ actions: inout [SessionAction]) {
     connections += 1
-    move(to: .ready(link), because: .progress, link.generation, now: now, &actions)
+    // Before it is reported: who reads that it is ready can send.
     actions.append(.startSending(link.generation))
+    move(to: .ready(link), because: .progress, link.generation, now: now, &actions)
   }
 
   /// A successor is gone after it was ready. The old connection goes on; a replacement that was postponed begins at once.

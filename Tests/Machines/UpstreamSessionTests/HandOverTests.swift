@@ -50,7 +50,7 @@ import Testing
     #expect(session.heard(1) == [])
     #expect(session.upgraded(2) == ["pause #1 for #2", "ping 1 #1"])
     #expect(session.pong(1, 1) == ["ping 1 #2"])
-    #expect(session.pong(1, 2) == ["hold #1", "replacing→ready", "send #2"])
+    #expect(session.pong(1, 2) == ["hold #1", "send #2", "replacing→ready"])
     // The old one is listened to for a while, and only then closed.
     #expect(session.wait() == ["close 1000 #1"])
     #expect(session.waited == .seconds(1))
@@ -62,7 +62,7 @@ import Testing
   @Test(arguments: [Step.oldPong, .newPong])
   func goesOnWithoutAPongThatDoesNotCome(step: Step) {
     let session = session(at: step) { $0.liveness.timeout = .minutes(1) }
-    #expect(session.wait() == ["hold #1", "replacing→ready", "send #2"])
+    #expect(session.wait() == ["hold #1", "send #2", "replacing→ready"])
     #expect(session.waited == SessionStateMachine.cutLimit)
     #expect(session.wait() == ["close 1000 #1"])
     #expect(session.wait() == ["discard #1", step == .oldPong ? "ping 1 #2" : "ping 2 #2"])
@@ -75,7 +75,7 @@ import Testing
     let session = Dialogue { $0.liveness.isEnabled = false }
     session.openToReady()
     _ = session.replace()
-    #expect(session.upgraded(2) == ["hold #1", "replacing→ready", "send #2"])
+    #expect(session.upgraded(2) == ["hold #1", "send #2", "replacing→ready"])
     #expect(session.wait() == ["close 1000 #1"])
     #expect(session.wait() == ["discard #1"])
     #expect(session.waited == .seconds(5))
@@ -88,7 +88,7 @@ import Testing
     let session = Dialogue()
     session.openToReady()
     _ = session.reconfigure { $0.liveness.isEnabled = false }
-    #expect(session.upgraded(2) == ["hold #1", "replacing→ready", "send #2", "ping 1 #1"])
+    #expect(session.upgraded(2) == ["hold #1", "send #2", "replacing→ready", "ping 1 #1"])
     #expect(session.machine.barrierPing(Generation(1), now: session.now, using: &session.random) == 2)
   }
 
@@ -97,7 +97,7 @@ import Testing
   func aCutCanBeEndedAtOnce(step: Step) {
     let session = session(at: step)
     let isCutting = step == .oldPong || step == .newPong
-    #expect(session.endCut() == (isCutting ? ["hold #1", "replacing→ready", "send #2"] : []))
+    #expect(session.endCut() == (isCutting ? ["hold #1", "send #2", "replacing→ready"] : []))
   }
 
   // MARK: Another one
@@ -140,14 +140,14 @@ import Testing
   @Test(arguments: [Step.oldPong, .newPong])
   func theSuccessorTakesOverAtOnceWhenTheOldOneIsLost(step: Step) {
     let session = session(at: step)
-    #expect(session.lost(.reset, 1) == ["hold #1", "discard #1", "replacing→ready", "send #2"])
+    #expect(session.lost(.reset, 1) == ["hold #1", "discard #1", "send #2", "replacing→ready"])
     expectAlone(session, 2)
   }
 
   @Test(arguments: [Step.oldPong, .newPong])
   func theSuccessorTakesOverAtOnceWhenTheOldOneCloses(step: Step) {
     let session = session(at: step)
-    #expect(session.closed(1009, 1) == ["hold #1 poisoned", "close 1009 #1", "replacing→ready", "send #2"])
+    #expect(session.closed(1009, 1) == ["hold #1 poisoned", "close 1009 #1", "send #2", "replacing→ready"])
     #expect(session.lost(.ended, 1).count == 1)
     #expect(session.wait() == ["one"])
     expectAlone(session, 2)
@@ -193,7 +193,7 @@ import Testing
       discards == (step == .lastPong ? ["resolving→upgrading", "one"] : ["discard #1", "one", "resolving→upgrading"])
         || discards == ["one", "resolving→upgrading"])
     #expect(session.machine.retiring == nil)
-    #expect(session.upgraded(3) == ["upgrading→ready", "send #3"])
+    #expect(session.upgraded(3) == ["send #3", "upgrading→ready"])
     expectAlone(session, 3)
   }
 
@@ -233,7 +233,7 @@ import Testing
     _ = session.open()
     _ = session.lost(.ended, step == .oldPong || step == .newPong ? 1 : 2)
     #expect(session.state == .resolving)
-    #expect(session.upgraded(3).suffix(2) == ["resolving→ready", "send #3"])
+    #expect(session.upgraded(3).suffix(2) == ["send #3", "resolving→ready"])
     expectAlone(session, 3)
   }
 }

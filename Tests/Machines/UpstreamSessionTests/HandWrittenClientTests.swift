@@ -186,7 +186,7 @@ import Testing
       if phase > .resolving { _ = session.advance(to: phase, 1) }
       for _ in 0..<100 { #expect(session.demand() == []) }
       #expect(session.state == phase.state)
-      #expect(session.upgraded(1) == ["\(phase.state.name)→ready", "send #1"])
+      #expect(session.upgraded(1) == ["send #1", "\(phase.state.name)→ready"])
     }
   }
 
@@ -240,7 +240,7 @@ import Testing
         if session.state == .closing { session.everyConnectionEnds() }
         if session.machine.opening(session.machine.generation) == nil { _ = session.wait() }
         let actions = session.becomesReady()
-        #expect(actions.last == "send #\(session.machine.generation.number)", "from \(state)")
+        #expect(actions.contains("send #\(session.machine.generation.number)"), "from \(state)")
       }
       #expect(session.state == .ready, "from \(state)")
     }

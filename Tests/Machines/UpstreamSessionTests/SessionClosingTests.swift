@@ -148,7 +148,7 @@ import Testing
     session.openToReady()
     _ = session.replace()
     #expect(session.lost(.reset, 1) == ["hold #1", "discard #1", "replacing→resolving"])
-    #expect(session.upgraded(2) == ["resolving→ready", "send #2"])
+    #expect(session.upgraded(2) == ["send #2", "resolving→ready"])
   }
 
   /// 5 % more or less, so that those that began together do not end together.

@@ -10,7 +10,7 @@ import Testing
     #expect(session.advance(to: .connecting, 1) == ["resolving→connecting"])
     #expect(session.advance(to: .securing, 1) == ["connecting→securing"])
     #expect(session.advance(to: .upgrading, 1) == ["securing→upgrading"])
-    #expect(session.upgraded(1) == ["upgrading→ready", "send #1"])
+    #expect(session.upgraded(1) == ["send #1", "upgrading→ready"])
     #expect(session.machine.connections == 1)
     #expect(session.causes == [.operatorRequest, .progress, .progress, .progress, .progress])
     let history = session.machine.history.entries
@@ -63,7 +63,7 @@ import Testing
     #expect(session.lost(.reset, 1) == [])
     #expect(session.closed(1000, 1) == [])
     #expect(session.state == .resolving)
-    #expect(session.upgraded(2) == ["resolving→ready", "send #2"])
+    #expect(session.upgraded(2) == ["send #2", "resolving→ready"])
   }
 
   @Test func saysItsOpeningMessagesInOrder() {
@@ -74,7 +74,7 @@ import Testing
     }
     _ = session.open()
     #expect(session.upgraded(1) == ["resolving→opening", "say 0 #1", "say 1 #1"])
-    #expect(session.answered(1) == ["say 2 #1", "opening→ready", "send #1"])
+    #expect(session.answered(1) == ["say 2 #1", "send #1", "opening→ready"])
   }
 
   @Test func failsAnOpeningWhoseAnswerNeverComes() {

@@ -361,6 +361,25 @@ async def test_a_refusal_that_repeats_our_secrets_is_told_without_them(raw_upstr
     assert [secret for secret in secrets if secret in shown] == []
 
 
+async def test_a_close_reason_that_cuts_a_secret_off_shows_nothing_of_it(raw_upstream, gateway_for):
+    """A close frame holds 123 bytes of reason: an upstream that repeats a long credential cuts it."""
+    secret = "tok-3n-" + "0123456789" * 30
+
+    async def closes(reader, writer):
+        await upgrade(reader, writer)
+        reason = f"invalid token {secret}".encode()[:123]
+        writer.write(frame(8, (4001).to_bytes(2, "big") + reason))
+        await writer.drain()
+        await linger(reader)
+
+    upstream = await raw_upstream(closes)
+    config = f"upstream:\n  url: {upstream.url}\n  headers: ['Authorization: Bearer {secret}']\n"
+    gateway = await gateway_for(None, config=config, ready=False)
+    session = await told_session(gateway)
+    assert session["last_failure"].endswith("closed with 4001: invalid token ***")
+    assert "tok-3n" not in gateway.output + str(session)
+
+
 # -- Frames behind the answer ------------------------------------------------------------------------------------------
 
 

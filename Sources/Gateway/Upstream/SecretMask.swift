@@ -13,29 +13,33 @@ struct SecretMask {
   /// U+FFFD, which stands for bytes that are no UTF-8.
   private static let undecodable = Array("\u{FFFD}".utf8)
 
-  /// Longest first: one may contain another. In bytes: a combining character behind a secret, or a cut in the middle of a
-  /// character, hides none.
+  /// In bytes: a combining character behind a secret, or a cut in the middle of a character, hides none.
   private let secrets: [[UInt8]]
 
   init(_ secrets: some Sequence<String>) {
-    self.secrets = Set(secrets.filter { $0.utf8.count >= Self.minimumLength }).sorted {
-      ($1.utf8.count, $0) < ($0.utf8.count, $1)
-    }.map { Array($0.utf8) }
+    self.secrets = Set(secrets.filter { $0.utf8.count >= Self.minimumLength }).map { Array($0.utf8) }
   }
 
   /// `text` without secrets, and fit for a terminal. `isCut`: more followed, and a secret may be cut in two at the end.
   func applied(to text: String, isCut: Bool = false) -> String {
     var bytes = Array(text.utf8)
-    for secret in secrets { bytes.replace(secret, with: Self.replacement) }
-    if isCut {
-      // The bytes of a character that was cut in two.
-      while bytes.suffix(Self.undecodable.count).elementsEqual(Self.undecodable) {
-        bytes.removeLast(Self.undecodable.count)
-      }
-      let length = secrets.map { Self.beginning(of: $0, atTheEndOf: bytes) }.max() ?? 0
-      if length > 0 { bytes.replaceSubrange((bytes.count - length)..., with: Self.replacement) }
+    // The bytes of a character that was cut in two.
+    while isCut, bytes.suffix(Self.undecodable.count).elementsEqual(Self.undecodable) {
+      bytes.removeLast(Self.undecodable.count)
     }
-    return PrintableText.escaped(String(decoding: bytes, as: UTF8.self))
+    var hidden = secrets.flatMap { bytes.ranges(of: $0) }
+    if isCut {
+      hidden += secrets.map { (bytes.count - Self.beginning(of: $0, atTheEndOf: bytes))..<bytes.count }
+    }
+    // Secrets that overlap are hidden as one: nothing of either is left.
+    var masked: [UInt8] = []
+    var end = 0
+    for range in hidden.sorted(by: { $0.lowerBound < $1.lowerBound }) where !range.isEmpty {
+      if range.lowerBound >= end { masked += bytes[end..<range.lowerBound] + Self.replacement }
+      end = max(end, range.upperBound)
+    }
+    masked += bytes[end...]
+    return PrintableText.escaped(String(decoding: masked, as: UTF8.self))
   }
 
   /// Number of bytes of `secret` that `text` ends with. In bytes, and no more of them than `text` has: the event loop waits

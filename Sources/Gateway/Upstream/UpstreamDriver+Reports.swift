@@ -78,7 +78,11 @@ extension UpstreamDriver {
 
   func closeReceived(_ link: UpstreamLink, code: UInt16, reason: String) {
     detail = "the upstream closed with \(code)"
-    if !reason.isEmpty { detail?.append(": \(link.mask.applied(to: reason))") }
+    if !reason.isEmpty {
+      // Upstreams cut a reason that is too long for a close frame, perhaps between two characters.
+      let isCut = reason.utf8.count > CloseFrame.maximumReason - 4
+      detail?.append(": \(link.mask.applied(to: reason, isCut: isCut))")
+    }
     apply(machine.closeReceived(code: code, link.generation, now: loop.now, using: &entropy))
     forgetCause()
   }

@@ -21,6 +21,12 @@ import Testing
     }
   }
 
+  @Test func hidesOverlappingSecretsAsOne() {
+    let mask = SecretMask(["prod", "sk_prod_0123", "0123-abc"])
+    #expect(mask.applied(to: "key sk_prod_0123-abc, prod") == "key ***, ***")
+    #expect(mask.applied(to: "key sk_prod_01", isCut: true) == "key ***")
+  }
+
   @Test func aTextThatIsNotCutKeepsItsEnd() {
     let mask = SecretMask(["s3cret"])
     #expect(mask.applied(to: "ends in s3c") == "ends in s3c")

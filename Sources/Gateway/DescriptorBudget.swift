@@ -9,8 +9,8 @@ struct DescriptorBudget: Equatable {
   private static let lookUps = Resolver.threadCount * Resolver.descriptorsPerThread
   /// Certificates, secrets and credential commands.
   private static let blockingWork = BlockingLanes.threadLimit * BlockingLanes.descriptorsPerThread
-  /// Netlink, and the folder or file below /proc that a metric is read from.
-  private static let others = 2
+  /// Netlink, the folder or file below /proc that a metric is read from, and the configuration when it is read again.
+  private static let others = 3
 
   /// Connections of clients and to the management listeners, open at once.
   let clients: Int

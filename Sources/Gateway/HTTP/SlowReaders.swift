@@ -3,7 +3,7 @@ import Metrics
 import Reactor
 import Threading
 
-/// The responses of the process that clients have not taken, the one whose client has gone longest without taking any first.
+/// The responses of the process that clients have not taken, the one whose progress was noticed longest ago first.
 ///
 /// A waiting response keeps the pushes in it alive, also when the buffer has long dropped them. So what waits is limited over all
 /// clients of the process, and above the limit the slowest is reset, whichever loop it is on, not the newest.

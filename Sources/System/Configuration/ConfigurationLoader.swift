@@ -87,7 +87,7 @@ package struct ConfigurationLoader {
   }
 
   private mutating func checkOrders() {
-    for order in SettingOrder.all {
+    for order in SettingOrder.all where !failed.contains(order.lower) && !failed.contains(order.upper) {
       guard let error = order.apply(to: &settings, origins: origins) else { continue }
       if order.isWarning { warn(error) } else { fail(error) }
     }

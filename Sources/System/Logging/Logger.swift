@@ -112,8 +112,8 @@ package final class Logger: Sendable {
     }
   }
 
-  /// Whether nothing is pending and nothing is being written. For the end of the process, which asks until then. It never blocks: where
-  /// the system gave no thread, it writes what the output takes at once, and a pipe that nobody reads takes nothing.
+  /// Whether nothing is pending and nothing is being written. For the end of the process, which asks until then. Where the
+  /// system gave no thread, it writes what the output takes at once: a pipe that nobody reads takes nothing, and does not block.
   package var isWritten: Bool {
     if !state.withLock({ $0.isStarted }) { writePending(mayBlock: false) }
     return state.withLock { $0.buffer.isEmpty && !$0.isWriting }

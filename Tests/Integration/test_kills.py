@@ -36,4 +36,5 @@ async def test_no_push_is_missing_without_a_gap(start, gateway_for, measured):
     measured(str(verdict))
     assert verdict.faults == []
     assert verdict.read > 500
-    assert verdict.missed > 0
+    # Whether a push is lost with one of fifty connections is chance: `make soak` has a thousand.
+    assert verdict.gaps > 0

@@ -145,23 +145,13 @@ class Responder(Upstream):
         self.pushed = 0
         self.responses = 0
 
-    async def _converse(self, connection):
-        self.requests.append(connection.request)
-        self._open.add(connection)
-        try:
-            async for message in connection:
-                self.received.append(message)
-                if self._delay:
-                    task = asyncio.create_task(self._respond(connection))
-                    self._responding.add(task)
-                    task.add_done_callback(self._responding.discard)
-                else:
-                    await self._respond(connection)
-        except ConnectionClosed:
-            pass
-        finally:
-            self._open.discard(connection)
-            self.closes.append((connection.close_code, connection.close_reason))
+    async def _react(self, connection, message):
+        if self._delay:
+            task = asyncio.create_task(self._respond(connection))
+            self._responding.add(task)
+            task.add_done_callback(self._responding.discard)
+        else:
+            await self._respond(connection)
 
     async def _respond(self, connection):
         # The upstream's own working time, not a wait of the test.

@@ -50,13 +50,16 @@ class Upstream:
         try:
             async for message in connection:
                 self.received.append(message)
-                if self._echo:
-                    await connection.send(message)
+                await self._react(connection, message)
         except ConnectionClosed:
             pass
         finally:
             self._open.discard(connection)
             self.closes.append((connection.close_code, connection.close_reason))
+
+    async def _react(self, connection, message):
+        if self._echo:
+            await connection.send(message)
 
     @property
     def connected(self):

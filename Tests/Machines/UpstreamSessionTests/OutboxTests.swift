@@ -27,6 +27,15 @@ struct OutboxFixture {
     return batch.map { $0.payload.bytes.text() }
   }
 
+  /// Posts this many messages and writes each of them at once.
+  mutating func write(_ count: Int) {
+    for _ in 0..<count {
+      post("m")
+      _ = take()
+      outbox.written(through: outbox.ledger.last)
+    }
+  }
+
   /// The states of the first messages, by their first letters: `q w c e r(eplaced) x(rejected) u`.
   var states: String {
     guard outbox.ledger.last > 0 else { return "" }
@@ -283,11 +292,7 @@ struct OutboxFixture {
   @Test func countsWhatIsForgottenUnconfirmedAsUnknown() {
     var box = OutboxFixture()
     box.outbox.startSending()
-    for _ in 0..<70_000 {
-      box.post("m")
-      _ = box.take()
-      box.outbox.written(through: box.outbox.ledger.last)
-    }
+    box.write(70_000)
     #expect(box.outbox.ledger.total(.unknown) == 70_000 - 65_536)
     box.outbox.barrier(1)
     #expect(box.outbox.confirm(1) == 65_536)
@@ -339,11 +344,7 @@ struct OutboxFixture {
   @Test func remembersTheLastMessagesOnly() {
     var box = OutboxFixture()
     box.outbox.startSending()
-    for _ in 0..<70_000 {
-      box.post("m")
-      _ = box.take()
-      box.outbox.written(through: box.outbox.ledger.last)
-    }
+    box.write(70_000)
     #expect(box.outbox.ledger.state(of: 70_000) == .written)
     #expect(box.outbox.ledger.state(of: 70_000 - 65_535) == .written)
     #expect(box.outbox.ledger.state(of: 70_000 - 65_536) == nil)

@@ -33,7 +33,7 @@ func target(_ layer: Layer, _ name: String, _ dependencies: [String] = []) -> Ta
     swiftSettings: strict)
 }
 
-/// `layer`: nil for what stands at the top, beside the layers.
+/// `layer`: nil for a target that belongs to no layer.
 func tested(_ layer: Layer?, _ name: String, _ dependencies: [String] = []) -> Target {
   .testTarget(
     name: name + "Tests",

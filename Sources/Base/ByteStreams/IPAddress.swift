@@ -7,7 +7,7 @@ package enum IPAddress: Hashable, Sendable {
 
   package var isIPv6: Bool { if case .ipv6 = self { true } else { false } }
 
-  /// The IPv4 address that an IPv4-mapped address stands for (RFC 4291 §2.5.5.2); any other address as it is.
+  /// The IPv4 address within an IPv4-mapped address (RFC 4291 §2.5.5.2); any other address unchanged.
   package var unmapped: IPAddress {
     guard case .ipv6(0, let low, _) = self, low >> 32 == 0xFFFF else { return self }
     return .ipv4(UInt32(truncatingIfNeeded: low))

@@ -10,7 +10,7 @@ struct SecretMask {
   /// Shorter values occur by chance: `1` in `X-Version: 1` is in every number.
   static let minimumLength = 4
   private static let replacement = Array("***".utf8)
-  /// U+FFFD, which stands for bytes that are no UTF-8.
+  /// U+FFFD, which replaces bytes that are not valid UTF-8.
   private static let undecodable = Array("\u{FFFD}".utf8)
 
   /// In bytes: a combining character behind a secret, or a cut in the middle of a character, hides none.

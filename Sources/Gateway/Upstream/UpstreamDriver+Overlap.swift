@@ -6,7 +6,7 @@ import UpstreamSession
 struct Overlap {
   var filter: OverlapFilter
   var timer: LoopTimer?
-  /// Whether the timer stands for the pong of the older connection, and not for the ping.
+  /// Whether the timer is the deadline of the older connection's pong, not the delay before its ping.
   var awaitsPong = false
 }
 

@@ -190,8 +190,8 @@ package struct OverlapFilter: Sendable {
     }
   }
 
-  /// The queue flows into the newer connection now. Where no pong has told which pushes of the older one it still brings, all
-  /// are forgotten: a response must not be taken for one of them.
+  /// The queue flows into the newer connection from now on. If no pong has shown which pushes of the older connection the newer
+  /// one will still bring, all of them are forgotten, so that no response is mistaken for one of them.
   package mutating func switched() {
     guard !isSwept else { return }
     var released: [Push] = []

@@ -65,7 +65,7 @@ extension SessionStateMachine {
   ) {
     var old = old
     guard old.liveness.isEnabled, successor.liveness.isEnabled else {
-      // Its pong tells which of the old connection's messages arrived.
+      // Its pong confirms the old connection's messages.
       let last = old.liveness.takeLastPing()
       finishSwitch(from: old, to: successor, now: now, &actions)
       if let last { actions.append(.ping(last, old.generation)) }

@@ -1,7 +1,7 @@
 import ByteStreams
 import Conventions
 
-/// How the upstream wants to be spoken to.
+/// Settings for what an upstream expects above WebSocket: opening messages, heartbeats, subscriptions.
 extension Setting {
   static var conventions: [Setting] {
     [
@@ -34,7 +34,7 @@ extension Setting {
         "how the upstream packs its binary messages"),
       Setting(
         "upstream.cursor.pointer", .pointer(\.upstream.conventions.cursor.pointer),
-        "where in a push the value of ${cursor} stands"),
+        "JSON pointer to the value of ${cursor} in a push"),
       Setting(
         "upstream.cursor.match", .matcher(\.upstream.conventions.cursor.match), "which pushes carry it; none: all"),
       Setting(
@@ -45,19 +45,19 @@ extension Setting {
         "what a client's message looks like that makes a subscription"),
       Setting(
         "upstream.subscriptions.add.key", .pointer(\.upstream.conventions.subscriptions.add.key),
-        "where in it the key stands"),
+        "JSON pointer to the key in that message"),
       Setting(
         "upstream.subscriptions.remove.match", .matcher(\.upstream.conventions.subscriptions.remove.match),
         "what a client's message looks like that ends one"),
       Setting(
         "upstream.subscriptions.remove.key", .pointer(\.upstream.conventions.subscriptions.remove.key),
-        "where in it the key stands"),
+        "JSON pointer to the key in that message"),
       Setting(
         "upstream.subscriptions.ended.match", .matcher(\.upstream.conventions.subscriptions.ended.match),
         "what a push looks like that says a subscription has ended"),
       Setting(
         "upstream.subscriptions.ended.key", .pointer(\.upstream.conventions.subscriptions.ended.key),
-        "where in it the key stands"),
+        "JSON pointer to the key in that message"),
       Setting(
         "upstream.subscriptions.entries", .count(\.upstream.conventions.subscriptions.entries, 1...1_000_000),
         "subscriptions that are made again on a new connection"),

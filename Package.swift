@@ -68,7 +68,8 @@ let package = Package(
     // Pure machines: they decide.
     target(.machines, "Conventions", ["ByteStreams", "Deflate", "Digests", "JSONCodec"]),
     target(.machines, "UpstreamSession", ["ByteStreams"]),
-    target(.machines, "Delivery", ["ByteStreams", "JSONCodec"]),
+    target(.machines, "Outbox", ["ByteStreams"]),
+    target(.machines, "Inbox", ["ByteStreams", "JSONCodec"]),
     target(.machines, "RouteNetlink", ["ByteStreams"]),
 
     // System: the kernel, TLS, the file, the eyes of the operator.
@@ -79,13 +80,20 @@ let package = Package(
     target(.system, "Logging", ["Threading", "CLinux", "ByteStreams", "JSONCodec"]),
 
     // Drivers: they do.
+    target(
+      .drivers, "Upstream",
+      [
+        "Threading", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec",
+        "TLSEngine", "Conventions", "UpstreamSession", "Outbox", "RouteNetlink", "Reactor", "Configuration", "Metrics",
+        "Logging",
+      ]),
+    target(
+      .drivers, "Sessions", ["ByteStreams", "Threading", "Inbox", "Upstream", "Reactor", "Metrics", "Logging"]),
     .target(
       name: "Gateway",
       dependencies: [
-        "Threading", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec",
-        "TLSEngine", "Conventions", "UpstreamSession", "Delivery", "RouteNetlink", "Reactor", "Configuration",
-        "Metrics",
-        "Logging",
+        "Threading", "ByteStreams", "Deflate", "JSONCodec", "HTTPCodec", "TLSEngine", "UpstreamSession", "Outbox",
+        "Inbox", "Upstream", "Sessions", "Reactor", "Configuration", "Metrics", "Logging",
       ],
       resources: [.embedInCode("openapi.yaml")],
       swiftSettings: strict),
@@ -106,7 +114,8 @@ let package = Package(
     tested(.codecs, "ProxyCodec", ["HTTPCodec"]),
     tested(.machines, "Conventions", ["Deflate"]),
     tested(.machines, "UpstreamSession"),
-    tested(.machines, "Delivery"),
+    tested(.machines, "Outbox"),
+    tested(.machines, "Inbox"),
     tested(.machines, "RouteNetlink"),
     tested(.system, "Reactor"),
     tested(.system, "TLSEngine", ["COpenSSL", "Digests"]),
@@ -114,15 +123,24 @@ let package = Package(
     tested(.system, "Metrics"),
     tested(.system, "Logging"),
     tested(
+      .drivers, "Upstream",
+      [
+        "Configuration", "HTTPCodec", "ProxyCodec", "Reactor", "WebSocketCodec", "UpstreamSession", "Outbox", "Logging",
+        "Metrics", "ByteStreams", "Conventions", "TLSEngine",
+      ]),
+    tested(
       nil, "Gateway",
       [
-        "Configuration", "HTTPCodec", "Reactor", "WebSocketCodec", "UpstreamSession", "Logging", "Metrics",
-        "ByteStreams", "Conventions", "TLSEngine",
+        "Configuration", "HTTPCodec", "Reactor", "UpstreamSession", "Inbox", "Upstream", "Sessions", "Logging",
+        "Metrics",
+        "ByteStreams",
       ]),
     // What the Autobahn TestSuite judges: the gateway's session with an echo behind it (scripts/conformance).
     .executableTarget(
       name: "autobahn-client",
-      dependencies: ["Gateway", "UpstreamSession", "WebSocketCodec", "Reactor", "Metrics", "Logging", "ByteStreams"],
+      dependencies: [
+        "Upstream", "UpstreamSession", "Outbox", "WebSocketCodec", "Reactor", "Metrics", "Logging", "ByteStreams",
+      ],
       path: "Tests/Conformance/AutobahnClient", swiftSettings: strict),
     // The codecs beside what they are made of (scripts/bench). Its references are C, called as C is.
     .executableTarget(
@@ -132,7 +150,7 @@ let package = Package(
     // Ten thousand sessions in one process: their memory is measured in Tests/Integration.
     .executableTarget(
       name: "session-herd",
-      dependencies: ["Gateway", "UpstreamSession", "Reactor", "Metrics", "Logging", "ByteStreams"],
+      dependencies: ["Upstream", "UpstreamSession", "Outbox", "Reactor", "Metrics", "Logging", "ByteStreams"],
       path: "Tests/Capacity/SessionHerd", swiftSettings: strict),
     .testTarget(name: "ArchitectureTests", swiftSettings: tests),
     // What is fuzzed: functions over bytes, which the unit tests run over the committed corpora.
@@ -140,7 +158,7 @@ let package = Package(
       name: "FuzzTargets",
       dependencies: [
         "ByteStreams", "CZlib", "Deflate", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "RouteNetlink",
-        "Delivery", "Configuration", "Gateway",
+        "Inbox", "Configuration", "Upstream",
       ],
       path: "Tests/Fuzzing/Targets", swiftSettings: tests),
     tested(nil, "FuzzTargets", ["ByteStreams"]),

@@ -1,4 +1,5 @@
 import Reactor
+import Upstream
 
 /// How the file descriptors of the process are dealt out, so that clients cannot take those of the upstream and of management.
 struct DescriptorBudget: Equatable {

@@ -1,6 +1,7 @@
 import Configuration
 import Logging
 import Reactor
+import Upstream
 import UpstreamSession
 
 /// SIGHUP: the configuration is read again.

@@ -1,11 +1,12 @@
 import ByteStreams
 import Configuration
-import Delivery
+import Inbox
 import Logging
 import Metrics
 import Reactor
-import Synchronization
+import Sessions
 import TLSEngine
+import Upstream
 
 /// What keeps the gateway from starting although its settings are right: the system refuses a resource.
 package struct StartError: Error, Sendable {
@@ -22,7 +23,6 @@ package final class GatewayServer: Sendable {
   package static let signals = endingSignals + [reloadSignal]
 
   private let shared: GatewayShared
-  private let sink: StoreSink
   private let loops: [EventLoop]
   /// Addresses in use, with the ports that were picked: for clients, and for management.
   package let clientAddresses: [SocketAddress]
@@ -45,18 +45,16 @@ package final class GatewayServer: Sendable {
       throw StartError(message: "cannot start an event loop: \(error)")
     }
 
-    var generator = SystemRandomNumberGenerator()
     let retention = Retention(
       count: settings.delivery.messages, bytes: settings.delivery.bytes, age: settings.delivery.age)
-    let store = PushStore(epoch: Epoch(using: &generator), retention: retention)
     let metrics = MetricsRegistry()
     ProcessMetrics.register(in: metrics)
-    sink = StoreSink(store)
     if plan.upstream.value.tls.verification == .offForTestsOnly {
       logger.warning("the upstream's certificate is not verified: anyone on the path can read and change everything")
     }
-    let session = SessionHandle(
-      plan.upstream, sink: sink, logger: logger, metrics: metrics, dials: DialGate(settings.upstream.dials))
+    let session = Session(
+      Session.defaultName, plan.upstream, retention: retention, logger: logger, metrics: metrics,
+      dials: DialGate(settings.upstream.dials))
 
     let clients = try Self.bind(plan.clients, loops: loopCount)
     let management = try Self.bind(plan.management, loops: 1)
@@ -76,7 +74,7 @@ package final class GatewayServer: Sendable {
         ])
     }
     shared = GatewayShared(
-      plan, descriptors: descriptors, logger: logger, metrics: metrics, store: store, session: session)
+      plan, descriptors: descriptors, logger: logger, metrics: metrics, session: session)
 
     for (index, loop) in loops.enumerated() {
       let own = clients.compactMap { index < $0.descriptors.count ? ($0.descriptors[index], $0.address.reach) : nil }
@@ -88,13 +86,14 @@ package final class GatewayServer: Sendable {
         context.resident = worker
         for (descriptor, reach) in own { Self.serve(descriptor, .client, reach, worker) }
         for (descriptor, reach) in ownManagement { Self.serve(descriptor, .management, reach, worker) }
-        return index == 0 ? Housekeeping(loop: context, store: store) : nil
+        return nil
       }
     }
     session.start(on: loops[0])
     let network = settings.upstream.network
     if network.changes == "watch" {
-      NetworkWatcher.start(for: session, settle: network.settle, logger: logger, metrics: metrics, on: loops[0])
+      NetworkWatcher.start(
+        for: session.upstream, settle: network.settle, logger: logger, metrics: metrics, on: loops[0])
     }
     shared.enter(.serving)
     for address in clientAddresses {
@@ -162,12 +161,12 @@ package final class GatewayServer: Sendable {
   }
 
   var logger: Logger { shared.logger }
-  var session: SessionHandle { shared.session }
+  var session: SessionHandle { shared.session.upstream }
 
   private func end(after signal: Int32) {
     shared.logger.info("shutting down", [.text("signal", signal == 15 ? "SIGTERM" : "SIGINT")])
     shared.enter(.draining)
-    sink.end()
+    shared.session.prepareToEnd()
     let settings = shared.settings.shutdown
     for file in socketFiles { file.remove() }
     for loop in loops {
@@ -176,19 +175,19 @@ package final class GatewayServer: Sendable {
         return nil
       }
     }
-    shared.session.close(flushWithin: settings.flush)
-    var ending = Self.wait(atMost: settings.drain) { shared.openConnections.current <= 0 && shared.session.hasEnded }
+    session.close(flushWithin: settings.flush)
+    var ending = Self.wait(atMost: settings.drain) { shared.openConnections.current <= 0 && session.hasEnded }
     if ending == .timedOut {
       // The time of the clients is over. That of the session began together with it, and may be longer.
       let left = settings.flush + shared.settings.upstream.timeouts.closing - settings.drain
-      ending = Self.wait(atMost: left) { shared.session.hasEnded }
+      ending = Self.wait(atMost: left) { session.hasEnded }
       if ending == .reached, shared.openConnections.current > 0 { ending = .timedOut }
     }
     // Nothing is sent any more, also where a second signal or the time ended it all.
-    shared.session.refuseMessages()
+    session.refuseMessages()
     for loop in loops { loop.stop() }
     for loop in loops { loop.join() }
-    shared.session.abandon()
+    session.abandon()
     shared.logger.info("stopped", [.flag("orderly", ending == .reached)])
     Self.writeLastLines(of: shared.logger, atMost: ending == .interrupted ? .milliseconds(100) : Self.logPatience)
   }
@@ -210,44 +209,5 @@ package final class GatewayServer: Sendable {
       left = left - step
     }
     return .reached
-  }
-}
-
-/// What arrives from the upstream goes into the store.
-private final class StoreSink: UpstreamSink {
-  private let store: PushStore
-  private let isEnding = Atomic(false)
-
-  init(_ store: PushStore) { self.store = store }
-
-  /// The process ends: the loss of the upstream that follows is our own doing, and no gap in what this process could tell.
-  func end() { isEnding.store(true, ordering: .releasing) }
-
-  func received(_ payload: Span<UInt8>, isText: Bool, now: Int64) {
-    store.append(payload, kind: isText ? .text : .binary, time: now, now: ProcessFacts.monotonicTime())
-  }
-
-  var hasReaders: Bool { store.hasReaders }
-
-  func lost() {
-    if !isEnding.load(ordering: .acquiring) { store.noteUpstreamGap() }
-  }
-}
-
-/// Lets old pushes go also when nothing arrives.
-private final class Housekeeping: LoopTask, TimerTarget {
-  private let loop: LoopContext
-  private let store: PushStore
-
-  init(loop: LoopContext, store: PushStore) {
-    self.loop = loop
-    self.store = store
-  }
-
-  func run() async { timerFired(0) }
-
-  func timerFired(_ token: Int) {
-    store.expire(now: loop.now)
-    _ = loop.schedule(at: loop.now + .seconds(5), self)
   }
 }

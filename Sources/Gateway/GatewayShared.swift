@@ -1,11 +1,13 @@
 import ByteStreams
 import Configuration
-import Delivery
 import HTTPCodec
+import Inbox
 import Logging
 import Metrics
+import Sessions
 import Synchronization
 import Threading
+import Upstream
 import UpstreamSession
 
 /// What every loop of the gateway shares: settings, the session, its pushes, and the counters.
@@ -17,10 +19,7 @@ final class GatewayShared: Sendable {
   let access: BrowserAccess
   let logger: Logger
   let metrics: MetricsRegistry
-  let store: PushStore
-  let session: SessionHandle
-  /// What the ids of deliveries begin with: `d-`, the name of the process's life, which `session` and `store` share, and a dot.
-  let deliveryPrefix: String
+  let session: Session
 
   let problemLog = Locked(ProblemLog())
   private let lifecycle = Atomic<UInt8>(0)
@@ -47,21 +46,14 @@ final class GatewayShared: Sendable {
   let deliveredMessages: Counter
 
   init(
-    _ plan: GatewayPlan, descriptors: DescriptorBudget, logger: Logger, metrics: MetricsRegistry, store: PushStore,
-    session: SessionHandle
+    _ plan: GatewayPlan, descriptors: DescriptorBudget, logger: Logger, metrics: MetricsRegistry, session: Session
   ) {
     let settings = plan.settings
     access = plan.access
     self.settings = settings
     self.logger = logger
     self.metrics = metrics
-    self.store = store
     self.session = session
-    var prefix = ByteQueue()
-    prefix.append("d-" as StaticString)
-    store.summary.last.epoch.write(into: &prefix)
-    prefix.append("." as StaticString)
-    deliveryPrefix = prefix.bytes.text()
     httpLimits = settings.http.limits
     census = Locked([
       .client: ConnectionCensus(
@@ -85,20 +77,22 @@ final class GatewayShared: Sendable {
     heldPolls = metrics.gauge("drawbridge_polls_held", "Polls that wait for a message.")
     answeredPolls = metrics.counter("drawbridge_polls_answered_total", "Polls answered.")
     deliveredMessages = metrics.counter("drawbridge_messages_delivered_total", "Messages in answers to polls.")
-    metrics.gauge("drawbridge_buffer_messages", "Pushes retained for readers.") { Double(store.summary.count) }
-    metrics.gauge("drawbridge_buffer_bytes", "Bytes of pushes retained.") { Double(store.summary.bytes) }
+    metrics.gauge("drawbridge_buffer_messages", "Pushes retained for readers.") { Double(session.inbox.summary.count) }
+    metrics.gauge("drawbridge_buffer_bytes", "Bytes of pushes retained.") { Double(session.inbox.summary.bytes) }
     metrics.counter("drawbridge_pushes_total", "Pushes numbered since the start.") {
-      Double(store.summary.last.sequence)
+      Double(session.inbox.summary.last.sequence)
     }
-    metrics.gauge("drawbridge_session_ready", "1 while messages can flow to the upstream.") { session.isReady ? 1 : 0 }
+    metrics.gauge("drawbridge_session_ready", "1 while messages can flow to the upstream.") {
+      session.upstream.isReady ? 1 : 0
+    }
     metrics.gauge("drawbridge_session_desired", "1 while the session is wanted, 0 after an operator has closed it.") {
-      session.snapshot().desired == .up ? 1 : 0
+      session.upstream.snapshot().desired == .up ? 1 : 0
     }
     metrics.gauge("drawbridge_queue_messages", "Messages waiting for the upstream.") {
-      Double(session.snapshot().queuedMessages)
+      Double(session.upstream.snapshot().queuedMessages)
     }
     metrics.gauge("drawbridge_queue_bytes", "Bytes waiting for the upstream.") {
-      Double(session.snapshot().queuedBytes)
+      Double(session.upstream.snapshot().queuedBytes)
     }
   }
 

@@ -12,7 +12,8 @@ import Testing
     "ProxyCodec": ["ByteStreams", "HTTPCodec"],
     "Conventions": ["ByteStreams", "Deflate", "Digests", "JSONCodec"],
     "UpstreamSession": ["ByteStreams"],
-    "Delivery": ["ByteStreams", "JSONCodec"],
+    "Outbox": ["ByteStreams"],
+    "Inbox": ["ByteStreams", "JSONCodec"],
     "RouteNetlink": ["ByteStreams"],
   ]
 

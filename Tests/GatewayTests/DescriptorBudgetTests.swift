@@ -1,5 +1,6 @@
 import Reactor
 import Testing
+import Upstream
 
 @testable import Gateway
 

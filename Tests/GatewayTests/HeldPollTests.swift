@@ -1,21 +1,18 @@
 import ByteStreams
 import Configuration
-import Delivery
 import Foundation
+import Inbox
 import Logging
 import Metrics
 import Reactor
+import Sessions
 import Testing
+import Upstream
 
 @testable import Gateway
 
 /// A client connection on a loop of its own, whose other end the test holds.
 @Suite struct HeldPollTests {
-  private final class Nobody: UpstreamSink {
-    func received(_ payload: Span<UInt8>, isText: Bool, now: Int64) {}
-    func lost() {}
-  }
-
   private func send(_ text: String, on descriptor: Int32) {
     let bytes = Array(text.utf8)
     let sent = unsafe bytes.withUnsafeBytes { unsafe write(descriptor, $0.baseAddress, $0.count) }
@@ -31,14 +28,13 @@ import Testing
   private func makeShared() throws -> GatewayShared {
     var settings = GatewaySettings()
     settings.upstream.url = "ws://127.0.0.1:1/"
-    let store = PushStore(epoch: Epoch(7), retention: Retention())
     let logger = Logger(level: .error, format: .json)
     let plan = try GatewayPlan(settings)
-    let session = SessionHandle(
-      plan.upstream, sink: Nobody(), logger: logger, metrics: MetricsRegistry(), dials: DialGate())
+    let session = Session(
+      Session.defaultName, plan.upstream, retention: Retention(), logger: logger, metrics: MetricsRegistry(),
+      dials: DialGate())
     let descriptors = DescriptorBudget(limit: 1024, inUse: 20, loops: 1, clients: 10, management: 10)
-    return GatewayShared(
-      plan, descriptors: descriptors, logger: logger, metrics: MetricsRegistry(), store: store, session: session)
+    return GatewayShared(plan, descriptors: descriptors, logger: logger, metrics: MetricsRegistry(), session: session)
   }
 
   /// A loop that serves `server`.
@@ -76,7 +72,7 @@ import Testing
     // The bytes are looked at first.
     inOneTurn(of: loop) {
       send(request, on: client)
-      shared.store.append(Array("news".utf8).span, kind: .text, time: 0, now: ProcessFacts.monotonicTime())
+      shared.session.inbox.append(Array("news".utf8).span, kind: .text, time: 0, now: ProcessFacts.monotonicTime())
     }
     #expect(hasInput(client), "the poll is not answered")
 

@@ -2,7 +2,10 @@ import ByteStreams
 import HTTPCodec
 import JSONCodec
 import Metrics
+import Outbox
 import Reactor
+import Sessions
+import Upstream
 import UpstreamSession
 
 extension HTTPConnection {
@@ -13,7 +16,7 @@ extension HTTPConnection {
       switch shared.phase {
       case .starting: "starting\n"
       case .draining: "draining\n"
-      case .serving: shared.session.isAvailable ? nil : "upstream not connected\n"
+      case .serving: shared.session.upstream.isAvailable ? nil : "upstream not connected\n"
       }
     answer(reason == nil ? .ok : .serviceUnavailable, "text/plain; charset=utf-8") { output in
       output.append(reason ?? "ok\n")
@@ -23,7 +26,7 @@ extension HTTPConnection {
   /// `GET /v1/session`.
   func answerSession() {
     answer(.ok, "application/json") { output in
-      shared.session.snapshot().write(now: worker.loop.now, into: &output)
+      shared.session.upstream.snapshot().write(now: worker.loop.now, into: &output)
       output.append("\n" as StaticString)
     }
   }
@@ -33,8 +36,8 @@ extension HTTPConnection {
   func change(_ wish: SessionWish) {
     do throws(ProblemError) {
       switch try wish.desired() {
-      case .up: shared.session.open()
-      case .down: shared.session.close()
+      case .up: shared.session.upstream.open()
+      case .down: shared.session.upstream.close()
       }
       answerSession()
     } catch {
@@ -45,9 +48,9 @@ extension HTTPConnection {
   /// One glance for the engineer on call.
   func answerStatusPage() {
     func seconds(_ span: TimeSpan) -> String { "\(max(0, Int(span.seconds.rounded(.up)))) s" }
-    let snapshot = shared.session.snapshot()
+    let snapshot = shared.session.upstream.snapshot()
     let now = worker.loop.now
-    let summary = shared.store.summary
+    let summary = shared.session.inbox.summary
     answer(.ok, "text/plain; charset=utf-8") { output in
       output.append("drawbridge \(DrawbridgeVersion.text)\n\n")
       output.append("session      \(snapshot.state)")

@@ -1,8 +1,10 @@
 import ByteStreams
-import Delivery
+import Inbox
 import HTTPCodec
 import Metrics
 import Reactor
+import Sessions
+import Upstream
 
 /// A poll that waits: all that is kept of its request.
 struct HeldPoll {
@@ -19,11 +21,11 @@ struct HeldPoll {
 extension HTTPConnection {
   /// `GET /v1/messages`: answers with what lies after the cursor. True: there is nothing yet, and `held` says how long to wait.
   func poll(_ parameters: PollParameters) -> Bool {
-    shared.session.noteReader()
+    shared.session.upstream.noteReader()
     let loop = worker.loop
     let start: ReadStart
     do throws(CursorAheadError) {
-      start = try shared.store.resolve(parameters.start, now: loop.now)
+      start = try shared.session.inbox.resolve(parameters.start, now: loop.now)
     } catch {
       answer(
         Problem(
@@ -33,7 +35,7 @@ extension HTTPConnection {
     }
     held = HeldPoll(
       start: start, deadline: loop.now + parameters.wait, limit: parameters.limit, maxBytes: parameters.maxBytes)
-    if parameters.wait > .zero, !shared.store.hasNews(after: start), !worker.room.isDraining { return true }
+    if parameters.wait > .zero, !shared.session.inbox.hasNews(after: start), !worker.room.isDraining { return true }
     finishPoll()
     return false
   }
@@ -48,7 +50,7 @@ extension HTTPConnection {
       return
     }
     let key = PreparedAnswers.Key(
-      start: poll.start, limit: poll.limit, maxBytes: poll.maxBytes, revision: shared.store.revision,
+      start: poll.start, limit: poll.limit, maxBytes: poll.maxBytes, revision: shared.session.inbox.revision,
       second: worker.wallSecond)
     if let answer = worker.preparedAnswers.find(key) {
       countAnswer(of: answer.messages)
@@ -62,7 +64,7 @@ extension HTTPConnection {
   }
 
   private func read(_ poll: HeldPoll) -> ReadResult {
-    shared.store.read(after: poll.start, limit: poll.limit, maxBytes: poll.maxBytes)
+    shared.session.inbox.read(after: poll.start, limit: poll.limit, maxBytes: poll.maxBytes)
   }
 
   private func countAnswer(of messages: Int) {
@@ -92,7 +94,7 @@ extension HTTPConnection {
     guard takeInputWhileHeld(), let start = held?.start else { return false }
     if let place = held?.place { worker.room.leave(place) }
     held?.place = worker.room.enter(channel)
-    return !shared.store.hasNews(after: start) && !worker.room.isDraining
+    return !shared.session.inbox.hasNews(after: start) && !worker.room.isDraining
   }
 
   @inline(never)

@@ -4,6 +4,9 @@ import HTTPCodec
 import JSONCodec
 import Metrics
 import Reactor
+import Outbox
+import Sessions
+import Upstream
 import UpstreamSession
 
 extension HTTPConnection {
@@ -24,7 +27,7 @@ extension HTTPConnection {
 
   private func queue(_ item: IncomingMessage.Item, _ message: IncomingMessage) -> Result<Accepted, ProblemOutcome> {
     let options = message.options
-    let receipt = shared.session.post(
+    let receipt = shared.session.upstream.post(
       item.payload, isText: item.kind.isText, timeToLive: options.timeToLive ?? shared.settings.upstream.queue.ttl,
       topic: options.topic, now: worker.loop.now)
     switch receipt.result {
@@ -58,7 +61,7 @@ extension HTTPConnection {
       case .messages: "\(queue.messages) messages (the setting upstream.queue.messages)"
       case .bytes: "\(ValueText.size(queue.bytes)) (the setting upstream.queue.bytes)"
       }
-    let session = shared.session.snapshot()
+    let session = shared.session.upstream.snapshot()
     let reason =
       session.state == .ready
       ? "the upstream is connected and takes messages more slowly than they are posted"
@@ -120,7 +123,7 @@ extension HTTPConnection {
 
   private func write(_ accepted: Accepted, into output: inout ByteQueue) {
     output.append("{\"id\":\"" as StaticString)
-    output.append(shared.deliveryPrefix)
+    output.append(shared.session.deliveryPrefix)
     output.append(decimal: accepted.sequence)
     output.append("\",\"state\":\"queued\",\"session\":\"default\"" as StaticString)
     if let next = accepted.nextAttempt {
@@ -132,17 +135,19 @@ extension HTTPConnection {
 
   /// `GET /v1/deliveries/{id}`: what became of a message.
   func answerDelivery(_ sequence: UInt64) {
-    guard let state = shared.session.deliveryState(sequence) else {
+    guard let state = shared.session.upstream.deliveryState(sequence) else {
       answer(
         Problem(
           .notFound,
           detail:
-            "this delivery is not known any more, or never was; the last \(shared.session.rememberedDeliveries) are"))
+            "this delivery is not known any more, or never was; the last \(shared.session.upstream.rememberedDeliveries) are"
+        ))
       return
     }
     answer(.ok, "application/json") { output in
       output.append(
-        "{\"id\":\"\(shared.deliveryPrefix)\(sequence)\",\"state\":\"\(state.name)\",\"session\":\"default\"}\n")
+        "{\"id\":\"\(shared.session.deliveryPrefix)\(sequence)\",\"state\":\"\(state.name)\",\"session\":\"default\"}\n"
+      )
     }
   }
 }

@@ -1,6 +1,6 @@
 import ByteStreams
 import Configuration
-import Delivery
+import Inbox
 import HTTPCodec
 
 /// What a `GET /v1/messages` asks for.

@@ -1,5 +1,5 @@
 import ByteStreams
-import Delivery
+import Inbox
 import HTTPCodec
 
 /// What a request is for.

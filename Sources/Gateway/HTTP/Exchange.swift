@@ -3,6 +3,7 @@ import Configuration
 import HTTPCodec
 import Metrics
 import Reactor
+import Sessions
 
 /// One request on its way to its answer.
 enum Exchange {
@@ -24,7 +25,7 @@ extension HTTPConnection {
       exchange = .simple(.problem(problem))
       return
     }
-    let route = Route.find(http.request, for: role, deliveries: shared.deliveryPrefix)
+    let route = Route.find(http.request, for: role, deliveries: shared.session.deliveryPrefix)
     switch route {
     case .sendMessage:
       do throws(ProblemError) {
@@ -151,7 +152,7 @@ extension HTTPConnection {
       if let allow { output.appendField("Allow", allow) }
       if let location {
         output.append("Location: /v1/deliveries/" as StaticString)
-        output.append(shared.deliveryPrefix)
+        output.append(shared.session.deliveryPrefix)
         output.append(decimal: location)
         output.append("\r\n" as StaticString)
       }

@@ -1,10 +1,11 @@
 import ByteStreams
 import Configuration
-import Delivery
+import Inbox
 import HTTPCodec
 import Logging
 import Metrics
 import Reactor
+import Sessions
 
 /// What the client connections of one event loop share.
 final class HTTPWorker: TurnEndTarget {
@@ -41,7 +42,7 @@ final class HTTPWorker: TurnEndTarget {
     self.loop = loop
     self.shared = shared
     pool = HTTPHeadPool(limits: shared.httpLimits)
-    room = PollRoom(store: shared.store, loop: loop)
+    room = PollRoom(bell: shared.session.inbox.bell, loop: loop)
     slowReaders = SlowReaders(shared.unsentResponses, loop: loop)
   }
 

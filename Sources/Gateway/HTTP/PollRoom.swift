@@ -1,4 +1,4 @@
-import Delivery
+import Inbox
 import Reactor
 import Synchronization
 
@@ -20,7 +20,7 @@ final class PollRoom {
     fileprivate let handle: WaiterList<Waiter>.Handle
   }
 
-  private let watcher: PushStore.Watcher
+  private let listener: Bell.Listener
   private let nextSlice: Signal
   private var waiters = WaiterList<Waiter>()
   private var entered: UInt64 = 0
@@ -28,14 +28,14 @@ final class PollRoom {
   private var dueThrough: UInt64 = 0
   private(set) var isDraining = false
 
-  init(store: PushStore, loop: LoopContext) {
+  init(bell: Bell, loop: LoopContext) {
     let news = Relay { $0.newsCame() }
     let slice = Relay { $0.wakeSlice() }
-    watcher = PushStore.Watcher(signal: loop.makeSignal(for: news))
+    listener = Bell.Listener(loop.makeSignal(for: news))
     nextSlice = loop.makeSignal(for: slice)
     news.room = self
     slice.room = self
-    store.addWatcher(watcher)
+    bell.add(listener)
   }
 
   /// Stands between a signal and the room, which is not there yet when the signal is made.
@@ -50,14 +50,14 @@ final class PollRoom {
 
   /// Registers `channel`. The caller must look for news once more before it waits: what came before is not told again.
   func enter(_ channel: Channel) -> Place {
-    watcher.isWaiting.store(true, ordering: .sequentiallyConsistent)
+    listener.isWaiting.store(true, ordering: .sequentiallyConsistent)
     entered += 1
     return Place(handle: waiters.append(Waiter(channel: channel, number: entered)))
   }
 
   func leave(_ place: Place) {
     waiters.remove(place.handle)
-    if waiters.isEmpty { watcher.isWaiting.store(false, ordering: .sequentiallyConsistent) }
+    if waiters.isEmpty { listener.isWaiting.store(false, ordering: .sequentiallyConsistent) }
   }
 
   private func newsCame() {
@@ -84,6 +84,6 @@ final class PollRoom {
       first.channel.wake(0)
       woken += 1
     }
-    if waiters.isEmpty { watcher.isWaiting.store(false, ordering: .sequentiallyConsistent) }
+    if waiters.isEmpty { listener.isWaiting.store(false, ordering: .sequentiallyConsistent) }
   }
 }

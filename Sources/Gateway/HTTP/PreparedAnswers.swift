@@ -1,5 +1,5 @@
 import ByteStreams
-import Delivery
+import Inbox
 import Reactor
 
 /// The last answer to a poll, whole, for the next poll that asks the same: the thousands that one push wakes are owed the same
@@ -13,7 +13,7 @@ struct PreparedAnswers {
     let start: ReadStart
     let limit: Int
     let maxBytes: Int
-    /// The state of the store (`PushStore.revision`), asked for before it was read.
+    /// The state of the store (`SharedInbox.revision`), asked for before it was read.
     let revision: UInt64
     /// Of the Date field: seconds of UNIX time.
     let second: Int64

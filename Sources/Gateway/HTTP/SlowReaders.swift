@@ -1,4 +1,4 @@
-import Delivery
+import Inbox
 import Metrics
 import Reactor
 import Threading

@@ -1,5 +1,5 @@
 import ByteStreams
-import Gateway
+import Upstream
 import Glibc
 import Logging
 import Metrics

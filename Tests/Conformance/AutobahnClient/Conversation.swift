@@ -1,8 +1,9 @@
 import ByteStreams
-import Gateway
+import Upstream
 import Glibc
 import Logging
 import Metrics
+import Outbox
 import Reactor
 import Synchronization
 import UpstreamSession

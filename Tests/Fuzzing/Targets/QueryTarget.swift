@@ -1,5 +1,5 @@
 import ByteStreams
-import Delivery
+import Inbox
 import HTTPCodec
 
 /// A query as clients write it, against a reader that splits first; and the value of `cursor`.

@@ -1,5 +1,5 @@
 import ByteStreams
-import Gateway
+import Upstream
 import WebSocketCodec
 
 /// Where a hostile upstream sends us: the `Location` of its answer. And its `Retry-After`.

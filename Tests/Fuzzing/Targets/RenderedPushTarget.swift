@@ -1,5 +1,5 @@
 import ByteStreams
-import Delivery
+import Inbox
 import JSONCodec
 
 /// Whatever the upstream pushes is rendered as a JSON object that every reader reads, and that holds what was pushed.

@@ -1,0 +1,92 @@
+import ByteStreams
+import Inbox
+import Logging
+import Metrics
+import Reactor
+import Synchronization
+import Upstream
+
+/// One session with an upstream: the connection with its outgoing messages (`upstream`), and the pushes kept for clients (`inbox`).
+///
+/// It lives on one event loop. Every loop may use it.
+package final class Session: Sendable {
+  /// The name of the session that `upstream` at the top of the configuration describes, and whose paths need no name.
+  package static let defaultName = "default"
+
+  package let name: String
+  package let inbox: SharedInbox
+  package let upstream: SessionHandle
+  /// What the ids of this session's deliveries begin with: `d-`, the epoch of its inbox, and a dot.
+  package let deliveryPrefix: String
+  private let sink: InboxSink
+
+  /// - Parameters:
+  ///   - metrics: where the session registers what it counts, under its name.
+  ///   - dials: limits connection attempts per host, for all sessions of the process.
+  package init(
+    _ name: String, _ settings: SharedSettings, retention: Retention, logger: Logger, metrics: MetricsRegistry,
+    dials: DialGate
+  ) {
+    var generator = SystemRandomNumberGenerator()
+    let epoch = Epoch(using: &generator)
+    self.name = name
+    inbox = SharedInbox(epoch: epoch, retention: retention)
+    sink = InboxSink(inbox)
+    upstream = SessionHandle(settings, sink: sink, logger: logger, metrics: metrics, dials: dials)
+    var prefix = ByteQueue()
+    prefix.append("d-" as StaticString)
+    epoch.write(into: &prefix)
+    prefix.append("." as StaticString)
+    deliveryPrefix = prefix.bytes.text()
+  }
+
+  /// Begins to connect. Everything of the session happens on `loop` from now on.
+  package func start(on loop: EventLoop) {
+    let inbox = inbox
+    loop.submit { context in InboxExpiry(inbox, loop: context) }
+    upstream.start(on: loop)
+  }
+
+  /// The process ends: the loss of the connection that follows leaves no gap in the inbox.
+  package func prepareToEnd() { sink.prepareToEnd() }
+}
+
+/// Appends what arrives from the upstream to the inbox.
+private final class InboxSink: UpstreamSink {
+  private let inbox: SharedInbox
+  private let isEnding = Atomic(false)
+
+  init(_ inbox: SharedInbox) { self.inbox = inbox }
+
+  func prepareToEnd() { isEnding.store(true, ordering: .releasing) }
+
+  func received(_ payload: Span<UInt8>, isText: Bool, now: Int64) {
+    inbox.append(payload, kind: isText ? .text : .binary, time: now, now: ProcessFacts.monotonicTime())
+  }
+
+  var hasReaders: Bool { inbox.bell.isAwaited }
+
+  func lost() {
+    if !isEnding.load(ordering: .acquiring) { inbox.noteUpstreamGap() }
+  }
+}
+
+/// Drops pushes that have become too old, also when no new ones arrive.
+private final class InboxExpiry: LoopTask, TimerTarget {
+  private static var interval: TimeSpan { .seconds(5) }
+
+  private let inbox: SharedInbox
+  private let loop: LoopContext
+
+  init(_ inbox: SharedInbox, loop: LoopContext) {
+    self.inbox = inbox
+    self.loop = loop
+  }
+
+  func run() async { timerFired(0) }
+
+  func timerFired(_ token: Int) {
+    inbox.expire(now: loop.now)
+    _ = loop.schedule(at: loop.now + Self.interval, self)
+  }
+}

@@ -1,0 +1,30 @@
+import ByteStreams
+import Configuration
+import Threading
+import UpstreamSession
+
+/// `HostDials`, shared by all sessions of the process, on whatever loop they are.
+package final class DialGate: Sendable {
+  private let dials: Locked<HostDials>
+
+  package init(_ limits: DialLimits = DialLimits()) { dials = Locked(HostDials(limits)) }
+
+  /// From what the operator wrote.
+  package convenience init(_ configured: GatewaySettings.Dials) {
+    var limits = DialLimits()
+    limits.perSecond = configured.perSecond
+    limits.burst = configured.burst
+    limits.atOnce = configured.atOnce
+    self.init(limits)
+  }
+
+  func ask(
+    _ host: String, _ ticket: HostDials.Ticket?, overridesHold: Bool = false, now: MonotonicTime
+  ) -> HostDials.Verdict {
+    dials.withLock { $0.ask(host, ticket, overridesHold: overridesHold, now: now) }
+  }
+
+  func ended(_ host: String) { dials.withLock { $0.ended(host) } }
+
+  func hold(_ host: String, until: MonotonicTime) { dials.withLock { $0.hold(host, until: until) } }
+}

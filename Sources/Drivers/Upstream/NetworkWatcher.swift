@@ -1,0 +1,96 @@
+import ByteStreams
+import Logging
+import Metrics
+import Reactor
+import RouteNetlink
+
+/// Tells a session when this machine's network has changed. Where the kernel does not tell us, the gateway goes on without:
+/// heartbeats and backoff find out the same, later.
+package final class NetworkWatcher: LoopTask {
+  /// Datagrams of one turn: a host that reshapes its network must not hold up the loop's connections.
+  private static var datagramsPerTurn: Int { 64 }
+
+  private let channel: Channel
+  private let session: SessionHandle
+  private let logger: Logger
+  private let changes: Counter
+  private var debouncer: NetworkChangeDebouncer
+
+  /// Watches on `loop` for as long as that runs. `settle`: how long the network must have been at rest.
+  package static func start(
+    for session: SessionHandle, settle: TimeSpan, logger: Logger, metrics: MetricsRegistry, on loop: EventLoop
+  ) {
+    let changes = metrics.counter("drawbridge_network_changes_total", "Changes of this machine's network.")
+    loop.submit { context in
+      do throws(SystemError) {
+        let channel = try Channel(descriptor: NetlinkSocket.open(), loop: context)
+        return NetworkWatcher(channel, session, settle: settle, logger: logger, changes: changes)
+      } catch {
+        notWatching(error.description, logger)
+        return nil
+      }
+    }
+  }
+
+  private static func notWatching(_ reason: String, _ logger: Logger) {
+    logger.warning(
+      "changes of the network are not watched: a dead connection is noticed by its heartbeat only",
+      [.text("reason", reason)])
+  }
+
+  private init(
+    _ channel: Channel, _ session: SessionHandle, settle: TimeSpan, logger: Logger, changes: Counter
+  ) {
+    self.channel = channel
+    self.session = session
+    self.logger = logger
+    self.changes = changes
+    debouncer = NetworkChangeDebouncer(quiet: settle)
+  }
+
+  package func run() async {
+    while true {
+      switch await channel.readable(until: debouncer.deadline) {
+      case .ready:
+        guard drain() else { return }
+      case .deadline, .woken:
+        break
+      case .closed:
+        return
+      }
+      if let change = debouncer.take(now: channel.loop.now) { tell(change) }
+      await channel.loop.yieldTurn()
+    }
+  }
+
+  /// Reads what there is, within a turn's measure; false when no more will come.
+  private func drain() -> Bool {
+    let channel = self.channel
+    let now = channel.loop.now
+    for _ in 0..<Self.datagramsPerTurn {
+      switch NetlinkSocket.receive(from: channel) {
+      case .datagram:
+        let events = RouteMessages.events(in: channel.received)
+        for event in events { debouncer.note(event, now: now) }
+      case .ignored:
+        break
+      case .overrun:
+        debouncer.note(.overrun, now: now)
+      case .wouldBlock:
+        return true
+      case .failed(let code):
+        channel.close()
+        Self.notWatching(SystemError.reason(of: code), logger)
+        return false
+      }
+    }
+    return true
+  }
+
+  private func tell(_ change: NetworkChange) {
+    changes.add()
+    logger.debug(
+      "the network changed", [.flag("gained", change.hasGained), .number("addresses_gone", change.vanished.count)])
+    session.networkChanged(change)
+  }
+}

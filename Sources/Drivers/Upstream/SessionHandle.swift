@@ -1,0 +1,225 @@
+import ByteStreams
+import Configuration
+import Logging
+import Metrics
+import Outbox
+import Reactor
+import RouteNetlink
+import Synchronization
+import Threading
+import TLSEngine
+import UpstreamSession
+
+/// One upstream session, as all other loops see it: a queue to post to, a state to look at, and two wishes.
+///
+/// A post takes a lock for about the time of two dictionary look-ups and wakes the session's loop once per burst.
+package final class SessionHandle: Sendable {
+  /// What is asked of the driver.
+  enum Command: Sendable {
+    case open
+    case close(code: UInt16)
+    /// As `close(1001)`, once everything queued has been written, or after this time.
+    case shutDown(flushWithin: TimeSpan)
+    case reconfigure(SharedSettings, because: ReplacementReason)
+    case networkChanged(NetworkChange)
+  }
+
+  struct Shared: ~Copyable {
+    var outbox: Outbox
+    var status: SessionStatus
+    var commands: [Command] = []
+    /// The way to the driver's loop; nil before it has started and after it has ended.
+    var signal: Signal?
+    var hasEnded = false
+    /// Something that cannot be queued wants the upstream: an on-demand session connects for it.
+    var isWanted = false
+  }
+
+  let shared: Locked<Shared>
+  /// Whether the session connects only when something wants the upstream.
+  let isOnDemand: Atomic<Bool>
+  let settings: SharedSettings
+  let sink: any UpstreamSink
+  let logger: Logger
+  let metrics: UpstreamMetrics
+  let dials: DialGate
+
+  private init(
+    _ settings: SharedSettings, sink: any UpstreamSink, logger: Logger, metrics: UpstreamMetrics, dials: DialGate
+  ) {
+    self.dials = dials
+    self.settings = settings
+    isOnDemand = Atomic(settings.value.session.onDemand)
+    self.sink = sink
+    self.logger = logger
+    self.metrics = metrics
+    let status = SessionStatus(url: settings.value.urls[0].redacted)
+    shared = Locked(Shared(outbox: Outbox(settings.value.outbox), status: status))
+  }
+
+  package convenience init(
+    _ settings: UpstreamSettings, sink: any UpstreamSink, logger: Logger, metrics: UpstreamMetrics,
+    dials: DialGate = DialGate()
+  ) throws(TLSSettingsError) {
+    self.init(try SharedSettings(settings), sink: sink, logger: logger, metrics: metrics, dials: dials)
+  }
+
+  /// A session that is alone in its process's metrics.
+  package convenience init(
+    _ settings: UpstreamSettings, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry,
+    dials: DialGate = DialGate()
+  ) throws(TLSSettingsError) {
+    self.init(try SharedSettings(settings), sink: sink, logger: logger, metrics: metrics, dials: dials)
+  }
+
+  package convenience init(
+    _ settings: SharedSettings, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry, dials: DialGate
+  ) {
+    let own = UpstreamMetrics(metrics)
+    self.init(settings, sink: sink, logger: logger, metrics: own, dials: dials)
+    own.observe(self, in: metrics)
+  }
+
+  /// Puts the session on its loop and opens it.
+  package func start(on loop: EventLoop, resolver: Resolver = Resolver()) {
+    UpstreamDriver.start(self, resolver: resolver, on: loop)
+    open()
+  }
+
+  // MARK: Messages
+
+  /// What became of a post, and when the session connects next: nil while messages flow, or where that is not known.
+  package struct Receipt: Sendable {
+    package let result: EnqueueResult
+    package let nextAttempt: MonotonicTime?
+  }
+
+  /// Queues a message; from any loop. `timeToLive`: zero for 'now or never', nil for as long as it takes.
+  package func post(
+    _ payload: SharedBytes, isText: Bool, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
+  ) -> Receipt {
+    let (receipt, signal) = shared.withLock { shared in
+      let result = shared.outbox.enqueue(payload, isText: isText, timeToLive: timeToLive, topic: topic, now: now)
+      let receipt = Receipt(result: result, nextAttempt: shared.outbox.isFlowing ? nil : shared.status.nextDial)
+      switch result {
+      case .queued(sequence: _, wakes: true): return (receipt, shared.signal)
+      case .notReady(.notConnected): return (receipt, shared.want())
+      case .queued, .notReady, .full, .closed: return (receipt, nil)
+      }
+    }
+    signal?.notify()
+    return receipt
+  }
+
+  /// A client wants to hear of pushes: an on-demand session connects for it, and stays open.
+  package func noteReader() {
+    guard isOnDemand.load(ordering: .relaxed) else { return }
+    shared.withLock { $0.want() }?.notify()
+  }
+
+  /// What became of a message; nil for one that never was, or is forgotten.
+  package func deliveryState(_ sequence: UInt64) -> DeliveryState? {
+    shared.withLock { $0.outbox.ledger.state(of: sequence) }
+  }
+
+  /// Of how many of the last messages `deliveryState` knows.
+  package var rememberedDeliveries: Int { shared.withLock { $0.outbox.ledger.limit } }
+
+  /// Whether a message posted now would be written at once.
+  package var isReady: Bool { shared.withLock { $0.outbox.isFlowing } }
+
+  /// Whether clients should come: the session is ready, or connects when they do and has not failed to.
+  package var isAvailable: Bool {
+    let isOnDemand = isOnDemand.load(ordering: .relaxed)
+    return shared.withLock { shared in
+      if shared.outbox.isFlowing { return true }
+      return switch shared.status.state {
+      case .idle: true
+      case .resolving, .connecting, .proxying, .securing, .upgrading, .opening, .closing:
+        isOnDemand && shared.status.desired == .up && shared.status.failures == 0
+      case .stopped, .offline, .backoff, .parked, .ready, .suspect, .replacing: false
+      }
+    }
+  }
+
+  package func snapshot() -> SessionSnapshot {
+    shared.withLock { shared in
+      SessionSnapshot(
+        status: shared.status, queuedMessages: shared.outbox.messages, queuedBytes: shared.outbox.bytes,
+        unconfirmedMessages: shared.outbox.unconfirmed, redeliveries: shared.outbox.ledger.redeliveries,
+        ledger: DeliveryState.allCases.map { ($0, shared.outbox.ledger.total($0)) })
+    }
+  }
+
+  /// Messages that ever came into `state`.
+  func total(_ state: DeliveryState) -> UInt64 { shared.withLock { $0.outbox.ledger.total(state) } }
+
+  // MARK: Wishes
+
+  /// The session is wanted from now on.
+  package func open() { ask(.open, .up) }
+
+  /// The session is not wanted any more; messages wait for the next `open()`, or expire.
+  package func close(code: UInt16 = 1000) { ask(.close(code: code), .down) }
+
+  /// The end: what is queued gets `flushWithin` to leave, then the upstream is told 1001, 'going away'. `hasEnded` tells when
+  /// it is over.
+  package func close(flushWithin: TimeSpan) { ask(.shutDown(flushWithin: flushWithin)) }
+
+  /// From now on every post is refused.
+  package func refuseMessages() { shared.withLock { $0.outbox.close() } }
+
+  /// The session's loop is gone: whatever has not come to its end does so now.
+  package func abandon() {
+    shared.withLock { shared in
+      guard !shared.hasEnded else { return }
+      shared.outbox.stopSending()
+      shared.outbox.settle()
+      shared.outbox.close()
+    }
+    logLosses()
+  }
+
+  /// Logs the messages that ended since the last time and may not have arrived.
+  func logLosses() {
+    let (losses, status) = shared.withLock { ($0.outbox.takeLosses(), $0.status) }
+    guard !losses.isEmpty else { return }
+    var fields: [LogField] = [
+      .number("expired", Int(clamping: losses.expired)), .number("rejected", Int(clamping: losses.rejected)),
+      .number("unknown", Int(clamping: losses.unknown)), .text("state", status.state.name),
+    ]
+    if let failure = status.lastFailure { fields.append(.text("last_failure", failure)) }
+    logger.warning("messages were not delivered, or may not have been", fields)
+  }
+
+  /// Goes on as this configuration says, by a connection that takes over from the one that is there. Where nothing differs,
+  /// what it refers to (certificates, credentials) may: the connection is replaced all the same.
+  package func reconfigure(_ settings: SharedSettings, because reason: ReplacementReason) {
+    ask(.reconfigure(settings, because: reason))
+  }
+
+  /// Whether the session is closed for good and its driver gone.
+  package var hasEnded: Bool { shared.withLock { $0.hasEnded } }
+
+  /// Links, addresses or routes of this machine have changed.
+  func networkChanged(_ change: NetworkChange) { ask(.networkChanged(change)) }
+
+  private func ask(_ command: Command, _ desired: DesiredState? = nil) {
+    let signal = shared.withLock { shared in
+      // Shown from now on, whenever the session's loop gets to it.
+      if let desired { shared.status.desired = desired }
+      shared.commands.append(command)
+      return shared.signal
+    }
+    signal?.notify()
+  }
+}
+
+extension SessionHandle.Shared {
+  /// Notes that the upstream is wanted. Returns the way to wake the driver, unless that has been done already.
+  fileprivate mutating func want() -> Signal? {
+    guard !isWanted else { return nil }
+    isWanted = true
+    return signal
+  }
+}

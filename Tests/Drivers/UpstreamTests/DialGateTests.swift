@@ -1,0 +1,98 @@
+import ByteStreams
+import Testing
+import UpstreamSession
+
+@testable import Upstream
+
+/// Limits on the dials of one host, with real sessions that share them.
+@Suite(.serialized) struct DialGateTests {
+  private static let wait = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1800\r\nContent-Length: 0\r\n\r\n"
+  /// The same as a date, half an hour after the answer's own; both are long past by our clock.
+  private static let waitUntil =
+    "HTTP/1.1 429 Too Many Requests\r\nDate: Sun, 06 Nov 1994 08:00:00 GMT\r\n"
+    + "Retry-After: Sun, 06 Nov 1994 08:30:00 GMT\r\nContent-Length: 0\r\n\r\n"
+
+  @Test(arguments: [wait, waitUntil])
+  func leavesAHostAloneForAllSessionsWhenItAsksForThat(answer: String) async throws {
+    let upstream = try ScriptedUpstream(.answer(answer), .echo)
+    let dials = DialGate()
+    let refused = try SessionFixture(upstream.url, dials: dials)
+    try await refused.until("it is refused") { refused.state == .backoff }
+    let other = try SessionFixture(upstream.url, dials: dials)
+    try await other.until("it waits") { other.state == .backoff }
+    for session in [refused, other] {
+      let wait = session.handle.snapshot().nextDial.map { ($0 - session.now).seconds } ?? 0
+      // Of half an hour, what a busy machine left; our own backoff would be seconds.
+      #expect(wait > 900 && wait < 2_000)
+    }
+    // An operator's wish ends that, for this session.
+    other.handle.close()
+    try await other.until("it is down") { other.state == .stopped }
+    other.handle.open()
+    try await other.until("it is ready") { other.handle.isReady }
+    #expect(upstream.seen.connections == 2)
+    #expect(refused.state == .backoff)
+    #expect(other.handle.snapshot().attempts == 0)
+    // Another port is another server.
+    let elsewhere = try ScriptedUpstream(.echo)
+    let third = try SessionFixture(elsewhere.url, dials: dials)
+    try await third.until("it is ready") { third.handle.isReady }
+    for session in [refused, other, third] { try await session.finish() }
+    upstream.stop()
+    elsewhere.stop()
+  }
+
+  /// The one that answers is held, and not the one that redirected there.
+  @Test func holdsTheHostThatAnswered() async throws {
+    let busy = try ScriptedUpstream(.answer(Self.wait))
+    let redirection = "HTTP/1.1 302 Found\r\nLocation: ws://127.0.0.1:\(busy.port)/\r\nContent-Length: 0\r\n\r\n"
+    let upstream = try ScriptedUpstream(.answer(redirection), .echo)
+    let dials = DialGate()
+    let redirected = try SessionFixture(upstream.url, dials: dials)
+    try await redirected.until("it is refused") { redirected.state == .backoff }
+    let direct = try SessionFixture(upstream.url, dials: dials)
+    try await direct.until("it is ready") { direct.handle.isReady }
+    let late = try SessionFixture(busy.url, dials: dials)
+    try await late.until("it waits") { late.state == .backoff }
+    #expect(busy.seen.connections == 1)
+    for session in [redirected, direct, late] { try await session.finish() }
+    upstream.stop()
+    busy.stop()
+  }
+
+  @Test func aDialThatHangsKeepsItsPlaceUntilItIsGivenUp() async throws {
+    let upstream = try ScriptedUpstream(.silence, .echo)
+    var limits = DialLimits()
+    limits.atOnce = 1
+    limits.perSecond = 1_000
+    let dials = DialGate(limits)
+    let hanging = try SessionFixture(upstream.url, dials: dials) { $0.session.limits.wholeOpening = .minutes(10) }
+    try await hanging.until("the server has it") { upstream.seen.connections == 1 }
+    let waiting = try SessionFixture(upstream.url, dials: dials)
+    try await waiting.until("it has asked again and again") { waiting.handle.snapshot().status.generation.number > 20 }
+    #expect(upstream.seen.connections == 1)
+    #expect(waiting.handle.snapshot().attempts == 0)
+    hanging.handle.close()
+    try await waiting.until("its turn comes") { waiting.handle.isReady }
+    for session in [hanging, waiting] { try await session.finish() }
+    upstream.stop()
+  }
+
+  /// Every way a dial can end gives its place back: after many of each there is still one to be had.
+  @Test func noDialKeepsItsPlaceForEver() async throws {
+    let upstream = try ScriptedUpstream(
+      .reset, .answer(""), .answer("HTTP/1.1 500 No\r\n\r\n"), .silence, .upgradeThenReset([]),
+      .upgradeThenSend([0xFF]),
+      .answer("HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\n\r\n"), .reset, .echo)
+    var limits = DialLimits()
+    limits.atOnce = 1
+    limits.perSecond = 1_000
+    let session = try SessionFixture(upstream.url, dials: DialGate(limits)) {
+      $0.session.limits.wholeOpening = .milliseconds(50)
+    }
+    session.post("through")
+    try await session.until("it comes through") { session.handle.isReady && upstream.seen.connections >= 9 }
+    try await session.finish()
+    upstream.stop()
+  }
+}

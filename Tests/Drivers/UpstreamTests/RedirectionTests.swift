@@ -1,0 +1,56 @@
+import Testing
+
+@testable import Upstream
+
+@Suite struct RedirectionTests {
+  /// References as in RFC 3986 §5.4, as far as they matter here.
+  @Test(arguments: [
+    ("wss://other.example/x?y", "wss://other.example:443/x?y"),
+    ("https://other.example/x", "wss://other.example:443/x"),
+    ("HTTPS://other.example", "wss://other.example:443/"), ("//other.example:1/x", "wss://other.example:1/x"),
+    ("/g", "wss://a.example:443/g"), ("/g?y", "wss://a.example:443/g?y"), ("?y", "wss://a.example:443/b/c/d?y"),
+    ("g", "wss://a.example:443/b/c/g"), ("g/", "wss://a.example:443/b/c/g/"), ("./g", "wss://a.example:443/b/c/g"),
+    (".", "wss://a.example:443/b/c/"), ("..", "wss://a.example:443/b/"), ("../g", "wss://a.example:443/b/g"),
+    ("../../../g", "wss://a.example:443/g"), ("g?y/../x", "wss://a.example:443/b/c/g?y/../x"),
+    ("/a/./b/../c", "wss://a.example:443/a/c"), ("g;x=1", "wss://a.example:443/b/c/g;x=1"),
+    ("", "wss://a.example:443/b/c/d?q"), ("//[::1]/", "wss://[::1]:443/"),
+    // A fragment is not sent, whatever it stands behind.
+    ("g#s", "wss://a.example:443/b/c/g"), ("#s", "wss://a.example:443/b/c/d?q"),
+    ("wss://other.example/x?y#s", "wss://other.example:443/x?y"), ("//other.example#s", "wss://other.example:443/"),
+  ])
+  func resolvesAReference(location: String, expected: String) throws {
+    let url = try UpstreamURL("wss://a.example/b/c/d?q").redirected(to: location)
+    #expect("\(url.isSecure ? "wss" : "ws")://\(url.authority)\(url.target)" == expected)
+  }
+
+  @Test func takesCredentialsToTheSameOriginOnly() throws {
+    let url = try UpstreamURL("wss://user:pw@example.org/old")
+    for location in ["/new", "https://EXAMPLE.org/x", "wss://example.org:443/x", "new#part"] {
+      #expect(try url.redirected(to: location).credentials == "user:pw", "\(location)")
+    }
+    for location in ["wss://other.org/x", "wss://example.org:444/x", "//example.org.other.org/"] {
+      #expect(try url.redirected(to: location).credentials == nil, "\(location)")
+    }
+    let plain = try UpstreamURL("ws://user:pw@example.org/old")
+    #expect(try plain.redirected(to: "wss://example.org/x").credentials == nil)
+  }
+
+  @Test(arguments: ["ws://a.example/", "http://a.example/", "ws://other.example/"])
+  func doesNotGoFromTLSToNone(location: String) throws {
+    let url = try UpstreamURL("wss://a.example/")
+    #expect(throws: RedirectionError.toPlaintext) { try url.redirected(to: location) }
+    let plain = try UpstreamURL("ws://a.example/")
+    #expect(throws: Never.self) { _ = try plain.redirected(to: location) }
+  }
+
+  @Test(
+    arguments: [
+      ("mailto:me", .noScheme), ("ftp://h/", .wrongScheme("ftp")), ("https:///x", .badHost), ("https://h:0/", .badPort),
+      ("/a b", .badCharacter), ("/ä", .badCharacter), ("//", .badHost), ("//[[]/", .badHost),
+      ("javascript:alert(1)", .noScheme),
+    ] as [(String, UpstreamURLError)])
+  func followsToWebSocketsOnly(location: String, error: UpstreamURLError) throws {
+    let url = try UpstreamURL("wss://a.example/")
+    #expect(throws: RedirectionError.noWebSocketURL(error)) { try url.redirected(to: location) }
+  }
+}

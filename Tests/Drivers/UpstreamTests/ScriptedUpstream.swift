@@ -1,0 +1,243 @@
+import ByteStreams
+import Reactor
+import Synchronization
+import Testing
+import WebSocketCodec
+
+@testable import Upstream
+
+/// A server on a loop of its own that treats each connection by the next step of a script; the last step goes for all that
+/// follow.
+final class ScriptedUpstream: Sendable {
+  enum Step: Sendable {
+    /// Speaks WebSocket and sends every message back.
+    case echo
+    /// Speaks WebSocket and only listens.
+    case listen
+    /// Answers the upgrade rightly, then sends these bytes.
+    case upgradeThenSend([UInt8])
+    /// Answers the upgrade rightly, sends these bytes and resets the connection.
+    case upgradeThenReset([UInt8])
+    /// Answers the upgrade with these bytes and closes.
+    case answer(String)
+    /// Says nothing.
+    case silence
+    /// Reads the request and resets the connection.
+    case reset
+    /// Upgrades, and never reads again.
+    case deaf
+    /// Upgrades, and reads only once the test says `read()`. Then it listens.
+    case listenWhenTold
+    /// Upgrades, reads some bytes of what comes, refuses it with 1009 and drops the rest.
+    case refuseAsTooLarge(after: Int)
+    /// Upgrades, reads some bytes of what comes, and resets the connection.
+    case resetAfter(Int)
+  }
+
+  struct Seen: Sendable {
+    var connections = 0
+    var requests: [String] = []
+    var messages: [[UInt8]] = []
+    var closes: [UInt16?] = []
+  }
+
+  let port: UInt16
+  private let loop: EventLoop
+  private let seenState: Mutex<Seen>
+  private let script: Mutex<[Step]>
+  private let mayRead = Atomic(false)
+
+  init(_ script: Step...) throws {
+    loop = try EventLoop(index: 0)
+    seenState = Mutex(Seen())
+    self.script = Mutex(script)
+    let descriptor = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: false)
+    port = try Sockets.localAddress(of: descriptor).port ?? 0
+    loop.submit { [self] context in
+      guard let channel = try? Channel(descriptor: descriptor, loop: context) else { return nil }
+      return Acceptor(self, channel)
+    }
+  }
+
+  var url: String { "ws://127.0.0.1:\(port)/chat?token=secret" }
+
+  var seen: Seen { seenState.withLock { $0 } }
+
+  func stop() {
+    loop.stop()
+    loop.join()
+  }
+
+  /// Lets connections of the step `listenWhenTold` read.
+  func read() { mayRead.store(true, ordering: .releasing) }
+
+  fileprivate var isToldToRead: Bool { mayRead.load(ordering: .acquiring) }
+
+  fileprivate func note(_ change: (inout Seen) -> Void) { seenState.withLock { change(&$0) } }
+
+  fileprivate func nextStep() -> Step {
+    script.withLock { $0.count > 1 ? $0.removeFirst() : $0[0] }
+  }
+
+  private final class Acceptor: LoopTask {
+    let upstream: ScriptedUpstream
+    let listener: Channel
+
+    init(_ upstream: ScriptedUpstream, _ listener: Channel) {
+      self.upstream = upstream
+      self.listener = listener
+    }
+
+    func run() async {
+      while await listener.readable() == .ready {
+        guard case .connection(let descriptor, _) = Sockets.accept(from: listener) else { continue }
+        guard let channel = try? Channel(descriptor: descriptor, loop: listener.loop) else { continue }
+        upstream.note { $0.connections += 1 }
+        listener.loop.spawn(Peer(upstream, channel, upstream.nextStep()))
+      }
+    }
+  }
+
+  private final class Peer: LoopTask {
+    let upstream: ScriptedUpstream
+    let channel: Channel
+    let step: Step
+    var input = ByteQueue()
+    var output = ByteQueue()
+    var socket = WebSocketConnection(role: .server)
+    var random = SystemRandomNumberGenerator()
+
+    init(_ upstream: ScriptedUpstream, _ channel: Channel, _ step: Step) {
+      self.upstream = upstream
+      self.channel = channel
+      self.step = step
+    }
+
+    func run() async {
+      if case .silence = step { return }
+      guard let key = await readRequest() else { return }
+      switch step {
+      case .silence: break
+      case .reset: channel.reset()
+      case .answer(let text):
+        output.append(text)
+        await flush()
+        channel.close()
+      case .upgradeThenSend(let bytes):
+        upgrade(key)
+        output.append(bytes)
+        await flush()
+        await converse(echoes: false)
+      case .upgradeThenReset(let bytes):
+        upgrade(key)
+        output.append(bytes)
+        await flush()
+        channel.reset()
+      case .deaf:
+        upgrade(key)
+        await flush()
+      case .listenWhenTold:
+        upgrade(key)
+        await flush()
+        let nothing = LoopEvent(loop: channel.loop)
+        while !upstream.isToldToRead { _ = await nothing.wait(until: channel.loop.now + .milliseconds(1)) }
+        await converse(echoes: false)
+      case .refuseAsTooLarge(let count):
+        upgrade(key)
+        await flush()
+        await read(count)
+        output.append([0x88, 0x02, 0x03, 0xF1])
+        await flush()
+        await read(.max)
+        channel.close()
+      case .resetAfter(let count):
+        upgrade(key)
+        await flush()
+        await read(count)
+        channel.reset()
+      case .echo, .listen:
+        upgrade(key)
+        await flush()
+        if case .echo = step { await converse(echoes: true) } else { await converse(echoes: false) }
+      }
+    }
+
+    private func readRequest() async -> String? {
+      while true {
+        guard await channel.readable() == .ready else { return nil }
+        switch channel.receive(into: &input, atMost: 4096) {
+        case .endOfStream, .failed: return nil
+        case .bytes, .wouldBlock: break
+        }
+        let text = input.bytes.text()
+        guard let end = text.firstRange(of: "\r\n\r\n") else { continue }
+        input.consume(text[..<end.upperBound].utf8.count)
+        upstream.note { $0.requests.append(text) }
+        let line = text.split(separator: "\r\n").first { $0.lowercased().hasPrefix("sec-websocket-key:") }
+        return line.map { String($0.dropFirst(18).drop { $0 == " " }) }
+      }
+    }
+
+    private func upgrade(_ key: String) {
+      _ = ServerHandshake.accept(key: key, extensions: nil, into: &output)
+      socket.receive { swap(&$0, &input) }
+    }
+
+    private func flush() async {
+      while !output.isEmpty {
+        switch channel.send(output.bytes) {
+        case .bytes(let count): output.consume(count)
+        case .wouldBlock: guard await channel.writable() == .ready else { return }
+        case .endOfStream, .failed: return
+        }
+      }
+    }
+
+    /// Reads this many bytes, or all there are, and forgets them.
+    private func read(_ wanted: Int) async {
+      var count = 0
+      while count < wanted, await channel.readable() == .ready {
+        switch channel.receive(into: &input, atMost: 65_536) {
+        case .bytes(let more): count += more
+        case .endOfStream, .failed: return
+        case .wouldBlock: break
+        }
+        input.removeAll()
+      }
+    }
+
+    private func converse(echoes: Bool) async {
+      while true {
+        do {
+          while let event = try socket.nextEvent() {
+            switch event {
+            case .message(let kind):
+              let payload = [UInt8](copying: socket.payload)
+              upstream.note { $0.messages.append(payload) }
+              if echoes { socket.sendMessage(kind, payload.span, using: &random, into: &output) }
+            case .close(let code, reason: _): upstream.note { $0.closes.append(code) }
+            case .ping, .pong: break
+            }
+          }
+        } catch {
+          Issue.record("the gateway broke the protocol: \(error)")
+        }
+        socket.writeReplies(using: &random, into: &output)
+        await flush()
+        if socket.shouldEndTransport {
+          channel.close()
+          return
+        }
+        guard await channel.readable() == .ready else { return }
+        var result = IOResult.wouldBlock
+        socket.receive { result = channel.receive(into: &$0, atMost: 65_536) }
+        switch result {
+        case .endOfStream, .failed:
+          channel.close()
+          return
+        case .bytes, .wouldBlock: break
+        }
+      }
+    }
+  }
+}

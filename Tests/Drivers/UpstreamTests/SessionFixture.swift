@@ -1,0 +1,118 @@
+import ByteStreams
+import Logging
+import Metrics
+import Synchronization
+import Outbox
+import Testing
+import UpstreamSession
+
+@testable import Upstream
+@testable import Reactor
+
+/// A session on a loop of its own, against an upstream of the test's.
+final class SessionFixture: UpstreamSink {
+  struct Received: Sendable {
+    var messages: [[UInt8]] = []
+    var losses = 0
+  }
+
+  private let received = Mutex(Received())
+  let loop: EventLoop
+  private let holder = Mutex<SessionHandle?>(nil)
+
+  init(
+    _ url: String, dials: DialGate = DialGate(), _ change: (inout UpstreamSettings) -> Void = { _ in }
+  ) throws {
+    loop = try EventLoop(index: 0)
+    var settings = UpstreamSettings(urls: [try UpstreamURL(url)])
+    settings.session.backoff.strategy = .fixed(.milliseconds(5))
+    settings.session.backoff.quickRedial = .milliseconds(5)
+    change(&settings)
+    let logger = Logger(level: .error, format: .text)
+    let handle = try SessionHandle(settings, sink: self, logger: logger, metrics: MetricsRegistry(), dials: dials)
+    holder.withLock { $0 = handle }
+    handle.start(on: loop)
+  }
+
+  var handle: SessionHandle {
+    guard let handle = holder.withLock({ $0 }) else { preconditionFailure("no session") }
+    return handle
+  }
+
+  func received(_ payload: Span<UInt8>, isText: Bool, now: Int64) {
+    let bytes = [UInt8](copying: payload)
+    received.withLock { $0.messages.append(bytes) }
+  }
+
+  func lost() { received.withLock { $0.losses += 1 } }
+
+  var messages: [String] { received.withLock { $0.messages.map { String(decoding: $0, as: UTF8.self) } } }
+  var losses: Int { received.withLock { $0.losses } }
+  var state: SessionState { handle.snapshot().state }
+
+  var now: MonotonicTime { MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds()) }
+
+  @discardableResult
+  func post(_ text: String, ttl: TimeSpan? = .seconds(30)) -> EnqueueResult {
+    post(Array(text.utf8), ttl: ttl)
+  }
+
+  @discardableResult
+  func post(_ bytes: [UInt8], ttl: TimeSpan? = .seconds(30)) -> EnqueueResult {
+    return handle.post(SharedBytes(bytes), isText: true, timeToLive: ttl, topic: nil, now: now).result
+  }
+
+  /// Posts all of these before the loop does anything else.
+  func postInOneTurn(_ texts: [String], ttl: TimeSpan? = nil) {
+    let handle = handle
+    loop.submit { context in
+      for text in texts {
+        _ = handle.post(SharedBytes(Array(text.utf8)), isText: true, timeToLive: ttl, topic: nil, now: context.now)
+      }
+      return nil
+    }
+  }
+
+  /// Posts these one a turn of the loop.
+  func postOneATurn(_ texts: [String]) {
+    let handle = handle
+    loop.submit { OneATurn(loop: $0, handle: handle, texts: texts) }
+  }
+
+  /// Waits for a fact, by looking again and again; a minute of it not being so fails the test.
+  func until(_ what: String, sourceLocation: SourceLocation = #_sourceLocation, _ fact: () -> Bool) async throws {
+    let start = ContinuousClock.now
+    while !fact() {
+      try #require(
+        ContinuousClock.now - start < .seconds(60), "never: \(what) (\(state))", sourceLocation: sourceLocation)
+      try await Task.sleep(for: .milliseconds(1))
+    }
+  }
+
+  /// Ends the session, and with it the loop.
+  func finish() async throws {
+    handle.close(flushWithin: .zero)
+    try await until("the session has ended") { handle.hasEnded }
+    loop.stop()
+    loop.join()
+  }
+}
+
+private final class OneATurn: LoopTask {
+  private let loop: LoopContext
+  private let handle: SessionHandle
+  private let texts: [String]
+
+  init(loop: LoopContext, handle: SessionHandle, texts: [String]) {
+    self.loop = loop
+    self.handle = handle
+    self.texts = texts
+  }
+
+  func run() async {
+    for text in texts {
+      _ = handle.post(SharedBytes(Array(text.utf8)), isText: true, timeToLive: nil, topic: nil, now: loop.now)
+      await loop.yieldTurn()
+    }
+  }
+}

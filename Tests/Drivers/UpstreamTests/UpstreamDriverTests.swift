@@ -1,0 +1,156 @@
+import ByteStreams
+import Reactor
+import Outbox
+import Testing
+import UpstreamSession
+
+@testable import Upstream
+
+@Suite(.serialized) struct UpstreamDriverTests {
+  @Test func sendsAndReceives() async throws {
+    let upstream = try ScriptedUpstream(.echo)
+    let session = try SessionFixture(upstream.url) { $0.fields = [("X-Custom", "yes")] }
+    session.post("before it is open")
+    try await session.until("the echo") { session.messages == ["before it is open"] }
+    for number in 1...1_000 { session.post("\(number)") }
+    try await session.until("all echoes") { session.messages.count == 1_001 }
+    #expect(session.messages.dropFirst() == ArraySlice((1...1_000).map { "\($0)" }))
+    try await session.until("confirmations") { session.handle.deliveryState(1_001) == .confirmed }
+    let request = upstream.seen.requests[0]
+    #expect(request.hasPrefix("GET /chat?token=secret HTTP/1.1\r\n"))
+    #expect(request.contains("\r\nX-Custom: yes\r\n"))
+    #expect(session.handle.snapshot().url == "ws://127.0.0.1:\(upstream.port)/chat")
+    try await session.finish()
+    #expect(upstream.seen.closes == [1001])
+    upstream.stop()
+  }
+
+  @Test func sendsMessagesOfEverySize() async throws {
+    let upstream = try ScriptedUpstream(.echo)
+    let session = try SessionFixture(upstream.url)
+    for size in [0, 1, 125, 126, 65_535, 65_536, 10 << 20] {
+      let payload = [UInt8](repeating: UInt8(ascii: "x"), count: size)
+      while case .full = session.post(payload) { try await Task.sleep(for: .milliseconds(1)) }
+      try await session.until("\(size) bytes") { session.messages.last?.utf8.count == size }
+    }
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func writesTheQueueBeforeItGoesAway() async throws {
+    let upstream = try ScriptedUpstream(.listen)
+    let session = try SessionFixture(upstream.url)
+    for number in 0..<500 { session.post("\(number)") }
+    session.handle.close(flushWithin: .seconds(30))
+    try await session.until("the end") { session.handle.hasEnded }
+    session.loop.stop()
+    session.loop.join()
+    #expect(upstream.seen.messages.count == 500)
+    #expect(upstream.seen.closes == [1001])
+    #expect(session.handle.deliveryState(500) == .confirmed, "the goodbye ping confirms the last of them")
+    #expect(session.post("late") == .closed)
+    upstream.stop()
+  }
+
+  /// What a server says instead of a WebSocket, and what the session then tells of it.
+  @Test(arguments: [
+    ("HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n<html>hi</html", "answered 200 OK"),
+    (
+      "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: no\r\n\r\n",
+      "Sec-WebSocket-Accept"
+    ),
+    ("SSH-2.0-OpenSSH_9.2\r\n", "not valid HTTP"),
+    ("", "without a response"),
+  ])
+  func tellsWhatIsNoWebSocketAndTriesAgain(answer: String, told: String) async throws {
+    let upstream = try ScriptedUpstream(.answer(answer), .echo)
+    let session = try SessionFixture(upstream.url)
+    try await session.until("the second dial works") { session.handle.isReady }
+    let snapshot = session.handle.snapshot()
+    #expect(snapshot.lastFailure?.contains(told) == true, "\(snapshot.lastFailure ?? "nil")")
+    #expect(snapshot.generation == Generation(2))
+    if answer.contains("html") { #expect(snapshot.status.lastReport?.body == "<html>hi</html") }
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func survivesResetsAndSilence() async throws {
+    let upstream = try ScriptedUpstream(
+      .reset, .silence, .upgradeThenReset([0x81, 0x7E, 0x10]), .upgradeThenReset([]), .echo)
+    let session = try SessionFixture(upstream.url) {
+      $0.session.limits.wholeOpening = .milliseconds(50)
+      // Written to a connection that is reset, it may have arrived: by default it would not go again.
+      $0.outbox.redelivery = .unconfirmed
+    }
+    session.post("through")
+    try await session.until("it comes through") { session.messages == ["through"] }
+    #expect(upstream.seen.connections >= 5)
+    #expect(session.losses >= 1)
+    try await session.finish()
+    upstream.stop()
+  }
+
+  /// Frames that break the protocol end the connection with the right code, and the session dials again.
+  @Test(
+    arguments: [
+      ([0x81, 0x80, 0, 0, 0, 0], 1002), ([0xC1, 0x00], 1002), ([0x83, 0x00], 1002), ([0x81, 0x01, 0xFF], 1007),
+      ([0x82, 0x7F, 0, 0, 0, 0, 0x40, 0, 0, 0], 1009),
+    ] as [([UInt8], UInt16)])
+  func failsAConnectionThatBreaksTheProtocol(bytes: [UInt8], code: UInt16) async throws {
+    let upstream = try ScriptedUpstream(.upgradeThenSend(bytes), .echo)
+    let session = try SessionFixture(upstream.url) { $0.outbox.redelivery = .unconfirmed }
+    session.post("through")
+    try await session.until("it comes through") { session.messages == ["through"] }
+    #expect(upstream.seen.closes.first == .some(code))
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func noticesAnUpstreamThatFallsSilent() async throws {
+    let upstream = try ScriptedUpstream(.deaf, .echo)
+    let session = try SessionFixture(upstream.url) {
+      $0.session.liveness.interval = .milliseconds(20)
+      $0.session.liveness.timeout = .milliseconds(40)
+    }
+    try await session.until("a second connection") { session.handle.snapshot().status.connections >= 2 }
+    try await session.until("a round trip") { session.handle.snapshot().roundTripMilliseconds != nil }
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func holdsTheQueueWhileTheUpstreamDoesNotRead() async throws {
+    let upstream = try ScriptedUpstream(.deaf)
+    let session = try SessionFixture(upstream.url) { $0.session.limits.closing = .milliseconds(20) }
+    let payload = [UInt8](repeating: UInt8(ascii: "x"), count: 64 << 10)
+    try await session.until("the queue is full") { session.post(payload) == .full(.bytes) }
+    let snapshot = session.handle.snapshot()
+    #expect(snapshot.queuedBytes <= 4 << 20)
+    try await session.finish()
+    #expect(session.handle.snapshot().queuedMessages == 0)
+    upstream.stop()
+  }
+
+  @Test func refusesNowOrNeverWhileItIsNotReady() async throws {
+    let upstream = try ScriptedUpstream(.silence)
+    let session = try SessionFixture(upstream.url)
+    #expect(session.post("now", ttl: .zero) == .notReady(.notConnected))
+    session.post("soon gone", ttl: .milliseconds(10))
+    try await session.until("it expires") { session.handle.deliveryState(1) == .expired }
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func closesAndOpensAsItIsTold() async throws {
+    let upstream = try ScriptedUpstream(.echo)
+    let session = try SessionFixture(upstream.url)
+    try await session.until("ready") { session.handle.isReady }
+    session.handle.close()
+    try await session.until("stopped") { session.state == .stopped }
+    session.post("waits")
+    session.handle.open()
+    try await session.until("it comes through") { session.messages == ["waits"] }
+    #expect(upstream.seen.closes == [1000])
+    try await session.finish()
+    upstream.stop()
+  }
+}

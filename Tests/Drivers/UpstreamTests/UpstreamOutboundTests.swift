@@ -1,0 +1,220 @@
+import ByteStreams
+import Configuration
+import Metrics
+import Outbox
+import Testing
+import UpstreamSession
+
+@testable import Upstream
+
+/// The queue's way into real connections: when it writes, when it is held, and what a lost connection leaves.
+@Suite(.serialized) struct UpstreamOutboundTests {
+  /// No ping but those that confirm messages, and nobody who gives up an upstream that does not read.
+  private static func withoutHeartbeat(_ settings: inout UpstreamSettings) {
+    settings.session.liveness.interval = .hours(1)
+    settings.session.liveness.timeout = .hours(1)
+    settings.userTimeout = .hours(1)
+  }
+
+  private func texts(_ count: Int) -> [String] { (1...count).map { "message \($0)" } }
+
+  private func confirmed(_ session: SessionFixture) -> UInt64 { session.handle.total(.confirmed) }
+
+  @Test func writesAllOfATurnAtOnce() async throws {
+    let upstream = try ScriptedUpstream(.listen)
+    let session = try SessionFixture(upstream.url, Self.withoutHeartbeat)
+    try await session.until("ready") { session.handle.isReady }
+    session.postInOneTurn(texts(500))
+    try await session.until("all are confirmed") { confirmed(session) == 500 }
+    #expect(session.handle.metrics.writes.total == 1, "500 messages, and the ping behind them")
+    #expect(session.handle.metrics.pings.total == 1)
+    #expect(upstream.seen.messages.count == 500)
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func sendsAPingBehindManySmallTurnsOnly() async throws {
+    let upstream = try ScriptedUpstream(.listen)
+    let session = try SessionFixture(upstream.url) {
+      Self.withoutHeartbeat(&$0)
+      // Only the number of messages counts here; the time is the other test's.
+      $0.outbox.barrierDelay = .hours(1)
+    }
+    try await session.until("ready") { session.handle.isReady }
+    session.postOneATurn(texts(1_000))
+    try await session.until("all are written") { session.handle.total(.written) == 1_000 }
+    try await session.until("what a ping stands behind is confirmed") { confirmed(session) == 960 }
+    #expect(session.handle.metrics.pings.total == 15)
+    try await session.finish()
+    #expect(confirmed(session) == 1_000, "the goodbye ping confirms the last")
+    upstream.stop()
+  }
+
+  @Test func sendsFewPingsToAnUpstreamThatDoesNotAnswer() async throws {
+    let upstream = try ScriptedUpstream(.deaf)
+    let session = try SessionFixture(upstream.url) {
+      Self.withoutHeartbeat(&$0)
+      $0.session.limits.closing = .milliseconds(20)
+      $0.outbox.barrierMessages = 1
+    }
+    try await session.until("ready") { session.handle.isReady }
+    session.postOneATurn(texts(1_000))
+    try await session.until("all are written") { session.handle.total(.written) == 1_000 }
+    #expect(session.handle.metrics.pings.total == 8)
+    try await session.finish()
+    #expect(session.handle.total(.unknown) == 1_000)
+    upstream.stop()
+  }
+
+  @Test func confirmsFewMessagesAfterAShortWhile() async throws {
+    let upstream = try ScriptedUpstream(.listen)
+    let session = try SessionFixture(upstream.url, Self.withoutHeartbeat)
+    session.post("alone")
+    try await session.until("it is confirmed") { confirmed(session) == 1 }
+    try await session.finish()
+    upstream.stop()
+  }
+
+  /// Beyond high water the queue waits; once the upstream reads, nothing else has to happen for it to go on.
+  @Test func goesOnByItselfWhenTheUpstreamReadsAgain() async throws {
+    let upstream = try ScriptedUpstream(.listenWhenTold)
+    let session = try SessionFixture(upstream.url) {
+      Self.withoutHeartbeat(&$0)
+      $0.outbox.maximumBytes = 32 << 20
+      // Held until the kernel has taken all of it, and no pong comes that would rouse anybody: the least favourable case.
+      $0.lowWater = 0
+      $0.outbox.confirms = false
+    }
+    try await session.until("ready") { session.handle.isReady }
+    let payload = [UInt8](repeating: UInt8(ascii: "x"), count: 64 << 10)
+    try await session.until("the queue is full") { session.post(payload, ttl: nil) == .full(.bytes) }
+    let posted = session.handle.snapshot().queuedMessages
+    #expect(posted > 400, "most of it waits, and not in the output")
+    upstream.read()
+    try await session.until("all has left") { session.handle.snapshot().queuedMessages == 0 }
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func endsMessagesInTimeThatWaitForAnUpstreamThatDoesNotRead() async throws {
+    let upstream = try ScriptedUpstream(.deaf)
+    let session = try SessionFixture(upstream.url) {
+      Self.withoutHeartbeat(&$0)
+      $0.outbox.maximumBytes = 64 << 20
+      $0.session.limits.closing = .milliseconds(20)
+    }
+    try await session.until("ready") { session.handle.isReady }
+    // More than kernel and output take, in one go: nobody posts again, and nothing else would look at the time.
+    session.postInOneTurn(
+      Array(repeating: String(repeating: "x", count: 64 << 10), count: 400), ttl: .milliseconds(100))
+    try await session.until("the last expires") { session.handle.deliveryState(400) == .expired }
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func neverSendsAgainWhatTheUpstreamFindsTooLarge() async throws {
+    let upstream = try ScriptedUpstream(.refuseAsTooLarge(after: 100_000), .listen)
+    let session = try SessionFixture(upstream.url) {
+      Self.withoutHeartbeat(&$0)
+      $0.compression = nil
+      $0.outbox.maximumBytes = 64 << 20
+      $0.outbox.redelivery = .unconfirmed
+      $0.session.limits.closing = .milliseconds(200)
+    }
+    session.post("first")
+    session.post([UInt8](repeating: UInt8(ascii: "x"), count: 32 << 20))
+    session.post("last")
+    try await session.until("the others arrive") { confirmed(session) == 2 }
+    #expect(session.handle.deliveryState(2) == .rejected)
+    #expect(upstream.seen.messages.map(\.count) == [5, 4])
+    #expect(upstream.seen.connections == 2)
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func givesUpAMessageThatConnectionsDieUnder() async throws {
+    let upstream = try ScriptedUpstream(.resetAfter(100_000), .resetAfter(100_000), .resetAfter(100_000), .listen)
+    let session = try SessionFixture(upstream.url) {
+      Self.withoutHeartbeat(&$0)
+      $0.compression = nil
+      $0.outbox.maximumBytes = 64 << 20
+    }
+    session.post([UInt8](repeating: UInt8(ascii: "x"), count: 32 << 20), ttl: nil)
+    session.post("last")
+    try await session.until("the other arrives") { confirmed(session) == 1 }
+    #expect(session.handle.deliveryState(1) == .rejected)
+    #expect(upstream.seen.connections == 4)
+    #expect(upstream.seen.messages.map(\.count) == [4])
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func keepsThePaceAndLetsNobodyWaitForever() async throws {
+    let upstream = try ScriptedUpstream(.listen)
+    let session = try SessionFixture(upstream.url) {
+      Self.withoutHeartbeat(&$0)
+      $0.outbox.pace = Pace(messages: 100, burst: 5)
+    }
+    try await session.until("ready") { session.handle.isReady }
+    let start = ContinuousClock.now
+    session.postInOneTurn(texts(20))
+    try await session.until("all arrive") { upstream.seen.messages.count == 20 }
+    // The first five are the burst; a hundred a second are ten milliseconds for each of the others.
+    #expect(ContinuousClock.now - start >= .milliseconds(149))
+    #expect(upstream.seen.messages.map { String(decoding: $0, as: UTF8.self) } == texts(20))
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func refusesMessagesFromTheMomentThatNothingCanBeSent() async throws {
+    let upstream = try ScriptedUpstream(.deaf)
+    let session = try SessionFixture(upstream.url) {
+      Self.withoutHeartbeat(&$0)
+      $0.session.limits.closing = .milliseconds(200)
+    }
+    try await session.until("ready") { session.handle.isReady }
+    session.handle.close(flushWithin: .minutes(1))
+    try await session.until("the upstream is being closed") { session.state == .closing }
+    #expect(session.post("too late") == .closed)
+    try await session.until("the session has ended") { session.handle.hasEnded }
+    #expect(session.handle.total(.queued) == 0)
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func anOperatorWhoHasClosedTheSessionLeavesNothingToWaitForAtTheEnd() async throws {
+    let upstream = try ScriptedUpstream(.listen)
+    let session = try SessionFixture(upstream.url, Self.withoutHeartbeat)
+    try await session.until("ready") { session.handle.isReady }
+    session.handle.close()
+    try await session.until("stopped") { session.state == .stopped }
+    session.post("queued")
+    session.handle.close(flushWithin: .hours(1))
+    session.handle.open()
+    try await session.until("the session has ended") { session.handle.hasEnded }
+    #expect(session.handle.deliveryState(1) == .rejected)
+    #expect(upstream.seen.connections == 1)
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func readsTheQueueSettings() throws {
+    var upstream = GatewaySettings().upstream
+    upstream.url = "ws://127.0.0.1:1/"
+    #expect(try UpstreamSettings(upstream).outbox == OutboxSettings(), "the defaults are those of the machine")
+    #expect(try UpstreamSettings(upstream).highWater == 256 << 10)
+    upstream.queue.overflow = "drop-oldest"
+    upstream.queue.redeliver = "unconfirmed"
+    upstream.queue.maximumAttempts = 7
+    upstream.queue.rate = 20
+    upstream.queue.rateInterval = .minutes(1)
+    upstream.queue.burst = 3
+    let outbox = try UpstreamSettings(upstream).outbox
+    #expect(outbox.overflow == .dropOldest && outbox.redelivery == .unconfirmed && outbox.maximumAttempts == 7)
+    #expect(outbox.pace == Pace(messages: 20, interval: .minutes(1), burst: 3))
+    upstream.queue.confirm = false
+    #expect { try UpstreamSettings(upstream) } throws: {
+      ($0 as? SettingProblem)?.key == "upstream.queue.redeliver"
+    }
+  }
+}

@@ -1,0 +1,383 @@
+import ByteStreams
+import Testing
+
+@testable import Outbox
+
+/// What pongs confirm, and what becomes of the messages of a connection that is lost.
+@Suite struct OutboxFlightTests {
+  @Test func confirmsAllBeforeTheBarrier() {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    for text in ["a", "b", "c"] { box.post(text) }
+    _ = box.take(messages: 2)
+    #expect(box.outbox.unguarded == 2)
+    box.outbox.barrier(7)
+    #expect(box.outbox.unguarded == 0)
+    _ = box.take()
+    box.outbox.barrier(8)
+    box.outbox.written(through: 3)
+    #expect(box.outbox.confirm(7) == 2)
+    #expect(box.states == "ccw")
+    #expect(box.outbox.confirm(6) == 0)
+    #expect(box.outbox.confirm(8) == 1)
+    #expect(box.states == "ccc")
+  }
+
+  @Test func tellsWhatALostConnectionMayHaveDelivered() {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    for text in ["a", "b", "c", "d"] { box.post(text) }
+    _ = box.take(messages: 3)
+    box.outbox.barrier(1)
+    box.outbox.written(through: 2)
+    box.outbox.stopSending()
+    box.outbox.settle()
+    #expect(box.states == "uuqq")
+    box.outbox.startSending()
+    #expect(box.take() == ["c", "d"])
+    #expect(box.outbox.confirm(1) == 0, "a pong of the old connection says nothing of the new one")
+  }
+
+  @Test func sendsUnconfirmedAgainAheadOfNewer() {
+    var box = OutboxFixture {
+      $0.redelivery = .unconfirmed
+      $0.maximumAttempts = 2
+    }
+    box.outbox.startSending()
+    for text in ["a", "b", "c"] { box.post(text) }
+    _ = box.take(messages: 2)
+    box.outbox.barrier(1)
+    box.outbox.written(through: 2)
+    box.post("d")
+    box.outbox.stopSending()
+    box.outbox.settle()
+    #expect(box.states == "qqqq")
+    box.outbox.startSending()
+    #expect(box.take(messages: 3) == ["a", "b", "c"])
+    box.outbox.barrier(2)
+    box.outbox.written(through: 3)
+    #expect(box.outbox.messages == 1)
+    box.outbox.stopSending()
+    box.outbox.settle()
+    // Two writes each are all that a and b may have.
+    #expect(box.states == "uuqq")
+    box.outbox.startSending()
+    #expect(box.take() == ["c", "d"])
+    box.outbox.barrier(3)
+    box.outbox.written(through: 4)
+    #expect(box.outbox.confirm(3) == 2)
+    #expect(box.states == "uucc")
+    #expect(box.outbox.bytes == 0)
+    #expect(box.outbox.ring.isEmpty)
+  }
+
+  @Test func endsRedeliveryAtItsTimeAsUnknown() {
+    var box = OutboxFixture { $0.redelivery = .unconfirmed }
+    box.outbox.startSending()
+    box.post("a", ttl: .seconds(1))
+    _ = box.take()
+    box.outbox.written(through: 1)
+    box.outbox.stopSending()
+    box.outbox.settle()
+    box.now = box.now + .seconds(2)
+    box.outbox.expire(now: box.now)
+    #expect(box.states == "u")
+  }
+
+  @Test func handsOverToASuccessorWithoutLosingOrder() {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    for text in ["a", "b", "c"] { box.post(text) }
+    _ = box.take(messages: 2)
+    box.outbox.barrier(1)
+    box.outbox.stopSending()
+    box.outbox.startSending()
+    // The old connection still has a and b in its buffer: c waits for them.
+    #expect(box.take() == [])
+    box.outbox.written(through: 2)
+    #expect(box.take() == ["c"])
+    #expect(box.outbox.confirm(1, retired: true) == 2)
+    box.outbox.settle()
+    #expect(box.states == "ccq")
+    box.outbox.written(through: 3)
+    #expect(box.states == "ccw")
+  }
+
+  /// The old connection has nothing left that may come back: what its successor has written does not hold the successor up.
+  @Test func aSuccessorGoesOnWhileItsOwnMessagesAreUnconfirmed() {
+    var box = OutboxFixture { $0.redelivery = .unconfirmed }
+    box.outbox.startSending()
+    box.post("a")
+    _ = box.take()
+    box.outbox.barrier(1)
+    box.outbox.written(through: 1)
+    box.outbox.stopSending()
+    box.outbox.startSending()
+    for text in ["b", "c"] { box.post(text) }
+    #expect(box.take() == [], "a may have to go again, ahead of b")
+    box.outbox.confirm(1, retired: true)
+    #expect(box.take(messages: 1) == ["b"])
+    box.outbox.written(through: 2)
+    #expect(box.take() == ["c"])
+    #expect(box.states == "cwq")
+  }
+
+  @Test func putsBackWhatTheOldConnectionNeverWrote() {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    for text in ["a", "b"] { box.post(text) }
+    _ = box.take(messages: 1)
+    box.outbox.stopSending()
+    box.outbox.startSending()
+    box.outbox.settle()
+    #expect(box.take() == ["a", "b"])
+    box.outbox.barrier(4)
+    box.outbox.written(through: 2)
+    #expect(box.outbox.confirm(4) == 2)
+    #expect(box.states == "cc")
+  }
+
+  @Test func endsRedeliveryOfWhatMayNotWait() {
+    var box = OutboxFixture { $0.redelivery = .unconfirmed }
+    box.outbox.startSending()
+    box.post("now", ttl: .zero)
+    _ = box.take()
+    box.outbox.written(through: 1)
+    box.outbox.stopSending()
+    box.outbox.settle()
+    #expect(box.states == "u")
+  }
+
+  @Test func countsARedeliveryOnceAndAWriteEachTime() {
+    var box = OutboxFixture { $0.redelivery = .unconfirmed }
+    box.post("a")
+    for _ in 0..<2 {
+      box.outbox.startSending()
+      _ = box.take()
+      box.outbox.written(through: 1)
+      box.outbox.stopSending()
+      box.outbox.settle()
+    }
+    let ledger = box.outbox.ledger
+    #expect(ledger.redeliveries == 2 && ledger.total(.written) == 2 && ledger.total(.queued) == 1)
+    #expect(ledger.present(.queued) == 1 && ledger.present(.written) == 0)
+  }
+
+  @Test func replacesByTopicWhatComesBack() {
+    var box = OutboxFixture { $0.redelivery = .unconfirmed }
+    box.outbox.startSending()
+    box.post("1", topic: "price")
+    box.post("2", topic: "volume")
+    _ = box.take()
+    box.outbox.written(through: 1)
+    box.post("3", topic: "price")
+    box.post("4", topic: "volume")
+    box.outbox.stopSending()
+    box.outbox.settle()
+    // The first may have arrived, the second cannot have.
+    #expect(box.states == "urqq")
+    box.outbox.startSending()
+    #expect(box.take() == ["3", "4"])
+    box.post("5", topic: "price")
+    box.outbox.stopSending()
+    box.outbox.settle()
+    #expect(box.states == "urrqq")
+    #expect(box.outbox.waitingBytes == 2)
+  }
+
+  // MARK: Frames that the kernel does not take
+
+  @Test func whatTheKernelHasNotBegunWaitsAgainAndCanExpire() {
+    var box = OutboxFixture { $0.pace = Pace(messages: 1, interval: .hours(1), burst: 5) }
+    box.outbox.startSending()
+    box.post("begun", ttl: .seconds(1))
+    box.post("short", ttl: .seconds(1))
+    box.post("now", ttl: .zero)
+    box.post("long", ttl: nil)
+    #expect(box.take() == ["begun", "short", "now", "long"])
+    box.outbox.block(returning: 2)
+    #expect(box.states == "qqeq")
+    #expect(box.outbox.hasWaiting && box.outbox.waitingBytes == 9)
+    #expect(box.outbox.nextExpiry() == box.now + .seconds(1))
+    box.now = box.now + .seconds(2)
+    box.outbox.expire(now: box.now)
+    #expect(box.states == "qeeq")
+    // One token was used, and one is for the message that goes now.
+    #expect(box.take() == ["long"])
+    box.outbox.written(through: 4)
+    #expect(box.states == "weew")
+    box.post("a")
+    box.post("b")
+    box.post("c")
+    box.post("d")
+    #expect(box.take() == ["a", "b", "c"])
+    #expect(box.outbox.ring.count == 4)
+  }
+
+  @Test func aPingBehindMessagesThatWereTakenBackDoesNotConfirmThem() {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    for text in ["a", "b", "c"] { box.post(text) }
+    _ = box.take()
+    box.outbox.barrier(1)
+    box.outbox.block(returning: 2)
+    #expect(box.outbox.unguarded == 0)
+    #expect(box.take() == ["b", "c"])
+    box.outbox.written(through: 3)
+    box.outbox.confirm(1)
+    #expect(box.states == "cww")
+    #expect(box.outbox.unguarded == 2)
+    box.outbox.barrier(2)
+    box.outbox.confirm(2)
+    #expect(box.states == "ccc")
+  }
+
+  @Test func aNewerMessageReplacesOneThatWasTakenBack() {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    box.post("1", topic: "price")
+    box.post("2", topic: "price")
+    _ = box.take(messages: 1)
+    box.outbox.block(returning: 1)
+    #expect(box.states == "rq")
+    box.post("3", topic: "price")
+    #expect(box.states == "rrq")
+    #expect(box.take() == ["3"])
+  }
+
+  // MARK: Barriers
+
+  @Test func asksForNoMoreBarriersThanMayBeWithoutAnswer() {
+    var box = OutboxFixture { $0.maximumBarriers = 2 }
+    box.outbox.startSending()
+    for number: UInt64 in 1...3 {
+      box.post("\(number)")
+      _ = box.take()
+      #expect(box.outbox.unguarded == (number < 3 ? 1 : 0))
+      box.outbox.barrier(number)
+    }
+    box.outbox.written(through: 3)
+    // The third ping came from elsewhere and is no barrier; its pong still answers the two before it.
+    #expect(box.outbox.confirm(3) == 2)
+    #expect(box.states == "ccw")
+    #expect(box.outbox.unguarded == 1)
+    box.outbox.barrier(4)
+    box.outbox.confirm(4)
+    #expect(box.states == "ccc")
+  }
+
+  @Test func anUpstreamThatNeverAnswersCostsNothing() {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    for number: UInt64 in 1...100_000 {
+      box.post("m")
+      _ = box.take()
+      box.outbox.written(through: number)
+      if box.outbox.unguarded > 0 { box.outbox.barrier(number) }
+    }
+    #expect(box.outbox.flight?.barriers.count == 8)
+    #expect(box.outbox.flight?.largest.count == 1)
+    #expect(box.outbox.ring.isEmpty)
+    box.outbox.stopSending()
+    box.outbox.settle()
+    #expect(box.outbox.ledger.total(.unknown) == 100_000)
+  }
+
+  @Test func theGoodbyePingIsABarrierHoweverManyThereAre() {
+    var box = OutboxFixture { $0.maximumBarriers = 1 }
+    box.outbox.startSending()
+    for number: UInt64 in 1...2 {
+      box.post("\(number)")
+      _ = box.take()
+      box.outbox.barrier(number)
+    }
+    box.outbox.written(through: 2)
+    box.outbox.stopSending()
+    box.outbox.barrier(3, retired: true)
+    #expect(box.outbox.confirm(3, retired: true) == 2)
+  }
+
+  // MARK: Too large
+
+  @Test func neverSendsAPoisonedMessageAgain() {
+    var box = OutboxFixture { $0.redelivery = .unconfirmed }
+    box.outbox.startSending()
+    for text in ["a", "huge"] { box.post(text) }
+    _ = box.take()
+    box.outbox.written(through: 2)
+    box.outbox.stopSending(lastIsPoison: true)
+    box.outbox.settle()
+    #expect(box.states == "qx")
+    box.outbox.startSending()
+    #expect(box.take() == ["a"])
+  }
+
+  @Test(arguments: [OutboxSettings.Redelivery.never, .unconfirmed])
+  func takesTheLargestForTheOneThatIsTooLarge(redelivery: OutboxSettings.Redelivery) {
+    var box = OutboxFixture { $0.redelivery = redelivery }
+    box.outbox.startSending()
+    for text in ["larger still", "a", "too large", "b", "c"] { box.post(text) }
+    _ = box.take(messages: 1)
+    box.outbox.barrier(1)
+    _ = box.take()
+    box.outbox.written(through: 4)
+    box.outbox.confirm(1)
+    box.outbox.stopSending(lastIsPoison: true)
+    box.outbox.settle()
+    #expect(box.states == (redelivery == .never ? "cuxuq" : "cqxqq"))
+  }
+
+  @Test func amongEquallyLargeOnesItIsTheLast() {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    for text in ["aa", "bb", "c"] { box.post(text) }
+    _ = box.take()
+    box.outbox.written(through: 3)
+    box.outbox.stopSending(lastIsPoison: true)
+    box.outbox.settle()
+    #expect(box.states == "uxu")
+  }
+
+  /// The usual case: the upstream refuses at the frame's head, long before the whole message is written.
+  @Test func aMessageRefusedWhileItIsBeingWrittenNeverGoesAgain() {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    for text in ["a", "much too large", "b"] { box.post(text) }
+    _ = box.take()
+    box.outbox.written(through: 1)
+    box.outbox.stopSending(lastIsPoison: true, begun: 2)
+    #expect(box.states == "wxq")
+    box.outbox.settle(begun: 2)
+    #expect(box.states == "uxq")
+    #expect(box.outbox.messages == 1 && box.outbox.bytes == 1)
+    box.outbox.startSending()
+    #expect(box.take() == ["b"])
+  }
+
+  @Test func aMessageThatConnectionsDieUnderIsGivenUp() {
+    var box = OutboxFixture { $0.maximumAttempts = 2 }
+    for text in ["fatal", "b"] { box.post(text) }
+    for states in ["qq", "xq"] {
+      box.outbox.startSending()
+      _ = box.take()
+      box.outbox.stopSending()
+      box.outbox.settle(begun: 1)
+      #expect(box.states == states)
+    }
+    box.outbox.startSending()
+    #expect(box.take() == ["b"])
+    #expect(box.outbox.bytes == 1)
+  }
+
+  @Test func connectionsThatDieBeforeAMessageIsBegunAreNotHeldAgainstIt() {
+    var box = OutboxFixture { $0.maximumAttempts = 1 }
+    box.post("a")
+    for _ in 0..<10 {
+      box.outbox.startSending()
+      #expect(box.take() == ["a"])
+      box.outbox.stopSending()
+      box.outbox.settle()
+      #expect(box.states == "q")
+    }
+  }
+}

@@ -1,0 +1,108 @@
+import ByteStreams
+import TestSupport
+import Testing
+
+@testable import Outbox
+
+/// Random use of an outbox against a model of what the upstream has received.
+@Suite struct OutboxSimulation {
+  @Test(arguments: [OutboxSettings.Redelivery.never, .unconfirmed], [UInt64](1...20))
+  func endsEveryMessageOnceAndKeepsItsWord(redelivery: OutboxSettings.Redelivery, seed: UInt64) {
+    var random = SeededGenerator(seed: seed)
+    var settings = OutboxSettings()
+    settings.redelivery = redelivery
+    settings.maximumMessages = 50
+    if seed % 3 == 0 { settings.overflow = .dropOldest }
+    if seed % 4 == 0 { settings.pace = Pace(messages: 200, burst: 5) }
+    settings.maximumAttempts = Int.random(in: 1...4, using: &random)
+    settings.maximumBarriers = Int.random(in: 1...4, using: &random)
+    var outbox = Outbox(settings)
+    var now = MonotonicTime.zero
+    // One connection: what was taken and not written, pings by counter with what the peer had then.
+    var buffer: [OutboxMessage] = []
+    var pings: [UInt64] = []
+    var counter: UInt64 = 0
+    var arrived: [UInt64: Int] = [:]
+    var lastArrived: UInt64 = 0
+
+    for _ in 0..<10_000 {
+      now = now + .milliseconds(Int64.random(in: 0...20, using: &random))
+      switch Int.random(in: 0..<20, using: &random) {
+      case 0..<8:
+        let ttl: TimeSpan? = [.zero, .milliseconds(50), .seconds(1), nil].randomElement(using: &random) ?? nil
+        let topic: String? = Int.random(in: 0..<6, using: &random) == 0 ? "t" : nil
+        let body = SharedBytes(Array(repeating: 1, count: Int.random(in: 0...64, using: &random)))
+        _ = outbox.enqueue(body, isText: false, timeToLive: ttl, topic: topic, now: now)
+      case 8..<11:
+        outbox.takeBatch(
+          maximumMessages: Int.random(in: 1...8, using: &random), maximumBytes: 256, now: now, into: &buffer)
+      case 11..<14:
+        let count = Int.random(in: 0...buffer.count, using: &random)
+        guard count > 0 else { continue }
+        for message in buffer[..<count] {
+          arrived[message.sequence, default: 0] += 1
+          if redelivery == .never {
+            #expect(message.sequence > lastArrived, "out of order")
+            lastArrived = message.sequence
+          }
+        }
+        outbox.written(through: buffer[count - 1].sequence)
+        buffer.removeFirst(count)
+      case 14..<16:
+        guard outbox.isFlowing, buffer.isEmpty else { continue }
+        counter += 1
+        outbox.barrier(counter)
+        pings.append(counter)
+      case 16..<18:
+        guard !pings.isEmpty else { continue }
+        outbox.confirm(pings.removeFirst())
+      case 18:
+        outbox.expire(now: now)
+        guard outbox.isFlowing, Bool.random(using: &random) else { continue }
+        // The kernel has a part of the first message at most.
+        let kept = Int.random(in: 0...min(1, buffer.count), using: &random)
+        outbox.block(returning: kept < buffer.count ? buffer[kept].sequence : nil)
+        buffer.removeSubrange(kept...)
+      default:
+        if outbox.isFlowing {
+          // Some are lost in the midst of a message, some over one that the upstream finds too large.
+          let begun = Bool.random(using: &random) ? buffer.first?.sequence : nil
+          outbox.stopSending(lastIsPoison: Int.random(in: 0..<4, using: &random) == 0, begun: begun)
+          outbox.settle(begun: begun)
+          buffer.removeAll()
+          pings.removeAll()
+        } else {
+          outbox.startSending()
+        }
+      }
+      #expect(outbox.messages + outbox.kept <= settings.maximumMessages)
+      #expect(outbox.ledger.present(.queued) == outbox.messages)
+      #expect((outbox.flight?.barriers.count ?? 0) <= settings.maximumBarriers)
+    }
+
+    outbox.stopSending()
+    outbox.settle()
+    outbox.close()
+    let final: Set<DeliveryState> = [.confirmed, .expired, .replaced, .rejected, .unknown]
+    var total: UInt64 = 0
+    for state in final { total += outbox.ledger.total(state) }
+    #expect(total == outbox.ledger.last, "each message ends once")
+    #expect(outbox.messages == 0 && outbox.bytes == 0 && outbox.ring.isEmpty && outbox.waiting + outbox.kept == 0)
+    #expect(outbox.waitingBytes == 0)
+    #expect(outbox.ledger.total(.queued) == outbox.ledger.last)
+    for sequence in 1...outbox.ledger.last {
+      guard let state = outbox.ledger.state(of: sequence) else { continue }
+      #expect(final.contains(state))
+      let times = arrived[sequence] ?? 0
+      if redelivery == .never { #expect(times <= 1) }
+      #expect(times <= settings.maximumAttempts)
+      switch state {
+      case .confirmed: #expect(times >= 1)
+      case .expired, .replaced: #expect(times == 0)
+      // Refused by the upstream, or dropped: not sent again in either case.
+      case .rejected: #expect(times <= 1 || redelivery == .unconfirmed)
+      case .unknown, .queued, .written: break
+      }
+    }
+  }
+}

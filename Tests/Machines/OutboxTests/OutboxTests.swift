@@ -1,0 +1,355 @@
+import ByteStreams
+import Testing
+
+@testable import Outbox
+
+/// An outbox with a clock, asked the way a driver asks.
+struct OutboxFixture {
+  var outbox: Outbox
+  var now = MonotonicTime(nanoseconds: 1_000_000_000)
+
+  init(_ change: (inout OutboxSettings) -> Void = { _ in }) {
+    var settings = OutboxSettings()
+    change(&settings)
+    outbox = Outbox(settings)
+  }
+
+  @discardableResult
+  mutating func post(
+    _ text: String, ttl: TimeSpan? = .seconds(30), topic: String? = nil
+  ) -> EnqueueResult {
+    outbox.enqueue(SharedBytes(Array(text.utf8)), isText: true, timeToLive: ttl, topic: topic, now: now)
+  }
+
+  mutating func take(messages: Int = .max, bytes: Int = .max) -> [String] {
+    var batch: [OutboxMessage] = []
+    outbox.takeBatch(maximumMessages: messages, maximumBytes: bytes, now: now, into: &batch)
+    return batch.map { $0.payload.bytes.text() }
+  }
+
+  /// Posts this many messages and writes each of them at once.
+  mutating func write(_ count: Int) {
+    for _ in 0..<count {
+      post("m")
+      _ = take()
+      outbox.written(through: outbox.ledger.last)
+    }
+  }
+
+  /// The states of the first messages, by their first letters: `q w c e r(eplaced) x(rejected) u`.
+  var states: String {
+    guard outbox.ledger.last > 0 else { return "" }
+    return (1...outbox.ledger.last).map { sequence in
+      switch outbox.ledger.state(of: sequence) {
+      case .queued: "q"
+      case .written: "w"
+      case .confirmed: "c"
+      case .expired: "e"
+      case .replaced: "r"
+      case .rejected: "x"
+      case .unknown: "u"
+      case nil: "-"
+      }
+    }.joined()
+  }
+}
+
+@Suite struct OutboxTests {
+  @Test func leavesInTheOrderItCame() {
+    var box = OutboxFixture()
+    #expect(box.post("a") == .queued(sequence: 1, wakes: true))
+    #expect(box.post("b") == .queued(sequence: 2, wakes: false))
+    #expect(box.take() == [])
+    box.outbox.startSending()
+    #expect(box.take(messages: 1) == ["a"])
+    #expect(box.take() == ["b"])
+    #expect(box.take() == [])
+    #expect(box.states == "qq")
+    box.outbox.written(through: 1)
+    #expect(box.states == "wq")
+    box.outbox.written(through: 2)
+    #expect(box.outbox.isEmpty)
+    #expect(box.outbox.bytes == 0)
+  }
+
+  @Test func stopsABatchAtItsBytes() {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    for text in ["aaaa", "bbbb", "cccc"] { box.post(text) }
+    #expect(box.take(bytes: 5) == ["aaaa", "bbbb"])
+  }
+
+  @Test func refusesWhatIsOverTheBounds() {
+    var box = OutboxFixture {
+      $0.maximumMessages = 2
+      $0.maximumBytes = 10
+    }
+    box.post("12345")
+    box.post("1")
+    #expect(box.post("") == .full(.messages))
+    var byBytes = OutboxFixture { $0.maximumBytes = 10 }
+    byBytes.post("12345")
+    #expect(byBytes.post("123456") == .full(.bytes))
+    #expect(byBytes.post("12345") == .queued(sequence: 2, wakes: false))
+  }
+
+  @Test func takesOneMessageOfAnySizeWhenEmpty() {
+    var box = OutboxFixture { $0.maximumBytes = 4 }
+    #expect(box.post("123456789") == .queued(sequence: 1, wakes: true))
+    #expect(box.post("") == .full(.bytes))
+  }
+
+  @Test func dropsTheOldestWhereConfigured() {
+    var box = OutboxFixture {
+      $0.maximumMessages = 2
+      $0.overflow = .dropOldest
+    }
+    for text in ["a", "b", "c", "d"] { box.post(text) }
+    #expect(box.states == "xxqq")
+    box.outbox.startSending()
+    #expect(box.take() == ["c", "d"])
+  }
+
+  @Test func dropsNothingForAMessageThatHasNoRoomEither() {
+    var box = OutboxFixture {
+      $0.maximumBytes = 10
+      $0.overflow = .dropOldest
+    }
+    box.outbox.startSending()
+    box.post("12345678")
+    _ = box.take()
+    box.post("9")
+    // What a connection has taken cannot be dropped, and leaves no room.
+    #expect(box.post("123") == .full(.bytes))
+    #expect(box.states == "qq")
+    #expect(box.post("12") == .queued(sequence: 3, wakes: true))
+    #expect(box.states == "qxq")
+  }
+
+  @Test func dropsManyWithoutLookingAtThemAgain() {
+    var box = OutboxFixture {
+      $0.maximumMessages = 3
+      $0.overflow = .dropOldest
+    }
+    box.outbox.startSending()
+    box.post("taken")
+    _ = box.take()
+    for number in 0..<50_000 { box.post("\(number)") }
+    #expect(box.outbox.ring.count < 200)
+    #expect(box.outbox.ledger.total(.rejected) == 49_998)
+    #expect(box.take() == ["49998", "49999"])
+  }
+
+  @Test func expiresAtTheTimeOfEach() {
+    var box = OutboxFixture()
+    box.post("late", ttl: .seconds(30))
+    #expect(box.post("soon", ttl: .seconds(5)) == .queued(sequence: 2, wakes: true))
+    box.post("never", ttl: nil)
+    #expect(box.outbox.nextExpiry() == box.now + .seconds(5))
+    box.now = box.now + .seconds(5)
+    #expect(box.outbox.expire(now: box.now) == 1)
+    #expect(box.states == "qeq")
+    #expect(box.outbox.nextExpiry() == box.now + .seconds(25))
+    box.now = box.now + .seconds(60)
+    box.outbox.startSending()
+    #expect(box.take() == ["never"])
+    #expect(box.states == "eeq")
+    #expect(box.outbox.nextExpiry() == nil)
+  }
+
+  @Test func takesNowOrNeverOnlyWhileReady() {
+    var box = OutboxFixture()
+    #expect(box.post("x", ttl: .zero) == .notReady(.notConnected))
+    box.outbox.startSending()
+    box.post("a", ttl: .zero)
+    box.post("b", ttl: .zero)
+    #expect(box.take(messages: 1) == ["a"])
+    box.outbox.stopSending()
+    #expect(box.states == "qe")
+    box.outbox.settle()
+    #expect(box.states == "ee")
+  }
+
+  @Test func nowOrNeverObeysThePace() {
+    var box = OutboxFixture { $0.pace = Pace(messages: 10, burst: 2) }
+    box.outbox.startSending()
+    box.post("a", ttl: .zero)
+    box.post("b", ttl: .zero)
+    // Both tokens are spoken for, taken or not.
+    #expect(box.post("c", ttl: .zero) == .notReady(.pace(until: box.now + .milliseconds(100))))
+    #expect(box.take() == ["a", "b"])
+    #expect(box.post("c", ttl: .zero) == .notReady(.pace(until: box.now + .milliseconds(100))))
+    box.now = box.now + .milliseconds(100)
+    #expect(box.post("c", ttl: .zero) == .queued(sequence: 3, wakes: true))
+  }
+
+  /// The cut of a hand-over takes two round trips, or two seconds where a pong is missing.
+  @Test(arguments: [false, true]) func nowOrNeverDoesNotWaitForTheEndOfALongCut(isLong: Bool) {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    box.post("a", ttl: .zero)
+    box.post("b")
+    box.outbox.pause(now: box.now)
+    #expect(box.post("c", ttl: .zero) == .notReady(.notConnected))
+    #expect(box.outbox.nextExpiry() == box.now + .milliseconds(100))
+    box.now = box.now + .milliseconds(isLong ? 100 : 1)
+    box.outbox.expire(now: box.now)
+    box.outbox.stopSending()
+    box.outbox.startSending()
+    #expect(box.take() == (isLong ? ["b"] : ["a", "b"]))
+    #expect(box.states == (isLong ? "eq" : "qq"))
+  }
+
+  @Test func nowOrNeverIsRefusedWhileTheUpstreamDoesNotRead() {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    box.post("a", ttl: .zero)
+    box.outbox.block(returning: nil)
+    // It was accepted a moment too early, and is not sent a moment too late.
+    #expect(box.states == "e")
+    #expect(box.post("b", ttl: .zero) == .notReady(.blocked))
+    box.post("c")
+    #expect(box.take() == ["c"])
+    #expect(box.post("d", ttl: .zero) == .queued(sequence: 3, wakes: true))
+    box.outbox.block(returning: nil)
+    box.outbox.stopSending()
+    box.outbox.settle()
+    box.outbox.startSending()
+    #expect(box.post("e", ttl: .zero) == .queued(sequence: 4, wakes: false), "another connection, another chance")
+  }
+
+  @Test func replacesByTopicAndTakesItsRoom() {
+    var box = OutboxFixture { $0.maximumMessages = 2 }
+    box.post("1", topic: "price")
+    box.post("other")
+    #expect(box.post("2", topic: "price") == .queued(sequence: 3, wakes: false))
+    #expect(box.states == "rqq")
+    box.outbox.startSending()
+    #expect(box.take() == ["other", "2"])
+    // What has been taken is not replaced any more.
+    #expect(box.post("3", topic: "price") == .full(.messages))
+    box.outbox.written(through: 3)
+    box.post("3", topic: "price")
+    #expect(box.states == "rwwq")
+  }
+
+  @Test func doesNotGrowByReplacements() {
+    var box = OutboxFixture()
+    box.post("old", ttl: nil)
+    for number in 0..<100_000 { box.post("\(number)", topic: "t") }
+    #expect(box.outbox.ring.count < 200)
+    #expect(box.outbox.messages == 2)
+    box.outbox.startSending()
+    #expect(box.take() == ["old", "99999"])
+  }
+
+  @Test func closesWithTheQueueRejected() {
+    var box = OutboxFixture()
+    for text in ["a", "b"] { box.post(text) }
+    box.outbox.close()
+    #expect(box.states == "xx")
+    #expect(box.post("c") == .closed)
+    #expect(box.outbox.bytes == 0)
+  }
+
+  @Test func letsMessagesGoAtThePaceAndCountsNoneThatExpired() {
+    var box = OutboxFixture { $0.pace = Pace(messages: 10, burst: 2) }
+    box.outbox.startSending()
+    box.post("gone", ttl: .milliseconds(1))
+    for text in ["a", "b", "c", "d"] { box.post(text) }
+    #expect(box.outbox.nextPermit(now: box.now) == nil, "one may go now")
+    box.now = box.now + .milliseconds(1)
+    #expect(box.take() == ["a", "b"])
+    #expect(box.states == "eqqqq")
+    #expect(box.outbox.nextPermit(now: box.now) == box.now + .milliseconds(100))
+    box.now = box.now + .milliseconds(99)
+    #expect(box.take() == [])
+    box.now = box.now + .milliseconds(1)
+    #expect(box.take() == ["c"])
+    // A lost connection earns no new burst.
+    box.outbox.stopSending()
+    #expect(box.outbox.nextPermit(now: box.now) == nil, "nobody could take it")
+    box.outbox.settle()
+    box.outbox.startSending()
+    #expect(box.take() == [])
+    #expect(box.outbox.nextPermit(now: box.now) == box.now + .milliseconds(100))
+  }
+
+  @Test func remembersTwiceWhatMayWait() {
+    var box = OutboxFixture { $0.maximumMessages = 40_000 }
+    for _ in 0..<40_000 { box.post("m", ttl: nil) }
+    box.outbox.startSending()
+    #expect(box.outbox.ledger.limit == 131_072)
+    for _ in 0..<70_000 {
+      _ = box.take(messages: 1)
+      box.outbox.written(through: box.outbox.ledger.last)
+      box.post("m", ttl: nil)
+    }
+    #expect(box.outbox.ledger.state(of: 1) == .written)
+    #expect(box.outbox.ledger.present(.queued) == 40_000)
+  }
+
+  @Test func countsWhatIsForgottenUnconfirmedAsUnknown() {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    box.write(70_000)
+    #expect(box.outbox.ledger.total(.unknown) == 70_000 - 65_536)
+    box.outbox.barrier(1)
+    #expect(box.outbox.confirm(1) == 65_536)
+    #expect(box.outbox.ledger.total(.confirmed) + box.outbox.ledger.total(.unknown) == 70_000)
+  }
+
+  @Test(arguments: [OutboxSettings.Redelivery.never, .unconfirmed])
+  func neverForgetsAMessageThatHasNotEnded(redelivery: OutboxSettings.Redelivery) {
+    var box = OutboxFixture { $0.redelivery = redelivery }
+    func postMany(_ count: Int) { for number in 0..<count { box.post("\(number)", topic: "t") } }
+    for text in ["a", "b"] { box.post(text, ttl: nil) }
+    postMany(70_000)
+    #expect(box.outbox.ledger.state(of: 1) == .queued && box.outbox.ledger.state(of: 2) == .queued)
+    #expect(box.outbox.ledger.present(.queued) == 3)
+    #expect(box.outbox.ledger.state(of: 3) == nil, "replaced long ago")
+    box.outbox.startSending()
+    _ = box.take(messages: 1)
+    box.outbox.barrier(1)
+    box.outbox.written(through: 1)
+    if redelivery == .unconfirmed { postMany(70_000) }
+    #expect(box.outbox.ledger.state(of: 1) == .written)
+    box.outbox.confirm(1)
+    #expect(box.outbox.ledger.state(of: 1) == .confirmed)
+    _ = box.take(messages: 1)
+    box.outbox.written(through: 2)
+    box.outbox.stopSending()
+    box.outbox.settle()
+    #expect(box.outbox.ledger.state(of: 2) == (redelivery == .never ? .unknown : .queued))
+    box.outbox.close()
+    #expect(box.outbox.ledger.present(.queued) == 0)
+  }
+
+  @Test func forgetsAlsoThoseThatEndedLate() {
+    var box = OutboxFixture {
+      $0.maximumMessages = 5_000
+      $0.overflow = .dropOldest
+    }
+    for _ in 0..<5_000 { box.post("m", ttl: .seconds(1)) }
+    for _ in 0..<70_000 { box.post("m", ttl: .seconds(1), topic: "t") }
+    let first = (1...5_000 as ClosedRange<UInt64>).filter { box.outbox.ledger.state(of: $0) == .queued }
+    #expect(first.count == 4_999)
+    box.now = box.now + .seconds(1)
+    box.outbox.expire(now: box.now)
+    let remembered = first.filter { box.outbox.ledger.state(of: $0) != nil }
+    #expect(remembered.count == DeliveryLedger.lateLimit)
+    #expect(box.outbox.ledger.total(.expired) == 5_000)
+  }
+
+  @Test func remembersTheLastMessagesOnly() {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    box.write(70_000)
+    #expect(box.outbox.ledger.state(of: 70_000) == .written)
+    #expect(box.outbox.ledger.state(of: 70_000 - 65_535) == .written)
+    #expect(box.outbox.ledger.state(of: 70_000 - 65_536) == nil)
+    #expect(box.outbox.ledger.state(of: 0) == nil)
+    #expect(box.outbox.ledger.state(of: 70_001) == nil)
+    #expect(box.outbox.ledger.total(.written) == 70_000)
+  }
+}

@@ -1,0 +1,48 @@
+import ByteStreams
+import TestSupport
+import Testing
+
+@testable import Outbox
+
+/// A hand-written client that appends to its queue and never drains it is the fault this test is for.
+@Suite struct WakingTests {
+  /// However posts and turns of the driver alternate: while messages wait, the driver was woken for them.
+  @Test(arguments: [UInt64](1...20))
+  func aQueueIsDrainedHoweverItWasFilled(seed: UInt64) {
+    var random = SeededGenerator(seed: seed)
+    var box = OutboxFixture()
+    var isWoken = false
+    var posted = 0
+    var left = 0
+    for _ in 0..<5_000 {
+      switch Int.random(in: 0..<20, using: &random) {
+      case 0:
+        if box.outbox.isFlowing {
+          box.outbox.stopSending(lastIsPoison: false)
+          box.outbox.settle(begun: nil)
+        } else {
+          box.outbox.startSending()
+          isWoken = true
+        }
+      case 1..<12:
+        if case .queued(sequence: _, let wakes) = box.post("x", ttl: nil) {
+          posted += 1
+          isWoken = isWoken || wakes
+        }
+      default:
+        guard isWoken, box.outbox.isFlowing else { break }
+        isWoken = false
+        repeat {
+          let batch = box.take(messages: Int.random(in: 1...8, using: &random))
+          left += batch.count
+          box.outbox.written(through: box.outbox.ledger.last)
+        } while box.outbox.hasWaiting
+      }
+      #expect(isWoken || !box.outbox.isFlowing || !box.outbox.hasWaiting, "messages wait and nobody knows")
+    }
+    if !box.outbox.isFlowing { box.outbox.startSending() }
+    left += box.take().count
+    #expect(posted > 1_000)
+    #expect(left == posted)
+  }
+}

@@ -36,6 +36,8 @@ package final class SessionHandle: Sendable {
   }
 
   let shared: Locked<Shared>
+  /// Rung when deliveries may have come to their final states.
+  package let deliveryBell = Bell()
   /// Whether the session connects only when something wants the upstream.
   let isOnDemand: Atomic<Bool>
   let settings: SharedSettings
@@ -86,6 +88,18 @@ package final class SessionHandle: Sendable {
     open()
   }
 
+  /// Changes the shared state, and rings `deliveryBell` if deliveries have come to their final states by it.
+  @inline(__always)
+  func update<Result>(_ body: (inout Shared) -> Result) -> Result {
+    let (result, hasEndings) = shared.withLock { shared in
+      let endings = shared.outbox.ledger.endings
+      let result = body(&shared)
+      return (result, shared.outbox.ledger.endings != endings)
+    }
+    if hasEndings { deliveryBell.ring() }
+    return result
+  }
+
   // MARK: Messages
 
   /// What became of a post, and when the session connects next: nil while messages flow, or where that is not known.
@@ -98,7 +112,7 @@ package final class SessionHandle: Sendable {
   package func post(
     _ payload: SharedBytes, isText: Bool, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
   ) -> Receipt {
-    let (receipt, signal) = shared.withLock { shared in
+    let (receipt, signal) = update { shared in
       let result = shared.outbox.enqueue(payload, isText: isText, timeToLive: timeToLive, topic: topic, now: now)
       let receipt = Receipt(result: result, nextAttempt: shared.outbox.isFlowing ? nil : shared.status.nextDial)
       switch result {
@@ -121,6 +135,9 @@ package final class SessionHandle: Sendable {
   package func deliveryState(_ sequence: UInt64) -> DeliveryState? {
     shared.withLock { $0.outbox.ledger.state(of: sequence) }
   }
+
+  /// Whether a message in this state stays in it.
+  package func isFinal(_ state: DeliveryState) -> Bool { shared.withLock { $0.outbox.ledger.isFinal(state) } }
 
   /// Of how many of the last messages `deliveryState` knows.
   package var rememberedDeliveries: Int { shared.withLock { $0.outbox.ledger.limit } }
@@ -167,11 +184,11 @@ package final class SessionHandle: Sendable {
   package func close(flushWithin: TimeSpan) { ask(.shutDown(flushWithin: flushWithin)) }
 
   /// From now on every post is refused.
-  package func refuseMessages() { shared.withLock { $0.outbox.close() } }
+  package func refuseMessages() { update { $0.outbox.close() } }
 
   /// The session's loop is gone: whatever has not come to its end does so now.
   package func abandon() {
-    shared.withLock { shared in
+    update { shared in
       guard !shared.hasEnded else { return }
       shared.outbox.stopSending()
       shared.outbox.settle()

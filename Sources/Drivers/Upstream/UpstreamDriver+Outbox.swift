@@ -53,7 +53,7 @@ extension UpstreamDriver: SignalTarget {
   func closeIfFlushed() {
     guard let until = flushDeadline else { return }
     let canSend = machine.desired == .up && loop.now < until
-    let isOver = handle.shared.withLock { shared in
+    let isOver = handle.update { shared in
       guard !canSend || shared.outbox.isEmpty else { return false }
       shared.outbox.close()
       return true
@@ -90,7 +90,7 @@ extension UpstreamDriver: SignalTarget {
 
   /// Moves messages from the queue into the link's output; answers whether there were any, and whether some are left.
   func take(for link: UpstreamLink, atMost bytes: Int) -> (took: Bool, leavesMore: Bool) {
-    let leavesMore = handle.shared.withLock { shared in
+    let leavesMore = handle.update { shared in
       shared.outbox.takeBatch(
         maximumMessages: Self.messagesPerTurn, maximumBytes: bytes, now: loop.now, into: &batch)
       return shared.outbox.hasWaiting
@@ -109,7 +109,7 @@ extension UpstreamDriver: SignalTarget {
   func flushed(_ link: UpstreamLink, isBlocked: Bool, returning sequence: UInt64?) {
     guard isSending(link) else { return }
     if isBlocked {
-      handle.shared.withLock { $0.outbox.block(returning: sequence) }
+      handle.update { $0.outbox.block(returning: sequence) }
       armOutboxTimer()
     }
     for message in batch where message.sequence < sequence ?? .max { noteSubscription(message) }
@@ -121,7 +121,7 @@ extension UpstreamDriver: SignalTarget {
   private static var messagesPerTurn: Int { 4_096 }
 
   func written(through sequence: UInt64) {
-    let isEmpty = handle.shared.withLock { shared in
+    let isEmpty = handle.update { shared in
       shared.outbox.written(through: sequence)
       return shared.outbox.isEmpty
     }
@@ -193,7 +193,7 @@ extension UpstreamDriver: SignalTarget {
 
   func outboxTimerFired() {
     outboxTimer = nil
-    handle.shared.withLock { _ = $0.outbox.expire(now: loop.now) }
+    handle.update { _ = $0.outbox.expire(now: loop.now) }
     sending?.scheduleFlush()
     closeIfFlushed()
     armOutboxTimer()

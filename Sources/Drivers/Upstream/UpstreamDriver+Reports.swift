@@ -66,7 +66,7 @@ extension UpstreamDriver {
     overlapPonged(counter, on: link)
     let isOurs = machine.pongReceived(counter, link.generation, now: loop.now)
     guard isOurs || retiring === link else { return }
-    handle.shared.withLock { shared in
+    handle.update { shared in
       shared.outbox.confirm(counter, retired: retiring === link)
       shared.status.roundTrip = machine.roundTrip
     }

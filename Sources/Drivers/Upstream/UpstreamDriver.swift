@@ -129,7 +129,7 @@ final class UpstreamDriver {
       case .startSending(let generation):
         sending = link(generation)
         if let sending { sayAgain(on: sending) }
-        handle.shared.withLock { $0.outbox.startSending() }
+        handle.update { $0.outbox.startSending() }
         overlapSwitched()
         sending?.scheduleFlush()
       case .stopSending(let generation, let lastIsPoison):
@@ -138,9 +138,9 @@ final class UpstreamDriver {
         retiring = sending
         sending = nil
         let begun = retiring?.begunMessage
-        handle.shared.withLock { $0.outbox.stopSending(lastIsPoison: lastIsPoison, begun: begun) }
+        handle.update { $0.outbox.stopSending(lastIsPoison: lastIsPoison, begun: begun) }
       case .pauseSending(_, let successor):
-        handle.shared.withLock { $0.outbox.pause(now: loop.now) }
+        handle.update { $0.outbox.pause(now: loop.now) }
         armOutboxTimer()
         if let link = link(successor) { sayAgain(on: link) }
       case .resumeSending:
@@ -231,7 +231,7 @@ final class UpstreamDriver {
 
   private func settle(_ link: UpstreamLink) {
     retiring = nil
-    handle.shared.withLock { $0.outbox.settle(begun: link.begunMessage) }
+    handle.update { $0.outbox.settle(begun: link.begunMessage) }
     // What came back waits again, and may have held up what came after it.
     sending?.scheduleFlush()
     armOutboxTimer()
@@ -274,7 +274,7 @@ final class UpstreamDriver {
     if let barrierTimer { loop.cancel(barrierTimer) }
     if let outboxTimer { loop.cancel(outboxTimer.timer) }
     if let lossTimer { loop.cancel(lossTimer) }
-    let signal = handle.shared.withLock { shared in
+    let signal = handle.update { shared in
       shared.outbox.close()
       shared.hasEnded = true
       let signal = shared.signal

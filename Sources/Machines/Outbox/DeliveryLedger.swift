@@ -31,6 +31,8 @@ package struct DeliveryLedger: Sendable {
   /// Messages that went back to the queue after they had been written.
   package private(set) var redeliveries: UInt64 = 0
   private var reported = DeliveryLosses()
+  /// How often a message came into a state that is final.
+  package private(set) var endings: UInt64 = 0
 
   package init(_ settings: OutboxSettings) {
     var limit = Self.leastLimit
@@ -62,6 +64,16 @@ package struct DeliveryLedger: Sendable {
   private mutating func forget(_ state: DeliveryState) {
     present[Int(state.rawValue)] &-= 1
     if state == .written, confirms { totals[Int(DeliveryState.unknown.rawValue)] &+= 1 }
+    if !isFinal(state) { endings &+= 1 }
+  }
+
+  /// Whether a message stays in this state. `written` is final where nothing is confirmed.
+  package func isFinal(_ state: DeliveryState) -> Bool {
+    switch state {
+    case .queued: false
+    case .written: !confirms
+    case .confirmed, .expired, .replaced, .rejected, .unknown: true
+    }
   }
 
   /// Whether the outbox holds a message in this state.
@@ -75,6 +87,7 @@ package struct DeliveryLedger: Sendable {
 
   mutating func set(_ sequence: UInt64, to state: DeliveryState) {
     totals[Int(state.rawValue)] &+= 1
+    if isFinal(state) { endings &+= 1 }
     replace(sequence, by: state)
   }
 

@@ -1,0 +1,75 @@
+import ByteStreams
+import Outbox
+import Reactor
+import Synchronization
+import Testing
+import UpstreamSession
+
+@testable import Upstream
+
+@Suite(.serialized) struct DeliveryBellTests {
+  @Test func ringsWhenAMessageIsConfirmed() async throws {
+    let upstream = try ScriptedUpstream(.listen)
+    let session = try SessionFixture(upstream.url)
+    let waiter = try await BellWaiter(session)
+    session.post("order")
+    try await session.until("the bell has rung after the confirmation") {
+      waiter.statesAtRings.contains(.confirmed)
+    }
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func ringsWhenAMessageExpires() async throws {
+    let upstream = try ScriptedUpstream(.silence)
+    let session = try SessionFixture(upstream.url)
+    let waiter = try await BellWaiter(session)
+    session.post("soon gone", ttl: .milliseconds(10))
+    try await session.until("the bell has rung after the end") { waiter.statesAtRings.contains(.expired) }
+    #expect(session.handle.isFinal(.expired) && !session.handle.isFinal(.queued) && !session.handle.isFinal(.written))
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func whatIsWrittenIsFinalWhereNothingIsConfirmed() async throws {
+    let upstream = try ScriptedUpstream(.listen)
+    let session = try SessionFixture(upstream.url) { $0.outbox.confirms = false }
+    let waiter = try await BellWaiter(session)
+    session.post("order")
+    try await session.until("the bell has rung after the write") { waiter.statesAtRings.contains(.written) }
+    #expect(session.handle.isFinal(.written))
+    try await session.finish()
+    upstream.stop()
+  }
+}
+
+/// Listens to a session's bell on the session's loop, and notes the state of its first delivery at each ring.
+private final class BellWaiter: Sendable {
+  private let states = Mutex<[DeliveryState?]>([])
+
+  var statesAtRings: [DeliveryState?] { states.withLock { $0 } }
+
+  init(_ session: SessionFixture) async throws {
+    let handle = session.handle
+    session.loop.submit { context in
+      let listener = BellListener(handle) { state in self.states.withLock { $0.append(state) } }
+      let registered = Bell.Listener(context.makeSignal(for: listener))
+      registered.isWaiting.store(true, ordering: .sequentiallyConsistent)
+      handle.deliveryBell.add(registered)
+      return nil
+    }
+    try await session.until("somebody waits") { handle.deliveryBell.isAwaited }
+  }
+}
+
+private final class BellListener: SignalTarget {
+  private let handle: SessionHandle
+  private let note: (DeliveryState?) -> Void
+
+  init(_ handle: SessionHandle, note: @escaping (DeliveryState?) -> Void) {
+    self.handle = handle
+    self.note = note
+  }
+
+  func signalled() { note(handle.deliveryState(1)) }
+}

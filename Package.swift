@@ -88,7 +88,11 @@ let package = Package(
         "Logging",
       ]),
     target(
-      .drivers, "Sessions", ["ByteStreams", "Threading", "Inbox", "Upstream", "Reactor", "Metrics", "Logging"]),
+      .drivers, "Sessions",
+      [
+        "ByteStreams", "Threading", "Inbox", "RouteNetlink", "UpstreamSession", "Upstream", "Reactor", "Metrics",
+        "Logging",
+      ]),
     .target(
       name: "Gateway",
       dependencies: [

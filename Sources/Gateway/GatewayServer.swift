@@ -24,6 +24,7 @@ package final class GatewayServer: Sendable {
 
   private let shared: GatewayShared
   private let loops: [EventLoop]
+  private let sessions: SessionDirectory
   /// Addresses in use, with the ports that were picked: for clients, and for management.
   package let clientAddresses: [SocketAddress]
   package let managementAddresses: [SocketAddress]
@@ -55,6 +56,7 @@ package final class GatewayServer: Sendable {
     let session = Session(
       Session.defaultName, plan.upstream, retention: retention, logger: logger, metrics: metrics,
       dials: DialGate(settings.upstream.dials))
+    sessions = SessionDirectory([session])
 
     let clients = try Self.bind(plan.clients, loops: loopCount)
     let management = try Self.bind(plan.management, loops: 1)
@@ -89,11 +91,12 @@ package final class GatewayServer: Sendable {
         return nil
       }
     }
-    session.start(on: loops[0])
+    sessions.start(on: loops)
     let network = settings.upstream.network
     if network.changes == "watch" {
-      NetworkWatcher.start(
-        for: session.upstream, settle: network.settle, logger: logger, metrics: metrics, on: loops[0])
+      NetworkWatcher.start(settle: network.settle, logger: logger, metrics: metrics, on: loops[0]) { [sessions] in
+        sessions.networkChanged($0)
+      }
     }
     shared.enter(.serving)
     for address in clientAddresses {
@@ -166,7 +169,6 @@ package final class GatewayServer: Sendable {
   private func end(after signal: Int32) {
     shared.logger.info("shutting down", [.text("signal", signal == 15 ? "SIGTERM" : "SIGINT")])
     shared.enter(.draining)
-    shared.session.prepareToEnd()
     let settings = shared.settings.shutdown
     for file in socketFiles { file.remove() }
     for loop in loops {
@@ -175,19 +177,19 @@ package final class GatewayServer: Sendable {
         return nil
       }
     }
-    session.close(flushWithin: settings.flush)
-    var ending = Self.wait(atMost: settings.drain) { shared.openConnections.current <= 0 && session.hasEnded }
+    sessions.shutDown(flushWithin: settings.flush)
+    var ending = Self.wait(atMost: settings.drain) { shared.openConnections.current <= 0 && sessions.haveEnded }
     if ending == .timedOut {
-      // The time of the clients is over. That of the session began together with it, and may be longer.
+      // The time of the clients is over. That of the sessions began together with it, and may be longer.
       let left = settings.flush + shared.settings.upstream.timeouts.closing - settings.drain
-      ending = Self.wait(atMost: left) { session.hasEnded }
+      ending = Self.wait(atMost: left) { sessions.haveEnded }
       if ending == .reached, shared.openConnections.current > 0 { ending = .timedOut }
     }
     // Nothing is sent any more, also where a second signal or the time ended it all.
-    session.refuseMessages()
+    sessions.refuseMessages()
     for loop in loops { loop.stop() }
     for loop in loops { loop.join() }
-    session.abandon()
+    sessions.abandon()
     shared.logger.info("stopped", [.flag("orderly", ending == .reached)])
     Self.writeLastLines(of: shared.logger, atMost: ending == .interrupted ? .milliseconds(100) : Self.logPatience)
   }

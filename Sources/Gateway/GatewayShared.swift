@@ -1,14 +1,11 @@
 import ByteStreams
 import Configuration
 import HTTPCodec
-import Inbox
 import Logging
 import Metrics
 import Sessions
 import Synchronization
 import Threading
-import Upstream
-import UpstreamSession
 
 /// What every loop of the gateway shares: settings, the session, its pushes, and the counters.
 final class GatewayShared: Sendable {
@@ -77,23 +74,6 @@ final class GatewayShared: Sendable {
     heldPolls = metrics.gauge("drawbridge_polls_held", "Polls that wait for a message.")
     answeredPolls = metrics.counter("drawbridge_polls_answered_total", "Polls answered.")
     deliveredMessages = metrics.counter("drawbridge_messages_delivered_total", "Messages in answers to polls.")
-    metrics.gauge("drawbridge_buffer_messages", "Pushes retained for readers.") { Double(session.inbox.summary.count) }
-    metrics.gauge("drawbridge_buffer_bytes", "Bytes of pushes retained.") { Double(session.inbox.summary.bytes) }
-    metrics.counter("drawbridge_pushes_total", "Pushes numbered since the start.") {
-      Double(session.inbox.summary.last.sequence)
-    }
-    metrics.gauge("drawbridge_session_ready", "1 while messages can flow to the upstream.") {
-      session.upstream.isReady ? 1 : 0
-    }
-    metrics.gauge("drawbridge_session_desired", "1 while the session is wanted, 0 after an operator has closed it.") {
-      session.upstream.snapshot().desired == .up ? 1 : 0
-    }
-    metrics.gauge("drawbridge_queue_messages", "Messages waiting for the upstream.") {
-      Double(session.upstream.snapshot().queuedMessages)
-    }
-    metrics.gauge("drawbridge_queue_bytes", "Bytes waiting for the upstream.") {
-      Double(session.upstream.snapshot().queuedBytes)
-    }
   }
 
   var phase: Lifecycle { Lifecycle(rawValue: lifecycle.load(ordering: .acquiring)) ?? .starting }

@@ -5,6 +5,7 @@ import Metrics
 import Reactor
 import Synchronization
 import Upstream
+import UpstreamSession
 
 /// One session with an upstream: the connection with its outgoing messages (`upstream`), and the pushes kept for clients (`inbox`).
 ///
@@ -38,6 +39,31 @@ package final class Session: Sendable {
     epoch.write(into: &prefix)
     prefix.append("." as StaticString)
     deliveryPrefix = prefix.bytes.text()
+    observe(in: metrics)
+  }
+
+  private func observe(in metrics: MetricsRegistry) {
+    let labels = [(name: "session", value: name)]
+    let (inbox, upstream) = (inbox, upstream)
+    metrics.gauge("drawbridge_buffer_messages", "Pushes retained for readers.", labels) {
+      Double(inbox.summary.count)
+    }
+    metrics.gauge("drawbridge_buffer_bytes", "Bytes of pushes retained.", labels) { Double(inbox.summary.bytes) }
+    metrics.counter("drawbridge_pushes_total", "Pushes numbered since the start.", labels) {
+      Double(inbox.summary.last.sequence)
+    }
+    metrics.gauge("drawbridge_session_ready", "1 while messages can flow to the upstream.", labels) {
+      upstream.isReady ? 1 : 0
+    }
+    metrics.gauge(
+      "drawbridge_session_desired", "1 while the session is wanted, 0 after an operator has closed it.", labels
+    ) { upstream.snapshot().desired == .up ? 1 : 0 }
+    metrics.gauge("drawbridge_queue_messages", "Messages waiting for the upstream.", labels) {
+      Double(upstream.snapshot().queuedMessages)
+    }
+    metrics.gauge("drawbridge_queue_bytes", "Bytes waiting for the upstream.", labels) {
+      Double(upstream.snapshot().queuedBytes)
+    }
   }
 
   /// Begins to connect. Everything of the session happens on `loop` from now on.
@@ -47,8 +73,11 @@ package final class Session: Sendable {
     upstream.start(on: loop)
   }
 
-  /// The process ends: the loss of the connection that follows leaves no gap in the inbox.
-  package func prepareToEnd() { sink.prepareToEnd() }
+  /// The end: queued messages get `limit` to be sent, then the connection is closed. That it ends leaves no gap in the inbox.
+  func shutDown(flushWithin limit: TimeSpan) {
+    sink.prepareToEnd()
+    upstream.close(flushWithin: limit)
+  }
 }
 
 /// Appends what arrives from the upstream to the inbox.

@@ -4,27 +4,33 @@ import Metrics
 import Reactor
 import RouteNetlink
 
-/// Tells a session when this machine's network has changed. Where the kernel does not tell us, the gateway goes on without:
-/// heartbeats and backoff find out the same, later.
+/// Reports when this machine's network has changed. Where the kernel does not report it, the gateway works without: heartbeats and
+/// backoff find out the same, later.
 package final class NetworkWatcher: LoopTask {
   /// Datagrams of one turn: a host that reshapes its network must not hold up the loop's connections.
   private static var datagramsPerTurn: Int { 64 }
 
   private let channel: Channel
-  private let session: SessionHandle
+  private let report: Report
   private let logger: Logger
   private let changes: Counter
   private var debouncer: NetworkChangeDebouncer
 
-  /// Watches on `loop` for as long as that runs. `settle`: how long the network must have been at rest.
+  package typealias Report = @Sendable (NetworkChange) -> Void
+
+  /// Watches on `loop` for as long as that runs.
+  ///
+  /// - Parameters:
+  ///   - settle: how long the network must have been at rest before a change is reported.
+  ///   - report: called on `loop`.
   package static func start(
-    for session: SessionHandle, settle: TimeSpan, logger: Logger, metrics: MetricsRegistry, on loop: EventLoop
+    settle: TimeSpan, logger: Logger, metrics: MetricsRegistry, on loop: EventLoop, report: @escaping Report
   ) {
     let changes = metrics.counter("drawbridge_network_changes_total", "Changes of this machine's network.")
     loop.submit { context in
       do throws(SystemError) {
         let channel = try Channel(descriptor: NetlinkSocket.open(), loop: context)
-        return NetworkWatcher(channel, session, settle: settle, logger: logger, changes: changes)
+        return NetworkWatcher(channel, settle: settle, logger: logger, changes: changes, report: report)
       } catch {
         notWatching(error.description, logger)
         return nil
@@ -39,10 +45,10 @@ package final class NetworkWatcher: LoopTask {
   }
 
   private init(
-    _ channel: Channel, _ session: SessionHandle, settle: TimeSpan, logger: Logger, changes: Counter
+    _ channel: Channel, settle: TimeSpan, logger: Logger, changes: Counter, report: @escaping Report
   ) {
     self.channel = channel
-    self.session = session
+    self.report = report
     self.logger = logger
     self.changes = changes
     debouncer = NetworkChangeDebouncer(quiet: settle)
@@ -58,7 +64,7 @@ package final class NetworkWatcher: LoopTask {
       case .closed:
         return
       }
-      if let change = debouncer.take(now: channel.loop.now) { tell(change) }
+      if let change = debouncer.take(now: channel.loop.now) { announce(change) }
       await channel.loop.yieldTurn()
     }
   }
@@ -87,10 +93,10 @@ package final class NetworkWatcher: LoopTask {
     return true
   }
 
-  private func tell(_ change: NetworkChange) {
+  private func announce(_ change: NetworkChange) {
     changes.add()
     logger.debug(
       "the network changed", [.flag("gained", change.hasGained), .number("addresses_gone", change.vanished.count)])
-    session.networkChanged(change)
+    report(change)
   }
 }

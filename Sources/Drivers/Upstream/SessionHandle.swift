@@ -219,7 +219,7 @@ package final class SessionHandle: Sendable {
   package var hasEnded: Bool { shared.withLock { $0.hasEnded } }
 
   /// Links, addresses or routes of this machine have changed.
-  func networkChanged(_ change: NetworkChange) { ask(.networkChanged(change)) }
+  package func networkChanged(_ change: NetworkChange) { ask(.networkChanged(change)) }
 
   private func ask(_ command: Command, _ desired: DesiredState? = nil) {
     let signal = shared.withLock { shared in

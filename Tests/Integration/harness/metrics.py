@@ -9,7 +9,7 @@ _COMMENT = re.compile(rf"# (?:HELP ({_NAME}) .+|TYPE ({_NAME}) (?:counter|gauge|
 
 
 class Metrics:
-    """Samples by name and labels; `metrics["name"]` is the sum over all label values."""
+    """Samples by name and labels, without `session="default"`; `metrics["name"]` is the sum over all label values."""
 
     def __init__(self, text):
         assert text.endswith("\n"), "the last line must end with a line feed"
@@ -27,7 +27,8 @@ class Metrics:
                 continue
             sample = _SAMPLE.fullmatch(line)
             assert sample, f"not a sample: {line!r}"
-            key = (sample[1], sample[2] or "")
+            labels = (sample[2] or "").removeprefix('session="default"').removeprefix(",")
+            key = (sample[1], labels)
             assert key not in self.samples, f"the same sample twice: {line!r}"
             self.samples[key] = float(sample[3])
 

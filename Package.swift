@@ -75,7 +75,7 @@ let package = Package(
     // System: the kernel, TLS, the file, the eyes of the operator.
     target(.system, "Reactor", ["Threading", "CLinux", "ByteStreams"]),
     target(.system, "TLSEngine", ["COpenSSL", "ByteStreams", "Digests"]),
-    target(.system, "Configuration", ["CYAML", "ByteStreams", "JSONCodec", "Conventions"]),
+    target(.system, "Configuration", ["CYAML", "ByteStreams", "JSONCodec", "HTTPCodec", "Conventions"]),
     target(.system, "Metrics", ["Threading", "ByteStreams"]),
     target(.system, "Logging", ["Threading", "CLinux", "ByteStreams", "JSONCodec"]),
 

@@ -23,6 +23,13 @@ package enum PercentDecoder {
     return true
   }
 
+  /// `encoded`, decoded, as UTF-8; nil when an escape is bad.
+  package static func decoded(_ encoded: Substring) -> String? {
+    var output = ByteQueue()
+    guard decode(Array(encoded.utf8).span, plusIsSpace: false, into: &output) else { return nil }
+    return output.bytes.text()
+  }
+
   /// Appends `path` to `output` with the escapes of unreserved characters decoded, which leaves its meaning as it is (RFC 3986
   /// §6.2.2.2). All others stay: `%2F` separates nothing.
   package static func decodeUnreserved(_ path: Span<UInt8>, into output: inout ByteQueue) {

@@ -21,6 +21,15 @@ package enum URICharacter {
     let high: UInt64 = 0x47FF_FFFE_87FF_FFFE
     return byte < 128 && ((byte < 64 ? low : high) >> UInt64(byte & 63)) & 1 != 0
   }
+
+  /// `scheme = ALPHA *( ALPHA / DIGIT / "+" / "-" / "." )` (RFC 3986 §3.1). Text before `://` that is not a scheme may be a secret,
+  /// and no error repeats it.
+  package static func isScheme(_ text: Substring) -> Bool {
+    guard let first = text.utf8.first, isLetter(first) else { return false }
+    return text.utf8.allSatisfy { isLetter($0) || ASCII.isDigit($0) || "+-.".utf8.contains($0) }
+  }
+
+  private static func isLetter(_ byte: UInt8) -> Bool { ("a"..."z").contains(UnicodeScalar(byte | 0x20)) }
 }
 
 extension Span where Element == UInt8 {
@@ -54,48 +63,7 @@ extension Span where Element == UInt8 {
     return port <= 65_535
   }
 
-  /// `IPv6address` (RFC 3986 §3.2.2): eight groups of one to four hexadecimal digits, `::` once for one or more of them that
-  /// are zero, and the last two perhaps as an IPv4 address.
-  func isIPv6Address() -> Bool {
-    let colon = UInt8(ascii: ":")
-    var isShortened = count > 1 && self[0] == colon && self[1] == colon
-    var index = isShortened ? 2 : 0
-    var groups = 0
-    while index < count {
-      let start = index
-      while index < count, ASCII.isHexDigit(self[index]) { index &+= 1 }
-      if index < count, self[index] == UInt8(ascii: ".") {
-        guard extracting(start..<count).isIPv4Address() else { return false }
-        groups &+= 2
-        break
-      }
-      guard (1...4).contains(index &- start) else { return false }
-      groups &+= 1
-      if index == count { break }
-      guard self[index] == colon, index &+ 1 < count else { return false }
-      index &+= 1
-      if self[index] == colon {
-        guard !isShortened else { return false }
-        isShortened = true
-        index &+= 1
-      }
-    }
-    return isShortened ? groups < 8 : groups == 8
-  }
+  func isIPv6Address() -> Bool { IPAddress(ipv6: self) != nil }
 
-  /// `IPv4address`: four numbers up to 255, without leading zeros.
-  package func isIPv4Address() -> Bool {
-    var numbers = 0
-    var start = 0
-    while start <= count {
-      let end = firstIndex(of: UInt8(ascii: "."), from: start) ?? count
-      let number = extracting(start..<end)
-      guard number.count <= 3, let value = number.decimalValue(), value < 256,
-        number.count == 1 || number[0] != UInt8(ascii: "0")
-      else { return false }
-      numbers &+= 1
-      start = end &+ 1
-    }
-    return numbers == 4
-  }
+  package func isIPv4Address() -> Bool { IPAddress(ipv4: self) != nil }
 }

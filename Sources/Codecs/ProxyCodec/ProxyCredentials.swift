@@ -1,4 +1,4 @@
-import ByteStreams
+import HTTPCodec
 
 /// A name and a password for a proxy: for the Basic scheme (RFC 7617), or for SOCKS (RFC 1929).
 package struct ProxyCredentials: Hashable, Sendable {
@@ -11,7 +11,7 @@ package struct ProxyCredentials: Hashable, Sendable {
   }
 
   /// The value of a Proxy-Authorization field. RFC 7617 §2: the name has no colon, neither has control characters.
-  var basic: String { "Basic " + Base64.encode(Array("\(username):\(password)".utf8).span) }
+  var basic: String { BasicCredentials.fieldValue("\(username):\(password)") }
 
   /// What keeps these from being sent, in words; nil when all is well. RFC 1929 §2 has one byte for each length.
   package func problem(forSOCKS: Bool) -> String? {

@@ -72,7 +72,7 @@ extension UpstreamLink {
     for parameter in url.target.drop(while: { $0 != "?" }).dropFirst().split(separator: "&") {
       let value = parameter.split(separator: "=", maxSplits: 1).last ?? parameter
       secrets.append(String(value))
-      if let decoded = try? URLAuthority.percentDecoded(value) { secrets.append(decoded) }
+      if let decoded = PercentDecoder.decoded(value) { secrets.append(decoded) }
     }
     // As they are inside a message of JSON.
     secrets += secrets.filter { $0.contains { $0 == "\"" || $0 == "\\" } }.map { secret in

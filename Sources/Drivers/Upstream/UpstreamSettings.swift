@@ -25,7 +25,7 @@ package final class SharedSettings: Sendable {
 /// Everything that one upstream session is configured with.
 package struct UpstreamSettings: Sendable {
   /// At least one, best first.
-  package var urls: [UpstreamURL]
+  package var urls: [WebSocketURL]
   package var subprotocols: [String] = []
   /// Fields to send with the opening request.
   package var fields: [(name: String, value: String)] = []
@@ -60,7 +60,7 @@ package struct UpstreamSettings: Sendable {
   /// Bytes read in one turn before the other connections of the loop have theirs.
   package var readBudget = 256 << 10
 
-  package init(urls: [UpstreamURL]) {
+  package init(urls: [WebSocketURL]) {
     precondition(!urls.isEmpty, "an upstream session needs a URL")
     self.urls = urls
     session.endpoints.count = urls.count
@@ -121,9 +121,9 @@ package struct UpstreamSettings: Sendable {
 
   private static func url(
     _ text: String, _ key: String, _ subject: SettingProblem.Subject
-  ) throws(SettingProblem) -> UpstreamURL {
-    do throws(UpstreamURLError) {
-      return try UpstreamURL(text)
+  ) throws(SettingProblem) -> WebSocketURL {
+    do throws(WebSocketURLError) {
+      return try WebSocketURL(text)
     } catch {
       throw SettingProblem(key, subject, error.description)
     }
@@ -151,11 +151,11 @@ package struct UpstreamSettings: Sendable {
   }
 
   /// Whether `url` is of an origin that the operator wrote down, and not only of one that a redirection led to.
-  func isConfigured(_ url: UpstreamURL) -> Bool { urls.contains { $0.hasSameOrigin(as: url) } }
+  func isConfigured(_ url: WebSocketURL) -> Bool { urls.contains { $0.hasSameOrigin(as: url) } }
 
   /// The fields of an opening request. Every configured field counts as a secret and goes to configured origins only, but for
   /// those that merely say who asks.
-  func fields(for url: UpstreamURL) -> [(name: String, value: String)] {
+  func fields(for url: WebSocketURL) -> [(name: String, value: String)] {
     var fields = self.fields
     if !isConfigured(url) { fields.removeAll { !["origin", "user-agent"].contains($0.name.lowercased()) } }
     if let basic = url.basicAuthorization, !fields.contains(where: { $0.name.lowercased() == "authorization" }) {
@@ -165,7 +165,7 @@ package struct UpstreamSettings: Sendable {
   }
 
   /// The proxy on the way to `url`.
-  func proxy(for url: UpstreamURL) -> ProxyURL? {
+  func proxy(for url: WebSocketURL) -> ProxyURL? {
     proxyBypass.covers(host: url.host, port: url.port) ? nil : proxy
   }
 

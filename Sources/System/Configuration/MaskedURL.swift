@@ -1,4 +1,5 @@
 import ByteStreams
+import HTTPCodec
 
 /// URLs made fit for logs and terminals: without userinfo and query, which may hold secrets.
 package enum MaskedURL {
@@ -11,7 +12,7 @@ package enum MaskedURL {
     let text = Substring(text)
     guard let separator = text.firstRange(of: "://") else { return mask }
     let scheme = text[..<separator.lowerBound]
-    guard isScheme(scheme), scheme.utf8.count <= longestShownScheme else { return mask }
+    guard URICharacter.isScheme(scheme), scheme.utf8.count <= longestShownScheme else { return mask }
     let rest = text[separator.upperBound...]
     let queryStart = rest.firstIndex { $0 == "?" || $0 == "#" } ?? rest.endIndex
     let query = rest[queryStart...]
@@ -32,15 +33,6 @@ package enum MaskedURL {
 
   /// A longer one is more likely a secret that was written in the wrong place.
   private static let longestShownScheme = 8
-
-  /// `scheme = ALPHA *( ALPHA / DIGIT / "+" / "-" / "." )` (RFC 3986 §3.1). What is none may be a secret, and is repeated in no
-  /// error.
-  package static func isScheme(_ text: Substring) -> Bool {
-    guard let first = text.utf8.first, isLetter(first) else { return false }
-    return text.utf8.allSatisfy { isLetter($0) || ASCII.isDigit($0) || "+-.".utf8.contains($0) }
-  }
-
-  private static func isLetter(_ byte: UInt8) -> Bool { ("a"..."z").contains(UnicodeScalar(byte | 0x20)) }
 
   /// `host`, `host:port` or `[address]:port`. What follows a colon is digits: anything else may be a password.
   private static func isAuthority(_ text: Substring) -> Bool {

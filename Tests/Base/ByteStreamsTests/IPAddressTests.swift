@@ -1,4 +1,5 @@
 import ByteStreams
+import Glibc
 import Testing
 
 @Suite struct IPAddressTests {
@@ -39,5 +40,36 @@ import Testing
       #expect(bits == 128 || !six.isEqual(to: other, bits: bits + 1))
     }
     #expect(!four.isEqual(to: six, bits: 0))
+  }
+
+  /// The kernel's library reads the same addresses, and no others.
+  @Test(arguments: [
+    "127.0.0.1", "0.0.0.0", "255.255.255.255", "256.0.0.1", "1.2.3", "1.2.3.4.5", "01.2.3.4", "1.2.3.", ".1.2.3",
+    "1..2.3", "",
+    "::", "::1", "1::", "1::8", "1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7::", "::2:3:4:5:6:7:8", "1:2:3:4:5:6:7:8:9",
+    "1:2:3::4:5:6:7:8", "1:2:3:4:5:6:7", "1::2::3", ":::", ":1", "1:", "1:::2", "12345::", "g::", "2001:DB8::Ff",
+    "::ffff:10.1.2.3",
+    "1:2:3:4:5:6:7.8.9.10", "1:2:3:4:5:6:7:8.9.10.11", "::1.2.3", "::1.2.3.4:5", "1.2.3.4::", "::01.2.3.4", "fe80::1 ",
+    "0x1::",
+  ])
+  func readsWhatTheSystemReads(text: String) {
+    #expect(IPAddress(text) == Self.systemAddress(text), "\(text)")
+  }
+
+  private static func systemAddress(_ text: String) -> IPAddress? {
+    var four = in_addr()
+    if inet_pton(AF_INET, text, &four) == 1 { return .ipv4(UInt32(bigEndian: four.s_addr)) }
+    var six = in6_addr()
+    guard inet_pton(AF_INET6, text, &six) == 1 else { return nil }
+    return withUnsafeBytes(of: six) {
+      .ipv6(
+        high: UInt64(bigEndian: $0.loadUnaligned(as: UInt64.self)),
+        low: UInt64(bigEndian: $0.loadUnaligned(fromByteOffset: 8, as: UInt64.self)), scope: 0)
+    }
+  }
+
+  @Test func aZoneIsSkipped() {
+    #expect(IPAddress("fe80::1%eth0") == IPAddress("fe80::1") && IPAddress("fe80::1") != nil)
+    #expect(IPAddress("fe80::1%") == nil && IPAddress("127.0.0.1%lo") == nil)
   }
 }

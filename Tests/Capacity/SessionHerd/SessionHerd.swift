@@ -24,7 +24,7 @@ enum SessionHerd {
     }
     Sockets.raiseDescriptorLimit()
     do {
-      let url = try UpstreamURL(arguments[1])
+      let url = try WebSocketURL(arguments[1])
       let loop = try EventLoop(index: 0)
       say("starting")
       let began = ContinuousClock.now
@@ -40,7 +40,7 @@ enum SessionHerd {
 
   /// As the operator's defaults make a session, but for compression, whose memory is zlib's, and for the limit of dials to one
   /// host, which is there to prevent just this.
-  private static func open(_ count: Int, to url: UpstreamURL, on loop: EventLoop) throws -> [SessionHandle] {
+  private static func open(_ count: Int, to url: WebSocketURL, on loop: EventLoop) throws -> [SessionHandle] {
     var settings = UpstreamSettings(urls: [url])
     settings.compression = nil
     var limits = DialLimits()

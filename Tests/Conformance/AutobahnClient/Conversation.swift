@@ -27,7 +27,7 @@ final class Conversation: UpstreamSink {
   static func run(_ url: String, on loop: EventLoop, echoes: Bool = false) -> Conversation {
     let conversation = Conversation(echoes: echoes)
     do {
-      let settings = Self.settings(for: try UpstreamURL(url))
+      let settings = Self.settings(for: try WebSocketURL(url))
       let session = try SessionHandle(settings, sink: conversation, logger: logger, metrics: MetricsRegistry())
       conversation.state.withLock { $0.session = session }
       session.start(on: loop)
@@ -44,7 +44,7 @@ final class Conversation: UpstreamSink {
 
   /// The session as it is configured for everybody, its limits included, but for what would blur the judgement: pings that
   /// nobody asked for, a second dial (each dial runs its case anew), and a queue too small for what is to be sent back.
-  private static func settings(for url: UpstreamURL) -> UpstreamSettings {
+  private static func settings(for url: WebSocketURL) -> UpstreamSettings {
     var settings = UpstreamSettings(urls: [url])
     settings.session.liveness.isEnabled = false
     settings.session.backoff.strategy = .fixed(.hours(1))

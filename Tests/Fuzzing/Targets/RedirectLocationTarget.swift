@@ -12,9 +12,9 @@ enum RedirectLocationTarget {
 
   static func run(_ input: Span<UInt8>) throws(Finding) {
     var reader = InputReader(input)
-    let base: UpstreamURL
-    do throws(UpstreamURLError) {
-      base = try UpstreamURL(bases[Int(reader.byte()) % bases.count])
+    let base: WebSocketURL
+    do throws(WebSocketURLError) {
+      base = try WebSocketURL(bases[Int(reader.byte()) % bases.count])
     } catch {
       throw Finding("the URL to start from is refused: \(error)")
     }
@@ -34,11 +34,11 @@ enum RedirectLocationTarget {
   }
 
   /// Written as a URL, it leads to the same place.
-  private static func requireReadable(_ url: UpstreamURL) throws(Finding) {
+  private static func requireReadable(_ url: WebSocketURL) throws(Finding) {
     let text = (url.isSecure ? "wss://" : "ws://") + url.hostField + url.target
-    let again: UpstreamURL
-    do throws(UpstreamURLError) {
-      again = try UpstreamURL(text)
+    let again: WebSocketURL
+    do throws(WebSocketURLError) {
+      again = try WebSocketURL(text)
     } catch {
       throw Finding("\(text) is refused: \(error)")
     }

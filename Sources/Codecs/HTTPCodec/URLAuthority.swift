@@ -1,16 +1,14 @@
 import ByteStreams
-import HTTPCodec
-import Reactor
 
 /// `user:password@host:port`, the authority of a URL (RFC 3986 §3.2), taken apart.
-struct URLAuthority {
+package struct URLAuthority {
   /// As it stands there, percent-encoded.
-  let userinfo: Substring?
+  package let userinfo: Substring?
   /// Name or address, without brackets. A zone follows it as `%eth0`.
-  let host: String
-  let port: UInt16?
+  package let host: String
+  package let port: UInt16?
 
-  init(_ text: Substring) throws(UpstreamURLError) {
+  package init(_ text: Substring) throws(URLAuthorityError) {
     var rest = text
     if let at = rest.lastIndex(of: "@") {
       userinfo = rest[..<at]
@@ -42,9 +40,9 @@ struct URLAuthority {
 
   /// `IPv6address`, perhaps with a zone behind it, which means something to this machine only (RFC 3986 §3.2.2). RFC 6874 §2
   /// writes `[fe80::1%25eth0]`; people also write `[fe80::1%eth0]`, as everywhere else.
-  private static func address(_ text: Substring) throws(UpstreamURLError) -> String {
+  private static func address(_ text: Substring) throws(URLAuthorityError) -> String {
     let address = text.prefix { $0 != "%" }
-    guard SocketAddress(numericHost: String(address), port: 0)?.isIPv6 == true else { throw .badHost }
+    guard IPAddress(ipv6: Array(address.utf8).span) != nil else { throw .badHost }
     guard address.endIndex < text.endIndex else { return String(text) }
     var zone = text[address.endIndex...].dropFirst()
     if zone.hasPrefix("25") { zone = zone.dropFirst(2) }
@@ -60,7 +58,7 @@ struct URLAuthority {
   }
 
   /// `host` as it is written before a port, in a URL of ours: in brackets, and with the zone as RFC 6874 wants it.
-  static func written(_ host: String) -> String {
+  package static func written(_ host: String) -> String {
     guard host.contains(":") else { return host }
     let address = host.prefix { $0 != "%" }
     let zone = host[address.endIndex...].dropFirst()
@@ -69,23 +67,31 @@ struct URLAuthority {
 
   /// The same for another machine, to which the zone means nothing (RFC 6874 §4). Only an IPv6 address has a zone: in a name, a
   /// percent sign is an escape.
-  static func writtenForOthers(_ host: String) -> String {
+  package static func writtenForOthers(_ host: String) -> String {
     host.utf8.contains(UInt8(ascii: ":")) ? written(String(host.prefix { $0 != "%" })) : host
   }
 
-  static func percentDecoded(_ text: Substring) throws(UpstreamURLError) -> String {
-    var bytes: [UInt8] = []
-    var rest = text.utf8
-    while let byte = rest.popFirst() {
-      guard byte == UInt8(ascii: "%") else {
-        bytes.append(byte)
-        continue
-      }
-      guard let high = rest.popFirst().flatMap(ASCII.hexValue), let low = rest.popFirst().flatMap(ASCII.hexValue) else {
-        throw .badEscape
-      }
-      bytes.append(high << 4 | low)
+  /// A part of `userinfo`, decoded. `%00` is refused as everywhere: no name and no password may contain a NUL (RFC 7617 §2, and C
+  /// programs at the other end would cut the value there).
+  package static func percentDecoded(_ text: Substring) throws(URLAuthorityError) -> String {
+    guard let decoded = PercentDecoder.decoded(text) else { throw .badEscape }
+    return decoded
+  }
+}
+
+/// What is wrong with the authority of a URL.
+package enum URLAuthorityError: Error, Hashable, Sendable, CustomStringConvertible {
+  case badCharacter
+  case badEscape
+  case badHost
+  case badPort
+
+  package var description: String {
+    switch self {
+    case .badCharacter: "a character that must be percent-encoded"
+    case .badEscape: "a '%' without two hexadecimal digits, or '%00', in the credentials"
+    case .badHost: "no host: a name, an IPv4 address, or an IPv6 address in brackets"
+    case .badPort: "the port is not a number from 1 to 65535"
     }
-    return String(decoding: bytes, as: UTF8.self)
   }
 }

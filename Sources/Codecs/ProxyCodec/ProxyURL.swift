@@ -1,10 +1,9 @@
-import Configuration
-
-import ProxyCodec
+import ByteStreams
+import HTTPCodec
 
 /// Where a proxy is and what it speaks: `http://user:password@host:port`, `socks5h://host:port`.
 package struct ProxyURL: Hashable, Sendable {
-  package enum Scheme: String, Sendable {
+  package enum Scheme: String, CaseIterable, Sendable {
     /// CONNECT over plain TCP.
     case http
     /// SOCKS5, and names are looked up here. (The two spellings are those of curl.)
@@ -12,7 +11,7 @@ package struct ProxyURL: Hashable, Sendable {
     /// SOCKS5, and names are looked up by the proxy.
     case socks5h
 
-    var isSOCKS: Bool { self != .http }
+    package var isSOCKS: Bool { self != .http }
     /// RFC 9110 §4.2.1; IANA's for SOCKS.
     var defaultPort: UInt16 { isSOCKS ? 1080 : 80 }
   }
@@ -24,7 +23,7 @@ package struct ProxyURL: Hashable, Sendable {
 
   /// Reads a URL. The error says what is wrong, and repeats nothing that may be secret.
   package init(_ text: String) throws(ProxyURLError) {
-    guard let separator = text.firstRange(of: "://"), MaskedURL.isScheme(text[..<separator.lowerBound]) else {
+    guard let separator = text.firstRange(of: "://"), URICharacter.isScheme(text[..<separator.lowerBound]) else {
       throw .noScheme
     }
     let name = text[..<separator.lowerBound].lowercased()
@@ -34,11 +33,11 @@ package struct ProxyURL: Hashable, Sendable {
     if rest.hasSuffix("/") { rest = rest.dropLast() }
     guard rest.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else { throw .authority(.badCharacter) }
     guard !rest.contains(where: { "/?#".contains($0) }) else { throw .path }
-    do throws(UpstreamURLError) {
+    do throws(URLAuthorityError) {
       let authority = try URLAuthority(rest)
       host = authority.host
       port = authority.port ?? scheme.defaultPort
-      credentials = try authority.userinfo.map { userinfo throws(UpstreamURLError) in
+      credentials = try authority.userinfo.map { userinfo throws(URLAuthorityError) in
         let parts = userinfo.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
         return ProxyCredentials(
           username: try URLAuthority.percentDecoded(parts[0]),
@@ -51,6 +50,15 @@ package struct ProxyURL: Hashable, Sendable {
     self.scheme = scheme
   }
 
+  /// The whole URL with its credentials, as it can be read again.
+  package var text: String {
+    let userinfo = credentials.map { credentials in
+      let parts = [credentials.username, credentials.password].map { PercentEncoder.encode(Array($0.utf8).span) }
+      return "\(parts.joined(separator: ":"))@"
+    }
+    return "\(scheme.rawValue)://\(userinfo ?? "")\(URLAuthority.written(host)):\(port)"
+  }
+
   /// For logs and answers: without credentials.
   package var redacted: String { "\(scheme.rawValue)://\(URLAuthority.written(host)):\(port)" }
 }
@@ -60,7 +68,7 @@ package enum ProxyURLError: Error, Equatable, Sendable, CustomStringConvertible 
   case noScheme
   case wrongScheme(String)
   case path
-  case authority(UpstreamURLError)
+  case authority(URLAuthorityError)
   case credentials(String)
 
   package var description: String {

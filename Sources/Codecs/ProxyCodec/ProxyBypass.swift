@@ -1,5 +1,5 @@
 import ByteStreams
-import Reactor
+import HTTPCodec
 
 /// Which hosts are dialled without the proxy: what `NO_PROXY` is elsewhere.
 ///
@@ -12,27 +12,24 @@ package struct ProxyBypass: Hashable, Sendable {
     /// Lower case, without dots around it. `itself`: whether the name matches, or only what is below it.
     case name(String, itself: Bool)
     case block(IPAddress, bits: Int)
+
+    static func address(_ address: IPAddress) -> Pattern { .block(address, bits: address.isIPv6 ? 128 : 32) }
   }
 
   private struct Rule: Hashable {
     let pattern: Pattern
     /// nil: any.
     let port: UInt16?
-
-    init(_ pattern: Pattern, port: UInt16? = nil) {
-      self.pattern = pattern
-      self.port = port
-    }
-
-    /// One address.
-    init(_ address: IPAddress, port: UInt16? = nil) {
-      self.init(.block(address, bits: address.isIPv6 ? 128 : 32), port: port)
-    }
+    /// As it was written.
+    let text: String
   }
 
   private var rules: [Rule] = []
 
   package init() {}
+
+  /// Each rule as it was written.
+  package var texts: [String] { rules.map(\.text) }
 
   /// Each text holds rules with commas or blanks between them, as the environment's NO_PROXY has them.
   package init(_ texts: [String]) throws(ProxyBypassError) {
@@ -46,7 +43,7 @@ package struct ProxyBypass: Hashable, Sendable {
 
   /// Whether `host` (a name or an address, without brackets) is dialled without the proxy.
   package func covers(host: String, port: UInt16) -> Bool {
-    let address = SocketAddress(numericHost: host, port: 0)?.ip
+    let address = IPAddress(host)
     let name = Self.normalized(host)
     return rules.contains { rule in
       guard rule.port == nil || rule.port == port else { return false }
@@ -55,7 +52,9 @@ package struct ProxyBypass: Hashable, Sendable {
       case .name(let suffix, let itself):
         return address == nil && (itself && name == suffix || name.hasSuffix("." + suffix))
       case .block(let block, let bits):
-        return address?.isEqual(to: block, bits: bits) ?? false
+        guard let address else { return false }
+        // An IPv4-mapped address leads to the IPv4 address in it, so the rules for that one count, too.
+        return address.isEqual(to: block, bits: bits) || address.unmapped.isEqual(to: block, bits: bits)
       }
     }
   }
@@ -63,33 +62,37 @@ package struct ProxyBypass: Hashable, Sendable {
   // MARK: Reading
 
   private static func rule(_ text: String) -> Rule? {
-    if text == "*" { return Rule(.everything) }
+    pattern(text).map { Rule(pattern: $0.pattern, port: $0.port, text: text) }
+  }
+
+  private static func pattern(_ text: String) -> (pattern: Pattern, port: UInt16?)? {
+    if text == "*" { return (.everything, nil) }
     if let slash = text.firstIndex(of: "/") {
-      guard let block = SocketAddress(numericHost: String(text[..<slash]), port: 0)?.ip,
-        let bits = Int(text[text.index(after: slash)...]), (0...(block.isIPv6 ? 128 : 32)).contains(bits)
+      guard let block = IPAddress(String(text[..<slash])), let bits = Int(text[text.index(after: slash)...]),
+        (0...(block.isIPv6 ? 128 : 32)).contains(bits)
       else { return nil }
-      return Rule(.block(block, bits: bits))
+      return (.block(block, bits: bits), nil)
     }
     // An address may stand without brackets when no port follows.
-    if let address = SocketAddress(numericHost: text, port: 0)?.ip { return Rule(address) }
+    if let address = IPAddress(text) { return (.address(address), nil) }
     guard let authority = try? URLAuthority(text[...]), authority.userinfo == nil else { return nil }
-    if let address = SocketAddress(numericHost: authority.host, port: 0)?.ip {
-      return Rule(address, port: authority.port)
-    }
+    if let address = IPAddress(authority.host) { return (.address(address), authority.port) }
     var name = authority.host
     if name.hasPrefix("*.") { name.removeFirst() }
     let itself = !name.hasPrefix(".")
     name = normalized(itself ? name : String(name.dropFirst()))
-    let isName =
-      !name.isEmpty && !name.hasPrefix(".")
-      && name.utf8.allSatisfy { byte in
-        switch byte {
-        case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "0")...UInt8(ascii: "9"): true
-        case UInt8(ascii: "-"), UInt8(ascii: "_"), UInt8(ascii: "."): true
-        default: false
-        }
+    return isName(name) ? (.name(name, itself: itself), authority.port) : nil
+  }
+
+  private static func isName(_ name: String) -> Bool {
+    guard !name.isEmpty, !name.hasPrefix(".") else { return false }
+    return name.utf8.allSatisfy { byte in
+      switch byte {
+      case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "0")...UInt8(ascii: "9"): true
+      case UInt8(ascii: "-"), UInt8(ascii: "_"), UInt8(ascii: "."): true
+      default: false
       }
-    return isName ? Rule(.name(name, itself: itself), port: authority.port) : nil
+    }
   }
 
   /// Lower case, and without the final dot that says 'from the root'.

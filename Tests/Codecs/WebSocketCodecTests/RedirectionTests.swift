@@ -1,6 +1,7 @@
+import HTTPCodec
 import Testing
 
-@testable import Upstream
+@testable import WebSocketCodec
 
 @Suite struct RedirectionTests {
   /// References as in RFC 3986 §5.4, as far as they matter here.
@@ -19,38 +20,40 @@ import Testing
     ("wss://other.example/x?y#s", "wss://other.example:443/x?y"), ("//other.example#s", "wss://other.example:443/"),
   ])
   func resolvesAReference(location: String, expected: String) throws {
-    let url = try UpstreamURL("wss://a.example/b/c/d?q").redirected(to: location)
+    let url = try WebSocketURL("wss://a.example/b/c/d?q").redirected(to: location)
     #expect("\(url.isSecure ? "wss" : "ws")://\(url.authority)\(url.target)" == expected)
   }
 
   @Test func takesCredentialsToTheSameOriginOnly() throws {
-    let url = try UpstreamURL("wss://user:pw@example.org/old")
+    let url = try WebSocketURL("wss://user:pw@example.org/old")
     for location in ["/new", "https://EXAMPLE.org/x", "wss://example.org:443/x", "new#part"] {
       #expect(try url.redirected(to: location).credentials == "user:pw", "\(location)")
     }
     for location in ["wss://other.org/x", "wss://example.org:444/x", "//example.org.other.org/"] {
       #expect(try url.redirected(to: location).credentials == nil, "\(location)")
     }
-    let plain = try UpstreamURL("ws://user:pw@example.org/old")
+    let plain = try WebSocketURL("ws://user:pw@example.org/old")
     #expect(try plain.redirected(to: "wss://example.org/x").credentials == nil)
   }
 
   @Test(arguments: ["ws://a.example/", "http://a.example/", "ws://other.example/"])
   func doesNotGoFromTLSToNone(location: String) throws {
-    let url = try UpstreamURL("wss://a.example/")
+    let url = try WebSocketURL("wss://a.example/")
     #expect(throws: RedirectionError.toPlaintext) { try url.redirected(to: location) }
-    let plain = try UpstreamURL("ws://a.example/")
+    let plain = try WebSocketURL("ws://a.example/")
     #expect(throws: Never.self) { _ = try plain.redirected(to: location) }
   }
 
   @Test(
     arguments: [
-      ("mailto:me", .noScheme), ("ftp://h/", .wrongScheme("ftp")), ("https:///x", .badHost), ("https://h:0/", .badPort),
-      ("/a b", .badCharacter), ("/ä", .badCharacter), ("//", .badHost), ("//[[]/", .badHost),
+      ("mailto:me", .noScheme), ("ftp://h/", .wrongScheme("ftp")), ("https:///x", .authority(.badHost)),
+      ("https://h:0/", .authority(.badPort)),
+      ("/a b", .authority(.badCharacter)), ("/ä", .authority(.badCharacter)), ("//", .authority(.badHost)),
+      ("//[[]/", .authority(.badHost)),
       ("javascript:alert(1)", .noScheme),
-    ] as [(String, UpstreamURLError)])
-  func followsToWebSocketsOnly(location: String, error: UpstreamURLError) throws {
-    let url = try UpstreamURL("wss://a.example/")
+    ] as [(String, WebSocketURLError)])
+  func followsToWebSocketsOnly(location: String, error: WebSocketURLError) throws {
+    let url = try WebSocketURL("wss://a.example/")
     #expect(throws: RedirectionError.noWebSocketURL(error)) { try url.redirected(to: location) }
   }
 }

@@ -1,16 +1,19 @@
-import ProxyCodec
+import HTTPCodec
 import Testing
 
-@testable import Upstream
+@testable import ProxyCodec
 
-@Suite struct ProxySettingsTests {
+@Suite struct ProxyURLTests {
   @Test func takesProxyURLsApart() throws {
     let plain = try ProxyURL("http://proxy.example")
     #expect(plain.scheme == .http && plain.host == "proxy.example" && plain.port == 80 && plain.credentials == nil)
     let full = try ProxyURL("SOCKS5H://us%3Aer:p%40ss:word@[::1]:9050/")
     #expect(full.scheme == .socks5h && full.host == "::1" && full.port == 9050)
     #expect(full.credentials == ProxyCredentials(username: "us:er", password: "p@ss:word"))
-    #expect(full.redacted == "socks5h://[::1]:9050")
+    #expect(full.redacted == "socks5h://[::1]:9050" && full.text == "socks5h://us%3Aer:p%40ss%3Aword@[::1]:9050")
+    #expect(try ProxyURL(full.text) == full)
+    #expect(try ProxyURL("http://[fe80::1%25eth0]").host == "fe80::1%eth0")
+    #expect(try ProxyURL("http://[fe80::1%25eth0]").redacted == "http://[fe80::1%25eth0]:80")
     #expect(try ProxyURL("socks5://h").port == 1080)
     #expect(try ProxyURL("http://user@h").credentials == ProxyCredentials(username: "user", password: ""))
   }
@@ -20,7 +23,7 @@ import Testing
       ("proxy.example:3128", .noScheme), ("https://h", .wrongScheme("https")), ("socks4://h", .wrongScheme("socks4")),
       ("http://h/path", .path), ("http://h?x", .path), ("http://", .authority(.badHost)),
       ("http://h:0", .authority(.badPort)), ("http://u:p w@h", .authority(.badCharacter)),
-      ("http://u:%zz@h", .authority(.badEscape)),
+      ("http://u:%zz@h", .authority(.badEscape)), ("socks5://u:a%00b@h", .authority(.badEscape)),
       ("http://u%3Av:p@h", .credentials("a user name for Basic authentication has no colon")),
       ("socks5://u@h", .credentials("SOCKS takes a user name and a password of 1 to 255 bytes each")),
     ] as [(String, ProxyURLError)])
@@ -44,7 +47,9 @@ import Testing
       ("fd00::/8", "fe00::1", false),
       ("2001:db8::/64", "2001:db8::ffff:1", true), ("2001:db8::/64", "2001:db8:0:1::", false),
       ("2001:db8::/65", "2001:db8::8000:0:0:0", false), ("2001:db8::/128", "2001:db8::", true), ("::/0", "::1", true),
-      ("0.1", "10.0.0.1", false),
+      ("0.1", "10.0.0.1", false), ("10.0.0.0/8", "::ffff:10.1.2.3", true), ("10.0.0.0/8", "::ffff:11.1.2.3", false),
+      ("10.0.0.1", "::ffff:a00:1", true), ("::ffff:0:0/96", "::ffff:10.1.2.3", true),
+      ("fe80::/10", "fe80::1%eth0", true),
     ] as [(String, String, Bool)])
   func passesTheProxyByWhereItIsTold(rule: String, host: String, isDirect: Bool) throws {
     #expect(try ProxyBypass([rule]).covers(host: host, port: 443) == isDirect)

@@ -1,14 +1,14 @@
-import Configuration
+import HTTPCodec
 
 /// Where redirections lead (RFC 9110 §15.4, §10.2.2).
-extension UpstreamURL {
+extension WebSocketURL {
   /// What a `Location` field points to, seen from here: a URL, or a reference relative to this one (RFC 3986 §4.1). Its fragment
   /// means nothing to a WebSocket and is dropped. Credentials go along to the same origin only, and nothing leads from `wss`
   /// to `ws`.
-  package func redirected(to location: String) throws(RedirectionError) -> UpstreamURL {
-    let target: UpstreamURL
-    do throws(UpstreamURLError) {
-      target = try UpstreamURL(absolute(location.prefix { $0 != "#" }))
+  package func redirected(to location: String) throws(RedirectionError) -> WebSocketURL {
+    let target: WebSocketURL
+    do throws(WebSocketURLError) {
+      target = try WebSocketURL(absolute(location.prefix { $0 != "#" }))
     } catch {
       throw .noWebSocketURL(error)
     }
@@ -44,7 +44,7 @@ extension UpstreamURL {
   private static func scheme(of reference: Substring) -> Substring? {
     guard let colon = reference.firstIndex(of: ":") else { return nil }
     let scheme = reference[..<colon]
-    return MaskedURL.isScheme(scheme) ? scheme : nil
+    return URICharacter.isScheme(scheme) ? scheme : nil
   }
 
   /// `/a/./b/../c` is `/a/c` (RFC 3986 §5.2.4).
@@ -65,7 +65,7 @@ extension UpstreamURL {
 
 /// Why a redirection is not followed.
 package enum RedirectionError: Error, Equatable, CustomStringConvertible {
-  case noWebSocketURL(UpstreamURLError)
+  case noWebSocketURL(WebSocketURLError)
   case toPlaintext
 
   package var description: String {

@@ -1,0 +1,100 @@
+import ByteStreams
+import HTTPCodec
+
+/// A `ws:` or `wss:` URL (RFC 6455 §3), taken apart.
+package struct WebSocketURL: Hashable, Sendable {
+  package let isSecure: Bool
+  /// Name or address, without brackets; a link-local address has its zone behind it: `fe80::1%eth0`.
+  package let host: String
+  package let port: UInt16
+  /// Path and query, as they stand in the request.
+  package let target: String
+  /// `user:password`, percent-decoded: for basic authentication.
+  package let credentials: String?
+
+  /// Reads a URL. The error says what is wrong with it, for a person, and repeats no part of it that may be secret.
+  package init(_ text: String) throws(WebSocketURLError) {
+    guard let scheme = text.firstRange(of: "://"), URICharacter.isScheme(text[..<scheme.lowerBound]) else {
+      throw .noScheme
+    }
+    switch text[..<scheme.lowerBound].lowercased() {
+    case "ws": isSecure = false
+    case "wss": isSecure = true
+    default: throw .wrongScheme(String(text[..<scheme.lowerBound]))
+    }
+    let rest = text[scheme.upperBound...]
+    guard !rest.contains("#") else { throw .fragment }
+    guard rest.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else { throw .authority(.badCharacter) }
+    let authorityEnd = rest.firstIndex { $0 == "/" || $0 == "?" } ?? rest.endIndex
+    let path = rest[authorityEnd...]
+    target = path.hasPrefix("/") ? String(path) : "/" + path
+
+    do throws(URLAuthorityError) {
+      let authority = try URLAuthority(rest[..<authorityEnd])
+      credentials = try authority.userinfo.map(URLAuthority.percentDecoded)
+      host = authority.host
+      port = authority.port ?? (isSecure ? 443 : 80)
+    } catch {
+      throw .authority(error)
+    }
+  }
+
+  private init(isSecure: Bool, host: String, port: UInt16, target: String, credentials: String?) {
+    self.isSecure = isSecure
+    self.host = host
+    self.port = port
+    self.target = target
+    self.credentials = credentials
+  }
+
+  /// The same with these credentials.
+  func with(credentials: String?) -> WebSocketURL {
+    WebSocketURL(isSecure: isSecure, host: host, port: port, target: target, credentials: credentials)
+  }
+
+  package func hasSameOrigin(as other: WebSocketURL) -> Bool {
+    isSecure == other.isSecure && host.lowercased() == other.host.lowercased() && port == other.port
+  }
+
+  /// The whole URL with its credentials, as it can be read again.
+  package var text: String {
+    let userinfo = credentials.map { PercentEncoder.encode(Array($0.utf8).span) + "@" } ?? ""
+    return scheme + userinfo + withPort(URLAuthority.written(host)) + target
+  }
+
+  /// For logs and answers: without credentials and query, which may hold tokens.
+  package var redacted: String { scheme + withPort(URLAuthority.written(host)) + target.prefix { $0 != "?" } }
+
+  private var scheme: String { isSecure ? "wss://" : "ws://" }
+
+  /// Host and port: what limits per host are kept by.
+  package var server: String { "\(host.lowercased()):\(port)" }
+
+  /// The Host field's value.
+  package var hostField: String { withPort(URLAuthority.writtenForOthers(host)) }
+
+  private func withPort(_ name: String) -> String { port == (isSecure ? 443 : 80) ? name : "\(name):\(port)" }
+
+  /// Host and port, always with the port: what CONNECT asks for.
+  package var authority: String { "\(URLAuthority.writtenForOthers(host)):\(port)" }
+
+  /// The Authorization field's value for the URL's own credentials (RFC 7617).
+  package var basicAuthorization: String? { credentials.map(BasicCredentials.fieldValue) }
+}
+
+/// What is wrong with a URL.
+package enum WebSocketURLError: Error, Equatable, Sendable, CustomStringConvertible {
+  case noScheme
+  case wrongScheme(String)
+  case fragment
+  case authority(URLAuthorityError)
+
+  package var description: String {
+    switch self {
+    case .noScheme: "no scheme: write ws://host/path or wss://host/path"
+    case .wrongScheme(let scheme): "'\(scheme)' is not a WebSocket scheme: write ws:// or wss://"
+    case .fragment: "a WebSocket URL has no fragment: write '#' as %23"
+    case .authority(let error): error.description
+    }
+  }
+}

@@ -33,7 +33,7 @@ package final class Session: Sendable {
     self.name = name
     inbox = SharedInbox(epoch: epoch, retention: retention)
     sink = InboxSink(inbox)
-    upstream = SessionHandle(settings, sink: sink, logger: logger, metrics: metrics, dials: dials)
+    upstream = SessionHandle(settings, named: name, sink: sink, logger: logger, metrics: metrics, dials: dials)
     var prefix = ByteQueue()
     prefix.append("d-" as StaticString)
     epoch.write(into: &prefix)

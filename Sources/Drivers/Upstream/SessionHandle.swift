@@ -66,18 +66,20 @@ package final class SessionHandle: Sendable {
     self.init(try SharedSettings(settings), sink: sink, logger: logger, metrics: metrics, dials: dials)
   }
 
-  /// A session that is alone in its process's metrics.
+  /// A session with metrics of its own.
   package convenience init(
-    _ settings: UpstreamSettings, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry,
-    dials: DialGate = DialGate()
+    _ settings: UpstreamSettings, named name: String = "default", sink: any UpstreamSink, logger: Logger,
+    metrics: MetricsRegistry, dials: DialGate = DialGate()
   ) throws(TLSSettingsError) {
-    self.init(try SharedSettings(settings), sink: sink, logger: logger, metrics: metrics, dials: dials)
+    self.init(try SharedSettings(settings), named: name, sink: sink, logger: logger, metrics: metrics, dials: dials)
   }
 
+  /// - Parameter name: the value of the metrics' label `session`.
   package convenience init(
-    _ settings: SharedSettings, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry, dials: DialGate
+    _ settings: SharedSettings, named name: String, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry,
+    dials: DialGate
   ) {
-    let own = UpstreamMetrics(metrics)
+    let own = UpstreamMetrics(metrics, session: name)
     self.init(settings, sink: sink, logger: logger, metrics: own, dials: dials)
     own.observe(self, in: metrics)
   }

@@ -48,7 +48,7 @@ enum SessionHerd {
     limits.burst = 256
     limits.atOnce = 1_024
     let shared = (
-      logger: Logger(level: .error, format: .text), metrics: UpstreamMetrics(MetricsRegistry()),
+      logger: Logger(level: .error, format: .text), metrics: UpstreamMetrics(MetricsRegistry(), session: "herd"),
       dials: DialGate(limits), resolver: Resolver(), sink: NobodyListens()
     )
     return try (0..<count).map { _ in

@@ -66,7 +66,7 @@ let package = Package(
     target(.codecs, "ProxyCodec", ["ByteStreams", "HTTPCodec"]),
 
     // Pure machines: they decide.
-    target(.machines, "Conventions", ["ByteStreams", "Deflate", "Digests", "JSONCodec"]),
+    target(.machines, "UpstreamProtocol", ["ByteStreams", "Deflate", "Digests", "JSONCodec"]),
     target(.machines, "UpstreamSession", ["ByteStreams"]),
     target(.machines, "Outbox", ["ByteStreams"]),
     target(.machines, "Inbox", ["ByteStreams", "JSONCodec"]),
@@ -75,7 +75,7 @@ let package = Package(
     // System: the kernel, TLS, the file, the eyes of the operator.
     target(.system, "Reactor", ["Threading", "CLinux", "ByteStreams"]),
     target(.system, "TLSEngine", ["COpenSSL", "ByteStreams", "Digests"]),
-    target(.system, "Configuration", ["CYAML", "ByteStreams", "JSONCodec", "HTTPCodec", "Conventions"]),
+    target(.system, "Configuration", ["CYAML", "ByteStreams", "JSONCodec", "HTTPCodec", "UpstreamProtocol"]),
     target(.system, "Metrics", ["Threading", "ByteStreams"]),
     target(.system, "Logging", ["Threading", "CLinux", "ByteStreams", "JSONCodec"]),
 
@@ -84,7 +84,8 @@ let package = Package(
       .drivers, "Upstream",
       [
         "Threading", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec",
-        "TLSEngine", "Conventions", "UpstreamSession", "Outbox", "RouteNetlink", "Reactor", "Configuration", "Metrics",
+        "TLSEngine", "UpstreamProtocol", "UpstreamSession", "Outbox", "RouteNetlink", "Reactor", "Configuration",
+        "Metrics",
         "Logging",
       ]),
     target(
@@ -116,21 +117,21 @@ let package = Package(
     tested(.codecs, "HTTPCodec"),
     tested(.codecs, "WebSocketCodec", ["HTTPCodec"]),
     tested(.codecs, "ProxyCodec", ["HTTPCodec"]),
-    tested(.machines, "Conventions", ["Deflate"]),
+    tested(.machines, "UpstreamProtocol", ["Deflate"]),
     tested(.machines, "UpstreamSession"),
     tested(.machines, "Outbox"),
     tested(.machines, "Inbox"),
     tested(.machines, "RouteNetlink"),
     tested(.system, "Reactor"),
     tested(.system, "TLSEngine", ["COpenSSL", "Digests"]),
-    tested(.system, "Configuration", ["Conventions", "JSONCodec"]),
+    tested(.system, "Configuration", ["UpstreamProtocol", "JSONCodec"]),
     tested(.system, "Metrics"),
     tested(.system, "Logging"),
     tested(
       .drivers, "Upstream",
       [
         "Configuration", "HTTPCodec", "ProxyCodec", "Reactor", "WebSocketCodec", "UpstreamSession", "Outbox", "Logging",
-        "Metrics", "ByteStreams", "Conventions", "TLSEngine",
+        "Metrics", "ByteStreams", "UpstreamProtocol", "TLSEngine",
       ]),
     tested(
       nil, "Gateway",

@@ -10,7 +10,7 @@ import Testing
     "HTTPCodec": ["ByteStreams"],
     "WebSocketCodec": ["ByteStreams", "Deflate", "Digests", "HTTPCodec"],
     "ProxyCodec": ["ByteStreams", "HTTPCodec"],
-    "Conventions": ["ByteStreams", "Deflate", "Digests", "JSONCodec"],
+    "UpstreamProtocol": ["ByteStreams", "Deflate", "Digests", "JSONCodec"],
     "UpstreamSession": ["ByteStreams"],
     "Outbox": ["ByteStreams"],
     "Inbox": ["ByteStreams", "JSONCodec"],

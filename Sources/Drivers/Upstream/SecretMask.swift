@@ -1,6 +1,6 @@
 import ByteStreams
 import Configuration
-import Conventions
+import UpstreamProtocol
 import JSONCodec
 import ProxyCodec
 

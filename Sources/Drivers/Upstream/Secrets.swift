@@ -1,4 +1,4 @@
-import Conventions
+import UpstreamProtocol
 import Reactor
 
 /// Why a secret could not be had. Nothing of the secret is in it.

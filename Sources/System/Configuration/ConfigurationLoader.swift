@@ -1,5 +1,5 @@
 import ByteStreams
-import Conventions
+import UpstreamProtocol
 
 /// Puts the settings together: defaults, then the file, then the environment, then the flags. Everything wrong is found in
 /// one go: what is made from the settings later (`GatewayPlan`) adds its errors to these (`Outcome.errors(with:)`).

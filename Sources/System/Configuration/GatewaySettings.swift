@@ -1,5 +1,5 @@
 import ByteStreams
-import Conventions
+import UpstreamProtocol
 
 /// Everything that can be set, with its defaults. `Setting.all` says how each is named, read and explained.
 package struct GatewaySettings: Equatable, Sendable {

@@ -1,5 +1,5 @@
 import ByteStreams
-import Conventions
+import UpstreamProtocol
 
 extension Setting {
   /// Every setting, in the order of the file. (Worked out when asked for: key paths cannot be shared between threads.)

@@ -1,5 +1,5 @@
 import ByteStreams
-import Conventions
+import UpstreamProtocol
 
 /// Settings for what an upstream expects above WebSocket: opening messages, heartbeats, subscriptions.
 extension Setting {

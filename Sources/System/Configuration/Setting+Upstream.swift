@@ -1,5 +1,5 @@
 import ByteStreams
-import Conventions
+import UpstreamProtocol
 
 /// The connection to the upstream, and the queue in front of it.
 extension Setting {

@@ -1,5 +1,5 @@
 import ByteStreams
-import Conventions
+import UpstreamProtocol
 import JSONCodec
 
 /// One thing that can be set: its name in the file, what it takes, and what it is for. From this the file, the environment,

@@ -1,5 +1,5 @@
 import ByteStreams
-import Conventions
+import UpstreamProtocol
 import JSONCodec
 
 /// Reads the settings that are more than one value: messages with blanks, what matches a message, the opening.

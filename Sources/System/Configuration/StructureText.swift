@@ -1,5 +1,5 @@
 import ByteStreams
-import Conventions
+import UpstreamProtocol
 import JSONCodec
 
 /// Settings that are more than one value as they would stand in the file: in YAML's flow style, which is nearly JSON.

@@ -1,5 +1,5 @@
 import ByteStreams
-import Conventions
+import UpstreamProtocol
 import JSONCodec
 import Testing
 

@@ -3,7 +3,7 @@ import Deflate
 import JSONCodec
 import Testing
 
-@testable import Conventions
+@testable import UpstreamProtocol
 
 @Suite struct MessageMeaningTests {
   private func pointer(_ text: String) throws -> JSONPointer { try #require(JSONPointer(text)) }

@@ -1,7 +1,7 @@
 import ByteStreams
 import Testing
 
-@testable import Conventions
+@testable import UpstreamProtocol
 
 @Suite struct TemplateTests {
   private func render(

@@ -2,7 +2,7 @@ import ByteStreams
 import JSONCodec
 import Testing
 
-@testable import Conventions
+@testable import UpstreamProtocol
 
 @Suite struct SubscriptionLedgerTests {
   /// GraphQL's words.

@@ -1,5 +1,7 @@
 import Configuration
+import Inbox
 import Reactor
+import Sessions
 import Upstream
 
 /// Everything that is made from the settings before a socket is opened: what can be wrong with a configuration is found here.
@@ -10,7 +12,8 @@ package struct GatewayPlan: Sendable {
   let clients: [SocketAddress]
   let management: [SocketAddress]
   let access: BrowserAccess
-  let upstream: SharedSettings
+  /// The session `default` first, if there is one; then the named ones, in the order of the file.
+  package let sessions: [SessionPlan]
 
   /// Reads the files that the settings name. Blocks.
   package init(_ settings: GatewaySettings) throws(SettingProblems) {
@@ -25,7 +28,9 @@ package struct GatewayPlan: Sendable {
     do throws(SettingProblem) { upstream = try SharedSettings(settings.upstream) } catch { problems.append(error) }
     guard problems.isEmpty, let access, let upstream else { throw SettingProblems(problems) }
     self.access = access
-    self.upstream = upstream
+    let retention = Retention(
+      count: settings.delivery.messages, bytes: settings.delivery.bytes, age: settings.delivery.age)
+    sessions = [SessionPlan(name: Session.defaultName, settings: upstream, retention: retention)]
   }
 }
 

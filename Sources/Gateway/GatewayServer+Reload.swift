@@ -1,6 +1,8 @@
 import Configuration
 import Logging
 import Reactor
+import Sessions
+import Upstream
 import Upstream
 import UpstreamSession
 
@@ -20,8 +22,10 @@ extension GatewayServer {
     do throws(SettingProblems) {
       // The queue stays as it was, and may not go with what is new.
       let plan = try GatewayPlan(effective)
-      session.reconfigure(
-        plan.upstream, because: effective.upstream == old.upstream ? .credential : .configuration)
+      let reason: ReplacementReason = effective.upstream == old.upstream ? .credential : .configuration
+      for planned in plan.sessions {
+        sessions.find(planned.name)?.upstream.reconfigure(planned.settings, because: reason)
+      }
       if let level = LogLevel(name: settings.log.level) { logger.level = level }
       logger.info("the configuration was read again", [.flag("changed", effective != old)])
       return effective

@@ -24,7 +24,7 @@ package final class GatewayServer: Sendable {
 
   private let shared: GatewayShared
   private let loops: [EventLoop]
-  private let sessions: SessionDirectory
+  let sessions: SessionDirectory
   /// Addresses in use, with the ports that were picked: for clients, and for management.
   package let clientAddresses: [SocketAddress]
   package let managementAddresses: [SocketAddress]
@@ -46,17 +46,18 @@ package final class GatewayServer: Sendable {
       throw StartError(message: "cannot start an event loop: \(error)")
     }
 
-    let retention = Retention(
-      count: settings.delivery.messages, bytes: settings.delivery.bytes, age: settings.delivery.age)
     let metrics = MetricsRegistry()
     ProcessMetrics.register(in: metrics)
-    if plan.upstream.value.tls.verification == .offForTestsOnly {
+    for planned in plan.sessions where planned.settings.value.tls.verification == .offForTestsOnly {
       logger.warning("the upstream's certificate is not verified: anyone on the path can read and change everything")
     }
-    let session = Session(
-      Session.defaultName, plan.upstream, retention: retention, logger: logger, metrics: metrics,
-      dials: DialGate(settings.upstream.dials))
-    sessions = SessionDirectory([session])
+    let dials = DialGate(settings.upstream.dials)
+    sessions = SessionDirectory(
+      plan.sessions.map { planned in
+        Session(
+          planned.name, planned.settings, retention: planned.retention, logger: logger, metrics: metrics, dials: dials)
+      })
+    guard let session = sessions.default else { throw StartError(message: "no session is configured") }
 
     let clients = try Self.bind(plan.clients, loops: loopCount)
     let management = try Self.bind(plan.management, loops: 1)

@@ -31,7 +31,8 @@ import Upstream
     let logger = Logger(level: .error, format: .json)
     let plan = try GatewayPlan(settings)
     let session = Session(
-      Session.defaultName, plan.upstream, retention: Retention(), logger: logger, metrics: MetricsRegistry(),
+      Session.defaultName, plan.sessions[0].settings, retention: Retention(), logger: logger,
+      metrics: MetricsRegistry(),
       dials: DialGate())
     let descriptors = DescriptorBudget(limit: 1024, inUse: 20, loops: 1, clients: 10, management: 10)
     return GatewayShared(plan, descriptors: descriptors, logger: logger, metrics: MetricsRegistry(), session: session)

@@ -134,6 +134,9 @@ let package = Package(
         "Metrics", "ByteStreams", "UpstreamProtocol", "TLSEngine",
       ]),
     tested(
+      .drivers, "Sessions",
+      ["ByteStreams", "Inbox", "Logging", "Metrics", "Reactor", "Upstream", "UpstreamSession", "WebSocketCodec"]),
+    tested(
       nil, "Gateway",
       [
         "Configuration", "HTTPCodec", "Reactor", "UpstreamSession", "Inbox", "Upstream", "Sessions", "Logging",

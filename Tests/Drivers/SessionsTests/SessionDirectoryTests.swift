@@ -1,0 +1,46 @@
+import Inbox
+import Logging
+import Metrics
+import Testing
+import WebSocketCodec
+
+@testable import Sessions
+@testable import Upstream
+
+@Suite struct SessionDirectoryTests {
+  private func directory(_ names: String...) throws -> SessionDirectory {
+    let metrics = MetricsRegistry()
+    let settings = try SharedSettings(UpstreamSettings(urls: [try UpstreamURL("ws://127.0.0.1:1/")]))
+    return SessionDirectory(
+      names.map { name in
+        Session(
+          name, settings, retention: Retention(), logger: Logger(level: .error, format: .json), metrics: metrics,
+          dials: DialGate())
+      })
+  }
+
+  private func find(_ name: String, in directory: SessionDirectory) -> String? {
+    directory.find(Array(name.utf8).span)?.name
+  }
+
+  @Test func findsSessionsByTheirNames() throws {
+    let directory = try directory("default", "market", "orders")
+    for name in ["default", "market", "orders"] { #expect(find(name, in: directory) == name) }
+    for name in ["", "Market", "market ", "marke", "markets"] { #expect(find(name, in: directory) == nil) }
+    #expect(directory.default?.name == "default")
+  }
+
+  @Test func doesWithoutADefaultSession() throws {
+    let directory = try directory("market")
+    #expect(directory.default == nil)
+    #expect(find("default", in: directory) == nil)
+    #expect(find("market", in: directory) == "market")
+  }
+
+  @Test func idsOfDeliveriesNameTheirSession() throws {
+    let directory = try directory("market", "orders")
+    let prefixes = Set(directory.all.map(\.deliveryPrefix))
+    #expect(prefixes.count == 2)
+    #expect(prefixes.allSatisfy { $0.hasPrefix("d-") && $0.hasSuffix(".") })
+  }
+}

@@ -89,8 +89,8 @@ private final class InboxSink: UpstreamSink {
 
   func prepareToEnd() { isEnding.store(true, ordering: .releasing) }
 
-  func received(_ payload: Span<UInt8>, isText: Bool, now: Int64) {
-    inbox.append(payload, kind: isText ? .text : .binary, time: now, now: ProcessFacts.monotonicTime())
+  func received(_ payload: Span<UInt8>, kind: MessageKind, now: Int64) {
+    inbox.append(payload, kind: kind, time: now, now: ProcessFacts.monotonicTime())
   }
 
   var hasReaders: Bool { inbox.bell.isAwaited }

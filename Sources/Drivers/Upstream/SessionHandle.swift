@@ -112,10 +112,10 @@ package final class SessionHandle: Sendable {
 
   /// Queues a message; from any loop. `timeToLive`: zero for 'now or never', nil for as long as it takes.
   package func post(
-    _ payload: SharedBytes, isText: Bool, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
+    _ payload: SharedBytes, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
   ) -> Receipt {
     let (receipt, signal) = update { shared in
-      let result = shared.outbox.enqueue(payload, isText: isText, timeToLive: timeToLive, topic: topic, now: now)
+      let result = shared.outbox.enqueue(payload, kind: kind, timeToLive: timeToLive, topic: topic, now: now)
       let receipt = Receipt(result: result, nextAttempt: shared.outbox.isFlowing ? nil : shared.status.nextDial)
       switch result {
       case .queued(sequence: _, wakes: true): return (receipt, shared.signal)
@@ -131,6 +131,12 @@ package final class SessionHandle: Sendable {
   package func noteReader() {
     guard isOnDemand.load(ordering: .relaxed) else { return }
     shared.withLock { $0.want() }?.notify()
+  }
+
+  package func post(
+    _ payload: SharedBytes, isText: Bool, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
+  ) -> Receipt {
+    post(payload, kind: isText ? .text : .binary, timeToLive: timeToLive, topic: topic, now: now)
   }
 
   /// What became of a message; nil for one that never was, or is forgotten.

@@ -26,7 +26,7 @@ extension UpstreamDriver {
       let step = link.settings.conventions.onOpen[index]
       if let template = step.send {
         do throws(TemplateError) {
-          link.prepared[index] = try render(template, .opening, for: link)
+          link.prepared[index] = try render(template, .setup, for: link)
         } catch {
           failOpening(link, .preparation, "'send' of \(OpeningPhase.name(ofStep: index)) cannot be made: \(error)")
           return false
@@ -93,7 +93,7 @@ extension UpstreamDriver {
   @inline(__always)
   func noteSubscription(_ message: OutboxMessage) {
     guard keepsSubscriptions else { return }
-    note(subscriptions.sent(message.payload, isText: message.isText))
+    note(subscriptions.sent(message.payload, kind: message.kind))
   }
 
   /// A push may say that a subscription has ended.
@@ -120,7 +120,7 @@ extension UpstreamDriver {
     guard !link.hasSubscribed else { return }
     link.hasSubscribed = true
     for entry in subscriptions.messages {
-      link.sendOwn(OwnLane.Message(.opening, isText: entry.isText, payload: entry.payload))
+      link.sendOwn(PriorityMessage(.setup, kind: entry.kind, payload: entry.payload))
     }
   }
 
@@ -139,7 +139,7 @@ extension UpstreamDriver {
 
   func answer(_ link: UpstreamLink, with template: Template) {
     do throws(TemplateError) {
-      link.sendOwn(try render(template, .answer, for: link))
+      link.sendOwn(try render(template, .reply, for: link))
     } catch {
       logger.warning("a heartbeat of the upstream cannot be answered", [.text("reason", error.description)])
     }
@@ -153,15 +153,15 @@ extension UpstreamDriver {
   func heartbeatAnswered(_ link: UpstreamLink) { machine.heartbeatAnswered(link.generation) }
 
   private func render(
-    _ template: Template, _ kind: OwnLane.Kind, for link: UpstreamLink
-  ) throws(TemplateError) -> OwnLane.Message {
+    _ template: Template, _ purpose: PriorityMessage.Purpose, for link: UpstreamLink
+  ) throws(TemplateError) -> PriorityMessage {
     link.values.now = loop.wallClock
     link.values.cursor = cursor
     if cursor == nil, let initial = conventions.cursor.initial {
       link.values.cursor = try initial.rendered(with: link.values)
     }
     let payload = SharedBytes(try template.rendered(with: link.values))
-    return OwnLane.Message(kind, isText: true, payload: payload)
+    return PriorityMessage(purpose, kind: .text, payload: payload)
   }
 }
 

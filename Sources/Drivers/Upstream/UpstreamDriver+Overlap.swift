@@ -27,32 +27,32 @@ extension UpstreamDriver {
 
   /// Gives a push to the clients, unless the other of two connections has brought it already.
   @inline(__always)
-  func pass(_ payload: Span<UInt8>, isText: Bool, from link: UpstreamLink, now: Int64) {
+  func pass(_ payload: Span<UInt8>, kind: MessageKind, from link: UpstreamLink, now: Int64) {
     if overlap != nil {
-      merge(payload, isText: isText, from: link, now: now)
+      merge(payload, kind: kind, from: link, now: now)
       return
     }
     // An upstream that gets no messages sends no responses: then repetition says nothing.
     if link.carriesMessages {
-      pushHistory.note(OverlapFilter.digest(of: payload, isText: isText))
+      pushHistory.note(OverlapFilter.digest(of: payload, kind: kind))
     } else {
       pushHistory.countBroadcast()
     }
-    sink.received(payload, isText: isText, now: now)
+    sink.received(payload, kind: kind, now: now)
   }
 
-  private func merge(_ payload: Span<UInt8>, isText: Bool, from link: UpstreamLink, now: Int64) {
-    let digest = OverlapFilter.digest(of: payload, isText: isText)
+  private func merge(_ payload: Span<UInt8>, kind: MessageKind, from link: UpstreamLink, now: Int64) {
+    let digest = OverlapFilter.digest(of: payload, kind: kind)
     var released: [OverlapFilter.Push] = []
     let passes = overlap?.filter.received(
-      digest, payload, isText: isText, from: link.generation, &pushHistory, &released)
+      digest, payload, kind: kind, from: link.generation, &pushHistory, &released)
     pass(released)
-    if passes != false { sink.received(payload, isText: isText, now: now) }
+    if passes != false { sink.received(payload, kind: kind, now: now) }
     overlapChanged()
   }
 
   private func pass(_ released: [OverlapFilter.Push]) {
-    for push in released { sink.received(push.payload.bytes, isText: push.isText, now: loop.wallClock) }
+    for push in released { sink.received(push.payload.bytes, kind: push.kind, now: loop.wallClock) }
   }
 
   /// Ends the overlap when nothing can come twice any more; sees to it that what is held does not stay so.

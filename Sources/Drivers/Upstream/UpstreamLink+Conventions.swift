@@ -11,20 +11,20 @@ extension UpstreamLink {
   private static var refusalTextLimit: Int { 256 }
 
   /// Hands one message of the upstream to whom it is meant for.
-  func receive(isText: Bool, now: Int64) {
-    guard !isText else {
-      act(on: examine(socket.payload, isText: true, now: now))
+  func receive(kind: MessageKind, now: Int64) {
+    guard kind == .binary else {
+      act(on: examine(socket.payload, kind: .text, now: now))
       return
     }
     switch decoder.decode(socket.payload) {
     case .asItIs:
-      act(on: examine(socket.payload, isText: false, now: now))
+      act(on: examine(socket.payload, kind: .binary, now: now))
     case .malformed:
       driver.metrics.malformedPayloads.add()
-      act(on: examine(socket.payload, isText: false, now: now))
+      act(on: examine(socket.payload, kind: .binary, now: now))
     case .unpacked:
-      let isText = UTF8StreamValidator.isValid(decoder.unpacked)
-      act(on: examine(decoder.unpacked, isText: isText, now: now))
+      let kind: MessageKind = UTF8StreamValidator.isValid(decoder.unpacked) ? .text : .binary
+      act(on: examine(decoder.unpacked, kind: kind, now: now))
     case .tooLarge:
       driver.lost(
         self, .violation(code: 1009), "a message unpacks to more than \(settings.limits.messageBytes) bytes")
@@ -33,7 +33,7 @@ extension UpstreamLink {
 
   /// Gives a push to the clients and keeps of another message what its answer needs. Nothing is sent here: the payload lies in
   /// the socket's own memory.
-  private func examine(_ payload: Span<UInt8>, isText: Bool, now: Int64) -> MessageMeaning {
+  private func examine(_ payload: Span<UInt8>, kind: MessageKind, now: Int64) -> MessageMeaning {
     let conventions = settings.conventions
     let meaning = conventions.meaning(of: payload, awaited: awaited)
     switch meaning {
@@ -41,7 +41,7 @@ extension UpstreamLink {
       if let cursor = conventions.cursor(in: payload) { driver.cursor = cursor }
       // What a predecessor says of subscriptions does not hold for its successor.
       if driver.isSending(self) { driver.noteEnd(payload) }
-      driver.pass(payload, isText: isText, from: self, now: now)
+      driver.pass(payload, kind: kind, from: self, now: now)
     case .openingAnswer: values.answered = [UInt8](copying: payload)
     case .heartbeat: if conventions.server.reply != nil { values.answered = [UInt8](copying: payload) }
     case .refusal:

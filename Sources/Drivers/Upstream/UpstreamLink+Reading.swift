@@ -58,9 +58,9 @@ extension UpstreamLink {
           driver.metrics.receivedMessages.add()
           driver.metrics.receivedBytes.add(socket.payload.count)
           if settings.examinesMessages {
-            receive(isText: kind == .text, now: now)
+            receive(kind: kind, now: now)
           } else {
-            driver.pass(socket.payload, isText: kind == .text, from: self, now: now)
+            driver.pass(socket.payload, kind: kind, from: self, now: now)
           }
           if answersAtOnce { flushNow() }
         case .ping:

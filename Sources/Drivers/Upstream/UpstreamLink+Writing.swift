@@ -36,11 +36,11 @@ extension UpstreamLink {
   }
 
   /// Sends a message of the session itself, ahead of whatever waits in the queue.
-  func sendOwn(_ message: OwnLane.Message) {
+  func sendOwn(_ message: PriorityMessage) {
     guard isOpen, socket.canSend, let transport else { return }
     driver.pushHistory.sent(1)
     if lane.count == 0, transport.unsent < settings.highWater {
-      write(message.payload, isText: message.isText, into: transport)
+      write(message.payload, kind: message.kind, into: transport)
     } else {
       lane.append(message)
     }
@@ -61,7 +61,7 @@ extension UpstreamLink {
     if socket.canSend, !isHeld {
       // Not while the upstream leaves what we send unread: then only its newest ping stays to be answered.
       socket.writeReplies(using: &driver.entropy, into: &transport.output)
-      for message in lane.takeAll() { write(message.payload, isText: message.isText, into: transport) }
+      for message in lane.takeAll() { write(message.payload, kind: message.kind, into: transport) }
       if driver.isSending(self) {
         let room = settings.highWater - transport.unsent
         let (took, leavesMore) = driver.take(for: self, atMost: room)
@@ -115,12 +115,12 @@ extension UpstreamLink {
   func append(_ message: OutboxMessage) {
     guard let transport else { return }
     let start = transport.end
-    write(message.payload, isText: message.isText, into: transport)
+    write(message.payload, kind: message.kind, into: transport)
     marks.append(Mark(start: start, end: transport.end, sequence: message.sequence))
   }
 
-  private func write(_ payload: SharedBytes, isText: Bool, into transport: UpstreamTransport) {
-    socket.sendMessage(isText ? .text : .binary, payload.bytes, using: &driver.entropy, into: &transport.output)
+  private func write(_ payload: SharedBytes, kind: MessageKind, into transport: UpstreamTransport) {
+    socket.sendMessage(kind, payload.bytes, using: &driver.entropy, into: &transport.output)
   }
 
   /// Tells the account which messages lie before this position of the output.

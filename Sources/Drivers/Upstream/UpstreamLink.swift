@@ -37,7 +37,7 @@ final class UpstreamLink: LoopTask, TurnEndTarget {
 
   // Writing.
   /// Messages of the session itself: they overtake the queue.
-  var lane = OwnLane()
+  var lane = PriorityMessages()
   /// Where each message in the output ends, for telling which are with the kernel.
   var marks: [Mark] = []
   var firstMark = 0
@@ -59,7 +59,7 @@ final class UpstreamLink: LoopTask, TurnEndTarget {
   /// For the blanks in them.
   var values = TemplateValues()
   /// Opening messages that are made, by their step.
-  var prepared: [Int: OwnLane.Message] = [:]
+  var prepared: [Int: PriorityMessage] = [:]
   /// The opening message whose answer is awaited.
   var awaited: Int?
   /// The beginning of the message that refused it, for a person.

@@ -18,7 +18,7 @@ package struct Outbox: Sendable {
     var payload: SharedBytes?
     var topic: String?
     var deadline = MonotonicTime.distantFuture
-    var isText = false
+    var kind = MessageKind.text
     /// Time to live 0: may not outlive the connection it was meant for.
     var isImmediate = false
     /// Connections that it was written to as a whole, this one included.
@@ -104,7 +104,7 @@ package struct Outbox: Sendable {
 
   /// Queues a message. `timeToLive`: 0 for 'now or never'; nil for as long as it takes.
   package mutating func enqueue(
-    _ payload: SharedBytes, isText: Bool, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
+    _ payload: SharedBytes, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
   ) -> EnqueueResult {
     guard !isClosed else { return .closed }
     let isImmediate = timeToLive == .zero
@@ -117,7 +117,7 @@ package struct Outbox: Sendable {
     if let topic, let place = topics[topic] { end(place, as: .replaced) }
 
     let sequence = ledger.open()
-    var entry = Entry(sequence: sequence, payload: payload, topic: topic, isText: isText, isImmediate: isImmediate)
+    var entry = Entry(sequence: sequence, payload: payload, topic: topic, kind: kind, isImmediate: isImmediate)
     if let timeToLive, !isImmediate { entry.deadline = now + timeToLive }
     let place = ring.end
     let mostUrgent = expiry.first?.deadline ?? .distantFuture
@@ -192,7 +192,7 @@ package struct Outbox: Sendable {
         continue
       }
       ring[place].attempts &+= 1
-      batch.append(OutboxMessage(sequence: sequence, isText: ring[place].isText, payload: payload))
+      batch.append(OutboxMessage(sequence: sequence, kind: ring[place].kind, payload: payload))
       taken &+= 1
       size &+= payload.count
       flight?.last = sequence

@@ -41,7 +41,7 @@ package struct OutboxSettings: Sendable, Equatable {
 /// One message as it is handed to a connection.
 package struct OutboxMessage: Sendable {
   package let sequence: UInt64
-  package let isText: Bool
+  package let kind: MessageKind
   package let payload: SharedBytes
 }
 

@@ -44,7 +44,7 @@ package struct SubscriptionLedger: Sendable {
   }
 
   package struct Entry: Sendable {
-    package let isText: Bool
+    package let kind: MessageKind
     package let payload: SharedBytes
     fileprivate let key: [UInt8]
     /// Its place in the order in which they were made.
@@ -68,11 +68,11 @@ package struct SubscriptionLedger: Sendable {
   package var messages: [Entry] { entries.values.sorted { $0.sequence < $1.sequence } }
 
   /// A client's message goes to the upstream.
-  package mutating func sent(_ payload: SharedBytes, isText: Bool) -> Effect {
+  package mutating func sent(_ payload: SharedBytes, kind: MessageKind) -> Effect {
     if let key = rules.remove.key(in: payload.bytes) { return remove(key) ? .removed : .none }
     guard let key = rules.add.key(in: payload.bytes) else { return .none }
     lastSequence += 1
-    let entry = Entry(isText: isText, payload: payload, key: key, sequence: lastSequence)
+    let entry = Entry(kind: kind, payload: payload, key: key, sequence: lastSequence)
     // What is replaced is out of date, even where the new one finds no room.
     remove(key)
     guard entries.count < rules.entries, bytes + entry.size <= rules.bytes else { return .noRoom }

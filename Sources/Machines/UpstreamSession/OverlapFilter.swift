@@ -21,11 +21,11 @@ package struct OverlapFilter: Sendable {
   /// A push that is held.
   package struct Push: Sendable {
     package let payload: SharedBytes
-    package let isText: Bool
+    package let kind: MessageKind
 
-    package init(_ payload: SharedBytes, isText: Bool) {
+    package init(_ payload: SharedBytes, kind: MessageKind) {
       self.payload = payload
-      self.isText = isText
+      self.kind = kind
     }
 
     fileprivate var size: Int { payload.count + 64 }
@@ -111,9 +111,9 @@ package struct OverlapFilter: Sendable {
   }
 
   /// A digest for `received`, different in every process. Two pushes share one with a chance of 2⁻⁶⁴.
-  package static func digest(of payload: Span<UInt8>, isText: Bool) -> UInt64 {
+  package static func digest(of payload: Span<UInt8>, kind: MessageKind) -> UInt64 {
     var hasher = Hasher()
-    hasher.combine(isText)
+    hasher.combine(kind)
     unsafe payload.withUnsafeBytes { unsafe hasher.combine(bytes: $0) }
     return UInt64(truncatingIfNeeded: hasher.finalize())
   }
@@ -123,13 +123,13 @@ package struct OverlapFilter: Sendable {
   /// A push has come on the connection of this generation. Returns whether it is to be passed on now, behind those appended to
   /// `released`.
   package mutating func received(
-    _ digest: UInt64, _ payload: Span<UInt8>, isText: Bool, from generation: Generation,
+    _ digest: UInt64, _ payload: Span<UInt8>, kind: MessageKind, from generation: Generation,
     _ history: inout PushHistory, _ released: inout [Push]
   ) -> Bool {
     guard generation == older.generation || generation == newer.generation else { return true }
     // Of two connections one push comes twice at most.
     let isThird = withheld.remove(digest) != nil
-    if isThird { released.append(Push(SharedBytes(copying: payload), isText: isText)) }
+    if isThird { released.append(Push(SharedBytes(copying: payload), kind: kind)) }
     // Bytes that repeat prove nothing once both connections may bring responses.
     let mayBePaired = !isAnswering || !(isThird || history.mayAllBeResponses || history.repeats(digest))
     if generation == older.generation {
@@ -156,7 +156,7 @@ package struct OverlapFilter: Sendable {
       if mayBePaired { newer.append(digest, nil, &released) }
       return true
     }
-    newer.append(mayBePaired ? digest : 0, Push(SharedBytes(copying: payload), isText: isText), &released)
+    newer.append(mayBePaired ? digest : 0, Push(SharedBytes(copying: payload), kind: kind), &released)
     if newer.held > Self.heldBytes { newer.release(&released) }
     return false
   }

@@ -73,6 +73,6 @@ enum SessionHerd {
 
 /// The upstream of this measurement says nothing.
 private final class NobodyListens: UpstreamSink {
-  func received(_ payload: Span<UInt8>, isText: Bool, now: Int64) {}
+  func received(_ payload: Span<UInt8>, kind: MessageKind, now: Int64) {}
   func lost() {}
 }

@@ -66,13 +66,13 @@ final class Conversation: UpstreamSink {
 
   var answersAtOnce: Bool { echoes }
 
-  func received(_ payload: Span<UInt8>, isText: Bool, now: Int64) {
+  func received(_ payload: Span<UInt8>, kind: MessageKind, now: Int64) {
     let session = state.withLock { state in
-      if isText, !echoes { state.lastText = payload.text() }
+      if kind.isText, !echoes { state.lastText = payload.text() }
       return state.session
     }
     guard echoes, let session else { return }
-    _ = session.post(SharedBytes(copying: payload), isText: isText, timeToLive: nil, now: .zero)
+    _ = session.post(SharedBytes(copying: payload), kind: kind, timeToLive: nil, now: .zero)
   }
 
   func lost() { state.withLock { $0.isOver = true } }

@@ -39,7 +39,7 @@ final class SessionFixture: UpstreamSink {
     return handle
   }
 
-  func received(_ payload: Span<UInt8>, isText: Bool, now: Int64) {
+  func received(_ payload: Span<UInt8>, kind: MessageKind, now: Int64) {
     let bytes = [UInt8](copying: payload)
     received.withLock { $0.messages.append(bytes) }
   }
@@ -59,7 +59,7 @@ final class SessionFixture: UpstreamSink {
 
   @discardableResult
   func post(_ bytes: [UInt8], ttl: TimeSpan? = .seconds(30)) -> EnqueueResult {
-    return handle.post(SharedBytes(bytes), isText: true, timeToLive: ttl, topic: nil, now: now).result
+    return handle.post(SharedBytes(bytes), kind: .text, timeToLive: ttl, topic: nil, now: now).result
   }
 
   /// Posts all of these before the loop does anything else.
@@ -67,7 +67,7 @@ final class SessionFixture: UpstreamSink {
     let handle = handle
     loop.submit { context in
       for text in texts {
-        _ = handle.post(SharedBytes(Array(text.utf8)), isText: true, timeToLive: ttl, topic: nil, now: context.now)
+        _ = handle.post(SharedBytes(Array(text.utf8)), kind: .text, timeToLive: ttl, topic: nil, now: context.now)
       }
       return nil
     }
@@ -111,7 +111,7 @@ private final class OneATurn: LoopTask {
 
   func run() async {
     for text in texts {
-      _ = handle.post(SharedBytes(Array(text.utf8)), isText: true, timeToLive: nil, topic: nil, now: loop.now)
+      _ = handle.post(SharedBytes(Array(text.utf8)), kind: .text, timeToLive: nil, topic: nil, now: loop.now)
       await loop.yieldTurn()
     }
   }

@@ -20,7 +20,7 @@ struct FilterFixture {
   mutating func push(_ number: UInt64, from generation: Generation) {
     let payload = withUnsafeBytes(of: number) { Array($0) }
     var released: [OverlapFilter.Push] = []
-    let passes = filter.received(number, payload.span, isText: false, from: generation, &history, &released)
+    let passes = filter.received(number, payload.span, kind: .binary, from: generation, &history, &released)
     pass(released)
     if passes { passed.append(number) }
   }
@@ -157,7 +157,7 @@ struct FilterFixture {
     var released: [OverlapFilter.Push] = []
     for number in 1...UInt64(OverlapFilter.heldBytes / size) {
       _ = fixture.filter.received(
-        number, payload.span, isText: false, from: FilterFixture.new, &fixture.history, &released)
+        number, payload.span, kind: .binary, from: FilterFixture.new, &fixture.history, &released)
     }
     #expect(released.count == OverlapFilter.heldBytes / size)
     #expect(!fixture.filter.isHolding)
@@ -166,9 +166,9 @@ struct FilterFixture {
   @Test func digestsTellTextFromBinary() {
     let bytes: [UInt8] = [1, 2, 3]
     #expect(
-      OverlapFilter.digest(of: bytes.span, isText: true) == OverlapFilter.digest(of: bytes.span, isText: true))
+      OverlapFilter.digest(of: bytes.span, kind: .text) == OverlapFilter.digest(of: bytes.span, kind: .text))
     #expect(
-      OverlapFilter.digest(of: bytes.span, isText: true) != OverlapFilter.digest(of: bytes.span, isText: false))
+      OverlapFilter.digest(of: bytes.span, kind: .text) != OverlapFilter.digest(of: bytes.span, kind: .binary))
   }
 
   @Test func aRepeatingPushIsRememberedAmongManyOthers() {

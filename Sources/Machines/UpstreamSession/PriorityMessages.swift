@@ -1,0 +1,48 @@
+import ByteStreams
+
+/// Messages of the session itself on one connection: setup messages, heartbeats and responses to heartbeats.
+///
+/// They are sent ahead of the outbox, have no delivery state, and end with their connection. They are pending only while the upstream does
+/// not read what was sent. There are as many setup messages as are configured. Of heartbeats, and of responses to the upstream's, only the
+/// newest is pending: it stands for those before it, as with pongs (RFC 6455 §5.5.3). So an upstream that sends heartbeats and reads
+/// nothing cannot make this grow.
+package struct PriorityMessages: Sendable {
+  private var pending: [PriorityMessage] = []
+
+  package init() {}
+
+  package var count: Int { pending.count }
+
+  package mutating func append(_ message: PriorityMessage) {
+    if message.purpose != .setup { pending.removeAll { $0.purpose == message.purpose } }
+    pending.append(message)
+  }
+
+  /// Removes and returns all pending messages, in their order.
+  package mutating func takeAll() -> [PriorityMessage] {
+    guard !pending.isEmpty else { return [] }
+    defer { pending = [] }
+    return pending
+  }
+}
+
+/// One message of the session itself.
+package struct PriorityMessage: Sendable {
+  package enum Purpose: Sendable, Equatable {
+    /// A message of `upstream.on_open`, or a subscription that is made again.
+    case setup
+    case heartbeat
+    /// The response to a heartbeat of the upstream.
+    case reply
+  }
+
+  package let purpose: Purpose
+  package let kind: MessageKind
+  package let payload: SharedBytes
+
+  package init(_ purpose: Purpose, kind: MessageKind, payload: SharedBytes) {
+    self.purpose = purpose
+    self.kind = kind
+    self.payload = payload
+  }
+}

@@ -33,7 +33,8 @@ package final class Session: Sendable {
     self.name = name
     inbox = SharedInbox(epoch: epoch, retention: retention)
     sink = InboxSink(inbox)
-    upstream = SessionHandle(settings, named: name, sink: sink, logger: logger, metrics: metrics, dials: dials)
+    upstream = SessionHandle(
+      settings, named: name, sink: sink, logger: logger.with([.text("session", name)]), metrics: metrics, dials: dials)
     var prefix = ByteQueue()
     prefix.append("d-" as StaticString)
     epoch.write(into: &prefix)

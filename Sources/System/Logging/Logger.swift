@@ -1,64 +1,49 @@
-import ByteStreams
-import CLinux
-import Glibc
-import Synchronization
-import Threading
-
-/// The log: lines for a person on a terminal, JSON lines for anybody else, to standard error.
+/// Writes log lines, each with the fields of its context. Copies made by `with` write to the same output.
 ///
-/// Logging a line never waits: lines go into a bounded buffer that one thread empties. Lines that do not fit, and lines that the
-/// output does not take, are counted, and a line of its own reports the count.
+/// Logging a line never waits: see `LogWriter`.
 package final class Logger: Sendable {
-  package enum Format: Sendable { case text, coloredText, json }
+  package typealias Format = LogWriter.Format
 
-  /// Bytes that may wait for a slow terminal or pipe.
-  package static let bufferLimit = 1 << 20
+  private let writer: LogWriter
+  /// Fields of every line, before its own.
+  private let context: [LogField]
 
-  private let minimum: Atomic<Int>
-  private let format: Format
-  private let output: Int32
-  private let wake: Int32
-
-  private struct State: ~Copyable {
-    var buffer = ByteQueue()
-    /// Lines lost since the last report of them.
-    var dropped = 0
-    var clock = TimestampWriter()
-    /// The buffer's bytes are being written by somebody.
-    var isWriting = false
-    /// The thread runs.
-    var isStarted = false
+  private init(_ writer: LogWriter, context: [LogField]) {
+    self.writer = writer
+    self.context = context
   }
-  private let state = Locked(State())
-  /// Held while writing, so that a flush and the thread do not mix their lines.
-  private let writing = Locked(())
 
-  package init(level: LogLevel, format: Format, output: Int32 = STDERR_FILENO) {
-    minimum = Atomic(level.rawValue)
-    self.format = format
-    self.output = output
-    wake = eventfd(0, O_CLOEXEC)
-    precondition(wake >= 0, "no eventfd for the log")
+  /// - Parameter output: descriptor that lines go to; standard error unless given.
+  package convenience init(level: LogLevel, format: Format, output: Int32 = LogWriter.standardError) {
+    self.init(LogWriter(level: level, format: format, output: output), context: [])
   }
+
+  /// A logger whose lines have `fields` too.
+  package func with(_ fields: [LogField]) -> Logger { Logger(writer, context: context + fields) }
 
   /// The format that suits `output`: text on a terminal (coloured unless NO_COLOR is set), else JSON.
-  package static func suitableFormat(for output: Int32 = STDERR_FILENO) -> Format {
-    guard isatty(output) == 1 else { return .json }
-    guard let variable = unsafe getenv("NO_COLOR") else { return .coloredText }
-    return unsafe variable.pointee == 0 ? .coloredText : .text
+  package static func suitableFormat(for output: Int32 = LogWriter.standardError) -> Format {
+    LogWriter.suitableFormat(for: output)
   }
 
-  /// The least level that is written. May change at any time, from any thread.
+  /// The least level that is written, by every logger of this output. May change at any time, from any thread.
   package var level: LogLevel {
-    get { LogLevel(rawValue: minimum.load(ordering: .relaxed)) ?? .info }
-    set { minimum.store(newValue.rawValue, ordering: .relaxed) }
+    get { writer.level }
+    set { writer.level = newValue }
   }
 
-  // MARK: Logging
+  /// Starts the thread that writes lines. Without it, `flush()` writes them.
+  package func start() { writer.start() }
+
+  /// See `LogWriter.isWritten`.
+  package var isWritten: Bool { writer.isWritten }
+
+  /// Writes what is pending. Blocks while the output takes nothing.
+  package func flush() { writer.flush() }
 
   @inline(__always)
   package func log(_ level: LogLevel, _ message: StaticString, _ fields: @autoclosure () -> [LogField] = []) {
-    if level.rawValue >= minimum.load(ordering: .relaxed) { write(level, message, fields()) }
+    if writer.isEnabled(level) { writer.write(level, message, context.isEmpty ? fields() : context + fields()) }
   }
 
   package func debug(_ message: StaticString, _ fields: @autoclosure () -> [LogField] = []) {
@@ -72,130 +57,5 @@ package final class Logger: Sendable {
   }
   package func error(_ message: StaticString, _ fields: @autoclosure () -> [LogField] = []) {
     log(.error, message, fields())
-  }
-
-  private func write(_ level: LogLevel, _ message: StaticString, _ fields: [LogField]) {
-    let line = LogLine(level: level, message: message, fields: fields, milliseconds: Self.now())
-    let wasEmpty = state.withLock { state in
-      let wasEmpty = state.buffer.isEmpty
-      guard state.buffer.count < Self.bufferLimit else {
-        state.dropped += 1
-        return false
-      }
-      line.write(format, &state.clock, into: &state.buffer)
-      return wasEmpty
-    }
-    guard wasEmpty else { return }
-    var one: UInt64 = 1
-    unsafe Glibc.write(wake, &one, 8)
-  }
-
-  private static func now() -> Int64 {
-    var time = timespec()
-    unsafe clock_gettime(CLOCK_REALTIME, &time)
-    return Int64(time.tv_sec) * 1000 + Int64(time.tv_nsec) / 1_000_000
-  }
-
-  // MARK: Writing
-
-  /// Starts the thread that empties the buffer. Without it, `flush()` does so.
-  package func start() {
-    let isStarted = DetachedThread.start(named: "log") { self.serve() }
-    state.withLock { $0.isStarted = isStarted }
-  }
-
-  private func serve() {
-    while true {
-      var count: UInt64 = 0
-      unsafe Glibc.read(wake, &count, 8)
-      flush()
-    }
-  }
-
-  /// Whether nothing is pending and nothing is being written. For the end of the process, which asks until then. Where the
-  /// system gave no thread, it writes what the output takes at once: a pipe that nobody reads takes nothing, and does not block.
-  package var isWritten: Bool {
-    if !state.withLock({ $0.isStarted }) { writePending(mayBlock: false) }
-    return state.withLock { $0.buffer.isEmpty && !$0.isWriting }
-  }
-
-  /// Writes what is pending. Blocks while the output takes nothing.
-  package func flush() { writePending(mayBlock: true) }
-
-  private func writePending(mayBlock: Bool) {
-    writing.withLock { _ in
-      var batch = take()
-      while !batch.bytes.isEmpty {
-        // A pipe that is reported writable has room for PIPE_BUF bytes (pipe(7)): so many never block.
-        if !mayBlock, !isWritable(within: 0) { return putBack(batch) }
-        let most = mayBlock ? batch.bytes.count : min(batch.bytes.count, Int(PIPE_BUF))
-        let written = unsafe batch.bytes.bytes.withUnsafeBytes { unsafe Glibc.write(output, $0.baseAddress, most) }
-        if written > 0 {
-          batch.bytes.consume(written)
-        } else if errno == EAGAIN {
-          // Somebody who shares the output has made it non-blocking.
-          guard mayBlock else { return putBack(batch) }
-          _ = isWritable(within: -1)
-        } else if errno != EINTR {
-          break
-        }
-      }
-      var lost = batch.bytes.bytes.count(of: UInt8(ascii: "\n"))
-      // The last line is the report, if there is one: what it says is still to be reported.
-      if lost > 0, batch.reported > 0 { lost += batch.reported - 1 }
-      state.withLock { state in
-        state.isWriting = false
-        state.dropped += lost
-      }
-    }
-  }
-
-  /// `milliseconds`: -1 waits for ever.
-  private func isWritable(within milliseconds: Int32) -> Bool {
-    var wanted = pollfd(fd: output, events: Int16(POLLOUT), revents: 0)
-    return unsafe poll(&wanted, 1, milliseconds) > 0
-  }
-
-  /// What the output did not take is pending again, before what came meanwhile.
-  private func putBack(_ batch: borrowing Batch) {
-    state.withLock { state in
-      var whole = ByteQueue(capacity: batch.bytes.count + state.buffer.count)
-      whole.append(batch.bytes.bytes)
-      whole.append(state.buffer.bytes)
-      swap(&whole, &state.buffer)
-      state.isWriting = false
-    }
-  }
-
-  /// What is written in one go.
-  private struct Batch: ~Copyable {
-    var bytes = ByteQueue()
-    /// The lines lost before, which its last line reports; 0: there is no such line.
-    var reported = 0
-  }
-
-  private func take() -> Batch {
-    state.withLock { state in
-      var batch = Batch()
-      if state.dropped > 0 {
-        batch.reported = state.dropped
-        state.dropped = 0
-        let report = LogLine(
-          level: .warning, message: "log lines were dropped", fields: [.number("count", batch.reported)],
-          milliseconds: Self.now())
-        report.write(format, &state.clock, into: &state.buffer)
-      }
-      swap(&batch.bytes, &state.buffer)
-      state.isWriting = !batch.bytes.isEmpty
-      return batch
-    }
-  }
-}
-
-extension Span where Element == UInt8 {
-  fileprivate func count(of wanted: UInt8) -> Int {
-    var count = 0
-    for index in indices where self[index] == wanted { count += 1 }
-    return count
   }
 }

@@ -32,6 +32,20 @@ private final class Collector: @unchecked Sendable {
     return String(decoding: pipe.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
   }
 
+  @Test func theFieldsOfTheContextAreInEveryLine() throws {
+    let output = capture(.json) { logger in
+      let session = logger.with([.text("session", "market")])
+      session.info("one", [.number("n", 1)])
+      session.with([.flag("f", true)]).info("two")
+      logger.info("three")
+    }
+    let objects = try output.split(separator: "\n").map {
+      try #require(try JSONSerialization.jsonObject(with: Data($0.utf8)) as? [String: Any])
+    }
+    #expect(objects.map { $0["session"] as? String } == ["market", "market", nil])
+    #expect(objects[0]["n"] as? Int == 1 && objects[1]["f"] as? Bool == true)
+  }
+
   @Test(arguments: ["plain", "quote \" and \\", "line\nbreak\r\t", "\u{0}\u{1}\u{1B}[31m", "é 😀", ""])
   func everyLineIsOneJSONObjectWhateverStandsInIt(text: String) throws {
     let output = capture(.json) { $0.info("said", [.text("what", text), .number("n", -3), .flag("f", true)]) }
@@ -136,7 +150,7 @@ private final class Collector: @unchecked Sendable {
     pipe.fileHandleForWriting.closeFile()
     let output = collector.text()
     #expect(output.contains("log lines were dropped") && output.contains("after"))
-    #expect(output.utf8.count < Logger.bufferLimit + 4096)
+    #expect(output.utf8.count < LogWriter.bufferLimit + 4096)
   }
 
   /// A start of the thread that failed looks the same as none.

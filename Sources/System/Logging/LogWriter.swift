@@ -1,0 +1,186 @@
+import ByteStreams
+import CLinux
+import Glibc
+import Synchronization
+import Threading
+
+/// The output of the log: lines for a person on a terminal, JSON lines for anybody else, to standard error.
+///
+/// Logging a line never waits: lines go into a bounded buffer that one thread empties. Lines that do not fit, and lines that the
+/// output does not take, are counted, and a line of its own reports the count.
+package final class LogWriter: Sendable {
+  package enum Format: Sendable { case text, coloredText, json }
+
+  /// Bytes that may wait for a slow terminal or pipe.
+  package static let bufferLimit = 1 << 20
+
+  private let minimum: Atomic<Int>
+  private let format: Format
+  private let output: Int32
+  private let wake: Int32
+
+  private struct State: ~Copyable {
+    var buffer = ByteQueue()
+    /// Lines lost since the last report of them.
+    var dropped = 0
+    var clock = TimestampWriter()
+    /// The buffer's bytes are being written by somebody.
+    var isWriting = false
+    /// The thread runs.
+    var isStarted = false
+  }
+  private let state = Locked(State())
+  /// Held while writing, so that a flush and the thread do not mix their lines.
+  private let writing = Locked(())
+
+  package static let standardError = STDERR_FILENO
+
+  init(level: LogLevel, format: Format, output: Int32) {
+    minimum = Atomic(level.rawValue)
+    self.format = format
+    self.output = output
+    wake = eventfd(0, O_CLOEXEC)
+    precondition(wake >= 0, "no eventfd for the log")
+  }
+
+  /// The format that suits `output`: text on a terminal (coloured unless NO_COLOR is set), else JSON.
+  static func suitableFormat(for output: Int32) -> Format {
+    guard isatty(output) == 1 else { return .json }
+    guard let variable = unsafe getenv("NO_COLOR") else { return .coloredText }
+    return unsafe variable.pointee == 0 ? .coloredText : .text
+  }
+
+  /// The least level that is written. May change at any time, from any thread.
+  var level: LogLevel {
+    get { LogLevel(rawValue: minimum.load(ordering: .relaxed)) ?? .info }
+    set { minimum.store(newValue.rawValue, ordering: .relaxed) }
+  }
+
+  @inline(__always)
+  func isEnabled(_ level: LogLevel) -> Bool { level.rawValue >= minimum.load(ordering: .relaxed) }
+
+  func write(_ level: LogLevel, _ message: StaticString, _ fields: [LogField]) {
+    let line = LogLine(level: level, message: message, fields: fields, milliseconds: Self.now())
+    let wasEmpty = state.withLock { state in
+      let wasEmpty = state.buffer.isEmpty
+      guard state.buffer.count < Self.bufferLimit else {
+        state.dropped += 1
+        return false
+      }
+      line.write(format, &state.clock, into: &state.buffer)
+      return wasEmpty
+    }
+    guard wasEmpty else { return }
+    var one: UInt64 = 1
+    unsafe Glibc.write(wake, &one, 8)
+  }
+
+  private static func now() -> Int64 {
+    var time = timespec()
+    unsafe clock_gettime(CLOCK_REALTIME, &time)
+    return Int64(time.tv_sec) * 1000 + Int64(time.tv_nsec) / 1_000_000
+  }
+
+  // MARK: Writing
+
+  /// Starts the thread that empties the buffer. Without it, `flush()` does so.
+  func start() {
+    let isStarted = DetachedThread.start(named: "log") { self.serve() }
+    state.withLock { $0.isStarted = isStarted }
+  }
+
+  private func serve() {
+    while true {
+      var count: UInt64 = 0
+      unsafe Glibc.read(wake, &count, 8)
+      flush()
+    }
+  }
+
+  /// Whether nothing is pending and nothing is being written. For the end of the process, which asks until then. Where the
+  /// system gave no thread, it writes what the output takes at once: a pipe that nobody reads takes nothing, and does not block.
+  var isWritten: Bool {
+    if !state.withLock({ $0.isStarted }) { writePending(mayBlock: false) }
+    return state.withLock { $0.buffer.isEmpty && !$0.isWriting }
+  }
+
+  /// Writes what is pending. Blocks while the output takes nothing.
+  func flush() { writePending(mayBlock: true) }
+
+  private func writePending(mayBlock: Bool) {
+    writing.withLock { _ in
+      var batch = take()
+      while !batch.bytes.isEmpty {
+        // A pipe that is reported writable has room for PIPE_BUF bytes (pipe(7)): so many never block.
+        if !mayBlock, !isWritable(within: 0) { return putBack(batch) }
+        let most = mayBlock ? batch.bytes.count : min(batch.bytes.count, Int(PIPE_BUF))
+        let written = unsafe batch.bytes.bytes.withUnsafeBytes { unsafe Glibc.write(output, $0.baseAddress, most) }
+        if written > 0 {
+          batch.bytes.consume(written)
+        } else if errno == EAGAIN {
+          // Somebody who shares the output has made it non-blocking.
+          guard mayBlock else { return putBack(batch) }
+          _ = isWritable(within: -1)
+        } else if errno != EINTR {
+          break
+        }
+      }
+      var lost = batch.bytes.bytes.count(of: UInt8(ascii: "\n"))
+      // The last line is the report, if there is one: what it says is still to be reported.
+      if lost > 0, batch.reported > 0 { lost += batch.reported - 1 }
+      state.withLock { state in
+        state.isWriting = false
+        state.dropped += lost
+      }
+    }
+  }
+
+  /// `milliseconds`: -1 waits for ever.
+  private func isWritable(within milliseconds: Int32) -> Bool {
+    var wanted = pollfd(fd: output, events: Int16(POLLOUT), revents: 0)
+    return unsafe poll(&wanted, 1, milliseconds) > 0
+  }
+
+  /// What the output did not take is pending again, before what came meanwhile.
+  private func putBack(_ batch: borrowing Batch) {
+    state.withLock { state in
+      var whole = ByteQueue(capacity: batch.bytes.count + state.buffer.count)
+      whole.append(batch.bytes.bytes)
+      whole.append(state.buffer.bytes)
+      swap(&whole, &state.buffer)
+      state.isWriting = false
+    }
+  }
+
+  /// What is written in one go.
+  private struct Batch: ~Copyable {
+    var bytes = ByteQueue()
+    /// The lines lost before, which its last line reports; 0: there is no such line.
+    var reported = 0
+  }
+
+  private func take() -> Batch {
+    state.withLock { state in
+      var batch = Batch()
+      if state.dropped > 0 {
+        batch.reported = state.dropped
+        state.dropped = 0
+        let report = LogLine(
+          level: .warning, message: "log lines were dropped", fields: [.number("count", batch.reported)],
+          milliseconds: Self.now())
+        report.write(format, &state.clock, into: &state.buffer)
+      }
+      swap(&batch.bytes, &state.buffer)
+      state.isWriting = !batch.bytes.isEmpty
+      return batch
+    }
+  }
+}
+
+extension Span where Element == UInt8 {
+  fileprivate func count(of wanted: UInt8) -> Int {
+    var count = 0
+    for index in indices where self[index] == wanted { count += 1 }
+    return count
+  }
+}

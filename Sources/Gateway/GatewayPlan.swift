@@ -1,3 +1,4 @@
+import API
 import Configuration
 import Inbox
 import Reactor
@@ -11,7 +12,7 @@ package struct GatewayPlan: Sendable {
   package let settings: GatewaySettings
   let clients: [SocketAddress]
   let management: [SocketAddress]
-  let access: BrowserAccess
+  let access: Access
   /// The session `default` first, if there is one; then the named ones, in the order of the file.
   package let sessions: [SessionPlan]
 
@@ -27,7 +28,7 @@ package struct GatewayPlan: Sendable {
     var upstream: SharedSettings?
     do throws(SettingProblem) { upstream = try SharedSettings(settings.upstream) } catch { problems.append(error) }
     guard problems.isEmpty, let access, let upstream else { throw SettingProblems(problems) }
-    self.access = access
+    self.access = Access(access)
     let retention = Retention(
       count: settings.delivery.messages, bytes: settings.delivery.bytes, age: settings.delivery.age)
     sessions = [SessionPlan(name: Session.defaultName, settings: upstream, retention: retention)]

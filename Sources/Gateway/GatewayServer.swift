@@ -1,5 +1,7 @@
+import API
 import ByteStreams
 import Configuration
+import HTTPServer
 import Inbox
 import Logging
 import Metrics
@@ -22,7 +24,10 @@ package final class GatewayServer: Sendable {
   /// All that `runUntilSignalled` takes: to be blocked before any thread is started.
   package static let signals = endingSignals + [reloadSignal]
 
-  private let shared: GatewayShared
+  private let settings: GatewaySettings
+  let logger: Logger
+  private let lifecycle = Lifecycle()
+  private let server: HTTPServer
   private let loops: [EventLoop]
   let sessions: SessionDirectory
   /// Addresses in use, with the ports that were picked: for clients, and for management.
@@ -36,6 +41,8 @@ package final class GatewayServer: Sendable {
   /// Starts everything. The session begins to dial; nothing waits for it.
   package init(_ plan: GatewayPlan, logger: Logger) throws(StartError) {
     let settings = plan.settings
+    self.settings = settings
+    self.logger = logger
     let descriptorLimit = Sockets.raiseDescriptorLimit()
     let loopCount = settings.loops > 0 ? settings.loops : ProcessorCount.usable
     do throws(SystemError) {
@@ -57,7 +64,6 @@ package final class GatewayServer: Sendable {
         Session(
           planned.name, planned.settings, retention: planned.retention, logger: logger, metrics: metrics, dials: dials)
       })
-    guard let session = sessions.default else { throw StartError(message: "no session is configured") }
 
     let clients = try Self.bind(plan.clients, loops: loopCount)
     let management = try Self.bind(plan.management, loops: 1)
@@ -76,22 +82,14 @@ package final class GatewayServer: Sendable {
           .number("management_connections", descriptors.management),
         ])
     }
-    shared = GatewayShared(
-      plan, descriptors: descriptors, logger: logger, metrics: metrics, session: session)
-
-    for (index, loop) in loops.enumerated() {
-      let own = clients.compactMap { index < $0.descriptors.count ? ($0.descriptors[index], $0.address.reach) : nil }
-      let ownManagement =
-        index == 0 ? management.flatMap { bound in bound.descriptors.map { ($0, bound.address.reach) } } : []
-      let shared = self.shared
-      loop.submit { context in
-        let worker = HTTPWorker(loop: context, shared: shared)
-        context.resident = worker
-        for (descriptor, reach) in own { Self.serve(descriptor, .client, reach, worker) }
-        for (descriptor, reach) in ownManagement { Self.serve(descriptor, .management, reach, worker) }
-        return nil
-      }
-    }
+    let httpMetrics = HTTPServerMetrics(metrics)
+    server = HTTPServer(
+      settings.http, HTTPServer.ConnectionLimits(clients: descriptors.clients, management: descriptors.management),
+      logger: logger, metrics: httpMetrics)
+    let api = APIShared(
+      settings, access: plan.access, sessions: sessions, lifecycle: lifecycle, registry: metrics,
+      openConnections: httpMetrics.openConnections, version: DrawbridgeVersion.text)
+    server.start(clients: clients, management: management, on: loops) { API(api, loopIndex: $0.index) }
     sessions.start(on: loops)
     let network = settings.upstream.network
     if network.changes == "watch" {
@@ -99,7 +97,7 @@ package final class GatewayServer: Sendable {
         sessions.networkChanged($0)
       }
     }
-    shared.enter(.serving)
+    lifecycle.enter(.serving)
     for address in clientAddresses {
       logger.info("listening", [.text("listener", "api"), .text("address", address.description)])
     }
@@ -108,41 +106,13 @@ package final class GatewayServer: Sendable {
     }
   }
 
-  private static func serve(
-    _ descriptor: Int32, _ role: HTTPConnection.Role, _ reach: ListenerReach, _ worker: HTTPWorker
-  ) {
-    do throws(SystemError) {
-      worker.listen(try Channel(descriptor: descriptor, loop: worker.loop), role, reach)
-    } catch {
-      worker.shared.logger.error("cannot listen", [.text("reason", error.description)])
-    }
-  }
-
-  private struct Bound {
-    let address: SocketAddress
-    /// One a loop, except for Unix sockets, which cannot share an address.
-    let descriptors: [Int32]
-    /// Of a Unix socket.
-    var file: SocketFile?
-  }
-
-  private static func bind(_ addresses: [SocketAddress], loops: Int) throws(StartError) -> [Bound] {
-    var result: [Bound] = []
-    for wanted in addresses {
+  private static func bind(_ addresses: [SocketAddress], loops: Int) throws(StartError) -> [BoundListener] {
+    var result: [BoundListener] = []
+    for address in addresses {
       do throws(SystemError) {
-        if case .unix(let path) = wanted {
-          let descriptors = [try Sockets.listen(on: wanted, sharedPort: false)]
-          result.append(Bound(address: wanted, descriptors: descriptors, file: SocketFile(at: path)))
-          continue
-        }
-        try Sockets.claim(wanted)
-        let first = try Sockets.listen(on: wanted, sharedPort: true)
-        let address = try Sockets.localAddress(of: first)
-        var descriptors = [first]
-        for _ in 1..<max(1, loops) { descriptors.append(try Sockets.listen(on: address, sharedPort: true)) }
-        result.append(Bound(address: address, descriptors: descriptors))
+        result.append(try BoundListener(address, loops: loops))
       } catch {
-        throw StartError(message: "cannot listen on \(wanted): \(error)")
+        throw StartError(message: "cannot listen on \(address): \(error)")
       }
     }
     return result
@@ -154,7 +124,7 @@ package final class GatewayServer: Sendable {
   /// queued within its time, close the upstream with 1001. A second signal ends at once. Answers the exit code.
   /// SIGHUP asks `reload` for the settings anew; it answers nil, and has said why, where they cannot be read.
   package func runUntilSignalled(reload: () -> GatewaySettings?) -> Int32 {
-    var settings = shared.settings
+    var settings = settings
     var signal = ProcessSignals.wait(for: Self.signals)
     while signal == Self.reloadSignal {
       if let read = reload() { settings = self.reload(read, from: settings) }
@@ -164,35 +134,27 @@ package final class GatewayServer: Sendable {
     return 0
   }
 
-  var logger: Logger { shared.logger }
-  var session: SessionHandle { shared.session.upstream }
-
   private func end(after signal: Int32) {
-    shared.logger.info("shutting down", [.text("signal", signal == 15 ? "SIGTERM" : "SIGINT")])
-    shared.enter(.draining)
-    let settings = shared.settings.shutdown
+    logger.info("shutting down", [.text("signal", signal == 15 ? "SIGTERM" : "SIGINT")])
+    lifecycle.enter(.draining)
+    let limits = settings.shutdown
     for file in socketFiles { file.remove() }
-    for loop in loops {
-      loop.submit { context in
-        (context.resident as? HTTPWorker)?.drain()
-        return nil
-      }
-    }
-    sessions.shutDown(flushWithin: settings.flush)
-    var ending = Self.wait(atMost: settings.drain) { shared.openConnections.current <= 0 && sessions.haveEnded }
+    server.drain(loops)
+    sessions.shutDown(flushWithin: limits.flush)
+    var ending = Self.wait(atMost: limits.drain) { server.isDrained && sessions.haveEnded }
     if ending == .timedOut {
       // The time of the clients is over. That of the sessions began together with it, and may be longer.
-      let left = settings.flush + shared.settings.upstream.timeouts.closing - settings.drain
+      let left = limits.flush + settings.upstream.timeouts.closing - limits.drain
       ending = Self.wait(atMost: left) { sessions.haveEnded }
-      if ending == .reached, shared.openConnections.current > 0 { ending = .timedOut }
+      if ending == .reached, !server.isDrained { ending = .timedOut }
     }
     // Nothing is sent any more, also where a second signal or the time ended it all.
     sessions.refuseMessages()
     for loop in loops { loop.stop() }
     for loop in loops { loop.join() }
     sessions.abandon()
-    shared.logger.info("stopped", [.flag("orderly", ending == .reached)])
-    Self.writeLastLines(of: shared.logger, atMost: ending == .interrupted ? .milliseconds(100) : Self.logPatience)
+    logger.info("stopped", [.flag("orderly", ending == .reached)])
+    Self.writeLastLines(of: logger, atMost: ending == .interrupted ? .milliseconds(100) : Self.logPatience)
   }
 
   /// Waits until the log is written, but not for ever, and no longer than until the next signal.

@@ -1,3 +1,4 @@
+import HTTPServer
 import Reactor
 import Testing
 
@@ -11,4 +12,27 @@ import Testing
     #expect(ListenerAddress.parse("[fe80::1%no-such-link]:8080") == nil)
     #expect(ListenerAddress.parse("127.0.0.1%lo:8080") == nil)
   }
+
+  @Test func theReachOfAListenerIsThatOfItsAddress() throws {
+    let cases: [(String, HTTPListener.Reach)] = [
+      ("127.0.0.1:80", .loopback), ("127.9.9.9:80", .loopback), ("[::1]:80", .loopback),
+      ("[::ffff:127.0.0.1]:80", .loopback),
+      (":80", .network), ("[::]:80", .network), ("10.0.0.1:80", .network), ("128.0.0.1:80", .network),
+      ("[2001:db8::1]:80", .network), ("unix:/run/x", .local),
+    ]
+    for (text, reach) in cases { #expect(try #require(ListenerAddress.parse(text)).reach == reach, "\(text)") }
+  }
+
+  @Test(arguments: [
+    ("127.0.0.1:80", "127.0.0.1:80"), (":80", "0.0.0.0:80"), ("localhost:80", "127.0.0.1:80"), ("[::1]:80", "[::1]:80"),
+    ("unix:/run/x", "unix:/run/x"),
+  ])
+  func readsListenerAddresses(text: String, description: String) {
+    #expect(ListenerAddress.parse(text)?.description == description)
+  }
+
+  @Test(arguments: [
+    "", "80", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", "::1:80", "[::1]", "unix:", "example.org:80",
+  ])
+  func refusesWhatIsNoListenerAddress(text: String) { #expect(ListenerAddress.parse(text) == nil) }
 }

@@ -201,7 +201,7 @@ extension SessionTransition {
   }
 
   /// Where and why an opening failed; nil where it did not.
-  var failure: OpeningFailure? {
+  package var failure: OpeningFailure? {
     if case .openingFailed(let failure) = cause { failure } else { nil }
   }
 

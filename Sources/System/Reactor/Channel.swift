@@ -8,8 +8,8 @@ package enum WaitOutcome: Equatable, Sendable {
   case ready
   /// The deadline came first.
   case deadline
-  /// `wake(_:)` came first, with its token.
-  case woken(Int)
+  /// `wake()` came first.
+  case woken
   /// The channel was closed by its owner.
   case closed
 }
@@ -55,7 +55,7 @@ package final class Channel {
 
   // MARK: Waiting
 
-  /// Waits until reading is worth trying, `wake(_:)` is called, or `deadline` has passed.
+  /// Waits until reading is worth trying, `wake()` is called, or `deadline` has passed.
   package func readable(until deadline: MonotonicTime = .distantFuture) async -> WaitOutcome {
     if isClosed { return .closed }
     if isReadable { return .ready }
@@ -87,9 +87,9 @@ package final class Channel {
   /// Whether a task is waiting to read, and so can be woken.
   package var hasWaitingReader: Bool { unsafe reader.continuation != nil }
 
-  /// Ends the reader's wait with `.woken(token)`; false where nobody waits.
+  /// Ends the reader's wait with `.woken`; false where nobody waits.
   @discardableResult
-  package func wake(_ token: Int) -> Bool { end(&reader, with: .woken(token)) }
+  package func wake() -> Bool { end(&reader, with: .woken) }
 
   // MARK: Reading and writing
 

@@ -286,36 +286,3 @@ extension PushLog {
     #expect(render([0xFF, 0x00], .binary).hasSuffix("\"type\":\"binary\",\"topic\":null,\"data_base64\":\"/wA=\"}"))
   }
 }
-
-@Suite struct WaiterListTests {
-  @Test func keepsOrderThroughRandomRemovals() {
-    var generator = SeededGenerator(seed: 5)
-    var list = WaiterList<Int>()
-    var model: [(Int, WaiterList<Int>.Handle)] = []
-    for step in 0..<10_000 {
-      switch UInt8.random(in: 0..<4, using: &generator) {
-      case 0, 1: model.append((step, list.append(step)))
-      case 2 where !model.isEmpty:
-        let victim = model.remove(at: Int.random(in: 0..<model.count, using: &generator))
-        let removed = list.remove(victim.1)
-        #expect(removed == victim.0)
-      default:
-        let taken = list.popFirst()
-        #expect(taken == (model.isEmpty ? nil : model.removeFirst().0))
-      }
-      let count = list.count
-      #expect(count == model.count)
-    }
-  }
-
-  @Test func anOldHandleNeverRemovesALaterWaiterInItsPlace() {
-    var list = WaiterList<Int>()
-    let old = list.append(1)
-    _ = list.popFirst()
-    _ = list.append(2)
-    let removed = list.remove(old)
-    #expect(removed == nil)
-    let first = list.first
-    #expect(first == 2)
-  }
-}

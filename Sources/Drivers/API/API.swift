@@ -1,0 +1,164 @@
+import ByteStreams
+import Configuration
+import HTTPCodec
+import HTTPServer
+import Logging
+import Metrics
+import Reactor
+import Sessions
+
+/// The HTTP interface of the gateway on one event loop: routes, access, parameters and representations. It knows no socket.
+package final class API: HTTPApplication {
+  let shared: APIShared
+  private let router: Router
+  private let loopIndex: Int
+  /// What the requests on the loop are for, from their head to their response.
+  private var requests = SlotTable<PendingRequest>()
+  /// The polls that wait.
+  var polls = SlotTable<Poll>()
+  var preparedPolls = PreparedPolls()
+  private var requestCount: UInt64 = 0
+  private let requestPrefix = UInt32.random(in: .min ... .max)
+
+  /// - Parameter loopIndex: part of the names of requests.
+  package init(_ shared: APIShared, loopIndex: Int) {
+    self.shared = shared
+    self.loopIndex = loopIndex
+    router = Router(shared.sessions)
+  }
+
+  /// A request whose head has been read.
+  private enum PendingRequest {
+    case send(IncomingMessage, to: Session)
+    case poll(PollParameters, of: Session)
+    case delivery(sequence: UInt64, of: Session, wait: TimeSpan)
+    case change(Session)
+    /// Needs nothing but its path.
+    indirect case read(Route)
+    indirect case refused(Problem)
+  }
+
+  // MARK: HTTPApplication
+
+  package func begin(_ request: borrowing HTTPRequestHead, on listener: HTTPListener) -> Exchange {
+    var body: RequestBody?
+    let pending: PendingRequest
+    do throws(ProblemError) {
+      pending = try accept(request, on: listener, &body)
+    } catch {
+      pending = .refused(error.problem)
+    }
+    return Exchange(state: requests.insert(pending), body: body)
+  }
+
+  private func accept(
+    _ request: borrowing HTTPRequestHead, on listener: HTTPListener, _ body: inout RequestBody?
+  ) throws(ProblemError) -> PendingRequest {
+    _ = try shared.access.admit(request, on: listener)
+    let route = try router.route(request, on: listener.role)
+    let settings = shared.settings
+    switch route {
+    case .send(let session):
+      let message = try IncomingMessage(request, settings.http)
+      body = RequestBody(request.framing, limit: settings.http.bodyBytes)
+      return .send(message, to: session)
+    case .receive(let session):
+      return .poll(try PollParameters(request, settings.delivery), of: session)
+    case .delivery(let sequence, let session):
+      let wait = try WaitParameter.read(request, default: .zero, maximum: settings.delivery.maximumWait)
+      return .delivery(sequence: sequence, of: session, wait: wait)
+    case .changeSession(let session):
+      try SessionChange.check(request)
+      body = RequestBody(request.framing, limit: SessionChange.limit)
+      return .change(session)
+    case .session, .sessions, .document, .live, .ready, .started, .metrics, .status, .options:
+      return .read(route)
+    }
+  }
+
+  package func finish(
+    _ exchange: consuming Exchange, at now: MonotonicTime, into response: inout Response
+  ) -> Outcome {
+    guard let pending = requests.remove(exchange.state) else { preconditionFailure("a request was finished twice") }
+    do throws(ProblemError) {
+      switch pending {
+      case .send(let message, let session):
+        try send(message, exchange.body, to: session, at: now, into: &response)
+      case .poll(let parameters, let session):
+        return try poll(parameters, of: session, at: now, into: &response)
+      case .delivery(let sequence, let session, let wait):
+        return try respond(with: sequence, of: session, wait: wait, at: now, into: &response)
+      case .change(let session):
+        try change(session, as: exchange.body, at: now, into: &response)
+      case .read(let route): respond(to: route, at: now, into: &response)
+      case .refused(let problem): respond(with: problem, into: &response)
+      }
+    } catch {
+      respond(with: error.problem, into: &response)
+    }
+    return .respond
+  }
+
+  package func abandon(_ exchange: consuming Exchange) { requests.remove(exchange.state) }
+
+  package func refuse(_ refusal: HTTPServerRefusal, into response: inout Response) {
+    respond(with: Problem(refusal, shared.settings.http), into: &response)
+  }
+
+  /// Requests whose response has not been written: for tests.
+  var pendingRequests: Int { requests.count + polls.count }
+
+  // MARK: Responses
+
+  private func respond(to route: Route, at now: MonotonicTime, into response: inout Response) {
+    switch route {
+    case .session(let session): respond(withStateOf: session, at: now, into: &response)
+    case .sessions: listSessions(into: &response)
+    case .document:
+      response.begin(.ok, "application/yaml")
+      response.content.text.append(OpenAPIDocument.text)
+    case .live:
+      response.begin(.ok, .plainText)
+      response.content.text.append("ok\n" as StaticString)
+    case .ready: respondWithReadiness(into: &response)
+    case .started:
+      let isStarted = shared.lifecycle.phase != .starting
+      response.begin(isStarted ? .ok : .serviceUnavailable, .plainText)
+      response.content.text.append(isStarted ? "ok\n" as StaticString : "starting\n")
+    case .metrics:
+      response.begin(.ok, MetricsRegistry.contentType)
+      shared.registry.render(into: &response.content.text)
+    case .status: respondWithStatusPage(at: now, into: &response)
+    case .options(let methods):
+      response.begin(.noContent, nil)
+      response.fields.appendField("Allow", methods)
+    case .send, .receive, .delivery, .changeSession: preconditionFailure("these requests have more than a path")
+    }
+  }
+
+  func respond(with problem: Problem, into response: inout Response) {
+    requestCount += 1
+    let id = "\(String(requestPrefix, radix: 16))-\(loopIndex)-\(requestCount)"
+    response.begin(problem.status, "application/problem+json")
+    if let seconds = problem.retryAfter { response.fields.appendField("Retry-After", decimal: seconds) }
+    if let methods = problem.allow { response.fields.appendField("Allow", methods) }
+    problem.write(requestID: id, into: &response.content.text)
+    response.refusal = [
+      .text("request_id", id), .text("type", problem.kind.name.description),
+      .number("status", Int(problem.status.rawValue)), .text("detail", problem.detail),
+    ]
+  }
+}
+
+extension Response {
+  /// Begins a response whose content is of `type`. No response may be stored, or be taken for another type than it has.
+  mutating func begin(_ status: HTTPStatus, _ type: StaticString?) {
+    self.status = status
+    if let type { fields.appendField("Content-Type", type) }
+    fields.append("Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n" as StaticString)
+  }
+}
+
+extension StaticString {
+  static let plainText: StaticString = "text/plain; charset=utf-8"
+}

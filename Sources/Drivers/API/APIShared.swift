@@ -1,0 +1,63 @@
+import ByteStreams
+import Configuration
+import Metrics
+import Sessions
+import Synchronization
+
+/// What the `API` objects of all event loops share.
+package final class APIShared: Sendable {
+  let settings: GatewaySettings
+  let access: Access
+  let sessions: SessionDirectory
+  let lifecycle: Lifecycle
+  let registry: MetricsRegistry
+  let metrics: APIMetrics
+  /// Connections open, for the status page.
+  let openConnections: Gauge
+  /// Version of the program.
+  let version: String
+
+  package init(
+    _ settings: GatewaySettings, access: Access, sessions: SessionDirectory, lifecycle: Lifecycle,
+    registry: MetricsRegistry, openConnections: Gauge, version: String
+  ) {
+    self.settings = settings
+    self.access = access
+    self.sessions = sessions
+    self.lifecycle = lifecycle
+    self.registry = registry
+    self.openConnections = openConnections
+    self.version = version
+    metrics = APIMetrics(registry)
+  }
+}
+
+/// Where the process is in its life, for the probes. From any thread.
+package final class Lifecycle: Sendable {
+  package enum Phase: UInt8, Sendable { case starting, serving, draining }
+
+  private let value = Atomic<UInt8>(0)
+
+  package init() {}
+
+  package var phase: Phase { Phase(rawValue: value.load(ordering: .acquiring)) ?? .starting }
+
+  package func enter(_ phase: Phase) { value.store(phase.rawValue, ordering: .releasing) }
+}
+
+/// What the API counts.
+struct APIMetrics: Sendable {
+  let acceptedMessages: Counter
+  let refusedMessages: Counter
+  let heldPolls: Gauge
+  let answeredPolls: Counter
+  let deliveredMessages: Counter
+
+  init(_ registry: MetricsRegistry) {
+    acceptedMessages = registry.counter("drawbridge_messages_accepted_total", "Messages taken for the upstream.")
+    refusedMessages = registry.counter("drawbridge_messages_refused_total", "Messages refused with 503 or 410.")
+    heldPolls = registry.gauge("drawbridge_polls_held", "Polls that wait for a message.")
+    answeredPolls = registry.counter("drawbridge_polls_answered_total", "Polls answered.")
+    deliveredMessages = registry.counter("drawbridge_messages_delivered_total", "Messages in answers to polls.")
+  }
+}

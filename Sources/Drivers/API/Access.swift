@@ -1,0 +1,21 @@
+import HTTPCodec
+import HTTPServer
+
+/// Decides whether a request is served, from its head and its listener. Every request of every route passes through here.
+package struct Access: Sendable {
+  /// On whose behalf a request is made.
+  enum Principal: Equatable {
+    /// Clients do not identify themselves.
+    case anyone
+  }
+
+  private let browsers: BrowserAccess
+
+  package init(_ browsers: BrowserAccess) { self.browsers = browsers }
+
+  /// Throws the response to a request that is not served.
+  func admit(_ request: borrowing HTTPRequestHead, on listener: HTTPListener) throws(ProblemError) -> Principal {
+    if let problem = browsers.refusal(of: request, on: listener.reach) { throw ProblemError(problem) }
+    return .anyone
+  }
+}

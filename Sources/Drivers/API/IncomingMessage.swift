@@ -1,0 +1,159 @@
+import ByteStreams
+import Configuration
+import Deflate
+import HTTPCodec
+
+extension Span where Element == UInt8 {
+  fileprivate func isPrintableASCII() -> Bool {
+    for index in indices where self[index] < 0x20 || self[index] > 0x7E { return false }
+    return true
+  }
+}
+
+/// A `POST /v1/messages`, as its head describes it. Its body is one message, byte for byte, or several, a line each.
+struct IncomingMessage {
+  enum Form { case text, binary, lines }
+
+  private let form: Form
+  private let isCompressed: Bool
+  /// Bytes that a compressed body may have when it is inflated.
+  private let limit: Int
+  private let batchLimit: Int
+  let timeToLive: TimeSpan?
+  let topic: String?
+
+  /// Longest topic, in bytes. RFC 8030 §5.4 allows 32; names of a domain need more.
+  private static let longestTopic = 128
+
+  init(_ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.HTTP) throws(ProblemError) {
+    limit = settings.bodyBytes
+    batchLimit = settings.batchMessages
+    form = try Self.form(of: request)
+    isCompressed = try Self.isCompressed(request)
+    timeToLive = try Self.timeToLive(of: request)
+    topic = try Self.topic(of: request)
+  }
+
+  private static func form(of request: borrowing HTTPRequestHead) throws(ProblemError) -> Form {
+    guard let value = request.fields.first(.contentType), !value.isEmpty else { return .binary }
+    guard let type = HTTPMediaType(value) else {
+      throw ProblemError(
+        .unsupportedMediaType, "Content-Type is malformed; text/plain or application/json would be right")
+    }
+    if type.is("application", "x-ndjson") { return .lines }
+    if type.type.equalsIgnoringCase("multipart") {
+      throw ProblemError(
+        .unsupportedMediaType,
+        "a multipart body is no single message; send each part on its own, or application/x-ndjson")
+    }
+    let isText =
+      type.type.equalsIgnoringCase("text") || type.is("application", "json")
+      || type.is("application", "x-www-form-urlencoded")
+    guard isText else { return .binary }
+    if let charset = type.parameter("charset"),
+      !charset.equalsIgnoringCase("utf-8"), !charset.equalsIgnoringCase("us-ascii"), !charset.equalsIgnoringCase("utf8")
+    {
+      throw ProblemError(
+        .unsupportedMediaType, "a WebSocket text is UTF-8; send charset=utf-8, or application/octet-stream")
+    }
+    return .text
+  }
+
+  private static func isCompressed(_ request: borrowing HTTPRequestHead) throws(ProblemError) -> Bool {
+    // RFC 9110 §8.4: a list, in the order in which the codings were applied.
+    var compressions = 0
+    var isKnown = true
+    request.fields.forEachElement(of: .contentEncoding) { coding in
+      if coding.equalsIgnoringCase("identity") { return }
+      compressions += 1
+      isKnown = isKnown && (coding.equalsIgnoringCase("gzip") || coding.equalsIgnoringCase("x-gzip"))
+    }
+    guard isKnown, compressions <= 1 else {
+      throw ProblemError(.unsupportedEncoding, "Content-Encoding may be gzip, once, or identity")
+    }
+    return compressions == 1
+  }
+
+  private static func timeToLive(of request: borrowing HTTPRequestHead) throws(ProblemError) -> TimeSpan? {
+    guard let value = request.fields.first(.ttl) else { return nil }
+    guard let seconds = value.deltaSeconds() else {
+      throw ProblemError(.invalidParameter, "the TTL field takes whole seconds, such as TTL: 30")
+    }
+    return .seconds(Int64(seconds))
+  }
+
+  private static func topic(of request: borrowing HTTPRequestHead) throws(ProblemError) -> String? {
+    guard let value = request.fields.first(.topic) else { return nil }
+    // Other bytes have no agreed meaning in a field (RFC 9110 §5.5).
+    guard !value.isEmpty, value.count <= longestTopic, value.isPrintableASCII() else {
+      throw ProblemError(
+        .invalidParameter, "the Topic field takes a name of 1 to \(longestTopic) printable ASCII characters")
+    }
+    return value.text()
+  }
+
+  /// One message on its way to the queue.
+  struct Item {
+    let payload: SharedBytes
+    let kind: MessageKind
+  }
+
+  var isBatch: Bool { form == .lines }
+
+  /// The one message that the body is, checked.
+  func item(in bytes: [UInt8]) throws(ProblemError) -> Item {
+    let plain = isCompressed ? try inflated(bytes) : bytes
+    guard form == .binary || UTF8StreamValidator.isValid(plain.span) else {
+      throw ProblemError(
+        .invalidText, "a text message must be UTF-8; send Content-Type: application/octet-stream for other bytes")
+    }
+    return Item(payload: SharedBytes(plain), kind: form == .binary ? .binary : .text)
+  }
+
+  /// The messages in the body of a batch, checked.
+  func items(in bytes: [UInt8]) throws(ProblemError) -> [Item] {
+    let plain = isCompressed ? try inflated(bytes) : bytes
+    var items: [Item] = []
+    var lineNumber = 0
+    // Line by line, so that a body of millions of lines costs no more than those a batch may have.
+    let text = plain.span
+    var start = 0
+    while start < text.count {
+      let end = text.firstIndex(of: UInt8(ascii: "\n"), from: start) ?? text.count
+      var line = text.extracting(start..<end)
+      start = end + 1
+      lineNumber += 1
+      if !line.isEmpty, line[line.count - 1] == UInt8(ascii: "\r") { line = line.extracting(first: line.count - 1) }
+      if line.isEmpty { continue }
+      guard items.count < batchLimit else {
+        throw ProblemError(
+          .contentTooLarge,
+          "a batch takes at most \(batchLimit) messages (the setting http.batch_messages); send several")
+      }
+      guard UTF8StreamValidator.isValid(line) else {
+        throw ProblemError(
+          .invalidText, "line \(lineNumber) of the batch is not UTF-8; no message of the batch was accepted")
+      }
+      items.append(Item(payload: SharedBytes(copying: line), kind: .text))
+    }
+    guard !items.isEmpty else { throw ProblemError(.invalidParameter, "the batch is empty; send a message a line") }
+    return items
+  }
+
+  private func inflated(_ bytes: [UInt8]) throws(ProblemError) -> [UInt8] {
+    var inflater = Inflater(.gzipOrZlib)
+    var output = ByteQueue()
+    do throws(InflateError) {
+      try inflater.inflate(bytes.span, into: &output, limit: limit)
+    } catch {
+      switch error {
+      case .malformed: throw ProblemError(.unsupportedEncoding, "the body is not gzip data, as Content-Encoding says")
+      case .tooLarge:
+        throw ProblemError(
+          .contentTooLarge, "the body inflates to more than \(limit) bytes (the setting http.body_bytes)")
+      }
+    }
+    guard inflater.hasEnded else { throw ProblemError(.unsupportedEncoding, "the gzip data in the body ends too soon") }
+    return output.copyBytes()
+  }
+}

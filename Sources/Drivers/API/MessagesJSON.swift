@@ -1,0 +1,51 @@
+import ByteStreams
+import HTTPServer
+import Inbox
+
+/// The JSON body of the response to a poll, around the messages that were rendered when they arrived:
+/// `{"messages":[…],"cursor":"…","more":false,"gap":null}`.
+enum MessagesJSON {
+  static func write(_ result: ReadResult, into content: inout ResponseContent) {
+    content.text.append("{\"messages\":[" as StaticString)
+    var isFirst = true
+    for message in result.messages {
+      if !isFirst { content.text.append("," as StaticString) }
+      isFirst = false
+      content.append(SharedSlice(message.rendered))
+    }
+    writeClosing(of: result, into: &content.text)
+  }
+
+  /// Everything after the last message.
+  private static func writeClosing(of result: ReadResult, into output: inout ByteQueue) {
+    output.append("],\"cursor\":\"" as StaticString)
+    result.cursor.write(into: &output)
+    output.append(result.more ? "\",\"more\":true,\"gap\":" : "\",\"more\":false,\"gap\":" as StaticString)
+    guard let gap = result.gap else {
+      output.append("null}" as StaticString)
+      return
+    }
+    output.append("{\"missed\":" as StaticString)
+    if let missed = gap.missed { output.append(decimal: missed) } else { output.append("null" as StaticString) }
+    output.append(",\"reason\":" as StaticString)
+    output.append(gap.reasons[0].json)
+    output.append(",\"reasons\":[" as StaticString)
+    var isFirst = true
+    for reason in gap.reasons {
+      if !isFirst { output.append("," as StaticString) }
+      isFirst = false
+      output.append(reason.json)
+    }
+    output.append("]}}" as StaticString)
+  }
+}
+
+extension Gap.Reason {
+  fileprivate var json: StaticString {
+    switch self {
+    case .restart: "\"restart\""
+    case .retention: "\"retention\""
+    case .upstream: "\"upstream\""
+    }
+  }
+}

@@ -1,0 +1,95 @@
+import ByteStreams
+import HTTPCodec
+import HTTPServer
+import Inbox
+import Metrics
+import Reactor
+import Sessions
+import Upstream
+
+/// A `GET /v1/messages` whose start is known.
+struct Poll {
+  let session: Session
+  let start: ReadStart
+  let limit: Int
+  let maxBytes: Int
+}
+
+extension API {
+  /// `GET /v1/messages`: responds with what lies after the cursor, or waits until there is something.
+  func poll(
+    _ parameters: PollParameters, of session: Session, at now: MonotonicTime, into response: inout Response
+  ) throws(ProblemError) -> Outcome {
+    session.upstream.noteReader()
+    let start: ReadStart
+    do throws(CursorAheadError) {
+      start = try session.inbox.resolve(parameters.start, now: now)
+    } catch {
+      throw ProblemError(
+        .invalidParameter,
+        "'cursor' lies ahead of everything that was ever given; use one from an earlier answer, or 'latest'")
+    }
+    let poll = Poll(session: session, start: start, limit: parameters.limit, maxBytes: parameters.maxBytes)
+    if parameters.wait > .zero, !session.inbox.hasNews(after: start) {
+      shared.metrics.heldPolls.add(1)
+      return .wait(HeldPoll(api: self, slot: polls.insert(poll), deadline: now + parameters.wait))
+    }
+    respond(to: poll, into: &response)
+    return .respond
+  }
+
+  /// Responds with what there is.
+  fileprivate func respond(to poll: Poll, into response: inout Response) {
+    let inbox = poll.session.inbox
+    let key = PreparedPolls.Key(
+      start: poll.start, limit: poll.limit, maxBytes: poll.maxBytes, revision: inbox.revision)
+    if let entry = preparedPolls.find(key) {
+      count(entry.messages)
+      response.prepared = entry.response
+      return
+    }
+    let result = inbox.read(after: poll.start, limit: poll.limit, maxBytes: poll.maxBytes)
+    count(result.messages.count)
+    response.begin(.ok, "application/json")
+    response.fields.append("Gateway-Cursor: " as StaticString)
+    result.cursor.write(into: &response.fields)
+    response.fields.append("\r\n" as StaticString)
+    MessagesJSON.write(result, into: &response.content)
+    response.prepared = preparedPolls.note(key, response, messages: result.messages.count)
+  }
+
+  private func count(_ messages: Int) {
+    shared.metrics.answeredPolls.add()
+    shared.metrics.deliveredMessages.add(messages)
+  }
+}
+
+/// A poll that waits. The poll itself is in a table of its loop, so that this fits into the connection that holds it.
+private struct HeldPoll: WaitingRequest {
+  let api: API
+  let slot: Int
+  let deadline: MonotonicTime
+
+  private var poll: Poll {
+    guard let poll = api.polls[slot] else { preconditionFailure("a poll waits that has ended") }
+    return poll
+  }
+
+  var bell: Bell { poll.session.inbox.bell }
+
+  var hasNews: Bool {
+    let poll = poll
+    return poll.session.inbox.hasNews(after: poll.start)
+  }
+
+  func finish(at now: MonotonicTime, into response: inout Response) {
+    let poll = poll
+    abandon()
+    api.respond(to: poll, into: &response)
+  }
+
+  func abandon() {
+    api.polls.remove(slot)
+    api.shared.metrics.heldPolls.add(-1)
+  }
+}

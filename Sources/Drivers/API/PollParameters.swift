@@ -1,0 +1,97 @@
+import ByteStreams
+import Configuration
+import Inbox
+import HTTPCodec
+
+/// What a `GET /v1/messages` asks for.
+struct PollParameters {
+  private(set) var start = StartingPoint.latest
+  private(set) var wait: TimeSpan
+  private(set) var limit: Int
+  private(set) var maxBytes: Int
+
+  init(
+    _ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery
+  ) throws(ProblemError) {
+    wait = settings.wait
+    limit = settings.limit
+    maxBytes = settings.answerBytes
+    if let preferred = WaitParameter.preference(of: request) { wait = preferred }
+    try readQuery(of: request, settings)
+    wait = WaitParameter.granted(wait, for: request, maximum: settings.maximumWait)
+  }
+
+  private mutating func readQuery(
+    of request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery
+  ) throws(ProblemError) {
+    var query = HTTPQueryReader(request.query)
+    var seen: UInt8 = 0
+    while true {
+      do throws(HTTPQueryError) {
+        guard try query.next() else { return }
+      } catch {
+        throw ProblemError(.invalidParameter, error.description)
+      }
+      guard let parameter = Parameter(query.name) else {
+        throw ProblemError(
+          .invalidParameter,
+          "'\(query.name.text())' is no parameter of this path; there are cursor, wait, limit and max_bytes")
+      }
+      guard seen & parameter.rawValue == 0 else {
+        throw ProblemError(.invalidParameter, "'\(query.name.text())' stands in the query twice; give it once")
+      }
+      seen |= parameter.rawValue
+      try read(parameter, query.value, settings)
+    }
+  }
+
+  /// The parameters of a poll, a bit for each.
+  private enum Parameter: UInt8 {
+    case cursor = 1
+    case wait = 2
+    case limit = 4
+    case maxBytes = 8
+
+    init?(_ name: Span<UInt8>) {
+      if name.equals("cursor") {
+        self = .cursor
+      } else if name.equals("wait") {
+        self = .wait
+      } else if name.equals("limit") {
+        self = .limit
+      } else if name.equals("max_bytes") {
+        self = .maxBytes
+      } else {
+        return nil
+      }
+    }
+  }
+
+  private mutating func read(
+    _ parameter: Parameter, _ value: Span<UInt8>, _ settings: GatewaySettings.Delivery
+  ) throws(ProblemError) {
+    switch parameter {
+    case .cursor:
+      guard let start = StartingPoint(value) else {
+        let wrong =
+          IdentifierKind(value) == .delivery ? "is the id of a delivery, not a position among pushes" : "is not valid"
+        let shown = value.extracting(first: min(value.count, Cursor.longestText)).text()
+        throw ProblemError(
+          .invalidParameter, "the value '\(shown)' of 'cursor' \(wrong): use \(StartingPoint.expectation)")
+      }
+      self.start = start
+    case .wait:
+      wait = try WaitParameter.read(value)
+    case .limit:
+      guard let limit = value.decimalValue(), limit > 0 else {
+        throw ProblemError(.invalidParameter, "'limit' takes a number of messages from 1 on")
+      }
+      self.limit = min(limit, settings.maximumLimit)
+    case .maxBytes:
+      guard let bytes = value.decimalValue(), bytes > 0 else {
+        throw ProblemError(.invalidParameter, "'max_bytes' takes a number of bytes from 1 on")
+      }
+      maxBytes = min(bytes, settings.maximumAnswerBytes)
+    }
+  }
+}

@@ -1,0 +1,76 @@
+import ByteStreams
+import Configuration
+import HTTPCodec
+import HTTPServer
+
+extension Problem {
+  /// The response to a request that the server refuses by itself.
+  init(_ refusal: HTTPServerRefusal, _ settings: GatewaySettings.HTTP) {
+    switch refusal {
+    case .malformed(let error):
+      self.init(
+        error.kind, detail: error.detail, allow: error == .methodNotSupported ? Router.allMethods : nil)
+    case .slowHead:
+      self.init(
+        .requestTimeout,
+        detail:
+          "the request's head did not arrive within \(settings.headTimeout.text) (the setting http.head_timeout); send it without pauses"
+      )
+    case .slowBody(let received):
+      self.init(
+        .requestTimeout,
+        detail:
+          "the request's content stopped for \(settings.bodyTimeout.text) (the setting http.body_timeout), or came slower than \(settings.bodyMinimumRate) bytes a second (http.body_minimum_rate), after \(received) bytes; send it without pauses"
+      )
+    case .tooManyBodies:
+      self.init(
+        .tooManyBodies,
+        detail:
+          "the bodies being received hold more than \(settings.pendingBodyBytes) bytes (the setting http.pending_body_bytes); try again after the time in Retry-After",
+        retryAfter: 1)
+    }
+  }
+}
+
+extension HTTPProtocolError {
+  /// The setting whose limit was exceeded; nil where a rule was broken and no setting would help.
+  var setting: StaticString? {
+    switch self {
+    case .requestLineTooLong: "http.request_line_bytes"
+    case .tooManyEmptyLines: "http.empty_lines"
+    case .headTooLarge: "http.head_bytes"
+    case .tooManyFields: "http.fields"
+    case .contentTooLarge: "http.body_bytes"
+    case .chunkExtensionTooLong: "http.chunk_extension_bytes"
+    case .chunkOverheadTooLarge: "http.chunk_overhead_bytes"
+    case .trailersTooLarge: "http.trailer_bytes"
+    case .tooManyTrailers: "http.trailers"
+    case .malformedRequestLine, .malformedMethod, .methodNotSupported, .malformedTarget, .targetFormNotAllowed,
+      .malformedVersion, .versionNotSupported, .bareLineFeed, .bareCarriageReturn, .forbiddenByte,
+      .whitespaceBeforeColon, .whitespaceBeforeFirstField, .foldedField, .malformedFieldName, .missingColon,
+      .repeatedField, .missingHost, .malformedHost, .malformedContentLength, .missingContentLength,
+      .repeatedContentLength,
+      .contentLengthBesideTransferEncoding, .transferCodingNotSupported, .malformedTransferEncoding,
+      .transferEncodingInHTTP10, .malformedChunkSize, .malformedChunkExtension, .missingChunkEnd, .forbiddenTrailer,
+      .expectationNotSupported, .truncatedMessage, .malformedStatusLine:
+      nil
+    }
+  }
+
+  /// The problem type of the response. Its status is that of the error.
+  var kind: Problem.Kind {
+    switch status {
+    case .uriTooLong: .uriTooLong
+    case .headerFieldsTooLarge: .headerFieldsTooLarge
+    case .contentTooLarge: .contentTooLarge
+    case .expectationFailed: .expectationFailed
+    case .methodNotAllowed: .methodNotAllowed
+    case .notImplemented: .unsupportedTransferCoding
+    case .versionNotSupported: .unsupportedVersion
+    default: .protocolError
+    }
+  }
+
+  /// For the response: what was wrong, what is accepted, and the setting whose limit was exceeded.
+  var detail: String { setting.map { "\(description) The limit is the setting \($0)." } ?? description }
+}

@@ -1,0 +1,144 @@
+import ByteStreams
+import HTTPCodec
+import JSONCodec
+
+/// An error as clients see it (RFC 9457): what was wrong, and what is accepted. `docs/errors.md` explains each kind.
+struct Problem {
+  enum Kind: CaseIterable {
+    case protocolError, uriTooLong, headerFieldsTooLarge, unsupportedTransferCoding, unsupportedVersion
+    case expectationFailed, requestTimeout, hostNotAllowed, originNotAllowed, notFound, methodNotAllowed
+    case invalidParameter, invalidText, invalidDocument, unsupportedMediaType, unsupportedEncoding, contentTooLarge
+    case queueFull, tooManyBodies, upstreamDown, sessionClosed
+
+    /// Its name in `type`, an anchor of the document.
+    var name: StaticString {
+      switch self {
+      case .protocolError: "protocol-error"
+      case .uriTooLong: "uri-too-long"
+      case .headerFieldsTooLarge: "header-fields-too-large"
+      case .unsupportedTransferCoding: "unsupported-transfer-coding"
+      case .unsupportedVersion: "unsupported-version"
+      case .requestTimeout: "request-timeout"
+      case .hostNotAllowed: "host-not-allowed"
+      case .originNotAllowed: "origin-not-allowed"
+      case .notFound: "not-found"
+      case .methodNotAllowed: "method-not-allowed"
+      case .invalidParameter: "invalid-parameter"
+      case .invalidText: "invalid-text"
+      case .invalidDocument: "invalid-document"
+      case .unsupportedMediaType: "unsupported-media-type"
+      case .unsupportedEncoding: "unsupported-encoding"
+      case .contentTooLarge: "content-too-large"
+      case .queueFull: "queue-full"
+      case .tooManyBodies: "too-many-bodies"
+      case .upstreamDown: "upstream-down"
+      case .sessionClosed: "session-closed"
+      case .expectationFailed: "expectation-failed"
+      }
+    }
+
+    var title: StaticString {
+      switch self {
+      case .protocolError: "The request breaks the rules of HTTP"
+      case .uriTooLong: "The request line is too long"
+      case .headerFieldsTooLarge: "The header fields are too large"
+      case .unsupportedTransferCoding: "This transfer coding is not supported"
+      case .unsupportedVersion: "This version of HTTP is not supported"
+      case .requestTimeout: "The request came too slowly"
+      case .hostNotAllowed: "This Host is not allowed"
+      case .originNotAllowed: "This origin is not allowed"
+      case .notFound: "There is nothing at this path"
+      case .methodNotAllowed: "This path does not take this method"
+      case .invalidParameter: "A parameter is not right"
+      case .invalidText: "The message is not valid UTF-8"
+      case .invalidDocument: "The document is not what this path takes"
+      case .unsupportedMediaType: "This content type is not taken here"
+      case .unsupportedEncoding: "This content coding is not taken here"
+      case .contentTooLarge: "The content is too large"
+      case .queueFull: "The queue to the upstream is full"
+      case .tooManyBodies: "Too many bodies are being received"
+      case .upstreamDown: "The upstream is not connected"
+      case .sessionClosed: "The session is closed"
+      case .expectationFailed: "The expectation cannot be met"
+      }
+    }
+
+    var status: HTTPStatus {
+      switch self {
+      case .protocolError, .invalidParameter, .invalidText: .badRequest
+      case .invalidDocument: .unprocessableContent
+      case .uriTooLong: .uriTooLong
+      case .headerFieldsTooLarge: .headerFieldsTooLarge
+      case .unsupportedTransferCoding: .notImplemented
+      case .unsupportedVersion: .versionNotSupported
+      case .requestTimeout: .requestTimeout
+      case .hostNotAllowed, .originNotAllowed: .forbidden
+      case .notFound: .notFound
+      case .methodNotAllowed: .methodNotAllowed
+      case .unsupportedMediaType, .unsupportedEncoding: .unsupportedMediaType
+      case .contentTooLarge: .contentTooLarge
+      case .queueFull, .tooManyBodies, .upstreamDown: .serviceUnavailable
+      case .sessionClosed: .gone
+      case .expectationFailed: .expectationFailed
+      }
+    }
+
+    /// Whether the same request may work later.
+    var isRetryable: Bool {
+      switch self {
+      case .requestTimeout, .queueFull, .tooManyBodies, .upstreamDown: true
+      case .protocolError, .uriTooLong, .headerFieldsTooLarge, .unsupportedTransferCoding, .unsupportedVersion,
+        .expectationFailed, .hostNotAllowed, .originNotAllowed, .notFound, .methodNotAllowed, .invalidParameter,
+        .invalidText, .invalidDocument, .unsupportedMediaType, .unsupportedEncoding, .contentTooLarge, .sessionClosed:
+        false
+      }
+    }
+  }
+
+  let kind: Kind
+  let detail: String
+  /// Value of `Allow`, for 405.
+  var allow: StaticString?
+  /// Seconds for `Retry-After`, for 503.
+  var retryAfter: Int?
+
+  init(_ kind: Kind, detail: String, allow: StaticString? = nil, retryAfter: Int? = nil) {
+    self.kind = kind
+    self.detail = detail
+    self.allow = allow
+    self.retryAfter = retryAfter
+  }
+
+  var status: HTTPStatus { kind.status }
+
+  func write(requestID: String, into output: inout ByteQueue) {
+    output.append("{\"type\":\"docs/errors.md#" as StaticString)
+    output.append(kind.name)
+    output.append("\",\"title\":\"" as StaticString)
+    output.append(kind.title)
+    output.append("\",\"status\":" as StaticString)
+    output.append(decimal: Int(status.rawValue))
+    output.append(",\"detail\":" as StaticString)
+    output.append(jsonString: detail)
+    output.append(kind.isRetryable ? ",\"retryable\":true" as StaticString : ",\"retryable\":false")
+    output.append(",\"request_id\":" as StaticString)
+    output.append(jsonString: requestID)
+    output.append("}\n" as StaticString)
+  }
+
+  /// As the result of one message of a batch.
+  func writeInBatch(into output: inout ByteQueue) {
+    output.append("{\"status\":" as StaticString)
+    output.append(decimal: Int(status.rawValue))
+    output.append(",\"type\":\"docs/errors.md#" as StaticString)
+    output.append(kind.name)
+    output.append("\"}" as StaticString)
+  }
+}
+
+/// A problem found while a request is read or served.
+struct ProblemError: Error {
+  let problem: Problem
+  init(_ problem: Problem) { self.problem = problem }
+  init(_ kind: Problem.Kind, _ detail: String) { problem = Problem(kind, detail: detail) }
+}

@@ -1,0 +1,194 @@
+import ByteStreams
+import HTTPCodec
+import HTTPServer
+import Sessions
+
+/// What a request is for, by its method and path.
+enum Route {
+  case send(to: Session)
+  case receive(from: Session)
+  case delivery(sequence: UInt64, of: Session)
+  case session(Session)
+  case changeSession(Session)
+  case sessions
+  case document
+  case live, ready, started, metrics, status
+  /// The methods that the path takes.
+  case options(StaticString)
+
+  /// Whether the query is read elsewhere, or does not matter. `OPTIONS` is for the path as a whole, whatever its methods take.
+  fileprivate var readsQuery: Bool {
+    switch self {
+    case .receive, .delivery, .options: true
+    case .send, .session, .changeSession, .sessions, .document, .live, .ready, .started, .metrics, .status: false
+    }
+  }
+}
+
+/// Finds the route of a request: the only place that knows paths.
+struct Router {
+  /// What some path takes.
+  static let allMethods: StaticString = "GET, HEAD, POST, PATCH, OPTIONS"
+
+  private let sessions: SessionDirectory
+
+  init(_ sessions: SessionDirectory) { self.sessions = sessions }
+
+  /// Throws the response to a request that has no route. A path means the same however its unreserved characters are written
+  /// (RFC 9110 §4.2.3).
+  func route(_ request: borrowing HTTPRequestHead, on role: HTTPListener.Role) throws(ProblemError) -> Route {
+    guard request.path.firstIndex(of: UInt8(ascii: "%")) != nil else {
+      return try route(request, at: request.path, on: role)
+    }
+    var path = ByteQueue()
+    PercentDecoder.decodeUnreserved(request.path, into: &path)
+    return try route(request, at: path.bytes, on: role)
+  }
+
+  private func route(
+    _ request: borrowing HTTPRequestHead, at path: Span<UInt8>, on role: HTTPListener.Role
+  ) throws(ProblemError) -> Route {
+    let route =
+      switch role {
+      case .client: try client(request, at: path)
+      case .management: try management(request, at: path)
+      }
+    if !request.query.isEmpty, !route.readsQuery { try Self.refuseParameters(of: request) }
+    return route
+  }
+
+  /// A query parameter is never ignored silently. That includes probes: `/readyz?exclude=x` expects what it does not get.
+  /// Nothing needs a parameter to get past a cache, since no response may be stored.
+  private static func refuseParameters(of request: borrowing HTTPRequestHead) throws(ProblemError) {
+    var query = HTTPQueryReader(request.query)
+    let name: String
+    do throws(HTTPQueryError) {
+      guard try query.next() else { return }
+      name = query.name.excerpt()
+    } catch {
+      name = String(error.parameter.prefix(64))
+    }
+    throw ProblemError(
+      .invalidParameter,
+      "the query parameter '\(name)' is not known: \(request.methodBytes.text()) \(request.path.excerpt()) takes no parameters"
+    )
+  }
+
+  // MARK: Clients
+
+  /// `/v1/session` is `/v1/sessions/default`, and `/v1/X` is `/v1/sessions/default/X`.
+  private func client(
+    _ request: borrowing HTTPRequestHead, at path: Span<UInt8>
+  ) throws(ProblemError) -> Route {
+    // The server as a whole, which `OPTIONS http://host` asks for as well (RFC 9112 §3.2.4).
+    if request.targetForm == .asterisk || request.method == .options && path.isEmpty {
+      return .options(Self.allMethods)
+    }
+    if path.equals("/openapi.yaml") { return try reading(request, .document) }
+    guard path.starts(with: "/v1/") else { throw Self.noSuchPath }
+    let rest = path.extracting(4..<path.count)
+    if rest.equals("sessions") { return try reading(request, .sessions) }
+    if rest.equals("session") { return try whole(try served(sessions.default), request) }
+    guard rest.starts(with: "sessions/") else { return try part(rest, of: sessions.default, request) }
+    let named = rest.extracting(9..<rest.count)
+    guard let slash = named.firstIndex(of: UInt8(ascii: "/")) else { return try whole(try find(named), request) }
+    let session = try find(named.extracting(first: slash))
+    return try part(named.extracting((slash + 1)..<named.count), of: session, request)
+  }
+
+  /// The route of a session itself.
+  private func whole(_ session: Session, _ request: borrowing HTTPRequestHead) throws(ProblemError) -> Route {
+    switch request.method {
+    case .get, .head: .session(session)
+    case .patch: .changeSession(session)
+    default: try reject(request, allowing: "GET, HEAD, PATCH, OPTIONS")
+    }
+  }
+
+  /// The route of what a session has, at a path below its own. nil: the default session, and there is none.
+  private func part(
+    _ path: Span<UInt8>, of session: Session?, _ request: borrowing HTTPRequestHead
+  ) throws(ProblemError) -> Route {
+    if path.equals("messages") {
+      let session = try served(session)
+      switch request.method {
+      case .post: return .send(to: session)
+      case .get, .head: return .receive(from: session)
+      default: return try reject(request, allowing: "GET, HEAD, POST, OPTIONS")
+      }
+    }
+    guard path.starts(with: "deliveries/") else { throw Self.noSuchPath }
+    let served = try served(session)
+    let id = path.extracting(11..<path.count)
+    guard let sequence = Self.sequence(in: id, after: served.deliveryPrefix) else {
+      let reason = IdentifierKind(id) == .push ? "this is a cursor or the id of a push" : "no delivery has this id"
+      throw ProblemError(
+        .notFound, "\(reason): use the 'id' of a response to POST /v1/messages, which begins with 'd-'")
+    }
+    return try reading(request, .delivery(sequence: sequence, of: served))
+  }
+
+  /// An id is the prefix and a number, as the response to the POST said.
+  private static func sequence(in id: Span<UInt8>, after prefix: String) -> UInt64? {
+    let prefix = Array(prefix.utf8)
+    guard id.count > prefix.count, id.extracting(first: prefix.count).equals(prefix.span) else { return nil }
+    return id.extracting(prefix.count..<id.count).decimalValue().map(UInt64.init)
+  }
+
+  private static var noSuchPath: ProblemError {
+    ProblemError(
+      .notFound,
+      "no such path; there are /v1/messages, /v1/session, /v1/deliveries/{id}, /v1/sessions, /v1/sessions/{name} and /openapi.yaml"
+    )
+  }
+
+  // MARK: Sessions
+
+  /// Session names that an error lists; there may be thousands.
+  private static var namesListed: Int { 5 }
+
+  private func find(_ name: Span<UInt8>) throws(ProblemError) -> Session {
+    if let session = sessions.find(name) { return session }
+    throw ProblemError(.notFound, "no session is named '\(name.excerpt())': there \(configured)")
+  }
+
+  private func served(_ session: Session?) throws(ProblemError) -> Session {
+    if let session { return session }
+    throw ProblemError(
+      .notFound,
+      "this path is the default session's, and there is none: use /v1/sessions/{name}/…; there \(configured)")
+  }
+
+  private var configured: String {
+    let names = sessions.all.prefix(Self.namesListed).map(\.name).joined(separator: ", ")
+    let more = sessions.all.count - Self.namesListed
+    return (sessions.all.count == 1 ? "is " : "are ") + names + (more > 0 ? " and \(more) more" : "")
+  }
+
+  // MARK: Management
+
+  private func management(_ request: borrowing HTTPRequestHead, at path: Span<UInt8>) throws(ProblemError) -> Route {
+    if path.equals("/livez") { return try reading(request, .live) }
+    if path.equals("/readyz") { return try reading(request, .ready) }
+    if path.equals("/startupz") { return try reading(request, .started) }
+    if path.equals("/metrics") { return try reading(request, .metrics) }
+    if path.equals("/") || path.isEmpty { return try reading(request, .status) }
+    throw ProblemError(.notFound, "no such path; there are /, /livez, /readyz, /startupz and /metrics")
+  }
+
+  // MARK: Methods
+
+  private func reading(_ request: borrowing HTTPRequestHead, _ route: Route) throws(ProblemError) -> Route {
+    switch request.method {
+    case .get, .head: route
+    default: try reject(request, allowing: "GET, HEAD, OPTIONS")
+    }
+  }
+
+  private func reject(
+    _ request: borrowing HTTPRequestHead, allowing methods: StaticString
+  ) throws(ProblemError) -> Route {
+    if request.method == .options { return .options(methods) }
+    throw ProblemError(Problem(.methodNotAllowed, detail: "this path takes \(methods)", allow: methods))
+  }
+}

@@ -1,0 +1,145 @@
+import ByteStreams
+import Configuration
+import HTTPCodec
+import HTTPServer
+import JSONCodec
+import Metrics
+import Outbox
+import Reactor
+import Sessions
+import Upstream
+import UpstreamSession
+
+extension API {
+  /// `POST /v1/messages`: queues, and responds with the ids under which the deliveries can be looked up.
+  func send(
+    _ message: IncomingMessage, _ body: RequestBody?, to session: Session, at now: MonotonicTime,
+    into response: inout Response
+  ) throws(ProblemError) {
+    let bytes = body?.bytes ?? []
+    if message.isBatch {
+      try sendBatch(try message.items(in: bytes), message, to: session, at: now, into: &response)
+    } else {
+      let accepted = try queue(try message.item(in: bytes), message, to: session, at: now)
+      response.begin(.accepted, "application/json")
+      writeLocation(of: accepted.sequence, in: session, into: &response.fields)
+      write(accepted, of: session, at: now, into: &response.content.text)
+      response.content.text.append("\n" as StaticString)
+    }
+  }
+
+  private func sendBatch(
+    _ items: [IncomingMessage.Item], _ message: IncomingMessage, to session: Session, at now: MonotonicTime,
+    into response: inout Response
+  ) throws(ProblemError) {
+    var results: [Result<Accepted, ProblemError>] = []
+    var refusals = 0
+    for item in items {
+      do throws(ProblemError) {
+        results.append(.success(try queue(item, message, to: session, at: now)))
+      } catch {
+        refusals += 1
+        results.append(.failure(error))
+      }
+    }
+    if refusals == results.count, case .failure(let first)? = results.first { throw first }
+    response.begin(refusals == 0 ? .accepted : .multiStatus, "application/json")
+    response.content.text.append("{\"results\":[" as StaticString)
+    for (index, result) in results.enumerated() {
+      if index > 0 { response.content.text.append("," as StaticString) }
+      switch result {
+      case .success(let accepted): write(accepted, of: session, at: now, into: &response.content.text)
+      case .failure(let refusal): refusal.problem.writeInBatch(into: &response.content.text)
+      }
+    }
+    response.content.text.append("]}\n" as StaticString)
+  }
+
+  /// A message that is queued: the number of its delivery, and when the session connects next, where it has to.
+  private struct Accepted {
+    let sequence: UInt64
+    let nextAttempt: MonotonicTime?
+  }
+
+  private func queue(
+    _ item: IncomingMessage.Item, _ message: IncomingMessage, to session: Session, at now: MonotonicTime
+  ) throws(ProblemError) -> Accepted {
+    let receipt = session.upstream.post(
+      item.payload, kind: item.kind, timeToLive: message.timeToLive ?? shared.settings.upstream.queue.ttl,
+      topic: message.topic, now: now)
+    let problem: Problem
+    switch receipt.result {
+    case .queued(let sequence, _):
+      shared.metrics.acceptedMessages.add()
+      return Accepted(sequence: sequence, nextAttempt: receipt.nextAttempt)
+    case .full(let limit):
+      problem = Problem(
+        .queueFull, detail: queueFullDetail(limit, session), retryAfter: Self.retryAfter(receipt.nextAttempt, now))
+    case .notReady(let hindrance):
+      let (reason, next): (StaticString, MonotonicTime?) =
+        switch hindrance {
+        case .notConnected: ("the upstream is not connected", receipt.nextAttempt)
+        case .blocked: ("the upstream does not read what was sent before", nil)
+        case .pace(let until): ("upstream.queue.rate does not allow it yet", until)
+        }
+      problem = Problem(
+        .upstreamDown, detail: "the message cannot be sent now and has TTL: 0, which forbids it to wait: \(reason)",
+        retryAfter: Self.retryAfter(next, now))
+    case .closed:
+      problem = Problem(.sessionClosed, detail: "the gateway is shutting down; the message was not taken")
+    }
+    shared.metrics.refusedMessages.add()
+    throw ProblemError(problem)
+  }
+
+  /// Which limit was reached, and why the queue does not drain.
+  private func queueFullDetail(_ limit: QueueLimit, _ session: Session) -> String {
+    let queue = shared.settings.upstream.queue
+    let held =
+      switch limit {
+      case .messages: "\(queue.messages) messages (the setting upstream.queue.messages)"
+      case .bytes: "\(ValueText.size(queue.bytes)) (the setting upstream.queue.bytes)"
+      }
+    let state = session.upstream.snapshot().state
+    let reason =
+      state == .ready
+      ? "the upstream is connected and takes messages more slowly than they are posted"
+      : "the upstream is not connected (state \(state.name))"
+    return
+      "the queue to the upstream is full, \(held): \(reason). Try again after the time in Retry-After"
+  }
+
+  /// Seconds for `Retry-After`: until that moment, or one where it is not known.
+  private static func retryAfter(_ moment: MonotonicTime?, _ now: MonotonicTime) -> Int {
+    guard let moment else { return 1 }
+    let seconds = ((moment - now).millisecondsRoundedUp + 999) / 1_000
+    return Int(min(max(seconds, 1), longestRetryAfter))
+  }
+
+  /// An hour, which is also the longest that an upstream's own `Retry-After` counts for.
+  private static var longestRetryAfter: Int64 { 3_600 }
+
+  private func write(
+    _ accepted: Accepted, of session: Session, at now: MonotonicTime, into output: inout ByteQueue
+  ) {
+    DeliveryJSON.begin(accepted.sequence, of: session, .queued, into: &output)
+    if let next = accepted.nextAttempt {
+      output.append(",\"next_attempt_in_seconds\":" as StaticString)
+      output.append(seconds: max(.zero, next - now))
+    }
+    output.append("}" as StaticString)
+  }
+
+  private func writeLocation(of sequence: UInt64, in session: Session, into fields: inout ByteQueue) {
+    fields.append("Location: /v1/" as StaticString)
+    if session.name != Session.defaultName {
+      fields.append("sessions/" as StaticString)
+      fields.append(session.name)
+      fields.append("/" as StaticString)
+    }
+    fields.append("deliveries/" as StaticString)
+    fields.append(session.deliveryPrefix)
+    fields.append(decimal: sequence)
+    fields.append("\r\n" as StaticString)
+  }
+}

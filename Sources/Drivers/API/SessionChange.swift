@@ -1,0 +1,52 @@
+import ByteStreams
+import HTTPCodec
+import HTTPServer
+import JSONCodec
+import UpstreamSession
+
+/// The body of a `PATCH /v1/session` (RFC 7396, a merge patch of its state).
+enum SessionChange {
+  /// Largest document; the only one that makes sense has some 20 bytes.
+  static let limit = 4_096
+
+  /// Refuses a request by its head.
+  static func check(_ request: borrowing HTTPRequestHead) throws(ProblemError) {
+    if case .length(let count) = request.framing, count > limit { throw tooLarge }
+    guard let value = request.fields.first(.contentType), !value.isEmpty else { return }
+    guard let type = HTTPMediaType(value), type.is("application", "json") || type.is("application", "merge-patch+json")
+    else {
+      throw ProblemError(
+        .unsupportedMediaType, "a session is changed by application/json or application/merge-patch+json")
+    }
+  }
+
+  static func desiredState(in body: RequestBody?) throws(ProblemError) -> DesiredState {
+    if body?.exceedsLimit == true { throw tooLarge }
+    let bytes = body?.bytes ?? []
+    guard UTF8StreamValidator.isValid(bytes.span) else {
+      throw ProblemError(.invalidDocument, "the body is no JSON: it is not UTF-8")
+    }
+    do throws(JSONError) {
+      _ = try JSONValidator.validate(bytes.span)
+    } catch {
+      throw ProblemError(.invalidDocument, "the body is no JSON: \(error)")
+    }
+    guard let object = JSONObject(bytes.span), object.members.count == 1, let member = object.members.first,
+      JSONString.equals(bytes.span.extracting(member.name), Array("desired".utf8))
+    else { throw expectation }
+    let value = bytes[member.value]
+    if value.elementsEqual("\"up\"".utf8) { return .up }
+    if value.elementsEqual("\"down\"".utf8) { return .down }
+    throw expectation
+  }
+
+  private static var tooLarge: ProblemError {
+    ProblemError(.contentTooLarge, "a change of the session has at most \(limit) bytes")
+  }
+
+  private static var expectation: ProblemError {
+    ProblemError(
+      .invalidDocument,
+      "only 'desired' can be changed, and stands there once: {\"desired\":\"up\"} or {\"desired\":\"down\"}")
+  }
+}

@@ -1,0 +1,42 @@
+import ByteStreams
+import HTTPCodec
+import HTTPServer
+import JSONCodec
+import Reactor
+import Sessions
+import Upstream
+import UpstreamSession
+
+extension API {
+  /// `GET /v1/session`.
+  func respond(withStateOf session: Session, at now: MonotonicTime, into response: inout Response) {
+    response.begin(.ok, "application/json")
+    session.upstream.snapshot().write(name: session.name, now: now, into: &response.content.text)
+    response.content.text.append("\n" as StaticString)
+  }
+
+  /// `PATCH /v1/session`: passes the wish to the session and responds with its state at this moment. What follows takes its
+  /// time, and `GET /v1/session` shows it.
+  func change(
+    _ session: Session, as body: RequestBody?, at now: MonotonicTime, into response: inout Response
+  ) throws(ProblemError) {
+    switch try SessionChange.desiredState(in: body) {
+    case .up: session.upstream.open()
+    case .down: session.upstream.close()
+    }
+    respond(withStateOf: session, at: now, into: &response)
+  }
+
+  /// `GET /v1/sessions`: the sessions in the order of the configuration.
+  func listSessions(into response: inout Response) {
+    response.begin(.ok, "application/json")
+    response.content.text.append("{\"sessions\":[" as StaticString)
+    var isFirst = true
+    for session in shared.sessions.all {
+      if !isFirst { response.content.text.append("," as StaticString) }
+      isFirst = false
+      session.upstream.snapshot().writeSummary(name: session.name, into: &response.content.text)
+    }
+    response.content.text.append("]}\n" as StaticString)
+  }
+}

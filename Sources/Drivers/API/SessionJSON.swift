@@ -1,0 +1,135 @@
+import ByteStreams
+import JSONCodec
+import Outbox
+import Upstream
+import UpstreamSession
+
+extension SessionSnapshot {
+  /// The body of `GET /v1/session`. Times are seconds from now, so that no clock has to agree with ours.
+  func write(name: String, now: MonotonicTime, into output: inout ByteQueue) {
+    writeSummary(name: name, into: &output)
+    output.removeLast(1)
+    output.append(",\"seconds_in_state\":")
+    output.append(seconds: now - since)
+    output.append(",\"proxy\":")
+    output.append(jsonStringOrNull: status.proxy)
+    output.append(",\"generation\":")
+    output.append(decimal: generation.number)
+    output.append(",\"connections\":")
+    output.append(decimal: status.connections)
+    output.append(",\"failed_attempts\":")
+    output.append(decimal: attempts)
+    output.append(",\"next_attempt_in_seconds\":")
+    output.append(seconds: nextDial.map { max(.zero, $0 - now) })
+    output.append(",\"round_trip_seconds\":")
+    output.append(seconds: status.roundTrip, digits: 6)
+    output.append(",\"subprotocol\":")
+    output.append(jsonStringOrNull: status.subprotocol)
+    output.append(",\"compression\":")
+    output.append(status.isCompressed ? "true" : "false" as StaticString)
+    output.append(",\"last_failure\":")
+    output.append(jsonStringOrNull: status.lastFailure)
+    output.append(",\"last_failure_seconds_ago\":")
+    output.append(seconds: status.lastFailureAt.map { now - $0 })
+    output.append(",\"last_refusal\":")
+    writeRefusal(into: &output)
+    output.append(",\"queue\":{\"messages\":")
+    output.append(decimal: queuedMessages)
+    output.append(",\"bytes\":")
+    output.append(decimal: queuedBytes)
+    output.append(",\"unconfirmed\":")
+    output.append(decimal: unconfirmedMessages)
+    output.append(",\"redeliveries\":")
+    output.append(decimal: redeliveries)
+    output.append("},\"messages\":{")
+    for (index, entry) in ledger.enumerated() {
+      output.append(index == 0 ? "\"" : ",\"" as StaticString)
+      output.append(entry.state.name)
+      output.append("\":")
+      output.append(decimal: entry.count)
+    }
+    output.append("},\"history\":[")
+    for (index, transition) in status.history.enumerated() {
+      if index > 0 { output.append(",") }
+      write(transition, now: now, into: &output)
+    }
+    output.append("]}")
+  }
+
+  /// One of the sessions of `GET /v1/sessions`.
+  func writeSummary(name: String, into output: inout ByteQueue) {
+    output.append("{\"session\":")
+    output.append(jsonString: name)
+    output.append(",\"desired\":\"")
+    output.append(desired == .up ? "up" : "down" as StaticString)
+    output.append("\",\"state\":\"")
+    output.append(state.name)
+    output.append("\",\"upstream\":")
+    output.append(jsonString: url)
+    output.append("}")
+  }
+
+  /// That the upstream refused the last opening by HTTP. Of its response only the status: an error page may repeat the
+  /// credentials that we sent, and clients of the API need not have them. The status page shows the rest.
+  private func writeRefusal(into output: inout ByteQueue) {
+    guard let report = status.lastReport, let code = report.status else {
+      output.append("null")
+      return
+    }
+    output.append("{\"phase\":\"")
+    output.append(report.phase.state.name)
+    output.append("\",\"status\":")
+    output.append(decimal: code)
+    output.append("}")
+  }
+
+  private func write(_ transition: SessionTransition, now: MonotonicTime, into output: inout ByteQueue) {
+    output.append("{\"sequence\":")
+    output.append(decimal: transition.sequence)
+    output.append(",\"from\":\"")
+    output.append(transition.from.name)
+    output.append("\",\"to\":\"")
+    output.append(transition.to.name)
+    output.append("\",\"cause\":")
+    output.append(jsonString: transition.causeText)
+    output.append(",\"generation\":")
+    output.append(decimal: transition.generation.number)
+    output.append(",\"phase\":")
+    output.append(jsonStringOrNull: transition.failure?.phase.state.name)
+    output.append(",\"status\":")
+    if case .status(let status, retryAfter: _)? = transition.failure?.reason {
+      output.append(decimal: status)
+    } else {
+      output.append("null")
+    }
+    output.append(",\"round_trip_seconds\":")
+    output.append(seconds: transition.roundTrip, digits: 6)
+    output.append(",\"next_attempt_in_seconds\":")
+    output.append(seconds: transition.nextDial.map { $0 - transition.time })
+    output.append(",\"seconds_ago\":")
+    output.append(seconds: now - transition.time)
+    output.append("}")
+  }
+}
+
+extension ByteQueue {
+  /// Seconds with this many digits after the point, or `null`.
+  mutating func append(seconds span: TimeSpan?, digits: Int = 3) {
+    guard let span else {
+      append("null")
+      return
+    }
+    let nanoseconds = UInt64(max(0, span.nanoseconds))
+    append(decimal: nanoseconds / 1_000_000_000)
+    append(".")
+    var unit: UInt64 = 100_000_000
+    for _ in 0..<digits {
+      append(decimal: nanoseconds / unit % 10)
+      unit /= 10
+    }
+  }
+
+  fileprivate mutating func append(jsonStringOrNull text: String?) {
+    if let text { append(jsonString: text) } else { append("null") }
+  }
+}

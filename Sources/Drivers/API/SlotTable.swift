@@ -1,0 +1,27 @@
+/// Values under small numbers, which are used again. Once it has grown, adding and removing a value allocates nothing.
+struct SlotTable<Value> {
+  private var values: [Value?] = []
+  private var free: [Int32] = []
+
+  var count: Int { values.count - free.count }
+
+  mutating func insert(_ value: Value) -> Int {
+    if let slot = free.popLast() {
+      values[Int(slot)] = value
+      return Int(slot)
+    }
+    values.append(value)
+    return values.count - 1
+  }
+
+  /// nil for a slot without a value.
+  subscript(_ slot: Int) -> Value? { values[slot] }
+
+  @discardableResult
+  mutating func remove(_ slot: Int) -> Value? {
+    guard let value = values[slot] else { return nil }
+    values[slot] = nil
+    free.append(Int32(slot))
+    return value
+  }
+}

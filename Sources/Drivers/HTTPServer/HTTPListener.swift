@@ -1,0 +1,57 @@
+import ByteStreams
+import Reactor
+
+/// What a request's listener is for, and from where clients can reach it.
+package struct HTTPListener: Sendable {
+  package enum Role: Sendable { case client, management }
+
+  /// From where clients can reach a listener.
+  package enum Reach: Sendable {
+    /// A Unix-domain socket: no browser connects to one.
+    case local
+    case loopback
+    case network
+  }
+
+  package let role: Role
+  package let reach: Reach
+
+  package init(_ role: Role, reach: Reach) {
+    self.role = role
+    self.reach = reach
+  }
+}
+
+extension SocketAddress {
+  /// From where clients can reach a listener at this address.
+  package var reach: HTTPListener.Reach {
+    guard let ip else { return .local }
+    return ip.isLoopback ? .loopback : .network
+  }
+}
+
+/// Listening sockets at one address.
+package struct BoundListener: Sendable {
+  package let address: SocketAddress
+  /// One a loop, except for Unix sockets, which cannot share an address.
+  package let descriptors: [Int32]
+  /// Of a Unix socket.
+  package let file: SocketFile?
+
+  /// Binds `address` once for each of `loops` loops. A port 0 becomes the one that the kernel picks.
+  package init(_ address: SocketAddress, loops: Int) throws(SystemError) {
+    if case .unix(let path) = address {
+      descriptors = [try Sockets.listen(on: address, sharedPort: false)]
+      file = SocketFile(at: path)
+      self.address = address
+      return
+    }
+    try Sockets.claim(address)
+    let first = try Sockets.listen(on: address, sharedPort: true)
+    self.address = try Sockets.localAddress(of: first)
+    var descriptors = [first]
+    for _ in 1..<max(1, loops) { descriptors.append(try Sockets.listen(on: self.address, sharedPort: true)) }
+    self.descriptors = descriptors
+    file = nil
+  }
+}

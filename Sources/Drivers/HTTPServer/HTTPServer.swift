@@ -1,0 +1,138 @@
+import ByteStreams
+import Configuration
+import HTTPCodec
+import Logging
+import Metrics
+import Reactor
+import Threading
+
+/// An HTTP/1.1 server on several event loops: what they share. It knows no route; each loop has an `HTTPApplication` for that.
+package final class HTTPServer: Sendable {
+  /// How many connections may be open at once. Each role has its own limit, so that probes get through when clients have taken all
+  /// of theirs.
+  package struct ConnectionLimits: Sendable {
+    package let clients: Int
+    package let management: Int
+
+    package init(clients: Int, management: Int) {
+      self.clients = clients
+      self.management = management
+    }
+  }
+
+  let settings: GatewaySettings.HTTP
+  let limits: HTTPLimits
+  let logger: Logger
+  let metrics: HTTPServerMetrics
+  let unsentResponses: UnsentResponses
+  let refusalLog = Locked(RefusalLog())
+  private let limiters: Locked<[HTTPListener.Role: ConnectionLimiter]>
+
+  package init(
+    _ settings: GatewaySettings.HTTP, _ connections: ConnectionLimits, logger: Logger, metrics: HTTPServerMetrics
+  ) {
+    self.settings = settings
+    self.logger = logger
+    self.metrics = metrics
+    limits = settings.limits
+    unsentResponses = UnsentResponses(
+      limit: settings.unsentBytes, unsent: metrics.unsentBytes, shed: metrics.slowReaders)
+    limiters = Locked([
+      .client: ConnectionLimiter(limit: connections.clients, limitPerOrigin: settings.connectionsPerAddress),
+      .management: ConnectionLimiter(limit: connections.management, limitPerOrigin: connections.management),
+    ])
+  }
+
+  /// Begins to accept: clients on every loop, management on the first.
+  ///
+  /// - Parameter application: makes the application of one loop, on that loop.
+  package func start(
+    clients: [BoundListener], management: [BoundListener], on loops: [EventLoop],
+    application: @escaping @Sendable (LoopContext) -> any HTTPApplication
+  ) {
+    for (index, loop) in loops.enumerated() {
+      var sockets: [(descriptor: Int32, listener: HTTPListener)] = []
+      for bound in clients where index < bound.descriptors.count {
+        sockets.append((bound.descriptors[index], HTTPListener(.client, reach: bound.address.reach)))
+      }
+      for bound in management where index == 0 {
+        let listener = HTTPListener(.management, reach: bound.address.reach)
+        for descriptor in bound.descriptors { sockets.append((descriptor, listener)) }
+      }
+      loop.submit { [sockets] context in
+        let worker = HTTPWorker(loop: context, server: self, application: application(context))
+        context.resident = worker
+        for (descriptor, listener) in sockets { worker.listen(descriptor, listener) }
+        return nil
+      }
+    }
+  }
+
+  /// Stops accepting, ends all waits and streams, and closes each connection after the response it owes.
+  package func drain(_ loops: [EventLoop]) {
+    for loop in loops {
+      loop.submit { context in
+        (context.resident as? HTTPWorker)?.drain()
+        return nil
+      }
+    }
+  }
+
+  /// Whether all connections are closed.
+  package var isDrained: Bool { metrics.openConnections.current <= 0 }
+
+  /// Counts a connection from `origin`, if there is room for it.
+  func admit(_ origin: ClientOrigin, to role: HTTPListener.Role) -> ConnectionLimiter.Verdict {
+    limiters.withLock { $0[role]?.admit(origin) ?? .tooMany }
+  }
+
+  /// A connection that was admitted has ended.
+  func release(_ origin: ClientOrigin, from role: HTTPListener.Role) {
+    limiters.withLock { $0[role]?.release(origin) }
+  }
+}
+
+/// What an HTTP server counts.
+package struct HTTPServerMetrics: Sendable {
+  package let openConnections: Gauge
+  let acceptedConnections: Counter
+  let refusedConnections: Counter
+  let malformedRequests: Counter
+  let slowRequests: Counter
+  let slowReaders: Counter
+  let pendingBodyBytes: Gauge
+  let unsentBytes: Gauge
+
+  package init(_ registry: MetricsRegistry) {
+    openConnections = registry.gauge("drawbridge_http_connections", "Client connections open.")
+    acceptedConnections = registry.counter("drawbridge_http_connections_accepted_total", "Client connections accepted.")
+    refusedConnections = registry.counter(
+      "drawbridge_http_connections_refused_total", "Client connections dropped because there were too many.")
+    malformedRequests = registry.counter(
+      "drawbridge_http_requests_malformed_total", "Requests that broke HTTP's rules or a limit.")
+    slowRequests = registry.counter("drawbridge_http_requests_slow_total", "Requests that did not arrive in time.")
+    slowReaders = registry.counter(
+      "drawbridge_http_readers_slow_total", "Clients that were let go because they did not take their answers.")
+    pendingBodyBytes = registry.gauge("drawbridge_http_body_bytes", "Memory that partially received bodies hold.")
+    unsentBytes = registry.gauge("drawbridge_http_unsent_bytes", "Memory that unsent responses hold.")
+  }
+}
+
+extension GatewaySettings.HTTP {
+  /// The limits that the codec enforces.
+  var limits: HTTPLimits {
+    var limits = HTTPLimits()
+    limits.requestLineBytes = requestLineBytes
+    limits.headBytes = headBytes
+    limits.fieldCount = fields
+    limits.bodyBytes = bodyBytes
+    limits.chunkExtensionBytes = chunkExtensionBytes
+    limits.chunkOverheadBytes = chunkOverheadBytes
+    limits.trailerBytes = trailerBytes
+    limits.trailerCount = trailers
+    limits.leadingEmptyLines = emptyLines
+    limits.pipelinedBytes = pipelinedBytes
+    limits.requestsPerConnection = requestsPerConnection
+    return limits
+  }
+}

@@ -1,4 +1,0 @@
-/// The contract of the HTTP interface, `openapi.yaml` beside this target's sources, as it is served.
-enum OpenAPIDocument {
-  static let text: [UInt8] = PackageResources.openapi_yaml
-}

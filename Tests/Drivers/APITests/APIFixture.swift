@@ -1,0 +1,150 @@
+import ByteStreams
+import Configuration
+import Foundation
+import HTTPCodec
+import HTTPServer
+import Inbox
+import Logging
+import Metrics
+import Reactor
+import Sessions
+import Testing
+import Upstream
+
+@testable import API
+
+/// An API whose sessions are not started: requests go in as bytes, and responses come out, without a socket.
+struct APIFixture {
+  let api: API
+  let sessions: SessionDirectory
+  let lifecycle = Lifecycle()
+  let registry = MetricsRegistry()
+  var now = ProcessFacts.monotonicTime()
+
+  init(sessions names: [String] = ["default"], _ change: (inout GatewaySettings) -> Void = { _ in }) throws {
+    var settings = GatewaySettings()
+    settings.upstream.url = "ws://user:secret@127.0.0.1:1/?token=secret"
+    change(&settings)
+    let upstream = try SharedSettings(settings.upstream)
+    let registry = registry
+    sessions = SessionDirectory(
+      names.map { name in
+        Session(
+          name, upstream, retention: Retention(), logger: Logger(level: .error, format: .json), metrics: registry,
+          dials: DialGate())
+      })
+    api = API(
+      APIShared(
+        settings, access: Access(try BrowserAccess(settings.http)), sessions: sessions, lifecycle: lifecycle,
+        registry: registry, openConnections: Gauge(), version: "1.2.3"),
+      loopIndex: 0)
+  }
+
+  func session(_ name: String = "default") throws -> Session { try #require(sessions.find(name)) }
+
+  /// The outcome of a request, and its response if there is one.
+  func send(_ request: String, _ listener: HTTPListener = .loopback) throws -> (Outcome, Received) {
+    var connection = HTTPServerConnection()
+    connection.receive(Array(request.utf8).span)
+    var exchange: Exchange?
+    var response = Response()
+    do {
+      while let event = try connection.nextEvent() {
+        switch event {
+        case .head: exchange = api.begin(connection.request, on: listener)
+        case .content: exchange?.body?.append(connection.content)
+        case .end:
+          let finished = try #require(exchange)
+          let outcome = api.finish(finished, at: now, into: &response)
+          return (outcome, Received(response))
+        case .trailers, .endOfInput: break
+        }
+      }
+    } catch let error as HTTPProtocolError {
+      if let exchange { api.abandon(exchange) }
+      api.refuse(.malformed(error), into: &response)
+      return (.respond, Received(response))
+    }
+    Issue.record("the request is not complete")
+    return (.respond, Received(response))
+  }
+
+  /// The response to a request that does not wait.
+  func respond(_ request: String, _ listener: HTTPListener = .loopback) throws -> Received {
+    let (outcome, response) = try send(request, listener)
+    guard case .respond = outcome else {
+      Issue.record("\(request.prefix(80)) waits")
+      return response
+    }
+    return response
+  }
+
+  /// The response to a request without content.
+  func respond(
+    _ method: String, _ target: String, _ fields: String = "", _ listener: HTTPListener = .loopback
+  ) throws -> Received {
+    try respond("\(method) \(target) HTTP/1.1\r\nHost: localhost\r\n\(fields)\r\n", listener)
+  }
+
+  func post(_ body: String, to target: String = "/v1/messages", _ fields: String = "") throws -> Received {
+    try respond(
+      "POST \(target) HTTP/1.1\r\nHost: localhost\r\nContent-Length: \(body.utf8.count)\r\n\(fields)\r\n\(body)")
+  }
+
+  /// The request that waits.
+  func hold(_ target: String) throws -> any WaitingRequest {
+    let (outcome, _) = try send("GET \(target) HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    guard case .wait(let request) = outcome else { throw NotHeld() }
+    return request
+  }
+
+  func finish(_ request: any WaitingRequest) -> Received {
+    var response = Response()
+    request.finish(at: now, into: &response)
+    return Received(response)
+  }
+
+  private struct NotHeld: Error {}
+}
+
+/// A response as a client sees it.
+struct Received {
+  let status: Int
+  let fields: String
+  let body: String
+  let prepared: PreparedResponse?
+
+  init(_ response: borrowing Response) {
+    prepared = response.prepared
+    if let prepared {
+      let (head, content) = (prepared.fields, prepared.content)
+      status = Int(prepared.status.rawValue)
+      fields = head.bytes.text()
+      body = content.bytes.text()
+    } else {
+      status = Int(response.status.rawValue)
+      fields = response.fields.bytes.text()
+      body = String(decoding: response.content.copyBytes(), as: UTF8.self)
+    }
+  }
+
+  func field(_ name: String) -> String? {
+    fields.components(separatedBy: "\r\n").first { $0.hasPrefix(name + ": ") }.map {
+      String($0.dropFirst(name.count + 2))
+    }
+  }
+
+  var json: [String: Any] {
+    (try? JSONSerialization.jsonObject(with: Data(body.utf8))) as? [String: Any] ?? [:]
+  }
+
+  func text(_ member: String) -> String? { json[member] as? String }
+
+  /// The kind of a problem, by its type.
+  var problem: String? { text("type").map { String($0.drop { $0 != "#" }.dropFirst()) } }
+}
+
+extension HTTPListener {
+  static let loopback = HTTPListener(.client, reach: .loopback)
+  static let management = HTTPListener(.management, reach: .loopback)
+}

@@ -1,0 +1,114 @@
+import ByteStreams
+import Configuration
+import HTTPCodec
+import HTTPServer
+import Reactor
+import Testing
+
+@testable import API
+
+/// Which requests are refused because a web page may have caused them.
+@Suite struct BrowserAccessTests {
+  private func kind(
+    host: String?, _ fields: String = "", on reach: HTTPListener.Reach = .loopback, hosts: [String] = [],
+    origins: [String] = [], target: String = "/v1/messages"
+  ) throws -> Problem.Kind? {
+    var settings = GatewaySettings().http
+    settings.hosts = hosts
+    settings.origins = origins
+    let access = try BrowserAccess(settings)
+    var connection = HTTPServerConnection()
+    let line = host.map { "Host: \($0)\r\n" } ?? ""
+    connection.receive(Array("GET \(target) HTTP/1.\(host == nil ? 0 : 1)\r\n\(line)\(fields)\r\n".utf8).span)
+    let event = try connection.nextEvent()
+    #expect(event == .head)
+    return access.refusal(of: connection.request, on: reach)?.kind
+  }
+
+  @Test(arguments: [
+    "localhost", "LocalHost:1", "localhost:", "127.0.0.1", "127.0.0.1:8080", "127.255.255.254:80", "[::1]",
+    "[::1]:8080", "[0:0::1]", "[::ffff:127.0.0.1]", "[::ffff:127.0.0.1]:8080", "",
+  ])
+  func aLoopbackListenerAcceptsLoopbackHosts(host: String) throws { #expect(try kind(host: host) == nil) }
+
+  @Test(arguments: [
+    "evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "127.evil.example",
+    "128.0.0.1",
+    "0.0.0.0:8080", "10.0.0.1", "[::]", "[::2]:80", "[::ffff:10.0.0.1]", "notlocalhost", "local%68ost",
+  ])
+  func aLoopbackListenerRefusesOtherHosts(host: String) throws {
+    #expect(try kind(host: host) == .hostNotAllowed)
+    #expect(try kind(host: host, on: .local) == nil)
+    #expect(try kind(host: host, on: .network) == nil)
+  }
+
+  @Test func aRequestWithoutHostIsNoBrowsers() throws { #expect(try kind(host: nil) == nil) }
+
+  @Test func anAbsoluteTargetIsJudgedByItsOwnHost() throws {
+    #expect(try kind(host: "localhost", target: "http://evil.example/v1/messages") == .hostNotAllowed)
+    #expect(try kind(host: "evil.example", target: "http://localhost/v1/messages") == nil)
+  }
+
+  @Test func theSettingAddsHostsOnAnyPort() throws {
+    for host in ["gateway.example.org", "Gateway.Example.org:443"] {
+      #expect(try kind(host: host, hosts: ["gateway.example.org"]) == nil)
+    }
+    #expect(try kind(host: "other.example.org", hosts: ["gateway.example.org"]) == .hostNotAllowed)
+    #expect(try kind(host: "localhost", hosts: ["gateway.example.org"]) == nil)
+  }
+
+  @Test func aPublicListenerWithTheSettingStillAcceptsProbesByAddress() throws {
+    for host in ["10.2.3.4:9090", "[2001:db8::1]:9090", "localhost", "gateway.example.org"] {
+      #expect(try kind(host: host, on: .network, hosts: ["gateway.example.org"]) == nil)
+    }
+    #expect(try kind(host: "evil.example", on: .network, hosts: ["gateway.example.org"]) == .hostNotAllowed)
+  }
+
+  @Test(arguments: [
+    ("localhost:8080", "http://localhost:8080"), ("127.0.0.1", "http://127.0.0.1"),
+    ("localhost:80", "http://localhost"),
+    ("localhost", "http://localhost:80"), ("[::1]:8080", "http://[::1]:8080"),
+  ])
+  func theGatewaysOwnOriginIsAllowed(host: String, origin: String) throws {
+    #expect(try kind(host: host, "Origin: \(origin)\r\nSec-Fetch-Site: same-origin\r\n") == nil)
+  }
+
+  @Test(arguments: [
+    "null", "https://localhost:8080", "http://localhost:3000", "http://localhost", "http://evil.example",
+    "localhost:8080",
+    "http://localhost:8080.evil.example", "http://localhost:8080/", "",
+  ])
+  func aForeignOriginIsRefusedOnEveryListener(origin: String) throws {
+    for reach in [HTTPListener.Reach.local, .loopback, .network] {
+      #expect(try kind(host: "localhost:8080", "Origin: \(origin)\r\n", on: reach) == .originNotAllowed)
+    }
+  }
+
+  @Test func anAllowedOriginIsCrossSiteAndAccepted() throws {
+    let fields = "Origin: https://app.example.org\r\nSec-Fetch-Site: cross-site\r\n"
+    #expect(try kind(host: "localhost", fields, origins: ["https://App.example.org"]) == nil)
+    #expect(try kind(host: "localhost", fields, origins: ["https://app.example.org:444"]) == .originNotAllowed)
+  }
+
+  @Test func whatAnotherPageCausesIsRefusedEvenWithoutOrigin() throws {
+    for site in ["cross-site", "same-site"] {
+      #expect(try kind(host: "localhost", "Sec-Fetch-Site: \(site)\r\n") == .originNotAllowed)
+      // A redirect through a foreign page keeps the origin of the first.
+      let fields = "Origin: http://localhost\r\nSec-Fetch-Site: \(site)\r\n"
+      #expect(try kind(host: "localhost", fields) == .originNotAllowed)
+    }
+    for site in ["none", "same-origin", "a-later-word"] {
+      #expect(try kind(host: "localhost", "Sec-Fetch-Site: \(site)\r\n") == nil)
+    }
+  }
+
+  @Test(arguments: ["", "a.example:80", "http://a.example", "a/b", "[::1", "*"])
+  func aHostThatIsNoneIsRefusedAtTheStart(text: String) {
+    #expect(throws: SettingProblem.self) { try kind(host: "localhost", hosts: [text]) }
+  }
+
+  @Test(arguments: ["", "a.example", "http://", "http://a.example/", "http://a.example/path", "null", "*", "://a"])
+  func anOriginThatIsNoneIsRefusedAtTheStart(text: String) {
+    #expect(throws: SettingProblem.self) { try kind(host: "localhost", origins: [text]) }
+  }
+}

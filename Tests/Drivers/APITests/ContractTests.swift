@@ -1,0 +1,205 @@
+import ByteStreams
+import Configuration
+import Foundation
+import HTTPCodec
+import HTTPServer
+import Reactor
+import Testing
+
+@testable import API
+
+/// The file that is served as the contract, against what the server does.
+@Suite struct ContractTests {
+  /// Paths with their methods and, for each, the names of its query parameters and its statuses.
+  private struct Operation {
+    let path: String
+    let method: String
+    var queryParameters: [String] = []
+    var statuses: Set<Int> = []
+  }
+
+  private func operations() -> [Operation] {
+    var found: [Operation] = []
+    var path = ""
+    for line in String(decoding: OpenAPIDocument.text, as: UTF8.self).split(separator: "\n") {
+      if line.hasPrefix("components:") { break }
+      if line.hasPrefix("  /") { path = String(line.dropFirst(2).dropLast()) }
+      if line.hasPrefix("    "), !line.hasPrefix("     "), line.hasSuffix(":") {
+        found.append(Operation(path: path, method: line.dropFirst(4).dropLast().uppercased()))
+      }
+      if line.contains("in: query"), let start = line.firstRange(of: "{name: ") {
+        found[found.count - 1].queryParameters.append(String(line[start.upperBound...].prefix { $0 != "," }))
+      }
+      if line.hasPrefix("        '"), let status = Int(line.dropFirst(9).prefix(3)) {
+        found[found.count - 1].statuses.insert(status)
+      }
+    }
+    return found
+  }
+
+  private func isServed(_ response: Received) -> Bool { response.status != 404 && response.status != 405 }
+
+  @Test func everyPathOfTheFileIsServedWithItsMethodsAndNoOthers() throws {
+    let operations = operations()
+    #expect(operations.count == 7)
+    let api = try APIFixture()
+    let id = try #require(try api.post("a").text("id"))
+    for path in Set(operations.map(\.path)) {
+      let target = path.replacingOccurrences(of: "{id}", with: id) + (path == "/v1/messages" ? "?wait=0" : "")
+      let declared = Set(operations.filter { $0.path == path }.map(\.method))
+      for method in ["GET", "POST", "PUT", "DELETE", "PATCH"] {
+        let fields = method == "GET" ? "" : "Content-Length: 0\r\n"
+        #expect(isServed(try api.respond(method, target, fields)) == declared.contains(method), "\(method) \(path)")
+      }
+    }
+  }
+
+  private func withRequest<Result>(
+    _ target: String, fields: String = "", _ body: (borrowing HTTPRequestHead) throws -> Result
+  ) throws -> Result {
+    var connection = HTTPServerConnection()
+    connection.receive(Array("GET \(target) HTTP/1.1\r\nHost: x\r\n\(fields)\r\n".utf8).span)
+    let event = try connection.nextEvent()
+    #expect(event == .head)
+    return try body(connection.request)
+  }
+
+  @Test func thePollTakesTheQueryParametersOfTheFileAndNoOthers() throws {
+    let settings = GatewaySettings().delivery
+    let declared = operations().first { $0.path == "/v1/messages" && $0.method == "GET" }?.queryParameters ?? []
+    #expect(Set(declared) == ["cursor", "wait", "limit", "max_bytes"])
+    let values = ["cursor": "earliest", "wait": "1s", "limit": "5", "max_bytes": "10"]
+    for name in declared {
+      _ = try withRequest("/v1/messages?\(name)=\(values[name] ?? "")") { try PollParameters($0, settings) }
+    }
+    for bad in ["other=1", "wait=x", "wait=1&wait=2", "limit=0", "limit=-1", "max_bytes=", "cursor=nope"] {
+      #expect(throws: ProblemError.self, "\(bad)") {
+        try withRequest("/v1/messages?\(bad)") { try PollParameters($0, settings) }
+      }
+    }
+  }
+
+  @Test func aDeliveryTakesTheQueryParametersOfTheFileAndNoOthers() throws {
+    let declared = operations().first { $0.path == "/v1/deliveries/{id}" }?.queryParameters ?? []
+    #expect(declared == ["wait"])
+    func wait(_ query: String, _ fields: String = "") throws -> TimeSpan {
+      try withRequest("/v1/deliveries/d-1?\(query)", fields: fields) {
+        try WaitParameter.read($0, default: .zero, maximum: .seconds(55))
+      }
+    }
+    #expect(try wait("") == .zero)
+    #expect(try wait("wait=20s") == .seconds(20))
+    #expect(try wait("wait=10m") == .seconds(55))
+    #expect(try wait("", "Prefer: wait=7\r\n") == .seconds(7))
+    for bad in ["other=1", "wait=x", "wait=1&wait=2", "wait"] {
+      #expect(throws: ProblemError.self, "\(bad)") { try wait(bad) }
+    }
+  }
+
+  @Test func theWaitIsTheShortestOfWhatAllSidesGrant() throws {
+    let settings = GatewaySettings().delivery
+    func wait(_ query: String, _ fields: String = "") throws -> TimeSpan {
+      try withRequest("/v1/messages?\(query)", fields: fields) { try PollParameters($0, settings).wait }
+    }
+    #expect(try wait("") == .seconds(25))
+    #expect(try wait("wait=500ms") == .milliseconds(500))
+    #expect(try wait("wait=10m") == .seconds(55))
+    #expect(try wait("", "Prefer: wait=7\r\n") == .seconds(7))
+    #expect(try wait("wait=3", "Prefer: wait=7\r\n") == .seconds(3))
+    #expect(try wait("", "x-envoy-expected-rq-timeout-ms: 10000\r\n") == .milliseconds(9500))
+    #expect(try wait("", "x-envoy-expected-rq-timeout-ms: 100\r\n") == .zero)
+  }
+
+  @Test func everyProblemHasItsStatusInTheFileAndItsPlaceInTheDocument() throws {
+    let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+      .deletingLastPathComponent().deletingLastPathComponent()
+    let document = try String(contentsOf: root.appendingPathComponent("docs/errors.md"), encoding: .utf8)
+    let operations = operations()
+    #expect(!operations.isEmpty)
+    for kind in Problem.Kind.allCases {
+      #expect(document.contains("\n## \(kind.name)\n\(kind.status.rawValue)"), "\(kind)")
+      for operation in operations where Self.isPossible(kind, operation.method, operation.path) {
+        #expect(
+          operation.statuses.contains(Int(kind.status.rawValue)), "\(kind): \(operation.method) \(operation.path)")
+      }
+    }
+    let sections = document.split(separator: "\n").filter { $0.hasPrefix("## ") }.map { String($0.dropFirst(3)) }
+    #expect(Set(sections) == Set(Problem.Kind.allCases.map(\.name.description)))
+  }
+
+  /// Whether a well-formed request of this operation may get this problem. A kind that is new must be decided on here.
+  private static func isPossible(_ kind: Problem.Kind, _ method: String, _ path: String) -> Bool {
+    let takesBody = method == "POST" || method == "PATCH"
+    switch kind {
+    // Before there is a request whose operation is known, or for methods that are none of the operation.
+    case .protocolError, .uriTooLong, .headerFieldsTooLarge, .unsupportedTransferCoding, .unsupportedVersion,
+      .expectationFailed, .methodNotAllowed:
+      return false
+    case .hostNotAllowed, .originNotAllowed, .invalidParameter: return true
+    case .notFound: return path.contains("{")
+    case .requestTimeout, .contentTooLarge, .unsupportedMediaType: return takesBody
+    case .invalidDocument: return method == "PATCH"
+    case .invalidText, .unsupportedEncoding, .queueFull, .tooManyBodies, .upstreamDown, .sessionClosed:
+      return method == "POST"
+    }
+  }
+
+  /// Every error of HTTP, in the order of its declaration. The switch has no default: a new error must be given its place here.
+  private static func successor(of error: HTTPProtocolError?) -> HTTPProtocolError? {
+    switch error {
+    case nil: .requestLineTooLong(limit: 1)
+    case .requestLineTooLong: .malformedRequestLine
+    case .malformedRequestLine: .malformedMethod
+    case .malformedMethod: .methodNotSupported
+    case .methodNotSupported: .malformedTarget
+    case .malformedTarget: .targetFormNotAllowed
+    case .targetFormNotAllowed: .malformedVersion
+    case .malformedVersion: .versionNotSupported
+    case .versionNotSupported: .tooManyEmptyLines(limit: 1)
+    case .tooManyEmptyLines: .headTooLarge(limit: 1)
+    case .headTooLarge: .tooManyFields(limit: 1)
+    case .tooManyFields: .bareLineFeed
+    case .bareLineFeed: .bareCarriageReturn
+    case .bareCarriageReturn: .forbiddenByte(0)
+    case .forbiddenByte: .whitespaceBeforeColon
+    case .whitespaceBeforeColon: .whitespaceBeforeFirstField
+    case .whitespaceBeforeFirstField: .foldedField
+    case .foldedField: .malformedFieldName
+    case .malformedFieldName: .missingColon
+    case .missingColon: .repeatedField(.host)
+    case .repeatedField: .missingHost
+    case .missingHost: .malformedHost
+    case .malformedHost: .malformedContentLength
+    case .malformedContentLength: .missingContentLength
+    case .missingContentLength: .repeatedContentLength
+    case .repeatedContentLength: .contentLengthBesideTransferEncoding
+    case .contentLengthBesideTransferEncoding: .transferCodingNotSupported
+    case .transferCodingNotSupported: .malformedTransferEncoding
+    case .malformedTransferEncoding: .transferEncodingInHTTP10
+    case .transferEncodingInHTTP10: .contentTooLarge(limit: 1)
+    case .contentTooLarge: .malformedChunkSize
+    case .malformedChunkSize: .malformedChunkExtension
+    case .malformedChunkExtension: .chunkExtensionTooLong(limit: 1)
+    case .chunkExtensionTooLong: .chunkOverheadTooLarge(limit: 1)
+    case .chunkOverheadTooLarge: .missingChunkEnd
+    case .missingChunkEnd: .trailersTooLarge(limit: 1)
+    case .trailersTooLarge: .tooManyTrailers(limit: 1)
+    case .tooManyTrailers: .forbiddenTrailer(.host)
+    case .forbiddenTrailer: .expectationNotSupported
+    case .expectationNotSupported: .truncatedMessage
+    // Of responses, which no client sends.
+    case .truncatedMessage, .malformedStatusLine: nil
+    }
+  }
+
+  @Test func everyErrorOfHTTPHasAProblemOfItsStatus() {
+    var count = 0
+    var error = Self.successor(of: nil)
+    while let each = error {
+      #expect(each.kind.status == each.status, "\(each)")
+      count += 1
+      error = Self.successor(of: each)
+    }
+    #expect(count > 35)
+  }
+}

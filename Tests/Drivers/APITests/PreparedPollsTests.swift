@@ -1,0 +1,52 @@
+import ByteStreams
+import HTTPServer
+import Inbox
+import Testing
+
+@testable import API
+
+@Suite struct PreparedPollsTests {
+  private static func key(_ sequence: UInt64, limit: Int = 100, revision: UInt64 = 1) -> PreparedPolls.Key {
+    PreparedPolls.Key(
+      start: ReadStart(Cursor(epoch: Epoch(7), sequence: sequence)), limit: limit, maxBytes: 1000, revision: revision)
+  }
+
+  private static func note(
+    _ key: PreparedPolls.Key, _ text: String, in polls: inout PreparedPolls
+  ) -> PreparedResponse? {
+    var response = Response()
+    response.content.text.append("[")
+    response.content.append(SharedSlice(SharedBytes(Array(text.utf8))))
+    response.content.text.append("]")
+    return polls.note(key, response, messages: 3)
+  }
+
+  @Test func keepsAResponseOnceItIsAskedForTwice() {
+    var polls = PreparedPolls()
+    #expect(Self.note(Self.key(1), "body", in: &polls) == nil)
+    #expect(polls.find(Self.key(1)) == nil)
+    let kept = Self.note(Self.key(1), "body", in: &polls)
+    let content = kept?.content
+    let text = content.map { String(decoding: [UInt8](copying: $0.bytes), as: UTF8.self) }
+    #expect(text == "[body]")
+    #expect(polls.find(Self.key(1))?.response === kept)
+    #expect(polls.find(Self.key(1))?.messages == 3)
+  }
+
+  @Test func respondsToNothingElseWithIt() {
+    var polls = PreparedPolls()
+    for _ in 0..<2 { _ = Self.note(Self.key(1), "body", in: &polls) }
+    #expect(polls.find(Self.key(2)) == nil)
+    #expect(polls.find(Self.key(1, limit: 1)) == nil)
+    #expect(polls.find(Self.key(1, revision: 2)) == nil)
+    _ = Self.note(Self.key(2), "other", in: &polls)
+    #expect(polls.find(Self.key(1)) == nil)
+  }
+
+  @Test func keepsNoLargeResponse() {
+    var polls = PreparedPolls()
+    let large = String(repeating: "a", count: 300_000)
+    for _ in 0..<3 { #expect(Self.note(Self.key(1), large, in: &polls) == nil) }
+    #expect(polls.find(Self.key(1)) == nil)
+  }
+}

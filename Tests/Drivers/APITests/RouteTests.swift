@@ -1,0 +1,175 @@
+import ByteStreams
+import HTTPServer
+import Sessions
+import Testing
+import Upstream
+import UpstreamSession
+
+@testable import API
+
+/// Requests in, responses out: paths, methods, sessions and what each route responds with.
+@Suite struct RouteTests {
+  @Test func aSessionHasTwoNamesAndNoPathEndsInASlash() throws {
+    let api = try APIFixture()
+    let id = try #require(try api.post("a").text("id"))
+    for path in [
+      "/v1/session", "/v1/sessions", "/v1/sessions/default", "/v1/messages", "/v1/sessions/default/messages",
+      "/openapi.yaml", "/v1/deliveries/\(id)", "/v1/sessions/default/deliveries/\(id)",
+    ] {
+      let wait = path.hasSuffix("messages") ? "?wait=0" : ""
+      #expect(try api.respond("GET", path + wait).status == 200, "\(path)")
+      #expect(try api.respond("GET", path + "/").status == 404, "\(path)/")
+    }
+    for path in ["/livez", "/startupz", "/metrics"] {
+      #expect(try api.respond("GET", path, "", .management).status != 404, "\(path)")
+      #expect(try api.respond("GET", path + "/", "", .management).status == 404, "\(path)/")
+    }
+    for path in ["/v1/sessions/other", "/v1/sessions/default/session", "/v1", "/v1/", "/", "/livez", "/v1/other"] {
+      #expect(try api.respond("GET", path).problem == "not-found", "\(path)")
+    }
+    #expect(try api.respond("GET", "/v1/messages", "", .management).problem == "not-found")
+  }
+
+  @Test func aPathMeansTheSameWithItsUnreservedCharactersEncoded() throws {
+    let api = try APIFixture()
+    #expect(try api.respond("GET", "/v1/%73ession").status == 200)
+    #expect(try api.respond("GET", "/v1/sessions/%64efault").status == 200)
+    #expect(try api.respond("GET", "/v1%2Fsession").status == 404)
+  }
+
+  @Test func noRouteIgnoresAQueryParameter() throws {
+    let api = try APIFixture()
+    let id = try #require(try api.post("a").text("id"))
+    let targets: [(String, String, HTTPListener)] = [
+      ("POST", "/v1/messages", .loopback), ("GET", "/v1/session", .loopback), ("PATCH", "/v1/session", .loopback),
+      ("GET", "/v1/sessions", .loopback), ("GET", "/v1/sessions/default", .loopback),
+      ("GET", "/openapi.yaml", .loopback), ("GET", "/v1/deliveries/\(id)", .loopback), ("GET", "/", .management),
+      ("GET", "/livez", .management), ("HEAD", "/readyz", .management), ("GET", "/startupz", .management),
+      ("GET", "/metrics", .management),
+    ]
+    for (method, path, listener) in targets {
+      for query in ["?colour=red", "?colour", "?&colour=red", "?%63olour=red", "?colour=%00"] {
+        let response = try api.respond(method, path + query, "", listener)
+        #expect(response.problem == "invalid-parameter", "\(method) \(path)\(query)")
+        let detail = response.text("detail") ?? ""
+        #expect(detail.contains("'colour'"), "\(detail)")
+        if !path.contains("deliveries") { #expect(detail.contains("\(method) \(path)"), "\(detail)") }
+      }
+      for query in ["", "?", "?&&"] {
+        #expect(try api.respond(method, path + query, "", listener).problem != "invalid-parameter", "\(path)\(query)")
+      }
+    }
+    // A preflight is sent to the address of the request it asks for, its query included.
+    #expect(try api.respond("OPTIONS", "/v1/messages?wait=1").status == 204)
+  }
+
+  @Test func aWrongMethodIsToldTheRightOnes() throws {
+    let api = try APIFixture()
+    let response = try api.respond("DELETE", "/v1/messages")
+    #expect(response.problem == "method-not-allowed")
+    #expect(response.field("Allow") == "GET, HEAD, POST, OPTIONS")
+    #expect(try api.respond("OPTIONS", "/v1/session").field("Allow") == "GET, HEAD, PATCH, OPTIONS")
+    #expect(try api.respond("OPTIONS", "*").field("Allow") == "GET, HEAD, POST, PATCH, OPTIONS")
+  }
+
+  @Test func eachSessionHasItsOwnMessagesAndDeliveries() throws {
+    let api = try APIFixture(sessions: ["default", "market"])
+    let market = try api.post("a", to: "/v1/sessions/market/messages")
+    #expect(market.status == 202 && market.text("session") == "market")
+    let id = try #require(market.text("id"))
+    #expect(market.field("Location") == "/v1/sessions/market/deliveries/\(id)")
+    let delivery = try api.respond("GET", "/v1/sessions/market/deliveries/\(id)")
+    #expect(delivery.text("session") == "market" && delivery.text("state") == "queued")
+    #expect(try api.respond("GET", "/v1/deliveries/\(id)").problem == "not-found")
+    #expect(try api.session("market").upstream.snapshot().queuedMessages == 1)
+    #expect(try api.session().upstream.snapshot().queuedMessages == 0)
+
+    let ours = try api.post("b")
+    #expect(ours.text("session") == "default")
+    #expect(ours.field("Location") == "/v1/deliveries/\(try #require(ours.text("id")))")
+
+    try api.session("market").inbox.append(Array("news".utf8).span, kind: .text, time: 0, now: api.now)
+    #expect(try api.respond("GET", "/v1/sessions/market/messages?cursor=earliest&wait=0").body.contains("news"))
+    #expect(try !api.respond("GET", "/v1/messages?cursor=earliest&wait=0").body.contains("news"))
+    #expect(try api.respond("GET", "/v1/sessions/market").text("session") == "market")
+  }
+
+  @Test func anUnknownSessionIsToldTheNamesOfTheOthers() throws {
+    let api = try APIFixture(sessions: ["default", "b", "c", "d", "e", "f", "g"])
+    let response = try api.respond("GET", "/v1/sessions/nosuch/messages")
+    #expect(response.problem == "not-found")
+    let detail = try #require(response.text("detail"))
+    #expect(detail.contains("'nosuch'") && detail.contains("default, b, c, d, e and 2 more"), "\(detail)")
+  }
+
+  @Test func withoutADefaultSessionItsPathsNameTheOthers() throws {
+    let api = try APIFixture(sessions: ["market"])
+    for path in ["/v1/messages", "/v1/session", "/v1/deliveries/d-0123456789ab.1"] {
+      let response = try api.respond("GET", path)
+      #expect(response.problem == "not-found", "\(path)")
+      #expect(response.text("detail")?.contains("there is market") == true, "\(response.body)")
+    }
+    #expect(try api.respond("GET", "/v1/sessions/market").status == 200)
+  }
+
+  @Test func theListOfSessionsShowsNoCredentials() throws {
+    let api = try APIFixture(sessions: ["default", "market"])
+    let response = try api.respond("GET", "/v1/sessions")
+    let sessions = try #require(response.json["sessions"] as? [[String: String]])
+    #expect(sessions.map { $0["session"] } == ["default", "market"])
+    #expect(sessions.allSatisfy { $0["state"] == "stopped" && $0["desired"] == "down" })
+    #expect(sessions.allSatisfy { $0["upstream"]?.contains("127.0.0.1") == true })
+    #expect(!response.body.contains("secret"))
+  }
+
+  @Test func aChangedSessionIsWanted() throws {
+    let api = try APIFixture(sessions: ["default", "market"])
+    let request = "PATCH /v1/sessions/market HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16\r\n\r\n"
+    #expect(try api.respond(request + #"{"desired":"up"}"#).text("desired") == "up")
+    #expect(try api.session("market").upstream.snapshot().desired == .up)
+    #expect(try api.session().upstream.snapshot().desired == .down)
+  }
+
+  @Test func noResponseMayBeStored() throws {
+    let api = try APIFixture()
+    for (target, listener) in [
+      ("/v1/session", HTTPListener.loopback), ("/v1/messages?wait=0", .loopback), ("/nowhere", .loopback),
+      ("/openapi.yaml", .loopback), ("/livez", .management), ("/metrics", .management), ("/", .management),
+    ] {
+      let response = try api.respond("GET", target, "", listener)
+      #expect(response.field("Cache-Control") == "no-store", "\(target)")
+      #expect(response.field("X-Content-Type-Options") == "nosniff", "\(target)")
+      #expect(response.field("Content-Type") != nil, "\(target)")
+    }
+  }
+
+  // MARK: Management
+
+  @Test func aProcessIsReadyWhenOneOfItsSessionsIs() throws {
+    var api = try APIFixture()
+    #expect(try api.respond("GET", "/readyz", "", .management).body == "starting\n")
+    #expect(try api.respond("GET", "/startupz", "", .management).status == 503)
+    api.lifecycle.enter(.serving)
+    let alone = try api.respond("GET", "/readyz", "", .management)
+    #expect(alone.status == 503 && alone.body == "upstream not connected\n")
+    #expect(try api.respond("GET", "/startupz", "", .management).status == 200)
+    api.lifecycle.enter(.draining)
+    #expect(try api.respond("GET", "/readyz", "", .management).body == "draining\n")
+    #expect(try api.respond("GET", "/livez", "", .management).status == 200)
+
+    api = try APIFixture(sessions: ["default", "market"])
+    api.lifecycle.enter(.serving)
+    let none = try api.respond("GET", "/readyz", "", .management)
+    #expect(none.status == 503)
+    #expect(
+      none.body
+        == "upstream not connected\nsession default: upstream not connected\nsession market: upstream not connected\n")
+  }
+
+  @Test func theStatusPageShowsEverySession() throws {
+    let page = try APIFixture(sessions: ["default", "market"]).respond("GET", "/", "", .management).body
+    #expect(page.contains("drawbridge 1.2.3") && page.contains("default: stopped") && page.contains("market: stopped"))
+    let alone = try APIFixture().respond("GET", "/", "", .management).body
+    #expect(alone.contains("session      stopped, as an operator asked\n"))
+  }
+}

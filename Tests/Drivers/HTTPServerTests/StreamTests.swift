@@ -1,0 +1,117 @@
+import ByteStreams
+import Configuration
+import Foundation
+import HTTPCodec
+import Metrics
+import Reactor
+import Synchronization
+import Testing
+
+@testable import HTTPServer
+
+/// Responses that are sent piece by piece, over real sockets.
+@Suite struct StreamTests {
+  @Test func aStreamIsChunkedAndItsConnectionGoesOn() async throws {
+    let served = try ServedApplication()
+    let client = served.connect()
+    client.get("/stream")
+    let head = try #require(client.read(through: "\r\n\r\n"))
+    #expect(head.contains("Transfer-Encoding: chunked\r\n") && !head.contains("Content-Length"))
+    #expect(served.isHolding(1))
+    served.board.publish()
+    #expect(client.read(through: "news 1\n\r\n") == "7\r\nnews 1\n\r\n")
+    #expect(served.isHolding(1))
+    served.board.end.store(2, ordering: .sequentiallyConsistent)
+    served.board.publish()
+    #expect(client.read(through: "0\r\n\r\n") == "7\r\nnews 2\n\r\n0\r\n\r\n")
+    #expect(served.board.closed.current == 1)
+    client.get("/now")
+    #expect(client.read(through: "now") != nil)
+  }
+
+  @Test func anHTTP10ClientGetsTheStreamUpToTheEndOfTheConnection() async throws {
+    let served = try ServedApplication()
+    served.board.end.store(1, ordering: .sequentiallyConsistent)
+    let client = served.connect()
+    client.get("/stream", "1.0")
+    let head = try #require(client.read(through: "\r\n\r\n"))
+    #expect(!head.contains("chunked") && !head.contains("Content-Length"))
+    served.board.publish()
+    #expect(String(decoding: client.readAll(), as: UTF8.self) == "news 1\n")
+  }
+
+  @Test func theHeadOfAStreamHasNoContent() async throws {
+    let served = try ServedApplication()
+    let client = served.connect()
+    client.get("/flood", method: "HEAD")
+    client.get("/now")
+    let text = try #require(client.read(through: "now"))
+    #expect(!text.contains("x"), "\(text.prefix(300))")
+    #expect(served.board.batches.current == 0 && served.board.closed.current == 1)
+  }
+
+  @Test func aSourceIsAskedAgainOnlyWhenTheKernelHasTakenTheLastBatch() async throws {
+    let served = try ServedApplication()
+    let client = served.connect()
+    client.get("/flood", "1.0")
+    // Something waits: so the client's task does, and the source is not asked meanwhile.
+    #expect(eventually { served.metrics.unsentBytes.current > 0 })
+    let asked = served.board.batches.current
+    #expect(served.onLoop { $0.slowReaders.count } == 1)
+    #expect(served.board.batches.current == asked)
+    // One batch waits, not a queue of them.
+    #expect(served.metrics.unsentBytes.current <= 2 * TestApplication.floodBatch)
+    served.board.end.store(asked + 20, ordering: .sequentiallyConsistent)
+    #expect(client.read(through: "\r\n\r\n") != nil)
+    #expect(client.readAll().count == (asked + 20) * TestApplication.floodBatch)
+    #expect(eventually { served.metrics.unsentBytes.current == 0 })
+  }
+
+  @Test func aClientThatDoesNotReadItsStreamIsReset() async throws {
+    let served = try ServedApplication { $0.writeTimeout = .milliseconds(20) }
+    let client = served.connect()
+    client.get("/flood")
+    #expect(eventually { served.metrics.slowReaders.total == 1 })
+    #expect(eventually { served.board.closed.current == 1 })
+    #expect(eventually { served.metrics.openConnections.current == 0 })
+    _ = client
+  }
+
+  @Test func aStreamWhoseClientIsGoneIsClosed() async throws {
+    let served = try ServedApplication()
+    for path in ["/stream", "/flood"] {
+      let client = served.connect()
+      client.get(path)
+      #expect(client.read(through: "\r\n\r\n") != nil)
+      let before = served.board.closed.current
+      client.close()
+      #expect(eventually { served.board.closed.current == before + 1 }, "\(path)")
+    }
+    #expect(eventually { served.metrics.openConnections.current == 0 })
+    #expect(served.isHolding(0))
+  }
+
+  @Test func aDrainEndsAStreamWithItsLastChunk() async throws {
+    let served = try ServedApplication()
+    let client = served.connect()
+    client.get("/stream")
+    #expect(client.read(through: "\r\n\r\n") != nil)
+    #expect(served.isHolding(1))
+    served.drain()
+    #expect(String(decoding: client.readAll(), as: UTF8.self) == "0\r\n\r\n")
+    #expect(served.board.closed.current == 1)
+  }
+
+  @Test func aStreamTakesWhatItsClientSendsMeanwhileAsTheNextRequest() async throws {
+    let served = try ServedApplication()
+    let client = served.connect()
+    client.get("/stream")
+    #expect(client.read(through: "\r\n\r\n") != nil)
+    #expect(served.isHolding(1))
+    client.get("/now")
+    served.board.end.store(1, ordering: .sequentiallyConsistent)
+    served.board.publish()
+    #expect(client.read(through: "0\r\n\r\n") != nil)
+    #expect(client.read(through: "now") != nil)
+  }
+}

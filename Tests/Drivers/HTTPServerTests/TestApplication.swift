@@ -1,0 +1,275 @@
+import ByteStreams
+import Configuration
+import Foundation
+import HTTPCodec
+import Logging
+import Metrics
+import Reactor
+import Synchronization
+import Testing
+
+@testable import HTTPServer
+
+/// What a test and the application that it serves share.
+final class Board: Sendable {
+  let bell = Bell()
+  /// The number of the last piece of news.
+  let news = Atomic<Int>(0)
+  /// Where a stream ends.
+  let end = Atomic<Int>(.max)
+  /// How often a source was asked for a batch.
+  let batches = Atomic<Int>(0)
+  let abandoned = Atomic<Int>(0)
+  let closed = Atomic<Int>(0)
+
+  /// Publishes a piece of news.
+  func publish() {
+    news.add(1, ordering: .sequentiallyConsistent)
+    bell.ring()
+  }
+}
+
+/// `/now` responds at once, `/echo` with the content, `/wait` at the next piece of news, `/stream` with each piece of news as it
+/// comes, and `/flood` with batches without end.
+final class TestApplication: HTTPApplication {
+  static let floodBatch = 64 * 1024
+
+  private enum Route: Int, CaseIterable { case now, echo, wait, stream, flood }
+
+  private let board: Board
+  private let loop: LoopContext
+  private let wait: TimeSpan
+
+  init(_ board: Board, _ loop: LoopContext, wait: TimeSpan) {
+    self.board = board
+    self.loop = loop
+    self.wait = wait
+  }
+
+  func begin(_ request: borrowing HTTPRequestHead, on listener: HTTPListener) -> Exchange {
+    let path = request.path.text()
+    let route = Route.allCases.first { path == "/\($0)" } ?? .now
+    return Exchange(
+      state: route.rawValue, body: route == .echo ? RequestBody(request.framing, limit: 1 << 20) : nil)
+  }
+
+  func finish(_ exchange: consuming Exchange, at now: MonotonicTime, into response: inout Response) -> Outcome {
+    switch Route(rawValue: exchange.state) {
+    case .wait: return .wait(WaitForNews(board: board, seen: board.news.current, deadline: now + wait))
+    case .stream: return .stream(NewsSource(board, loop))
+    case .flood: return .stream(FloodSource(board))
+    case .echo: response.content.text.append(exchange.body?.bytes ?? [])
+    case .now, nil: response.content.text.append("now")
+    }
+    return .respond
+  }
+
+  func abandon(_ exchange: consuming Exchange) { board.abandoned.add(1, ordering: .sequentiallyConsistent) }
+
+  func refuse(_ refusal: HTTPServerRefusal, into response: inout Response) {
+    response.status =
+      switch refusal {
+      case .malformed(let error): error.status
+      case .slowHead, .slowBody: .requestTimeout
+      case .tooManyBodies: .serviceUnavailable
+      }
+  }
+}
+
+extension Atomic<Int> {
+  var current: Int { load(ordering: .sequentiallyConsistent) }
+}
+
+private struct WaitForNews: WaitingRequest {
+  let board: Board
+  let seen: Int
+  let deadline: MonotonicTime
+
+  var bell: Bell { board.bell }
+  var hasNews: Bool { board.news.current > seen }
+
+  func finish(at now: MonotonicTime, into response: inout Response) {
+    response.content.text.append(hasNews ? "news \(board.news.current)" : "nothing")
+  }
+
+  func abandon() { board.abandoned.add(1, ordering: .sequentiallyConsistent) }
+}
+
+private final class NewsSource: Source {
+  private let board: Board
+  private let loop: LoopContext
+  private var seen: Int
+
+  init(_ board: Board, _ loop: LoopContext) {
+    self.board = board
+    self.loop = loop
+    seen = board.news.current
+  }
+
+  var bell: Bell { board.bell }
+  var deadline: MonotonicTime { loop.now + .seconds(60) }
+  var hasNews: Bool { board.news.current > seen }
+
+  func next(at now: MonotonicTime, into content: inout ResponseContent) -> SourceStep {
+    board.batches.add(1, ordering: .sequentiallyConsistent)
+    guard hasNews else { return .wait }
+    seen += 1
+    content.text.append("news \(seen)\n")
+    return seen >= board.end.current ? .end : .more
+  }
+
+  func close() { board.closed.add(1, ordering: .sequentiallyConsistent) }
+}
+
+private final class FloodSource: Source {
+  private let board: Board
+  private let batch = SharedBytes([UInt8](repeating: UInt8(ascii: "x"), count: TestApplication.floodBatch))
+  init(_ board: Board) { self.board = board }
+
+  let bell = Bell()
+  let deadline = MonotonicTime.distantFuture
+  let hasNews = true
+
+  func next(at now: MonotonicTime, into content: inout ResponseContent) -> SourceStep {
+    content.append(SharedSlice(batch))
+    board.batches.add(1, ordering: .sequentiallyConsistent)
+    return board.batches.current >= board.end.current ? .end : .more
+  }
+
+  func close() { board.closed.add(1, ordering: .sequentiallyConsistent) }
+}
+
+/// A test application that is served on a loop of its own.
+final class ServedApplication {
+  let board = Board()
+  let metrics: HTTPServerMetrics
+  let loop: EventLoop
+
+  private let server: HTTPServer
+
+  init(wait: TimeSpan = .seconds(50), _ change: (inout GatewaySettings.HTTP) -> Void = { _ in }) throws {
+    var settings = GatewaySettings().http
+    change(&settings)
+    metrics = HTTPServerMetrics(MetricsRegistry())
+    let server = HTTPServer(
+      settings, HTTPServer.ConnectionLimits(clients: 10, management: 10),
+      logger: Logger(level: .error, format: .json), metrics: metrics)
+    self.server = server
+    loop = try EventLoop(index: 0)
+    server.start(clients: [], management: [], on: [loop]) { [board] in TestApplication(board, $0, wait: wait) }
+  }
+
+  /// A connection to it.
+  func connect() -> TestClient {
+    let (client, descriptor) = socketPair()
+    loop.submit { context in
+      let worker = context.resident as? HTTPWorker
+      worker?.accept(descriptor, from: .unix(path: ""), on: HTTPListener(.client, reach: .local))
+      return nil
+    }
+    return TestClient(client)
+  }
+
+  /// Stops the loop, so that all that `body` does is found in one turn.
+  func inOneTurn(_ body: () -> Void) {
+    let (isStopped, goesOn) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+    loop.submit { _ in
+      isStopped.signal()
+      goesOn.wait()
+      return nil
+    }
+    isStopped.wait()
+    body()
+    goesOn.signal()
+  }
+
+  /// A fact of the loop's thread.
+  func onLoop<Fact: Sendable>(_ fact: @escaping @Sendable (HTTPWorker) -> Fact) -> Fact? {
+    let done = DispatchSemaphore(value: 0)
+    let result = Mutex<Fact?>(nil)
+    loop.submit { context in
+      let found = (context.resident as? HTTPWorker).map(fact)
+      result.withLock { $0 = found }
+      done.signal()
+      return nil
+    }
+    done.wait()
+    return result.withLock { $0 }
+  }
+
+  /// Whether `count` connections wait in the room.
+  func isHolding(_ count: Int) -> Bool { eventually { onLoop { $0.room.count } == count } }
+
+  func drain() { server.drain([loop]) }
+
+  deinit {
+    loop.stop()
+    loop.join()
+  }
+}
+
+/// The client's end of a connection.
+final class TestClient {
+  private let descriptor: Int32
+  private var input: [UInt8] = []
+  private var isOpen = true
+
+  init(_ descriptor: Int32) { self.descriptor = descriptor }
+
+  func send(_ text: String) {
+    let bytes = Array(text.utf8)
+    let sent = unsafe bytes.withUnsafeBytes { unsafe write(descriptor, $0.baseAddress, $0.count) }
+    #expect(sent == bytes.count)
+  }
+
+  func get(_ path: String, _ version: String = "1.1", method: String = "GET") {
+    send("\(method) \(path) HTTP/\(version)\r\nHost: localhost\r\n\r\n")
+  }
+
+  /// Reads until `text` has come, and returns everything through it; nil at the end of the stream, or where it does not come.
+  func read(through text: String) -> String? {
+    let end = Array(text.utf8)
+    while true {
+      if let range = input.firstRange(of: end) {
+        let read = input[..<range.upperBound]
+        input.removeFirst(range.upperBound)
+        return String(decoding: read, as: UTF8.self)
+      }
+      guard receive() else { return nil }
+    }
+  }
+
+  /// Reads to the end of the stream.
+  func readAll() -> [UInt8] {
+    while receive() {}
+    defer { input = [] }
+    return input
+  }
+
+  /// Whether there is something to read now.
+  var hasInput: Bool {
+    var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+    return unsafe !input.isEmpty || poll(&entry, 1, 0) == 1
+  }
+
+  /// False: the stream has ended.
+  private func receive() -> Bool {
+    var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+    guard unsafe poll(&entry, 1, 60_000) == 1 else {
+      Issue.record("nothing has come")
+      return false
+    }
+    var room = [UInt8](repeating: 0, count: 1 << 16)
+    let count = unsafe Foundation.read(descriptor, &room, room.count)
+    if count > 0 { input += room[..<count] }
+    return count > 0
+  }
+
+  func close() {
+    guard isOpen else { return }
+    isOpen = false
+    _ = Foundation.close(descriptor)
+  }
+
+  deinit { close() }
+}

@@ -1,0 +1,139 @@
+import ByteStreams
+import Configuration
+import Foundation
+import HTTPCodec
+import Metrics
+import Reactor
+import Testing
+
+@testable import HTTPServer
+
+/// Requests that wait for news, on a connection whose other end the test holds.
+@Suite struct WaitingTests {
+  @Test func aRequestIsWokenWhereNewsAndPipelinedBytesComeInOneTurn() async throws {
+    let served = try ServedApplication()
+    let client = served.connect()
+    client.get("/wait")
+    #expect(served.isHolding(1))
+    // The bytes are looked at first.
+    served.inOneTurn {
+      client.get("/now")
+      served.board.publish()
+    }
+    #expect(client.read(through: "news 1") != nil)
+    #expect(client.read(through: "now") != nil)
+  }
+
+  @Test func aBellWithoutNewsEndsNoWait() async throws {
+    let served = try ServedApplication()
+    let client = served.connect()
+    client.get("/wait")
+    #expect(served.isHolding(1))
+    served.board.bell.ring()
+    #expect(served.isHolding(1))
+    #expect(!client.hasInput)
+    served.board.publish()
+    #expect(client.read(through: "news 1") != nil)
+    #expect(served.isHolding(0))
+  }
+
+  @Test func aWaitEndsAtItsDeadlineWithoutNews() async throws {
+    let served = try ServedApplication(wait: .milliseconds(20))
+    let client = served.connect()
+    client.get("/wait")
+    #expect(client.read(through: "nothing") != nil)
+    client.get("/now")
+    #expect(client.read(through: "now") != nil, "the connection goes on")
+  }
+
+  @Test func aRequestWhoseClientIsGoneIsAbandoned() async throws {
+    let served = try ServedApplication()
+    let client = served.connect()
+    client.get("/wait")
+    #expect(served.isHolding(1))
+    client.close()
+    #expect(eventually { served.board.abandoned.current == 1 })
+    #expect(eventually { served.metrics.openConnections.current == 0 })
+    #expect(served.isHolding(0))
+  }
+
+  @Test func aRequestWhoseContentNeverComesIsAbandonedWithItsClient() async throws {
+    let served = try ServedApplication()
+    let client = served.connect()
+    client.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc")
+    #expect(eventually { served.metrics.pendingBodyBytes.current > 0 })
+    client.close()
+    #expect(eventually { served.board.abandoned.current == 1 })
+    #expect(eventually { served.metrics.pendingBodyBytes.current == 0 })
+  }
+
+  @Test func aWaitThatBeginsBeforeTheContentIsHeldOnceTheRequestHasEnded() async throws {
+    let served = try ServedApplication()
+    let client = served.connect()
+    client.send("POST /wait HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+    #expect(client.read(through: "100 Continue\r\n\r\n") != nil)
+    served.board.publish()
+    client.send("abc")
+    #expect(client.read(through: "news 1") != nil)
+  }
+
+  @Test func aDrainEndsAllWaits() async throws {
+    let served = try ServedApplication()
+    let clients = (0..<3).map { _ in served.connect() }
+    for client in clients { client.get("/wait") }
+    #expect(served.isHolding(3))
+    served.drain()
+    for client in clients {
+      #expect(client.read(through: "nothing")?.contains("Connection: close") == true)
+      #expect(client.readAll().isEmpty)
+    }
+  }
+
+  @Test func eachBellWakesItsOwn() async throws {
+    let served = try ServedApplication()
+    let client = served.connect()
+    client.get("/wait")
+    #expect(served.isHolding(1))
+    // More bells than the room keeps groups for: those without entries go, and the one with an entry stays.
+    let groups = served.onLoop { worker -> Bool in
+      guard let channel = try? Channel(descriptor: socketPair().0, loop: worker.loop) else { return false }
+      for _ in 0..<200 { worker.room.leave(worker.room.enter(channel, for: Bell())) }
+      channel.close()
+      return worker.room.count == 1
+    }
+    #expect(groups == true)
+    served.board.publish()
+    #expect(client.read(through: "news 1") != nil)
+  }
+
+  /// Drains the worker of its loop. As a task it runs after those that the input of the turn has resumed.
+  private final class Drain: LoopTask {
+    private let worker: HTTPWorker?
+    init(_ context: LoopContext) { worker = context.resident as? HTTPWorker }
+    func run() async { worker?.drain() }
+  }
+
+  @Test func aDrainSendsTheResponsesOfItsTurnBeforeItClosesTheirConnections() async throws {
+    let served = try ServedApplication()
+    let client = served.connect()
+    client.get("/now")
+    #expect(client.read(through: "now") != nil)
+    served.inOneTurn {
+      client.get("/now")
+      served.loop.submit { Drain($0) }
+    }
+    #expect(eventually { served.metrics.openConnections.current == 0 }, "the idle connection is not closed")
+    #expect(client.read(through: "now")?.hasPrefix("HTTP/1.1 200 ") == true, "closed without its response")
+  }
+
+  @Test func bodiesThatHoldTooMuchTogetherAreRefusedAtTheirEnd() async throws {
+    let served = try ServedApplication { $0.pendingBodyBytes = 4 }
+    let client = served.connect()
+    client.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabcdef")
+    #expect(eventually { served.board.abandoned.current == 1 })
+    client.send("ghij")
+    #expect(client.read(through: "\r\n\r\n")?.hasPrefix("HTTP/1.1 503 ") == true)
+    client.get("/now")
+    #expect(client.read(through: "now") != nil)
+  }
+}

@@ -75,9 +75,14 @@ let package = Package(
     // System: the kernel, TLS, the file, the eyes of the operator.
     target(.system, "Reactor", ["Threading", "CLinux", "ByteStreams"]),
     target(.system, "TLSEngine", ["COpenSSL", "ByteStreams", "Digests"]),
-    target(.system, "Configuration", ["CYAML", "ByteStreams", "JSONCodec", "HTTPCodec", "UpstreamProtocol"]),
     target(.system, "Metrics", ["Threading", "ByteStreams"]),
     target(.system, "Logging", ["Threading", "CLinux", "ByteStreams", "JSONCodec"]),
+    target(
+      .system, "Configuration",
+      [
+        "CYAML", "ByteStreams", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "UpstreamProtocol",
+        "UpstreamSession", "Outbox", "Inbox", "Reactor", "TLSEngine", "Logging",
+      ]),
 
     // Drivers: they do.
     target(
@@ -116,7 +121,9 @@ let package = Package(
     target(.drivers, "DemoUpstream", ["ByteStreams", "HTTPCodec", "WebSocketCodec", "Reactor"]),
     .executableTarget(
       name: "drawbridge",
-      dependencies: ["ByteStreams", "Gateway", "DemoUpstream", "Configuration", "Logging", "Reactor"],
+      dependencies: [
+        "ByteStreams", "WebSocketCodec", "Gateway", "DemoUpstream", "Configuration", "Logging", "Reactor",
+      ],
       swiftSettings: strict),
 
     // Tests.
@@ -135,7 +142,12 @@ let package = Package(
     tested(.machines, "RouteNetlink"),
     tested(.system, "Reactor"),
     tested(.system, "TLSEngine", ["COpenSSL", "Digests"]),
-    tested(.system, "Configuration", ["UpstreamProtocol", "JSONCodec"]),
+    tested(
+      .system, "Configuration",
+      [
+        "ByteStreams", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "UpstreamProtocol", "UpstreamSession",
+        "Outbox", "Inbox", "Reactor", "TLSEngine", "Logging",
+      ]),
     tested(.system, "Metrics"),
     tested(.system, "Logging"),
     tested(

@@ -9,6 +9,7 @@ import Reactor
 import Sessions
 import TLSEngine
 import Upstream
+import UpstreamSession
 
 /// What keeps the gateway from starting although its settings are right: the system refuses a resource.
 package struct StartError: Error, Sendable {
@@ -58,7 +59,7 @@ package final class GatewayServer: Sendable {
     for planned in plan.sessions where planned.settings.value.tls.verification == .offForTestsOnly {
       logger.warning("the upstream's certificate is not verified: anyone on the path can read and change everything")
     }
-    let dials = DialGate(settings.upstream.dials)
+    let dials = DialGate(settings.dials)
     sessions = SessionDirectory(
       plan.sessions.map { planned in
         Session(
@@ -91,8 +92,8 @@ package final class GatewayServer: Sendable {
       openConnections: httpMetrics.openConnections, version: DrawbridgeVersion.text)
     server.start(clients: clients, management: management, on: loops) { API(api, loopIndex: $0.index) }
     sessions.start(on: loops)
-    let network = settings.upstream.network
-    if network.changes == "watch" {
+    let network = settings.network
+    if network.changes == .watch {
       NetworkWatcher.start(settle: network.settle, logger: logger, metrics: metrics, on: loops[0]) { [sessions] in
         sessions.networkChanged($0)
       }
@@ -144,7 +145,8 @@ package final class GatewayServer: Sendable {
     var ending = Self.wait(atMost: limits.drain) { server.isDrained && sessions.haveEnded }
     if ending == .timedOut {
       // The time of the clients is over. That of the sessions began together with it, and may be longer.
-      let left = limits.flush + settings.upstream.timeouts.closing - limits.drain
+      let closing = settings.configuredSessions.map(\.configuration.upstream.session.limits.closing).max() ?? .zero
+      let left = limits.flush + closing - limits.drain
       ending = Self.wait(atMost: left) { sessions.haveEnded }
       if ending == .reached, !server.isDrained { ending = .timedOut }
     }

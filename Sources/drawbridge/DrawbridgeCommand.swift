@@ -4,6 +4,7 @@ import DemoUpstream
 import Gateway
 import Logging
 import Reactor
+import WebSocketCodec
 
 /// The command line of the gateway.
 @main
@@ -51,15 +52,19 @@ enum DrawbridgeCommand {
 
   // MARK: Settings
 
-  /// Changes that a command makes to the settings, each time they are read.
-  private typealias Change = (inout GatewaySettings) -> Void
+  /// What a command sets itself, each time the settings are read.
+  private struct Change {
+    /// Paths of the settings that are not read.
+    var ignored: Set<String> = []
+    var apply: (inout GatewaySettings) -> Void = { _ in }
+  }
 
   /// Runs `body` with what the settings lead to, or reports what is wrong with them.
   private static func withPlan(
-    _ invocation: Invocation, changing change: Change = { _ in },
+    _ invocation: Invocation, changing change: Change = Change(),
     _ body: (ConfigurationLoader.Outcome, GatewayPlan) -> Int32
   ) -> Int32 {
-    withOutcome(invocation) { outcome throws(ConfigurationErrors) in
+    withOutcome(invocation, ignoring: change.ignored) { outcome throws(ConfigurationErrors) in
       body(outcome, try plan(for: outcome, changing: change))
     }
   }
@@ -74,7 +79,8 @@ enum DrawbridgeCommand {
   }
 
   private static func withOutcome(
-    _ invocation: Invocation, _ body: (ConfigurationLoader.Outcome) throws(ConfigurationErrors) -> Int32
+    _ invocation: Invocation, ignoring ignored: Set<String> = [],
+    _ body: (ConfigurationLoader.Outcome) throws(ConfigurationErrors) -> Int32
   ) -> Int32 {
     let content: [UInt8]?
     do throws(FileError) {
@@ -84,7 +90,7 @@ enum DrawbridgeCommand {
       return ExitCode.noInput
     }
     do throws(ConfigurationErrors) {
-      return try body(read(invocation, content))
+      return try body(read(invocation, ignoring: ignored, content))
     } catch {
       return report(error)
     }
@@ -104,9 +110,12 @@ enum DrawbridgeCommand {
   }
 
   /// `content`: of the configuration file.
-  private static func read(_ invocation: Invocation, _ content: [UInt8]?) -> ConfigurationLoader.Outcome {
+  private static func read(
+    _ invocation: Invocation, ignoring ignored: Set<String>, _ content: [UInt8]?
+  ) -> ConfigurationLoader.Outcome {
     ConfigurationLoader.read(
       file: invocation.configurationFile, environment: SystemFile.environment(), flags: invocation.flags,
+      ignored: ignored,
       readFile: { $0 == invocation.configurationFile ? content : SystemFile.bytes(of: $0, atMost: fileLimit) })
   }
 
@@ -115,7 +124,7 @@ enum DrawbridgeCommand {
     for outcome: ConfigurationLoader.Outcome, changing change: Change
   ) throws(ConfigurationErrors) -> GatewayPlan {
     var settings = outcome.settings
-    change(&settings)
+    change.apply(&settings)
     let plan: GatewayPlan
     do throws(SettingProblems) {
       plan = try GatewayPlan(settings)
@@ -140,7 +149,7 @@ enum DrawbridgeCommand {
       return nil
     }
     do throws(ConfigurationErrors) {
-      return try plan(for: read(invocation, content), changing: change).settings
+      return try plan(for: read(invocation, ignoring: change.ignored, content), changing: change).settings
     } catch {
       for line in error.errors {
         logger.error("the new configuration is wrong; the old one stays", [.text("reason", line.description)])
@@ -152,7 +161,7 @@ enum DrawbridgeCommand {
   // MARK: Commands
 
   private static func show(_ outcome: ConfigurationLoader.Outcome) -> Int32 {
-    for setting in Setting.all {
+    for setting in outcome.shownSettings {
       let origin = outcome.origins[setting.path].map { "  # \($0)" } ?? ""
       Terminal.print("\(setting.path): \(outcome.shown(setting))\(origin)")
     }
@@ -163,11 +172,11 @@ enum DrawbridgeCommand {
   private static func makeLogger(_ settings: GatewaySettings.Log) -> Logger {
     let format: Logger.Format =
       switch settings.format {
-      case "text": Logger.suitableFormat() == .coloredText ? .coloredText : .text
-      case "json": .json
-      default: Logger.suitableFormat()
+      case .text: Logger.suitableFormat() == .coloredText ? .coloredText : .text
+      case .json: .json
+      case .auto: Logger.suitableFormat()
       }
-    let logger = Logger(level: LogLevel(name: settings.level) ?? .info, format: format)
+    let logger = Logger(level: settings.level, format: format)
     logger.start()
     return logger
   }
@@ -183,10 +192,14 @@ enum DrawbridgeCommand {
       return ExitCode.unavailable
     }
     defer { upstream.stop() }
-    let change: Change = {
-      $0.upstream.url = "ws://\(upstream.address)/"
-      $0.upstream.fallbackURLs = []
-      $0.upstream.proxy = ""
+    let url: WebSocketURL
+    do throws(WebSocketURLError) {
+      url = try WebSocketURL("ws://\(upstream.address)/")
+    } catch {
+      preconditionFailure("the demo upstream's address makes a URL")
+    }
+    let change = Change(ignored: ["upstream.url", "upstream.fallback_urls", "upstream.proxy"]) {
+      $0.session.upstream.url = url
     }
     return withPlan(invocation, changing: change) { outcome, plan in
       run(invocation, plan, outcome.warnings, changing: change) { server in
@@ -199,7 +212,7 @@ enum DrawbridgeCommand {
 
   private static func run(
     _ invocation: Invocation, _ plan: GatewayPlan, _ warnings: [ConfigurationError],
-    changing change: Change = { _ in }, whenStarted: (GatewayServer) -> Void
+    changing change: Change = Change(), whenStarted: (GatewayServer) -> Void
   ) -> Int32 {
     ProcessSignals.block(GatewayServer.signals)
     let logger = makeLogger(plan.settings.log)

@@ -10,11 +10,11 @@ enum HealthCheck {
 
   static func run(_ outcome: ConfigurationLoader.Outcome) -> Int32 {
     let key = "listeners.management"
-    guard let text = outcome.settings.listeners.management.first else {
+    guard let listener = outcome.settings.listeners.management.first else {
       Terminal.complain("drawbridge: '\(key)' is empty: give at least one address")
       return DrawbridgeCommand.ExitCode.configuration
     }
-    guard let listener = ListenerAddress.parse(text), listener.port != 0 else {
+    guard listener.port != 0 else {
       let problem = SettingProblem(
         key, .item(0), "a health check needs the address in use, with its port: \(ListenerAddress.expectation)")
       for line in outcome.errors(with: SettingProblems([problem])).errors { Terminal.complain("drawbridge: \(line)") }

@@ -39,7 +39,7 @@ enum Help {
     case .checkConfig:
       """
       drawbridge check-config: read the configuration as 'drawbridge serve' does, say what is wrong, show the values in use.
-      Secrets are not shown.
+      Secrets are not shown. Of a named session, only values that are not the default are.
 
         drawbridge check-config --config config/drawbridge.yaml --upstream wss://example.org/socket
         DRAWBRIDGE_UPSTREAM_URL=wss://example.org drawbridge check-config

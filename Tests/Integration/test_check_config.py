@@ -73,6 +73,28 @@ REFUSED = {
         "3:32",
         "upstream.heartbeat.client.message",
     ),
+    "a name of a session": (GOOD + "sessions:\n  'a b': {}\n", "4:3", "a name of 1 to 64 letters"),
+    "a session without a URL": (
+        GOOD + "sessions:\n  market: {delivery: {messages: 9}}\n",
+        "4:3",
+        "every named session needs one",
+    ),
+    "a session called default": (GOOD + "sessions: {default: {}}\n", "3:12", "it is 'upstream' at the top of the file"),
+    "a session's URL": (
+        "sessions:\n  market: {upstream: {url: 'ws://h:0/'}}\n",
+        "2:28",
+        "'ws://h:0/' is not right for 'sessions.market.upstream.url': the port is not a number",
+    ),
+    "a session's certificate": (
+        "sessions:\n  m:\n    upstream:\n      url: wss://h/\n      tls: {ca_file: /nowhere/ca.pem}\n",
+        "5:22",
+        "'sessions.m.upstream.tls.ca_file' cannot be used: CA file /nowhere/ca.pem",
+    ),
+    "what a session shares": (
+        "sessions:\n  m: {upstream: {url: 'ws://h/', network: {settle: 1s}}}\n",
+        "2:34",
+        "'sessions.m.upstream.network' belongs to the whole gateway",
+    ),
     "a wait above its maximum": (GOOD + "delivery: {wait: 1h}\n", "3:18", "'delivery.maximum_wait' (55s, the default)"),
 }
 
@@ -99,9 +121,9 @@ async def test_all_that_is_wrong_is_reported_at_once(tmp_path):
     )
     status, _, err = await run("check-config", "--config", path)
     assert status == CONFIG
-    # What the loader finds, and what is found when the settings are put to use.
+    # What is wrong with one setting, in the order of the file; then what is found when the settings are put to use.
     places = [line.split(": ")[1].removeprefix(f"{path}:") for line in err.splitlines()]
-    assert places == ["1:14", "3:30", "2:20", "3:18", "4:17"]
+    assert places == ["1:14", "2:20", "3:30", "4:17", "3:18"]
     assert await run("serve", "--config", path) == (status, "", err)
 
 
@@ -137,6 +159,21 @@ async def test_a_warning_says_which_tls_files_are_not_checked(tmp_path):
     status, _, err = await run("check-config", "--config", path)
     assert status == CONFIG
     assert "/nowhere/ca.pem cannot be read" in err
+
+
+async def test_named_sessions_are_shown_and_need_no_default_one(tmp_path):
+    path = tmp_path / "sessions.yaml"
+    path.write_text(
+        "upstream: {on_demand: true}\nsessions:\n  market: {upstream: {url: 'ws://h/?s3cret', queue: {messages: 9}}}\n"
+    )
+    status, out, err = await run("check-config", "--config", path)
+    assert status == 0
+    assert "s3cret" not in out
+    assert [line.split("  #")[0] for line in out.splitlines() if line.startswith("sessions.")] == [
+        'sessions.market.upstream.url: "ws://h/?***"',
+        "sessions.market.upstream.queue.messages: 9",
+    ]
+    assert f"warning: {path}:1:23: 'upstream.on_demand' has no effect" in err
 
 
 async def test_an_error_names_the_variable_or_the_flag():

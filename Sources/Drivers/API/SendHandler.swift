@@ -65,7 +65,7 @@ extension API {
     _ item: IncomingMessage.Item, _ message: IncomingMessage, to session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> Accepted {
     let receipt = session.upstream.post(
-      item.payload, kind: item.kind, timeToLive: message.timeToLive ?? shared.settings.upstream.queue.ttl,
+      item.payload, kind: item.kind, timeToLive: message.timeToLive ?? session.upstream.queueSettings.timeToLive,
       topic: message.topic, now: now)
     let problem: Problem
     switch receipt.result {
@@ -94,11 +94,11 @@ extension API {
 
   /// Which limit was reached, and why the queue does not drain.
   private func queueFullDetail(_ limit: QueueLimit, _ session: Session) -> String {
-    let queue = shared.settings.upstream.queue
+    let queue = session.upstream.queueSettings
     let held =
       switch limit {
-      case .messages: "\(queue.messages) messages (the setting upstream.queue.messages)"
-      case .bytes: "\(ValueText.size(queue.bytes)) (the setting upstream.queue.bytes)"
+      case .messages: "\(queue.maximumMessages) messages (the setting upstream.queue.messages)"
+      case .bytes: "\(ValueText.size(queue.maximumBytes)) (the setting upstream.queue.bytes)"
       }
     let state = session.upstream.snapshot().state
     let reason =

@@ -117,22 +117,3 @@ package struct HTTPServerMetrics: Sendable {
     unsentBytes = registry.gauge("drawbridge_http_unsent_bytes", "Memory that unsent responses hold.")
   }
 }
-
-extension GatewaySettings.HTTP {
-  /// The limits that the codec enforces.
-  var limits: HTTPLimits {
-    var limits = HTTPLimits()
-    limits.requestLineBytes = requestLineBytes
-    limits.headBytes = headBytes
-    limits.fieldCount = fields
-    limits.bodyBytes = bodyBytes
-    limits.chunkExtensionBytes = chunkExtensionBytes
-    limits.chunkOverheadBytes = chunkOverheadBytes
-    limits.trailerBytes = trailerBytes
-    limits.trailerCount = trailers
-    limits.leadingEmptyLines = emptyLines
-    limits.pipelinedBytes = pipelinedBytes
-    limits.requestsPerConnection = requestsPerConnection
-    return limits
-  }
-}

@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import Threading
 import UpstreamSession
 
@@ -8,15 +7,6 @@ package final class DialGate: Sendable {
   private let dials: Locked<HostDials>
 
   package init(_ limits: DialLimits = DialLimits()) { dials = Locked(HostDials(limits)) }
-
-  /// From what the operator wrote.
-  package convenience init(_ configured: GatewaySettings.Dials) {
-    var limits = DialLimits()
-    limits.perSecond = configured.perSecond
-    limits.burst = configured.burst
-    limits.atOnce = configured.atOnce
-    self.init(limits)
-  }
 
   func ask(
     _ host: String, _ ticket: HostDials.Ticket?, overridesHold: Bool = false, now: MonotonicTime

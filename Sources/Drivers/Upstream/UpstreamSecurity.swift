@@ -117,31 +117,4 @@ extension TLSClientSettings {
     settings.serverName = nil
     return settings
   }
-
-  /// From what the operator wrote.
-  init(_ configured: GatewaySettings.TLS) throws(SettingProblem) {
-    self.init()
-    trust.systemStore = configured.systemCA
-    if !configured.caFile.isEmpty { trust.caFile = configured.caFile }
-    if !configured.verify { verification = .offForTestsOnly }
-    if !configured.serverName.isEmpty { serverName = configured.serverName }
-    for (index, text) in configured.pins.enumerated() {
-      guard let pin = PublicKeyPin(text) else {
-        throw SettingProblem(
-          "upstream.tls.pins", .item(index), "it takes the SHA-256 of a public key: 44 characters of base64")
-      }
-      pins.append(pin)
-    }
-    switch (configured.clientCertificate.isEmpty, configured.clientKey.isEmpty) {
-    case (true, true): break
-    case (false, false):
-      clientCertificate = ClientCertificate(
-        certificateFile: configured.clientCertificate, keyFile: configured.clientKey)
-    case (false, true), (true, false):
-      throw SettingProblem(
-        "upstream.tls.client_\(configured.clientKey.isEmpty ? "certificate" : "key")", .none,
-        "a certificate and its key belong together: give both or none")
-    }
-    if let version = TLSVersion(configured.minimumVersion) { minimumVersion = version }
-  }
 }

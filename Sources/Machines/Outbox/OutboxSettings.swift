@@ -1,14 +1,14 @@
 import ByteStreams
 
 package struct OutboxSettings: Sendable, Equatable {
-  package enum Overflow: Sendable, Equatable {
+  package enum Overflow: String, CaseIterable, Sendable {
     /// New messages are refused: their sender is told, and can wait.
     case refuse
     /// The oldest waiting message gives way, and ends as `rejected`.
-    case dropOldest
+    case dropOldest = "drop-oldest"
   }
 
-  package enum Redelivery: Sendable, Equatable {
+  package enum Redelivery: String, CaseIterable, Sendable {
     /// What was written and not confirmed becomes `unknown`: a duplicate order is worse than a report.
     case never
     /// It goes again, in its place ahead of newer ones, within its time to live.
@@ -32,10 +32,25 @@ package struct OutboxSettings: Sendable, Equatable {
   /// Barrier pings that may be without answer; the next waits for a pong. Some, so that a long round trip does not hold
   /// confirmations up; few, so that an upstream that never answers costs nothing.
   package var maximumBarriers = 8
-  /// nil: as fast as the upstream takes them.
-  package var pace: Pace?
+  /// How long a message may wait, unless its sender says. The outbox gets it with each message.
+  package var timeToLive: TimeSpan = .seconds(30)
+  /// Messages that may leave in each `rateInterval`; 0: as fast as the upstream takes them.
+  package var rate = 0
+  package var rateInterval: TimeSpan = .seconds(1)
+  /// Messages that may leave at once after a pause.
+  package var burst = 1
 
   package init() {}
+
+  /// The rate as one value; nil: as fast as the upstream takes them.
+  package var pace: Pace? {
+    get { rate > 0 ? Pace(messages: rate, interval: rateInterval, burst: burst) : nil }
+    set {
+      rate = newValue?.messages ?? 0
+      guard let newValue else { return }
+      (rateInterval, burst) = (newValue.interval, newValue.burst)
+    }
+  }
 }
 
 /// One message as it is handed to a connection.

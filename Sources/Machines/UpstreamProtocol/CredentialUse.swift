@@ -36,38 +36,38 @@ package struct CredentialUse: Hashable, Sendable {
 }
 
 extension UpstreamConventions {
-  /// What is wrong with settings that are each right by themselves, and what would be right; nil where nothing is.
-  package var problem: (key: String, reason: String)? {
-    credentialProblem ?? subscriptionProblem ?? heartbeatProblem
+  /// What is wrong with settings that are each right by themselves, and what would be right. The keys are paths below `upstream`.
+  package var problems: [(key: String, reason: String)] {
+    [credentialProblem, subscriptionProblem, heartbeatProblem].compactMap { $0 }
   }
 
   private var credentialProblem: (key: String, reason: String)? {
     let isUsedInMessages = onOpen.contains { $0.send?.usesCredential == true }
     let isUsed = credential.header?.usesCredential == true || !credential.query.isEmpty || isUsedInMessages
     if let header = credential.header, header.fieldName == nil {
-      return ("upstream.credential.header", "it must be a field such as 'Authorization: Bearer ${credential}'")
+      return ("credential.header", "it must be a field such as 'Authorization: Bearer ${credential}'")
     }
     if !credential.query.utf8.allSatisfy(ASCII.isUnreserved) {
-      return ("upstream.credential.query", "a parameter's name takes letters, digits and -._~")
+      return ("credential.query", "a parameter's name takes letters, digits and -._~")
     }
     switch (credential.source, isUsed) {
-    case (nil, true): return ("upstream.credential", "it is to be sent, but has no source: set env, file or command")
+    case (nil, true): return ("credential", "it is to be sent, but has no source: set env, file or command")
     case (.some, false):
       return (
-        "upstream.credential",
+        "credential",
         "it would go nowhere: set header or query, or put ${credential} into a message of on_open"
       )
     case (nil, false), (.some, true): break
     }
-    return credential.sources <= 1 ? nil : ("upstream.credential", "set only one of env, file and command")
+    return credential.sources <= 1 ? nil : ("credential", "set only one of env, file and command")
   }
 
   private var heartbeatProblem: (key: String, reason: String)? {
     if client.expect != nil, client.message == nil {
-      return ("upstream.heartbeat.client.expect", "without upstream.heartbeat.client.message no heartbeat is sent")
+      return ("heartbeat.client.expect", "without upstream.heartbeat.client.message no heartbeat is sent")
     }
     if server.reply != nil, server.match == nil {
-      return ("upstream.heartbeat.server.reply", "without upstream.heartbeat.server.match no heartbeat is recognised")
+      return ("heartbeat.server.reply", "without upstream.heartbeat.server.match no heartbeat is recognised")
     }
     return nil
   }
@@ -75,10 +75,10 @@ extension UpstreamConventions {
   private var subscriptionProblem: (key: String, reason: String)? {
     let rules = [("add", subscriptions.add), ("remove", subscriptions.remove), ("ended", subscriptions.ended)]
     for (name, rule) in rules where (rule.match == nil) != (rule.key == nil) {
-      return ("upstream.subscriptions.\(name)", "match and key belong together: set both or none")
+      return ("subscriptions.\(name)", "match and key belong together: set both or none")
     }
     guard subscriptions.add.match == nil, rules.contains(where: { $0.1.match != nil }) else { return nil }
-    return ("upstream.subscriptions", "without 'add' there is nothing that 'remove' and 'ended' could end")
+    return ("subscriptions", "without 'add' there is nothing that 'remove' and 'ended' could end")
   }
 }
 

@@ -15,7 +15,7 @@ package enum BackoffStrategy: Sendable, Equatable {
   /// 0, `step`, 2 · `step`, 4 · `step`, …; past `cap`, as `whenExhausted` says.
   case doubling(step: TimeSpan, cap: TimeSpan, whenExhausted: Exhaustion)
 
-  package enum Exhaustion: Sendable, Equatable {
+  package enum Exhaustion: String, CaseIterable, Sendable {
     /// Give up until an operator says otherwise.
     case stop
     /// Begin again at 0.
@@ -23,14 +23,24 @@ package enum BackoffStrategy: Sendable, Equatable {
     /// Stay at the cap.
     case hold
   }
-
-  package static var standard: BackoffStrategy {
-    .fullJitter(least: .milliseconds(100), base: .milliseconds(500), cap: .seconds(30))
-  }
 }
 
 package struct BackoffSettings: Sendable, Equatable {
-  package var strategy: BackoffStrategy = .standard
+  /// The strategies by their names in the configuration.
+  package enum Kind: String, CaseIterable, Sendable {
+    case fixed, exponential, random
+    case fullJitter = "full-jitter"
+    case decorrelatedJitter = "decorrelated-jitter"
+    case doubling
+  }
+
+  package var kind = Kind.fullJitter
+  // What the strategies are made of. `strategy` says which uses what.
+  package var minimum: TimeSpan = .milliseconds(100)
+  package var base: TimeSpan = .milliseconds(500)
+  package var maximum: TimeSpan = .seconds(30)
+  package var factor = 2.0
+  package var whenExhausted = BackoffStrategy.Exhaustion.hold
   /// Dials in a row that may fail before the session gives up; nil: any number.
   package var maximumAttempts: Int?
   /// A connection counts as stable, and the count starts anew, after max(this, the last wait) in `ready`. A server that
@@ -40,6 +50,33 @@ package struct BackoffSettings: Sendable, Equatable {
   package var quickRedial: TimeSpan = .milliseconds(250)
 
   package init() {}
+
+  /// The kind with the values that it uses.
+  package var strategy: BackoffStrategy {
+    get {
+      switch kind {
+      case .fixed: .fixed(base)
+      case .exponential: .exponential(first: base, factor: factor, cap: maximum)
+      case .random: .random(least: minimum, most: maximum)
+      case .fullJitter: .fullJitter(least: minimum, base: base, cap: maximum)
+      case .decorrelatedJitter: .decorrelatedJitter(base: base, cap: maximum)
+      case .doubling: .doubling(step: base, cap: maximum, whenExhausted: whenExhausted)
+      }
+    }
+    set {
+      switch newValue {
+      case .fixed(let delay): (kind, base) = (.fixed, delay)
+      case .exponential(let first, let factor, let cap):
+        (kind, base, self.factor, maximum) = (.exponential, first, factor, cap)
+      case .random(let least, let most): (kind, minimum, maximum) = (.random, least, most)
+      case .fullJitter(let least, let base, let cap):
+        (kind, minimum, self.base, maximum) = (.fullJitter, least, base, cap)
+      case .decorrelatedJitter(let base, let cap): (kind, self.base, maximum) = (.decorrelatedJitter, base, cap)
+      case .doubling(let step, let cap, let whenExhausted):
+        (kind, base, maximum, self.whenExhausted) = (.doubling, step, cap, whenExhausted)
+      }
+    }
+  }
 }
 
 /// The count of failures in a row, and the wait that follows from it.

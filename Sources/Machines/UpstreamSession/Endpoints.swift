@@ -1,11 +1,11 @@
 import ByteStreams
 
 package struct EndpointSettings: Sendable, Equatable {
-  package enum Order: Sendable, Equatable {
+  package enum Order: String, CaseIterable, Sendable {
     /// The first that works, and back to the first after a healthy minute.
     case priority
     /// Each dial takes the next.
-    case roundRobin
+    case roundRobin = "round-robin"
   }
 
   /// How many URLs are configured; at least one.

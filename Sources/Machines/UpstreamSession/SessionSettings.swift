@@ -1,7 +1,7 @@
 import ByteStreams
 
 /// What is configured of one session's behaviour. Every default is that of the manual.
-package struct SessionSettings: Sendable {
+package struct SessionSettings: Sendable, Equatable {
   package var limits = TimeLimits()
   package var liveness = LivenessSettings()
   package var heartbeat = HeartbeatSettings()
@@ -22,7 +22,7 @@ package struct SessionSettings: Sendable {
 }
 
 /// How long each part of a connection's life may take.
-package struct TimeLimits: Sendable {
+package struct TimeLimits: Sendable, Equatable {
   /// For what is read before the look-up, such as a credential. The limits of the look-up and the whole count from its end.
   package var preparing: TimeSpan = .zero
   package var resolving: TimeSpan = .seconds(5)
@@ -64,20 +64,24 @@ package struct OpeningStep: Sendable, Equatable {
 }
 
 /// What follows a close code to which the configuration gives a meaning of its own (RFC 6455 §7.4.2).
-package enum CloseReaction: Sendable, Equatable {
+package enum CloseReaction: String, CaseIterable, Sendable {
   case backoff
   /// The credential is read again once, then the session is parked.
-  case refreshCredential
+  case refreshCredential = "refresh-credential"
   case park
   /// The session stays down until an operator opens it.
   case stop
 }
 
-package struct CloseRules: Sendable {
+package struct CloseRules: Sendable, Equatable {
   /// First match wins; a code in none of them follows the table of signals.
   package var ranges: [(codes: ClosedRange<UInt16>, reaction: CloseReaction)] = []
 
   package init() {}
+
+  package static func == (left: CloseRules, right: CloseRules) -> Bool {
+    left.ranges.elementsEqual(right.ranges, by: ==)
+  }
 
   func reaction(to code: UInt16) -> CloseReaction? {
     ranges.first { $0.codes.contains(code) }?.reaction

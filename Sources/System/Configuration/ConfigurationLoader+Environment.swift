@@ -5,7 +5,7 @@ extension ConfigurationLoader {
   mutating func applyEnvironment() {
     guard environment.keys.contains(where: { $0.hasPrefix(Self.prefix) }) else { return }
     let all = Setting.all
-    for setting in all {
+    for setting in all where !ignored.contains(setting.path) {
       guard let text = environment[setting.environmentName] else { continue }
       let place = "environment variable \(setting.environmentName)"
       if setting.isStructured {
@@ -51,9 +51,9 @@ extension ConfigurationLoader {
   private mutating func applyStructure(_ text: String, to setting: Setting, _ place: String) {
     do throws(ConfigurationError) {
       let node: YAMLNode
-      switch setting.kind {
-      case .template, .pointer: node = YAMLNode(value: .scalar(text), line: 1, column: 1)
-      default:
+      if case .structure(isText: true, _) = setting.shape {
+        node = YAMLNode(value: .scalar(text), line: 1, column: 1)
+      } else {
         node = try YAMLDocument.read(Array(text.utf8), file: place) ?? YAMLNode(value: .scalar(""), line: 1, column: 1)
       }
       set(setting, node, place) { _ in place }
@@ -72,7 +72,7 @@ extension ConfigurationLoader {
   mutating func apply(flags: [(name: String, value: String)]) {
     guard !flags.isEmpty else { return }
     for setting in Setting.all {
-      guard let flag = setting.flag else { continue }
+      guard let flag = setting.flag, !ignored.contains(setting.path) else { continue }
       var list: [WrittenValue] = []
       for given in flags where given.name == flag {
         let place = "--\(flag)"

@@ -1,5 +1,7 @@
 import ByteStreams
+import TLSEngine
 import UpstreamProtocol
+import WebSocketCodec
 
 /// Puts the settings together: defaults, then the file, then the environment, then the flags. Everything wrong is found in
 /// one go: what is made from the settings later (`GatewayPlan`) adds its errors to these (`Outcome.errors(with:)`).
@@ -12,6 +14,8 @@ package struct ConfigurationLoader {
 
   let environment: [String: String]
   let readFile: FileReader
+  /// Paths of settings that are not read: a command sets them itself.
+  let ignored: Set<String>
   private let references: SecretReferenceReader
   private var settings = GatewaySettings()
   private var origins: [String: String] = [:]
@@ -23,8 +27,9 @@ package struct ConfigurationLoader {
   /// Whether a part of the file could not be read as settings. What is not set may have been meant there.
   private var hasUnreadParts = false
 
-  package init(environment: [String: String], readFile: @escaping FileReader) {
+  private init(environment: [String: String], ignored: Set<String>, readFile: @escaping FileReader) {
     self.environment = environment
+    self.ignored = ignored
     self.readFile = readFile
     references = SecretReferenceReader(environment: environment, readFile: readFile)
   }
@@ -38,24 +43,20 @@ package struct ConfigurationLoader {
     return outcome
   }
 
-  /// As `load`, but what is wrong is in the outcome.
+  /// As `load`, but what is wrong is in the outcome. `ignored`: paths of settings that are not read.
   package static func read(
-    file: String?, environment: [String: String], flags: [(name: String, value: String)], readFile: @escaping FileReader
+    file: String?, environment: [String: String], flags: [(name: String, value: String)], ignored: Set<String> = [],
+    readFile: @escaping FileReader
   ) -> Outcome {
-    var loader = ConfigurationLoader(environment: environment, readFile: readFile)
+    var loader = ConfigurationLoader(environment: environment, ignored: ignored, readFile: readFile)
     if let file { loader.apply(file: file) }
     loader.applyEnvironment()
     loader.apply(flags: flags)
-    loader.checkCredential()
-    loader.checkOrders()
-    loader.checkTLS()
-    return Outcome(
-      settings: loader.settings, origins: loader.origins, errors: loader.errors, warnings: loader.warnings,
-      written: loader.written, failed: loader.failed, hasUnreadParts: loader.hasUnreadParts)
+    return loader.checked()
   }
 
   /// A part of the file cannot be read as settings.
-  private mutating func fail(_ place: String, _ message: @autoclosure () -> String) {
+  mutating func fail(_ place: String, _ message: @autoclosure () -> String) {
     hasUnreadParts = true
     // An error that is not shown needs no message.
     guard errors.count < ConfigurationErrors.limit else { return }
@@ -78,37 +79,6 @@ package struct ConfigurationLoader {
     warnings.append(warning)
   }
 
-  /// A variable that is not there now will not be there at a dial either.
-  private mutating func checkCredential() {
-    let name = settings.upstream.conventions.credential.environmentVariable
-    guard !name.isEmpty, environment[name] == nil else { return }
-    let place = origins["upstream.credential.env"] ?? "upstream.credential.env"
-    fail(ConfigurationError(place: place, message: "the environment has no variable '\(name)'"))
-  }
-
-  private mutating func checkOrders() {
-    for order in SettingOrder.all where !failed.contains(order.lower) && !failed.contains(order.upper) {
-      guard let error = order.apply(to: &settings, origins: origins) else { continue }
-      if order.isWarning { warn(error) } else { fail(error) }
-    }
-  }
-
-  /// Without a `wss` URL no TLS file is read, and so none is checked.
-  private mutating func checkTLS() {
-    let urls = [settings.upstream.url] + settings.upstream.fallbackURLs
-    guard !settings.upstream.url.isEmpty, !urls.contains(where: { $0.lowercased().hasPrefix("wss:") }) else { return }
-    let tls = settings.upstream.tls
-    let unused = "not used and not checked: no upstream URL is wss"
-    for (name, value, isUsedByRedirections) in [
-      ("ca_file", tls.caFile, true), ("client_certificate", tls.clientCertificate, false),
-      ("client_key", tls.clientKey, false),
-    ] where !value.isEmpty {
-      let key = "upstream.tls." + name
-      let message = isUsedByRedirections ? unused + ", and it is read only if a redirection leads to one" : unused
-      warn(ConfigurationError(place: origins[key] ?? "", message: "'\(key)' is \(message)"))
-    }
-  }
-
   // MARK: File
 
   private mutating func apply(file: String) {
@@ -118,66 +88,15 @@ package struct ConfigurationLoader {
     }
     do throws(ConfigurationError) {
       guard let root = try YAMLDocument.read(text, file: file) else { return }
-      walk(root, path: "", Setting.all, file)
+      walk(root, Section(settings: Setting.all), file)
     } catch {
       hasUnreadParts = true
       fail(error)
     }
   }
 
-  private mutating func walk(_ node: YAMLNode, path: String, _ all: [Setting], _ file: String) {
-    // A section whose lines are all commented out.
-    if node.isNull { return }
-    guard case .mapping(let pairs) = node.value else {
-      let name = path.isEmpty ? "the file" : "'\(path)'"
-      fail(node.place(in: file), "\(name) must hold keys and values, as in 'key: value'")
-      return
-    }
-    var seen: Set<String> = []
-    let prefix = path.isEmpty ? "" : path + "."
-    let known = childNames(of: prefix, all)
-    for (key, value) in pairs {
-      guard case .scalar(let name) = key.value else {
-        fail(key.place(in: file), "a key must be a plain word")
-        continue
-      }
-      let full = prefix + name
-      guard seen.insert(name).inserted else {
-        fail(key.place(in: file), "'\(full)' is set twice")
-        continue
-      }
-      if let setting = all.first(where: { $0.path == full }) {
-        apply(value, to: setting, file)
-      } else if known.contains(name) {
-        walk(value, path: full, all, file)
-      } else {
-        fail(key.place(in: file), "unknown key '\(full)'\(Self.suggestion(for: name, full, among: known, all))")
-      }
-    }
-  }
-
-  /// A key of the same section that is spelt nearly so, else a setting elsewhere that ends alike.
-  private static func suggestion(for name: String, _ full: String, among known: [String], _ all: [Setting]) -> String {
-    if let sibling = Suggestion.nearest(to: name, among: known) { return Suggestion.text(sibling) }
-    return Suggestion.text(Suggestion.nearest(toName: full, among: all.map(\.path), separator: "."))
-  }
-
-  private func childNames(of prefix: String, _ all: [Setting]) -> [String] {
-    var names: [String] = []
-    for setting in all where setting.path.hasPrefix(prefix) {
-      let rest = setting.path.utf8.dropFirst(prefix.utf8.count)
-      // What belongs together stands together: nearly always the name is the last one's.
-      if let last = names.last, rest.starts(with: last.utf8), rest.dropFirst(last.utf8.count).first == UInt8(ascii: ".")
-      {
-        continue
-      }
-      let name = String(decoding: rest.prefix { $0 != UInt8(ascii: ".") }, as: UTF8.self)
-      if !names.contains(name) { names.append(name) }
-    }
-    return names
-  }
-
-  private mutating func apply(_ node: YAMLNode, to setting: Setting, _ file: String) {
+  mutating func apply(_ node: YAMLNode, to setting: Setting, _ file: String) {
+    if ignored.contains(setting.path) { return }
     let place = node.place(in: file)
     if case .scalar(let text) = node.value, node.isNull, !text.isEmpty {
       let message = "has no value: leave the key out for the default, or quote '\(text)' to mean the text"
@@ -242,38 +161,119 @@ package struct ConfigurationLoader {
   }
 
   mutating func set(_ setting: Setting, _ values: [WrittenValue], isSingle: Bool, _ place: String) {
-    let worked: Bool
-    if isSingle, let value = values.first {
-      worked = setting.apply(value.value, to: &settings)
-    } else {
-      worked = setting.apply(list: values.map(\.value), to: &settings)
-    }
-    guard !worked else {
+    do throws(InvalidValue) {
+      switch setting.shape {
+      case .scalar(let read):
+        guard isSingle, let value = values.first else { throw InvalidValue() }
+        try read(value.value, &settings)
+      case .list(_, let read): try read(values.map(\.value), &settings)
+      case .structure: preconditionFailure("'\(setting.path)' is made of YAML")
+      }
       origins[setting.path] = place
       written[setting.path] = values
-      return
+    } catch {
+      // One of a list is at fault, unless the setting takes no list at all.
+      let culprit = setting.isList && error.index < values.count ? values[error.index] : nil
+      let word = values.count == 1 ? values.first?.value ?? "" : ""
+      let reason = error.reason ?? "it takes \(setting.expectation)\(setting.suggestion(for: word))"
+      let shown = setting.shownInError(culprit.map { [$0] } ?? values)
+      fail(
+        setting,
+        ConfigurationError(
+          place: culprit?.place ?? place, message: "\(shown) is not right for '\(setting.path)': \(reason)"))
     }
-    // One of a list is at fault, unless the setting takes no list at all.
-    let culprit = setting.isList ? values.first { !setting.apply(list: [$0.value], to: &settings) } : nil
-    let word = values.count == 1 ? values.first?.value ?? "" : ""
-    let message =
-      "\(setting.shownInError(culprit.map { [$0] } ?? values)) is not right for '\(setting.path)': "
-      + "it takes \(setting.expectation)\(setting.suggestion(for: word))"
-    fail(setting, ConfigurationError(place: culprit?.place ?? place, message: message))
   }
 
   mutating func set(
     _ setting: Setting, _ node: YAMLNode, _ origin: String, _ place: @escaping (YAMLNode) -> String
   ) {
+    guard case .structure(_, let read) = setting.shape else {
+      preconditionFailure("'\(setting.path)' is a plain value")
+    }
     do throws(ConfigurationError) {
-      try StructureReader(environment: environment, readFile: readFile, place: place).set(setting, node, in: &settings)
+      try read(StructureReader(environment: environment, readFile: readFile, place: place), node, &settings)
       origins[setting.path] = origin
     } catch {
       fail(setting, error)
     }
   }
+
+  /// The session is there from now on, and can be set. False: there are too many.
+  mutating func add(session name: String, at place: String) -> Bool {
+    guard settings.sessions.count < SessionName.limit else { return false }
+    settings.sessions.append(GatewaySettings.NamedSession(name: name))
+    origins["sessions." + name] = place
+    return true
+  }
+
+  // MARK: The end
+
+  /// What must hold between settings, and then the outcome.
+  private mutating func checked() -> Outcome {
+    let own = SettingSection.all
+    let sections = own + settings.sessions.flatMap { SettingSection.named($0.name) }
+    for section in sections { apply(section.orders, of: section) }
+    let sessions = [("", settings.session)] + settings.sessions.map { ("sessions.\($0.name).", $0.configuration) }
+    for (prefix, session) in sessions {
+      checkCredential(session.upstream, prefix)
+      checkTLSFiles(session.upstream, prefix)
+    }
+    warnOfMissingDefault()
+    let outcome = Outcome(
+      settings: settings, origins: origins, errors: errors, warnings: warnings, written: written, failed: failed,
+      hasUnreadParts: hasUnreadParts)
+    let problems = sections.flatMap { $0.rules.flatMap { $0.problems(settings) } } + missingURLs()
+    return problems.isEmpty ? outcome : outcome.adding(SettingProblems(problems))
+  }
+
+  private mutating func apply(_ orders: [SettingOrder], of section: SettingSection) {
+    for order in orders where !failed.contains(order.lower) && !failed.contains(order.upper) {
+      guard let error = order.apply(to: &settings, section.settings, origins: origins) else { continue }
+      if order.isWarning { warn(error) } else { fail(error) }
+    }
+  }
+
+  /// A variable that is not there now will not be there at a dial either.
+  private mutating func checkCredential(_ upstream: UpstreamSettings, _ prefix: String) {
+    let name = upstream.conventions.credential.environmentVariable
+    guard !name.isEmpty, environment[name] == nil else { return }
+    let key = prefix + "upstream.credential.env"
+    fail(ConfigurationError(place: origins[key] ?? key, message: "the environment has no variable '\(name)'"))
+  }
+
+  /// Without a `wss` URL no TLS file is read, and so none is checked.
+  private mutating func checkTLSFiles(_ upstream: UpstreamSettings, _ prefix: String) {
+    guard upstream.url != nil, !upstream.urls.contains(where: \.isSecure) else { return }
+    let unused = "not used and not checked: no upstream URL is wss"
+    for (name, value, isUsedByRedirections) in [
+      ("ca_file", upstream.tls.trust.caFile ?? "", true), ("client_certificate", upstream.tls.certificateFile, false),
+      ("client_key", upstream.tls.keyFile, false),
+    ] where !value.isEmpty {
+      let key = prefix + "upstream.tls." + name
+      let message = isUsedByRedirections ? unused + ", and it is read only if a redirection leads to one" : unused
+      warn(ConfigurationError(place: origins[key] ?? "", message: "'\(key)' is \(message)"))
+    }
+  }
+
+  /// With named sessions, the default one may be left out. Then nothing may be set for it.
+  private mutating func warnOfMissingDefault() {
+    guard settings.session.upstream.url == nil, !settings.sessions.isEmpty, !failed.contains("upstream.url"),
+      !ignored.contains("upstream.url")
+    else { return }
+    for setting in SettingSection.ofDefaultSession where setting.path != "upstream.url" {
+      guard let place = origins[setting.path] else { continue }
+      let reason = "there is no default session, since 'upstream.url' is not set, and named sessions do not inherit it"
+      warn(ConfigurationError(place: place, message: "'\(setting.path)' has no effect: \(reason)"))
+    }
+  }
+
+  private func missingURLs() -> [SettingProblem] {
+    settings.sessions.filter { $0.configuration.upstream.url == nil }.map {
+      SettingProblem("sessions.\($0.name).upstream.url", .none, "it is missing: every named session needs one")
+    }
+  }
 }
 
 extension YAMLNode {
-  fileprivate func place(in file: String) -> String { "\(file):\(line):\(column)" }
+  func place(in file: String) -> String { "\(file):\(line):\(column)" }
 }

@@ -29,6 +29,21 @@ extension ConfigurationLoader {
       if !errors.isEmpty { throw ConfigurationErrors(errors: errors) }
     }
 
+    /// The settings to show: those of the top of the file, and of each named session what was set or is not the default.
+    package var shownSettings: [Setting] {
+      let defaults = GatewaySettings()
+      let named = settings.sessions.flatMap { Setting.named($0.name) }
+      return Setting.all + named.filter { origins[$0.path] != nil || $0.show(settings) != $0.show(defaults) }
+    }
+
+    /// The same with errors for these problems, which the loader has found.
+    func adding(_ problems: SettingProblems) -> Outcome {
+      Outcome(
+        settings: settings, origins: origins, errors: errors(with: problems).errors, warnings: warnings,
+        written: written,
+        failed: failed, hasUnreadParts: hasUnreadParts)
+    }
+
     /// `errors`, and those for problems that were found in `settings` later, each with its place and the value as it may be shown.
     package func errors(with problems: SettingProblems) -> ConfigurationErrors {
       let later = problems.problems.filter { !followsFromErrors($0) }.map(error)
@@ -38,7 +53,7 @@ extension ConfigurationLoader {
     /// Whether the problem may only follow from one of `errors`: the setting may have been meant by a key that is unknown, or it
     /// does not fit one of its section that could not be used.
     private func followsFromErrors(_ problem: SettingProblem) -> Bool {
-      if hasUnreadParts, place(of: problem.key).isEmpty { return true }
+      if hasUnreadParts, !isSet(problem.key) { return true }
       guard problem.subject == .none else { return false }
       let section = Self.section(of: problem.key)
       return failed.contains { $0.hasPrefix(problem.key + ".") || Self.section(of: $0) == section }
@@ -63,26 +78,26 @@ extension ConfigurationLoader {
       return ConfigurationError(place: itemPlace ?? place(of: problem.key), message: "\(what): \(problem.reason)")
     }
 
-    private func setting(_ key: String) -> Setting? { Setting.all.first { $0.path == key } }
+    private func setting(_ key: String) -> Setting? { Setting.all(of: settings).first { $0.path == key } }
 
-    /// Where `key` was set; for a section, where the first of its settings was. Empty where it has its default.
+    /// Whether `key`, or a setting of that section, was set.
+    private func isSet(_ key: String) -> Bool {
+      origins[key] != nil || origins.keys.contains { $0.hasPrefix(key + ".") }
+    }
+
+    /// Where `key` was set; for a section, where the first of its settings was; for what a named session lacks, where the session
+    /// is. Empty where it has its default.
     private func place(of key: String) -> String {
       if let place = origins[key] { return place }
-      let first = Setting.all.first { $0.path.hasPrefix(key + ".") && origins[$0.path] != nil }
-      return first.flatMap { origins[$0.path] } ?? ""
+      let first = Setting.all(of: settings).first { $0.path.hasPrefix(key + ".") && origins[$0.path] != nil }
+      if let first { return origins[first.path] ?? "" }
+      let session = settings.sessions.first { key.hasPrefix("sessions.\($0.name).") }
+      return session.flatMap { origins["sessions." + $0.name] } ?? ""
     }
   }
 }
 
 extension Setting {
-  /// Whether its value is a URL, or several, of which userinfo and query may be secret.
-  var isURL: Bool {
-    switch kind {
-    case .webSocketURL, .webSocketURLs: true
-    default: false
-    }
-  }
-
   /// `values` for an error message: as they were written, and nothing of a secret.
   func shownInError(_ values: [WrittenValue]) -> String {
     if isSecret { return "this value" }

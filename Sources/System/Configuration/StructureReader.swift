@@ -19,24 +19,6 @@ struct StructureReader {
   /// Conditions of a matcher; each may look through the whole message.
   private static let conditionLimit = 16
 
-  func set(
-    _ setting: Setting, _ node: YAMLNode, in settings: inout GatewaySettings
-  ) throws(ConfigurationError) {
-    let key = setting.path
-    switch setting.kind {
-    case .template(let path, let home): settings[keyPath: path] = try template(node, in: home, key)
-    case .pointer(let path):
-      let text = try scalar(node, key)
-      settings[keyPath: path] = text.isEmpty ? nil : try pointer(text, node)
-    case .matcher(let path): settings[keyPath: path] = try matcher(node, key)
-    case .opening(let path): settings[keyPath: path] = try opening(node, key)
-    case .text, .webSocketURL, .webSocketURLs, .choice, .list, .fields, .closeCodes, .flag, .count, .automaticCount,
-      .size,
-      .duration, .fraction:
-      preconditionFailure("'\(key)' is a plain value")
-    }
-  }
-
   private func fail(_ node: YAMLNode, _ message: String) -> ConfigurationError {
     ConfigurationError(place: place(node), message: message)
   }
@@ -68,7 +50,7 @@ struct StructureReader {
     return result
   }
 
-  private func template(
+  func template(
     _ node: YAMLNode, in home: Template.Place, _ key: String
   ) throws(ConfigurationError) -> Template? {
     let text = try scalar(node, key)
@@ -86,6 +68,11 @@ struct StructureReader {
       throw fail(node, "file '\(path)' cannot be read")
     }
     return template
+  }
+
+  func pointer(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> JSONPointer? {
+    let text = try scalar(node, key)
+    return text.isEmpty ? nil : try pointer(text, node)
   }
 
   private func pointer(_ text: String, _ node: YAMLNode) throws(ConfigurationError) -> JSONPointer {
@@ -106,7 +93,7 @@ struct StructureReader {
   // MARK: Matchers
 
   /// A plain text is the whole message; nothing is no matcher.
-  private func matcher(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> Matcher? {
+  func matcher(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> Matcher? {
     if case .scalar(let text) = node.value { return text.isEmpty ? nil : Matcher([.text(text)]) }
     var conditions: [Matcher.Condition] = []
     for (name, value) in try members(node, key, Self.matcherKeys) {
@@ -146,7 +133,7 @@ struct StructureReader {
 
   // MARK: Opening
 
-  private func opening(
+  func opening(
     _ node: YAMLNode, _ key: String
   ) throws(ConfigurationError) -> [UpstreamConventions.OpeningMessage] {
     if case .scalar(let text) = node.value, text.isEmpty { return [] }

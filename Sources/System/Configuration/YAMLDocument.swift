@@ -19,8 +19,8 @@ struct YAMLNode {
 /// few lines of them can become gigabytes.
 @safe
 struct YAMLDocument: ~Copyable {
-  /// Nesting allowed; the deepest setting has three levels.
-  private static let maximumDepth = 8
+  /// Nesting allowed. The deepest value, a condition of a named session's `on_open`, has nine levels above it.
+  private static let maximumDepth = 12
   /// Bytes of a file; the full commented one has some 20 KiB.
   static let maximumBytes = 1 << 20
 

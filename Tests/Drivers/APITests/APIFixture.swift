@@ -23,9 +23,9 @@ struct APIFixture {
 
   init(sessions names: [String] = ["default"], _ change: (inout GatewaySettings) -> Void = { _ in }) throws {
     var settings = GatewaySettings()
-    settings.upstream.url = "ws://user:secret@127.0.0.1:1/?token=secret"
+    settings.session.upstream.url = try WebSocketURL("ws://user:secret@127.0.0.1:1/?token=secret")
     change(&settings)
-    let upstream = try SharedSettings(settings.upstream)
+    let upstream = try SharedSettings(settings.session.upstream)
     let registry = registry
     sessions = SessionDirectory(
       names.map { name in

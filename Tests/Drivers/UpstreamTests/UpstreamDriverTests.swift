@@ -9,7 +9,7 @@ import UpstreamSession
 @Suite(.serialized) struct UpstreamDriverTests {
   @Test func sendsAndReceives() async throws {
     let upstream = try ScriptedUpstream(.echo)
-    let session = try SessionFixture(upstream.url) { $0.fields = [("X-Custom", "yes")] }
+    let session = try SessionFixture(upstream.url) { $0.fields = [RequestField(name: "X-Custom", value: "yes")] }
     session.post("before it is open")
     try await session.until("the echo") { session.messages == ["before it is open"] }
     for number in 1...1_000 { session.post("\(number)") }

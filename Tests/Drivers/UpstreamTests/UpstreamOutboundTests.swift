@@ -197,24 +197,4 @@ import UpstreamSession
     try await session.finish()
     upstream.stop()
   }
-
-  @Test func readsTheQueueSettings() throws {
-    var upstream = GatewaySettings().upstream
-    upstream.url = "ws://127.0.0.1:1/"
-    #expect(try UpstreamSettings(upstream).outbox == OutboxSettings(), "the defaults are those of the machine")
-    #expect(try UpstreamSettings(upstream).highWater == 256 << 10)
-    upstream.queue.overflow = "drop-oldest"
-    upstream.queue.redeliver = "unconfirmed"
-    upstream.queue.maximumAttempts = 7
-    upstream.queue.rate = 20
-    upstream.queue.rateInterval = .minutes(1)
-    upstream.queue.burst = 3
-    let outbox = try UpstreamSettings(upstream).outbox
-    #expect(outbox.overflow == .dropOldest && outbox.redelivery == .unconfirmed && outbox.maximumAttempts == 7)
-    #expect(outbox.pace == Pace(messages: 20, interval: .minutes(1), burst: 3))
-    upstream.queue.confirm = false
-    #expect { try UpstreamSettings(upstream) } throws: {
-      ($0 as? SettingProblem)?.key == "upstream.queue.redeliver"
-    }
-  }
 }

@@ -52,7 +52,7 @@ import Testing
       var buckets = [Int](repeating: 0, count: 10)
       for seed in 0..<10_000 as Range<UInt64> {
         var settings = BackoffSettings()
-        settings.strategy = .standard
+        settings.strategy = BackoffSettings().strategy
         var backoff = Backoff(settings)
         var random = SeededGenerator(seed: seed)
         for _ in 0..<round { _ = backoff.nextDelay(using: &random) }

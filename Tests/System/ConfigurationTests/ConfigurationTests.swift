@@ -1,6 +1,10 @@
 import ByteStreams
 import Foundation
+import HTTPCodec
+import Logging
 import Testing
+import UpstreamSession
+import WebSocketCodec
 
 @testable import Configuration
 
@@ -22,11 +26,12 @@ import Testing
   }
 
   @Test func everySettingReadsBackWhatItShows() throws {
-    for setting in Setting.all where !setting.isList && !setting.isStructured {
+    for setting in Setting.all {
+      guard case .scalar(let read) = setting.shape else { continue }
       var settings = GatewaySettings()
       let shown = setting.show(settings).filter { $0 != "\"" }
-      let worked = setting.apply(shown, to: &settings)
-      #expect(worked && settings == GatewaySettings(), "\(setting.path)")
+      try read(shown, &settings)
+      #expect(settings == GatewaySettings(), "\(setting.path)")
     }
     #expect(Set(Setting.all.map(\.path)).count == Setting.all.count)
     #expect(Set(Setting.all.map(\.environmentName)).count == Setting.all.count)
@@ -86,7 +91,9 @@ import Testing
     let text = "loops: 1\nlog:\n  level: debug\nhttp:\n  fields: 50\n"
     let environment = ["DRAWBRIDGE_LOOPS": "2", "DRAWBRIDGE_LOG_LEVEL": "error", "PATH": "/bin"]
     let outcome = try load(text, environment: environment, flags: [("loops", "3")])
-    #expect(outcome.settings.loops == 3 && outcome.settings.log.level == "error" && outcome.settings.http.fields == 50)
+    #expect(
+      outcome.settings.loops == 3 && outcome.settings.log.level == .error
+        && outcome.settings.http.limits.fieldCount == 50)
     #expect(outcome.origins["loops"] == "--loops")
     #expect(outcome.origins["log.level"] == "environment variable DRAWBRIDGE_LOG_LEVEL")
     #expect(outcome.origins["http.fields"] == "d.yaml:5:11")
@@ -95,11 +102,11 @@ import Testing
   @Test func readsWhatCloseCodesMean() throws {
     let outcome = try load(
       "upstream:\n  close_codes:\n    4000-4099: park\n    1000: stop\n    3000: refresh-credential\n")
-    let rules = outcome.settings.upstream.closeCodes
-    #expect(rules.map(\.text) == ["4000-4099: park", "1000: stop", "3000: refresh-credential"])
+    let rules = outcome.settings.session.upstream.session.closing.ranges
+    #expect(rules.map(CloseRules.text) == ["4000-4099: park", "1000: stop", "3000: refresh-credential"])
     #expect(rules[0].codes == 4000...4099 && rules[1].reaction == .stop)
     let environment = ["DRAWBRIDGE_UPSTREAM_CLOSE_CODES": "4001: stop\n4002-4003: backoff"]
-    #expect(try load(environment: environment).settings.upstream.closeCodes.count == 2)
+    #expect(try load(environment: environment).settings.session.upstream.session.closing.ranges.count == 2)
   }
 
   @Test(arguments: [
@@ -107,19 +114,21 @@ import Testing
     "4000-4001-4002: park", "-4000: park", "x: park", "4000: park: park", "70000: park",
   ])
   func refusesACloseCodeRuleThatMeansNothing(line: String) {
-    #expect(CloseCodeRule(line) == nil)
+    #expect(CloseRules.rule(line) == nil)
   }
 
   @Test func everyFallbackMustBeAWebSocketURL() throws {
     let text = "upstream:\n  fallback_urls:\n    - ws://a/\n    - wss://b:1/x?y\n"
-    #expect(try load(text).settings.upstream.fallbackURLs == ["ws://a/", "wss://b:1/x?y"])
+    #expect(try load(text).settings.session.upstream.fallbackURLs.map(\.text) == ["ws://a/", "wss://b:1/x?y"])
     #expect(errors("upstream:\n  fallback_urls: [ws://a/, http://b/]\n").count == 1)
   }
 
   @Test func secretsComeFromElsewhereAndAreNotShown() throws {
     let text = "upstream:\n  headers:\n    Authorization: Bearer ${env:TOKEN}\n    X-Key: ${file:/run/key}\n"
     let outcome = try load(text, environment: ["TOKEN": "t0p"], files: ["/run/key": "k3y\n"])
-    #expect(outcome.settings.upstream.headers == ["Authorization: Bearer t0p", "X-Key: k3y"])
+    #expect(
+      outcome.settings.session.upstream.fields
+        == [RequestField(name: "Authorization", value: "Bearer t0p"), RequestField(name: "X-Key", value: "k3y")])
     #expect(Setting.all.contains { $0.path == "upstream.headers" && $0.isSecret })
     #expect(errors("upstream:\n  headers:\n    'Bad Name': s3cret\n").allSatisfy { !$0.contains("s3cret") })
   }

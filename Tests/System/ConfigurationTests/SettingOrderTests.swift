@@ -1,5 +1,7 @@
 import ByteStreams
+import HTTPCodec
 import Testing
+import UpstreamSession
 
 @testable import Configuration
 
@@ -46,9 +48,9 @@ import Testing
 
       """
     let settings = try load(text).settings
-    #expect(settings.http.requestLineBytes == 4096 && settings.upstream.queue.lowWater == 32 << 10)
-    #expect(settings.upstream.reconnect.minimum == .milliseconds(50))
-    #expect(settings.upstream.reconnect.base == .milliseconds(50))
+    #expect(settings.http.limits.requestLineBytes == 4096 && settings.session.upstream.lowWater == 32 << 10)
+    #expect(settings.session.upstream.session.backoff.minimum == .milliseconds(50))
+    #expect(settings.session.upstream.session.backoff.base == .milliseconds(50))
     #expect(settings.delivery.wait == .seconds(10) && settings.delivery.limit == 3)
     #expect(settings.delivery.answerBytes == 4096)
   }
@@ -71,7 +73,9 @@ import Testing
 
   /// `SettingOrder` names settings by path and by key path: both must mean the same.
   @Test func everyOrderNamesSettingsThatExist() {
-    let paths = Set(Setting.all.map(\.path))
-    for order in SettingOrder.all { #expect(paths.contains(order.lower) && paths.contains(order.upper)) }
+    for section in SettingSection.all + SettingSection.named("x") {
+      let paths = Set(section.settings.map(\.path))
+      for order in section.orders { #expect(paths.contains(order.lower) && paths.contains(order.upper)) }
+    }
   }
 }

@@ -1,8 +1,7 @@
-import HTTPServer
 import Reactor
 import Testing
 
-@testable import Gateway
+@testable import Configuration
 
 @Suite struct ListenerAddressTests {
   @Test func findsTheInterfaceOfAZone() {
@@ -11,16 +10,6 @@ import Testing
     #expect(ListenerAddress.parse("[fe80::1%1]:8080") == loopback)
     #expect(ListenerAddress.parse("[fe80::1%no-such-link]:8080") == nil)
     #expect(ListenerAddress.parse("127.0.0.1%lo:8080") == nil)
-  }
-
-  @Test func theReachOfAListenerIsThatOfItsAddress() throws {
-    let cases: [(String, HTTPListener.Reach)] = [
-      ("127.0.0.1:80", .loopback), ("127.9.9.9:80", .loopback), ("[::1]:80", .loopback),
-      ("[::ffff:127.0.0.1]:80", .loopback),
-      (":80", .network), ("[::]:80", .network), ("10.0.0.1:80", .network), ("128.0.0.1:80", .network),
-      ("[2001:db8::1]:80", .network), ("unix:/run/x", .local),
-    ]
-    for (text, reach) in cases { #expect(try #require(ListenerAddress.parse(text)).reach == reach, "\(text)") }
   }
 
   @Test(arguments: [

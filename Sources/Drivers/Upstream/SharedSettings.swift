@@ -1,0 +1,29 @@
+import Configuration
+import Outbox
+import TLSEngine
+import UpstreamSession
+
+/// One version of a session's settings, and the TLS context made from it.
+///
+/// A reload makes a new one. A connection keeps the one that it was started with. Shared, since the settings take a kilobyte
+/// and more.
+package final class SharedSettings: Sendable {
+  package let value: UpstreamSettings
+  /// nil where no URL is `wss`.
+  let security: UpstreamSecurity?
+
+  /// Reads the files of `upstream.tls`. Blocks.
+  package init(_ value: UpstreamSettings) throws(TLSSettingsError) {
+    var value = value
+    // Nothing can be confirmed without the pings that stand behind messages.
+    if !value.session.liveness.isEnabled { value.outbox.confirms = false }
+    self.value = value
+    let isSecure = value.urls.contains { $0.isSecure }
+    security = isSecure ? try UpstreamSecurity(value.tls, within: value.fileTimeout) : nil
+  }
+}
+
+extension SessionHandle {
+  /// What the queue of this session is configured with. A reload does not change it.
+  package var queueSettings: OutboxSettings { settings.value.outbox }
+}

@@ -1,0 +1,30 @@
+import UpstreamSession
+
+/// What a range of close codes means to one upstream, as an operator writes it: `4000-4099: park`.
+extension CloseRules {
+  typealias Rule = (codes: ClosedRange<UInt16>, reaction: CloseReaction)
+
+  /// Codes that an upstream can send and whose meaning it may change: 1000, and 3000 to 4999 (RFC 6455 §7.4.2).
+  static var expectation: String {
+    "codes or ranges (1000, 3000 to 4999) with one of "
+      + CloseReaction.allCases.map(\.rawValue).joined(separator: ", ") + ", as in '4000-4099: park'"
+  }
+
+  /// nil where `line` is not what is expected.
+  static func rule(_ line: String) -> Rule? {
+    let parts = line.split(separator: ":", omittingEmptySubsequences: false).map { $0.drop { $0 == " " } }
+    guard parts.count == 2, let reaction = CloseReaction(rawValue: String(parts[1])) else { return nil }
+    let bounds = parts[0].split(separator: "-", omittingEmptySubsequences: false).map { UInt16($0) }
+    guard let first = bounds.first, let least = first, let last = bounds.last, let most = last, bounds.count <= 2,
+      least <= most, (least, most) == (1000, 1000) || least >= 3000 && most <= 4999
+    else { return nil }
+    return (least...most, reaction)
+  }
+
+  /// As it would stand in the file.
+  static func text(_ rule: Rule) -> String {
+    let (codes, reaction) = rule
+    let range = codes.count == 1 ? "\(codes.lowerBound)" : "\(codes.lowerBound)-\(codes.upperBound)"
+    return "\(range): \(reaction.rawValue)"
+  }
+}

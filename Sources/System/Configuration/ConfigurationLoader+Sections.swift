@@ -1,0 +1,112 @@
+/// Goes through the sections of the file.
+extension ConfigurationLoader {
+  /// A section of the file.
+  struct Section {
+    /// Its path; empty for the file itself.
+    var path = ""
+    /// What the paths of its session begin with; empty for what is set at the top of the file.
+    var session = ""
+    /// Every setting of the same session, or of the top of the file.
+    let settings: [Setting]
+  }
+
+  mutating func walk(_ node: YAMLNode, _ section: Section, _ file: String) {
+    // A section whose lines are all commented out.
+    if node.isNull { return }
+    guard case .mapping(let pairs) = node.value else {
+      let name = section.path.isEmpty ? "the file" : "'\(section.path)'"
+      fail(node.place(in: file), "\(name) must hold keys and values, as in 'key: value'")
+      return
+    }
+    let prefix = section.path.isEmpty ? "" : section.path + "."
+    let known = childNames(of: prefix, section.settings) + (prefix.isEmpty ? ["sessions"] : [])
+    for (name, key, value) in named(pairs, prefix, file) {
+      let full = prefix + name
+      if let setting = section.settings.first(where: { $0.path == full }) {
+        apply(value, to: setting, file)
+      } else if full == "sessions" {
+        applySessions(value, file)
+      } else if known.contains(name) {
+        var inner = section
+        inner.path = full
+        walk(value, inner, file)
+      } else {
+        fail(key.place(in: file), Self.unknownKey(name, full, among: known, section))
+      }
+    }
+  }
+
+  /// The pairs whose key is a word that comes for the first time.
+  private mutating func named(
+    _ pairs: [(key: YAMLNode, value: YAMLNode)], _ prefix: String, _ file: String
+  ) -> [(name: String, key: YAMLNode, value: YAMLNode)] {
+    var seen: Set<String> = []
+    var result: [(String, YAMLNode, YAMLNode)] = []
+    for (key, value) in pairs {
+      guard case .scalar(let name) = key.value else {
+        fail(key.place(in: file), "a key must be a plain word")
+        continue
+      }
+      guard seen.insert(name).inserted else {
+        fail(key.place(in: file), "'\(prefix)\(name)' is set twice")
+        continue
+      }
+      result.append((name, key, value))
+    }
+    return result
+  }
+
+  /// The named sessions.
+  private mutating func applySessions(_ node: YAMLNode, _ file: String) {
+    if node.isNull { return }
+    guard case .mapping(let pairs) = node.value else {
+      fail(
+        node.place(in: file),
+        "'sessions' must hold names and settings, as in 'market: {upstream: {url: wss://example.org/feed}}'")
+      return
+    }
+    for (name, key, value) in named(pairs, "sessions.", file) {
+      let place = key.place(in: file)
+      guard name != SessionName.default else {
+        fail(place, "the session 'default' is not set here: it is 'upstream' at the top of the file")
+        continue
+      }
+      guard SessionName.isValid(name) else {
+        fail(place, "'\(name)' is not right for the name of a session: it takes \(SessionName.expectation)")
+        continue
+      }
+      guard add(session: name, at: place) else {
+        fail(place, "there are more than \(SessionName.limit) sessions: start several gateways for more")
+        return
+      }
+      let prefix = "sessions." + name
+      walk(value, Section(path: prefix, session: prefix + ".", settings: Setting.named(name)), file)
+    }
+  }
+
+  /// A key of the same section that is spelt nearly so, else a setting elsewhere that ends alike.
+  private static func unknownKey(_ name: String, _ full: String, among known: [String], _ section: Section) -> String {
+    let inner = full.dropFirst(section.session.count)
+    if !section.session.isEmpty, Setting.all.contains(where: { $0.path == inner || $0.path.hasPrefix(inner + ".") }) {
+      return "'\(full)' belongs to the whole gateway: set it at the top of the file"
+    }
+    let sibling = Suggestion.nearest(to: name, among: known)
+    let suggestion = sibling ?? Suggestion.nearest(toName: full, among: section.settings.map(\.path), separator: ".")
+    return "unknown key '\(full)'\(Suggestion.text(suggestion))"
+  }
+
+  private func childNames(of prefix: String, _ all: [Setting]) -> [String] {
+    var names: [String] = []
+    for setting in all where setting.path.hasPrefix(prefix) {
+      let rest = setting.path.utf8.dropFirst(prefix.utf8.count)
+      // What belongs together stands together: nearly always the name is the last one's.
+      if let last = names.last, rest.starts(with: last.utf8), rest.dropFirst(last.utf8.count).first == UInt8(ascii: ".")
+      {
+        continue
+      }
+      let name = String(decoding: rest.prefix { $0 != UInt8(ascii: ".") }, as: UTF8.self)
+      if !names.contains(name) { names.append(name) }
+    }
+    return names
+  }
+}

@@ -1,0 +1,151 @@
+import ByteStreams
+import Inbox
+import Outbox
+import Testing
+import UpstreamProtocol
+import UpstreamSession
+import WebSocketCodec
+
+@testable import Configuration
+
+/// `sessions`: what stands below a name.
+@Suite struct NamedSessionTests {
+  @Test func aSessionHasSettingsOfItsOwn() throws {
+    let outcome = try load(
+      """
+      upstream: {url: 'ws://a/', headers: {A: b}, queue: {messages: 5}}
+      delivery: {messages: 7}
+      sessions:
+        market:
+          upstream: {url: 'ws://b/', queue: {messages: 100}}
+          delivery: {messages: 1000}
+        news.2-x_Y: {upstream: {url: 'ws://c/'}}
+
+      """)
+    let sessions = outcome.settings.configuredSessions
+    #expect(sessions.map(\.name) == ["default", "market", "news.2-x_Y"])
+    #expect(sessions.map { $0.configuration.upstream.url?.host } == ["a", "b", "c"])
+    #expect(sessions.map { $0.configuration.upstream.outbox.maximumMessages } == [5, 100, 1024])
+    #expect(sessions.map { $0.configuration.retention.count } == [7, 1000, 10_000])
+    #expect(sessions.map { $0.configuration.upstream.fields.count } == [1, 0, 0], "nothing is inherited")
+    #expect(outcome.origins["sessions.market.upstream.queue.messages"] == "d.yaml:5:50")
+    #expect(outcome.warnings == [])
+  }
+
+  @Test func theDefaultSessionMayBeLeftOut() throws {
+    let outcome = try load("upstream: {queue: {messages: 5}}\nsessions: {market: {upstream: {url: 'ws://b/'}}}\n")
+    #expect(outcome.settings.configuredSessions.map(\.name) == ["market"])
+    #expect(
+      outcome.warnings.map(\.description) == [
+        "d.yaml:1:30: 'upstream.queue.messages' has no effect: there is no default session, since 'upstream.url' is not set, and named sessions do not inherit it"
+      ])
+  }
+
+  @Test(arguments: [
+    (
+      "sessions: x",
+      "d.yaml:1:11: 'sessions' must hold names and settings, as in 'market: {upstream: {url: wss://example.org/feed}}'"
+    ),
+    (
+      "sessions: {default: {}}",
+      "d.yaml:1:12: the session 'default' is not set here: it is 'upstream' at the top of the file"
+    ),
+    (
+      "sessions: {'a b': {}}",
+      "d.yaml:1:12: 'a b' is not right for the name of a session: it takes a name of 1 to 64 letters, digits, '.', '_' and '-', not beginning with '.'"
+    ),
+    (
+      "sessions: {m: }",
+      "d.yaml:1:12: 'sessions.m.upstream.url' cannot be used: it is missing: every named session needs one"
+    ),
+    (
+      "sessions: {m: {upstream: {url: 'ws://h:0/'}}}",
+      "d.yaml:1:32: 'ws://h:0/' is not right for 'sessions.m.upstream.url': the port is not a number from 1 to 65535"
+    ),
+    ("sessions: {m: {upstream: {ulr: x}}}", "d.yaml:1:27: unknown key 'sessions.m.upstream.ulr' (did you mean 'url'?)"),
+    ("sessions: {m: 1}", "d.yaml:1:15: 'sessions.m' must hold keys and values, as in 'key: value'"),
+    (
+      "sessions: {m: {http: {fields: 9}}}",
+      "d.yaml:1:16: 'sessions.m.http' belongs to the whole gateway: set it at the top of the file"
+    ),
+    (
+      "sessions: {m: {upstream: {dials: {burst: 9}}}}",
+      "d.yaml:1:27: 'sessions.m.upstream.dials' belongs to the whole gateway: set it at the top of the file"
+    ),
+    (
+      "sessions: {m: {delivery: {wait: 1s}}}",
+      "d.yaml:1:27: 'sessions.m.delivery.wait' belongs to the whole gateway: set it at the top of the file"
+    ),
+    (
+      "sessions: {m: {upstream: {url: 'ws://h/', subprotocols: [a, a]}}}",
+      "d.yaml:1:61: 'a' is not right for 'sessions.m.upstream.subprotocols': "
+    ),
+    (
+      "sessions: {m: {upstream: {url: 'ws://h/', credential: {file: /f}}}}",
+      "d.yaml:1:62: 'sessions.m.upstream.credential' cannot be used: it would go nowhere"
+    ),
+    (
+      "sessions: {m: {upstream: {url: 'ws://h/', credential: {env: NOPE, query: q}}}}",
+      "d.yaml:1:61: the environment has no variable 'NOPE'"
+    ),
+    (
+      "sessions: {m: {upstream: {url: 'ws://h/', queue: {low_water: 1MiB}}}}",
+      "d.yaml:1:62: 'sessions.m.upstream.queue.low_water' (1MiB) is above 'sessions.m.upstream.queue.high_water' (256KiB, the default)"
+    ),
+    ("sessions: {m: {upstream: {url: 'ws://h/'}}, m: {}}", "d.yaml:1:45: 'sessions.m' is set twice"),
+  ])
+  func saysWhatIsWrongWithASession(text: String, message: String) {
+    let found = errors(text)
+    #expect(found.count == 1 && found[0].hasPrefix(message), "\(found)")
+  }
+
+  @Test(arguments: ["", ".a", "a/b", "ä", "a~", String(repeating: "x", count: 65)])
+  func refusesOtherNames(name: String) { #expect(!SessionName.isValid(name)) }
+
+  @Test(arguments: ["a", "A.b", "-", "_", "0", "default2", String(repeating: "x", count: 64)])
+  func takesNamesThatNeedNoEscape(name: String) { #expect(SessionName.isValid(name)) }
+
+  @Test func thereIsALimit() throws {
+    let names = (0..<SessionName.limit).map { "  s\($0): {upstream: {url: 'ws://h/'}}\n" }.joined()
+    #expect(try load("sessions:\n" + names).settings.configuredSessions.count == SessionName.limit)
+    #expect(
+      errors("sessions:\n" + names + "  more: {upstream: {url: 'ws://h/'}}\n  again: {}\n") == [
+        "d.yaml:258:3: there are more than 256 sessions: start several gateways for more"
+      ])
+  }
+
+  @Test func noVariableAndNoFlagSetsANamedSession() throws {
+    #expect(Setting.named("m").allSatisfy { $0.flag == nil })
+    let text = "sessions: {m: {upstream: {url: '${env:URL}'}}}"
+    let outcome = try load(
+      text, environment: ["URL": "ws://h/?s3cret", "DRAWBRIDGE_SESSIONS_M_UPSTREAM_ON_DEMAND": "true"],
+      flags: [("subprotocol", "v1")])
+    let session = try #require(outcome.settings.sessions.first?.configuration.upstream)
+    #expect(session.url?.target == "/?s3cret" && !session.session.onDemand && session.subprotocols == [])
+    #expect(outcome.warnings.contains { $0.place == "environment variable DRAWBRIDGE_SESSIONS_M_UPSTREAM_ON_DEMAND" })
+  }
+
+  @Test func showsWhatWasSetOfASessionAndNoSecret() throws {
+    let outcome = try load(
+      """
+      sessions:
+        m:
+          upstream:
+            url: wss://u:s3cret@h/?s3cret
+            headers: {A: s3cret}
+            queue: {high_water: 32KiB}
+
+      """)
+    let shown = outcome.shownSettings.filter { $0.path.hasPrefix("sessions.") }
+    #expect(
+      shown.map { "\($0.path): \(outcome.shown($0))" } == [
+        #"sessions.m.upstream.url: "wss://***@h/?***""#, "sessions.m.upstream.headers: (secret)",
+        "sessions.m.upstream.queue.high_water: 32KiB", "sessions.m.upstream.queue.low_water: 32KiB",
+      ])
+  }
+
+  @Test func aDeeplyNestedSettingOfASessionIsRead() throws {
+    let text = "sessions: {m: {upstream: {url: 'ws://h/', on_open: [{expect: {json_has: [/a]}}]}}}"
+    #expect(try load(text).settings.sessions[0].configuration.upstream.conventions.onOpen.count == 1)
+  }
+}

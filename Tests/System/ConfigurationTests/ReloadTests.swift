@@ -1,0 +1,53 @@
+import ByteStreams
+import Logging
+import Outbox
+import Testing
+import UpstreamSession
+import WebSocketCodec
+
+@testable import Configuration
+
+/// What a reload changes, and what it names as needing a restart.
+@Suite struct ReloadTests {
+  private func reload(_ new: String, after old: String) throws -> (settings: GatewaySettings, needingRestart: [String])
+  {
+    try load(new).settings.effective(after: load(old).settings)
+  }
+
+  @Test func theUpstreamOfEachSessionChangesButNotItsQueue() throws {
+    let old =
+      "upstream: {url: 'ws://a/'}\nsessions: {m: {upstream: {url: 'ws://b/'}}, n: {upstream: {url: 'ws://c/'}}}\n"
+    let (settings, stale) = try reload(
+      """
+      log: {level: debug}
+      loops: 3
+      upstream: {url: 'ws://a2/', queue: {messages: 5, high_water: 1MiB}, dials: {burst: 1}}
+      sessions: {n: {upstream: {url: 'ws://c2/', queue: {ttl: 1s}}, delivery: {age: 1m}}, m: {upstream: {url: 'ws://b2/'}}}
+
+      """, after: old)
+    let sessions = settings.configuredSessions
+    #expect(sessions.map(\.name) == ["default", "m", "n"])
+    #expect(sessions.map { $0.configuration.upstream.url?.host } == ["a2", "b2", "c2"])
+    #expect(sessions.map { $0.configuration.upstream.outbox.maximumMessages } == [1024, 1024, 1024])
+    #expect(settings.loops == 0 && settings.dials == DialLimits() && settings.log.level == .debug)
+    #expect(
+      Set(stale) == [
+        "loops", "upstream.queue.messages", "upstream.queue.high_water", "upstream.dials.burst",
+        "sessions.n.upstream.queue.ttl", "sessions.n.delivery.age",
+      ])
+  }
+
+  @Test func sessionsAreNeitherAddedNorRemoved() throws {
+    let (settings, stale) = try reload(
+      "sessions: {n: {upstream: {url: 'ws://n/'}}}",
+      after: "upstream: {url: 'ws://a/'}\nsessions: {m: {upstream: {url: 'ws://b/'}}}\n")
+    #expect(settings.configuredSessions.map(\.name) == ["default", "m"])
+    #expect(stale == ["upstream.url", "sessions.n", "sessions.m"])
+  }
+
+  @Test func theSameAgainChangesNothing() throws {
+    let text = "upstream: {url: 'ws://a/', close_codes: {4000: stop}, headers: {A: b}}"
+    let (settings, stale) = try reload(text, after: text)
+    #expect(try stale == [] && settings == load(text).settings)
+  }
+}

@@ -60,6 +60,21 @@ import Testing
     }
   }
 
+  /// Routes are tested without a socket, so they must not be able to use one. Bells are the one thing of the reactor that they know.
+  @Test func theAPIKnowsNoSocketAndTheServerNoRoute() throws {
+    for file in try Self.sources(of: "Drivers/API") {
+      let text = try String(contentsOf: file, encoding: .utf8)
+      for name in ["Channel", "Sockets", "EventLoop", "LoopContext", "LoopTask", "OutputQueue"] {
+        #expect(!text.contains(name), "\(file.lastPathComponent) names \(name)")
+      }
+    }
+    let known = Set(["Sessions", "Upstream", "Inbox", "Outbox", "UpstreamSession", "JSONCodec", "API"])
+    for file in try Self.sources(of: "Drivers/HTTPServer") {
+      let found = Self.imports(in: try String(contentsOf: file, encoding: .utf8))
+      #expect(found.isDisjoint(with: known), "\(file.lastPathComponent)")
+    }
+  }
+
   @Test func nothingThatShipsImportsFoundation() throws {
     for file in try Self.sources() {
       let found = Self.imports(in: try String(contentsOf: file, encoding: .utf8))

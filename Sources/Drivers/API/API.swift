@@ -4,7 +4,6 @@ import HTTPCodec
 import HTTPServer
 import Logging
 import Metrics
-import Reactor
 import Sessions
 
 /// The HTTP interface of the gateway on one event loop: routes, access, parameters and representations. It knows no socket.

@@ -2,7 +2,6 @@ import ByteStreams
 import Configuration
 import HTTPCodec
 import HTTPServer
-import Reactor
 
 /// Refuses requests that a browser makes for a foreign web page: cross-site requests by `Origin` and `Sec-Fetch-Site`, and DNS
 /// rebinding by `Host`. Other clients send neither `Origin` nor `Sec-Fetch-Site`.

@@ -3,7 +3,6 @@ import HTTPCodec
 import HTTPServer
 import Metrics
 import Outbox
-import Reactor
 import Sessions
 import Upstream
 import UpstreamSession

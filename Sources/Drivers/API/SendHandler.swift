@@ -5,7 +5,6 @@ import HTTPServer
 import JSONCodec
 import Metrics
 import Outbox
-import Reactor
 import Sessions
 import Upstream
 import UpstreamSession

@@ -2,7 +2,6 @@ import ByteStreams
 import HTTPCodec
 import HTTPServer
 import JSONCodec
-import Reactor
 import Sessions
 import Upstream
 import UpstreamSession

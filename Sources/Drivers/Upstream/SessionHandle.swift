@@ -133,12 +133,6 @@ package final class SessionHandle: Sendable {
     shared.withLock { $0.want() }?.notify()
   }
 
-  package func post(
-    _ payload: SharedBytes, isText: Bool, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
-  ) -> Receipt {
-    post(payload, kind: isText ? .text : .binary, timeToLive: timeToLive, topic: topic, now: now)
-  }
-
   /// What became of a message; nil for one that never was, or is forgotten.
   package func deliveryState(_ sequence: UInt64) -> DeliveryState? {
     shared.withLock { $0.outbox.ledger.state(of: sequence) }

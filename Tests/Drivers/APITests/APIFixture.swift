@@ -4,7 +4,6 @@ import Foundation
 import HTTPCodec
 import HTTPServer
 import Inbox
-import Logging
 import Metrics
 import Reactor
 import Sessions
@@ -12,6 +11,7 @@ import Testing
 import Upstream
 
 @testable import API
+@testable import Logging
 
 /// An API whose sessions are not started: requests go in as bytes, and responses come out, without a socket.
 struct APIFixture {
@@ -43,9 +43,11 @@ struct APIFixture {
   func session(_ name: String = "default") throws -> Session { try #require(sessions.find(name)) }
 
   /// The outcome of a request, and its response if there is one.
-  func send(_ request: String, _ listener: HTTPListener = .loopback) throws -> (Outcome, Received) {
+  func send(
+    _ request: [UInt8], _ listener: HTTPListener = .loopback
+  ) throws -> (outcome: Outcome, response: Received) {
     var connection = HTTPServerConnection()
-    connection.receive(Array(request.utf8).span)
+    connection.receive(request.span)
     var exchange: Exchange?
     var response = Response()
     do {
@@ -71,7 +73,7 @@ struct APIFixture {
 
   /// The response to a request that does not wait.
   func respond(_ request: String, _ listener: HTTPListener = .loopback) throws -> Received {
-    let (outcome, response) = try send(request, listener)
+    let (outcome, response) = try send(Array(request.utf8), listener)
     guard case .respond = outcome else {
       Issue.record("\(request.prefix(80)) waits")
       return response
@@ -86,17 +88,30 @@ struct APIFixture {
     try respond("\(method) \(target) HTTP/1.1\r\nHost: localhost\r\n\(fields)\r\n", listener)
   }
 
-  func post(_ body: String, to target: String = "/v1/messages", _ fields: String = "") throws -> Received {
-    try respond(
-      "POST \(target) HTTP/1.1\r\nHost: localhost\r\nContent-Length: \(body.utf8.count)\r\n\(fields)\r\n\(body)")
+  func post(_ body: String, to target: String = "/v1/messages", fields: String = "") throws -> Received {
+    try post(Array(body.utf8), to: target, fields: fields)
+  }
+
+  func post(_ body: [UInt8], to target: String = "/v1/messages", fields: String = "") throws -> Received {
+    let head = "POST \(target) HTTP/1.1\r\nHost: localhost\r\nContent-Length: \(body.count)\r\n\(fields)\r\n"
+    return try send(Array(head.utf8) + body).response
+  }
+
+  /// The response to a request that the server refuses by itself.
+  func refused(_ refusal: HTTPServerRefusal) -> Received {
+    var response = Response()
+    api.refuse(refusal, into: &response)
+    return Received(response)
   }
 
   /// The request that waits.
   func hold(_ target: String) throws -> any WaitingRequest {
-    let (outcome, _) = try send("GET \(target) HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    let (outcome, _) = try send(Array("GET \(target) HTTP/1.1\r\nHost: localhost\r\n\r\n".utf8))
     guard case .wait(let request) = outcome else { throw NotHeld() }
     return request
   }
+
+  var heldPolls: Int { api.shared.metrics.heldPolls.current }
 
   func finish(_ request: any WaitingRequest) -> Received {
     var response = Response()
@@ -113,8 +128,11 @@ struct Received {
   let fields: String
   let body: String
   let prepared: PreparedResponse?
+  /// What the log is told, if the request is refused: the name of the request.
+  let refusal: String?
 
   init(_ response: borrowing Response) {
+    if case .text(let id)? = response.refusal.first?.value { refusal = id } else { refusal = nil }
     prepared = response.prepared
     if let prepared {
       let (head, content) = (prepared.fields, prepared.content)

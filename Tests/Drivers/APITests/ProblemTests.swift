@@ -1,0 +1,92 @@
+import ByteStreams
+import Configuration
+import HTTPCodec
+import HTTPServer
+import Outbox
+import Sessions
+import Testing
+import Upstream
+
+@testable import API
+
+/// Each kind of problem is the response to some request.
+@Suite struct ProblemTests {
+  /// The response that shows this kind. The switch has no default: a new kind must be given its request here.
+  private func example(of kind: Problem.Kind) throws -> Received {
+    let api = try APIFixture { settings in
+      settings.session.upstream.outbox.maximumMessages = 1
+      settings.http.batchMessages = 1
+    }
+    switch kind {
+    case .protocolError: return try api.respond("GET /v1/session HTTP/1.1\r\n\r\n")
+    case .uriTooLong: return api.refused(.malformed(.requestLineTooLong(limit: 1)))
+    case .headerFieldsTooLarge: return api.refused(.malformed(.headTooLarge(limit: 1)))
+    case .unsupportedTransferCoding: return try api.respond("POST", "/v1/messages", "Transfer-Encoding: gzip\r\n")
+    case .unsupportedVersion: return try api.respond("GET /v1/session HTTP/2.0\r\nHost: localhost\r\n\r\n")
+    case .expectationFailed:
+      return try api.respond("POST", "/v1/messages", "Expect: 200-ok\r\nContent-Length: 1\r\n")
+    case .requestTimeout: return api.refused(.slowBody(received: 7))
+    case .hostNotAllowed: return try api.respond("GET /v1/session HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+    case .originNotAllowed: return try api.respond("GET", "/v1/session", "Origin: http://evil.example\r\n")
+    case .notFound: return try api.respond("GET", "/nowhere")
+    case .methodNotAllowed: return try api.respond("PUT", "/v1/session", "Content-Length: 0\r\n")
+    case .invalidParameter: return try api.respond("GET", "/v1/messages?cursor=x")
+    case .invalidText: return try api.post([0xFF, 0xFE], fields: "Content-Type: text/plain\r\n")
+    case .invalidDocument:
+      return try api.respond("PATCH /v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")
+    case .unsupportedMediaType: return try api.post("x", fields: "Content-Type: multipart/mixed; boundary=b\r\n")
+    case .unsupportedEncoding: return try api.post("x", fields: "Content-Encoding: br\r\n")
+    case .contentTooLarge:
+      return try api.post("1\n2\n", fields: "Content-Type: application/x-ndjson\r\n")
+    case .queueFull:
+      _ = try api.post("first")
+      return try api.post("second")
+    case .tooManyBodies: return api.refused(.tooManyBodies)
+    case .upstreamDown: return try api.post("x", fields: "TTL: 0\r\n")
+    case .sessionClosed:
+      try api.session().upstream.refuseMessages()
+      return try api.post("x")
+    }
+  }
+
+  @Test(arguments: Problem.Kind.allCases)
+  func everyKindIsTheResponseToSomeRequest(kind: Problem.Kind) throws {
+    let response = try example(of: kind)
+    #expect(response.problem == kind.name.description, "\(response.body)")
+    #expect(response.status == Int(kind.status.rawValue))
+    #expect(response.json["status"] as? Int == response.status)
+    #expect(response.json["retryable"] as? Bool == kind.isRetryable)
+    #expect(response.field("Content-Type") == "application/problem+json")
+    #expect((response.field("Retry-After") != nil) == (response.status == 503))
+    #expect((response.field("Allow") != nil) == (response.status == 405))
+    // What a client is told is what the log tells the operator.
+    #expect(response.refusal == response.text("request_id"))
+  }
+
+  @Test func eachProblemHasAnIdOfItsOwn() throws {
+    let api = try APIFixture()
+    let ids = try (0..<3).map { _ in try #require(try api.respond("GET", "/nowhere").text("request_id")) }
+    #expect(Set(ids).count == 3)
+  }
+
+  @Test func aRequestThatIsRefusedOrAbandonedLeavesNothingBehind() throws {
+    for kind in Problem.Kind.allCases { _ = try example(of: kind) }
+    let api = try APIFixture()
+    _ = try api.respond("GET", "/nowhere")
+    _ = try api.respond("GET", "/v1/messages?cursor=x")
+    _ = try api.respond("POST", "/v1/messages", "Transfer-Encoding: chunked, gzip\r\n")
+    let head = "POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    #expect(try api.respond(head + "zz\r\n").problem == "protocol-error")
+    #expect(api.api.pendingRequests == 0)
+  }
+
+  @Test func aBatchOfWhichAllIsRefusedIsTheProblemOfTheFirst() throws {
+    let api = try APIFixture { $0.session.upstream.outbox.maximumMessages = 2 }
+    let lines = "Content-Type: application/x-ndjson\r\n"
+    let mixed = try api.post("1\n2\n3\n", fields: lines)
+    #expect(mixed.status == 207)
+    let results = try #require(mixed.json["results"] as? [[String: Any]])
+    #expect(results.compactMap { $0["status"] as? Int } == [503] && results.count == 3)
+    #expect(try api.post("4\n5\n", fields: lines).problem == "queue-full")
+  }
+}

@@ -1,0 +1,108 @@
+import ByteStreams
+import HTTPServer
+import Inbox
+import Metrics
+import Reactor
+import Sessions
+import Testing
+import Upstream
+
+@testable import API
+
+/// Requests that wait, driven by hand: the bell they listen to, their news, their deadline and their end.
+@Suite struct WaitingRequestTests {
+  private func push(_ text: String, to session: Session, _ api: APIFixture) {
+    session.inbox.append(Array(text.utf8).span, kind: .text, time: 0, now: api.now)
+  }
+
+  @Test func aPollWaitsForAPush() throws {
+    let api = try APIFixture()
+    let session = try api.session()
+    let poll = try api.hold("/v1/messages?wait=20s")
+    #expect(poll.bell === session.inbox.bell)
+    #expect(poll.deadline == api.now + .seconds(20))
+    #expect(!poll.hasNews)
+    #expect(api.heldPolls == 1)
+    push("news", to: session, api)
+    #expect(poll.hasNews)
+    let response = api.finish(poll)
+    #expect(response.status == 200 && response.body.contains("\"news\""))
+    #expect(response.field("Gateway-Cursor") == response.text("cursor"))
+    #expect(api.heldPolls == 0 && api.api.pendingRequests == 0)
+  }
+
+  @Test func aPollWhoseTimeIsOverGetsNoMessages() throws {
+    let api = try APIFixture()
+    let response = api.finish(try api.hold("/v1/messages"))
+    #expect(response.status == 200)
+    #expect((response.json["messages"] as? [Any])?.isEmpty == true)
+  }
+
+  @Test func aPollThatHasNewsAlreadyDoesNotWait() throws {
+    let api = try APIFixture()
+    push("news", to: try api.session(), api)
+    #expect(try api.respond("GET", "/v1/messages?cursor=earliest").body.contains("news"))
+    #expect(try api.respond("GET", "/v1/messages?wait=0").status == 200)
+  }
+
+  @Test func aPollWhoseClientIsGoneLeavesNothingBehind() throws {
+    let api = try APIFixture()
+    let polls = try (0..<3).map { _ in try api.hold("/v1/messages") }
+    #expect(api.heldPolls == 3)
+    polls[1].abandon()
+    push("news", to: try api.session(), api)
+    #expect(api.finish(polls[2]).body.contains("news"))
+    #expect(api.finish(polls[0]).body.contains("news"))
+    #expect(api.heldPolls == 0 && api.api.pendingRequests == 0)
+  }
+
+  @Test func pollsThatAskTheSameGetTheSameMemory() throws {
+    let api = try APIFixture()
+    let polls = try (0..<4).map { _ in try api.hold("/v1/messages") }
+    let another = try api.hold("/v1/messages?limit=1")
+    push("news", to: try api.session(), api)
+    let responses = polls.map { api.finish($0) }
+    #expect(Set(responses.map(\.body)).count == 1)
+    #expect(responses[0].prepared == nil)
+    #expect(responses[1].prepared != nil)
+    #expect(responses[2].prepared === responses[1].prepared && responses[3].prepared === responses[1].prepared)
+    #expect(api.finish(another).prepared == nil)
+    // A push more makes another response.
+    push("more", to: try api.session(), api)
+    let later = try api.respond("GET", "/v1/messages?cursor=earliest")
+    #expect(later.prepared == nil && later.body.contains("more"))
+  }
+
+  @Test func pollsOfTwoSessionsAreNotConfused() throws {
+    let api = try APIFixture(sessions: ["default", "market"])
+    let ours = try api.hold("/v1/messages")
+    let theirs = try api.hold("/v1/sessions/market/messages")
+    #expect(theirs.bell === (try api.session("market").inbox.bell))
+    push("news", to: try api.session("market"), api)
+    #expect(theirs.hasNews && !ours.hasNews)
+    #expect(api.finish(theirs).body.contains("news") && !api.finish(ours).body.contains("news"))
+  }
+
+  @Test func aDeliveryWaitsForItsFinalState() throws {
+    let api = try APIFixture()
+    let id = try #require(try api.post("price 1", fields: "Topic: price\r\n").text("id"))
+    #expect(try api.respond("GET", "/v1/deliveries/\(id)").text("state") == "queued")
+    #expect(try api.respond("GET", "/v1/deliveries/\(id)?wait=0").text("state") == "queued")
+    let delivery = try api.hold("/v1/deliveries/\(id)?wait=10m")
+    #expect(delivery.bell === (try api.session().upstream.deliveryBell))
+    #expect(delivery.deadline == api.now + .seconds(55), "delivery.maximum_wait")
+    #expect(!delivery.hasNews)
+    #expect(api.finish(try api.hold("/v1/deliveries/\(id)?wait=1")).text("state") == "queued")
+    _ = try api.post("price 2", fields: "Topic: price\r\n")
+    #expect(delivery.hasNews)
+    let response = api.finish(delivery)
+    #expect(response.text("state") == "replaced" && response.text("id") == id)
+    #expect(try api.respond("GET", "/v1/deliveries/\(id)?wait=20s").text("state") == "replaced")
+  }
+
+  @Test func aDeliveryThatNeverWasIsNotWaitedFor() throws {
+    let api = try APIFixture()
+    let id = try #require(try api.post("a").text("id"))
+    #expect(try api.respond("GET", "/v1/deliveries/\(id)9?wait=20s").problem == "not-found")
+  }
+}

@@ -96,8 +96,8 @@ let package = Package(
     target(
       .drivers, "Sessions",
       [
-        "ByteStreams", "Threading", "Inbox", "RouteNetlink", "UpstreamSession", "Upstream", "Reactor", "Metrics",
-        "Logging",
+        "ByteStreams", "Threading", "Inbox", "RouteNetlink", "UpstreamSession", "Upstream", "Reactor", "Configuration",
+        "Metrics", "Logging",
       ]),
     target(
       .drivers, "HTTPServer",

@@ -1,4 +1,3 @@
-import API
 import Configuration
 import Reactor
 import TLSEngine
@@ -10,7 +9,6 @@ import Upstream
 /// `serve`, `check-config` and a reload all go through it, so that none accepts what another refuses.
 package struct GatewayPlan: Sendable {
   package let settings: GatewaySettings
-  let access: Access
   /// The session `default` first, if there is one; then the named ones, in the order of the file.
   package let sessions: [SessionPlan]
 
@@ -18,8 +16,6 @@ package struct GatewayPlan: Sendable {
   package init(_ settings: GatewaySettings) throws(SettingProblems) {
     self.settings = settings
     var problems: [SettingProblem] = []
-    var access: BrowserAccess?
-    do throws(SettingProblem) { access = try BrowserAccess(settings.http) } catch { problems.append(error) }
     let configured = settings.configuredSessions
     if configured.isEmpty { problems.append(SettingProblem("upstream.url", .none, Self.urlMissing)) }
     var sessions: [SessionPlan] = []
@@ -33,8 +29,7 @@ package struct GatewayPlan: Sendable {
         problems.append(SettingProblem(error, prefix: session.pathPrefix))
       }
     }
-    guard problems.isEmpty, let access else { throw SettingProblems(problems) }
-    self.access = Access(access)
+    guard problems.isEmpty else { throw SettingProblems(problems) }
     self.sessions = sessions
   }
 

@@ -88,7 +88,8 @@ package final class GatewayServer: Sendable {
       settings.http, HTTPServer.ConnectionLimits(clients: descriptors.clients, management: descriptors.management),
       logger: logger, metrics: httpMetrics)
     let api = APIShared(
-      settings, access: plan.access, sessions: sessions, lifecycle: lifecycle, registry: metrics,
+      settings, access: Access(BrowserAccess(settings.http)), sessions: sessions, lifecycle: lifecycle,
+      registry: metrics,
       openConnections: httpMetrics.openConnections, version: DrawbridgeVersion.text)
     server.start(clients: clients, management: management, on: loops) { API(api, loopIndex: $0.index) }
     sessions.start(on: loops)

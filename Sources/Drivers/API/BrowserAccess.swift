@@ -13,46 +13,10 @@ package struct BrowserAccess: Sendable {
   /// Lower case, as browsers send them: `https://app.example.org`.
   private let origins: [[UInt8]]
 
-  /// Reads `http.hosts` and `http.origins`.
-  package init(_ settings: GatewaySettings.HTTP) throws(SettingProblem) {
-    var hosts: [[UInt8]] = []
-    for (index, text) in settings.hosts.enumerated() {
-      let host = Array(text.lowercased().utf8)
-      guard Self.isHost(host.span) else {
-        throw SettingProblem(
-          "http.hosts", .item(index),
-          "it takes a name or an address without scheme and port, such as gateway.example.org")
-      }
-      hosts.append(host)
-    }
-    var origins: [[UInt8]] = []
-    for (index, text) in settings.origins.enumerated() {
-      let origin = Array(text.lowercased().utf8)
-      guard Self.isOrigin(origin.span) else {
-        throw SettingProblem(
-          "http.origins", .item(index), "it takes scheme://host or scheme://host:port, such as https://app.example.org")
-      }
-      origins.append(origin)
-    }
-    self.hosts = hosts
-    self.origins = origins
-  }
-
-  private static func isHost(_ text: Span<UInt8>) -> Bool {
-    isHostAndPort(text) && text.withoutPort.count == text.count
-  }
-
-  private static func isOrigin(_ text: Span<UInt8>) -> Bool {
-    guard let colon = text.firstIndex(of: UInt8(ascii: ":")), colon > 0 else { return false }
-    for index in 0..<colon where !ASCII.isToken(text[index]) { return false }
-    let rest = text.extracting(colon..<text.count)
-    guard rest.starts(with: "://"), rest.count > 3 else { return false }
-    return isHostAndPort(rest.extracting(3..<rest.count))
-  }
-
-  /// An asterisk is legal in a host name, but a setting that contains one is meant as a pattern.
-  private static func isHostAndPort(_ text: Span<UInt8>) -> Bool {
-    !text.isEmpty && text.isHostAndPort() && text.firstIndex(of: UInt8(ascii: "*")) == nil
+  /// From `http.hosts` and `http.origins`.
+  package init(_ settings: GatewaySettings.HTTP) {
+    hosts = settings.hosts.map { Array($0.lowercased().utf8) }
+    origins = settings.origins.map { Array($0.lowercased().utf8) }
   }
 
   /// The 403 for a request that is not accepted on a listener of this reach; nil for one that is.

@@ -1,4 +1,5 @@
 import ByteStreams
+import Configuration
 import Inbox
 import Logging
 import Metrics
@@ -12,7 +13,7 @@ import UpstreamSession
 /// It lives on one event loop. Every loop may use it.
 package final class Session: Sendable {
   /// The name of the session that `upstream` at the top of the configuration describes, and whose paths need no name.
-  package static let defaultName = "default"
+  package static let defaultName = SessionName.default
 
   package let name: String
   package let inbox: SharedInbox

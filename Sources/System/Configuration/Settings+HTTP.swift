@@ -8,9 +8,10 @@ extension SettingSection {
     return SettingSection(
       settings: [
         http(
-          "hosts", \.hosts, .texts, "host names accepted in Host, besides localhost and loopback addresses, else 403"),
+          "hosts", \.hosts, .hosts, "host names accepted in Host, besides localhost and loopback addresses, else 403"),
         http(
-          "origins", \.origins, .texts, "origins whose web pages may send requests, besides the gateway's own, else 403"
+          "origins", \.origins, .origins,
+          "origins whose web pages may send requests, besides the gateway's own, else 403"
         ),
         http("request_line_bytes", \.limits.requestLineBytes, .size(256...(1 << 20)), "longest request line, else 414"),
         http("head_bytes", \.limits.headBytes, .size(1024...(1 << 20)), "largest request head, else 431"),

@@ -111,6 +111,42 @@ extension ValueForm where Value == [PublicKeyPin] {
   }
 }
 
+extension ValueForm where Value == [String] {
+  /// Names and addresses as they stand in Host, without port.
+  static var hosts: ValueForm {
+    .list { text throws(InvalidValue) in
+      let hasPort = text.hasPrefix("[") ? !text.hasSuffix("]") : text.contains(":")
+      guard isHostAndPort(Array(text.utf8).span), !hasPort else {
+        throw InvalidValue(
+          reason: "it takes a name or an address without scheme and port, such as gateway.example.org")
+      }
+      return text
+    } show: {
+      $0
+    }
+  }
+
+  /// Origins as browsers send them (RFC 6454 §6.2).
+  static var origins: ValueForm {
+    .list { text throws(InvalidValue) in
+      guard let end = text.firstRange(of: "://"), URICharacter.isScheme(text[..<end.lowerBound]),
+        isHostAndPort(Array(text[end.upperBound...].utf8).span)
+      else {
+        throw InvalidValue(
+          reason: "it takes scheme://host or scheme://host:port, such as https://app.example.org")
+      }
+      return text
+    } show: {
+      $0
+    }
+  }
+}
+
+/// An asterisk is legal in a host name, but a setting that contains one is meant as a pattern.
+private func isHostAndPort(_ text: Span<UInt8>) -> Bool {
+  !text.isEmpty && text.isHostAndPort() && text.firstIndex(of: UInt8(ascii: "*")) == nil
+}
+
 extension ValueForm where Value == [SocketAddress] {
   static var listeners: ValueForm {
     .list { text throws(InvalidValue) in

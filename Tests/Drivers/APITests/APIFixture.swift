@@ -35,7 +35,7 @@ struct APIFixture {
       })
     api = API(
       APIShared(
-        settings, access: Access(try BrowserAccess(settings.http)), sessions: sessions, lifecycle: lifecycle,
+        settings, access: Access(BrowserAccess(settings.http)), sessions: sessions, lifecycle: lifecycle,
         registry: registry, openConnections: Gauge(), version: "1.2.3"),
       loopIndex: 0)
   }

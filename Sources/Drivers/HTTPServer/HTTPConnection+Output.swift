@@ -165,7 +165,7 @@ extension HTTPConnection {
       }
     }
     pending.withText { $0.append(bytes.extracting(sent...)) }
-    noteBusy()
+    isIdleWait = false
     channel.wake()
   }
 

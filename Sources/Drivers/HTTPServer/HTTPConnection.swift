@@ -9,7 +9,7 @@ import Reactor
 /// One task, pinned to one loop. Every wait has a deadline: for the head (absolute, from its first byte, or from the acceptance
 /// of the connection), for the body and for a client that does not read (see `TransferPace`), and between requests.
 ///
-/// The class is in three files: the life of the connection and reading (this one), writing (`+Output`), and waiting for news
+/// The class is in four files: its life and its requests (this one), reading (`+Input`), writing (`+Output`), and waiting for news
 /// (`+Waiting`). An object of its own for each would be a further allocation for each held request.
 final class HTTPConnection: LoopTask {
   /// Requests responded to before other connections get their turn, so that pipelining does not starve them.
@@ -33,13 +33,13 @@ final class HTTPConnection: LoopTask {
   var isProbed = false
   /// Responses that the kernel has not taken yet.
   var pending = OutputQueue()
-  private var phase: Phase
-  private(set) var isIdleWait = false
+  var phase: RequestPhase
+  var isIdleWait = false
   /// Responses of this turn wait for its end.
   var isPostponed = false
   /// Requests responded to, and bytes read, since others had their turn.
-  private var handled = 0
-  private var taken = 0
+  var handled = 0
+  var taken = 0
   /// Bytes of memory of the body in `current` that are counted in `pendingBodyBytes`.
   private var countedBodyBytes = 0
 
@@ -56,15 +56,6 @@ final class HTTPConnection: LoopTask {
     case none
     case request(any WaitingRequest)
     case stream(any Source)
-  }
-
-  /// What is waited for, which decides the deadline.
-  private enum Phase {
-    /// A further request, since then.
-    case idle(MonotonicTime)
-    /// The rest of a head, since its first byte, or since the connection was accepted.
-    case head(MonotonicTime)
-    case body(TransferPace)
   }
 
   init(channel: Channel, origin: ClientOrigin, listener: HTTPListener, worker: HTTPWorker) {
@@ -158,10 +149,7 @@ final class HTTPConnection: LoopTask {
           withOutput { http, output in http.writeContinue(into: &output) }
         }
       case .content(let count):
-        if case .body(var pace) = phase {
-          pace.advance(by: count, at: worker.loop.now)
-          phase = .body(pace)
-        }
+        phase.advance(by: count, at: worker.loop.now)
         collectContent()
       case .trailers:
         break
@@ -185,14 +173,6 @@ final class HTTPConnection: LoopTask {
         countBody()
         return taken >= Self.inputPerTurn ? .turn : .input
       }
-    }
-  }
-
-  private var deadline: MonotonicTime {
-    switch phase {
-    case .idle(let since): since + settings.idleTimeout
-    case .head(let since): since + settings.headTimeout
-    case .body(let pace): pace.deadline(pause: settings.bodyTimeout, minimumRate: settings.bodyMinimumRate)
     }
   }
 
@@ -249,7 +229,7 @@ final class HTTPConnection: LoopTask {
     waiting = .none
   }
 
-  private func refuse(_ refusal: HTTPServerRefusal) {
+  func refuse(_ refusal: HTTPServerRefusal) {
     worker.response.reset()
     worker.application.refuse(refusal, into: &worker.response)
     writeResponse()
@@ -273,103 +253,5 @@ final class HTTPConnection: LoopTask {
     guard countedBodyBytes > 0 else { return }
     worker.server.metrics.pendingBodyBytes.add(-countedBodyBytes)
     countedBodyBytes = 0
-  }
-
-  // MARK: Reading
-
-  /// What one try to read has led to.
-  private enum ReadProgress {
-    /// There is something for `advance()`.
-    case input
-    /// Nothing has arrived yet.
-    case none
-    /// The connection is over.
-    case over
-  }
-
-  /// Reads once, waiting for as long as the phase allows. False: the connection is over.
-  private func receive() async -> Bool {
-    beginReceiving()
-    while true {
-      switch read() {
-      case .input: return true
-      case .over: return false
-      case .none: break
-      }
-      let outcome = await channel.readEvent(until: deadline)
-      isIdleWait = false
-      switch outcome {
-      case .ready: continue
-      case .woken: guard await flush() else { return false }
-      case .closed: return false
-      case .deadline: return timeOut()
-      }
-    }
-  }
-
-  @inline(never)
-  private func beginReceiving() {
-    // A head that has begun to arrive behind the last request, or the time in which one may: both count from now.
-    if case .idle = phase { phase = http.isReceivingRequest ? .head(worker.loop.now) : .idle(worker.loop.now) }
-  }
-
-  /// Never inlined, as everything that the waits of a connection call: what a frame does not name while it waits takes no
-  /// memory while it waits.
-  @inline(never)
-  private func read() -> ReadProgress {
-    let channel = channel
-    switch channel.receive() {
-    case .bytes(let count):
-      http.receive(channel.received)
-      taken += count
-      if case .idle = phase { phase = .head(worker.loop.now) }
-      return .input
-    case .endOfStream:
-      http.receiveEndOfInput()
-      return .input
-    case .failed:
-      return .over
-    case .wouldBlock:
-      if worker.isDraining, http.isIdle { return .over }
-      (handled, taken) = (0, 0)
-      http.releaseStorageIfIdle()
-      isIdleWait = http.isIdle
-      return .none
-    }
-  }
-
-  /// A wait for input ends although no input has arrived.
-  func noteBusy() { isIdleWait = false }
-
-  // MARK: Endings
-
-  /// The client has used up its time. Ends the request with a response where one can be given, and does not wait for the rest
-  /// of it. False: the client has sent nothing, and so gets no response.
-  @inline(never)
-  private func timeOut() -> Bool {
-    if http.isIdle { return false }
-    worker.server.metrics.slowRequests.add()
-    http.abandonRequest()
-    guard http.canAnswer else { return true }
-    abandon()
-    if case .body(let pace) = phase { refuse(.slowBody(received: pace.bytes)) } else { refuse(.slowHead) }
-    return true
-  }
-
-  /// Reads and drops what still arrives, for a while, so that the client gets to read the last response: closing with unread
-  /// bytes would reset the connection under it (RFC 9112 §9.6).
-  private func linger() async {
-    guard !channel.isClosed else { return }
-    channel.shutdownWriting()
-    let end = worker.loop.now + settings.lingerTimeout
-    var dropped = 0
-    while dropped < settings.lingerBytes {
-      switch channel.receive() {
-      case .bytes(let count): dropped += count
-      case .endOfStream, .failed: return
-      case .wouldBlock:
-        guard await channel.readable(until: end) == .ready else { return }
-      }
-    }
   }
 }

@@ -30,17 +30,24 @@ final class Board: Sendable {
 }
 
 /// `/now` responds at once, `/echo` with the content, `/wait` at the next piece of news, `/stream` with each piece of news as it
-/// comes, and `/flood` with batches without end.
+/// comes, `/flood` with batches without end, and `/prepared` with the same memory each time.
 final class TestApplication: HTTPApplication {
   static let floodBatch = 64 * 1024
 
-  private enum Route: Int, CaseIterable { case now, echo, wait, stream, flood }
+  private enum Route: Int, CaseIterable { case now, echo, wait, stream, flood, prepared }
+
+  static let preparedContent = "prepared content"
 
   private let board: Board
   private let loop: LoopContext
   private let wait: TimeSpan
+  private let prepared: PreparedResponse
 
   init(_ board: Board, _ loop: LoopContext, wait: TimeSpan) {
+    var response = Response()
+    response.fields.append("X-Prepared: yes\r\n")
+    response.content.text.append(Self.preparedContent)
+    prepared = PreparedResponse(copying: response)
     self.board = board
     self.loop = loop
     self.wait = wait
@@ -59,6 +66,7 @@ final class TestApplication: HTTPApplication {
     case .stream: return .stream(NewsSource(board, loop))
     case .flood: return .stream(FloodSource(board))
     case .echo: response.content.text.append(exchange.body?.bytes ?? [])
+    case .prepared: response.prepared = prepared
     case .now, nil: response.content.text.append("now")
     }
     return .respond

@@ -1,0 +1,34 @@
+import ByteStreams
+import Configuration
+
+/// What a connection waits for from its client, which decides the deadline.
+enum RequestPhase {
+  /// A further request, since then.
+  case idle(MonotonicTime)
+  /// The rest of a head, since its first byte, or since the connection was accepted.
+  case head(MonotonicTime)
+  case body(TransferPace)
+
+  func deadline(_ settings: GatewaySettings.HTTP) -> MonotonicTime {
+    switch self {
+    case .idle(let since): since + settings.idleTimeout
+    case .head(let since): since + settings.headTimeout
+    case .body(let pace): pace.deadline(pause: settings.bodyTimeout, minimumRate: settings.bodyMinimumRate)
+    }
+  }
+
+  /// Bytes have arrived: between two requests, they begin a head.
+  mutating func beginHead(at now: MonotonicTime) { if case .idle = self { self = .head(now) } }
+
+  /// The last response has been written: what is waited for counts from now, also a head that has begun to arrive behind it.
+  mutating func restart(at now: MonotonicTime, isReceiving: Bool) {
+    if case .idle = self { self = isReceiving ? .head(now) : .idle(now) }
+  }
+
+  /// `count` bytes of content have arrived.
+  mutating func advance(by count: Int, at now: MonotonicTime) {
+    guard case .body(var pace) = self else { return }
+    pace.advance(by: count, at: now)
+    self = .body(pace)
+  }
+}

@@ -59,10 +59,13 @@ class Batch:
 
 
 class Client:
-    """Talks to one gateway. Every connection may be used again, as a browser would."""
+    """Talks to one session of one gateway. Every connection may be used again, as a browser would."""
 
-    def __init__(self, base, *, unix=None):
+    def __init__(self, base, *, unix=None, session=None):
         self.base = base
+        # The default session's paths need no name.
+        self.root = f"/v1/sessions/{session}" if session else "/v1"
+        self._session_path = self.root if session else "/v1/session"
         connector = aiohttp.UnixConnector(unix) if unix else aiohttp.TCPConnector(limit=0)
         self._http = aiohttp.ClientSession(base, connector=connector, timeout=aiohttp.ClientTimeout(total=90))
 
@@ -77,7 +80,9 @@ class Client:
         """POST one message: `str` as text, `bytes` as binary unless `type` says otherwise."""
         kind = type or ("text/plain; charset=utf-8" if isinstance(body, str) else "application/octet-stream")
         data = body.encode() if isinstance(body, str) else body
-        return await self.request("POST", "/v1/messages", data=data, headers={"Content-Type": kind, **(headers or {})})
+        return await self.request(
+            "POST", f"{self.root}/messages", data=data, headers={"Content-Type": kind, **(headers or {})}
+        )
 
     async def accepted(self, body, **options):
         """POST one message that must be taken; its description."""
@@ -87,7 +92,7 @@ class Client:
 
     async def get(self, headers=None, **parameters):
         query = {name: str(value) for name, value in parameters.items()}
-        return await self.request("GET", "/v1/messages", params=query, headers=headers)
+        return await self.request("GET", f"{self.root}/messages", params=query, headers=headers)
 
     async def poll(self, **parameters):
         return Batch.of(await self.get(**parameters))
@@ -109,7 +114,7 @@ class Client:
         return payloads, cursor
 
     async def session(self):
-        answer = await self.request("GET", "/v1/session")
+        answer = await self.request("GET", self._session_path)
         assert answer.status == 200, (answer.status, answer.body[:500])
         return answer.json
 

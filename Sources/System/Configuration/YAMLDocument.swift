@@ -13,27 +13,34 @@ struct YAMLNode {
   let column: Int
   /// Whether this is no value at all (YAML 1.2 §10.3.2): nothing, `~` or `null`, without quotes.
   var isNull = false
+  /// Nodes in it, itself included, and levels of them.
+  var count = 1
+  var height = 1
 }
 
-/// Reads one YAML document by libyaml's events. Anchors and aliases are refused: a configuration needs none, and a
-/// few lines of them can become gigabytes.
+/// Reads one YAML document by libyaml's events. An alias (`*name`) is replaced by the node of its anchor (`&name`), and the merge key
+/// (`<<`) adds the pairs of a mapping that has them. What aliases repeat is limited, since a few lines of them can become gigabytes.
 @safe
 struct YAMLDocument: ~Copyable {
   /// Nesting allowed. The deepest value, a condition of a named session's `on_open`, has nine levels above it.
   private static let maximumDepth = 12
+  /// Nodes that all aliases of a file may repeat: some hundred for each of the sessions that there may be.
+  private static let maximumRepeatedNodes = 100_000
   /// Bytes of a file; the full commented one has some 20 KiB.
   static let maximumBytes = 1 << 20
 
   private let parser: UnsafeMutablePointer<yaml_parser_t>
   private let file: String
   private let text: [UInt8]
+  private var anchors: [String: YAMLNode] = [:]
+  private var repeatedNodes = 0
 
   /// The document in `text`; nil where there is none. `file` is for messages.
   static func read(_ text: [UInt8], file: String) throws(ConfigurationError) -> YAMLNode? {
     guard text.count <= maximumBytes else {
       throw ConfigurationError(place: file, message: "the file has more than \(maximumBytes) bytes")
     }
-    let document = YAMLDocument(text, file: file)
+    var document = YAMLDocument(text, file: file)
     return try document.parse()
   }
 
@@ -51,7 +58,7 @@ struct YAMLDocument: ~Copyable {
     unsafe parser.deallocate()
   }
 
-  private func parse() throws(ConfigurationError) -> YAMLNode? {
+  private mutating func parse() throws(ConfigurationError) -> YAMLNode? {
     // libyaml reads from the memory during the whole parse.
     let copy = UnsafeMutableBufferPointer<UInt8>.allocate(capacity: max(text.count, 1))
     defer { unsafe copy.deallocate() }
@@ -115,45 +122,97 @@ struct YAMLDocument: ~Copyable {
     ConfigurationError(place: "\(file):\(mark.line + 1):\(mark.column + 1)", message: message)
   }
 
-  private func node(from event: inout yaml_event_t, depth: Int) throws(ConfigurationError) -> YAMLNode {
+  private mutating func node(from event: inout yaml_event_t, depth: Int) throws(ConfigurationError) -> YAMLNode {
     let mark = unsafe event.start_mark
+    let (anchor, node) = unsafe try content(of: &event, mark, depth: depth)
+    if let anchor { anchors[anchor] = node }
+    return node
+  }
+
+  /// The node that `event` begins, and the name of its anchor.
+  private mutating func content(
+    of event: inout yaml_event_t, _ mark: yaml_mark_t, depth: Int
+  ) throws(ConfigurationError) -> (anchor: String?, node: YAMLNode) {
     guard depth < Self.maximumDepth else { throw fail(mark, "nested too deeply") }
     switch unsafe event.type {
     case YAML_SCALAR_EVENT:
       let scalar = unsafe event.data.scalar
-      guard unsafe scalar.anchor == nil else { throw fail(mark, "anchors are not allowed here") }
       let bytes = unsafe UnsafeBufferPointer(start: scalar.value, count: scalar.length)
       let text = unsafe String(decoding: bytes, as: UTF8.self)
       var node = make(.scalar(text), mark)
       node.isNull = unsafe scalar.style == YAML_PLAIN_SCALAR_STYLE && ["", "~", "null", "Null", "NULL"].contains(text)
-      return node
+      return unsafe (name(scalar.anchor), node)
     case YAML_SEQUENCE_START_EVENT:
-      guard unsafe event.data.sequence_start.anchor == nil else { throw fail(mark, "anchors are not allowed here") }
       var items: [YAMLNode] = []
       while true {
         var child = unsafe try next()
         defer { unsafe yaml_event_delete(&child) }
-        if unsafe child.type == YAML_SEQUENCE_END_EVENT { return make(.sequence(items), mark) }
+        if unsafe child.type == YAML_SEQUENCE_END_EVENT {
+          return unsafe (name(event.data.sequence_start.anchor), make(.sequence(items), mark, of: items))
+        }
         unsafe items.append(try node(from: &child, depth: depth + 1))
       }
     case YAML_MAPPING_START_EVENT:
-      guard unsafe event.data.mapping_start.anchor == nil else { throw fail(mark, "anchors are not allowed here") }
       var pairs: [(key: YAMLNode, value: YAMLNode)] = []
       while true {
         var first = unsafe try next()
         defer { unsafe yaml_event_delete(&first) }
-        if unsafe first.type == YAML_MAPPING_END_EVENT { return make(.mapping(pairs), mark) }
+        if unsafe first.type == YAML_MAPPING_END_EVENT {
+          pairs = try merged(pairs)
+          let node = make(.mapping(pairs), mark, of: pairs.flatMap { [$0.key, $0.value] })
+          return unsafe (name(event.data.mapping_start.anchor), node)
+        }
         let key = unsafe try node(from: &first, depth: depth + 1)
         var second = unsafe try next()
         defer { unsafe yaml_event_delete(&second) }
         unsafe pairs.append((key, try node(from: &second, depth: depth + 1)))
       }
-    case YAML_ALIAS_EVENT: throw fail(mark, "aliases are not allowed here")
+    case YAML_ALIAS_EVENT:
+      let name = unsafe name(event.data.alias.anchor) ?? ""
+      guard let node = anchors[name] else { throw fail(mark, "'*\(name)' has no anchor '&\(name)' before it") }
+      repeatedNodes += node.count
+      guard repeatedNodes <= Self.maximumRepeatedNodes else {
+        throw fail(mark, "aliases repeat more than \(Self.maximumRepeatedNodes) values")
+      }
+      guard depth + node.height <= Self.maximumDepth else { throw fail(mark, "nested too deeply") }
+      return (nil, node)
     default: throw fail(mark, "a value must stand here")
     }
   }
 
-  private func make(_ value: YAMLNode.Value, _ mark: yaml_mark_t) -> YAMLNode {
-    YAMLNode(value: value, line: Int(mark.line) + 1, column: Int(mark.column) + 1)
+  private func name(_ anchor: UnsafeMutablePointer<yaml_char_t>?) -> String? {
+    unsafe anchor.map { unsafe String(cString: $0) }
   }
+
+  /// The pairs with those of the merge key `<<`, a mapping or a list of mappings. A key of its own wins, then the earlier mapping.
+  private func merged(
+    _ pairs: [(key: YAMLNode, value: YAMLNode)]
+  ) throws(ConfigurationError) -> [(key: YAMLNode, value: YAMLNode)] {
+    guard pairs.contains(where: \.key.isMerge) else { return pairs }
+    var result = pairs.filter { !$0.key.isMerge }
+    var names = Set(result.compactMap(\.key.scalar))
+    for (key, value) in pairs where key.isMerge {
+      let sources = if case .sequence(let items) = value.value { items } else { [value] }
+      for source in sources {
+        guard case .mapping(let others) = source.value else {
+          throw ConfigurationError(
+            place: "\(file):\(key.line):\(key.column)", message: "'<<' takes a mapping, as in '<<: *name'")
+        }
+        for other in others where other.key.scalar.map({ names.insert($0).inserted }) ?? true { result.append(other) }
+      }
+    }
+    return result
+  }
+
+  private func make(_ value: YAMLNode.Value, _ mark: yaml_mark_t, of children: [YAMLNode] = []) -> YAMLNode {
+    var node = YAMLNode(value: value, line: Int(mark.line) + 1, column: Int(mark.column) + 1)
+    node.count += children.reduce(0) { $0 + $1.count }
+    node.height += children.map(\.height).max() ?? 0
+    return node
+  }
+}
+
+extension YAMLNode {
+  fileprivate var scalar: String? { if case .scalar(let text) = value { text } else { nil } }
+  fileprivate var isMerge: Bool { scalar == "<<" }
 }

@@ -1,0 +1,60 @@
+import ByteStreams
+import Testing
+import UpstreamSession
+import WebSocketCodec
+
+@testable import Configuration
+
+/// YAML's anchors, aliases and merge keys: what sessions share is written once.
+@Suite struct AliasTests {
+  @Test func anAliasRepeatsWhatItsAnchorHas() throws {
+    let sessions = try load(
+      """
+      sessions:
+        a: {upstream: {url: 'ws://a/', reconnect: &patient {maximum: 2m, base: 3s}, subprotocols: &names [v1, v2]}}
+        b: {upstream: {url: 'ws://b/', reconnect: *patient, subprotocols: *names}}
+
+      """
+    ).settings.configuredSessions.map(\.configuration.upstream)
+    #expect(sessions.map(\.session.backoff.maximum) == [.minutes(2), .minutes(2)])
+    #expect(sessions.map(\.subprotocols) == [["v1", "v2"], ["v1", "v2"]])
+  }
+
+  @Test func aMergeKeyAddsWhatIsNotSet() throws {
+    let outcome = try load(
+      """
+      sessions:
+        a:
+          upstream: &base {url: 'ws://a/', on_demand: true, idle_after: 1m}
+        b:
+          upstream:
+            <<: [{overlap: 2s, idle_after: 3m}, *base]
+            url: ws://b/
+
+      """)
+    let b = outcome.settings.sessions[1].configuration.upstream
+    #expect(b.url?.host == "b" && b.session.onDemand)
+    #expect(b.session.idleAfter == .minutes(3) && b.session.overlap == .seconds(2))
+    #expect(outcome.origins["sessions.b.upstream.on_demand"] == "d.yaml:3:49")
+  }
+
+  /// Attack: a few lines that become gigabytes ('billion laughs').
+  @Test func whatAliasesRepeatIsLimited() {
+    var text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+    for level in 1...9 {
+      text += "a\(level): &a\(level) [" + (0..<10).map { _ in "*a\(level - 1)" }.joined(separator: ", ") + "]\n"
+    }
+    #expect(errors(text) == ["d.yaml:5:45: aliases repeat more than 100000 values"])
+  }
+
+  @Test func aliasesNestNoDeeperThanTheFileMay() {
+    var text = "a0: &a0 [x]\n"
+    for level in 1...20 { text += "a\(level): &a\(level) [*a\(level - 1)]\n" }
+    #expect(errors(text).contains { $0.hasSuffix("nested too deeply") })
+  }
+
+  @Test(arguments: ["a: &a [*a]", "a: &a {b: *a}", "? &a a\n: *b"])
+  func anAliasCannotComeBeforeTheEndOfItsAnchor(text: String) {
+    #expect(errors(text).count == 1 && errors(text)[0].contains("has no anchor"))
+  }
+}

@@ -2,6 +2,7 @@ import ByteStreams
 import HTTPCodec
 import HTTPServer
 import JSONCodec
+import Metrics
 import Outbox
 import Reactor
 import Sessions
@@ -26,6 +27,7 @@ private struct WaitingDelivery: WaitingRequest {
   let sequence: UInt64
   let deadline: MonotonicTime
 
+  var heldCount: Gauge? { nil }
   var bell: Bell { session.upstream.deliveryBell }
 
   /// A message that is not known any more had its end long ago.

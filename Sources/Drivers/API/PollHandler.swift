@@ -31,7 +31,6 @@ extension API {
     }
     let poll = Poll(session: session, start: start, limit: parameters.limit, maxBytes: parameters.maxBytes)
     if parameters.wait > .zero, !session.inbox.hasNews(after: start) {
-      shared.metrics.heldPolls.add(1)
       return .wait(HeldPoll(api: self, slot: polls.insert(poll), deadline: now + parameters.wait))
     }
     respond(to: poll, into: &response)
@@ -75,6 +74,7 @@ private struct HeldPoll: WaitingRequest {
     return poll
   }
 
+  var heldCount: Gauge? { api.shared.metrics.heldPolls }
   var bell: Bell { poll.session.inbox.bell }
 
   var hasNews: Bool {
@@ -88,8 +88,5 @@ private struct HeldPoll: WaitingRequest {
     api.respond(to: poll, into: &response)
   }
 
-  func abandon() {
-    api.polls.remove(slot)
-    api.shared.metrics.heldPolls.add(-1)
-  }
+  func abandon() { api.polls.remove(slot) }
 }

@@ -75,11 +75,11 @@ extension API {
       problem = Problem(
         .queueFull, detail: queueFullDetail(limit, session), retryAfter: Self.retryAfter(receipt.nextAttempt, now))
     case .notReady(let hindrance):
-      let (reason, next): (StaticString, MonotonicTime?) =
+      let (reason, next): (String, MonotonicTime?) =
         switch hindrance {
         case .notConnected: ("the upstream is not connected", receipt.nextAttempt)
         case .blocked: ("the upstream does not read what was sent before", nil)
-        case .pace(let until): ("upstream.queue.rate does not allow it yet", until)
+        case .pace(let until): ("\(Self.settingPrefix(of: session))upstream.queue.rate does not allow it yet", until)
         }
       problem = Problem(
         .upstreamDown, detail: "the message cannot be sent now and has TTL: 0, which forbids it to wait: \(reason)",
@@ -91,13 +91,19 @@ extension API {
     throw ProblemError(problem)
   }
 
+  /// What comes before the path of a setting of this session.
+  private static func settingPrefix(of session: Session) -> String {
+    session.name == Session.defaultName ? "" : "sessions.\(session.name)."
+  }
+
   /// Which limit was reached, and why the queue does not drain.
   private func queueFullDetail(_ limit: QueueLimit, _ session: Session) -> String {
     let queue = session.upstream.queueSettings
+    let prefix = Self.settingPrefix(of: session)
     let held =
       switch limit {
-      case .messages: "\(queue.maximumMessages) messages (the setting upstream.queue.messages)"
-      case .bytes: "\(ValueText.size(queue.maximumBytes)) (the setting upstream.queue.bytes)"
+      case .messages: "\(queue.maximumMessages) messages (the setting \(prefix)upstream.queue.messages)"
+      case .bytes: "\(ValueText.size(queue.maximumBytes)) (the setting \(prefix)upstream.queue.bytes)"
       }
     let state = session.upstream.snapshot().state
     let reason =

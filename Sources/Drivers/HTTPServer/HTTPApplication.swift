@@ -1,5 +1,6 @@
 import ByteStreams
 import HTTPCodec
+import Metrics
 import Reactor
 
 /// What an HTTP server serves: routes, access control and representations, without a socket.
@@ -60,6 +61,9 @@ package protocol Waiter {
 ///
 /// A struct of at most three words is stored in the connection itself, so holding it allocates nothing.
 package protocol WaitingRequest: Waiter {
+  /// Counts the request while its connection holds it.
+  var heldCount: Gauge? { get }
+
   /// Writes the response, with or without news. `response` is empty.
   func finish(at now: MonotonicTime, into response: inout Response)
 

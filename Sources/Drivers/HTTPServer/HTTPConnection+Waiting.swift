@@ -1,5 +1,6 @@
 import ByteStreams
 import HTTPCodec
+import Metrics
 import Reactor
 
 /// Waiting for news: one path for all requests that are held, and for streams between two batches.
@@ -8,10 +9,10 @@ extension HTTPConnection {
   /// meanwhile: the frames of this wait are what ten thousand held polls cost, so all work is done in functions that are not
   /// inlined into it.
   func hold() async {
-    http.releaseStorageIfIdle()
+    beginHolding()
     var outcome = WaitOutcome.ready
     while canWait(after: outcome) { outcome = await channel.readEvent(until: waitingDeadline) }
-    leaveRoom()
+    endHolding()
   }
 
   /// The wait is over: responds with what there is.
@@ -65,7 +66,14 @@ extension HTTPConnection {
   }
 
   @inline(never)
-  private func leaveRoom() {
+  private func beginHolding() {
+    http.releaseStorageIfIdle()
+    if case .request(let request) = waiting { request.heldCount?.add(1) }
+  }
+
+  @inline(never)
+  private func endHolding() {
+    if case .request(let request) = waiting { request.heldCount?.add(-1) }
     if let place { worker.room.leave(place) }
     place = nil
     isProbed = false

@@ -111,8 +111,6 @@ struct APIFixture {
     return request
   }
 
-  var heldPolls: Int { api.shared.metrics.heldPolls.current }
-
   func finish(_ request: any WaitingRequest) -> Received {
     var response = Response()
     request.finish(at: now, into: &response)

@@ -89,4 +89,17 @@ import Upstream
     #expect(results.compactMap { $0["status"] as? Int } == [503] && results.count == 3)
     #expect(try api.post("4\n5\n", fields: lines).problem == "queue-full")
   }
+
+  @Test func aFullQueueNamesTheSettingOfItsSession() throws {
+    let api = try APIFixture(sessions: ["default", "market"]) { $0.session.upstream.outbox.maximumMessages = 1 }
+    for (path, setting) in [
+      ("/v1/messages", " upstream.queue.messages"),
+      ("/v1/sessions/market/messages", " sessions.market.upstream.queue.messages"),
+    ] {
+      _ = try api.post("first", to: path)
+      let problem = try api.post("second", to: path)
+      #expect(problem.problem == "queue-full")
+      #expect(problem.text("detail")?.contains(setting) == true, "\(problem.body)")
+    }
+  }
 }

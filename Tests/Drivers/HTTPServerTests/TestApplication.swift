@@ -13,6 +13,7 @@ import Testing
 /// What a test and the application that it serves share.
 final class Board: Sendable {
   let bell = Bell()
+  let held = Gauge()
   /// The number of the last piece of news.
   let news = Atomic<Int>(0)
   /// Where a stream ends.
@@ -93,6 +94,7 @@ private struct WaitForNews: WaitingRequest {
   let seen: Int
   let deadline: MonotonicTime
 
+  var heldCount: Gauge? { board.held }
   var bell: Bell { board.bell }
   var hasNews: Bool { board.news.current > seen }
 

@@ -72,9 +72,13 @@ import Testing
     let client = served.connect()
     client.send("POST /wait HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
     #expect(client.read(through: "100 Continue\r\n\r\n") != nil)
-    served.board.publish()
+    #expect(served.board.held.current == 0 && served.isHolding(0))
     client.send("abc")
+    #expect(served.isHolding(1))
+    #expect(served.board.held.current == 1)
+    served.board.publish()
     #expect(client.read(through: "news 1") != nil)
+    #expect(served.board.held.current == 0)
   }
 
   @Test func aDrainEndsAllWaits() async throws {

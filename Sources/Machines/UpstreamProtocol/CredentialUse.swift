@@ -38,47 +38,52 @@ package struct CredentialUse: Hashable, Sendable {
 extension UpstreamConventions {
   /// What is wrong with settings that are each right by themselves, and what would be right. The keys are paths below `upstream`.
   package var problems: [(key: String, reason: String)] {
-    [credentialProblem, subscriptionProblem, heartbeatProblem].compactMap { $0 }
+    credentialProblems + subscriptionProblems + heartbeatProblems
   }
 
-  private var credentialProblem: (key: String, reason: String)? {
-    let isUsedInMessages = onOpen.contains { $0.send?.usesCredential == true }
-    let isUsed = credential.header?.usesCredential == true || !credential.query.isEmpty || isUsedInMessages
+  private var credentialProblems: [(key: String, reason: String)] {
+    var problems: [(String, String)] = []
     if let header = credential.header, header.fieldName == nil {
-      return ("credential.header", "it must be a field such as 'Authorization: Bearer ${credential}'")
+      problems.append(("credential.header", "it must be a field such as 'Authorization: Bearer ${credential}'"))
     }
     if !credential.query.utf8.allSatisfy(ASCII.isUnreserved) {
-      return ("credential.query", "a parameter's name takes letters, digits and -._~")
+      problems.append(("credential.query", "a parameter's name takes letters, digits and -._~"))
     }
+    let isUsedInMessages = onOpen.contains { $0.send?.usesCredential == true }
+    let isUsed = credential.header?.usesCredential == true || !credential.query.isEmpty || isUsedInMessages
     switch (credential.source, isUsed) {
-    case (nil, true): return ("credential", "it is to be sent, but has no source: set env, file or command")
+    case (nil, true):
+      problems.append(("credential", "it is to be sent, but has no source: set env, file or command"))
     case (.some, false):
-      return (
-        "credential",
-        "it would go nowhere: set header or query, or put ${credential} into a message of on_open"
-      )
+      problems.append(
+        ("credential", "it would go nowhere: set header or query, or put ${credential} into a message of on_open"))
     case (nil, false), (.some, true): break
     }
-    return credential.sources <= 1 ? nil : ("credential", "set only one of env, file and command")
+    if credential.sources > 1 { problems.append(("credential", "set only one of env, file and command")) }
+    return problems
   }
 
-  private var heartbeatProblem: (key: String, reason: String)? {
+  private var subscriptionProblems: [(key: String, reason: String)] {
+    let rules = [("add", subscriptions.add), ("remove", subscriptions.remove), ("ended", subscriptions.ended)]
+    let halves = rules.filter { ($0.1.match == nil) != ($0.1.key == nil) }
+    guard halves.isEmpty else {
+      return halves.map { ("subscriptions.\($0.0)", "match and key belong together: set both or none") }
+    }
+    guard subscriptions.add.match == nil, rules.contains(where: { $0.1.match != nil }) else { return [] }
+    return [("subscriptions", "without 'add' there is nothing that 'remove' and 'ended' could end")]
+  }
+
+  private var heartbeatProblems: [(key: String, reason: String)] {
+    var problems: [(String, String)] = []
     if client.expect != nil, client.message == nil {
-      return ("heartbeat.client.expect", "without upstream.heartbeat.client.message no heartbeat is sent")
+      problems.append(
+        ("heartbeat.client.expect", "without upstream.heartbeat.client.message no heartbeat is sent"))
     }
     if server.reply != nil, server.match == nil {
-      return ("heartbeat.server.reply", "without upstream.heartbeat.server.match no heartbeat is recognised")
+      problems.append(
+        ("heartbeat.server.reply", "without upstream.heartbeat.server.match no heartbeat is recognised"))
     }
-    return nil
-  }
-
-  private var subscriptionProblem: (key: String, reason: String)? {
-    let rules = [("add", subscriptions.add), ("remove", subscriptions.remove), ("ended", subscriptions.ended)]
-    for (name, rule) in rules where (rule.match == nil) != (rule.key == nil) {
-      return ("subscriptions.\(name)", "match and key belong together: set both or none")
-    }
-    guard subscriptions.add.match == nil, rules.contains(where: { $0.1.match != nil }) else { return nil }
-    return ("subscriptions", "without 'add' there is nothing that 'remove' and 'ended' could end")
+    return problems
   }
 }
 

@@ -68,8 +68,8 @@ extension SettingSection {
   /// (Worked out when asked for: key paths cannot be shared between threads.)
   static var all: [SettingSection] {
     let gateway = SettingScope<GatewaySettings>(prefix: "", root: \.self)
-    return [general(gateway), http(gateway)] + session(gateway.section(\.session, isReloadable: true))
-      + [dials(gateway), delivery(gateway), ending(gateway)]
+    return [general(gateway), http(gateway), dials(gateway)] + session(gateway.section(\.session, isReloadable: true))
+      + [delivery(gateway), ending(gateway)]
   }
 
   /// Of `all`, what is set for the session `default`.

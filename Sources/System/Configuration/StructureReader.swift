@@ -2,7 +2,7 @@ import ByteStreams
 import UpstreamProtocol
 import JSONCodec
 
-/// Reads the settings that are more than one value: messages with blanks, what matches a message, the opening.
+/// Reads the settings that are more than one value: messages with placeholders, what matches a message, the opening.
 struct StructureReader {
   let environment: [String: String]
   let readFile: ConfigurationLoader.FileReader
@@ -14,7 +14,7 @@ struct StructureReader {
 
   /// Messages of an opening: a conversation longer than this is no handshake.
   private static let openingLimit = 64
-  /// Bytes of a message with blanks.
+  /// Bytes of a message with placeholders.
   private static let templateLimit = 64 << 10
   /// Conditions of a matcher; each may look through the whole message.
   private static let conditionLimit = 16

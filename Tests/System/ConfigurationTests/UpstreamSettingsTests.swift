@@ -119,4 +119,23 @@ import WebSocketCodec
     let places = ["2:8", "3:10", "4:25", "7:16", "5:22", "5:29", "6:13", "6:22", "10:30", "8:32", "11:38"]
     #expect(found.map { $0.split(separator: ":").dropFirst().prefix(2).joined(separator: ":") } == places, "\(found)")
   }
+
+  @Test func everyConventionThatIsBrokenIsReported() {
+    let found = errors(
+      """
+      upstream:
+        url: ws://h/
+        credential: {file: /f, command: [x], header: x, query: 'a b'}
+        subscriptions: {add: {key: /k}, ended: {key: /k}}
+        heartbeat: {client: {expect: x}, server: {reply: y}}
+
+      """)
+    let keys = found.map { $0.split(separator: "'")[1] }
+    #expect(
+      keys == [
+        "upstream.credential.header", "upstream.credential.query", "upstream.credential",
+        "upstream.subscriptions.add", "upstream.subscriptions.ended", "upstream.heartbeat.client.expect",
+        "upstream.heartbeat.server.reply",
+      ], "\(found)")
+  }
 }

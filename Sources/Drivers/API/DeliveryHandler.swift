@@ -64,7 +64,9 @@ enum DeliveryJSON {
     output.append(decimal: sequence)
     output.append("\",\"state\":\"" as StaticString)
     output.append(state.name)
-    output.append("\",\"session\":" as StaticString)
-    output.append(jsonString: session.name)
+    output.append("\",\"session\":\"" as StaticString)
+    // A name has no character that JSON escapes (SessionName), and escaping would copy it for each message.
+    output.append(session.name)
+    output.append("\"" as StaticString)
   }
 }

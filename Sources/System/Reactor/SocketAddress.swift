@@ -18,23 +18,18 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
   /// Reads a numeric address: `127.0.0.1`, `::1`, `fe80::1%eth0` (RFC 4007 §11), without brackets; nil where it is a name, or
   /// where this machine has no interface of the zone's name.
   package init?(numericHost host: String, port: UInt16) {
-    var four = in_addr()
-    if unsafe inet_pton(AF_INET, host, &four) == 1 {
-      self = .ipv4(UInt32(bigEndian: four.s_addr), port: port)
+    let text = host.prefix { $0 != "%" }
+    guard let address = IPAddress(String(text)) else { return nil }
+    guard text.endIndex < host.endIndex else {
+      self = .ip(address, port: port)
       return
     }
-    var six = in6_addr()
-    let address = host.prefix { $0 != "%" }
-    guard unsafe inet_pton(AF_INET6, String(address), &six) == 1 else { return nil }
-    guard address.endIndex < host.endIndex else {
-      self.init(six, port: port, scope: 0)
-      return
-    }
-    let zone = String(host[address.endIndex...].dropFirst())
+    guard case .ipv6(let high, let low, _) = address else { return nil }
+    let zone = String(host[text.endIndex...].dropFirst())
     let named = unsafe if_nametoindex(zone)
     let scope = named > 0 ? named : UInt32(zone) ?? 0
     guard scope > 0 else { return nil }
-    self.init(six, port: port, scope: scope)
+    self = .ipv6(high: high, low: low, port: port, scope: scope)
   }
 
   private init(_ address: in6_addr, port: UInt16, scope: UInt32) {

@@ -68,7 +68,7 @@ let package = Package(
     // Pure machines: they decide.
     target(.machines, "UpstreamProtocol", ["ByteStreams", "Deflate", "Digests", "JSONCodec"]),
     target(.machines, "UpstreamSession", ["ByteStreams"]),
-    target(.machines, "Outbox", ["ByteStreams"]),
+    target(.machines, "Outbox", ["ByteStreams", "UpstreamSession"]),
     target(.machines, "Inbox", ["ByteStreams", "JSONCodec"]),
     target(.machines, "RouteNetlink", ["ByteStreams"]),
 
@@ -137,7 +137,7 @@ let package = Package(
     tested(.codecs, "ProxyCodec", ["HTTPCodec"]),
     tested(.machines, "UpstreamProtocol", ["Deflate"]),
     tested(.machines, "UpstreamSession"),
-    tested(.machines, "Outbox"),
+    tested(.machines, "Outbox", ["UpstreamSession"]),
     tested(.machines, "Inbox"),
     tested(.machines, "RouteNetlink"),
     tested(.system, "Reactor"),
@@ -158,21 +158,22 @@ let package = Package(
       ]),
     tested(
       .drivers, "Sessions",
-      ["ByteStreams", "Inbox", "Logging", "Metrics", "Reactor", "Upstream", "UpstreamSession", "WebSocketCodec"]),
+      ["Configuration", "Inbox", "Logging", "Metrics", "Upstream", "WebSocketCodec"]),
     tested(
       .drivers, "HTTPServer", ["ByteStreams", "Configuration", "HTTPCodec", "Logging", "Metrics", "Reactor"]),
     tested(
       .drivers, "API",
       [
         "ByteStreams", "Configuration", "HTTPCodec", "HTTPServer", "Inbox", "Logging", "Metrics", "Outbox", "Reactor",
-        "Sessions", "Upstream", "UpstreamSession",
+        "Sessions", "Upstream", "UpstreamSession", "WebSocketCodec",
       ]),
-    tested(nil, "Gateway", ["Configuration", "Reactor"]),
+    tested(nil, "Gateway", ["Reactor", "Upstream"]),
     // What the Autobahn TestSuite judges: the gateway's session with an echo behind it (scripts/conformance).
     .executableTarget(
       name: "autobahn-client",
       dependencies: [
-        "Upstream", "UpstreamSession", "Outbox", "WebSocketCodec", "Reactor", "Metrics", "Logging", "ByteStreams",
+        "Upstream", "UpstreamSession", "Outbox", "WebSocketCodec", "Configuration", "Reactor", "Metrics", "Logging",
+        "ByteStreams",
       ],
       path: "Tests/Conformance/AutobahnClient", swiftSettings: strict),
     // The codecs beside what they are made of (scripts/bench). Its references are C, called as C is.
@@ -183,7 +184,10 @@ let package = Package(
     // Ten thousand sessions in one process: their memory is measured in Tests/Integration.
     .executableTarget(
       name: "session-herd",
-      dependencies: ["Upstream", "UpstreamSession", "Outbox", "Reactor", "Metrics", "Logging", "ByteStreams"],
+      dependencies: [
+        "Upstream", "UpstreamSession", "WebSocketCodec", "Configuration", "Reactor", "Metrics", "Logging",
+        "ByteStreams",
+      ],
       path: "Tests/Capacity/SessionHerd", swiftSettings: strict),
     .testTarget(name: "ArchitectureTests", swiftSettings: tests),
     // What is fuzzed: functions over bytes, which the unit tests run over the committed corpora.

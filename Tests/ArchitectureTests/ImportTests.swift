@@ -12,7 +12,7 @@ import Testing
     "ProxyCodec": ["ByteStreams", "HTTPCodec"],
     "UpstreamProtocol": ["ByteStreams", "Deflate", "Digests", "JSONCodec"],
     "UpstreamSession": ["ByteStreams"],
-    "Outbox": ["ByteStreams"],
+    "Outbox": ["ByteStreams", "UpstreamSession"],
     "Inbox": ["ByteStreams", "JSONCodec"],
     "RouteNetlink": ["ByteStreams"],
   ]

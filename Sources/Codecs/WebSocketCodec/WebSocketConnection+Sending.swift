@@ -74,7 +74,8 @@ extension WebSocketConnection {
     }
   }
 
-  private mutating func writePongs(
+  /// Appends the pongs that are owed, for a driver that decides itself about the closing handshake.
+  package mutating func writePongs(
     using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {
     let role = role

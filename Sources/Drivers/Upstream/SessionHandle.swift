@@ -6,9 +6,10 @@ import Outbox
 import Reactor
 import RouteNetlink
 import Synchronization
-import Threading
 import TLSEngine
+import Threading
 import UpstreamSession
+import WebSocketCodec
 
 /// One upstream session, as all other loops see it: a queue to post to, a state to look at, and two wishes.
 ///
@@ -86,7 +87,12 @@ package final class SessionHandle: Sendable {
 
   /// Puts the session on its loop and opens it.
   package func start(on loop: EventLoop, resolver: Resolver = Resolver()) {
-    UpstreamDriver.start(self, resolver: resolver, on: loop)
+    start(on: loop) { NetworkDialer(resolver: resolver, loop: $0) }
+  }
+
+  /// - Parameter makeDialer: makes what opens the session's transports, on `loop`.
+  func start(on loop: EventLoop, makeDialer: @escaping @Sendable (LoopContext) -> any Dialer) {
+    SessionDriver.start(self, on: loop, makeDialer: makeDialer)
     open()
   }
 
@@ -154,7 +160,7 @@ package final class SessionHandle: Sendable {
       if shared.outbox.isFlowing { return true }
       return switch shared.status.state {
       case .idle: true
-      case .resolving, .connecting, .proxying, .securing, .upgrading, .opening, .closing:
+      case .resolving, .connecting, .proxying, .securing, .upgrading, .settingUp, .closing:
         isOnDemand && shared.status.desired == .up && shared.status.failures == 0
       case .stopped, .offline, .backoff, .parked, .ready, .suspect, .replacing: false
       }
@@ -226,7 +232,7 @@ package final class SessionHandle: Sendable {
   private func ask(_ command: Command, _ desired: DesiredState? = nil) {
     let signal = shared.withLock { shared in
       // Shown from now on, whenever the session's loop gets to it.
-      if let desired { shared.status.desired = desired }
+      if let desired { shared.status.figures.desired = desired }
       shared.commands.append(command)
       return shared.signal
     }

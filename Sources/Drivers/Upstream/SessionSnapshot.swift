@@ -2,36 +2,47 @@ import ByteStreams
 import Outbox
 import UpstreamSession
 
-/// What the driver last said of its session.
+/// What a session shows of itself. `StatusBoard` writes it.
 package struct SessionStatus: Sendable {
-  package var desired = DesiredState.down
-  package var state = SessionState.stopped
-  /// Of the endpoint in use, without credentials or query.
-  package var url: String
-  /// On the way to it, without credentials; nil where it is dialled directly.
-  package var proxy: String?
-  package var generation = Generation.none
-  /// When the present state was entered.
-  package var since = MonotonicTime.zero
-  /// Failed attempts since the last stable connection.
-  package var failures = 0
-  /// Connections that ever became ready.
-  package var connections: UInt64 = 0
-  package var nextDial: MonotonicTime?
-  package var roundTrip: TimeSpan?
-  package var subprotocol: String?
-  package var isCompressed = false
-  /// Why the last opening failed or the last connection was lost, for a person.
-  package var lastFailure: String?
-  package var lastFailureAt: MonotonicTime?
-  package var lastReport: OpeningReport?
-  /// The machine's own memory of them, shared and not copied.
-  package var transitions = TransitionHistory()
+  /// What the session's machine does not know.
+  struct Facts: Sendable {
+    /// Of the endpoint in use, without credentials or query.
+    var url: String
+    /// On the way to it, without credentials; nil where it is connected to directly.
+    var proxy: String?
+    var subprotocol: String?
+    var isCompressed = false
+    /// Why the last attempt failed or the last connection was lost, for a person.
+    var lastFailure: String?
+    var lastFailureAt: MonotonicTime?
+    var lastReport: AttemptReport?
+    /// The machine's own memory of them, shared and not copied.
+    var transitions = TransitionHistory()
+  }
 
+  /// From the session's machine.
+  var figures = SessionFigures()
+  var facts: Facts
+
+  package var desired: DesiredState { figures.desired }
+  package var state: SessionState { figures.state }
+  package var generation: Generation { figures.generation }
+  package var since: MonotonicTime { figures.since }
+  package var failures: Int { figures.failures }
+  package var connections: UInt64 { figures.connections }
+  package var nextDial: MonotonicTime? { figures.nextDial }
+  package var roundTrip: TimeSpan? { figures.roundTrip }
+  package var url: String { facts.url }
+  package var proxy: String? { facts.proxy }
+  package var subprotocol: String? { facts.subprotocol }
+  package var isCompressed: Bool { facts.isCompressed }
+  package var lastFailure: String? { facts.lastFailure }
+  package var lastFailureAt: MonotonicTime? { facts.lastFailureAt }
+  package var lastReport: AttemptReport? { facts.lastReport }
   /// The last transitions, oldest first.
-  package var history: [SessionTransition] { transitions.entries }
+  package var history: [SessionTransition] { facts.transitions.entries }
 
-  init(url: String) { self.url = url }
+  init(url: String) { facts = Facts(url: url) }
 }
 
 /// A session at one moment: for `GET /v1/session`, the status page and the metrics.

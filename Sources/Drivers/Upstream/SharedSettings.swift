@@ -1,7 +1,9 @@
 import Configuration
 import Outbox
 import TLSEngine
+import UpstreamProtocol
 import UpstreamSession
+import WebSocketCodec
 
 /// One version of a session's settings, and the TLS context made from it.
 ///
@@ -11,9 +13,18 @@ package final class SharedSettings: Sendable {
   package let value: UpstreamSettings
   /// nil where no URL is `wss`.
   let security: UpstreamSecurity?
+  /// What each connection speaks above WebSocket begins as a copy of this; nil where messages are sent and passed on as they are.
+  let protocolPrototype: (any UpstreamProtocol)?
 
   /// Reads the files of `upstream.tls`. Blocks.
-  package init(_ value: UpstreamSettings) throws(TLSSettingsError) {
+  package convenience init(_ value: UpstreamSettings) throws(TLSSettingsError) {
+    let conventions = value.conventions
+    let isPlain = conventions.onOpen.isEmpty && conventions.client.message == nil && !conventions.examinesMessages
+    try self.init(value, speaking: isPlain ? nil : PlainProtocol(conventions))
+  }
+
+  init(_ value: UpstreamSettings, speaking prototype: (any UpstreamProtocol)?) throws(TLSSettingsError) {
+    protocolPrototype = prototype
     var value = value
     // Nothing can be confirmed without the pings that stand behind messages.
     if !value.session.liveness.isEnabled { value.outbox.confirms = false }

@@ -22,23 +22,23 @@ final class UpstreamSecurity: Sendable {
   }
 
   /// The context, as its files are now.
-  func refreshed(for link: UpstreamLink, until deadline: MonotonicTime) async throws(OpeningEnd) -> TLSContext {
+  func refreshed(_ wait: SecurityWait) async throws(AttemptError) -> TLSContext {
     let current = context.withLock { $0 }
-    let contents = try await Self.contents(of: current.settings, for: link, until: deadline)
+    let contents = try await Self.contents(of: current.settings, wait)
     let work = BlockingWork(on: Self.storeSubject) { () -> Result<TLSContext, TLSSettingsError> in
       .catching { () throws(TLSSettingsError) in try current.rebuiltIfChanged(contents: contents) ?? current }
     }
-    let refreshed = try Self.reported(await link.outcome(of: work, until: deadline))
+    let refreshed = try Self.reported(try await wait.outcome(of: work))
     context.withLock { $0 = refreshed }
     return refreshed
   }
 
   /// A context for one attempt.
   static func made(
-    _ settings: TLSClientSettings, for link: UpstreamLink, until deadline: MonotonicTime
-  ) async throws(OpeningEnd) -> TLSContext {
-    let contents = try await contents(of: settings, for: link, until: deadline)
-    return try reported(await link.outcome(of: building(settings, contents), until: deadline))
+    _ settings: TLSClientSettings, _ wait: SecurityWait
+  ) async throws(AttemptError) -> TLSContext {
+    let contents = try await contents(of: settings, wait)
+    return try reported(try await wait.outcome(of: building(settings, contents)))
   }
 
   // MARK: Steps
@@ -55,12 +55,13 @@ final class UpstreamSecurity: Sendable {
   }
 
   private static func contents(
-    of settings: TLSClientSettings, for link: UpstreamLink, until deadline: MonotonicTime
-  ) async throws(OpeningEnd) -> [String: [UInt8]] {
+    of settings: TLSClientSettings, _ wait: SecurityWait
+  ) async throws(AttemptError) -> [String: [UInt8]] {
     var contents: [String: [UInt8]] = [:]
     for file in settings.files {
-      let work = NeededFile.work(file.path, atMost: TLSClientSettings.fileSizeLimit, within: deadline - link.loop.now)
-      let outcome = try await link.outcome(of: work, until: deadline)
+      let work = NeededFile.work(
+        file.path, atMost: TLSClientSettings.fileSizeLimit, within: wait.deadline - wait.loop.now)
+      let outcome = try await wait.outcome(of: work)
       contents[file.path] = try reported { () throws(TLSSettingsError) in try content(of: file, outcome) }
     }
     return contents
@@ -83,18 +84,30 @@ final class UpstreamSecurity: Sendable {
     }
   }
 
-  private static func reported(_ outcome: BlockingWork<Built>.Outcome) throws(OpeningEnd) -> TLSContext {
+  private static func reported(_ outcome: BlockingWork<Built>.Outcome) throws(AttemptError) -> TLSContext {
     try reported { () throws(TLSSettingsError) in try context(outcome) }
   }
 
   private static func reported<Value>(
     _ body: () throws(TLSSettingsError) -> Value
-  ) throws(OpeningEnd) -> Value {
+  ) throws(AttemptError) -> Value {
     do throws(TLSSettingsError) {
       return try body()
     } catch {
       throw .unprepared(error.description)
     }
+  }
+}
+
+/// How long a connection attempt waits for the files of `upstream.tls`, and what ends the wait before.
+struct SecurityWait {
+  let deadline: MonotonicTime
+  let cancellation: Cancellation
+  let loop: LoopContext
+
+  func outcome<Value>(of work: BlockingWork<Value>) async throws(AttemptError) -> BlockingWork<Value>.Outcome {
+    guard let outcome = await cancellation.outcome(of: work, until: deadline, on: loop) else { throw .cancelled }
+    return outcome
   }
 }
 

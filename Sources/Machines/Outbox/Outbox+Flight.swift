@@ -1,25 +1,26 @@
 import ByteStreams
+import UpstreamSession
 
 /// Connections as the outbox sees them: they begin, are confirmed by pongs, and end.
 extension Outbox {
   /// A connection is ready: it may take messages.
-  package mutating func startSending() {
+  package mutating func startSending(on connection: Generation) {
     precondition(flight == nil, "two connections send at once")
-    flight = Flight(first: firstUntaken)
+    flight = Flight(connection, first: firstUntaken)
     isBlocked = false
     resume()
   }
 
   private var firstUntaken: UInt64 { takenEnd < ring.end ? ring[takenEnd].sequence : ledger.last + 1 }
 
-  /// The connection takes nothing more; what it has is on its way, or lost: `settle()` will tell.
+  /// The connection takes nothing more. What it has is on its way, or lost: `settle` will tell.
   ///
   /// - Parameters:
   ///   - lastIsPoison: the upstream closed with 1009, 'message too big'.
   ///   - begun: the message of which the kernel has a part, and not the whole.
   package mutating func stopSending(lastIsPoison: Bool = false, begun: UInt64? = nil) {
     guard let ended = flight else { return }
-    if retiring != nil { settle() }
+    settle()
     flight = nil
     retiring = ended
     if lastIsPoison { rejectLargest(begun: begun) }
@@ -62,20 +63,29 @@ extension Outbox {
 
   /// A ping with this counter goes out behind everything that the connection has taken: the one that sends, or the one that
   /// retires and says its goodbye.
-  package mutating func barrier(_ counter: UInt64, retired: Bool = false) {
-    guard settings.confirms, var guarded = retired ? retiring : flight, guarded.last > guarded.guarded else { return }
+  package mutating func barrier(_ counter: UInt64, on connection: Generation) {
+    let isRetired = isRetiring(connection)
+    guard settings.confirms, var guarded = isRetired ? retiring : flight, guarded.connection == connection,
+      guarded.last > guarded.guarded
+    else { return }
     // Heartbeats do not ask whether another barrier may be sent; what stands before them, the next one will confirm.
-    guard retired || isPaused || guarded.barriers.count < settings.maximumBarriers else { return }
+    guard isRetired || isPaused || guarded.barriers.count < settings.maximumBarriers else { return }
     guarded.guarded = guarded.last
     guarded.barriers.append(Barrier(counter: counter, through: guarded.last))
-    if retired { retiring = guarded } else { flight = guarded }
+    if isRetired { retiring = guarded } else { flight = guarded }
   }
 
-  /// A pong came on the connection that sends, or on the one that retires: its peer has all that stood before the ping.
-  /// Answers how many messages that confirms.
+  /// The connection that sent before, as long as its messages are not settled.
+  package var retiringConnection: Generation? { retiring?.connection }
+
+  /// Whether messages of this connection, which sends no more, are not settled yet.
+  package func isRetiring(_ connection: Generation) -> Bool { retiring?.connection == connection }
+
+  /// A pong came on this connection: its peer has all that stood before the ping. Returns how many messages that confirms.
   @discardableResult
-  package mutating func confirm(_ counter: UInt64, retired: Bool = false) -> Int {
-    guard var answered = retired ? retiring : flight else { return 0 }
+  package mutating func confirm(_ counter: UInt64, on connection: Generation) -> Int {
+    let isRetired = isRetiring(connection)
+    guard var answered = isRetired ? retiring : flight, answered.connection == connection else { return 0 }
     var through: UInt64 = 0
     while !answered.barriers.isEmpty, answered.barriers[answered.barriers.front].counter <= counter {
       through = answered.barriers[answered.barriers.front].through
@@ -89,7 +99,7 @@ extension Outbox {
         answered.largest.removeFirst()
       }
     }
-    if retired { retiring = answered } else { flight = answered }
+    if isRetired { retiring = answered } else { flight = answered }
     if keepsWritten, count > 0 { releaseConfirmed(through: through) }
     return count
   }
@@ -114,7 +124,7 @@ extension Outbox {
     // A successor that has taken messages owns the front of the ring: then nothing of the old connection is left there.
     if let successor = flight, successor.last >= successor.first { return }
     putBack(begun: begun)
-    if flight != nil { flight = Flight(first: firstUntaken) }
+    flight = flight.map { Flight($0.connection, first: firstUntaken) }
   }
 
   private mutating func putBack(begun: UInt64?) {

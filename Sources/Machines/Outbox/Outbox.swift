@@ -1,4 +1,5 @@
 import ByteStreams
+import UpstreamSession
 
 /// The messages on their way to the upstream: first in, first out, each with a time to live, and the account of what became
 /// of every one of them.
@@ -29,6 +30,7 @@ package struct Outbox: Sendable {
 
   /// What one connection has taken and nobody has confirmed yet.
   struct Flight: Sendable {
+    let connection: Generation
     var first: UInt64
     var last: UInt64
     /// Pings that stand behind messages: each confirms all up to `through`.
@@ -38,7 +40,8 @@ package struct Outbox: Sendable {
     /// Of the messages written and not confirmed those that have no larger one behind them: the first is the largest of all.
     var largest = RingDeque(filler: Sent(sequence: 0, size: 0))
 
-    init(first: UInt64) {
+    init(_ connection: Generation, first: UInt64) {
+      self.connection = connection
       self.first = first
       last = first - 1
       guarded = first - 1

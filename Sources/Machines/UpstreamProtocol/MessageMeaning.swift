@@ -4,8 +4,8 @@ import JSONCodec
 /// What a message of the upstream is to the session. Only a push is for clients.
 package enum MessageMeaning: Equatable, Sendable {
   case push
-  /// It completes the step of the opening whose answer is awaited.
-  case openingAnswer
+  /// It completes the setup step whose response is awaited.
+  case setupAnswer
   /// It says that the credentials were refused.
   case refusal
   /// A heartbeat of the upstream's.
@@ -15,11 +15,11 @@ package enum MessageMeaning: Equatable, Sendable {
 }
 
 extension UpstreamConventions {
-  /// `awaited`: the opening message whose answer is due, if any.
+  /// `awaited`: the setup step whose response is awaited, if any.
   package func meaning(of payload: Span<UInt8>, awaited: Int?) -> MessageMeaning {
     if let awaited {
       let step = onOpen[awaited]
-      if let expect = step.expect, expect.matches(payload) { return .openingAnswer }
+      if let expect = step.expect, expect.matches(payload) { return .setupAnswer }
       if let refuse = step.refuse, refuse.matches(payload) { return .refusal }
     }
     if let match = server.match, match.matches(payload) { return .heartbeat }

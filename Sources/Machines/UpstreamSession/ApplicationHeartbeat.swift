@@ -14,8 +14,7 @@ package struct HeartbeatSettings: Sendable, Equatable {
 
 /// The heartbeats of one connection: when ours are due, and whether the upstream's answers, or its own, stay away.
 ///
-/// It lives in the connection's state, so that none outlives its socket. As with `Liveness`, deadlines stand still while
-/// reading is paused.
+/// It is part of the connection's state, so that none outlives its socket.
 struct ApplicationHeartbeat: Sendable {
   private let settings: HeartbeatSettings
   private var nextBeat: MonotonicTime
@@ -23,7 +22,6 @@ struct ApplicationHeartbeat: Sendable {
   private var unansweredSince: MonotonicTime?
   /// When the upstream's last one came, or the connection became ready.
   private var lastTheirs: MonotonicTime
-  private var pausedAt: MonotonicTime?
   /// How many of ours went out.
   private var counter: UInt64 = 0
 
@@ -37,7 +35,6 @@ struct ApplicationHeartbeat: Sendable {
   var nextDeadline: MonotonicTime { min(nextBeat, deadline) }
 
   private var deadline: MonotonicTime {
-    guard pausedAt == nil else { return .distantFuture }
     var deadline = MonotonicTime.distantFuture
     if let within = settings.within { deadline = lastTheirs + within }
     if let timeout = settings.timeout, let since = unansweredSince { deadline = min(deadline, since + timeout) }
@@ -65,16 +62,4 @@ struct ApplicationHeartbeat: Sendable {
 
   /// One of the upstream's has come.
   mutating func heard(now: MonotonicTime) { lastTheirs = now }
-
-  mutating func pause(now: MonotonicTime) {
-    if pausedAt == nil { pausedAt = now }
-  }
-
-  mutating func resume(now: MonotonicTime) {
-    guard let since = pausedAt else { return }
-    pausedAt = nil
-    let stood = now - since
-    lastTheirs = lastTheirs + stood
-    unansweredSince = unansweredSince.map { $0 + stood }
-  }
 }

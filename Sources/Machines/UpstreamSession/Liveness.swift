@@ -15,8 +15,7 @@ package struct LivenessSettings: Sendable, Equatable {
 
 /// Whether the peer of one connection is still there: pings, their deadline, the round trip.
 ///
-/// Any inbound byte renews the deadline: a peer that is busy sending is alive although its pong is late. The deadline
-/// stands still while reading is paused by us: what the peer sends then, we do not see.
+/// Any inbound byte renews the deadline: a peer that is busy sending is alive although its pong is late.
 /// Hearing a byte costs one store; nothing is rescheduled. The deadline is computed when it is asked for.
 package struct Liveness: Sendable {
   private let settings: LivenessSettings
@@ -24,7 +23,6 @@ package struct Liveness: Sendable {
   private var lastHeard: MonotonicTime
   /// When the oldest ping that has no answer went out.
   private var unansweredSince: MonotonicTime?
-  private var pausedAt: MonotonicTime?
   /// The last counter that was given out; counters begin at 1.
   private var counter: UInt64 = 0
   /// The ping whose round trip is being measured.
@@ -49,7 +47,6 @@ package struct Liveness: Sendable {
 
   /// The moment at which `check` is to be asked next.
   package var nextDeadline: MonotonicTime {
-    guard pausedAt == nil else { return .distantFuture }
     guard let dead = deadline else { return nextPing }
     let half = dead - settings.timeout / 2
     // Past the half there is only the end, or a byte, to wait for; `check` is what tells the two apart.
@@ -69,7 +66,6 @@ package struct Liveness: Sendable {
   }
 
   package mutating func check(now: MonotonicTime, using generator: inout some RandomNumberGenerator) -> Verdict {
-    guard pausedAt == nil else { return .alive }
     if let dead = deadline {
       if now >= dead { return .dead }
       if now >= dead - settings.timeout / 2 {
@@ -117,18 +113,6 @@ package struct Liveness: Sendable {
   package mutating func endQuiet() -> Bool {
     defer { isQuiet = false }
     return isQuiet
-  }
-
-  package mutating func pause(now: MonotonicTime) {
-    if pausedAt == nil { pausedAt = now }
-  }
-
-  package mutating func resume(now: MonotonicTime) {
-    guard let since = pausedAt else { return }
-    pausedAt = nil
-    let stood = now - since
-    lastHeard = lastHeard + stood
-    unansweredSince = unansweredSince.map { $0 + stood }
   }
 
   private var deadline: MonotonicTime? {

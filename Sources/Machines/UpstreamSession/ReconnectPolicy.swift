@@ -106,8 +106,8 @@ package struct ReconnectPolicy: Sendable {
     return true
   }
 
-  mutating func openingFailed(
-    _ failure: OpeningFailure, using generator: inout some RandomNumberGenerator
+  mutating func attemptFailed(
+    _ failure: AttemptFailure, using generator: inout some RandomNumberGenerator
   ) -> Decision {
     switch failure.reason {
     case .noRoute:
@@ -121,7 +121,7 @@ package struct ReconnectPolicy: Sendable {
       return refused(using: &generator)
     case .denied:
       return denied(using: &generator)
-    case .timedOut, .openingTimedOut, .nameNotResolved, .network, .tls, .proxy, .handshake, .openingAnswer,
+    case .timedOut, .attemptTimedOut, .nameNotResolved, .network, .tls, .proxy, .handshake, .setupAnswer,
       .preparation:
       endpoints.advance()
       return backOff(using: &generator)

@@ -4,8 +4,8 @@ import ByteStreams
 package enum SessionAction: Equatable, Sendable {
   /// Open a connection. It reports under the generation given.
   case dial(Dial)
-  /// Send opening message `step`, and say so when its answer has come.
-  case sendOpening(step: Int, Generation)
+  /// Send the message of setup step `step`, and report the response that it expects.
+  case sendSetup(step: Int, Generation)
   /// This connection is ready: the queue flows into it.
   case startSending(Generation)
   /// Nothing more of the queue goes to this connection. `lastIsPoison`: the upstream refused a message as too big
@@ -16,6 +16,8 @@ package enum SessionAction: Equatable, Sendable {
   case pauseSending(Generation, successor: Generation)
   /// The queue flows on into this connection: its successor is gone.
   case resumeSending(Generation)
+  /// What these two connections both bring is passed on once.
+  case beginOverlap(older: Generation, newer: Generation)
   /// What two connections both bring is compared no longer.
   case endOverlap
   /// Send a ping whose payload is this counter, big-endian.

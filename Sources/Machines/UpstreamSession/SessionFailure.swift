@@ -4,12 +4,12 @@ import ByteStreams
 ///
 /// What a person would read besides (addresses, response fields, the body's beginning) stays with the driver: a rule
 /// never depends on it.
-package struct OpeningFailure: Equatable, Sendable {
+package struct AttemptFailure: Equatable, Sendable {
   package enum Reason: Equatable, Sendable {
     /// A phase took longer than its limit.
     case timedOut
     /// The whole opening took longer than its limit.
-    case openingTimedOut
+    case attemptTimedOut
     /// The host name does not exist or no server answered for it.
     case nameNotResolved
     /// `ENETDOWN`, `ENETUNREACH`: this machine has no route. Counts no attempt.
@@ -29,17 +29,17 @@ package struct OpeningFailure: Equatable, Sendable {
     /// A redirection that may not be followed: too many, or to a weaker scheme.
     case redirect
     /// An opening message was answered wrongly, or not in time.
-    case openingAnswer
+    case setupAnswer
     /// An opening message's answer says that the credentials are refused.
     case denied
     /// What must be read before a dial (a credential, a certificate) could not be.
     case preparation
   }
 
-  package let phase: OpeningPhase
+  package let phase: AttemptPhase
   package let reason: Reason
 
-  package init(phase: OpeningPhase, reason: Reason) {
+  package init(phase: AttemptPhase, reason: Reason) {
     self.phase = phase
     self.reason = reason
   }
@@ -91,7 +91,7 @@ package enum TransitionCause: Equatable, Sendable {
   case unused
   /// The opening went on, or was completed.
   case progress
-  case openingFailed(OpeningFailure)
+  case attemptFailed(AttemptFailure)
   case lost(ConnectionLoss)
   /// Half of the liveness deadline has passed without a byte.
   case quiet

@@ -12,7 +12,7 @@ package struct SessionSettings: Sendable, Equatable {
   package var onDemand = false
   package var idleAfter: TimeSpan = .minutes(5)
   /// Messages to send, and answers to await, before the session is ready.
-  package var opening: [OpeningStep] = []
+  package var setup: [SetupStep] = []
   /// Age at which a connection is replaced by a successor, ± 5 %; nil: never.
   package var maximumAge: TimeSpan?
   /// How long a replaced connection is still listened to.
@@ -39,20 +39,20 @@ package struct TimeLimits: Sendable, Equatable {
 
   package init() {}
 
-  package func limit(of phase: OpeningPhase) -> TimeSpan {
+  package func limit(of phase: AttemptPhase) -> TimeSpan {
     switch phase {
     case .resolving: resolving
     case .connecting: connecting
     case .proxying: proxying
     case .securing: securing
     case .upgrading: upgrading
-    case .opening: opening
+    case .settingUp: opening
     }
   }
 }
 
 /// One message that is sent before the session is ready. The driver has its text.
-package struct OpeningStep: Sendable, Equatable {
+package struct SetupStep: Sendable, Equatable {
   package var expectsAnswer: Bool
   /// How long the answer may take.
   package var timeLimit: TimeSpan

@@ -23,7 +23,7 @@ package enum SessionState: UInt8, CaseIterable, Sendable {
   case securing
   case upgrading
   /// Upgraded; opening messages and their expected answers are under way. → ready
-  case opening
+  case settingUp
   /// Messages flow. → suspect, replacing, closing, backoff
   case ready
   /// Ready, but half of the liveness deadline has passed in silence. → ready, backoff
@@ -46,7 +46,7 @@ package enum SessionState: UInt8, CaseIterable, Sendable {
     case .proxying: "proxying"
     case .securing: "securing"
     case .upgrading: "upgrading"
-    case .opening: "opening"
+    case .settingUp: "opening"
     case .ready: "ready"
     case .suspect: "suspect"
     case .replacing: "replacing"
@@ -59,22 +59,22 @@ package enum SessionState: UInt8, CaseIterable, Sendable {
     switch self {
     case .ready, .suspect, .replacing: true
     case .stopped, .idle, .offline, .backoff, .parked, .resolving, .connecting, .proxying, .securing, .upgrading,
-      .opening, .closing:
+      .settingUp, .closing:
       false
     }
   }
 }
 
 /// How far an opening has come. The order is that of the wire.
-package enum OpeningPhase: UInt8, Comparable, CaseIterable, Sendable {
+package enum AttemptPhase: UInt8, Comparable, CaseIterable, Sendable {
   case resolving
   case connecting
   case proxying
   case securing
   case upgrading
-  case opening
+  case settingUp
 
-  package static func < (left: OpeningPhase, right: OpeningPhase) -> Bool { left.rawValue < right.rawValue }
+  package static func < (left: AttemptPhase, right: AttemptPhase) -> Bool { left.rawValue < right.rawValue }
 
   package var state: SessionState {
     switch self {
@@ -83,7 +83,7 @@ package enum OpeningPhase: UInt8, Comparable, CaseIterable, Sendable {
     case .proxying: .proxying
     case .securing: .securing
     case .upgrading: .upgrading
-    case .opening: .opening
+    case .settingUp: .settingUp
     }
   }
 }

@@ -26,21 +26,6 @@ extension SessionStateMachine {
     return counter
   }
 
-  /// We stopped reading, for back-pressure: what the peer sends meanwhile is not seen, so its deadline stands still.
-  package mutating func readingPaused(_ reported: Generation, now: MonotonicTime) {
-    withLink(reported) {
-      $0.liveness.pause(now: now)
-      $0.heartbeat.pause(now: now)
-    }
-  }
-
-  package mutating func readingResumed(_ reported: Generation, now: MonotonicTime) {
-    withLink(reported) {
-      $0.liveness.resume(now: now)
-      $0.heartbeat.resume(now: now)
-    }
-  }
-
   /// A heartbeat of ours was answered by a message.
   package mutating func heartbeatAnswered(_ reported: Generation) {
     withLink(reported) { $0.heartbeat.answered() }
@@ -69,8 +54,8 @@ extension SessionStateMachine {
       actions.append(.close(reported, code: code))
       retiring = Retiring(link: link, phase: .closing, deadline: now + settings.limits.closing)
       policy.credit(readyFor: readyTime(of: link, now: now))
-      move(to: .opening(successor), because: .lost(loss), reported, now: now, &actions)
-    case .opening(let opening) where opening.dial.generation == reported && opening.phase == .opening:
+      move(to: .attempting(successor), because: .lost(loss), reported, now: now, &actions)
+    case .attempting(let attempt) where attempt.dial.generation == reported && attempt.phase == .settingUp:
       actions.append(.close(reported, code: code))
       let closing = Closing(
         generation: reported, deadline: now + settings.limits.closing, loss: loss, readyFor: .zero)
@@ -86,7 +71,7 @@ extension SessionStateMachine {
     case .switching(_, let successor, _) where successor.generation == reported:
       actions.append(.close(reported, code: code))
       loseSuccessor(successor, loss, now: now, using: &generator, &actions)
-    case .stopped, .idle, .offline, .backoff, .parked, .opening, .ready, .replacing, .switching, .closing:
+    case .stopped, .idle, .offline, .backoff, .parked, .attempting, .ready, .replacing, .switching, .closing:
       if var old = retiring, old.generation == reported, old.phase == .listening {
         actions.append(.close(reported, code: code))
         old.phase = .closing
@@ -105,6 +90,7 @@ extension SessionStateMachine {
     var actions: [SessionAction] = []
     if retiring?.generation == reported {
       predecessorIsGone(now: now, using: &generator, &actions)
+      actions.append(.discard(reported))
       return actions
     }
     switch state {
@@ -115,7 +101,7 @@ extension SessionStateMachine {
       if case .violation(let code) = loss { actions.append(.close(reported, code: code)) }
       actions.append(.discard(reported))
       policy.credit(readyFor: readyTime(of: link, now: now))
-      move(to: .opening(successor), because: .lost(loss), reported, now: now, &actions)
+      move(to: .attempting(successor), because: .lost(loss), reported, now: now, &actions)
     case .replacing(_, let successor) where successor.dial.generation == reported:
       fallThrough(successor.dial, loss, now: now, using: &generator, &actions)
     case .switching(let link, let successor, _) where link.generation == reported:
@@ -125,13 +111,13 @@ extension SessionStateMachine {
       takeOver(successor, now: now, &actions)
     case .switching(_, let successor, _) where successor.generation == reported:
       loseSuccessor(successor, loss, now: now, using: &generator, &actions)
-    case .opening(let opening) where opening.dial.generation == reported:
-      fallThrough(opening.dial, loss, now: now, using: &generator, &actions)
+    case .attempting(let attempt) where attempt.dial.generation == reported:
+      fallThrough(attempt.dial, loss, now: now, using: &generator, &actions)
     case .closing(let closing) where closing.generation == reported:
       actions.append(.discard(reported))
       settle(closing, now: now, using: &generator, &actions)
-    case .stopped, .idle, .offline, .backoff, .parked, .opening, .ready, .replacing, .switching, .closing:
-      break
+    case .stopped, .idle, .offline, .backoff, .parked, .attempting, .ready, .replacing, .switching, .closing:
+      actions.append(.discard(reported))
     }
     return actions
   }
@@ -139,7 +125,7 @@ extension SessionStateMachine {
   // MARK: Ready
 
   mutating func becomeReady(
-    _ opening: Opening, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
+    _ attempt: Attempt, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
     _ actions: inout [SessionAction]
   ) {
     var replaceAt = MonotonicTime.distantFuture
@@ -148,7 +134,7 @@ extension SessionStateMachine {
       replaceAt = now + Backoff.uniform(age - spread, age + spread, using: &generator)
     }
     let link = Link(
-      dial: opening.dial, since: now, liveness: Liveness(settings.liveness, now: now, using: &generator),
+      dial: attempt.dial, since: now, liveness: Liveness(settings.liveness, now: now, using: &generator),
       heartbeat: ApplicationHeartbeat(settings.heartbeat, now: now),
       replaceAt: replaceAt)
     lastUse = now
@@ -297,7 +283,7 @@ extension SessionStateMachine {
         body(&successor)
       }
       state = .switching(link, successor: successor, cut)
-    case .stopped, .idle, .offline, .backoff, .parked, .opening, .closing:
+    case .stopped, .idle, .offline, .backoff, .parked, .attempting, .closing:
       break
     }
   }

@@ -25,7 +25,7 @@ extension SessionStateMachine {
   var predecessor: Link? {
     switch state {
     case .replacing(let link, successor: _), .switching(let link, successor: _, _): link
-    case .stopped, .idle, .offline, .backoff, .parked, .opening, .ready, .closing: nil
+    case .stopped, .idle, .offline, .backoff, .parked, .attempting, .ready, .closing: nil
     }
   }
 
@@ -36,7 +36,7 @@ extension SessionStateMachine {
     switch state {
     case .ready(let link): retiring != nil && link.replaceAt <= now
     case .switching(_, let successor, _): successor.replaceAt <= now
-    case .stopped, .idle, .offline, .backoff, .parked, .opening, .replacing, .closing: false
+    case .stopped, .idle, .offline, .backoff, .parked, .attempting, .replacing, .closing: false
     }
   }
 
@@ -51,7 +51,7 @@ extension SessionStateMachine {
       successor.replaceAt = now
       successor.replacement = reason
       state = .switching(link, successor: successor, cut)
-    case .stopped, .idle, .offline, .backoff, .parked, .opening, .ready, .replacing, .closing:
+    case .stopped, .idle, .offline, .backoff, .parked, .attempting, .ready, .replacing, .closing:
       return false
     }
     return true
@@ -64,7 +64,8 @@ extension SessionStateMachine {
     _ actions: inout [SessionAction]
   ) {
     var old = old
-    guard old.liveness.isEnabled, successor.liveness.isEnabled else {
+    // A shutdown does not wait for a clean cut.
+    guard old.liveness.isEnabled, successor.liveness.isEnabled, !isShuttingDown else {
       // Its pong confirms the old connection's messages.
       let last = old.liveness.takeLastPing()
       finishSwitch(from: old, to: successor, now: now, &actions)
@@ -76,15 +77,6 @@ extension SessionStateMachine {
     state = .switching(old, successor: successor, cut)
     actions.append(.pauseSending(old.generation, successor: successor.generation))
     actions.append(.ping(counter, old.generation))
-  }
-
-  /// Ends a cut without its pongs: the queue must not be held any longer.
-  package mutating func endCut(now: MonotonicTime) -> [SessionAction] {
-    var actions: [SessionAction] = []
-    if case .switching(let old, let successor, _) = state {
-      finishSwitch(from: old, to: successor, now: now, &actions)
-    }
-    return actions
   }
 
   /// A pong has come, after `pongReceived`: whether a hand-over waited for it is decided here.
@@ -191,7 +183,7 @@ extension SessionStateMachine {
 
   /// A connection that is no successor takes over from nobody: a predecessor that is still closing would bring its pushes twice.
   mutating func discardPredecessor(_ actions: inout [SessionAction]) {
-    guard case .opening = state, let old = retiring else { return }
+    guard case .attempting = state, let old = retiring else { return }
     if let generation = old.generation { actions.append(.discard(generation)) }
     retiring = nil
     actions.append(.endOverlap)

@@ -6,6 +6,8 @@ extension SessionStateMachine {
   package mutating func open(
     now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
+    // The end is final once it has begun: a connection opened now could send nothing.
+    guard !isShuttingDown || desired == .up else { return [] }
     desired = .up
     var actions: [SessionAction] = []
     switch state {
@@ -22,7 +24,7 @@ extension SessionStateMachine {
       // The old socket finishes first; `desired` is what counts when it has.
       closing.becomesIdle = false
       state = .closing(closing)
-    case .idle, .opening, .ready, .replacing, .switching:
+    case .idle, .attempting, .ready, .replacing, .switching:
       break
     }
     return actions
@@ -38,8 +40,8 @@ extension SessionStateMachine {
       break
     case .idle, .offline, .backoff, .parked:
       move(to: .stopped, because: cause, now: now, &actions)
-    case .opening(let opening):
-      abandon(opening, code: code, because: cause, now: now, &actions)
+    case .attempting(let attempt):
+      abandon(attempt, code: code, because: cause, now: now, &actions)
     case .ready(let link):
       startClosing(link, code: code, because: cause, now: now, &actions)
     case .replacing(let link, let successor):
@@ -57,6 +59,29 @@ extension SessionStateMachine {
     return actions
   }
 
+  /// The process ends: the session is closed when the outbox is empty (`flushed`), or at `deadline`.
+  package mutating func shutDown(by deadline: MonotonicTime, now: MonotonicTime) -> [SessionAction] {
+    flushDeadline = deadline
+    var actions: [SessionAction] = []
+    // The outbox is held during a cut, which may take longer than the flush.
+    if case .switching(let old, let successor, _) = state {
+      finishSwitch(from: old, to: successor, now: now, &actions)
+    }
+    return actions
+  }
+
+  /// Whether the process ends.
+  package var isShuttingDown: Bool { flushDeadline != nil }
+
+  /// Whether a shutdown still waits for the outbox to empty: not once an operator has closed the session, since nothing can leave it.
+  package func awaitsFlush(now: MonotonicTime) -> Bool { desired == .up && now < flushDeadline ?? .zero }
+
+  /// A shutdown has nothing more to wait for: the outbox is closed, and is empty or has had its time.
+  package mutating func flushed(now: MonotonicTime) -> [SessionAction] {
+    // A session that an operator has closed ends by itself.
+    desired == .up ? close(code: 1001, now: now) : []
+  }
+
   /// Something to send has come. Only an on-demand session that is idle takes it as a reason to dial.
   package mutating func demand(now: MonotonicTime) -> [SessionAction] {
     var actions: [SessionAction] = []
@@ -68,7 +93,7 @@ extension SessionStateMachine {
       closing.becomesIdle = false
       closing.reopening = .demand
       state = .closing(closing)
-    case .stopped, .offline, .backoff, .parked, .opening, .ready, .replacing, .switching: break
+    case .stopped, .offline, .backoff, .parked, .attempting, .ready, .replacing, .switching: break
     }
     return actions
   }
@@ -98,7 +123,7 @@ extension SessionStateMachine {
       if let counter = barrierPing(link.generation, now: now, using: &generator) {
         actions.append(.ping(counter, link.generation))
       }
-    case .stopped, .idle, .parked, .opening, .closing:
+    case .stopped, .idle, .parked, .attempting, .closing:
       break
     }
     return actions
@@ -120,7 +145,7 @@ extension SessionStateMachine {
     guard case .ready(var link) = state else { return [] }
     var actions: [SessionAction] = []
     link.replacement = reason
-    let successor = makeOpening(now: now)
+    let successor = makeAttempt(now: now)
     move(
       to: .replacing(link, successor: successor), because: .replacement(reason), successor.dial.generation, now: now,
       &actions)
@@ -142,11 +167,11 @@ extension SessionStateMachine {
     case .replacing(var link, let successor):
       actions.append(.discard(successor.dial.generation))
       link.replacement = reason
-      let next = makeOpening(now: now)
+      let next = makeAttempt(now: now)
       state = .replacing(link, successor: next)
       actions.append(.dial(next.dial))
-    case .opening(let opening):
-      actions.append(.discard(opening.dial.generation))
+    case .attempting(let attempt):
+      actions.append(.discard(attempt.dial.generation))
       dial(because: .replacement(reason), now: now, &actions)
     case .offline, .backoff, .parked:
       dial(because: .replacement(reason), now: now, &actions)
@@ -171,8 +196,8 @@ extension SessionStateMachine {
       if now >= until { endWait(now: now, &actions) }
     case .parked(let until):
       if let until, now >= until { endWait(now: now, &actions) }
-    case .opening(let opening):
-      if now >= opening.deadline { timeOut(opening, now: now, using: &generator, &actions) }
+    case .attempting(let attempt):
+      if now >= attempt.deadline { timeOut(attempt, now: now, using: &generator, &actions) }
     case .ready(let link):
       checkLiveness(link, now: now, using: &generator, &actions)
       guard case .ready(let link) = state else { break }
@@ -214,20 +239,20 @@ extension SessionStateMachine {
   /// Starts a new dial from a state that has no socket.
   mutating func dial(because cause: TransitionCause, now: MonotonicTime, _ actions: inout [SessionAction]) {
     // The first dial of a session is nobody's wish against a hold: many sessions may start at once.
-    let opening = makeOpening(overridesHold: cause == .operatorRequest && generation != .none, now: now)
-    move(to: .opening(opening), because: cause, now: now, &actions)
-    actions.append(.dial(opening.dial))
+    let attempt = makeAttempt(overridesHold: cause == .operatorRequest && generation != .none, now: now)
+    move(to: .attempting(attempt), because: cause, now: now, &actions)
+    actions.append(.dial(attempt.dial))
   }
 
-  mutating func makeOpening(
+  mutating func makeAttempt(
     target: Dial.Target? = nil, redirections: Int = 0, overridesHold: Bool = false, now: MonotonicTime
-  ) -> Opening {
+  ) -> Attempt {
     generation = generation.next
     let dial = Dial(
       generation: generation, target: target ?? .endpoint(policy.chooseEndpoint(now: now)),
       refreshesCredential: policy.refreshesCredential, offersCompression: policy.offersCompression,
       overridesHold: overridesHold)
-    return Opening(
+    return Attempt(
       dial: dial, phase: .resolving, phaseDeadline: now + settings.limits.preparing + settings.limits.resolving,
       wholeDeadline: now + settings.limits.preparing + settings.limits.wholeOpening, redirections: redirections)
   }

@@ -17,18 +17,18 @@ package struct SessionStateMachine: Sendable {
     case backoff(until: MonotonicTime)
     /// nil: until an operator says otherwise.
     case parked(until: MonotonicTime?)
-    case opening(Opening)
+    case attempting(Attempt)
     case ready(Link)
-    case replacing(Link, successor: Opening)
+    case replacing(Link, successor: Attempt)
     /// Both are ready; the queue waits for the pongs that make the cut clean.
     case switching(Link, successor: Link, Cut)
     case closing(Closing)
   }
 
   /// A dial on its way to `ready`.
-  struct Opening: Sendable {
+  struct Attempt: Sendable {
     let dial: Dial
-    var phase: OpeningPhase
+    var phase: AttemptPhase
     var phaseDeadline: MonotonicTime
     /// For everything up to the answered upgrade.
     var wholeDeadline: MonotonicTime
@@ -98,6 +98,10 @@ package struct SessionStateMachine: Sendable {
   /// When something was last to be sent, or could be, for sessions opened on demand.
   var lastUse = MonotonicTime.zero
   package internal(set) var desired = DesiredState.down
+  /// Set once the process ends: until when the outbox may be emptied.
+  var flushDeadline: MonotonicTime?
+  /// When the present state was entered, by its name.
+  var since = MonotonicTime.zero
   /// The newest dial.
   package internal(set) var generation = Generation.none
   package internal(set) var history = TransitionHistory()
@@ -118,11 +122,26 @@ package struct SessionStateMachine: Sendable {
     case .offline: .offline
     case .backoff: .backoff
     case .parked: .parked
-    case .opening(let opening): opening.phase.state
+    case .attempting(let attempt): attempt.phase.state
     case .ready(let link): link.liveness.isQuiet ? .suspect : .ready
     case .replacing, .switching: .replacing
     case .closing: .closing
     }
+  }
+
+  /// The connection into which the outbox flows.
+  package var sending: Generation? {
+    switch state {
+    case .ready(let link), .replacing(let link, successor: _), .switching(let link, successor: _, _): link.generation
+    case .stopped, .idle, .offline, .backoff, .parked, .attempting, .closing: nil
+    }
+  }
+
+  /// What is published of the session at this moment.
+  package var figures: SessionFigures {
+    SessionFigures(
+      desired: desired, state: observed, generation: generation, since: since, failures: failures,
+      connections: connections, nextDial: nextDial, roundTrip: roundTrip)
   }
 
   /// Failed attempts since the last stable connection.
@@ -135,7 +154,7 @@ package struct SessionStateMachine: Sendable {
     case .parked(let until): until
     case .ready(let link):
       link.replaceAt < .distantFuture ? max(link.replaceAt, retiring?.deadline ?? .zero) : nil
-    case .stopped, .idle, .opening, .replacing, .switching, .closing: nil
+    case .stopped, .idle, .attempting, .replacing, .switching, .closing: nil
     }
   }
 
@@ -148,7 +167,7 @@ package struct SessionStateMachine: Sendable {
   var link: Link? {
     switch state {
     case .ready(let link), .replacing(let link, successor: _), .switching(let link, successor: _, _): link
-    case .stopped, .idle, .offline, .backoff, .parked, .opening, .closing: nil
+    case .stopped, .idle, .offline, .backoff, .parked, .attempting, .closing: nil
     }
   }
 
@@ -159,13 +178,14 @@ package struct SessionStateMachine: Sendable {
       case .stopped, .idle: .distantFuture
       case .offline(let until), .backoff(let until): until
       case .parked(let until): until ?? .distantFuture
-      case .opening(let opening): opening.deadline
+      case .attempting(let attempt): attempt.deadline
       case .ready(let link): deadline(of: link)
       case .replacing(let link, let successor): min(link.nextCheck, successor.deadline)
       case .switching(let link, successor: _, let cut): min(link.nextCheck, cut.deadline)
       case .closing(let closing): closing.deadline
       }
-    return min(own, retiring?.deadline ?? .distantFuture)
+    let flush = desired == .up ? flushDeadline : nil
+    return min(own, retiring?.deadline ?? .distantFuture, flush ?? .distantFuture)
   }
 
   func deadline(of link: Link) -> MonotonicTime {
@@ -193,6 +213,7 @@ package struct SessionStateMachine: Sendable {
     let after = observed
     guard before != after else { return }
     transitions += 1
+    since = now
     let transition = SessionTransition(
       sequence: transitions, from: before, to: after, cause: cause, generation: concerned ?? generation, time: now,
       roundTrip: measured ?? roundTrip, nextDial: nextDial)

@@ -31,9 +31,7 @@ package struct UpstreamSettings: Equatable, Sendable {
   package var conventions = UpstreamConventions() {
     didSet { adoptConventions() }
   }
-  /// Whether messages of the upstream must be looked at, each: worked out once.
-  package private(set) var examinesMessages = false
-  /// Whether clients' messages must be looked at, likewise.
+  /// Whether clients' messages must be looked at, each: worked out once.
   package private(set) var keepsSubscriptions = false
   /// How long the kernel may go without an acknowledgement before it gives a connection up (`TCP_USER_TIMEOUT`).
   package var userTimeout: TimeSpan = .seconds(30)
@@ -100,9 +98,8 @@ package struct UpstreamSettings: Equatable, Sendable {
 
   /// The session machine is configured with when messages are sent or awaited, the driver with which.
   private mutating func adoptConventions() {
-    examinesMessages = conventions.examinesMessages
     keepsSubscriptions = conventions.subscriptions.add.match != nil
-    session.opening = conventions.onOpen.map { OpeningStep(expectsAnswer: $0.expect != nil, timeLimit: $0.timeout) }
+    session.setup = conventions.onOpen.map { SetupStep(expectsAnswer: $0.expect != nil, timeLimit: $0.timeout) }
     let client = conventions.client
     // For secrets and for the files of `upstream.tls`. The driver ends each wait; the session's limit is the last resort.
     session.limits.preparing = fileTimeout + fileTimeout

@@ -1,10 +1,12 @@
 import ByteStreams
-import Upstream
+import Configuration
 import Glibc
 import Logging
 import Metrics
 import Reactor
+import Upstream
 import UpstreamSession
+import WebSocketCodec
 
 /// Thousands of upstream sessions in one process, each with a connection of its own, on one event loop: what the tests measure
 /// the memory of a session with.

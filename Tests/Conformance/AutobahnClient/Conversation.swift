@@ -1,11 +1,12 @@
 import ByteStreams
-import Upstream
+import Configuration
 import Glibc
 import Logging
 import Metrics
 import Outbox
 import Reactor
 import Synchronization
+import Upstream
 import UpstreamSession
 import WebSocketCodec
 

@@ -9,6 +9,7 @@ import Reactor
 import Sessions
 import Testing
 import Upstream
+import WebSocketCodec
 
 @testable import API
 @testable import Logging

@@ -1,3 +1,4 @@
+import Configuration
 import Inbox
 import Logging
 import Metrics
@@ -10,7 +11,7 @@ import WebSocketCodec
 @Suite struct SessionDirectoryTests {
   private func directory(_ names: String...) throws -> SessionDirectory {
     let metrics = MetricsRegistry()
-    let settings = try SharedSettings(UpstreamSettings(urls: [try UpstreamURL("ws://127.0.0.1:1/")]))
+    let settings = try SharedSettings(UpstreamSettings(urls: [try WebSocketURL("ws://127.0.0.1:1/")]))
     return SessionDirectory(
       names.map { name in
         Session(

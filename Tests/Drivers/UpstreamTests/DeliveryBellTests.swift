@@ -1,4 +1,5 @@
 import ByteStreams
+import Configuration
 import Outbox
 import Reactor
 import Synchronization

@@ -1,10 +1,12 @@
 import ByteStreams
+import Configuration
 import Logging
 import Metrics
-import Synchronization
 import Outbox
+import Synchronization
 import Testing
 import UpstreamSession
+import WebSocketCodec
 
 @testable import Upstream
 @testable import Reactor
@@ -24,7 +26,7 @@ final class SessionFixture: UpstreamSink {
     _ url: String, dials: DialGate = DialGate(), _ change: (inout UpstreamSettings) -> Void = { _ in }
   ) throws {
     loop = try EventLoop(index: 0)
-    var settings = UpstreamSettings(urls: [try UpstreamURL(url)])
+    var settings = UpstreamSettings(urls: [try WebSocketURL(url)])
     settings.session.backoff.strategy = .fixed(.milliseconds(5))
     settings.session.backoff.quickRedial = .milliseconds(5)
     change(&settings)

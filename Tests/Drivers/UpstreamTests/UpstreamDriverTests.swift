@@ -1,6 +1,7 @@
 import ByteStreams
-import Reactor
+import Configuration
 import Outbox
+import Reactor
 import Testing
 import UpstreamSession
 

@@ -1,5 +1,6 @@
 import ByteStreams
 import Testing
+import UpstreamSession
 
 @testable import Outbox
 
@@ -21,6 +22,22 @@ import Testing
     #expect(box.outbox.confirm(6) == 0)
     #expect(box.outbox.confirm(8) == 1)
     #expect(box.states == "ccc")
+  }
+
+  @Test func aPongCountsForItsOwnConnectionOnly() {
+    var box = OutboxFixture()
+    box.outbox.startSending(on: Generation(7))
+    box.post("a")
+    _ = box.take()
+    box.outbox.barrier(1, on: Generation(6))
+    #expect(box.outbox.unguarded == 1, "the ping went out on another connection")
+    box.outbox.barrier(1, on: Generation(7))
+    box.outbox.written(through: 1)
+    box.outbox.stopSending()
+    #expect(box.outbox.isRetiring(Generation(7)) && box.outbox.retiringConnection == Generation(7))
+    box.outbox.startSending(on: Generation(8))
+    #expect(box.outbox.confirm(1, on: Generation(8)) == 0)
+    #expect(box.outbox.confirm(1, on: Generation(7)) == 1)
   }
 
   @Test func tellsWhatALostConnectionMayHaveDelivered() {

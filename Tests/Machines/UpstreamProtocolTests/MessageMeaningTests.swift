@@ -51,7 +51,7 @@ import Testing
     func meaning(_ text: String, awaited: Int? = nil) -> MessageMeaning {
       conventions.meaning(of: Array(text.utf8).span, awaited: awaited)
     }
-    #expect(meaning(#"{"type":"ok"}"#, awaited: 0) == .openingAnswer)
+    #expect(meaning(#"{"type":"ok"}"#, awaited: 0) == .setupAnswer)
     #expect(meaning(#"{"type":"no"}"#, awaited: 0) == .refusal)
     #expect(meaning(#"{"type":"ok"}"#) == .push, "nobody waits for it")
     #expect(meaning(#"{"ping":1}"#, awaited: 0) == .heartbeat)

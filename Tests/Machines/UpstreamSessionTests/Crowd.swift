@@ -9,7 +9,7 @@ final class Crowd {
   /// What the host does with one dial.
   enum Answer {
     case refuse
-    case fail(OpeningFailure.Reason)
+    case fail(AttemptFailure.Reason)
     /// Upgrades after `opening`; where `lasts` is given, the connection then ends like this.
     case accept(opening: TimeSpan = .milliseconds(20), lasts: TimeSpan? = nil, end: ConnectionLoss = .ended)
   }
@@ -21,7 +21,7 @@ final class Crowd {
 
   private enum Event {
     case deadline
-    case refused(Generation, OpeningFailure.Reason)
+    case refused(Generation, AttemptFailure.Reason)
     case upgraded(Generation, lasts: TimeSpan?, end: ConnectionLoss)
     case lost(Generation, ConnectionLoss)
   }
@@ -122,8 +122,8 @@ final class Crowd {
       carryOut(machines[session].deadlineReached(now: now, using: &random), session)
     case .refused(let generation, let reason):
       dialEnded()
-      let failure = OpeningFailure(phase: .connecting, reason: reason)
-      carryOut(machines[session].openingFailed(failure, generation, now: now, using: &random), session)
+      let failure = AttemptFailure(phase: .connecting, reason: reason)
+      carryOut(machines[session].attemptFailed(failure, generation, now: now, using: &random), session)
     case .upgraded(let generation, let lasts, let end):
       dialEnded()
       carryOut(machines[session].upgraded(generation, now: now, using: &random), session)
@@ -149,9 +149,8 @@ final class Crowd {
         if transition.to == .backoff, transition.cause != .postponed, let next = machines[session].nextDial {
           waits[machines[session].failures, default: []].append(next - now)
         }
-      case .sendOpening, .sendHeartbeat, .startSending, .stopSending, .pauseSending, .resumeSending, .endOverlap, .ping,
-        .close,
-        .discard:
+      case .sendSetup, .sendHeartbeat, .startSending, .stopSending, .pauseSending, .resumeSending, .beginOverlap,
+        .endOverlap, .ping, .close, .discard:
         break
       }
     }

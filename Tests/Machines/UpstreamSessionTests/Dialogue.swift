@@ -34,24 +34,24 @@ final class Dialogue {
     return words(machine.reconfigure(settings, because: .configuration, now: now))
   }
 
-  func advance(to phase: OpeningPhase, _ generation: UInt64) -> [String] {
+  func advance(to phase: AttemptPhase, _ generation: UInt64) -> [String] {
     words(machine.advanced(to: phase, Generation(generation), now: now))
   }
   func upgraded(_ generation: UInt64) -> [String] {
     words(machine.upgraded(Generation(generation), now: now, using: &random))
   }
   func answered(_ generation: UInt64) -> [String] {
-    words(machine.openingAnswered(Generation(generation), now: now, using: &random))
+    words(machine.setupAnswered(Generation(generation), now: now, using: &random))
   }
   func redirected(_ generation: UInt64) -> [String] {
     words(machine.redirected(Generation(generation), now: now, using: &random))
   }
   func failed(
-    _ reason: OpeningFailure.Reason, in phase: OpeningPhase = .upgrading, _ generation: UInt64? = nil
+    _ reason: AttemptFailure.Reason, in phase: AttemptPhase = .upgrading, _ generation: UInt64? = nil
   ) -> [String] {
-    let failure = OpeningFailure(phase: phase, reason: reason)
+    let failure = AttemptFailure(phase: phase, reason: reason)
     let generation = generation.map(Generation.init) ?? machine.generation
-    return words(machine.openingFailed(failure, generation, now: now, using: &random))
+    return words(machine.attemptFailed(failure, generation, now: now, using: &random))
   }
   func closed(_ code: UInt16, _ generation: UInt64? = nil) -> [String] {
     let generation = generation.map(Generation.init) ?? machine.generation
@@ -75,7 +75,7 @@ final class Dialogue {
     return words(machine.handOverPonged(counter, generation, now: now, using: &random))
   }
 
-  func endCut() -> [String] { words(machine.endCut(now: now)) }
+  func shutDown() -> [String] { words(machine.shutDown(by: now + .minutes(1), now: now)) }
 
   /// Lets time pass, without anything happening.
   func pass(_ span: TimeSpan) { now = now + span }
@@ -128,12 +128,13 @@ final class Dialogue {
         if dial.refreshesCredential { text += " afresh" }
         if !dial.offersCompression { text += " uncompressed" }
         return text
-      case .sendOpening(let step, let generation): return "say \(step) \(generation)"
+      case .sendSetup(let step, let generation): return "say \(step) \(generation)"
       case .startSending(let generation): return "send \(generation)"
       case .stopSending(let generation, let poison): return "hold \(generation)" + (poison ? " poisoned" : "")
       case .sendHeartbeat(let counter, let generation): return "beat \(counter) \(generation)"
       case .pauseSending(let generation, let successor): return "pause \(generation) for \(successor)"
       case .resumeSending(let generation): return "resume \(generation)"
+      case .beginOverlap(let older, let newer): return "two \(older) \(newer)"
       case .endOverlap: return "one"
       case .ping(let counter, let generation): return "ping \(counter) \(generation)"
       case .close(let generation, let code): return "close \(code) \(generation)"

@@ -54,7 +54,7 @@ import Testing
     // The old one is listened to for a while, and only then closed.
     #expect(session.wait() == ["close 1000 #1"])
     #expect(session.waited == .seconds(1))
-    #expect(session.lost(.ended, 1) == ["ping 2 #2"])
+    #expect(session.lost(.ended, 1) == ["ping 2 #2", "discard #1"])
     #expect(session.pong(2, 2) == ["one"])
     expectAlone(session, 2)
   }
@@ -92,12 +92,12 @@ import Testing
     #expect(session.machine.barrierPing(Generation(1), now: session.now, using: &session.random) == 2)
   }
 
-  /// A shutdown whose time is shorter than a cut may take.
+  /// A shutdown may have less time than a cut takes.
   @Test(arguments: Step.allCases)
-  func aCutCanBeEndedAtOnce(step: Step) {
+  func aShutdownEndsACutAtOnce(step: Step) {
     let session = session(at: step)
     let isCutting = step == .oldPong || step == .newPong
-    #expect(session.endCut() == (isCutting ? ["hold #1", "send #2", "replacing→ready"] : []))
+    #expect(session.shutDown() == (isCutting ? ["hold #1", "send #2", "replacing→ready"] : []))
   }
 
   // MARK: Another one
@@ -129,7 +129,7 @@ import Testing
     }
     #expect(session.wait() == ["close 1000 #1"])
     #expect(session.waited == .seconds(9))
-    #expect(session.lost(.ended, 1) == ["ping 2 #2"])
+    #expect(session.lost(.ended, 1) == ["ping 2 #2", "discard #1"])
     #expect(session.pong(2, 2) == ["one"])
     #expect(session.wait() == ["ready→replacing", "dial #3"])
     #expect(session.waited == .zero)
@@ -148,7 +148,7 @@ import Testing
   func theSuccessorTakesOverAtOnceWhenTheOldOneCloses(step: Step) {
     let session = session(at: step)
     #expect(session.closed(1009, 1) == ["hold #1 poisoned", "close 1009 #1", "send #2", "replacing→ready"])
-    #expect(session.lost(.ended, 1).count == 1)
+    #expect(session.lost(.ended, 1).count == 2)
     #expect(session.wait() == ["one"])
     expectAlone(session, 2)
   }
@@ -156,8 +156,8 @@ import Testing
   @Test func answersAPredecessorThatClosesByItself() {
     let session = session(at: .listening)
     #expect(session.closed(1001, 1) == ["close 1001 #1"])
-    #expect(session.lost(.ended, 1) == ["ping 2 #2"])
-    #expect(session.lost(.ended, 1) == [])
+    #expect(session.lost(.ended, 1) == ["ping 2 #2", "discard #1"])
+    #expect(session.lost(.ended, 1) == ["discard #1"])
     #expect(session.pong(2, 2) == ["one"])
     expectAlone(session, 2)
   }

@@ -19,7 +19,7 @@ import Testing
         }
       ),
       (
-        .opening,
+        .settingUp,
         {
           _ = $0.open()
           _ = $0.upgraded(1)
@@ -73,7 +73,7 @@ import Testing
 
   private func session(in state: SessionState) -> Dialogue {
     let session = Dialogue {
-      $0.opening = [OpeningStep(expectsAnswer: true)]
+      $0.setup = [SetupStep(expectsAnswer: true)]
       $0.backoff.strategy = .exponential(first: .seconds(1), factor: 2, cap: .hours(1))
     }
     Self.ways.first { $0.0 == state }?.1(session)
@@ -116,7 +116,7 @@ import Testing
       #expect(session.networkChanged() == [])
       #expect(session.demand() == [])
       for generation in 1...session.machine.generation.number + 1 {
-        #expect(session.upgraded(generation) == [] && session.lost(.reset, generation) == [])
+        #expect(session.upgraded(generation) == [] && session.lost(.reset, generation) == ["discard #\(generation)"])
       }
     }
     #expect(session.state == .stopped)
@@ -179,7 +179,7 @@ import Testing
   // MARK: A send that kills a connecting socket
 
   @Test func aSendLeavesAConnectingSocketAlone() {
-    for phase in [OpeningPhase.resolving, .connecting, .proxying, .securing, .upgrading] {
+    for phase in [AttemptPhase.resolving, .connecting, .proxying, .securing, .upgrading] {
       let session = Dialogue { $0.onDemand = true }
       _ = session.open()
       #expect(session.demand() == ["idle→resolving", "dial #1"])
@@ -196,7 +196,7 @@ import Testing
       _ = session.open()
       for _ in 0..<10 where !session.state.isSending {
         if session.state == .closing { session.everyConnectionEnds() }
-        if session.machine.opening(session.machine.generation) == nil { _ = session.wait() }
+        if session.machine.attempt(session.machine.generation) == nil { _ = session.wait() }
         let actions = session.becomesReady()
         #expect(actions.contains("send #\(session.machine.generation.number)"), "from \(state)")
       }
@@ -220,7 +220,7 @@ import Testing
       #expect(session.failed(.status(503, retryAfter: .hours(1)), generation) == [])
       #expect(session.heard(generation) == [])
       #expect(session.closed(1008, generation) == [])
-      #expect(session.lost(.violation(code: 1002), generation) == [])
+      #expect(session.lost(.violation(code: 1002), generation) == ["discard #\(generation)"])
       let isOurs = session.machine.pongReceived(1, Generation(generation), now: session.now)
       #expect(!isOurs)
     }
@@ -232,7 +232,7 @@ import Testing
 
   /// A heartbeat is a ping and nothing else; what is said on opening is said once a connection, however long it lasts.
   @Test func aHeartbeatIsNoSubscription() {
-    let session = Dialogue { $0.opening = [OpeningStep(expectsAnswer: false), OpeningStep(expectsAnswer: true)] }
+    let session = Dialogue { $0.setup = [SetupStep(expectsAnswer: false), SetupStep(expectsAnswer: true)] }
     _ = session.open()
     for connection in 1...3 as ClosedRange<UInt64> {
       #expect(
@@ -257,7 +257,7 @@ import Testing
       session.ends(loss)
       var said: [String] = []
       while !session.state.isSending {
-        said += session.machine.opening(session.machine.generation) == nil ? session.wait() : session.becomesReady()
+        said += session.machine.attempt(session.machine.generation) == nil ? session.wait() : session.becomesReady()
       }
       #expect(!said.contains { $0.hasPrefix("ping") }, "after \(loss)")
       // The new connection's first ping is its own, counted from one, a whole interval after it became ready.
@@ -276,8 +276,8 @@ extension Dialogue {
   /// Brings a dial that is under way, and its one opening message, to `ready`.
   @discardableResult
   fileprivate func becomesReady() -> [String] {
-    let actions = state == .opening ? [] : upgraded(machine.generation.number)
-    return state == .opening ? answered(machine.generation.number) : actions
+    let actions = state == .settingUp ? [] : upgraded(machine.generation.number)
+    return state == .settingUp ? answered(machine.generation.number) : actions
   }
 
   /// After `close()`: with two connections, during a replacement, each of them.

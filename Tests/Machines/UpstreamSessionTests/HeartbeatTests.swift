@@ -70,20 +70,6 @@ import Testing
     #expect(session.waited == .seconds(10), "another connection's heartbeat is none of this one's")
   }
 
-  /// What comes while we do not read, we do not see.
-  @Test func standsStillWhileReadingIsPaused() {
-    let session = session {
-      $0.within = .seconds(60)
-      $0.interval = .seconds(1_000)
-    }
-    session.pass(.seconds(50))
-    session.machine.readingPaused(Generation(1), now: session.now)
-    session.pass(.seconds(100))
-    session.machine.readingResumed(Generation(1), now: session.now)
-    #expect(session.wait().last == "ready→backoff")
-    #expect(session.waited == .seconds(10))
-  }
-
   /// A new connection begins with a new count, and nothing beats in between.
   @Test func doesNotOutliveItsSocket() {
     let session = session { $0.interval = .seconds(1) }
@@ -102,13 +88,13 @@ import Testing
 
   /// The table's row of 401 goes for credentials that are refused by a message too.
   @Test func parksAfterTwoRefusalsOfTheCredential() {
-    let session = Dialogue { $0.opening = [OpeningStep(expectsAnswer: true)] }
+    let session = Dialogue { $0.setup = [SetupStep(expectsAnswer: true)] }
     _ = session.open()
     _ = session.upgraded(1)
-    #expect(session.failed(.denied, in: .opening) == ["opening→backoff"])
+    #expect(session.failed(.denied, in: .settingUp) == ["close 1000 #1", "discard #1", "opening→backoff"])
     #expect(session.wait().last == "dial #2 afresh")
     _ = session.upgraded(2)
-    #expect(session.failed(.denied, in: .opening) == ["opening→parked"])
+    #expect(session.failed(.denied, in: .settingUp) == ["close 1000 #2", "discard #2", "opening→parked"])
     #expect(session.untilDial == .seconds(60))
   }
 }

@@ -42,20 +42,6 @@ import Testing
     #expect(session.wait().last == "suspect→backoff")
   }
 
-  @Test func standsStillWhileReadingIsPaused() {
-    let session = Dialogue()
-    session.openToReady()
-    _ = session.wait()
-    session.pass(.seconds(2))
-    session.machine.readingPaused(Generation(1), now: session.now)
-    #expect(session.machine.nextDeadline == .distantFuture)
-    session.pass(.minutes(10))
-    session.machine.readingResumed(Generation(1), now: session.now)
-    let actions = session.wait()
-    #expect(actions.first?.hasPrefix("ping") == true || actions == ["ready→suspect"])
-    #expect(session.state != .backoff)
-  }
-
   @Test func measuresTheRoundTrip() {
     let session = Dialogue()
     session.openToReady()

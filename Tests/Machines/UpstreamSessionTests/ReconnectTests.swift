@@ -76,8 +76,8 @@ import Testing
 
   // MARK: HTTP answers
 
-  @Test(arguments: [.status(401, retryAfter: nil), .proxyDenied] as [OpeningFailure.Reason])
-  func readsTheCredentialOnceMoreThenParks(reason: OpeningFailure.Reason) {
+  @Test(arguments: [.status(401, retryAfter: nil), .proxyDenied] as [AttemptFailure.Reason])
+  func readsTheCredentialOnceMoreThenParks(reason: AttemptFailure.Reason) {
     let session = Dialogue()
     _ = session.open()
     #expect(session.failed(reason) == ["resolving→backoff"])
@@ -125,7 +125,7 @@ import Testing
     for reason in [
       .status(500, retryAfter: nil), .status(408, retryAfter: nil), .status(200, retryAfter: nil), .network, .tls,
       .timedOut, .handshake, .proxy, .nameNotResolved,
-    ] as [OpeningFailure.Reason] {
+    ] as [AttemptFailure.Reason] {
       let session = Dialogue { $0.endpoints.count = 2 }
       _ = session.open()
       #expect(session.failed(reason) == ["resolving→backoff"])

@@ -19,7 +19,7 @@ import Testing
   }
 
   @Test func limitsEachPhase() {
-    let limits: [(OpeningPhase, TimeSpan)] = [
+    let limits: [(AttemptPhase, TimeSpan)] = [
       (.resolving, .seconds(5)), (.connecting, .seconds(10)), (.proxying, .seconds(10)), (.securing, .seconds(10)),
       (.upgrading, .seconds(10)),
     ]
@@ -29,7 +29,7 @@ import Testing
       if phase > .resolving { _ = session.advance(to: phase, 1) }
       #expect(session.wait() == ["discard #1", "\(phase.state.name)→backoff"])
       #expect(session.waited == limit)
-      #expect(session.causes.last == .openingFailed(OpeningFailure(phase: phase, reason: .timedOut)))
+      #expect(session.causes.last == .attemptFailed(AttemptFailure(phase: phase, reason: .timedOut)))
     }
   }
 
@@ -60,7 +60,7 @@ import Testing
     #expect(session.advance(to: .connecting, 1) == [])
     #expect(session.upgraded(1) == [])
     #expect(session.failed(.network, 1) == [])
-    #expect(session.lost(.reset, 1) == [])
+    #expect(session.lost(.reset, 1) == ["discard #1"])
     #expect(session.closed(1000, 1) == [])
     #expect(session.state == .resolving)
     #expect(session.upgraded(2) == ["send #2", "resolving→ready"])
@@ -68,8 +68,8 @@ import Testing
 
   @Test func saysItsOpeningMessagesInOrder() {
     let session = Dialogue {
-      $0.opening = [
-        OpeningStep(expectsAnswer: false), OpeningStep(expectsAnswer: true), OpeningStep(expectsAnswer: false),
+      $0.setup = [
+        SetupStep(expectsAnswer: false), SetupStep(expectsAnswer: true), SetupStep(expectsAnswer: false),
       ]
     }
     _ = session.open()
@@ -78,16 +78,16 @@ import Testing
   }
 
   @Test func failsAnOpeningWhoseAnswerNeverComes() {
-    let session = Dialogue { $0.opening = [OpeningStep(expectsAnswer: true, timeLimit: .seconds(3))] }
+    let session = Dialogue { $0.setup = [SetupStep(expectsAnswer: true, timeLimit: .seconds(3))] }
     _ = session.open()
     _ = session.upgraded(1)
     #expect(session.wait() == ["discard #1", "opening→backoff"])
     #expect(session.waited == .seconds(3))
-    #expect(session.causes.last == .openingFailed(OpeningFailure(phase: .opening, reason: .openingAnswer)))
+    #expect(session.causes.last == .attemptFailed(AttemptFailure(phase: .settingUp, reason: .setupAnswer)))
   }
 
   @Test func obeysACloseFrameAmidItsOpeningMessages() {
-    let session = Dialogue { $0.opening = [OpeningStep(expectsAnswer: true)] }
+    let session = Dialogue { $0.setup = [SetupStep(expectsAnswer: true)] }
     _ = session.open()
     _ = session.upgraded(1)
     #expect(session.closed(1013) == ["close 1013 #1", "opening→closing"])

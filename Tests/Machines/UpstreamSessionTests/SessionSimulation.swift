@@ -8,7 +8,7 @@ import Testing
 @Suite struct SessionSimulation {
   /// What the transport has of one dial.
   enum Socket {
-    case dialling(OpeningPhase)
+    case dialling(AttemptPhase)
     case open
     case closing
   }
@@ -46,13 +46,15 @@ import Testing
           #expect(sending == generation && isOpen(successor))
         case .resumeSending(let generation):
           #expect(sending == generation)
+        case .beginOverlap(let older, let newer):
+          #expect(sending == older && sockets[newer] != nil)
         case .endOverlap:
           break
         case .ping(let counter, let generation):
           pings.append((counter, generation))
           if pings.count > 8 { pings.removeFirst() }
           #expect(isOpen(generation), "a ping on a socket that is not open")
-        case .sendOpening(step: _, let generation):
+        case .sendSetup(step: _, let generation):
           #expect(isOpen(generation))
         case .sendHeartbeat(_, let generation):
           #expect(isOpen(generation), "a heartbeat that outlives its socket")
@@ -73,6 +75,7 @@ import Testing
           lastState = transition.to
         }
       }
+      #expect(machine.sending == sending, "the machine says which connection sends")
       #expect(lastState == machine.observed, "every change of state is reported")
       #expect(sockets.count <= 3)
       #expect((sending != nil) == machine.observed.isSending)
@@ -91,7 +94,7 @@ import Testing
       switch socket {
       case .dialling(let phase):
         if chance(60) {
-          guard phase < .upgrading, let next = OpeningPhase(rawValue: phase.rawValue + 1) else {
+          guard phase < .upgrading, let next = AttemptPhase(rawValue: phase.rawValue + 1) else {
             sockets[generation] = .open
             carryOut(machine.upgraded(generation, now: now, using: &random))
             return
@@ -103,15 +106,15 @@ import Testing
           carryOut(machine.redirected(generation, now: now, using: &random))
         } else {
           sockets[generation] = nil
-          let reasons: [OpeningFailure.Reason] = [
+          let reasons: [AttemptFailure.Reason] = [
             .network, .tls, .noRoute, .timedOut, .handshake, .status(401, retryAfter: nil),
             .status(403, retryAfter: nil), .status(503, retryAfter: .seconds(7)), .status(500, retryAfter: nil),
           ]
-          let failure = OpeningFailure(phase: phase, reason: reasons.randomElement(using: &random) ?? .network)
-          carryOut(machine.openingFailed(failure, generation, now: now, using: &random))
+          let failure = AttemptFailure(phase: phase, reason: reasons.randomElement(using: &random) ?? .network)
+          carryOut(machine.attemptFailed(failure, generation, now: now, using: &random))
         }
       case .open:
-        switch Int.random(in: 0..<10, using: &random) {
+        switch Int.random(in: 0..<8, using: &random) {
         case 0..<2:
           guard let ping = pings.last(where: { $0.generation == generation }) else { return }
           _ = machine.pongReceived(ping.counter, generation, now: now)
@@ -119,19 +122,15 @@ import Testing
         case 2..<5:
           carryOut(machine.bytesReceived(generation, now: now))
         case 5:
-          carryOut(machine.openingAnswered(generation, now: now, using: &random))
+          carryOut(machine.setupAnswered(generation, now: now, using: &random))
         case 6:
           let codes: [UInt16] = [1000, 1001, 1002, 1005, 1008, 1009, 1011, 1012, 1013, 4001]
           let code = codes.randomElement(using: &random) ?? 1000
           carryOut(machine.closeReceived(code: code, generation, now: now, using: &random))
-        case 7:
+        default:
           let losses: [ConnectionLoss] = [.ended, .reset, .noRoute, .addressGone, .violation(code: 1002)]
           let loss = losses.randomElement(using: &random) ?? .ended
           carryOut(machine.connectionLost(loss, generation, now: now, using: &random))
-        case 8:
-          machine.readingPaused(generation, now: now)
-        default:
-          machine.readingResumed(generation, now: now)
         }
       case .closing:
         sockets[generation] = nil
@@ -157,7 +156,7 @@ import Testing
   func neverBreaksItsRules(seed: UInt64) {
     var settings = SessionSettings()
     settings.endpoints.count = Int(seed % 3) + 1
-    if seed % 4 == 0 { settings.opening = [OpeningStep(expectsAnswer: false), OpeningStep(expectsAnswer: true)] }
+    if seed % 4 == 0 { settings.setup = [SetupStep(expectsAnswer: false), SetupStep(expectsAnswer: true)] }
     if seed % 5 == 0 { settings.maximumAge = .minutes(5) }
     if seed % 6 == 0 { settings.onDemand = true }
     var world = World(machine: SessionStateMachine(settings), random: SeededGenerator(seed: seed))
@@ -192,7 +191,7 @@ import Testing
           world.sockets[generation] = .open
           world.carryOut(world.machine.upgraded(generation, now: world.now, using: &world.random))
         case .open:
-          world.carryOut(world.machine.openingAnswered(generation, now: world.now, using: &world.random))
+          world.carryOut(world.machine.setupAnswered(generation, now: world.now, using: &world.random))
         case .closing:
           world.sockets[generation] = nil
           world.carryOut(world.machine.connectionLost(.ended, generation, now: world.now, using: &world.random))

@@ -35,7 +35,7 @@ import Testing
   }
 
   /// What follows when the first dial is refused.
-  private func expectRefusal(_ reason: OpeningFailure.Reason, _ reaction: Reaction) {
+  private func expectRefusal(_ reason: AttemptFailure.Reason, _ reaction: Reaction) {
     let session = session()
     _ = session.open()
     _ = session.failed(reason)
@@ -137,9 +137,9 @@ import Testing
   /// Backoff, next URL. (A success that is no upgrade is no answer to it either.)
   @Test(
     arguments: [408, 425, 500, 502, 504, 507, 599, 200, 204].map { .status($0, retryAfter: .seconds(99)) } + [
-      .network, .timedOut, .nameNotResolved, .tls, .handshake, .proxy, .openingAnswer, .preparation,
-    ] as [OpeningFailure.Reason])
-  func row408And5xxAndTheNetwork(reason: OpeningFailure.Reason) {
+      .network, .timedOut, .nameNotResolved, .tls, .handshake, .proxy, .setupAnswer, .preparation,
+    ] as [AttemptFailure.Reason])
+  func row408And5xxAndTheNetwork(reason: AttemptFailure.Reason) {
     expectRefusal(reason, Reaction(wait: Self.backoff, dial: "dial #2 url 1"))
   }
 

@@ -31,7 +31,7 @@ import Testing
   /// One whose account would be locked, or who is told to stay away, is not asked more often by a successor than by a redial.
   @Test(arguments: [
     (
-      OpeningFailure.Reason.status(401, retryAfter: nil),
+      AttemptFailure.Reason.status(401, retryAfter: nil),
       [30.0...60, 60...60, 120...120, 240...240, 480...480, 600...600]
     ),
     (.proxyDenied, [30...60, 60...60, 120...120]),
@@ -40,7 +40,7 @@ import Testing
     (.status(503, retryAfter: .minutes(20)), [1_200...1_320, 1_200...1_320]),
     (.network, [30...60, 30...60, 30...60]),
   ])
-  func comesNoOftenerThanARedialWould(reason: OpeningFailure.Reason, waits: [ClosedRange<Double>]) {
+  func comesNoOftenerThanARedialWould(reason: AttemptFailure.Reason, waits: [ClosedRange<Double>]) {
     let session = ready()
     _ = session.replace()
     for wait in waits {
@@ -61,7 +61,7 @@ import Testing
   }
 
   @Test func isAnsweredWhenItClosesAmidItsOpeningMessages() {
-    let session = Dialogue { $0.opening = [OpeningStep(expectsAnswer: true)] }
+    let session = Dialogue { $0.setup = [SetupStep(expectsAnswer: true)] }
     _ = session.open()
     _ = session.upgraded(1)
     _ = session.answered(1)

@@ -62,7 +62,7 @@ import WebSocketCodec
     #expect(ours.tls.verification == .offForTestsOnly && ours.tls.minimumVersion == .v1_3)
     #expect(ours.tls.trust.caFile == "/ca.pem" && ours.tls.clientCertificate == nil)
     #expect(ours.proxy?.credentials?.password == "secret" && ours.proxyBypass.covers(host: "10.1.1.1", port: 1))
-    #expect(ours.conventions.codec == .auto && ours.examinesMessages && !ours.session.liveness.isEnabled)
+    #expect(ours.conventions.codec == .auto && ours.conventions.examinesMessages && !ours.session.liveness.isEnabled)
   }
 
   @Test func noneOfSomethingIsWrittenAsZeroOrNothing() throws {
@@ -91,8 +91,8 @@ import WebSocketCodec
       on_open: [{send: a}, {expect: b, timeout: 3s}], timeouts: {files: 1s}, credential: {command: [x], timeout: 2s, query: q},
       heartbeat: {client: {message: ping, interval: 7s, expect: pong, timeout: 4s}, server: {within: 9s}}
       """)
-    #expect(ours.session.opening.map(\.expectsAnswer) == [false, true])
-    #expect(ours.session.opening[1].timeLimit == .seconds(3))
+    #expect(ours.session.setup.map(\.expectsAnswer) == [false, true])
+    #expect(ours.session.setup[1].timeLimit == .seconds(3))
     #expect(ours.session.limits.preparing == .seconds(1 + 1 + 2) + UpstreamSettings.killTime)
     let heartbeat = ours.session.heartbeat
     #expect(heartbeat.interval == .seconds(7) && heartbeat.timeout == .seconds(4) && heartbeat.within == .seconds(9))

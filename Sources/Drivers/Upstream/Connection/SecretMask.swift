@@ -1,8 +1,9 @@
 import ByteStreams
 import Configuration
-import UpstreamProtocol
 import JSONCodec
 import ProxyCodec
+import UpstreamProtocol
+import WebSocketCodec
 
 /// Hides the secrets that an attempt sent, where the upstream's own text may repeat them: an error page that shows the request,
 /// the reason of a close frame.
@@ -51,9 +52,9 @@ struct SecretMask {
   }
 }
 
-extension UpstreamLink {
-  /// For what the upstream, or the proxy, says of this attempt.
-  var mask: SecretMask {
+extension SecretMask {
+  /// The secrets of one connection, its attempt included.
+  init(of values: TemplateValues, _ settings: UpstreamSettings, url: WebSocketURL, proxy: ProxyURL?) {
     var secrets = values.files.values.map { String(decoding: $0, as: UTF8.self) }
     if let credential = values.credential {
       secrets += [String(decoding: credential, as: UTF8.self), PercentEncoder.encode(credential.span)]
@@ -80,6 +81,6 @@ extension UpstreamLink {
       text.append(jsonString: secret)
       return String(text.bytes.text().dropFirst().dropLast())
     }
-    return SecretMask(secrets)
+    self.init(secrets)
   }
 }

@@ -3,12 +3,12 @@ import Glibc
 import Reactor
 import TLSEngine
 
-/// The bytes of one upstream connection, in and out: over TCP as they are, or through TLS.
+/// The bytes of one connection, in and out: over TCP as they are, or through TLS.
 ///
 /// What is to be sent is appended to `output` and leaves with `flush()`. Positions count the plain bytes of `output` from the
 /// connection's beginning. In TLS a record reaches the peer as a whole or not at all: its plain bytes are `written` once all
 /// of its ciphertext is.
-final class UpstreamTransport {
+final class Transport {
   let channel: Channel
   private var tls: TLSConnection?
   /// What went wrong inside TLS; `receive` and `flush` then answer `.failed(EPROTO)`.

@@ -6,7 +6,7 @@ import Testing
 @testable import Upstream
 @testable import Reactor
 
-@Suite struct UpstreamTransportTests {
+@Suite struct TransportTests {
   /// What a write that failed leaves behind would be flushed again at each turn, for ever.
   @Test(arguments: [false, true])
   func keepsNothingToSendAfterAFailedWrite(overTLS: Bool) async throws {
@@ -46,7 +46,7 @@ import Testing
       setsockopt(peer, SOL_SOCKET, SO_LINGER, &linger, socklen_t(MemoryLayout<Glibc.linger>.size))
       close(peer)
       _ = await channel.readable()
-      let transport = UpstreamTransport(channel)
+      let transport = Transport(channel)
       if overTLS {
         var settings = TLSClientSettings()
         settings.verification = .offForTestsOnly

@@ -1,4 +1,5 @@
 import ByteStreams
+import Configuration
 import Glibc
 import Metrics
 import Reactor
@@ -7,13 +8,13 @@ import UpstreamSession
 import WebSocketCodec
 
 /// What the upstream sends.
-extension UpstreamLink {
+extension UpstreamConnection {
   private static var bytesPerRead: Int { 64 << 10 }
 
   func read() async {
     guard let transport, !isDiscarded else { return }
-    // Frames may have come in one segment with the answer to the upgrade.
-    guard deliver() else { return }
+    // Frames may have come in one segment with the response to the upgrade.
+    guard reportAll() else { return }
     var budget = settings.readBudget
     while !isDiscarded {
       var received = IOResult.wouldBlock
@@ -22,8 +23,8 @@ extension UpstreamLink {
       if transport.unsent > 0 { scheduleFlush() }
       switch received {
       case .bytes(let count):
-        driver.heard(self)
-        guard deliver() else { return }
+        report(.heard)
+        guard reportAll() else { return }
         budget -= count
         guard budget <= 0 else { continue }
         // One busy upstream must not starve the other connections of the loop.
@@ -35,46 +36,41 @@ extension UpstreamLink {
         guard await transport.channel.readEvent(until: .distantFuture) == .ready else { return }
         budget = settings.readBudget
       case .endOfStream:
-        driver.lost(self, .ended, endOfStream())
+        report(.lost(.ended, endOfStream()))
         return
       case .failed(let code):
         let isRoute = code == ENETDOWN || code == ENETUNREACH
         let reason = transport.failure.map { "TLS: \($0)" } ?? SystemError.reason(of: code)
-        driver.lost(self, isRoute ? .noRoute : .reset, reason)
+        report(.lost(isRoute ? .noRoute : .reset, reason))
         return
       }
     }
   }
 
-  /// Hands out what has arrived whole; false when the link is over.
-  private func deliver() -> Bool {
+  /// Reports what has arrived whole; false when the connection is over.
+  private func reportAll() -> Bool {
     // One look at the clock for all that came in one read.
     let now = loop.wallClock
-    let answersAtOnce = driver.sink.answersAtOnce
     do throws(WebSocketProtocolError) {
       while let event = try socket.nextEvent() {
         switch event {
         case .message(let kind):
-          driver.metrics.receivedMessages.add()
-          driver.metrics.receivedBytes.add(socket.payload.count)
-          if settings.examinesMessages {
-            receive(kind: kind, now: now)
-          } else {
-            driver.pass(socket.payload, kind: kind, from: self, now: now)
-          }
-          if answersAtOnce { flushNow() }
+          metrics.receivedMessages.add()
+          metrics.receivedBytes.add(socket.payload.count)
+          report(.message(kind, time: now))
+          if flushesAfterEachMessage { flushNow() }
         case .ping:
           scheduleFlush()
         case .pong:
-          if let counter = receivedCounter() { driver.ponged(self, counter) }
+          if let counter = receivedCounter() { report(.pong(counter)) }
         case .close(let code, let reason):
-          driver.closeReceived(self, code: code ?? 1005, reason: reason)
+          report(.closed(code: code ?? 1005, reason: reason))
         }
         if isDiscarded { return false }
       }
       return true
     } catch {
-      driver.lost(self, .violation(code: error.closeCode), error.description)
+      report(.lost(.violation(code: error.closeCode), error.description))
       return false
     }
   }
@@ -100,11 +96,11 @@ extension UpstreamLink {
   }
 }
 
-/// Reads what a link receives, to its end.
+/// Reads what a connection receives, to its end.
 final class ReadTask: LoopTask {
-  private let link: UpstreamLink
+  private let connection: UpstreamConnection
 
-  init(_ link: UpstreamLink) { self.link = link }
+  init(_ connection: UpstreamConnection) { self.connection = connection }
 
-  func run() async { await link.read() }
+  func run() async { await connection.read() }
 }

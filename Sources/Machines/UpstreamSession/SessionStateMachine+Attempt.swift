@@ -1,66 +1,74 @@
 import ByteStreams
 
-/// What a dial reports on its way to `ready`.
+/// What a connection attempt reports on its way to `ready`.
 extension SessionStateMachine {
   /// RFC 9110 §15.4 leaves the number to the client; five is what the first browsers took, and more is a loop.
   package static var redirectionLimit: Int { 5 }
 
   /// All that the dial needs has been read, and it looks the name up.
   package mutating func prepared(_ reported: Generation, now: MonotonicTime) {
-    guard var opening = opening(reported) else { return }
-    precondition(opening.phase == .resolving, "prepared in \(opening.phase)")
-    opening.phaseDeadline = now + settings.limits.resolving
-    opening.wholeDeadline = now + settings.limits.wholeOpening
-    setOpening(opening)
+    guard var attempt = attempt(reported) else { return }
+    precondition(attempt.phase == .resolving, "prepared in \(attempt.phase)")
+    attempt.phaseDeadline = now + settings.limits.resolving
+    attempt.wholeDeadline = now + settings.limits.wholeOpening
+    setAttempt(attempt)
   }
 
   /// The dial has come to its next phase, up to `upgrading`.
   package mutating func advanced(
-    to phase: OpeningPhase, _ reported: Generation, now: MonotonicTime
+    to phase: AttemptPhase, _ reported: Generation, now: MonotonicTime
   ) -> [SessionAction] {
-    guard var opening = opening(reported) else { return [] }
-    precondition(phase > opening.phase && phase < .opening, "advanced to \(phase) from \(opening.phase)")
-    opening.phase = phase
-    opening.phaseDeadline = now + settings.limits.limit(of: phase)
+    guard var attempt = attempt(reported) else { return [] }
+    precondition(phase > attempt.phase && phase < .settingUp, "advanced to \(phase) from \(attempt.phase)")
+    attempt.phase = phase
+    attempt.phaseDeadline = now + settings.limits.limit(of: phase)
     var actions: [SessionAction] = []
     if phase == .upgrading { discardPredecessor(&actions) }
-    update(opening, because: .progress, now: now, &actions)
+    update(attempt, because: .progress, now: now, &actions)
+    // From the response on it may bring what its predecessor brings.
+    if phase == .upgrading, case .replacing(let link, successor: _) = state {
+      actions.append(.beginOverlap(older: link.generation, newer: reported))
+    }
     return actions
   }
 
-  /// The upgrade was answered, and rightly. Opening messages follow, if there are any.
+  /// The connection is upgraded. Setup messages follow, if there are any.
   package mutating func upgraded(
     _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
-    guard var opening = opening(reported) else { return [] }
-    precondition(opening.phase < .opening, "upgraded twice, in \(opening.phase)")
-    opening.phase = .opening
-    opening.phaseDeadline = now + settings.limits.opening
-    opening.wholeDeadline = .distantFuture
+    guard var attempt = attempt(reported) else { return [] }
+    precondition(attempt.phase < .settingUp, "upgraded twice, in \(attempt.phase)")
+    attempt.phase = .settingUp
+    attempt.phaseDeadline = now + settings.limits.opening
+    attempt.wholeDeadline = .distantFuture
     var actions: [SessionAction] = []
-    runSteps(&opening, now: now, using: &generator, &actions)
+    runSteps(&attempt, now: now, using: &generator, &actions)
     return actions
   }
 
-  /// The answer that the present opening message expects has come.
-  package mutating func openingAnswered(
+  /// The response that the present setup step expects has come.
+  package mutating func setupAnswered(
     _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
-    guard var opening = opening(reported), opening.phase == .opening else { return [] }
-    opening.step += 1
+    guard var attempt = attempt(reported), attempt.phase == .settingUp else { return [] }
+    attempt.step += 1
     var actions: [SessionAction] = []
-    runSteps(&opening, now: now, using: &generator, &actions)
+    runSteps(&attempt, now: now, using: &generator, &actions)
     return actions
   }
 
-  /// The dial failed. Its socket is gone already.
-  package mutating func openingFailed(
-    _ failure: OpeningFailure, _ reported: Generation, now: MonotonicTime,
+  /// The attempt failed. Before the upgrade its socket is already gone; a setup that failed leaves one to close.
+  package mutating func attemptFailed(
+    _ failure: AttemptFailure, _ reported: Generation, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
-    guard let opening = opening(reported) else { return [] }
+    guard let attempt = attempt(reported) else { return [] }
     var actions: [SessionAction] = []
-    fail(opening, failure, now: now, using: &generator, &actions)
+    if failure.phase == .settingUp {
+      actions.append(.close(reported, code: 1000))
+      actions.append(.discard(reported))
+    }
+    fail(attempt, failure, now: now, using: &generator, &actions)
     return actions
   }
 
@@ -68,16 +76,16 @@ extension SessionStateMachine {
   package mutating func redirected(
     _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
-    guard let opening = opening(reported) else { return [] }
+    guard let attempt = attempt(reported) else { return [] }
     var actions: [SessionAction] = []
-    guard opening.redirections < Self.redirectionLimit else {
-      let failure = OpeningFailure(phase: .upgrading, reason: .redirect)
-      fail(opening, failure, now: now, using: &generator, &actions)
+    guard attempt.redirections < Self.redirectionLimit else {
+      let failure = AttemptFailure(phase: .upgrading, reason: .redirect)
+      fail(attempt, failure, now: now, using: &generator, &actions)
       return actions
     }
-    let endpoint = opening.dial.target.endpoint
-    let next = makeOpening(
-      target: .redirection(from: endpoint), redirections: opening.redirections + 1, now: now)
+    let endpoint = attempt.dial.target.endpoint
+    let next = makeAttempt(
+      target: .redirection(from: endpoint), redirections: attempt.redirections + 1, now: now)
     update(next, because: .progress, now: now, &actions)
     actions.append(.dial(next.dial))
     return actions
@@ -87,49 +95,49 @@ extension SessionStateMachine {
   package mutating func postponed(
     until: MonotonicTime, _ reported: Generation, now: MonotonicTime
   ) -> [SessionAction] {
-    guard let opening = opening(reported) else { return [] }
+    guard let attempt = attempt(reported) else { return [] }
     var actions: [SessionAction] = []
     switch state {
     case .replacing(let link, successor: _):
-      goOn(with: link, replacingAt: until, because: .postponed, opening.dial.generation, now: now, &actions)
-    case .opening:
+      goOn(with: link, replacingAt: until, because: .postponed, attempt.dial.generation, now: now, &actions)
+    case .attempting:
       move(to: .backoff(until: until), because: .postponed, now: now, &actions)
     case .stopped, .idle, .offline, .backoff, .parked, .ready, .switching, .closing:
-      preconditionFailure("an opening in \(observed)")
+      preconditionFailure("an attempt in \(observed)")
     }
     return actions
   }
 
-  /// The opening of this generation, be it the session's own or a successor's.
-  func opening(_ reported: Generation) -> Opening? {
+  /// The attempt of this generation, be it the session's own or a successor's.
+  func attempt(_ reported: Generation) -> Attempt? {
     switch state {
-    case .opening(let opening), .replacing(_, successor: let opening):
-      opening.dial.generation == reported ? opening : nil
+    case .attempting(let attempt), .replacing(_, successor: let attempt):
+      attempt.dial.generation == reported ? attempt : nil
     case .stopped, .idle, .offline, .backoff, .parked, .ready, .switching, .closing:
       nil
     }
   }
 
   mutating func timeOut(
-    _ opening: Opening, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
+    _ attempt: Attempt, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
     _ actions: inout [SessionAction]
   ) {
-    actions.append(.discard(opening.dial.generation))
-    let reason: OpeningFailure.Reason =
-      if opening.phase == .opening {
-        .openingAnswer
+    actions.append(.discard(attempt.dial.generation))
+    let reason: AttemptFailure.Reason =
+      if attempt.phase == .settingUp {
+        .setupAnswer
       } else {
-        opening.wholeDeadline <= opening.phaseDeadline ? .openingTimedOut : .timedOut
+        attempt.wholeDeadline <= attempt.phaseDeadline ? .attemptTimedOut : .timedOut
       }
-    fail(opening, OpeningFailure(phase: opening.phase, reason: reason), now: now, using: &generator, &actions)
+    fail(attempt, AttemptFailure(phase: attempt.phase, reason: reason), now: now, using: &generator, &actions)
   }
 
   private mutating func fail(
-    _ opening: Opening, _ failure: OpeningFailure, now: MonotonicTime,
+    _ attempt: Attempt, _ failure: AttemptFailure, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
   ) {
-    let decision = policy.openingFailed(failure, using: &generator)
-    carryOut(decision, failed: opening.dial, because: .openingFailed(failure), now: now, using: &generator, &actions)
+    let decision = policy.attemptFailed(failure, using: &generator)
+    carryOut(decision, failed: attempt.dial, because: .attemptFailed(failure), now: now, using: &generator, &actions)
   }
 
   /// Puts what the policy decided into effect, after a dial or a connection has gone.
@@ -174,13 +182,13 @@ extension SessionStateMachine {
     move(to: .ready(link), because: cause, successor, now: now, &actions)
   }
 
-  /// An opening that is not wanted any more.
+  /// An attempt that is not wanted any more.
   mutating func abandon(
-    _ opening: Opening, code: UInt16, because cause: TransitionCause, now: MonotonicTime,
+    _ attempt: Attempt, code: UInt16, because cause: TransitionCause, now: MonotonicTime,
     _ actions: inout [SessionAction]
   ) {
-    let generation = opening.dial.generation
-    if opening.phase == .opening {
+    let generation = attempt.dial.generation
+    if attempt.phase == .settingUp {
       actions.append(.close(generation, code: code))
       let closing = Closing(
         generation: generation, deadline: now + settings.limits.closing, loss: nil, readyFor: .zero)
@@ -191,44 +199,44 @@ extension SessionStateMachine {
     }
   }
 
-  /// Sends opening messages up to the next that expects an answer; after the last, the session is ready.
+  /// Sends setup messages up to the next that expects a response; after the last, the session is ready.
   private mutating func runSteps(
-    _ opening: inout Opening, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
+    _ attempt: inout Attempt, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
     _ actions: inout [SessionAction]
   ) {
-    let generation = opening.dial.generation
+    let generation = attempt.dial.generation
     // The state is entered before anything is sent in it, so that a report never comes after its consequences.
-    if opening.step < settings.opening.count { update(opening, because: .progress, now: now, &actions) }
-    while opening.step < settings.opening.count {
-      let step = settings.opening[opening.step]
-      actions.append(.sendOpening(step: opening.step, generation))
+    if attempt.step < settings.setup.count { update(attempt, because: .progress, now: now, &actions) }
+    while attempt.step < settings.setup.count {
+      let step = settings.setup[attempt.step]
+      actions.append(.sendSetup(step: attempt.step, generation))
       if step.expectsAnswer {
-        opening.phaseDeadline = min(opening.phaseDeadline, now + step.timeLimit)
-        update(opening, because: .progress, now: now, &actions)
+        attempt.phaseDeadline = min(attempt.phaseDeadline, now + step.timeLimit)
+        update(attempt, because: .progress, now: now, &actions)
         return
       }
-      opening.step += 1
+      attempt.step += 1
     }
-    becomeReady(opening, now: now, using: &generator, &actions)
+    becomeReady(attempt, now: now, using: &generator, &actions)
   }
 
-  private mutating func setOpening(_ opening: Opening) {
+  private mutating func setAttempt(_ attempt: Attempt) {
     switch state {
-    case .replacing(let link, successor: _): state = .replacing(link, successor: opening)
-    case .opening: state = .opening(opening)
+    case .replacing(let link, successor: _): state = .replacing(link, successor: attempt)
+    case .attempting: state = .attempting(attempt)
     case .stopped, .idle, .offline, .backoff, .parked, .ready, .switching, .closing:
-      preconditionFailure("no opening in \(observed)")
+      preconditionFailure("no attempt in \(observed)")
     }
   }
 
   private mutating func update(
-    _ opening: Opening, because cause: TransitionCause, now: MonotonicTime, _ actions: inout [SessionAction]
+    _ attempt: Attempt, because cause: TransitionCause, now: MonotonicTime, _ actions: inout [SessionAction]
   ) {
     switch state {
-    case .replacing(let link, successor: _): state = .replacing(link, successor: opening)
-    case .opening: move(to: .opening(opening), because: cause, now: now, &actions)
+    case .replacing(let link, successor: _): state = .replacing(link, successor: attempt)
+    case .attempting: move(to: .attempting(attempt), because: cause, now: now, &actions)
     case .stopped, .idle, .offline, .backoff, .parked, .ready, .switching, .closing:
-      preconditionFailure("an opening went on in \(observed)")
+      preconditionFailure("an attempt went on in \(observed)")
     }
   }
 }

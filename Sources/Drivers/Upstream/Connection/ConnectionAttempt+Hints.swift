@@ -1,9 +1,10 @@
 import ByteStreams
 import HTTPCodec
 import TLSEngine
+import WebSocketCodec
 
 /// What a person should look at first when an opening fails in one of the usual ways.
-extension UpstreamLink {
+extension ConnectionAttempt {
   private static var tlsHint: String { ": is this a TLS port? Then the URL starts with wss://" }
 
   /// For the first bytes of the response to a plain `ws` request. A TLS record starts with its type: alert (21) or handshake

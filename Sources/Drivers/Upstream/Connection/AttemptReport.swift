@@ -1,0 +1,94 @@
+import ByteStreams
+import HTTPCodec
+import UpstreamSession
+import WebSocketCodec
+
+/// Why an opening failed, as a person wants to read it. The session's rules see `failure` only.
+package struct AttemptReport: Error, Sendable {
+  package let failure: AttemptFailure
+  /// What was wrong, and what would be right.
+  package private(set) var detail: String
+  /// The status of the HTTP answer, where there was one: the upstream's, or the proxy's.
+  package private(set) var status: Int?
+  /// Its fields without those that carry secrets. Like the body, for operators: the API shows neither.
+  package private(set) var fields: [(name: String, value: String)] = []
+  /// The beginning of the response's body.
+  package var body = ""
+
+  init(_ phase: AttemptPhase, _ reason: AttemptFailure.Reason, _ detail: String) {
+    failure = AttemptFailure(phase: phase, reason: reason)
+    self.detail = detail
+  }
+
+  init(_ refusal: HTTPRefusal, body: String, retryAfter: TimeSpan?, hint: String) {
+    failure = AttemptFailure(phase: .upgrading, reason: .status(refusal.status, retryAfter: retryAfter))
+    detail = "the upstream answered \(refusal.statusText) where 101 opens a WebSocket" + hint
+    self.body = body
+    tell(of: refusal)
+  }
+
+  /// The same without the secrets that the attempt sent: an error page may repeat them.
+  func masked(by mask: SecretMask) -> AttemptReport {
+    var report = self
+    report.detail = mask.applied(to: detail)
+    report.fields = fields.map { (mask.applied(to: $0.name), mask.applied(to: $0.value)) }
+    report.body = mask.applied(to: body, isCut: true)
+    return report
+  }
+
+  package var phase: AttemptPhase { failure.phase }
+
+  /// Adds the head of the answer that all this is about.
+  mutating func tell(of answer: HTTPRefusal) {
+    status = answer.status
+    fields = answer.fields.filter { !["set-cookie", "set-cookie2"].contains($0.name.lowercased()) }
+  }
+}
+
+/// How an attempt came to its end without a connection.
+enum AttemptError: Error {
+  /// Its owner gave it up.
+  case cancelled
+  case failed(AttemptReport)
+  case redirected(WebSocketURL)
+
+  /// Something that the attempt needs could not be read.
+  static func unprepared(_ detail: String) -> AttemptError { .failed(AttemptReport(.resolving, .preparation, detail)) }
+
+  init(_ error: DialError) {
+    switch error {
+    case .cancelled: self = .cancelled
+    case .failed(let failure): self = .failed(AttemptReport(failure))
+    }
+  }
+}
+
+extension AttemptPhase {
+  init(_ phase: DialPhase) {
+    switch phase {
+    case .resolving: self = .resolving
+    case .connecting: self = .connecting
+    case .proxying: self = .proxying
+    case .securing: self = .securing
+    }
+  }
+}
+
+extension AttemptReport {
+  fileprivate init(_ failure: DialFailure) {
+    let phase = AttemptPhase(failure.phase)
+    switch failure.reason {
+    case .nameNotResolved: self.init(phase, .nameNotResolved, failure.detail)
+    case .noRoute: self.init(phase, .noRoute, failure.detail)
+    case .network: self.init(phase, .network, failure.detail)
+    case .tls(let error): self.init(phase, .tls, failure.detail + error.hint)
+    case .proxy: self.init(phase, .proxy, failure.detail)
+    case .proxyDenied: self.init(phase, .proxyDenied, failure.detail)
+    case .preparation: self.init(phase, .preparation, failure.detail)
+    }
+    if let refusal = failure.refusal {
+      tell(of: refusal.head)
+      body = refusal.body
+    }
+  }
+}

@@ -1,0 +1,196 @@
+import ByteStreams
+import Configuration
+import HTTPCodec
+import ProxyCodec
+import Reactor
+import TLSEngine
+import UpstreamProtocol
+import UpstreamSession
+import WebSocketCodec
+
+/// Opens one connection: reads the files it needs, dials, and has the connection upgraded to WebSocket (RFC 6455 §4.1).
+///
+/// It is a task of its own, since a task keeps the memory of its deepest call to its end, and this goes four times as deep as the task that
+/// reads the open connection. The session sets the time limits, and cancels.
+final class ConnectionAttempt: LoopTask {
+  enum Event {
+    /// All files have been read: the name is resolved next.
+    case prepared(TemplateValues)
+    /// The next phase has begun, up to `upgrading`.
+    case advanced(AttemptPhase)
+    /// `received`: bytes that came behind the response.
+    case upgraded(Transport, ClientHandshake.Agreement, received: [UInt8])
+    case redirected(WebSocketURL)
+    case failed(AttemptReport)
+    case cancelled
+  }
+
+  let dial: Dial
+  let url: WebSocketURL
+  let proxy: ProxyURL?
+  let sharedSettings: SharedSettings
+  let loop: LoopContext
+  let cancellation = Cancellation()
+  /// The secrets, for the request and for messages.
+  var values = TemplateValues()
+  /// For `wss`, from the preparation to the dial.
+  var tlsContext: TLSContext?
+  private let dialer: any Dialer
+  private let report: (Event) -> Void
+
+  /// - Parameter report: receives the events. The last is `upgraded`, `redirected`, `failed` or `cancelled`.
+  init(
+    _ dial: Dial, url: WebSocketURL, proxy: ProxyURL?, _ sharedSettings: SharedSettings, dialer: any Dialer,
+    loop: LoopContext, report: @escaping (Event) -> Void
+  ) {
+    self.dial = dial
+    self.url = url
+    self.proxy = proxy
+    self.sharedSettings = sharedSettings
+    self.dialer = dialer
+    self.loop = loop
+    self.report = report
+  }
+
+  var settings: UpstreamSettings {
+    _read { yield sharedSettings.value }
+  }
+
+  /// For what the upstream, or the proxy, says of this attempt.
+  private var mask: SecretMask { SecretMask(of: values, settings, url: url, proxy: proxy) }
+
+  /// Ends the attempt at whatever it waits for.
+  func cancel() { cancellation.cancel() }
+
+  func run() async {
+    do throws(AttemptError) {
+      try await prepare()
+      report(.prepared(values))
+      try await open()
+    } catch {
+      switch error {
+      case .cancelled: report(.cancelled)
+      case .redirected(let url): report(.redirected(url))
+      case .failed(let failure): report(.failed(failure.masked(by: mask)))
+      }
+    }
+  }
+
+  private func open() async throws(AttemptError) {
+    var input = ByteQueue()
+    let transport: Transport
+    do throws(DialError) {
+      let destination = DialDestination(
+        host: url.host, port: url.port, authority: url.authority, proxy: proxy, tls: tlsContext,
+        userTimeout: settings.userTimeout)
+      transport = try await dialer.dial(destination, cancellation, &input) { report(.advanced(AttemptPhase($0))) }
+    } catch {
+      throw AttemptError(error)
+    }
+    // Nothing is waited for between two phases: the attempt may have been cancelled by a report.
+    cancellation.onCancel { transport.close() }
+    guard !cancellation.isCancelled else {
+      transport.close()
+      throw .cancelled
+    }
+    do throws(AttemptError) {
+      report(.advanced(.upgrading))
+      let agreement = try await upgrade(transport, &input)
+      cancellation.onCancel(nil)
+      report(.upgraded(transport, agreement, received: input.copyBytes()))
+    } catch {
+      transport.close()
+      throw error
+    }
+  }
+
+  // MARK: Upgrade
+
+  private func upgrade(
+    _ transport: Transport, _ input: inout ByteQueue
+  ) async throws(AttemptError) -> ClientHandshake.Agreement {
+    var request = ClientHandshake.Request(target: url.target, host: url.hostField)
+    request.subprotocols = settings.subprotocols
+    request.compression = dial.offersCompression ? settings.compression : nil
+    request.fields = settings.fields(for: url)
+    try addCredential(to: &request)
+    // Credentials come from files, and a redirection's target from a server.
+    if let problem = request.problem {
+      throw .failed(AttemptReport(.upgrading, .handshake, "the request cannot be written: \(problem)"))
+    }
+    var handshake = ClientHandshake(request, using: &loop.entropy)
+    handshake.write(into: &transport.output)
+    do throws(TransportError) {
+      try await transport.flushAll()
+    } catch {
+      throw failure(error, transport)
+    }
+
+    var hint = ""
+    while true {
+      let result: ClientHandshake.Result?
+      if handshake.hasReceivedNothing { hint = self.hint(for: input.bytes) }
+      do throws(HandshakeError) {
+        result = try handshake.receive(&input)
+      } catch {
+        var report = AttemptReport(.upgrading, .handshake, error.description + hint)
+        if let answer = handshake.answer { report.tell(of: answer) }
+        throw .failed(report)
+      }
+      switch result {
+      case .accepted(let agreement): return agreement
+      case .refused(let refusal): throw try await error(for: refusal, over: transport, &input)
+      case nil:
+        do throws(TransportError) {
+          try await transport.receiveSome(into: &input)
+        } catch {
+          throw failure(error, transport)
+        }
+      }
+    }
+  }
+
+  private func failure(_ error: TransportError, _ transport: Transport) -> AttemptError {
+    switch error {
+    case .closed:
+      return .cancelled
+    case .ended:
+      return .failed(
+        AttemptReport(
+          .upgrading, .network,
+          "the upstream closed the connection without a response to the opening request" + hintForEnd))
+    case .failed(let code):
+      // A TLS 1.3 server refuses a client's certificate only after the handshake.
+      if let failure = transport.failure { return .failed(AttemptReport(.upgrading, .tls, "TLS: \(failure)")) }
+      let reason = SystemError.reason(of: code)
+      return .failed(
+        AttemptReport(.upgrading, .network, "the connection broke while upgrading: \(reason)" + hintForEnd))
+    }
+  }
+
+  /// For a response other than 101: a redirection to follow, or the end of the attempt, reported with the body's beginning.
+  private func error(
+    for refusal: HTTPRefusal, over transport: Transport, _ input: inout ByteQueue
+  ) async throws(AttemptError) -> AttemptError {
+    if [301, 302, 303, 307, 308].contains(refusal.status), let location = refusal.field("location") {
+      do throws(RedirectionError) {
+        return .redirected(try url.redirected(to: location))
+      } catch {
+        var report = AttemptReport(.upgrading, .redirect, error.description)
+        report.tell(of: refusal)
+        return .failed(report)
+      }
+    }
+    let body: String
+    do throws(TransportError) {
+      body = try await transport.receiveBody(of: refusal, &input, on: loop)
+    } catch {
+      throw .cancelled
+    }
+    let retryAfter = refusal.field("retry-after").flatMap {
+      RetryAfter.read($0, date: refusal.field("date"), now: loop.wallClock / 1_000)
+    }
+    let hint = hint(for: refusal, body: body)
+    return .failed(AttemptReport(refusal, body: body, retryAfter: retryAfter, hint: hint))
+  }
+}

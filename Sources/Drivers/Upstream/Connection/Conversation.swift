@@ -1,0 +1,79 @@
+import ByteStreams
+import Configuration
+import UpstreamProtocol
+import WebSocketCodec
+
+/// What is spoken above WebSocket on one connection: the payload codec, and an `UpstreamProtocol`.
+///
+/// It only reads and makes messages; `ProtocolRunner` acts on them.
+final class Conversation {
+  private var state: any UpstreamProtocol
+  /// `unpacked` is the message that was read last, where `receive` says so.
+  private(set) var decoder: PayloadDecoder
+  let examinesMessages: Bool
+  let encodesMessages: Bool
+  let takesAnyMessageAsHeartbeat: Bool
+
+  /// nil where there is nothing to speak beside clients' messages.
+  init?(_ settings: SharedSettings) {
+    guard let prototype = settings.protocolPrototype else { return nil }
+    state = prototype
+    decoder = PayloadDecoder(settings.value.conventions.codec, limit: settings.value.limits.messageBytes)
+    examinesMessages = prototype.examinesMessages
+    encodesMessages = prototype.encodesMessages
+    takesAnyMessageAsHeartbeat = prototype.takesAnyMessageAsHeartbeat
+  }
+
+  /// How a message of the upstream was read.
+  enum Reading {
+    /// What it means. `unpackedKind`: what it is once it is unpacked (`decoder.unpacked`); nil for a message that is read as it came.
+    case meaning(ProtocolEvent, unpackedKind: MessageKind?, isMalformed: Bool)
+    /// It unpacks to more than a message may have.
+    case tooLarge
+  }
+
+  func adopt(_ secrets: TemplateValues) { state.adopt(secrets) }
+
+  var awaitedStep: Int? { state.awaitedStep }
+
+  func prepareSetup(from step: Int, _ memory: ProtocolMemory, now: Int64) throws(SetupError) {
+    try state.prepareSetup(from: step, memory, now: now)
+  }
+
+  func beginSetup(step: Int) -> SharedBytes? { state.beginSetup(step: step) }
+
+  func heartbeat(_ counter: UInt64, _ memory: ProtocolMemory, now: Int64) throws(TemplateError) -> SharedBytes? {
+    try state.heartbeat(counter, memory, now: now)
+  }
+
+  func heartbeatReply(_ memory: ProtocolMemory, now: Int64) throws(TemplateError) -> SharedBytes? {
+    try state.heartbeatReply(memory, now: now)
+  }
+
+  /// Reads one message.
+  func receive(_ payload: Span<UInt8>, _ kind: MessageKind, _ memory: inout ProtocolMemory) -> Reading {
+    switch kind.isText ? .asItIs : decoder.decode(payload) {
+    case .asItIs:
+      return .meaning(state.receive(payload, kind: kind, &memory), unpackedKind: nil, isMalformed: false)
+    case .malformed:
+      return .meaning(state.receive(payload, kind: kind, &memory), unpackedKind: nil, isMalformed: true)
+    case .unpacked:
+      let kind: MessageKind = UTF8StreamValidator.isValid(decoder.unpacked) ? .text : .binary
+      // The compiler ends the access to a class's property early, unless the object is used after it.
+      defer { withExtendedLifetime(self) {} }
+      let event = examine(decoder.unpacked, kind, &memory)
+      return .meaning(event, unpackedKind: kind, isMalformed: false)
+    case .tooLarge:
+      return .tooLarge
+    }
+  }
+
+  private func examine(_ payload: Span<UInt8>, _ kind: MessageKind, _ memory: inout ProtocolMemory) -> ProtocolEvent {
+    state.receive(payload, kind: kind, &memory)
+  }
+
+  /// Called where `encodesMessages`.
+  func encode(_ payload: Span<UInt8>, _ kind: MessageKind, _ write: (Span<UInt8>, MessageKind) -> Void) {
+    state.encode(payload, kind: kind, write)
+  }
+}

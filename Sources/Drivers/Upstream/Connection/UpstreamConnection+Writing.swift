@@ -1,0 +1,155 @@
+import ByteStreams
+import Configuration
+import Metrics
+import Outbox
+import Reactor
+import UpstreamSession
+import WebSocketCodec
+
+/// What goes to the upstream. Everything of one turn leaves in one write, at the turn's end.
+extension UpstreamConnection {
+  func scheduleFlush() {
+    guard !isFlushScheduled, !isBlocked, !isDiscarded, transport?.isBroken != true else { return }
+    isFlushScheduled = true
+    loop.atEndOfTurn(self)
+  }
+
+  func turnEnded() {
+    isFlushScheduled = false
+    flushNow()
+    // What the flush itself brought about, such as the close frame behind the last message of a shutdown, comes next.
+    guard hasMoreToSend || (transport?.unsent ?? 0) > 0 else { return }
+    hasMoreToSend = false
+    scheduleFlush()
+  }
+
+  /// Writes what is pending without waiting for the turn's end.
+  func flushNow() {
+    if !isBlocked { fillAndFlush() }
+  }
+
+  // MARK: Frames
+
+  func sendPing(_ counter: UInt64) {
+    guard isOpen, let transport else { return }
+    let payload = (0..<8).map { UInt8(truncatingIfNeeded: counter >> (56 - 8 * UInt64($0))) }
+    metrics.pings.add()
+    socket.sendPing(payload.span, using: &loop.entropy, into: &transport.output)
+    scheduleFlush()
+  }
+
+  /// Sends a message of the session itself, ahead of the outbox; false where nothing can be sent any more.
+  func send(_ message: PriorityMessage) -> Bool {
+    guard isOpen, socket.canSend, let transport else { return false }
+    if priority.count == 0, transport.unsent < settings.highWater {
+      write(message.payload.bytes, message.kind, into: transport)
+    } else {
+      priority.append(message)
+    }
+    scheduleFlush()
+    return true
+  }
+
+  /// 1005 stands for a close frame without a code, and other codes that may not be sent for a normal closure.
+  func sendClose(_ code: UInt16) {
+    guard isOpen, let transport else { return }
+    let sendable: UInt16? = code == 1005 ? nil : CloseFrame.isSendable(code) ? code : 1000
+    socket.sendClose(code: sendable, using: &loop.entropy, into: &transport.output)
+    scheduleFlush()
+  }
+
+  /// Appends one message of the outbox to the output.
+  func append(_ message: OutboxMessage) {
+    guard let transport else { return }
+    let start = transport.end
+    if let conversation, conversation.encodesMessages {
+      conversation.encode(message.payload.bytes, message.kind) { write($0, $1, into: transport) }
+    } else {
+      write(message.payload.bytes, message.kind, into: transport)
+    }
+    marks.append(message.sequence, from: start, to: transport.end)
+  }
+
+  private func write(_ payload: Span<UInt8>, _ kind: MessageKind, into transport: Transport) {
+    socket.sendMessage(kind, payload, using: &loop.entropy, into: &transport.output)
+  }
+
+  // MARK: Flushing
+
+  private func fillAndFlush() {
+    guard isOpen, !isDiscarded, let transport, !transport.isBroken else { return }
+    if isHeld, transport.unsent <= settings.lowWater { isHeld = false }
+    if socket.canSend, !isHeld {
+      // Not while the upstream leaves what we send unread: then only its newest ping stays to be answered. A close frame is the owner's
+      // decision.
+      socket.writePongs(using: &loop.entropy, into: &transport.output)
+      for message in priority.takeAll() { write(message.payload.bytes, message.kind, into: transport) }
+      report(.writable(room: settings.highWater - transport.unsent))
+    }
+    let writes = transport.writes
+    let result = transport.flush()
+    report(.flushed(isBlocked: result == .blocked, returned: result == .blocked ? takeBackUnsent() : nil))
+    if transport.writes > writes { metrics.writes.add(transport.writes - writes) }
+    reportWritten(of: transport)
+    switch result {
+    case .done:
+      if isHeld {
+        // Nothing else would say that the outbox may go on.
+        isHeld = false
+        scheduleFlush()
+      }
+    case .blocked:
+      isBlocked = true
+      if transport.unsent >= settings.highWater { isHeld = true }
+      loop.spawn(FlushTask(self, transport))
+    case .failed:
+      // The reader learns of it too, and with it the end of what the upstream may still have said.
+      hasMoreToSend = false
+    }
+  }
+
+  /// Takes the messages out of the output of which the kernel has no byte: they go back to the outbox, where they can still
+  /// expire. A message that is begun must go on.
+  private func takeBackUnsent() -> OutputMarks.Returned? {
+    guard let transport, let (returned, range) = marks.takeBack(from: transport.committed) else { return nil }
+    transport.takeBack(range.lowerBound, range.upperBound)
+    socket.forgetSentMessages()
+    return returned
+  }
+
+  private func reportWritten(of transport: Transport) {
+    if let last = marks.write(upTo: transport.written) { report(.written(through: last)) }
+  }
+
+  /// The message of which the kernel has a part, and not the whole.
+  var begunMessage: UInt64? { transport.flatMap { marks.begun(at: $0.written) } }
+
+  /// Writes what the kernel still takes of the output, before the end; false where something is left.
+  func flushLast() -> Bool {
+    guard let transport else { return false }
+    let result = transport.flush()
+    reportWritten(of: transport)
+    return result == .done
+  }
+
+  fileprivate func unblocked() {
+    isBlocked = false
+    scheduleFlush()
+  }
+}
+
+/// Waits for the kernel to take more of a connection's output.
+private final class FlushTask: LoopTask {
+  private let connection: UpstreamConnection
+  private let transport: Transport
+
+  init(_ connection: UpstreamConnection, _ transport: Transport) {
+    self.connection = connection
+    self.transport = transport
+  }
+
+  func run() async {
+    guard await transport.channel.writable() == .ready else { return }
+    connection.unblocked()
+  }
+}

@@ -1,0 +1,44 @@
+import ByteStreams
+import Reactor
+
+/// Lets an owner end a task's work at whatever the task waits for. Owner and task are on one event loop.
+///
+/// The task says before each wait how to end it, and looks at `isCancelled` after it.
+final class Cancellation {
+  private(set) var isCancelled = false
+  private var endWait: (() -> Void)?
+
+  /// Ends the wait at hand, and all that are to come.
+  func cancel() {
+    guard !isCancelled else { return }
+    isCancelled = true
+    let end = endWait
+    endWait = nil
+    end?()
+  }
+
+  /// `endWait` ends the waits from here on; nil for a wait that cannot be ended.
+  func onCancel(_ endWait: (() -> Void)?) { self.endWait = isCancelled ? nil : endWait }
+
+  /// Waits for `work` until `deadline` or the cancellation; nil where it was cancelled.
+  func outcome<Value>(
+    of work: BlockingWork<Value>, until deadline: MonotonicTime, on loop: LoopContext
+  ) async -> BlockingWork<Value>.Outcome? {
+    let expiry = WorkExpiry { work.giveUp() }
+    let timer = loop.schedule(at: deadline, expiry)
+    onCancel { work.giveUp() }
+    let outcome = await work.value()
+    loop.cancel(timer)
+    onCancel(nil)
+    return isCancelled ? nil : outcome
+  }
+}
+
+/// The deadline of a wait for work that blocks.
+private final class WorkExpiry: TimerTarget {
+  private let giveUp: () -> Void
+
+  init(giveUp: @escaping () -> Void) { self.giveUp = giveUp }
+
+  func timerFired(_ token: Int) { giveUp() }
+}

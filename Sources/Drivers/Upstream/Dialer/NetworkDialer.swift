@@ -1,0 +1,119 @@
+import ByteStreams
+import Glibc
+import ProxyCodec
+import Reactor
+import TLSEngine
+
+/// Dials over the network of this machine. The part of a proxy is in `NetworkDialer+Proxy`.
+final class NetworkDialer: Dialer {
+  private let resolver: Resolver
+  let loop: LoopContext
+
+  init(resolver: Resolver, loop: LoopContext) {
+    self.resolver = resolver
+    self.loop = loop
+  }
+
+  func dial(
+    _ destination: DialDestination, _ cancellation: Cancellation, _ input: inout ByteQueue,
+    report: (DialPhase) -> Void
+  ) async throws(DialError) -> Transport {
+    let target = try await tunnelTarget(of: destination, cancellation)
+    let addresses = try await resolve(
+      host: destination.proxy?.host ?? destination.host, port: destination.proxy?.port ?? destination.port,
+      cancellation)
+    report(.connecting)
+    let transport = Transport(try await connect(to: addresses, destination, cancellation))
+    cancellation.onCancel { transport.close() }
+    do throws(DialError) {
+      if let proxy = destination.proxy {
+        report(.proxying)
+        try await openTunnel(to: target, destination, through: proxy, over: transport, &input)
+      }
+      if let context = destination.tls {
+        report(.securing)
+        try await secure(transport, with: context, host: destination.host, &input)
+      }
+    } catch {
+      transport.close()
+      throw error
+    }
+    cancellation.onCancel(nil)
+    return transport
+  }
+
+  func resolve(
+    host: String, port: UInt16, _ cancellation: Cancellation
+  ) async throws(DialError) -> [SocketAddress] {
+    let answer = await resolver.resolve(host: host, port: port)
+    guard !cancellation.isCancelled else { throw .cancelled }
+    switch answer {
+    case .success(let addresses): return addresses
+    case .failure(let error): throw .failed(.resolving, .nameNotResolved, error.description)
+    }
+  }
+
+  private func connect(
+    to addresses: [SocketAddress], _ destination: DialDestination, _ cancellation: Cancellation
+  ) async throws(DialError) -> Channel {
+    let race = ConnectRace(addresses, userTimeout: destination.userTimeout, loop: loop)
+    cancellation.onCancel { race.cancel() }
+    let outcome = await race.run()
+    cancellation.onCancel(nil)
+    switch outcome {
+    case .connected(let channel, _):
+      guard !cancellation.isCancelled else {
+        channel.close()
+        throw .cancelled
+      }
+      return channel
+    case .failed(let error, let hasRoute):
+      let detail = (destination.proxy.map { "the proxy \($0.redacted) cannot be reached: " } ?? "") + error.description
+      throw .failed(.connecting, hasRoute ? .network : .noRoute, detail)
+    case .cancelled:
+      throw .cancelled
+    }
+  }
+
+  // MARK: TLS
+
+  /// `input`: what came through a proxy's tunnel before it was used.
+  private func secure(
+    _ transport: Transport, with context: TLSContext, host: String, _ input: inout ByteQueue
+  ) async throws(DialError) {
+    do throws(TLSSettingsError) {
+      transport.secure(with: try TLSConnection(to: host, context: context), received: input.bytes)
+      input.removeAll()
+    } catch {
+      throw .failed(.securing, .preparation, error.description)
+    }
+    while true {
+      var outcome = Result<Bool, TLSError>.success(false)
+      do throws(TLSError) { outcome = .success(try transport.advanceHandshake()) } catch { outcome = .failure(error) }
+      do throws(TransportError) {
+        // After an error too: an alert tells the peer why.
+        try await transport.flushAll()
+        switch outcome {
+        case .success(true): return
+        case .success(false): try await transport.receiveHandshakeBytes()
+        case .failure: break
+        }
+      } catch {
+        throw DialError(error, in: .securing)
+      }
+      if case .failure(let error) = outcome { throw .failed(.securing, .tls(error), "TLS: \(error)") }
+    }
+  }
+}
+
+extension DialError {
+  /// A wait for the transport has failed in this phase.
+  init(_ error: TransportError, in phase: DialPhase) {
+    switch error {
+    case .closed: self = .cancelled
+    case .ended: self = .failed(phase, .network, "the proxy closed the connection before it opened a tunnel")
+    case .failed(let code):
+      self = .failed(phase, .network, "the connection broke while \(phase.rawValue): \(SystemError.reason(of: code))")
+    }
+  }
+}

@@ -1,0 +1,80 @@
+import ByteStreams
+import HTTPCodec
+import Reactor
+
+/// Why a wait for a transport ended.
+enum TransportError: Error {
+  /// Its owner has closed it.
+  case closed
+  /// The peer has ended the stream.
+  case ended
+  /// The system's error code.
+  case failed(Int32)
+}
+
+/// For conversations in which one side waits for the other: handshakes.
+extension Transport {
+  /// Bytes of one read: responses are short, and what follows them may belong to somebody else.
+  private static var bytesPerRead: Int { 4_096 }
+  /// How long more of a body is awaited. What arrives within it is enough for a person, and the status is already known.
+  private static var bodyPatience: TimeSpan { .seconds(1) }
+
+  /// Writes all of the output.
+  func flushAll() async throws(TransportError) {
+    while true {
+      switch flush() {
+      case .done: return
+      case .blocked:
+        let outcome = await channel.writable()
+        guard outcome == .ready, !channel.isClosed else { throw .closed }
+      case .failed(let code): throw .failed(code)
+      }
+    }
+  }
+
+  /// Waits for bytes, and appends some to `input`.
+  func receiveSome(into input: inout ByteQueue) async throws(TransportError) {
+    while true {
+      let outcome = await channel.readable()
+      guard outcome == .ready, !channel.isClosed else { throw .closed }
+      switch receive(into: &input, atMost: Self.bytesPerRead) {
+      case .bytes: return
+      case .wouldBlock: continue
+      case .endOfStream: throw .ended
+      case .failed(let code): throw .failed(code)
+      }
+    }
+  }
+
+  /// Waits for bytes of the TLS handshake, or for the end of the stream, which the handshake judges.
+  func receiveHandshakeBytes() async throws(TransportError) {
+    while true {
+      let outcome = await channel.readable()
+      guard outcome == .ready, !channel.isClosed else { throw .closed }
+      switch receiveHandshake() {
+      case .bytes, .endOfStream: return
+      case .wouldBlock: continue
+      case .failed(let code): throw .failed(code)
+      }
+    }
+  }
+
+  /// The beginning of the body of `refusal`, as far as it arrives soon.
+  func receiveBody(
+    of refusal: HTTPRefusal, _ input: inout ByteQueue, on loop: LoopContext
+  ) async throws(TransportError) -> String {
+    var body = RefusalBody(of: refusal)
+    let patience = loop.now + Self.bodyPatience
+    body.receive(&input)
+    while !body.isComplete {
+      let outcome = await channel.readable(until: patience)
+      guard !channel.isClosed else { throw .closed }
+      guard outcome == .ready else { break }
+      switch receive(into: &input, atMost: Self.bytesPerRead) {
+      case .bytes, .wouldBlock: body.receive(&input)
+      case .endOfStream, .failed: body.receiveEndOfInput()
+      }
+    }
+    return body.bytes.text()
+  }
+}

@@ -1,0 +1,188 @@
+import ByteStreams
+import Configuration
+import Logging
+import Metrics
+import Outbox
+import Reactor
+import UpstreamProtocol
+import UpstreamSession
+import WebSocketCodec
+
+/// What a session says and reads beside clients' messages, on all of its connections: setup messages, heartbeats, subscriptions.
+///
+/// It makes these messages and sends them; what their responses mean for the session is reported to the driver as a value.
+final class ProtocolRunner {
+  private var memory: ProtocolMemory
+  /// The setup step whose response was awaited last, and since when.
+  private var lastAwaited: (step: Int, since: MonotonicTime)?
+  private let loop: LoopContext
+  private let logger: Logger
+  private let metrics: UpstreamMetrics
+
+  init(_ settings: UpstreamSettings, loop: LoopContext, logger: Logger, metrics: UpstreamMetrics) {
+    memory = ProtocolMemory(settings.conventions.subscriptions)
+    self.loop = loop
+    self.logger = logger
+    self.metrics = metrics
+  }
+
+  /// Changed settings hold from the next connection on, those of subscriptions from the next message.
+  func reconfigure(_ settings: UpstreamSettings) { memory.subscriptions.rules = settings.conventions.subscriptions }
+
+  // MARK: Setup
+
+  /// Makes the setup messages from step `first` on, up to one whose response is awaited. Returns what keeps a message from being
+  /// made: to be asked before the session is told to go on, since from there is no way back.
+  func prepareSetup(_ connection: UpstreamConnection, from first: Int = 0) -> AttemptReport? {
+    guard let conversation = connection.conversation else { return nil }
+    let settings = connection.settings
+    guard settings.conventions.onOpen.isEmpty || settings.isConfigured(connection.url) else {
+      return AttemptReport(
+        .settingUp, .redirect,
+        "redirected to \(connection.url.redacted), another origin, which gets nothing of 'upstream.on_open'")
+    }
+    do throws(SetupError) {
+      try conversation.prepareSetup(from: first, memory, now: loop.wallClock)
+      return nil
+    } catch {
+      return AttemptReport(
+        .settingUp, .preparation,
+        "'send' of \(AttemptPhase.name(ofStep: error.step)) cannot be made: \(error.reason)")
+    }
+  }
+
+  func sendSetup(step: Int, on connection: UpstreamConnection) -> Bool {
+    guard let conversation = connection.conversation else { return false }
+    let message = conversation.beginSetup(step: step)
+    lastAwaited = conversation.awaitedStep.map { (step: $0, since: loop.now) }
+    return message.map { connection.send(PriorityMessage(.setup, kind: .text, payload: $0)) } ?? false
+  }
+
+  /// Why no response to a setup message came in time.
+  func missingResponse(_ settings: UpstreamSettings) -> String {
+    let awaited = lastAwaited ?? (step: 0, since: loop.now)
+    let steps = settings.conventions.onOpen
+    let limit = awaited.step < steps.count ? steps[awaited.step].timeout : .zero
+    let step = "upstream.on_open[\(awaited.step)]"
+    let key = loop.now - awaited.since < limit ? "upstream.timeouts.on_open" : "\(step).timeout"
+    return "the upstream sent nothing in time that '\(step).expect' matches"
+      + " (step \(awaited.step + 1); '\(key)')"
+  }
+
+  // MARK: Messages of the upstream
+
+  /// What a message means for the session.
+  enum Outcome {
+    /// For clients. `unpackedKind`: see `Conversation.Reading`.
+    case push(unpackedKind: MessageKind?)
+    /// The response to this setup step.
+    case setupAnswered(step: Int)
+    case refused(AttemptReport)
+    case heartbeat
+    case heartbeatAnswered
+    case lost(ConnectionLoss, String)
+  }
+
+  /// Reads the message that `connection` reports. `isCurrent`: the connection is the one that sends. What a predecessor says of
+  /// subscriptions does not hold for its successor.
+  func receive(
+    _ kind: MessageKind, from connection: UpstreamConnection, _ conversation: Conversation, isCurrent: Bool
+  ) -> Outcome {
+    let awaitedStep = conversation.awaitedStep
+    switch conversation.receive(connection.socket.payload, kind, &memory) {
+    case .tooLarge:
+      let limit = connection.settings.limits.messageBytes
+      return .lost(.violation(code: 1009), "a message unpacks to more than \(limit) bytes")
+    case .meaning(let event, let unpackedKind, let isMalformed):
+      if isMalformed { metrics.malformedPayloads.add() }
+      switch event {
+      case .push:
+        // It may say that a subscription has ended.
+        if isCurrent, unpackedKind == nil {
+          noteEnd(connection.socket.payload)
+        } else if isCurrent {
+          noteEnd(conversation.decoder.unpacked)
+        }
+        // The compiler ends the access to a class's property early, unless the object is used after it.
+        withExtendedLifetime((connection, conversation)) {}
+        return .push(unpackedKind: unpackedKind)
+      case .setupAnswered: return .setupAnswered(step: awaitedStep ?? 0)
+      case .refused(let text, let isCut):
+        let refusal = connection.mask.applied(to: text, isCut: isCut)
+        let step = AttemptPhase.name(ofStep: awaitedStep ?? 0)
+        return .refused(
+          AttemptReport(
+            .settingUp, .denied,
+            "the upstream's response to \(step) says that it refuses the credentials: \(refusal)"))
+      case .heartbeat:
+        metrics.receivedHeartbeats.add()
+        return .heartbeat
+      case .heartbeatAnswered: return .heartbeatAnswered
+      }
+    }
+  }
+
+  // MARK: Heartbeats
+
+  func sendHeartbeat(_ counter: UInt64, on connection: UpstreamConnection) -> Bool {
+    do throws(TemplateError) {
+      guard let message = try connection.conversation?.heartbeat(counter, memory, now: loop.wallClock) else {
+        return false
+      }
+      metrics.sentHeartbeats.add()
+      return connection.send(PriorityMessage(.heartbeat, kind: .text, payload: message))
+    } catch {
+      logger.warning("a heartbeat cannot be made", [.text("reason", error.description)])
+      return false
+    }
+  }
+
+  /// Responds to the heartbeat that was received last.
+  func reply(on connection: UpstreamConnection) -> Bool {
+    do throws(TemplateError) {
+      guard let message = try connection.conversation?.heartbeatReply(memory, now: loop.wallClock) else { return false }
+      return connection.send(PriorityMessage(.reply, kind: .text, payload: message))
+    } catch {
+      logger.warning("a heartbeat of the upstream cannot be answered", [.text("reason", error.description)])
+      return false
+    }
+  }
+
+  // MARK: Subscriptions
+
+  /// A client's message was written, as far as it goes: a subscription is kept from then on. One that is still queued must not be made
+  /// twice.
+  func noteSent(_ message: OutboxMessage) { note(memory.subscriptions.sent(message.payload, kind: message.kind)) }
+
+  /// Makes the subscriptions anew, once on each connection, ahead of the outbox. Returns how many messages that took.
+  func resubscribe(on connection: UpstreamConnection) -> Int {
+    guard !connection.hasResubscribed else { return 0 }
+    connection.hasResubscribed = true
+    return memory.subscriptions.messages.count { entry in
+      connection.send(PriorityMessage(.setup, kind: entry.kind, payload: entry.payload))
+    }
+  }
+
+  private func noteEnd(_ payload: Span<UInt8>) { note(memory.subscriptions.received(payload)) }
+
+  private func note(_ effect: SubscriptionLedger.Effect) {
+    switch effect {
+    case .none: return
+    case .kept, .removed: break
+    case .noRoom:
+      let rules = memory.subscriptions.rules
+      logger.warning(
+        "a subscription is not kept: it will be missing on the next connection",
+        [
+          .number("subscriptions", memory.subscriptions.count), .number("entries", rules.entries),
+          .number("bytes", rules.bytes),
+        ])
+    }
+    metrics.subscriptions.set(memory.subscriptions.count)
+  }
+}
+
+extension AttemptPhase {
+  /// A step of `upstream.on_open`, counted from 1, and with its key as errors of the configuration have it.
+  static func name(ofStep index: Int) -> String { "step \(index + 1) of the opening ('upstream.on_open[\(index)]')" }
+}

@@ -1,0 +1,147 @@
+import ByteStreams
+import Reactor
+import UpstreamSession
+
+/// Gives the pushes of a session to its sink. While one connection takes over from another, what both bring is given once
+/// (`OverlapFilter`).
+final class PushMerger: TimerTarget {
+  private let sink: any UpstreamSink
+  private let loop: LoopContext
+  /// Has the connection pinged, for a pong that shows how far it is.
+  private let requestPong: (Generation) -> Void
+  /// nil while only one connection brings pushes.
+  private var filter: OverlapFilter?
+  /// What is known of the pushes so far; it outlives connections.
+  private var history = PushHistory()
+  private var timer: LoopTimer?
+  /// Whether the timer is the deadline of the older connection's pong, not the delay before its ping.
+  private var awaitsPong = false
+  /// How long a push of the newer connection waits for the older one to bring it, before the older one is asked.
+  var delay: TimeSpan
+
+  /// How long a push of the newer connection is held for the older one, which is pinged. A peer that takes longer has stalled:
+  /// then pushes pass in the order in which they come.
+  private static var holdingLimit: TimeSpan { .seconds(1) }
+
+  init(_ sink: any UpstreamSink, delay: TimeSpan, loop: LoopContext, requestPong: @escaping (Generation) -> Void) {
+    self.sink = sink
+    self.delay = delay
+    self.loop = loop
+    self.requestPong = requestPong
+  }
+
+  /// A push has arrived. `mayRespond`: the connection carries clients' messages. An upstream that gets none sends no responses, and
+  /// then repetition says nothing.
+  @inline(__always)
+  func pass(_ payload: Span<UInt8>, _ kind: MessageKind, from generation: Generation, mayRespond: Bool, time: Int64) {
+    if filter != nil {
+      merge(payload, kind, from: generation, time: time)
+      return
+    }
+    if mayRespond {
+      history.note(OverlapFilter.digest(of: payload, kind: kind))
+    } else {
+      history.countBroadcast()
+    }
+    sink.received(payload, kind: kind, now: time)
+  }
+
+  private func merge(_ payload: Span<UInt8>, _ kind: MessageKind, from generation: Generation, time: Int64) {
+    let digest = OverlapFilter.digest(of: payload, kind: kind)
+    var released: [OverlapFilter.Push] = []
+    let passes = filter?.received(digest, payload, kind: kind, from: generation, &history, &released)
+    pass(released)
+    if passes != false { sink.received(payload, kind: kind, now: time) }
+    filterChanged()
+  }
+
+  private func pass(_ released: [OverlapFilter.Push]) {
+    for push in released { sink.received(push.payload.bytes, kind: push.kind, now: loop.wallClock) }
+  }
+
+  // MARK: What connections do
+
+  /// Messages went to the upstream, each of which may bring a response. Negative for those that were taken back.
+  func sent(_ count: Int) { history.sent(count) }
+
+  /// Clients' messages go out on the connection of this generation.
+  func wrote(_ generation: Generation) { filter?.wrote(generation) }
+
+  func pinged(_ counter: UInt64, on generation: Generation) { filter?.pinged(generation, counter) }
+
+  func ponged(_ counter: UInt64, on generation: Generation) {
+    guard let older = filter?.releasing else { return }
+    var released: [OverlapFilter.Push] = []
+    filter?.ponged(generation, counter, &released)
+    if generation == older, awaitsPong {
+      awaitsPong = false
+      if let timer { loop.cancel(timer) }
+      timer = nil
+    }
+    pass(released)
+    filterChanged()
+  }
+
+  /// The connection of this generation brings nothing more.
+  func ended(_ generation: Generation) {
+    var released: [OverlapFilter.Push] = []
+    filter?.ended(generation, &released)
+    pass(released)
+    filterChanged()
+  }
+
+  // MARK: The overlap
+
+  /// `holds`: whether pings may be sent, whose pongs release what is held.
+  func begin(older: Generation, newer: Generation, holds: Bool) {
+    end()
+    filter = OverlapFilter(older: older, newer: newer, holds: holds)
+  }
+
+  /// The outbox flows into the newer connection.
+  func switched() {
+    filter?.switched()
+    filterChanged()
+  }
+
+  func end() {
+    guard var ended = filter else { return }
+    filter = nil
+    awaitsPong = false
+    if let timer { loop.cancel(timer) }
+    timer = nil
+    var released: [OverlapFilter.Push] = []
+    ended.stopHolding(&released)
+    pass(released)
+  }
+
+  /// Ends the overlap when nothing can come twice any more; sees to it that what is held does not stay so.
+  private func filterChanged() {
+    if filter?.isOver == true {
+      end()
+    } else if filter?.isHolding == true, timer == nil {
+      arm(after: delay)
+    }
+  }
+
+  private func arm(after span: TimeSpan) { timer = loop.schedule(at: loop.now + span, self) }
+
+  /// Usually the older connection soon brings what the newer brought first. Else it is asked how far it is.
+  func timerFired(_ token: Int) {
+    timer = nil
+    guard let older = filter?.releasing else { return }
+    let hasAsked = awaitsPong
+    let isHolding = filter?.isHolding == true
+    awaitsPong = isHolding && !hasAsked
+    guard isHolding else { return }
+    if hasAsked {
+      var released: [OverlapFilter.Push] = []
+      filter?.stopHolding(&released)
+      pass(released)
+      filterChanged()
+    } else {
+      arm(after: Self.holdingLimit)
+      requestPong(older)
+    }
+  }
+}

@@ -1,0 +1,49 @@
+import ByteStreams
+import Configuration
+import Outbox
+import Reactor
+import RouteNetlink
+import Threading
+import UpstreamSession
+
+/// What other loops ask of a session.
+extension SessionDriver: SignalTarget {
+  /// Something was posted or asked since the last time.
+  func signalled() {
+    let (commands, hasWaiting, isWanted) = handle.shared.withLock { shared in
+      let commands = shared.commands
+      shared.commands = []
+      defer { shared.isWanted = false }
+      return (commands, shared.outbox.hasWaiting, shared.isWanted)
+    }
+    for command in commands { obey(command) }
+    if hasWaiting || isWanted, settings.session.onDemand { apply(machine.demand(now: loop.now)) }
+    pump.reportLosses()
+    guard hasWaiting else { return }
+    let sending = sending
+    sending?.scheduleFlush()
+    if sending == nil || sending?.isBlocked == true { armOutboxTimer() }
+  }
+
+  private func obey(_ command: SessionHandle.Command) {
+    switch command {
+    case .open: apply(machine.open(now: loop.now, using: &loop.entropy))
+    case .close(let code): apply(machine.close(code: code, now: loop.now))
+    case .shutDown(let limit): apply(machine.shutDown(by: loop.now + limit, now: loop.now))
+    case .reconfigure(let settings, let reason): reconfigure(settings, because: reason)
+    case .networkChanged(let change): networkChanged(change)
+    }
+    endIfFlushed()
+  }
+
+  private func networkChanged(_ change: NetworkChange) {
+    for connection in connections where !connection.isDiscarded {
+      // A socket keeps its address when the machine loses it, and would go on sending in vain until its heartbeat ends it.
+      guard let local = connection.localAddress, let address = local.ip, change.vanished.contains(address) else {
+        continue
+      }
+      lost(connection, .addressGone, "this machine has lost the connection's address \(local.host)")
+    }
+    apply(machine.networkChanged(hasGained: change.hasGained, now: loop.now, using: &loop.entropy))
+  }
+}

@@ -1,0 +1,187 @@
+import ByteStreams
+import Configuration
+import Outbox
+import Reactor
+import UpstreamProtocol
+import UpstreamSession
+import WebSocketCodec
+
+/// What connections, and the outbox's timers, report: told to the machine, or handled where there is nothing to decide.
+extension SessionDriver: ConnectionOwner {
+  func connection(_ connection: UpstreamConnection, reports event: ConnectionEvent) {
+    let generation = connection.generation
+    switch event {
+    case .message(let kind, let time):
+      if let conversation = connection.conversation, conversation.examinesMessages {
+        examine(kind, time: time, from: connection, conversation)
+      } else {
+        pass(kind, time: time, from: connection)
+      }
+    case .heard:
+      let actions = machine.bytesReceived(generation, now: loop.now)
+      if !actions.isEmpty { apply(actions) }
+    case .writable(let room):
+      if machine.sending == generation { fill(connection, room: room) }
+    case .flushed(let isBlocked, let returned):
+      guard machine.sending == generation else { break }
+      if let returned { merger.sent(-returned.count) }
+      pump.flushed(
+        isBlocked: isBlocked, returned: returned, sent: settings.keepsSubscriptions ? runner.noteSent : nil)
+    case .written(let sequence):
+      written(through: sequence)
+    case .pong(let counter):
+      ponged(connection, counter)
+    case .prepared:
+      machine.prepared(generation, now: loop.now)
+      apply([])
+    case .advanced(let phase):
+      apply(machine.advanced(to: phase, generation, now: loop.now))
+    case .upgraded(let agreement):
+      endAttempt(connection)
+      status.agree(agreement)
+      if let report = runner.prepareSetup(connection) { return fail(connection, report) }
+      apply(machine.upgraded(generation, now: loop.now, using: &loop.entropy))
+    case .redirected(let url):
+      forget(connection)
+      redirection = url
+      let limit = SessionStateMachine.redirectionLimit
+      status.explain("redirected more than \(limit) times, the last time to \(url.redacted)") {
+        apply(machine.redirected(generation, now: loop.now, using: &loop.entropy))
+      }
+    case .failed(let report):
+      forget(connection)
+      refusedBy = connection.url
+      fail(connection, report)
+      refusedBy = nil
+    case .closed(let code, let reason):
+      status.explain(closingText(code, reason, connection)) {
+        apply(machine.closeReceived(code: code, generation, now: loop.now, using: &loop.entropy))
+      }
+    case .lost(let loss, let reason):
+      lost(connection, loss, reason)
+    }
+  }
+
+  /// An attempt failed, or its setup.
+  private func fail(_ connection: UpstreamConnection, _ report: AttemptReport) {
+    status.explain(report.detail, report) {
+      apply(machine.attemptFailed(report.failure, connection.generation, now: loop.now, using: &loop.entropy))
+    }
+  }
+
+  /// A connection is gone, or must go.
+  func lost(_ connection: UpstreamConnection, _ loss: ConnectionLoss, _ reason: String) {
+    guard connections.contains(where: { $0 === connection }) else { return }
+    // The end of a closing handshake repeats what its beginning has told.
+    status.explain(machine.observed == .closing ? nil : reason) {
+      apply(machine.connectionLost(loss, connection.generation, now: loop.now, using: &loop.entropy))
+    }
+  }
+
+  private func closingText(_ code: UInt16, _ reason: String, _ connection: UpstreamConnection) -> String {
+    let text = "the upstream closed with \(code)"
+    if reason.isEmpty { return text }
+    // Upstreams cut a reason that is too long for a close frame, perhaps between two characters.
+    let isCut = reason.utf8.count > CloseFrame.maximumReason - 4
+    return text + ": \(connection.mask.applied(to: reason, isCut: isCut))"
+  }
+
+  // MARK: Messages
+
+  /// A push is passed on as it came.
+  @inline(__always)
+  private func pass(_ kind: MessageKind, time: Int64, from connection: UpstreamConnection) {
+    let (generation, mayRespond) = (connection.generation, connection.carriesMessages)
+    merger.pass(connection.socket.payload, kind, from: generation, mayRespond: mayRespond, time: time)
+    // The compiler ends the access to a class's property early, unless the object is used after it.
+    withExtendedLifetime(connection) {}
+  }
+
+  private func examine(
+    _ kind: MessageKind, time: Int64, from connection: UpstreamConnection, _ conversation: Conversation
+  ) {
+    let generation = connection.generation
+    let outcome = runner.receive(kind, from: connection, conversation, isCurrent: machine.sending == generation)
+    if case .push(let unpackedKind) = outcome {
+      let mayRespond = connection.carriesMessages
+      if let kind = unpackedKind {
+        merger.pass(conversation.decoder.unpacked, kind, from: generation, mayRespond: mayRespond, time: time)
+        withExtendedLifetime(conversation) {}
+      } else {
+        pass(kind, time: time, from: connection)
+      }
+    }
+    if case .lost(let loss, let reason) = outcome { return lost(connection, loss, reason) }
+    if conversation.takesAnyMessageAsHeartbeat { machine.heartbeatReceived(generation, now: loop.now) }
+    switch outcome {
+    case .push, .lost: break
+    case .setupAnswered(let step):
+      if let report = runner.prepareSetup(connection, from: step + 1) { return fail(connection, report) }
+      apply(machine.setupAnswered(generation, now: loop.now, using: &loop.entropy))
+    case .refused(let report): fail(connection, report)
+    case .heartbeat:
+      machine.heartbeatReceived(generation, now: loop.now)
+      if runner.reply(on: connection) { merger.sent(1) }
+    case .heartbeatAnswered: machine.heartbeatAnswered(generation)
+    }
+  }
+
+  private func fill(_ connection: UpstreamConnection, room: Int) {
+    let count = pump.fill(connection, room: room)
+    guard count > 0 else { return }
+    connection.carriesMessages = true
+    merger.sent(count)
+    merger.wrote(connection.generation)
+    sendBarrierIfDue(on: connection)
+  }
+
+  private func written(through sequence: UInt64) {
+    let (isEmpty, isRetiring) = pump.written(through: sequence)
+    if isEmpty { endIfFlushed() }
+    // While messages of a connection that sent before are at the outbox's front, its successor takes none. Nothing else wakes it.
+    if isRetiring { sending?.scheduleFlush() }
+  }
+
+  // MARK: Pings
+
+  private func ponged(_ connection: UpstreamConnection, _ counter: UInt64) {
+    let generation = connection.generation
+    merger.ponged(counter, on: generation)
+    let isOurs = machine.pongReceived(counter, generation, now: loop.now)
+    let retiring = pump.retiringConnection
+    guard isOurs || retiring == generation else { return }
+    pump.ponged(counter, on: generation)
+    status.show(machine)
+    if let sending {
+      // What waited for a pong to be sent its barrier has it now.
+      sendBarrierIfDue(on: sending)
+      if retiring != nil { sending.scheduleFlush() }
+    }
+    let actions = machine.handOverPonged(counter, generation, now: loop.now, using: &loop.entropy)
+    if !actions.isEmpty { apply(actions) }
+  }
+
+  private func sendBarrierIfDue(on connection: UpstreamConnection) {
+    if pump.needsBarrier() { requestPong(from: connection.generation) }
+  }
+
+  /// Sends a ping whose pong shows how far the connection is; not where its closing handshake has begun.
+  func requestPong(from generation: Generation) {
+    guard let counter = machine.barrierPing(generation, now: loop.now, using: &loop.entropy) else { return }
+    apply([.ping(counter, generation)])
+  }
+
+  // MARK: The outbox's timers
+
+  func pumpReports(_ event: OutboxPump.Event) {
+    switch event {
+    case .barrierDue:
+      if let generation = machine.sending { requestPong(from: generation) }
+    case .timePassed:
+      sending?.scheduleFlush()
+      endIfFlushed()
+      armOutboxTimer()
+      pump.reportLosses()
+    }
+  }
+}

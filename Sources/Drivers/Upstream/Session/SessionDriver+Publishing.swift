@@ -1,0 +1,34 @@
+import ByteStreams
+import Configuration
+import Metrics
+import UpstreamSession
+
+/// What becomes known of a session's transitions.
+extension SessionDriver {
+  func publish(_ transition: SessionTransition) {
+    status.note(
+      transition, machine, concerned: connection(transition.generation), newest: connection(machine.generation),
+      explanation: explanation(of: transition.cause))
+    if transition.from.isSending, !transition.to.isSending { sink.lost() }
+    metrics.transitions(to: transition.to).add()
+    if transition.isConnection { metrics.connections.add() }
+    if transition.isFailure { metrics.failures.add() }
+  }
+
+  /// What a transition's cause does not say by itself.
+  private func explanation(of cause: TransitionCause) -> String? {
+    let limits = settings.session.limits
+    return switch cause {
+    case .attemptFailed(let failure) where failure.reason == .setupAnswer: runner.missingResponse(settings)
+    case .attemptFailed(let failure) where failure.reason == .timedOut:
+      failure.phase.timeoutText(limits.limit(of: failure.phase))
+    case .attemptFailed(let failure) where failure.reason == .attemptTimedOut:
+      failure.phase.timeoutText(limits.wholeOpening, key: "opening")
+    case .lost(.silence):
+      "nothing came from the upstream in the time after a ping ('upstream.heartbeat.timeout')"
+    case .lost(.heartbeat):
+      "no heartbeat, or no answer to one, came in time ('upstream.heartbeat')"
+    default: nil
+    }
+  }
+}

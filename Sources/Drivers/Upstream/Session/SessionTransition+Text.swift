@@ -1,0 +1,122 @@
+import ByteStreams
+import UpstreamSession
+
+extension SessionTransition {
+  /// Whether something failed. The end of a closing handshake repeats what its beginning has reported.
+  var isFailure: Bool {
+    switch cause {
+    case .attemptFailed, .lost, .attemptsExhausted: from != .closing
+    case .operatorRequest, .shutdown, .demand, .unused, .progress, .quiet, .heard, .waited, .networkChanged,
+      .replacement, .closed, .postponed:
+      false
+    }
+  }
+
+  /// Whether a connection has become ready, be it the first or one that takes over.
+  var isConnection: Bool { to == .ready && cause == .progress }
+
+  /// Whether it is one of the steps on the way to a connection, or the end of a wait that was reported when it began.
+  var isStep: Bool {
+    switch cause {
+    case .progress: !isConnection
+    case .waited: true
+    case .operatorRequest, .shutdown, .demand, .unused, .attemptFailed, .lost, .quiet, .heard, .networkChanged,
+      .postponed, .replacement, .closed, .attemptsExhausted:
+      false
+    }
+  }
+
+  /// Where and why an attempt failed; nil where it did not.
+  package var failure: AttemptFailure? {
+    if case .attemptFailed(let failure) = cause { failure } else { nil }
+  }
+
+  /// The cause in a word or two, for logs and metrics.
+  package var causeText: String {
+    switch cause {
+    case .operatorRequest: "request"
+    case .shutdown: "shutdown"
+    case .demand: "demand"
+    case .unused: "unused"
+    case .progress: "progress"
+    case .attemptFailed(let failure): "\(failure.phase.state.name) failed: \(failure.reason.text)"
+    case .lost(let loss): loss.text
+    case .quiet: "quiet"
+    case .heard: "heard"
+    case .waited: "waited"
+    case .networkChanged: "network changed"
+    case .replacement(.configuration): "new configuration"
+    case .replacement(.credential): "new credential"
+    case .replacement(.maximumAge): "maximum age"
+    case .closed: "closed"
+    case .postponed: "waits for its turn at the host"
+    case .attemptsExhausted: "attempts exhausted"
+    }
+  }
+}
+
+extension AttemptFailure.Reason {
+  var text: String {
+    switch self {
+    case .timedOut, .attemptTimedOut: "timed out"
+    case .nameNotResolved: "name not resolved"
+    case .noRoute: "no route"
+    case .network: "network"
+    case .tls: "tls"
+    case .proxy: "proxy"
+    case .proxyDenied: "proxy credentials"
+    case .status(let status, retryAfter: _): "status \(status)"
+    case .handshake: "handshake"
+    case .redirect: "redirect"
+    case .setupAnswer: "opening answer"
+    case .denied: "credentials refused"
+    case .preparation: "preparation"
+    }
+  }
+}
+
+extension ConnectionLoss {
+  var text: String {
+    switch self {
+    case .closed(let code): "closed by the upstream with \(code)"
+    case .ended: "ended without a close frame"
+    case .reset: "reset"
+    case .noRoute: "no route"
+    case .addressGone: "address gone"
+    case .silence: "silence"
+    case .heartbeat: "heartbeat"
+    case .violation(let code): "protocol violation (\(code))"
+    }
+  }
+}
+
+extension AttemptPhase {
+  /// What did not arrive within `limit`, and which setting of `upstream.timeouts` that is.
+  func timeoutText(_ limit: TimeSpan, key: String? = nil) -> String {
+    "\(awaited) did not arrive within \(limit.seconds) s ('upstream.timeouts.\(key ?? timeoutKey)')"
+  }
+
+  /// What a connection attempt waits for in this phase.
+  private var awaited: String {
+    switch self {
+    case .resolving: "the name server's response for the upstream's name"
+    case .connecting: "the upstream's response to the TCP handshake"
+    case .proxying: "the proxy's tunnel to the upstream"
+    case .securing: "the end of the TLS handshake with the upstream"
+    case .upgrading: "the upstream's response to the opening request"
+    case .settingUp: "the upstream's response to an opening message"
+    }
+  }
+
+  /// The setting that limits this phase, below `upstream.timeouts`.
+  private var timeoutKey: String {
+    switch self {
+    case .resolving: "resolve"
+    case .connecting: "connect"
+    case .proxying: "proxy"
+    case .securing: "tls"
+    case .upgrading: "upgrade"
+    case .settingUp: "on_open"
+    }
+  }
+}

@@ -1,0 +1,134 @@
+import ByteStreams
+import Logging
+import ProxyCodec
+import Threading
+import UpstreamSession
+import WebSocketCodec
+
+/// Publishes what a session shows of itself: the only place that writes `SessionStatus`.
+///
+/// The machine's figures are taken from the machine; what it does not know (URLs, texts of errors, what was agreed on) is kept here.
+final class StatusBoard {
+  private let handle: SessionHandle
+  private var facts: SessionStatus.Facts
+  private var hasNewFacts = false
+  private var agreement: ClientHandshake.Agreement?
+  /// What the next transition's log line and the status say of its cause.
+  private var detail: String?
+  private var report: AttemptReport?
+  /// The last attempt or connection that is no more: what is said of its end names its URL.
+  private var gone: (generation: Generation, url: WebSocketURL)?
+
+  init(_ handle: SessionHandle) {
+    self.handle = handle
+    facts = handle.shared.withLock { $0.status.facts }
+  }
+
+  /// Shows what has changed. After the actions of a decision are carried out: a client that reads `ready` can send.
+  func show(_ machine: SessionStateMachine) {
+    let figures = machine.figures
+    let facts = hasNewFacts ? facts : nil
+    handle.shared.withLock { shared in
+      let desired = shared.status.figures.desired
+      shared.status.figures = figures
+      // What was asked is shown at once, and stays until the machine has heard of it.
+      if !shared.commands.isEmpty { shared.status.figures.desired = desired }
+      if let facts { shared.status.facts = facts }
+    }
+    hasNewFacts = false
+  }
+
+  // MARK: Facts
+
+  /// The connection attempt that begins is shown.
+  func use(_ connection: UpstreamConnection) { change { $0.use(connection) } }
+
+  func agree(_ agreement: ClientHandshake.Agreement) { self.agreement = agreement }
+
+  func forget(_ connection: UpstreamConnection) { gone = (connection.generation, connection.url) }
+
+  /// Gives the transition that `body` may bring about a text, and the report of a failed attempt.
+  func explain(_ detail: String?, _ report: AttemptReport? = nil, _ body: () -> Void) {
+    self.detail = detail
+    self.report = report
+    body()
+    // What was said of a connection that no longer mattered must not be taken for the cause of the next failure.
+    self.detail = nil
+    self.report = nil
+  }
+
+  private func change(_ body: (inout SessionStatus.Facts) -> Void) {
+    body(&facts)
+    hasNewFacts = true
+  }
+
+  // MARK: Transitions
+
+  /// Notes a transition and logs it.
+  ///
+  /// - Parameters:
+  ///   - concerned: the connection of the transition's generation, if it still exists.
+  ///   - newest: that of the machine's newest generation.
+  ///   - explanation: the text of a failure that nobody has explained.
+  func note(
+    _ transition: SessionTransition, _ machine: SessionStateMachine, concerned: UpstreamConnection?,
+    newest: UpstreamConnection?, explanation: @autoclosure () -> String?
+  ) {
+    let isFailure = transition.isFailure
+    if isFailure, detail == nil { detail = explanation() }
+    change { facts in
+      facts.transitions = machine.history
+      if transition.to.isSending {
+        facts.subprotocol = agreement?.subprotocol
+        facts.isCompressed = agreement?.compression != nil
+      }
+      // A connection that serves is shown, and not the one that is to succeed it.
+      if let connection = (transition.to.isSending ? nil : newest) ?? concerned { facts.use(connection) }
+      if isFailure {
+        facts.lastFailure = detail ?? transition.causeText
+        facts.lastFailureAt = transition.time
+        facts.lastReport = report
+      }
+    }
+    log(transition, failures: machine.failures, concerned)
+    if isFailure {
+      detail = nil
+      report = nil
+    }
+  }
+
+  private func log(_ transition: SessionTransition, failures: Int, _ connection: UpstreamConnection?) {
+    var fields: [LogField] = [
+      .text("from", transition.from.name), .text("to", transition.to.name), .text("cause", transition.causeText),
+      .number("generation", Int(clamping: transition.generation.number)),
+    ]
+    let goneURL = gone.flatMap { $0.generation == transition.generation ? $0.url : nil }
+    if let url = connection?.url ?? goneURL { fields.append(.text("url", url.redacted)) }
+    if let phase = transition.failure?.phase { fields.append(.text("phase", phase.state.name)) }
+    if let status = report?.status { fields.append(.number("status", status)) }
+    if let roundTrip = transition.roundTrip { fields.append(.fraction("round_trip", roundTrip.seconds)) }
+    if let next = transition.nextDial { fields.append(.fraction("next_attempt_in", (next - transition.time).seconds)) }
+    let logger = handle.logger
+    if transition.isFailure {
+      if let detail { fields.append(.text("detail", detail)) }
+      fields.append(.number("failures", failures))
+      let goesOn = transition.from == .replacing && transition.to.isSending
+      logger.warning(
+        goesOn
+          ? "the successor of the upstream connection failed; the old connection goes on"
+          : "the upstream session failed",
+        fields)
+    } else if transition.isStep {
+      logger.debug("the upstream session changed", fields)
+    } else {
+      logger.info("the upstream session changed", fields)
+    }
+  }
+}
+
+extension SessionStatus.Facts {
+  fileprivate mutating func use(_ connection: UpstreamConnection) {
+    url = connection.url.redacted
+    proxy = connection.proxy?.redacted
+  }
+}

@@ -1,0 +1,102 @@
+import ByteStreams
+
+/// Messages as they are, with the messages that the configuration adds (`upstream.on_open`, `.heartbeat`, `.cursor`).
+package struct PlainProtocol: UpstreamProtocol {
+  /// Bytes shown of a message that refuses the credentials: enough for a sentence.
+  private static var refusalTextLimit: Int { 256 }
+
+  private let conventions: UpstreamConventions
+  package let examinesMessages: Bool
+  /// For the placeholders of templates.
+  private var values = TemplateValues()
+  /// Setup messages that are made and not sent yet, by their step.
+  private var prepared: [Int: SharedBytes] = [:]
+  package private(set) var awaitedStep: Int?
+
+  package init(_ conventions: UpstreamConventions) {
+    self.conventions = conventions
+    examinesMessages = conventions.examinesMessages
+  }
+
+  package var encodesMessages: Bool { false }
+  package var takesAnyMessageAsHeartbeat: Bool { conventions.server.match == nil }
+
+  package mutating func adopt(_ secrets: TemplateValues) { values = secrets }
+
+  // MARK: Setup
+
+  package mutating func prepareSetup(from first: Int, _ memory: ProtocolMemory, now: Int64) throws(SetupError) {
+    awaitedStep = nil
+    for step in first..<max(first, conventions.onOpen.count) {
+      if let template = conventions.onOpen[step].send {
+        do throws(TemplateError) {
+          prepared[step] = try render(template, memory, now: now)
+        } catch {
+          throw SetupError(step: step, reason: error)
+        }
+      }
+      if conventions.onOpen[step].expect != nil { return }
+    }
+  }
+
+  package mutating func beginSetup(step: Int) -> SharedBytes? {
+    awaitedStep = conventions.onOpen[step].expect == nil ? nil : step
+    return prepared.removeValue(forKey: step)
+  }
+
+  // MARK: Messages
+
+  package mutating func receive(
+    _ payload: Span<UInt8>, kind: MessageKind, _ memory: inout ProtocolMemory
+  ) -> ProtocolEvent {
+    switch conventions.meaning(of: payload, awaited: awaitedStep) {
+    case .push:
+      if let cursor = conventions.cursor(in: payload) { memory.cursor = cursor }
+      return .push
+    case .setupAnswer:
+      values.answered = [UInt8](copying: payload)
+      return .setupAnswered
+    case .refusal:
+      let text = payload.extracting(first: Self.refusalTextLimit).text()
+      return .refused(text: text, isCut: payload.count > Self.refusalTextLimit)
+    case .heartbeat:
+      if conventions.server.reply != nil { values.answered = [UInt8](copying: payload) }
+      return .heartbeat
+    case .heartbeatAnswer:
+      return .heartbeatAnswered
+    }
+  }
+
+  package mutating func encode(
+    _ payload: Span<UInt8>, kind: MessageKind, _ write: (Span<UInt8>, MessageKind) -> Void
+  ) {
+    write(payload, kind)
+  }
+
+  // MARK: Heartbeats
+
+  package mutating func heartbeat(
+    _ counter: UInt64, _ memory: ProtocolMemory, now: Int64
+  ) throws(TemplateError) -> SharedBytes? {
+    guard let template = conventions.client.message else { return nil }
+    values.counter = counter
+    return try render(template, memory, now: now)
+  }
+
+  package mutating func heartbeatReply(_ memory: ProtocolMemory, now: Int64) throws(TemplateError) -> SharedBytes? {
+    defer { values.answered = [] }
+    guard let template = conventions.server.reply else { return nil }
+    return try render(template, memory, now: now)
+  }
+
+  private mutating func render(
+    _ template: Template, _ memory: ProtocolMemory, now: Int64
+  ) throws(TemplateError) -> SharedBytes {
+    values.now = now
+    values.cursor = memory.cursor
+    if memory.cursor == nil, let initial = conventions.cursor.initial {
+      values.cursor = try initial.rendered(with: values)
+    }
+    return SharedBytes(try template.rendered(with: values))
+  }
+}

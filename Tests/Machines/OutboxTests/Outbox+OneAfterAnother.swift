@@ -1,0 +1,17 @@
+import UpstreamSession
+
+@testable import Outbox
+
+/// Connections that follow one another: the one that sends, and the one before it.
+extension Outbox {
+  mutating func startSending() { startSending(on: (retiring?.connection ?? .none).next) }
+
+  mutating func barrier(_ counter: UInt64, retired: Bool = false) {
+    barrier(counter, on: (retired ? retiring : flight)?.connection ?? .none)
+  }
+
+  @discardableResult
+  mutating func confirm(_ counter: UInt64, retired: Bool = false) -> Int {
+    confirm(counter, on: (retired ? retiring : flight)?.connection ?? .none)
+  }
+}

@@ -27,6 +27,9 @@ final class WaitingRoom {
   /// Connections that wait.
   var count: Int { groups.values.reduce(0) { $0 + $1.count } }
 
+  /// How often a connection has entered since the groups were made.
+  var entryCount: UInt64 { groups.values.reduce(0) { $0 + $1.lastNumber } }
+
   /// Registers `channel` to be woken when `bell` rings. The caller must look for news once more before it waits: the room does
   /// not wake for what happened before.
   func enter(_ channel: Channel, for bell: Bell) -> Place {
@@ -80,7 +83,7 @@ private final class WaitingGroup {
   private let listener: Bell.Listener
   private let nextSlice: Signal
   private var entries = ArrivalList<Entry>()
-  private var lastNumber: UInt64 = 0
+  private(set) var lastNumber: UInt64 = 0
   /// Entries up to this number are to be woken; later ones have seen the news.
   private var dueThrough: UInt64 = 0
 

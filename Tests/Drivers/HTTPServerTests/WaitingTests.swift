@@ -37,6 +37,16 @@ import Testing
     #expect(served.isHolding(0))
   }
 
+  @Test func aWokenRequestDoesNotEnterTheRoomAgainToLeaveIt() async throws {
+    let served = try ServedApplication()
+    let client = served.connect()
+    client.get("/wait")
+    #expect(served.isHolding(1))
+    served.board.publish()
+    #expect(client.read(through: "news 1") != nil)
+    #expect(served.onLoop { $0.room.entryCount } == 1)
+  }
+
   @Test func aWaitEndsAtItsDeadlineWithoutNews() async throws {
     let served = try ServedApplication(wait: .milliseconds(20))
     let client = served.connect()

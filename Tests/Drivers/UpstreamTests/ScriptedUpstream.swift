@@ -174,7 +174,8 @@ final class ScriptedUpstream: Sendable {
         input.consume(text[..<end.upperBound].utf8.count)
         upstream.note { $0.requests.append(text) }
         let line = text.split(separator: "\r\n").first { $0.lowercased().hasPrefix("sec-websocket-key:") }
-        return line.map { String($0.dropFirst(18).drop { $0 == " " }) }
+        // A request for a tunnel has none.
+        return line.map { String($0.dropFirst(18).drop { $0 == " " }) } ?? ""
       }
     }
 

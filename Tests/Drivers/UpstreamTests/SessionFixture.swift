@@ -5,11 +5,17 @@ import Metrics
 import Outbox
 import Synchronization
 import Testing
+import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
 @testable import Upstream
 @testable import Reactor
+
+/// How a test makes its dialer.
+struct DialerOfTest: Sendable {
+  let make: @Sendable (LoopContext) -> any Dialer
+}
 
 /// A session on a loop of its own, against an upstream of the test's.
 final class SessionFixture: UpstreamSink {
@@ -22,8 +28,12 @@ final class SessionFixture: UpstreamSink {
   let loop: EventLoop
   private let holder = Mutex<SessionHandle?>(nil)
 
+  /// - Parameters:
+  ///   - spoken: what is spoken above WebSocket, in place of what the settings say.
+  ///   - dialing: what opens transports, in place of the network.
   init(
-    _ url: String, dials: DialGate = DialGate(), _ change: (inout UpstreamSettings) -> Void = { _ in }
+    _ url: String, dials: DialGate = DialGate(), speaking spoken: (any UpstreamProtocol)? = nil,
+    dialing: DialerOfTest? = nil, _ change: (inout UpstreamSettings) -> Void = { _ in }
   ) throws {
     loop = try EventLoop(index: 0)
     var settings = UpstreamSettings(urls: [try WebSocketURL(url)])
@@ -31,9 +41,11 @@ final class SessionFixture: UpstreamSink {
     settings.session.backoff.quickRedial = .milliseconds(5)
     change(&settings)
     let logger = Logger(level: .error, format: .text)
-    let handle = try SessionHandle(settings, sink: self, logger: logger, metrics: MetricsRegistry(), dials: dials)
+    let shared = try spoken.map { try SharedSettings(settings, speaking: $0) } ?? SharedSettings(settings)
+    let handle = SessionHandle(
+      shared, named: "default", sink: self, logger: logger, metrics: MetricsRegistry(), dials: dials)
     holder.withLock { $0 = handle }
-    handle.start(on: loop)
+    if let dialing { handle.start(on: loop, makeDialer: dialing.make) } else { handle.start(on: loop) }
   }
 
   var handle: SessionHandle {

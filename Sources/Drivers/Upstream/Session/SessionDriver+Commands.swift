@@ -1,8 +1,10 @@
 import ByteStreams
 import Configuration
+import Logging
 import Outbox
 import Reactor
 import RouteNetlink
+import Synchronization
 import Threading
 import UpstreamSession
 
@@ -45,5 +47,18 @@ extension SessionDriver: SignalTarget {
       lost(connection, .addressGone, "this machine has lost the connection's address \(local.host)")
     }
     apply(machine.networkChanged(hasGained: change.hasGained, now: loop.now, using: &loop.entropy))
+  }
+
+  /// New settings, from which the next connection is made.
+  private func reconfigure(_ settings: SharedSettings, because reason: ReplacementReason) {
+    sharedSettings = settings
+    handle.isOnDemand.store(self.settings.session.onDemand, ordering: .relaxed)
+    pump.settings = self.settings.outbox
+    merger.delay = self.settings.outbox.barrierDelay
+    runner.reconfigure(self.settings)
+    apply(machine.reconfigure(self.settings.session, because: reason, now: loop.now))
+    if machine.isReplacementPostponed(now: loop.now) {
+      logger.info("a hand-over is in progress: the next one begins when it is over", [])
+    }
   }
 }

@@ -4,7 +4,6 @@ import Logging
 import Metrics
 import Outbox
 import Reactor
-import Synchronization
 import Threading
 import UpstreamSession
 import WebSocketCodec
@@ -14,7 +13,7 @@ import WebSocketCodec
 /// `apply` is the only place where a decision becomes I/O. What connections report comes in through `SessionDriver+Events`, what other
 /// loops ask through `SessionDriver+Commands`. The machine owns which connection sends; this looks connections up by their generation.
 final class SessionDriver {
-  private(set) var sharedSettings: SharedSettings
+  var sharedSettings: SharedSettings
   let handle: SessionHandle
   let sink: any UpstreamSink
   let logger: Logger
@@ -247,21 +246,6 @@ final class SessionDriver {
   private func wakeIfIdle() {
     guard machine.observed == .idle, sink.hasReaders || handle.shared.withLock({ $0.outbox.hasWaiting }) else { return }
     apply(machine.demand(now: loop.now))
-  }
-
-  // MARK: Settings
-
-  /// New settings, from which the next connection is made.
-  func reconfigure(_ settings: SharedSettings, because reason: ReplacementReason) {
-    sharedSettings = settings
-    handle.isOnDemand.store(self.settings.session.onDemand, ordering: .relaxed)
-    pump.settings = self.settings.outbox
-    merger.delay = self.settings.outbox.barrierDelay
-    runner.reconfigure(self.settings)
-    apply(machine.reconfigure(self.settings.session, because: reason, now: loop.now))
-    if machine.isReplacementPostponed(now: loop.now) {
-      logger.info("a hand-over is in progress: the next one begins when it is over", [])
-    }
   }
 
   // MARK: The end

@@ -1,0 +1,169 @@
+import ByteStreams
+import HTTPCodec
+import ProxyCodec
+import Reactor
+import Synchronization
+import Testing
+import UpstreamSession
+
+@testable import Upstream
+
+/// The dialer without anything of WebSocket, and sessions with a dialer of the test's.
+@Suite(.serialized) struct DialerTests {
+  @Test func opensATransportToAnAddress() async throws {
+    let peer = try ScriptedUpstream(.silence)
+    let run = try DialRun(to: peer.port)
+    try await run.until { $0.outcome != nil }
+    #expect(run.state == DialRun.State(phases: [.connecting], outcome: "open"))
+    run.stop()
+    peer.stop()
+  }
+
+  @Test func reportsWhyNobodyListens() async throws {
+    let peer = try ScriptedUpstream(.silence)
+    peer.stop()
+    let run = try DialRun(to: 1)
+    try await run.until { $0.outcome != nil }
+    #expect(run.state.phases == [.connecting])
+    #expect(run.state.outcome?.hasPrefix("connecting: network") == true, "\(run.state)")
+    run.stop()
+  }
+
+  @Test func opensATunnelAndKeepsWhatCameThroughIt() async throws {
+    let proxy = try ScriptedUpstream(.answer("HTTP/1.1 200 OK\r\n\r\nearly"))
+    let run = try DialRun(to: 9, through: "http://127.0.0.1:\(proxy.port)")
+    try await run.until { $0.outcome != nil }
+    #expect(run.state == DialRun.State(phases: [.connecting, .proxying], outcome: "open", received: "early"))
+    run.stop()
+    proxy.stop()
+  }
+
+  @Test func reportsTheResponseOfAProxyThatRefuses() async throws {
+    let proxy = try ScriptedUpstream(.answer("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno"))
+    let run = try DialRun(to: 9, through: "http://127.0.0.1:\(proxy.port)")
+    try await run.until { $0.outcome != nil }
+    #expect(run.state.outcome == "proxying: proxy 403 no")
+    run.stop()
+    proxy.stop()
+  }
+
+  @Test func endsItsWaitWhenItIsCancelled() async throws {
+    let proxy = try ScriptedUpstream(.silence)
+    let run = try DialRun(to: 9, through: "http://127.0.0.1:\(proxy.port)")
+    try await run.until { $0.phases.contains(.proxying) }
+    run.cancel()
+    try await run.until { $0.outcome != nil }
+    #expect(run.state.outcome == "cancelled")
+    run.stop()
+    proxy.stop()
+  }
+
+  /// The session knows of the network what its dialer says, and nothing else.
+  @Test func aSessionIsOfflineWhereItsDialerFindsNoRoute() async throws {
+    let session = try SessionFixture("ws://upstream.invalid/", dialing: DialerOfTest { _ in NoRouteDialer() })
+    try await session.until("it is offline") { session.state == .offline }
+    #expect(session.handle.snapshot().lastFailure == "the cable is out")
+    #expect(session.handle.snapshot().attempts == 0, "no attempt is counted")
+    try await session.finish()
+  }
+}
+
+private final class NoRouteDialer: Dialer {
+  func dial(
+    _ destination: DialDestination, _ cancellation: Cancellation, _ input: inout ByteQueue,
+    report: (DialPhase) -> Void
+  ) async throws(DialError) -> Transport {
+    report(.connecting)
+    throw .failed(.connecting, .noRoute, "the cable is out")
+  }
+}
+
+/// One dial on a loop of its own.
+private final class DialRun: Sendable {
+  struct State: Equatable, Sendable {
+    var phases: [DialPhase] = []
+    var outcome: String?
+    var received = ""
+  }
+
+  private let shared = Mutex(State())
+  private let loop: EventLoop
+
+  init(to port: UInt16, through proxy: String? = nil) throws {
+    loop = try EventLoop(index: 0)
+    let proxy = try proxy.map { try ProxyURL($0) }
+    loop.submit { context in
+      let dial = DialTask(port, proxy, context) { change in self.shared.withLock { change(&$0) } }
+      context.resident = dial
+      return dial
+    }
+  }
+
+  var state: State { shared.withLock { $0 } }
+
+  func cancel() {
+    loop.submit { context in
+      (context.resident as? DialTask)?.cancellation.cancel()
+      return nil
+    }
+  }
+
+  func until(_ fact: (State) -> Bool) async throws {
+    let start = ContinuousClock.now
+    while !fact(state) {
+      try #require(ContinuousClock.now - start < .seconds(60), "never: \(state)")
+      try await Task.sleep(for: .milliseconds(1))
+    }
+  }
+
+  func stop() {
+    loop.stop()
+    loop.join()
+  }
+}
+
+private final class DialTask: LoopTask {
+  let cancellation = Cancellation()
+  private let port: UInt16
+  private let proxy: ProxyURL?
+  private let loop: LoopContext
+  private let change: ((inout DialRun.State) -> Void) -> Void
+
+  init(
+    _ port: UInt16, _ proxy: ProxyURL?, _ loop: LoopContext,
+    change: @escaping ((inout DialRun.State) -> Void) -> Void
+  ) {
+    self.port = port
+    self.proxy = proxy
+    self.loop = loop
+    self.change = change
+  }
+
+  func run() async {
+    let destination = DialDestination(
+      host: "127.0.0.1", port: port, authority: "127.0.0.1:\(port)", proxy: proxy, tls: nil,
+      userTimeout: .seconds(30))
+    var input = ByteQueue()
+    do throws(DialError) {
+      let dialer = NetworkDialer(resolver: Resolver(), loop: loop)
+      let transport = try await dialer.dial(destination, cancellation, &input) { phase in
+        change { $0.phases.append(phase) }
+      }
+      transport.close()
+      let received = input.bytes.text()
+      change {
+        $0.received = received
+        $0.outcome = "open"
+      }
+    } catch {
+      let text =
+        switch error {
+        case .cancelled: "cancelled"
+        case .failed(let failure):
+          "\(failure.phase.rawValue): \(failure.reason)"
+            + (failure.refusal.map { " \($0.head.status) \($0.body)" } ?? "")
+        }
+      change { $0.outcome = text }
+    }
+  }
+}

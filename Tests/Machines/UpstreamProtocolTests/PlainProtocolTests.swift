@@ -1,0 +1,99 @@
+import ByteStreams
+import JSONCodec
+import Testing
+import UpstreamProtocol
+
+@Suite struct PlainProtocolTests {
+  private var conventions = UpstreamConventions()
+  private var memory = ProtocolMemory(SubscriptionRules())
+
+  private func template(_ text: String, _ place: Template.Place = .opening) throws -> Template {
+    try Template(text, in: place, environment: [:])
+  }
+
+  private func text(_ payload: SharedBytes?) -> String? { payload.map { $0.bytes.text() } }
+
+  private func receive(_ text: String, _ spoken: inout PlainProtocol, _ memory: inout ProtocolMemory) -> ProtocolEvent {
+    spoken.receive(Array(text.utf8).span, kind: .text, &memory)
+  }
+
+  /// A challenge is answered with a value of itself, and the steps without a response follow at once.
+  @Test mutating func makesSetupMessagesUpToTheOneThatAwaitsAResponse() throws {
+    conventions.onOpen = [.init(), .init(), .init()]
+    conventions.onOpen[0].expect = Matcher([.prefix("{\"challenge\"")])
+    conventions.onOpen[1].send = try template("answer ${string:/challenge} with ${credential}")
+    conventions.onOpen[2].send = try template("subscribe")
+    var spoken = PlainProtocol(conventions)
+    var values = TemplateValues()
+    values.credential = Array("secret".utf8)
+    spoken.adopt(values)
+
+    try spoken.prepareSetup(from: 0, memory, now: 0)
+    #expect(spoken.beginSetup(step: 0) == nil && spoken.awaitedStep == 0)
+    #expect(receive("hello", &spoken, &memory) == .push)
+    #expect(receive("{\"challenge\":\"x1\"}", &spoken, &memory) == .setupAnswered)
+    try spoken.prepareSetup(from: 1, memory, now: 0)
+    #expect(spoken.awaitedStep == nil)
+    #expect(text(spoken.beginSetup(step: 1)) == "answer x1 with secret")
+    #expect(text(spoken.beginSetup(step: 2)) == "subscribe" && spoken.awaitedStep == nil)
+  }
+
+  @Test mutating func saysWhichStepCannotBeMade() throws {
+    conventions.onOpen = [.init(), .init()]
+    conventions.onOpen[0].send = try template("fine")
+    conventions.onOpen[1].send = try template("${credential}")
+    var spoken = PlainProtocol(conventions)
+    #expect(throws: SetupError(step: 1, reason: .noCredential)) { try spoken.prepareSetup(from: 0, memory, now: 0) }
+  }
+
+  @Test mutating func showsTheBeginningOfARefusal() throws {
+    conventions.onOpen = [.init()]
+    conventions.onOpen[0].expect = Matcher([.text("ok")])
+    conventions.onOpen[0].refuse = Matcher([.prefix("no")])
+    var spoken = PlainProtocol(conventions)
+    try spoken.prepareSetup(from: 0, memory, now: 0)
+    _ = spoken.beginSetup(step: 0)
+    #expect(receive("no way", &spoken, &memory) == .refused(text: "no way", isCut: false))
+    let long = "no" + String(repeating: "x", count: 1_000)
+    #expect(receive(long, &spoken, &memory) == .refused(text: String(long.prefix(256)), isCut: true))
+  }
+
+  @Test mutating func repliesToTheHeartbeatThatItReceived() throws {
+    conventions.server.match = Matcher([.prefix("{\"ping\"")])
+    conventions.server.reply = try template("{\"pong\":${raw:/ping}}", .reply)
+    var spoken = PlainProtocol(conventions)
+    #expect(!spoken.takesAnyMessageAsHeartbeat)
+    #expect(receive("{\"ping\":12}", &spoken, &memory) == .heartbeat)
+    #expect(text(try spoken.heartbeatReply(memory, now: 0)) == "{\"pong\":12}")
+    #expect(throws: TemplateError.self) { try spoken.heartbeatReply(memory, now: 0) }
+  }
+
+  @Test mutating func countsItsHeartbeats() throws {
+    conventions.client.message = try template("beat ${counter} at ${now}", .heartbeat)
+    var spoken = PlainProtocol(conventions)
+    #expect(text(try spoken.heartbeat(3, memory, now: 1_700)) == "beat 3 at 1700")
+    #expect(try PlainProtocol(UpstreamConventions()).heartbeatOrNil(memory) == nil)
+  }
+
+  /// The cursor outlives the connection, and another value of the protocol uses it.
+  @Test mutating func remembersTheCursorOfPushes() throws {
+    conventions.cursor.pointer = JSONPointer("/id")
+    conventions.cursor.initial = try template("start", .value)
+    conventions.onOpen = [.init()]
+    conventions.onOpen[0].send = try template("resume ${cursor}")
+    var first = PlainProtocol(conventions)
+    try first.prepareSetup(from: 0, memory, now: 0)
+    #expect(text(first.beginSetup(step: 0)) == "resume start")
+    #expect(receive("{\"id\":\"a7\"}", &first, &memory) == .push)
+    var second = PlainProtocol(conventions)
+    try second.prepareSetup(from: 0, memory, now: 0)
+    #expect(text(second.beginSetup(step: 0)) == "resume a7")
+  }
+}
+
+extension PlainProtocol {
+  fileprivate func heartbeatOrNil(_ memory: ProtocolMemory) throws -> SharedBytes? {
+    var copy = self
+    return try copy.heartbeat(1, memory, now: 0)
+  }
+}

@@ -10,6 +10,8 @@ struct SlotTable<Value> {
       values[Int(slot)] = value
       return Int(slot)
     }
+    // By an eighth: doubled, half of the table of ten thousand held polls could be spare.
+    if values.count == values.capacity { values.reserveCapacity(values.count + max(32, values.count / 8)) }
     values.append(value)
     return values.count - 1
   }

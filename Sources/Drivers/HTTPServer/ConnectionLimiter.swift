@@ -57,7 +57,7 @@ struct ConnectionLimiter {
 
   /// A connection that was admitted has ended.
   mutating func release(_ origin: ClientOrigin) {
-    guard let others = countByOrigin[origin] else { preconditionFailure("a connection was released that was never admitted") }
+    guard let others = countByOrigin[origin] else { preconditionFailure("no connection of this origin was admitted") }
     count -= 1
     countByOrigin[origin] = others > 1 ? others - 1 : nil
   }

@@ -102,7 +102,9 @@ extension HTTPConnection {
     writeHead(worker.response.status, .stream)
   }
 
-  /// Sends the content of the source in `waiting`. False: the connection is over.
+  /// Sends the content of the source in `waiting`. False: the connection is over. Not inlined: its frame would add to that of every
+  /// held poll.
+  @inline(never)
   func stream() async -> Bool {
     while true {
       let step = writeBatch()

@@ -11,7 +11,7 @@ extension HTTPConnection {
   func hold() async {
     beginHolding()
     var outcome = WaitOutcome.ready
-    while canWait(after: outcome) { outcome = await channel.readEvent(until: waitingDeadline) }
+    while canWait(after: outcome) { outcome = await channel.readEvent(until: waitingDeadline()) }
     endHolding()
   }
 
@@ -25,7 +25,8 @@ extension HTTPConnection {
     writeResponse()
   }
 
-  private var waitingDeadline: MonotonicTime {
+  @inline(never)
+  private func waitingDeadline() -> MonotonicTime {
     switch waiting {
     case .none: worker.loop.now
     case .request(let request): request.deadline

@@ -41,7 +41,8 @@ extension API {
   fileprivate func respond(to poll: Poll, into response: inout Response) {
     let inbox = poll.session.inbox
     let key = PreparedPolls.Key(
-      start: poll.start, limit: poll.limit, maxBytes: poll.maxBytes, revision: inbox.revision)
+      inbox: ObjectIdentifier(inbox), start: poll.start, limit: poll.limit, maxBytes: poll.maxBytes,
+      revision: inbox.revision)
     if let entry = preparedPolls.find(key) {
       count(entry.messages)
       response.prepared = entry.response

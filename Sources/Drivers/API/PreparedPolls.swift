@@ -8,7 +8,8 @@ import Inbox
 struct PreparedPolls {
   /// All that the content of a response depends on.
   struct Key: Equatable {
-    /// Also names the session: its epoch is in every cursor.
+    /// The inbox. A cursor does not name it: one of another inbox, or of an earlier life, is a start too.
+    let inbox: ObjectIdentifier
     let start: ReadStart
     let limit: Int
     let maxBytes: Int

@@ -6,9 +6,15 @@ import Testing
 @testable import API
 
 @Suite struct PreparedPollsTests {
-  private static func key(_ sequence: UInt64, limit: Int = 100, revision: UInt64 = 1) -> PreparedPolls.Key {
+  private final class Inbox {}
+  private static let inboxes = [ObjectIdentifier(Inbox.self), ObjectIdentifier(PreparedPollsTests.self)]
+
+  private static func key(
+    _ sequence: UInt64, limit: Int = 100, revision: UInt64 = 1, inbox: Int = 0
+  ) -> PreparedPolls.Key {
     PreparedPolls.Key(
-      start: ReadStart(Cursor(epoch: Epoch(7), sequence: sequence)), limit: limit, maxBytes: 1000, revision: revision)
+      inbox: inboxes[inbox], start: ReadStart(Cursor(epoch: Epoch(7), sequence: sequence)), limit: limit,
+      maxBytes: 1000, revision: revision)
   }
 
   private static func note(
@@ -39,6 +45,7 @@ import Testing
     #expect(polls.find(Self.key(2)) == nil)
     #expect(polls.find(Self.key(1, limit: 1)) == nil)
     #expect(polls.find(Self.key(1, revision: 2)) == nil)
+    #expect(polls.find(Self.key(1, inbox: 1)) == nil)
     _ = Self.note(Self.key(2), "other", in: &polls)
     #expect(polls.find(Self.key(1)) == nil)
   }

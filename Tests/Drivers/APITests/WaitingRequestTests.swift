@@ -83,6 +83,18 @@ import Upstream
     #expect(api.finish(theirs).body.contains("news") && !api.finish(ours).body.contains("news"))
   }
 
+  /// A cursor of neither session is a start for both, and both have seen as many changes.
+  @Test func aPreparedResponseOfOneSessionIsNotGivenToClientsOfAnother() throws {
+    let api = try APIFixture(sessions: ["default", "market"])
+    push("ours", to: try api.session(), api)
+    push("theirs", to: try api.session("market"), api)
+    for _ in 0..<3 {
+      #expect(try api.respond("GET", "/v1/messages?cursor=p-000000000000.1&wait=0").body.contains("ours"))
+    }
+    let theirs = try api.respond("GET", "/v1/sessions/market/messages?cursor=p-000000000000.1&wait=0")
+    #expect(theirs.body.contains("theirs") && !theirs.body.contains("ours"))
+  }
+
   @Test func aDeliveryWaitsForItsFinalState() throws {
     let api = try APIFixture()
     let id = try #require(try api.post("price 1", fields: "Topic: price\r\n").text("id"))

@@ -57,7 +57,9 @@ package final class GatewayServer: Sendable {
     let metrics = MetricsRegistry()
     ProcessMetrics.register(in: metrics)
     for planned in plan.sessions where planned.settings.value.tls.verification == .offForTestsOnly {
-      logger.warning("the upstream's certificate is not verified: anyone on the path can read and change everything")
+      logger.warning(
+        "the upstream's certificate is not verified: anyone on the path can read and change everything",
+        [.text("session", planned.name)])
     }
     let dials = DialGate(settings.dials)
     sessions = SessionDirectory(
@@ -73,7 +75,7 @@ package final class GatewayServer: Sendable {
     socketFiles = (clients + management).compactMap(\.file)
 
     let descriptors = DescriptorBudget(
-      limit: descriptorLimit, inUse: ProcessFacts.openDescriptors(), loops: loopCount,
+      limit: descriptorLimit, inUse: ProcessFacts.openDescriptors(), loops: loopCount, sessions: plan.sessions.count,
       clients: settings.http.connections, management: settings.http.managementConnections)
     if let warning = descriptors.warning {
       logger.warning(

@@ -6,23 +6,23 @@ import Upstream
 
 @Suite struct DescriptorBudgetTests {
   @Test func aHighLimitGivesWhatTheSettingsSay() {
-    let budget = DescriptorBudget(limit: 1 << 20, inUse: 20, loops: 4, clients: 16_384, management: 256)
+    let budget = DescriptorBudget(limit: 1 << 20, inUse: 20, loops: 4, sessions: 1, clients: 16_384, management: 256)
     #expect(budget.clients == 16_384 && budget.management == 256 && budget.warning == nil)
   }
 
   @Test(arguments: [0, 64, 100, 128, 1_024, 4_096])
   func whatIsDealtOutLeavesTheReserveFree(limit: Int) {
-    let budget = DescriptorBudget(limit: limit, inUse: 20, loops: 4, clients: 16_384, management: 256)
+    let budget = DescriptorBudget(limit: limit, inUse: 20, loops: 4, sessions: 1, clients: 16_384, management: 256)
     #expect(budget.clients >= 1 && budget.management >= 1)
     let dealt = budget.clients + budget.management
-    #expect(dealt <= max(2, limit - 20 - 4 - DescriptorBudget.reserve))
+    #expect(dealt <= max(2, limit - 20 - 4 - DescriptorBudget.reserve(sessions: 1)))
     #expect(
       budget.warning
         == "open-file limit \(limit) is below http.connections (16384): raise it with `ulimit -n` or lower the setting")
   }
 
   @Test func fewClientsLeaveManagementItsShare() {
-    let budget = DescriptorBudget(limit: 1_024, inUse: 20, loops: 4, clients: 100, management: 1_000)
+    let budget = DescriptorBudget(limit: 1_024, inUse: 20, loops: 4, sessions: 1, clients: 100, management: 1_000)
     #expect(budget.clients == 100 && budget.management == 228)
     #expect(budget.warning?.contains("http.management_connections (1000)") == true)
   }
@@ -31,6 +31,14 @@ import Upstream
   @Test func theReserveIsEnoughWhereEveryFileAndCommandHangs() {
     let blocked = BlockingLanes.threadLimit * 2
     let lookUps = Resolver.threadCount
-    #expect(DescriptorBudget.reserve >= blocked + lookUps + ConnectRace.addressLimit + 3)
+    #expect(DescriptorBudget.reserve(sessions: 1) >= blocked + lookUps + ConnectRace.addressLimit + 3)
+  }
+
+  @Test func eachSessionHasDescriptorsOfItsOwn() {
+    #expect(DescriptorBudget.reserve(sessions: 1) == 86)
+    #expect(DescriptorBudget.reserve(sessions: 2) == 86 + ConnectRace.addressLimit + 3)
+    #expect(DescriptorBudget.reserve(sessions: 100) - DescriptorBudget.reserve(sessions: 99) == 3)
+    let budget = DescriptorBudget(limit: 1_024, inUse: 20, loops: 2, sessions: 50, clients: 16_384, management: 256)
+    #expect(budget.clients + budget.management <= 1_024 - 20 - 2 - 50 * 3)
   }
 }

@@ -69,10 +69,10 @@ package final class Session: Sendable {
   }
 
   /// Begins to connect. Everything of the session happens on `loop` from now on.
-  package func start(on loop: EventLoop) {
+  func start(on loop: EventLoop, resolver: Resolver) {
     let inbox = inbox
     loop.submit { context in InboxExpiry(inbox, loop: context) }
-    upstream.start(on: loop)
+    upstream.start(on: loop, resolver: resolver)
   }
 
   /// The end: queued messages get `limit` to be sent, then the connection is closed. That it ends leaves no gap in the inbox.

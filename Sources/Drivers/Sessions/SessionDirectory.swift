@@ -29,7 +29,8 @@ package struct SessionDirectory: Sendable {
 
   /// Starts each session on a loop of its own, as far as there are loops: with more sessions than loops they take turns.
   package func start(on loops: [EventLoop]) {
-    for (index, session) in all.enumerated() { session.start(on: loops[index % loops.count]) }
+    let resolver = Resolver()
+    for (index, session) in all.enumerated() { session.start(on: loops[index % loops.count], resolver: resolver) }
   }
 
   /// Links, addresses or routes of this machine have changed.

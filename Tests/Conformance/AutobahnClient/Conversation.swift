@@ -21,6 +21,7 @@ final class Conversation: UpstreamSink {
   private let echoes: Bool
 
   static let logger = Logger(level: .error, format: .text)
+  private static let resolver = Resolver()
 
   private init(echoes: Bool) { self.echoes = echoes }
 
@@ -31,7 +32,7 @@ final class Conversation: UpstreamSink {
       let settings = Self.settings(for: try WebSocketURL(url))
       let session = try SessionHandle(settings, sink: conversation, logger: logger, metrics: MetricsRegistry())
       conversation.state.withLock { $0.session = session }
-      session.start(on: loop)
+      session.start(on: loop, resolver: resolver)
       conversation.waitForEnd(of: session)
     } catch {
       logger.error("not a URL", [.text("url", url), .text("reason", String(describing: error))])

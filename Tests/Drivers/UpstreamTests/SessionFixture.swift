@@ -19,6 +19,8 @@ struct DialerOfTest: Sendable {
 
 /// A session on a loop of its own, against an upstream of the test's.
 final class SessionFixture: UpstreamSink {
+  private static let resolver = Resolver()
+
   struct Received: Sendable {
     var messages: [[UInt8]] = []
     var losses = 0
@@ -45,7 +47,11 @@ final class SessionFixture: UpstreamSink {
     let handle = SessionHandle(
       shared, named: "default", sink: self, logger: logger, metrics: MetricsRegistry(), dials: dials)
     holder.withLock { $0 = handle }
-    if let dialing { handle.start(on: loop, makeDialer: dialing.make) } else { handle.start(on: loop) }
+    if let dialing {
+      handle.start(on: loop, makeDialer: dialing.make)
+    } else {
+      handle.start(on: loop, resolver: Self.resolver)
+    }
   }
 
   var handle: SessionHandle {

@@ -31,10 +31,10 @@ private struct WaitingDelivery: WaitingRequest {
   var bell: Bell { session.upstream.deliveryBell }
 
   /// A message that is not known any more had its end long ago.
-  var hasNews: Bool {
-    guard let state = session.upstream.deliveryState(sequence) else { return true }
-    return session.upstream.isFinal(state)
-  }
+  var hasNews: Bool { session.upstream.isSettled(sequence) }
+
+  /// Any message that ends rings it.
+  var sharesBell: Bool { true }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
     guard let state = session.upstream.deliveryState(sequence) else {

@@ -71,6 +71,21 @@ struct ArrivalList<Element>: ~Copyable {
   /// The element that arrived first.
   var first: Element? { head == Self.none ? nil : nodes[Int(head)].element }
 
+  /// Moves the element that arrived first to the end, changed by `change`. Its handle stays the same.
+  mutating func moveFirstToEnd(_ change: (inout Element) -> Void) {
+    guard head != Self.none, var element = nodes[Int(head)].element else { return }
+    let index = head
+    change(&element)
+    nodes[Int(index)].element = element
+    guard index != tail else { return }
+    head = nodes[Int(index)].next
+    nodes[Int(head)].previous = Self.none
+    nodes[Int(index)].previous = tail
+    nodes[Int(index)].next = Self.none
+    nodes[Int(tail)].next = index
+    tail = index
+  }
+
   /// Removes the element that arrived first.
   mutating func popFirst() -> Element? {
     head == Self.none ? nil : remove(Handle(index: head, generation: nodes[Int(head)].generation))

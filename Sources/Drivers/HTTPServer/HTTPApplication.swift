@@ -55,11 +55,18 @@ package protocol Waiter {
   var deadline: MonotonicTime { get }
   /// Looks for news. Called whenever the bell has rung.
   var hasNews: Bool { get }
+  /// Whether most rings are news for other waiters only. Then the server looks for news before it resumes the request's task.
+  var sharesBell: Bool { get }
+}
+
+extension Waiter {
+  package var sharesBell: Bool { false }
 }
 
 /// A request that waits for news before it gets its response. Exactly one of `finish` and `abandon` is called, once.
 ///
-/// A struct of at most three words is stored in the connection itself, so holding it allocates nothing.
+/// A struct of at most three words is stored in the connection itself, so holding it allocates nothing. A larger one costs an
+/// allocation.
 package protocol WaitingRequest: Waiter {
   /// Counts the request while its connection holds it.
   var heldCount: Gauge? { get }
@@ -73,7 +80,8 @@ package protocol WaitingRequest: Waiter {
 
 /// The content of a response that is sent piece by piece.
 ///
-/// The server asks for the next batch only once the kernel has taken the last one: a slow client costs one batch, not a queue.
+/// The server asks for the next batch only once the kernel has taken the last one: a slow client costs one batch, not a queue. A client
+/// that is gone is noticed by writing only, so a source without news must have a deadline, and a batch for it.
 package protocol Source: Waiter, AnyObject {
   /// Appends the next batch to `content`, if there is one.
   func next(at now: MonotonicTime, into content: inout ResponseContent) -> SourceStep

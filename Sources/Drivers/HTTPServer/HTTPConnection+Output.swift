@@ -18,8 +18,9 @@ extension HTTPConnection {
 
   // MARK: Writing
 
-  /// Writes `worker.response`.
+  /// Writes `worker.response`, which is empty afterwards: what it refers to must not live until the next response.
   func writeResponse() {
+    defer { worker.response.reset() }
     if worker.isDraining { http.closeAfterThisResponse() }
     if !worker.response.refusal.isEmpty { logRefusal() }
     if let prepared = worker.response.prepared {
@@ -100,6 +101,7 @@ extension HTTPConnection {
   func beginStream() {
     if worker.isDraining { http.closeAfterThisResponse() }
     writeHead(worker.response.status, .stream)
+    worker.response.reset()
   }
 
   /// Sends the content of the source in `waiting`. False: the connection is over. Not inlined: its frame would add to that of every
@@ -111,6 +113,7 @@ extension HTTPConnection {
       guard await flush() else { return false }
       switch step {
       case .more: await worker.loop.yieldTurn()
+      case .wait where isWaitOver: await worker.loop.yieldTurn()
       case .wait: await hold()
       case .end: return true
       }
@@ -122,7 +125,7 @@ extension HTTPConnection {
   private func writeBatch() -> SourceStep {
     guard case .stream(let source) = waiting else { return .end }
     var step = SourceStep.end
-    worker.response.content.removeAll()
+    defer { worker.response.content.removeAll() }
     if worker.isDraining {
       http.closeAfterThisResponse()
     } else if http.responseTakesContent {

@@ -20,7 +20,6 @@ extension HTTPConnection {
   func respondAfterWait() {
     guard case .request(let request) = waiting else { return }
     waiting = .none
-    worker.response.reset()
     request.finish(at: worker.loop.now, into: &worker.response)
     writeResponse()
   }
@@ -40,6 +39,15 @@ extension HTTPConnection {
     case .request(let request): request.hasNews
     case .stream(let source): source.hasNews
     }
+  }
+
+  /// Whether `hold()` would return without having waited, and so without a turn for others.
+  var isWaitOver: Bool { hasNews || waitingDeadline() <= worker.loop.now }
+
+  /// Whether a ring of the bell is reason to resume the task.
+  var isConcernedByRing: Bool {
+    guard case .request(let request) = waiting, request.sharesBell else { return true }
+    return request.hasNews
   }
 
   private var bell: Bell? {
@@ -62,7 +70,7 @@ extension HTTPConnection {
       if hasNews { return false }
       worker.room.leave(place)
     }
-    place = worker.room.enter(channel, for: bell)
+    place = worker.room.enter(self, for: bell)
     return !hasNews
   }
 

@@ -192,7 +192,9 @@ final class HTTPConnection: LoopTask {
   private func finishBeforeContent() -> Bool {
     guard case .accepted(let exchange) = current, exchange.body == nil else { return false }
     finish()
-    if case .request = waiting { return false }
+    guard case .request = waiting else { return true }
+    guard worker.isDraining else { return false }
+    respondAfterWait()
     return true
   }
 
@@ -205,7 +207,6 @@ final class HTTPConnection: LoopTask {
       refuse(refusal)
     case .accepted(let exchange):
       current = .none
-      worker.response.reset()
       switch worker.application.finish(exchange, at: worker.loop.now, into: &worker.response) {
       case .respond: writeResponse()
       case .wait(let request): waiting = .request(request)
@@ -230,7 +231,6 @@ final class HTTPConnection: LoopTask {
   }
 
   func refuse(_ refusal: HTTPServerRefusal) {
-    worker.response.reset()
     worker.application.refuse(refusal, into: &worker.response)
     writeResponse()
   }

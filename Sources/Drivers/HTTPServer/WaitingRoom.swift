@@ -7,8 +7,8 @@ import Synchronization
 /// it, for some 75 ms. A client that is responded to in the first slice asks again before the last slice, and must not be woken by
 /// the same news: so entries are numbered, and a ring wakes those that were there when it came.
 final class WaitingRoom {
-  /// Groups without entries that are kept, so that a lone client which polls again and again finds its group.
-  private static var emptyGroupsKept: Int { 64 }
+  /// Groups up to which none is removed, so that a lone client which polls again and again finds its group.
+  private static var groupsKept: Int { 64 }
 
   /// An entry in the room.
   struct Place {
@@ -20,6 +20,8 @@ final class WaitingRoom {
   private var groups: [ObjectIdentifier: WaitingGroup] = [:]
   /// The group that was used last: most often there is one.
   private var latest: WaitingGroup?
+  /// Number of groups at which those without entries are removed.
+  private var sweepAt = WaitingRoom.groupsKept
   private(set) var isDraining = false
 
   init(loop: LoopContext) { self.loop = loop }
@@ -30,11 +32,11 @@ final class WaitingRoom {
   /// How often a connection has entered since the groups were made.
   var entryCount: UInt64 { groups.values.reduce(0) { $0 + $1.lastNumber } }
 
-  /// Registers `channel` to be woken when `bell` rings. The caller must look for news once more before it waits: the room does
+  /// Registers `connection` to be woken when `bell` rings. The caller must look for news once more before it waits: the room does
   /// not wake for what happened before.
-  func enter(_ channel: Channel, for bell: Bell) -> Place {
+  func enter(_ connection: HTTPConnection, for bell: Bell) -> Place {
     let group = group(of: bell)
-    return Place(group: group, handle: group.add(channel))
+    return Place(group: group, handle: group.add(connection))
   }
 
   /// Does nothing for a place whose connection has been woken.
@@ -43,7 +45,7 @@ final class WaitingRoom {
   /// Ends every wait, now and from now on.
   func drain() {
     isDraining = true
-    for group in groups.values { group.wakeAll() }
+    for group in groups.values { group.wakeAll(because: .drain) }
   }
 
   private func group(of bell: Bell) -> WaitingGroup {
@@ -53,7 +55,7 @@ final class WaitingRoom {
       latest = group
       return group
     }
-    if groups.count >= Self.emptyGroupsKept { removeEmptyGroups() }
+    if groups.count >= sweepAt { removeEmptyGroups() }
     let group = WaitingGroup(bell, loop: loop)
     groups[key] = group
     latest = group
@@ -67,6 +69,8 @@ final class WaitingRoom {
       if group.count == 0 { group.close() }
       return group.count > 0
     }
+    // So that all sweeps together cost no more than the groups that were made.
+    sweepAt = max(Self.groupsKept, 2 * groups.count)
   }
 }
 
@@ -75,9 +79,12 @@ private final class WaitingGroup {
   private static var slice: Int { 256 }
 
   struct Entry {
-    let channel: Channel
-    let number: UInt64
+    unowned let connection: HTTPConnection
+    var number: UInt64
   }
+
+  /// Why entries are woken.
+  enum Reason { case ring, drain }
 
   let bell: Bell
   private let listener: Bell.Listener
@@ -86,10 +93,11 @@ private final class WaitingGroup {
   private(set) var lastNumber: UInt64 = 0
   /// Entries up to this number are to be woken; later ones have seen the news.
   private var dueThrough: UInt64 = 0
+  private var reason = Reason.ring
 
   init(_ bell: Bell, loop: LoopContext) {
     self.bell = bell
-    let ring = Relay { $0.wakeAll() }
+    let ring = Relay { $0.wakeAll(because: .ring) }
     let slice = Relay { $0.wakeSlice() }
     listener = Bell.Listener(loop.makeSignal(for: ring))
     nextSlice = loop.makeSignal(for: slice)
@@ -110,10 +118,10 @@ private final class WaitingGroup {
 
   func close() { bell.remove(listener) }
 
-  func add(_ channel: Channel) -> ArrivalList<Entry>.Handle {
+  func add(_ connection: HTTPConnection) -> ArrivalList<Entry>.Handle {
     listener.isWaiting.store(true, ordering: .sequentiallyConsistent)
     lastNumber += 1
-    return entries.append(Entry(channel: channel, number: lastNumber))
+    return entries.append(Entry(connection: connection, number: lastNumber))
   }
 
   func remove(_ handle: ArrivalList<Entry>.Handle) {
@@ -122,21 +130,28 @@ private final class WaitingGroup {
   }
 
   /// An entry added between the news and their signal is woken too. It has seen the news, finds none, and waits again.
-  func wakeAll() {
+  func wakeAll(because reason: Reason) {
+    if reason == .drain { self.reason = .drain }
     dueThrough = lastNumber
     wakeSlice()
   }
 
   private func wakeSlice() {
-    var woken = 0
+    var seen = 0
     while let first = entries.first, first.number <= dueThrough {
-      guard woken < Self.slice else {
+      guard seen < Self.slice else {
         nextSlice.notify()
         return
       }
-      _ = entries.popFirst()
-      first.channel.wake()
-      woken += 1
+      seen += 1
+      if reason == .drain || first.connection.isConcernedByRing {
+        _ = entries.popFirst()
+        first.connection.channel.wake()
+      } else {
+        // It has seen these news, and keeps its place.
+        lastNumber += 1
+        entries.moveFirstToEnd { $0.number = lastNumber }
+      }
     }
     noteRemoval()
   }

@@ -86,7 +86,9 @@ package final class SessionHandle: Sendable {
   }
 
   /// Puts the session on its loop and opens it.
-  package func start(on loop: EventLoop, resolver: Resolver = Resolver()) {
+  ///
+  /// - Parameter resolver: one for all sessions of the process, since each has threads of its own.
+  package func start(on loop: EventLoop, resolver: Resolver) {
     start(on: loop) { NetworkDialer(resolver: resolver, loop: $0) }
   }
 
@@ -144,8 +146,12 @@ package final class SessionHandle: Sendable {
     shared.withLock { $0.outbox.ledger.state(of: sequence) }
   }
 
-  /// Whether a message in this state stays in it.
-  package func isFinal(_ state: DeliveryState) -> Bool { shared.withLock { $0.outbox.ledger.isFinal(state) } }
+  /// Whether the state of a message will not change any more, or is not known.
+  package func isSettled(_ sequence: UInt64) -> Bool {
+    shared.withLock { shared in
+      shared.outbox.ledger.state(of: sequence).map { shared.outbox.ledger.isFinal($0) } ?? true
+    }
+  }
 
   /// Of how many of the last messages `deliveryState` knows.
   package var rememberedDeliveries: Int { shared.withLock { $0.outbox.ledger.limit } }

@@ -34,4 +34,15 @@ import Testing
     let first = list.first
     #expect(first == 2)
   }
+
+  @Test func theFirstMovesToTheEndAndKeepsItsHandle() {
+    var list = ArrivalList<Int>()
+    let handles = [1, 2, 3].map { list.append($0) }
+    list.moveFirstToEnd { $0 += 10 }
+    #expect(list.first == 2 && list.count == 3)
+    #expect(list.remove(handles[1]) == 2)
+    #expect(list.popFirst() == 3)
+    list.moveFirstToEnd { $0 += 10 }
+    #expect(list.remove(handles[0]) == 21 && list.isEmpty)
+  }
 }

@@ -111,13 +111,52 @@ import Testing
     // More bells than the room keeps groups for: those without entries go, and the one with an entry stays.
     let groups = served.onLoop { worker -> Bool in
       guard let channel = try? Channel(descriptor: socketPair().0, loop: worker.loop) else { return false }
-      for _ in 0..<200 { worker.room.leave(worker.room.enter(channel, for: Bell())) }
+      let connection = HTTPConnection(
+        channel: channel, origin: .local, listener: HTTPListener(.client, reach: .local), worker: worker)
+      for _ in 0..<200 { worker.room.leave(worker.room.enter(connection, for: Bell())) }
       channel.close()
       return worker.room.count == 1
     }
     #expect(groups == true)
     served.board.publish()
     #expect(client.read(through: "news 1") != nil)
+  }
+
+  /// One of many that wait for the same bell, such as a delivery among those of its session.
+  private final class OneOfMany: WaitingRequest {
+    let bell = Bell()
+    var deadline: MonotonicTime { .distantFuture }
+    var hasNews = false
+    var sharesBell: Bool { true }
+    var heldCount: Gauge? { nil }
+    func finish(at now: MonotonicTime, into response: inout Response) {}
+    func abandon() {}
+  }
+
+  @Test func aRingForOthersResumesNobodyWhoSharesTheBell() async throws {
+    let served = try ServedApplication()
+    nonisolated(unsafe) var kept: (OneOfMany, HTTPConnection)?
+    let isEntered = served.onLoop { worker -> Bool in
+      guard let channel = try? Channel(descriptor: socketPair().0, loop: worker.loop) else { return false }
+      let connection = HTTPConnection(
+        channel: channel, origin: .local, listener: HTTPListener(.client, reach: .local), worker: worker)
+      let request = OneOfMany()
+      connection.waiting = .request(request)
+      kept = (request, connection)
+      for _ in 0..<2 { _ = worker.room.enter(connection, for: request.bell) }
+      return worker.room.count == 2
+    }
+    #expect(isEntered == true)
+    let bell = try #require(kept).0.bell
+    bell.ring()
+    #expect(served.onLoop { $0.room.count } == 2)
+    _ = served.onLoop { _ in kept?.0.hasNews = true }
+    bell.ring()
+    #expect(served.onLoop { $0.room.count } == 0)
+    _ = served.onLoop { _ in
+      kept?.1.channel.close()
+      kept = nil
+    }
   }
 
   /// Drains the worker of its loop. As a task it runs after those that the input of the turn has resumed.

@@ -26,8 +26,10 @@ import UpstreamSession
     let session = try SessionFixture(upstream.url)
     let waiter = try await BellWaiter(session)
     session.post("soon gone", ttl: .milliseconds(10))
+    session.post("waits", ttl: .hours(1))
     try await session.until("the bell has rung after the end") { waiter.statesAtRings.contains(.expired) }
-    #expect(session.handle.isFinal(.expired) && !session.handle.isFinal(.queued) && !session.handle.isFinal(.written))
+    #expect(session.handle.isSettled(1) && !session.handle.isSettled(2))
+    #expect(session.handle.isSettled(3), "never posted")
     try await session.finish()
     upstream.stop()
   }
@@ -38,7 +40,7 @@ import UpstreamSession
     let waiter = try await BellWaiter(session)
     session.post("order")
     try await session.until("the bell has rung after the write") { waiter.statesAtRings.contains(.written) }
-    #expect(session.handle.isFinal(.written))
+    #expect(session.handle.isSettled(1))
     try await session.finish()
     upstream.stop()
   }

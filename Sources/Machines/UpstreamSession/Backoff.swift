@@ -44,7 +44,7 @@ package struct BackoffSettings: Sendable, Equatable {
   /// Dials in a row that may fail before the session gives up; nil: any number.
   package var maximumAttempts: Int?
   /// A connection counts as stable, and the count starts anew, after max(this, the last wait) in `ready`. A server that
-  /// accepts and drops at once would be hammered if a mere opening did it.
+  /// accepts and drops at once would be hammered if a mere upgrade did it.
   package var stableAfter: TimeSpan = .seconds(10)
   /// Upper end of the wait before the first redial after a stable connection.
   package var quickRedial: TimeSpan = .milliseconds(250)

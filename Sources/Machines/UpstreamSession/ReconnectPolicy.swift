@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// The table of signals: what follows when an opening failed or a connection was lost.
+/// The table of signals: what follows when an attempt failed or a connection was lost.
 ///
 /// It remembers what came before, because most rows say 'once', 'in a row' or 'at most five times'; a stable connection
 /// makes it forget.

@@ -8,7 +8,7 @@ package struct AttemptFailure: Equatable, Sendable {
   package enum Reason: Equatable, Sendable {
     /// A phase took longer than its limit.
     case timedOut
-    /// The whole opening took longer than its limit.
+    /// The whole attempt took longer than its limit.
     case attemptTimedOut
     /// The host name does not exist or no server answered for it.
     case nameNotResolved
@@ -28,9 +28,9 @@ package struct AttemptFailure: Equatable, Sendable {
     case handshake
     /// A redirection that may not be followed: too many, or to a weaker scheme.
     case redirect
-    /// An opening message was answered wrongly, or not in time.
+    /// The response to a setup message was wrong, or did not come in time.
     case setupAnswer
-    /// An opening message's answer says that the credentials are refused.
+    /// The response to a setup message says that the credentials are refused.
     case denied
     /// What must be read before a dial (a credential, a certificate) could not be.
     case preparation
@@ -89,7 +89,7 @@ package enum TransitionCause: Equatable, Sendable {
   case demand
   /// An on-demand session was unused for its time limit.
   case unused
-  /// The opening went on, or was completed.
+  /// The attempt went on, or was completed.
   case progress
   case attemptFailed(AttemptFailure)
   case lost(ConnectionLoss)

@@ -30,10 +30,10 @@ package struct TimeLimits: Sendable, Equatable {
   package var proxying: TimeSpan = .seconds(10)
   package var securing: TimeSpan = .seconds(10)
   package var upgrading: TimeSpan = .seconds(10)
-  /// From the start of the dial to the answered upgrade, whatever its parts took.
-  package var wholeOpening: TimeSpan = .seconds(15)
-  /// Opening messages and their answers, together.
-  package var opening: TimeSpan = .seconds(10)
+  /// From the start of the attempt to the response to the upgrade, whatever its parts took.
+  package var wholeAttempt: TimeSpan = .seconds(15)
+  /// Setup messages and their responses, together.
+  package var setup: TimeSpan = .seconds(10)
   /// The closing handshake; then the socket is reset.
   package var closing: TimeSpan = .seconds(5)
 
@@ -46,7 +46,7 @@ package struct TimeLimits: Sendable, Equatable {
     case .proxying: proxying
     case .securing: securing
     case .upgrading: upgrading
-    case .settingUp: opening
+    case .settingUp: setup
     }
   }
 }

@@ -16,13 +16,13 @@ package enum SessionState: UInt8, CaseIterable, Sendable {
   case backoff
   /// The upstream refused for good: retried rarely, or when an operator says so. → resolving, stopped
   case parked
-  /// Looks the host name up. → connecting, securing, upgrading, and every way an opening fails
+  /// Looks the host name up. → connecting, securing, upgrading, and every way an attempt fails
   case resolving
   case connecting
   case proxying
   case securing
   case upgrading
-  /// Upgraded; opening messages and their expected answers are under way. → ready
+  /// Upgraded; setup messages and the responses that they expect are under way. Its name in logs and the API is `opening`. → ready
   case settingUp
   /// Messages flow. → suspect, replacing, closing, backoff
   case ready
@@ -65,7 +65,7 @@ package enum SessionState: UInt8, CaseIterable, Sendable {
   }
 }
 
-/// How far an opening has come. The order is that of the wire.
+/// How far a connection attempt has come. The order is that of the wire.
 package enum AttemptPhase: UInt8, Comparable, CaseIterable, Sendable {
   case resolving
   case connecting

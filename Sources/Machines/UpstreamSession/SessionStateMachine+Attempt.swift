@@ -10,7 +10,7 @@ extension SessionStateMachine {
     guard var attempt = attempt(reported) else { return }
     precondition(attempt.phase == .resolving, "prepared in \(attempt.phase)")
     attempt.phaseDeadline = now + settings.limits.resolving
-    attempt.wholeDeadline = now + settings.limits.wholeOpening
+    attempt.wholeDeadline = now + settings.limits.wholeAttempt
     setAttempt(attempt)
   }
 
@@ -26,8 +26,8 @@ extension SessionStateMachine {
     if phase == .upgrading { discardPredecessor(&actions) }
     update(attempt, because: .progress, now: now, &actions)
     // From the response on it may bring what its predecessor brings.
-    if phase == .upgrading, case .replacing(let link, successor: _) = state {
-      actions.append(.beginOverlap(older: link.generation, newer: reported))
+    if phase == .upgrading, case .replacing(let connection, successor: _) = state {
+      actions.append(.beginOverlap(older: connection.generation, newer: reported))
     }
     return actions
   }
@@ -39,7 +39,7 @@ extension SessionStateMachine {
     guard var attempt = attempt(reported) else { return [] }
     precondition(attempt.phase < .settingUp, "upgraded twice, in \(attempt.phase)")
     attempt.phase = .settingUp
-    attempt.phaseDeadline = now + settings.limits.opening
+    attempt.phaseDeadline = now + settings.limits.setup
     attempt.wholeDeadline = .distantFuture
     var actions: [SessionAction] = []
     runSteps(&attempt, now: now, using: &generator, &actions)
@@ -98,8 +98,8 @@ extension SessionStateMachine {
     guard let attempt = attempt(reported) else { return [] }
     var actions: [SessionAction] = []
     switch state {
-    case .replacing(let link, successor: _):
-      goOn(with: link, replacingAt: until, because: .postponed, attempt.dial.generation, now: now, &actions)
+    case .replacing(let connection, successor: _):
+      goOn(with: connection, replacingAt: until, because: .postponed, attempt.dial.generation, now: now, &actions)
     case .attempting:
       move(to: .backoff(until: until), because: .postponed, now: now, &actions)
     case .stopped, .idle, .offline, .backoff, .parked, .ready, .switching, .closing:
@@ -153,11 +153,11 @@ extension SessionStateMachine {
       let wait = policy.hold(dial.target.endpoint, for: hold, elsewhereAfter: decision.elsewhere, now: now)
       verdict = .redial(after: wait)
     }
-    if let link = predecessor {
+    if let connection = predecessor {
       // The next try comes later than a redial would: nobody is without a connection meanwhile.
       let usual = Backoff.uniform(.seconds(30), .seconds(60), using: &generator)
       let wait = max(usual, verdict.wait ?? ReconnectPolicy.Constants.deniedParkCap)
-      goOn(with: link, replacingAt: now + wait, because: cause, dial?.generation, now: now, &actions)
+      goOn(with: connection, replacingAt: now + wait, because: cause, dial?.generation, now: now, &actions)
       return
     }
     let next: State =
@@ -172,14 +172,15 @@ extension SessionStateMachine {
 
   /// A successor that is gone leaves the old connection alone.
   private mutating func goOn(
-    with old: Link, replacingAt next: MonotonicTime, because cause: TransitionCause, _ successor: Generation?,
+    with old: ReadyConnection, replacingAt next: MonotonicTime, because cause: TransitionCause,
+    _ successor: Generation?,
     now: MonotonicTime, _ actions: inout [SessionAction]
   ) {
-    var link = old
-    link.replaceAt = next
+    var connection = old
+    connection.replaceAt = next
     // Whether it is quiet was nobody's question meanwhile; if it still is, the next check says so.
-    _ = link.liveness.endQuiet()
-    move(to: .ready(link), because: cause, successor, now: now, &actions)
+    _ = connection.liveness.endQuiet()
+    move(to: .ready(connection), because: cause, successor, now: now, &actions)
   }
 
   /// An attempt that is not wanted any more.
@@ -222,7 +223,7 @@ extension SessionStateMachine {
 
   private mutating func setAttempt(_ attempt: Attempt) {
     switch state {
-    case .replacing(let link, successor: _): state = .replacing(link, successor: attempt)
+    case .replacing(let connection, successor: _): state = .replacing(connection, successor: attempt)
     case .attempting: state = .attempting(attempt)
     case .stopped, .idle, .offline, .backoff, .parked, .ready, .switching, .closing:
       preconditionFailure("no attempt in \(observed)")
@@ -233,7 +234,7 @@ extension SessionStateMachine {
     _ attempt: Attempt, because cause: TransitionCause, now: MonotonicTime, _ actions: inout [SessionAction]
   ) {
     switch state {
-    case .replacing(let link, successor: _): state = .replacing(link, successor: attempt)
+    case .replacing(let connection, successor: _): state = .replacing(connection, successor: attempt)
     case .attempting: move(to: .attempting(attempt), because: cause, now: now, &actions)
     case .stopped, .idle, .offline, .backoff, .parked, .ready, .switching, .closing:
       preconditionFailure("an attempt went on in \(observed)")

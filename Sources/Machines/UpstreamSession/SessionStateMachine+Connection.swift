@@ -6,7 +6,7 @@ extension SessionStateMachine {
   @inline(__always)
   package mutating func bytesReceived(_ reported: Generation, now: MonotonicTime) -> [SessionAction] {
     withLiveness(reported) { $0.heard(now: now) }
-    guard observed == .suspect, link?.generation == reported else { return [] }
+    guard observed == .suspect, connection?.generation == reported else { return [] }
     return heardAgain(now: now)
   }
 
@@ -28,12 +28,12 @@ extension SessionStateMachine {
 
   /// A heartbeat of ours was answered by a message.
   package mutating func heartbeatAnswered(_ reported: Generation) {
-    withLink(reported) { $0.heartbeat.answered() }
+    withConnection(reported) { $0.heartbeat.answered() }
   }
 
   /// A heartbeat of the upstream's, a message, has come.
   package mutating func heartbeatReceived(_ reported: Generation, now: MonotonicTime) {
-    withLink(reported) { $0.heartbeat.heard(now: now) }
+    withConnection(reported) { $0.heartbeat.heard(now: now) }
   }
 
   /// The upstream's close frame has come, with this code or 1005. It is answered, and the end of the stream awaited.
@@ -44,16 +44,16 @@ extension SessionStateMachine {
     let loss = ConnectionLoss.closed(code: code)
     // RFC 6455 §5.5.1: the answer typically echoes the code. 1005 must not appear in a frame: the driver sends none.
     switch state {
-    case .ready(let link) where link.generation == reported:
+    case .ready(let connection) where connection.generation == reported:
       actions.append(.stopSending(reported, lastIsPoison: code == 1009))
       actions.append(.close(reported, code: code))
       releasePredecessor(now: now, &actions)
-      move(to: .closing(closing(of: link, loss, now: now)), because: .lost(loss), reported, now: now, &actions)
-    case .replacing(let link, let successor) where link.generation == reported:
+      move(to: .closing(closing(of: connection, loss, now: now)), because: .lost(loss), reported, now: now, &actions)
+    case .replacing(let connection, let successor) where connection.generation == reported:
       actions.append(.stopSending(reported, lastIsPoison: code == 1009))
       actions.append(.close(reported, code: code))
-      retiring = Retiring(link: link, phase: .closing, deadline: now + settings.limits.closing)
-      policy.credit(readyFor: readyTime(of: link, now: now))
+      retiring = Retiring(connection: connection, phase: .closing, deadline: now + settings.limits.closing)
+      policy.credit(readyFor: readyTime(of: connection, now: now))
       move(to: .attempting(successor), because: .lost(loss), reported, now: now, &actions)
     case .attempting(let attempt) where attempt.dial.generation == reported && attempt.phase == .settingUp:
       actions.append(.close(reported, code: code))
@@ -63,10 +63,10 @@ extension SessionStateMachine {
     case .replacing(_, let successor) where successor.dial.generation == reported:
       actions.append(.close(reported, code: code))
       fallThrough(successor.dial, loss, now: now, using: &generator, &actions)
-    case .switching(let link, let successor, _) where link.generation == reported:
+    case .switching(let connection, let successor, _) where connection.generation == reported:
       actions.append(.stopSending(reported, lastIsPoison: code == 1009))
       actions.append(.close(reported, code: code))
-      retiring = Retiring(link: link, phase: .closing, deadline: now + settings.limits.closing)
+      retiring = Retiring(connection: connection, phase: .closing, deadline: now + settings.limits.closing)
       takeOver(successor, now: now, &actions)
     case .switching(_, let successor, _) where successor.generation == reported:
       actions.append(.close(reported, code: code))
@@ -94,17 +94,17 @@ extension SessionStateMachine {
       return actions
     }
     switch state {
-    case .ready(let link) where link.generation == reported:
-      dropReady(link, loss, now: now, using: &generator, &actions)
-    case .replacing(let link, let successor) where link.generation == reported:
+    case .ready(let connection) where connection.generation == reported:
+      dropReady(connection, loss, now: now, using: &generator, &actions)
+    case .replacing(let connection, let successor) where connection.generation == reported:
       actions.append(.stopSending(reported, lastIsPoison: false))
       if case .violation(let code) = loss { actions.append(.close(reported, code: code)) }
       actions.append(.discard(reported))
-      policy.credit(readyFor: readyTime(of: link, now: now))
+      policy.credit(readyFor: readyTime(of: connection, now: now))
       move(to: .attempting(successor), because: .lost(loss), reported, now: now, &actions)
     case .replacing(_, let successor) where successor.dial.generation == reported:
       fallThrough(successor.dial, loss, now: now, using: &generator, &actions)
-    case .switching(let link, let successor, _) where link.generation == reported:
+    case .switching(let connection, let successor, _) where connection.generation == reported:
       actions.append(.stopSending(reported, lastIsPoison: false))
       if case .violation(let code) = loss { actions.append(.close(reported, code: code)) }
       actions.append(.discard(reported))
@@ -133,46 +133,46 @@ extension SessionStateMachine {
       let spread = age / 20
       replaceAt = now + Backoff.uniform(age - spread, age + spread, using: &generator)
     }
-    let link = Link(
+    let connection = ReadyConnection(
       dial: attempt.dial, since: now, liveness: Liveness(settings.liveness, now: now, using: &generator),
       heartbeat: ApplicationHeartbeat(settings.heartbeat, now: now),
       replaceAt: replaceAt)
     lastUse = now
     if case .replacing(let old, successor: _) = state {
-      startSwitch(from: old, to: link, now: now, using: &generator, &actions)
+      startSwitch(from: old, to: connection, now: now, using: &generator, &actions)
     } else {
       discardPredecessor(&actions)
-      takeOver(link, now: now, &actions)
+      takeOver(connection, now: now, &actions)
     }
   }
 
   mutating func checkLiveness(
-    _ link: Link, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
+    _ connection: ReadyConnection, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
     _ actions: inout [SessionAction]
   ) {
     let before = observed
     var verdict = Liveness.Verdict.alive
-    withLiveness(link.generation) { verdict = $0.check(now: now, using: &generator) }
+    withLiveness(connection.generation) { verdict = $0.check(now: now, using: &generator) }
     switch verdict {
     case .alive: break
-    case .ping(let counter): actions.append(.ping(counter, link.generation))
-    case .quiet: report(from: before, because: .quiet, link.generation, now: now, &actions)
+    case .ping(let counter): actions.append(.ping(counter, connection.generation))
+    case .quiet: report(from: before, because: .quiet, connection.generation, now: now, &actions)
     case .dead:
-      actions += connectionLost(.silence, link.generation, now: now, using: &generator)
+      actions += connectionLost(.silence, connection.generation, now: now, using: &generator)
       return
     }
     var beat = ApplicationHeartbeat.Verdict.alive
-    withLink(link.generation) { beat = $0.heartbeat.check(now: now) }
+    withConnection(connection.generation) { beat = $0.heartbeat.check(now: now) }
     switch beat {
     case .alive: break
-    case .beat(let counter): actions.append(.sendHeartbeat(counter, link.generation))
-    case .dead: actions += connectionLost(.heartbeat, link.generation, now: now, using: &generator)
+    case .beat(let counter): actions.append(.sendHeartbeat(counter, connection.generation))
+    case .dead: actions += connectionLost(.heartbeat, connection.generation, now: now, using: &generator)
     }
   }
 
   private mutating func heardAgain(now: MonotonicTime) -> [SessionAction] {
     let before = observed
-    guard let generation = link?.generation else { return [] }
+    guard let generation = connection?.generation else { return [] }
     withLiveness(generation) { _ = $0.endQuiet() }
     var actions: [SessionAction] = []
     report(from: before, because: .heard, generation, now: now, &actions)
@@ -182,21 +182,22 @@ extension SessionStateMachine {
   // MARK: Ends
 
   mutating func startClosing(
-    _ link: Link, code: UInt16, because cause: TransitionCause, becomesIdle: Bool = false, now: MonotonicTime,
+    _ connection: ReadyConnection, code: UInt16, because cause: TransitionCause, becomesIdle: Bool = false,
+    now: MonotonicTime,
     _ actions: inout [SessionAction]
   ) {
-    var closing = closing(of: link, nil, now: now)
+    var closing = closing(of: connection, nil, now: now)
     closing.becomesIdle = becomesIdle
-    actions.append(.stopSending(link.generation, lastIsPoison: false))
-    sayGoodbye(link, code: code, &actions)
+    actions.append(.stopSending(connection.generation, lastIsPoison: false))
+    sayGoodbye(connection, code: code, &actions)
     releasePredecessor(now: now, &actions)
-    move(to: .closing(closing), because: cause, link.generation, now: now, &actions)
+    move(to: .closing(closing), because: cause, connection.generation, now: now, &actions)
   }
 
-  private func sayGoodbye(_ link: Link, code: UInt16, _ actions: inout [SessionAction]) {
-    var liveness = link.liveness
-    if let counter = liveness.takeLastPing() { actions.append(.ping(counter, link.generation)) }
-    actions.append(.close(link.generation, code: code))
+  private func sayGoodbye(_ connection: ReadyConnection, code: UInt16, _ actions: inout [SessionAction]) {
+    var liveness = connection.liveness
+    if let counter = liveness.takeLastPing() { actions.append(.ping(counter, connection.generation)) }
+    actions.append(.close(connection.generation, code: code))
   }
 
   /// After the closing handshake, or its time limit: `desired` and the reason of the end decide.
@@ -220,18 +221,19 @@ extension SessionStateMachine {
   }
 
   private mutating func dropReady(
-    _ link: Link, _ loss: ConnectionLoss, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
+    _ connection: ReadyConnection, _ loss: ConnectionLoss, now: MonotonicTime,
+    using generator: inout some RandomNumberGenerator,
     _ actions: inout [SessionAction]
   ) {
-    actions.append(.stopSending(link.generation, lastIsPoison: false))
-    if case .violation(let code) = loss { actions.append(.close(link.generation, code: code)) }
-    actions.append(.discard(link.generation))
+    actions.append(.stopSending(connection.generation, lastIsPoison: false))
+    if case .violation(let code) = loss { actions.append(.close(connection.generation, code: code)) }
+    actions.append(.discard(connection.generation))
     releasePredecessor(now: now, &actions)
-    let decision = policy.lost(loss, readyFor: readyTime(of: link, now: now), using: &generator)
-    carryOut(decision, failed: link.dial, because: .lost(loss), now: now, using: &generator, &actions)
+    let decision = policy.lost(loss, readyFor: readyTime(of: connection, now: now), using: &generator)
+    carryOut(decision, failed: connection.dial, because: .lost(loss), now: now, using: &generator, &actions)
   }
 
-  /// A connection that ended while its opening messages were under way.
+  /// A connection that ended during its setup.
   mutating func fallThrough(
     _ dial: Dial, _ loss: ConnectionLoss, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
@@ -242,47 +244,47 @@ extension SessionStateMachine {
     carryOut(decision, failed: dial, because: .lost(loss), now: now, using: &generator, &actions)
   }
 
-  private func closing(of link: Link, _ loss: ConnectionLoss?, now: MonotonicTime) -> Closing {
+  private func closing(of connection: ReadyConnection, _ loss: ConnectionLoss?, now: MonotonicTime) -> Closing {
     Closing(
-      generation: link.generation, deadline: now + settings.limits.closing, loss: loss,
-      readyFor: readyTime(of: link, now: now))
+      generation: connection.generation, deadline: now + settings.limits.closing, loss: loss,
+      readyFor: readyTime(of: connection, now: now))
   }
 
   /// At least a nanosecond: zero stands for 'never ready'.
-  private func readyTime(of link: Link, now: MonotonicTime) -> TimeSpan {
-    max(now - link.since, .nanoseconds(1))
+  private func readyTime(of connection: ReadyConnection, now: MonotonicTime) -> TimeSpan {
+    max(now - connection.since, .nanoseconds(1))
   }
 
   @inline(__always)
   private mutating func withLiveness(_ reported: Generation, _ body: (inout Liveness) -> Void) {
-    withLink(reported) { body(&$0.liveness) }
+    withConnection(reported) { body(&$0.liveness) }
   }
 
   @inline(__always)
-  private mutating func withLink(_ reported: Generation, _ body: (inout Link) -> Void) {
+  private mutating func withConnection(_ reported: Generation, _ body: (inout ReadyConnection) -> Void) {
     if retiring?.generation == reported, retiring?.phase == .listening {
       if var old = retiring {
-        body(&old.link)
+        body(&old.connection)
         retiring = old
       }
       return
     }
     switch state {
-    case .ready(var link):
-      guard link.generation == reported else { return }
-      body(&link)
-      state = .ready(link)
-    case .replacing(var link, let successor):
-      guard link.generation == reported else { return }
-      body(&link)
-      state = .replacing(link, successor: successor)
-    case .switching(var link, var successor, let cut):
-      if link.generation == reported {
-        body(&link)
+    case .ready(var connection):
+      guard connection.generation == reported else { return }
+      body(&connection)
+      state = .ready(connection)
+    case .replacing(var connection, let successor):
+      guard connection.generation == reported else { return }
+      body(&connection)
+      state = .replacing(connection, successor: successor)
+    case .switching(var connection, var successor, let cut):
+      if connection.generation == reported {
+        body(&connection)
       } else if successor.generation == reported {
         body(&successor)
       }
-      state = .switching(link, successor: successor, cut)
+      state = .switching(connection, successor: successor, cut)
     case .stopped, .idle, .offline, .backoff, .parked, .attempting, .closing:
       break
     }

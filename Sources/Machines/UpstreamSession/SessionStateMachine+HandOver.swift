@@ -22,9 +22,9 @@ extension SessionStateMachine {
   }
 
   /// The connection that goes on where a successor fails.
-  var predecessor: Link? {
+  var predecessor: ReadyConnection? {
     switch state {
-    case .replacing(let link, successor: _), .switching(let link, successor: _, _): link
+    case .replacing(let connection, successor: _), .switching(let connection, successor: _, _): connection
     case .stopped, .idle, .offline, .backoff, .parked, .attempting, .ready, .closing: nil
     }
   }
@@ -34,7 +34,7 @@ extension SessionStateMachine {
   /// Whether a replacement is due that waits for the end of another.
   package func isReplacementPostponed(now: MonotonicTime) -> Bool {
     switch state {
-    case .ready(let link): retiring != nil && link.replaceAt <= now
+    case .ready(let connection): retiring != nil && connection.replaceAt <= now
     case .switching(_, let successor, _): successor.replaceAt <= now
     case .stopped, .idle, .offline, .backoff, .parked, .attempting, .replacing, .closing: false
     }
@@ -43,14 +43,14 @@ extension SessionStateMachine {
   /// Keeps a replacement for later if one is in progress; false where it can begin.
   mutating func postponeReplacement(because reason: ReplacementReason, now: MonotonicTime) -> Bool {
     switch state {
-    case .ready(var link) where retiring != nil:
-      link.replaceAt = now
-      link.replacement = reason
-      state = .ready(link)
-    case .switching(let link, var successor, let cut):
+    case .ready(var connection) where retiring != nil:
+      connection.replaceAt = now
+      connection.replacement = reason
+      state = .ready(connection)
+    case .switching(let connection, var successor, let cut):
       successor.replaceAt = now
       successor.replacement = reason
-      state = .switching(link, successor: successor, cut)
+      state = .switching(connection, successor: successor, cut)
     case .stopped, .idle, .offline, .backoff, .parked, .attempting, .ready, .replacing, .closing:
       return false
     }
@@ -60,7 +60,8 @@ extension SessionStateMachine {
   // MARK: The cut
 
   mutating func startSwitch(
-    from old: Link, to successor: Link, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
+    from old: ReadyConnection, to successor: ReadyConnection, now: MonotonicTime,
+    using generator: inout some RandomNumberGenerator,
     _ actions: inout [SessionAction]
   ) {
     var old = old
@@ -93,7 +94,7 @@ extension SessionStateMachine {
         state = .switching(old, successor: successor, cut)
         actions.append(.ping(cut.counter, cut.awaited))
       }
-    } else if case .gone(let ping)? = retiring?.phase, link?.generation == reported, counter >= ping {
+    } else if case .gone(let ping)? = retiring?.phase, connection?.generation == reported, counter >= ping {
       retiring = nil
       actions.append(.endOverlap)
     }
@@ -102,34 +103,34 @@ extension SessionStateMachine {
 
   /// The queue flows into the successor from now on; the old connection is listened to for a while.
   mutating func finishSwitch(
-    from old: Link, to successor: Link, now: MonotonicTime, _ actions: inout [SessionAction]
+    from old: ReadyConnection, to successor: ReadyConnection, now: MonotonicTime, _ actions: inout [SessionAction]
   ) {
     actions.append(.stopSending(old.generation, lastIsPoison: false))
-    retiring = Retiring(link: old, phase: .listening, deadline: now + settings.overlap)
+    retiring = Retiring(connection: old, phase: .listening, deadline: now + settings.overlap)
     takeOver(successor, now: now, &actions)
   }
 
   /// A connection is ready, be it the first or a successor.
-  mutating func takeOver(_ link: Link, now: MonotonicTime, _ actions: inout [SessionAction]) {
+  mutating func takeOver(_ connection: ReadyConnection, now: MonotonicTime, _ actions: inout [SessionAction]) {
     connections += 1
     // Before it is reported: who reads that it is ready can send.
-    actions.append(.startSending(link.generation))
-    move(to: .ready(link), because: .progress, link.generation, now: now, &actions)
+    actions.append(.startSending(connection.generation))
+    move(to: .ready(connection), because: .progress, connection.generation, now: now, &actions)
   }
 
   /// A successor is gone after it was ready. The old connection goes on; a replacement that was postponed begins at once.
   mutating func loseSuccessor(
-    _ successor: Link, _ loss: ConnectionLoss, now: MonotonicTime,
+    _ successor: ReadyConnection, _ loss: ConnectionLoss, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
   ) {
     let isReplacementDue = successor.replaceAt <= now
     fallThrough(successor.dial, loss, now: now, using: &generator, &actions)
-    guard case .ready(var link) = state else { preconditionFailure("no predecessor goes on in \(observed)") }
-    actions.append(.resumeSending(link.generation))
+    guard case .ready(var connection) = state else { preconditionFailure("no predecessor goes on in \(observed)") }
+    actions.append(.resumeSending(connection.generation))
     guard isReplacementDue else { return }
-    link.replaceAt = now
-    link.replacement = successor.replacement
-    state = .ready(link)
+    connection.replaceAt = now
+    connection.replacement = successor.replacement
+    state = .ready(connection)
   }
 
   // MARK: The predecessor's end
@@ -142,7 +143,7 @@ extension SessionStateMachine {
     case .listening:
       releasePredecessor(now: now, &actions)
     case .closing:
-      if let old = retiring { actions.append(.discard(old.link.generation)) }
+      if let old = retiring { actions.append(.discard(old.connection.generation)) }
       predecessorIsGone(now: now, using: &generator, &actions)
     case .gone:
       retiring = nil
@@ -155,7 +156,7 @@ extension SessionStateMachine {
   /// The predecessor is closed: its time is over, or its successor's is.
   mutating func releasePredecessor(now: MonotonicTime, _ actions: inout [SessionAction]) {
     guard var old = retiring, old.phase == .listening else { return }
-    actions.append(.close(old.link.generation, code: 1000))
+    actions.append(.close(old.connection.generation, code: 1000))
     old.phase = .closing
     old.deadline = now + settings.limits.closing
     retiring = old
@@ -165,16 +166,16 @@ extension SessionStateMachine {
   mutating func predecessorIsGone(
     now: MonotonicTime, using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
   ) {
-    guard var old = retiring, case .ready(var link) = state else {
+    guard var old = retiring, case .ready(var connection) = state else {
       retiring = nil
       actions.append(.endOverlap)
       return
     }
     var ping = UInt64.max
-    if link.liveness.isEnabled {
-      ping = link.liveness.takePing(now: now, using: &generator)
-      state = .ready(link)
-      actions.append(.ping(ping, link.generation))
+    if connection.liveness.isEnabled {
+      ping = connection.liveness.takePing(now: now, using: &generator)
+      state = .ready(connection)
+      actions.append(.ping(ping, connection.generation))
     }
     old.phase = .gone(ping: ping)
     old.deadline = now + Self.cutLimit

@@ -42,16 +42,16 @@ extension SessionStateMachine {
       move(to: .stopped, because: cause, now: now, &actions)
     case .attempting(let attempt):
       abandon(attempt, code: code, because: cause, now: now, &actions)
-    case .ready(let link):
-      startClosing(link, code: code, because: cause, now: now, &actions)
-    case .replacing(let link, let successor):
+    case .ready(let connection):
+      startClosing(connection, code: code, because: cause, now: now, &actions)
+    case .replacing(let connection, let successor):
       actions.append(.discard(successor.dial.generation))
-      startClosing(link, code: code, because: cause, now: now, &actions)
-    case .switching(let link, let successor, _):
-      actions.append(.resumeSending(link.generation))
+      startClosing(connection, code: code, because: cause, now: now, &actions)
+    case .switching(let connection, let successor, _):
+      actions.append(.resumeSending(connection.generation))
       actions.append(.close(successor.generation, code: code))
       actions.append(.discard(successor.generation))
-      startClosing(link, code: code, because: cause, now: now, &actions)
+      startClosing(connection, code: code, because: cause, now: now, &actions)
     case .closing(var closing):
       closing.loss = nil
       state = .closing(closing)
@@ -117,11 +117,11 @@ extension SessionStateMachine {
       } else if hasGained {
         state = .backoff(until: min(until, nextNetworkDial))
       }
-    case .ready(let link), .replacing(let link, successor: _), .switching(let link, successor: _, _):
+    case .ready(let connection), .replacing(let connection, successor: _), .switching(let connection, successor: _, _):
       // An upstream that breaks on pings is left to what it sends by itself.
       guard settings.liveness.isEnabled else { break }
-      if let counter = barrierPing(link.generation, now: now, using: &generator) {
-        actions.append(.ping(counter, link.generation))
+      if let counter = barrierPing(connection.generation, now: now, using: &generator) {
+        actions.append(.ping(counter, connection.generation))
       }
     case .stopped, .idle, .parked, .attempting, .closing:
       break
@@ -142,12 +142,13 @@ extension SessionStateMachine {
   /// While an earlier one is under way the wish is kept, the latest one, and followed when that is over.
   package mutating func replace(because reason: ReplacementReason, now: MonotonicTime) -> [SessionAction] {
     if postponeReplacement(because: reason, now: now) { return [] }
-    guard case .ready(var link) = state else { return [] }
+    guard case .ready(var connection) = state else { return [] }
     var actions: [SessionAction] = []
-    link.replacement = reason
+    connection.replacement = reason
     let successor = makeAttempt(now: now)
     move(
-      to: .replacing(link, successor: successor), because: .replacement(reason), successor.dial.generation, now: now,
+      to: .replacing(connection, successor: successor), because: .replacement(reason), successor.dial.generation,
+      now: now,
       &actions)
     actions.append(.dial(successor.dial))
     return actions
@@ -164,11 +165,11 @@ extension SessionStateMachine {
     switch state {
     case .ready, .switching:
       actions += replace(because: reason, now: now)
-    case .replacing(var link, let successor):
+    case .replacing(var connection, let successor):
       actions.append(.discard(successor.dial.generation))
-      link.replacement = reason
+      connection.replacement = reason
       let next = makeAttempt(now: now)
-      state = .replacing(link, successor: next)
+      state = .replacing(connection, successor: next)
       actions.append(.dial(next.dial))
     case .attempting(let attempt):
       actions.append(.discard(attempt.dial.generation))
@@ -198,22 +199,22 @@ extension SessionStateMachine {
       if let until, now >= until { endWait(now: now, &actions) }
     case .attempting(let attempt):
       if now >= attempt.deadline { timeOut(attempt, now: now, using: &generator, &actions) }
-    case .ready(let link):
-      checkLiveness(link, now: now, using: &generator, &actions)
-      guard case .ready(let link) = state else { break }
-      if retiring == nil, now >= link.replaceAt {
-        actions += replace(because: link.replacement, now: now)
+    case .ready(let connection):
+      checkLiveness(connection, now: now, using: &generator, &actions)
+      guard case .ready(let connection) = state else { break }
+      if retiring == nil, now >= connection.replaceAt {
+        actions += replace(because: connection.replacement, now: now)
       } else if isUnused(now) {
-        startClosing(link, code: 1000, because: .unused, becomesIdle: true, now: now, &actions)
+        startClosing(connection, code: 1000, because: .unused, becomesIdle: true, now: now, &actions)
       }
-    case .replacing(let link, let successor):
+    case .replacing(let connection, let successor):
       if now >= successor.deadline { timeOut(successor, now: now, using: &generator, &actions) }
-      checkLiveness(link, now: now, using: &generator, &actions)
-    case .switching(let link, let successor, let cut):
+      checkLiveness(connection, now: now, using: &generator, &actions)
+    case .switching(let connection, let successor, let cut):
       if now >= cut.deadline {
-        finishSwitch(from: link, to: successor, now: now, &actions)
+        finishSwitch(from: connection, to: successor, now: now, &actions)
       } else {
-        checkLiveness(link, now: now, using: &generator, &actions)
+        checkLiveness(connection, now: now, using: &generator, &actions)
       }
     case .closing(let closing):
       if now >= closing.deadline {
@@ -254,6 +255,6 @@ extension SessionStateMachine {
       overridesHold: overridesHold)
     return Attempt(
       dial: dial, phase: .resolving, phaseDeadline: now + settings.limits.preparing + settings.limits.resolving,
-      wholeDeadline: now + settings.limits.preparing + settings.limits.wholeOpening, redirections: redirections)
+      wholeDeadline: now + settings.limits.preparing + settings.limits.wholeAttempt, redirections: redirections)
   }
 }

@@ -18,10 +18,10 @@ package struct SessionStateMachine: Sendable {
     /// nil: until an operator says otherwise.
     case parked(until: MonotonicTime?)
     case attempting(Attempt)
-    case ready(Link)
-    case replacing(Link, successor: Attempt)
+    case ready(ReadyConnection)
+    case replacing(ReadyConnection, successor: Attempt)
     /// Both are ready; the queue waits for the pongs that make the cut clean.
-    case switching(Link, successor: Link, Cut)
+    case switching(ReadyConnection, successor: ReadyConnection, Cut)
     case closing(Closing)
   }
 
@@ -32,7 +32,7 @@ package struct SessionStateMachine: Sendable {
     var phaseDeadline: MonotonicTime
     /// For everything up to the answered upgrade.
     var wholeDeadline: MonotonicTime
-    /// The opening message whose answer is awaited.
+    /// The setup step whose response is awaited.
     var step = 0
     /// Redirections that were followed to get here.
     var redirections = 0
@@ -41,7 +41,7 @@ package struct SessionStateMachine: Sendable {
   }
 
   /// A connection that is ready.
-  struct Link: Sendable {
+  struct ReadyConnection: Sendable {
     let dial: Dial
     let since: MonotonicTime
     var liveness: Liveness
@@ -66,13 +66,13 @@ package struct SessionStateMachine: Sendable {
       case gone(ping: UInt64)
     }
 
-    var link: Link
+    var connection: ReadyConnection
     var phase: Phase
     /// When it is closed, when its closing handshake must be over, or when the last pong is no longer awaited.
     var deadline: MonotonicTime
 
     /// nil once it is gone.
-    var generation: Generation? { if case .gone = phase { nil } else { link.generation } }
+    var generation: Generation? { if case .gone = phase { nil } else { connection.generation } }
   }
 
   /// A connection whose closing handshake is under way.
@@ -123,7 +123,7 @@ package struct SessionStateMachine: Sendable {
     case .backoff: .backoff
     case .parked: .parked
     case .attempting(let attempt): attempt.phase.state
-    case .ready(let link): link.liveness.isQuiet ? .suspect : .ready
+    case .ready(let connection): connection.liveness.isQuiet ? .suspect : .ready
     case .replacing, .switching: .replacing
     case .closing: .closing
     }
@@ -132,7 +132,8 @@ package struct SessionStateMachine: Sendable {
   /// The connection into which the outbox flows.
   package var sending: Generation? {
     switch state {
-    case .ready(let link), .replacing(let link, successor: _), .switching(let link, successor: _, _): link.generation
+    case .ready(let connection), .replacing(let connection, successor: _), .switching(let connection, successor: _, _):
+      connection.generation
     case .stopped, .idle, .offline, .backoff, .parked, .attempting, .closing: nil
     }
   }
@@ -152,21 +153,22 @@ package struct SessionStateMachine: Sendable {
     switch state {
     case .offline(let until), .backoff(let until): until
     case .parked(let until): until
-    case .ready(let link):
-      link.replaceAt < .distantFuture ? max(link.replaceAt, retiring?.deadline ?? .zero) : nil
+    case .ready(let connection):
+      connection.replaceAt < .distantFuture ? max(connection.replaceAt, retiring?.deadline ?? .zero) : nil
     case .stopped, .idle, .attempting, .replacing, .switching, .closing: nil
     }
   }
 
   /// The last round trip measured on the connection that is ready.
-  package var roundTrip: TimeSpan? { link?.liveness.roundTrip }
+  package var roundTrip: TimeSpan? { connection?.liveness.roundTrip }
 
   /// Since when the session has been ready.
-  package var readySince: MonotonicTime? { link?.since }
+  package var readySince: MonotonicTime? { connection?.since }
 
-  var link: Link? {
+  var connection: ReadyConnection? {
     switch state {
-    case .ready(let link), .replacing(let link, successor: _), .switching(let link, successor: _, _): link
+    case .ready(let connection), .replacing(let connection, successor: _), .switching(let connection, successor: _, _):
+      connection
     case .stopped, .idle, .offline, .backoff, .parked, .attempting, .closing: nil
     }
   }
@@ -179,18 +181,18 @@ package struct SessionStateMachine: Sendable {
       case .offline(let until), .backoff(let until): until
       case .parked(let until): until ?? .distantFuture
       case .attempting(let attempt): attempt.deadline
-      case .ready(let link): deadline(of: link)
-      case .replacing(let link, let successor): min(link.nextCheck, successor.deadline)
-      case .switching(let link, successor: _, let cut): min(link.nextCheck, cut.deadline)
+      case .ready(let connection): deadline(of: connection)
+      case .replacing(let connection, let successor): min(connection.nextCheck, successor.deadline)
+      case .switching(let connection, successor: _, let cut): min(connection.nextCheck, cut.deadline)
       case .closing(let closing): closing.deadline
       }
     let flush = desired == .up ? flushDeadline : nil
     return min(own, retiring?.deadline ?? .distantFuture, flush ?? .distantFuture)
   }
 
-  func deadline(of link: Link) -> MonotonicTime {
-    var next = link.nextCheck
-    if retiring == nil { next = min(next, link.replaceAt) }
+  func deadline(of connection: ReadyConnection) -> MonotonicTime {
+    var next = connection.nextCheck
+    if retiring == nil { next = min(next, connection.replaceAt) }
     if settings.onDemand { next = min(next, lastUse + settings.idleAfter) }
     return next
   }

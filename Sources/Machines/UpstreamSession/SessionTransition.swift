@@ -51,7 +51,7 @@ package struct SessionFigures: Equatable, Sendable {
 
 /// The last transitions of a session, oldest first.
 package struct TransitionHistory: Sendable {
-  /// What `GET /v1/session` shows: some openings' worth, and a bound on memory under a flapping upstream.
+  /// What `GET /v1/session` shows: some attempts' worth, and a bound on memory under a flapping upstream.
   package static let limit = 32
 
   private var ring: [SessionTransition] = []

@@ -64,9 +64,9 @@ extension SettingSection {
         "timeouts.upgrade", \.session.limits.upgrading, .duration(millisecond...day),
         "for the response to the opening request"),
       upstream(
-        "timeouts.opening", \.session.limits.wholeOpening, .duration(millisecond...day), "for all of it, to the 101"),
+        "timeouts.opening", \.session.limits.wholeAttempt, .duration(millisecond...day), "for all of it, to the 101"),
       upstream(
-        "timeouts.on_open", \.session.limits.opening, .duration(millisecond...day),
+        "timeouts.on_open", \.session.limits.setup, .duration(millisecond...day),
         "for all of upstream.on_open together"),
       upstream("timeouts.closing", \.session.limits.closing, .duration(millisecond...day), "for the closing handshake"),
       upstream(
@@ -84,7 +84,7 @@ extension SettingSection {
     ]
     return phases.map { name, value in
       upstream.order(
-        "timeouts." + name, value, "timeouts.opening", \.session.limits.wholeOpening,
+        "timeouts." + name, value, "timeouts.opening", \.session.limits.wholeAttempt,
         "the connection attempt ends before", isWarning: true)
     }
   }

@@ -67,7 +67,7 @@ import UpstreamSession
     limits.atOnce = 1
     limits.perSecond = 1_000
     let dials = DialGate(limits)
-    let hanging = try SessionFixture(upstream.url, dials: dials) { $0.session.limits.wholeOpening = .minutes(10) }
+    let hanging = try SessionFixture(upstream.url, dials: dials) { $0.session.limits.wholeAttempt = .minutes(10) }
     try await hanging.until("the server has it") { upstream.seen.connections == 1 }
     let waiting = try SessionFixture(upstream.url, dials: dials)
     try await waiting.until("it has asked again and again") { waiting.handle.snapshot().status.generation.number > 20 }
@@ -89,7 +89,7 @@ import UpstreamSession
     limits.atOnce = 1
     limits.perSecond = 1_000
     let session = try SessionFixture(upstream.url, dials: DialGate(limits)) {
-      $0.session.limits.wholeOpening = .milliseconds(50)
+      $0.session.limits.wholeAttempt = .milliseconds(50)
     }
     session.post("through")
     try await session.until("it comes through") { session.handle.isReady && upstream.seen.connections >= 9 }

@@ -79,7 +79,7 @@ import UpstreamSession
     let upstream = try ScriptedUpstream(
       .reset, .silence, .upgradeThenReset([0x81, 0x7E, 0x10]), .upgradeThenReset([]), .echo)
     let session = try SessionFixture(upstream.url) {
-      $0.session.limits.wholeOpening = .milliseconds(50)
+      $0.session.limits.wholeAttempt = .milliseconds(50)
       // Written to a connection that is reset, it may have arrived: by default it would not go again.
       $0.outbox.redelivery = .unconfirmed
     }

@@ -36,7 +36,7 @@ import Testing
   /// Carries on until nothing of a predecessor is left: `#n` is the only connection.
   private func expectAlone(_ session: Dialogue, _ generation: UInt64) {
     #expect(session.state == .ready)
-    #expect(session.machine.link?.generation == Generation(generation))
+    #expect(session.machine.connection?.generation == Generation(generation))
     #expect(session.machine.retiring == nil)
   }
 

@@ -211,7 +211,7 @@ import Testing
     let session = session(in: state)
     let before = (session.state, session.machine.nextDeadline, session.machine.failures, session.machine.transitions)
     let current = session.machine.generation.number
-    let served = session.machine.link?.generation.number
+    let served = session.machine.connection?.generation.number
     for generation in 0...current + 5 where generation != current && generation != served {
       #expect(session.advance(to: .upgrading, generation) == [])
       #expect(session.upgraded(generation) == [])

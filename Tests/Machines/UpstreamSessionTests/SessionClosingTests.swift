@@ -140,7 +140,7 @@ import Testing
     session.openToReady()
     _ = session.replace()
     #expect(session.failed(.tls, in: .securing, 2) == ["replacing→ready"])
-    #expect(session.machine.link?.generation == Generation(1))
+    #expect(session.machine.connection?.generation == Generation(1))
   }
 
   @Test func fallsBackOnTheSuccessorWhenTheOldOneIsLost() {

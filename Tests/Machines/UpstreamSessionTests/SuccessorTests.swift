@@ -68,7 +68,7 @@ import Testing
     _ = session.replace()
     #expect(session.upgraded(2) == ["say 0 #2"])
     #expect(session.closed(1008, 2) == ["close 1008 #2", "discard #2", "replacing→ready"])
-    #expect(session.machine.link?.generation == Generation(1))
+    #expect(session.machine.connection?.generation == Generation(1))
     session.pass(.seconds(60))
     #expect(
       session.words(session.machine.deadlineReached(now: session.now, using: &session.random)).last == "dial #3 afresh")

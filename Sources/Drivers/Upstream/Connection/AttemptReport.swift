@@ -3,7 +3,7 @@ import HTTPCodec
 import UpstreamSession
 import WebSocketCodec
 
-/// Why an opening failed, as a person wants to read it. The session's rules see `failure` only.
+/// Why an attempt failed, as a person wants to read it. The session's rules see `failure` only.
 package struct AttemptReport: Error, Sendable {
   package let failure: AttemptFailure
   /// What was wrong, and what would be right.

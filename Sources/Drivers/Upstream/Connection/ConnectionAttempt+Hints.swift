@@ -3,7 +3,7 @@ import HTTPCodec
 import TLSEngine
 import WebSocketCodec
 
-/// What a person should look at first when an opening fails in one of the usual ways.
+/// What a person should look at first when an attempt fails in one of the usual ways.
 extension ConnectionAttempt {
   private static var tlsHint: String { ": is this a TLS port? Then the URL starts with wss://" }
 

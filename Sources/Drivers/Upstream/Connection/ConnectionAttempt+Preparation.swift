@@ -60,7 +60,7 @@ extension ConnectionAttempt {
     }
   }
 
-  /// Puts the credential where the opening request is to have it.
+  /// Puts the credential where the opening handshake is to have it.
   func addCredential(to request: inout ClientHandshake.Request) throws(AttemptError) {
     guard settings.isConfigured(url) else { return }
     let use = settings.conventions.credential

@@ -23,7 +23,7 @@ extension SessionDriver {
     case .attemptFailed(let failure) where failure.reason == .timedOut:
       failure.phase.timeoutText(limits.limit(of: failure.phase))
     case .attemptFailed(let failure) where failure.reason == .attemptTimedOut:
-      failure.phase.timeoutText(limits.wholeOpening, key: "opening")
+      failure.phase.timeoutText(limits.wholeAttempt, key: "opening")
     case .lost(.silence):
       "nothing came from the upstream in the time after a ping ('upstream.heartbeat.timeout')"
     case .lost(.heartbeat):

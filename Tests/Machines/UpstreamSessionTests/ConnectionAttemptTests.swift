@@ -3,7 +3,7 @@ import Testing
 
 @testable import UpstreamSession
 
-@Suite struct SessionOpeningTests {
+@Suite struct ConnectionAttemptTests {
   @Test func opensStepByStep() {
     let session = Dialogue()
     #expect(session.open() == ["stopped→resolving", "dial #1"])

@@ -64,7 +64,7 @@ extension API {
     _ item: IncomingMessage.Item, _ message: IncomingMessage, to session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> Accepted {
     let receipt = session.upstream.post(
-      item.payload, kind: item.kind, timeToLive: message.timeToLive ?? session.upstream.queueSettings.timeToLive,
+      item.payload, kind: item.kind, timeToLive: message.timeToLive ?? session.upstream.defaultTimeToLive,
       topic: message.topic, now: now)
     let problem: Problem
     switch receipt.result {

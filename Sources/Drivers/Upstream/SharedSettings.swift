@@ -1,3 +1,4 @@
+import ByteStreams
 import Configuration
 import Outbox
 import TLSEngine
@@ -37,4 +38,7 @@ package final class SharedSettings: Sendable {
 extension SessionHandle {
   /// What the queue of this session is configured with. A reload does not change it.
   package var queueSettings: OutboxSettings { settings.value.outbox }
+
+  /// How long a message may wait, unless its sender says.
+  package var defaultTimeToLive: TimeSpan { settings.value.outbox.timeToLive }
 }

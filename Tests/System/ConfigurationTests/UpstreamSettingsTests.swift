@@ -83,6 +83,9 @@ import WebSocketCodec
   @Test func readsBothFilesOfTheClientCertificate() throws {
     let ours = try upstream("tls: {client_key: k.pem, client_certificate: c.pem}")
     #expect(ours.tls.clientCertificate?.certificateFile == "c.pem" && ours.tls.clientCertificate?.keyFile == "k.pem")
+    for half in ["client_key: k.pem", "client_certificate: c.pem"] {
+      #expect(errors("upstream: {url: 'wss://h/', tls: {\(half)}}").count == 1)
+    }
   }
 
   @Test func aConversationIsInTheSessionAsWell() throws {

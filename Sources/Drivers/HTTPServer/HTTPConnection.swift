@@ -27,10 +27,10 @@ final class HTTPConnection: LoopTask {
   private var current = Current.none
   /// What `hold()` waits for.
   var waiting = Waiting.none
+  /// Whether a client that has ended its stream was sent something, to learn whether it is gone. Here, it takes no memory of its own.
+  var isProbed = false
   /// Where `hold()` waits.
   var place: WaitingRoom.Place?
-  /// Whether a client that has ended its stream was sent something, to learn whether it is gone.
-  var isProbed = false
   /// Responses that the kernel has not taken yet.
   var pending = OutputQueue()
   var phase: RequestPhase

@@ -1,0 +1,139 @@
+"""The programs of docs/recipes.md, as they are printed there."""
+
+import asyncio
+import json
+import re
+import shutil
+import threading
+
+import pytest
+import pytest_asyncio
+
+from harness.gateway import PROJECT
+from harness.upstream import Upstream
+from harness.waiting import eventually
+
+
+def recipe(title):
+    """The code below a heading: its language and text."""
+    page = (PROJECT / "docs/recipes.md").read_text()
+    section = page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    language, code = re.search(r"```(\w+)\n(.*?)```", section, re.DOTALL).groups()
+    return language, code
+
+
+class Program:
+    """A recipe that runs until it is killed, and prints a line for each message."""
+
+    def __init__(self, *command, folder):
+        self._command = command
+        self._folder = folder
+        self.lines = []
+
+    async def start(self):
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command, cwd=self._folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        )
+        self._reader = asyncio.create_task(self._read())
+
+    async def _read(self):
+        async for line in self._process.stdout:
+            self.lines.append(json.loads(line))
+
+    async def prints(self, count):
+        await eventually(lambda: len(self.lines) >= count, what=f"the recipe prints {count} messages")
+        return self.lines
+
+    async def stop(self):
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+        await self._reader
+
+
+def needs(tool):
+    return pytest.mark.skipif(shutil.which(tool) is None, reason=f"{tool} is not installed")
+
+
+def host(gateway):
+    return "{}:{}".format(*gateway.address())
+
+
+@needs("jq")
+async def test_the_shell_loop_goes_on_where_it_was_killed(gateway, upstream, start, tmp_path):
+    language, code = recipe("A shell loop that loses nothing")
+    assert language == "bash"
+    code = code.replace("localhost:8080", host(gateway))
+    await upstream.push('{"n":1}', "two")
+    first = await start(Program("bash", "-c", code, folder=tmp_path))
+    assert await first.prints(2) == [{"n": 1}, "two"]
+    await eventually(lambda: (tmp_path / "cursor").exists(), what="the cursor is saved")
+    await first.stop()
+    await upstream.push("three", "four")
+    second = await start(Program("bash", "-c", code, folder=tmp_path))
+    # It may have been killed before it saved the cursor: then it handles those messages again.
+    await eventually(lambda: second.lines[-2:] == ["three", "four"], what="the second run prints what came meanwhile")
+    assert second.lines in (["three", "four"], [{"n": 1}, "two", "three", "four"])
+
+
+async def test_the_python_client_receives_every_push_and_sends(gateway, upstream):
+    language, code = recipe("Python")
+    assert language == "python"
+    names = {}
+    exec(code, names)
+    received = []
+
+    def read():
+        for message, cursor in names["pushes"](gateway.url()):
+            received.append((message["data"], cursor))
+            if len(received) == 3:
+                return
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    for text in ("one", "two", "three"):
+        await upstream.push(text)
+    await eventually(lambda: len(received) == 3, what="three pushes are received")
+    assert [data for data, _ in received] == ["one", "two", "three"]
+    accepted = await asyncio.to_thread(names["send"], gateway.url(), {"hello": 1})
+    assert accepted["state"] == "queued"
+    assert await upstream.has_received(1) == ['{"hello": 1}']
+
+
+@needs("node")
+async def test_the_javascript_client_receives_every_push(gateway, upstream, start, tmp_path):
+    language, code = recipe("JavaScript")
+    assert language == "js"
+    (tmp_path / "recipe.mjs").write_text(
+        f'{code}\nfor await (const message of pushes("{gateway.url()}")) console.log(JSON.stringify(message.data));\n'
+    )
+    program = await start(Program("node", "recipe.mjs", folder=tmp_path))
+    await upstream.push("one")
+    await program.prints(1)
+    await upstream.push("two", '{"n":3}')
+    assert await program.prints(3) == ["one", "two", {"n": 3}]
+
+
+class Responder(Upstream):
+    """Responds to each request with its id, behind pushes that are no reply."""
+
+    async def _react(self, connection, message):
+        await connection.send("noise")
+        await connection.send(json.dumps({"id": 1, "of": "somebody else"}))
+        await connection.send(json.dumps({"id": json.loads(message)["id"], "result": "fine"}))
+
+
+@pytest_asyncio.fixture
+async def responder(start):
+    return await start(Responder())
+
+
+@needs("jq")
+async def test_a_request_gets_its_own_reply(responder, gateway_for, start, tmp_path):
+    gateway = await gateway_for(responder)
+    language, code = recipe("Send a request and wait for its reply")
+    assert language == "bash"
+    program = await start(Program("bash", "-c", code.replace("localhost:8080", host(gateway)), folder=tmp_path))
+    (reply,) = await program.prints(1)
+    assert reply["result"] == "fine"
+    assert reply["id"] == json.loads(responder.received[0])["id"]

@@ -27,7 +27,7 @@ extension API {
     } catch {
       throw ProblemError(
         .invalidParameter,
-        "'cursor' lies ahead of everything that was ever given; use one from an earlier answer, or 'latest'")
+        "'cursor' is ahead of the newest push: use the cursor of an earlier response, 'earliest' or 'latest'")
     }
     let poll = Poll(session: session, start: start, limit: parameters.limit, maxBytes: parameters.maxBytes)
     if parameters.wait > .zero, !session.inbox.hasNews(after: start) {

@@ -38,7 +38,7 @@ struct PollParameters {
           "'\(query.name.text())' is no parameter of this path; there are cursor, wait, limit and max_bytes")
       }
       guard seen & parameter.rawValue == 0 else {
-        throw ProblemError(.invalidParameter, "'\(query.name.text())' stands in the query twice; give it once")
+        throw ProblemError(.invalidParameter, "'\(query.name.text())' is in the query twice; give it once")
       }
       seen |= parameter.rawValue
       try read(parameter, query.value, settings)

@@ -47,6 +47,6 @@ enum SessionChange {
   private static var expectation: ProblemError {
     ProblemError(
       .invalidDocument,
-      "only 'desired' can be changed, and stands there once: {\"desired\":\"up\"} or {\"desired\":\"down\"}")
+      "only 'desired' can be changed, once: {\"desired\":\"up\"} or {\"desired\":\"down\"}")
   }
 }

@@ -21,7 +21,7 @@ enum WaitParameter {
       guard query.name.equals("wait") else {
         throw ProblemError(.invalidParameter, "'\(query.name.excerpt())' is no parameter of this path; there is wait")
       }
-      guard wait == nil else { throw ProblemError(.invalidParameter, "'wait' stands in the query twice; give it once") }
+      guard wait == nil else { throw ProblemError(.invalidParameter, "'wait' is in the query twice; give it once") }
       wait = try read(query.value)
     }
     return granted(wait ?? preference(of: request) ?? standard, for: request, maximum: maximum)

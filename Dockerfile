@@ -3,8 +3,8 @@
 #   docker build -t drawbridge .
 #   docker run --rm -p 8080:8080 drawbridge serve --upstream wss://example.com/socket
 #
-# Two stages: the toolchain builds, and only the program and its configuration go into the image that runs. Both images are
-# arguments, so that a mirror or another base can take their place; they must be of the same Debian release.
+# Two stages: the first compiles; the second contains only the program and its configuration. Both base images are build arguments, so
+# that a mirror or another base image can replace them. They must be of the same Debian release.
 
 ARG BUILDER_IMAGE=swift:6.3-bookworm
 ARG RUNTIME_IMAGE=debian:bookworm-slim
@@ -17,7 +17,7 @@ RUN apt-get update -qq \
 WORKDIR /src
 COPY Package.swift ./
 COPY Sources Sources
-# The package names its test and benchmark targets, so their folders must be there; the image builds none of them.
+# Package.swift lists the test and benchmark targets, so their folders must exist. They are not built.
 COPY Tests Tests
 COPY Benchmarks Benchmarks
 RUN swift build -c release --static-swift-stdlib --product drawbridge \
@@ -31,12 +31,12 @@ RUN apt-get update -qq \
 COPY --from=builder /out/drawbridge /usr/local/bin/drawbridge
 COPY config/drawbridge.yaml /etc/drawbridge/drawbridge.yaml
 
-# Inside a container the loopback is nobody's; what may reach the ports is decided outside.
+# Listen on all addresses: clients cannot reach the loopback address of a container. Publish only the ports that clients need.
 ENV DRAWBRIDGE_LISTENERS_HTTP=0.0.0.0:8080 \
     DRAWBRIDGE_LISTENERS_MANAGEMENT=0.0.0.0:9090
 EXPOSE 8080 9090
 
-# A number, so that 'runAsNonRoot' can be checked without a user database. The program writes nothing to disk.
+# Numeric, so that Kubernetes can verify runAsNonRoot without a user database. The program writes nothing to disk.
 USER 65532:65532
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=5s --retries=3 CMD ["drawbridge", "healthcheck"]

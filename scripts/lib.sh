@@ -1,25 +1,25 @@
 # shellcheck shell=bash
-# What every script here shares: where the project is, and how it speaks. Source it; it runs nothing by itself.
+# Shared by all scripts: changes to the project's root, and defines the functions for output. Source it.
 
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
-# Colours only for a person.
+# Colours only on a terminal.
 bold='' red='' plain=''
 if [[ -t 2 && -z ${NO_COLOR:-} ]]; then bold=$'\033[1m' red=$'\033[1;31m' plain=$'\033[0m'; fi
 
-# One line of progress. On standard error, so that standard output stays what a caller may want to read.
+# say TEXT…: prints one line of progress to standard error, which leaves standard output to results.
 say() { printf '%s==>%s %s\n' "$bold" "$plain" "$*" >&2; }
 
-# Says what is wrong and what would be right, and stops.
+# die TEXT…: prints an error and exits.
 die() {
   printf '%serror:%s %s\n' "$red" "$plain" "$*" >&2
   exit 1
 }
 
-# quietly LABEL COMMAND…: one progress line; the command's output only when it fails.
+# quietly LABEL COMMAND…: prints one progress line, and the output of the command only if it fails.
 quietly() {
   local label=$1 log started=$SECONDS
   shift
@@ -37,7 +37,7 @@ quietly() {
   fi
 }
 
-# The flags of the binary that is shipped, demonstrated, tested and measured: one set, so that it is built once.
-# The Swift runtime is linked in; OpenSSL, zlib and libyaml stay the system's, which is who patches them.
+# The build flags of the release program, the same for demo, tests and benchmarks, so that it is built only once. The Swift
+# runtime is linked statically. OpenSSL, zlib and libyaml are linked dynamically, so that the system's updates apply.
 # shellcheck disable=SC2034  # read by the scripts that source this file
 release_flags=(-c release --static-swift-stdlib --product drawbridge)

@@ -1,7 +1,7 @@
-/// Comparisons and numbers over bytes that are ASCII by their protocol's definition.
+/// Comparisons and number parsing for bytes that a protocol defines as ASCII.
 @usableFromInline
 package enum ASCII {
-  /// `byte` with A–Z made a–z; every other byte as it is.
+  /// `byte` with A–Z mapped to a–z; any other byte unchanged.
   @inlinable @inline(__always)
   package static func lowercased(_ byte: UInt8) -> UInt8 {
     byte &- 0x41 < 26 ? byte | 0x20 : byte
@@ -30,7 +30,7 @@ package enum ASCII {
     return byte < 128 && ((byte < 64 ? low : high) >> UInt64(byte & 63)) & 1 != 0
   }
 
-  /// `unreserved`: what means the same in a URL with and without an escape (RFC 3986 §2.3).
+  /// Whether `byte` is `unreserved`: escaping it does not change the meaning of a URL (RFC 3986 §2.3).
   @inlinable @inline(__always)
   package static func isUnreserved(_ byte: UInt8) -> Bool {
     // - . 0-9
@@ -42,14 +42,14 @@ package enum ASCII {
 }
 
 extension Span where Element == UInt8 {
-  /// Whether these bytes are `text`, letter for letter.
+  /// Whether these bytes equal `text`, byte for byte.
   @inlinable package func equals(_ text: StaticString) -> Bool {
     guard count == text.utf8CodeUnitCount else { return false }
     for index in indices where unsafe text.utf8Start[index] != self[index] { return false }
     return true
   }
 
-  /// Whether these bytes are `text`, the case of A–Z aside. `text` must be lower case.
+  /// Whether these bytes equal `text`, ignoring the case of A–Z. `text` must be lower case.
   @inlinable package func equalsIgnoringCase(_ text: StaticString) -> Bool {
     guard count == text.utf8CodeUnitCount else { return false }
     for index in indices where unsafe text.utf8Start[index] != ASCII.lowercased(self[index]) { return false }
@@ -62,7 +62,7 @@ extension Span where Element == UInt8 {
     return true
   }
 
-  /// Whether these bytes are `other`, the case of A–Z aside.
+  /// Whether these bytes equal `other`, ignoring the case of A–Z.
   @inlinable package func equalsIgnoringCase(_ other: borrowing Span<UInt8>) -> Bool {
     guard count == other.count else { return false }
     for index in indices where ASCII.lowercased(self[index]) != ASCII.lowercased(other[index]) { return false }
@@ -82,7 +82,7 @@ extension Span where Element == UInt8 {
     return nil
   }
 
-  /// These bytes without spaces and tabs at either end (`OWS`, RFC 9110 §5.6.3).
+  /// These bytes without leading and trailing spaces and tabs (`OWS`, RFC 9110 §5.6.3).
   @_lifetime(copy self)
   @inlinable package func trimmingWhitespace() -> Span<UInt8> {
     var start = 0
@@ -92,7 +92,7 @@ extension Span where Element == UInt8 {
     return extracting(start..<end)
   }
 
-  /// The number these digits write; nil when empty, not all digits, more than 19, or above `Int.max`.
+  /// The value of these decimal digits. Returns nil for empty input, other bytes, more than 19 digits, or a value above `Int.max`.
   @inlinable package func decimalValue() -> Int? {
     guard !isEmpty, count <= 19 else { return nil }
     var value = 0
@@ -106,10 +106,10 @@ extension Span where Element == UInt8 {
     return value
   }
 
-  /// As `text()`, cut after 64 bytes: for a part of a request that is quoted in an error or the log.
+  /// Like `text()`, but cut after 64 bytes. For quoting part of a request in an error or a log line.
   package func excerpt() -> String { count <= 64 ? text() : extracting(first: 64).text() + "…" }
 
-  /// A `String` of these bytes, what is not UTF-8 replaced. For what a person will read.
+  /// A `String` of these bytes, with invalid UTF-8 replaced by U+FFFD. For text that people read.
   package func text() -> String {
     unsafe withUnsafeBytes { unsafe String(decoding: $0, as: UTF8.self) }
   }

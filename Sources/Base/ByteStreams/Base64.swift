@@ -2,7 +2,7 @@
 package enum Base64 {
   private static let alphabet: StaticString = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
-  /// Characters that `count` bytes take.
+  /// Length in characters of the encoding of `count` bytes, padding included.
   package static func encodedCount(_ count: Int) -> Int { (count + 2) / 3 * 4 }
 
   package static func encode(_ bytes: Span<UInt8>, into output: inout ByteQueue) {
@@ -29,7 +29,7 @@ package enum Base64 {
     }
   }
 
-  /// Whether `text` is what `encode` writes for some `count` bytes: padded, and with the unused bits of the last digit zero.
+  /// Whether `text` is the canonical encoding of `count` bytes: padded, and with the unused bits of the last digit zero.
   package static func isEncoding(_ text: Span<UInt8>, ofBytes count: Int) -> Bool {
     guard text.count == encodedCount(count) else { return false }
     let padding = (3 - count % 3) % 3

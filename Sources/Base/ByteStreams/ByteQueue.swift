@@ -1,7 +1,7 @@
-/// A growable run of bytes with one owner: bytes are written at its end and read from its front.
+/// A growable byte buffer with a single owner. Bytes are appended at the end and consumed from the front.
 ///
-/// Nothing is allocated before the first byte, and `releaseStorage()` gives everything back: a connection that only waits
-/// owns no buffer. Consuming moves an offset; the bytes move to the front only when room at the end is needed.
+/// Nothing is allocated before the first byte, and `releaseStorage()` frees everything, so an idle connection holds no buffer.
+/// Consuming only advances an offset. Bytes move to the front only when room at the end is needed.
 @safe
 @usableFromInline
 package struct ByteQueue: ~Copyable {
@@ -19,13 +19,13 @@ package struct ByteQueue: ~Copyable {
 
   deinit { unsafe base?.deallocate() }
 
-  /// Bytes that can be read.
+  /// Number of readable bytes.
   @inlinable @inline(__always) package var count: Int { tail &- head }
   @inlinable @inline(__always) package var isEmpty: Bool { tail == head }
-  /// Bytes of memory held, read or not.
+  /// Allocated capacity in bytes.
   package var allocatedBytes: Int { capacity }
 
-  /// The readable bytes, front first.
+  /// The readable bytes, oldest first.
   package var bytes: Span<UInt8> {
     @_lifetime(borrow self)
     @inlinable @inline(__always) get {
@@ -35,7 +35,7 @@ package struct ByteQueue: ~Copyable {
     }
   }
 
-  /// Drops `count` bytes from the front. `count` must not exceed what is readable.
+  /// Removes `count` bytes from the front. `count` must not exceed `self.count`.
   @inlinable package mutating func consume(_ count: Int) {
     precondition(count >= 0 && count <= self.count, "consumed more than was readable")
     head &+= count
@@ -45,13 +45,13 @@ package struct ByteQueue: ~Copyable {
     }
   }
 
-  /// Drops `count` bytes from the end. `count` must not exceed what is readable.
+  /// Removes `count` bytes from the end. `count` must not exceed `self.count`.
   @inlinable package mutating func removeLast(_ count: Int) {
     precondition(count >= 0 && count <= self.count, "removed more than was readable")
     tail &-= count
   }
 
-  /// Drops `count` bytes from `offset` on; what is behind them moves up.
+  /// Removes `count` bytes at `offset` and closes the gap.
   package mutating func remove(_ count: Int, at offset: Int) {
     precondition(count >= 0 && offset >= 0 && offset &+ count <= self.count, "removed more than was readable")
     guard count > 0, let base = unsafe base else { return }
@@ -60,13 +60,13 @@ package struct ByteQueue: ~Copyable {
     tail &-= count
   }
 
-  /// Forgets every byte and keeps the memory.
+  /// Removes every byte and keeps the memory.
   @inlinable package mutating func removeAll() {
     head = 0
     tail = 0
   }
 
-  /// Forgets every byte and gives the memory back.
+  /// Removes every byte and frees the memory.
   package mutating func releaseStorage() {
     unsafe base?.deallocate()
     unsafe base = nil
@@ -75,14 +75,14 @@ package struct ByteQueue: ~Copyable {
     tail = 0
   }
 
-  /// Gives back the memory that the readable bytes do not need, where it is more than they take themselves. Small buffers stay
-  /// as they are. While the queue drains, all calls together copy no more bytes than were in it.
+  /// Frees unused capacity if it exceeds the readable bytes. Small buffers are left alone. While a queue drains, all calls together
+  /// copy at most as many bytes as it held at the start.
   package mutating func releaseSpare() {
     guard capacity > Self.smallCapacity, capacity &- count > count else { return }
     reallocate(max(count, Self.smallCapacity))
   }
 
-  /// Not worth a copy.
+  /// Buffers up to this size in bytes are not worth a copy.
   private static var smallCapacity: Int { 4096 }
 
   /// Makes room for `count` more bytes at the end.
@@ -111,7 +111,7 @@ package struct ByteQueue: ~Copyable {
     tail &+= count
   }
 
-  /// Disfavoured, or every literal would be a `String` on its way here.
+  /// Disfavoured, since otherwise every literal would be converted to a `String` first.
   @_disfavoredOverload
   package mutating func append(_ text: String) {
     var text = text
@@ -155,7 +155,7 @@ package struct ByteQueue: ~Copyable {
     append(decimal: UInt64(value.magnitude))
   }
 
-  /// Appends the last `digits` decimal digits of `value`, which must not be negative, zeros in front included.
+  /// Appends the last `digits` decimal digits of `value`, padded with leading zeros. `value` must not be negative.
   package mutating func append(decimal value: Int, digits: Int) {
     reserve(digits)
     var value = value
@@ -167,7 +167,7 @@ package struct ByteQueue: ~Copyable {
     tail &+= digits
   }
 
-  /// Appends the last `digits` hexadecimal digits of `value`, in lower case; as many as it has, if nil.
+  /// Appends the last `digits` hexadecimal digits of `value` in lower case; if nil, as many digits as it needs.
   package mutating func append(hexadecimal value: UInt64, digits: Int? = nil) {
     var shift = 4 &* ((digits ?? max(1, (67 &- value.leadingZeroBitCount) / 4)) &- 1)
     while shift >= 0 {
@@ -177,7 +177,7 @@ package struct ByteQueue: ~Copyable {
     }
   }
 
-  /// Offers at least `minimum` writable bytes at the end; `body` answers how many it filled.
+  /// Passes at least `minimum` writable bytes at the end to `body`, which returns how many it wrote. Returns that number.
   package mutating func withWritableBytes(
     minimum: Int, _ body: (UnsafeMutableRawBufferPointer) -> Int
   ) -> Int {
@@ -189,13 +189,13 @@ package struct ByteQueue: ~Copyable {
     return written
   }
 
-  /// The readable bytes as an array: for tests and for the slow path.
+  /// The readable bytes as an array. For tests and code that is not performance-critical.
   package func copyBytes() -> [UInt8] { [UInt8](copying: bytes) }
 
   @usableFromInline mutating func makeRoom(_ count: Int) {
     let readable = tail &- head
     if readable &+ count <= capacity, head >= readable {
-      // The front half is spent: moving the rest costs at most what was consumed.
+      // No more bytes are readable than consumed, so the move costs at most what was consumed.
       if let base = unsafe base {
         unsafe base.copyMemory(from: base + head, byteCount: readable)
       }

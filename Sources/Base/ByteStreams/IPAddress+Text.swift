@@ -1,7 +1,7 @@
-/// Numeric addresses, as text (RFC 4291 §2.2, RFC 3986 §3.2.2). Reading allocates nothing.
+/// Parsing of numeric addresses (RFC 4291 §2.2, RFC 3986 §3.2.2). Parsing bytes does not allocate.
 extension IPAddress {
-  /// Reads an IPv4 or IPv6 address without brackets. A zone behind an IPv6 address (RFC 4007 §11) is skipped: `scope` is 0, since
-  /// the index of an interface is known to the kernel only.
+  /// Parses an IPv4 or IPv6 address without brackets. A zone after an IPv6 address (RFC 4007 §11) is skipped and `scope` is 0, since
+  /// only the kernel knows the interface's index.
   package init?(_ text: String) {
     let bytes = Array(text.utf8)
     if let four = IPAddress(ipv4: bytes.span) {
@@ -13,7 +13,7 @@ extension IPAddress {
     self.init(ipv6: bytes.span.extracting(first: zone ?? bytes.count))
   }
 
-  /// `IPv4address`: four numbers up to 255, without leading zeros.
+  /// Parses `IPv4address`: four decimal numbers up to 255 without leading zeros.
   package init?(ipv4 text: Span<UInt8>) {
     var address: UInt32 = 0
     var numbers = 0
@@ -32,8 +32,8 @@ extension IPAddress {
     self = .ipv4(address)
   }
 
-  /// `IPv6address`: eight groups of one to four hexadecimal digits, `::` once for one or more of them that are zero, and the last
-  /// two perhaps as an IPv4 address.
+  /// Parses `IPv6address`: eight groups of one to four hexadecimal digits. `::` may replace one run of zero groups, and the last two
+  /// groups may be written as an IPv4 address.
   package init?(ipv6 text: Span<UInt8>) {
     let colon = UInt8(ascii: ":")
     var groups = InlineArray<8, UInt16>(repeating: 0)

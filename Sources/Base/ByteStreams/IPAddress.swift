@@ -1,19 +1,19 @@
 /// An IP address, without a port.
 package enum IPAddress: Hashable, Sendable {
-  /// In host order.
+  /// In host byte order.
   case ipv4(UInt32)
-  /// Two halves in host order, high first. `scope`: the index of the link of a link-local address (RFC 4007 §6), else 0.
+  /// Two 64-bit halves in host byte order, high half first. `scope` is the link index of a link-local address (RFC 4007 §6), else 0.
   case ipv6(high: UInt64, low: UInt64, scope: UInt32)
 
   package var isIPv6: Bool { if case .ipv6 = self { true } else { false } }
 
-  /// The IPv4 address within an IPv4-mapped address (RFC 4291 §2.5.5.2); any other address unchanged.
+  /// The embedded IPv4 address of an IPv4-mapped address (RFC 4291 §2.5.5.2); any other address unchanged.
   package var unmapped: IPAddress {
     guard case .ipv6(0, let low, _) = self, low >> 32 == 0xFFFF else { return self }
     return .ipv4(UInt32(truncatingIfNeeded: low))
   }
 
-  /// 127.0.0.0/8, also mapped, and ::1.
+  /// Whether this is in 127.0.0.0/8, possibly IPv4-mapped, or is ::1.
   package var isLoopback: Bool {
     switch unmapped {
     case .ipv4(let address): address >> 24 == 127
@@ -21,14 +21,13 @@ package enum IPAddress: Hashable, Sendable {
     }
   }
 
-  /// Whether the first `bits` bits are those of `other`: 0 to 32 of an IPv4 address, to 128 of an IPv6 address. Scopes are not
-  /// compared.
+  /// Whether the first `bits` bits equal those of `other`: 0 to 32 for IPv4, 0 to 128 for IPv6. Scopes are not compared.
   package func isEqual(to other: IPAddress, bits: Int) -> Bool {
     switch (self, other) {
     case (.ipv4(let left), .ipv4(let right)):
       (left ^ right) >> UInt32(32 - bits) == 0
     case (.ipv6(let leftHigh, let leftLow, _), .ipv6(let rightHigh, let rightLow, _)):
-      // A shift by the whole width or more gives zero: nothing is compared then.
+      // A smart shift by the full width or more yields zero, so that half is not compared.
       (leftHigh ^ rightHigh) >> UInt64(max(0, 64 - bits)) == 0
         && (leftLow ^ rightLow) >> UInt64(min(64, 128 - bits)) == 0
     case (.ipv4, .ipv6), (.ipv6, .ipv4):

@@ -1,7 +1,7 @@
-/// How a message travels on a WebSocket (RFC 6455 §5.6), and so how it is shown.
+/// The type of a WebSocket message (RFC 6455 §5.6).
 @usableFromInline
 package enum MessageKind: UInt8, Hashable, Sendable {
-  /// UTF-8.
+  /// The payload is UTF-8.
   case text
   case binary
 

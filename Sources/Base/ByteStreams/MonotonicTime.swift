@@ -1,6 +1,6 @@
-/// A moment on a clock that never goes back, in nanoseconds from an origin that means nothing.
+/// A point in time on a monotonic clock, in nanoseconds since an unspecified origin.
 ///
-/// Time is an argument everywhere above Reactor: pure code is handed a `MonotonicTime`, and a test hands it any it likes.
+/// Only Reactor reads the clock. Other code takes a `MonotonicTime` as an argument, so a test can pass any value.
 @frozen
 package struct MonotonicTime: Hashable, Comparable, Sendable {
   package var nanoseconds: UInt64
@@ -8,15 +8,15 @@ package struct MonotonicTime: Hashable, Comparable, Sendable {
   @inline(__always)
   package init(nanoseconds: UInt64) { self.nanoseconds = nanoseconds }
 
-  /// Before every other moment: what a test starts from.
+  /// The earliest value. Tests start from it.
   package static var zero: MonotonicTime { MonotonicTime(nanoseconds: 0) }
-  /// After every other moment: a deadline that never comes.
+  /// The latest value: a deadline that never expires.
   package static var distantFuture: MonotonicTime { MonotonicTime(nanoseconds: .max) }
 
   @inline(__always)
   package static func < (left: MonotonicTime, right: MonotonicTime) -> Bool { left.nanoseconds < right.nanoseconds }
 
-  /// `duration` later; what would lie outside the range of the type becomes its nearest end.
+  /// The time `duration` later, clamped to the range of the type.
   @inline(__always)
   package static func + (left: MonotonicTime, duration: TimeSpan) -> MonotonicTime {
     let (sum, overflow) = left.nanoseconds.addingReportingOverflow(UInt64(bitPattern: duration.nanoseconds))
@@ -29,7 +29,7 @@ package struct MonotonicTime: Hashable, Comparable, Sendable {
     left + TimeSpan(nanoseconds: 0 &- duration.nanoseconds)
   }
 
-  /// From `right` to `left`; negative when `right` is the later one.
+  /// The time from `right` to `left`; negative if `right` is later. Clamped to the range of `TimeSpan`.
   @inline(__always)
   package static func - (left: MonotonicTime, right: MonotonicTime) -> TimeSpan {
     let (difference, borrowed) = left.nanoseconds.subtractingReportingOverflow(right.nanoseconds)
@@ -38,7 +38,7 @@ package struct MonotonicTime: Hashable, Comparable, Sendable {
   }
 }
 
-/// A length of time in nanoseconds: 64 bits, where `Duration` takes 128.
+/// A duration in nanoseconds. It has 64 bits; `Duration` has 128.
 @frozen
 package struct TimeSpan: Hashable, Comparable, Sendable {
   package var nanoseconds: Int64
@@ -48,16 +48,16 @@ package struct TimeSpan: Hashable, Comparable, Sendable {
 
   package static var zero: TimeSpan { TimeSpan(nanoseconds: 0) }
   package static func nanoseconds(_ count: Int64) -> TimeSpan { TimeSpan(nanoseconds: count) }
-  // What lies outside of the range of the type (292 years) becomes its nearest end: counts may come from a peer.
+  // Counts may come from a peer, so values outside the range (±292 years) are clamped.
   package static func microseconds(_ count: Int64) -> TimeSpan { TimeSpan(nanoseconds: 1_000) * count }
   package static func milliseconds(_ count: Int64) -> TimeSpan { TimeSpan(nanoseconds: 1_000_000) * count }
   package static func seconds(_ count: Int64) -> TimeSpan { TimeSpan(nanoseconds: 1_000_000_000) * count }
   package static func minutes(_ count: Int64) -> TimeSpan { .seconds(60) * count }
   package static func hours(_ count: Int64) -> TimeSpan { .seconds(3600) * count }
 
-  /// For reports: whole and broken seconds.
+  /// Seconds with a fraction, for reports.
   package var seconds: Double { Double(nanoseconds) / 1e9 }
-  /// Whole milliseconds, rounded up: what a kernel wait takes without waking too early.
+  /// Whole milliseconds, rounded up so that a kernel wait does not end too early.
   package var millisecondsRoundedUp: Int64 {
     nanoseconds / 1_000_000 + (nanoseconds % 1_000_000 > 0 ? 1 : 0)
   }

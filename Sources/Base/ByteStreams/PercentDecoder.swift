@@ -1,9 +1,9 @@
-/// Percent-decoding (RFC 3986 §2.1), strictly: `%` must be followed by two hexadecimal digits, and `%00` stands for nothing
-/// that has a place in a name or a value.
+/// Strict percent-decoding (RFC 3986 §2.1). `%` must be followed by two hexadecimal digits. `%00` is rejected, since no name or value
+/// may contain NUL.
 package enum PercentDecoder {
-  /// Appends `encoded`, decoded, to `output`; false when an escape is bad, and then what was appended is a part.
+  /// Decodes `encoded` and appends the result to `output`. Returns false for an invalid escape; `output` then has a partial result.
   ///
-  /// - Parameter plusIsSpace: the convention of forms and queries (WHATWG URL, `application/x-www-form-urlencoded`).
+  /// - Parameter plusIsSpace: decode `+` as a space, as in forms and queries (WHATWG URL, `application/x-www-form-urlencoded`).
   package static func decode(_ encoded: Span<UInt8>, plusIsSpace: Bool, into output: inout ByteQueue) -> Bool {
     output.reserve(encoded.count)
     var index = 0
@@ -23,15 +23,15 @@ package enum PercentDecoder {
     return true
   }
 
-  /// `encoded`, decoded, as UTF-8; nil when an escape is bad.
+  /// Decodes `encoded`; nil for an invalid escape. Invalid UTF-8 in the result is replaced by U+FFFD.
   package static func decoded(_ encoded: Substring) -> String? {
     var output = ByteQueue()
     guard decode(Array(encoded.utf8).span, plusIsSpace: false, into: &output) else { return nil }
     return output.bytes.text()
   }
 
-  /// Appends `path` to `output` with the escapes of unreserved characters decoded, which leaves its meaning as it is (RFC 3986
-  /// §6.2.2.2). All others stay: `%2F` separates nothing.
+  /// Appends `path` to `output` with the escapes of unreserved characters decoded, which does not change its meaning (RFC 3986
+  /// §6.2.2.2). Other escapes are kept: a decoded `%2F` would become a separator.
   package static func decodeUnreserved(_ path: Span<UInt8>, into output: inout ByteQueue) {
     output.reserve(path.count)
     var index = 0
@@ -48,7 +48,7 @@ package enum PercentDecoder {
     }
   }
 
-  /// Whether decoding would change anything.
+  /// Whether decoding would change `bytes`.
   package static func isNeeded(for bytes: Span<UInt8>, plusIsSpace: Bool) -> Bool {
     for index in bytes.indices {
       let byte = bytes[index]

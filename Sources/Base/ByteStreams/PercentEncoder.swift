@@ -1,4 +1,4 @@
-/// Percent-encoding of everything but unreserved characters (RFC 3986 §2.1).
+/// Percent-encodes every byte except unreserved characters (RFC 3986 §2.1).
 package enum PercentEncoder {
   package static func encode(_ bytes: Span<UInt8>) -> String {
     let digits = Array("0123456789ABCDEF".utf8)

@@ -1,9 +1,8 @@
-/// A queue in a ring whose size is a power of two: appended at the end, taken from the front, read at any place. It grows by
+/// A FIFO queue in a ring buffer whose capacity is a power of two. Elements can be read and modified at any place. The ring grows by
 /// doubling and never shrinks.
 ///
-/// Places are absolute: the first element ever has place 0, and a place never changes while its element is here. What has
-/// left is overwritten with a filler, so that nothing it referred to is kept alive. Inlinable, so that it is made for each
-/// type of element.
+/// A place is an absolute index: the first element ever appended has place 0, and an element keeps its place until it is removed. A
+/// removed element is overwritten with `filler`, which releases what it referred to. Inlinable, so that callers specialise it.
 @usableFromInline
 package struct RingDeque<Element> {
   @usableFromInline let filler: Element
@@ -14,7 +13,7 @@ package struct RingDeque<Element> {
   /// The place after the last element.
   @usableFromInline package internal(set) var end = 0
 
-  /// Allocates nothing before the first element; then room for `leastCapacity`, a power of two.
+  /// Allocates nothing before the first element, then room for `leastCapacity` elements. `leastCapacity` must be a power of two.
   package init(filler: Element, leastCapacity: Int = 16) {
     precondition(leastCapacity > 0 && leastCapacity & (leastCapacity - 1) == 0, "a ring's size is a power of two")
     self.filler = filler

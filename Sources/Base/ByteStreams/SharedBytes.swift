@@ -1,4 +1,4 @@
-/// Bytes that are written once and then only read, by any number of readers on any thread: an array that nobody can change.
+/// Immutable bytes, shared by any number of readers on any thread.
 ///
 /// A push from the upstream is rendered into one of these, and every poll that returns it sends from the same memory.
 @safe
@@ -7,7 +7,7 @@ package struct SharedBytes: Sendable {
 
   package init(copying span: Span<UInt8>) { storage = [UInt8](copying: span) }
 
-  /// Takes `bytes` over without copying them, unless they were grown piece by piece into much more memory than they need.
+  /// Takes over `bytes`. Copies them only if their spare capacity exceeds both 64 bytes and a quarter of their count.
   package init(_ bytes: [UInt8]) {
     let spare = bytes.capacity - bytes.count
     storage = spare > 64 && spare > bytes.count / 4 ? [UInt8](copying: bytes.span) : bytes
@@ -20,14 +20,14 @@ package struct SharedBytes: Sendable {
     @inline(__always) get { storage.span }
   }
 
-  /// Where the bytes lie, for a gathering write; there must be some. Valid for as long as a copy of this value is alive: an
-  /// array's elements stay where they are until it is changed, and this one never is.
+  /// The address of the bytes, for a gathering write. There must be at least one byte. The address is valid while a copy of this
+  /// value exists: an array's elements do not move until it is mutated, and this one never is.
   @unsafe package var baseAddress: UnsafeRawPointer {
     unsafe storage.withUnsafeBytes { unsafe $0.baseAddress.unsafelyUnwrapped }
   }
 }
 
-/// A part of some `SharedBytes`, kept alive by the slice.
+/// A range of a `SharedBytes`, which the slice keeps alive.
 package struct SharedSlice: Sendable {
   package let storage: SharedBytes
   package let range: Range<Int>

@@ -1,10 +1,10 @@
-/// Lengths of time as people write them, in requests and in the configuration: `500ms`, `25s`, `10m`, `1h30m`, `2d`.
+/// Durations as text, for requests and the configuration: `500ms`, `25s`, `10m`, `1h30m`, `2d`.
 extension TimeSpan {
-  /// The longest that is read: as many seconds as `delta-seconds` has (RFC 9111 §1.2.2), 68 years.
+  /// The longest duration that can be parsed: 2³¹ seconds, the maximum of `delta-seconds` (RFC 9111 §1.2.2), about 68 years.
   package static var longestWritten: TimeSpan { .seconds(1 << 31) }
 
-  /// Reads whole numbers with the units d, h, m, s and ms, the larger first and each once, or one number of seconds without a
-  /// unit. nil for anything else: no signs, no fractions, no white space, and nothing longer than `longestWritten`.
+  /// Parses whole numbers with the units d, h, m, s and ms, in descending order and each at most once, or a single number of seconds
+  /// without a unit. Returns nil for anything else: signs, fractions, white space, or more than `longestWritten`.
   package init?(_ text: Span<UInt8>) {
     var total = TimeSpan.zero
     var lastUnit = TimeSpan(nanoseconds: .max)
@@ -20,7 +20,7 @@ extension TimeSpan {
         return nil
       }
       lastUnit = unit
-      // Neither product nor sum can wrap: what is too large becomes the largest.
+      // Product and sum saturate instead of wrapping.
       total = total + unit * Int64(count)
     } while end < text.count
     guard total <= .longestWritten else { return nil }
@@ -37,7 +37,7 @@ extension TimeSpan {
     return name.equals("d") ? .hours(24) : nil
   }
 
-  /// In the largest unit that divides it, down to milliseconds: `90m`, not `1h30m`.
+  /// Formatted in the largest unit that divides the duration, down to milliseconds: `90m`, not `1h30m`.
   package var text: String {
     let milliseconds = nanoseconds / 1_000_000
     if milliseconds == 0 { return "0s" }

@@ -1,12 +1,12 @@
-/// Writes moments as RFC 3339 in UTC with milliseconds: `2026-11-21T09:30:00.125Z`. All but these are written once a second.
+/// Writes UTC timestamps of RFC 3339 with milliseconds: `2026-11-21T09:30:00.125Z`. The part before the dot is cached per second.
 package struct TimestampWriter {
   private var second = Int64.min
-  /// Up to the dot.
+  /// Date and time of `second`, up to and including the dot.
   private var text: [UInt8] = []
 
   package init() {}
 
-  /// A clock beyond what RFC 3339 can write is shown as the nearest moment that it can.
+  /// Appends the time `milliseconds` after 1970-01-01, clamped to the range that RFC 3339 can express.
   package mutating func write(milliseconds: Int64, into output: inout ByteQueue) {
     let range = UTCTime.writableSeconds
     let milliseconds = min(max(milliseconds, range.lowerBound * 1000), range.upperBound * 1000 + 999)

@@ -1,4 +1,4 @@
-/// A second of UNIX time as date and time of day in UTC, in the Gregorian calendar.
+/// UNIX time converted to date and time of day in UTC, in the proleptic Gregorian calendar.
 package struct UTCTime: Equatable, Sendable {
   package let year: Int
   /// 1 to 12.
@@ -11,10 +11,10 @@ package struct UTCTime: Equatable, Sendable {
   /// 0 is Sunday.
   package let weekday: Int
 
-  /// Seconds whose year has four digits, 1 to 9999: what RFC 3339 and HTTP can write.
+  /// The UNIX times of the years 1 to 9999, which RFC 3339 and HTTP can express.
   package static let writableSeconds: ClosedRange<Int64> = -62_135_596_800...253_402_300_799
 
-  /// A second outside `writableSeconds` becomes the nearest one inside.
+  /// A value outside `writableSeconds` is clamped.
   package init(secondsSince1970: Int64) {
     let range = Self.writableSeconds
     let seconds = Int(min(max(secondsSince1970, range.lowerBound), range.upperBound))
@@ -28,15 +28,15 @@ package struct UTCTime: Equatable, Sendable {
     weekday = (dayNumber % 7 + 11) % 7
   }
 
-  /// The first second of a date; nil for a date that does not exist. The year must be 1 to 9999.
+  /// The first second of a date, or nil if the date does not exist. The year must be 1 to 9999.
   package static func secondsSince1970(year: Int, month: Int, day: Int) -> Int64? {
     guard (1...9999).contains(year), (1...12).contains(month), (1...31).contains(day) else { return nil }
     let number = dayNumber(year, month, day)
-    // A day that does not exist is another one on the way back.
+    // A day that does not exist, such as 30 February, converts back to another date.
     return date(number) == (year, month, day) ? Int64(number) * 86_400 : nil
   }
 
-  // MARK: Days since 1970-01-01. Years are counted from 1 March of year 0, so that the leap day is the last of its year.
+  // MARK: Days since 1970-01-01. Years start on 1 March, counted from year 0, so that the leap day is the last day of its year.
 
   private static func dayNumber(_ year: Int, _ month: Int, _ day: Int) -> Int {
     let shifted = month <= 2 ? year - 1 : year

@@ -1,24 +1,24 @@
-/// Judges UTF-8 that comes in pieces, and fails at the first byte that no continuation can make right (RFC 3629): so a
-/// WebSocket text message is refused while it still arrives.
+/// Validates UTF-8 that arrives in pieces (RFC 3629). It fails as soon as no continuation can make the text valid, so a WebSocket
+/// text message is rejected before all of it has arrived.
 package struct UTF8StreamValidator: Sendable {
-  /// Continuation bytes that the sequence at hand still needs, and what the next of them may be.
+  /// Continuation bytes that the current sequence still needs, and the range allowed for the next of them.
   private var needed: UInt8 = 0
   private var lowest: UInt8 = 0x80
   private var highest: UInt8 = 0xBF
 
   package init() {}
 
-  /// Whether everything so far is whole characters.
+  /// Whether the input so far ends at a character boundary.
   package var isComplete: Bool { needed == 0 }
 
-  /// Whether all so far is UTF-8 or the beginning of some.
+  /// Validates the next piece. Returns whether the input so far is UTF-8 or a prefix of it.
   package mutating func append(_ bytes: Span<UInt8>) -> Bool {
     var start = 0
     while needed > 0, start < bytes.count {
       guard step(bytes[start]) else { return false }
       start &+= 1
     }
-    // A sequence that the end of this piece cuts is judged byte by byte, the rest at full speed.
+    // Only a sequence cut by the end of this piece is validated byte by byte; the rest is validated at full speed.
     var end = bytes.count
     var back = 0
     while back < 3, end &- back > start {
@@ -40,7 +40,7 @@ package struct UTF8StreamValidator: Sendable {
     return true
   }
 
-  /// Whether `bytes` are UTF-8, whole.
+  /// Whether `bytes` are complete, valid UTF-8.
   package static func isValid(_ bytes: Span<UInt8>) -> Bool {
     do {
       _ = try UTF8Span(validating: bytes)

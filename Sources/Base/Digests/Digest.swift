@@ -1,15 +1,15 @@
 import ByteStreams
 import COpenSSL
 
-/// Message digests, by OpenSSL.
+/// Message digests, computed by OpenSSL.
 package enum Digest {
-  /// SHA-1, 20 bytes: for `Sec-WebSocket-Accept` (RFC 6455 §4.2.2), which asks for nothing better.
+  /// SHA-1, 20 bytes. Only for `Sec-WebSocket-Accept`, which requires it (RFC 6455 §4.2.2).
   package static func sha1(_ bytes: Span<UInt8>) -> [UInt8] { unsafe digest(bytes, EVP_sha1(), length: 20) }
 
   /// SHA-256, 32 bytes.
   package static func sha256(_ bytes: Span<UInt8>) -> [UInt8] { unsafe digest(bytes, EVP_sha256(), length: 32) }
 
-  /// Whether the two are the same, in a time that does not tell where they differ: for secrets. Their lengths are no secret.
+  /// Compares secrets in a time that does not depend on where they differ. Their lengths are not secret.
   package static func equalInConstantTime(_ left: Span<UInt8>, _ right: Span<UInt8>) -> Bool {
     guard left.count == right.count else { return false }
     return unsafe left.withUnsafeBytes { left in

@@ -1,9 +1,9 @@
 import CLinux
 import Glibc
 
-/// A thread for work that blocks, which nobody waits for.
+/// A detached thread for blocking work.
 package enum DetachedThread {
-  /// Runs `body` on a new thread. False: the system gives none, and `body` was not run.
+  /// Runs `body` on a new thread. Returns false if the system cannot create one; `body` is then not run.
   package static func start(named name: StaticString, _ body: @escaping @Sendable () -> Void) -> Bool {
     let work = unsafe Unmanaged.passRetained(Work(name: name, body: body)).toOpaque()
     var thread = pthread_t()

@@ -1,8 +1,8 @@
 import ByteStreams
 
-/// The Basic scheme (RFC 7617): the value of an Authorization or Proxy-Authorization field.
+/// The Basic authentication scheme (RFC 7617).
 package enum BasicCredentials {
-  /// `userPass`: the user name, a colon and the password.
+  /// The value of an Authorization or Proxy-Authorization field. `userPass` is the user name, a colon and the password.
   package static func fieldValue(_ userPass: String) -> String {
     "Basic " + Base64.encode(Array(userPass.utf8).span)
   }

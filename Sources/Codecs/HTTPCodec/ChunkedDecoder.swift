@@ -1,65 +1,65 @@
 import ByteStreams
 
-/// Takes the framing off a chunked message (RFC 9112 §7.1), byte by byte outside the data and never inside it.
+/// Removes the framing of a chunked body (RFC 9112 §7.1). Framing is read byte by byte; data is skipped without looking at it.
 ///
-/// An automaton, because the bytes between chunks come cut anywhere, and because a wrong byte must be noticed when it comes: a
-/// server that waits for the end of a bad line can be made to wait for ever.
+/// A state machine, because framing may arrive cut anywhere and an invalid byte must be rejected on arrival. A server that waits for
+/// the end of an invalid line can be made to wait forever.
 package struct ChunkedDecoder {
   enum State: Equatable {
-    /// Before the first digit of a size.
+    /// Before the first digit of the chunk size.
     case size
-    /// After one digit or more.
+    /// After at least one digit.
     case sizeDigits
-    /// Bad white space before `;` (to be accepted, RFC 9112 §7.1.1), and nothing but `;` may follow.
+    /// Bad whitespace (BWS) before `;`, which a recipient must accept (RFC 9112 §7.1.1). Only `;` may follow.
     case spaceBeforeSemicolon
-    /// After `;`, before the name.
+    /// After `;`, before the extension name.
     case extensionNameStart
     case extensionName
-    /// White space after a name or a value: `=`, `;` or nothing comes.
+    /// Whitespace after an extension name. Only `=` or `;` may follow.
     case spaceAfterName
-    /// After `=`, before the value.
+    /// After `=`, before the extension value.
     case extensionValueStart
     case extensionToken
     case extensionQuoted
     case extensionQuotedPair
-    /// After a quoted value: `;` or the end of the line.
+    /// After a quoted value. `;` or the end of the line must follow.
     case afterQuoted
-    /// The CR of the size line has come.
+    /// After the CR of the chunk-size line.
     case sizeLineFeed
     case data
     case dataReturn
     case dataLineFeed
-    /// The last chunk has been read: the trailer section follows.
+    /// After the last chunk. The trailer section follows.
     case trailers
   }
 
-  /// What the front of the input holds.
+  /// The layout of the front of the input.
   package struct Step {
-    /// Bytes of framing to be dropped from the front.
+    /// Bytes of framing at the front, to be dropped.
     package var framing: Int
-    /// Bytes of data that follow it; zero when more bytes are needed or the trailer section begins.
+    /// Bytes of data after the framing. Zero if more input is needed or the trailer section begins.
     package var data: Int
   }
 
   private(set) var state = State.size
   private var digits: UInt8 = 0
-  /// Bytes of the extensions of this chunk.
+  /// Bytes of extensions in the current chunk-size line.
   private var extensionBytes: UInt32 = 0
-  /// Bytes of framing of this chunk so far.
+  /// Bytes of framing since the previous chunk's size line.
   private var lineBytes: UInt32 = 0
-  /// Data left in this chunk.
+  /// The chunk size read so far; then the bytes of data left in the chunk.
   private var remaining: UInt64 = 0
-  /// Framing beyond what is granted to each chunk; see `HTTPLimits.chunkOverheadBytes`.
+  /// Framing in excess of the allowance per chunk, in bytes. See `HTTPLimits.chunkOverheadBytes`.
   private var overhead = 0
-  /// Data of all chunks announced so far.
+  /// The sum of the chunk sizes read so far.
   private(set) var total = 0
 
   package init() {}
 
-  /// Whether the last chunk has been read: the trailer section follows.
+  /// Whether the last chunk has been read. The trailer section follows.
   package var isComplete: Bool { state == .trailers }
 
-  /// Looks at the front of `input`: framing to be dropped, then data.
+  /// Reads the front of `input`: framing to drop, then data. The caller consumes both before the next call.
   package mutating func step(_ input: Span<UInt8>, _ limits: HTTPLimits) throws(HTTPProtocolError) -> Step {
     var index = 0
     while index < input.count {
@@ -175,7 +175,7 @@ package struct ChunkedDecoder {
 
   private mutating func endExtensionValue(_ byte: UInt8, _ isSpace: Bool) throws(HTTPProtocolError) {
     if isSpace {
-      // White space is bad but allowed before the next `;`, and before nothing else.
+      // Whitespace is allowed only before the next `;`.
       state = .spaceBeforeSemicolon
     } else if byte == 0x3B {
       state = .extensionNameStart
@@ -190,12 +190,12 @@ package struct ChunkedDecoder {
     byte == 0x0A ? .bareLineFeed : .malformedChunkExtension
   }
 
-  /// The size line is whole.
+  /// Called at the end of the chunk-size line.
   private mutating func beginData(_ limits: HTTPLimits) throws(HTTPProtocolError) {
     guard remaining <= UInt64(limits.bodyBytes &- total) else { throw .contentTooLarge(limit: limits.bodyBytes) }
     let size = Int(remaining)
     total &+= size
-    // Go's rule: each chunk is granted 16 bytes and twice its data; what is beyond adds up.
+    // As in Go: each chunk is allowed 16 bytes and twice its data as overhead. Any excess accumulates; unused allowance reduces it.
     overhead = max(0, overhead &+ Int(lineBytes) &- 16 &- 2 &* size)
     guard overhead <= limits.chunkOverheadBytes else {
       throw .chunkOverheadTooLarge(limit: limits.chunkOverheadBytes)

@@ -1,69 +1,69 @@
-/// The two coupled automata of one server connection: what the client sends, and what we answer.
+/// The two coupled state machines of a server connection: one for the request, one for the response.
 ///
-/// HTTP/1.1 without its syntax is this. Each side walks through its own states once for every request:
+/// This is HTTP/1.1 without its syntax. Each side goes through its own states once per request:
 ///
 ///     request:   idle ── head ──▶ body ── end ──▶ done                    the client's half
 ///     response:  idle ──────────▶ owed ── head ──▶ body ── end ──▶ done   our half
 ///
-/// and they are tied together in five places, which are all the rules there are:
+/// Five rules couple them:
 ///
 /// 1. A request head makes a response owed.
-/// 2. When both are done and the connection is kept alive, both are idle again: the next request may be read. Not before, so
-///    pipelined requests wait where they are, and answers cannot overtake one another (RFC 9112 §9.3.2).
-/// 3. A response may be done before its request is: the rest of the request is read and thrown away (`body`/`done`).
-/// 4. Whatever says 'no more' (`Connection: close`, HTTP/1.0, a limit, shutdown) clears `keepsAlive`, and it never comes
-///    back. A response that ends then closes both sides, and what the client sent after it is not looked at (§9.6).
-/// 5. A framing error makes the request `failed`: nothing more can be read. One answer may still be written if none was
-///    begun (`owed`); with one begun, all that is left is to close.
+/// 2. When both are done and the connection is kept alive, both return to idle and the next request may be read. Until then,
+///    pipelined requests are not parsed, so responses stay in order (RFC 9112 §9.3.2).
+/// 3. A response may end before its request. The rest of the request is then read and discarded (`body`/`done`).
+/// 4. Anything that ends persistence (`Connection: close`, HTTP/1.0, a limit, shutdown) clears `keepsAlive` for good. The end of the
+///    response then closes both sides, and input after the request is ignored (§9.6).
+/// 5. A framing error makes the request `failed`, and nothing more can be read. If no response was begun, one may still be sent
+///    (`owed`). Otherwise the connection can only be closed.
 ///
-/// Everything that decides a transition is in this file. What the peer does wrong arrives as `requestFailed`; an input that is
-/// illegal here is a mistake of ours.
+/// This file decides every transition. The connection may also clear `keepsAlive` directly. An error of the peer is the input
+/// `requestFailed`; an input that is illegal in the current state is a bug.
 struct ConnectionState: Equatable {
-  /// The client's half.
+  /// The request side.
   enum Request: CaseIterable {
-    /// No request has begun, or not all of its head has come. → body (head), closed (end of input), failed
+    /// No request has begun, or its head is incomplete. → body (head), closed (end of input, keep-alive refused), failed
     case idle
-    /// The head has been read, and content may follow. → done (end), failed, idle (end, with the response done), closed
+    /// The head was read; content may follow. → done (end), idle (end, response done), failed, closed (failure, response ended)
     case body
-    /// All of it has been read; the response has not ended. → idle, closed (response ended)
+    /// The request was read; the response has not ended. → idle or closed (response ended)
     case done
-    /// The framing is lost: one answer, then close. → closed (response ended)
+    /// The framing is lost. One response, then close. → closed (response ended)
     case failed
     /// Nothing more will be read. Final.
     case closed
   }
 
-  /// Our half.
+  /// The response side.
   enum Response: CaseIterable {
-    /// Nothing is owed. → owed (request head or failure), closed (end of input)
+    /// No response is owed. → owed (request head or failure), closed (end of input, keep-alive refused)
     case idle
-    /// A request waits for its answer; interim answers leave it here. → body (response head), closed (failure told)
+    /// A request needs a response. Interim responses do not change this. → body (response head)
     case owed
-    /// The head was written, and content may follow. → done, idle or closed (end), closed (request failed)
+    /// The head was written; content may follow. → done, idle or closed (end), closed (request failed)
     case body
-    /// Answered before the request had ended. → idle (request ended), closed (request failed)
+    /// The response ended before its request. → idle (request ended), closed (request failed, keep-alive refused)
     case done
-    /// The last answer has been written, or none can be: close the connection. Final.
+    /// The last response was written, or none can be. Close the connection. Final.
     case closed
   }
 
-  /// What happens to a connection.
+  /// The events that change the state.
   enum Input: CaseIterable {
-    /// A whole request head was read.
+    /// A complete request head was read.
     case requestHead
-    /// The content and trailers of a request have ended.
+    /// The content and trailers of the request have ended.
     case requestEnd
-    /// The client broke the protocol, or its request is not waited for any more.
+    /// The client violated the protocol, or the rest of its request is abandoned.
     case requestFailed
-    /// The client will send nothing more, between two requests.
+    /// The client closed its side between two requests.
     case endOfInput
-    /// There is a reason to close after the answer.
+    /// The connection must close after the response.
     case keepAliveRefused
-    /// We write a 1xx answer.
+    /// A 1xx response is written.
     case interimResponse
-    /// We begin the final answer.
+    /// The final response begins.
     case responseHead
-    /// We end it.
+    /// The final response ends.
     case responseEnd
   }
 
@@ -78,7 +78,7 @@ struct ConnectionState: Equatable {
     self = next
   }
 
-  /// The state that follows `input`; nil where it is not allowed.
+  /// The state after `input`, or nil if `input` is not allowed.
   func after(_ input: Input) -> ConnectionState? {
     switch input {
     case .requestHead:
@@ -105,9 +105,9 @@ struct ConnectionState: Equatable {
       return with(.closed, .closed, keepsAlive: false)
 
     case .keepAliveRefused:
-      // Between two requests there is nobody to tell: the driver closes when it likes.
+      // Between two requests there is no response that could carry `Connection: close`. The driver closes when it likes.
       if request == .idle, response == .idle { return with(.closed, .closed, keepsAlive: false) }
-      // Waiting for the rest of a request whose answer is out would be for nothing.
+      // The response was sent, so the rest of the request is not needed.
       if response == .done { return with(.closed, .closed, keepsAlive: false) }
       return with(request, response, keepsAlive: false)
 

@@ -1,21 +1,21 @@
 import ByteStreams
 
-/// Reads the lines of a head or trailer section one after the other, as they arrive.
+/// Reads the lines of a head or trailer section as they arrive.
 ///
-/// It remembers how far it has looked: a line that is not whole yet is searched for its end from there, and is read once when the
-/// end has come. So every byte is touched at most twice, dripped or not, and a forbidden byte is noticed when it arrives.
+/// It keeps track of how far an incomplete line was searched, and parses the line once its end has arrived. However the input is
+/// split, each byte is read at most twice, and a forbidden control character is rejected on arrival.
 struct FieldLineReader {
   enum Line { case field, end, incomplete }
 
-  /// Where the line that is read next starts, from the start of the section.
+  /// The offset of the next line from the start of the section.
   private(set) var position = 0
-  /// Up to where the incomplete line has been searched for its end.
+  /// The offset up to which the incomplete line was searched for its end.
   private var searched = 0
 
-  /// Whether no byte of the section has been looked at.
+  /// Whether no byte of the section was read yet.
   var isAtStart: Bool { position == 0 && searched == 0 }
 
-  /// The start line without its CRLF, once it is whole. Every byte in it is visible, a space or a tab, or obs-text.
+  /// Returns the range of the start line without its CRLF, or nil if it is incomplete. The line has no control characters except tab.
   mutating func startLine(of section: Span<UInt8>) throws(HTTPProtocolError) -> Range<Int>? {
     let start = position
     guard let end = try endOfLine(in: section, from: max(searched, position)) else { return nil }
@@ -26,7 +26,7 @@ struct FieldLineReader {
 
   /// Reads one field line of `section` and appends it to `fields`.
   ///
-  /// - Parameter isFirst: whether no field line came before it: decides what white space at its start means.
+  /// - Parameter isFirst: whether this is the first field line, which decides the error for leading whitespace.
   @inline(__always)
   mutating func readLine(
     of section: Span<UInt8>, into fields: inout HTTPFields, isFirst: Bool
@@ -34,7 +34,7 @@ struct FieldLineReader {
     let count = section.count
     let start = position
     if searched > start {
-      // This line was incomplete the last time: look for its end before reading it again.
+      // The line was incomplete before. Search for its end before parsing it again.
       guard try endOfLine(in: section, from: searched) != nil else { return .incomplete }
     }
     guard start < count else { return .incomplete }
@@ -78,7 +78,7 @@ struct FieldLineReader {
     return .incomplete
   }
 
-  /// The index of the CR of the CRLF that ends the line; nil while it has not come, and then `searched` says from where to look on.
+  /// Returns the index of the CR of the line's CRLF, or nil if it has not arrived. Then `searched` is where to continue.
   @inline(__always)
   private mutating func endOfLine(in section: Span<UInt8>, from start: Int) throws(HTTPProtocolError) -> Int? {
     let end = section.firstControl(from: start)
@@ -97,7 +97,7 @@ struct FieldLineReader {
     return end
   }
 
-  /// What is wrong with a line whose token characters end at `end` and are not followed by a colon; nil while more bytes must tell.
+  /// The error in a line whose name ends at `end` without a colon after it, or nil if more bytes are needed to decide.
   private static func nameError(
     _ section: Span<UInt8>, from start: Int, to end: Int, isFirst: Bool
   ) -> HTTPProtocolError? {
@@ -116,8 +116,8 @@ struct FieldLineReader {
 }
 
 extension Span where Element == UInt8 {
-  /// The first byte from `start` on that may not stand in a line: a control character other than the tab, or DEL.
-  /// `count` when there is none. Looks at eight bytes at a time.
+  /// The index of the first byte from `start` that a line must not contain: a control character other than tab, or DEL. `count` if
+  /// there is none. Reads eight bytes at a time.
   @inline(__always)
   func firstControl(from start: Int) -> Int {
     let raw = unsafe bytes
@@ -128,7 +128,7 @@ extension Span where Element == UInt8 {
       var mask = Self.controls(in: word)
       while mask != 0 {
         let offset = index &+ mask.trailingZeroBitCount >> 3
-        // A borrow can flag the byte above a control: look before believing.
+        // A borrow can flag the byte above a control character, so check the byte itself.
         let byte = self[offset]
         if byte != 0x09, byte < 0x20 || byte == 0x7F { return offset }
         mask &= mask &- 1
@@ -143,7 +143,7 @@ extension Span where Element == UInt8 {
     return size
   }
 
-  /// Bit 7 of each byte of `word` that is below 0x20 or is 0x7F (and perhaps of a byte above such a one).
+  /// Sets bit 7 of each byte of `word` that is below 0x20 or is 0x7F. May also set it for the byte above such a byte.
   @inline(__always)
   private static func controls(in word: UInt64) -> UInt64 {
     let del = word ^ 0x7F7F_7F7F_7F7F_7F7F

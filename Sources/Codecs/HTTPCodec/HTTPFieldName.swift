@@ -1,9 +1,8 @@
 import ByteStreams
 
-/// The fields this program looks at, told apart once while a head is parsed: finding one later compares bytes of one
-/// byte, not names.
+/// The fields that this program uses. Names are classified once, when a head is parsed; later lookups compare one byte.
 package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
-  /// Any name that is not listed here.
+  /// Any other field name.
   case other
   case accept
   case acceptEncoding
@@ -95,8 +94,7 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
     }
   }
 
-  /// Fields that may stand in a request once only. Two of them are two answers to one question, and the next server on
-  /// the way may take the other one (RFC 9110 §5.3).
+  /// Whether a request may contain the field only once. With two values, the next server could use the other one (RFC 9110 §5.3).
   var isSingleton: Bool {
     switch self {
     case .authorization, .contentLength, .contentType, .host, .idempotencyKey, .lastEventID, .origin, .secFetchSite,
@@ -112,8 +110,8 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
     }
   }
 
-  /// Fields that say how a message is framed, routed or authorised. In a trailer they come too late to be obeyed and
-  /// early enough to confuse (RFC 9110 §6.5.1).
+  /// Whether the field concerns framing, routing or authorisation. In a trailer section such a field arrives too late to be obeyed,
+  /// and recipients may disagree about it (RFC 9110 §6.5.1).
   var isForbiddenInTrailers: Bool {
     switch self {
     case .authorization, .cacheControl, .connection, .contentEncoding, .contentLength, .contentType, .expect, .host,
@@ -129,7 +127,7 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
     }
   }
 
-  /// Which field `name` is; `name` must consist of token characters.
+  /// Returns the field that `name` denotes. `name` must consist of token characters.
   static func classify(_ name: RawSpan) -> HTTPFieldName {
     switch name.byteCount {
     case 2: match(name, .te)
@@ -184,8 +182,8 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
 }
 
 extension RawSpan {
-  /// Whether these token characters are `text`, the case of A–Z aside, eight at a time. `text` must be lower case, as
-  /// long as these bytes, and without `~` and DEL: then setting bit 5 of every byte makes equal only what is equal.
+  /// Whether these token characters equal `text`, ignoring the case of A–Z. Compares eight bytes at a time. `text` must be lower
+  /// case, as long as these bytes, and without `~` and DEL: then setting bit 5 of every byte removes only the difference in case.
   @inline(__always)
   fileprivate func equalsTokenIgnoringCase(_ text: StaticString) -> Bool {
     let size = byteCount

@@ -1,11 +1,11 @@
 import ByteStreams
 
-/// The fields of one head or trailer section: their bytes, and where each name and value lies in them.
+/// The fields of one head or trailer section: the received bytes and the position of each name and value.
 ///
-/// It is made to be filled again and again: `removeAll` keeps the memory, so reading the next head allocates nothing.
+/// Made to be reused: `removeAll` keeps the memory, so reading the next head does not allocate.
 @safe
 package struct HTTPFields: ~Copyable {
-  /// Where one field lies, in offsets from the start of the section.
+  /// The position of one field, as offsets in bytes from the start of the section.
   struct Slot {
     var nameStart: UInt32
     var valueStart: UInt32
@@ -14,16 +14,16 @@ package struct HTTPFields: ~Copyable {
     var name: HTTPFieldName
   }
 
-  /// The whole section as it was received, its start line and line ends included.
+  /// The whole section as received, including its start line and line ends.
   var section = ByteQueue()
-  /// A bit for each `HTTPFieldName` that is present.
+  /// One bit per `HTTPFieldName` that is present.
   private(set) var present: UInt64 = 0
-  /// A bit for each that is present more than once.
+  /// One bit per `HTTPFieldName` that is present more than once.
   private(set) var repeated: UInt64 = 0
   private var slots: UnsafeMutablePointer<Slot>?
   private var capacity = 0
 
-  /// Number of field lines.
+  /// The number of field lines.
   package private(set) var count = 0
 
   package init() { unsafe slots = nil }
@@ -32,12 +32,12 @@ package struct HTTPFields: ~Copyable {
 
   package var isEmpty: Bool { count == 0 }
 
-  /// Bytes of memory held.
+  /// Allocated memory in bytes.
   package var allocatedBytes: Int { section.allocatedBytes + capacity * MemoryLayout<Slot>.stride }
 
   // MARK: Reading
 
-  /// The name of the field at `index`, as it was written.
+  /// The name of the field at `index`, as received.
   @_lifetime(borrow self)
   package func name(at index: Int) -> Span<UInt8> {
     let slot = self[index]
@@ -45,7 +45,7 @@ package struct HTTPFields: ~Copyable {
     return section.bytes.extracting(start..<start &+ Int(slot.nameCount))
   }
 
-  /// The value of the field at `index`, without white space around it.
+  /// The value of the field at `index`, without surrounding whitespace.
   @_lifetime(borrow self)
   package func value(at index: Int) -> Span<UInt8> {
     let slot = self[index]
@@ -53,17 +53,17 @@ package struct HTTPFields: ~Copyable {
     return section.bytes.extracting(start..<start &+ Int(slot.valueCount))
   }
 
-  /// Which field stands at `index`.
+  /// The known name of the field at `index`.
   package func field(at index: Int) -> HTTPFieldName { self[index].name }
 
-  /// Which field stands last; there must be one.
+  /// The known name of the last field. There must be at least one field.
   var lastField: HTTPFieldName { self[count &- 1].name }
 
-  /// Whether `field` is present. Answered without looking at the fields.
+  /// Whether `field` is present. Takes constant time.
   @inline(__always)
   package func contains(_ field: HTTPFieldName) -> Bool { present & (1 << UInt64(field.rawValue)) != 0 }
 
-  /// The index of the first `field` at or after `start`.
+  /// The index of the first `field` at or after `start`, or nil.
   package func index(of field: HTTPFieldName, from start: Int = 0) -> Int? {
     guard contains(field) else { return nil }
     var index = start
@@ -74,14 +74,14 @@ package struct HTTPFields: ~Copyable {
     return nil
   }
 
-  /// The first value of `field`.
+  /// The first value of `field`, or nil.
   @_lifetime(borrow self)
   package func first(_ field: HTTPFieldName) -> Span<UInt8>? {
     guard let index = index(of: field) else { return nil }
     return value(at: index)
   }
 
-  /// The first value of the field called `name`, which must be in lower case.
+  /// The first value of the field `name`, which must be in lower case, or nil.
   @_lifetime(borrow self)
   package func first(_ name: StaticString) -> Span<UInt8>? {
     var index = 0
@@ -92,8 +92,8 @@ package struct HTTPFields: ~Copyable {
     return nil
   }
 
-  /// Calls `body` with every element of a list-valued field, over all its lines in order (RFC 9110 §5.3, §5.6.1):
-  /// without white space around, empty ones skipped, and no comma inside a quoted string taken for a separator.
+  /// Calls `body` with each element of a list-valued field, over all its lines in order (RFC 9110 §5.3, §5.6.1). Elements are split
+  /// as by `HTTPListElements`.
   package func forEachElement(of field: HTTPFieldName, _ body: (Span<UInt8>) -> Void) {
     var next = index(of: field)
     while let index = next {
@@ -103,7 +103,7 @@ package struct HTTPFields: ~Copyable {
     }
   }
 
-  /// Whether a list-valued field has `token` among its elements, the case aside. `token` must be in lower case.
+  /// Whether a list-valued field contains `token`, ignoring case. `token` must be in lower case.
   package func list(_ field: HTTPFieldName, contains token: StaticString) -> Bool {
     var found = false
     forEachElement(of: field) { element in
@@ -121,7 +121,7 @@ package struct HTTPFields: ~Copyable {
     }
   }
 
-  /// Forgets every field and keeps the memory.
+  /// Removes all fields and keeps the memory.
   mutating func removeAll() {
     section.removeAll()
     count = 0

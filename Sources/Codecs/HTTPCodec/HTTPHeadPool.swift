@@ -1,11 +1,11 @@
 /// What the connections of one event loop share: the limits, and the memory for request heads.
 ///
-/// A connection takes a head when the first byte of a request comes and gives it back before it waits, so ten thousand held
-/// polls own none. Not for use from two threads: one pool belongs to one loop.
+/// A connection takes a head when the first byte of a request arrives and returns it before it waits, so ten thousand held polls own
+/// none. Not thread-safe: a pool belongs to one loop.
 @safe
 package final class HTTPHeadPool {
   package let limits: HTTPLimits
-  /// Heads kept for the next request; more than these are freed.
+  /// The maximum number of free heads. Further heads are freed when returned.
   package let capacity: Int
   private var free: [UnsafeMutablePointer<HTTPRequestHead>]
 
@@ -20,7 +20,7 @@ package final class HTTPHeadPool {
     while let head = unsafe free.popLast() { unsafe Self.destroy(head) }
   }
 
-  /// Heads that wait to be used.
+  /// The number of free heads.
   package var freeCount: Int { unsafe free.count }
 
   func take() -> UnsafeMutablePointer<HTTPRequestHead> {
@@ -31,7 +31,7 @@ package final class HTTPHeadPool {
   }
 
   func give(_ head: UnsafeMutablePointer<HTTPRequestHead>) {
-    // A head that has grown far is not kept: one large request must not be paid for by all that follow.
+    // A head that has grown large is freed, so that one large request does not raise memory use permanently.
     if unsafe free.count < capacity && head.pointee.allocatedBytes <= 16 * 1024 {
       unsafe head.pointee.removeAll()
       unsafe free.append(head)

@@ -1,16 +1,16 @@
 import ByteStreams
 
-/// A request method (RFC 9110 §9). Methods are case-sensitive: `get` is some other method.
+/// A request method (RFC 9110 §9). Methods are case-sensitive: `get` is `other`.
 package enum HTTPMethod: UInt8, CaseIterable, Sendable {
   case get, head, post, put, delete, options, patch
-  /// Refused while the head is read: this server is no tunnel.
+  /// Rejected while the head is read: this server is not a proxy.
   case connect
-  /// Never served: it would show a page the fields that other code keeps from it.
+  /// Never supported: a TRACE response echoes the request's fields, which would expose credentials to scripts (RFC 9110 §9.3.8).
   case trace
-  /// A token that is none of these. Its bytes are in the request.
+  /// Any other token. `HTTPRequestHead.methodBytes` has its bytes.
   case other
 
-  /// As it is written on the wire; empty for `other`.
+  /// The method as sent on the wire; empty for `other`.
   package var name: StaticString {
     switch self {
     case .get: "GET"

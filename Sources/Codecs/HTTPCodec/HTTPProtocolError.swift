@@ -1,7 +1,7 @@
-/// What a peer did wrong in HTTP: which status suits it, and a sentence that says what was wrong and what would be right.
+/// A violation of HTTP by the peer, with the status code for it and a sentence that says what was wrong and what is accepted.
 ///
-/// After one of these nothing more can be read from the connection: where the next message starts is not known. Answer
-/// once, say `Connection: close`, and close.
+/// After such an error nothing more can be read from the connection, because the start of the next message is unknown. Send one
+/// response with `Connection: close`, and close.
 package enum HTTPProtocolError: Error, Equatable, Sendable {
   // The request line (RFC 9112 §3).
   case requestLineTooLong(limit: Int)
@@ -52,7 +52,7 @@ package enum HTTPProtocolError: Error, Equatable, Sendable {
   // Responses (RFC 9112 §4).
   case malformedStatusLine
 
-  /// The status of the answer. For a response that *we* read it says how it looks to our own client: 502.
+  /// The status code of the response. `malformedStatusLine`, which concerns an upstream's response, is 502.
   package var status: HTTPStatus {
     switch self {
     case .requestLineTooLong: .uriTooLong
@@ -76,7 +76,7 @@ package enum HTTPProtocolError: Error, Equatable, Sendable {
 }
 
 extension HTTPProtocolError: CustomStringConvertible {
-  /// What was wrong, and what would be right. Quotes nothing of what the peer sent but a byte's number.
+  /// What was wrong and what is accepted. Contains nothing that the peer sent except the value of a byte.
   package var description: String {
     switch self {
     case .requestLineTooLong(let limit): "The request line is longer than \(limit) bytes; use a shorter target."

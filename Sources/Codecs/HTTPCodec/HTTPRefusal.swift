@@ -1,7 +1,6 @@
 import ByteStreams
 
-/// The head of an answer that did not give what was asked for (an upgrade, a tunnel): for the rules of trying again, and
-/// for the report to a person.
+/// The head of a response that refused an upgrade or a tunnel. Used to decide about a retry and in error messages.
 package struct HTTPRefusal: Sendable {
   package let status: Int
   package let reason: String
@@ -19,9 +18,9 @@ package struct HTTPRefusal: Sendable {
     self.fields = fields
   }
 
-  /// The first field of this name, which must be lower case.
+  /// The value of the first field `name`, which must be in lower case, or nil.
   package func field(_ name: String) -> String? { fields.first { $0.name.lowercased() == name }?.value }
 
-  /// `403 Forbidden`, or the number alone.
+  /// `403 Forbidden`, or the status code alone if there is no reason phrase.
   package var statusText: String { reason.isEmpty ? "\(status)" : "\(status) \(reason)" }
 }

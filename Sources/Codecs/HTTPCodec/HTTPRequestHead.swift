@@ -1,17 +1,16 @@
 import ByteStreams
 
-/// The head of one request, as bytes and where its parts lie in them. Valid until the next head begins.
+/// The head of one request: the received bytes and the position of each part. Valid until the next head begins.
 ///
-/// One of these is used again for request after request; reading a head into it allocates nothing once it has grown to the
-/// size of its connection's heads.
+/// Made to be reused: once it has grown to the size of the connection's heads, reading a head does not allocate.
 package struct HTTPRequestHead: ~Copyable {
   /// The form of a request target (RFC 9112 §3.2).
   package enum TargetForm: UInt8, Sendable {
     /// `/path?query`
     case origin
-    /// `http://host/path?query`: its authority replaces the Host field's.
+    /// `http://host/path?query`. Its authority overrides the Host field.
     case absolute
-    /// `*`, for OPTIONS: the server as a whole.
+    /// `*`, only with OPTIONS: the server as a whole.
     case asterisk
   }
 
@@ -24,59 +23,59 @@ package struct HTTPRequestHead: ~Copyable {
 
   package internal(set) var method = HTTPMethod.other
   package internal(set) var targetForm = TargetForm.origin
-  /// HTTP/1.0 in place of 1.1 (or of a later 1.x, which is treated as 1.1).
+  /// Whether the request is HTTP/1.0. Later 1.x versions are treated as 1.1.
   package internal(set) var isHTTP10 = false
   package internal(set) var framing = Framing.none
   /// Whether the client waits for `100 Continue` before it sends its content (RFC 9110 §10.1.1).
   package internal(set) var expectsContinue = false
-  /// Whether the client wishes to send another request after this one.
+  /// Whether the client allows another request on this connection.
   package internal(set) var keepsAlive = true
 
   /// The header fields.
   package internal(set) var fields = HTTPFields()
-  /// The trailer fields, once `.trailers` has been told.
+  /// The trailer fields. Complete from the `.trailers` event on.
   package internal(set) var trailers = HTTPFields()
 
   var methodRange = 0..<0
   var targetRange = 0..<0
   var pathRange = 0..<0
-  /// Empty and at the end of the path when the target has no `?`.
+  /// If the target has no `?`, an empty range at the end of the path.
   var queryRange = 0..<0
   var authorityRange = 0..<0
 
   package init() {}
 
-  /// The method as it was sent.
+  /// The method as received.
   package var methodBytes: Span<UInt8> {
     @_lifetime(borrow self)
     get { fields.section.bytes.extracting(methodRange) }
   }
 
-  /// The whole request target as it was sent.
+  /// The request target as received.
   package var target: Span<UInt8> {
     @_lifetime(borrow self)
     get { fields.section.bytes.extracting(targetRange) }
   }
 
-  /// The path, still percent-encoded. Empty for `http://host` (which means `/`) and for `*`.
+  /// The path, percent-encoded. Empty for `http://host` (which means `/`) and for `*`.
   package var path: Span<UInt8> {
     @_lifetime(borrow self)
     get { fields.section.bytes.extracting(pathRange) }
   }
 
-  /// The query after the `?`, still percent-encoded; empty when there is none.
+  /// The query after `?`, percent-encoded. Empty if there is none.
   package var query: Span<UInt8> {
     @_lifetime(borrow self)
     get { fields.section.bytes.extracting(queryRange) }
   }
 
-  /// `host` or `host:port`: of an absolute target where there is one, else of the Host field. Empty in HTTP/1.0 without one.
+  /// `host` or `host:port`: the authority of an absolute target, else the Host field. Empty in HTTP/1.0 without a Host field.
   package var authority: Span<UInt8> {
     @_lifetime(borrow self)
     get { fields.section.bytes.extracting(authorityRange) }
   }
 
-  /// Bytes of memory held.
+  /// Allocated memory in bytes.
   package var allocatedBytes: Int { fields.allocatedBytes + trailers.allocatedBytes }
 
   mutating func removeAll() {

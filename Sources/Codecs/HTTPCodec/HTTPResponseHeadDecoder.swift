@@ -1,9 +1,9 @@
 import ByteStreams
 
-/// Reads the head of one response: for a WebSocket upgrade, a proxy's answer to CONNECT, and tests.
+/// Parses the head of one response: to a WebSocket upgrade, to CONNECT, or in tests.
 ///
-/// As strict as the server side. Bytes after the head are not taken: in the answer to an upgrade, frames of the new protocol
-/// may follow in the same segment. After an error the decoder is spent.
+/// It is as strict as the server side. Bytes after the head are left to the caller: frames may follow a 101 response in the same
+/// segment. After an error the decoder must not be used.
 ///
 ///     let taken = try decoder.append(received)
 ///     if decoder.isComplete { … decoder.status, decoder.fields; received from `taken` on is not HTTP … }
@@ -13,37 +13,37 @@ package struct HTTPResponseHeadDecoder: ~Copyable {
   private var reasonRange = 0..<0
   private var hasStatusLine = false
 
-  /// The fields read so far; all of them once `isComplete`.
+  /// The fields parsed so far; all of them once `isComplete`.
   package private(set) var fields = HTTPFields()
 
-  /// Whether the empty line after the fields has been read.
+  /// Whether the empty line after the fields was read.
   package private(set) var isComplete = false
 
-  /// The status code. Meaningful once `isComplete`.
+  /// The status code. Valid once `isComplete`.
   package private(set) var status = HTTPStatus.badGateway
 
-  /// Whether the response said HTTP/1.0. An upgrade needs 1.1 (RFC 9110 §7.8).
+  /// Whether the response is HTTP/1.0. An upgrade requires 1.1 (RFC 9110 §7.8).
   package private(set) var isHTTP10 = false
 
   package init(limits: HTTPLimits = HTTPLimits()) { self.limits = limits }
 
-  /// The reason phrase; often empty. For people only.
+  /// The reason phrase, often empty. For display only.
   package var reason: Span<UInt8> {
     @_lifetime(borrow self)
     get { fields.section.bytes.extracting(reasonRange) }
   }
 
-  /// Every byte of the head as it was received.
+  /// The bytes of the head as received.
   package var head: Span<UInt8> {
     @_lifetime(borrow self)
     get { fields.section.bytes }
   }
 
-  /// Takes the bytes that belong to the head and answers how many they were: all of them until `isComplete`.
+  /// Takes the bytes that belong to the head and returns their number: all of `bytes` unless `isComplete` becomes true.
   package mutating func append(_ bytes: Span<UInt8>) throws(HTTPProtocolError) -> Int {
     precondition(!isComplete, "the head is complete: begin() before reading the next one")
     let before = fields.section.count
-    // No more than the limit and one byte is ever held, however much comes at once.
+    // At most one byte more than the limit is stored, however much arrives at once.
     fields.section.append(bytes.extracting(first: max(0, min(bytes.count, limits.headBytes &+ 1 &- before))))
     guard try readLines() else {
       guard fields.section.count <= limits.headBytes else { throw .headTooLarge(limit: limits.headBytes) }
@@ -56,14 +56,14 @@ package struct HTTPResponseHeadDecoder: ~Copyable {
     return reader.position &- before
   }
 
-  /// Moves the bytes that belong to the head from the front of `input`; true once it is complete.
+  /// Moves the bytes that belong to the head from the front of `input`. Returns true once the head is complete.
   package mutating func take(from input: inout ByteQueue) throws(HTTPProtocolError) -> Bool {
     let taken = try append(input.bytes)
     input.consume(taken)
     return isComplete
   }
 
-  /// Makes ready for the next head, as after an interim (1xx) response. Keeps the memory.
+  /// Prepares for the next head, for example after an interim (1xx) response. Keeps the memory.
   package mutating func begin() {
     fields.removeAll()
     reader = FieldLineReader()
@@ -74,9 +74,9 @@ package struct HTTPResponseHeadDecoder: ~Copyable {
     isHTTP10 = false
   }
 
-  /// Reads whole lines; true when the head ended.
+  /// Parses complete lines. Returns true at the end of the head.
   private mutating func readLines() throws(HTTPProtocolError) -> Bool {
-    // Moved out and back: the reader looks at the section while it fills the slots beside it.
+    // Swapped out and back, because the reader reads the section while it fills the slots of `fields`.
     var section = ByteQueue()
     swap(&section, &fields.section)
     defer { swap(&section, &fields.section) }
@@ -98,14 +98,14 @@ package struct HTTPResponseHeadDecoder: ~Copyable {
     }
   }
 
-  /// Whether an incomplete line can still become a status line: a peer that speaks something else is noticed at once.
+  /// Throws if an incomplete line cannot become a status line, so that a peer that speaks another protocol is detected at once.
   private func checkBeginning(_ bytes: Span<UInt8>) throws(HTTPProtocolError) {
     let expected: StaticString = "HTTP/1."
     for index in 0..<min(bytes.count, expected.utf8CodeUnitCount)
     where unsafe expected.utf8Start[index] != bytes[index] { throw .malformedStatusLine }
   }
 
-  /// `HTTP/1.1 101 Switching Protocols` (RFC 9112 §4). The space after the code may be missing when there is no reason.
+  /// `HTTP/1.1 101 Switching Protocols` (RFC 9112 §4). The space after the code may be missing if there is no reason phrase.
   private mutating func readStatusLine(_ bytes: Span<UInt8>, _ range: Range<Int>) throws(HTTPProtocolError) {
     let line = bytes.extracting(range)
     guard line.count >= 12, line.starts(with: "HTTP/1."), line[8] == 0x20, line.count == 12 || line[12] == 0x20 else {

@@ -1,58 +1,57 @@
 import ByteStreams
 
-/// How much content a response has.
+/// The amount of content of a response.
 package enum HTTPResponseContent: Equatable, Sendable {
-  /// None: `Content-Length: 0` where the status allows one.
+  /// No content. Sends `Content-Length: 0` if the status allows it.
   case none
-  /// So many bytes.
+  /// This many bytes.
   case length(Int)
-  /// Unknown beforehand: chunked, or up to the end of the connection for HTTP/1.0.
+  /// Length unknown: sent chunked, or delimited by the end of the connection in HTTP/1.0.
   case stream
 }
 
-/// How the content of the response that is being written is framed (RFC 9112 §6).
+/// The framing of the content that is being written (RFC 9112 §6).
 enum ResponseFraming: Equatable {
-  /// Nothing is written: there is no content, or the request was HEAD.
+  /// No content is written: there is none, or the request was HEAD.
   case none
-  /// So many bytes are still to come.
+  /// This many bytes remain to be written.
   case length(Int)
   case chunked
   case untilClose
 }
 
 extension HTTPServerConnection {
-  /// Writes `100 Continue`. The request must have asked for it: see `shouldSendContinue`.
+  /// Writes `100 Continue`. The client must be waiting for it: see `shouldSendContinue`.
   package mutating func writeContinue(into output: inout ByteQueue) {
     state.apply(.interimResponse)
     precondition(settleContinue(), "the client does not wait for 100 Continue")
     output.append("HTTP/1.1 100 Continue\r\n\r\n")
   }
 
-  /// Whether an interim response may be written now: HTTP/1.0 has none (RFC 9110 §15.2).
+  /// Whether an interim response may be written now. HTTP/1.0 has none (RFC 9110 §15.2).
   package var takesInterimResponse: Bool { state.after(.interimResponse) != nil && !requestIsHTTP10 }
 
-  /// Writes `100 Continue` where the client has not asked for it, as any response may be preceded by it.
+  /// Writes `100 Continue` even if the client did not request it. Any final response may be preceded by one.
   package mutating func writeInterimContinue(into output: inout ByteQueue) {
     state.apply(.interimResponse)
     _ = settleContinue()
     output.append("HTTP/1.1 100 Continue\r\n\r\n")
   }
 
-  /// Says `Connection: close` in the response that is owed, or closes after the one being written.
+  /// Sends `Connection: close` in the response that is owed, or closes after the one being written.
   package mutating func closeAfterThisResponse() {
     if state.response != .closed { state.apply(.keepAliveRefused) }
   }
 
-  /// Writes the status line and the fields that are the connection's own: Date, framing, Connection. The caller's fields
-  /// follow by `output.appendField`, and then `output.endFields()`.
+  /// Writes the status line and the connection's own fields: Date, framing and Connection. The caller adds its fields with
+  /// `output.appendField` and ends them with `output.endFields()`.
   ///
-  /// - Parameter date: the value of the Date field (`HTTPDate`), rendered once a second by the caller; empty writes none.
+  /// - Parameter date: the value of the Date field, formatted once per second by the caller (`HTTPDate`). If empty, no Date is written.
   package mutating func beginResponse(
     _ status: HTTPStatus, _ content: HTTPResponseContent, date: Span<UInt8>, into output: inout ByteQueue
   ) {
     precondition(!status.isInterim, "an interim response does not end a request")
-    // A client that waited for 100 Continue may or may not send the content now: only closing is unambiguous
-    // (RFC 9110 §10.1.1).
+    // A client that waits for 100 Continue may or may not send its content now. Only closing is unambiguous (RFC 9110 §10.1.1).
     if settleContinue(), state.request == .body { state.keepsAlive = false }
     state.apply(.responseHead)
     output.reserve(256)
@@ -82,13 +81,13 @@ extension HTTPServerConnection {
     }
   }
 
-  /// Whether the response that is owed may be bytes that were written before, on another connection for which this was true:
-  /// the request leaves no trace in them.
+  /// Whether the owed response may be bytes prepared earlier on another connection that met the same condition. Nothing in such a
+  /// response depends on the request's method, version or persistence.
   package var takesPreparedResponse: Bool {
     state.response == .owed && state.request == .done && !requestIsHEAD && !requestIsHTTP10 && !willClose
   }
 
-  /// The response that is owed was such bytes, from the first to the last. The next request may be read.
+  /// Records that the owed response was sent completely from prepared bytes. The next request may be read.
   package mutating func passPreparedResponse() {
     precondition(takesPreparedResponse, "this response has to be written for its request")
     _ = settleContinue()
@@ -96,18 +95,18 @@ extension HTTPServerConnection {
     state.apply(.responseEnd)
   }
 
-  /// Whether the response that was begun takes content: not for HEAD, 204 or 304. Without it, content is dropped.
+  /// Whether the current response has content to write. False for HEAD, 204 and 304: content passed for them is discarded.
   package var responseTakesContent: Bool { output != .none }
 
-  /// Writes a piece of content with its framing. Empty pieces write nothing.
+  /// Writes a piece of content with its framing. An empty piece writes nothing.
   package mutating func writeContent(_ content: Span<UInt8>, into output: inout ByteQueue) {
     guard beginContent(content.count, into: &output) else { return }
     output.append(content)
     endContent(into: &output)
   }
 
-  /// Writes what comes before a piece of content of `count` bytes that the caller sends from elsewhere, by a gathering write.
-  /// False when it must not be sent at all. `endContent(into:)` writes what comes behind it.
+  /// Writes the framing before a piece of content of `count` bytes, which the caller sends itself with a gathering write. Returns
+  /// false if the piece must not be sent. `endContent(into:)` writes the framing after it.
   package mutating func beginContent(_ count: Int, into output: inout ByteQueue) -> Bool {
     precondition(state.response == .body, "no response has been begun")
     guard count > 0 else { return false }
@@ -124,12 +123,12 @@ extension HTTPServerConnection {
     return true
   }
 
-  /// Writes what comes behind a piece of content.
+  /// Writes the framing after a piece of content.
   package mutating func endContent(into output: inout ByteQueue) {
     if self.output == .chunked { output.append("\r\n") }
   }
 
-  /// Ends the response: the last chunk where there are chunks. The next request may be read, or the connection is closed.
+  /// Ends the response and writes the last chunk if it is chunked. The next request may then be read, or the connection is closed.
   package mutating func finishResponse(into output: inout ByteQueue) {
     switch self.output {
     case .none, .untilClose: break
@@ -142,7 +141,7 @@ extension HTTPServerConnection {
 }
 
 extension ByteQueue {
-  /// `HTTP/1.1 404 Not Found`.
+  /// Appends the status line, such as `HTTP/1.1 404 Not Found`, and its CRLF.
   mutating func append(statusLine status: HTTPStatus) {
     if let line = status.statusLine {
       append(line)
@@ -153,8 +152,8 @@ extension ByteQueue {
     }
   }
 
-  /// Writes one header field. `name` and `value` must hold no CR, LF or NUL: for a value that came from outside, use the form
-  /// that takes bytes, which replaces them.
+  /// Writes one header field. `name` and `value` must not contain CR, LF or NUL. For values from outside, use the overload
+  /// that takes bytes.
   package mutating func appendField(_ name: StaticString, _ value: StaticString) {
     append(name)
     append(": ")
@@ -162,7 +161,7 @@ extension ByteQueue {
     append("\r\n")
   }
 
-  /// Writes one header field. Control characters in `value` become spaces: nothing from outside can add a line.
+  /// Writes one header field. Control characters in `value` become spaces, so a value cannot inject a line.
   package mutating func appendField(_ name: StaticString, _ value: Span<UInt8>) {
     reserve(name.utf8CodeUnitCount &+ value.count &+ 4)
     append(name)
@@ -185,6 +184,6 @@ extension ByteQueue {
     append("\r\n")
   }
 
-  /// The empty line behind the last field.
+  /// Writes the empty line after the last field.
   package mutating func endFields() { append("\r\n") }
 }

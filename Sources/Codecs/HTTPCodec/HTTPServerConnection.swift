@@ -1,27 +1,27 @@
 import ByteStreams
 
-/// What has come of a request.
+/// An event while a request is read.
 package enum HTTPRequestEvent: Equatable, Sendable {
-  /// The head is whole: `request` tells it until the next head begins.
+  /// The head is complete and available as `request` until the next head begins.
   case head
-  /// A piece of content of so many bytes: `content` shows it until the next call.
+  /// This many bytes of content arrived, available as `content` until the next call.
   case content(Int)
-  /// A trailer section that was not empty: `request.trailers` tells it.
+  /// A non-empty trailer section arrived, available as `request.trailers`.
   case trailers
   /// The request has ended.
   case end
-  /// The client will send nothing more, and nothing is unanswered: close.
+  /// The client closed its side and no response is pending. Close the connection.
   case endOfInput
 }
 
-/// One server connection: bytes in, events out; answers in, bytes out. No socket, no clock.
+/// One server connection: received bytes in, events out; responses in, bytes to send out. It has no socket and no clock.
 ///
 ///     connection.receive(bytes)
 ///     while let event = try connection.nextEvent() { … }
 ///
-/// The next request's head is not parsed before the answer to this one has ended, so pipelined requests wait in the input queue;
-/// `wantsInput` tells the driver when to let the kernel hold the rest. After an error is thrown, answer it with
-/// `beginResponse` if `canAnswer`, and close: `willClose` is true.
+/// The next request's head is not parsed before the current response has ended, so pipelined requests stay in the input queue. While
+/// `wantsInput` is false, the driver leaves further bytes in the kernel. After an error, send a response with `beginResponse` if
+/// `canAnswer`, then close: `willClose` is true.
 @safe
 package struct HTTPServerConnection: ~Copyable {
   private enum Body {
@@ -29,7 +29,7 @@ package struct HTTPServerConnection: ~Copyable {
     case length(Int)
     case chunked(ChunkedDecoder)
     case trailers(FieldLineReader)
-    /// All of it has been told but `.end`.
+    /// Everything was reported except `.end`.
     case ended
   }
 
@@ -38,19 +38,19 @@ package struct HTTPServerConnection: ~Copyable {
   private var input = ByteQueue()
   private var reader = RequestHeadReader()
   private var body = Body.none
-  /// Bytes of content at the front of `input` that were told and are dropped at the next call.
+  /// Bytes of content at the front of `input` that were reported. They are dropped at the next call.
   private var told = 0
   private var requests = 0
   private var inputEnded = false
 
   var state = ConnectionState()
   var output = ResponseFraming.none
-  /// Of the request that is answered; kept here because its head may have been given back.
+  /// For the request whose response is pending. Stored here because its head may have been released.
   private(set) var requestIsHEAD = false
   private(set) var requestIsHTTP10 = false
   private var awaitsContinue = false
 
-  /// - Parameter pool: what the connections of one loop share; the limits are its.
+  /// - Parameter pool: shared by the connections of one loop. It also holds the limits.
   package init(pool: HTTPHeadPool) {
     self.pool = pool
     unsafe head = nil
@@ -62,9 +62,9 @@ package struct HTTPServerConnection: ~Copyable {
     if let head = unsafe head { unsafe pool.give(head) }
   }
 
-  // MARK: What the driver reads
+  // MARK: State for the driver
 
-  /// The request, from its `.head` until the next head begins or the storage is released.
+  /// The request, from its `.head` event until the next head begins or the storage is released.
   package var request: HTTPRequestHead {
     @_transparent
     unsafeAddress {
@@ -73,53 +73,53 @@ package struct HTTPServerConnection: ~Copyable {
     }
   }
 
-  /// The bytes of the last `.content`, until the next call that changes the connection.
+  /// The bytes of the last `.content` event, until the next mutating call.
   package var content: Span<UInt8> {
     @_lifetime(borrow self)
     get { input.bytes.extracting(first: told) }
   }
 
-  /// Whether `request` holds a whole head that may be read, also after an error behind it.
+  /// Whether `request` is a complete head. Stays true after an error in the rest of the request.
   package private(set) var hasRequest = false
 
-  /// Whether the client waits for `100 Continue`, and nothing has come or been answered yet. Answer with
-  /// `writeContinue(into:)` when the content is wanted, or with a final response when it is not.
+  /// Whether the client waits for `100 Continue`: no content has arrived and no response was begun. Call `writeContinue(into:)` to
+  /// receive the content, or send a final response to decline it.
   package var shouldSendContinue: Bool {
     awaitsContinue && input.isEmpty && state.response == .owed && state.request == .body
   }
 
-  /// Whether the driver should read more: not while more than `pipelinedBytes` wait behind an unanswered request.
+  /// Whether the driver should read more. False while `pipelinedBytes` or more are unparsed after a request whose response is pending.
   package var wantsInput: Bool {
     !inputEnded
       && (state.request == .idle || state.request == .body
         || state.request == .done && input.count < pool.limits.pipelinedBytes)
   }
 
-  /// Bytes that the driver may read behind a request that has ended and whose response is owed. Zero while a request arrives:
-  /// its limits are others.
+  /// How many bytes the driver may read after a request that has ended and whose response is pending. Zero while a request arrives,
+  /// since other limits apply then.
   package var pipelineRoom: Int {
     inputEnded || state.request != .done ? 0 : max(0, pool.limits.pipelinedBytes - input.count)
   }
 
-  /// Whether this connection ends after the response that is owed or being written.
+  /// Whether the connection closes after the response that is owed or being written.
   package var willClose: Bool { !state.keepsAlive }
 
-  /// Whether it has ended: nothing more is read or written; flush and close.
+  /// Whether the connection has ended. Nothing more is read or written; flush and close.
   package var isClosed: Bool { state.response == .closed }
 
-  /// Whether a response may be begun now: a request waits for it, or a framing error came before one was begun.
+  /// Whether a response may begin now: a request needs one, or an error occurred before one was begun.
   package var canAnswer: Bool { state.response == .owed }
 
-  /// Whether a request has begun to arrive and has not ended: the driver's deadline for slow requests runs.
+  /// Whether a request has begun to arrive and has not ended. The driver's timeout for slow requests applies.
   package var isReceivingRequest: Bool { state.request == .body || (state.request == .idle && !input.isEmpty) }
 
-  /// Whether nothing is owed in either direction: the idle deadline runs.
+  /// Whether no request is arriving and no response is owed. The idle timeout applies.
   package var isIdle: Bool { state.request == .idle && state.response == .idle && input.isEmpty }
 
-  /// Bytes received and not yet parsed.
+  /// Bytes received but not yet parsed.
   package var unparsedBytes: Int { input.count - told }
 
-  /// Bytes of memory held outside the value itself.
+  /// Allocated memory in bytes, without the value itself.
   package var allocatedBytes: Int {
     let owned = if let head = unsafe head { unsafe head.pointee.allocatedBytes } else { 0 }
     return owned + input.allocatedBytes
@@ -127,22 +127,22 @@ package struct HTTPServerConnection: ~Copyable {
 
   // MARK: Input
 
-  /// Takes bytes from the peer. Ends the life of the last `.content`.
+  /// Appends received bytes. Invalidates the last `content`.
   package mutating func receive(_ bytes: Span<UInt8>) { input.append(bytes) }
 
-  /// Offers at least `minimum` bytes of room for the driver to receive into; `body` answers how many it filled.
+  /// Passes at least `minimum` bytes of buffer to `body`, which receives into it and returns how many bytes it wrote.
   package mutating func withWritableBytes(
     minimum: Int, _ body: (UnsafeMutableRawBufferPointer) -> Int
   ) -> Int {
     unsafe input.withWritableBytes(minimum: minimum, body)
   }
 
-  /// The peer will send nothing more.
+  /// Records that the peer will send nothing more.
   package mutating func receiveEndOfInput() { inputEnded = true }
 
-  /// The next thing that happened; nil while more bytes, or the end of the response, are needed.
+  /// Returns the next event, or nil if more bytes or the end of the response are needed.
   ///
-  /// Throws once; from then on it answers nil.
+  /// Throws at most once, and then returns nil.
   package mutating func nextEvent() throws(HTTPProtocolError) -> HTTPRequestEvent? {
     if told > 0 {
       input.consume(told)
@@ -160,8 +160,7 @@ package struct HTTPServerConnection: ~Copyable {
     }
   }
 
-  /// The rest of a request that arrives is not waited for any more: nothing further is read, and if `canAnswer`, one answer may
-  /// still be written.
+  /// Abandons the request that is arriving. Nothing more is read, and one response may still be sent if `canAnswer`.
   package mutating func abandonRequest() {
     switch state.request {
     case .idle, .body: fail()
@@ -171,7 +170,7 @@ package struct HTTPServerConnection: ~Copyable {
 
   private mutating func fail() {
     awaitsContinue = false
-    // The answer to a HEAD has no content, even where the rest of its head was wrong or never came.
+    // A response to HEAD has no content, even if the rest of the head was invalid or never arrived.
     if state.request == .idle { requestIsHEAD = unsafe head.map { unsafe $0.pointee.method == .head } ?? false }
     state.apply(.requestFailed)
   }
@@ -286,8 +285,8 @@ package struct HTTPServerConnection: ~Copyable {
 
   // MARK: Memory
 
-  /// Gives back what is not needed while the connection waits: the input buffer when it is empty, and the request's storage
-  /// unless the request is still arriving. Copy out of `request` first what the answer needs.
+  /// Frees what a waiting connection does not need: the input buffer if it is empty, and the request's storage unless the request is
+  /// still arriving. Copy what the response needs from `request` first.
   package mutating func releaseStorageIfIdle() {
     guard told == 0, input.isEmpty else { return }
     input.releaseStorage()
@@ -297,7 +296,7 @@ package struct HTTPServerConnection: ~Copyable {
     hasRequest = false
   }
 
-  /// The `100 Continue` has been written, or a final answer makes it needless.
+  /// Ends the wait for `100 Continue`: it was written, or a final response makes it unnecessary. Returns whether the client waited.
   mutating func settleContinue() -> Bool {
     let awaited = awaitsContinue
     awaitsContinue = false
@@ -306,7 +305,7 @@ package struct HTTPServerConnection: ~Copyable {
 }
 
 extension FieldLineReader {
-  /// Reads what has come of a trailer section (RFC 9112 §7.1.2); true at its end.
+  /// Reads the trailer section as far as it has arrived (RFC 9112 §7.1.2). Returns true at its end.
   mutating func readTrailers(
     _ section: Span<UInt8>, into trailers: inout HTTPFields, _ limits: HTTPLimits
   ) throws(HTTPProtocolError) -> Bool {
@@ -321,8 +320,8 @@ extension FieldLineReader {
         if name.isForbiddenInTrailers { throw .forbiddenTrailer(name) }
       case .end: return true
       case .incomplete:
-        // Behind the section of a pipelining client other requests may wait; a section that is whole has returned. A CR
-        // alone begins the empty line behind the section, which is none of it.
+        // An incomplete section cannot be followed by a pipelined request, so all of `section` counts. A trailing CR begins the empty
+        // line after the section and does not count.
         let isAtEnd = section.count == position &+ 1 && section[position] == 0x0D
         guard isAtEnd || size <= limits.trailerBytes else { throw .trailersTooLarge(limit: limits.trailerBytes) }
         return false

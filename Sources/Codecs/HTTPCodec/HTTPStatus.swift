@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// A status code of a response (RFC 9110 §15), three digits.
+/// A status code (RFC 9110 §15).
 package struct HTTPStatus: RawRepresentable, Hashable, Sendable {
   package let rawValue: UInt16
 
@@ -44,15 +44,15 @@ package struct HTTPStatus: RawRepresentable, Hashable, Sendable {
   package static let gatewayTimeout = HTTPStatus(rawValue: 504)
   package static let versionNotSupported = HTTPStatus(rawValue: 505)
 
-  /// 1xx: says something about a request whose answer is still to come (RFC 9110 §15.2).
+  /// 1xx: an interim response, sent before the final one (RFC 9110 §15.2).
   package var isInterim: Bool { rawValue < 200 }
 
-  /// A response with this status never has content (RFC 9112 §6.3, rule 1).
+  /// Whether a response with this status has no content (RFC 9112 §6.3, rule 1).
   package var forbidsContent: Bool { isInterim || rawValue == 204 || rawValue == 304 }
 
-  /// The line a response with this status starts with, CRLF included; nil for a code that has no name here.
+  /// The status line, CRLF included, or nil for a code without a name here.
   ///
-  /// Whole lines as literals: writing one is a single copy.
+  /// A whole line per code, so that writing it is a single copy.
   var statusLine: StaticString? {
     switch rawValue {
     case 100: "HTTP/1.1 100 Continue\r\n"
@@ -92,7 +92,7 @@ package struct HTTPStatus: RawRepresentable, Hashable, Sendable {
     }
   }
 
-  /// `Not Found` and the like, for people; empty for a code that has no name here.
+  /// The reason phrase, such as `Not Found`. Empty for a code without a name here.
   package var reasonPhrase: String {
     guard let line = statusLine?.description else { return "" }
     return String(line.dropFirst("HTTP/1.1 404 ".count).dropLast())

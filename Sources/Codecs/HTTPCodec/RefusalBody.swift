@@ -1,11 +1,10 @@
 import ByteStreams
 
-/// The beginning of the body of an answer that refused an upgrade or a tunnel: often it says why in words, and a person should
-/// read them.
+/// The beginning of the body of a response that refused an upgrade or a tunnel. It often contains a reason for people to read.
 ///
-/// No more than `limit` bytes are kept, and nothing is waited for beyond them. How long to wait for those is the driver's to say.
+/// At most `limit` bytes are kept, and the body is complete once they have arrived. The driver sets the timeout.
 package struct RefusalBody: ~Copyable {
-  /// How the body ends (RFC 9112 §6.3).
+  /// How the end of the body is found (RFC 9112 §6.3).
   private enum Framing {
     case length(Int)
     case chunked(ChunkedDecoder)
@@ -16,10 +15,10 @@ package struct RefusalBody: ~Copyable {
   private var framing: Framing
   private var kept = ByteQueue()
 
-  /// Whether there is no more to wait for.
+  /// Whether no more bytes are needed.
   package private(set) var isComplete = false
 
-  /// `limit`: 4 KiB by default, enough for every error page that says anything.
+  /// `limit` is in bytes. 4 KiB is enough for a useful error page.
   package init(of refusal: HTTPRefusal, limit: Int = 4096) {
     self.limit = limit
     if let coding = refusal.field("transfer-encoding") {
@@ -33,13 +32,13 @@ package struct RefusalBody: ~Copyable {
     if refusal.status == 204 || refusal.status == 304 { isComplete = true }
   }
 
-  /// What has come of it.
+  /// The bytes kept so far.
   package var bytes: Span<UInt8> {
     @_lifetime(borrow self)
     get { kept.bytes }
   }
 
-  /// Takes everything from `input`, keeps what is wanted.
+  /// Consumes all of `input` and keeps what is needed.
   package mutating func receive(_ input: inout ByteQueue) {
     if !isComplete { read(input) }
     input.removeAll()
@@ -65,7 +64,7 @@ package struct RefusalBody: ~Copyable {
   private mutating func readChunks(_ input: Span<UInt8>, _ decoder: inout ChunkedDecoder) {
     var offset = 0
     while offset < input.count, !isComplete {
-      // Bad framing ends what can be read of a page that is refused anyway.
+      // The response is a refusal either way, so invalid framing only ends its body.
       guard let step = try? decoder.step(input.extracting(offset..<input.count), HTTPLimits()) else {
         isComplete = true
         return

@@ -1,7 +1,7 @@
 import ByteStreams
 
 extension HTTPRequestHead {
-  /// Judges what the fields say together: host, framing, persistence, expectation. The head's bytes must be in place.
+  /// Validates the fields that affect the connection: Host, framing, persistence, expectation. The section's bytes must be in place.
   mutating func readFields(_ limits: HTTPLimits) throws(HTTPProtocolError) {
     try refuseRepeatedFields()
     try readHost()
@@ -19,7 +19,7 @@ extension HTTPRequestHead {
     }
   }
 
-  /// RFC 9112 §3.2: one valid Host in HTTP/1.1; the authority of an absolute target takes its place.
+  /// RFC 9112 §3.2: HTTP/1.1 requires one valid Host. The authority of an absolute target overrides it.
   private mutating func readHost() throws(HTTPProtocolError) {
     guard let index = fields.index(of: .host) else {
       guard isHTTP10 else { throw .missingHost }
@@ -32,8 +32,8 @@ extension HTTPRequestHead {
     }
   }
 
-  /// RFC 9112 §6.1–6.3. Where the RFC lets a server choose between repairing and refusing, this one refuses: two
-  /// readings of one message are how requests are smuggled.
+  /// RFC 9112 §6.1–6.3. Where the RFC lets a server repair or reject a message, this one rejects it: two readings of one message
+  /// allow request smuggling.
   private mutating func readFraming(_ limits: HTTPLimits) throws(HTTPProtocolError) {
     if fields.contains(.transferEncoding) {
       if fields.contains(.contentLength) { throw .contentLengthBesideTransferEncoding }
@@ -42,13 +42,13 @@ extension HTTPRequestHead {
       framing = .chunked
       return
     }
-    // HTTP/1.0 has clients that end their content with the connection: read as empty, it would be lost without a word.
+    // Some HTTP/1.0 clients end their content by closing the connection. Read as empty, it would be lost silently.
     if isHTTP10, method == .post, !fields.contains(.contentLength) { throw .missingContentLength }
     let length = try contentLength(limits)
     framing = length == 0 ? .none : .length(length)
   }
 
-  /// The value of Content-Length (RFC 9112 §6.2); zero without one.
+  /// The value of Content-Length (RFC 9112 §6.2), or zero if it is absent.
   private func contentLength(_ limits: HTTPLimits) throws(HTTPProtocolError) -> Int {
     guard let value = fields.first(.contentLength) else { return 0 }
     guard !value.isEmpty, value.isAllDigits() else { throw .malformedContentLength }
@@ -58,8 +58,8 @@ extension HTTPRequestHead {
     return length
   }
 
-  /// Exactly `chunked`. Other codings are 501 where they stand before it; anything that would leave the end of the message
-  /// open is malformed.
+  /// Accepts only `chunked`. Other codings, alone or before `chunked`, get 501. Anything else leaves the end of the message undefined
+  /// and is malformed.
   private func readTransferEncoding() throws(HTTPProtocolError) {
     var chunked = 0
     var others = 0
@@ -74,7 +74,7 @@ extension HTTPRequestHead {
     guard others == 0 else { throw .transferCodingNotSupported }
   }
 
-  /// RFC 9110 §10.1.1; HTTP/1.0 knows no expectations, so there it is ignored.
+  /// RFC 9110 §10.1.1. HTTP/1.0 has no expectations, so the field is ignored there.
   private mutating func readExpectation() throws(HTTPProtocolError) {
     guard fields.contains(.expect), !isHTTP10 else { return }
     var known = true

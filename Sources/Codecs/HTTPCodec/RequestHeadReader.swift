@@ -1,13 +1,12 @@
 import ByteStreams
 
-/// Reads a request head line by line from the bytes at the front of a connection's input (RFC 9112 §2, §3).
+/// Parses a request head, line by line, from the front of a connection's input (RFC 9112 §2, §3).
 struct RequestHeadReader {
   private var lines = FieldLineReader()
   private(set) var hasRequestLine = false
   private var emptyLines: UInt16 = 0
 
-  /// Empty lines that may be dropped from the front of `input` before a request line (RFC 9112 §2.2), as a number of bytes.
-  /// Call it until it answers zero while no request line has begun.
+  /// The number of bytes of an empty line to drop before a request line (RFC 9112 §2.2), or zero. Call it until it returns zero.
   mutating func leadingEmptyLine(_ input: Span<UInt8>, _ limits: HTTPLimits) throws(HTTPProtocolError) -> Int {
     guard !hasRequestLine, lines.isAtStart, input.count > 0 else { return 0 }
     if input[0] == 0x0A { throw .bareLineFeed }
@@ -18,9 +17,9 @@ struct RequestHeadReader {
     return 2
   }
 
-  /// Reads what has come of the head at the front of `input`. The number of its bytes once it is whole, else nil.
+  /// Parses the head at the front of `input` as far as it has arrived. Returns its length in bytes once it is complete, else nil.
   ///
-  /// Ranges in `head` count from the front of `input`; its `section` is still empty.
+  /// Ranges in `head` are relative to the front of `input`. The caller fills `head.fields.section`.
   mutating func read(
     _ input: Span<UInt8>, into head: inout HTTPRequestHead, _ limits: HTTPLimits
   ) throws(HTTPProtocolError) -> Int? {
@@ -45,12 +44,12 @@ struct RequestHeadReader {
   private mutating func readRequestLine(
     _ input: Span<UInt8>, into head: inout HTTPRequestHead, _ limits: HTTPLimits
   ) throws(HTTPProtocolError) -> Bool {
-    // A lone CR may yet become an empty line; anything else is the start of a request line.
+    // A lone CR may become an empty line. Anything else begins a request line.
     if input.count == 1, input[0] == 0x0D { return false }
     guard !input.isEmpty else { return false }
     head.removeAll()
     guard let line = try lines.startLine(of: input) else {
-      // The CR may have come alone: it is none of the line.
+      // A trailing CR may belong to the CRLF, so it does not count.
       let count = input[input.count &- 1] == 0x0D ? input.count &- 1 : input.count
       guard count <= limits.requestLineBytes else { throw .requestLineTooLong(limit: limits.requestLineBytes) }
       try checkBeginning(input)
@@ -62,8 +61,8 @@ struct RequestHeadReader {
     return true
   }
 
-  /// Whether an incomplete line can still become a request line: a client that speaks TLS or anything else to this port is told
-  /// at once, not when it gives up. Looks at a bounded number of bytes, so dripping costs nothing.
+  /// Throws if an incomplete line cannot become a request line, so that a client that speaks TLS or another protocol gets an error at
+  /// once. Reads at most 24 bytes, so input that arrives byte by byte costs little.
   private func checkBeginning(_ input: Span<UInt8>) throws(HTTPProtocolError) {
     for index in 0..<min(input.count, 24) {
       if input[index] == 0x20, index > 0 { return }
@@ -73,7 +72,7 @@ struct RequestHeadReader {
 }
 
 extension HTTPRequestHead {
-  /// `method SP request-target SP HTTP-version` (RFC 9112 §3), `line` being at the very front of the section.
+  /// `method SP request-target SP HTTP-version` (RFC 9112 §3). `line` must be at the front of the section.
   mutating func readRequestLine(_ line: Span<UInt8>) throws(HTTPProtocolError) {
     var index = 0
     while index < line.count, ASCII.isToken(line[index]) { index &+= 1 }
@@ -82,7 +81,7 @@ extension HTTPRequestHead {
     methodRange = 0..<index
     method = HTTPMethod.classify(line.extracting(methodRange))
 
-    // The version first: what speaks another protocol is told so before its target is judged.
+    // The version first: a client that speaks another protocol gets that error instead of one about its target.
     let targetStart = index &+ 1
     guard line.count >= targetStart &+ 2, let space = line.lastSpace(), space > targetStart else {
       throw .malformedRequestLine
@@ -103,7 +102,7 @@ extension HTTPRequestHead {
 }
 
 extension Span where Element == UInt8 {
-  /// The index of the last space. Request lines end with a short version, so it is looked for from the end.
+  /// The index of the last space. Searches from the end, because a request line ends with a short version.
   fileprivate func lastSpace() -> Int? {
     var index = count &- 1
     while index >= 0 {

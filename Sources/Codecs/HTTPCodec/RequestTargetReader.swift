@@ -1,7 +1,7 @@
 import ByteStreams
 
 extension HTTPRequestHead {
-  /// Takes the target apart (RFC 9112 §3.2) and refuses what has no place in it.
+  /// Splits the target into its parts and validates them (RFC 9112 §3.2).
   mutating func readTarget(_ line: Span<UInt8>) throws(HTTPProtocolError) {
     let start = targetRange.lowerBound
     let end = targetRange.upperBound

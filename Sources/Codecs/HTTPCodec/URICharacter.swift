@@ -1,8 +1,8 @@
 import ByteStreams
 
-/// Sets of characters of RFC 3986, each as two 64-bit words: no global, no lazy initialisation.
+/// Character sets of RFC 3986. Each is two 64-bit literals: no global, no lazy initialisation.
 package enum URICharacter {
-  /// `pchar`, `/` and `?` without `%`, and besides `[` and `]`, which browsers send in queries (WHATWG URL) and nobody misreads.
+  /// `pchar`, `/` and `?` without `%`. Also `[` and `]`, which browsers send in queries (WHATWG URL) and which are unambiguous there.
   @inline(__always)
   static func isPathOrQuery(_ byte: UInt8) -> Bool {
     // ! $ & ' ( ) * + , - . / 0-9 : ; = ?
@@ -12,7 +12,7 @@ package enum URICharacter {
     return byte < 128 && ((byte < 64 ? low : high) >> UInt64(byte & 63)) & 1 != 0
   }
 
-  /// `unreserved` and `sub-delims`: what a registered name consists of, `%` aside (RFC 3986 §3.2.2).
+  /// `unreserved` and `sub-delims`: the characters of a registered name except `%` (RFC 3986 §3.2.2).
   @inline(__always)
   package static func isRegisteredName(_ byte: UInt8) -> Bool {
     // ! $ & ' ( ) * + , - . 0-9 ; =
@@ -23,7 +23,7 @@ package enum URICharacter {
   }
 
   /// `scheme = ALPHA *( ALPHA / DIGIT / "+" / "-" / "." )` (RFC 3986 §3.1). Text before `://` that is not a scheme may be a secret,
-  /// and no error repeats it.
+  /// so errors do not repeat it.
   package static func isScheme(_ text: Substring) -> Bool {
     guard let first = text.utf8.first, isLetter(first) else { return false }
     return text.utf8.allSatisfy { isLetter($0) || ASCII.isDigit($0) || "+-.".utf8.contains($0) }
@@ -33,12 +33,12 @@ package enum URICharacter {
 }
 
 extension Span where Element == UInt8 {
-  /// `uri-host [":" port]` (RFC 9110 §7.2). User information (`user@`) is refused (§4.2.4), a comma and the like too:
-  /// legal in a registered name, but only seen where two values were joined or something is tried on.
+  /// Whether this is `uri-host [":" port]` (RFC 9110 §7.2), or empty. User information (`user@`) is rejected (§4.2.4). So is a comma:
+  /// it is legal in a registered name, but in practice indicates two joined values or an attack.
   package func isHostAndPort() -> Bool {
     var index = 0
     if count > 0, self[0] == UInt8(ascii: "[") {
-      // IP-literal; zones (%25…) mean nothing to another machine.
+      // IP-literal. Zones (%25…) are rejected: they have no meaning on another machine.
       guard let end = firstIndex(of: UInt8(ascii: "]")), extracting(1..<end).isIPv6Address() else { return false }
       index = end &+ 1
     } else {
@@ -53,7 +53,7 @@ extension Span where Element == UInt8 {
         }
         index &+= 1
       }
-      // A port needs a host before it; nothing at all is judged by the caller.
+      // A port requires a host. The caller decides about an empty value.
       if index == 0, count > 0 { return false }
     }
     guard index < count else { return true }

@@ -1,10 +1,10 @@
 import ByteStreams
 
-/// `user:password@host:port`, the authority of a URL (RFC 3986 §3.2), taken apart.
+/// The authority of a URL, `user:password@host:port` (RFC 3986 §3.2), split into its parts.
 package struct URLAuthority {
-  /// As it stands there, percent-encoded.
+  /// The user information, percent-encoded as in the URL.
   package let userinfo: Substring?
-  /// Name or address, without brackets. A zone follows it as `%eth0`.
+  /// Name or address, without brackets. A zone is appended as `%eth0`.
   package let host: String
   package let port: UInt16?
 
@@ -30,7 +30,7 @@ package struct URLAuthority {
       guard !host.isEmpty, host.utf8.allSatisfy(Self.isNameCharacter) else { throw .badHost }
     }
     if let portText {
-      // Digits alone (RFC 3986 §3.2.3): a sign would do for the standard library.
+      // Only digits (RFC 3986 §3.2.3). `UInt16` alone would accept a sign.
       guard portText.utf8.allSatisfy(ASCII.isDigit), let number = UInt16(portText), number > 0 else { throw .badPort }
       port = number
     } else {
@@ -38,8 +38,8 @@ package struct URLAuthority {
     }
   }
 
-  /// `IPv6address`, perhaps with a zone behind it, which means something to this machine only (RFC 3986 §3.2.2). RFC 6874 §2
-  /// writes `[fe80::1%25eth0]`; people also write `[fe80::1%eth0]`, as everywhere else.
+  /// Parses an `IPv6address` with an optional zone, which is valid only on this machine (RFC 3986 §3.2.2). RFC 6874 §2 writes
+  /// `[fe80::1%25eth0]`; the common form `[fe80::1%eth0]` is accepted, too.
   private static func address(_ text: Substring) throws(URLAuthorityError) -> String {
     let address = text.prefix { $0 != "%" }
     guard IPAddress(ipv6: Array(address.utf8).span) != nil else { throw .badHost }
@@ -52,12 +52,12 @@ package struct URLAuthority {
     return "\(address)%\(name)"
   }
 
-  /// What a registered name consists of, escapes included (RFC 3986 §3.2.2).
+  /// Whether `byte` may be in a registered name, escapes included (RFC 3986 §3.2.2).
   private static func isNameCharacter(_ byte: UInt8) -> Bool {
     URICharacter.isRegisteredName(byte) || byte == UInt8(ascii: "%")
   }
 
-  /// `host` as it is written before a port, in a URL of ours: in brackets, and with the zone as RFC 6874 wants it.
+  /// `host` for use before a port in a URL: an IPv6 address in brackets, with its zone as in RFC 6874.
   package static func written(_ host: String) -> String {
     guard host.contains(":") else { return host }
     let address = host.prefix { $0 != "%" }
@@ -65,21 +65,21 @@ package struct URLAuthority {
     return zone.isEmpty ? "[\(address)]" : "[\(address)%25\(PercentEncoder.encode(Array(zone.utf8).span))]"
   }
 
-  /// The same for another machine, to which the zone means nothing (RFC 6874 §4). Only an IPv6 address has a zone: in a name, a
-  /// percent sign is an escape.
+  /// Like `written`, but without the zone, which has no meaning on another machine (RFC 6874 §4). Only an IPv6 address has a zone: in
+  /// a name, `%` begins an escape.
   package static func writtenForOthers(_ host: String) -> String {
     host.utf8.contains(UInt8(ascii: ":")) ? written(String(host.prefix { $0 != "%" })) : host
   }
 
-  /// A part of `userinfo`, decoded. `%00` is refused as everywhere: no name and no password may contain a NUL (RFC 7617 §2, and C
-  /// programs at the other end would cut the value there).
+  /// Decodes a part of `userinfo`. `%00` is rejected: a name or password must not contain NUL (RFC 7617 §2), and C programs would cut
+  /// the value there.
   package static func percentDecoded(_ text: Substring) throws(URLAuthorityError) -> String {
     guard let decoded = PercentDecoder.decoded(text) else { throw .badEscape }
     return decoded
   }
 }
 
-/// What is wrong with the authority of a URL.
+/// Why the authority of a URL is invalid.
 package enum URLAuthorityError: Error, Hashable, Sendable, CustomStringConvertible {
   case badCharacter
   case badEscape

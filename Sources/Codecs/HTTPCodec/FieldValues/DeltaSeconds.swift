@@ -1,15 +1,15 @@
 import ByteStreams
 
 extension Span where Element == UInt8 {
-  /// A whole number of seconds (`delta-seconds`, RFC 9111 §1.2.2): digits only; what is above 2³¹ becomes 2³¹, as
-  /// the RFC wants. nil for anything else.
+  /// A number of seconds (`delta-seconds`, RFC 9111 §1.2.2). Values above 2³¹ become 2³¹, as the RFC requires. Returns nil unless all
+  /// bytes are digits.
   package func deltaSeconds() -> Int? {
     guard !isEmpty, isAllDigits() else { return nil }
     guard let value = withoutLeadingZeros().decimalValue() else { return 1 << 31 }
     return Swift.min(value, 1 << 31)
   }
 
-  /// The digits that count: at least one.
+  /// These bytes without leading zeros, but at least the last byte.
   @_lifetime(copy self)
   func withoutLeadingZeros() -> Span<UInt8> {
     var start = 0

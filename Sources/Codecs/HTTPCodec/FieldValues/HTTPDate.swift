@@ -1,14 +1,14 @@
 import ByteStreams
 
-/// Dates of HTTP (RFC 9110 §5.6.7), as seconds since 1970 in UTC.
+/// HTTP dates (RFC 9110 §5.6.7), as seconds since 1970 in UTC.
 package enum HTTPDate {
-  /// Bytes of a rendered date.
+  /// Length in bytes of a formatted date.
   package static let byteCount = 29
 
   private static let days: StaticString = "SunMonTueWedThuFriSat"
   private static let months: StaticString = "JanFebMarAprMayJunJulAugSepOctNovDec"
 
-  /// Appends `Sun, 06 Nov 1994 08:49:37 GMT`. Before the year 1 and after 9999: the nearest that can be written.
+  /// Appends `Sun, 06 Nov 1994 08:49:37 GMT`. Times outside the years 1 to 9999 are clamped.
   package static func append(_ secondsSince1970: Int64, to output: inout ByteQueue) {
     let time = UTCTime(secondsSince1970: secondsSince1970)
     output.reserve(byteCount)
@@ -28,11 +28,11 @@ package enum HTTPDate {
     output.append(" GMT")
   }
 
-  /// Reads any of the three forms: IMF-fixdate, the one of RFC 850 and asctime's. nil for anything else, and for dates that do
-  /// not exist; the name of the day is not compared with the date.
+  /// Parses the three formats IMF-fixdate, RFC 850 and asctime. Returns nil for anything else and for dates that do not exist. The
+  /// day name is not compared with the date.
   ///
-  /// - Parameter now: seconds since 1970; decides the century of RFC 850's two-digit years: one that
-  ///   looks more than 50 years ahead is the past one.
+  /// - Parameter now: seconds since 1970. It decides the century of RFC 850's two-digit years: a year more than 50 years ahead is in
+  /// the past.
   package static func parse(_ text: Span<UInt8>, now: Int64) -> Int64? {
     if text.count == 24 { return parseAsctime(text) }
     guard let comma = text.firstIndex(of: UInt8(ascii: ",")), comma &+ 2 <= text.count, text[comma &+ 1] == 0x20 else {
@@ -71,7 +71,7 @@ package enum HTTPDate {
     text.extracting(start..<start &+ size).decimalValue()
   }
 
-  /// `08:49:37` as seconds; 60 seconds are a leap second.
+  /// `08:49:37` as seconds. Second 60 is a leap second.
   private static func time(_ text: Span<UInt8>, _ start: Int) -> Int64? {
     guard text[start &+ 2] == 0x3A, text[start &+ 5] == 0x3A, let hour = number(text, start, 2),
       let minute = number(text, start &+ 3, 2), let second = number(text, start &+ 6, 2), hour < 24, minute < 60,

@@ -1,9 +1,9 @@
 import ByteStreams
 
-/// Walks the elements of a comma-separated list (RFC 9110 §5.6.1).
+/// Iterates over the elements of a comma-separated list (RFC 9110 §5.6.1).
 ///
-/// Elements come without white space around them; empty ones are skipped, as a recipient must; a comma inside a quoted
-/// string separates nothing. For a grammar that separates by other signs, such as the parameters of an element, give the sign.
+/// Whitespace around elements is removed. Empty elements are skipped, as a recipient must. A separator inside a quoted string does
+/// not separate. Other separators are for grammars such as the parameters of an element.
 package struct HTTPListElements: ~Escapable {
   private let list: Span<UInt8>
   private let separator: UInt8
@@ -15,7 +15,7 @@ package struct HTTPListElements: ~Escapable {
     self.separator = separator
   }
 
-  /// The next element; nil at the end.
+  /// Returns the next element, or nil at the end.
   @_lifetime(copy self)
   package mutating func next() -> Span<UInt8>? {
     while position < list.count {
@@ -34,7 +34,7 @@ package struct HTTPListElements: ~Escapable {
         }
         end &+= 1
       }
-      // A backslash as the very last byte steps one too far.
+      // A backslash as the last byte advances one byte too far.
       if end > list.count { end = list.count }
       position = end &+ 1
       let element = list.extracting(start..<end).trimmingWhitespace()

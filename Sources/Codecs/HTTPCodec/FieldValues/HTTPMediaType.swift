@@ -8,7 +8,7 @@ package struct HTTPMediaType: ~Escapable {
   package let subtype: Span<UInt8>
   private let parameters: Span<UInt8>
 
-  /// nil when `text` is not of the form `type/subtype *( ; name=value )`.
+  /// Returns nil unless `text` begins with `type/subtype`. The parameters are not validated.
   @_lifetime(copy text)
   package init?(_ text: Span<UInt8>) {
     let semicolon = text.firstIndex(of: UInt8(ascii: ";")) ?? text.count
@@ -23,13 +23,13 @@ package struct HTTPMediaType: ~Escapable {
     parameters = text.extracting(min(semicolon &+ 1, text.count)..<text.count)
   }
 
-  /// Whether this is `type/subtype`, both in lower case, whatever its parameters.
+  /// Whether this is `type/subtype`, ignoring parameters. The arguments must be in lower case.
   package func `is`(_ type: StaticString, _ subtype: StaticString) -> Bool {
     self.type.equalsIgnoringCase(type) && self.subtype.equalsIgnoringCase(subtype)
   }
 
-  /// The value of a parameter, whose name must be in lower case. The quotes of a quoted string are taken off; its
-  /// backslashes are not, as no parameter of interest has any.
+  /// The value of the parameter `name`, which must be in lower case. Returns a quoted string without its quotes. Backslash escapes
+  /// are kept, since no parameter used here has any.
   @_lifetime(copy self)
   package func parameter(_ name: StaticString) -> Span<UInt8>? {
     var list = HTTPListElements(parameters, separatedBy: UInt8(ascii: ";"))
@@ -43,14 +43,14 @@ package struct HTTPMediaType: ~Escapable {
 }
 
 extension Span where Element == UInt8 {
-  /// One `tchar` or more.
+  /// Whether this is a `token`: one or more `tchar`.
   package func isToken() -> Bool {
     guard !isEmpty else { return false }
     for index in indices where !ASCII.isToken(self[index]) { return false }
     return true
   }
 
-  /// The inside of a quoted string, backslashes kept; anything else as it is.
+  /// The content of a quoted string, with its backslashes. Anything else is returned unchanged.
   @_lifetime(copy self)
   package func withoutQuotes() -> Span<UInt8> {
     guard count >= 2, self[0] == UInt8(ascii: "\""), self[count &- 1] == UInt8(ascii: "\"") else { return self }

@@ -1,9 +1,9 @@
 import ByteStreams
 
-/// What the Prefer field asks for (RFC 7240), as far as it means something here. Preferences that are unknown or malformed
-/// are passed over, as §2 wants; of one that is repeated the first counts.
+/// The preferences of the Prefer field that the gateway supports (RFC 7240). Unknown and malformed preferences are ignored, as §2
+/// requires. If `wait` is repeated, its first valid value counts.
 package struct HTTPPreferences: Equatable, Sendable {
-  /// `wait=n`: how long the client wishes to wait, in seconds (§4.3).
+  /// `wait=n`: how long the client is willing to wait, in seconds (§4.3).
   package private(set) var wait: Int?
   /// `respond-async` (§4.1).
   package private(set) var respondAsync = false
@@ -12,7 +12,7 @@ package struct HTTPPreferences: Equatable, Sendable {
     var wait: Int?
     var respondAsync = false
     fields.forEachElement(of: .prefer) { element in
-      // `wait=10; foo=bar`: parameters of a preference mean nothing to us.
+      // `wait=10; foo=bar`: parameters of a preference are ignored.
       let semicolon = element.firstIndex(of: UInt8(ascii: ";")) ?? element.count
       let preference = element.extracting(first: semicolon).trimmingWhitespace()
       let equals = preference.firstIndex(of: UInt8(ascii: "=")) ?? preference.count

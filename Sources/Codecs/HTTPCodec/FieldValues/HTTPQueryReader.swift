@@ -1,15 +1,15 @@
 import ByteStreams
 
-/// A query parameter that cannot be read, and why.
+/// A query parameter that cannot be decoded.
 package struct HTTPQueryError: Error, Equatable, Sendable {
   package enum Problem: Equatable, Sendable {
-    /// `%` without two hexadecimal digits behind it, or `%00`.
+    /// A `%` without two hexadecimal digits after it, or `%00`.
     case badEscape
-    /// The decoded bytes are no UTF-8.
+    /// The decoded bytes are not UTF-8.
     case notUTF8
   }
 
-  /// The name of the parameter, as it was written.
+  /// The name of the parameter as received, not decoded.
   package let parameter: String
   package let problem: Problem
 }
@@ -24,12 +24,13 @@ extension HTTPQueryError: CustomStringConvertible {
   }
 }
 
-/// Walks the `name=value` pairs of a query, decoded (WHATWG URL §5.1: split at `&`, then at the first `=`; `+` is a space).
+/// Iterates over the `name=value` pairs of a query and decodes them (WHATWG URL §5.1: split at `&`, then at the first `=`;
+/// `+` is a space).
 ///
 ///     var query = HTTPQueryReader(request.query)
 ///     while try query.next() { … query.name, query.value … }
 ///
-/// A parameter without `=` has an empty value; empty parameters (`a&&b`) are skipped. What holds no escape is not copied.
+/// A parameter without `=` has an empty value. Empty parameters (`a&&b`) are skipped. Text without escapes is not copied.
 package struct HTTPQueryReader: ~Copyable, ~Escapable {
   private let query: Span<UInt8>
   private var position = 0
@@ -42,13 +43,13 @@ package struct HTTPQueryReader: ~Copyable, ~Escapable {
   @_lifetime(copy query)
   package init(_ query: Span<UInt8>) { self.query = query }
 
-  /// The name of the parameter, decoded.
+  /// The decoded name of the current parameter.
   package var name: Span<UInt8> {
     @_lifetime(borrow self)
     get { isDecoded ? decoded.bytes.extracting(first: decodedNameCount) : query.extracting(nameRange) }
   }
 
-  /// Its value, decoded.
+  /// The decoded value of the current parameter.
   package var value: Span<UInt8> {
     @_lifetime(borrow self)
     get {
@@ -56,7 +57,7 @@ package struct HTTPQueryReader: ~Copyable, ~Escapable {
     }
   }
 
-  /// Goes on to the next parameter; false at the end.
+  /// Advances to the next parameter. Returns false at the end.
   @_lifetime(self: copy self)
   package mutating func next() throws(HTTPQueryError) -> Bool {
     while position < query.count {

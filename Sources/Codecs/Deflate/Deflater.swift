@@ -1,16 +1,16 @@
 import ByteStreams
 import CZlib
 
-/// Compresses a stream of messages as DEFLATE (RFC 1951), each ending with a sync flush.
+/// Compresses a stream of messages with DEFLATE (RFC 1951). Each message ends with a sync flush.
 ///
-/// Memory: 2^(window + 2) + 2^(memory level + 9) bytes, and some 6 KiB: 38 KiB at window 12 and memory level 5, 262 KiB at
-/// window 15 and memory level 8. Nothing is allocated before the first byte.
+/// Memory: 2^(window bits + 2) + 2^(memory level + 9) bytes plus about 6 KiB. That is 38 KiB at window bits 12 and memory level 5,
+/// and 262 KiB at 15 and 8. Nothing is allocated before the first byte.
 @safe
 package struct Deflater: ~Copyable {
-  /// How the stream is wrapped.
+  /// The wrapper format of the stream.
   package enum Format: Sendable {
     case raw
-    /// RFC 1950, which HTTP calls `deflate`.
+    /// RFC 1950; called `deflate` in HTTP.
     case zlib
     /// RFC 1952.
     case gzip
@@ -20,10 +20,10 @@ package struct Deflater: ~Copyable {
   private let level: Int32
   private let windowBits: Int32
   private let memoryLevel: Int32
-  /// zlib keeps the address of its stream, so it must not move.
+  /// Allocated separately, since zlib keeps the address of its stream.
   private var stream: UnsafeMutablePointer<z_stream>?
 
-  /// `windowBits` 9...15 (zlib cannot do 8 for raw streams), `level` 1...9, `memoryLevel` 1...9.
+  /// `windowBits` 9...15 (zlib does not support 8 for raw streams), `level` 1...9, `memoryLevel` 1...9.
   package init(_ format: Format = .raw, windowBits: Int = 12, level: Int = 6, memoryLevel: Int = 5) {
     precondition((9...15).contains(windowBits), "DEFLATE takes window bits 9 to 15")
     precondition((1...9).contains(level) && (1...9).contains(memoryLevel), "zlib takes levels 1 to 9")
@@ -40,21 +40,21 @@ package struct Deflater: ~Copyable {
     unsafe stream.deallocate()
   }
 
-  /// Bytes of memory held, as zlib documents them.
+  /// Allocated memory in bytes, by zlib's documentation.
   package var allocatedBytes: Int {
     unsafe stream == nil ? 0 : 1 << (Int(windowBits) + 2) + 1 << (Int(memoryLevel) + 9) + 6 * 1024
   }
 
-  /// Appends the compressed form of `input`, flushed to a byte boundary: it ends with `00 00 FF FF`. Of nothing, after a
-  /// flush, zlib makes nothing.
+  /// Compresses `input` and appends the result, flushed to a byte boundary: it ends with `00 00 FF FF`. For empty input right after a
+  /// flush, zlib writes nothing.
   package mutating func compress(_ input: Span<UInt8>, into output: inout ByteQueue) {
     run(input, Z_SYNC_FLUSH, into: &output)
   }
 
-  /// Ends the stream: its last block and, where it is wrapped, its checksum. `reset()` begins another.
+  /// Ends the stream: writes its last block and, if it is wrapped, its checksum. `reset()` starts another.
   package mutating func finish(into output: inout ByteQueue) { run(Span(), Z_FINISH, into: &output) }
 
-  /// Forgets the history: the next message can be read without this one.
+  /// Discards the history, so that the next message can be decompressed without earlier ones.
   package mutating func reset() {
     if let stream = unsafe stream { unsafe deflateReset(stream) }
   }
@@ -67,7 +67,7 @@ package struct Deflater: ~Copyable {
         mutating: bytes.baseAddress?.assumingMemoryBound(to: UInt8.self))
       unsafe stream.pointee.avail_in = UInt32(bytes.count)
       repeat {
-        // More than the 6 bytes below which a full buffer would get a second flush marker (zlib.h, `deflate`).
+        // More than 6 bytes: with less room, a full buffer would get a second flush marker (zlib.h, `deflate`).
         let minimum = unsafe 64 + min(Int(stream.pointee.avail_in), 64 * 1024)
         _ = unsafe output.withWritableBytes(minimum: minimum) { room in
           let size = UInt32(clamping: room.count)

@@ -1,32 +1,32 @@
 import ByteStreams
 import CZlib
 
-/// Why bytes could not be decompressed.
+/// Why decompression failed.
 package enum InflateError: Error, Hashable, Sendable {
-  /// They are not DEFLATE data, or not wrapped as was said, or their checksum is wrong.
+  /// The input is not DEFLATE data, is not wrapped as expected, or has a wrong checksum.
   case malformed
-  /// They would become more than the limit.
+  /// The output would exceed the limit.
   case tooLarge
 }
 
-/// Decompresses a DEFLATE stream (RFC 1951) that comes in pieces.
+/// Decompresses a DEFLATE stream (RFC 1951) that arrives in pieces.
 ///
-/// Memory: 2^window bytes and some 7 KiB (39 KiB for gzip and zlib), allocated with the first byte.
+/// Memory: 2^(window bits) bytes plus about 7 KiB (39 KiB for gzip and zlib), allocated with the first byte.
 @safe
 package struct Inflater: ~Copyable {
-  /// How the stream is wrapped.
+  /// The wrapper format of the stream.
   package enum Format: Sendable {
-    /// Not at all. The stream has no end: it goes on after a final block, with its history, which RFC 7692 §7.2.3.5 allows
-    /// in a message.
+    /// No wrapper. The stream has no end: it continues after a final block with the same history, which RFC 7692 §7.2.3.5
+    /// allows in a message.
     case raw(windowBits: Int)
-    /// gzip (RFC 1952) or zlib (RFC 1950), told apart by the first bytes. One gzip member may follow another.
+    /// gzip (RFC 1952) or zlib (RFC 1950), detected from the first bytes. Several gzip members may follow one another.
     case gzipOrZlib
   }
 
   private let format: Format
-  /// zlib keeps the address of its stream, so it must not move.
+  /// Allocated separately, since zlib keeps the address of its stream.
   private var stream: UnsafeMutablePointer<z_stream>?
-  /// Whether a wrapped stream has come to its end. One that never does was cut off.
+  /// Whether a wrapped stream has reached its end. If the input ends before that, the stream was truncated.
   package private(set) var hasEnded = false
 
   package init(_ format: Format) {
@@ -40,11 +40,11 @@ package struct Inflater: ~Copyable {
     unsafe stream.deallocate()
   }
 
-  /// Bytes of memory held, as zlib documents them.
+  /// Allocated memory in bytes, by zlib's documentation.
   package var allocatedBytes: Int { unsafe stream == nil ? 0 : 7 * 1024 + 1 << Int(windowBits) }
 
-  /// Appends what `input` decompresses to; `output` may hold at most `limit` bytes afterwards. After an error the stream is
-  /// spent.
+  /// Decompresses `input` and appends the result. `output` may then have at most `limit` bytes. After an error the stream must not be
+  /// used further.
   package mutating func inflate(
     _ input: Span<UInt8>, into output: inout ByteQueue, limit: Int
   ) throws(InflateError) {
@@ -55,13 +55,13 @@ package struct Inflater: ~Copyable {
     }
   }
 
-  /// Forgets the history: the next byte begins a new stream.
+  /// Discards the history. The next byte begins a new stream.
   package mutating func reset() {
     if let stream = unsafe stream { unsafe inflateReset(stream) }
     hasEnded = false
   }
 
-  /// Decompresses until the input or a stream ends; answers how many bytes of it were taken.
+  /// Decompresses until the end of the input or of a stream. Returns the number of input bytes consumed.
   private mutating func advance(
     _ input: Span<UInt8>, into output: inout ByteQueue, limit: Int
   ) throws(InflateError) -> Int {
@@ -82,12 +82,12 @@ package struct Inflater: ~Copyable {
     switch result {
     case Z_STREAM_END:
       switch format {
-      // The undocumented half of `inflateReset`: it keeps the window, at no cost. Copying 32 KiB out and in would make a
-      // message of empty final blocks, two bytes each, cost minutes.
+      // `inflateResetKeep` is undocumented. It keeps the window at no cost. Copying 32 KiB out and in would make a message of empty
+      // final blocks, two bytes each, take minutes.
       case .raw: unsafe inflateResetKeep(stream)
       case .gzipOrZlib: hasEnded = true
       }
-    // No progress was possible: all of the input had been taken.
+    // No progress was possible, because all input was consumed.
     case Z_OK, Z_BUF_ERROR: break
     case Z_MEM_ERROR: preconditionFailure("zlib could not allocate a window")
     default: throw .malformed
@@ -95,7 +95,7 @@ package struct Inflater: ~Copyable {
     return unsafe offered &- Int(stream.pointee.avail_in)
   }
 
-  /// One call of zlib. What it writes is bounded by `limit` and one byte, so that no memory is touched for more.
+  /// Calls zlib once. Its output is limited to one byte more than `limit`, so that no further memory is touched.
   private static func step(
     _ stream: UnsafeMutablePointer<z_stream>, into output: inout ByteQueue, limit: Int
   ) -> Int32 {
@@ -113,7 +113,7 @@ package struct Inflater: ~Copyable {
     return result
   }
 
-  /// Begins the gzip member (RFC 1952 §2.2) that follows the one which ended; nothing else may follow.
+  /// Begins the gzip member (RFC 1952 §2.2) after the one that ended. No other data may follow.
   private mutating func beginNextMember(_ first: UInt8) throws(InflateError) {
     guard first == 0x1F else { throw .malformed }
     reset()
@@ -133,7 +133,7 @@ package struct Inflater: ~Copyable {
     let result =
       switch format {
       case .raw: unsafe czlib_inflate_init(fresh, -windowBits)
-      // 32: zlib looks which of the two it is.
+      // 32: zlib detects the format.
       case .gzipOrZlib: unsafe czlib_inflate_init(fresh, windowBits + 32)
       }
     precondition(result == Z_OK, "zlib could not allocate an inflater")

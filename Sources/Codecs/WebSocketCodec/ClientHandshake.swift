@@ -2,18 +2,18 @@ import ByteStreams
 import Digests
 import HTTPCodec
 
-/// The opening handshake of a client (RFC 6455 §4.1): writes the request, judges the answer.
+/// The opening handshake of a client (RFC 6455 §4.1): writes the request and validates the response.
 ///
 ///     var handshake = ClientHandshake(request, using: &generator)
 ///     handshake.write(into: &output)
-///     // whenever bytes have come:
+///     // whenever bytes arrive:
 ///     switch try handshake.receive(&input) {
-///     case nil: … more bytes, please
-///     case .accepted(let agreement): … what is left in `input` are frames
-///     case .refused(let refusal): … what is left in `input` begins its body: see RefusalBody
+///     case nil: … more bytes are needed
+///     case .accepted(let agreement): … the rest of `input` is frames
+///     case .refused(let refusal): … the rest of `input` is the beginning of its body: see RefusalBody
 ///     }
 package struct ClientHandshake: ~Copyable {
-  /// What was agreed on.
+  /// What client and server agreed on.
   package struct Agreement: Hashable, Sendable {
     package let subprotocol: String?
     package let compression: MessageCompression.Settings?
@@ -32,11 +32,11 @@ package struct ClientHandshake: ~Copyable {
   private var decoder: HTTPResponseHeadDecoder
   private var interimAnswers = 0
 
-  /// Interim answers that are passed over. One or two are sent in practice; Python's urllib3 and Go's net/http (5) stop
-  /// counting early, too. Stops: a server that sends them without end, so that the opening never fails.
+  /// Number of interim responses that are skipped. Servers send one or two; Python's urllib3 and Go's net/http (5) have a low limit,
+  /// too. Stops: a server that sends them endlessly, so that the handshake never fails.
   private static let interimLimit = 8
 
-  /// `request.problem` must be nil. `limits`: for the answer's head.
+  /// `request.problem` must be nil. `limits` applies to the response head.
   package init(
     _ request: Request, limits: HTTPLimits = HTTPLimits(), using generator: inout some RandomNumberGenerator
   ) {
@@ -64,8 +64,8 @@ package struct ClientHandshake: ~Copyable {
     output.append("\r\n")
   }
 
-  /// Takes the answer's head from the front of `input`, and leaves what follows it: frames may come in the same segment.
-  /// nil: more bytes, please. Interim answers (1xx other than 101) are passed over, as RFC 9110 §15.2 asks.
+  /// Takes the response head from the front of `input` and leaves the rest, since frames may follow in the same segment. Returns nil
+  /// if more bytes are needed. Interim responses (1xx other than 101) are skipped, as RFC 9110 §15.2 requires.
   package mutating func receive(_ input: inout ByteQueue) throws(HandshakeError) -> Result? {
     while true {
       do throws(HTTPProtocolError) {
@@ -81,13 +81,13 @@ package struct ClientHandshake: ~Copyable {
     }
   }
 
-  /// Whether no byte of a response has been taken yet.
+  /// Whether no byte of a response has arrived yet.
   package var hasReceivedNothing: Bool { interimAnswers == 0 && decoder.head.isEmpty }
 
-  /// The head of the answer, as soon as it is all there: for the report of an error, too.
+  /// The response head once it is complete, also after an error.
   package var answer: HTTPRefusal? { decoder.isComplete ? HTTPRefusal(decoder) : nil }
 
-  /// The checks of §4.1, in its order.
+  /// Validates a 101 response by the rules of §4.1, in their order.
   private func judge() throws(HandshakeError) -> Agreement {
     guard !decoder.isHTTP10 else { throw .notHTTP11 }
     guard elements(of: .upgrade) == ["websocket"] else { throw .noUpgrade }
@@ -127,7 +127,7 @@ package struct ClientHandshake: ~Copyable {
 
   private func agreedCompression() throws(HandshakeError) -> MessageCompression.Settings? {
     let answers = values(of: .secWebSocketExtensions)
-    // §11.3.2: the field MUST NOT appear more than once in an answer.
+    // §11.3.2: the field MUST NOT appear more than once in a response.
     guard answers.count <= 1 else { throw .badExtension("the field stands there twice") }
     let joined = answers.first ?? ""
     guard let elements = ExtensionElement.parse(Array(joined.utf8).span) else {

@@ -1,11 +1,11 @@
 import ByteStreams
 
-/// The payload of a close frame: a code and a reason, or nothing (RFC 6455 §5.5.1).
+/// The payload of a close frame: empty, or a status code and a reason (RFC 6455 §5.5.1).
 package enum CloseFrame {
-  /// Bytes of a reason: a control frame has 125 (§5.5), and the code takes two.
+  /// The maximum length of a reason in bytes: 125 for a control frame (§5.5), less two for the code.
   package static let maximumReason = 123
 
-  /// Codes that may stand in a frame: registered ones that are not for local use only (§7.4.1, IANA), and 3000–4999.
+  /// Whether a close frame may contain `code`: registered and not reserved for local use (§7.4.1, IANA), or 3000–4999.
   package static func isSendable(_ code: UInt16) -> Bool {
     switch code {
     case 1000...1003, 1007...1014, 3000...4999: true
@@ -23,7 +23,7 @@ package enum CloseFrame {
     return .close(code: code, reason: reason.text())
   }
 
-  /// `reason` is cut at its maximum, between characters.
+  /// Appends the payload. `reason` is cut to `maximumReason` bytes, between characters.
   static func write(code: UInt16, reason: String, into output: inout ByteQueue) {
     precondition(isSendable(code), "close code \(code) may not be sent")
     output.append(UInt8(code >> 8))

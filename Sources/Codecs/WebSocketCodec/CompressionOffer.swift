@@ -1,20 +1,21 @@
-/// What a client offers as permessage-deflate (RFC 7692 §7.1), and what it makes of the answer.
+/// A client's offer of permessage-deflate (RFC 7692 §7.1), and the validation of the response to it.
 package struct CompressionOffer: Hashable, Sendable {
-  /// Window for what we send, 9...15: told as `client_max_window_bits`, so that the server may keep a smaller one itself.
+  /// Window bits for sending, 9...15. Sent as `client_max_window_bits`, so that the server can use a smaller window to decompress.
   package var windowBits = 12
-  /// Asks the server to send with a window of at most this many bits, 8...15. A server that cannot do so accepts nothing.
+  /// Requests that the server sends with a window of at most this many bits, 8...15. A server that cannot do so declines the offer.
   package var serverWindowBits: Int?
-  /// Asks the server to forget its history after each message: inflating then needs no memory in between.
+  /// Requests that the server resets its history after each message. Decompression then needs no memory between messages.
   package var serverResets = false
-  /// Says that we may forget ours; a server then needs to keep none. We do it only where the answer asks for it.
+  /// Offers to reset our history after each message, so that the server need not keep one. Done only if the response says so.
   package var clientResets = false
+  /// See `MessageCompression.Settings`.
   package var level = 6
   package var memoryLevel = 5
   package var threshold = 128
 
   package init() {}
 
-  /// The field value. A bare `client_max_window_bits` says that we understand an answer with it.
+  /// The field value. A bare `client_max_window_bits` says that the response may contain the parameter.
   var fieldValue: String {
     var value = "permessage-deflate"
     if serverResets { value += "; server_no_context_takeover" }
@@ -23,7 +24,7 @@ package struct CompressionOffer: Hashable, Sendable {
     return value + (windowBits == 15 ? "; client_max_window_bits" : "; client_max_window_bits=\(windowBits)")
   }
 
-  /// Judges the server's answer by §7.1.
+  /// Validates the parameters of the server's response by §7.1.
   func judge(
     _ parameters: [(name: String, value: String?)]
   ) throws(HandshakeError) -> MessageCompression.Settings {
@@ -33,7 +34,7 @@ package struct CompressionOffer: Hashable, Sendable {
     } catch {
       throw .badExtension(error.description)
     }
-    // §7.1.1.1: accepting an offer with this parameter is to answer with it.
+    // §7.1.1.1: a server accepts an offer with this parameter by including it in the response.
     guard answer.serverResets || !serverResets else {
       throw .badExtension("server_no_context_takeover was asked for and not granted")
     }
@@ -47,7 +48,7 @@ package struct CompressionOffer: Hashable, Sendable {
     settings.outboundResets = answer.clientResets
     settings.inboundResets = answer.serverResets
     settings.inboundWindowBits = try Self.bits(answer.serverWindow, "server_max_window_bits") ?? 15
-    // §7.1.2.2: a value above the one we offered is pointless and harmless, since we go on with our own.
+    // §7.1.2.2: a value above the offered one is useless but harmless, since our own is used.
     settings.outboundWindowBits = min(try Self.bits(answer.clientWindow, "client_max_window_bits") ?? 15, windowBits)
     settings.level = level
     settings.memoryLevel = memoryLevel
@@ -55,7 +56,7 @@ package struct CompressionOffer: Hashable, Sendable {
     return settings
   }
 
-  /// In an answer a window must have its number.
+  /// In a response, a window parameter must have a value.
   private static func bits(_ window: DeflateParameters.Window?, _ name: String) throws(HandshakeError) -> Int? {
     switch window {
     case nil: nil

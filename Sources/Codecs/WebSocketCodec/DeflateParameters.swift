@@ -1,8 +1,8 @@
-/// The parameters of permessage-deflate in one offer or answer (RFC 7692 §7.1), each at most once and with a value in its range.
+/// The parameters of permessage-deflate in one offer or response (RFC 7692 §7.1). Each occurs at most once and has a valid value.
 struct DeflateParameters: Equatable {
   enum Window: Equatable {
     case bits(Int)
-    /// `client_max_window_bits` without a value: only in an offer.
+    /// `client_max_window_bits` without a value. Only valid in an offer.
     case any
   }
 

@@ -1,10 +1,10 @@
 import ByteStreams
 import HTTPCodec
 
-/// One element of the `Sec-WebSocket-Extensions` field (RFC 6455 §9.1): a name with parameters.
+/// One element of `Sec-WebSocket-Extensions` (RFC 6455 §9.1): a name and its parameters.
 package struct ExtensionElement: Equatable, Sendable {
   package let name: String
-  /// In order; a parameter without a value has nil.
+  /// In the order received. A parameter without a value has nil.
   package let parameters: [(name: String, value: String?)]
 
   package static func == (left: ExtensionElement, right: ExtensionElement) -> Bool {
@@ -12,7 +12,7 @@ package struct ExtensionElement: Equatable, Sendable {
       && left.parameters.elementsEqual(right.parameters) { $0.name == $1.name && $0.value == $1.value }
   }
 
-  /// The elements of one field value; nil where it does not follow the grammar.
+  /// Parses a field value. Returns nil if it does not match the grammar.
   package static func parse(_ value: Span<UInt8>) -> [ExtensionElement]? {
     var result: [ExtensionElement] = []
     var elements = HTTPListElements(value)
@@ -24,7 +24,7 @@ package struct ExtensionElement: Equatable, Sendable {
     return result
   }
 
-  /// Reads one element from its front.
+  /// Parses one element from the front.
   private struct Reader: ~Escapable {
     private let bytes: Span<UInt8>
     private var position = 0
@@ -59,7 +59,7 @@ package struct ExtensionElement: Equatable, Sendable {
       return token
     }
 
-    /// §9.1: what a quoted value means, without its quotes and backslashes, must be a token.
+    /// §9.1: a quoted value, without its quotes and backslashes, must be a token.
     @_lifetime(self: copy self)
     private mutating func quotedToken() -> String? {
       var text: [UInt8] = []

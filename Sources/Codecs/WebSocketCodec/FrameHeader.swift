@@ -12,9 +12,9 @@ package enum Opcode: UInt8, Sendable {
   var isControl: Bool { rawValue & 0x8 != 0 }
 }
 
-/// The head of one frame: 2 to 14 bytes (RFC 6455 §5.2).
+/// The header of one frame: 2 to 14 bytes (RFC 6455 §5.2).
 package struct FrameHeader: Equatable, Sendable {
-  /// Bytes of the longest header.
+  /// The length in bytes of the longest header.
   static var maximumLength: Int { 14 }
 
   package var isFinal: Bool
@@ -24,8 +24,8 @@ package struct FrameHeader: Equatable, Sendable {
   package var maskingKey: MaskingKey?
   package var payloadLength: Int
 
-  /// Reads a header from the front of `bytes`; nil while it is not all there. Each rule is checked with the first byte that
-  /// can break it.
+  /// Parses a header from the front of `bytes`. Returns nil if it is incomplete. Each rule is checked at the first byte that can
+  /// violate it.
   static func read(
     _ bytes: Span<UInt8>, from role: WebSocketRole, allowsCompression: Bool
   ) throws(WebSocketProtocolError) -> (header: FrameHeader, length: Int)? {
@@ -36,7 +36,7 @@ package struct FrameHeader: Equatable, Sendable {
     }
     let isFinal = first & 0x80 != 0
     let isCompressed = first & 0x40 != 0
-    // §5.2: reserved bits MUST be 0 unless an extension says what they mean.
+    // §5.2: reserved bits MUST be 0 unless a negotiated extension defines them.
     guard first & 0x30 == 0, !isCompressed || (allowsCompression && !opcode.isControl && opcode != .continuation) else {
       throw .protocolError("a reserved bit is set that no extension has given a meaning")
     }
@@ -44,7 +44,7 @@ package struct FrameHeader: Equatable, Sendable {
     guard isFinal || !opcode.isControl else { throw .protocolError("a control frame is fragmented") }
     guard bytes.count >= 2 else { return nil }
     let isMasked = bytes[1] & 0x80 != 0
-    // §5.1: a client masks every frame, a server none.
+    // §5.1: a client masks every frame, a server masks none.
     switch role {
     case .client: guard isMasked else { throw .protocolError("a frame from the client is not masked") }
     case .server: guard !isMasked else { throw .protocolError("a frame from the server is masked") }

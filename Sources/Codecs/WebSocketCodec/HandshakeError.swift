@@ -1,24 +1,24 @@
 import HTTPCodec
 
-/// Why a server's answer to the opening request makes no WebSocket (RFC 6455 §4.1).
+/// Why the response to the opening handshake does not establish a WebSocket connection (RFC 6455 §4.1).
 package enum HandshakeError: Error, Equatable, Sendable, CustomStringConvertible {
-  /// It is not HTTP, or not within the limits.
+  /// It is not valid HTTP, or exceeds a limit.
   case notHTTP(HTTPProtocolError)
-  /// The connection ended before the answer did.
+  /// The connection ended before the response was complete.
   case endOfInput
-  /// More than so many interim answers, and no other.
+  /// More interim responses than the limit, and no final one.
   case tooManyInterimAnswers(limit: Int)
   /// HTTP/1.0 has no upgrade (RFC 9110 §7.8).
   case notHTTP11
-  /// `Upgrade` does not say `websocket`, and that alone.
+  /// The value of `Upgrade` is not exactly `websocket`.
   case noUpgrade
   /// `Connection` does not list `Upgrade`.
   case noConnectionUpgrade
-  /// `Sec-WebSocket-Accept` is absent or not the answer to our key: a cache or a server that did not understand.
+  /// `Sec-WebSocket-Accept` is absent or does not match the key: the response is from a cache, or from a server without WebSocket.
   case wrongAccept
-  /// An extension that was not offered, or parameters that were not or cannot be agreed on.
+  /// An extension that was not offered, or parameters that are invalid or were not offered.
   case badExtension(String)
-  /// A subprotocol that was not offered, or several.
+  /// A subprotocol that was not offered, or more than one.
   case badSubprotocol(String)
 
   package var description: String {

@@ -1,31 +1,31 @@
 import ByteStreams
 import Deflate
 
-/// permessage-deflate as agreed on for one connection (RFC 7692 §7); or nothing, where nothing was agreed on.
+/// The state of permessage-deflate on one connection (RFC 7692 §7). Without an agreement it compresses nothing.
 ///
-/// Memory: none before the first compressed message of a direction; then what `Deflater` and `Inflater` say.
+/// Memory: none before the first compressed message of a direction, then as documented by `Deflater` and `Inflater`.
 package struct MessageCompression: ~Copyable {
-  /// What was agreed, and how hard to try.
+  /// The agreed parameters, and the effort of the compressor.
   package struct Settings: Hashable, Sendable {
-    /// For what we send: window 9...15, or 8, which zlib cannot produce, so that everything goes uncompressed.
+    /// Window bits for sending, 9...15. zlib cannot produce 8; with 8, all messages are sent uncompressed.
     package var outboundWindowBits = 12
-    /// Whether each message we send starts with an empty history.
+    /// Whether each sent message starts with an empty history.
     package var outboundResets = false
     package var inboundWindowBits = 15
     package var inboundResets = false
-    /// zlib's effort, 1...9.
+    /// zlib's compression level, 1...9.
     package var level = 6
-    /// zlib's memory, 1...9; see `Deflater` for what it costs.
+    /// zlib's memory level, 1...9. See `Deflater` for its cost.
     package var memoryLevel = 5
-    /// Messages smaller than this many bytes go uncompressed: a header saved is not worth the work.
+    /// Messages of fewer bytes are sent uncompressed, since the few bytes saved are not worth the work.
     package var threshold = 128
 
     package init() {}
   }
 
-  /// Every message's compressed form ends with these bytes, which are not sent (§7.2.1).
+  /// The end of every compressed message, which is not sent (§7.2.1).
   static let tail: [UInt8] = [0x00, 0x00, 0xFF, 0xFF]
-  /// More scratch memory than this is not kept from message to message.
+  /// A larger scratch buffer is freed after each message.
   private static var scratchKept: Int { 64 * 1024 }
 
   private let settings: Settings
@@ -33,7 +33,7 @@ package struct MessageCompression: ~Copyable {
   private var inflater: Inflater
   private var scratch = ByteQueue()
 
-  /// Whether a message may have RSV1 set.
+  /// Whether permessage-deflate was agreed on, so that RSV1 may be set.
   let isAgreed: Bool
 
   init(_ agreed: Settings?) {
@@ -41,7 +41,7 @@ package struct MessageCompression: ~Copyable {
     isAgreed = agreed != nil
     deflater = Deflater(
       windowBits: max(9, settings.outboundWindowBits), level: settings.level, memoryLevel: settings.memoryLevel)
-    // A sender that was asked for window 8 and uses zlib uses 9 in truth; a larger window reads both.
+    // A sender that uses zlib for an agreed window of 8 in fact uses 9. The larger window decompresses both.
     inflater = Inflater(.raw(windowBits: max(9, settings.inboundWindowBits)))
   }
 
@@ -54,11 +54,11 @@ package struct MessageCompression: ~Copyable {
     isAgreed && count >= settings.threshold && settings.outboundWindowBits > 8
   }
 
-  /// Compresses a message; false where it should go uncompressed after all. The result stands in `compressed`.
+  /// Compresses a message into `compressed`. Returns false if the message should be sent uncompressed.
   mutating func compress(_ payload: Span<UInt8>) -> Bool {
     scratch.removeAll()
     if payload.isEmpty {
-      // §7.2.3.6: one empty block. zlib writes nothing for nothing, from the second time on.
+      // §7.2.3.6: one empty block. For empty input after a flush, zlib writes nothing.
       scratch.append(0x00)
       return true
     }
@@ -66,11 +66,11 @@ package struct MessageCompression: ~Copyable {
     scratch.removeLast(Self.tail.count)
     guard settings.outboundResets else { return true }
     deflater.reset()
-    // Without a history to keep in step, what did not become smaller goes as it is.
+    // There is no history to keep in sync, so a message that did not become smaller is sent uncompressed.
     return scratch.count < payload.count
   }
 
-  /// What `compress` made, until `endOutboundMessage()`.
+  /// The output of `compress`, valid until `endOutboundMessage()`.
   var compressed: Span<UInt8> {
     @_lifetime(borrow self)
     get { scratch.bytes }
@@ -80,14 +80,14 @@ package struct MessageCompression: ~Copyable {
     if scratch.allocatedBytes > Self.scratchKept { scratch.releaseStorage() }
   }
 
-  /// Begins an empty history. A sender may at any message: the receiver only needs what is referred to.
+  /// Resets the history. A sender may do so at any message, because the receiver needs only what is referred to.
   mutating func forgetSentMessages() { deflater.reset() }
 
   mutating func releaseScratch() { scratch.releaseStorage() }
 
   // MARK: Receiving
 
-  /// Appends what the first `count` bytes of `source` inflate to; `output` may hold at most `limit` bytes afterwards.
+  /// Decompresses the first `count` bytes of `source` and appends the result. `output` may then have at most `limit` bytes.
   mutating func inflate(
     _ count: Int, of source: borrowing ByteQueue, unmaskedBy key: MaskingKey?, into output: inout ByteQueue, limit: Int
   ) throws(InflateError) {
@@ -104,7 +104,7 @@ package struct MessageCompression: ~Copyable {
     try inflater.inflate(bytes.bytes, into: &output, limit: limit)
   }
 
-  /// Ends a message: puts the tail back that was not sent (§7.2.2).
+  /// Ends a message: decompresses the tail that was not sent (§7.2.2).
   mutating func endInboundMessage(into output: inout ByteQueue, limit: Int) throws(InflateError) {
     let tail = Self.tail
     try inflater.inflate(tail.span, into: &output, limit: limit)

@@ -1,15 +1,15 @@
 import ByteStreams
 
-/// What the peer's frames made us owe it, kept until it is written: so a peer that sends pings and reads no answers costs a
-/// bounded number of bytes.
+/// The replies that received frames require, stored until they are written. Their size is limited, so a peer that sends pings without
+/// reading the pongs cannot fill memory.
 struct OwedReplies: ~Copyable {
-  /// The payload of the close frame that is owed.
+  /// The payload of the owed close frame.
   enum Close: Equatable {
     case empty
     case code(UInt16)
   }
 
-  /// Pongs owed, oldest first: each a byte that tells its length, and its payload.
+  /// The owed pongs, oldest first. Each is a length byte and a payload.
   private var pongs = ByteQueue()
   private var pongCount = 0
   var close: Close?
@@ -17,7 +17,7 @@ struct OwedReplies: ~Copyable {
   var isEmpty: Bool { pongCount == 0 && close == nil }
   var allocatedBytes: Int { pongs.allocatedBytes }
 
-  /// Owes a pong; where more than `limit` would be owed, only this newest one (RFC 6455 §5.5.3).
+  /// Adds an owed pong. If there are already `limit` of them, drops them and keeps only the new one (RFC 6455 §5.5.3).
   mutating func owePong(_ payload: borrowing ByteQueue, atMost limit: Int) {
     if pongCount >= limit { removePongs() }
     pongs.append(UInt8(payload.count))
@@ -30,7 +30,7 @@ struct OwedReplies: ~Copyable {
     pongCount = 0
   }
 
-  /// Gives the oldest pong owed to `write`, and owes it no more; false when there is none.
+  /// Passes the payload of the oldest owed pong to `write` and removes it. Returns false if there is none.
   mutating func payPong(_ write: (Span<UInt8>) -> Void) -> Bool {
     guard pongCount > 0 else { return false }
     let count = Int(pongs.bytes[0])

@@ -1,9 +1,9 @@
 import ByteStreams
 import HTTPCodec
 
-/// The opening handshake of a server (RFC 6455 §4.2), for the built-in demo and for tests: the gateway itself is a client.
+/// The opening handshake of a server (RFC 6455 §4.2), for the built-in demo and for tests. The gateway itself is a client.
 package enum ServerHandshake {
-  /// What is wrong with a request, as the status of the answer says it: 400, 405, or 426 with `Sec-WebSocket-Version: 13`.
+  /// Why a request is rejected. `status` is 400, 405, or 426, which is sent with `Sec-WebSocket-Version: 13`.
   package enum Refusal: Error, Equatable, Sendable {
     case notGet
     case noUpgrade
@@ -19,7 +19,7 @@ package enum ServerHandshake {
     }
   }
 
-  /// Judges a request by §4.2.1 and answers its `Sec-WebSocket-Key`.
+  /// Validates a request by §4.2.1 and returns its `Sec-WebSocket-Key`.
   package static func judge(_ head: borrowing HTTPRequestHead) throws(Refusal) -> String {
     guard head.method == .get, !head.isHTTP10 else { throw .notGet }
     guard head.fields.list(.upgrade, contains: "websocket"), head.fields.list(.connection, contains: "upgrade") else {
@@ -30,7 +30,7 @@ package enum ServerHandshake {
     return key.text()
   }
 
-  /// Writes the 101 answer to a request with this `Sec-WebSocket-Key` and answers the compression agreed on. `extensions` is
+  /// Writes the 101 response to a request with this `Sec-WebSocket-Key` and returns the agreed compression, if any. `extensions` is
   /// the request's `Sec-WebSocket-Extensions`.
   package static func accept(
     key: String, extensions: String?, subprotocol: String? = nil, into output: inout ByteQueue
@@ -44,11 +44,11 @@ package enum ServerHandshake {
     return agreed?.settings
   }
 
-  /// The first offer of permessage-deflate that can be met (RFC 7692 §5.1).
+  /// The first offer of permessage-deflate that the server can accept (RFC 7692 §5.1).
   private static func agree(_ value: String) -> (settings: MessageCompression.Settings, answer: String)? {
     guard let offers = ExtensionElement.parse(Array(value.utf8).span) else { return nil }
     for offer in offers where offer.name == "permessage-deflate" {
-      // What cannot be understood or met is declined: the next offer may do.
+      // An offer that is invalid or cannot be accepted is declined. A later one may be acceptable.
       guard let asked = try? DeflateParameters(offer.parameters), asked.serverWindow != .bits(8) else { continue }
       var settings = MessageCompression.Settings()
       settings.outboundWindowBits = 15

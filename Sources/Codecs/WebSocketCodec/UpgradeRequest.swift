@@ -1,15 +1,15 @@
 import ByteStreams
 
 extension ClientHandshake {
-  /// What to ask for.
+  /// The contents of the opening request.
   package struct Request: Sendable {
-    /// Origin-form: path and query.
+    /// The path and query (origin-form).
     package var target: String
-    /// Host field: with the port where it is not the scheme's own.
+    /// The value of the Host field, with the port unless it is the scheme's default.
     package var host: String
     package var subprotocols: [String] = []
     package var compression: CompressionOffer?
-    /// Further fields: `Origin`, `Cookie`, `Authorization`, `User-Agent`, …; none of the handshake's own.
+    /// Additional fields: `Origin`, `Cookie`, `Authorization`, `User-Agent`, …. Must not include those of the handshake.
     package var fields: [(name: String, value: String)] = []
 
     package init(target: String, host: String) {
@@ -17,8 +17,8 @@ extension ClientHandshake {
       self.host = host
     }
 
-    /// What would make this no valid request, in a sentence; nil where nothing does. Values come from configuration, environment and
-    /// files: one line end too many, and the rest would be read as fields of its own.
+    /// Why this is not a valid request, as a sentence, or nil. Values come from configuration, environment and files: a stray line
+    /// end would inject fields into the request.
     package var problem: String? {
       guard target.utf8.first == UInt8(ascii: "/"), target.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F && $0 != 0x23 })
       else { return "the target must start with '/' and have everything but visible ASCII percent-encoded" }

@@ -1,10 +1,10 @@
 import ByteStreams
 
 extension WebSocketConnection {
-  /// Appends one message, compressed where that was agreed on and is worth it, in frames of at most `fragmentBytes`.
+  /// Appends one message in frames of at most `fragmentBytes` payload bytes, compressed if agreed and worthwhile.
   ///
-  /// Pongs that are owed go first: a ping is answered as soon as is practical (§5.5.3), and an answer behind megabytes of message
-  /// may miss its deadline.
+  /// Owed pongs are written first: a ping requires a response as soon as is practical (§5.5.3), and a pong after megabytes of message
+  /// may miss the peer's timeout.
   package mutating func sendMessage(
     _ kind: MessageKind, _ payload: Span<UInt8>, fragmentBytes: Int = .max,
     using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
@@ -23,7 +23,7 @@ extension WebSocketConnection {
     compression.endOutboundMessage()
   }
 
-  /// `payload`: at most 125 bytes. Nothing once the close frame is sent.
+  /// Appends a ping. `payload` has at most 125 bytes. Does nothing after the close frame was sent or an error occurred.
   package mutating func sendPing(
     _ payload: Span<UInt8>, using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {
@@ -31,7 +31,7 @@ extension WebSocketConnection {
     Self.writeFrame(.ping, payload, from: role, using: &generator, into: &output)
   }
 
-  /// A pong that nobody asked for (§5.5.3): the answers to pings are written by `writeReplies`. At most 125 bytes.
+  /// Appends an unsolicited pong (§5.5.3) of at most 125 bytes. Does nothing if `canSend` is false. `writeReplies` responds to pings.
   package mutating func sendPong(
     _ payload: Span<UInt8>, using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {
@@ -39,8 +39,8 @@ extension WebSocketConnection {
     Self.writeFrame(.pong, payload, from: role, using: &generator, into: &output)
   }
 
-  /// Begins or answers the closing handshake; nothing may follow. Again: nothing. `code`: one that may stand in a frame
-  /// (`CloseFrame.isSendable`); `reason` is cut at 123 bytes.
+  /// Appends a close frame, which starts or completes the closing handshake. Nothing may be sent after it; further calls do nothing.
+  /// `code` must be `CloseFrame.isSendable`. `reason` is cut to 123 bytes.
   package mutating func sendClose(
     code: UInt16?, reason: String = "", using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {
@@ -53,16 +53,16 @@ extension WebSocketConnection {
     Self.writeFrame(.close, payload.bytes, from: role, using: &generator, into: &output)
   }
 
-  /// The messages written last will not be sent: what follows is compressed without reference to anything before it.
+  /// Resets the compression history. Call it if messages already written will not be sent: later ones must not refer to them.
   package mutating func forgetSentMessages() { compression.forgetSentMessages() }
 
-  /// Whether `writeReplies` has something to write.
+  /// Whether `writeReplies` would write anything.
   package var owesReplies: Bool { !replies.isEmpty }
 
-  /// Appends what is owed to the peer: pongs in the order of their pings, and then the close frame that answers its own or tells
-  /// it of its error.
+  /// Appends the owed replies: pongs in the order of their pings, then the close frame that responds to the peer's close frame or
+  /// reports its error.
   ///
-  /// A driver whose output is not being read leaves this uncalled: then only the newest ping stays to be answered.
+  /// A driver whose output is blocked should not call this. Then pongs above the limit are replaced by the newest one.
   package mutating func writeReplies(
     using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {
@@ -103,7 +103,7 @@ extension WebSocketConnection {
     from role: WebSocketRole, using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {
     precondition(payload.count <= 125 || !opcode.isControl, "a control frame takes at most 125 bytes")
-    // §5.3: a fresh key for every frame, which a peer cannot foresee.
+    // §5.3: a fresh, unpredictable key for every frame.
     let key = role == .client ? MaskingKey(using: &generator) : nil
     output.reserve(payload.count &+ FrameHeader.maximumLength)
     FrameHeader(

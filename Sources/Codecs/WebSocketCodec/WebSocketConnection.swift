@@ -1,27 +1,27 @@
 import ByteStreams
 import Deflate
 
-/// The frames of one WebSocket connection after its handshake, in both directions, without a socket (RFC 6455, RFC 7692).
+/// The framing of one WebSocket connection after its handshake, in both directions (RFC 6455, RFC 7692). It has no socket.
 ///
-/// Push bytes in with `receive`, pull events with `nextEvent()`; nil means more bytes, please. Then let `writeReplies` write
-/// what these events made us owe: pongs, the answer to a close frame, or the close frame that tells a protocol error.
+/// Pass received bytes to `receive` and call `nextEvent()` until it returns nil, which means that more bytes are needed. Then call
+/// `writeReplies`, which writes owed pongs and the close frame that responds to a close frame or reports a protocol error.
 ///
 ///     connection.receive { channel.read(into: &$0) }
 ///     while let event = try connection.nextEvent() { … connection.payload … }
 ///     connection.writeReplies(using: &generator, into: &output)
 ///
-/// After an error, and after a close frame, whatever still arrives is dropped unseen.
+/// After an error or a close frame, further input is discarded.
 package struct WebSocketConnection: ~Copyable {
   package let role: WebSocketRole
   package let limits: WebSocketLimits
   private var input = ByteQueue()
   var compression: MessageCompression
 
-  /// The frame whose payload is arriving.
+  /// The data or control frame whose payload is arriving.
   private var frame: FrameHeader?
   private var frameReceived = 0
 
-  /// The message that is being put together.
+  /// The message that is being assembled.
   private var message = ByteQueue()
   private var messageKind: MessageKind?
   private var isMessageCompressed = false
@@ -33,17 +33,17 @@ package struct WebSocketConnection: ~Copyable {
   private var control = ByteQueue()
   private var lastPayload = PayloadPlace.none
 
-  /// What is owed to the peer.
+  /// Replies owed to the peer.
   var replies = OwedReplies()
 
   package internal(set) var hasSentClose = false
   package private(set) var hasReceivedClose = false
-  /// What the peer did wrong; after that the connection is over.
+  /// The peer's protocol error, after which the connection is unusable.
   package private(set) var failure: WebSocketProtocolError?
 
   private enum PayloadPlace {
     case none
-    /// The first so many bytes of the input: a message that came in one frame, uncompressed, is never copied.
+    /// The first bytes of the input: an uncompressed, unmasked message in a single frame is not copied.
     case input(Int)
     case message
     case control
@@ -59,24 +59,24 @@ package struct WebSocketConnection: ~Copyable {
 
   // MARK: State
 
-  /// Whether messages and pings may be sent: no close frame was, and the peer has made no error (RFC 6455 §5.5.1).
+  /// Whether messages and pings may be sent: no close frame was sent, and the peer made no error (RFC 6455 §5.5.1).
   package var canSend: Bool { !hasSentClose && failure == nil }
 
-  /// Whether the connection is on its way to its end, so that a driver must bound how long it waits for it.
+  /// Whether the connection is about to end, so that the driver must apply a timeout.
   package var closeExpected: Bool { hasSentClose || hasReceivedClose || failure != nil }
 
-  /// Whether it is on us to end TCP once what was written has gone out: after the closing handshake the server ends it first, so
-  /// that the `TIME_WAIT` is its own (§7.1.1); after a protocol error either may (§7.1.7).
+  /// Whether this side should close TCP once all output is sent. After the closing handshake the server closes first, so that it
+  /// holds the `TIME_WAIT` state (§7.1.1). After a protocol error either side may (§7.1.7).
   package var shouldEndTransport: Bool {
     if replies.close != nil { return false }
     if failure != nil { return true }
     return role == .server && hasSentClose && hasReceivedClose
   }
 
-  /// Bytes held: what is unread, and the message in the making.
+  /// Bytes of unread input and of the message being assembled.
   package var bufferedBytes: Int { input.count + message.count }
 
-  /// Bytes of memory held, zlib's included.
+  /// Allocated memory in bytes, including zlib's.
   package var allocatedBytes: Int {
     input.allocatedBytes + message.allocatedBytes + control.allocatedBytes + replies.allocatedBytes
       + compression.allocatedBytes
@@ -88,13 +88,13 @@ package struct WebSocketConnection: ~Copyable {
     if !isDeaf { input.append(bytes) }
   }
 
-  /// Lets a driver read from its socket straight into the input.
+  /// Lets a driver read from its socket directly into the input buffer.
   package mutating func receive(_ fill: (inout ByteQueue) -> Void) {
     fill(&input)
     if isDeaf { input.removeAll() }
   }
 
-  /// Says that the peer's bytes have ended. Pull the events before this: nothing more will come.
+  /// Records the end of the peer's input and returns how it ended. Call `nextEvent()` until nil first: no further events follow.
   package mutating func receiveEndOfInput() -> WebSocketEnding {
     releaseLastPayload()
     if let failure { return .failed(failure) }
@@ -102,7 +102,7 @@ package struct WebSocketConnection: ~Copyable {
     return messageKind == nil && frame == nil && input.isEmpty ? .withoutClose : .truncated
   }
 
-  /// Payload of the event that `nextEvent()` returned last.
+  /// The payload of the last event, valid until the next call of `nextEvent()`.
   package var payload: Span<UInt8> {
     @_lifetime(borrow self)
     get {
@@ -117,7 +117,7 @@ package struct WebSocketConnection: ~Copyable {
     }
   }
 
-  /// The next event; nil: more bytes, please. Throws once; nil for ever after.
+  /// Returns the next event, or nil if more bytes are needed. Throws at most once, and then returns nil.
   package mutating func nextEvent() throws(WebSocketProtocolError) -> WebSocketEvent? {
     do throws(WebSocketProtocolError) {
       return try readEvent()
@@ -127,7 +127,7 @@ package struct WebSocketConnection: ~Copyable {
     }
   }
 
-  /// Gives back what an idle connection need not hold. zlib's state stays: it is the history that was agreed on.
+  /// Frees what an idle connection does not need. Keeps zlib's state, which is the agreed history.
   package mutating func releaseStorageIfIdle() {
     if input.isEmpty { input.releaseStorage() }
     guard case .none = lastPayload else { return }
@@ -137,7 +137,7 @@ package struct WebSocketConnection: ~Copyable {
     replies.releaseStorageIfIdle()
   }
 
-  /// After a close frame (§1.4) and after an error (§7.1.7) whatever comes is not looked at.
+  /// After a close frame (§1.4) or an error (§7.1.7), further input is ignored.
   private var isDeaf: Bool { hasReceivedClose || failure != nil }
 
   private mutating func fail(_ error: WebSocketProtocolError) {
@@ -176,7 +176,7 @@ package struct WebSocketConnection: ~Copyable {
     lastPayload = .none
   }
 
-  /// A message buffer larger than this is given back after the message.
+  /// A larger message buffer is freed after the message.
   private static var messageStorageKept: Int { 64 * 1024 }
 
   private mutating func beginFrame() throws(WebSocketProtocolError) -> Bool {
@@ -191,7 +191,7 @@ package struct WebSocketConnection: ~Copyable {
     return true
   }
 
-  /// Rules of a data frame that its head alone can break (§5.4), before a byte of its payload is kept.
+  /// Checks the rules that a data frame's header can violate (§5.4), before any of its payload is stored.
   private mutating func admit(_ header: FrameHeader) throws(WebSocketProtocolError) {
     switch header.opcode {
     case .continuation:
@@ -224,7 +224,7 @@ package struct WebSocketConnection: ~Copyable {
     lastPayload = .control
     switch header.opcode {
     case .ping:
-      // §5.5.2: unless a close frame was received, an answer is owed; after our own close frame none may follow.
+      // §5.5.2: a ping requires a pong unless a close frame was received. After our own close frame no pong may be sent.
       if !hasSentClose { replies.owePong(control, atMost: limits.owedPongs) }
       return .ping
     case .pong: return .pong
@@ -234,7 +234,7 @@ package struct WebSocketConnection: ~Copyable {
       input.releaseStorage()
       message.releaseStorage()
       messageKind = nil
-      // §5.5.1: the answer echoes the code. Pongs that are still owed go before it.
+      // §5.5.1: the response has the same code. Pongs that are still owed are sent before it.
       if case .close(let code, _) = event, !hasSentClose { replies.close = code.map { .code($0) } ?? .empty }
       return event
     case .continuation, .text, .binary: preconditionFailure("a data frame is no control frame")
@@ -294,7 +294,7 @@ package struct WebSocketConnection: ~Copyable {
     try validate(kind)
   }
 
-  /// Copies the first `count` bytes of `source`, unmasked on the way where they are masked.
+  /// Copies the first `count` bytes of `source`, unmasked if there is a key.
   private static func transfer(
     _ count: Int, of source: borrowing ByteQueue, unmaskedBy key: MaskingKey?, to target: inout ByteQueue
   ) {

@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// Which end of the connection one is.
+/// One of the two sides of a connection.
 package enum WebSocketRole: Sendable {
   case client
   case server
@@ -8,24 +8,24 @@ package enum WebSocketRole: Sendable {
   var peer: WebSocketRole { self == .client ? .server : .client }
 }
 
-/// One thing that arrived. Its payload stands in `WebSocketConnection.payload` until the next call.
+/// A received message or control frame. Its payload is in `WebSocketConnection.payload` until the next call.
 package enum WebSocketEvent: Equatable, Sendable {
   case message(MessageKind)
-  /// Its answer is owed now: `writeReplies` writes it.
+  /// A pong is now owed; `writeReplies` writes it.
   case ping
   case pong
-  /// nil: the frame had no code (which is reported as 1005, never sent). Nothing comes after it.
+  /// `code` is nil if the frame had none, which is reported as 1005 and never sent. No events follow.
   case close(code: UInt16?, reason: String)
 }
 
-/// How the peer's bytes ended: what is known when TCP (or TLS) says that there are no more.
+/// How the peer's input ended, as known when TCP or TLS reports its end.
 package enum WebSocketEnding: Equatable, Sendable {
-  /// After a close frame: the closing handshake was made (RFC 6455 §7.1.4).
+  /// After a close frame: the closing handshake is complete (RFC 6455 §7.1.4).
   case clean
-  /// Without a close frame, between messages: reported as 1006 (§7.1.5).
+  /// Between messages, without a close frame. Reported as 1006 (§7.1.5).
   case withoutClose
-  /// Without a close frame, inside a frame or a message: reported as 1006.
+  /// Inside a frame or a message, without a close frame. Reported as 1006.
   case truncated
-  /// After a protocol error of the peer.
+  /// After a protocol error by the peer.
   case failed(WebSocketProtocolError)
 }

@@ -1,23 +1,23 @@
-/// What the peer did wrong: the close code that says so (RFC 6455 §7.4.1), and a sentence for a person.
+/// A protocol violation by the peer: the close code to send (RFC 6455 §7.4.1), and a sentence for people.
 package struct WebSocketProtocolError: Error, Hashable, Sendable, CustomStringConvertible {
   package let closeCode: UInt16
-  /// Says what was wrong. Quotes nothing of what the peer sent but numbers.
+  /// What was wrong. Contains nothing that the peer sent except numbers.
   package let reason: String
 
   package var description: String { "\(reason) (\(closeCode))" }
 
-  /// 1002: a frame or a sequence of frames that the protocol does not allow.
+  /// 1002: a frame or sequence of frames that violates the protocol.
   static func protocolError(_ reason: String) -> WebSocketProtocolError {
     WebSocketProtocolError(closeCode: 1002, reason: reason)
   }
 
-  /// 1007: what a text message or the reason of a close frame says is not UTF-8 (§8.1).
+  /// 1007: a text message or the reason of a close frame is not UTF-8 (§8.1).
   static let notUTF8 = WebSocketProtocolError(closeCode: 1007, reason: "a text is not UTF-8")
 
-  /// 1007: the data of a message are not of the kind they are said to be. RFC 7692 names no code; ws (Node) sends this one.
+  /// 1007: a compressed message is not valid DEFLATE data. RFC 7692 names no code; ws (Node) sends this one.
   static let notDeflate = WebSocketProtocolError(closeCode: 1007, reason: "a compressed message is not DEFLATE data")
 
-  /// 1009: a limit of ours.
+  /// 1009: a message exceeds one of our limits.
   static func tooBig(_ reason: String) -> WebSocketProtocolError {
     WebSocketProtocolError(closeCode: 1009, reason: reason)
   }

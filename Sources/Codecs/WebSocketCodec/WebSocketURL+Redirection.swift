@@ -1,10 +1,9 @@
 import HTTPCodec
 
-/// Where redirections lead (RFC 9110 §15.4, §10.2.2).
+/// Resolution of redirects (RFC 9110 §15.4, §10.2.2).
 extension WebSocketURL {
-  /// What a `Location` field points to, seen from here: a URL, or a reference relative to this one (RFC 3986 §4.1). Its fragment
-  /// means nothing to a WebSocket and is dropped. Credentials go along to the same origin only, and nothing leads from `wss`
-  /// to `ws`.
+  /// Resolves the value of a `Location` field: a URL, or a reference relative to this URL (RFC 3986 §4.1). A fragment is dropped, since
+  /// it has no meaning for a WebSocket. Credentials are passed on only to the same origin. A redirect from `wss` to `ws` is rejected.
   package func redirected(to location: String) throws(RedirectionError) -> WebSocketURL {
     let target: WebSocketURL
     do throws(WebSocketURLError) {
@@ -16,10 +15,10 @@ extension WebSocketURL {
     return target.credentials == nil && hasSameOrigin(as: target) ? target.with(credentials: credentials) : target
   }
 
-  /// Resolves a reference (RFC 3986 §5.2.2), without fragment.
+  /// Resolves a reference without fragment (RFC 3986 §5.2.2).
   private func absolute(_ reference: Substring) -> String {
     if let scheme = Self.scheme(of: reference) {
-      // RFC 6455 leaves open which scheme a redirection names: servers write both.
+      // RFC 6455 does not say which scheme a redirect uses: servers write both.
       let rest = reference.dropFirst(scheme.count)
       switch scheme.lowercased() {
       case "http": return "ws" + rest
@@ -35,12 +34,12 @@ extension WebSocketURL {
     if reference.hasPrefix("?") { return origin + path + reference }
     let ownPath = reference.prefix { $0 != "?" }
     let query = reference[ownPath.endIndex...]
-    // A relative path takes the place of what stands behind the last slash.
+    // A relative path replaces everything after the last slash.
     let folder = ownPath.hasPrefix("/") ? "" : path.prefix(through: path.lastIndex(of: "/") ?? path.startIndex)
     return origin + Self.withoutDotSegments(folder + ownPath) + query
   }
 
-  /// The scheme, if a colon follows it.
+  /// The scheme of `reference`, or nil if it does not begin with one.
   private static func scheme(of reference: Substring) -> Substring? {
     guard let colon = reference.firstIndex(of: ":") else { return nil }
     let scheme = reference[..<colon]
@@ -63,7 +62,7 @@ extension WebSocketURL {
   }
 }
 
-/// Why a redirection is not followed.
+/// Why a redirect is not followed.
 package enum RedirectionError: Error, Equatable, CustomStringConvertible {
   case noWebSocketURL(WebSocketURLError)
   case toPlaintext

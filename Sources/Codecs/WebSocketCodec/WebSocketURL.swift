@@ -1,18 +1,18 @@
 import ByteStreams
 import HTTPCodec
 
-/// A `ws:` or `wss:` URL (RFC 6455 §3), taken apart.
+/// A `ws:` or `wss:` URL (RFC 6455 §3), split into its parts.
 package struct WebSocketURL: Hashable, Sendable {
   package let isSecure: Bool
-  /// Name or address, without brackets; a link-local address has its zone behind it: `fe80::1%eth0`.
+  /// Name or address, without brackets. A link-local address is followed by its zone: `fe80::1%eth0`.
   package let host: String
   package let port: UInt16
-  /// Path and query, as they stand in the request.
+  /// Path and query, as sent in the request. Always begins with `/`.
   package let target: String
-  /// `user:password`, percent-decoded: for basic authentication.
+  /// `user:password`, percent-decoded, for Basic authentication.
   package let credentials: String?
 
-  /// Reads a URL. The error says what is wrong with it, for a person, and repeats no part of it that may be secret.
+  /// Parses a URL. The error says what is wrong and does not repeat parts that may be secret.
   package init(_ text: String) throws(WebSocketURLError) {
     guard let scheme = text.firstRange(of: "://"), URICharacter.isScheme(text[..<scheme.lowerBound]) else {
       throw .noScheme
@@ -47,7 +47,7 @@ package struct WebSocketURL: Hashable, Sendable {
     self.credentials = credentials
   }
 
-  /// The same with these credentials.
+  /// This URL with other credentials.
   func with(credentials: String?) -> WebSocketURL {
     WebSocketURL(isSecure: isSecure, host: host, port: port, target: target, credentials: credentials)
   }
@@ -56,33 +56,33 @@ package struct WebSocketURL: Hashable, Sendable {
     isSecure == other.isSecure && host.lowercased() == other.host.lowercased() && port == other.port
   }
 
-  /// The whole URL with its credentials, as it can be read again.
+  /// The whole URL with its credentials. It can be parsed again.
   package var text: String {
     let userinfo = credentials.map { PercentEncoder.encode(Array($0.utf8).span) + "@" } ?? ""
     return scheme + userinfo + withPort(URLAuthority.written(host)) + target
   }
 
-  /// For logs and answers: without credentials and query, which may hold tokens.
+  /// The URL for logs and responses: without credentials and query, which may contain tokens.
   package var redacted: String { scheme + withPort(URLAuthority.written(host)) + target.prefix { $0 != "?" } }
 
   private var scheme: String { isSecure ? "wss://" : "ws://" }
 
-  /// Host and port: what limits per host are kept by.
+  /// Host in lower case and port: the key for limits per host.
   package var server: String { "\(host.lowercased()):\(port)" }
 
-  /// The Host field's value.
+  /// The value of the Host field.
   package var hostField: String { withPort(URLAuthority.writtenForOthers(host)) }
 
   private func withPort(_ name: String) -> String { port == (isSecure ? 443 : 80) ? name : "\(name):\(port)" }
 
-  /// Host and port, always with the port: what CONNECT asks for.
+  /// Host and port, always with the port: the target of CONNECT.
   package var authority: String { "\(URLAuthority.writtenForOthers(host)):\(port)" }
 
-  /// The Authorization field's value for the URL's own credentials (RFC 7617).
+  /// The value of the Authorization field for the URL's credentials (RFC 7617).
   package var basicAuthorization: String? { credentials.map(BasicCredentials.fieldValue) }
 }
 
-/// What is wrong with a URL.
+/// Why a URL is invalid.
 package enum WebSocketURLError: Error, Equatable, Sendable, CustomStringConvertible {
   case noScheme
   case wrongScheme(String)

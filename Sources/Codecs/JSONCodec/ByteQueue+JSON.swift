@@ -1,7 +1,7 @@
 import ByteStreams
 
 extension ByteQueue {
-  /// Appends `text`, which must be UTF-8, as a JSON string with its quotes. Runs that need no escape are copied whole.
+  /// Appends `text`, which must be UTF-8, as a quoted JSON string. Runs without escapes are copied in one go.
   package mutating func append(jsonString text: Span<UInt8>) {
     append(UInt8(ascii: "\""))
     append(jsonEscaped: text)
@@ -10,7 +10,7 @@ extension ByteQueue {
 
   package mutating func append(jsonString text: String) { append(jsonString: Array(text.utf8).span) }
 
-  /// As `append(jsonString:)`, without the quotes. Answers whether the bytes went in as they are.
+  /// Like `append(jsonString:)`, but without the quotes. Returns whether no byte had to be escaped.
   @discardableResult
   package mutating func append(jsonEscaped text: Span<UInt8>) -> Bool {
     let before = count
@@ -19,7 +19,7 @@ extension ByteQueue {
       let special = text.firstJSONSpecial(from: start)
       append(text.extracting(start..<special))
       guard special < text.count else { return count &- before == text.count }
-      // Where one is, others are near: JSON in a string has a quote every few bytes.
+      // Special bytes are often close together: JSON inside a string has a quote every few bytes.
       let end = min(special &+ Self.escapedAtOnce, text.count)
       _ = unsafe withWritableBytes(minimum: (end &- special) &* 6 &+ 8) { room in
         unsafe text.extracting(special..<end).writeJSONEscaped(to: room)
@@ -28,19 +28,19 @@ extension ByteQueue {
     }
   }
 
-  /// Bytes for whose escaping room is made at once: six times as much, and a word.
+  /// Number of bytes escaped at a time. The buffer for them has six times as many bytes plus eight.
   private static var escapedAtOnce: Int { 256 }
 }
 
 extension Span where Element == UInt8 {
-  /// Writes these bytes, escaped, to `room`, which holds six times as many and eight more. Answers how many were written.
+  /// Escapes these bytes into `room`, which must have six times as many bytes plus eight. Returns the number of bytes written.
   fileprivate func writeJSONEscaped(to room: UnsafeMutableRawBufferPointer) -> Int {
     unsafe withUnsafeBytes { source in
       var read = 0
       var written = 0
       while read < source.count {
         if read &+ 8 <= source.count {
-          // The whole word goes out, and what is behind its first special byte is written over.
+          // Write the whole word. The bytes from its first special byte on are overwritten.
           let word = unsafe source.loadUnaligned(fromByteOffset: read, as: UInt64.self)
           unsafe room.storeBytes(of: word, toByteOffset: written, as: UInt64.self)
           let plain = JSONSpecials.plainBytes(before: UInt64(littleEndian: word))
@@ -75,7 +75,7 @@ extension Span where Element == UInt8 {
     }
   }
 
-  /// Where the next byte stands that cannot stand for itself in a JSON string; `count` where there is none.
+  /// The index of the next byte that must be escaped in a JSON string, or `count` if there is none.
   func firstJSONSpecial(from start: Int) -> Int {
     unsafe withUnsafeBytes { bytes in
       var index = start
@@ -94,19 +94,19 @@ extension Span where Element == UInt8 {
   }
 }
 
-/// The bytes that cannot stand for themselves in a JSON string (RFC 8259 §7): `"`, `\`, and those below 0x20.
+/// The bytes that must be escaped in a JSON string (RFC 8259 §7): `"`, `\`, and those below 0x20.
 private enum JSONSpecials {
   @inline(__always)
   static func isSpecial(_ byte: UInt8) -> Bool { byte < 0x20 || byte == 0x22 || byte == 0x5C }
 
-  /// How many of the eight bytes of `word`, the lowest first, come before a special one.
+  /// The number of bytes of `word`, from the lowest, before the first special one; 8 if there is none.
   @inline(__always)
   static func plainBytes(before word: UInt64) -> Int {
     let ones: UInt64 = 0x0101_0101_0101_0101
     let quote = word ^ (ones &* 0x22)
     let backslash = word ^ (ones &* 0x5C)
     let control = (word &- ones &* 0x20) & ~word
-    // A borrow can flag a byte above a special one, never the lowest that is flagged.
+    // A borrow can flag the byte above a special one, but the lowest flag is always right.
     let flags = (((quote &- ones) & ~quote) | ((backslash &- ones) & ~backslash) | control) & (ones &* 0x80)
     return flags.trailingZeroBitCount >> 3
   }

@@ -1,19 +1,20 @@
 import ByteStreams
 
-/// The members of a JSON object, found without building anything of it: places in the text, in order.
+/// The members of a JSON object as ranges of the text, in order. No values are created.
 package struct JSONObject {
   package struct Member {
-    /// The name's token, quotes included (`JSONString` reads it).
+    /// The range of the name's token, quotes included. `JSONString` decodes it.
     package let name: Range<Int>
+    /// The range of the value.
     package let value: Range<Int>
   }
 
   package let members: [Member]
 
-  /// Most members looked at; one that has more is no document a person wrote for us.
+  /// The maximum number of members. No document written for the gateway has more.
   package static let memberLimit = 1_024
 
-  /// nil where `text`, which must be valid JSON (`JSONValidator`), is no object or has more than `memberLimit` members.
+  /// `text` must be valid JSON (`JSONValidator`). Returns nil if it is not an object or has more than `memberLimit` members.
   package init?(_ text: Span<UInt8>) {
     var scanner = JSONScanner()
     guard scanner.skip(UInt8(ascii: "{"), text) else { return nil }

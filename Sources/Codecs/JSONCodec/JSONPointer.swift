@@ -1,16 +1,17 @@
 import ByteStreams
 
-/// Where a value stands in a JSON text (RFC 6901): `/d/authentication/salt`, `/params/0`; the empty pointer is the whole text.
+/// A JSON Pointer (RFC 6901): `/d/authentication/salt`, `/params/0`. The empty pointer denotes the whole text.
 package struct JSONPointer: Hashable, Sendable, CustomStringConvertible {
-  /// As it was written.
+  /// The pointer as written.
   package let description: String
-  /// Unescaped, outermost first.
+  /// Reference tokens, unescaped, outermost first.
   private let tokens: [[UInt8]]
 
-  /// Longest pointer, in bytes: nobody writes longer ones, and each byte is compared for every message.
+  /// The maximum length of a pointer in bytes. Real pointers are shorter, and each byte is compared for every message.
   package static let maximumBytes = 512
 
-  /// nil where `text` is no pointer: it is empty or begins with `/`, and `~` is written `~0`, `/` in a name `~1`.
+  /// Returns nil if `text` is not a valid pointer: empty or beginning with `/`, with `~` escaped as `~0` and `/` in a name as `~1`.
+  /// Also returns nil above `maximumBytes`.
   package init?(_ text: String) {
     guard text.utf8.count <= Self.maximumBytes, text.isEmpty || text.utf8.first == UInt8(ascii: "/") else { return nil }
     var tokens: [[UInt8]] = []
@@ -39,10 +40,10 @@ package struct JSONPointer: Hashable, Sendable, CustomStringConvertible {
     return isEscaped ? nil : result
   }
 
-  /// The bytes of the value in `text`, as they stand; nil where there is none.
+  /// The range of the value in `text`, or nil if there is none.
   ///
-  /// One pass without recursion. Of two members with one name the first counts. What is passed over is not judged: of a text
-  /// that is no JSON a value may be found, so whoever copies one asks `JSONValidator` about it.
+  /// One pass without recursion. If a name is repeated, its first member counts. Skipped values are not validated, so a value may be
+  /// found in a text that is not valid JSON: validate it with `JSONValidator` before copying it.
   package func find(in text: Span<UInt8>) -> Range<Int>? {
     var scanner = JSONScanner()
     for token in tokens {
@@ -51,7 +52,7 @@ package struct JSONPointer: Hashable, Sendable, CustomStringConvertible {
     return scanner.value(in: text)
   }
 
-  /// A string's content, or any other value as it is written; nil where there is none.
+  /// The content of a string, or any other value as written. Returns nil if there is none.
   package func content(in text: Span<UInt8>) -> [UInt8]? {
     guard let range = find(in: text) else { return nil }
     let token = text.extracting(range)

@@ -1,10 +1,10 @@
 import ByteStreams
 
-/// Passes over JSON values, one after the other, without recursion and without judging them.
+/// Skips over JSON values without recursion and without validating them.
 struct JSONScanner {
   private var index = 0
 
-  /// Goes to the beginning of the member or element that `token` names, of the value at hand.
+  /// Moves into the current value, to the member or element that `token` names. Returns false if there is none.
   mutating func enter(_ token: [UInt8], in text: Span<UInt8>) -> Bool {
     skipWhitespace(text)
     guard index < text.count else { return false }
@@ -15,7 +15,7 @@ struct JSONScanner {
     }
   }
 
-  /// The bytes of the value at hand.
+  /// Skips the current value and returns its range, or nil if it is incomplete.
   mutating func value(in text: Span<UInt8>) -> Range<Int>? {
     skipWhitespace(text)
     let start = index
@@ -23,7 +23,7 @@ struct JSONScanner {
     return start..<index
   }
 
-  /// The name token of the member at hand, quotes included, and past its colon.
+  /// Skips the current member's name and its colon. Returns the range of the name's token, quotes included.
   mutating func name(in text: Span<UInt8>) -> Range<Int>? {
     skipWhitespace(text)
     let start = index
@@ -83,7 +83,7 @@ struct JSONScanner {
     return false
   }
 
-  /// A number, `true`, `false` or `null`: up to whatever cannot be part of one.
+  /// Skips a number, `true`, `false` or `null`, up to a byte that cannot be part of one.
   private mutating func skipPlainWord(_ text: Span<UInt8>) {
     while index < text.count {
       switch text[index] {
@@ -105,7 +105,7 @@ struct JSONScanner {
     return false
   }
 
-  /// Passes over this byte and the whitespace before it; false where it is not the next.
+  /// Skips whitespace and then `byte`. Returns false if another byte follows the whitespace.
   mutating func skip(_ byte: UInt8, _ text: Span<UInt8>) -> Bool {
     skipWhitespace(text)
     guard index < text.count, text[index] == byte else { return false }

@@ -1,8 +1,8 @@
 import ByteStreams
 
-/// What a JSON string token, quotes included, stands for (RFC 8259 §7).
+/// Decoding of JSON string tokens, quotes included (RFC 8259 §7).
 package enum JSONString {
-  /// Its content in UTF-8; nil where it is no well-formed string. An unpaired surrogate becomes U+FFFD.
+  /// The content of the string in UTF-8, or nil if the token is not valid. An unpaired surrogate becomes U+FFFD.
   package static func content(of token: Span<UInt8>) -> [UInt8]? {
     guard token.count >= 2, token[0] == UInt8(ascii: "\""), JSONValidator.isValid(token) else { return nil }
     var result: [UInt8] = []
@@ -31,9 +31,9 @@ package enum JSONString {
     return result
   }
 
-  /// Whether its content is `expected`.
+  /// Whether the string's content equals `expected`.
   package static func equals(_ token: Span<UInt8>, _ expected: [UInt8]) -> Bool {
-    // Names seldom hold escapes: then content and token differ by the quotes only.
+    // Names rarely contain escapes. Without them, content and token differ only by the quotes.
     if token.firstIndex(of: UInt8(ascii: "\\")) == nil {
       return token.count >= 2 && token.extracting(1..<token.count &- 1).equals(expected.span)
     }
@@ -44,7 +44,7 @@ package enum JSONString {
     result.append(contentsOf: UTF8.encode(scalar) ?? UTF8.encodedReplacementCharacter)
   }
 
-  /// The character of `\uXXXX`, or of two of them that belong together; `index` stands on the digits.
+  /// Decodes `\uXXXX`, or a surrogate pair of two. `index` is at the first digit and is moved past the last.
   private static func scalar(_ token: Span<UInt8>, _ index: inout Int) -> Unicode.Scalar {
     let first = codeUnit(token, index)
     index &+= 4

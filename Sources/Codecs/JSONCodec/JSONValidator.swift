@@ -1,27 +1,27 @@
-/// Why a text is not JSON, and where.
+/// A JSON syntax error and its position.
 package struct JSONError: Error, Hashable, Sendable, CustomStringConvertible {
-  /// Offset of the offending byte; the length of the text when it ended too soon.
+  /// The offset of the invalid byte in bytes, or the length of the text if it ended too soon.
   package let offset: Int
-  /// What was wrong and what would have been right.
+  /// What was wrong and what is accepted.
   package let reason: String
 
   package var description: String { "at byte \(offset): \(reason)" }
 }
 
-/// What a valid text is like, as far as it matters to whoever embeds it.
+/// Properties of a valid text that matter when it is embedded in another document.
 package struct JSONTraits: Equatable, Sendable {
-  /// Whether a `\uD800`–`\uDFFF` escape stands without its other half. The grammar allows it, but many readers refuse
-  /// the whole document, so such a text must not be made part of somebody else's.
+  /// Whether the text has a `\uD800`–`\uDFFF` escape without its other half. The grammar allows it, but many parsers reject the whole
+  /// document, so such a text must not be embedded in another one.
   package var hasUnpairedSurrogates = false
 }
 
-/// Judges whether bytes are one JSON text (RFC 8259), strictly: no comments, no trailing commas, no byte order mark, no
-/// text after the value. The bytes must be valid UTF-8 already.
+/// Checks that bytes are exactly one JSON text (RFC 8259): no comments, no trailing commas, no byte order mark, nothing after the
+/// value. The bytes must be valid UTF-8.
 ///
-/// It walks iteratively with one bit a nesting level, so that no input can exhaust the stack.
+/// It is iterative and uses one bit per nesting level, so that no input can exhaust the stack.
 package enum JSONValidator {
-  /// Nesting allowed: enough for any message a person designed (Python stops at about 1,000, jq at 256), and it bounds what
-  /// a hostile one can do to the recursive readers behind us.
+  /// The maximum nesting depth. It is enough for any reasonable message (Python stops at about 1,000, jq at 256), and it limits what
+  /// a hostile message can do to recursive parsers downstream.
   package static let maximumDepth = 128
 
   package static func validate(_ text: Span<UInt8>) throws(JSONError) -> JSONTraits {
@@ -44,7 +44,7 @@ private struct Walker {
 
   private var traits = JSONTraits()
   private var depth = 0
-  /// Bit n: whether the container at depth n+1 is an object.
+  /// Bit n is set if the container at depth n+1 is an object.
   private var objects: UInt128 = 0
   private var index = 0
 
@@ -187,7 +187,7 @@ private struct Walker {
     }
   }
 
-  /// Passes over bytes that end nothing.
+  /// Skips bytes that need no escape.
   private mutating func skipPlain(_ text: Span<UInt8>) {
     index = text.firstJSONSpecial(from: index)
   }
@@ -222,7 +222,7 @@ private struct Walker {
     }
   }
 
-  /// The four digits after `\u`; `index` stands on the `u`.
+  /// Reads the four digits after `\u`. `index` is at the `u` and is moved past the last digit.
   private mutating func codeUnit(_ text: Span<UInt8>) throws(JSONError) -> UInt16 {
     index &+= 1
     var unit: UInt16 = 0

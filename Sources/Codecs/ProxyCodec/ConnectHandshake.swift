@@ -1,7 +1,7 @@
 import ByteStreams
 import HTTPCodec
 
-/// Asks an HTTP proxy for a tunnel: CONNECT (RFC 9110 §9.3.6).
+/// The handshake with an HTTP proxy: CONNECT (RFC 9110 §9.3.6).
 package struct ConnectHandshake: ProxyHandshake, ~Copyable {
   private let authority: String
   private let credentials: ProxyCredentials?
@@ -9,10 +9,10 @@ package struct ConnectHandshake: ProxyHandshake, ~Copyable {
   private var hasAsked = false
   private var interimAnswers = 0
 
-  /// Interim answers that are passed over. Stops: a proxy that sends them without end.
+  /// Number of interim responses that are skipped. Stops: a proxy that sends them endlessly.
   private static var interimLimit: Int { 8 }
 
-  /// `authority`: host and port, an IPv6 address in brackets, in visible ASCII. `limits`: for the answer's head.
+  /// `authority`: host and port in visible ASCII, an IPv6 address in brackets. `limits` applies to the response head.
   package init(to authority: String, credentials: ProxyCredentials?, limits: HTTPLimits = HTTPLimits()) {
     precondition(authority.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7F }, "the authority was not looked at")
     precondition(credentials?.problem(forSOCKS: false) == nil, "the credentials were not looked at")
@@ -35,10 +35,10 @@ package struct ConnectHandshake: ProxyHandshake, ~Copyable {
         throw .notHTTP(error)
       }
       switch decoder.status.rawValue {
-      // Whatever a 2xx answer says of its length is to be ignored: the tunnel begins behind its head.
+      // Content-Length and Transfer-Encoding of a 2xx response are ignored: the tunnel begins after its head (RFC 9110 §9.3.6).
       case 200..<300: return true
       case 100, 102..<200: break
-      // 101 too: nobody asked for another protocol.
+      // Includes 101: no other protocol was requested.
       default: throw .refused(HTTPRefusal(decoder), sentCredentials: credentials != nil)
       }
       interimAnswers += 1

@@ -1,15 +1,15 @@
 import ByteStreams
 import HTTPCodec
 
-/// Which hosts are dialled without the proxy: what `NO_PROXY` is elsewhere.
+/// The hosts that are connected to without the proxy, as in `NO_PROXY`.
 ///
-/// There is no standard for it. These are the rules that curl, Go and Python have in common: `*`, a name (which stands for
-/// everything below it, too), an address, a block of addresses (CIDR), each but the first with an optional port. Names are
-/// compared as they stand in the URL; none is looked up.
+/// There is no standard for it. These are the rules common to curl, Go and Python: `*`, a name (which includes its
+/// subdomains), an address, or a block of addresses (CIDR). A name or an address may have a port. Names are compared as
+/// written in the URL and never resolved.
 package struct ProxyBypass: Hashable, Sendable {
   private enum Pattern: Hashable {
     case everything
-    /// Lower case, without dots around it. `itself`: whether the name matches, or only what is below it.
+    /// Lower case, without leading and trailing dots. If `itself` is false, only subdomains match.
     case name(String, itself: Bool)
     case block(IPAddress, bits: Int)
 
@@ -18,9 +18,9 @@ package struct ProxyBypass: Hashable, Sendable {
 
   private struct Rule: Hashable {
     let pattern: Pattern
-    /// nil: any.
+    /// nil matches any port.
     let port: UInt16?
-    /// As it was written.
+    /// The rule as written.
     let text: String
   }
 
@@ -28,10 +28,10 @@ package struct ProxyBypass: Hashable, Sendable {
 
   package init() {}
 
-  /// Each rule as it was written.
+  /// The rules as written.
   package var texts: [String] { rules.map(\.text) }
 
-  /// Each text holds rules with commas or blanks between them, as the environment's NO_PROXY has them.
+  /// Parses rules. Each text may have several, separated by commas or spaces as in the environment variable NO_PROXY.
   package init(_ texts: [String]) throws(ProxyBypassError) {
     for (index, text) in texts.enumerated() {
       for word in text.split(whereSeparator: { $0 == "," || $0 == " " }) {
@@ -41,7 +41,7 @@ package struct ProxyBypass: Hashable, Sendable {
     }
   }
 
-  /// Whether `host` (a name or an address, without brackets) is dialled without the proxy.
+  /// Whether connections to `host` (a name or an address, without brackets) bypass the proxy.
   package func covers(host: String, port: UInt16) -> Bool {
     let address = IPAddress(host)
     let name = Self.normalized(host)
@@ -53,7 +53,7 @@ package struct ProxyBypass: Hashable, Sendable {
         return address == nil && (itself && name == suffix || name.hasSuffix("." + suffix))
       case .block(let block, let bits):
         guard let address else { return false }
-        // An IPv4-mapped address leads to the IPv4 address in it, so the rules for that one count, too.
+        // An IPv4-mapped address reaches the embedded IPv4 address, so rules for that one apply, too.
         return address.isEqual(to: block, bits: bits) || address.unmapped.isEqual(to: block, bits: bits)
       }
     }
@@ -73,7 +73,7 @@ package struct ProxyBypass: Hashable, Sendable {
       else { return nil }
       return (.block(block, bits: bits), nil)
     }
-    // An address may stand without brackets when no port follows.
+    // An address without brackets is allowed if no port follows.
     if let address = IPAddress(text) { return (.address(address), nil) }
     guard let authority = try? URLAuthority(text[...]), authority.userinfo == nil else { return nil }
     if let address = IPAddress(authority.host) { return (.address(address), authority.port) }
@@ -95,16 +95,16 @@ package struct ProxyBypass: Hashable, Sendable {
     }
   }
 
-  /// Lower case, and without the final dot that says 'from the root'.
+  /// `name` in lower case, without the final dot of a fully qualified name.
   private static func normalized(_ name: String) -> String {
     let name = name.lowercased()
     return name.hasSuffix(".") ? String(name.dropLast()) : name
   }
 }
 
-/// A rule that cannot be read.
+/// Reports a rule that cannot be parsed.
 package struct ProxyBypassError: Error, Equatable, Sendable, CustomStringConvertible {
-  /// Which of the texts has it.
+  /// The index of the text that contains the rule.
   package let index: Int
 
   package static let expectation =

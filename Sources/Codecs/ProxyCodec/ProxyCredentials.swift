@@ -1,6 +1,6 @@
 import HTTPCodec
 
-/// A name and a password for a proxy: for the Basic scheme (RFC 7617), or for SOCKS (RFC 1929).
+/// A user name and password for a proxy, for the Basic scheme (RFC 7617) or SOCKS (RFC 1929).
 package struct ProxyCredentials: Hashable, Sendable {
   package let username: String
   package let password: String
@@ -10,10 +10,10 @@ package struct ProxyCredentials: Hashable, Sendable {
     self.password = password
   }
 
-  /// The value of a Proxy-Authorization field. RFC 7617 §2: the name has no colon, neither has control characters.
+  /// The value of a Proxy-Authorization field. The user name must have no colon, and neither part control characters (RFC 7617 §2).
   var basic: String { BasicCredentials.fieldValue("\(username):\(password)") }
 
-  /// What keeps these from being sent, in words; nil when all is well. RFC 1929 §2 has one byte for each length.
+  /// Why these credentials cannot be sent, or nil if they can. For SOCKS, each length is one byte (RFC 1929 §2).
   package func problem(forSOCKS: Bool) -> String? {
     if forSOCKS {
       let fits = [username, password].allSatisfy { (1...255).contains($0.utf8.count) }

@@ -1,24 +1,24 @@
 import HTTPCodec
 
-/// Why a proxy opened no tunnel.
+/// Why a proxy did not open a tunnel.
 package enum ProxyError: Error, Sendable, CustomStringConvertible {
   // HTTP CONNECT (RFC 9110 §9.3.6).
-  /// An answer other than 2xx; its body follows.
+  /// The response was not 2xx. Its body follows.
   case refused(HTTPRefusal, sentCredentials: Bool)
   case notHTTP(HTTPProtocolError)
   case tooManyInterimAnswers(limit: Int)
 
   // SOCKS5 (RFC 1928, RFC 1929).
-  /// The first byte of an answer, which must be 5 (or 1, in the answer to credentials).
+  /// The first byte of a reply. It must be 5, or 1 in the reply to credentials.
   case notSOCKS5(UInt8)
-  /// The proxy chose none of the methods that were offered (255), or one that was not.
+  /// The proxy accepts none of the offered methods (255), or chose one that was not offered.
   case noAcceptableMethod(chosen: UInt8, offeredCredentials: Bool)
   case credentialsRefused(status: UInt8)
   case notConnected(SOCKSReply)
-  /// An address in the answer that is neither IPv4, IPv6 nor a name.
+  /// The address type in a reply. It must be IPv4, IPv6 or a name.
   case unknownAddressType(UInt8)
 
-  /// Whether other credentials are what is needed.
+  /// Whether the proxy rejected the credentials or requires some.
   package var isDenial: Bool {
     switch self {
     case .refused(let refusal, sentCredentials: _): Self.isDenial(refusal)
@@ -57,7 +57,7 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
     }
   }
 
-  /// 407 (RFC 9110 §15.5.8); tinyproxy answers wrong credentials by 401.
+  /// 407 (RFC 9110 §15.5.8). tinyproxy responds with 401 to wrong credentials.
   private static func isDenial(_ refusal: HTTPRefusal) -> Bool { refusal.status == 407 || refusal.status == 401 }
 
   private static func denied(_ refusal: HTTPRefusal) -> String {
@@ -70,7 +70,7 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
   }
 }
 
-/// What a SOCKS5 proxy says of a connection it did not make (RFC 1928 §6).
+/// The reply of a SOCKS5 proxy that could not connect (RFC 1928 §6).
 package struct SOCKSReply: Hashable, Sendable, CustomStringConvertible {
   package let code: UInt8
 

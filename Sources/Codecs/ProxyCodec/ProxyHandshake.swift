@@ -1,11 +1,11 @@
 import ByteStreams
 
-/// What a client says to a proxy before the tunnel to the upstream is open.
+/// The client's side of a handshake with a proxy, until the tunnel to the upstream is open.
 ///
 ///     while try !handshake.advance(&input, into: &output) { … send `output`, receive into `input` }
-///     // what is left in `input` came through the tunnel
+///     // the rest of `input` was received through the tunnel
 package protocol ProxyHandshake: ~Copyable {
-  /// Goes on as far as `input` allows; true when the tunnel is open. What is appended to `output` is to be sent, also
-  /// before the first byte of `input`.
+  /// Processes `input` as far as it has arrived and appends the bytes to send to `output`. Returns true once the tunnel is open. The
+  /// first call may have empty input and writes the request.
   mutating func advance(_ input: inout ByteQueue, into output: inout ByteQueue) throws(ProxyError) -> Bool
 }

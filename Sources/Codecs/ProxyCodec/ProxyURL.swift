@@ -1,18 +1,18 @@
 import ByteStreams
 import HTTPCodec
 
-/// Where a proxy is and what it speaks: `http://user:password@host:port`, `socks5h://host:port`.
+/// The URL of a proxy: `http://user:password@host:port`, `socks5h://host:port`.
 package struct ProxyURL: Hashable, Sendable {
   package enum Scheme: String, CaseIterable, Sendable {
     /// CONNECT over plain TCP.
     case http
-    /// SOCKS5, and names are looked up here. (The two spellings are those of curl.)
+    /// SOCKS5; names are resolved by the gateway. (The two spellings are those of curl.)
     case socks5
-    /// SOCKS5, and names are looked up by the proxy.
+    /// SOCKS5; names are resolved by the proxy.
     case socks5h
 
     package var isSOCKS: Bool { self != .http }
-    /// RFC 9110 §4.2.1; IANA's for SOCKS.
+    /// 80 for HTTP (RFC 9110 §4.2.1), 1080 for SOCKS (IANA).
     var defaultPort: UInt16 { isSOCKS ? 1080 : 80 }
   }
 
@@ -21,7 +21,7 @@ package struct ProxyURL: Hashable, Sendable {
   package let port: UInt16
   package let credentials: ProxyCredentials?
 
-  /// Reads a URL. The error says what is wrong, and repeats nothing that may be secret.
+  /// Parses a URL. The error says what is wrong and does not repeat parts that may be secret.
   package init(_ text: String) throws(ProxyURLError) {
     guard let separator = text.firstRange(of: "://"), URICharacter.isScheme(text[..<separator.lowerBound]) else {
       throw .noScheme
@@ -29,7 +29,7 @@ package struct ProxyURL: Hashable, Sendable {
     let name = text[..<separator.lowerBound].lowercased()
     guard let scheme = Scheme(rawValue: name) else { throw .wrongScheme(name) }
     var rest = text[separator.upperBound...]
-    // What the environment holds often ends in a slash.
+    // Values in the environment often end with a slash.
     if rest.hasSuffix("/") { rest = rest.dropLast() }
     guard rest.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else { throw .authority(.badCharacter) }
     guard !rest.contains(where: { "/?#".contains($0) }) else { throw .path }
@@ -50,7 +50,7 @@ package struct ProxyURL: Hashable, Sendable {
     self.scheme = scheme
   }
 
-  /// The whole URL with its credentials, as it can be read again.
+  /// The whole URL with its credentials. It can be parsed again.
   package var text: String {
     let userinfo = credentials.map { credentials in
       let parts = [credentials.username, credentials.password].map { PercentEncoder.encode(Array($0.utf8).span) }
@@ -59,11 +59,11 @@ package struct ProxyURL: Hashable, Sendable {
     return "\(scheme.rawValue)://\(userinfo ?? "")\(URLAuthority.written(host)):\(port)"
   }
 
-  /// For logs and answers: without credentials.
+  /// The URL for logs and responses, without credentials.
   package var redacted: String { "\(scheme.rawValue)://\(URLAuthority.written(host)):\(port)" }
 }
 
-/// What is wrong with a proxy's URL.
+/// Why a proxy's URL is invalid.
 package enum ProxyURLError: Error, Equatable, Sendable, CustomStringConvertible {
   case noScheme
   case wrongScheme(String)

@@ -1,15 +1,15 @@
 import ByteStreams
 
-/// Asks a SOCKS5 proxy for a connection (RFC 1928), with a user name and a password where it wants them (RFC 1929).
+/// The handshake with a SOCKS5 proxy (RFC 1928), with user name and password if the proxy requires them (RFC 1929).
 ///
 ///     choosing ──method 0──▶ connecting ──reply 0──▶ open
 ///         └─method 2─▶ identifying ─status 0─▲
 package struct SOCKSHandshake: ProxyHandshake, Sendable {
-  /// Whom the proxy is to connect to.
+  /// What the proxy connects to.
   package enum Destination: Hashable, Sendable {
-    /// A name of 1 to 255 bytes, which the proxy looks up.
+    /// A name of 1 to 255 bytes, which the proxy resolves.
     case name(String)
-    /// Its scope is not sent: it means something on this machine only.
+    /// An IP address. Its scope is not sent, since it is valid only on this machine.
     case address(IPAddress)
   }
 
@@ -27,7 +27,7 @@ package struct SOCKSHandshake: ProxyHandshake, Sendable {
   }
 
   private static let version: UInt8 = 5
-  /// Of the sub-negotiation (RFC 1929 §2).
+  /// The version of the username/password sub-negotiation (RFC 1929 §2).
   private static let identificationVersion: UInt8 = 1
 
   private let destination: Destination
@@ -45,7 +45,7 @@ package struct SOCKSHandshake: ProxyHandshake, Sendable {
     self.credentials = credentials
   }
 
-  /// Holds no bytes itself; an answer has at most 262.
+  /// Stores no input itself. A reply has at most 262 bytes.
   package mutating func advance(
     _ input: inout ByteQueue, into output: inout ByteQueue
   ) throws(ProxyError) -> Bool {
@@ -72,7 +72,7 @@ package struct SOCKSHandshake: ProxyHandshake, Sendable {
     }
   }
 
-  /// An answer of two bytes, its version and what it says; nil: more bytes, please.
+  /// Takes a two-byte reply, a version and a value, and returns the value. Returns nil if more bytes are needed.
   private func answer(_ input: inout ByteQueue, version: UInt8) throws(ProxyError) -> UInt8? {
     guard input.count > 0 else { return nil }
     guard input.bytes[0] == version else { throw .notSOCKS5(input.bytes[0]) }
@@ -98,7 +98,7 @@ package struct SOCKSHandshake: ProxyHandshake, Sendable {
     }
   }
 
-  /// §4: version, CONNECT, reserved, address, port.
+  /// Appends the request (§4): version, CONNECT, reserved, address, port.
   private mutating func request(into output: inout ByteQueue) {
     output.append([Self.version, 1, 0])
     switch destination {
@@ -117,8 +117,8 @@ package struct SOCKSHandshake: ProxyHandshake, Sendable {
     state = .connecting
   }
 
-  /// Bytes of the answer to the request (§6): version, reply, reserved, the address and port that the proxy uses; nil: more,
-  /// please. A failure is told by the second byte: some proxies close behind it.
+  /// The length in bytes of the reply to the request (§6): version, reply, reserved, and the address and port that the proxy uses.
+  /// Returns nil if more bytes are needed. A failure is reported at the second byte, because some proxies close the connection after it.
   private func answerLength(_ bytes: Span<UInt8>) throws(ProxyError) -> Int? {
     guard bytes.count > 0 else { return nil }
     guard bytes[0] == Self.version else { throw .notSOCKS5(bytes[0]) }

@@ -1,4 +1,4 @@
-// strerror_r as POSIX has it, not as GNU does.
+// Selects the POSIX version of strerror_r instead of the GNU one.
 #define _POSIX_C_SOURCE 200809L
 #include "COpenSSL.h"
 

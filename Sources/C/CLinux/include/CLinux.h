@@ -1,4 +1,4 @@
-// What Glibc's module map does not show to Swift: epoll, eventfd, netlink, and a few socket options behind macros.
+// Linux APIs that Glibc's module map does not export to Swift: epoll, eventfd, netlink, and socket options defined as macros.
 #ifndef CLINUX_H
 #define CLINUX_H
 
@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-// epoll_event is packed on x86-64; these keep the layout a matter of C.
+// epoll_event is packed on x86-64. These functions leave its layout to C.
 static inline struct epoll_event clinux_epoll_event(uint32_t events, uint64_t data) {
   struct epoll_event event;
   event.events = events;
@@ -25,7 +25,7 @@ static inline struct epoll_event clinux_epoll_event(uint32_t events, uint64_t da
 }
 static inline uint64_t clinux_epoll_data(const struct epoll_event *event) { return event->data.u64; }
 
-// Plain numbers of the type that `events` has; the system's are an enumeration.
+// The EPOLL constants as uint32_t, the type of `events`. The system's constants are an enumeration.
 #define CLINUX_EPOLLIN 0x001u
 #define CLINUX_EPOLLOUT 0x004u
 #define CLINUX_EPOLLERR 0x008u
@@ -33,20 +33,20 @@ static inline uint64_t clinux_epoll_data(const struct epoll_event *event) { retu
 #define CLINUX_EPOLLRDHUP 0x2000u
 #define CLINUX_EPOLLET 0x80000000u
 
-// Processors this process may run on (its affinity mask), or 1.
+// Returns the number of processors this process may run on (its affinity mask), or 1 if unknown.
 int clinux_available_processors(void);
-// accept4(2): the new descriptor is non-blocking and closed on exec. The result is accept's.
+// accept4(2) with a non-blocking, close-on-exec descriptor. Returns like accept(2).
 int clinux_accept(int listener, struct sockaddr *address, socklen_t *size);
-// Bytes in a socket's send buffer: of TCP, those that the peer has not acknowledged (SIOCOUTQ, tcp(7)). -1: not known.
+// Returns the bytes in a socket's send buffer, or -1 if unknown. For TCP: bytes not yet acknowledged (SIOCOUTQ, tcp(7)).
 int clinux_unacknowledged_bytes(int socket);
-// sem_clockwait(3) on the monotonic clock: waits until that moment, in seconds and nanoseconds.
+// sem_clockwait(3) on CLOCK_MONOTONIC. The arguments are the absolute time at which the wait ends.
 int clinux_semaphore_wait(sem_t *semaphore, long seconds, long nanoseconds);
-// The text of an errno, cut to `size` bytes and always terminated.
+// Writes the text of an errno value to `text`, cut to `size` bytes and always terminated.
 void clinux_error_text(int code, char *text, size_t size);
-// Gives the calling thread a name of at most 15 bytes, as `top -H` shows it.
+// Sets the name of the calling thread, at most 15 bytes. `top -H` shows it.
 void clinux_set_thread_name(const char *name);
-// Starts `arguments[0]`, looked for in PATH, in a process group of its own: without input, with no descriptor of ours but standard
-// error, with no signal blocked. `*output` reads what it prints. 0, or an errno.
+// Starts `arguments[0]`, searched in PATH, in its own process group. Its input is /dev/null, it inherits only standard error, and no
+// signal is blocked or ignored. `*output` is set to the reading end of its standard output. Returns 0 or an errno value.
 int clinux_spawn(char *const arguments[], pid_t *process, int *output);
 
 #endif

@@ -1,4 +1,4 @@
-// OpenSSL 3 for Swift: its headers, and functions in place of the macros that Swift cannot see.
+// OpenSSL 3 for Swift: its headers, and functions for the macros that Swift cannot import.
 #ifndef COPENSSL_H
 #define COPENSSL_H
 #include <openssl/ssl.h>
@@ -23,45 +23,45 @@ static inline void copenssl_disable_session_cache(SSL_CTX *context) {
 static inline int copenssl_set_server_name(SSL *connection, const char *name) {
   return (int)SSL_set_tlsext_host_name(connection, name);
 }
-// Takes the reference that the caller holds, as SSL_CTX_use_certificate's companion for the rest of the chain.
+// Takes over the caller's reference. Adds to the chain of the certificate set by SSL_CTX_use_certificate.
 static inline int copenssl_add_chain_certificate(SSL_CTX *context, X509 *certificate) {
   return (int)SSL_CTX_add0_chain_cert(context, certificate);
 }
 static inline void copenssl_set_retry_read(BIO *bio) { BIO_set_retry_read(bio); }
 static inline void copenssl_clear_retry_flags(BIO *bio) { BIO_clear_retry_flags(bio); }
 
-// Options are 64 bits wide and built by a function-like macro.
+// 64-bit options that a function-like macro defines.
 static const uint64_t copenssl_no_renegotiation = SSL_OP_NO_RENEGOTIATION;
 static const uint64_t copenssl_no_ticket = SSL_OP_NO_TICKET;
 static const uint64_t copenssl_no_compression = SSL_OP_NO_COMPRESSION;
 
-// Stacks are typed by macros.
+// Stack functions are typed by macros.
 static inline int copenssl_chain_count(const STACK_OF(X509) *chain) { return chain ? sk_X509_num(chain) : 0; }
 static inline X509 *copenssl_chain_certificate(const STACK_OF(X509) *chain, int index) {
   return sk_X509_value(chain, index);
 }
 
-// Certificates that are in `store` already, those that a directory may still yield not counted.
+// Returns the number of certificates loaded into `store`. Those that a directory may provide later are not counted.
 static inline int copenssl_store_count(X509_STORE *store) {
   return sk_X509_OBJECT_num(X509_STORE_get0_objects(store));
 }
 
-// What an entry of the error queue complains of, in words: those of the system for a system call's error.
-// `text` is terminated, and cut at `capacity`.
+// Writes the reason of an error queue entry to `text`, terminated and cut at `capacity`. For a failed system call, the text is that
+// of its errno value.
 void copenssl_reason_text(unsigned long code, char *text, int capacity);
 
-// Seconds from 1970-01-01 to `time`; INT64_MIN when it cannot be read.
+// Returns the seconds from 1970-01-01 to `time`, or INT64_MIN if `time` cannot be read.
 int64_t copenssl_unix_seconds(const ASN1_TIME *time);
 
-// One subject alternative name of `certificate`: its text is written to `text` (at most `capacity` bytes, terminated), and its
-// length returned; 0 for a kind of name that no host is checked against, -1 past the last one.
+// Writes the subject alternative name number `index` of `certificate` to `text` (at most `capacity` bytes, terminated) and returns
+// its length. Returns 0 for a type that is not compared with hosts, and -1 after the last name.
 int copenssl_alternative_name(X509 *certificate, int index, char *text, int capacity);
 
-// A distinguished name as a person reads it (`CN = example.com, O = Example`), what cannot be printed escaped. Returns its
-// length; `text` is terminated, and cut at `capacity`.
+// Writes a distinguished name in readable form (`CN = example.com, O = Example`), with unprintable characters escaped. Returns its
+// length. `text` is terminated, and cut at `capacity`.
 int copenssl_name_text(const X509_NAME *name, char *text, int capacity);
 
-// The private key in `pem`. An encrypted one sets `*is_encrypted` instead of asking a terminal for the passphrase.
+// Reads the private key in `pem`, or returns NULL. For an encrypted key, sets `*is_encrypted` instead of prompting for a passphrase.
 EVP_PKEY *copenssl_read_private_key(BIO *pem, int *is_encrypted);
 
 #endif

@@ -1,4 +1,4 @@
-// zlib's initialisers are macros that Swift does not see.
+// zlib's initialisation functions are macros that Swift cannot import.
 #ifndef CZLIB_H
 #define CZLIB_H
 

@@ -3,9 +3,9 @@ import HTTPCodec
 import Reactor
 import WebSocketCodec
 
-/// A WebSocket server to try the gateway with: it sends every message back, and a tick every few seconds.
+/// A WebSocket server for trying out the gateway. It echoes every message and sends a tick at a fixed interval. It runs its own loop.
 package final class DemoUpstream: Sendable {
-  /// Where it listens: a free port of 127.0.0.1.
+  /// The address it listens on: 127.0.0.1 with a free port.
   package let address: SocketAddress
   private let loop: EventLoop
 
@@ -19,6 +19,7 @@ package final class DemoUpstream: Sendable {
     }
   }
 
+  /// Stops the loop and waits for its thread to end.
   package func stop() {
     loop.stop()
     loop.join()
@@ -44,7 +45,7 @@ package final class DemoUpstream: Sendable {
   }
 }
 
-/// One connection to the demo: the handshake, then echo and ticks until the client closes.
+/// One connection to the demo: the opening handshake, then echo and ticks until the connection closes.
 private final class DemoConnection: LoopTask, TimerTarget {
   private let channel: Channel
   private let interval: TimeSpan

@@ -1,20 +1,21 @@
 import Testing
 
-/// Proves a reader of bytes right however they arrive: whole, byte by byte, cut at every place, and with bytes behind.
+/// Checks that a decoder returns the same events however its input is split: whole, byte by byte, cut at every index, and with
+/// trailing bytes.
 ///
 /// - Parameters:
 ///   - expected: the events, as text.
-///   - input: the bytes that must give them.
-///   - trailing: bytes appended in one more run, which must begin with the same events.
-///   - decode: feeds the pieces, in order, to a fresh codec, and answers its events. Events that say no more than
-///     how bytes were cut (two pieces of one content) must be joined.
+///   - input: the bytes to decode.
+///   - trailing: bytes appended to the input in one more run, whose events must begin with `expected`.
+///   - decode: passes the pieces, in order, to a new decoder and returns its events. Must join events that depend only on how the
+///     input was cut, such as two pieces of one content.
 package func expectEvents(
   _ expected: [String], from input: [UInt8], trailing: [UInt8] = [], sourceLocation: SourceLocation = #_sourceLocation,
   decode: (_ pieces: [[UInt8]]) -> [String]
 ) {
   let whole = decode([input])
   #expect(whole == expected, "whole", sourceLocation: sourceLocation)
-  // One report is enough: what fails whole fails cut, too.
+  // If the whole input fails, the other runs fail as well, so one report is enough.
   guard whole == expected else { return }
 
   let dripped = decode(input.map { [$0] })

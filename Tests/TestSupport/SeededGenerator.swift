@@ -1,4 +1,4 @@
-/// Random numbers that come again: a failure can be had once more by its seed (SplitMix64).
+/// A reproducible random number generator (SplitMix64). The seed in a failure report repeats the failure.
 package struct SeededGenerator: RandomNumberGenerator {
   private var state: UInt64
 

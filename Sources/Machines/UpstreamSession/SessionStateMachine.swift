@@ -162,9 +162,6 @@ package struct SessionStateMachine: Sendable {
   /// The last round trip measured on the connection that is ready.
   package var roundTrip: TimeSpan? { connection?.liveness.roundTrip }
 
-  /// Since when the session has been ready.
-  package var readySince: MonotonicTime? { connection?.since }
-
   var connection: ReadyConnection? {
     switch state {
     case .ready(let connection), .replacing(let connection, successor: _), .switching(let connection, successor: _, _):

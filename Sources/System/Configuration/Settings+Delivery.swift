@@ -16,7 +16,9 @@ extension SettingSection {
     return SettingSection(
       settings: [
         delivery("wait", \.wait, .duration(.zero...day), "how long a poll is held, unless it says"),
-        delivery("maximum_wait", \.maximumWait, .duration(.zero...day), "how long a poll may ask to be held"),
+        delivery(
+          "maximum_wait", \.maximumWait, .duration(.zero...day),
+          "how long a poll, or a wait for a delivery, may ask to be held"),
         delivery("limit", \.limit, .count(1...1_000_000), "messages in one answer, unless the poll says"),
         delivery(
           "maximum_limit", \.maximumLimit, .count(1...1_000_000), "messages in one answer that a poll may ask for"),

@@ -1,15 +1,16 @@
 import Synchronization
 import Threading
 
-/// Announces that there is something new to every event loop on which somebody waits for it.
+/// Notifies event loops of new data that their waiters wait for.
 ///
-/// Rung from any thread. A loop registers one listener and sets `isWaiting` only while it has waiters, so that news which nobody
-/// waits for wakes nobody.
+/// Can be rung from any thread. Each loop registers one listener and sets its `isWaiting` only while it has waiters, so a ring
+/// does not wake idle loops.
 package final class Bell: Sendable {
-  /// The interest of one loop.
+  /// The registration of one loop.
   package final class Listener: Sendable {
     fileprivate let signal: Signal
-    /// Set by the loop before it looks for news the last time and waits. Cleared when nobody waits there any more.
+    /// Set by the loop before its last check for new data, so that no ring after the check is lost. Cleared once the loop has no
+    /// waiters.
     package let isWaiting = Atomic(false)
 
     /// - Parameter signal: notified at each ring while `isWaiting`.
@@ -24,12 +25,12 @@ package final class Bell: Sendable {
 
   package func remove(_ listener: Listener) { listeners.withLock { $0.removeAll { $0 === listener } } }
 
-  /// Whether somebody waits, on any loop.
+  /// Whether any loop has waiters.
   package var isAwaited: Bool {
     listeners.withLock { $0.contains { $0.isWaiting.load(ordering: .sequentiallyConsistent) } }
   }
 
-  /// Wakes the loops on which somebody waits.
+  /// Notifies the loops that have waiters.
   package func ring() {
     listeners.withLock { listeners in
       for listener in listeners where listener.isWaiting.load(ordering: .sequentiallyConsistent) {

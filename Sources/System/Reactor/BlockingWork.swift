@@ -1,13 +1,13 @@
 import ByteStreams
 import Threading
 
-/// Why work that blocks has no result.
+/// Why blocking work returned no result.
 package enum BlockingWorkError: Error, Equatable, Sendable, CustomStringConvertible {
-  /// The waiter gave up. What runs on the subject, this work or an earlier one, has run for so long.
+  /// The waiter gave up. `after`: how long the work that runs on the subject, this or earlier work, has been running.
   case unfinished(after: TimeSpan)
-  /// As many threads as there may be are held by other subjects.
+  /// All threads are in use by other subjects.
   case noThreadFree(limit: Int)
-  /// The system gives no thread.
+  /// The system could not start a thread.
   case noThread
 
   package var description: String {
@@ -32,7 +32,7 @@ package final class BlockingWork<Value: Sendable>: BlockingJob {
   /// Called once, with the outcome; nil before the wait and after it.
   private let waiter = Locked<(@Sendable (Outcome) -> Void)?>(nil)
 
-  /// `subject`: what the work may hang on, such as a path. Work on one subject runs one at a time.
+  /// `subject`: what the work may block on, such as a path. Work on one subject runs one at a time.
   package init(on subject: String, lanes: BlockingLanes = .shared, _ body: @escaping @Sendable () -> Value) {
     self.subject = subject
     self.lanes = lanes
@@ -80,7 +80,7 @@ package final class BlockingWork<Value: Sendable>: BlockingJob {
   package func fail(_ error: BlockingWorkError) { end(.failure(error)) }
 }
 
-/// Where one thread leaves an outcome for another.
+/// Passes one outcome from the working thread to the waiting one.
 private final class OutcomeBox<Outcome: Sendable>: Sendable {
   private let content = Locked<Outcome?>(nil)
   private let filled = CountingSemaphore()
@@ -90,7 +90,7 @@ private final class OutcomeBox<Outcome: Sendable>: Sendable {
     filled.signal()
   }
 
-  /// nil where the box is still empty after `limit`.
+  /// Returns nil if the box is still empty after `limit`.
   func outcome(atMost limit: TimeSpan) -> Outcome? {
     filled.wait(atMost: limit) ? content.withLock { $0 } : nil
   }
@@ -103,30 +103,30 @@ private final class OutcomeBox<Outcome: Sendable>: Sendable {
   }
 }
 
-/// What `BlockingLanes` runs.
+/// Work that `BlockingLanes` can run.
 package protocol BlockingJob: AnyObject, Sendable {
   var subject: String { get }
   func run()
   func fail(_ error: BlockingWorkError)
 }
 
-/// Threads for work that blocks: one for each subject in use.
+/// Threads for blocking work, one per subject in use.
 ///
-/// A file on a mount that hangs holds one thread, however often it is asked for: further work on it waits in its lane until
-/// its waiter gives up. Work that is queued runs after what is running, so its result is never older than the request for it.
+/// A file on a hung mount holds one thread, however many reads of it are requested: further work on it is queued until its waiter
+/// gives up. Queued work runs after the work ahead of it, so its result is never older than its request.
 package final class BlockingLanes: Sendable {
-  /// The process's own.
+  /// The instance that the whole process shares.
   package static let shared = BlockingLanes()
 
-  /// Subjects in use at once, each with its thread. A session has some five (secrets, CA file, certificate, key), most of which it
-  /// reads one after the other. The limit stops reloads that name ever new files of a mount that hangs.
+  /// Maximum number of subjects in use at once, each with its thread. A session has about five (secrets, CA file, certificate,
+  /// key) and reads most of them one after the other. The limit stops reloads that name ever new files on a hung mount.
   package static let threadLimit = 16
-  /// Descriptors that one thread may hold. A file has one, from the beginning of open(2) on, also while that hangs. A command has
-  /// both ends of its pipe until it is started.
+  /// Descriptors that one thread may hold. A file needs one from the start of open(2) on, even while that hangs. A command needs
+  /// both ends of its pipe until it has started.
   package static let descriptorsPerThread = 2
 
   private struct Lane {
-    /// When the work that runs began.
+    /// When the running work started.
     var since: MonotonicTime
     var queue: [any BlockingJob] = []
   }
@@ -183,7 +183,7 @@ package final class BlockingLanes: Sendable {
     }
   }
 
-  /// Takes work that has not begun out of its lane. Returns how long the work that runs there has been running.
+  /// Removes work that has not started from its lane. Returns how long the running work of that lane has been running.
   func withdraw(_ job: any BlockingJob) -> TimeSpan {
     let now = MonotonicTime.current
     return lanes.withLock { lanes in

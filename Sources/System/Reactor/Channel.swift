@@ -4,11 +4,11 @@ import Glibc
 
 /// How a wait on a channel ended.
 package enum WaitOutcome: Equatable, Sendable {
-  /// A read or write is worth trying; also after a hang-up, which the next call will tell.
+  /// A read or write is worth trying. Also reported after a hang-up; the next call returns it.
   case ready
-  /// The deadline came first.
+  /// The deadline passed first.
   case deadline
-  /// `wake()` came first.
+  /// `wake()` was called first.
   case woken
   /// The channel was closed by its owner.
   case closed
@@ -16,17 +16,17 @@ package enum WaitOutcome: Equatable, Sendable {
 
 /// One non-blocking descriptor on one loop: a connection, or a listening socket.
 ///
-/// One task at a time may wait for reading and one for writing. The channel remembers readiness (see `Epoll`), so asking
-/// a ready channel costs nothing. It lives on its loop and is closed by its owner; forgetting to is a leak, not a hazard.
+/// At most one task may wait to read and one to write. The channel remembers readiness (see `Epoll`), so waiting for a ready
+/// channel needs no system call. It stays on its loop's thread. Its owner must close it; otherwise the descriptor leaks.
 @safe
 package final class Channel {
   package let descriptor: Int32
   package let loop: LoopContext
   private var registration: UInt64 = 0
-  /// True until a call answers 'not now'; a fresh socket is worth one try.
+  /// False once a read has drained the socket, until the kernel reports new data. The first read of a new socket is tried.
   package private(set) var isReadable = true
   private var isWritable = true
-  /// The peer has finished sending, or the connection is broken. Reading has not necessarily caught up.
+  /// The peer has finished sending, or the connection is broken. Received bytes may still be unread.
   package private(set) var isHungUp = false
   /// The kernel has reported that both directions have ended: the peer has reset the connection, or a Unix-domain socket is closed.
   package private(set) var isBroken = false
@@ -41,7 +41,7 @@ package final class Channel {
     var timer: LoopTimer?
   }
 
-  /// Takes over `descriptor`, which must be non-blocking; it is closed when registering fails.
+  /// Takes ownership of `descriptor`, which must be non-blocking. Closes it if registration fails.
   package init(descriptor: Int32, loop: LoopContext) throws(SystemError) {
     self.descriptor = descriptor
     self.loop = loop
@@ -62,8 +62,8 @@ package final class Channel {
     return await readEvent(until: deadline)
   }
 
-  /// As `readable`, but what was already there to read does not end the wait: for a held poll that has looked at the
-  /// socket and found the next pipelined request, and waits for a message or for the peer to go away.
+  /// Like `readable`, but only a new event ends the wait, not data that was readable before. For a held poll that has already
+  /// seen the next pipelined request on the socket, and waits for a message or for the peer to disconnect.
   package func readEvent(until deadline: MonotonicTime) async -> WaitOutcome {
     if isClosed { return .closed }
     if deadline < .distantFuture { reader.timer = loop.schedule(at: deadline, self, token: reader.token) }
@@ -87,13 +87,13 @@ package final class Channel {
   /// Whether a task is waiting to read, and so can be woken.
   package var hasWaitingReader: Bool { unsafe reader.continuation != nil }
 
-  /// Ends the reader's wait with `.woken`; false where nobody waits.
+  /// Ends the reader's wait with `.woken`. Returns false if no task waits.
   @discardableResult
   package func wake() -> Bool { end(&reader, with: .woken) }
 
   // MARK: Reading and writing
 
-  /// Reads once, at most `limit` bytes; they stand in `received` until the next read of any channel on this loop.
+  /// Reads at most `limit` bytes, once. They are available in `received` until the next read of any channel on this loop.
   package func receive(atMost limit: Int = LoopContext.receiveBufferSize) -> IOResult {
     let room = unsafe UnsafeMutableRawBufferPointer(
       rebasing: loop.receiveBuffer[..<min(limit, loop.receiveBuffer.count)])
@@ -102,7 +102,7 @@ package final class Channel {
     return result
   }
 
-  /// What the last `receive()` brought.
+  /// The bytes of the last `receive()`.
   package var received: Span<UInt8> {
     @_lifetime(borrow self)
     get {
@@ -111,7 +111,7 @@ package final class Channel {
     }
   }
 
-  /// Reads once, onto the end of `queue`.
+  /// Reads once, appending at most `limit` bytes to `queue`.
   package func receive(into queue: inout ByteQueue, atMost limit: Int) -> IOResult {
     var result = IOResult.wouldBlock
     _ = unsafe queue.withWritableBytes(minimum: limit) { room in
@@ -126,15 +126,15 @@ package final class Channel {
   @unsafe
   package func receive(into room: UnsafeMutableRawBufferPointer) -> IOResult {
     precondition(!isClosed, "a closed channel was read")
-    // A socket that was read empty is not asked again before the kernel says that more has come.
+    // A drained socket is not read again before the kernel reports new data.
     guard isReadable else { return .wouldBlock }
     let result = unsafe SystemCall.receive(descriptor, room)
     switch result {
     case .wouldBlock:
       isReadable = false
     case .bytes(let count):
-      // A short read emptied the socket; the next bytes are a new edge. Not so the end of the stream, which may have
-      // come with them.
+      // A short read has drained the socket; further bytes raise a new edge. The end of the stream may have arrived together with
+      // these bytes and raises none, so a hung-up socket stays readable.
       if count < room.count, !isHungUp { isReadable = false }
     case .endOfStream, .failed:
       isHungUp = true
@@ -142,7 +142,7 @@ package final class Channel {
     return result
   }
 
-  /// Writes what the kernel takes of `bytes`.
+  /// Writes as much of `bytes` as the kernel accepts.
   package func send(_ bytes: Span<UInt8>) -> IOResult {
     precondition(!isClosed, "a closed channel was written")
     let result = unsafe bytes.withUnsafeBytes { unsafe SystemCall.send(descriptor, $0) }
@@ -165,8 +165,8 @@ package final class Channel {
     }
   }
 
-  /// Bytes in the kernel's send buffer, which the peer has not taken. A socket is reported writable only when a third of that
-  /// buffer is free, which may be more than a megabyte: this shows in between whether the peer reads.
+  /// Bytes in the kernel's send buffer that the peer has not acknowledged. A socket is reported writable only when a third of
+  /// that buffer is free, which may be more than a megabyte. In between, this number shows whether the peer reads.
   package var unacknowledgedBytes: Int {
     precondition(!isClosed, "a closed channel was examined")
     return max(0, Int(clinux_unacknowledged_bytes(descriptor)))
@@ -174,12 +174,12 @@ package final class Channel {
 
   // MARK: Ending
 
-  /// Sends FIN; reading goes on.
+  /// Sends FIN. Reading remains possible.
   package func shutdownWriting() {
     if !isClosed { _ = shutdown(descriptor, Int32(SHUT_WR)) }
   }
 
-  /// Closes the descriptor and ends both waits with `.closed`. Again: nothing.
+  /// Closes the descriptor and ends both waits with `.closed`. Does nothing if already closed.
   package func close() {
     guard !isClosed else { return }
     isClosed = true
@@ -189,7 +189,7 @@ package final class Channel {
     end(&writer, with: .closed)
   }
 
-  /// Closes with RST in place of FIN: what is unsent is thrown away, and the peer knows at once.
+  /// Closes with RST instead of FIN: unsent bytes are discarded, and the peer is notified at once.
   package func reset() {
     guard !isClosed else { return }
     var lingering = linger(l_onoff: 1, l_linger: 0)
@@ -197,15 +197,15 @@ package final class Channel {
     close()
   }
 
-  /// The error a connect or the network left on the socket (0: none); asking clears it.
+  /// Returns and clears the pending error of the socket, such as of a connect (SO_ERROR); 0 if there is none.
   package func takeSocketError() -> Int32 { SystemCall.option(descriptor, level: SOL_SOCKET, name: SO_ERROR) }
 
   // MARK: Called by the loop and by `Sockets`
 
-  /// An accept answered 'not now'.
+  /// A call outside this class, such as accept, returned EAGAIN.
   func noteDrained() { isReadable = false }
 
-  /// A connect is under way: nothing can be read or written before the kernel says so.
+  /// A connect is in progress: the socket is not ready before the kernel reports it.
   func noteConnecting() {
     isReadable = false
     isWritable = false

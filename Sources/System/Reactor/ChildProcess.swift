@@ -2,13 +2,13 @@ import ByteStreams
 import CLinux
 import Glibc
 
-/// Why a program did not give what was asked of it; reads on after its name.
+/// Why a program returned no output. The description continues a sentence that begins with the program's name.
 package enum ChildProcessError: Error, Equatable, Sendable, CustomStringConvertible {
   case notStarted(Int32)
   case timedOut(TimeSpan)
   case exited(Int32)
   case killed(signal: Int32)
-  /// Its exit status is not to be had.
+  /// Its exit status is not available; the value is `errno` of waitpid(2).
   case lost(Int32)
 
   package var description: String {
@@ -22,14 +22,14 @@ package enum ChildProcessError: Error, Equatable, Sendable, CustomStringConverti
   }
 }
 
-/// Another program, run for what it prints.
+/// Runs another program and captures its standard output.
 package enum ChildProcess {
-  /// How often it is asked whether it has ended, once its output has.
+  /// Polling interval for the exit of a child that has closed its output.
   private static let pollMilliseconds: Int32 = 10
 
-  /// What `command` (a program and its arguments, no shell) writes to its standard output, at most `limit` bytes of it. It has
-  /// nothing to read, our environment and our standard error, and is killed with all it has started when the time is up.
-  /// Blocks.
+  /// Returns what `command` (a program and its arguments, no shell) writes to its standard output, at most `limit` bytes. Its
+  /// standard input is /dev/null; its environment and standard error are ours. At the timeout or `limit`, its process group is
+  /// killed. Blocks.
   package static func output(
     of command: [String], within span: TimeSpan, atMost limit: Int
   ) throws(ChildProcessError) -> [UInt8] {
@@ -45,7 +45,7 @@ package enum ChildProcess {
       output += piece[..<count]
     }
     guard output.count < limit else {
-      // It may have more to say than anybody will read, and would wait for that for ever.
+      // The program may have more output than is read here, and would block on the full pipe forever.
       _ = end(process, .timedOut(span))
       return output
     }
@@ -75,7 +75,7 @@ package enum ChildProcess {
     return (process, descriptor)
   }
 
-  /// Kills it, and whatever it has started: it leads a process group of its own.
+  /// Kills the process group that the child leads, and waits for the child. Returns `reason`.
   private static func end(_ process: pid_t, _ reason: ChildProcessError) -> ChildProcessError {
     kill(-process, SIGKILL)
     var status: Int32 = 0

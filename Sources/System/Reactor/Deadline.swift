@@ -1,19 +1,19 @@
 import ByteStreams
 import Glibc
 
-/// Until when a thread that may block waits.
+/// The deadline of a thread that may block.
 struct Deadline {
   private let time: MonotonicTime
 
   init(after span: TimeSpan) { time = MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds()) + span }
 
-  /// At least one while there is any time.
+  /// 0 once the deadline has passed, otherwise at least 1.
   var remainingMilliseconds: Int32 {
     let left = time - MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds())
     return left <= .zero ? 0 : Int32(clamping: left.nanoseconds / 1_000_000 + 1)
   }
 
-  /// Waits for bytes, or the end of them; false once the time is over.
+  /// Waits until bytes or the end of the stream can be read. Returns false if the deadline passes first.
   func waitUntilReadable(_ descriptor: Int32) -> Bool {
     while true {
       let left = remainingMilliseconds

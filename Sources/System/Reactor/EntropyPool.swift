@@ -1,9 +1,9 @@
 import Glibc
 
-/// Random numbers from the kernel, fetched some at a time: a masking key a message (RFC 6455 §10.3 wants them
-/// unpredictable) would otherwise cost a system call each.
+/// A buffer of random numbers from the kernel. Every masking key must be unpredictable (RFC 6455 §10.3); without the buffer, each
+/// one would cost a system call.
 package struct EntropyPool: RandomNumberGenerator {
-  /// 256 bytes are what one call gives at most.
+  /// getentropy(3) returns at most 256 bytes per call.
   private static var wordsPerCall: Int { 32 }
 
   private var words: [UInt64] = []

@@ -3,9 +3,9 @@ import Glibc
 
 /// One epoll set.
 ///
-/// Descriptors are registered once, edge-triggered, for both directions, and never changed again: a channel latches what
-/// it was told until a call answers 'not now'. That is one `epoll_ctl` in a connection's life. (Level-triggered costs the same
-/// per event, but a channel that nobody reads at the moment would wake the loop for ever.)
+/// Each descriptor is registered once, edge-triggered, for both directions, and never modified. A channel remembers its readiness
+/// until a call returns EAGAIN. That costs one `epoll_ctl` per connection. Level-triggered events cost the same, but a ready
+/// channel that no task reads would wake the loop again and again.
 @safe
 struct Epoll: ~Copyable {
   private let descriptor: Int32
@@ -41,12 +41,12 @@ struct Epoll: ~Copyable {
     }
   }
 
-  /// For a descriptor that lives on elsewhere; a close removes by itself.
+  /// Only for a descriptor that stays open; closing one removes it.
   func remove(_ target: Int32) {
     epoll_ctl(descriptor, EPOLL_CTL_DEL, target, nil)
   }
 
-  /// Sleeps until something happens or `milliseconds` have passed (-1: for ever); answers how many events there are.
+  /// Waits at most `milliseconds` (-1: forever) for events. Returns their number; 0 also if a UNIX signal interrupted the wait.
   func wait(milliseconds: Int32) -> Int {
     let count = unsafe epoll_wait(descriptor, events.baseAddress, Int32(events.count), milliseconds)
     if count < 0 {

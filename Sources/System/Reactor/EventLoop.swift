@@ -3,16 +3,16 @@ import Glibc
 import Synchronization
 import Threading
 
-/// Work that lives on one event loop from its first to its last line: a connection, an acceptor, a session's reader.
+/// Work that runs entirely on one event loop: a connection, an acceptor, a session's reader.
 ///
-/// `run()` is called as one task, pinned to the loop's thread. Whatever it reaches needs no lock.
+/// `run()` is called as one task on the loop's thread. State that is used on that loop only needs no lock.
 package protocol LoopTask: AnyObject {
   func run() async
 }
 
 /// One thread, one epoll set, and the executor of every task that was started on it.
 ///
-/// The actor is only the door: from any thread, `submit(_:)` brings work in. Inside, everything is done with the loop's
+/// The actor is the interface for other threads: `submit(_:)` starts work from any thread. On the loop, work uses its
 /// `LoopContext`, which is not `Sendable` and so never leaves the thread.
 package actor EventLoop {
   /// Position among the loops of this process, from 0.
@@ -21,7 +21,7 @@ package actor EventLoop {
 
   package nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe executor.asUnownedSerialExecutor() }
 
-  /// Makes the loop and starts its thread.
+  /// Creates the loop and starts its thread.
   package init(index: Int) throws(SystemError) {
     self.index = index
     executor = try LoopExecutor(index: index)
@@ -29,7 +29,7 @@ package actor EventLoop {
     try executor.startThread()
   }
 
-  /// Builds a task's object on the loop's thread and runs it there. From any thread.
+  /// Builds a task's object on the loop's thread and runs it there. Callable from any thread.
   package nonisolated func submit(_ build: @escaping @Sendable (LoopContext) -> (any LoopTask)?) {
     Task(executorPreference: executor) { await self.start(build) }
   }
@@ -42,12 +42,12 @@ package actor EventLoop {
   /// Runs an object that already lives on this loop.
   func perform(_ task: any LoopTask) async { await task.run() }
 
-  /// Asks the loop to end after the turn it is in; `join()` waits for it. Tasks still waiting are left as they stand.
+  /// Stops the loop after the current turn; `join()` waits for that. Tasks that still wait are never resumed.
   package nonisolated func stop() {
     executor.mailbox.requestStop()
   }
 
-  /// Waits until the loop's thread has ended. Never from a loop's own thread.
+  /// Waits until the loop's thread has ended. Must not be called on a loop's own thread.
   package nonisolated func join() {
     precondition(!executor.isCurrentThread, "a loop cannot wait for itself")
     executor.joinThread()
@@ -65,10 +65,10 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
   let loop = Backlink()
   let context: LoopContext
   private var jobs = JobQueue()
-  /// Who runs this loop; written once, by the thread itself, and asked for from everywhere.
+  /// The thread of this loop. Written once, by the thread itself; read by any thread.
   private let thread = Atomic<pthread_t>(0)
 
-  /// The loop that an executor serves; weak, since the loop owns the executor. Written once before the thread starts.
+  /// The loop that an executor serves. Weak, since the loop owns the executor. Written once, before the thread starts.
   final class Backlink: @unchecked Sendable {
     private weak var loop: EventLoop?
     func store(_ loop: EventLoop) { self.loop = loop }
@@ -134,17 +134,17 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
     context.detach()
   }
 
-  /// One turn of the loop. The order is:
+  /// Runs one turn of the loop. Returns false once the loop must stop. The order is:
   ///
-  /// 1. *sleep* in epoll, not at all if something is ready to run;
-  /// 2. *I/O*: channels latch what they were told and resume their waiters;
-  /// 3. *mailbox*: what other threads sent, whole bursts at once;
-  /// 4. *jobs*: every resumed task runs on, and those that they resume;
-  /// 5. *timers* that were due when the turn began, and the tasks that they wake. They come after the jobs: input that arrived
-  ///    before a deadline has been read and processed by then, however long the process was stopped;
-  /// 6. *signals* raised on this thread, one round of them, and the tasks that they wake: a push that came in step 2 is on its
-  ///    way to those who wait for it before the next sleep;
-  /// 7. *flush*: what the turn has queued for a socket leaves in one write.
+  /// 1. *Sleep* in epoll; not at all if something is ready to run.
+  /// 2. *I/O*: channels latch their events and resume their waiters.
+  /// 3. *Mailbox*: takes what other threads have posted, in whole bursts.
+  /// 4. *Jobs*: every resumed task runs, and those that they resume.
+  /// 5. *Timers* that are due, and the tasks that they wake. They run after the jobs: input that arrived before a deadline has been
+  ///    read and processed by then, however long the process was stopped.
+  /// 6. *Signals* raised on this thread, one round of them, and the tasks that they wake. A push that arrived in step 2 is thus on
+  ///    its way to its readers before the next sleep.
+  /// 7. *Flush*: output that the turn has queued is sent, in one write per socket.
   private func turn() -> Bool {
     let hasWork = !jobs.isEmpty || context.hasDeferredWork
     context.sleepAndDispatch(mayBlock: !hasWork)

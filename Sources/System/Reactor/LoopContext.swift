@@ -1,13 +1,13 @@
 import ByteStreams
 import Glibc
 
-/// What hears of a timer, on the loop's thread.
+/// Receives timer events, on the loop's thread.
 package protocol TimerTarget: AnyObject {
-  /// `token` is what the timer was set with.
+  /// `token` is the value that was passed to `schedule`.
   func timerFired(_ token: Int)
 }
 
-/// What has bytes to write once at the end of a turn, whatever the number of tasks that queued some.
+/// Writes its output once at the end of a turn, however many tasks have queued some.
 package protocol TurnEndTarget: AnyObject {
   func turnEnded()
 }
@@ -17,27 +17,27 @@ package struct LoopTimer {
   fileprivate let handle: TimerWheel<any TimerTarget>.Handle
 }
 
-/// The inside of an event loop, for the objects that live on it. Not `Sendable`: it stays on the loop's thread.
+/// The state of an event loop, for the objects that live on it. Not `Sendable`: it stays on the loop's thread.
 @safe
 package final class LoopContext {
-  /// Bytes one read takes at most. Linux hands out a loopback burst in pieces of this size; more only evicts the cache.
+  /// Maximum bytes per read. Linux delivers a loopback burst in pieces of this size; a larger buffer only evicts the cache.
   package static var receiveBufferSize: Int { 64 * 1024 }
   private static var eventsPerWait: Int { 512 }
-  /// Timers are coarse: a wait ends within this of its deadline, never before.
+  /// Timer resolution. An idle loop fires a timer within this of its deadline, and never before it.
   private static var nanosecondsPerTick: UInt64 { 1_000_000 }
 
-  /// Position of the loop among its process's, from 0.
+  /// Position among the loops of this process, from 0.
   package let index: Int
-  /// The time at which this turn began; 25 ns cheaper than asking, and the same for all that happens in one turn.
+  /// When this turn began, after its sleep. 25 ns cheaper than reading the clock, and the same for everything in one turn.
   package private(set) var now: MonotonicTime
-  /// Where `Channel.receive()` puts what it reads; one for the whole loop, since what is read is dealt with at once.
+  /// The buffer of `Channel.receive()`. One per loop suffices, since received bytes are processed at once.
   let receiveBuffer = UnsafeMutableRawBufferPointer.allocate(byteCount: LoopContext.receiveBufferSize, alignment: 64)
   var receivedCount = 0
 
   /// For masking keys, nonces and jitter of everything on this loop.
   package var entropy = EntropyPool()
 
-  /// What the program has put on this loop, to be found again by later submissions.
+  /// An object that the program keeps on this loop, for later submissions to find.
   package var resident: AnyObject?
 
   unowned var executor: LoopExecutor!
@@ -67,15 +67,15 @@ package final class LoopContext {
 
   // MARK: For the objects on the loop
 
-  /// Starts `task` as a task of its own on this loop.
+  /// Runs `task` as a new task on this loop.
   package func spawn(_ task: any LoopTask) {
     guard let loop = executor.loop.load() else { return }
-    // Sound: the task is made by and for this loop, and its executor is this loop's thread.
+    // Safe: the object was created on this loop and for it, and the executor is this loop's thread.
     nonisolated(unsafe) let task = task
     Task(executorPreference: executor) { unsafe await loop.perform(task) }
   }
 
-  /// Calls `target` once, in the first turn that begins after `deadline`, when the input of that turn has been processed.
+  /// Calls `target` once, in the first turn that begins after `deadline`, after the input of that turn has been processed.
   package func schedule(at deadline: MonotonicTime, _ target: any TimerTarget, token: Int = 0) -> LoopTimer {
     let tick = (deadline.nanoseconds &+ Self.nanosecondsPerTick &- 1) / Self.nanosecondsPerTick
     return LoopTimer(handle: wheel.schedule(at: tick, target: target, token: token))
@@ -86,10 +86,10 @@ package final class LoopContext {
   /// Calls `target` once before this turn ends.
   package func atEndOfTurn(_ target: any TurnEndTarget) { endOfTurn.append(target) }
 
-  /// A wake-up for `target` that any thread may use.
+  /// Creates a signal that any thread can use to wake `target`.
   package func makeSignal(for target: any SignalTarget) -> Signal { Signal(executor: executor, target: target) }
 
-  /// Lets every other ready connection have its turn before the caller goes on.
+  /// Suspends the caller until the next turn, so that every other ready connection runs first.
   package func yieldTurn() async {
     unsafe await withUnsafeContinuation { continuation in
       unsafe yielded.append(continuation)
@@ -118,7 +118,7 @@ package final class LoopContext {
   func unregister(_ data: UInt64) {
     let slot = Int(data & 0xFFFF_FFFF)
     channels[slot].channel = nil
-    // An event of the closed descriptor may still stand in the batch at hand: it will not match any more.
+    // The current batch may still contain an event of the closed descriptor. Its generation no longer matches.
     channels[slot].generation &+= 1
     freeSlots.append(UInt32(slot))
   }
@@ -131,7 +131,7 @@ package final class LoopContext {
 
   func attach(_ mailbox: Mailbox) {
     do {
-      // Slot 0 is the mailbox's: it has no channel; its event only ends the sleep.
+      // Slot 0 belongs to the mailbox. It has no channel: its event only ends the sleep.
       try epoll.add(mailbox.descriptor, data: 0)
     } catch {
       preconditionFailure("the mailbox could not be watched: \(error)")
@@ -149,8 +149,8 @@ package final class LoopContext {
     let count = epoll.wait(milliseconds: mayBlock ? sleepTime() : 0)
     now = MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds())
     dispatch(count)
-    // The sleep does not report all that arrived before `now`: a stopped process wakes up to EINTR, and a batch can be full.
-    // Timers must not fire on what is still unreported. One batch more than all channels fill: the rest arrived later.
+    // One wait can miss events from before `now`: a stopped process resumes with EINTR, and a batch can be full. Timers must not
+    // fire while such events are unreported. One batch more than all channels can fill suffices: what is left arrived later.
     guard wheel.isDue(at: tick) else { return }
     for _ in 0...(channels.count / Self.eventsPerWait) {
       let count = epoll.wait(milliseconds: 0)
@@ -180,7 +180,7 @@ package final class LoopContext {
 
   private var tick: UInt64 { now.nanoseconds / Self.nanosecondsPerTick }
 
-  /// False: none was due.
+  /// Returns false if none was due.
   func fireTimers() -> Bool {
     wheel.advance(to: tick, into: &expired)
     guard !expired.isEmpty else { return false }
@@ -199,7 +199,8 @@ package final class LoopContext {
     for index in unsafe ready.indices { unsafe ready[index].resume() }
   }
 
-  /// One round: what a target raises again waits for the next turn, so that I/O comes in between. False: there were none.
+  /// Runs one round: what a target raises again waits for the next turn, so that I/O happens in between. Returns false if there
+  /// were none.
   func deliverLocalSignals() -> Bool {
     guard !localSignals.isEmpty else { return false }
     let raised = localSignals

@@ -3,7 +3,7 @@ import Glibc
 import Synchronization
 import Threading
 
-/// What other threads leave for a loop. The loop is woken once per burst: only the first item after the loop has
+/// Jobs and signals that other threads post to a loop. The loop is woken once per burst: only the first item after the loop has
 /// taken everything writes to the eventfd.
 final class Mailbox: Sendable {
   struct Post {

@@ -2,14 +2,14 @@ import ByteStreams
 import CLinux
 import Glibc
 
-/// A socket on which the kernel tells of changes to links, addresses and routes (rtnetlink(7)). It needs no privilege.
+/// A socket on which the kernel reports changes to links, addresses and routes (rtnetlink(7)). It needs no privilege.
 package enum NetlinkSocket {
   /// RTMGRP_LINK, and addresses and routes of both families.
   private static var groups: Int32 {
     RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_IFADDR | RTMGRP_IPV6_ROUTE
   }
 
-  /// Opens the socket, for a `Channel` to take over. A sandbox may deny it (EAFNOSUPPORT, EPERM, EACCES).
+  /// Opens the socket; pass it to a `Channel`, which owns it then. A sandbox may deny it (EAFNOSUPPORT, EPERM, EACCES).
   package static func open() throws(SystemError) -> Int32 {
     let kind = Int32(SOCK_RAW.rawValue) | O_NONBLOCK | O_CLOEXEC
     let descriptor = socket(AF_NETLINK, kind, NETLINK_ROUTE)
@@ -30,14 +30,14 @@ package enum NetlinkSocket {
     return descriptor
   }
 
-  /// What one read came to.
+  /// The result of one read.
   package enum Received: Equatable, Sendable {
-    /// A datagram of the kernel's stands in the channel's `received`.
+    /// A datagram from the kernel is in the channel's `received`.
     case datagram
-    /// Somebody other than the kernel wrote to us.
+    /// The sender was not the kernel. The datagram was dropped.
     case ignored
     case wouldBlock
-    /// The kernel had more to tell than there was room for.
+    /// Events were lost: the kernel's buffer was full, or the datagram was larger than ours.
     case overrun
     case failed(Int32)
   }
@@ -49,7 +49,7 @@ package enum NetlinkSocket {
     let count = SystemCall.retrying {
       unsafe withUnsafeMutablePointer(to: &sender) { pointer in
         unsafe pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-          // MSG_TRUNC: the result is the datagram's length, also where there was not enough room for it.
+          // MSG_TRUNC: returns the length of the datagram even if the buffer is smaller.
           unsafe recvfrom(channel.descriptor, room.baseAddress, room.count, Int32(MSG_TRUNC), $0, &size)
         }
       }

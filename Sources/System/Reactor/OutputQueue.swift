@@ -2,20 +2,20 @@ import ByteStreams
 import CLinux
 import Glibc
 
-/// Bytes on their way to one channel: own text and shared slices in order, sent by gathering writes.
+/// Output that is pending for one channel: text and shared slices in order, sent by gathering writes.
 ///
-/// Text (heads, small bodies and slices) is copied into one buffer; a larger `SharedSlice` is sent from where it lies, however many
-/// connections send the same.
+/// Text (heads, small bodies and slices) is copied into one buffer. A larger `SharedSlice` is sent from its own storage, however
+/// many connections send the same one.
 @safe
 @usableFromInline
 package struct OutputQueue: ~Copyable {
-  /// Pieces one system call takes. Above some dozens the kernel's cost per call no longer shows.
+  /// Maximum pieces per system call. Above some dozens, the kernel's cost per call no longer matters.
   private static var vectorsPerCall: Int { 64 }
-  /// Slices up to this are copied: that costs less than a vector of their own, and their memory is not held on to.
+  /// Slices up to this size are copied: a copy costs less than a vector, and does not keep the slice's storage alive.
   private static var copiedBytes: Int { 1024 }
 
   private enum Segment {
-    /// The next so many bytes of `text`.
+    /// This many bytes of `text`, after those of earlier segments.
     case text(Int)
     case shared(SharedSlice)
   }
@@ -26,7 +26,7 @@ package struct OutputQueue: ~Copyable {
   private var firstSegment = 0
   /// Bytes still to be sent.
   @usableFromInline package internal(set) var count = 0
-  /// Bytes of the storages of all slices that are not sent completely.
+  /// Bytes of the storages of all slices that are not completely sent.
   private var sharedBytes = 0
 
   package init() {}
@@ -39,24 +39,24 @@ package struct OutputQueue: ~Copyable {
   /// Whether it holds text and no shared slice.
   package var isText: Bool { segments.isEmpty && count > 0 }
 
-  /// Moves everything onto the end of `bytes`; only where `isText`.
+  /// Moves everything to the end of `bytes`. Requires `isText`.
   package mutating func moveText(to bytes: inout ByteQueue) {
     precondition(isText, "shared slices are no text")
     bytes.append(text.bytes)
     removeAll()
   }
 
-  /// What became of a flush.
+  /// The result of a flush.
   package enum FlushResult: Equatable, Sendable {
-    /// Everything is with the kernel.
+    /// The kernel has accepted everything.
     case done
-    /// The socket is full: wait for `writable`, then flush again.
+    /// The socket's send buffer is full: wait for `writable`, then flush again.
     case blocked
-    /// The connection is of no more use (`errno`).
+    /// The connection has failed; the value is `errno`.
     case failed(Int32)
   }
 
-  /// Lets `write` append to the text at the queue's end.
+  /// Calls `write` to append to the text at the end of the queue.
   @inlinable @inline(__always)
   package mutating func withText<Failure: Error>(_ write: (inout ByteQueue) throws(Failure) -> Void) throws(Failure) {
     let before = text.count
@@ -76,7 +76,7 @@ package struct OutputQueue: ~Copyable {
     count &+= slice.count
   }
 
-  /// Everything that `other` holds goes to the end of this queue.
+  /// Moves everything in `other` to the end of this queue.
   package mutating func takeAll(from other: inout OutputQueue) {
     if isEmpty {
       swap(&self, &other)
@@ -97,7 +97,7 @@ package struct OutputQueue: ~Copyable {
     other.removeAll()
   }
 
-  /// Everything that is still to be sent, in one piece.
+  /// Returns a copy of all unsent bytes.
   package borrowing func copy() -> SharedBytes {
     var whole = ByteQueue(capacity: count)
     var offset = 0
@@ -123,10 +123,10 @@ package struct OutputQueue: ~Copyable {
     count = 0
   }
 
-  /// Gives back memory that the unsent bytes do not need; for a queue whose channel is blocked.
+  /// Releases memory that the unsent bytes do not need. For a queue whose channel is blocked.
   package mutating func releaseSpare() { text.releaseSpare() }
 
-  /// Gives the buffers back; the queue must be empty.
+  /// Releases the buffers. The queue must be empty.
   package mutating func releaseStorage() {
     precondition(isEmpty, "a queue with unsent bytes was released")
     text.releaseStorage()
@@ -135,7 +135,7 @@ package struct OutputQueue: ~Copyable {
     textInSegments = 0
   }
 
-  /// Sends as much as the kernel takes.
+  /// Sends as much as the kernel accepts.
   package mutating func flush(to channel: Channel) -> FlushResult {
     while count > 0 {
       let result: IOResult

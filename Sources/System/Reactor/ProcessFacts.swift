@@ -2,15 +2,17 @@ import ByteStreams
 import CLinux
 import Glibc
 
-/// What the kernel knows of this process.
+/// Clocks, and what the kernel reports about this process.
 package enum ProcessFacts {
-  /// For what is not on a loop, which has `LoopContext.now`.
+  /// For code outside a loop; on a loop, use `LoopContext.now`.
   package static func monotonicTime() -> MonotonicTime {
     MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds())
   }
 
+  /// Seconds since the UNIX epoch.
   package static func wallClockSeconds() -> Int { Int(SystemCall.wallClockMilliseconds() / 1000) }
 
+  /// CPU time used so far, user and system.
   package static func processorSeconds() -> Double {
     var usage = rusage()
     unsafe _ = getrusage(__rusage_who_t(RUSAGE_SELF.rawValue), &usage)
@@ -18,12 +20,14 @@ package enum ProcessFacts {
     return user + Double(usage.ru_stime.tv_sec) + Double(usage.ru_stime.tv_usec) / 1e6
   }
 
+  /// Resident set size; 0 if it cannot be read.
   package static func residentBytes() -> Int {
     guard let text = SystemFile.read("/proc/self/statm") else { return 0 }
     let words = text.split(separator: " ")
     return words.count > 1 ? (Int(words[1]) ?? 0) * Int(sysconf(Int32(_SC_PAGESIZE))) : 0
   }
 
+  /// Number of open descriptors; 0 if it cannot be read.
   package static func openDescriptors() -> Int {
     guard let directory = unsafe opendir("/proc/self/fd") else { return 0 }
     defer { unsafe _ = closedir(directory) }

@@ -2,26 +2,27 @@ import ByteStreams
 import CLinux
 import Glibc
 
-/// UNIX signals as ordinary calls: blocked in every thread and taken, one by one, by the main thread.
+/// Synchronous UNIX signals: blocked in every thread, and accepted one by one by the main thread.
 package enum ProcessSignals {
-  /// A write to a pipe or socket that nobody reads any more fails, and does not end the process. Call first in `main`.
+  /// Lets a write to a pipe or socket without a reader fail instead of ending the process. Call first in `main`.
   package static func ignoreBrokenPipes() { _ = signal(SIGPIPE, SIG_IGN) }
 
-  /// Call before any thread is started: threads inherit the mask. SIGCHLD gets its default: a parent may have left it ignored,
-  /// and then the kernel keeps no exit status of our children (wait(2)).
+  /// Blocks `signals`. Call before any thread is started: threads inherit the mask. Also restores SIGCHLD's default action. A
+  /// parent may have left it ignored, and then the kernel keeps no exit status of our children (wait(2)).
   package static func block(_ signals: [Int32]) {
     _ = signal(SIGCHLD, SIG_DFL)
     var set = makeSet(signals)
     unsafe pthread_sigmask(SIG_BLOCK, &set, nil)
   }
 
-  /// `signals` do again what they do by default, also those that arrived meanwhile: for the end of a process that may block.
+  /// Unblocks `signals`: they take their default action again, also those that are pending. For the end of a process, which may
+  /// block.
   package static func unblock(_ signals: [Int32]) {
     var set = makeSet(signals)
     unsafe pthread_sigmask(SIG_UNBLOCK, &set, nil)
   }
 
-  /// Sleeps until one of `signals` arrives and answers which.
+  /// Blocks until one of `signals` arrives, and returns it.
   package static func wait(for signals: [Int32]) -> Int32 {
     var set = makeSet(signals)
     while true {
@@ -30,7 +31,7 @@ package enum ProcessSignals {
     }
   }
 
-  /// As `wait(for:)`, but no longer than `limit`; nil when none came.
+  /// Like `wait(for:)`, but returns nil if none arrives within `limit`.
   package static func wait(for signals: [Int32], atMost limit: TimeSpan) -> Int32? {
     var set = makeSet(signals)
     var time = timespec(
@@ -39,7 +40,7 @@ package enum ProcessSignals {
     return signal > 0 ? signal : nil
   }
 
-  /// Sends `signal` to this process: how another thread ends the main thread's wait.
+  /// Sends `signal` to this process. Another thread uses this to end the main thread's wait.
   package static func raise(_ signal: Int32) { _ = kill(getpid(), signal) }
 
   private static func makeSet(_ signals: [Int32]) -> sigset_t {

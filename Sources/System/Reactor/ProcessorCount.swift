@@ -1,16 +1,17 @@
 import CLinux
 import Glibc
 
-/// How many processors this process may keep busy.
+/// The number of processors that this process may keep busy.
 package enum ProcessorCount {
-  /// The affinity mask, bounded by the control group's quota (rounded up: half a processor still needs a loop).
+  /// Processors in the affinity mask, limited by the control group's quota (rounded up: half a processor still needs a loop).
   package static var usable: Int {
     let affinity = Int(clinux_available_processors())
     guard let quota = groupQuota() else { return affinity }
     return max(1, min(affinity, Int(quota.rounded(.up))))
   }
 
-  /// Processors granted by `cpu.max` of this group or one above it (cgroup v2), or by v1's quota files; nil: no limit.
+  /// Processors granted by `cpu.max` of this control group or an ancestor (cgroup v2), or by v1's quota files. nil means no
+  /// limit.
   static func groupQuota(root: String = "/sys/fs/cgroup", membership: String = "/proc/self/cgroup") -> Double? {
     var tightest: Double?
     func consider(_ value: Double?) {

@@ -3,23 +3,23 @@ import CLinux
 import Glibc
 import Threading
 
-/// A name that could not be turned into addresses.
+/// A host name that could not be resolved to addresses.
 package struct ResolveError: Error, Hashable, Sendable, CustomStringConvertible {
   package let host: String
   package let reason: String
   package var description: String { "cannot resolve '\(host)': \(reason)" }
 }
 
-/// Turns host names into addresses, on threads of its own: `getaddrinfo` blocks for as long as a name server likes.
+/// Resolves host names on its own threads, since `getaddrinfo` blocks until a name server responds or a timeout passes.
 ///
-/// The asker sets its own time limit and drops an answer that comes too late; a thread is bound until its name server gives up,
-/// so there are several, and a bounded queue before them.
+/// The caller applies its own timeout and drops a late result. A thread is bound until `getaddrinfo` returns, so there are
+/// several, and a bounded queue for them.
 package final class Resolver: Sendable {
-  /// Threads: look-ups that may hang at once without holding up the others.
+  /// Maximum number of threads. One fewer look-ups than this can hang without delaying others.
   package static let threadCount = 4
   /// Descriptors that one look-up may hold: files such as /etc/hosts, and a socket for each query or name server in use.
   package static let descriptorsPerThread = 4
-  /// Look-ups that may wait for a thread; beyond it they are refused at once.
+  /// Maximum number of queued look-ups. Further ones fail at once.
   package static let queueLimit = 4096
 
   package typealias Answer = Result<[SocketAddress], ResolveError>
@@ -50,7 +50,7 @@ package final class Resolver: Sendable {
     self.startThread = startThread
   }
 
-  /// The addresses of `host`, in the order the system prefers (RFC 6724). A numeric address is answered without a thread.
+  /// Returns the addresses of `host`, in the system's order of preference (RFC 6724). A numeric address needs no thread.
   package func resolve(host: String, port: UInt16) async -> Answer {
     if let address = SocketAddress(numericHost: host, port: port) { return .success([address]) }
     if let percent = host.firstIndex(of: "%") {
@@ -76,7 +76,8 @@ package final class Resolver: Sendable {
     }
   }
 
-  /// The system gave no thread. Where there is no other either, nobody would serve the queue.
+  /// Records that a thread could not be started. If there is no other thread, the queued look-ups fail, since none would serve
+  /// them.
   private func threadMissing() {
     let stranded = state.withLock { state -> [Request] in
       state.threads -= 1
@@ -137,7 +138,7 @@ package final class Resolver: Sendable {
 
 /// A POSIX semaphore.
 ///
-/// Unchecked: the semaphore is made for use by many threads, and its address does not change.
+/// Unchecked: a semaphore is safe for use by many threads, and its address does not change.
 @safe
 final class CountingSemaphore: @unchecked Sendable {
   private let semaphore: UnsafeMutablePointer<sem_t>
@@ -158,7 +159,7 @@ final class CountingSemaphore: @unchecked Sendable {
     while unsafe sem_wait(semaphore) != 0, errno == EINTR {}
   }
 
-  /// False: nobody has signalled within `limit`.
+  /// Returns false if `signal()` was not called within `limit`.
   func wait(atMost limit: TimeSpan) -> Bool {
     let deadline = MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds()) + limit
     let (seconds, nanoseconds) = deadline.nanoseconds.quotientAndRemainder(dividingBy: 1_000_000_000)

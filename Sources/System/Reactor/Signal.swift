@@ -1,13 +1,13 @@
 import Synchronization
 
-/// What wants to hear of a `Signal`, on the signal's own loop.
+/// Receives a `Signal`, on the signal's loop.
 package protocol SignalTarget: AnyObject {
   func signalled()
 }
 
-/// A wake-up from any thread to one object on one loop. Any number of calls before the loop gets to it are one.
+/// Wakes one object on one loop, from any thread. Calls that the loop has not delivered yet count as one.
 ///
-/// What there is to do is not in the signal: the sender leaves it somewhere shared first, then calls `notify()`.
+/// A signal carries no data: the sender stores it in shared state first, then calls `notify()`.
 ///
 /// Unchecked: `target` is read and written on the loop's own thread only.
 package final class Signal: @unchecked Sendable {
@@ -20,7 +20,7 @@ package final class Signal: @unchecked Sendable {
     self.target = target
   }
 
-  /// From any thread. Costs an atomic exchange when a wake-up is already on its way.
+  /// Callable from any thread. Costs one atomic exchange if a wake-up is pending already.
   package func notify() {
     guard !isPending.exchange(true, ordering: .acquiringAndReleasing) else { return }
     if executor.isCurrentThread {
@@ -30,14 +30,14 @@ package final class Signal: @unchecked Sendable {
     }
   }
 
-  /// No wake-up reaches the target any more. On the loop's thread.
+  /// Stops all further wake-ups of the target. Call it on the loop's thread.
   package func close() {
     executor.checkIsolated()
     target = nil
   }
 
   func deliver() {
-    // Cleared first: what is left behind during `signalled()` wakes again.
+    // Cleared first: a `notify()` during `signalled()` wakes the target again.
     isPending.store(false, ordering: .sequentiallyConsistent)
     target?.signalled()
   }

@@ -2,7 +2,7 @@ import ByteStreams
 import CLinux
 import Glibc
 
-/// Where a socket is bound or connected: an IP address and port, or a path in the file system.
+/// The address of a socket: an IP address and port, or a path in the file system.
 package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
   case ip(IPAddress, port: UInt16)
   case unix(path: String)
@@ -12,11 +12,11 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
     .ip(.ipv6(high: high, low: low, scope: scope), port: port)
   }
 
-  /// Bytes that a path may have (`sun_path` less its terminator).
+  /// Maximum bytes of a path (`sun_path` without its terminator).
   package static var longestPath: Int { 107 }
 
-  /// Reads a numeric address: `127.0.0.1`, `::1`, `fe80::1%eth0` (RFC 4007 §11), without brackets; nil where it is a name, or
-  /// where this machine has no interface of the zone's name.
+  /// Parses a numeric address without brackets: `127.0.0.1`, `::1`, `fe80::1%eth0` (RFC 4007 §11). Returns nil for a name, and if
+  /// this machine has no interface with the zone's name.
   package init?(numericHost host: String, port: UInt16) {
     let text = host.prefix { $0 != "%" }
     guard let address = IPAddress(String(text)) else { return nil }
@@ -39,7 +39,7 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
     self = .ipv6(high: UInt64(bigEndian: halves.0), low: UInt64(bigEndian: halves.1), port: port, scope: scope)
   }
 
-  /// Reads what the kernel wrote; nil for families that are not used here.
+  /// Converts an address from the kernel; nil for families that are not used here.
   init?(_ storage: sockaddr_storage) {
     switch Int32(storage.ss_family) {
     case AF_INET:
@@ -87,7 +87,7 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
     }
   }
 
-  /// As people write it: `127.0.0.1:8080`, `[::1]:8080`, `unix:/run/drawbridge.sock`.
+  /// In the usual notation: `127.0.0.1:8080`, `[::1]:8080`, `unix:/run/drawbridge.sock`.
   package var description: String {
     switch self {
     case .ip(let address, let port): address.isIPv6 ? "[\(host)]:\(port)" : "\(host):\(port)"
@@ -111,7 +111,7 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
     }
   }
 
-  /// Hands `body` the address in the kernel's form.
+  /// Calls `body` with the address in the kernel's form, which is valid during the call only.
   @unsafe package func withKernelAddress<Result>(_ body: (UnsafePointer<sockaddr>, socklen_t) -> Result) -> Result {
     var storage = sockaddr_storage()
     let size = unsafe withUnsafeMutableBytes(of: &storage) { raw -> Int in

@@ -1,12 +1,12 @@
 import Glibc
 
-/// The file of a Unix-domain socket that this process has bound, told apart from another one at the same path.
+/// The file of a Unix-domain socket that this process has bound, identified by device and inode.
 package struct SocketFile: Sendable {
   private let path: String
   private let device: dev_t
   private let inode: ino_t
 
-  /// The file at `path` now, right after it was bound; nil where there is none.
+  /// The socket file at `path`; nil if there is none. Call right after binding.
   package init?(at path: String) {
     guard let status = Self.status(of: path) else { return nil }
     self.path = path
@@ -14,8 +14,8 @@ package struct SocketFile: Sendable {
     inode = status.st_ino
   }
 
-  /// Removes the file, unless another process has replaced it. Call this while the socket still listens: a file whose socket
-  /// accepts connections is replaced by nobody, so that none can come between the look and the removal.
+  /// Removes the file, unless another process has replaced it. Call this while the socket still listens: no process replaces the
+  /// file of a socket that accepts connections, so it cannot change between the check and the removal.
   package func remove() {
     guard let status = Self.status(of: path), status.st_dev == device, status.st_ino == inode else { return }
     unsafe _ = unlink(path)

@@ -2,12 +2,13 @@ import ByteStreams
 import CLinux
 import Glibc
 
-/// Makes the sockets of this program: all non-blocking, closed on exec, without Nagle's delay.
+/// Creates the sockets of this program: non-blocking, closed on exec, without Nagle's delay.
 package enum Sockets {
-  /// Connections the kernel keeps while the acceptor is busy; it lowers this to `net.core.somaxconn`.
+  /// Connections that the kernel queues while the acceptor is busy. The kernel lowers this to `net.core.somaxconn`.
   private static var backlog: Int32 { 4096 }
 
-  /// A listening socket. With `sharedPort`, several loops may listen on one address and the kernel deals out connections.
+  /// Creates a listening socket. With `sharedPort`, several loops may listen on one address and the kernel distributes
+  /// connections.
   package static func listen(on address: SocketAddress, sharedPort: Bool) throws(SystemError) -> Int32 {
     let descriptor = try make(address)
     do throws(SystemError) {
@@ -30,14 +31,14 @@ package enum Sockets {
     }
   }
 
-  /// Whether `address` is free for this process alone. A shared port would let two gateways run side by side on one
-  /// address, each with half of the requests, and neither would say so.
+  /// Checks that no other process uses `address`; throws if one does. With a shared port, two gateways could run on one address
+  /// unnoticed, each with half of the requests. Port 0 and paths are not checked.
   package static func claim(_ address: SocketAddress) throws(SystemError) {
     guard let port = address.port, port != 0 else { return }
     SystemCall.close(try listen(on: address, sharedPort: false))
   }
 
-  /// The address a socket is bound to: tells the port that was picked for port 0.
+  /// The address that a socket is bound to. For port 0 it has the port that the kernel chose.
   package static func localAddress(of descriptor: Int32) throws(SystemError) -> SocketAddress {
     unsafe try address(of: descriptor, call: "getsockname") { unsafe getsockname($0, $1, $2) }
   }
@@ -46,11 +47,11 @@ package enum Sockets {
     unsafe try address(of: descriptor, call: "getpeername") { unsafe getpeername($0, $1, $2) }
   }
 
-  /// What one `accept` came to.
+  /// The result of one `accept`.
   package enum AcceptResult {
     case connection(Int32, SocketAddress)
     case wouldBlock
-    /// This connection is lost or the process is short of something (`errno`).
+    /// The connection is lost or a resource is exhausted; the value is `errno`.
     case failed(Int32)
   }
 
@@ -77,7 +78,7 @@ package enum Sockets {
     return .connection(Int32(descriptor), peer)
   }
 
-  /// A socket on its way to `address`: wait until it is writable, then ask `takeSocketError()`.
+  /// Starts to connect to `address`. Wait until the channel is writable, then check `takeSocketError()`.
   package static func connect(
     to address: SocketAddress, on loop: LoopContext, userTimeout: TimeSpan? = nil
   ) throws(SystemError) -> Channel {
@@ -104,7 +105,7 @@ package enum Sockets {
     return channel
   }
 
-  /// Lets the process have as many descriptors as its hard limit allows; returns how many it may have.
+  /// Raises the descriptor limit of this process to its hard limit. Returns the resulting limit.
   @discardableResult
   package static func raiseDescriptorLimit() -> Int {
     var limit = rlimit()
@@ -126,7 +127,7 @@ package enum Sockets {
     _ = SystemCall.setOption(descriptor, level: Int32(IPPROTO_TCP), name: TCP_NODELAY, value: 1)
   }
 
-  /// A socket file that nobody listens on is left over from a process that was killed; any other file is left alone.
+  /// Removes the file of a socket that refuses connections: a process that was killed has left it. Any other file is left alone.
   private static func removeStaleSocket(at path: String) throws(SystemError) {
     guard path.utf8.count <= SocketAddress.longestPath else {
       throw SystemError("bind", code: ENAMETOOLONG, subject: "unix:\(path)")
@@ -154,12 +155,12 @@ package enum Sockets {
 }
 
 extension Sockets {
-  /// Whether an accept failed for lack of descriptors or memory: every further one will, for a while.
+  /// Whether an accept failed for lack of descriptors or memory. Further ones will fail too, for a while.
   package static func isShortage(_ code: Int32) -> Bool {
     code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM
   }
 
-  /// Closes a connection that nobody has taken, with RST: nothing of it stays behind, not even in the kernel.
+  /// Closes a connection that no object owns yet, with RST, so that the kernel keeps no state of it.
   package static func reset(_ descriptor: Int32) {
     var lingering = linger(l_onoff: 1, l_linger: 0)
     unsafe setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &lingering, socklen_t(MemoryLayout<linger>.size))

@@ -1,8 +1,8 @@
 import CLinux
 import Glibc
 
-/// The few system calls of this program, with the three habits that every one of them needs: an interrupted call is made
-/// again, 'not now' is a value and no error, and a bad descriptor — always our own mistake — stops the program.
+/// The system calls of this program, with the handling that each one needs: an interrupted call is retried, EAGAIN is a value and
+/// not an error, and EBADF, which is always a bug of ours, stops the program.
 enum SystemCall {
   @inline(__always)
   static func retrying(_ call: () -> Int) -> Int {
@@ -33,7 +33,7 @@ enum SystemCall {
       retrying { unsafe Glibc.send(descriptor, start, bytes.count, Int32(MSG_NOSIGNAL)) }, isRead: false)
   }
 
-  /// A gathering send. `sendmsg` and not `writev`: only it can be told not to raise SIGPIPE.
+  /// A gathering send. `sendmsg`, unlike `writev`, can suppress SIGPIPE.
   static func send(_ descriptor: Int32, gathering vectors: UnsafeMutableBufferPointer<iovec>) -> IOResult {
     var message = unsafe msghdr()
     unsafe message.msg_iov = vectors.baseAddress
@@ -43,7 +43,8 @@ enum SystemCall {
   }
 
   static func close(_ descriptor: Int32) {
-    // Linux frees the descriptor even when interrupted: closing again could hit a stranger's.
+    // Linux frees the descriptor even if close(2) is interrupted. Closing again could hit one that another thread has just
+    // opened.
     let result = Glibc.close(descriptor)
     precondition(result == 0 || errno != EBADF, "a descriptor was closed twice")
   }

@@ -1,12 +1,12 @@
 import CLinux
 
-/// A system call that failed: which one, on what, and why.
+/// A failed system call: which one, on what, and why.
 package struct SystemError: Error, Hashable, Sendable, CustomStringConvertible {
   /// The call, as its manual page is named: `bind`, `epoll_ctl`.
   package let call: String
   /// `errno` after the call.
   package let code: Int32
-  /// What the call was about, such as an address; empty where there is nothing to tell.
+  /// What the call was applied to, such as an address; may be empty.
   package let subject: String
 
   package init(_ call: String, code: Int32, subject: String = "") {
@@ -30,14 +30,14 @@ package struct SystemError: Error, Hashable, Sendable, CustomStringConvertible {
   }
 }
 
-/// What one read or write on a non-blocking descriptor came to.
+/// The result of one read or write on a non-blocking descriptor.
 package enum IOResult: Equatable, Sendable {
-  /// So many bytes went through; at least one.
+  /// Number of bytes transferred. At least 1, unless nothing was to be written.
   case bytes(Int)
-  /// The kernel can take or give nothing now.
+  /// No data or no room for now (EAGAIN).
   case wouldBlock
   /// The peer has finished sending. Reads only.
   case endOfStream
-  /// The descriptor is of no more use; the value is `errno`.
+  /// The descriptor has failed; the value is `errno`.
   case failed(Int32)
 }

@@ -2,10 +2,10 @@ import ByteStreams
 import CLinux
 import Glibc
 
-/// Why a file could not be read; reads on after its name.
+/// Why a file could not be read. The description continues a sentence that begins with the file's name.
 package enum FileError: Error, Equatable, Sendable, CustomStringConvertible {
   case failed(Int32)
-  /// A FIFO, a pipe or a device whose end has not come.
+  /// A FIFO, a pipe or a device that did not end in time.
   case endless(after: TimeSpan)
 
   package var description: String {
@@ -16,24 +16,24 @@ package enum FileError: Error, Equatable, Sendable, CustomStringConvertible {
   }
 }
 
-/// Small files: of the system, of the configuration.
+/// Small files, of the system and of the configuration; and the environment.
 package enum SystemFile {
-  /// How long a FIFO, a pipe or a device may take where nothing else is said. A person who types has had the time, and a file
-  /// given by mistake does not stop the program for ever.
+  /// Default timeout for a FIFO, a pipe or a device. A person has time to type, and a file given by mistake does not block the
+  /// program forever.
   private static var patience: TimeSpan { .seconds(10) }
 
-  /// The text of `path`, at most its first 4 KiB.
+  /// The text of `path`, at most its first 4 KiB; nil if it cannot be read.
   static func read(_ path: String) -> String? {
     bytes(of: path, atMost: 4096).map { String(decoding: $0, as: UTF8.self) }
   }
 
-  /// The bytes of `path`; nil where it cannot be read.
+  /// The first `limit` bytes of `path`; nil if it cannot be read.
   package static func bytes(of path: String, atMost limit: Int) -> [UInt8]? {
     try? contents(of: path, atMost: limit, within: patience)
   }
 
-  /// The first `limit` bytes of `path`. Blocks: no longer than `span` where it is a FIFO, a pipe or a device; where it is a
-  /// file, for as long as its file system takes.
+  /// Returns the first `limit` bytes of `path`. Blocks: on a FIFO, a pipe or a device for at most `span`, on a regular file for
+  /// as long as its file system takes.
   package static func contents(
     of path: String, atMost limit: Int, within span: TimeSpan
   ) throws(FileError) -> [UInt8] {
@@ -43,7 +43,7 @@ package enum SystemFile {
     var result: [UInt8] = []
     var piece = [UInt8](repeating: 0, count: 16 * 1024)
     while result.count < limit {
-      // A FIFO that nobody has opened to write yet reads as if it were at its end; it is not readable, though.
+      // Reading a FIFO that no writer has opened yet returns 0, as at its end. But poll(2) does not report it readable.
       guard deadline.waitUntilReadable(descriptor) else { throw .endless(after: span) }
       let count = SystemCall.retrying { unsafe Glibc.read(descriptor, &piece, min(piece.count, limit - result.count)) }
       if count == 0 { break }
@@ -56,16 +56,16 @@ package enum SystemFile {
     return result
   }
 
-  /// Opening a FIFO waits for a writer, unless it is told not to.
+  /// Opens `path` without blocking: opening a FIFO otherwise waits for a writer.
   private static func openWithoutWaiting(_ path: String) throws(FileError) -> Int32 {
     var descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
-    // Another process holds a lease (fcntl(2), F_SETLEASE), which it is given time to end.
+    // Another process holds a lease (fcntl(2), F_SETLEASE). A blocking open gives it time to release it.
     if descriptor < 0, errno == EAGAIN { descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC) }
     guard descriptor >= 0 else { throw .failed(errno) }
     return descriptor
   }
 
-  /// The variables of the environment.
+  /// The environment variables of this process.
   package static func environment() -> [String: String] {
     var result: [String: String] = [:]
     var entry = unsafe environ

@@ -1,11 +1,11 @@
-/// Timers by the hundred thousand: setting and cancelling one touches two list links, whatever their number.
+/// Timers for hundreds of thousands of deadlines: setting or cancelling one changes two list links, whatever their number.
 ///
-/// A hierarchical wheel (Varghese and Lauck): 256 slots of one tick, then three levels of 64 slots, each slot as wide as the
-/// whole level below. An entry moves down a level when its slot comes near, so at most three times in its life. Entries live in one
-/// array and are linked by index; a handle carries a generation, so that a late cancel of a fired timer does nothing.
+/// A hierarchical timing wheel (Varghese and Lauck): 256 slots of one tick, then three levels of 64 slots, each slot as wide as
+/// the whole level below. An entry moves down a level when its slot is reached, at most three times. Entries are in one array and
+/// linked by index. A handle carries a generation, so that a late cancel of a fired timer does nothing.
 ///
-/// A tick is whatever the caller says (the event loop: one millisecond). A timer never fires early; deadlines beyond the
-/// wheel's reach (some 18 hours at a millisecond) wait in the last slot and are put back.
+/// The caller defines the tick (the event loop: one millisecond). A timer never fires early. A deadline beyond the wheel's range
+/// (about 18 hours at a millisecond) is put into the last slot and rescheduled from there.
 struct TimerWheel<Target>: ~Copyable {
   struct Handle: Equatable {
     fileprivate let index: Int32
@@ -38,7 +38,7 @@ struct TimerWheel<Target>: ~Copyable {
   private var entries: [Entry] = []
   private var firstFree: Int32 = Self.none
   private var slots = [Int32](repeating: Self.none, count: Self.slotCount)
-  /// One bit a slot that has entries: the next deadline is found by counting zeros, not by walking.
+  /// One bit per slot, set if it has entries: the next deadline is found by counting zeros, not by walking.
   private var occupied = [UInt64](repeating: 0, count: Self.slotCount / 64)
   private var current: UInt64
   private(set) var count = 0
@@ -55,7 +55,7 @@ struct TimerWheel<Target>: ~Copyable {
       entries.append(
         Entry(deadline: 0, target: nil, token: 0, generation: 0, slot: Self.none, previous: Self.none, next: Self.none))
     }
-    // The tick that is being lived through is over for the wheel: what is due already fires with the next.
+    // The current tick has fired already: a timer that is due now fires with the next one.
     entries[Int(index)].deadline = max(deadline, current &+ 1)
     entries[Int(index)].target = target
     entries[Int(index)].token = token
@@ -64,7 +64,7 @@ struct TimerWheel<Target>: ~Copyable {
     return Handle(index: index, generation: entries[Int(index)].generation)
   }
 
-  /// Whether the timer was still to fire.
+  /// Returns whether the timer was still pending.
   @discardableResult
   mutating func cancel(_ handle: Handle) -> Bool {
     let index = Int(handle.index)
@@ -74,7 +74,7 @@ struct TimerWheel<Target>: ~Copyable {
     return true
   }
 
-  /// Moves time to `now` and appends what came due, in the order of deadlines by tick.
+  /// Advances the time to `now` and appends the timers that are due, ordered by the tick of their deadlines.
   mutating func advance(to now: UInt64, into expired: inout [Expired]) {
     while current < now {
       guard let wake = nextWake() else {
@@ -118,7 +118,7 @@ struct TimerWheel<Target>: ~Copyable {
     return best
   }
 
-  /// How many slots after `position` (1...width) the next occupied one of a level lies.
+  /// The distance from `position` to the next occupied slot of a level (1...width); nil if there is none.
   private func nextOccupied(after position: UInt64, shift: UInt64, width: UInt64, firstSlot: Int) -> UInt64? {
     let start = (position &+ 1) & (width - 1)
     var scanned: UInt64 = 0
@@ -134,7 +134,7 @@ struct TimerWheel<Target>: ~Copyable {
     return nil
   }
 
-  /// At the border of a coarse slot, its entries go down a level.
+  /// When a coarse slot begins, moves its entries down a level.
   private mutating func cascade() {
     var shift = Self.fineBits
     var firstSlot = 256

@@ -1,7 +1,7 @@
 import ByteStreams
 
 extension ByteQueue {
-  /// Moves to `room` as many bytes as fit, and answers how many.
+  /// Moves as many bytes as fit to `room`. Returns their number.
   mutating func move(into room: UnsafeMutableRawBufferPointer) -> Int {
     let moved = min(room.count, count)
     guard moved > 0 else { return 0 }

@@ -2,11 +2,12 @@ import ByteStreams
 import COpenSSL
 import Digests
 
-/// The judgement on the peer's certificate: OpenSSL's verification of the chain and the name, then our pins.
+/// Validates the peer's certificate: the chain and the name by OpenSSL, then our pins.
 enum CertificateVerification {
   static func install(in context: OpaquePointer) {
-    // One call for the whole chain in place of one for each certificate: it decides, so verification is 'on' for OpenSSL
-    // even when ours is off, and a failure makes it send the fitting alert before anything of ours is told.
+    // One callback for the whole chain instead of one per certificate. It makes the decision, so OpenSSL's verification is
+    // enabled even if ours is off. After a failure OpenSSL sends the matching alert, before anything of ours such as a client
+    // certificate.
     unsafe SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nil)
     unsafe SSL_CTX_set_cert_verify_callback(
       context,
@@ -19,7 +20,7 @@ enum CertificateVerification {
         connection.verificationFailure = failure
         return 0
       }, nil)
-    // Called when the peer asks for our certificate. There may be none: whether that is a failure, the peer decides.
+    // Called when the peer requests our certificate. There may be none; the peer decides whether that is a failure.
     unsafe SSL_CTX_set_cert_cb(
       context,
       { raw, _ in
@@ -49,7 +50,7 @@ enum CertificateVerification {
       }
     case .offForTestsOnly:
       guard !settings.pins.isEmpty else { return nil }
-      // Only the leaf's key has been proved to be the peer's: what it sends beside it is hearsay.
+      // The handshake proves possession of the leaf's key only. The other certificates are unverified claims of the peer.
       keys = [unsafe publicKeyPin(of: leaf)]
     }
     if keys.contains(where: settings.pins.contains) { return nil }
@@ -79,7 +80,7 @@ enum CertificateVerification {
     }
   }
 
-  // MARK: What a certificate says
+  // MARK: Contents of a certificate
 
   static func subject(of certificate: OpaquePointer) -> String { unsafe text(X509_get_subject_name(certificate)) }
 
@@ -97,7 +98,7 @@ enum CertificateVerification {
     return unsafe PublicKeyPin(digest: Digest.sha256(Span(_unsafeElements: bytes)))
   }
 
-  /// The first few hosts that the certificate covers.
+  /// The first few host names that the certificate covers.
   private static func names(in certificate: OpaquePointer) -> [String] {
     var names: [String] = []
     var buffer = [CChar](repeating: 0, count: 256)
@@ -115,7 +116,7 @@ enum CertificateVerification {
     return length == 0 ? "(no subject)" : printable(buffer.prefix(Int(length)))
   }
 
-  /// What a peer wrote goes to a log: no line ends, no terminal's escapes.
+  /// Replaces all but printable ASCII. The peer's text is logged, and must contain no line ends or terminal escapes.
   private static func printable(_ characters: ArraySlice<CChar>) -> String {
     String(decoding: characters.map { $0 > 0x1F && $0 < 0x7F ? UInt8($0) : UInt8(ascii: "?") }, as: UTF8.self)
   }

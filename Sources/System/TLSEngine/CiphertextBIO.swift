@@ -1,11 +1,11 @@
 import ByteStreams
 import COpenSSL
 
-/// The side of a connection that OpenSSL takes records from and puts records to: our own byte queues.
+/// An OpenSSL BIO over our byte queues: OpenSSL reads the records of a connection from it and writes records to it.
 ///
-/// OpenSSL's memory BIO would copy everything once more, and keeps its size for ever once it has grown.
+/// OpenSSL's memory BIO would copy everything once more, and never shrinks once it has grown.
 enum CiphertextBIO {
-  // A table of functions that never changes and is needed as long as the process lives.
+  // A table of functions that never changes and is needed for the life of the process.
   private nonisolated(unsafe) static let method = unsafe makeMethod()
 
   /// A BIO for `connection`, which must outlive it and is not retained.
@@ -30,7 +30,7 @@ enum CiphertextBIO {
         unsafe $0.supplyCiphertext(room)
       }
       if count > 0 { return Int32(truncatingIfNeeded: count) }
-      // Nothing now, which is not the end: the end is the driver's to tell.
+      // No bytes now, which is not the end of the stream: the driver reports that.
       unsafe copenssl_set_retry_read(bio)
       return -1
     }
@@ -44,7 +44,7 @@ enum CiphertextBIO {
       return count
     }
     unsafe BIO_meth_set_ctrl(method) { _, command, _, _ in
-      // There is nothing to flush; the rest of the commands does not concern us.
+      // There is nothing to flush. The other commands are not needed here.
       command == Int32(BIO_CTRL_FLUSH) ? 1 : 0
     }
     return unsafe method

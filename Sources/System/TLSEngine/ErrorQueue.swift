@@ -1,9 +1,9 @@
 import COpenSSL
 
-/// OpenSSL's list of errors, one a thread. It must be empty before each call whose failure will be looked up there:
-/// what another connection of the same thread left behind would be taken for this one's.
+/// OpenSSL's error queue, one per thread. It must be empty before each call whose failure is looked up in it. Otherwise an error
+/// left by another connection of the same thread would be reported for this one.
 enum ErrorQueue {
-  /// One entry: which part of OpenSSL complains, of what, and in its words.
+  /// One entry: the part of OpenSSL that failed, the number of the reason, and its text.
   struct Entry {
     let library: Int32
     let reason: Int32
@@ -13,12 +13,12 @@ enum ErrorQueue {
   }
 
   static func clear() {
-    // Looking costs less than clearing, which goes through all sixteen places for an entry.
+    // Peeking costs less than clearing, which goes through all sixteen entries.
     if ERR_peek_error() != 0 { ERR_clear_error() }
   }
 
-  /// Removes everything, and answers what tells most: TLS's own first complaint, which a cipher's may come before; else the
-  /// oldest, as later ones only tell through which calls it passed.
+  /// Empties the queue and returns the most informative entry: the first one of libssl, which may come after one of a cipher, or
+  /// else the oldest. Later entries only name the calls through which the error passed.
   static func drain() -> Entry? {
     var chosen: UInt = 0
     while true {
@@ -35,6 +35,6 @@ enum ErrorQueue {
     return Entry(library: ERR_GET_LIB(chosen), reason: ERR_GET_REASON(chosen), text: text)
   }
 
-  /// The same in words, where only a person will look at it.
+  /// Like `drain()`, but returns only the text, for messages that a person reads.
   static func drainText() -> String { drain()?.text ?? "no reason was given" }
 }

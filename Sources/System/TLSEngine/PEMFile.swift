@@ -2,7 +2,7 @@ import ByteStreams
 import COpenSSL
 import Digests
 
-/// PEM text, whole in memory: what is parsed is what was fingerprinted.
+/// PEM text, completely in memory, so that what is parsed is what was fingerprinted.
 struct PEMFile {
   let path: String
   let role: TLSSettingsError.Role
@@ -19,7 +19,8 @@ struct PEMFile {
 
   var fingerprint: [UInt8] { Digest.sha256(contents.span) }
 
-  /// Calls `body` with each certificate in turn; it is freed afterwards unless `body` takes a reference. At least one.
+  /// Calls `body` with each certificate in order. Each is freed afterwards unless `body` takes a reference. Throws if there is
+  /// none.
   func forEachCertificate(_ body: (OpaquePointer) throws(TLSSettingsError) -> Void) throws(TLSSettingsError) {
     let memory = try unsafe openMemory()
     defer { unsafe BIO_free(memory) }
@@ -32,7 +33,7 @@ struct PEMFile {
       try unsafe body(certificate)
     }
     let end = ErrorQueue.drain()
-    // 'No start line' is how the end of the text shows.
+    // OpenSSL reports the end of the text as 'no start line'.
     guard let end, !end.isFrom(Int32(ERR_LIB_PEM), PEM_R_NO_START_LINE) else {
       if index == 0 { throw .holdsNoCertificate(role, file: path) }
       return
@@ -40,7 +41,7 @@ struct PEMFile {
     throw .malformedCertificate(role, file: path, index: index + 1, reason: end.text)
   }
 
-  /// The private key; the caller frees it.
+  /// Returns the private key, which the caller frees.
   func readPrivateKey() throws(TLSSettingsError) -> OpaquePointer {
     let memory = try unsafe openMemory()
     defer { unsafe BIO_free(memory) }
@@ -55,7 +56,7 @@ struct PEMFile {
   }
 
   private func openMemory() throws(TLSSettingsError) -> OpaquePointer {
-    // A memory BIO that owns its bytes: one over borrowed bytes would have to stay inside a closure.
+    // A memory BIO with its own copy: one over borrowed bytes would have to stay inside a closure.
     guard let memory = unsafe BIO_new(BIO_s_mem()) else { throw .library(reason: ErrorQueue.drainText()) }
     if !contents.isEmpty { unsafe BIO_write(memory, contents, Int32(contents.count)) }
     return unsafe memory

@@ -1,8 +1,8 @@
 import COpenSSL
 
-/// Who the peer must prove to be: a DNS name or an IP address.
+/// The identity that the peer must prove: a DNS name or an IP address.
 ///
-/// An address is never sent as server name (RFC 6066 §3 has names only) and is compared with the certificate's addresses,
+/// An address is never sent as server name, since RFC 6066 §3 allows names only. It is compared with the certificate's addresses,
 /// never with its names.
 struct PeerName: Equatable {
   /// Without brackets, zone or final dot.
@@ -13,7 +13,7 @@ struct PeerName: Equatable {
   init(_ host: String) throws(TLSSettingsError) {
     var name = host[...]
     if name.hasPrefix("["), name.hasSuffix("]") { name = name.dropFirst().dropLast() }
-    // RFC 6874: the zone is this machine's own business, and in no certificate.
+    // RFC 6874: the zone is meaningful on this machine only, and in no certificate.
     let address = String(name.prefix { $0 != "%" })
     if let parsed = unsafe a2i_IPADDRESS(address) {
       unsafe ASN1_OCTET_STRING_free(parsed)
@@ -23,10 +23,10 @@ struct PeerName: Equatable {
       return
     }
     ErrorQueue.clear()
-    // A final dot says 'from the root', which certificates and server names never write.
+    // A final dot marks the DNS root. Certificates and server names omit it.
     if name.hasSuffix(".") { name = name.dropLast() }
     let utf8 = name.utf8
-    // RFC 1035 §2.3.4; a NUL or a blank in it would mean another name to another reader.
+    // RFC 1035 §2.3.4. A NUL or a space could make another parser read a different name.
     guard (1...253).contains(utf8.count), utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }), !name.hasPrefix(".") else {
       throw .badServerName(host)
     }

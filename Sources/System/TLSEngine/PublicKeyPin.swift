@@ -2,7 +2,7 @@ import ByteStreams
 
 /// The SHA-256 of a certificate's public key (its DER `SubjectPublicKeyInfo`, as in RFC 7469 §2.4).
 ///
-/// Written as base64, with or without the `sha256/` of OkHttp or the `sha256//` of curl before it.
+/// Written as base64, with or without the prefix `sha256/` of OkHttp or `sha256//` of curl.
 package struct PublicKeyPin: Hashable, Sendable, CustomStringConvertible {
   /// The digest in base64: 44 characters.
   package let base64: String

@@ -2,7 +2,7 @@ import COpenSSL
 
 /// The certificates that the operating system trusts.
 enum SystemTrustStore {
-  /// Where distributions keep them in one file, for an OpenSSL that was built with other paths in it (a static one).
+  /// Where distributions keep them in one file. Used if OpenSSL was built with other paths, as in a static build.
   private static let bundles: [String] = [
     "/etc/ssl/certs/ca-certificates.crt",  // Debian, Ubuntu, Arch, Gentoo
     "/etc/pki/tls/certs/ca-bundle.crt",  // Fedora, RHEL
@@ -10,11 +10,11 @@ enum SystemTrustStore {
     "/etc/ssl/cert.pem",  // Alpine
   ]
 
-  /// Adds them to `context`. False when there are none.
+  /// Adds them to `context`. Returns false if none was found.
   static func load(into context: OpaquePointer) -> Bool {
     defer { ErrorQueue.clear() }
-    // OpenSSL's own places, or what SSL_CERT_FILE and SSL_CERT_DIR name. A directory among them is only looked into while a
-    // chain is verified, so success here says nothing of a certificate being there.
+    // OpenSSL's own paths, or those in SSL_CERT_FILE and SSL_CERT_DIR. A directory is searched only while a chain is verified, so
+    // success here does not mean that there is a certificate.
     unsafe SSL_CTX_set_default_verify_paths(context)
     if unsafe hasCertificates(context) { return true }
     for bundle in bundles where unsafe SSL_CTX_load_verify_file(context, bundle) == 1 { return true }

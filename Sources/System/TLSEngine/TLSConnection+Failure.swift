@@ -1,7 +1,7 @@
 import COpenSSL
 
 extension TLSConnection {
-  /// What OpenSSL's error queue says of the call that just failed, as one of our own errors.
+  /// Converts OpenSSL's error queue, after a call that failed, to one of our errors.
   func classifiedFailure() -> TLSError {
     let entry = ErrorQueue.drain()
     if let verificationFailure { return verificationFailure }
@@ -9,7 +9,7 @@ extension TLSConnection {
     guard entry.library == ERR_LIB_SSL else { return .protocolViolation(reason: entry.text) }
     switch entry.reason {
     case SSL_R_WRONG_VERSION_NUMBER, SSL_R_HTTP_REQUEST, SSL_R_PACKET_LENGTH_TOO_LONG:
-      // Once the peer has shown that it can, it is breaking the protocol.
+      // After a valid ServerHello this is a protocol violation, since the peer does speak TLS.
       return hasHeardServer ? .protocolViolation(reason: entry.text) : .notTLS
     case SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC: return .badRecord
     case SSL_R_UNSUPPORTED_PROTOCOL: return versionUnsupported
@@ -19,7 +19,7 @@ extension TLSConnection {
     }
   }
 
-  /// Whether a ServerHello has come that made sense: until then the state is that of the ClientHello.
+  /// Whether a valid ServerHello has been received. Until then the state is that of the ClientHello.
   private var hasHeardServer: Bool { unsafe SSL_get_state(raw) != TLS_ST_CW_CLNT_HELLO }
 
   private var versionUnsupported: TLSError {
@@ -31,7 +31,7 @@ extension TLSConnection {
     switch alert {
     case .protocolVersion: return versionUnsupported
     case .certificateRequired where !hasCertificate: return .clientCertificateRequired
-    // TLS 1.2 has no alert of its own for it.
+    // TLS 1.2 has no specific alert for this.
     case .handshakeFailure where wasAskedForCertificate && !hasCertificate: return .clientCertificateRequired
     default: return .alert(alert)
     }

@@ -1,11 +1,12 @@
 import ByteStreams
 import COpenSSL
 
-/// One TLS connection, the client's end, as a machine over bytes: no socket, no waiting, no clock but OpenSSL's for dates.
+/// The client end of one TLS connection, as a state machine over bytes: no socket, no waiting, no clock except OpenSSL's for
+/// certificate dates.
 ///
-/// The driver carries ciphertext both ways: `receive` what the socket gave, then `advanceHandshake()` until it is complete,
-/// then `read` until it needs ciphertext; and after every call whatever `takeCiphertext` has goes to the socket — after a
-/// failure too, for it may be the alert that tells the peer why.
+/// The driver moves ciphertext both ways. It passes received bytes to `receive`, calls `advanceHandshake()` until it is complete,
+/// then `read` until it needs ciphertext. After every call it sends what `takeCiphertext` returns. It does so after a failure
+/// too, since that may be the alert that tells the peer the reason.
 ///
 ///     handshaking ──advanceHandshake──▶ established ──close_notify received──▶ closedByPeer
 ///          └───────────────┬─────────────────┘
@@ -21,10 +22,10 @@ package final class TLSConnection {
   }
 
   package enum ReadResult: Equatable, Sendable {
-    /// So many bytes were appended; there may be more.
+    /// Number of bytes appended; there may be more.
     case bytes(Int)
     case needsCiphertext
-    /// The peer said close_notify: this is all there will ever be.
+    /// The peer has sent close_notify: there will be no more bytes.
     case closed
   }
 
@@ -37,7 +38,7 @@ package final class TLSConnection {
 
   let context: TLSContext
   let peerName: PeerName
-  /// Set by the verification while the handshake runs.
+  /// Set by the verification during the handshake.
   var verificationFailure: TLSError?
   var wasAskedForCertificate = false
 
@@ -48,8 +49,8 @@ package final class TLSConnection {
   private var input = ByteQueue()
   private var output = ByteQueue()
 
-  /// A connection to `host`, written as in a URL: a name, an IPv4 address, or an IPv6 address with or without brackets.
-  /// The context's `serverName` goes before it. The first bytes of the handshake come with the first `advanceHandshake()`.
+  /// Creates a connection to `host`, written as in a URL: a name, an IPv4 address, or an IPv6 address with or without brackets.
+  /// The context's `serverName`, if set, replaces it. The first `advanceHandshake()` produces the first bytes of the handshake.
   package init(to host: String, context: TLSContext) throws(TLSSettingsError) {
     let name = try PeerName(context.settings.serverName ?? host)
     ErrorQueue.clear()
@@ -69,7 +70,8 @@ package final class TLSConnection {
   private func setPeerName() -> Bool {
     guard let parameters = unsafe SSL_get0_param(raw) else { return false }
     if peerName.isAddress { return unsafe X509_VERIFY_PARAM_set1_ip_asc(parameters, peerName.text) == 1 }
-    // `w*.example.com` is legal and nobody needs it; a host in the subject's common name went out with RFC 9525 §2.
+    // RFC 9525 allows a wildcard as a whole label only, not `w*.example.com` (§6.3), and no host in the subject's common name
+    // (§2).
     unsafe X509_VERIFY_PARAM_set_hostflags(
       parameters, UInt32(X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT))
     guard unsafe X509_VERIFY_PARAM_set1_host(parameters, peerName.text, peerName.text.utf8.count) == 1 else {
@@ -86,17 +88,17 @@ package final class TLSConnection {
   /// The same without a copy: `body` appends to the queue that records are read from. It must not call this connection.
   package func receiveCiphertext<Result>(_ body: (inout ByteQueue) -> Result) -> Result { body(&input) }
 
-  /// The peer will send no more. Without its close_notify before, reading ends in `.truncated`.
+  /// Reports the end of the peer's bytes. Without a close_notify before, `read` then throws `.truncated`.
   package func receiveEndOfCiphertext() { hasReceivedEnd = true }
 
-  /// Bytes received that OpenSSL has not taken yet (it takes up to a record ahead, some 16 KiB): what the driver bounds by
-  /// not receiving while it does not read.
+  /// Received bytes that OpenSSL has not read yet (it reads up to a record ahead, about 16 KiB). The driver limits their number:
+  /// it does not receive while it does not read.
   package var receivedCiphertextCount: Int { input.count }
 
   package var hasPendingCiphertext: Bool { !output.isEmpty }
   package var pendingCiphertextCount: Int { output.count }
 
-  /// Appends to `destination` all that is to be sent. Without a copy when `destination` is empty.
+  /// Moves all bytes to be sent to the end of `destination`. Without a copy if `destination` is empty.
   package func takeCiphertext(into destination: inout ByteQueue) {
     if destination.isEmpty {
       swap(&destination, &output)
@@ -105,24 +107,24 @@ package final class TLSConnection {
     }
   }
 
-  /// The same in place: `body` consumes from the queue what the socket took. It must not call this connection.
+  /// The same in place: `body` consumes from the queue what the socket accepted. It must not call this connection.
   package func sendCiphertext<Result>(_ body: (inout ByteQueue) -> Result) -> Result { body(&output) }
 
-  /// Gives back the memory of empty queues and buffers: for a connection that will now wait. Some 19 KiB remain.
+  /// Releases the memory of empty queues and buffers, for a connection that becomes idle. About 19 KiB remain.
   package func releaseIdleStorage() {
-    // By itself OpenSSL does so only after application data, not after the tickets that follow a handshake. Declines when
-    // there is something in them.
+    // By itself OpenSSL does so only after application data, not after the tickets that follow a handshake. Does nothing if the
+    // buffers are in use.
     _ = unsafe SSL_free_buffers(raw)
     if input.isEmpty { input.releaseStorage() }
     if output.isEmpty { output.releaseStorage() }
   }
 
-  /// For OpenSSL: fills `room` from what was received.
+  /// For OpenSSL: fills `room` with received bytes. Returns their number.
   func supplyCiphertext(_ room: UnsafeMutableRawBufferPointer) -> Int {
     unsafe input.move(into: room)
   }
 
-  /// For OpenSSL: a record, or a flight of the handshake, to be sent.
+  /// For OpenSSL: queues a record, or a flight of the handshake, to be sent.
   func acceptCiphertext(_ bytes: UnsafeRawBufferPointer) {
     _ = unsafe output.withWritableBytes(minimum: bytes.count) { room in
       unsafe room.copyMemory(from: bytes)
@@ -130,7 +132,7 @@ package final class TLSConnection {
     }
   }
 
-  /// The connection that drives `raw`. Nil for one that is not ours.
+  /// The connection that owns `raw`; nil if it is not one of ours.
   static func owner(of raw: OpaquePointer) -> TLSConnection? {
     guard let bio = unsafe SSL_get_rbio(raw), let data = unsafe BIO_get_data(bio) else { return nil }
     return unsafe Unmanaged<TLSConnection>.fromOpaque(data).takeUnretainedValue()
@@ -145,7 +147,7 @@ package final class TLSConnection {
     }
   }
 
-  /// Goes on with the handshake as far as the received bytes allow.
+  /// Continues the handshake as far as the received bytes allow.
   package func advanceHandshake() throws(TLSError) -> HandshakeStatus {
     switch phase {
     case .failed(let error): throw error
@@ -169,10 +171,10 @@ package final class TLSConnection {
 
   // MARK: Plaintext
 
-  /// Appends to `plaintext` what the received records hold, up to `limit` bytes.
+  /// Decrypts received records and appends up to `limit` bytes to `plaintext`.
   ///
-  /// `.bytes` may be followed by more: call until `.needsCiphertext`, or hold back and call later. What was decrypted before
-  /// a failure is handed out first; the next call throws.
+  /// After `.bytes` there may be more: call again until `.needsCiphertext`, or later to apply backpressure. Bytes decrypted
+  /// before a failure are returned first; the next call throws.
   package func read(into plaintext: inout ByteQueue, atMost limit: Int) throws(TLSError) -> ReadResult {
     switch phase {
     case .handshaking: preconditionFailure("read in state handshaking")
@@ -182,10 +184,10 @@ package final class TLSConnection {
     }
     var total = 0
     reading: while total < limit {
-      // OpenSSL reads ahead: records, or a part of one, may lie with it while our own queue is empty.
+      // OpenSSL reads ahead: it may hold records, or a part of one, while our own queue is empty.
       if input.isEmpty, unsafe SSL_has_pending(raw) == 0 { break }
       let decrypted = unsafe Int(SSL_pending(raw))
-      // Room for what is there, not for the largest record: a heartbeat must not cost 16 KiB.
+      // Room for the available bytes, not for the largest record: a heartbeat must not cost 16 KiB.
       let room = min(limit - total, max(decrypted, min(input.count, Self.recordSize), 64))
       ErrorQueue.clear()
       var result: Int32 = 0
@@ -213,7 +215,8 @@ package final class TLSConnection {
     return .needsCiphertext
   }
 
-  /// Encrypts all of `plaintext`, in records of at most 16 KiB. Gather small messages before: each call is a record at least.
+  /// Encrypts all of `plaintext`, in records of at most 16 KiB. Each call makes at least one record, so combine small messages
+  /// first. Must not be called before the handshake is complete or after `sendCloseNotify()`.
   package func write(_ plaintext: Span<UInt8>) throws(TLSError) {
     switch phase {
     case .handshaking: preconditionFailure("write in state handshaking")
@@ -229,19 +232,20 @@ package final class TLSConnection {
     guard result == 1, count == plaintext.count else { throw fail(classifiedFailure()) }
   }
 
-  /// Says that nothing more will be written. The peer may go on (half-closed), and what it sends can still be read.
-  /// Does nothing before the handshake is complete, after a failure, and the second time.
+  /// Sends close_notify: nothing more will be written. The peer may continue to send (half-closed), and `read` still works. Does
+  /// nothing before the handshake is complete, after a failure, and the second time.
   package func sendCloseNotify() {
     guard isHandshakeComplete, !hasSentCloseNotify else { return }
     hasSentCloseNotify = true
     ErrorQueue.clear()
-    // The outcome tells whether the peer's close_notify has come, which reading tells better.
+    // The result says whether the peer's close_notify has arrived. `read` reports that.
     _ = unsafe SSL_shutdown(raw)
   }
 
   // MARK: Failure
 
-  /// Plaintext of one record (RFC 8446 §5.1), and what a record adds to it at most: header, explicit nonce, MAC, padding.
+  /// Maximum plaintext of one record (RFC 8446 §5.1), and the most that a record adds to it: header, explicit nonce, MAC,
+  /// padding.
   private static var recordSize: Int { 16_384 }
   private static var recordOverhead: Int { 128 }
 

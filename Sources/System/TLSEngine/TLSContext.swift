@@ -1,19 +1,20 @@
 import ByteStreams
 import COpenSSL
 
-/// Settings made ready for use: certificates parsed, keys checked. One serves any number of connections on any thread.
+/// Validated settings, ready for use: certificates parsed, keys checked. One serves any number of connections on any thread.
 ///
-/// Building one parses certificates and, for the system's store, reads some 150 from the disk: do it before the event loop
-/// starts, or off it. The files of the settings are read by the caller, who decides how long that may take.
+/// Building one parses certificates and, for the system's store, reads about 150 of them from disk. Do it before the event loop
+/// starts, or on another thread. The caller reads the files of the settings, with its own timeout.
 @safe
 package final class TLSContext: Sendable {
   package let settings: TLSClientSettings
-  // Sendable without a lock because nothing here changes after `init`: an SSL_CTX counts its references atomically and
-  // locks its certificate store itself, and no session is cached in it.
+  // Sendable without a lock, since nothing changes after `init`. An SSL_CTX counts its references atomically and locks its
+  // certificate store itself, and no session is cached in it.
   private nonisolated(unsafe) let raw: OpaquePointer
   private let fingerprints: [[UInt8]]
 
-  /// `contents`: of each of `settings.files`, by path; up to a byte more than `TLSClientSettings.fileSizeLimit`.
+  /// `contents`: the bytes of each of `settings.files`, by path. Read one byte more than `TLSClientSettings.fileSizeLimit`, so
+  /// that a larger file is refused and not truncated.
   package init(_ settings: TLSClientSettings, contents: [String: [UInt8]] = [:]) throws(TLSSettingsError) {
     guard settings.minimumVersion <= settings.maximumVersion else {
       throw .invertedVersionRange(minimum: settings.minimumVersion, maximum: settings.maximumVersion)
@@ -33,19 +34,18 @@ package final class TLSContext: Sendable {
 
   deinit { unsafe SSL_CTX_free(raw) }
 
-  /// A context of the same settings where a file has changed since this one was built; nil where none has.
+  /// Returns a new context with the same settings if a file has changed since this one was built; otherwise nil.
   ///
-  /// Compares contents, not dates: a secret that is mounted anew under the same name is noticed, and one that was only
-  /// touched is not.
+  /// Compares contents, not dates: detects a secret that was mounted again under the same name, and ignores a touched file.
   package func rebuiltIfChanged(contents: [String: [UInt8]]) throws(TLSSettingsError) -> TLSContext? {
     guard try Files(settings, contents).fingerprints != fingerprints else { return nil }
     return try TLSContext(settings, contents: contents)
   }
 
-  /// A new connection object of OpenSSL, owned by the caller.
+  /// Creates an OpenSSL connection, owned by the caller.
   func makeConnection() -> OpaquePointer? { unsafe SSL_new(raw) }
 
-  /// What was read from the disk.
+  /// The files of the settings.
   private struct Files {
     var authorities: PEMFile?
     var certificate: PEMFile?
@@ -70,13 +70,13 @@ package final class TLSContext: Sendable {
     guard unsafe copenssl_set_minimum_version(raw, settings.minimumVersion.wireNumber) == 1,
       unsafe copenssl_set_maximum_version(raw, settings.maximumVersion.wireNumber) == 1
     else { throw .library(reason: ErrorQueue.drainText()) }
-    // A session lasts as long as its connection: every dial verifies the peer anew. Renegotiation is how TLS 1.2 let a peer
-    // make us compute (CVE-2011-1473), compression how it told secrets by their length (CRIME).
+    // A session lasts as long as its connection: every connection attempt verifies the peer anew. Renegotiation let a TLS 1.2
+    // peer force expensive computations (CVE-2011-1473). Compression revealed secrets through their length (CRIME).
     unsafe SSL_CTX_set_options(raw, copenssl_no_renegotiation | copenssl_no_ticket | copenssl_no_compression)
     unsafe copenssl_disable_session_cache(raw)
-    // Some 34 KiB less a connection that is idle.
+    // Saves about 34 KiB per idle connection.
     unsafe copenssl_set_mode(raw, Int(SSL_MODE_RELEASE_BUFFERS))
-    // Takes as many records at once as its buffer holds. One by one, that buffer would be freed and allocated for each.
+    // Reads as many records at once as the buffer holds. One by one, the buffer would be freed and allocated again for each.
     unsafe copenssl_enable_read_ahead(raw)
     var list: [UInt8] = []
     for name in settings.applicationProtocols {
@@ -85,7 +85,7 @@ package final class TLSContext: Sendable {
       list += name.utf8
     }
     guard !list.isEmpty else { return }
-    // Zero is success here.
+    // 0 means success here.
     guard unsafe SSL_CTX_set_alpn_protos(raw, list, UInt32(list.count)) == 0 else {
       throw .library(reason: ErrorQueue.drainText())
     }
@@ -97,7 +97,7 @@ package final class TLSContext: Sendable {
     guard let store = unsafe SSL_CTX_get_cert_store(raw) else { throw .library(reason: ErrorQueue.drainText()) }
     if trust.systemStore {
       let isLoaded = unsafe SystemTrustStore.load(into: raw)
-      // With a CA file besides, a system without a store is no obstacle.
+      // With other trusted certificates, a missing system store is not an error.
       guard isLoaded || files.authorities != nil || trust.caPEM != nil else { throw .noSystemStore }
     }
     var sources: [PEMFile] = []
@@ -107,13 +107,13 @@ package final class TLSContext: Sendable {
     }
     for source in sources {
       try unsafe source.forEachCertificate { certificate throws(TLSSettingsError) in
-        // The store takes a reference of its own; one that it has already is no error.
+        // The store takes its own reference. Adding a certificate again is not an error.
         guard unsafe X509_STORE_add_cert(store, certificate) == 1 else {
           throw .library(reason: ErrorQueue.drainText())
         }
       }
     }
-    // A trusted certificate need not be a root: who names an intermediate, or a self-signed leaf, means it.
+    // A trusted certificate need not be a root: an intermediate or a self-signed leaf given here is trusted on purpose.
     unsafe X509_STORE_set_flags(store, UInt(X509_V_FLAG_PARTIAL_CHAIN))
   }
 
@@ -135,7 +135,7 @@ package final class TLSContext: Sendable {
     }
     let key = try unsafe keyFile.readPrivateKey()
     defer { unsafe EVP_PKEY_free(key) }
-    // Setting a key compares it with the certificate that is there.
+    // Setting a key compares it with the current certificate.
     guard unsafe SSL_CTX_use_PrivateKey(raw, key) == 1, unsafe SSL_CTX_check_private_key(raw) == 1 else {
       ErrorQueue.clear()
       throw .keyDoesNotMatchCertificate(keyFile: keyFile.path, certificateFile: file.path)

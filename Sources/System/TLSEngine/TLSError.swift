@@ -1,12 +1,12 @@
 import ByteStreams
 import COpenSSL
 
-/// Why a TLS connection failed. Every one is final: the connection sends what it still has to send (an alert) and ends.
+/// Why a TLS connection failed. Every error is final: the connection sends its pending bytes (an alert) and ends.
 package enum TLSError: Error, Equatable, Sendable, CustomStringConvertible {
-  // What is wrong with the peer's certificate. Moments are seconds since 1970 UTC.
+  // The peer's certificate is not accepted. Times are seconds since 1970 UTC.
   case certificateExpired(subject: String, at: Int64)
   case certificateNotYetValid(subject: String, from: Int64)
-  /// `covers` lists the names in the certificate, the first few of them.
+  /// `covers`: the first few names in the certificate.
   case wrongHost(expected: String, covers: [String])
   case selfSignedCertificate(subject: String)
   case unknownIssuer(issuer: String)
@@ -14,19 +14,19 @@ package enum TLSError: Error, Equatable, Sendable, CustomStringConvertible {
   /// Anything else: a bad signature, a wrong purpose, a weak key.
   case certificateRejected(subject: String, reason: String)
 
-  // What the two ends could not agree on.
+  // The two ends could not agree.
   case versionUnsupported(minimum: TLSVersion, maximum: TLSVersion)
   case clientCertificateRequired
   /// The peer ended the connection with this alert (RFC 8446 §6.2).
   case alert(TLSAlert)
 
-  // What is wrong with the bytes.
+  // The received bytes are not valid.
   /// The first bytes are not a TLS record.
   case notTLS
-  /// A record was altered on its way, or encrypted with another key.
+  /// A record was altered in transit, or encrypted with another key.
   case badRecord
   case protocolViolation(reason: String)
-  /// The connection ended without close_notify: what was received may not be all (RFC 8446 §6.1).
+  /// The connection ended without close_notify: received data may be incomplete (RFC 8446 §6.1).
   case truncated
   case closedDuringHandshake
 
@@ -83,7 +83,7 @@ package enum TLSError: Error, Equatable, Sendable, CustomStringConvertible {
   }
 }
 
-/// An alert by its number in the registry of RFC 8446 §6.
+/// A TLS alert, by its number (RFC 8446 §6).
 package struct TLSAlert: Equatable, Sendable, CustomStringConvertible {
   package let code: UInt8
 

@@ -1,6 +1,6 @@
-/// Why settings cannot be used, found before anything is dialled.
+/// Why settings cannot be used. Reported before any connection attempt.
 package enum TLSSettingsError: Error, Equatable, Sendable, CustomStringConvertible {
-  /// What a file was read for.
+  /// The purpose of a file.
   package enum Role: String, Sendable {
     case authorities = "CA file"
     case certificate = "client certificate file"
@@ -8,14 +8,14 @@ package enum TLSSettingsError: Error, Equatable, Sendable, CustomStringConvertib
   }
 
   case unreadable(Role, file: String, reason: String)
-  /// Readable, and nothing in it is a PEM block of the kind that was looked for.
+  /// The file was read, but contains no PEM block of the expected kind.
   case holdsNoCertificate(Role, file: String)
   case holdsNoPrivateKey(file: String)
-  /// The `index`th certificate (from 1) is not one.
+  /// The certificate at `index` (from 1) cannot be parsed.
   case malformedCertificate(Role, file: String, index: Int, reason: String)
   case encryptedPrivateKey(file: String)
   case keyDoesNotMatchCertificate(keyFile: String, certificateFile: String)
-  /// OpenSSL refuses it for its own reasons: a key too small, a digest too weak.
+  /// OpenSSL refuses it: for example, its key is too small or its digest too weak.
   case unusableCertificate(file: String, reason: String)
   case nothingTrusted
   case noSystemStore

@@ -1,13 +1,13 @@
 import COpenSSL
 
-/// The versions of TLS that are still spoken: RFC 8996 retired everything older.
+/// The TLS versions still in use: RFC 8996 deprecated all older ones.
 package enum TLSVersion: Int, Comparable, Sendable, CustomStringConvertible {
   /// RFC 5246.
   case v1_2 = 12
   /// RFC 8446.
   case v1_3 = 13
 
-  /// A version as it is written in configuration: `1.2` or `1.3`.
+  /// Parses a version as written in the configuration: `1.2` or `1.3`.
   package init?(_ text: String) {
     switch text {
     case "1.2": self = .v1_2
@@ -25,7 +25,7 @@ package enum TLSVersion: Int, Comparable, Sendable, CustomStringConvertible {
     }
   }
 
-  /// Its number on the wire.
+  /// The version number in the protocol.
   var wireNumber: Int32 {
     switch self {
     case .v1_2: TLS1_2_VERSION

@@ -1,7 +1,7 @@
 import ByteStreams
 import Threading
 
-/// Every metric of the process, written out in Prometheus' text format (version 0.0.4).
+/// All metrics of the process, rendered in Prometheus' text format (version 0.0.4). Safe for use from any thread.
 package final class MetricsRegistry: Sendable {
   package typealias Labels = [(name: String, value: String)]
 
@@ -34,6 +34,8 @@ package final class MetricsRegistry: Sendable {
 
   package init() {}
 
+  /// Registers a counter. Metrics of one name with different labels are one family. Registering the same name and
+  /// labels twice stops the program.
   package func counter(_ name: String, _ help: String, _ labels: Labels = []) -> Counter {
     let counter = Counter()
     add(name, help, labels, .counter(counter))
@@ -46,7 +48,7 @@ package final class MetricsRegistry: Sendable {
     return gauge
   }
 
-  /// A gauge that is worked out when it is asked for, on the thread that asks.
+  /// A gauge computed on every `render`, on the thread that calls it.
   package func gauge(
     _ name: String, _ help: String, _ labels: Labels = [], computedBy compute: @escaping @Sendable () -> Double
   ) {

@@ -1,4 +1,4 @@
-/// How much somebody wants to know, least first.
+/// The severity of a log line, lowest first.
 package enum LogLevel: Int, Comparable, CaseIterable, Sendable {
   case trace, debug, info, warning, error
 

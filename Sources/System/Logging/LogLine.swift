@@ -1,7 +1,7 @@
 import ByteStreams
 import JSONCodec
 
-/// One named fact of a log line. Never a payload, a token, or anything a user sent.
+/// One named field of a log line. It must never contain a payload, a token, or anything that a user sent.
 package struct LogField: Sendable {
   enum Value: Sendable {
     case text(String)
@@ -26,7 +26,7 @@ package struct LogField: Sendable {
   }
 }
 
-/// Renders one line of the log.
+/// Formats one log line.
 struct LogLine {
   let level: LogLevel
   let message: StaticString
@@ -83,7 +83,7 @@ struct LogLine {
 }
 
 extension ByteQueue {
-  /// Appends `text` as it is where it reads as one word, and else as a JSON string.
+  /// Appends `text` unchanged if it reads as one word, otherwise as a JSON string.
   fileprivate mutating func append(readableWord text: String) {
     let isWord =
       !text.isEmpty
@@ -91,14 +91,14 @@ extension ByteQueue {
     if isWord { append(text) } else { append(printableJSONString: text) }
   }
 
-  /// Appends `text` as a JSON string in which every character that controls a display is escaped, also those that JSON allows:
-  /// JSON lines are read on terminals too.
+  /// Appends `text` as a JSON string. Characters that control a display are escaped, including those that JSON allows: JSON lines
+  /// are read on terminals too.
   fileprivate mutating func append(printableJSONString text: String) {
     guard text.utf8.contains(where: { $0 >= 0x7F }) else { return append(jsonString: text) }
     append(UInt8(ascii: "\""))
     for scalar in text.unicodeScalars {
       if scalar.value >= 0x7F, scalar.controlsDisplay {
-        // All of them lie in the basic plane.
+        // All of them are in the Basic Multilingual Plane.
         let digits = String(scalar.value, radix: 16)
         append("\\u" + String(repeating: "0", count: 4 - digits.count) + digits)
       } else {

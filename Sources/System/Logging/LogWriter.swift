@@ -4,14 +4,14 @@ import Glibc
 import Synchronization
 import Threading
 
-/// The output of the log: lines for a person on a terminal, JSON lines for anybody else, to standard error.
+/// The output of the log, to standard error or another descriptor: text for a terminal, JSON lines otherwise.
 ///
-/// Logging a line never waits: lines go into a bounded buffer that one thread empties. Lines that do not fit, and lines that the
-/// output does not take, are counted, and a line of its own reports the count.
+/// Logging a line never blocks: lines are put into a bounded buffer that one thread writes out. Lines that do not fit, and lines
+/// that the output refuses, are counted, and a log line reports the count.
 package final class LogWriter: Sendable {
   package enum Format: Sendable { case text, coloredText, json }
 
-  /// Bytes that may wait for a slow terminal or pipe.
+  /// Bytes that may be pending for a slow terminal or pipe. While there are as many, new lines are dropped.
   package static let bufferLimit = 1 << 20
 
   private let minimum: Atomic<Int>
@@ -21,12 +21,12 @@ package final class LogWriter: Sendable {
 
   private struct State: ~Copyable {
     var buffer = ByteQueue()
-    /// Lines lost since the last report of them.
+    /// Lines lost since the last report.
     var dropped = 0
     var clock = TimestampWriter()
-    /// The buffer's bytes are being written by somebody.
+    /// A thread is writing bytes taken from the buffer.
     var isWriting = false
-    /// The thread runs.
+    /// The writing thread is running.
     var isStarted = false
   }
   private let state = Locked(State())
@@ -43,14 +43,14 @@ package final class LogWriter: Sendable {
     precondition(wake >= 0, "no eventfd for the log")
   }
 
-  /// The format that suits `output`: text on a terminal (coloured unless NO_COLOR is set), else JSON.
+  /// The default format for `output`: text on a terminal (coloured unless NO_COLOR has a value), otherwise JSON.
   static func suitableFormat(for output: Int32) -> Format {
     guard isatty(output) == 1 else { return .json }
     guard let variable = unsafe getenv("NO_COLOR") else { return .coloredText }
     return unsafe variable.pointee == 0 ? .coloredText : .text
   }
 
-  /// The least level that is written. May change at any time, from any thread.
+  /// The lowest level that is written. May be changed at any time, from any thread.
   var level: LogLevel {
     get { LogLevel(rawValue: minimum.load(ordering: .relaxed)) ?? .info }
     set { minimum.store(newValue.rawValue, ordering: .relaxed) }
@@ -83,7 +83,7 @@ package final class LogWriter: Sendable {
 
   // MARK: Writing
 
-  /// Starts the thread that empties the buffer. Without it, `flush()` does so.
+  /// Starts the thread that writes the buffer. Without it, `flush()` does so.
   func start() {
     let isStarted = DetachedThread.start(named: "log") { self.serve() }
     state.withLock { $0.isStarted = isStarted }
@@ -97,28 +97,28 @@ package final class LogWriter: Sendable {
     }
   }
 
-  /// Whether nothing is pending and nothing is being written. For the end of the process, which asks until then. Where the
-  /// system gave no thread, it writes what the output takes at once: a pipe that nobody reads takes nothing, and does not block.
+  /// Whether nothing is pending and nothing is being written. Polled at the end of the process. If the thread could not be
+  /// started, this writes what the output accepts without blocking, so a pipe without a reader does not delay the end.
   var isWritten: Bool {
     if !state.withLock({ $0.isStarted }) { writePending(mayBlock: false) }
     return state.withLock { $0.buffer.isEmpty && !$0.isWriting }
   }
 
-  /// Writes what is pending. Blocks while the output takes nothing.
+  /// Writes all pending lines. Blocks while the output accepts nothing.
   func flush() { writePending(mayBlock: true) }
 
   private func writePending(mayBlock: Bool) {
     writing.withLock { _ in
       var batch = take()
       while !batch.bytes.isEmpty {
-        // A pipe that is reported writable has room for PIPE_BUF bytes (pipe(7)): so many never block.
+        // A pipe that is reported writable has room for PIPE_BUF bytes (pipe(7)), so a write of that size never blocks.
         if !mayBlock, !isWritable(within: 0) { return putBack(batch) }
         let most = mayBlock ? batch.bytes.count : min(batch.bytes.count, Int(PIPE_BUF))
         let written = unsafe batch.bytes.bytes.withUnsafeBytes { unsafe Glibc.write(output, $0.baseAddress, most) }
         if written > 0 {
           batch.bytes.consume(written)
         } else if errno == EAGAIN {
-          // Somebody who shares the output has made it non-blocking.
+          // Another process that shares the output has made it non-blocking.
           guard mayBlock else { return putBack(batch) }
           _ = isWritable(within: -1)
         } else if errno != EINTR {
@@ -126,7 +126,7 @@ package final class LogWriter: Sendable {
         }
       }
       var lost = batch.bytes.bytes.count(of: UInt8(ascii: "\n"))
-      // The last line is the report, if there is one: what it says is still to be reported.
+      // The last line is the report, if there is one. The count in it is lost with it, and must be reported again.
       if lost > 0, batch.reported > 0 { lost += batch.reported - 1 }
       state.withLock { state in
         state.isWriting = false
@@ -135,13 +135,13 @@ package final class LogWriter: Sendable {
     }
   }
 
-  /// `milliseconds`: -1 waits for ever.
+  /// `milliseconds`: -1 waits forever.
   private func isWritable(within milliseconds: Int32) -> Bool {
     var wanted = pollfd(fd: output, events: Int16(POLLOUT), revents: 0)
     return unsafe poll(&wanted, 1, milliseconds) > 0
   }
 
-  /// What the output did not take is pending again, before what came meanwhile.
+  /// Puts bytes that the output did not accept back, before lines that were added meanwhile.
   private func putBack(_ batch: borrowing Batch) {
     state.withLock { state in
       var whole = ByteQueue(capacity: batch.bytes.count + state.buffer.count)
@@ -152,10 +152,10 @@ package final class LogWriter: Sendable {
     }
   }
 
-  /// What is written in one go.
+  /// Lines that are written together.
   private struct Batch: ~Copyable {
     var bytes = ByteQueue()
-    /// The lines lost before, which its last line reports; 0: there is no such line.
+    /// The number of lost lines that the last line reports; 0 if there is no such line.
     var reported = 0
   }
 

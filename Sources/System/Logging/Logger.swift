@@ -1,6 +1,6 @@
 /// Writes log lines, each with the fields of its context. Copies made by `with` write to the same output.
 ///
-/// Logging a line never waits: see `LogWriter`.
+/// Logging a line never blocks: see `LogWriter`.
 package final class Logger: Sendable {
   package typealias Format = LogWriter.Format
 
@@ -13,20 +13,20 @@ package final class Logger: Sendable {
     self.context = context
   }
 
-  /// - Parameter output: descriptor that lines go to; standard error unless given.
+  /// - Parameter output: the descriptor to write to; standard error by default.
   package convenience init(level: LogLevel, format: Format, output: Int32 = LogWriter.standardError) {
     self.init(LogWriter(level: level, format: format, output: output), context: [])
   }
 
-  /// A logger whose lines have `fields` too.
+  /// Returns a logger that adds `fields` to every line.
   package func with(_ fields: [LogField]) -> Logger { Logger(writer, context: context + fields) }
 
-  /// The format that suits `output`: text on a terminal (coloured unless NO_COLOR is set), else JSON.
+  /// The default format for `output`: text on a terminal (coloured unless NO_COLOR has a value), otherwise JSON.
   package static func suitableFormat(for output: Int32 = LogWriter.standardError) -> Format {
     LogWriter.suitableFormat(for: output)
   }
 
-  /// The least level that is written, by every logger of this output. May change at any time, from any thread.
+  /// The lowest level that is written, by every logger of this output. May be changed at any time, from any thread.
   package var level: LogLevel {
     get { writer.level }
     set { writer.level = newValue }
@@ -38,7 +38,7 @@ package final class Logger: Sendable {
   /// See `LogWriter.isWritten`.
   package var isWritten: Bool { writer.isWritten }
 
-  /// Writes what is pending. Blocks while the output takes nothing.
+  /// Writes all pending lines. Blocks while the output accepts nothing.
   package func flush() { writer.flush() }
 
   @inline(__always)

@@ -1,14 +1,14 @@
 import ByteStreams
 
-/// A position in the log of pushes: behind a message, or behind the upstream gap that follows it.
+/// A position in the log of pushes: after a message, or after the upstream gap that follows it.
 ///
-/// Written `p-epoch.number`, with a final `g` behind a gap, and opaque to clients, who return it as it is. The identity of a
-/// message is the cursor behind it. The epoch names one life of the log, drawn at random when it starts; a cursor of
+/// Written `p-epoch.number`, with a final `g` after a gap. Clients treat it as opaque and send it back unchanged. The id of a
+/// message is the cursor after it. The epoch identifies one life of the log and is drawn at random when that starts. A cursor of
 /// another epoch is from before a restart.
 package struct Cursor: Hashable, Sendable {
   package let epoch: Epoch
-  /// Twice the number of the last message before it; one more behind the gap that follows that message. Two gaps without a message
-  /// in between are one, so this orders all positions, and needs no number for a gap.
+  /// Twice the number of the last message before it, plus one after the gap that follows that message. Two gaps without a message
+  /// in between count as one, so this orders all positions, and gaps need no numbers.
   let position: UInt64
 
   package init(epoch: Epoch, sequence: UInt64, isBehindGap: Bool = false) {
@@ -20,13 +20,13 @@ package struct Cursor: Hashable, Sendable {
     self.position = position
   }
 
-  /// Number of the last message that the reader has had; 0 before the first.
+  /// Number of the last message that the reader has received; 0 before the first.
   package var sequence: UInt64 { position >> 1 }
   var isBehindGap: Bool { position & 1 == 1 }
 
-  /// Distinguishes cursors and the ids of pushes from the ids of deliveries, which begin with `d-`.
+  /// Distinguishes cursors and push ids from delivery ids, which begin with `d-`.
   package static let prefix: StaticString = "p-"
-  /// Bytes of the longest cursor: the prefix, the epoch, the dot, 19 digits, the mark of a gap.
+  /// Maximum bytes of a cursor: the prefix, the epoch, the dot, 19 digits, the mark of a gap.
   package static let longestText = 2 + Epoch.textLength + 1 + 19 + 1
 
   package func write(into output: inout ByteQueue) {
@@ -79,23 +79,23 @@ package struct Epoch: Hashable, Sendable {
   }
 }
 
-/// Where a reader wants to start, as it wrote it.
+/// Where a client asks to start reading.
 package enum StartingPoint: Hashable, Sendable {
   case cursor(Cursor)
-  /// With the first message since the start.
+  /// At the first message since the start of the log.
   case earliest
-  /// With the next message.
+  /// At the next message that arrives.
   case latest
-  /// With the last so many.
+  /// At the last n messages.
   case last(UInt64)
-  /// With what arrived in this time before now.
+  /// At the first message that arrived within this time before now.
   case since(TimeSpan)
 
-  /// What an error says is accepted.
+  /// What an error message lists as accepted.
   package static let expectation =
     "the cursor of an earlier response, 'earliest', 'latest', '-n' for the last n, or 'since=10m'"
 
-  /// Reads the value of `cursor`; nil where it is malformed.
+  /// Parses the value of the `cursor` parameter; nil if it is malformed.
   package init?(_ text: Span<UInt8>) {
     if text.equals("earliest") {
       self = .earliest
@@ -114,10 +114,10 @@ package enum StartingPoint: Hashable, Sendable {
   }
 }
 
-/// Where a read begins.
+/// The position where a read begins.
 package struct ReadStart: Hashable, Sendable {
   package let cursor: Cursor
-  /// Whether the reader asked for messages before the cursor that retention has dropped, and how many is not known.
+  /// Whether the request reaches back to messages before the cursor that retention has dropped. Their number is not known.
   package let exceedsRetention: Bool
 
   package init(_ cursor: Cursor, exceedsRetention: Bool = false) {

@@ -1,10 +1,10 @@
 import ByteStreams
 
-/// How much of what the upstream pushed is kept for readers that come later. Whatever bound is reached first counts.
+/// How many pushes are kept for later reads. The limit that is reached first applies.
 package struct Retention: Hashable, Sendable {
   /// Messages.
   package var count: Int
-  /// Bytes, as rendered, with `RetainedMessage.overhead` each.
+  /// Rendered bytes, plus `RetainedMessage.overhead` for each message.
   package var bytes: Int
   /// Time since arrival.
   package var age: TimeSpan
@@ -16,47 +16,47 @@ package struct Retention: Hashable, Sendable {
   }
 }
 
-/// Messages that a reader should have had and will not get. Always told, never silent.
+/// Messages that a reader has not received and will not. A read always reports them.
 package struct Gap: Hashable, Sendable {
   package enum Reason: Hashable, Sendable {
-    /// The cursor is from another life of this log.
+    /// The cursor is from another epoch of this log.
     case restart
-    /// They were dropped to keep within `Retention` before the reader came.
+    /// Messages were dropped to stay within `Retention` before the reader requested them.
     case retention
-    /// The upstream was away; what it would have pushed meanwhile is not known.
+    /// The upstream was disconnected. What it would have pushed meanwhile is not known.
     case upstream
   }
 
-  /// How many were dropped; nil where nobody can know. With `upstream` among the reasons more may be missing.
+  /// Number of dropped messages; nil if unknown. With `upstream` among the reasons, more may be missing.
   package let missed: UInt64?
-  /// At least one, each once, in the order of the cases above.
+  /// At least one, without duplicates, in the order of the cases above.
   package let reasons: [Reason]
 }
 
-/// What one read brought. The gap, if any, lies before the first message.
+/// The result of one read. The gap, if any, is before the first message.
 package struct ReadResult: Sendable {
   package let messages: [RetainedMessage]
-  /// Where the next read goes on.
+  /// Where the next read starts.
   package let cursor: Cursor
-  /// Whether there is more to read already.
+  /// Whether there are more messages or gaps to read now.
   package let more: Bool
   package let gap: Gap?
 
-  /// Whether a reader has something to be told.
+  /// Whether there is a message or a gap to return.
   package var isNews: Bool { !messages.isEmpty || gap != nil }
 }
 
-/// A cursor that points past the end of the log it names.
+/// The cursor is beyond the end of the log of its epoch.
 package struct CursorAheadError: Error, Hashable, Sendable {
   package let last: Cursor
 }
 
-/// The pushes of one session, numbered from 1 in the order of their arrival, the latest of them retained.
+/// The pushes of one session, numbered from 1 in the order of arrival. The latest of them are retained.
 ///
-/// Numbers are given whether or not anybody reads. A hole in what the upstream sent (`noteUpstreamGap`) is a property of the
-/// message behind it and has a position of its own (see `Cursor`): so each reader passes it exactly once, it counts for no limit,
-/// and how many messages lie between two positions is the difference of their numbers. Of what was trimmed, three numbers are
-/// kept, however much it was. Messages are stored in a ring, found by number; reading costs what it returns.
+/// Messages are numbered whether or not any client reads. A gap in the upstream's messages (`noteUpstreamGap`) belongs to the
+/// message after it, and has a position of its own (see `Cursor`). Each reader therefore passes it exactly once, and it counts
+/// towards no limit. The number of messages between two positions is the difference of their numbers. However many messages were
+/// trimmed, only three values are kept for them. Messages are stored in a ring and found by number; a read costs what it returns.
 package struct PushLog {
   package let epoch: Epoch
   package let retention: Retention
@@ -66,16 +66,16 @@ package struct PushLog {
     let followsGap: Bool
   }
 
-  /// Number n has place n - 1.
+  /// Message n is at index n - 1.
   private var ring = RingDeque<Entry?>(filler: nil, leastCapacity: 64)
   /// Number of the oldest message retained.
   private var first: UInt64 { UInt64(ring.front) + 1 }
   private var next: UInt64 { UInt64(ring.end) + 1 }
-  /// Whether an upstream gap lies behind the newest message.
+  /// Whether an upstream gap follows the newest message.
   private var endsWithGap = false
   package private(set) var retainedBytes = 0
 
-  /// Position behind the newest upstream gap that was trimmed, with the message behind it.
+  /// Position after the newest upstream gap that was trimmed, together with the message after it.
   private var newestTrimmedGap: UInt64 = 0
   private var newestTrimmedArrival: MonotonicTime?
   /// When message 1 arrived.
@@ -86,16 +86,16 @@ package struct PushLog {
     self.retention = retention
   }
 
-  /// Before everything that ever arrived.
+  /// The position before the first message.
   package var start: Cursor { Cursor(epoch: epoch, position: 0) }
-  /// Behind everything.
+  /// The position after the newest message and gap.
   package var last: Cursor { Cursor(epoch: epoch, sequence: next - 1, isBehindGap: endsWithGap) }
   package var retainedCount: Int { ring.count }
-  /// The identity that the next message must be rendered with.
+  /// The id with which the next message must be rendered.
   package var nextID: Cursor { Cursor(epoch: epoch, sequence: next) }
 
-  /// Appends a message that was rendered with `nextID`. What is trimmed for it is added to `dropped`, so that its memory can be
-  /// freed after the caller's lock.
+  /// Appends a message that was rendered with `nextID`. Trimmed messages are added to `dropped`, so that the caller can free
+  /// their memory after releasing its lock.
   package mutating func append(_ message: RetainedMessage, dropping dropped: inout [RetainedMessage]) {
     precondition(message.sequence == next, "a message was rendered for another place")
     if next == 1 { firstArrival = message.arrival }
@@ -105,15 +105,15 @@ package struct PushLog {
     expire(now: message.arrival, dropping: &dropped)
   }
 
-  /// Records that the upstream was away here. Two in a row are one.
+  /// Records that the upstream was disconnected here. Two gaps in a row count as one.
   package mutating func noteUpstreamGap() { endsWithGap = true }
 
-  /// Drops what exceeds the limits, which after a while without messages is what has become too old.
+  /// Drops what exceeds the limits. To be called also while no messages arrive, for those that become too old.
   package mutating func expire(now: MonotonicTime, dropping dropped: inout [RetainedMessage]) {
     while first < next {
       let entry = entry(first)
       let isTooOld = now - entry.message.arrival > retention.age
-      // The newest message stays, whatever its size: a reader must be able to get it.
+      // The newest message stays, whatever its size, so that a reader can get it. Only age removes it.
       let isTooMuch = (retainedCount > retention.count || retainedBytes > retention.bytes) && retainedCount > 1
       guard isTooOld || isTooMuch else { return }
       retainedBytes -= entry.message.cost
@@ -131,8 +131,8 @@ package struct PushLog {
     return entry
   }
 
-  /// Turns a wish into a position. One that reaches behind what is retained begins there all the same, and the read reports
-  /// what is missing: so `earliest` is the start of the log, and not its oldest message.
+  /// Converts a starting point to a position. A position before the oldest retained message is allowed: the read reports what is
+  /// missing. `earliest` is therefore the start of the log, and not its oldest message.
   package func resolve(_ start: StartingPoint, now: MonotonicTime) throws(CursorAheadError) -> ReadStart {
     switch start {
     case .earliest: return ReadStart(self.start)
@@ -140,14 +140,14 @@ package struct PushLog {
     case .last(let count):
       guard count > 0 else { return ReadStart(last) }
       let sequence = next - 1 - min(count, next - 1)
-      // A gap before the oldest message asked for is no part of what was asked for.
+      // A gap before the oldest requested message is not part of the request.
       return ReadStart(Cursor(epoch: epoch, sequence: sequence, isBehindGap: sequence > 0))
     case .since(let span):
       let time = now - span
       guard let newestTrimmedArrival, time <= newestTrimmedArrival else {
         return ReadStart(Cursor(epoch: epoch, sequence: firstSequence(notBefore: time) - 1))
       }
-      // Arrivals of trimmed messages are not kept, except that of the first.
+      // Of trimmed messages, only the arrivals of the first and the newest are known.
       if let firstArrival, time <= firstArrival { return ReadStart(self.start) }
       return ReadStart(Cursor(epoch: epoch, sequence: first - 1), exceedsRetention: true)
     case .cursor(let cursor):
@@ -156,7 +156,7 @@ package struct PushLog {
     }
   }
 
-  /// Number of the first retained message that arrived at `time` or later, by halving.
+  /// Number of the first retained message that arrived at `time` or later, by binary search.
   private func firstSequence(notBefore time: MonotonicTime) -> UInt64 {
     var low = first
     var high = next
@@ -167,12 +167,13 @@ package struct PushLog {
     return low
   }
 
-  /// Whether a read from `start` has something to report.
+  /// Whether a read from `start` would return a message or a gap.
   package func hasNews(after start: ReadStart) -> Bool {
     start.exceedsRetention || start.cursor.epoch != epoch || start.cursor.position < last.position
   }
 
-  /// What lies after `start`: at most `limit` messages and `maxBytes` of rendered bytes, but at least one if there is one.
+  /// Returns what follows `start`: at most `limit` messages and `maxBytes` rendered bytes, but at least one message if there is
+  /// one.
   package func read(after start: ReadStart, limit: Int, maxBytes: Int) -> ReadResult {
     var position = start.cursor
     var reasons: [Gap.Reason] = []
@@ -196,7 +197,7 @@ package struct PushLog {
     while position.sequence + 1 < next {
       let entry = entry(position.sequence + 1)
       if entry.followsGap, !position.isBehindGap {
-        // A gap is told before the messages after it; with others before it, the next read begins with it.
+        // A gap is reported before the messages after it. If messages precede it, the next read begins with it.
         guard messages.isEmpty else { break }
         crossesGap = true
       }

@@ -1,18 +1,18 @@
 import ByteStreams
 import JSONCodec
 
-/// One push, as it is kept: rendered when it arrived, never again.
+/// One retained push. It is rendered once, when it arrives.
 package struct RetainedMessage: Sendable {
   package let sequence: UInt64
-  /// When it arrived, on the clock that nobody sets: the time of day, which `rendered` shows, may jump.
+  /// When it arrived, on the monotonic clock: the wall clock, which `rendered` shows, may jump.
   package let arrival: MonotonicTime
   package let kind: MessageKind
-  /// The JSON object that an answer contains, from `{` to `}`.
+  /// The JSON object in a response, from `{` to `}`.
   package let rendered: SharedBytes
 
-  /// Bytes this message counts for against the retention limit.
+  /// Bytes that this message counts towards the retention limit.
   package var cost: Int { rendered.count + Self.overhead }
-  /// What a message takes beside its bytes: its place in the log and the allocation behind it.
+  /// Memory that a message takes besides its bytes: its entry in the log and its allocation.
   package static let overhead = 96
 }
 
@@ -23,11 +23,11 @@ package struct MessageRenderer: ~Copyable {
 
   package init() {}
 
-  /// `{"id","time","type","topic","data"}` for text, with `data_base64` in place of `data` for binary. A text that is JSON
-  /// itself stands in `data` as it came, byte for byte; any other as a string.
+  /// `{"id","time","type","topic","data"}` for text, with `data_base64` in place of `data` for binary. Text that is itself valid
+  /// JSON (without unpaired surrogates) is inserted as `data` unchanged, byte for byte. Any other text becomes a JSON string.
   ///
-  /// `payload` of a text must be UTF-8; the WebSocket layer has seen to that (RFC 6455 §8.1). `time` is what is shown, in
-  /// milliseconds of UNIX time; `arrival` is what retention counts from.
+  /// The `payload` of a text must be UTF-8, which the WebSocket layer guarantees (RFC 6455 §8.1). `time` is the time shown, in
+  /// milliseconds since the UNIX epoch. `arrival` is the time from which retention counts.
   package mutating func render(
     _ payload: Span<UInt8>, kind: MessageKind, id: Cursor, time: Int64, arrival: MonotonicTime
   ) -> RetainedMessage {
@@ -52,7 +52,7 @@ package struct MessageRenderer: ~Copyable {
     return RetainedMessage(sequence: id.sequence, arrival: arrival, kind: kind, rendered: rendered)
   }
 
-  /// A buffer larger than this was for an exceptional message and is given back.
+  /// A larger buffer was needed by an exceptional message only, and is released.
   private static let scratchKept = 64 * 1024
 
   private func isEmbeddable(_ payload: Span<UInt8>) -> Bool {

@@ -1,37 +1,38 @@
 import ByteStreams
 
-/// What has changed since the last change, once the network has come to rest.
+/// What has changed since the last report, once the network has settled.
 package struct NetworkChange: Equatable, Sendable {
-  /// A link came up, or an address or route was added: what could not be reached before may be now.
+  /// A link came up, or an address or route was added: upstreams that were unreachable may be reachable now.
   package var hasGained = false
-  /// Addresses that this machine had, and has no more.
+  /// Addresses that this machine had and no longer has.
   package var vanished: Set<IPAddress> = []
 
   package init() {}
 }
 
-/// Makes one change of a burst of events: a link that comes up brings its addresses and routes over some tenths of a second,
-/// and who dialled at the first of them would fail.
+/// Merges a burst of events into one change. A link that comes up brings its addresses and routes over some tenths of a second,
+/// and a connection attempt at the first of them would fail.
 package struct NetworkChangeDebouncer: Sendable {
-  /// Addresses of one burst that are remembered. More than this go when a whole host is renumbered; their connections are
-  /// then found dead by their heartbeats.
+  /// Maximum addresses remembered per burst. More disappear when a whole host is renumbered; heartbeats then find their
+  /// connections dead.
   static let vanishedLimit = 1024
-  /// Links whose state is remembered. Hosts of many containers have thousands; of a link beyond it every event counts.
+  /// Maximum links whose state is remembered. Hosts of many containers have thousands. For a link beyond this, every event
+  /// counts.
   static let linkLimit = 4096
-  /// A network that never comes to rest is reported all the same, after so many quiet times.
+  /// A network that never settles is reported after this many quiet periods.
   static let restlessFactor: Int64 = 4
 
   private let quiet: TimeSpan
   private var change = NetworkChange()
   private var first = MonotonicTime.distantFuture
   private var last = MonotonicTime.distantFuture
-  /// The kernel tells of a link also when nothing changed that matters here, as on every scan of a wireless one.
+  /// The last state of each link. The kernel also reports a link when nothing relevant has changed, as on every wireless scan.
   private var isUp: [UInt32: Bool] = [:]
 
-  /// `quiet`: how long nothing may have happened before what did is reported.
+  /// `quiet`: how long no event may occur before a change is reported.
   package init(quiet: TimeSpan) { self.quiet = quiet }
 
-  /// When `take` will have something; `.distantFuture` while nothing has happened.
+  /// When `take` returns a change; `.distantFuture` if nothing has happened.
   package var deadline: MonotonicTime { min(last + quiet, first + quiet * Self.restlessFactor) }
 
   package mutating func note(_ event: NetworkEvent, now: MonotonicTime) {
@@ -55,7 +56,7 @@ package struct NetworkChangeDebouncer: Sendable {
     last = now
   }
 
-  /// The change, once it is due; nil before.
+  /// Returns the change once it is due; nil before.
   package mutating func take(now: MonotonicTime) -> NetworkChange? {
     guard now >= deadline else { return nil }
     defer {

@@ -1,10 +1,10 @@
 import ByteStreams
 
-/// One thing that the kernel tells of this machine's network.
+/// A change of this machine's network, as reported by the kernel.
 package enum NetworkEvent: Hashable, Sendable {
-  /// A link, by its index, other than the loopback.
+  /// A link other than the loopback, by its index.
   case link(UInt32, LinkState)
-  /// An address that can be used from now on, or no longer.
+  /// An address became usable, or is no longer.
   case address(IPAddress, isPresent: Bool)
   /// A unicast route was added, changed or removed.
   case route(isPresent: Bool)
@@ -12,7 +12,7 @@ package enum NetworkEvent: Hashable, Sendable {
   case overrun
 
   package enum LinkState: Hashable, Sendable {
-    /// Set up by the operator, and with a carrier.
+    /// Enabled by the operator, and with a carrier.
     case up
     case down
     case removed

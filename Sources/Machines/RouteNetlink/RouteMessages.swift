@@ -1,11 +1,11 @@
 import ByteStreams
 
-/// Reads what rtnetlink(7) tells: one datagram in, events out.
+/// Parses rtnetlink(7) messages: one datagram in, events out.
 ///
-/// Numbers are in the machine's own order, and every length is checked against what is there: a datagram that lies about
-/// itself gives the events before the lie and no more. Costs no more than the datagram is long.
+/// Numbers are in host byte order. Every length is checked against the bytes that are left: a malformed datagram yields the
+/// events before the error and no more. The cost is linear in the length of the datagram.
 package enum RouteMessages {
-  /// The numbers of linux/netlink.h, linux/rtnetlink.h, linux/if_addr.h and linux/if.h that are looked at.
+  /// The constants used from linux/netlink.h, linux/rtnetlink.h, linux/if_addr.h and linux/if.h.
   private enum Kernel {
     static let overrun: UInt16 = 4
     static let newLink: UInt16 = 16
@@ -25,18 +25,18 @@ package enum RouteMessages {
 
     /// IFF_LOOPBACK.
     static let isLoopback: UInt32 = 0x8
-    /// IFF_UP and IFF_RUNNING: wanted, and able to.
+    /// IFF_UP and IFF_RUNNING: enabled and operational.
     static let isUsable: UInt32 = 0x41
-    /// IFA_F_TENTATIVE: duplicate address detection is under way (RFC 4862 §5.4); another event tells its end.
+    /// IFA_F_TENTATIVE: duplicate address detection is in progress (RFC 4862 §5.4); another event reports its end.
     static let isTentative: UInt8 = 0x40
     static let familyIPv4: UInt8 = 2
     static let familyIPv6: UInt8 = 10
-    /// IFA_ADDRESS is the peer's on a point-to-point link; where there is an IFA_LOCAL, that is ours.
+    /// On a point-to-point link, IFA_ADDRESS is the peer's. If there is an IFA_LOCAL, that is ours.
     static let address: UInt16 = 1
     static let local: UInt16 = 2
-    /// RTN_UNICAST; the others accompany an address and say nothing new.
+    /// RTN_UNICAST. The other types accompany an address and add no information.
     static let unicast: UInt8 = 1
-    /// RTM_F_CLONED: an entry of a cache.
+    /// RTM_F_CLONED: a cache entry.
     static let isCloned: UInt32 = 0x200
   }
 
@@ -92,7 +92,7 @@ package enum RouteMessages {
     return .route(isPresent: isPresent)
   }
 
-  /// The address in the first attribute of this type; nil where there is none of the family's length.
+  /// The address in the first attribute of type `wanted`; nil if there is none, or if its length does not fit the family.
   private static func value(
     of wanted: UInt16, in attributes: Span<UInt8>, family: UInt8, link: UInt32
   ) -> IPAddress? {
@@ -109,14 +109,14 @@ package enum RouteMessages {
     return nil
   }
 
-  /// Addresses are in network order, whatever the machine's.
+  /// Addresses are in network byte order.
   private static func address(_ bytes: Span<UInt8>, family: UInt8, link: UInt32) -> IPAddress? {
     func joined(_ range: Range<Int>) -> UInt64 { range.reduce(0) { $0 << 8 | UInt64(bytes[$1]) } }
     switch (family, bytes.count) {
     case (Kernel.familyIPv4, 4):
       return .ipv4(UInt32(joined(0..<4)))
     case (Kernel.familyIPv6, 16):
-      // fe80::/10 means something on its link only (RFC 4291 §2.5.6).
+      // fe80::/10 is valid on its link only (RFC 4291 §2.5.6).
       let isLinkLocal = bytes[0] == 0xFE && bytes[1] & 0xC0 == 0x80
       return .ipv6(high: joined(0..<8), low: joined(8..<16), scope: isLinkLocal ? link : 0)
     default:
@@ -124,15 +124,15 @@ package enum RouteMessages {
     }
   }
 
-  /// Messages and attributes begin at multiples of four.
+  /// Messages and attributes are aligned to four bytes.
   private static func aligned(_ length: Int) -> Int { (length + 3) & ~3 }
 
-  /// A number in the machine's order; nil where it would go beyond the end.
+  /// A number in host byte order; nil if it would extend beyond the end.
   private static func number<Number: FixedWidthInteger & BitwiseCopyable>(
     _ bytes: Span<UInt8>, at offset: Int, as type: Number.Type
   ) -> Number? {
     guard offset <= bytes.count - MemoryLayout<Number>.size else { return nil }
-    // Any pattern of bits is a number.
+    // Every bit pattern is a valid number.
     return unsafe bytes.bytes.unsafeLoadUnaligned(fromByteOffset: offset, as: type)
   }
 }

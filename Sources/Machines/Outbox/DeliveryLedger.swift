@@ -1,37 +1,37 @@
 import ByteStreams
 
-/// The state of each of the last messages by its sequence number, a byte each, and how many came into each state.
+/// The state of each of the latest messages, a byte each, by sequence number; and how many messages entered each state.
 ///
-/// It grows with use, so that a session that never sends costs nothing, up to `limit` messages; then it forgets the oldest. A message
-/// that the outbox still holds is never forgotten, however many newer ones there are.
+/// It grows with use up to `limit` messages, so a session that never sends costs nothing. Then it forgets the oldest, but never a
+/// message that the outbox still holds.
 package struct DeliveryLedger: Sendable {
-  /// What `GET /v1/deliveries/{id}` can answer for at least: a minute of a busy session, in 64 KiB.
+  /// Minimum number of messages for which `GET /v1/deliveries/{id}` can respond: a minute of a busy session, in 64 KiB.
   package static let leastLimit = 65_536
 
-  /// How many messages older than the last `limit` are remembered after they have left the outbox: a full queue of the default size.
+  /// How many messages older than the last `limit` are remembered after leaving the outbox: a full queue of the default size.
   static let lateLimit = 1_024
 
-  /// How many of the last messages are remembered: a power of two, and at least twice as many as may wait.
+  /// How many of the latest messages are remembered: a power of two, and at least twice as many as may be queued.
   package let limit: Int
-  /// Whether a written message still waits for its end when it is forgotten.
+  /// Whether `written` is followed by a confirmation, and not final.
   private let confirms: Bool
   /// Whether the outbox keeps written messages until they are confirmed.
   private let keepsWritten: Bool
-  /// Messages that are not among the last `limit`: all that the outbox holds, and the last that have left it.
+  /// Messages older than the last `limit`: all that the outbox holds, and the last that have left it.
   private var late: [UInt64: DeliveryState] = [:]
-  /// Those in `late` that have left the outbox, in that order.
+  /// The messages in `late` that have left the outbox, in the order in which they left.
   private var lateDepartures = RingDeque<UInt64>(filler: 0)
   private var states: [UInt8] = []
-  /// The last sequence number that was given out; numbers begin at 1.
+  /// The last sequence number assigned; numbers begin at 1.
   package private(set) var last: UInt64 = 0
-  /// How many messages came into each state, by its raw value.
+  /// How many messages entered each state, by its raw value.
   private var totals: [UInt64] = Array(repeating: 0, count: 8)
-  /// How many of those that are remembered are in each state now, by its raw value.
+  /// How many of the remembered messages are in each state now, by its raw value.
   private var present: [Int] = Array(repeating: 0, count: 8)
-  /// Messages that went back to the queue after they had been written.
+  /// Messages that returned to the queue after they had been written.
   package private(set) var redeliveries: UInt64 = 0
   private var reported = DeliveryLosses()
-  /// How often a message came into a state that is final.
+  /// How many times a message entered a final state.
   package private(set) var endings: UInt64 = 0
 
   package init(_ settings: OutboxSettings) {
@@ -42,7 +42,7 @@ package struct DeliveryLedger: Sendable {
     keepsWritten = settings.confirms && settings.redelivery == .unconfirmed
   }
 
-  /// Gives out the next number, for a message that is queued now.
+  /// Assigns the next number, to a message that is queued now.
   @inline(__always)
   mutating func open() -> UInt64 {
     last &+= 1
@@ -59,7 +59,8 @@ package struct DeliveryLedger: Sendable {
     return last
   }
 
-  /// A message that was never confirmed and now never will be: an upstream that answers no ping.
+  /// Forgets a message in this state. A message that was never confirmed counts as `unknown`, as with an upstream that ignores
+  /// pings.
   @inline(__always)
   private mutating func forget(_ state: DeliveryState) {
     present[Int(state.rawValue)] &-= 1
@@ -67,7 +68,7 @@ package struct DeliveryLedger: Sendable {
     if !isFinal(state) { endings &+= 1 }
   }
 
-  /// Whether a message stays in this state. `written` is final where nothing is confirmed.
+  /// Whether a message stays in this state. `written` is final if confirmations are off.
   package func isFinal(_ state: DeliveryState) -> Bool {
     switch state {
     case .queued: false
@@ -79,7 +80,7 @@ package struct DeliveryLedger: Sendable {
   /// Whether the outbox holds a message in this state.
   private func isHeld(_ state: DeliveryState) -> Bool { state == .queued || state == .written && keepsWritten }
 
-  /// nil for a number that was never given out, or is forgotten.
+  /// nil for a number that was never assigned or is forgotten.
   package func state(of sequence: UInt64) -> DeliveryState? {
     guard remembers(sequence) else { return late.isEmpty ? nil : late[sequence] }
     return DeliveryState(rawValue: states[index(of: sequence)])
@@ -91,14 +92,14 @@ package struct DeliveryLedger: Sendable {
     replace(sequence, by: state)
   }
 
-  /// A written message waits again.
+  /// Returns a written message to the queue.
   mutating func reopen(_ sequence: UInt64) {
     redeliveries &+= 1
     replace(sequence, by: .queued)
   }
 
-  /// Moves all messages of a connection that are written to their next state; returns how many. A connection may have carried
-  /// millions without a pong, of which only those that are remembered are looked at.
+  /// Moves all written messages from `first` through `last` to `state`; returns how many. Only remembered messages are visited: a
+  /// connection may have carried millions without a pong.
   mutating func setWritten(from first: UInt64, through last: UInt64, to state: DeliveryState) -> Int {
     var count = 0
     let start = max(first, oldest)
@@ -135,10 +136,11 @@ package struct DeliveryLedger: Sendable {
     states[index] = state.rawValue
   }
 
-  /// Messages that ever came into `state`; one that is sent again is written again.
+  /// How many messages ever entered `state`. A message that is sent again enters `written` again.
   package func total(_ state: DeliveryState) -> UInt64 { totals[Int(state.rawValue)] }
 
-  /// Messages that ended and may not have arrived, since `takeLosses` was last called. (`replaced` is what its sender asked for.)
+  /// Messages that ended since the last `takeLosses` and may not have arrived. `replaced` does not count: the sender requested
+  /// it.
   package var losses: DeliveryLosses {
     DeliveryLosses(
       expired: total(.expired) &- reported.expired, rejected: total(.rejected) &- reported.rejected,
@@ -151,7 +153,7 @@ package struct DeliveryLedger: Sendable {
     return losses
   }
 
-  /// Messages that are in `state` now, of those that are remembered.
+  /// How many of the remembered messages are in `state` now.
   package func present(_ state: DeliveryState) -> Int { present[Int(state.rawValue)] }
 
   /// The oldest of the last `limit` numbers.
@@ -165,7 +167,7 @@ package struct DeliveryLedger: Sendable {
   private func index(of sequence: UInt64) -> Int { Int((sequence &- 1) & UInt64(states.count &- 1)) }
 }
 
-/// How many messages ended in a state that their sender did not want.
+/// How many messages ended in a state that their sender did not want, by state.
 package struct DeliveryLosses: Equatable, Sendable {
   package var expired: UInt64 = 0
   package var rejected: UInt64 = 0

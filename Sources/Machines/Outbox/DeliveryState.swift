@@ -1,19 +1,19 @@
-/// What has become of a message that was sent.
+/// The state of a message that a client sent.
 package enum DeliveryState: UInt8, CaseIterable, Sendable {
-  /// Waits in the queue, or in a buffer of ours. → written, expired, replaced, rejected
+  /// In the queue, or in one of our buffers. → written, expired, replaced, rejected; unknown if it was written once before
   case queued = 1
-  /// The kernel has all of it. Final where confirmations are off. → confirmed, unknown, rejected, queued (redelivery)
+  /// The kernel has accepted all of it. Final if confirmations are off. → confirmed, unknown, rejected, queued (redelivery)
   case written
-  /// The upstream's WebSocket layer answered a ping that was sent after it. Final.
+  /// The upstream's WebSocket layer responded to a ping that was sent after the message. Final.
   case confirmed
   /// Its time to live ended before it was written. Final.
   case expired
-  /// A newer message with the same topic took its place. Final.
+  /// A newer message with the same topic replaced it. Final.
   case replaced
-  /// Dropped: by an overflow that drops the oldest, by the end of the session, because the upstream refused it (1009), or
-  /// because too many connections ended in the midst of it. Final.
+  /// Dropped: because a full queue drops the oldest, because the session ended, because the upstream refused it (1009), or
+  /// because too many connections were lost while it was partially written. Final.
   case rejected
-  /// The connection was lost between write and confirmation: it may have arrived, or not. Final.
+  /// The connection was lost after the message was written and before it was confirmed. It may have arrived. Final.
   case unknown
 
   package var name: String {

@@ -1,8 +1,9 @@
 import ByteStreams
 
-/// Deadlines, the earliest on top. Entries are never looked for and removed: whoever pops one finds out if it still counts.
+/// A heap of deadlines, the earliest first. Entries are not removed when their messages end: the caller checks whether the first
+/// one still applies.
 ///
-/// Messages mostly have the same time to live and so come in the order of their deadlines; then an insertion moves nothing.
+/// Most messages have the same time to live, so they are added in the order of their deadlines. Then an insertion moves nothing.
 struct ExpiryHeap: Sendable {
   struct Entry: Sendable {
     let deadline: MonotonicTime

@@ -1,8 +1,8 @@
 import ByteStreams
 
-/// What the clock says to the outbox: messages expire, and the pace lets the next ones go.
+/// The effects of time on the outbox: messages expire, and the pace permits the next ones.
 extension Outbox {
-  /// When the next waiting message expires; nil where none does.
+  /// When the next waiting message expires; nil if none does.
   package mutating func nextExpiry() -> MonotonicTime? {
     while let first = expiry.first {
       if isWaiting(first) { return first.deadline }
@@ -11,7 +11,7 @@ extension Outbox {
     return nil
   }
 
-  /// Ends the messages whose time is over; answers how many.
+  /// Ends the messages whose time to live is over; returns how many.
   @discardableResult
   package mutating func expire(now: MonotonicTime) -> Int {
     var count = 0
@@ -29,7 +29,7 @@ extension Outbox {
       && ring[entry.place].deadline == entry.deadline
   }
 
-  /// When the pace lets the next message go; nil where none waits, or one may go now.
+  /// When the pace permits the next message; nil if none can be taken, or one is permitted now.
   package func nextPermit(now: MonotonicTime) -> MonotonicTime? {
     guard let bucket, waiting > 0, isOpenForTaking, bucket.available(now: now) == 0 else { return nil }
     return bucket.nextToken(now: now)

@@ -1,43 +1,44 @@
 import ByteStreams
 import UpstreamSession
 
-/// The messages on their way to the upstream: first in, first out, each with a time to live, and the account of what became
-/// of every one of them.
+/// The messages on their way to the upstream, first in, first out, each with a time to live; and the record of each one's state.
 ///
 ///     queued ──take──▶ in a connection's buffer ──written──▶ written ──confirm──▶ confirmed
 ///
-/// The queue is one ring with three borders. Before `writtenEnd` stand messages that the kernel has, kept only where they may
-/// have to go again; before `takenEnd` those whose frames are in a connection's buffer; behind it those that wait. A frame
-/// that the kernel took in part only has not arrived, so its message simply goes back to waiting when its connection dies.
+/// The ring has three parts. Before `writtenEnd` are messages that the kernel has accepted, kept only if they may have to be sent
+/// again. Between `writtenEnd` and `takenEnd` are those whose frames are in a connection's buffer. From `takenEnd` on are the
+/// waiting messages. A frame that the kernel accepted in part has not arrived, so its message simply waits again when its
+/// connection is lost.
 ///
-/// The frames of one connection are a `Flight`. When a connection ends in order its flight `retires`: pongs can still
-/// confirm it. While a retiring flight has messages in the ring nothing new is taken, or order would be lost.
+/// The frames of one connection are a `Flight`. When a connection ends in order, its flight is `retiring`: pongs can still
+/// confirm its messages. While the ring contains messages of a retiring flight, nothing new is taken, since that would break the
+/// order.
 package struct Outbox: Sendable {
   struct Entry: Sendable {
     var sequence: UInt64 = 0
-    /// nil once the message has expired or was replaced: its place is passed over.
+    /// nil once the message has ended or was released: its place is skipped.
     var payload: SharedBytes?
     var topic: String?
     var deadline = MonotonicTime.distantFuture
     var kind = MessageKind.text
-    /// Time to live 0: may not outlive the connection it was meant for.
+    /// Time to live 0: it ends if it cannot be written at once.
     var isImmediate = false
-    /// Connections that it was written to as a whole, this one included.
+    /// Connections that took it, except those that ended before it was written as a whole.
     var attempts: UInt8 = 0
-    /// Connections that were lost in the midst of it.
+    /// Connections that were lost while it was partially written.
     var interruptions: UInt8 = 0
   }
 
-  /// What one connection has taken and nobody has confirmed yet.
+  /// The messages that one connection has taken and that are not confirmed yet.
   struct Flight: Sendable {
     let connection: Generation
     var first: UInt64
     var last: UInt64
-    /// Pings that stand behind messages: each confirms all up to `through`.
+    /// Pings that were sent after messages: each confirms all up to `through`.
     var barriers = RingDeque(filler: Barrier(counter: 0, through: 0))
-    /// The last message that a barrier stands behind.
+    /// The last message that a barrier follows.
     var guarded: UInt64
-    /// Of the messages written and not confirmed those that have no larger one behind them: the first is the largest of all.
+    /// Of the written, unconfirmed messages, those without a larger one after them. The first is the largest of all.
     var largest = RingDeque(filler: Sent(sequence: 0, size: 0))
 
     init(_ connection: Generation, first: UInt64) {
@@ -62,9 +63,9 @@ package struct Outbox: Sendable {
   var ring = RingDeque(filler: Entry())
   var writtenEnd = 0
   var takenEnd = 0
-  /// No message waits before this place, so that a drop need not look at every empty place again.
+  /// No message waits before this place, so that `dropOldest` need not visit every empty place again.
   var passed = 0
-  /// No message with time to live 0 waits behind this place, so that a blocked flush need not look at the whole queue.
+  /// No message with time to live 0 waits at or after this place, so that a blocked flush need not visit the whole queue.
   var immediateEnd = 0
   var expiry = ExpiryHeap()
   var topics: [String: Int] = [:]
@@ -76,12 +77,12 @@ package struct Outbox: Sendable {
   package internal(set) var bytes = 0
   /// Written messages that are kept until they are confirmed.
   var kept = 0
-  /// Live messages behind `takenEnd`, and their bytes.
+  /// Waiting messages, and their bytes.
   var waiting = 0
   var waitingBytes = 0
-  /// nil where no pace is kept.
+  /// nil if there is no pace.
   var bucket: TokenBucket?
-  /// Whether the kernel took less than the connection had for it; nothing more is written before it has room again.
+  /// Whether the kernel accepted less than the connection had to send. Nothing more is written before it has room again.
   var isBlocked = false
   /// A hand-over is in progress: nothing is taken.
   private(set) var isPaused = false
@@ -94,18 +95,18 @@ package struct Outbox: Sendable {
     bucket = settings.pace.map { TokenBucket($0) }
   }
 
-  /// Whether a connection takes messages now.
+  /// Whether there is a sending connection, even if it is paused or blocked.
   package var isFlowing: Bool { flight != nil }
   /// Whether every message has been written.
   package var isEmpty: Bool { messages == 0 }
-  /// Messages that the kernel has and of which a pong is awaited.
+  /// Messages that the kernel has accepted and that await a pong.
   package var unconfirmed: Int { settings.confirms ? ledger.present(.written) : 0 }
-  /// Whether a connection would find something to take.
+  /// Whether messages are waiting for a connection to take them.
   package var hasWaiting: Bool { waiting > 0 }
 
   // MARK: In
 
-  /// Queues a message. `timeToLive`: 0 for 'now or never'; nil for as long as it takes.
+  /// Queues a message. `timeToLive`: 0 means now or never; nil means no expiry.
   package mutating func enqueue(
     _ payload: SharedBytes, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
   ) -> EnqueueResult {
@@ -136,7 +137,7 @@ package struct Outbox: Sendable {
     return .queued(sequence: sequence, wakes: isFirstLoss || waiting == 1 || entry.deadline < mostUrgent)
   }
 
-  /// What would keep a message from being written in the next turn; nil for nothing.
+  /// Why a message could not be written in the next turn; nil if it could.
   private func hindrance(now: MonotonicTime) -> EnqueueResult.Hindrance? {
     guard isOpenForTaking else { return .notConnected }
     if isBlocked { return .blocked }
@@ -144,7 +145,7 @@ package struct Outbox: Sendable {
     return .pace(until: bucket.nextToken(now: now))
   }
 
-  /// The limit that one more message of this size would exceed. What it replaces makes room for it.
+  /// The limit that one more message of this size would exceed; nil if none. The message that it replaces does not count.
   private func exceededLimit(for size: Int, replacing topic: String?) -> QueueLimit? {
     var others = messages + kept
     var held = bytes
@@ -156,7 +157,7 @@ package struct Outbox: Sendable {
     return others == 0 || held + size <= settings.maximumBytes ? nil : .bytes
   }
 
-  /// Whether there is room once all that waits is dropped: nothing is dropped for a message that is refused nevertheless.
+  /// Whether dropping all waiting messages would make room. If not, none is dropped, since the new message is refused anyway.
   private func canMakeRoom(for size: Int) -> Bool {
     let others = messages + kept - waiting
     return others < settings.maximumMessages && (others == 0 || bytes - waitingBytes + size <= settings.maximumBytes)
@@ -172,8 +173,8 @@ package struct Outbox: Sendable {
 
   // MARK: Out
 
-  /// Moves waiting messages to `batch`, whose connection sends them in this order: at most `maximumMessages`, and no more
-  /// once `maximumBytes` are reached.
+  /// Moves waiting messages to `batch`, whose connection sends them in this order: at most `maximumMessages`, and none once
+  /// `maximumBytes` are reached.
   package mutating func takeBatch(
     maximumMessages: Int, maximumBytes: Int, now: MonotonicTime, into batch: inout [OutboxMessage]
   ) {
@@ -202,11 +203,11 @@ package struct Outbox: Sendable {
     }
     bucket?.take(taken, now: now)
     popFront()
-    // Deadlines of what has left are not looked for one by one.
+    // Deadlines of messages that have left are not removed one by one.
     if waiting == 0 { expiry.removeAll() } else if expiry.count > 2 * waiting + 64 { reindexWaiting() }
   }
 
-  /// The kernel has every message up to `sequence` of what this connection took.
+  /// The kernel has accepted every message up to `sequence` that this connection took.
   package mutating func written(through sequence: UInt64) {
     while writtenEnd < takenEnd, ring[writtenEnd].sequence <= sequence {
       let place = writtenEnd
@@ -228,20 +229,20 @@ package struct Outbox: Sendable {
   /// Whether written messages stay in the ring until they are confirmed.
   var keepsWritten: Bool { settings.confirms && settings.redelivery == .unconfirmed }
 
-  /// Whether a connection may take messages now, as far as order goes.
+  /// Whether a connection may take messages now, without breaking their order.
   var isOpenForTaking: Bool { flight != nil && !isPaused && !mayComeBack }
 
-  /// Whether messages of the retiring connection are left, which may have to go again ahead of all others.
+  /// Whether messages of the retiring connection are left, which may have to be sent again before all others.
   private var mayComeBack: Bool {
     guard let retiring, !ring.isEmpty else { return false }
     return ring[ring.front].sequence <= retiring.last
   }
 
-  /// How long a message with time to live 0 that was accepted right before a hand-over waits for the successor. Usually it
-  /// sends after two round trips; what comes later than this is no longer 'now'.
+  /// How long a message with time to live 0 that was accepted just before a hand-over waits for the successor. A successor
+  /// usually sends after two round trips; anything later than this is no longer 'now'.
   static var immediateDelay: TimeSpan { .milliseconds(100) }
 
-  /// Lets no message be taken until a successor starts sending, or `resume()`.
+  /// Stops messages from being taken until a successor starts sending or `resume()` is called.
   package mutating func pause(now: MonotonicTime) {
     guard flight != nil else { return }
     isPaused = true
@@ -252,13 +253,13 @@ package struct Outbox: Sendable {
     }
   }
 
-  /// The hand-over has come to nothing, or to its end.
+  /// Ends the pause: the hand-over has failed or is complete.
   package mutating func resume() { isPaused = false }
 
   /// Messages that ended since the last call and may not have arrived.
   package mutating func takeLosses() -> DeliveryLosses { ledger.takeLosses() }
 
-  /// Takes no more messages, and ends those that wait.
+  /// Accepts no more messages, and ends the waiting ones as `rejected`.
   package mutating func close() {
     isClosed = true
     endWaiting(as: .rejected, before: ring.end) { _ in true }

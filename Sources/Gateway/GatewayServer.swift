@@ -126,12 +126,13 @@ package final class GatewayServer: Sendable {
 
   /// Sleeps until a signal asks for the end, and then ends in order: stop accepting, answer held polls, send what is
   /// queued within its time, close the upstream with 1001. A second signal ends at once. Answers the exit code.
-  /// SIGHUP asks `reload` for the settings anew; it answers nil, and has said why, where they cannot be read.
-  package func runUntilSignalled(reload: () -> GatewaySettings?) -> Int32 {
-    var settings = settings
+  /// SIGHUP asks `reload` for a plan from the configuration as it is written now; it returns nil, and has logged why, where that
+  /// cannot be used.
+  package func runUntilSignalled(reload: () -> GatewayPlan?) -> Int32 {
+    var running = RunningSettings(settings)
     var signal = ProcessSignals.wait(for: Self.signals)
     while signal == Self.reloadSignal {
-      if let read = reload() { settings = self.reload(read, from: settings) }
+      if let plan = reload() { self.reload(plan, &running) }
       signal = ProcessSignals.wait(for: Self.signals)
     }
     end(after: signal)

@@ -135,10 +135,10 @@ enum DrawbridgeCommand {
     return plan
   }
 
-  /// The settings as they are written now; nil, and the log says why, where they are wrong.
+  /// A plan from the settings as they are written now; nil, and the log says why, where they are wrong.
   private static func reload(
     _ invocation: Invocation, changing change: Change, _ logger: Logger
-  ) -> GatewaySettings? {
+  ) -> GatewayPlan? {
     let content: [UInt8]?
     do throws(FileError) {
       content = try invocation.configurationFile.map(contents)
@@ -149,7 +149,7 @@ enum DrawbridgeCommand {
       return nil
     }
     do throws(ConfigurationErrors) {
-      return try plan(for: read(invocation, ignoring: change.ignored, content), changing: change).settings
+      return try plan(for: read(invocation, ignoring: change.ignored, content), changing: change)
     } catch {
       for line in error.errors {
         logger.error("the new configuration is wrong; the old one stays", [.text("reason", line.description)])

@@ -123,8 +123,9 @@ async def test_clients_leave_descriptors_for_management_and_the_upstream(upstrea
 
 
 async def test_the_level_of_the_log_changes_without_a_restart(upstream, gateway_for):
-    def config(level):
-        return f"upstream: {{url: '{upstream.url}'}}\nlog: {{level: {level}}}\n"
+    def config(level, overlap="1s"):
+        """Another overlap makes a hand-over, by which the end of the reload is seen."""
+        return f"upstream: {{url: '{upstream.url}', overlap: {overlap}}}\nlog: {{level: {level}}}\n"
 
     async def settles(*, beyond):
         """Waits until a connection later than that generation is the only one; returns its generation."""
@@ -138,7 +139,7 @@ async def test_the_level_of_the_log_changes_without_a_restart(upstream, gateway_
     gateway = await gateway_for(None, config=config("info"))
     client = gateway.client()
     assert not any(record["level"] == "debug" for record in gateway.records)
-    gateway.rewrite(config("debug"))
+    gateway.rewrite(config("debug", overlap="300ms"))
     gateway.signal(signal.SIGHUP)
     generation = await settles(beyond=1)
     upstream.reset_connections()
@@ -146,7 +147,7 @@ async def test_the_level_of_the_log_changes_without_a_restart(upstream, gateway_
     await gateway.tells(lambda record: record["level"] == "debug", what="what only the new level writes")
     assert "restart" not in gateway.output
 
-    gateway.rewrite(config("warning"))
+    gateway.rewrite(config("warning", overlap="200ms"))
     gateway.signal(signal.SIGHUP)
     generation = await settles(beyond=generation)
     before = len(gateway.log)

@@ -28,9 +28,65 @@ async def test_a_reload_changes_each_session_by_its_name(start, tmp_path):
     assert warning["settings"] == "sessions.more"
     await eventually(lambda: market.closes == [(1000, "")], what="the session that has moved leaves")
     assert len(moved.requests) == 1
-    # Nothing has changed for the others. They hand over all the same, to read credentials and certificates anew.
-    for upstream in (first, news):
+    assert [len(upstream.requests) for upstream in (first, news)] == [1, 1], "nothing has changed for the others"
+
+
+async def test_only_a_reload_without_a_change_makes_new_connections_for_all(start, tmp_path):
+    first, market = await start(Upstream()), await start(Upstream())
+    text = config(("market", market), default=first)
+    gateway = await start(Gateway(config=text, folder=tmp_path))
+    for upstream in (first, market):
+        await eventually(lambda upstream=upstream: len(upstream.requests) == 1, what="each session connects")
+
+    async def reload(text):
+        reloads = len(reloads_so_far())
+        gateway.rewrite(text)
+        gateway.signal(signal.SIGHUP)
+        await eventually(lambda: len(reloads_so_far()) > reloads, what="the end of the reload")
+
+    def reloads_so_far():
+        return [record for record in gateway.records if record["message"] == "the configuration was read again"]
+
+    # What needs a restart and what needs no connection are changes, too.
+    await reload("log: {level: debug}\n" + text)
+    await reload("log: {level: debug}\nloops: 3\n" + text)
+    assert [len(upstream.requests) for upstream in (first, market)] == [1, 1]
+    # The same again: certificates and credentials are read anew, also while a change waits for a restart.
+    await reload("log: {level: debug}\nloops: 3\n" + text)
+    for upstream in (first, market):
         await eventually(lambda upstream=upstream: len(upstream.requests) == 2, what="a new connection")
+
+
+async def test_a_session_that_was_removed_needs_its_files_no_more(start, tmp_path, authority, certificate):
+    market, news, moved = (
+        await start(Upstream(certificate=certificate)),
+        await start(Upstream()),
+        await start(Upstream()),
+    )
+    authorities = tmp_path / "market.pem"
+    authorities.write_bytes(authority.path.read_bytes())
+    removed = f"  market: {{upstream: {{url: '{market.url}', tls: {{ca_file: {authorities}, system_ca: false}}}}}}\n"
+    gateway = await start(Gateway(config=config(("news", news)) + removed, folder=tmp_path))
+    await eventually(lambda: len(market.requests) == len(news.requests) == 1, what="each session connects")
+    authorities.unlink()
+    gateway.rewrite(config(("news", moved)))
+    gateway.signal(signal.SIGHUP)
+    await eventually(lambda: len(moved.requests) == 1, what="the other session moves")
+    assert len(market.requests) == 1, "the removed session goes on as it is"
+
+
+async def test_a_reload_that_does_not_go_with_the_queue_is_refused(start, tmp_path):
+    """The queue stays as it was until a restart, and its redelivery needs the pings that the new settings turn off."""
+    upstream = await start(Upstream())
+    text = "upstream: {{url: '" + upstream.url + "'{}}}\n"
+    gateway = await start(Gateway(config=text.format(", queue: {redeliver: unconfirmed}"), folder=tmp_path))
+    await eventually(lambda: len(upstream.requests) == 1, what="the session connects")
+    gateway.rewrite(text.format(", heartbeat: {ping: false}"))
+    gateway.signal(signal.SIGHUP)
+    error = await gateway.tells(lambda record: record["level"] == "error", what="that the reload is refused")
+    assert error["message"] == "the new configuration cannot be used; the old one stays"
+    assert error["reason"].startswith("'upstream.queue.redeliver' cannot be used: 'unconfirmed' needs")
+    assert len(upstream.requests) == 1
 
 
 async def test_the_default_session_is_not_added_by_a_reload(start, tmp_path):

@@ -24,14 +24,25 @@ package final class SharedSettings: Sendable {
     try self.init(value, speaking: isPlain ? nil : PlainProtocol(conventions))
   }
 
-  init(_ value: UpstreamSettings, speaking prototype: (any UpstreamProtocol)?) throws(TLSSettingsError) {
+  convenience init(_ value: UpstreamSettings, speaking prototype: (any UpstreamProtocol)?) throws(TLSSettingsError) {
+    let isSecure = value.urls.contains { $0.isSecure }
+    self.init(
+      value, prototype, security: isSecure ? try UpstreamSecurity(value.tls, within: value.fileTimeout) : nil)
+  }
+
+  private init(_ value: UpstreamSettings, _ prototype: (any UpstreamProtocol)?, security: UpstreamSecurity?) {
     protocolPrototype = prototype
     var value = value
     // Nothing can be confirmed without the pings that stand behind messages.
     if !value.session.liveness.isEnabled { value.outbox.confirms = false }
     self.value = value
-    let isSecure = value.urls.contains { $0.isSecure }
-    security = isSecure ? try UpstreamSecurity(value.tls, within: value.fileTimeout) : nil
+    self.security = security
+  }
+
+  /// The same URLs, conventions and TLS context with another queue: a reload does not change that. Reads no file.
+  package func with(_ value: UpstreamSettings) -> SharedSettings {
+    precondition(value.tls == self.value.tls && value.urls == self.value.urls, "the TLS context is of other settings")
+    return SharedSettings(value, protocolPrototype, security: security)
   }
 }
 

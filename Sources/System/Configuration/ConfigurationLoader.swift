@@ -210,8 +210,7 @@ package struct ConfigurationLoader {
 
   /// What must hold between settings, and then the outcome.
   private mutating func checked() -> Outcome {
-    let own = SettingSection.all
-    let sections = own + settings.sessions.flatMap { SettingSection.named($0.name) }
+    let sections = SettingSection.all(of: settings)
     for section in sections { apply(section.orders, of: section) }
     let sessions = [("", settings.session)] + settings.sessions.map { ("sessions.\($0.name).", $0.configuration) }
     for (prefix, session) in sessions {

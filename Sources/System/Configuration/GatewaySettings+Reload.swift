@@ -23,4 +23,14 @@ extension GatewaySettings {
     }
     return (effective, stale)
   }
+
+  /// What must hold between settings and does not. The loader finds it in what is written; a reload asks again, because it mixes new
+  /// values with those that need a restart.
+  package func check() throws(SettingProblems) {
+    let sections = SettingSection.all(of: self)
+    let problems =
+      sections.flatMap { $0.rules.flatMap { $0.problems(self) } }
+      + sections.flatMap { $0.orders.compactMap { $0.problem(in: self) } }
+    guard problems.isEmpty else { throw SettingProblems(problems) }
+  }
 }

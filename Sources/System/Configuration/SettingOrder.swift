@@ -12,6 +12,11 @@ struct SettingOrder {
   let isMet: (GatewaySettings) -> Bool
   let lowerDefault: (inout GatewaySettings) -> Void
 
+  /// What the order finds wrong in settings that need no defaults any more.
+  func problem(in settings: GatewaySettings) -> SettingProblem? {
+    isWarning || isMet(settings) ? nil : SettingProblem(lower, .none, "it is above '\(upper)': \(reason)")
+  }
+
   /// Applies the order to `settings`. `all`: the settings of its section; `origins`: where those that were set were set. The error or
   /// warning, if there is one.
   func apply(to settings: inout GatewaySettings, _ all: [Setting], origins: [String: String]) -> ConfigurationError? {

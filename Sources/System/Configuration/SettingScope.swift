@@ -72,6 +72,11 @@ extension SettingSection {
       + [delivery(gateway), ending(gateway)]
   }
 
+  /// Every section there is with these sessions.
+  static func all(of settings: GatewaySettings) -> [SettingSection] {
+    all + settings.sessions.flatMap { named($0.name) }
+  }
+
   /// Of `all`, what is set for the session `default`.
   static var ofDefaultSession: [Setting] {
     session(SettingScope<GatewaySettings>(prefix: "", root: \.self).section(\.session, isReloadable: true))

@@ -45,6 +45,22 @@ import WebSocketCodec
     #expect(stale == ["upstream.url", "sessions.n", "sessions.m"])
   }
 
+  /// The queue stays as it is until a restart.
+  @Test(arguments: ["", "{sessions: {m: "])
+  func theQueueThatStaysMustGoWithTheNewUpstream(prefix: String) throws {
+    let suffix = prefix.isEmpty ? "" : "}}"
+    let settings = try reload(
+      prefix + "{upstream: {url: 'ws://a/', heartbeat: {ping: false}}}" + suffix,
+      after: prefix + "{upstream: {url: 'ws://a/', queue: {redeliver: unconfirmed}}}" + suffix
+    ).settings
+    #expect {
+      try settings.check()
+    } throws: { error in
+      let problems = (error as? SettingProblems)?.problems ?? []
+      return problems.map(\.key) == [(prefix.isEmpty ? "" : "sessions.m.") + "upstream.queue.redeliver"]
+    }
+  }
+
   @Test func theSameAgainChangesNothing() throws {
     let text = "upstream: {url: 'ws://a/', close_codes: {4000: stop}, headers: {A: b}}"
     let (settings, stale) = try reload(text, after: text)

@@ -5,7 +5,7 @@ import Threading
 package enum BlockingWorkError: Error, Equatable, Sendable, CustomStringConvertible {
   /// The waiter gave up. `after`: how long the work that runs on the subject, this or earlier work, has been running.
   case unfinished(after: TimeSpan)
-  /// All threads are in use by other subjects.
+  /// All threads were in use by other subjects until the waiter gave up, or too much work waits for a thread already.
   case noThreadFree(limit: Int)
   /// The system could not start a thread.
   case noThread
@@ -57,8 +57,7 @@ package final class BlockingWork<Value: Sendable>: BlockingJob {
 
   /// Ends the wait, if it has not ended. Work that has not begun is never run.
   package func giveUp() {
-    let time = lanes.withdraw(self)
-    end(.failure(.unfinished(after: time)))
+    end(.failure(lanes.withdraw(self)))
   }
 
   private func begin(_ waiter: @escaping @Sendable (Outcome) -> Void) {
@@ -114,6 +113,8 @@ package protocol BlockingJob: AnyObject, Sendable {
 ///
 /// A file on a hung mount holds one thread, however many reads of it are requested: further work on it is queued until its waiter
 /// gives up. Queued work runs after the work ahead of it, so its result is never older than its request.
+///
+/// While all threads are in use, work on other subjects waits for the first thread that becomes free, until its waiter gives up.
 package final class BlockingLanes: Sendable {
   /// The instance that the whole process shares.
   package static let shared = BlockingLanes()
@@ -121,17 +122,26 @@ package final class BlockingLanes: Sendable {
   /// Maximum number of subjects in use at once, each with its thread. A session has about five (secrets, CA file, certificate,
   /// key) and reads most of them one after the other. The limit stops reloads that name ever new files on a hung mount.
   package static let threadLimit = 16
+  /// Maximum amount of work that waits for a thread. A connection attempt waits for one piece of work at a time, and a session has at
+  /// most two attempts: enough for the sessions of a process.
+  package static let waitingLimit = 1024
   /// Descriptors that one thread may hold. A file needs one from the start of open(2) on, even while that hangs. A command needs
   /// both ends of its pipe until it has started.
   package static let descriptorsPerThread = 2
 
-  private struct Lane {
+  fileprivate struct Lane {
     /// When the running work started.
     var since: MonotonicTime
     var queue: [any BlockingJob] = []
   }
 
-  private let lanes = Locked<[String: Lane]>([:])
+  fileprivate struct State {
+    var lanes: [String: Lane] = [:]
+    /// Work on subjects that have no lane, in order. Empty unless all threads are in use.
+    var waiting: [any BlockingJob] = []
+  }
+
+  private let state = Locked(State())
   private let startThread: @Sendable (@escaping @Sendable () -> Void) -> Bool
 
   package init(
@@ -143,18 +153,22 @@ package final class BlockingLanes: Sendable {
   }
 
   /// Threads in use.
-  package var threads: Int { lanes.withLock { $0.count } }
+  package var threads: Int { state.withLock { $0.lanes.count } }
 
   func add(_ job: any BlockingJob) {
     enum Verdict { case start, queued, refused }
     let now = MonotonicTime.current
-    let verdict = lanes.withLock { lanes -> Verdict in
-      if lanes[job.subject] != nil {
-        lanes[job.subject]?.queue.append(job)
+    let verdict = state.withLock { state -> Verdict in
+      if state.lanes[job.subject] != nil {
+        state.lanes[job.subject]?.queue.append(job)
         return .queued
       }
-      guard lanes.count < Self.threadLimit else { return .refused }
-      lanes[job.subject] = Lane(since: now)
+      guard state.lanes.count < Self.threadLimit else {
+        guard state.waiting.count < Self.waitingLimit else { return .refused }
+        state.waiting.append(job)
+        return .queued
+      }
+      state.lanes[job.subject] = Lane(since: now)
       return .start
     }
     switch verdict {
@@ -162,8 +176,7 @@ package final class BlockingLanes: Sendable {
     case .refused: job.fail(.noThreadFree(limit: Self.threadLimit))
     case .start:
       guard !startThread({ self.serve(job) }) else { return }
-      let queue = lanes.withLock { $0.removeValue(forKey: job.subject)?.queue ?? [] }
-      for job in [job] + queue { job.fail(.noThread) }
+      for job in [job] + state.withLock({ $0.abandonLane(of: job.subject) }) { job.fail(.noThread) }
     }
   }
 
@@ -172,24 +185,47 @@ package final class BlockingLanes: Sendable {
     while let job = next {
       job.run()
       let now = MonotonicTime.current
-      next = lanes.withLock { lanes -> (any BlockingJob)? in
-        guard lanes[job.subject]?.queue.isEmpty == false else {
-          lanes[job.subject] = nil
-          return nil
-        }
-        lanes[job.subject]?.since = now
-        return lanes[job.subject]?.queue.removeFirst()
-      }
+      next = state.withLock { $0.next(after: job.subject, now: now) }
     }
   }
 
-  /// Removes work that has not started from its lane. Returns how long the running work of that lane has been running.
-  func withdraw(_ job: any BlockingJob) -> TimeSpan {
+  /// Removes work that has not started. Returns why its waiter has no result.
+  func withdraw(_ job: any BlockingJob) -> BlockingWorkError {
     let now = MonotonicTime.current
-    return lanes.withLock { lanes in
-      lanes[job.subject]?.queue.removeAll { $0 === job }
-      return lanes[job.subject].map { now - $0.since } ?? .zero
+    return state.withLock { state in
+      state.lanes[job.subject]?.queue.removeAll { $0 === job }
+      if let index = state.waiting.firstIndex(where: { $0 === job }) {
+        state.waiting.remove(at: index)
+        return .noThreadFree(limit: Self.threadLimit)
+      }
+      return .unfinished(after: state.lanes[job.subject].map { now - $0.since } ?? .zero)
     }
+  }
+}
+
+extension BlockingLanes.State {
+  /// The next work for the thread that has done work on `subject`; nil where it can end.
+  fileprivate mutating func next(after subject: String, now: MonotonicTime) -> (any BlockingJob)? {
+    if lanes[subject]?.queue.isEmpty == false {
+      lanes[subject]?.since = now
+      return lanes[subject]?.queue.removeFirst()
+    }
+    lanes[subject] = nil
+    guard !waiting.isEmpty else { return nil }
+    let job = waiting.removeFirst()
+    lanes[job.subject] = BlockingLanes.Lane(since: now, queue: waiting.filter { $0.subject == job.subject })
+    waiting.removeAll { $0.subject == job.subject }
+    return job
+  }
+
+  /// No thread could be started for `subject`. Returns the work that nobody is left to do.
+  fileprivate mutating func abandonLane(of subject: String) -> [any BlockingJob] {
+    var abandoned = lanes.removeValue(forKey: subject)?.queue ?? []
+    if lanes.isEmpty {
+      abandoned += waiting
+      waiting = []
+    }
+    return abandoned
   }
 }
 

@@ -59,16 +59,43 @@ import Threading
     #expect(none.threads == 0)
   }
 
-  @Test func refusesMoreSubjectsThanItHasThreads() {
+  @Test func workOnMoreSubjectsWaitsForAThread() async throws {
     let hang = CountingSemaphore()
-    let waiting = (0..<BlockingLanes.threadLimit).map { number in
-      BlockingWork(on: "\(number)", lanes: lanes) { hang.wait() }
+    for number in 0..<BlockingLanes.threadLimit {
+      lanes.add(BlockingWork(on: "\(number)", lanes: lanes) { hang.wait() })
     }
-    for work in waiting { lanes.add(work) }
-    let limit = BlockingLanes.threadLimit
+    let givenUp = BlockingWork(on: "x", lanes: lanes) {
+      Issue.record("work that was given up has run")
+      return 1
+    }
+    #expect(givenUp.wait(atMost: .milliseconds(1)) == .failure(.noThreadFree(limit: BlockingLanes.threadLimit)))
+    // Two pieces of work on one subject and one on another: each has its turn, as threads become free.
+    let results = Locked<[String]>([])
+    let done = CountingSemaphore()
+    for name in ["x", "y", "x"] {
+      lanes.add(
+        BlockingWork(on: name, lanes: lanes) {
+          results.withLock { $0.append(name) }
+          done.signal()
+        })
+    }
+    #expect(lanes.threads == BlockingLanes.threadLimit)
+    hang.signal()
+    for _ in 0..<3 { #expect(done.wait(atMost: .seconds(60))) }
+    #expect(results.withLock { $0 } == ["x", "x", "y"])
+    for _ in 1..<BlockingLanes.threadLimit { hang.signal() }
+    while lanes.threads > 0 { try await Task.sleep(for: .milliseconds(1)) }
+  }
+
+  @Test func holdsNoMoreThreadsAndWorkThanItsLimitsWhereEverySubjectHangs() {
+    let hang = CountingSemaphore()
+    let count = BlockingLanes.threadLimit + BlockingLanes.waitingLimit
+    for number in 0..<count { lanes.add(BlockingWork(on: "\(number)", lanes: lanes) { hang.wait() }) }
+    #expect(lanes.threads == BlockingLanes.threadLimit)
     #expect(
-      BlockingWork(on: "x", lanes: lanes) { 1 }.wait(atMost: .seconds(60)) == .failure(.noThreadFree(limit: limit)))
-    for _ in waiting { hang.signal() }
+      BlockingWork(on: "x", lanes: lanes) { 1 }.wait(atMost: .seconds(60))
+        == .failure(.noThreadFree(limit: BlockingLanes.threadLimit)))
+    for _ in 0..<count { hang.signal() }
   }
 
   // MARK: Files

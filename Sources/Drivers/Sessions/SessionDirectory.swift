@@ -9,18 +9,18 @@ package struct SessionDirectory: Sendable {
   package let all: [Session]
   /// nil where the configuration describes named sessions only.
   package let `default`: Session?
+  /// `all`, with the bytes of each name.
   private let named: [(name: [UInt8], session: Session)]
 
   package init(_ sessions: [Session]) {
     all = sessions
     self.default = sessions.first { $0.name == Session.defaultName }
-    named = sessions.filter { $0.name != Session.defaultName }.map { (Array($0.name.utf8), $0) }
+    named = sessions.map { (Array($0.name.utf8), $0) }
   }
 
   /// The session with this name; nil where there is none.
   package func find(_ name: Span<UInt8>) -> Session? {
-    if name.equals("default") { return self.default }
-    return named.first { name.equals($0.name.span) }?.session
+    named.first { name.equals($0.name.span) }?.session
   }
 
   package func find(_ name: String) -> Session? { all.first { $0.name == name } }

@@ -99,7 +99,7 @@ extension ValueForm where Value == LogLevel {
 }
 
 extension ValueForm where Value == TLSVersion {
-  static var tlsVersion: ValueForm { .words([("1.2", .v1_2), ("1.3", .v1_3)]) }
+  static var tlsVersion: ValueForm { .words(TLSVersion.allCases.map { ($0.number, $0) }) }
 }
 
 extension ValueForm where Value == TLSClientSettings.Verification {

@@ -87,7 +87,7 @@ package struct ConfigurationLoader {
       return
     }
     do throws(ConfigurationError) {
-      guard let root = try YAMLDocument.read(text, file: file) else { return }
+      guard let root = try YAMLDocument.read(text, file: file, warn: { warn($0) }) else { return }
       walk(root, Section(settings: Setting.all), file)
     } catch {
       hasUnreadParts = true

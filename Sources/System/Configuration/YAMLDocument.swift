@@ -13,8 +13,12 @@ struct YAMLNode {
   let column: Int
   /// Whether this is no value at all (YAML 1.2 §10.3.2): nothing, `~` or `null`, without quotes.
   var isNull = false
+  /// Whether this is the merge key: `<<` without quotes.
+  var isMerge = false
   /// Nodes in it, itself included, and levels of them.
   var count = 1
+  /// Bytes of all text in it.
+  var bytes = 0
   var height = 1
 }
 
@@ -26,22 +30,41 @@ struct YAMLDocument: ~Copyable {
   private static let maximumDepth = 12
   /// Nodes that all aliases of a file may repeat: some hundred for each of the sessions that there may be.
   private static let maximumRepeatedNodes = 100_000
+  /// Bytes of text that all aliases of a file may repeat: long messages and secrets for each of the sessions, too.
+  private static let maximumRepeatedBytes = 16 << 20
   /// Bytes of a file; the full commented one has some 20 KiB.
   static let maximumBytes = 1 << 20
 
   private let parser: UnsafeMutablePointer<yaml_parser_t>
   private let file: String
   private let text: [UInt8]
-  private var anchors: [String: YAMLNode] = [:]
-  private var repeatedNodes = 0
+  private struct Anchor {
+    let node: YAMLNode
+    var isUsed = false
+  }
 
-  /// The document in `text`; nil where there is none. `file` is for messages.
-  static func read(_ text: [UInt8], file: String) throws(ConfigurationError) -> YAMLNode? {
+  private var anchors: [String: Anchor] = [:]
+  private var repeatedNodes = 0
+  private var repeatedBytes = 0
+  /// The nodes of anchors that were set again before an alias used them.
+  private var replaced: [YAMLNode] = []
+
+  /// The document in `text`; nil where there is none. `file` is for messages. `warn` gets what is questionable.
+  static func read(
+    _ text: [UInt8], file: String, warn: (ConfigurationError) -> Void = { _ in }
+  ) throws(ConfigurationError) -> YAMLNode? {
     guard text.count <= maximumBytes else {
       throw ConfigurationError(place: file, message: "the file has more than \(maximumBytes) bytes")
     }
     var document = YAMLDocument(text, file: file)
-    return try document.parse()
+    let root = try document.parse()
+    for node in document.unused {
+      warn(
+        ConfigurationError(
+          place: node.place(in: file), message: "no alias uses this anchor: quote the value if it is to begin with '&'")
+      )
+    }
+    return root
   }
 
   private init(_ text: [UInt8], file: String) {
@@ -125,7 +148,13 @@ struct YAMLDocument: ~Copyable {
   private mutating func node(from event: inout yaml_event_t, depth: Int) throws(ConfigurationError) -> YAMLNode {
     let mark = unsafe event.start_mark
     let (anchor, node) = unsafe try content(of: &event, mark, depth: depth)
-    if let anchor { anchors[anchor] = node }
+    if let anchor {
+      // The value begins with '&' by mistake: it would be lost. It may be a secret, so the message does not repeat it.
+      if node.isNull, node.scalar?.isEmpty == true {
+        throw fail(mark, "an anchor without a value: quote the value if it is to begin with '&'")
+      }
+      if let old = anchors.updateValue(Anchor(node: node), forKey: anchor), !old.isUsed { replaced.append(old.node) }
+    }
     return node
   }
 
@@ -140,7 +169,10 @@ struct YAMLDocument: ~Copyable {
       let bytes = unsafe UnsafeBufferPointer(start: scalar.value, count: scalar.length)
       let text = unsafe String(decoding: bytes, as: UTF8.self)
       var node = make(.scalar(text), mark)
-      node.isNull = unsafe scalar.style == YAML_PLAIN_SCALAR_STYLE && ["", "~", "null", "Null", "NULL"].contains(text)
+      let isPlain = unsafe scalar.style == YAML_PLAIN_SCALAR_STYLE
+      node.isNull = isPlain && ["", "~", "null", "Null", "NULL"].contains(text)
+      node.isMerge = isPlain && text == "<<"
+      node.bytes = text.utf8.count
       return unsafe (name(scalar.anchor), node)
     case YAML_SEQUENCE_START_EVENT:
       var items: [YAMLNode] = []
@@ -169,15 +201,25 @@ struct YAMLDocument: ~Copyable {
       }
     case YAML_ALIAS_EVENT:
       let name = unsafe name(event.data.alias.anchor) ?? ""
-      guard let node = anchors[name] else { throw fail(mark, "'*\(name)' has no anchor '&\(name)' before it") }
+      guard let node = anchors[name]?.node else { throw fail(mark, "'*\(name)' has no anchor '&\(name)' before it") }
+      anchors[name]?.isUsed = true
       repeatedNodes += node.count
+      repeatedBytes += node.bytes
       guard repeatedNodes <= Self.maximumRepeatedNodes else {
         throw fail(mark, "aliases repeat more than \(Self.maximumRepeatedNodes) values")
+      }
+      guard repeatedBytes <= Self.maximumRepeatedBytes else {
+        throw fail(mark, "aliases repeat more than \(Self.maximumRepeatedBytes >> 20) MiB of text")
       }
       guard depth + node.height <= Self.maximumDepth else { throw fail(mark, "nested too deeply") }
       return (nil, node)
     default: throw fail(mark, "a value must stand here")
     }
+  }
+
+  /// The nodes of anchors that no alias uses, in order.
+  private var unused: [YAMLNode] {
+    (replaced + anchors.values.filter { !$0.isUsed }.map(\.node)).sorted { ($0.line, $0.column) < ($1.line, $1.column) }
   }
 
   private func name(_ anchor: UnsafeMutablePointer<yaml_char_t>?) -> String? {
@@ -207,6 +249,7 @@ struct YAMLDocument: ~Copyable {
   private func make(_ value: YAMLNode.Value, _ mark: yaml_mark_t, of children: [YAMLNode] = []) -> YAMLNode {
     var node = YAMLNode(value: value, line: Int(mark.line) + 1, column: Int(mark.column) + 1)
     node.count += children.reduce(0) { $0 + $1.count }
+    node.bytes = children.reduce(0) { $0 + $1.bytes }
     node.height += children.map(\.height).max() ?? 0
     return node
   }
@@ -214,5 +257,4 @@ struct YAMLDocument: ~Copyable {
 
 extension YAMLNode {
   fileprivate var scalar: String? { if case .scalar(let text) = value { text } else { nil } }
-  fileprivate var isMerge: Bool { scalar == "<<" }
 }

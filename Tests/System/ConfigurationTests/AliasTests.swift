@@ -47,6 +47,32 @@ import WebSocketCodec
     #expect(errors(text) == ["d.yaml:5:45: aliases repeat more than 100000 values"])
   }
 
+  /// Attack: the same with few aliases of a long text.
+  @Test func theTextThatAliasesRepeatIsLimited() {
+    let text = "a: &a \(String(repeating: "x", count: 900 << 10))\nb: [" + String(repeating: "*a, ", count: 20) + "]\n"
+    #expect(errors(text) == ["d.yaml:2:77: aliases repeat more than 16 MiB of text"])
+  }
+
+  /// A secret that begins with '&' is an anchor to YAML. It must not be lost, nor shown.
+  @Test func aValueThatIsOnlyAnAnchorIsRefused() {
+    let text = "upstream: {url: 'ws://h/', headers: {X-Api-Key: &s3cret}}"
+    #expect(errors(text) == ["d.yaml:1:49: an anchor without a value: quote the value if it is to begin with '&'"])
+  }
+
+  @Test func warnsOfAnAnchorThatNoAliasUses() throws {
+    let outcome = try load(
+      """
+      upstream: {url: 'ws://h/', headers: {A: &s3cret b, C: &used c, D: *used, E: &again e, F: &again f, G: *again}}
+
+      """)
+    let reason = "no alias uses this anchor: quote the value if it is to begin with '&'"
+    #expect(outcome.warnings.map(\.description) == ["d.yaml:1:41: \(reason)", "d.yaml:1:77: \(reason)"])
+  }
+
+  @Test func aQuotedMergeKeyIsAnOrdinaryKey() {
+    #expect(errors("log: {'<<': {level: info}}") == ["d.yaml:1:7: unknown key 'log.<<'"])
+  }
+
   @Test func aliasesNestNoDeeperThanTheFileMay() {
     var text = "a0: &a0 [x]\n"
     for level in 1...20 { text += "a\(level): &a\(level) [*a\(level - 1)]\n" }

@@ -13,13 +13,17 @@ package struct GatewayPlan: Sendable {
   package let sessions: [SessionPlan]
 
   /// Reads the files that the settings name. Blocks.
-  package init(_ settings: GatewaySettings) throws(SettingProblems) {
+  ///
+  /// - Parameter isUsable: whether the settings of a section, such as `upstream.tls`, are free of errors. Where they are not, the
+  ///   session's files are not read, and the plan must not be used.
+  package init(_ settings: GatewaySettings, isUsable: (String) -> Bool = { _ in true }) throws(SettingProblems) {
     self.settings = settings
     var problems: [SettingProblem] = []
     let configured = settings.configuredSessions
     if configured.isEmpty { problems.append(SettingProblem("upstream.url", .none, Self.urlMissing)) }
     var sessions: [SessionPlan] = []
     for session in configured where session.configuration.upstream.url != nil {
+      guard isUsable(session.pathPrefix + "upstream.tls") else { continue }
       do throws(TLSSettingsError) {
         sessions.append(
           SessionPlan(

@@ -127,7 +127,7 @@ enum DrawbridgeCommand {
     change.apply(&settings)
     let plan: GatewayPlan
     do throws(SettingProblems) {
-      plan = try GatewayPlan(settings)
+      plan = try GatewayPlan(settings) { !outcome.hasErrors(in: $0) }
     } catch {
       throw outcome.errors(with: error)
     }

@@ -187,6 +187,15 @@ async def test_an_error_names_the_variable_or_the_flag():
         assert "--listen: 'nonsense' is not right" in err
 
 
+async def test_half_a_client_certificate_is_one_error(tmp_path):
+    path = tmp_path / "half.yaml"
+    path.write_text(SECURE + "  tls: {client_certificate: /nowhere/c.pem}\n")
+    status, _, err = await run("check-config", "--config", path)
+    assert status == CONFIG
+    assert len(err.splitlines()) == 1
+    assert "give both or none" in err
+
+
 async def test_a_reload_refuses_what_serve_refuses(start, upstream, tmp_path):
     config = f"upstream:\n  url: {upstream.url}\n"
     gateway = await start(Gateway(config=config, folder=tmp_path))

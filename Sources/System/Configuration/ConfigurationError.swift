@@ -31,10 +31,23 @@ package struct SettingProblem: Error, Hashable, Sendable {
   /// What is wrong and what is accepted. It never repeats the value, which may hold a secret: `Outcome.errors` adds it.
   package let reason: String
 
+  /// Paths of settings that the value was compared with: if one of them cannot be used, this is no problem that is known.
+  let others: [String]
+
   package init(_ key: String, _ subject: Subject, _ reason: String) {
+    self.init(key, subject, reason, comparedWith: [])
+  }
+
+  init(_ key: String, _ subject: Subject, _ reason: String, comparedWith others: [String]) {
     self.key = key
     self.subject = subject
     self.reason = reason
+    self.others = others
+  }
+
+  /// The same of settings whose paths begin with `prefix`.
+  func prefixed(_ prefix: String) -> SettingProblem {
+    SettingProblem(prefix + key, subject, reason, comparedWith: others.map { prefix + $0 })
   }
 
   /// For a log line that has no configuration to show the value from.

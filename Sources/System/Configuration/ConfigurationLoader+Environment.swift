@@ -40,10 +40,15 @@ extension ConfigurationLoader {
     let known = Set(all.map(\.environmentName)).union([Self.prefix + "CONFIG"])
     for name in environment.keys.sorted() where name.hasPrefix(Self.prefix) && !known.contains(name) {
       guard !ServiceLink.isLink(name, value: environment[name] ?? "") else { continue }
-      let suggestion = Suggestion.text(Suggestion.nearest(toName: name, among: known.sorted(), separator: "_"))
-      warn(
-        ConfigurationError(
-          place: "environment variable \(name)", message: "no such setting\(suggestion); it is ignored"))
+      let reason: String
+      if name.hasPrefix(Self.prefix + "SESSIONS_") {
+        reason = "no variable sets a named session: set it below 'sessions' in the file, where ${env:NAME} is possible"
+      } else {
+        reason =
+          "no such setting"
+          + Suggestion.text(Suggestion.nearest(toName: name, among: known.sorted(), separator: "_"))
+      }
+      warn(ConfigurationError(place: "environment variable \(name)", message: reason + "; it is ignored"))
     }
   }
 

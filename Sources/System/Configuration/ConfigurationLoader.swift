@@ -19,6 +19,7 @@ package struct ConfigurationLoader {
   private let references: SecretReferenceReader
   private var settings = GatewaySettings()
   private var origins: [String: String] = [:]
+  private var sessionPlaces: [String: String] = [:]
   private var written: [String: [WrittenValue]] = [:]
   private var errors: [ConfigurationError] = []
   private var warnings: [ConfigurationError] = []
@@ -202,7 +203,7 @@ package struct ConfigurationLoader {
   mutating func add(session name: String, at place: String) -> Bool {
     guard settings.sessions.count < SessionName.limit else { return false }
     settings.sessions.append(GatewaySettings.NamedSession(name: name))
-    origins["sessions." + name] = place
+    sessionPlaces[name] = place
     return true
   }
 
@@ -219,8 +220,8 @@ package struct ConfigurationLoader {
     }
     warnOfMissingDefault()
     let outcome = Outcome(
-      settings: settings, origins: origins, errors: errors, warnings: warnings, written: written, failed: failed,
-      hasUnreadParts: hasUnreadParts)
+      settings: settings, origins: origins, sessionPlaces: sessionPlaces, errors: errors, warnings: warnings,
+      written: written, failed: failed, hasUnreadParts: hasUnreadParts)
     let problems = sections.flatMap { $0.rules.flatMap { $0.problems(settings) } } + missingURLs()
     return problems.isEmpty ? outcome : outcome.adding(SettingProblems(problems))
   }

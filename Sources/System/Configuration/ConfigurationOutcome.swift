@@ -4,6 +4,8 @@ extension ConfigurationLoader {
     package let settings: GatewaySettings
     /// The place of each setting that was set.
     package let origins: [String: String]
+    /// The place of each named session. Apart from `origins`: a session's name may look like the path of a setting.
+    let sessionPlaces: [String: String]
     /// What is wrong; empty: the settings can be used.
     package let errors: [ConfigurationError]
     package let warnings: [ConfigurationError]
@@ -11,6 +13,8 @@ extension ConfigurationLoader {
     let written: [String: [WrittenValue]]
     /// The settings whose value could not be used; they have their defaults.
     let failed: Set<String>
+    /// The settings, or sections, of which the loader has found that they do not fit others.
+    var conflicting: Set<String> = []
     /// Whether a part of the file could not be read as settings. What is not set may have been meant there.
     let hasUnreadParts: Bool
 
@@ -39,24 +43,38 @@ extension ConfigurationLoader {
     /// The same with errors for these problems, which the loader has found.
     func adding(_ problems: SettingProblems) -> Outcome {
       Outcome(
-        settings: settings, origins: origins, errors: errors(with: problems).errors, warnings: warnings,
-        written: written,
-        failed: failed, hasUnreadParts: hasUnreadParts)
+        settings: settings, origins: origins, sessionPlaces: sessionPlaces, errors: errors(with: problems).errors,
+        warnings: warnings, written: written, failed: failed, conflicting: Set(problems.problems.map(\.key)),
+        hasUnreadParts: hasUnreadParts)
     }
 
     /// `errors`, and those for problems that were found in `settings` later, each with its place and the value as it may be shown.
     package func errors(with problems: SettingProblems) -> ConfigurationErrors {
-      let later = problems.problems.filter { !followsFromErrors($0) }.map(error)
-      return ConfigurationErrors(errors: Array((errors + later).prefix(ConfigurationErrors.limit)))
+      let room = max(0, ConfigurationErrors.limit - errors.count)
+      let later = problems.problems.lazy.filter { !followsFromErrors($0) }.prefix(room).map(error)
+      return ConfigurationErrors(errors: errors + later)
+    }
+
+    /// Whether a setting of this section could not be used, or does not fit others.
+    package func hasErrors(in section: String) -> Bool {
+      let session = session(of: section)
+      let isInside = { [self] (key: String) in
+        (key == section || key.hasPrefix(section + ".")) && self.session(of: key) == session
+      }
+      return failed.contains(where: isInside) || conflicting.contains(where: isInside)
     }
 
     /// Whether the problem may only follow from one of `errors`: the setting may have been meant by a key that is unknown, or it
     /// does not fit one of its section that could not be used.
     private func followsFromErrors(_ problem: SettingProblem) -> Bool {
       if hasUnreadParts, !isSet(problem.key) { return true }
+      if problem.others.contains(where: failed.contains) { return true }
       guard problem.subject == .none else { return false }
       let section = Self.section(of: problem.key)
-      return failed.contains { $0.hasPrefix(problem.key + ".") || Self.section(of: $0) == section }
+      let session = session(of: problem.key)
+      return failed.contains {
+        ($0.hasPrefix(problem.key + ".") || Self.section(of: $0) == section) && self.session(of: $0) == session
+      }
     }
 
     private static func section(of key: String) -> Substring { key[..<(key.lastIndex(of: ".") ?? key.startIndex)] }
@@ -78,21 +96,36 @@ extension ConfigurationLoader {
       return ConfigurationError(place: itemPlace ?? place(of: problem.key), message: "\(what): \(problem.reason)")
     }
 
-    private func setting(_ key: String) -> Setting? { Setting.all(of: settings).first { $0.path == key } }
+    private func setting(_ key: String) -> Setting? { settings(beside: key).first { $0.path == key } }
+
+    /// The settings of the session that `key` belongs to, or of the top of the file.
+    private func settings(beside key: String) -> [Setting] { session(of: key).map(Setting.named) ?? Setting.all }
+
+    /// The named session that `key` belongs to. Its name may contain dots, and may begin with another session's name and a dot: then
+    /// that session's settings do not follow it, because no setting's path has `upstream` or `delivery` inside.
+    private func session(of key: String) -> String? {
+      guard key.hasPrefix("sessions.") else { return nil }
+      var longest: String?
+      for session in settings.sessions where key.hasPrefix(session.pathPrefix) {
+        let part = key.dropFirst(session.pathPrefix.count).prefix { $0 != "." }
+        guard part == "upstream" || part == "delivery", session.name.count > longest?.count ?? 0 else { continue }
+        longest = session.name
+      }
+      return longest
+    }
 
     /// Whether `key`, or a setting of that section, was set.
-    private func isSet(_ key: String) -> Bool {
-      origins[key] != nil || origins.keys.contains { $0.hasPrefix(key + ".") }
+    private func isSet(_ key: String) -> Bool { origins[key] != nil || firstSet(in: key) != nil }
+
+    /// The place of the first setting of the section `key` that was set.
+    private func firstSet(in key: String) -> String? {
+      settings(beside: key).lazy.filter { $0.path.hasPrefix(key + ".") }.compactMap { origins[$0.path] }.first
     }
 
     /// Where `key` was set; for a section, where the first of its settings was; for what a named session lacks, where the session
     /// is. Empty where it has its default.
     private func place(of key: String) -> String {
-      if let place = origins[key] { return place }
-      let first = Setting.all(of: settings).first { $0.path.hasPrefix(key + ".") && origins[$0.path] != nil }
-      if let first { return origins[first.path] ?? "" }
-      let session = settings.sessions.first { key.hasPrefix("sessions.\($0.name).") }
-      return session.flatMap { origins["sessions." + $0.name] } ?? ""
+      origins[key] ?? firstSet(in: key) ?? session(of: key).flatMap { sessionPlaces[$0] } ?? ""
     }
   }
 }

@@ -46,7 +46,7 @@ struct SettingScope<Root> {
   func rule(_ problems: @escaping (Root) -> [SettingProblem]) -> SettingRule {
     let (prefix, root) = (prefix, root)
     return SettingRule { settings in
-      problems(settings[keyPath: root]).map { SettingProblem(prefix + $0.key, $0.subject, $0.reason) }
+      problems(settings[keyPath: root]).map { $0.prefixed(prefix) }
     }
   }
 }

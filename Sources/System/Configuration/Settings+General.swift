@@ -27,7 +27,9 @@ extension SettingSection {
       if addresses.isEmpty { problems.append(SettingProblem(key, .none, "it is empty: give at least one address")) }
       // Port 0 is another one each time.
       for (index, address) in addresses.enumerated() where !seen.insert(address).inserted && address.port != 0 {
-        problems.append(SettingProblem(key, .item(index), "another listener has this address"))
+        problems.append(
+          SettingProblem(
+            key, .item(index), "another listener has this address", comparedWith: ["http", "management"]))
       }
     }
     return problems

@@ -143,4 +143,11 @@ import WebSocketCodec
 
   @Test(arguments: ["", "-1", "1.5MiB", "16mb", "KiB", "99999999999999999999"])
   func refusesOtherSizes(text: String) { #expect(ValueText.parseSize(text) == nil) }
+
+  @Test func aListenerIsNotComparedWithTheDefaultOfOneThatCannotBeRead() {
+    let found = errors("upstream: {url: 'ws://h/'}\nlisteners: {http: ['127.0.0.1:9090'], management: [nonsense]}")
+    #expect(found.count == 1 && found[0].contains("'nonsense' is not right"), "\(found)")
+    let reverse = errors("upstream: {url: 'ws://h/'}\nlisteners: {http: [nonsense], management: ['127.0.0.1:8080']}")
+    #expect(reverse.count == 1 && reverse[0].contains("'nonsense' is not right"), "\(reverse)")
+  }
 }

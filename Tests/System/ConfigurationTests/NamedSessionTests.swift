@@ -125,6 +125,50 @@ import WebSocketCodec
     #expect(outcome.warnings.contains { $0.place == "environment variable DRAWBRIDGE_SESSIONS_M_UPSTREAM_ON_DEMAND" })
   }
 
+  @Test func saysThatNoVariableSetsANamedSession() throws {
+    let outcome = try load("upstream: {url: 'ws://h/'}", environment: ["DRAWBRIDGE_SESSIONS_M_UPSTREAM_URL": "ws://a/"])
+    #expect(
+      outcome.warnings.map(\.message) == [
+        "no variable sets a named session: set it below 'sessions' in the file, where ${env:NAME} is possible; it is ignored"
+      ])
+  }
+
+  /// A name may begin with another name and a dot, or look like the path of a setting.
+  @Test func namesWithDotsDoNotConfuseThePlacesOfErrors() {
+    let text = """
+      sessions:
+        a: {upstream: {url: 'ws://h/'}}
+        a.b:
+        a.upstream.url:
+        a.upstream: {upstream: {url: 'ws://h/', tls: {client_key: k}}}
+
+      """
+    let missing = "it is missing: every named session needs one"
+    #expect(
+      errors(text) == [
+        "d.yaml:5:61: 'sessions.a.upstream.upstream.tls.client_key' cannot be used: a certificate and its key belong together: give both or none",
+        "d.yaml:3:3: 'sessions.a.b.upstream.url' cannot be used: \(missing)",
+        "d.yaml:4:3: 'sessions.a.upstream.url.upstream.url' cannot be used: \(missing)",
+      ])
+  }
+
+  @Test func manyErrorsAreFoundSoon() {
+    let names = (0..<SessionName.limit).map { "  s\($0):\n" }.joined()
+    let start = ContinuousClock.now
+    #expect(errors("sessions:\n" + names).count == ConfigurationErrors.limit)
+    #expect(ContinuousClock.now - start < .seconds(5))
+  }
+
+  @Test func errorsInASectionAreNotThoseOfASessionWithASimilarName() {
+    let outcome = ConfigurationLoader.read(
+      file: "d.yaml", environment: [:], flags: [],
+      readFile: { _ in
+        Array("sessions: {a: {upstream: {url: 'ws://h/', tls: {client_certificate: c}}}, a.upstream: {}}".utf8)
+      })
+    #expect(outcome.hasErrors(in: "sessions.a.upstream.tls") && outcome.hasErrors(in: "sessions.a.upstream.upstream"))
+    #expect(!outcome.hasErrors(in: "sessions.a.upstream.upstream.tls") && !outcome.hasErrors(in: "upstream.tls"))
+  }
+
   @Test func showsWhatWasSetOfASessionAndNoSecret() throws {
     let outcome = try load(
       """

@@ -198,7 +198,7 @@ enum DrawbridgeCommand {
     } catch {
       preconditionFailure("the demo upstream's address makes a URL")
     }
-    let change = Change(ignored: ["upstream.url", "upstream.fallback_urls", "upstream.proxy"]) {
+    let change = Change(ignored: ["upstream.url", "upstream.fallback_urls", "upstream.proxy", "sessions"]) {
       $0.session.upstream.url = url
     }
     return withPlan(invocation, changing: change) { outcome, plan in

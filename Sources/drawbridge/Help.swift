@@ -33,7 +33,8 @@ enum Help {
         drawbridge demo --listen 127.0.0.1:0
 
       \(flags(of: .demo))
-      Other settings come from the file and the environment; upstream.url, upstream.fallback_urls and upstream.proxy are ignored.
+      Other settings come from the file and the environment; upstream.url, upstream.fallback_urls, upstream.proxy and
+      sessions are ignored, so that the demo connects to its own upstream only.
       Exit codes: as of 'drawbridge serve'.
       """
     case .checkConfig:

@@ -9,6 +9,7 @@ import socket
 import pytest
 
 from harness.gateway import Gateway, run
+from harness.upstream import Upstream
 
 USAGE, UNAVAILABLE, CONFIG = 64, 69, 78
 
@@ -241,6 +242,16 @@ async def test_healthcheck_fails_where_nobody_answers():
     status, _, err = await run("healthcheck", "--management", address)
     assert status != 0
     assert address in err
+
+
+async def test_the_demo_connects_to_no_session_of_the_file(start, tmp_path):
+    production = await start(Upstream())
+    config = f"sessions: {{market: {{upstream: {{url: '{production.url}'}}}}}}\n"
+    gateway = await start(Gateway(command="demo", config=config, folder=tmp_path))
+    await gateway.ready()
+    sessions = await gateway.client().request("GET", "/v1/sessions")
+    assert [session["session"] for session in sessions.json["sessions"]] == ["default"]
+    assert production.requests == []
 
 
 async def test_the_demo_bridges_without_anything_else(start, curl):

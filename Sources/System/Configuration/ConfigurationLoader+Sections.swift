@@ -25,7 +25,7 @@ extension ConfigurationLoader {
       if let setting = section.settings.first(where: { $0.path == full }) {
         apply(value, to: setting, file)
       } else if full == "sessions" {
-        applySessions(value, file)
+        if !ignored.contains(full) { applySessions(value, file) }
       } else if known.contains(name) {
         var inner = section
         inner.path = full

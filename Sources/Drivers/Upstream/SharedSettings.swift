@@ -19,15 +19,27 @@ package final class SharedSettings: Sendable {
 
   /// Reads the files of `upstream.tls`. Blocks.
   package convenience init(_ value: UpstreamSettings) throws(TLSSettingsError) {
+    var plan = SecurityPlan(fileTimeout: value.fileTimeout)
+    try self.init(value, with: &plan)
+  }
+
+  /// The same as one of several sessions, which share what is equal.
+  package convenience init(_ value: UpstreamSettings, with plan: inout SecurityPlan) throws(TLSSettingsError) {
     let conventions = value.conventions
     let isPlain = conventions.onOpen.isEmpty && conventions.client.message == nil && !conventions.examinesMessages
-    try self.init(value, speaking: isPlain ? nil : PlainProtocol(conventions))
+    try self.init(value, speaking: isPlain ? nil : PlainProtocol(conventions), &plan)
   }
 
   convenience init(_ value: UpstreamSettings, speaking prototype: (any UpstreamProtocol)?) throws(TLSSettingsError) {
+    var plan = SecurityPlan(fileTimeout: value.fileTimeout)
+    try self.init(value, speaking: prototype, &plan)
+  }
+
+  private convenience init(
+    _ value: UpstreamSettings, speaking prototype: (any UpstreamProtocol)?, _ plan: inout SecurityPlan
+  ) throws(TLSSettingsError) {
     let isSecure = value.urls.contains { $0.isSecure }
-    self.init(
-      value, prototype, security: isSecure ? try UpstreamSecurity(value.tls, within: value.fileTimeout) : nil)
+    self.init(value, prototype, security: isSecure ? try plan.security(for: value) : nil)
   }
 
   private init(_ value: UpstreamSettings, _ prototype: (any UpstreamProtocol)?, security: UpstreamSecurity?) {

@@ -4,20 +4,18 @@ import Reactor
 import TLSEngine
 import Threading
 
-/// The TLS context of one version of a session's settings: built once, and again when one of its files has changed.
+/// The TLS context of one version of the TLS settings of a session, or of several with equal ones: built once, and again when one of
+/// its files has changed.
 ///
 /// It belongs to those settings (`SharedSettings`). A connection attempt refreshes the context of the settings that it was
 /// started with, so an attempt that a reload has outdated cannot change what later attempts use.
 final class UpstreamSecurity: Sendable {
   private let context: Locked<TLSContext>
 
-  /// Blocks, each file for no longer than `limit`.
-  init(_ settings: TLSClientSettings, within limit: TimeSpan) throws(TLSSettingsError) {
-    var contents: [String: [UInt8]] = [:]
-    for file in settings.files {
-      let work = NeededFile.work(file.path, atMost: TLSClientSettings.fileSizeLimit, within: limit)
-      contents[file.path] = try Self.content(of: file, work.wait(atMost: limit))
-    }
+  /// `contents`: of each of the files, by path. Blocks for no longer than `limit`.
+  init(
+    _ settings: TLSClientSettings, _ contents: [String: [UInt8]], within limit: TimeSpan
+  ) throws(TLSSettingsError) {
     context = Locked(try Self.context(Self.building(settings, contents).wait(atMost: limit)))
   }
 
@@ -67,7 +65,7 @@ final class UpstreamSecurity: Sendable {
     return contents
   }
 
-  private static func content(
+  static func content(
     of file: (role: TLSSettingsError.Role, path: String), _ outcome: NeededFile.Outcome
   ) throws(TLSSettingsError) -> [UInt8] {
     do throws(NeededFileError) {

@@ -2,6 +2,7 @@ import ByteStreams
 import Configuration
 import Outbox
 import Reactor
+import RouteNetlink
 import Testing
 import UpstreamSession
 
@@ -50,6 +51,42 @@ import UpstreamSession
     #expect(upstream.seen.closes == [1001])
     #expect(session.handle.deliveryState(500) == .confirmed, "the goodbye ping confirms the last of them")
     #expect(session.post("late") == .closed)
+    upstream.stop()
+  }
+
+  @Test func anAttemptWhoseLocalAddressIsGoneIsRepeatedAtOnce() async throws {
+    let upstream = try ScriptedUpstream(.silence, .listen)
+    let session = try SessionFixture(upstream.url) {
+      $0.session.limits.upgrading = .hours(1)
+      $0.session.limits.wholeAttempt = .hours(1)
+    }
+    try await session.until("the upgrade is requested") { session.state == .upgrading }
+    var change = NetworkChange()
+    change.hasGained = true
+    change.vanished = [.ipv4(0x7F00_0001)]
+    session.handle.networkChanged(change)
+    try await session.until("the next attempt") { session.state == .ready }
+    #expect(upstream.seen.connections == 2)
+    #expect(session.handle.snapshot().attempts == 0, "no failure is counted")
+    try await session.finish()
+    upstream.stop()
+  }
+
+  /// A message that dies with its connection leaves nothing to wait for.
+  @Test func theEndComesAsSoonAsTheLastMessageIsLost() async throws {
+    let upstream = try ScriptedUpstream(.resetAfter(1 << 16), .silence)
+    let session = try SessionFixture(upstream.url) {
+      $0.outbox.maximumAttempts = 1
+      $0.session.limits.upgrading = .hours(1)
+      $0.session.limits.wholeAttempt = .hours(1)
+    }
+    try await session.until("the session is ready") { session.state == .ready }
+    session.post([UInt8](repeating: 0, count: 8 << 20))
+    session.handle.close(flushWithin: .hours(1))
+    try await session.until("the end") { session.handle.hasEnded }
+    #expect(session.handle.isSettled(1))
+    session.loop.stop()
+    session.loop.join()
     upstream.stop()
   }
 

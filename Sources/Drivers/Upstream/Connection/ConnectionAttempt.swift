@@ -59,6 +59,9 @@ final class ConnectionAttempt: LoopTask {
   /// For what the upstream, or the proxy, says of this attempt.
   private var mask: SecretMask { SecretMask(of: values, settings, url: url, proxy: proxy) }
 
+  /// What the attempt has opened so far.
+  var transport: Transport? { cancellation.transport }
+
   /// Ends the attempt at whatever it waits for.
   func cancel() { cancellation.cancel() }
 
@@ -87,16 +90,13 @@ final class ConnectionAttempt: LoopTask {
     } catch {
       throw AttemptError(error)
     }
-    // Nothing is waited for between two phases: the attempt may have been cancelled by a report.
-    cancellation.onCancel { transport.close() }
-    guard !cancellation.isCancelled else {
-      transport.close()
-      throw .cancelled
-    }
+    cancellation.hold(transport)
+    // A report can have cancelled the attempt.
+    guard !cancellation.isCancelled else { throw .cancelled }
     do throws(AttemptError) {
       report(.advanced(.upgrading))
       let agreement = try await upgrade(transport, &input)
-      cancellation.onCancel(nil)
+      cancellation.hold(nil)
       report(.upgraded(transport, agreement, received: input.copyBytes()))
     } catch {
       transport.close()

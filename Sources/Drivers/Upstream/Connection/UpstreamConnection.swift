@@ -122,7 +122,7 @@ final class UpstreamConnection: TurnEndTarget {
 
   /// Our end of the connection; nil before there is one.
   var localAddress: SocketAddress? {
-    guard let channel = transport?.channel, !channel.isClosed else { return nil }
+    guard let channel = (transport ?? attempt?.transport)?.channel, !channel.isClosed else { return nil }
     return try? Sockets.localAddress(of: channel.descriptor)
   }
 

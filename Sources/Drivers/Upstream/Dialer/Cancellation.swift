@@ -7,6 +7,8 @@ import Reactor
 final class Cancellation {
   private(set) var isCancelled = false
   private var endWait: (() -> Void)?
+  /// The transport that the task has and has not handed over.
+  private(set) var transport: Transport?
 
   /// Ends the wait at hand, and all that are to come.
   func cancel() {
@@ -15,6 +17,13 @@ final class Cancellation {
     let end = endWait
     endWait = nil
     end?()
+    transport?.close()
+  }
+
+  /// A cancellation closes this transport, which ends every wait for it; nil once it is handed over.
+  func hold(_ transport: Transport?) {
+    self.transport = transport
+    if isCancelled { transport?.close() }
   }
 
   /// `endWait` ends the waits from here on; nil for a wait that cannot be ended.

@@ -24,7 +24,7 @@ final class NetworkDialer: Dialer {
       cancellation)
     report(.connecting)
     let transport = Transport(try await connect(to: addresses, destination, cancellation))
-    cancellation.onCancel { transport.close() }
+    cancellation.hold(transport)
     do throws(DialError) {
       if let proxy = destination.proxy {
         report(.proxying)
@@ -38,7 +38,6 @@ final class NetworkDialer: Dialer {
       transport.close()
       throw error
     }
-    cancellation.onCancel(nil)
     return transport
   }
 

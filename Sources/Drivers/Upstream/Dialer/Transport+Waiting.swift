@@ -21,6 +21,8 @@ extension Transport {
 
   /// Writes all of the output.
   func flushAll() async throws(TransportError) {
+    // Its owner may have closed it between two phases, when nobody waited.
+    guard !channel.isClosed else { throw .closed }
     while true {
       switch flush() {
       case .done: return

@@ -35,8 +35,6 @@ final class SessionDriver {
   /// Whose response is being dealt with.
   var refusedBy: WebSocketURL?
   private var isApplying = false
-  /// The last message before a shutdown was written by an action.
-  private var isFlushCheckDue = false
   private var timer: (deadline: MonotonicTime, timer: LoopTimer)?
 
   /// Starts a session on `loop`. `makeDialer`: makes what opens its transports.
@@ -111,7 +109,7 @@ final class SessionDriver {
     pump.reportLosses()
     guard isOutermost else { return }
     isApplying = false
-    if isFlushCheckDue { endIfFlushed() }
+    endIfFlushed()
   }
 
   private func carryOut(_ action: SessionAction) {
@@ -252,10 +250,10 @@ final class SessionDriver {
 
   /// Ends the session once a shutdown has begun and the outbox is empty, has had its time, or cannot be emptied.
   func endIfFlushed() {
-    guard machine.isShuttingDown else { return }
-    // Not amid the actions of a decision: those that follow would no longer fit the state.
-    isFlushCheckDue = isApplying
-    guard !isApplying, pump.closeIfFlushed(mayWait: machine.awaitsFlush(now: loop.now)) else { return }
+    // Not amid the actions of a decision: those that follow would no longer fit the state. `apply` looks once they are carried out.
+    guard machine.isShuttingDown, !isApplying, pump.closeIfFlushed(mayWait: machine.awaitsFlush(now: loop.now)) else {
+      return
+    }
     let actions = machine.flushed(now: loop.now)
     if !actions.isEmpty { apply(actions) }
   }

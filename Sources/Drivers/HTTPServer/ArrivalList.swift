@@ -1,7 +1,7 @@
-/// Elements in the order of their arrival. Adding and removing one costs the same among ten as among ten thousand, and allocates
-/// nothing once the list has grown.
+/// A doubly linked list in arrival order, stored in one array. Adding and removing take constant time and allocate nothing once the
+/// array has grown.
 struct ArrivalList<Element>: ~Copyable {
-  /// A place in the list. Once its element has been removed the handle refers to nothing, also when the place is used again.
+  /// The position of an element. A handle whose element was removed stays invalid, even when its slot is reused.
   struct Handle: Hashable, Sendable {
     let index: Int32
     let generation: UInt32
@@ -68,10 +68,10 @@ struct ArrivalList<Element>: ~Copyable {
     return element
   }
 
-  /// The element that arrived first.
+  /// The oldest element.
   var first: Element? { head == Self.none ? nil : nodes[Int(head)].element }
 
-  /// Moves the element that arrived first to the end, changed by `change`. Its handle stays the same.
+  /// Applies `change` to the oldest element and moves it to the end. Its handle stays valid.
   mutating func moveFirstToEnd(_ change: (inout Element) -> Void) {
     guard head != Self.none, var element = nodes[Int(head)].element else { return }
     let index = head
@@ -86,7 +86,7 @@ struct ArrivalList<Element>: ~Copyable {
     tail = index
   }
 
-  /// Removes the element that arrived first.
+  /// Removes the oldest element.
   mutating func popFirst() -> Element? {
     head == Self.none ? nil : remove(Handle(index: head, generation: nodes[Int(head)].generation))
   }

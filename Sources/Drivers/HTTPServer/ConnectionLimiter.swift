@@ -1,16 +1,17 @@
 import ByteStreams
 import Reactor
 
-/// Where a client connects from, as far as one party can choose it: an IPv4 address, or the /64 of an IPv6 address, which is the
-/// least that a single host is given (RFC 6177 §2). A limit per whole address would let one host have 2^64 times as many.
+/// The part of a client's address that one party cannot vary freely: an IPv4 address, or the /64 of an IPv6 address. A /64 is the
+/// least that a single host is assigned (RFC 6177 §2). A limit per whole address would allow one host 2^64 times as many
+/// connections.
 enum ClientOrigin: Hashable, Sendable {
   case ipv4(UInt32)
   case ipv6(prefix: UInt64)
-  /// A Unix-domain socket. The file's permissions decide who may connect, so its peers are not limited one by one.
+  /// A Unix-domain socket. The file's permissions decide who may connect, so there is no limit per peer.
   case local
 
   init(_ address: SocketAddress) {
-    // Unmapped: an IPv4 client may be seen through an IPv6 socket.
+    // An IPv4 client may appear on an IPv6 socket with a mapped address.
     switch address.ip?.unmapped {
     case .ipv4(let address)?: self = .ipv4(address)
     case .ipv6(let high, _, _)?: self = .ipv6(prefix: high)
@@ -19,8 +20,8 @@ enum ClientOrigin: Hashable, Sendable {
   }
 }
 
-/// Limits the connections to one kind of listener, over all loops: the kernel distributes one client's connections over the loops,
-/// so no loop alone can count them.
+/// Limits the connections of one listener role, over all loops. The kernel distributes one client's connections over the loops, so
+/// no single loop can count them.
 struct ConnectionLimiter {
   /// Whether one more connection is accepted.
   enum Verdict: Equatable {
@@ -35,17 +36,17 @@ struct ConnectionLimiter {
   private var countByOrigin: [ClientOrigin: Int] = [:]
 
   /// - Parameters:
-  ///   - limit: connections at once.
-  ///   - limitPerOrigin: of those, from one origin; it does not apply to `.local`.
+  ///   - limit: maximum number of open connections.
+  ///   - limitPerOrigin: maximum number from one origin; does not apply to `.local`.
   init(limit: Int, limitPerOrigin: Int) {
     self.limit = limit
     self.limitPerOrigin = limitPerOrigin
   }
 
-  /// Origins that have a connection. An origin without one is forgotten, so that the table does not grow.
+  /// Number of origins with an open connection. Others are removed, so that the table does not grow.
   var originCount: Int { countByOrigin.count }
 
-  /// Counts a connection from `origin`, if there is room for it.
+  /// Counts a connection from `origin` if no limit is reached.
   mutating func admit(_ origin: ClientOrigin) -> Verdict {
     guard count < limit else { return .tooMany }
     let others = countByOrigin[origin, default: 0]
@@ -55,7 +56,7 @@ struct ConnectionLimiter {
     return .admitted
   }
 
-  /// A connection that was admitted has ended.
+  /// Records that an admitted connection has ended.
   mutating func release(_ origin: ClientOrigin) {
     guard let others = countByOrigin[origin] else { preconditionFailure("no connection of this origin was admitted") }
     count -= 1

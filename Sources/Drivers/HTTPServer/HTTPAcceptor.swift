@@ -3,9 +3,9 @@ import Reactor
 
 /// Accepts connections from one listening socket on one loop.
 final class HTTPAcceptor: LoopTask {
-  /// Connections accepted before other tasks get their turn.
+  /// Connections accepted before other tasks run.
   private static var burst: Int { 64 }
-  /// How long accepting rests when the process is out of descriptors or memory.
+  /// Pause in accepting when the process is out of descriptors or memory.
   private static var rest: TimeSpan { .milliseconds(100) }
 
   private let socket: Channel
@@ -21,7 +21,7 @@ final class HTTPAcceptor: LoopTask {
 
   func stop() {
     isStopped = true
-    // What the kernel has completed already is served, not reset.
+    // Connections that the kernel has already established are served, not reset.
     acceptBurst(limit: 4096)
     socket.close()
   }
@@ -32,14 +32,15 @@ final class HTTPAcceptor: LoopTask {
       if acceptBurst(limit: Self.burst) {
         await worker.loop.yieldTurn()
       } else {
-        // Each connection that arrives meanwhile ends the wait: no reason to try again yet.
+        // Each new connection ends the wait early. That is no reason to retry before the pause is over.
         let end = worker.loop.now + Self.rest
         while !isStopped, worker.loop.now < end { _ = await socket.readEvent(until: end) }
       }
     }
   }
 
-  /// Accepts pending connections. False where the process is short of something, so that trying on would only burn time.
+  /// Accepts up to `limit` pending connections. Returns false if a resource is exhausted, so that an immediate retry would fail
+  /// too.
   @discardableResult
   private func acceptBurst(limit: Int) -> Bool {
     for _ in 0..<limit {

@@ -3,32 +3,32 @@ import HTTPCodec
 import Metrics
 import Reactor
 
-/// What an HTTP server serves: routes, access control and representations, without a socket.
+/// The application behind an HTTP server: routes, access control and representations. It has no access to sockets.
 ///
-/// One object per event loop, called on that loop only. The server calls `begin` once for each request head. Then it calls
-/// either `finish`, when the content has arrived, or `abandon`.
+/// One object per event loop, called on that loop only. The server calls `begin` once per request head. It then calls exactly one
+/// of `finish`, when the content has arrived, and `abandon`.
 package protocol HTTPApplication: AnyObject {
-  /// Decides what a request is for, from its head. A request that is refused already gets its response from `finish`.
+  /// Validates and routes a request by its head. A request that is refused here still gets its response from `finish`.
   func begin(_ request: borrowing HTTPRequestHead, on listener: HTTPListener) -> Exchange
 
-  /// Responds to a request. Its content is in `exchange.body` if `begin` has put a body there, and has been dropped otherwise.
+  /// Responds to a request. Its content is in `exchange.body` if `begin` set a body, and was dropped otherwise.
   ///
-  /// `response` is empty. A request without a wanted content may be finished before its content has arrived, for a client that
-  /// waits for `100 Continue`.
+  /// `response` is empty on entry. For a request without a body to collect, `finish` may be called before the content has arrived,
+  /// if the client expects `100 Continue`.
   func finish(_ exchange: consuming Exchange, at now: MonotonicTime, into response: inout Response) -> Outcome
 
-  /// The request ends without a response of the application: its client is gone or too slow, or it broke the rules of HTTP.
+  /// Ends a request without a response from the application: the client is gone or too slow, or it violated HTTP.
   func abandon(_ exchange: consuming Exchange)
 
-  /// Writes the response to a request that the server refuses by itself.
+  /// Writes the response to a request that the server itself refuses.
   func refuse(_ refusal: HTTPServerRefusal, into response: inout Response)
 }
 
-/// One request on its way to its response.
+/// A request between `begin` and `finish` or `abandon`.
 package struct Exchange {
-  /// Where the application keeps what it knows of the request, in a table of its own.
+  /// The key of the request in the application's own table.
   package let state: Int
-  /// Collects the content. nil: the content is read and dropped.
+  /// Collects the content. If nil, the content is read and dropped.
   package var body: RequestBody?
 
   package init(state: Int, body: RequestBody? = nil) {
@@ -37,25 +37,25 @@ package struct Exchange {
   }
 }
 
-/// What a request gets.
+/// How an application responds to a request.
 package enum Outcome {
-  /// The response, now.
+  /// The response is complete.
   case respond
-  /// A response later.
+  /// The response follows when the waiting request finishes.
   case wait(any WaitingRequest)
-  /// The response's status and fields now, and its content piece by piece.
+  /// The status and fields are complete. The source produces the content.
   case stream(any Source)
 }
 
-/// Waits for news. Used on one event loop.
+/// Waits for new data until a deadline. Used on one event loop.
 package protocol Waiter {
-  /// Rung after any change that may be news for this waiter.
+  /// Rung after every change that may be new data for this waiter.
   var bell: Bell { get }
-  /// When the wait ends without news.
+  /// The wait ends at this time even without new data.
   var deadline: MonotonicTime { get }
-  /// Looks for news. Called whenever the bell has rung.
+  /// Whether there is new data. Checked after each ring of the bell.
   var hasNews: Bool { get }
-  /// Whether most rings are news for other waiters only. Then the server looks for news before it resumes the request's task.
+  /// Whether most rings concern other waiters only. If so, the server checks `hasNews` before it resumes the request's task.
   var sharesBell: Bool { get }
 }
 
@@ -63,50 +63,50 @@ extension Waiter {
   package var sharesBell: Bool { false }
 }
 
-/// A request that waits for news before it gets its response. Exactly one of `finish` and `abandon` is called, once.
+/// A held request: it gets its response when new data arrives or its deadline passes. Exactly one of `finish` and `abandon` is
+/// called, once.
 ///
-/// A struct of at most three words is stored in the connection itself, so holding it allocates nothing. A larger one costs an
-/// allocation.
+/// A struct of at most three words is stored inline in the connection. A larger one costs an allocation.
 package protocol WaitingRequest: Waiter {
-  /// Counts the request while its connection holds it.
+  /// Incremented while the request is held.
   var heldCount: Gauge? { get }
 
-  /// Writes the response, with or without news. `response` is empty.
+  /// Writes the response, with or without new data. `response` is empty on entry.
   func finish(at now: MonotonicTime, into response: inout Response)
 
-  /// The client is gone.
+  /// Called instead of `finish` when the client is gone.
   func abandon()
 }
 
-/// The content of a response that is sent piece by piece.
+/// The content of a streamed response.
 ///
-/// The server asks for the next batch only once the kernel has taken the last one: a slow client costs one batch, not a queue. A client
-/// that is gone is noticed by writing only, so a source without news must have a deadline, and a batch for it.
+/// The server requests the next batch only after the kernel has taken the previous one, so a slow client costs one batch, not a
+/// queue. Only a write detects that a client is gone. So a source without new data must have a deadline, and a batch to send at it.
 package protocol Source: Waiter, AnyObject {
   /// Appends the next batch to `content`, if there is one.
   func next(at now: MonotonicTime, into content: inout ResponseContent) -> SourceStep
 
-  /// Nothing more is asked for: the source has ended, the client is gone, or the server drains. Called once.
+  /// Called once, when the source has ended, the client is gone, or the server drains.
   func close()
 }
 
 package enum SourceStep {
-  /// There may be more right away.
+  /// More content may be available immediately.
   case more
-  /// Nothing more until the source has news or its deadline comes.
+  /// No content until the source has new data or its deadline passes.
   case wait
   /// The content is complete.
   case end
 }
 
-/// A request that the server refuses without the application.
+/// Why the server refuses a request without the application.
 package enum HTTPServerRefusal {
-  /// It breaks a rule of HTTP, or a limit.
+  /// The request violates HTTP or exceeds a limit.
   case malformed(HTTPProtocolError)
-  /// Its head did not arrive in time.
+  /// The head did not arrive in time.
   case slowHead
-  /// Its content stopped or was too slow after `received` bytes.
+  /// The content stalled or was too slow, after `received` bytes.
   case slowBody(received: Int)
-  /// The partially received bodies of all connections together take too much memory.
+  /// The partially received bodies of all connections together exceed the memory limit.
   case tooManyBodies
 }

@@ -4,19 +4,19 @@ import HTTPCodec
 import Metrics
 import Reactor
 
-/// Bytes from the client: read for as long as it may take over them.
+/// Reading from the client, with a deadline for each phase of a request.
 extension HTTPConnection {
-  /// What one try to read has led to.
+  /// The result of one read.
   private enum ReadProgress {
-    /// There is something for `advance()`.
+    /// `advance()` has input to process.
     case input
-    /// Nothing has arrived yet.
+    /// No bytes are available.
     case none
-    /// The connection is over.
+    /// The connection has failed, or is idle while the server drains.
     case over
   }
 
-  /// Reads once, waiting for as long as the phase allows. False: the connection is over.
+  /// Reads once, and waits until the deadline of the phase if nothing is available. Returns false when the connection is over.
   func receive() async -> Bool {
     beginReceiving()
     while true {
@@ -44,8 +44,8 @@ extension HTTPConnection {
     phase.restart(at: worker.loop.now, isReceiving: http.isReceivingRequest)
   }
 
-  /// Never inlined, as everything that the waits of a connection call: what a frame does not name while it waits takes no
-  /// memory while it waits.
+  /// Like every function that a wait calls, never inlined: its locals must not enlarge the async frame, which stays allocated
+  /// during the wait.
   @inline(never)
   private func read() -> ReadProgress {
     let channel = channel
@@ -69,10 +69,10 @@ extension HTTPConnection {
     }
   }
 
-  // MARK: Slow and unread
+  // MARK: Timeout and lingering close
 
-  /// The client has used up its time. Ends the request with a response where one can be given, and does not wait for the rest
-  /// of it. False: the client has sent nothing, and so gets no response.
+  /// The deadline has passed. Ends the request, with a 408 if a response is still possible, and does not wait for the rest of it.
+  /// Returns false if no request has begun; then there is no response.
   @inline(never)
   func timeOut() -> Bool {
     if http.isIdle { return false }
@@ -84,8 +84,8 @@ extension HTTPConnection {
     return true
   }
 
-  /// Reads and drops what still arrives, for a while, so that the client gets to read the last response: closing with unread
-  /// bytes would reset the connection under it (RFC 9112 §9.6).
+  /// Reads and drops further input, within a limit of time and bytes, so that the client can read the last response. Closing with
+  /// unread bytes would make the kernel reset the connection and discard that response (RFC 9112 §9.6).
   func linger() async {
     guard !channel.isClosed else { return }
     channel.shutdownWriting()

@@ -6,19 +6,19 @@ import Metrics
 import Reactor
 import Threading
 
-/// Responses: written as bytes, and sent for as long as the client takes them.
+/// Writing responses and sending them at the pace of the client.
 extension HTTPConnection {
-  /// Larger prepared responses are not rendered as a whole: their content is shared all the same.
+  /// Above this size, the head is rendered per response. The content is shared at any size.
   private static var largestRendering: Int { 256 * 1024 }
 
-  /// Lets `write` append to the responses of this turn.
+  /// Lets `write` append to the responses collected in this turn.
   func withOutput(_ write: (inout HTTPServerConnection, inout ByteQueue) -> Void) {
     worker.output.withText { output in write(&http, &output) }
   }
 
   // MARK: Writing
 
-  /// Writes `worker.response`, which is empty afterwards: what it refers to must not live until the next response.
+  /// Writes `worker.response` and empties it, so that it does not keep its shared content alive until the next response.
   func writeResponse() {
     defer { worker.response.reset() }
     if worker.isDraining { http.closeAfterThisResponse() }
@@ -36,7 +36,7 @@ extension HTTPConnection {
     withOutput { http, output in http.finishResponse(into: &output) }
   }
 
-  /// The thousands of polls that one push wakes are owed the same bytes, and are sent them from the same memory.
+  /// One push can wake thousands of polls that get identical responses. They all share one rendering in memory.
   private func write(_ prepared: PreparedResponse) {
     let second = worker.wallSecond
     let takesRendering = http.takesPreparedResponse
@@ -45,7 +45,7 @@ extension HTTPConnection {
       worker.output.append(SharedSlice(rendering))
       return
     }
-    // Nothing else may be in the output that is kept.
+    // Only an output that contains nothing but this response can be kept.
     let isAlone = worker.output.isEmpty
     writeHead(prepared.status, .length(prepared.content.count), prepared.fields)
     if beginContent(prepared.content.count) {
@@ -58,7 +58,7 @@ extension HTTPConnection {
     }
   }
 
-  /// - Parameter fields: nil for those of `worker.response`.
+  /// - Parameter fields: nil to use those of `worker.response`.
   private func writeHead(_ status: HTTPStatus, _ content: HTTPResponseContent, _ fields: SharedBytes? = nil) {
     worker.withDate { date in
       withOutput { http, output in
@@ -69,7 +69,7 @@ extension HTTPConnection {
     }
   }
 
-  /// False where the response takes no content: it answers HEAD, or its content is empty.
+  /// Returns false if no content is sent: the request is HEAD, or the content is empty.
   private func beginContent(_ count: Int) -> Bool {
     var takesContent = false
     withOutput { http, output in takesContent = http.beginContent(count, into: &output) }
@@ -78,13 +78,13 @@ extension HTTPConnection {
 
   private func endContent() { withOutput { http, output in http.endContent(into: &output) } }
 
-  /// Logs a refusal under the `request_id` of its response.
+  /// Logs a refusal with the `request_id` of its response.
   private func logRefusal() {
     let isServerError = worker.response.status.rawValue >= 500
     let suppressed = isServerError ? worker.server.refusalLog.withLock { $0.admit(at: worker.loop.now) } : nil
     var fields = worker.response.refusal
     if http.hasRequest {
-      // The query may hold secrets, and the path is as long as the client likes.
+      // The query may contain secrets, and the client determines the length of the path.
       fields.append(.text("method", http.request.methodBytes.excerpt()))
       fields.append(.text("path", http.request.path.excerpt()))
     }
@@ -97,15 +97,15 @@ extension HTTPConnection {
 
   // MARK: Streams
 
-  /// Writes the head of the response whose content is the source in `waiting`.
+  /// Writes the head of the response that `waiting` streams.
   func beginStream() {
     if worker.isDraining { http.closeAfterThisResponse() }
     writeHead(worker.response.status, .stream)
     worker.response.reset()
   }
 
-  /// Sends the content of the source in `waiting`. False: the connection is over. Not inlined: its frame would add to that of every
-  /// held poll.
+  /// Sends the content of the source in `waiting`. Returns false when the connection is over. Not inlined: its frame would enlarge
+  /// that of every held poll.
   @inline(never)
   func stream() async -> Bool {
     while true {
@@ -145,8 +145,8 @@ extension HTTPConnection {
 
   // MARK: Sending
 
-  /// Leaves the responses for the end of the turn, when those of all connections are sent one after the other: a client that
-  /// reads them all is then woken once and not for each. False where they cannot wait.
+  /// Defers sending to the end of the turn, when the responses of all connections are sent one after another. A client that reads
+  /// many of them is then woken once, not once per response. Returns false if the responses must be sent now.
   @inline(never)
   func postpone(until need: Need) -> Bool {
     guard case .input = need, pending.isEmpty else { return false }
@@ -154,7 +154,8 @@ extension HTTPConnection {
     return isPostponed
   }
 
-  /// The turn has ended: sends what was postponed. What the kernel does not take wakes the task, which waits for it.
+  /// Sends the deferred responses at the end of the turn. What the kernel does not take is queued, and the task is woken to wait
+  /// for room.
   func sendPostponed(_ bytes: Span<UInt8>) {
     isPostponed = false
     guard !channel.isClosed else { return }
@@ -174,7 +175,7 @@ extension HTTPConnection {
     channel.wake()
   }
 
-  /// Hands everything to the kernel; waits while the client does not read. False: the connection is over.
+  /// Sends everything, and waits while the client does not read. Returns false when the connection is over.
   func flush() async -> Bool {
     switch flushNow() {
     case .done: true
@@ -187,7 +188,7 @@ extension HTTPConnection {
   func flushNow() -> OutputQueue.FlushResult {
     if isPostponed {
       worker.sendPostponed()
-      // The client may be gone: a closed channel must not be written, and what is left here is for this client only.
+      // If the client is gone, the channel must not be written to, and the output is for this client only.
       guard !channel.isClosed else {
         worker.output.removeAll()
         return .failed(EPIPE)
@@ -233,7 +234,7 @@ extension HTTPConnection {
           channel.reset()
           return false
         }
-        // At the deadline the client may have taken bytes all the same (`ReaderPace`).
+        // The deadline alone does not end the connection: the client may have taken bytes since the last check (`ReaderPace`).
         guard outcome != .closed, !channel.isClosed else { return false }
       }
     }

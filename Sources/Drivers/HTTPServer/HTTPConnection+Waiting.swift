@@ -3,11 +3,10 @@ import HTTPCodec
 import Metrics
 import Reactor
 
-/// Waiting for news: one path for all requests that are held, and for streams between two batches.
+/// Waiting for new data: one code path for held requests and for streams between two batches.
 extension HTTPConnection {
-  /// Waits until `waiting` has news, its deadline comes, the client is gone, or the server drains. It owns next to nothing
-  /// meanwhile: the frames of this wait are what ten thousand held polls cost, so all work is done in functions that are not
-  /// inlined into it.
+  /// Waits until `waiting` has new data, its deadline passes, the client is gone, or the server drains. The async frames of this
+  /// wait are the cost of each held poll. So all work is done in functions that are not inlined into it.
   func hold() async {
     beginHolding()
     var outcome = WaitOutcome.ready
@@ -15,7 +14,7 @@ extension HTTPConnection {
     endHolding()
   }
 
-  /// The wait is over: responds with what there is.
+  /// Ends the wait with a response from the data available now.
   @inline(never)
   func respondAfterWait() {
     guard case .request(let request) = waiting else { return }
@@ -41,10 +40,10 @@ extension HTTPConnection {
     }
   }
 
-  /// Whether `hold()` would return without having waited, and so without a turn for others.
+  /// Whether `hold()` would return at once, without letting other tasks run.
   var isWaitOver: Bool { hasNews || waitingDeadline() <= worker.loop.now }
 
-  /// Whether a ring of the bell is reason to resume the task.
+  /// Whether the task must be resumed after a ring of the bell.
   var isConcernedByRing: Bool {
     guard case .request(let request) = waiting, request.sharesBell else { return true }
     return request.hasNews
@@ -58,10 +57,10 @@ extension HTTPConnection {
     }
   }
 
-  /// Called before each wait. False: it is time to respond, or the connection is closed.
+  /// Called before each wait. Returns false when it is time to respond or the connection is closed.
   ///
-  /// A wake-up removes the connection from the room, also where bytes from the client had ended the wait already, in the same turn.
-  /// So each wait begins with a new entry and a look for news behind it, whatever ended the last.
+  /// A wake-up removes the connection from the room, even if input from the client ended the same wait first. So an old place may
+  /// be void. Every wait enters the room anew and then checks for new data.
   @inline(never)
   private func canWait(after outcome: WaitOutcome) -> Bool {
     if outcome == .deadline || channel.isClosed { return false }
@@ -88,7 +87,8 @@ extension HTTPConnection {
     isProbed = false
   }
 
-  /// Keeps what a client sends ahead of its response, within the limit of pipelining. False where the request cannot be held.
+  /// Buffers what the client sends ahead of its response, up to the limit of pipelining. Returns false if the request cannot be
+  /// held any longer.
   private func takeInputWhileHeld() -> Bool {
     let channel = channel
     while http.pipelineRoom > 0, channel.isReadable {
@@ -108,12 +108,14 @@ extension HTTPConnection {
     return !channel.isHungUp || probeHalfClosed()
   }
 
-  /// The client has ended its stream. It may still read, and then waits for its response; or it is gone, which looks the same: TCP
-  /// reports a gone peer only to a sender. So it is sent `100 Continue` once, which a client that reads must skip (RFC 9110 §15.2),
-  /// and which the kernel of one that is gone answers with a reset. Else polls that clients or proxies have aborted would
-  /// all be held to their end. False: an HTTP/1.0 client takes no such response, and gets its final one now.
+  /// Finds out whether a client that has closed its sending side is gone. It may still be waiting for its response, and TCP reports
+  /// the difference only to a sender. So the server sends `100 Continue` once. A live client must ignore it (RFC 9110 §15.2), and
+  /// the kernel of a dead one responds with a reset. Without the probe, polls that clients or proxies have aborted would be held
+  /// until their deadlines.
+  ///
+  /// Returns false for an HTTP/1.0 client: it must not get an interim response, and gets its final response now.
   private func probeHalfClosed() -> Bool {
-    // Each batch of a stream probes as well.
+    // Each batch of a stream is a probe as well.
     if case .stream = waiting { return true }
     guard !isProbed else { return true }
     guard http.takesInterimResponse else { return false }

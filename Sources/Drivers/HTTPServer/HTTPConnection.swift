@@ -4,19 +4,19 @@ import HTTPCodec
 import Metrics
 import Reactor
 
-/// One client connection, from its acceptance to its end: reads a request, responds, and begins again.
+/// One client connection, from accept to close: reads a request, responds, and repeats.
 ///
-/// One task, pinned to one loop. Every wait has a deadline: for the head (absolute, from its first byte, or from the acceptance
-/// of the connection), for the body and for a client that does not read (see `TransferPace`), and between requests.
+/// One task, pinned to one loop. Every wait has a deadline: for a head (absolute, from its first byte or from accept), for a body
+/// and for a client that does not read (see `TransferPace`), and between requests.
 ///
-/// The class is in four files: its life and its requests (this one), reading (`+Input`), writing (`+Output`), and waiting for news
-/// (`+Waiting`). An object of its own for each would be a further allocation for each held request.
+/// The class is split into four files: life cycle and requests (this one), reading (`+Input`), writing (`+Output`), and waiting for
+/// new data (`+Waiting`). Separate objects would cost an allocation each per held request.
 final class HTTPConnection: LoopTask {
-  /// Requests responded to before other connections get their turn, so that pipelining does not starve them.
+  /// Requests per turn, so that a pipelining client does not starve other connections.
   private static var requestsPerTurn: Int { 64 }
-  /// Bytes read before other connections get their turn, so that a client which sends faster than we read does not starve them.
+  /// Bytes read per turn, so that a client which sends faster than we read does not starve other connections.
   private static var inputPerTurn: Int { 64 * 1024 }
-  /// Bytes of responses collected before they are written out, within one turn.
+  /// Bytes of responses collected within one turn before they are sent.
   private static var outputPerFlush: Int { 64 * 1024 }
 
   let channel: Channel
@@ -25,33 +25,33 @@ final class HTTPConnection: LoopTask {
   unowned let worker: HTTPWorker
   var http: HTTPServerConnection
   private var current = Current.none
-  /// What `hold()` waits for.
+  /// The request or stream that `hold()` waits for.
   var waiting = Waiting.none
-  /// Whether a client that has ended its stream was sent something, to learn whether it is gone. Here, it takes no memory of its own.
+  /// Whether a half-closed client was probed (`probeHalfClosed`). It is stored here because padding makes it free.
   var isProbed = false
-  /// Where `hold()` waits.
+  /// The entry in the waiting room during `hold()`.
   var place: WaitingRoom.Place?
   /// Responses that the kernel has not taken yet.
   var pending = OutputQueue()
   var phase: RequestPhase
   var isIdleWait = false
-  /// Responses of this turn wait for its end.
+  /// Whether responses of this turn are deferred to its end.
   var isPostponed = false
-  /// Requests responded to, and bytes read, since others had their turn.
+  /// Requests responded to and bytes read in this turn.
   var handled = 0
   var taken = 0
-  /// Bytes of memory of the body in `current` that are counted in `pendingBodyBytes`.
+  /// Memory, in bytes, of the body in `current` that is counted in `pendingBodyBytes`.
   private var countedBodyBytes = 0
 
-  /// The request that is arriving.
+  /// The request being received.
   private enum Current {
     case none
     case accepted(Exchange)
-    /// Gets this refusal once it has ended.
+    /// Gets this refusal when its content has arrived.
     case refused(HTTPServerRefusal)
   }
 
-  /// A request that has been read and whose response is not complete.
+  /// A request that was received completely and whose response is not complete.
   enum Waiting {
     case none
     case request(any WaitingRequest)
@@ -77,31 +77,32 @@ final class HTTPConnection: LoopTask {
     worker.remove(self)
   }
 
-  /// The process is ending: close as soon as no response is owed.
+  /// Closes the connection if no response is pending. Called when the process shuts down.
   func drain() {
     if isIdleWait { channel.close() }
   }
 
-  // MARK: The life of a connection
+  // MARK: Life cycle
 
-  /// What `advance()` cannot go on without.
+  /// What `advance()` needs before it can continue.
   enum Need {
     /// More bytes from the client.
     case input
-    /// News, for the request in `waiting`.
+    /// New data for the request in `waiting`.
     case news
     /// The rest of the content of the stream in `waiting`.
     case content
-    /// The responses so far written out, before more are made.
+    /// Room for output: the responses so far must be sent first.
     case output
-    /// As `output`, and a turn for all other tasks.
+    /// As `output`, and then all other tasks run once.
     case turn
-    /// The responses written out, and then the end; `lingering` for what the client is still sending.
+    /// Send the responses, then close; `lingering` if the client may still be sending.
     case end(lingering: Bool)
   }
 
-  /// Waiting happens only here, and in what this calls: everything else is plain code between two waits. That keeps the
-  /// frames of a held poll inside one slab of its task (1 KiB), which is most of what it costs.
+  /// The only function that waits, together with its callees `receive`, `hold`, `stream`, `flush` and `linger`. All other code runs
+  /// synchronously between two waits. That keeps the frames of a held poll, its largest cost, within one slab of the task allocator
+  /// (1 KiB).
   private func serve() async {
     while !channel.isClosed {
       let need = advance()
@@ -128,7 +129,7 @@ final class HTTPConnection: LoopTask {
     }
   }
 
-  /// Reads requests and responds to them for as long as nothing has to be waited for.
+  /// Processes requests until something must be waited for.
   @inline(never)
   private func advance() -> Need {
     while true {
@@ -176,19 +177,19 @@ final class HTTPConnection: LoopTask {
     }
   }
 
-  // MARK: One request
+  // MARK: Requests
 
   private func collectContent() {
     guard case .accepted(var exchange) = current, exchange.body != nil else { return }
-    // Out of the enum while the body grows, so that its buffer is not copied.
+    // Moved out of the enum, so that appending does not copy the buffer.
     current = .none
     exchange.body?.append(http.content)
     current = .accepted(exchange)
   }
 
-  /// Finishes a request whose content is not wanted, for a client that waits for `100 Continue` before it sends it. False: the
-  /// content is wanted, or the response has to wait. The wait begins once the request has ended, since only then what the
-  /// client may send meanwhile is limited, by `http.pipelined_bytes`.
+  /// Finishes a request whose content is not wanted, while the client still waits for `100 Continue`. Returns false if the content
+  /// is wanted or the response must wait. That wait begins only after the content, because only then `http.pipelined_bytes` limits
+  /// further input.
   private func finishBeforeContent() -> Bool {
     guard case .accepted(let exchange) = current, exchange.body == nil else { return false }
     finish()
@@ -198,7 +199,7 @@ final class HTTPConnection: LoopTask {
     return true
   }
 
-  /// Passes the request on to the application. `waiting` says whether the response is complete.
+  /// Passes the request to the application. Afterwards `waiting` is `.none` if the response is complete.
   private func finish() {
     switch current {
     case .none: return
@@ -217,7 +218,7 @@ final class HTTPConnection: LoopTask {
     }
   }
 
-  /// The client is gone, too slow or wrong: the request that it has sent, wholly or in part, gets no response of the application.
+  /// Abandons the current request, received completely or in part. It gets no response from the application.
   func abandon() {
     forgetBody()
     if case .accepted(let exchange) = current { worker.application.abandon(exchange) }
@@ -235,10 +236,11 @@ final class HTTPConnection: LoopTask {
     writeResponse()
   }
 
-  // MARK: Bodies, all connections together
+  // MARK: Memory of partially received bodies
 
-  /// Counts what has arrived of a body that goes on; a body that arrives whole is gone again before another could add to it. Where
-  /// all connections together hold too much, this one's is dropped, and its rest will be as it arrives.
+  /// Adds the received part of an unfinished body to the total over all connections. A body that arrives completely in one turn is
+  /// not counted, since it is freed before others can add to it. Above the limit this connection's body is dropped, and so is its
+  /// remainder on arrival.
   private func countBody() {
     guard case .accepted(let exchange) = current, let body = exchange.body else { return }
     let total = worker.server.metrics.pendingBodyBytes

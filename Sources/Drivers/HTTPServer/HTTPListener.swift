@@ -1,13 +1,13 @@
 import ByteStreams
 import Reactor
 
-/// What a request's listener is for, and from where clients can reach it.
+/// The role of a listener and its reach.
 package struct HTTPListener: Sendable {
   package enum Role: Sendable { case client, management }
 
   /// From where clients can reach a listener.
   package enum Reach: Sendable {
-    /// A Unix-domain socket: no browser connects to one.
+    /// A Unix-domain socket. Browsers cannot connect to one.
     case local
     case loopback
     case network
@@ -30,15 +30,15 @@ extension SocketAddress {
   }
 }
 
-/// Listening sockets at one address.
+/// The listening sockets of one address.
 package struct BoundListener: Sendable {
   package let address: SocketAddress
-  /// One a loop, except for Unix sockets, which cannot share an address.
+  /// One per loop. A Unix socket has only one, since several cannot share an address.
   package let descriptors: [Int32]
-  /// Of a Unix socket.
+  /// The file of a Unix socket.
   package let file: SocketFile?
 
-  /// Binds `address` once for each of `loops` loops. A port 0 becomes the one that the kernel picks.
+  /// Binds `address` once per loop. Port 0 is replaced by a port that the kernel picks.
   package init(_ address: SocketAddress, loops: Int) throws(SystemError) {
     if case .unix(let path) = address {
       descriptors = [try Sockets.listen(on: address, sharedPort: false)]

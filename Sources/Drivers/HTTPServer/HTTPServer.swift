@@ -6,10 +6,9 @@ import Metrics
 import Reactor
 import Threading
 
-/// An HTTP/1.1 server on several event loops: what they share. It knows no route; each loop has an `HTTPApplication` for that.
+/// The shared part of an HTTP/1.1 server that runs on several event loops. It has no routes: each loop has an `HTTPApplication`.
 package final class HTTPServer: Sendable {
-  /// How many connections may be open at once. Each role has its own limit, so that probes get through when clients have taken all
-  /// of theirs.
+  /// Maximum numbers of open connections. Each role has its own limit, so that probes get through when clients have used up theirs.
   package struct ConnectionLimits: Sendable {
     package let clients: Int
     package let management: Int
@@ -43,9 +42,9 @@ package final class HTTPServer: Sendable {
     ])
   }
 
-  /// Begins to accept: clients on every loop, management on the first.
+  /// Starts accepting: clients on every loop, management on the first.
   ///
-  /// - Parameter application: makes the application of one loop, on that loop.
+  /// - Parameter application: creates the application of a loop; called on that loop.
   package func start(
     clients: [BoundListener], management: [BoundListener], on loops: [EventLoop],
     application: @escaping @Sendable (LoopContext) -> any HTTPApplication
@@ -68,7 +67,7 @@ package final class HTTPServer: Sendable {
     }
   }
 
-  /// Stops accepting, ends all waits and streams, and closes each connection after the response it owes.
+  /// Stops accepting, ends all waits and streams, and closes each connection after its pending response.
   package func drain(_ loops: [EventLoop]) {
     for loop in loops {
       loop.submit { context in
@@ -81,18 +80,18 @@ package final class HTTPServer: Sendable {
   /// Whether all connections are closed.
   package var isDrained: Bool { metrics.openConnections.current <= 0 }
 
-  /// Counts a connection from `origin`, if there is room for it.
+  /// Counts a connection from `origin` if no limit is reached.
   func admit(_ origin: ClientOrigin, to role: HTTPListener.Role) -> ConnectionLimiter.Verdict {
     limiters.withLock { $0[role]?.admit(origin) ?? .tooMany }
   }
 
-  /// A connection that was admitted has ended.
+  /// Records that an admitted connection has ended.
   func release(_ origin: ClientOrigin, from role: HTTPListener.Role) {
     limiters.withLock { $0[role]?.release(origin) }
   }
 }
 
-/// What an HTTP server counts.
+/// Metrics of the HTTP server.
 package struct HTTPServerMetrics: Sendable {
   package let openConnections: Gauge
   let acceptedConnections: Counter

@@ -4,11 +4,11 @@ import Logging
 import Metrics
 import Reactor
 
-/// What the HTTP connections of one event loop share.
+/// The state that the HTTP connections of one event loop share.
 final class HTTPWorker: TurnEndTarget {
-  /// How often a loop logs that it refuses connections.
+  /// Minimum interval between two log lines about refused connections, per loop.
   private static var warningInterval: TimeSpan { .seconds(10) }
-  /// Bytes of responses that may wait for the end of a turn.
+  /// Bytes of responses that may be deferred to the end of a turn.
   private static var postponedPerTurn: Int { 256 * 1024 }
 
   let loop: LoopContext
@@ -17,12 +17,12 @@ final class HTTPWorker: TurnEndTarget {
   let pool: HTTPHeadPool
   let room: WaitingRoom
   let slowReaders: SlowReaders
-  /// Responses to be sent. A connection fills and flushes it without waiting in between, so one serves all; what the
-  /// kernel does not take at once moves to the connection's own queue.
+  /// Responses to send. A connection fills and flushes this queue without waiting in between, so all connections can share it. What
+  /// the kernel does not take at once moves to the connection's own queue.
   var output = OutputQueue()
-  /// The response that the application is writing.
+  /// The response being written by the application.
   var response = Response()
-  /// Responses that are sent when the turn ends, one connection's behind another's, and where each one's end.
+  /// Responses deferred to the end of the turn, concatenated, and the end offset of each connection's part.
   private var postponed = ByteQueue()
   private var postponedEnds: [(connection: HTTPConnection, end: Int)] = []
   private(set) var isDraining = false
@@ -57,12 +57,12 @@ final class HTTPWorker: TurnEndTarget {
     }
   }
 
-  /// Serves a fresh connection, or drops it where there are too many.
+  /// Serves a new connection, or resets it if a limit is reached.
   func accept(_ descriptor: Int32, from peer: SocketAddress, on listener: HTTPListener) {
     let origin = ClientOrigin(peer)
     let verdict = server.admit(origin, to: listener.role)
     guard verdict == .admitted else {
-      // No response: one for each would cost the server more than the flood costs its sender.
+      // No response: during a flood, sending responses would cost the server more than the connections cost the attacker.
       Sockets.reset(descriptor)
       server.metrics.refusedConnections.add()
       warn(of: verdict, listener.role)
@@ -80,14 +80,14 @@ final class HTTPWorker: TurnEndTarget {
     loop.spawn(connection)
   }
 
-  /// A connection has ended.
+  /// Removes a connection that has ended.
   func remove(_ connection: HTTPConnection) {
     guard connections.removeValue(forKey: ObjectIdentifier(connection)) != nil else { return }
     server.metrics.openConnections.add(-1)
     server.release(connection.origin, from: connection.listener.role)
   }
 
-  /// Logs which limit was reached; seldom, since a flood must not fill the log.
+  /// Logs which limit was reached. Rate-limited, since a flood must not fill the log.
   private func warn(of verdict: ConnectionLimiter.Verdict, _ role: HTTPListener.Role) {
     guard loop.now >= nextWarning else { return }
     nextWarning = loop.now + Self.warningInterval
@@ -101,7 +101,7 @@ final class HTTPWorker: TurnEndTarget {
       "connections are refused: a limit is reached; raise it, or see who holds them", [.text("limit", key)])
   }
 
-  /// Logs that accepting failed for lack of descriptors or memory; seldom, since every attempt fails until some are given back.
+  /// Logs that accepting failed for lack of descriptors or memory. Rate-limited, since every attempt fails until some are freed.
   func warnOfShortage(_ code: Int32) {
     guard loop.now >= nextShortageWarning else { return }
     nextShortageWarning = loop.now + Self.warningInterval
@@ -110,13 +110,13 @@ final class HTTPWorker: TurnEndTarget {
       [.text("reason", SystemError.reason(of: code))])
   }
 
-  // MARK: Ending
+  // MARK: Draining
 
-  /// Stops accepting, ends all waits, and closes every connection after the response it owes.
+  /// Stops accepting, ends all waits, and closes every connection after its pending response.
   func drain() {
     guard !isDraining else { return }
     isDraining = true
-    // Responses of this turn leave before their connections, idle by now, are closed.
+    // Connections whose responses are deferred are idle by now and will be closed, so send first.
     sendPostponed()
     for acceptor in acceptors { acceptor.stop() }
     acceptors = []
@@ -126,7 +126,8 @@ final class HTTPWorker: TurnEndTarget {
 
   // MARK: Responses at the end of the turn
 
-  /// Takes `connection`'s responses out of `output`, to be sent when the turn ends. False if they are large or shared.
+  /// Moves `connection`'s responses from `output` to the buffer that is sent at the end of the turn. Returns false if they are too
+  /// large or contain shared memory.
   func postpone(_ connection: HTTPConnection) -> Bool {
     guard output.isText, postponed.count + output.count <= Self.postponedPerTurn else { return false }
     if postponedEnds.isEmpty { loop.atEndOfTurn(self) }
@@ -151,10 +152,10 @@ final class HTTPWorker: TurnEndTarget {
 
   // MARK: The date
 
-  /// Seconds of UNIX time.
+  /// UNIX time in seconds.
   var wallSecond: Int64 { loop.wallClock / 1000 }
 
-  /// The value of the Date field, rendered once a second.
+  /// Passes the value of the Date field, which is rendered once per second.
   func withDate<Result>(_ body: (Span<UInt8>) -> Result) -> Result {
     let second = wallSecond
     if second != dateSecond {

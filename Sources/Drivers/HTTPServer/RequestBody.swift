@@ -3,11 +3,11 @@ import HTTPCodec
 
 /// The content of a request, collected up to a limit.
 package struct RequestBody {
-  /// The content; only its beginning if `exceedsLimit`.
+  /// The content, truncated if `exceedsLimit`.
   package private(set) var bytes: [UInt8] = []
-  /// Whether there was more content than the limit allows. What exceeded it was dropped.
+  /// Whether the content exceeded the limit. The excess was dropped.
   package private(set) var exceedsLimit = false
-  /// Most bytes that are kept: the Content-Length, or the limit if that is less or there is none.
+  /// Maximum number of bytes kept: the smaller of Content-Length, if present, and the limit.
   private let most: Int
 
   package init(_ framing: HTTPRequestHead.Framing, limit: Int) {
@@ -25,12 +25,12 @@ package struct RequestBody {
       return
     }
     let count = bytes.count + content.count
-    // Doubled, as an array grows by itself, but never beyond what the body can have.
+    // Doubled, like the growth of an array, but never beyond the maximum size of the body.
     if count > bytes.capacity { bytes.reserveCapacity(max(count, min(2 * bytes.capacity, most))) }
     unsafe content.withUnsafeBytes { unsafe bytes.append(contentsOf: $0) }
   }
 
-  /// Bytes of memory that the body holds so far. The allocator may add less than a page to a full one, which is not counted: so
+  /// Bytes of memory in use. The allocator may add less than a page to a full body, which is not counted, so that
   /// `http.pending_body_bytes` can equal `http.body_bytes`.
   package var heldBytes: Int { max(bytes.count, min(bytes.capacity, most)) }
 }

@@ -1,11 +1,11 @@
 import ByteStreams
 import Configuration
 
-/// What a connection waits for from its client, which decides the deadline.
+/// What a connection waits for from its client. It determines the deadline.
 enum RequestPhase {
-  /// A further request, since then.
+  /// The next request, since this time.
   case idle(MonotonicTime)
-  /// The rest of a head, since its first byte, or since the connection was accepted.
+  /// The rest of a head, since its first byte or since accept.
   case head(MonotonicTime)
   case body(TransferPace)
 
@@ -17,15 +17,15 @@ enum RequestPhase {
     }
   }
 
-  /// Bytes have arrived: between two requests, they begin a head.
+  /// Records that bytes have arrived. Between two requests they begin a head.
   mutating func beginHead(at now: MonotonicTime) { if case .idle = self { self = .head(now) } }
 
-  /// The last response has been written: what is waited for counts from now, also a head that has begun to arrive behind it.
+  /// Restarts the time when the last response has been written, including that of a head which has begun to arrive behind it.
   mutating func restart(at now: MonotonicTime, isReceiving: Bool) {
     if case .idle = self { self = isReceiving ? .head(now) : .idle(now) }
   }
 
-  /// `count` bytes of content have arrived.
+  /// Records that `count` bytes of content have arrived.
   mutating func advance(by count: Int, at now: MonotonicTime) {
     guard case .body(var pace) = self else { return }
     pace.advance(by: count, at: now)

@@ -3,22 +3,22 @@ import HTTPCodec
 import Logging
 import Reactor
 
-/// One response, as an application writes it. An event loop uses the same value for response after response.
+/// One response, written by an application. Each event loop reuses one value for all responses.
 ///
 /// The server adds what depends on the connection: the status line, Date, Connection and the framing of the content.
 package struct Response: ~Copyable {
   package var status = HTTPStatus.ok
-  /// Header fields, each with its line break.
+  /// Header fields, each ending with CRLF.
   package var fields = ByteQueue()
   package var content = ResponseContent()
-  /// In place of all the above.
+  /// If set, it replaces all of the above.
   package var prepared: PreparedResponse?
-  /// What the log says of the request if it was refused; the server adds the method, the path and the client.
+  /// Log fields for a refused request. The server adds the method, the path and the client.
   package var refusal: [LogField] = []
 
   package init() {}
 
-  /// Makes it an empty 200. Its memory is kept.
+  /// Resets to an empty 200. Allocated memory is kept.
   package mutating func reset() {
     status = .ok
     fields.removeAll()
@@ -30,15 +30,15 @@ package struct Response: ~Copyable {
   func writeFields(into output: inout ByteQueue) { output.append(fields.bytes) }
 }
 
-/// The content of a response: text, and shared bytes that are not copied.
+/// The content of a response: text interleaved with shared bytes that are not copied.
 package struct ResponseContent: ~Copyable {
   private enum Piece {
-    /// The next so many bytes of `text`.
+    /// The next `count` bytes of `text`.
     case text(Int)
     case shared(SharedSlice)
   }
 
-  /// To be appended to. Nothing else may be done to it.
+  /// Callers may only append to it.
   package var text = ByteQueue()
   private var textInPieces = 0
   private var pieces: [Piece] = []
@@ -85,7 +85,7 @@ package struct ResponseContent: ~Copyable {
     output.withText { $0.append(text.bytes.extracting(offset..<text.count)) }
   }
 
-  /// Everything in one piece: for tests, and for a response that is kept.
+  /// Returns a contiguous copy of the content.
   package func copyBytes() -> [UInt8] {
     var whole = ByteQueue(capacity: count)
     var offset = 0
@@ -103,29 +103,27 @@ package struct ResponseContent: ~Copyable {
   }
 }
 
-/// A response that many requests get: the server sends them the same memory, from the status line to the last byte.
-///
-/// Used on one event loop.
+/// A response that many requests get. All of them are sent from the same memory, including the status line and fields.
 package final class PreparedResponse {
   package let status: HTTPStatus
   package let fields: SharedBytes
   package let content: SharedBytes
-  /// The whole response, for a connection that stays open, with the Date of `second`.
+  /// The whole response for a persistent connection, with the Date of `second`.
   private var rendered: (bytes: SharedBytes, second: Int64)?
 
-  /// Keeps a copy of what `response` has.
+  /// Copies the status, fields and content of `response`.
   package init(copying response: borrowing Response) {
     status = response.status
     fields = SharedBytes(copying: response.fields.bytes)
     content = SharedBytes(response.content.copyBytes())
   }
 
-  /// The whole response with the Date of `second` (of UNIX time), if it was rendered for that second.
+  /// Returns the whole response with the Date of `second` (UNIX time), if it was rendered for that second.
   func rendering(at second: Int64) -> SharedBytes? {
     guard let rendered, rendered.second == second else { return nil }
     return rendered.bytes
   }
 
-  /// `output` holds the whole response and nothing else.
+  /// Keeps a copy of `output`, which must contain exactly this response.
   func keep(_ output: borrowing OutputQueue, at second: Int64) { rendered = (output.copy(), second) }
 }

@@ -2,10 +2,11 @@ import Metrics
 import Reactor
 import Threading
 
-/// The responses of the process that clients have not taken, the one whose progress was noticed longest ago first.
+/// The responses that clients have not taken, for the whole process, ordered by the time of their last noticed progress, oldest
+/// first.
 ///
-/// A waiting response keeps the pushes in it alive, also when the buffer has long dropped them. So what waits is limited over all
-/// clients of the process, and above the limit the slowest is reset, whichever loop it is on, not the newest.
+/// An unsent response keeps its pushes in memory, even after the inbox has dropped them. So the total is limited over all clients
+/// of the process. Above the limit the slowest reader is reset, not the newest, whichever loop it is on.
 final class UnsentResponses: Sendable {
   fileprivate typealias Handle = ArrivalList<Response>.Handle
 
@@ -16,14 +17,14 @@ final class UnsentResponses: Sendable {
   }
 
   private let limit: Int
-  /// Written under the lock only.
+  /// Written only while the lock is held.
   private let unsent: Gauge
   private let shed: Counter
   private let responses = Locked(ArrivalList<Response>())
 
   /// - Parameters:
-  ///   - limit: bytes that may wait for all clients of the process together.
-  ///   - unsent: counts them.
+  ///   - limit: maximum unsent bytes, for all clients of the process together.
+  ///   - unsent: the current number of these bytes.
   ///   - shed: counts the clients that were reset.
   init(limit: Int, unsent: Gauge, shed: Counter) {
     self.limit = limit
@@ -31,7 +32,7 @@ final class UnsentResponses: Sendable {
     self.shed = shed
   }
 
-  /// Adds a response and makes room for it: the slowest readers are reset until there is, maybe this very one.
+  /// Adds a response. Above the limit, resets the slowest readers, possibly including this one.
   fileprivate func add(_ response: Response) -> Handle {
     responses.withLock { responses in
       let handle = responses.append(response)
@@ -45,7 +46,7 @@ final class UnsentResponses: Sendable {
     }
   }
 
-  /// False where it has been chosen to be reset meanwhile.
+  /// Returns false if the reader was chosen to be reset in the meantime.
   fileprivate func remove(_ handle: Handle) -> Bool {
     responses.withLock { responses in
       guard let response = responses.remove(handle) else { return false }
@@ -55,17 +56,17 @@ final class UnsentResponses: Sendable {
   }
 }
 
-/// The clients of one loop that have not taken all of their responses: the loop's part of `UnsentResponses`.
+/// The clients of one loop that have unsent responses: the loop's part of `UnsentResponses`.
 final class SlowReaders {
   fileprivate typealias Handle = ArrivalList<Channel>.Handle
 
-  /// A slow reader, until `remove`.
+  /// The registration of a slow reader, until `remove`.
   struct Entry {
     fileprivate let response: UnsentResponses.Handle
     fileprivate let reader: Handle
   }
 
-  /// The readers that other loops have chosen to be reset.
+  /// The readers of this loop that any loop has chosen to reset. Shared between threads.
   fileprivate final class ChosenReaders: Sendable {
     let readers = Locked<[Handle]>([])
     let signal: Signal
@@ -77,7 +78,7 @@ final class SlowReaders {
     }
   }
 
-  /// Connects the signal to the readers, which do not exist yet when the signal is made.
+  /// Breaks an initialization cycle: the signal is made before `SlowReaders` exists.
   private final class Relay: SignalTarget {
     weak var readers: SlowReaders?
     func signalled() { readers?.signalled() }
@@ -94,16 +95,16 @@ final class SlowReaders {
     relay.readers = self
   }
 
-  /// Clients that have not taken all of their responses.
+  /// Number of clients with unsent responses.
   var count: Int { channels.count }
 
-  /// Notes that `bytes` wait for `channel`'s client.
+  /// Registers `bytes` of unsent responses for `channel`'s client.
   func add(_ channel: Channel, bytes: Int) -> Entry {
     let reader = channels.append(channel)
     return Entry(response: responses.add(.init(loop: chosen, reader: reader, bytes: bytes)), reader: reader)
   }
 
-  /// False where the client must be reset: it was the slowest when there was too much.
+  /// Returns false if the client must be reset: it was the slowest when the limit was exceeded.
   func remove(_ entry: Entry) -> Bool {
     channels.remove(entry.reader)
     return responses.remove(entry.response)
@@ -114,7 +115,7 @@ final class SlowReaders {
       defer { readers = [] }
       return readers
     }
-    // A reader that was removed meanwhile resets itself: `remove` has returned false to it.
+    // A reader that was removed in the meantime got false from `remove` and resets itself.
     for reader in readers { channels.remove(reader)?.reset() }
   }
 }

@@ -1,10 +1,10 @@
 import ByteStreams
 
-/// When bytes that one side waits for come too slowly: a body that arrives, or responses that a client takes.
+/// The deadline of a transfer that must not be too slow: a request body that arrives, or responses that a client reads.
 ///
-/// Two rules, of which the stricter counts. No pause may be longer than `pause`: else whoever was quick at first could then
-/// hold what was received for hours. And beyond the first `pause`, every `minimumRate` bytes earn one second: else a byte
-/// before the end of each pause would do.
+/// Two rules apply, and the earlier deadline counts. First, no pause may be longer than `pause`; otherwise a client that was fast
+/// at first could then hold its memory for hours. Second, beyond the first `pause`, every `minimumRate` bytes earn one second;
+/// otherwise one byte per pause would be enough.
 struct TransferPace {
   private let began: MonotonicTime
   private var latest: MonotonicTime
@@ -15,15 +15,15 @@ struct TransferPace {
     latest = now
   }
 
-  /// `count` more bytes have gone across.
+  /// Records the transfer of `count` more bytes.
   mutating func advance(by count: Int, at now: MonotonicTime) {
     bytes &+= count
     latest = now
   }
 
   /// - Parameters:
-  ///   - pause: longest time without a byte, and what is granted before the rate counts.
-  ///   - minimumRate: bytes a second; 0 asks for none.
+  ///   - pause: longest time without a byte, and the time granted before the rate applies.
+  ///   - minimumRate: bytes per second; 0 for no minimum.
   func deadline(pause: TimeSpan, minimumRate: Int) -> MonotonicTime {
     let stalled = latest + pause
     guard minimumRate > 0 else { return stalled }

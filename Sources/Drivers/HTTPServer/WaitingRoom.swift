@@ -1,13 +1,13 @@
 import Reactor
 import Synchronization
 
-/// The waiting connections of one event loop: long polls and whatever else waits for news, grouped by the bell they wait for.
+/// The held connections of one event loop, grouped by the bell they wait for.
 ///
-/// A bell wakes its group in slices, with I/O in between: waking ten thousand at once would block the loop, and every other client on
-/// it, for some 75 ms. A client that is responded to in the first slice asks again before the last slice, and must not be woken by
-/// the same news: so entries are numbered, and a ring wakes those that were there when it came.
+/// A ring wakes its group in slices, with I/O in between. Waking ten thousand connections at once would block the loop, and every
+/// other client on it, for about 75 ms. A client served in the first slice may poll again before the last slice, and the same ring
+/// must not wake it again. So entries are numbered, and a ring wakes only those that existed when it was signalled.
 final class WaitingRoom {
-  /// Groups up to which none is removed, so that a lone client which polls again and again finds its group.
+  /// Below this number of groups none is removed, so that a single client which polls repeatedly finds its group.
   private static var groupsKept: Int { 64 }
 
   /// An entry in the room.
@@ -18,31 +18,31 @@ final class WaitingRoom {
 
   private let loop: LoopContext
   private var groups: [ObjectIdentifier: WaitingGroup] = [:]
-  /// The group that was used last: most often there is one.
+  /// The most recently used group. Usually there is only one.
   private var latest: WaitingGroup?
-  /// Number of groups at which those without entries are removed.
+  /// Number of groups at which empty ones are removed.
   private var sweepAt = WaitingRoom.groupsKept
   private(set) var isDraining = false
 
   init(loop: LoopContext) { self.loop = loop }
 
-  /// Connections that wait.
+  /// Number of held connections.
   var count: Int { groups.values.reduce(0) { $0 + $1.count } }
 
-  /// How often a connection has entered since the groups were made.
+  /// Number of entries made since the groups were created.
   var entryCount: UInt64 { groups.values.reduce(0) { $0 + $1.lastNumber } }
 
-  /// Registers `connection` to be woken when `bell` rings. The caller must look for news once more before it waits: the room does
-  /// not wake for what happened before.
+  /// Registers `connection` to be woken when `bell` rings. The caller must check for new data again before it waits, since earlier
+  /// rings do not wake it.
   func enter(_ connection: HTTPConnection, for bell: Bell) -> Place {
     let group = group(of: bell)
     return Place(group: group, handle: group.add(connection))
   }
 
-  /// Does nothing for a place whose connection has been woken.
+  /// Does nothing if the connection was woken already.
   func leave(_ place: Place) { place.group.remove(place.handle) }
 
-  /// Ends every wait, now and from now on.
+  /// Ends every wait. New waits end at once.
   func drain() {
     isDraining = true
     for group in groups.values { group.wakeAll(because: .drain) }
@@ -62,19 +62,19 @@ final class WaitingRoom {
     return group
   }
 
-  /// Bells come and go with their sessions.
+  /// Removes groups without entries, since bells are created and released with their sessions.
   private func removeEmptyGroups() {
     latest = nil
     groups = groups.filter { _, group in
       if group.count == 0 { group.close() }
       return group.count > 0
     }
-    // So that all sweeps together cost no more than the groups that were made.
+    // Doubling keeps the total cost of all sweeps proportional to the number of groups created.
     sweepAt = max(Self.groupsKept, 2 * groups.count)
   }
 }
 
-/// The connections of one loop that wait for one bell.
+/// The connections of one loop that wait for the same bell.
 private final class WaitingGroup {
   private static var slice: Int { 256 }
 
@@ -91,7 +91,7 @@ private final class WaitingGroup {
   private let nextSlice: Signal
   private var entries = ArrivalList<Entry>()
   private(set) var lastNumber: UInt64 = 0
-  /// Entries up to this number are to be woken; later ones have seen the news.
+  /// Entries up to this number are to be woken. Later ones have seen the new data.
   private var dueThrough: UInt64 = 0
   private var reason = Reason.ring
 
@@ -106,7 +106,7 @@ private final class WaitingGroup {
     bell.add(listener)
   }
 
-  /// Connects a signal to the group, which does not exist yet when the signal is made.
+  /// Breaks an initialization cycle: the signals are made before the group exists.
   private final class Relay: SignalTarget {
     weak var group: WaitingGroup?
     private let action: (WaitingGroup) -> Void
@@ -129,7 +129,7 @@ private final class WaitingGroup {
     noteRemoval()
   }
 
-  /// An entry added between the news and their signal is woken too. It has seen the news, finds none, and waits again.
+  /// Wakes all current entries. An entry added between the ring and its signal is woken too; it finds no new data and waits again.
   func wakeAll(because reason: Reason) {
     if reason == .drain { self.reason = .drain }
     dueThrough = lastNumber
@@ -148,7 +148,7 @@ private final class WaitingGroup {
         _ = entries.popFirst()
         first.connection.channel.wake()
       } else {
-        // It has seen these news, and keeps its place.
+        // It has checked for this data, and stays in the room.
         lastNumber += 1
         entries.moveFirstToEnd { $0.number = lastNumber }
       }

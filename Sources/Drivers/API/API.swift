@@ -6,20 +6,20 @@ import Logging
 import Metrics
 import Sessions
 
-/// The HTTP interface of the gateway on one event loop: routes, access, parameters and representations. It knows no socket.
+/// The HTTP API on one event loop: routing, access control, parameters and representations. It has no access to sockets.
 package final class API: HTTPApplication {
   let shared: APIShared
   private let router: Router
   private let loopIndex: Int
-  /// What the requests on the loop are for, from their head to their response.
+  /// Requests between their heads and their responses.
   private var requests = SlotTable<PendingRequest>()
-  /// The polls that wait.
+  /// The held polls.
   var polls = SlotTable<Poll>()
   var preparedPolls = PreparedPolls()
   private var requestCount: UInt64 = 0
   private let requestPrefix = UInt32.random(in: .min ... .max)
 
-  /// - Parameter loopIndex: part of the names of requests.
+  /// - Parameter loopIndex: part of each request id.
   package init(_ shared: APIShared, loopIndex: Int) {
     self.shared = shared
     self.loopIndex = loopIndex
@@ -32,7 +32,7 @@ package final class API: HTTPApplication {
     case poll(PollParameters, of: Session)
     case delivery(sequence: UInt64, of: Session, wait: TimeSpan)
     case change(Session)
-    /// Needs nothing but its path.
+    /// A request whose response depends on its path only.
     indirect case read(Route)
     indirect case refused(Problem)
   }
@@ -104,7 +104,7 @@ package final class API: HTTPApplication {
     respond(with: Problem(refusal, shared.settings.http), into: &response)
   }
 
-  /// Requests whose response has not been written: for tests.
+  /// Number of requests without a response so far. For tests.
   var pendingRequests: Int { requests.count + polls.count }
 
   // MARK: Responses
@@ -150,7 +150,7 @@ package final class API: HTTPApplication {
 }
 
 extension Response {
-  /// Begins a response whose content is of `type`. No response may be stored, or be taken for another type than it has.
+  /// Begins a response with content of `type`; nil for none. No response may be cached, and no client may guess another type.
   mutating func begin(_ status: HTTPStatus, _ type: StaticString?) {
     self.status = status
     if let type { fields.appendField("Content-Type", type) }

@@ -4,7 +4,7 @@ import Metrics
 import Sessions
 import Synchronization
 
-/// What the `API` objects of all event loops share.
+/// The state that the `API` objects of all event loops share.
 package final class APIShared: Sendable {
   let settings: GatewaySettings
   let access: Access
@@ -12,9 +12,9 @@ package final class APIShared: Sendable {
   let lifecycle: Lifecycle
   let registry: MetricsRegistry
   let metrics: APIMetrics
-  /// Connections open, for the status page.
+  /// Open client connections, for the status page.
   let openConnections: Gauge
-  /// Version of the program.
+  /// The version of Drawbridge.
   let version: String
 
   package init(
@@ -32,7 +32,7 @@ package final class APIShared: Sendable {
   }
 }
 
-/// Where the process is in its life, for the probes. From any thread.
+/// The phase of the process, for the probes. Can be used from any thread.
 package final class Lifecycle: Sendable {
   package enum Phase: UInt8, Sendable { case starting, serving, draining }
 
@@ -45,7 +45,7 @@ package final class Lifecycle: Sendable {
   package func enter(_ phase: Phase) { value.store(phase.rawValue, ordering: .releasing) }
 }
 
-/// What the API counts.
+/// Metrics of the API.
 struct APIMetrics: Sendable {
   let acceptedMessages: Counter
   let refusedMessages: Counter

@@ -3,9 +3,9 @@ import HTTPServer
 
 /// Decides whether a request is served, from its head and its listener. Every request of every route passes through here.
 package struct Access: Sendable {
-  /// On whose behalf a request is made.
+  /// The client on whose behalf a request is made.
   enum Principal: Equatable {
-    /// Clients do not identify themselves.
+    /// All clients: there is no authentication.
     case anyone
   }
 
@@ -13,7 +13,7 @@ package struct Access: Sendable {
 
   package init(_ browsers: BrowserAccess) { self.browsers = browsers }
 
-  /// Throws the response to a request that is not served.
+  /// Throws the problem to respond with if the request is refused.
   func admit(_ request: borrowing HTTPRequestHead, on listener: HTTPListener) throws(ProblemError) -> Principal {
     if let problem = browsers.refusal(of: request, on: listener.reach) { throw ProblemError(problem) }
     return .anyone

@@ -3,26 +3,26 @@ import Configuration
 import HTTPCodec
 import HTTPServer
 
-/// Refuses requests that a browser makes for a foreign web page: cross-site requests by `Origin` and `Sec-Fetch-Site`, and DNS
-/// rebinding by `Host`. Other clients send neither `Origin` nor `Sec-Fetch-Site`.
+/// Refuses requests that a browser makes on behalf of a foreign web page: cross-site requests by `Origin` and `Sec-Fetch-Site`, and
+/// DNS rebinding by `Host`. Clients other than browsers send neither `Origin` nor `Sec-Fetch-Site`.
 ///
-/// One for all listeners, immutable. Checking a request allocates nothing unless the request is refused.
+/// Immutable, and shared by all listeners. Checking a request allocates only if the request is refused.
 package struct BrowserAccess: Sendable {
   /// Lower case, without port.
   private let hosts: [[UInt8]]
-  /// Lower case, as browsers send them: `https://app.example.org`.
+  /// Lower case and without a path, as browsers send them: `https://app.example.org`.
   private let origins: [[UInt8]]
 
-  /// From `http.hosts` and `http.origins`.
+  /// Reads `http.hosts` and `http.origins`.
   package init(_ settings: GatewaySettings.HTTP) {
     hosts = settings.hosts.map { Array($0.lowercased().utf8) }
     origins = settings.origins.map { Array($0.lowercased().utf8) }
   }
 
-  /// The 403 for a request that is not accepted on a listener of this reach; nil for one that is.
+  /// Returns the problem (403) if a listener of this reach refuses the request, else nil.
   func refusal(of request: borrowing HTTPRequestHead, on reach: HTTPListener.Reach) -> Problem? {
     let host = request.authority
-    // Browsers always send Host. A request of HTTP/1.0 without one is no browser's.
+    // Browsers always send Host. An HTTP/1.0 request without one is not from a browser.
     if !host.isEmpty, !accepts(host: host.withoutPort, on: reach) {
       return Problem(.hostNotAllowed, detail: hostDetail(host, reach))
     }
@@ -36,9 +36,9 @@ package struct BrowserAccess: Sendable {
         )
       }
     }
-    // The site ignores the port: every program on localhost is the same site, so a page of it is foreign as well.
+    // A site does not include the port. All programs on localhost are the same site, so a same-site page is foreign too.
     if let site = request.fields.first(.secFetchSite), site.equals("cross-site") || site.equals("same-site") {
-      // A link or an image sends no Origin that the setting could allow. Where there is one, it is the gateway's own.
+      // Links and images send no Origin, so the setting cannot allow them. If Origin is present here, it is the gateway's own.
       let remedy =
         request.fields.contains(.origin)
         ? "or redirected it here. Send it to this address at once, without a redirection"
@@ -56,7 +56,7 @@ package struct BrowserAccess: Sendable {
     switch reach {
     case .local: return true
     case .loopback: return host.isLoopbackHost || contains(host, in: hosts)
-    // A numeric address cannot be rebound. Probes of an orchestrator connect to one.
+    // A numeric address cannot be rebound, and probes of an orchestrator connect to one.
     case .network: return hosts.isEmpty || host.isLoopbackHost || host.address != nil || contains(host, in: hosts)
     }
   }
@@ -73,7 +73,7 @@ package struct BrowserAccess: Sendable {
 
   // MARK: Origin
 
-  /// Whether `origin` is the listener's scheme with the request's Host; the default port may be left out of either.
+  /// Whether `origin` is `http://` followed by the request's Host. Either may omit the default port.
   private func isOwn(_ origin: Span<UInt8>, _ host: Span<UInt8>) -> Bool {
     let scheme = "http://" as StaticString
     guard !host.isEmpty, origin.count > scheme.utf8CodeUnitCount,
@@ -90,7 +90,7 @@ package struct BrowserAccess: Sendable {
 }
 
 extension Span where Element == UInt8 {
-  /// A `host:port` without its port.
+  /// The host of `host:port`.
   fileprivate var withoutPort: Span<UInt8> {
     @_lifetime(copy self)
     get {
@@ -101,7 +101,7 @@ extension Span where Element == UInt8 {
     }
   }
 
-  /// A `host:port` without the port 80.
+  /// The host of `host:80`; any other value unchanged.
   fileprivate var withoutDefaultPort: Span<UInt8> {
     @_lifetime(copy self)
     get {
@@ -113,7 +113,7 @@ extension Span where Element == UInt8 {
 
   fileprivate var isLoopbackHost: Bool { equalsIgnoringCase("localhost") || address?.isLoopback == true }
 
-  /// The address that a host without a port is, in brackets if it is an IPv6 address; nil for a name.
+  /// The IP address of a host without a port; an IPv6 address must be in brackets. nil for a name.
   fileprivate var address: IPAddress? {
     starts(with: "[") ? IPAddress(ipv6: extracting(1..<count - 1)) : IPAddress(ipv4: self)
   }

@@ -9,7 +9,7 @@ import Sessions
 import Upstream
 
 extension API {
-  /// `GET /v1/deliveries/{id}`: the state of a message, or its final state as soon as it has one, within `wait`.
+  /// `GET /v1/deliveries/{id}`: responds with the state of a message. Waits up to `wait` for a final state.
   func respond(
     with sequence: UInt64, of session: Session, wait: TimeSpan, at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome {
@@ -30,10 +30,10 @@ private struct WaitingDelivery: WaitingRequest {
   var heldCount: Gauge? { nil }
   var bell: Bell { session.upstream.deliveryBell }
 
-  /// A message that is not known any more had its end long ago.
+  /// Also true for an unknown message: it never existed, or its final state was forgotten.
   var hasNews: Bool { session.upstream.isSettled(sequence) }
 
-  /// Any message that ends rings it.
+  /// Rung whenever any message reaches a final state.
   var sharesBell: Bool { true }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
@@ -53,9 +53,9 @@ private struct WaitingDelivery: WaitingRequest {
   func abandon() {}
 }
 
-/// What responses say of a delivery: `{"id":"…","state":"…","session":"…"}`.
+/// A delivery in a response: `{"id":"…","state":"…","session":"…"}`.
 enum DeliveryJSON {
-  /// All but the final brace.
+  /// Writes everything but the final brace.
   static func begin(
     _ sequence: UInt64, of session: Session, _ state: DeliveryState, into output: inout ByteQueue
   ) {
@@ -65,7 +65,7 @@ enum DeliveryJSON {
     output.append("\",\"state\":\"" as StaticString)
     output.append(state.name)
     output.append("\",\"session\":\"" as StaticString)
-    // A name has no character that JSON escapes (SessionName), and escaping would copy it for each message.
+    // A session name contains no character that JSON escapes (see `SessionName`). Escaping would copy it for each message.
     output.append(session.name)
     output.append("\"" as StaticString)
   }

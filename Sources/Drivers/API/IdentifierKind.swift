@@ -1,11 +1,11 @@
 import ByteStreams
 import Inbox
 
-/// What an id that a client sends refers to, by its prefix.
+/// What an id from a client refers to, by its prefix.
 enum IdentifierKind {
-  /// `d-`: a message that was sent.
+  /// `d-`: a delivery.
   case delivery
-  /// `p-`: a push, or a position among pushes.
+  /// `p-`: a push or a cursor.
   case push
   case unknown
 

@@ -10,19 +10,19 @@ extension Span where Element == UInt8 {
   }
 }
 
-/// A `POST /v1/messages`, as its head describes it. Its body is one message, byte for byte, or several, a line each.
+/// The head of a `POST /v1/messages`. The body is one message, byte for byte, or a batch of one message per line.
 struct IncomingMessage {
   enum Form { case text, binary, lines }
 
   private let form: Form
   private let isCompressed: Bool
-  /// Bytes that a compressed body may have when it is inflated.
+  /// Maximum size of a compressed body after inflation, in bytes.
   private let limit: Int
   private let batchLimit: Int
   let timeToLive: TimeSpan?
   let topic: String?
 
-  /// Longest topic, in bytes. RFC 8030 §5.4 allows 32; names of a domain need more.
+  /// Longest topic, in bytes. RFC 8030 §5.4 allows 32; applications need longer names.
   private static let longestTopic = 128
 
   init(_ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.HTTP) throws(ProblemError) {
@@ -92,7 +92,7 @@ struct IncomingMessage {
     return value.text()
   }
 
-  /// One message on its way to the queue.
+  /// One message to be queued.
   struct Item {
     let payload: SharedBytes
     let kind: MessageKind
@@ -100,7 +100,7 @@ struct IncomingMessage {
 
   var isBatch: Bool { form == .lines }
 
-  /// The one message that the body is, checked.
+  /// Returns the body as one message, validated.
   func item(in bytes: [UInt8]) throws(ProblemError) -> Item {
     let plain = isCompressed ? try inflated(bytes) : bytes
     guard form == .binary || UTF8StreamValidator.isValid(plain.span) else {
@@ -110,12 +110,12 @@ struct IncomingMessage {
     return Item(payload: SharedBytes(plain), kind: form == .binary ? .binary : .text)
   }
 
-  /// The messages in the body of a batch, checked.
+  /// Returns the messages in the body of a batch, validated.
   func items(in bytes: [UInt8]) throws(ProblemError) -> [Item] {
     let plain = isCompressed ? try inflated(bytes) : bytes
     var items: [Item] = []
     var lineNumber = 0
-    // Line by line, so that a body of millions of lines costs no more than those a batch may have.
+    // Line by line, so that memory depends on the limit of a batch, not on the number of lines in the body.
     let text = plain.span
     var start = 0
     while start < text.count {

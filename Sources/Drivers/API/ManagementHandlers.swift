@@ -7,10 +7,11 @@ import Sessions
 import Upstream
 import UpstreamSession
 
-/// What operators and orchestrators look at.
+/// Handlers for operators and orchestrators.
 extension API {
-  /// `GET /readyz`. Ready: clients are served and an upstream is connected, or is connected to when something comes. Kubernetes
-  /// stops sending clients to a pod that is not; messages posted meanwhile still wait for their time to live.
+  /// `GET /readyz`. Ready means that clients are served and at least one session is connected, or connects on demand and has not
+  /// failed. Kubernetes sends no clients to a pod that is not ready. Messages posted in the meantime are still queued until they
+  /// expire.
   func respondWithReadiness(into response: inout Response) {
     let sessions = shared.sessions.all
     let unavailable = sessions.filter { !$0.upstream.isAvailable }
@@ -26,7 +27,7 @@ extension API {
     for session in unavailable { response.content.text.append("session \(session.name): upstream not connected\n") }
   }
 
-  /// `GET /`: one look for the engineer on call.
+  /// `GET /`: a summary for the engineer on call.
   func respondWithStatusPage(at now: MonotonicTime, into response: inout Response) {
     response.begin(.ok, .plainText)
     response.content.text.append("drawbridge \(shared.version)\n\n")

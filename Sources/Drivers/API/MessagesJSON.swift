@@ -2,8 +2,8 @@ import ByteStreams
 import HTTPServer
 import Inbox
 
-/// The JSON body of the response to a poll, around the messages that were rendered when they arrived:
-/// `{"messages":[…],"cursor":"…","more":false,"gap":null}`.
+/// The body of the response to a poll: `{"messages":[…],"cursor":"…","more":false,"gap":null}`. Each message was rendered when it
+/// arrived and is not copied.
 enum MessagesJSON {
   static func write(_ result: ReadResult, into content: inout ResponseContent) {
     content.text.append("{\"messages\":[" as StaticString)
@@ -16,7 +16,7 @@ enum MessagesJSON {
     writeClosing(of: result, into: &content.text)
   }
 
-  /// Everything after the last message.
+  /// Writes everything after the last message.
   private static func writeClosing(of result: ReadResult, into output: inout ByteQueue) {
     output.append("],\"cursor\":\"" as StaticString)
     result.cursor.write(into: &output)

@@ -1,4 +1,4 @@
-/// The contract of the HTTP interface, `openapi.yaml` beside this target's sources, as it is served.
+/// The OpenAPI description of the API, as served: `openapi.yaml` in this directory.
 package enum OpenAPIDocument {
   static let text: [UInt8] = PackageResources.openapi_yaml
 }

@@ -7,7 +7,7 @@ import Reactor
 import Sessions
 import Upstream
 
-/// A `GET /v1/messages` whose start is known.
+/// A `GET /v1/messages` with its cursor resolved.
 struct Poll {
   let session: Session
   let start: ReadStart
@@ -16,7 +16,7 @@ struct Poll {
 }
 
 extension API {
-  /// `GET /v1/messages`: responds with what lies after the cursor, or waits until there is something.
+  /// `GET /v1/messages`: responds with the pushes after the cursor, or waits for one.
   func poll(
     _ parameters: PollParameters, of session: Session, at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome {
@@ -37,7 +37,7 @@ extension API {
     return .respond
   }
 
-  /// Responds with what there is.
+  /// Responds with the pushes available now.
   fileprivate func respond(to poll: Poll, into response: inout Response) {
     let inbox = poll.session.inbox
     let key = PreparedPolls.Key(
@@ -64,7 +64,7 @@ extension API {
   }
 }
 
-/// A poll that waits. The poll itself is in a table of its loop, so that this fits into the connection that holds it.
+/// A held poll. Its `Poll` is in a table of the loop, so that this struct fits inline in the connection.
 private struct HeldPoll: WaitingRequest {
   let api: API
   let slot: Int

@@ -3,7 +3,7 @@ import Configuration
 import Inbox
 import HTTPCodec
 
-/// What a `GET /v1/messages` asks for.
+/// The parameters of a `GET /v1/messages`, with the limits of the settings applied.
 struct PollParameters {
   private(set) var start = StartingPoint.latest
   private(set) var wait: TimeSpan
@@ -45,7 +45,7 @@ struct PollParameters {
     }
   }
 
-  /// The parameters of a poll, a bit for each.
+  /// The names of query parameters. Each raw value is one bit.
   private enum Parameter: UInt8 {
     case cursor = 1
     case wait = 2

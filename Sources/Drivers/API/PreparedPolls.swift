@@ -1,29 +1,29 @@
 import HTTPServer
 import Inbox
 
-/// The last response to a poll, for the next poll that asks the same: the thousands that one push wakes get it from the same memory.
+/// A cache of the last response to a poll. The thousands of polls that one push wakes share it in memory.
 ///
-/// One a loop. A response is kept only once it has been asked for twice, so that polls which all ask for something else pay
-/// a comparison and nothing more.
+/// One per loop. A response is kept only after two consecutive polls with the same key. So polls that all differ cost one
+/// comparison each.
 struct PreparedPolls {
-  /// All that the content of a response depends on.
+  /// Everything that the content of a response depends on.
   struct Key: Equatable {
-    /// The inbox. A cursor does not name it: one of another inbox, or of an earlier life, is a start too.
+    /// The inbox. A cursor does not identify it: a cursor of another inbox, or of an earlier epoch, is accepted as a start too.
     let inbox: ObjectIdentifier
     let start: ReadStart
     let limit: Int
     let maxBytes: Int
-    /// The state of the inbox (`SharedInbox.revision`), asked for before it was read.
+    /// The revision of the inbox (`SharedInbox.revision`), read before its messages.
     let revision: UInt64
   }
 
   struct Entry {
     let response: PreparedResponse
-    /// How many messages are in it.
+    /// Number of messages in the response.
     let messages: Int
   }
 
-  /// Larger responses are not kept: they are made of slices of the log, which need no copy.
+  /// Larger responses are not kept: they consist of slices of the log, which are shared already.
   private static var largest: Int { 256 * 1024 }
 
   private var key: Key?
@@ -31,7 +31,7 @@ struct PreparedPolls {
 
   func find(_ wanted: Key) -> Entry? { key == wanted ? entry : nil }
 
-  /// `response` is the one to `asked`. Returns what is kept of it.
+  /// Notes that `response` is the response for `asked`. Returns the kept copy, if there is one.
   @discardableResult
   mutating func note(_ asked: Key, _ response: borrowing Response, messages: Int) -> PreparedResponse? {
     guard key == asked else {

@@ -4,7 +4,7 @@ import HTTPCodec
 import HTTPServer
 
 extension Problem {
-  /// The response to a request that the server refuses by itself.
+  /// The problem for a request that the server refuses without the application.
   init(_ refusal: HTTPServerRefusal, _ settings: GatewaySettings.HTTP) {
     switch refusal {
     case .malformed(let error):
@@ -33,7 +33,7 @@ extension Problem {
 }
 
 extension HTTPProtocolError {
-  /// The setting whose limit was exceeded; nil where a rule was broken and no setting would help.
+  /// The setting whose limit was exceeded; nil for a violation that no setting would allow.
   var setting: StaticString? {
     switch self {
     case .requestLineTooLong: "http.request_line_bytes"
@@ -57,7 +57,7 @@ extension HTTPProtocolError {
     }
   }
 
-  /// The problem type of the response. Its status is that of the error.
+  /// The problem type of the response. Its status equals that of the error.
   var kind: Problem.Kind {
     switch status {
     case .uriTooLong: .uriTooLong
@@ -71,6 +71,6 @@ extension HTTPProtocolError {
     }
   }
 
-  /// For the response: what was wrong, what is accepted, and the setting whose limit was exceeded.
+  /// The detail of the response: what was wrong, what is accepted, and the setting whose limit was exceeded.
   var detail: String { setting.map { "\(description) The limit is the setting \($0)." } ?? description }
 }

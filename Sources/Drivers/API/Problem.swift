@@ -2,7 +2,7 @@ import ByteStreams
 import HTTPCodec
 import JSONCodec
 
-/// An error as clients see it (RFC 9457): what was wrong, and what is accepted. `docs/errors.md` explains each kind.
+/// An error response in the format of RFC 9457: what was wrong, and what is accepted. `docs/errors.md` explains each kind.
 struct Problem {
   enum Kind: CaseIterable {
     case protocolError, uriTooLong, headerFieldsTooLarge, unsupportedTransferCoding, unsupportedVersion
@@ -10,7 +10,7 @@ struct Problem {
     case invalidParameter, invalidText, invalidDocument, unsupportedMediaType, unsupportedEncoding, contentTooLarge
     case queueFull, tooManyBodies, upstreamDown, sessionClosed
 
-    /// Its name in `type`, an anchor of the document.
+    /// The fragment of the `type` URI, an anchor in `docs/errors.md`.
     var name: StaticString {
       switch self {
       case .protocolError: "protocol-error"
@@ -83,7 +83,7 @@ struct Problem {
       }
     }
 
-    /// Whether the same request may work later.
+    /// Whether the same request may succeed later.
     var isRetryable: Bool {
       switch self {
       case .requestTimeout, .queueFull, .tooManyBodies, .upstreamDown: true
@@ -97,9 +97,9 @@ struct Problem {
 
   let kind: Kind
   let detail: String
-  /// Value of `Allow`, for 405.
+  /// The value of `Allow`, for 405.
   var allow: StaticString?
-  /// Seconds for `Retry-After`, for 503.
+  /// The value of `Retry-After` in seconds, for 503.
   var retryAfter: Int?
 
   init(_ kind: Kind, detail: String, allow: StaticString? = nil, retryAfter: Int? = nil) {
@@ -126,7 +126,7 @@ struct Problem {
     output.append("}\n" as StaticString)
   }
 
-  /// As the result of one message of a batch.
+  /// Writes the problem as the result of one message of a batch.
   func writeInBatch(into output: inout ByteQueue) {
     output.append("{\"status\":" as StaticString)
     output.append(decimal: Int(status.rawValue))

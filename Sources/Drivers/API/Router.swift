@@ -3,7 +3,7 @@ import HTTPCodec
 import HTTPServer
 import Sessions
 
-/// What a request is for, by its method and path.
+/// The target of a request, by its method and path.
 enum Route {
   case send(to: Session)
   case receive(from: Session)
@@ -13,10 +13,11 @@ enum Route {
   case sessions
   case document
   case live, ready, started, metrics, status
-  /// The methods that the path takes.
+  /// `OPTIONS`, with the value of `Allow`.
   case options(StaticString)
 
-  /// Whether the query is read elsewhere, or does not matter. `OPTIONS` is for the path as a whole, whatever its methods take.
+  /// Whether a query is accepted: the handler validates it, or it does not matter. `OPTIONS` applies to the path with all its
+  /// methods.
   fileprivate var readsQuery: Bool {
     switch self {
     case .receive, .delivery, .options: true
@@ -25,16 +26,16 @@ enum Route {
   }
 }
 
-/// Finds the route of a request: the only place that knows paths.
+/// Maps a request to its route. The only place that knows paths.
 struct Router {
-  /// What some path takes.
+  /// Every method that any path accepts.
   static let allMethods: StaticString = "GET, HEAD, POST, PATCH, OPTIONS"
 
   private let sessions: SessionDirectory
 
   init(_ sessions: SessionDirectory) { self.sessions = sessions }
 
-  /// Throws the response to a request that has no route. A path means the same however its unreserved characters are written
+  /// Throws the problem to respond with if there is no route. Percent-encoded unreserved characters are equivalent to plain ones
   /// (RFC 9110 §4.2.3).
   func route(_ request: borrowing HTTPRequestHead, on role: HTTPListener.Role) throws(ProblemError) -> Route {
     guard request.path.firstIndex(of: UInt8(ascii: "%")) != nil else {
@@ -57,8 +58,8 @@ struct Router {
     return route
   }
 
-  /// A query parameter is never ignored silently. That includes probes: `/readyz?exclude=x` expects what it does not get.
-  /// Nothing needs a parameter to get past a cache, since no response may be stored.
+  /// Refuses unknown query parameters instead of ignoring them. That includes probes: a client of `/readyz?exclude=x` expects an
+  /// effect that does not exist. No client needs a parameter to bypass a cache, since no response may be stored.
   private static func refuseParameters(of request: borrowing HTTPRequestHead) throws(ProblemError) {
     var query = HTTPQueryReader(request.query)
     let name: String
@@ -80,7 +81,7 @@ struct Router {
   private func client(
     _ request: borrowing HTTPRequestHead, at path: Span<UInt8>
   ) throws(ProblemError) -> Route {
-    // The server as a whole, which `OPTIONS http://host` asks for as well (RFC 9112 §3.2.4).
+    // The server as a whole. `OPTIONS http://host` means the same (RFC 9112 §3.2.4).
     if request.targetForm == .asterisk || request.method == .options && path.isEmpty {
       return .options(Self.allMethods)
     }
@@ -96,7 +97,7 @@ struct Router {
     return try part(named.extracting((slash + 1)..<named.count), of: session, request)
   }
 
-  /// The route of a session itself.
+  /// Returns the route of a session itself.
   private func whole(_ session: Session, _ request: borrowing HTTPRequestHead) throws(ProblemError) -> Route {
     switch request.method {
     case .get, .head: .session(session)
@@ -105,7 +106,7 @@ struct Router {
     }
   }
 
-  /// The route of what a session has, at a path below its own. nil: the default session, and there is none.
+  /// Returns the route of a path below a session. `session` is nil if the path is the default session's and there is none.
   private func part(
     _ path: Span<UInt8>, of session: Session?, _ request: borrowing HTTPRequestHead
   ) throws(ProblemError) -> Route {
@@ -128,7 +129,7 @@ struct Router {
     return try reading(request, .delivery(sequence: sequence, of: served))
   }
 
-  /// An id is the prefix and a number, as the response to the POST said.
+  /// Returns the number in a delivery id, which consists of `prefix` and that number.
   private static func sequence(in id: Span<UInt8>, after prefix: String) -> UInt64? {
     let prefix = Array(prefix.utf8)
     guard id.count > prefix.count, id.extracting(first: prefix.count).equals(prefix.span) else { return nil }
@@ -144,7 +145,7 @@ struct Router {
 
   // MARK: Sessions
 
-  /// Session names that an error lists; there may be thousands.
+  /// Maximum number of session names in an error; there may be thousands of sessions.
   private static var namesListed: Int { 5 }
 
   private func find(_ name: Span<UInt8>) throws(ProblemError) -> Session {

@@ -10,7 +10,7 @@ import Upstream
 import UpstreamSession
 
 extension API {
-  /// `POST /v1/messages`: queues, and responds with the ids under which the deliveries can be looked up.
+  /// `POST /v1/messages`: queues the messages and responds with their delivery ids.
   func send(
     _ message: IncomingMessage, _ body: RequestBody?, to session: Session, at now: MonotonicTime,
     into response: inout Response
@@ -54,7 +54,7 @@ extension API {
     response.content.text.append("]}\n" as StaticString)
   }
 
-  /// A message that is queued: the number of its delivery, and when the session connects next, where it has to.
+  /// A queued message: its sequence number, and the time of the next connection attempt if there is one.
   private struct Accepted {
     let sequence: UInt64
     let nextAttempt: MonotonicTime?
@@ -91,12 +91,12 @@ extension API {
     throw ProblemError(problem)
   }
 
-  /// What comes before the path of a setting of this session.
+  /// The prefix of this session's setting paths.
   private static func settingPrefix(of session: Session) -> String {
     session.name == Session.defaultName ? "" : "sessions.\(session.name)."
   }
 
-  /// Which limit was reached, and why the queue does not drain.
+  /// Describes which limit was reached, and why the queue does not drain.
   private func queueFullDetail(_ limit: QueueLimit, _ session: Session) -> String {
     let queue = session.upstream.queueSettings
     let prefix = Self.settingPrefix(of: session)
@@ -114,14 +114,14 @@ extension API {
       "the queue to the upstream is full, \(held): \(reason). Try again after the time in Retry-After"
   }
 
-  /// Seconds for `Retry-After`: until that moment, or one where it is not known.
+  /// Returns the value of `Retry-After` in seconds: the time until `moment`, or 1 if it is not known.
   private static func retryAfter(_ moment: MonotonicTime?, _ now: MonotonicTime) -> Int {
     guard let moment else { return 1 }
     let seconds = ((moment - now).millisecondsRoundedUp + 999) / 1_000
     return Int(min(max(seconds, 1), longestRetryAfter))
   }
 
-  /// An hour, which is also the longest that an upstream's own `Retry-After` counts for.
+  /// One hour, also the longest that an upstream's own `Retry-After` can have (`ReconnectPolicy`).
   private static var longestRetryAfter: Int64 { 3_600 }
 
   private func write(

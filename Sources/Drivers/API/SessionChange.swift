@@ -4,12 +4,12 @@ import HTTPServer
 import JSONCodec
 import UpstreamSession
 
-/// The body of a `PATCH /v1/session` (RFC 7396, a merge patch of its state).
+/// The body of a `PATCH /v1/session`, a JSON merge patch (RFC 7396).
 enum SessionChange {
-  /// Largest document; the only one that makes sense has some 20 bytes.
+  /// Maximum size of the document, in bytes. A valid one has about 20.
   static let limit = 4_096
 
-  /// Refuses a request by its head.
+  /// Refuses a request by its head, before its content is read.
   static func check(_ request: borrowing HTTPRequestHead) throws(ProblemError) {
     if case .length(let count) = request.framing, count > limit { throw tooLarge }
     guard let value = request.fields.first(.contentType), !value.isEmpty else { return }

@@ -14,8 +14,8 @@ extension API {
     response.content.text.append("\n" as StaticString)
   }
 
-  /// `PATCH /v1/session`: passes the wish to the session and responds with its state at this moment. What follows takes its
-  /// time, and `GET /v1/session` shows it.
+  /// `PATCH /v1/session`: requests the desired state and responds with the current one. The change takes time, and
+  /// `GET /v1/session` reports it.
   func change(
     _ session: Session, as body: RequestBody?, at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) {

@@ -5,7 +5,7 @@ import Upstream
 import UpstreamSession
 
 extension SessionSnapshot {
-  /// The body of `GET /v1/session`. Times are seconds from now, so that no clock has to agree with ours.
+  /// Writes the body of `GET /v1/session`. Times are relative to now, in seconds, so that clients need no synchronized clock.
   func write(name: String, now: MonotonicTime, into output: inout ByteQueue) {
     writeSummary(name: name, into: &output)
     output.removeLast(1)
@@ -56,7 +56,7 @@ extension SessionSnapshot {
     output.append("]}")
   }
 
-  /// One of the sessions of `GET /v1/sessions`.
+  /// Writes one element of `GET /v1/sessions`.
   func writeSummary(name: String, into output: inout ByteQueue) {
     output.append("{\"session\":")
     output.append(jsonString: name)
@@ -69,8 +69,8 @@ extension SessionSnapshot {
     output.append("}")
   }
 
-  /// That the upstream refused the last opening by HTTP. Of its response only the status: an error page may repeat the
-  /// credentials that we sent, and clients of the API need not have them. The status page shows the rest.
+  /// Writes how the upstream refused the last opening handshake. Of its response only the status is included. An error page may
+  /// echo the credentials that we sent, which clients of the API must not see. The status page shows the rest.
   private func writeRefusal(into output: inout ByteQueue) {
     guard let report = status.lastReport, let code = report.status else {
       output.append("null")
@@ -113,7 +113,7 @@ extension SessionSnapshot {
 }
 
 extension ByteQueue {
-  /// Seconds with this many digits after the point, or `null`.
+  /// Appends seconds with `digits` (up to 9) decimal places, or `null`.
   mutating func append(seconds span: TimeSpan?, digits: Int = 3) {
     guard let span else {
       append("null")

@@ -1,4 +1,4 @@
-/// Values under small numbers, which are used again. Once it has grown, adding and removing a value allocates nothing.
+/// A table of values with small reusable keys. Adding and removing a value allocates nothing once the table has grown.
 struct SlotTable<Value> {
   private var values: [Value?] = []
   private var free: [Int32] = []
@@ -10,13 +10,13 @@ struct SlotTable<Value> {
       values[Int(slot)] = value
       return Int(slot)
     }
-    // By an eighth: doubled, half of the table of ten thousand held polls could be spare.
+    // Grows by an eighth. With doubling, half of a table of ten thousand held polls could be unused.
     if values.count == values.capacity { values.reserveCapacity(values.count + max(32, values.count / 8)) }
     values.append(value)
     return values.count - 1
   }
 
-  /// nil for a slot without a value.
+  /// Returns nil for an empty slot.
   subscript(_ slot: Int) -> Value? { values[slot] }
 
   @discardableResult

@@ -1,12 +1,13 @@
 import ByteStreams
 import HTTPCodec
 
-/// How long a request may be held: one rule for all that can wait.
+/// How long a request may be held. The same rule applies to all requests that can wait.
 enum WaitParameter {
-  /// Subtracted from what a proxy grants, for the way back.
+  /// Subtracted from the timeout of a proxy, to leave time for the response.
   private static let proxyMargin = TimeSpan.milliseconds(500)
 
-  /// The wait of a request whose only query parameter is `wait`: from there, from `Prefer: wait=n`, or else `standard`.
+  /// Returns the wait of a request whose only query parameter is `wait`: from the query, else from `Prefer: wait=n`, else
+  /// `standard`.
   static func read(
     _ request: borrowing HTTPRequestHead, default standard: TimeSpan, maximum: TimeSpan
   ) throws(ProblemError) -> TimeSpan {
@@ -27,7 +28,7 @@ enum WaitParameter {
     return granted(wait ?? preference(of: request) ?? standard, for: request, maximum: maximum)
   }
 
-  /// The value of the query parameter.
+  /// Parses the value of the query parameter.
   static func read(_ value: Span<UInt8>) throws(ProblemError) -> TimeSpan {
     guard let wait = TimeSpan(value) else {
       throw ProblemError(
@@ -36,15 +37,15 @@ enum WaitParameter {
     return wait
   }
 
-  /// What `Prefer: wait=n` asks for (RFC 7240 §4.3).
+  /// Returns the wait in `Prefer: wait=n` (RFC 7240 §4.3), or nil.
   static func preference(of request: borrowing HTTPRequestHead) -> TimeSpan? {
     HTTPPreferences(request.fields).wait.map { .seconds(Int64($0)) }
   }
 
-  /// The part of `wait` that the configuration and a proxy on the way allow.
+  /// Limits `wait` to `maximum` and to the timeout of a proxy on the path.
   static func granted(_ wait: TimeSpan, for request: borrowing HTTPRequestHead, maximum: TimeSpan) -> TimeSpan {
     let wait = min(wait, maximum)
-    // A mesh's sidecar says how long it will wait for us: a response after that is lost on the way.
+    // A sidecar proxy states its timeout in this field. A response after it would be lost.
     guard let expected = request.fields.first(.xEnvoyExpectedTimeout)?.decimalValue(), expected > 0 else { return wait }
     let granted = TimeSpan.milliseconds(Int64(clamping: min(expected, 1 << 40))) - proxyMargin
     return min(wait, max(granted, .zero))

@@ -8,22 +8,22 @@ import Synchronization
 import Upstream
 import UpstreamSession
 
-/// One session with an upstream: the connection with its outgoing messages (`upstream`), and the pushes kept for clients (`inbox`).
+/// A session with one upstream: the connection and its outgoing messages (`upstream`), and the pushes kept for clients (`inbox`).
 ///
-/// It lives on one event loop. Every loop may use it.
+/// Its connection is served by one event loop. Can be used from any thread.
 package final class Session: Sendable {
-  /// The name of the session that `upstream` at the top of the configuration describes, and whose paths need no name.
+  /// The name of the session that the top-level `upstream` setting configures. Its paths need no name.
   package static let defaultName = SessionName.default
 
   package let name: String
   package let inbox: SharedInbox
   package let upstream: SessionHandle
-  /// What the ids of this session's deliveries begin with: `d-`, the epoch of its inbox, and a dot.
+  /// The prefix of this session's delivery ids: `d-`, the epoch of its inbox, and a dot.
   package let deliveryPrefix: String
   private let sink: InboxSink
 
   /// - Parameters:
-  ///   - metrics: where the session registers what it counts, under its name.
+  ///   - metrics: the session registers its metrics here, labelled with its name.
   ///   - dials: limits connection attempts per host, for all sessions of the process.
   package init(
     _ name: String, _ settings: SharedSettings, retention: Retention, logger: Logger, metrics: MetricsRegistry,
@@ -68,21 +68,21 @@ package final class Session: Sendable {
     }
   }
 
-  /// Begins to connect. Everything of the session happens on `loop` from now on.
+  /// Starts connecting. All I/O of the session happens on `loop`.
   func start(on loop: EventLoop, resolver: Resolver) {
     let inbox = inbox
     loop.submit { context in InboxExpiry(inbox, loop: context) }
     upstream.start(on: loop, resolver: resolver)
   }
 
-  /// The end: queued messages get `limit` to be sent, then the connection is closed. That it ends leaves no gap in the inbox.
+  /// Ends the session: sends queued messages for up to `limit`, then closes the connection. This closure is not recorded as a gap.
   func shutDown(flushWithin limit: TimeSpan) {
     sink.prepareToEnd()
     upstream.close(flushWithin: limit)
   }
 }
 
-/// Appends what arrives from the upstream to the inbox.
+/// Appends the messages from the upstream to the inbox.
 private final class InboxSink: UpstreamSink {
   private let inbox: SharedInbox
   private let isEnding = Atomic(false)
@@ -102,7 +102,7 @@ private final class InboxSink: UpstreamSink {
   }
 }
 
-/// Drops pushes that have become too old, also when no new ones arrive.
+/// Drops expired pushes, even when no new ones arrive.
 private final class InboxExpiry: LoopTask, TimerTarget {
   private static var interval: TimeSpan { .seconds(5) }
 

@@ -3,11 +3,11 @@ import Reactor
 import RouteNetlink
 import Upstream
 
-/// The sessions of the process, by name.
+/// The sessions of the process, by name. Immutable.
 package struct SessionDirectory: Sendable {
   /// In the order of the configuration, the default session first.
   package let all: [Session]
-  /// nil where the configuration describes named sessions only.
+  /// nil if the configuration has named sessions only.
   package let `default`: Session?
   /// `all`, with the bytes of each name.
   private let named: [(name: [UInt8], session: Session)]
@@ -18,40 +18,40 @@ package struct SessionDirectory: Sendable {
     named = sessions.map { (Array($0.name.utf8), $0) }
   }
 
-  /// The session with this name; nil where there is none.
+  /// Returns the session with this name, or nil.
   package func find(_ name: Span<UInt8>) -> Session? {
     named.first { name.equals($0.name.span) }?.session
   }
 
   package func find(_ name: String) -> Session? { all.first { $0.name == name } }
 
-  // MARK: The life of all sessions
+  // MARK: Life cycle
 
-  /// Starts each session on a loop of its own, as far as there are loops: with more sessions than loops they take turns.
+  /// Starts the sessions, distributed over the loops in turn.
   package func start(on loops: [EventLoop]) {
     let resolver = Resolver()
     for (index, session) in all.enumerated() { session.start(on: loops[index % loops.count], resolver: resolver) }
   }
 
-  /// Links, addresses or routes of this machine have changed.
+  /// Reports a change of links, addresses or routes of this machine.
   package func networkChanged(_ change: NetworkChange) {
     for session in all { session.upstream.networkChanged(change) }
   }
 
-  /// Ends every session: queued messages get `limit` to be sent, then the connection is closed with 1001. `haveEnded` reports when it
-  /// is over.
+  /// Ends every session: sends queued messages for up to `limit`, then closes the connection with 1001. `haveEnded` reports
+  /// completion.
   package func shutDown(flushWithin limit: TimeSpan) {
     for session in all { session.shutDown(flushWithin: limit) }
   }
 
   package var haveEnded: Bool { all.allSatisfy { $0.upstream.hasEnded } }
 
-  /// From now on every message is refused.
+  /// Refuses every message from now on.
   package func refuseMessages() {
     for session in all { session.upstream.refuseMessages() }
   }
 
-  /// The loops are gone: every message that has not reached a final state reaches one now.
+  /// Gives every message that has no final state one. Called when the loops have ended.
   package func abandon() {
     for session in all { session.upstream.abandon() }
   }

@@ -4,35 +4,35 @@ import Reactor
 import Synchronization
 import Threading
 
-/// The inbox of one session: the pushes retained for clients, shared by every event loop.
+/// The inbox of one session: the pushes retained for clients, shared by all event loops.
 ///
-/// The upstream's loop appends, and clients on any loop read. A push is judged and rendered before it is appended, and what it pushes out is
-/// freed after it: the lock that readers share is held for as long as it takes to take references.
+/// The upstream's loop appends, and clients on any loop read. The lock that readers share is held only while references are taken:
+/// a push is rendered before that, and the pushes it evicts are freed afterwards.
 package final class SharedInbox: Sendable {
-  /// What appending takes, behind a lock of its own that no reader waits for.
+  /// State for appending, behind a lock that no reader takes.
   private struct Appender: ~Copyable {
     var renderer = MessageRenderer()
-    /// What the log has let go of; empty between two calls.
+    /// Pushes that the log has dropped; empty between two calls.
     var dropped: [RetainedMessage] = []
 
-    /// Frees what was dropped. The array itself is kept, unless an exceptional message has dropped exceptionally many.
+    /// Frees the dropped pushes. The array keeps its capacity, unless a large push has evicted unusually many.
     mutating func free() { dropped.removeAll(keepingCapacity: dropped.count <= Self.droppedKept) }
     private static let droppedKept = 1024
   }
 
-  /// Taken before `log`.
+  /// Lock order: taken before `log`.
   private let appender = Locked(Appender())
   private let log: Locked<PushLog>
-  /// How often the log has changed; counted within the lock, after the change.
+  /// Number of changes of the log. Incremented within the lock, after the change.
   private let changes = Atomic<UInt64>(0)
-  /// Rung after every change that a reader may wait for.
+  /// Rung after every change that readers may wait for.
   package let bell = Bell()
 
   package init(epoch: Epoch, retention: Retention) {
     log = Locked(PushLog(epoch: epoch, retention: retention))
   }
 
-  /// `payload` of a text is UTF-8. `time` is that of the day, in milliseconds of UNIX time.
+  /// Appends a push. The `payload` of a text message must be valid UTF-8. `time` is wall-clock time, in milliseconds of UNIX time.
   package func append(_ payload: Span<UInt8>, kind: MessageKind, time: Int64, now: MonotonicTime) {
     appender.withLock { appender in
       let id = log.withLock { $0.nextID }
@@ -46,7 +46,7 @@ package final class SharedInbox: Sendable {
     bell.ring()
   }
 
-  /// The upstream was away: what it would have pushed is not known.
+  /// Records that the upstream was disconnected, so that pushes may be missing.
   package func noteUpstreamGap() {
     log.withLock {
       $0.noteUpstreamGap()
@@ -65,7 +65,7 @@ package final class SharedInbox: Sendable {
     }
   }
 
-  /// A number that is another one after every change: what was read after asking for it is read again for as long as it stays.
+  /// Incremented on every change. Read it before the data: while it stays the same, the data is current.
   package var revision: UInt64 { changes.load(ordering: .acquiring) }
 
   package func resolve(_ start: StartingPoint, now: MonotonicTime) throws(CursorAheadError) -> ReadStart {
@@ -85,7 +85,7 @@ package final class SharedInbox: Sendable {
 
   package func hasNews(after start: ReadStart) -> Bool { log.withLock { $0.hasNews(after: start) } }
 
-  /// For metrics and the state of the session.
+  /// For metrics and the status page.
   package var summary: (last: Cursor, count: Int, bytes: Int) {
     log.withLock { ($0.last, $0.retainedCount, $0.retainedBytes) }
   }

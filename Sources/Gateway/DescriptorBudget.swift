@@ -1,40 +1,41 @@
 import Reactor
 import Upstream
 
-/// How the file descriptors of the process are dealt out, so that clients cannot take those of the upstream and of management.
+/// Divides the file descriptors of the process, so that clients cannot use up those of the upstream and of management.
 struct DescriptorBudget: Equatable {
-  /// Kept free for everything but clients. Each part is the most that its users can hold, also when everything hangs.
+  /// Descriptors reserved for everything but clients and management. Each part is the maximum that its users can hold, even when
+  /// every operation hangs.
   static func reserve(sessions: Int) -> Int {
     sessions * connectionsPerSession + min(sessions, racingSessions) * ConnectRace.addressLimit + lookUps + blockingWork
       + others
   }
-  /// A connection, its predecessor and its successor during a hand-over.
+  /// A connection, and its predecessor and successor during a hand-over.
   private static let connectionsPerSession = 3
-  /// Sessions whose connection attempts have all of their addresses open at once. More of them are rare: most names have few addresses
-  /// that hang. An attempt that finds no descriptor fails and is repeated.
+  /// Sessions whose connection attempts have all their addresses open at once. More are rare, since few names have many addresses
+  /// that hang. An attempt without a descriptor fails and is repeated.
   private static let racingSessions = 8
   private static let lookUps = Resolver.threadCount * Resolver.descriptorsPerThread
-  /// Certificates, secrets and credential commands.
+  /// Reading certificates and secrets, and running credential commands.
   private static let blockingWork = BlockingLanes.threadLimit * BlockingLanes.descriptorsPerThread
-  /// Netlink, the folder or file below /proc that a metric is read from, and the configuration when it is read again.
+  /// Netlink, the file or directory under /proc that a metric reads, and the configuration file during a reload.
   private static let others = 3
 
-  /// Connections of clients and to the management listeners, open at once.
+  /// Maximum open connections of clients and on the management listeners.
   let clients: Int
   let management: Int
-  /// What the settings ask for, if it is more than that; else nil.
+  /// A warning if the settings allow more connections than the limit on open files; else nil.
   let warning: String?
 
   /// - Parameters:
   ///   - limit: the process's limit on open files.
-  ///   - inUse: descriptors that are open for good: listeners, event loops, the log.
-  ///   - loops: each may hold one connection more for a moment, to refuse it.
-  ///   - sessions: with an upstream each.
+  ///   - inUse: descriptors open permanently: listeners, event loops, the log.
+  ///   - loops: number of event loops. Each may briefly hold one more connection to refuse it.
+  ///   - sessions: number of sessions, each with one upstream.
   ///   - clients: `http.connections`.
   ///   - management: `http.management_connections`.
   init(limit: Int, inUse: Int, loops: Int, sessions: Int, clients: Int, management: Int) {
     let available = max(2, limit - inUse - loops - Self.reserve(sessions: sessions))
-    // At most a quarter, where there are few: probes and metrics need only some.
+    // At most a quarter of a low limit: probes and metrics need few.
     self.management = min(management, max(1, available / 4))
     self.clients = min(clients, available - self.management)
     if self.clients < clients {

@@ -1,4 +1,4 @@
-/// Version of this build.
+/// The version of this build.
 package enum DrawbridgeVersion {
   package static let text = "0.1.0"
 }

@@ -4,13 +4,13 @@ import Reactor
 import TLSEngine
 import Upstream
 
-/// What is made from the settings before a socket is opened. The loader has judged each setting; what only reading files can show is
-/// found here.
+/// The settings, validated and with the files that they name read, before any socket is opened. The loader has validated each
+/// setting alone. Problems that only reading the files can show are found here.
 ///
-/// `serve`, `check-config` and a reload all go through it, so that none accepts what another refuses.
+/// `serve`, `check-config` and a reload all use it, so that they accept the same configurations.
 package struct GatewayPlan: Sendable {
   package let settings: GatewaySettings
-  /// The session `default` first, if there is one; then the named ones, in the order of the file.
+  /// The default session first, if there is one; then the named ones, in the order of the file.
   package let sessions: [SessionPlan]
 
   /// Reads the files that the settings name. Blocks.

@@ -1,7 +1,7 @@
 import Metrics
 import Reactor
 
-/// What Prometheus' dashboards expect of every process.
+/// The process metrics that Prometheus dashboards expect, and the build info.
 enum ProcessMetrics {
   static func register(in metrics: MetricsRegistry) {
     let started = Double(ProcessFacts.wallClockSeconds())

@@ -2,7 +2,7 @@ import Configuration
 import TLSEngine
 
 extension SettingProblem {
-  /// What keeps `upstream.tls` of a session from being used. `prefix`: what the paths of the session begin with.
+  /// A problem with the `upstream.tls` settings of a session. `prefix` is the prefix of the session's setting paths.
   init(_ error: TLSSettingsError, prefix: String) {
     let (name, subject, reason): (String, Subject, String) =
       switch error {

@@ -4,7 +4,7 @@ import Gateway
 import Glibc
 import Reactor
 
-/// `GET /readyz` at the management listener, with a plain blocking socket.
+/// Sends `GET /readyz` to the management listener over a plain blocking socket.
 enum HealthCheck {
   private static let timeoutSeconds = 3
 
@@ -31,7 +31,7 @@ enum HealthCheck {
     return isReady ? DrawbridgeCommand.ExitCode.ok : DrawbridgeCommand.ExitCode.unavailable
   }
 
-  /// A listener on every address is asked at the loopback.
+  /// Returns the loopback address for a listener on the unspecified address.
   private static func reachable(_ address: SocketAddress) -> SocketAddress {
     switch address {
     case .ip(.ipv4(0), let port): .ipv4(0x7F00_0001, port: port)

@@ -1,7 +1,7 @@
 import Configuration
 import Reactor
 
-/// Texts that teach by example.
+/// Help texts, by example.
 enum Help {
   static func text(for command: Invocation.Command?) -> String {
     switch command {
@@ -111,7 +111,7 @@ enum Help {
     return lines + "\nCtrl-C ends it.\n"
   }
 
-  /// How curl reaches a listener: the command, and the beginning of the URL.
+  /// The curl command for a listener, and the start of its URLs.
   private static func curl(_ address: SocketAddress) -> (command: String, base: String) {
     if case .unix(let path) = address { return ("curl --unix-socket '\(path)'", "http://localhost") }
     return ("curl", "http://\(address)")

@@ -1,18 +1,18 @@
 import Configuration
 import Reactor
 
-/// A command line that makes no sense.
+/// An invalid command line.
 struct UsageError: Error {
   let message: String
 }
 
-/// What was typed: a command and its flags.
+/// A parsed command line: a command and its flags.
 struct Invocation {
   enum Command: String, CaseIterable {
     case serve, demo, healthcheck, version
     case checkConfig = "check-config"
 
-    /// The flags that have an effect on it, without dashes.
+    /// The flags that the command accepts, without dashes.
     var flags: [String] {
       switch self {
       case .serve, .checkConfig: ["config"] + Setting.all.compactMap(\.flag)
@@ -25,7 +25,7 @@ struct Invocation {
 
   private(set) var command: Command?
   private(set) var wantsHelp = false
-  /// By the flag, else by the environment.
+  /// From the flag `--config`, else from the environment variable DRAWBRIDGE_CONFIG.
   private(set) var configurationFile: String?
   private(set) var flags: [(name: String, value: String)] = []
 
@@ -72,13 +72,13 @@ struct Invocation {
       throw UsageError(
         message: "a command must come first, as in 'drawbridge serve --upstream URL'. See 'drawbridge --help'.")
     }
-    // An empty variable means the same as none: that is how a container's environment is overridden.
+    // An empty variable counts as unset: that is how a variable of a container's environment is overridden.
     if configurationFile == nil, let file = SystemFile.environment()["DRAWBRIDGE_CONFIG"], !file.isEmpty {
       configurationFile = file
     }
   }
 
-  /// A flag that has no effect would be a promise that is not kept.
+  /// Refuses flags that would have no effect.
   private func check(flag name: String) throws(UsageError) {
     let accepted = (command ?? .serve).flags
     if accepted.contains(name) { return }

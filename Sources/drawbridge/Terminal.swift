@@ -1,7 +1,7 @@
 import ByteStreams
 import Glibc
 
-/// Standard output, standard error, and the end.
+/// Standard output, standard error, and exit.
 enum Terminal {
   static func print(_ text: String) { write(text + "\n", to: STDOUT_FILENO) }
   static func complain(_ text: String) { write(text + "\n", to: STDERR_FILENO) }
@@ -16,7 +16,7 @@ enum Terminal {
     }
   }
 
-  /// Characters that control a display are escaped: an argument, a file and a peer's response may contain some.
+  /// Escapes terminal control characters, which arguments, files and responses of peers may contain.
   private static func printable(_ text: String) -> String {
     guard text.unicodeScalars.contains(where: { $0.controlsDisplay && $0 != "\n" }) else { return text }
     return text.unicodeScalars.reduce(into: "") { result, scalar in

@@ -1,22 +1,22 @@
 import ByteStreams
 
-/// Where the session's credential comes from, and where it goes.
+/// The source of the session's credential, and where in the opening handshake it is sent.
 package struct CredentialUse: Hashable, Sendable {
-  /// At most one of the three is set.
+  /// At most one of `environmentVariable`, `file` and `command` is set.
   package var environmentVariable = ""
   package var file = ""
-  /// A program and its arguments; run without a shell.
+  /// A program and its arguments. It runs without a shell.
   package var command: [String] = []
-  /// How long the command may take.
+  /// Timeout of `command`.
   package var timeout = TimeSpan.seconds(10)
-  /// A field of the opening request, such as `Authorization: Bearer ${credential}`.
+  /// A header field of the opening request, such as `Authorization: Bearer ${credential}`.
   package var header: Template?
-  /// A parameter of the URL's query.
+  /// The name of a query parameter of the upstream's URL; empty: none.
   package var query = ""
 
   package init() {}
 
-  /// Bytes of a credential: a JSON web token with many claims has some thousand.
+  /// Maximum size of a credential, in bytes. A JSON web token with many claims has a few thousand.
   package static let maximumBytes = 64 << 10
 
   package enum Source: Hashable, Sendable {
@@ -25,7 +25,7 @@ package struct CredentialUse: Hashable, Sendable {
     case command([String], within: TimeSpan)
   }
 
-  /// nil: there is none.
+  /// nil: no credential is configured.
   package var source: Source? {
     if !environmentVariable.isEmpty { return .environment(environmentVariable) }
     if !file.isEmpty { return .file(file) }
@@ -36,7 +36,7 @@ package struct CredentialUse: Hashable, Sendable {
 }
 
 extension UpstreamConventions {
-  /// What is wrong with settings that are each right by themselves, and what would be right. The keys are paths below `upstream`.
+  /// Conflicts between settings that are each valid alone, with what is accepted. The keys are paths below `upstream`.
   package var problems: [(key: String, reason: String)] {
     credentialProblems + subscriptionProblems + heartbeatProblems
   }
@@ -88,7 +88,7 @@ extension UpstreamConventions {
 }
 
 extension Template {
-  /// The name, where this is a field as `Name: value`.
+  /// The field name, if this template has the form `Name: value`.
   package var fieldName: String? {
     guard case .text(let bytes)? = pieces.first, let colon = bytes.firstIndex(of: UInt8(ascii: ":")), colon > 0,
       bytes[..<colon].allSatisfy(ASCII.isToken)

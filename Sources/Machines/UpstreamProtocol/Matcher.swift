@@ -1,22 +1,22 @@
 import ByteStreams
 import JSONCodec
 
-/// What makes a message the one that is meant. All conditions must hold.
+/// A test of a message's payload. All conditions must hold.
 package struct Matcher: Hashable, Sendable {
   package enum Condition: Hashable, Sendable {
-    /// The whole payload is this.
+    /// The whole payload equals this text.
     case text(String)
-    /// The payload begins with this.
+    /// The payload begins with this text.
     case prefix(String)
-    /// A JSON string with this content stands there, or another value that is written so.
+    /// The JSON value at the pointer is a string with this content, or another value with this JSON text.
     case value(JSONPointer, String)
-    /// A JSON string there, or another value, begins with this.
+    /// As `value`, but only the beginning is compared.
     case valuePrefix(JSONPointer, String)
-    /// Any JSON value stands there.
+    /// There is a JSON value at the pointer.
     case present(JSONPointer)
   }
 
-  /// At least one.
+  /// Never empty.
   package let conditions: [Condition]
 
   package init(_ conditions: [Condition]) {

@@ -1,21 +1,21 @@
 import ByteStreams
 import JSONCodec
 
-/// What a message of the upstream is to the session. Only a push is for clients.
+/// How the session classifies a message of the upstream. Only pushes are passed to clients.
 package enum MessageMeaning: Equatable, Sendable {
   case push
-  /// It completes the setup step whose response is awaited.
+  /// The response that completes the pending setup step.
   case setupAnswer
-  /// It says that the credentials were refused.
+  /// The upstream rejects the credentials.
   case refusal
-  /// A heartbeat of the upstream's.
+  /// A heartbeat sent by the upstream.
   case heartbeat
-  /// The answer to a heartbeat of ours.
+  /// The response to a heartbeat that we sent.
   case heartbeatAnswer
 }
 
 extension UpstreamConventions {
-  /// `awaited`: the setup step whose response is awaited, if any.
+  /// `awaited`: the setup step whose response is pending, if any.
   package func meaning(of payload: Span<UInt8>, awaited: Int?) -> MessageMeaning {
     if let awaited {
       let step = onOpen[awaited]
@@ -27,7 +27,7 @@ extension UpstreamConventions {
     return .push
   }
 
-  /// The cursor that a push carries; nil where it carries none, or one too long to be one.
+  /// The cursor in a push; nil if it has none, or one longer than `CursorSource.maximumBytes`.
   package func cursor(in payload: Span<UInt8>) -> [UInt8]? {
     guard let pointer = cursor.pointer else { return nil }
     if let match = cursor.match, !match.matches(payload) { return nil }

@@ -1,27 +1,28 @@
 import ByteStreams
 import Deflate
 
-/// How an upstream packs the payloads of its binary messages, apart from what WebSocket itself compresses.
+/// How an upstream compresses the payloads of its binary messages, apart from permessage-deflate.
 package enum PayloadCodec: String, CaseIterable, Sendable {
   case raw
   /// gzip (RFC 1952).
   case gzip
-  /// zlib (RFC 1950) or bare DEFLATE (RFC 1951).
+  /// zlib (RFC 1950) or raw DEFLATE (RFC 1951).
   case deflate
-  /// Whichever of gzip and zlib the first bytes announce; anything else as it is.
+  /// gzip or zlib, as the first bytes indicate; anything else is passed on unchanged.
   case auto
 }
 
-/// Unpacks the payloads of binary messages, each for itself. Text is never packed.
+/// Decompresses the payloads of binary messages, each independently. Text messages are never compressed.
 package struct PayloadDecoder: ~Copyable {
   package enum Outcome: Equatable, Sendable {
-    /// The payload is what was sent.
+    /// The payload is not compressed.
     case asItIs
-    /// What it unpacks to is in `unpacked`.
+    /// The decompressed payload is in `unpacked`.
     case unpacked
-    /// It is not packed as the codec says, or was cut short. It is left as it is: nothing is lost silently.
+    /// The payload does not have the format of the codec, or is truncated. It is passed on unchanged, so that no data is lost
+    /// silently.
     case malformed
-    /// It would unpack to more than the limit.
+    /// The decompressed payload would exceed the limit.
     case tooLarge
   }
 
@@ -31,16 +32,16 @@ package struct PayloadDecoder: ~Copyable {
   private var bare = Inflater(.raw(windowBits: 15))
   private var output = ByteQueue()
 
-  /// One large message must not leave its size behind.
+  /// Storage kept between messages, in bytes: one large message must not keep its memory allocated.
   private static var storageKept: Int { 256 << 10 }
 
-  /// `limit`: bytes that a message may unpack to.
+  /// `limit`: maximum decompressed size of a message, in bytes.
   package init(_ codec: PayloadCodec, limit: Int) {
     self.codec = codec
     self.limit = limit
   }
 
-  /// What the last message unpacked to.
+  /// The last decompressed payload.
   package var unpacked: Span<UInt8> {
     @_lifetime(borrow self)
     get { output.bytes }
@@ -91,7 +92,7 @@ package struct PayloadDecoder: ~Copyable {
     payload.count > 2 && payload[0] == 0x1F && payload[1] == 0x8B
   }
 
-  /// RFC 1950 §2.2: method 8, and a header that is a multiple of 31.
+  /// RFC 1950 §2.2: method 8, window at most 32 KiB, and a header that is a multiple of 31.
   private static func isZlib(_ payload: Span<UInt8>) -> Bool {
     payload.count > 2 && payload[0] & 0x0F == 8 && payload[0] >> 4 <= 7
       && (Int(payload[0]) << 8 | Int(payload[1])) % 31 == 0

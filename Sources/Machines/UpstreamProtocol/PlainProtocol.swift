@@ -1,15 +1,15 @@
 import ByteStreams
 
-/// Messages as they are, with the messages that the configuration adds (`upstream.on_open`, `.heartbeat`, `.cursor`).
+/// Passes messages through unchanged, and adds those of the configuration (`upstream.on_open`, `.heartbeat`, `.cursor`).
 package struct PlainProtocol: UpstreamProtocol {
-  /// Bytes shown of a message that refuses the credentials: enough for a sentence.
+  /// Maximum bytes reported of a message that rejects the credentials: enough for a sentence.
   private static var refusalTextLimit: Int { 256 }
 
   private let conventions: UpstreamConventions
   package let examinesMessages: Bool
-  /// For the placeholders of templates.
+  /// Values for the placeholders of templates.
   private var values = TemplateValues()
-  /// Setup messages that are made and not sent yet, by their step.
+  /// Setup messages that are rendered but not sent yet, by step.
   private var prepared: [Int: SharedBytes] = [:]
   package private(set) var awaitedStep: Int?
 

@@ -2,24 +2,24 @@ import ByteStreams
 import Digests
 import JSONCodec
 
-/// A message with blanks to fill in, such as `{"type":"auth","access_token":"${json:${file:/run/secrets/token}}"}`.
+/// A message with placeholders, such as `{"type":"auth","access_token":"${json:${file:/run/secrets/token}}"}`.
 ///
-/// | blank | what stands in its place |
+/// | placeholder | value |
 /// | --- | --- |
-/// | `${env:NAME}` | a variable of the environment, read once at the start |
-/// | `${file:PATH}` | a file's content without its last line break, read anew at each dial |
-/// | `${credential}` | what `upstream.credential` gave for this dial |
-/// | `${cursor}` | where the pushes have come to (`upstream.cursor`) |
+/// | `${env:NAME}` | an environment variable, read once at startup |
+/// | `${file:PATH}` | a file's content without its last line break, read again for each connection attempt |
+/// | `${credential}` | the credential of this connection attempt (`upstream.credential`) |
+/// | `${cursor}` | the position in the upstream's pushes (`upstream.cursor`) |
 /// | `${now}`, `${now:seconds}` | milliseconds, or seconds, of UNIX time |
-/// | `${counter}` | 1, 2, 3 …: how many heartbeats went out on this connection, this one included |
-/// | `${raw:POINTER}` | a value of the message that is being answered, copied as it is written (RFC 6901 pointer) |
-/// | `${string:POINTER}` | the same, but of a string its content |
-/// | `${json:…}` | what is inside, escaped to stand in a JSON string |
-/// | `${sha256_base64:…}` | the SHA-256 of what is inside, in base64 |
+/// | `${counter}` | 1, 2, 3 …: number of heartbeats sent on this connection, including this one |
+/// | `${raw:POINTER}` | a value of the message to which this one responds, copied verbatim (RFC 6901 pointer) |
+/// | `${string:POINTER}` | the same; the content if the value is a string |
+/// | `${json:…}` | the text inside, escaped for a JSON string |
+/// | `${sha256_base64:…}` | the SHA-256 of the text inside, in base64 |
 ///
-/// The last two hold blanks themselves. `$${` stands for `${`.
+/// The last two may contain placeholders. `$${` is a literal `${`.
 package struct Template: Hashable, Sendable, CustomStringConvertible {
-  /// As it was written; no secret stands in it that its author did not write there.
+  /// The template's source text. It contains no secrets except those that its author wrote into it.
   package let description: String
   let pieces: [Piece]
 
@@ -37,21 +37,21 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
     case digest([Piece])
   }
 
-  /// Where a template stands decides which blanks have a meaning in it.
+  /// Where a template is used, which decides the placeholders that it may contain.
   package enum Place: Sendable {
-    /// An opening message: it may answer the message that was expected before.
+    /// A setup message. It may respond to the message that an earlier step expected.
     case opening
-    /// A heartbeat of ours.
+    /// A heartbeat that we send.
     case heartbeat
-    /// An answer to the upstream's heartbeat.
+    /// A response to the upstream's heartbeat.
     case reply
-    /// A field of the opening request.
+    /// A header field of the opening request.
     case field
-    /// A value that nothing is known of but the outside: the first cursor.
+    /// A value that depends on no connection: the initial cursor.
     case value
   }
 
-  /// The files that are to be read before it can be rendered.
+  /// The files to read before the template can be rendered.
   package var files: Set<String> {
     var result: Set<String> = []
     Self.visit(pieces) { if case .file(let path) = $0 { result.insert(path) } }
@@ -64,7 +64,7 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
     return result
   }
 
-  /// Every piece, those inside others too.
+  /// Visits every piece, including nested ones.
   private static func visit(_ pieces: [Piece], _ body: (Piece) -> Void) {
     for piece in pieces {
       body(piece)
@@ -77,7 +77,7 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
 
   // MARK: Filling in
 
-  /// Appends the message; nothing where a blank cannot be filled.
+  /// Appends the message. Appends nothing if it throws.
   package func render(_ values: TemplateValues, into output: inout ByteQueue) throws(TemplateError) {
     let before = output.count
     do throws(TemplateError) {
@@ -135,23 +135,23 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
   }
 }
 
-/// What stands in the place of a template's blanks.
+/// The values of a template's placeholders.
 package struct TemplateValues: Sendable {
   package var files: [String: [UInt8]] = [:]
   /// nil: none is configured.
   package var credential: [UInt8]?
-  /// nil: none is known yet, and none was configured to begin with.
+  /// nil: no cursor is known yet, and no initial one is configured.
   package var cursor: [UInt8]?
   /// Milliseconds of UNIX time.
   package var now: Int64 = 0
   package var counter: UInt64 = 0
-  /// The message that is being answered.
+  /// The message to which the rendered one responds.
   package var answered: [UInt8] = []
 
   package init() {}
 }
 
-/// Why a message could not be made.
+/// Why a template could not be rendered.
 package enum TemplateError: Error, Hashable, Sendable, CustomStringConvertible {
   case file(String)
   case noCursor

@@ -1,7 +1,7 @@
 import JSONCodec
 
 extension Template {
-  /// Reads a template. `environment` answers for `${env:…}`.
+  /// Parses a template. `environment` supplies the values for `${env:…}`.
   package init(
     _ text: String, in place: Place, environment: [String: String]
   ) throws(TemplateSyntaxError) {
@@ -11,7 +11,7 @@ extension Template {
   }
 }
 
-/// What is wrong with a template, and what would be right.
+/// What is wrong with a template, and what is accepted.
 package struct TemplateSyntaxError: Error, Hashable, Sendable, CustomStringConvertible {
   package let description: String
 }
@@ -21,7 +21,7 @@ private struct TemplateReader {
   private let place: Template.Place
   private let environment: [String: String]
 
-  /// Blanks within blanks: `${json:${sha256_base64:${sha256_base64:…}}}` is as deep as anybody goes.
+  /// Maximum nesting of placeholders. Even `${json:${sha256_base64:${sha256_base64:…}}}` needs only three levels.
   private static let maximumDepth = 8
 
   init(_ text: String, _ place: Template.Place, _ environment: [String: String]) {
@@ -32,7 +32,7 @@ private struct TemplateReader {
 
   mutating func read() throws(TemplateSyntaxError) -> [Template.Piece] { try pieces(depth: 0) }
 
-  /// Up to the end, or inside a blank up to the brace that closes it.
+  /// Parses up to the end of the text, or inside a placeholder up to its closing brace.
   private mutating func pieces(depth: Int) throws(TemplateSyntaxError) -> [Template.Piece] {
     var result: [Template.Piece] = []
     var text: [UInt8] = []
@@ -57,7 +57,7 @@ private struct TemplateReader {
     return result + flushed()
   }
 
-  /// What stands between `${` and `}`.
+  /// Parses a placeholder after its `${`, including the `}`.
   private mutating func blank(depth: Int) throws(TemplateSyntaxError) -> Template.Piece {
     let name = String(rest.prefix { $0 != ":" && $0 != "}" })
     rest.removeFirst(name.count)

@@ -1,7 +1,7 @@
 import ByteStreams
 import JSONCodec
 
-/// How an upstream wants to be spoken to, beyond WebSocket itself. Everything is off unless set.
+/// The conventions of an upstream above WebSocket itself. Everything is off unless set.
 package struct UpstreamConventions: Equatable, Sendable {
   package var onOpen: [OpeningMessage] = []
   package var client = ClientHeartbeat()
@@ -13,13 +13,13 @@ package struct UpstreamConventions: Equatable, Sendable {
 
   package init() {}
 
-  /// A step of the opening: something to say, something to hear, or both.
+  /// A setup step: a message to send, a response to expect, or both.
   package struct OpeningMessage: Hashable, Sendable {
-    /// nil: only listens.
+    /// nil: the step sends nothing.
     package var send: Template?
-    /// The message that completes the step; nil: none is waited for.
+    /// The message that completes the step; nil: no response is expected.
     package var expect: Matcher?
-    /// The message that says the credentials are refused.
+    /// The message by which the upstream rejects the credentials.
     package var refuse: Matcher?
     package var timeout = TimeSpan.seconds(10)
 
@@ -31,7 +31,7 @@ package struct UpstreamConventions: Equatable, Sendable {
     /// nil: none is sent.
     package var message: Template?
     package var interval = TimeSpan.seconds(30)
-    /// The answer, which no client gets to see; nil: none is expected.
+    /// The response, which is not passed to clients; nil: none is expected.
     package var expect: Matcher?
     package var timeout = TimeSpan.seconds(10)
 
@@ -40,38 +40,38 @@ package struct UpstreamConventions: Equatable, Sendable {
 
   /// A heartbeat that the upstream sends.
   package struct ServerHeartbeat: Hashable, Sendable {
-    /// What it looks like; no client gets to see it.
+    /// Recognises the heartbeat, which is not passed to clients.
     package var match: Matcher?
-    /// nil: it is not answered.
+    /// nil: no response is sent.
     package var reply: Template?
-    /// How often it must come at least, or any message where `match` is nil; zero: it is not watched.
+    /// Maximum time between two heartbeats, or between any two messages if `match` is nil; zero: not checked.
     package var within = TimeSpan.zero
 
     package init() {}
   }
 
-  /// Where `${cursor}` comes from.
+  /// The source of `${cursor}`.
   package struct CursorSource: Hashable, Sendable {
-    /// The value in a push that says how far the pushes have come; nil: there is none.
+    /// Where a push contains the cursor; nil: there is none.
     package var pointer: JSONPointer?
-    /// Which pushes carry it; nil: any that has a value there.
+    /// Which pushes contain it; nil: all that have a value at `pointer`.
     package var match: Matcher?
     /// The cursor before the first push.
     package var initial: Template?
 
     package init() {}
 
-    /// Longest cursor, in bytes; a longer value is none.
+    /// Maximum size of a cursor, in bytes. A longer value is ignored.
     package static let maximumBytes = 1_024
   }
 
-  /// Whether messages of the upstream must be looked at, each.
+  /// Whether each message of the upstream must be examined.
   package var examinesMessages: Bool {
     codec != .raw || client.expect != nil || server.match != nil || server.within > .zero || cursor.pointer != nil
       || subscriptions.ended.match != nil || onOpen.contains { $0.expect != nil }
   }
 
-  /// The files that a connection needs.
+  /// The files to read for a connection.
   package var files: Set<String> {
     let templates = onOpen.map(\.send) + [client.message, server.reply, cursor.initial, credential.header]
     return templates.reduce(into: []) { $0.formUnion($1?.files ?? []) }

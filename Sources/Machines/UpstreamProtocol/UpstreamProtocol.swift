@@ -1,70 +1,70 @@
 import ByteStreams
 
-/// What one connection speaks above WebSocket: which messages of the upstream are for clients, what is said before and beside clients'
-/// messages, and how these are written.
+/// The application protocol of one connection, above WebSocket. It decides which messages of the upstream are for clients, sends
+/// messages of its own, and encodes clients' messages.
 ///
-/// A pure state machine, one value for each connection; what outlives connections is in `ProtocolMemory`. A value of the settings serves as
-/// the prototype that every connection copies.
+/// A pure state machine, one value per connection. State that outlives connections is in `ProtocolMemory`. The settings hold a
+/// prototype that every connection copies.
 package protocol UpstreamProtocol: Sendable {
-  /// Whether each message of the upstream must be given to `receive`. Where not, every message is a push.
+  /// Whether each message of the upstream must be passed to `receive`. If not, every message is a push.
   var examinesMessages: Bool { get }
   /// Whether any message of the upstream counts as its heartbeat.
   var takesAnyMessageAsHeartbeat: Bool { get }
-  /// Whether outgoing messages must be given to `encode`. Where not, they are sent as they are.
+  /// Whether outgoing messages must be passed to `encode`. If not, they are sent unchanged.
   var encodesMessages: Bool { get }
 
-  /// The files and the credential that were read for this connection.
+  /// Sets the files and the credential that were read for this connection.
   mutating func adopt(_ secrets: TemplateValues)
 
-  /// Makes the setup messages from step `first` on, up to the first step that expects a response.
+  /// Renders the setup messages from step `first` on, up to the first step that expects a response.
   mutating func prepareSetup(from first: Int, _ memory: ProtocolMemory, now: Int64) throws(SetupError)
 
-  /// The message of a setup step; nil for a step that only listens. Its response is expected from now on.
+  /// Returns the message of a setup step, or nil if it sends none. Its response is expected from now on.
   mutating func beginSetup(step: Int) -> SharedBytes?
 
-  /// Whether a setup response is expected, and of which step.
+  /// The setup step whose response is pending, if any.
   var awaitedStep: Int? { get }
 
-  /// A message of the upstream has arrived.
+  /// Classifies a message that arrived from the upstream, and updates `memory`.
   mutating func receive(_ payload: Span<UInt8>, kind: MessageKind, _ memory: inout ProtocolMemory) -> ProtocolEvent
 
-  /// The heartbeat with this number, counted from 1; nil where none is sent.
+  /// The heartbeat message with this number, counted from 1; nil if none is configured.
   mutating func heartbeat(
     _ counter: UInt64, _ memory: ProtocolMemory, now: Int64
   ) throws(TemplateError) -> SharedBytes?
 
-  /// The response to the heartbeat that `receive` reported last; nil where none is sent.
+  /// The response to the heartbeat that `receive` reported last; nil if none is configured.
   mutating func heartbeatReply(_ memory: ProtocolMemory, now: Int64) throws(TemplateError) -> SharedBytes?
 
-  /// Gives the WebSocket messages that carry one outgoing message to `write`, in their order. Called where `encodesMessages`.
+  /// Passes the WebSocket messages that carry one outgoing message to `write`, in order. Called only if `encodesMessages`.
   mutating func encode(
     _ payload: Span<UInt8>, kind: MessageKind, _ write: (Span<UInt8>, MessageKind) -> Void)
 }
 
-/// What a message of the upstream means to the session. Only a push is for clients.
+/// The meaning of an upstream's message to the session. Only pushes are passed to clients.
 package enum ProtocolEvent: Equatable, Sendable {
   case push
-  /// The response that the present setup step expects.
+  /// The response to the pending setup step.
   case setupAnswered
-  /// The credentials are refused; the message's beginning.
+  /// The credentials are rejected. `text` is the beginning of the message; `isCut`: the message is longer.
   case refused(text: String, isCut: Bool)
   /// A heartbeat of the upstream.
   case heartbeat
-  /// The response to a heartbeat of ours.
+  /// The response to a heartbeat that we sent.
   case heartbeatAnswered
 }
 
-/// What is known of an upstream beyond one connection.
+/// The state of an upstream that outlives a connection.
 package struct ProtocolMemory: Sendable {
   /// What clients have subscribed to.
   package var subscriptions: SubscriptionLedger
-  /// How far the pushes have come.
+  /// The cursor of the last push that had one.
   package var cursor: [UInt8]?
 
   package init(_ rules: SubscriptionRules) { subscriptions = SubscriptionLedger(rules) }
 }
 
-/// Why a setup message could not be made.
+/// Why a setup message could not be rendered.
 package struct SetupError: Error, Equatable, Sendable {
   package let step: Int
   package let reason: TemplateError

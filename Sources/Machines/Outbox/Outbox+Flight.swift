@@ -1,9 +1,9 @@
 import ByteStreams
 import UpstreamSession
 
-/// Connections as the outbox sees them: they begin, are confirmed by pongs, and end.
+/// How connections affect the outbox: they start to send, confirm messages by pongs, and end.
 extension Outbox {
-  /// A connection is ready: it may take messages.
+  /// Called when a connection is ready: it may take messages from now on.
   package mutating func startSending(on connection: Generation) {
     precondition(flight == nil, "two connections send at once")
     flight = Flight(connection, first: firstUntaken)
@@ -13,11 +13,11 @@ extension Outbox {
 
   private var firstUntaken: UInt64 { takenEnd < ring.end ? ring[takenEnd].sequence : ledger.last + 1 }
 
-  /// The connection takes nothing more. What it has is on its way, or lost: `settle` will tell.
+  /// The connection takes no more messages. Those that it has may still arrive; `settle` decides.
   ///
   /// - Parameters:
   ///   - lastIsPoison: the upstream closed with 1009, 'message too big'.
-  ///   - begun: the message of which the kernel has a part, and not the whole.
+  ///   - begun: the message of which the kernel has taken a part, but not the whole.
   package mutating func stopSending(lastIsPoison: Bool = false, begun: UInt64? = nil) {
     guard let ended = flight else { return }
     settle()
@@ -27,8 +27,8 @@ extension Outbox {
     if !isPaused { endImmediate() }
   }
 
-  /// The kernel takes nothing more for now. Messages of whose frames it has no byte wait again, in their places and within
-  /// their time to live: those from `sequence` on. A message that may not wait ends.
+  /// The kernel takes nothing more for now. Messages from `sequence` on, of which it has taken no byte, return to their places in
+  /// the queue and keep their TTL. A message that may not be queued ends.
   package mutating func block(returning sequence: UInt64?) {
     isBlocked = true
     if let sequence { takeBack(from: sequence) }
@@ -55,33 +55,33 @@ extension Outbox {
 
   // MARK: Barriers
 
-  /// Messages of the sending connection that no barrier stands behind, as far as another may be sent.
+  /// How many messages of the sending connection no barrier follows yet; 0 if no further barrier may be sent.
   package var unguarded: UInt64 {
     guard settings.confirms, let flight, flight.barriers.count < settings.maximumBarriers else { return 0 }
     return flight.last - flight.guarded
   }
 
-  /// A ping with this counter goes out behind everything that the connection has taken: the one that sends, or the one that
-  /// retires and says its goodbye.
+  /// A ping with this counter is sent after everything that the connection has taken: the sending connection, or the retiring one
+  /// before its close frame.
   package mutating func barrier(_ counter: UInt64, on connection: Generation) {
     let isRetired = isRetiring(connection)
     guard settings.confirms, var guarded = isRetired ? retiring : flight, guarded.connection == connection,
       guarded.last > guarded.guarded
     else { return }
-    // Heartbeats do not ask whether another barrier may be sent; what stands before them, the next one will confirm.
+    // Heartbeats are sent whether or not another barrier is allowed. The next barrier confirms the messages before them.
     guard isRetired || isPaused || guarded.barriers.count < settings.maximumBarriers else { return }
     guarded.guarded = guarded.last
     guarded.barriers.append(Barrier(counter: counter, through: guarded.last))
     if isRetired { retiring = guarded } else { flight = guarded }
   }
 
-  /// The connection that sent before, as long as its messages are not settled.
+  /// The connection that sent before, until its messages are settled.
   package var retiringConnection: Generation? { retiring?.connection }
 
-  /// Whether messages of this connection, which sends no more, are not settled yet.
+  /// Whether this connection has stopped sending and its messages are not settled yet.
   package func isRetiring(_ connection: Generation) -> Bool { retiring?.connection == connection }
 
-  /// A pong came on this connection: its peer has all that stood before the ping. Returns how many messages that confirms.
+  /// A pong arrived on this connection: the peer has received everything before the ping. Returns how many messages that confirms.
   @discardableResult
   package mutating func confirm(_ counter: UInt64, on connection: Generation) -> Int {
     let isRetired = isRetiring(connection)
@@ -111,17 +111,17 @@ extension Outbox {
 
   // MARK: Ends of connections
 
-  /// The connection that stopped sending is gone: what the kernel did not take goes back to its place in the queue, what
-  /// nobody confirmed is `unknown`, or goes again. Messages that nobody may wait for any longer end here.
+  /// Called when the connection that stopped sending has ended. Messages that the kernel did not take return to their places in the
+  /// queue. Unconfirmed messages become `unknown`, or are queued again. Messages that may not be queued any longer end.
   ///
-  /// `begun`: the message of which the kernel has a part, and not the whole. The upstream cannot have it.
+  /// `begun`: the message of which the kernel has taken a part, but not the whole. The upstream cannot have received it.
   package mutating func settle(begun: UInt64? = nil) {
     guard let ended = retiring else { return }
     retiring = nil
     if settings.confirms, ended.last >= ended.first, !keepsWritten {
       _ = ledger.setWritten(from: ended.first, through: ended.last, to: .unknown)
     }
-    // A successor that has taken messages owns the front of the ring: then nothing of the old connection is left there.
+    // If a successor has taken messages, it owns the front of the ring, and nothing of the old connection is left there.
     if let successor = flight, successor.last >= successor.first { return }
     putBack(begun: begun)
     flight = flight.map { Flight($0.connection, first: firstUntaken) }
@@ -139,7 +139,7 @@ extension Outbox {
         }
         ledger.reopen(ring[place].sequence)
       } else {
-        // It never reached the kernel as a whole, and so was not written.
+        // The kernel never took the whole message, so it was not written.
         ring[place].attempts &-= 1
         if ring[place].sequence == begun { ring[place].interruptions &+= 1 }
         if ring[place].isImmediate || !mayTryAgain(place) {
@@ -158,12 +158,12 @@ extension Outbox {
     replaceOlder(from: ring.front, before: end)
   }
 
-  /// What has taken down as many connections as it may is not tried on another.
+  /// A message is not sent again once `maximumAttempts` connections have ended with it.
   private func mayTryAgain(_ place: Int) -> Bool {
     Int(ring[place].attempts) + Int(ring[place].interruptions) < settings.maximumAttempts
   }
 
-  /// Of those that came back, ends the ones that a newer waiting message with the same topic replaces.
+  /// Ends returned messages that a newer queued message with the same topic replaces.
   private mutating func replaceOlder(from start: Int, before end: Int) {
     for place in start..<max(start, end) {
       guard place >= ring.front, ring[place].payload != nil, let topic = ring[place].topic, topics[topic] != place
@@ -174,7 +174,7 @@ extension Outbox {
 
   // MARK: Too large
 
-  /// Notes the size of a written message, on the connection that wrote it.
+  /// Records the size of a written message for the connection that wrote it.
   mutating func noteSent(_ sent: Sent) {
     if let retiring, sent.sequence <= retiring.last, sent.sequence >= retiring.first {
       self.retiring?.noteSent(sent)
@@ -183,8 +183,8 @@ extension Outbox {
     }
   }
 
-  /// The upstream closed with 1009: of the messages under way the largest, or the last of the largest, is too large for it,
-  /// and would end every connection. It never goes again.
+  /// The upstream closed with 1009. The largest message in flight, or the last of the largest, is too large for it and would end
+  /// every connection, so it is never sent again.
   private mutating func rejectLargest(begun: UInt64?) {
     var culprit = retiring.flatMap { $0.largest.isEmpty ? nil : $0.largest[$0.largest.front] }
     for place in writtenEnd..<takenEnd where ring[place].sequence == begun {
@@ -204,7 +204,7 @@ extension Outbox {
 }
 
 extension Outbox.Flight {
-  /// The messages from `sequence` on are not on their way after all. A ping that went out behind them confirms none of them.
+  /// Takes the messages from `sequence` on out of the flight. A ping that was sent after them confirms none of them.
   fileprivate mutating func takeBack(from sequence: UInt64) {
     last = sequence - 1
     guarded = min(guarded, last)

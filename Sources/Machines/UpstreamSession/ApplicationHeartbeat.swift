@@ -1,28 +1,28 @@
 import ByteStreams
 
-/// Heartbeats that are messages, for upstreams that ask for them; nothing of it is on by default.
+/// Heartbeats sent as messages, for upstreams that require them. All are off by default.
 package struct HeartbeatSettings: Sendable, Equatable {
-  /// Time between two heartbeats of ours; nil: none is sent.
+  /// Time between two heartbeats that we send; nil: none is sent.
   package var interval: TimeSpan?
-  /// Time within which each must be answered; nil: no answer is expected.
+  /// How long the upstream may take to respond to each; nil: no response is expected.
   package var timeout: TimeSpan?
-  /// How often the upstream's own must come at least; nil: they are not watched.
+  /// Maximum time between two heartbeats of the upstream; nil: not checked.
   package var within: TimeSpan?
 
   package init() {}
 }
 
-/// The heartbeats of one connection: when ours are due, and whether the upstream's answers, or its own, stay away.
+/// The heartbeats of one connection: when ours are due, and whether the responses to them, or the upstream's own, are overdue.
 ///
-/// It is part of the connection's state, so that none outlives its socket.
+/// It is part of the connection's state, so no heartbeat outlives its socket.
 struct ApplicationHeartbeat: Sendable {
   private let settings: HeartbeatSettings
   private var nextBeat: MonotonicTime
-  /// When the oldest of ours that has no answer went out.
+  /// When our oldest heartbeat without a response was sent.
   private var unansweredSince: MonotonicTime?
-  /// When the upstream's last one came, or the connection became ready.
+  /// When the upstream's last heartbeat arrived, or the connection became ready.
   private var lastTheirs: MonotonicTime
-  /// How many of ours went out.
+  /// Number of heartbeats that we sent.
   private var counter: UInt64 = 0
 
   init(_ settings: HeartbeatSettings, now: MonotonicTime) {
@@ -31,7 +31,7 @@ struct ApplicationHeartbeat: Sendable {
     nextBeat = settings.interval.map { now + $0 } ?? .distantFuture
   }
 
-  /// The moment at which `check` is to be asked next.
+  /// When `check` must be called next.
   var nextDeadline: MonotonicTime { min(nextBeat, deadline) }
 
   private var deadline: MonotonicTime {
@@ -43,7 +43,7 @@ struct ApplicationHeartbeat: Sendable {
 
   enum Verdict: Equatable {
     case alive
-    /// Send one; it is the counter's.
+    /// Send the heartbeat with this counter.
     case beat(UInt64)
     case dead
   }
@@ -57,9 +57,9 @@ struct ApplicationHeartbeat: Sendable {
     return .beat(counter)
   }
 
-  /// One of ours was answered, and with it all before it.
+  /// Called when a response to a heartbeat of ours arrived. It covers all heartbeats before it.
   mutating func answered() { unansweredSince = nil }
 
-  /// One of the upstream's has come.
+  /// Called when a heartbeat of the upstream arrived.
   mutating func heard(now: MonotonicTime) { lastTheirs = now }
 }

@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// How long to wait before the next dial after a failed one.
+/// How to compute the wait between a failed connection attempt and the next.
 package enum BackoffStrategy: Sendable, Equatable {
   /// The same wait each time.
   case fixed(TimeSpan)
@@ -8,17 +8,17 @@ package enum BackoffStrategy: Sendable, Equatable {
   case exponential(first: TimeSpan, factor: Double, cap: TimeSpan)
   /// Uniform in a range.
   case random(least: TimeSpan, most: TimeSpan)
-  /// Uniform between `least` and min(`cap`, `base · 2ⁿ`): spreads clients that lost one host over the whole window.
+  /// Uniform between `least` and min(`cap`, `base · 2ⁿ`). Clients that lost the same host spread over the whole window.
   case fullJitter(least: TimeSpan, base: TimeSpan, cap: TimeSpan)
   /// Uniform between `base` and three times the last wait, at most `cap`.
   case decorrelatedJitter(base: TimeSpan, cap: TimeSpan)
-  /// 0, `step`, 2 · `step`, 4 · `step`, …; past `cap`, as `whenExhausted` says.
+  /// 0, `step`, 2 · `step`, 4 · `step`, …. Above `cap`, `whenExhausted` applies.
   case doubling(step: TimeSpan, cap: TimeSpan, whenExhausted: Exhaustion)
 
   package enum Exhaustion: String, CaseIterable, Sendable {
-    /// Give up until an operator says otherwise.
+    /// Give up until an operator opens the session.
     case stop
-    /// Begin again at 0.
+    /// Start again at 0.
     case reset
     /// Stay at the cap.
     case hold
@@ -35,23 +35,23 @@ package struct BackoffSettings: Sendable, Equatable {
   }
 
   package var kind = Kind.fullJitter
-  // What the strategies are made of. `strategy` says which uses what.
+  // Parameters of the strategies. `strategy` defines which of them each kind uses.
   package var minimum: TimeSpan = .milliseconds(100)
   package var base: TimeSpan = .milliseconds(500)
   package var maximum: TimeSpan = .seconds(30)
   package var factor = 2.0
   package var whenExhausted = BackoffStrategy.Exhaustion.hold
-  /// Dials in a row that may fail before the session gives up; nil: any number.
+  /// Maximum number of consecutive failed attempts before the session gives up; nil: unlimited.
   package var maximumAttempts: Int?
-  /// A connection counts as stable, and the count starts anew, after max(this, the last wait) in `ready`. A server that
-  /// accepts and drops at once would be hammered if a mere upgrade did it.
+  /// A connection counts as stable, and the count of failures is reset, after max(this, the last wait) in `ready`. If the upgrade
+  /// alone reset it, a server that accepts connections and drops them at once would be flooded with attempts.
   package var stableAfter: TimeSpan = .seconds(10)
-  /// Upper end of the wait before the first redial after a stable connection.
+  /// Maximum wait before the first attempt after a stable connection.
   package var quickRedial: TimeSpan = .milliseconds(250)
 
   package init() {}
 
-  /// The kind with the values that it uses.
+  /// The kind with the parameters that it uses.
   package var strategy: BackoffStrategy {
     get {
       switch kind {
@@ -79,17 +79,17 @@ package struct BackoffSettings: Sendable, Equatable {
   }
 }
 
-/// The count of failures in a row, and the wait that follows from it.
+/// Counts consecutive failures, and computes the waits between attempts.
 package struct Backoff: Sendable {
   private let settings: BackoffSettings
   /// Failures since the last stable connection.
   package private(set) var failures = 0
-  /// The last wait that was given out.
+  /// The last wait returned.
   package private(set) var lastDelay: TimeSpan = .zero
 
   package init(_ settings: BackoffSettings) { self.settings = settings }
 
-  /// Counts a failure; answers the wait before the next dial, nil when there should be none.
+  /// Counts a failure. Returns the wait before the next attempt, or nil if the session must give up.
   package mutating func nextDelay(using generator: inout some RandomNumberGenerator) -> TimeSpan? {
     if let most = settings.maximumAttempts, failures >= most { return nil }
     let round = failures
@@ -99,7 +99,7 @@ package struct Backoff: Sendable {
     return delay
   }
 
-  /// Whether a connection that was ready for `time` has earned a fresh count.
+  /// Whether a connection that was ready for `time` resets the count of failures.
   package func isStable(readyFor time: TimeSpan) -> Bool { time >= max(settings.stableAfter, lastDelay) }
 
   package mutating func reset() {
@@ -140,7 +140,7 @@ package struct Backoff: Sendable {
     return span < Double(cap.nanoseconds) ? TimeSpan(nanoseconds: Int64(span)) : cap
   }
 
-  /// Uniform in `least...most`; `least` where the two are the wrong way round.
+  /// A random time in `least...most`; `least` if `most` is less.
   package static func uniform(
     _ least: TimeSpan, _ most: TimeSpan, using generator: inout some RandomNumberGenerator
   ) -> TimeSpan {

@@ -2,28 +2,28 @@ import ByteStreams
 
 package struct EndpointSettings: Sendable, Equatable {
   package enum Order: String, CaseIterable, Sendable {
-    /// The first that works, and back to the first after a healthy minute.
+    /// The first URL that works. After a connection that was ready for `failBackAfter`, the first URL is tried again.
     case priority
-    /// Each dial takes the next.
+    /// Each attempt uses the next URL.
     case roundRobin = "round-robin"
   }
 
-  /// How many URLs are configured; at least one.
+  /// Number of configured URLs; at least one.
   package var count = 1
   package var order: Order = .priority
-  /// How long a connection to a later URL must have been ready before the next dial begins with the first again.
+  /// How long a connection to a later URL must have been ready for the next attempt to use the first URL again.
   package var failBackAfter: TimeSpan = .seconds(60)
 
   package init() {}
 }
 
-/// Which of the configured URLs is dialled next. Only indices: the driver has the URLs.
+/// Selects the configured URL for the next attempt. It handles indices only; the driver has the URLs.
 package struct Endpoints: Sendable {
   private let settings: EndpointSettings
   package private(set) var current = 0
-  /// URLs in a row that refused for good.
+  /// Number of consecutive URLs that refused permanently.
   private var refusals = 0
-  /// Until when each URL wants to be left alone; past where it does not.
+  /// Until when each URL is on hold; in the past if it is not.
   private var heldUntil: [MonotonicTime]
 
   package init(_ settings: EndpointSettings) {
@@ -32,14 +32,14 @@ package struct Endpoints: Sendable {
     heldUntil = Array(repeating: .zero, count: settings.count)
   }
 
-  /// This URL asked to be left alone until then (429, 503).
+  /// Puts a URL on hold until then (429, 503).
   mutating func hold(_ index: Int, until: MonotonicTime) { heldUntil[index] = until }
 
-  /// When the first URL may be dialled.
+  /// The earliest time at which an attempt to any URL is allowed.
   func soonest(now: MonotonicTime) -> MonotonicTime { max(now, heldUntil.min() ?? now) }
 
-  /// The URL to dial now: the current one, or where that wants to be left alone, the next in order that does not. Where all
-  /// of them do, the one that may be dialled first.
+  /// The URL to use now: the current one, or if it is on hold, the next in order that is not. If all are, the one whose hold ends
+  /// first.
   mutating func choose(now: MonotonicTime) -> Int {
     let inOrder = (0..<settings.count).map { (current + $0) % settings.count }
     let soonest = soonest(now: now)
@@ -49,7 +49,7 @@ package struct Endpoints: Sendable {
 
   package mutating func advance() { current = (current + 1) % settings.count }
 
-  /// Notes that the current URL refused, and moves on; true when all of them have, one after the other.
+  /// Records a refusal by the current URL, and moves on to the next. Returns true if all URLs have refused in succession.
   package mutating func refuseCurrent() -> Bool {
     refusals += 1
     advance()
@@ -58,8 +58,8 @@ package struct Endpoints: Sendable {
     return true
   }
 
-  /// A connection came to its end after it was ready for `time`, zero if it never was. `wantsNext`: the way it ended speaks
-  /// against its URL.
+  /// Called when a connection ended that was ready for `time`, zero if it never was. `wantsNext`: the reason is a fault of its URL,
+  /// so the next one is used.
   package mutating func connectionEnded(readyFor time: TimeSpan, wantsNext: Bool) {
     if time > .zero { refusals = 0 }
     switch settings.order {

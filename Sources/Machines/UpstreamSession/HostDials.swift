@@ -1,70 +1,70 @@
 import ByteStreams
 
-/// How often one process may dial one host.
+/// Limits on one process's connection attempts to one host.
 package struct DialLimits: Sendable, Equatable {
-  /// Dials a second in the long run: a server that restarts takes far more handshakes than this, and its clients are many.
+  /// Attempts per second in the long run. A restarted server handles far more handshakes than this, but it has many clients.
   package var perSecond = 20
-  /// Dials at once after a quiet time.
+  /// Attempts allowed at once after a quiet period.
   package var burst = 40
-  /// Dials that may be under way at once, however slowly the host answers.
+  /// Maximum number of concurrent attempts, however slowly the host responds.
   package var atOnce = 64
 
   package init() {}
 }
 
-/// The dials of all sessions of a process, host by host: a rate, a number under way, and times at which a host is left alone.
+/// The connection attempts of all sessions of a process, per host: their rate, their number in progress, and holds.
 ///
-/// Who has to wait is given a ticket for a moment of its own, in the order of asking, and comes back then. So ten thousand
-/// sessions that lost one host wait with one timer each, ask once each, and leave no crowd at the door. The rate is kept as the
-/// moment at which the next free slot begins (the virtual scheduling algorithm of ITU-T I.371).
+/// A session that must wait gets a ticket for a time of its own, in the order of requests, and calls `ask` again then. If ten
+/// thousand sessions lose one host, each waits with one timer, calls `ask` once more, and the attempts are spread over time. The
+/// rate is stored as the time at which the next free slot begins (the virtual scheduling algorithm of ITU-T I.371).
 package struct HostDials: Sendable {
-  /// Hosts that are accounted for. An upstream that redirects to ever new ones must not make this grow; those that
-  /// are closest to rest are forgotten first.
+  /// Maximum number of hosts tracked. An upstream that redirects to new hosts again and again must not make this grow. Those with
+  /// the earliest `restedAt` are evicted first.
   package static let hostLimit = 4096
-  /// How often a hold may be overridden. An operator's script that asks all the time must not become an attack.
+  /// Minimum time between two overrides of a hold, so that an operator's script in a loop does not become an attack.
   static let overrideInterval = TimeSpan.seconds(1)
-  /// How late a ticket may be used. A later one would add to the dials of another time.
+  /// How late a ticket may be used. A later use would exceed the rate at that time.
   static let ticketLife = TimeSpan.seconds(1)
 
-  /// The right to dial `host` at `slot`.
+  /// The right to connect to `host` at `slot`.
   package struct Ticket: Sendable, Equatable {
     package let host: String
     package let slot: MonotonicTime
   }
 
   package enum Verdict: Sendable, Equatable {
-    /// Dial, and say `ended` when the dial is over, however it ended.
+    /// Connect, and call `ended` when the attempt is over, whatever its outcome.
     case go
     /// Ask again with this ticket at its `slot`.
     case wait(Ticket)
   }
 
   private struct Line {
-    /// When a whole burst may be dialled again.
+    /// When a whole burst is available again.
     var restedAt = MonotonicTime.zero
-    /// Tickets for a time before this are void.
+    /// Tickets for an earlier time are void.
     var heldUntil = MonotonicTime.zero
-    /// Before this the hold is not overridden again.
+    /// The hold is not overridden again before this time.
     var nextOverride = MonotonicTime.zero
     var underWay = 0
   }
 
   private let limits: DialLimits
   private let spacing: TimeSpan
-  /// How far `restedAt` may lie ahead for a dial at once.
+  /// How far `restedAt` may be in the future for an attempt to start at once.
   private let slack: TimeSpan
   private var lines: [String: Line] = [:]
 
   package init(_ limits: DialLimits) {
     precondition(limits.perSecond > 0 && limits.burst > 0 && limits.atOnce > 0, "a limit lets something through")
     self.limits = limits
-    // Rounded up: the rate is an upper bound.
+    // Rounded up, so that the rate is never exceeded.
     spacing = .nanoseconds((1_000_000_000 + Int64(limits.perSecond) - 1) / Int64(limits.perSecond))
     slack = spacing * Int64(limits.burst - 1)
   }
 
-  /// Whether `host` may be dialled now. `ticket`: what was answered the last time, if that was to wait. `overridesHold`: an
-  /// operator asks for it, who need not wait for the end of a hold.
+  /// Whether an attempt to `host` may start now. `ticket`: that of the last `wait`, if any. `overridesHold`: an operator requested
+  /// the attempt, so it does not wait for the end of a hold.
   package mutating func ask(
     _ host: String, _ ticket: Ticket?, overridesHold: Bool = false, now: MonotonicTime
   ) -> Verdict {
@@ -89,14 +89,14 @@ package struct HostDials: Sendable {
     return .go
   }
 
-  /// A dial of this host is over: it has led to a connection, failed, or was given up.
+  /// Called when an attempt to this host is over: it led to a connection, failed, or was cancelled.
   package mutating func ended(_ host: String) {
     guard let line = lines[host], line.underWay > 0 else { return }
     lines[host]?.underWay = line.underWay - 1
   }
 
-  /// The host asked to be left alone until then (RFC 9110 §10.2.3). After it dials begin at the rate, without a burst: all who
-  /// were told the same moment would come at it together.
+  /// Puts the host on hold until then, as it requested (RFC 9110 §10.2.3). Afterwards attempts start at the rate, without a burst:
+  /// otherwise all clients with the same Retry-After would return together.
   package mutating func hold(_ host: String, until: MonotonicTime) {
     var line = lines[host] ?? Line()
     line.heldUntil = max(line.heldUntil, until)
@@ -104,7 +104,7 @@ package struct HostDials: Sendable {
     keep(line, host)
   }
 
-  /// Hosts accounted for.
+  /// Number of hosts tracked.
   var count: Int { lines.count }
 
   private func reserve(_ line: inout Line, now: MonotonicTime) -> MonotonicTime {
@@ -118,7 +118,7 @@ package struct HostDials: Sendable {
     lines[host] = line
   }
 
-  /// A quarter at once, so that it is seldom done.
+  /// Evicts a quarter of the hosts at once, so that it rarely runs.
   private mutating func makeRoom() {
     let restless = lines.sorted { $0.value.restedAt > $1.value.restedAt }.prefix(Self.hostLimit / 4 * 3)
     lines = Dictionary(uniqueKeysWithValues: restless.map { ($0.key, $0.value) })

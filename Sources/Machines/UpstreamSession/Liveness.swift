@@ -1,29 +1,29 @@
 import ByteStreams
 
 package struct LivenessSettings: Sendable, Equatable {
-  /// Time between two pings, ± `jitter`. Below the idle limits of the proxies people have (30 to 60 s).
+  /// Time between two pings, ± `jitter`. Below the usual idle timeouts of proxies (30 to 60 s).
   package var interval: TimeSpan = .seconds(20)
-  /// Share of the interval by which it varies, so that sessions do not ping in step.
+  /// Fraction of the interval by which it varies, so that sessions do not ping in step.
   package var jitter = 0.1
-  /// How long the upstream may stay silent once a ping is out.
+  /// How long the upstream may stay silent after a ping.
   package var timeout: TimeSpan = .seconds(10)
-  /// Off only for an upstream that breaks on pings.
+  /// Disabled only for an upstream that breaks on pings.
   package var isEnabled = true
 
   package init() {}
 }
 
-/// Whether the peer of one connection is still there: pings, their deadline, the round trip.
+/// Checks that the peer of one connection is alive: pings, their deadline, the round trip.
 ///
-/// Any inbound byte renews the deadline: a peer that is busy sending is alive although its pong is late.
-/// Hearing a byte costs one store; nothing is rescheduled. The deadline is computed when it is asked for.
+/// Any inbound byte renews the deadline: a peer that is busy sending is alive even if its pong is late. Recording a byte costs one
+/// store and reschedules nothing; the deadline is computed on demand.
 package struct Liveness: Sendable {
   private let settings: LivenessSettings
   private var nextPing: MonotonicTime
   private var lastHeard: MonotonicTime
-  /// When the oldest ping that has no answer went out.
+  /// When the oldest ping without a pong was sent.
   private var unansweredSince: MonotonicTime?
-  /// The last counter that was given out; counters begin at 1.
+  /// The last counter assigned; counters begin at 1.
   private var counter: UInt64 = 0
   /// The ping whose round trip is being measured.
   private var probe: (counter: UInt64, sent: MonotonicTime)?
@@ -41,26 +41,26 @@ package struct Liveness: Sendable {
   /// Whether pings may be sent.
   var isEnabled: Bool { settings.isEnabled }
 
-  /// A byte has come from the peer.
+  /// Called when bytes arrive from the peer.
   @inline(__always)
   package mutating func heard(now: MonotonicTime) { lastHeard = now }
 
-  /// The moment at which `check` is to be asked next.
+  /// When `check` must be called next.
   package var nextDeadline: MonotonicTime {
     guard let dead = deadline else { return nextPing }
     let half = dead - settings.timeout / 2
-    // Past the half there is only the end, or a byte, to wait for; `check` is what tells the two apart.
+    // After half of the timeout, only the deadline remains, or a byte; `check` distinguishes the two.
     return min(nextPing, isQuiet ? dead : half)
   }
 
-  /// Whether `check` has said `quiet` and no byte has come since.
+  /// Whether `check` has returned `quiet` and no byte has arrived since.
   package private(set) var isQuiet = false
 
   package enum Verdict: Equatable, Sendable {
     case alive
     /// Send a ping with this counter.
     case ping(UInt64)
-    /// Half of the deadline has passed.
+    /// Half of the timeout has passed without a byte.
     case quiet
     case dead
   }
@@ -79,7 +79,7 @@ package struct Liveness: Sendable {
     return .ping(takePing(now: now, using: &generator))
   }
 
-  /// A counter for a ping that goes out now, be it for liveness or as a barrier behind messages.
+  /// Returns a counter for a ping that is sent now, either for liveness or as a barrier after messages.
   package mutating func takePing(now: MonotonicTime, using generator: inout some RandomNumberGenerator) -> UInt64 {
     counter += 1
     if unansweredSince == nil { unansweredSince = now }
@@ -88,28 +88,28 @@ package struct Liveness: Sendable {
     return counter
   }
 
-  /// A counter for the ping right before our close frame: its pong tells which messages arrived, which no answer to the
-  /// close frame does, since the peer's own may have crossed ours. nil where pings are off.
+  /// Returns a counter for the ping right before our close frame; nil if pings are off. Its pong shows which messages arrived. The
+  /// peer's close frame does not, since it may have crossed ours.
   mutating func takeLastPing() -> UInt64? {
     guard settings.isEnabled else { return nil }
     counter += 1
     return counter
   }
 
-  /// A pong came. It answers its ping and every one before it (RFC 6455 §5.5.3). False for one that nobody asked for.
+  /// Called when a pong arrived. It covers its ping and every earlier one (RFC 6455 §5.5.3). Returns false for an unsolicited pong.
   package mutating func ponged(_ answered: UInt64, now: MonotonicTime) -> Bool {
     guard answered > 0, answered <= counter else { return false }
     if let probe, answered >= probe.counter {
-      // A later pong than the probe's own would overstate the round trip, and is left out.
+      // A pong later than the probe's own would overstate the round trip, so it is not measured.
       if answered == probe.counter { roundTrip = now - probe.sent }
       self.probe = nil
     }
-    // Where newer pings are open, the byte that brought this pong has renewed their deadline too.
+    // If newer pings are pending, the byte that carried this pong has renewed their deadline too.
     unansweredSince = answered == counter ? nil : now
     return true
   }
 
-  /// Notes that a byte ended a quiet time; true when there was one.
+  /// Called when a byte arrived. Returns whether it ended a quiet period.
   package mutating func endQuiet() -> Bool {
     defer { isQuiet = false }
     return isQuiet

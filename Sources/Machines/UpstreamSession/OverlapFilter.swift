@@ -1,21 +1,21 @@
 import ByteStreams
 
-/// Merges the pushes of two connections to one upstream while the newer takes over from the older: what both bring is passed
-/// on once, in the upstream's order.
+/// Merges the pushes of two connections to one upstream while the newer takes over from the older. A push that both deliver is
+/// passed on once, in the upstream's order.
 ///
-/// Pushes of the older connection pass at once. A push of the newer that the older has not brought is held until the older
-/// brings it too, or shows that it will not: the pong to a later ping comes after everything that the upstream sent to both
-/// before. Likewise what the older brought is remembered until the newer brings it, or a pong shows that it will not.
-/// This assumes that an upstream sends a push to its connections in one go. Where it does not, a push may pass twice.
+/// Pushes of the older connection pass at once. A push that only the newer connection has delivered is held until the older one
+/// delivers it, or a pong shows that it will not: the pong to a later ping arrives after everything that the upstream sent to both
+/// connections before. Likewise, a push of the older connection is remembered until the newer one delivers it, or a pong shows that
+/// it will not. This assumes that an upstream sends a push to all its connections at once. If it does not, a push may pass twice.
 ///
-/// Equal bytes are not always one push: they may be the responses to two requests. As long as the newer connection carries no
-/// client message, it brings no responses, and equal pushes are paired one by one. From then on two equal pushes count as one
-/// only if nothing equal came before them, and not while the few pushes so far may all be responses (`PushHistory`).
-/// A third equal push shows that the two were not one, and what was withheld passes with it. In doubt a push passes twice.
+/// Equal bytes are not always the same push: they may be the responses to two requests. While the newer connection carries no
+/// client message, it receives no responses, and equal pushes are paired one to one. After that, two equal pushes count as one only
+/// if no equal push arrived before, and only once the pushes so far cannot all be responses (`PushHistory`). A third equal push
+/// shows that the two were distinct, and the withheld one is passed on with it. In doubt, a push passes twice.
 package struct OverlapFilter: Sendable {
-  /// Pushes remembered of one connection. Beyond it the oldest is forgotten, and may pass twice.
+  /// Maximum number of pushes remembered per connection. Above it, the oldest is forgotten and may pass twice.
   package static let limit = 65_536
-  /// Bytes of pushes held. Beyond it all are passed on, perhaps ahead of older ones.
+  /// Maximum total size of held pushes, in bytes. Above it, all are passed on, possibly ahead of older ones.
   package static let heldBytes = 8 << 20
 
   /// A push that is held.
@@ -32,21 +32,21 @@ package struct OverlapFilter: Sendable {
   }
 
   private struct Entry: Sendable {
-    /// 0 for one that is never paired.
+    /// 0 for an entry that is never paired.
     var digest: UInt64 = 0
-    /// nil once it has been passed on.
+    /// nil once the push has been passed on.
     var push: Push?
   }
 
   private struct Side: Sendable {
     let generation: Generation
-    /// What it brought and the other has not, oldest first.
+    /// The pushes that this connection delivered and the other did not, oldest first.
     var ahead = RingDeque(filler: Entry())
-    /// How often each digest is in `ahead`.
+    /// Number of entries in `ahead` for each digest.
     var counts: [UInt64: Int] = [:]
-    /// Bytes of the pushes in `ahead`, and of their entries: an empty push counts too.
+    /// Size of the pushes held in `ahead`, in bytes, with a fixed cost per entry so that empty pushes count too.
     var held = 0
-    /// A ping on the other connection, and where `ahead` ended when it was sent.
+    /// A ping on the other connection, and the end of `ahead` when it was sent.
     var ping: (counter: UInt64, end: Int)?
     var hasEnded = false
 
@@ -57,7 +57,7 @@ package struct OverlapFilter: Sendable {
       held += push?.size ?? 0
     }
 
-    /// Removes everything before the first push with this digest, and that one, which is returned; nil where there is none.
+    /// Removes everything through the first entry with this digest, and returns that entry; nil if there is none.
     mutating func remove(through digest: UInt64, _ released: inout [Push]) -> Entry? {
       guard counts[digest] != nil else { return nil }
       while ahead[ahead.front].digest != digest { removeFirst(&released) }
@@ -72,7 +72,7 @@ package struct OverlapFilter: Sendable {
       while !ahead.isEmpty, ahead.front < end { removeFirst(&released) }
     }
 
-    /// Passes on what is held, and goes on remembering it.
+    /// Passes on the held pushes, but keeps their entries.
     mutating func release(_ released: inout [Push]) {
       for place in ahead.front..<ahead.end {
         if let push = ahead[place].push { released.append(push) }
@@ -94,13 +94,13 @@ package struct OverlapFilter: Sendable {
 
   private var older: Side
   private var newer: Side
-  /// Whether pushes of the newer connection are held at all: not where no pong can release them.
+  /// Whether pushes of the newer connection are held at all. False if no pong can release them.
   private var holds: Bool
   /// Whether the newer connection carries client messages.
   private var isAnswering = false
-  /// Digests of which one push was withheld as a duplicate while both connections might bring responses.
+  /// Digests of which one push was withheld as a duplicate while both connections might deliver responses.
   private var withheld: Set<UInt64> = []
-  /// Whether a pong of the newer connection has come since `older` is recorded.
+  /// Whether a pong of the newer connection has arrived since `older` is recorded.
   private var isSwept = false
 
   /// `holds`: whether pings may be sent.
@@ -110,7 +110,7 @@ package struct OverlapFilter: Sendable {
     self.holds = holds
   }
 
-  /// A digest for `received`, different in every process. Two pushes share one with a chance of 2⁻⁶⁴.
+  /// A digest for `received`, seeded per process. Two different pushes share one with a probability of 2⁻⁶⁴.
   package static func digest(of payload: Span<UInt8>, kind: MessageKind) -> UInt64 {
     var hasher = Hasher()
     hasher.combine(kind)
@@ -120,21 +120,21 @@ package struct OverlapFilter: Sendable {
 
   // MARK: Pushes
 
-  /// A push has come on the connection of this generation. Returns whether it is to be passed on now, behind those appended to
-  /// `released`.
+  /// Called when a push arrived on the connection of this generation. Returns whether it is to be passed on now, after those
+  /// appended to `released`.
   package mutating func received(
     _ digest: UInt64, _ payload: Span<UInt8>, kind: MessageKind, from generation: Generation,
     _ history: inout PushHistory, _ released: inout [Push]
   ) -> Bool {
     guard generation == older.generation || generation == newer.generation else { return true }
-    // Of two connections one push comes twice at most.
+    // Two connections deliver the same push at most twice.
     let isThird = withheld.remove(digest) != nil
     if isThird { released.append(Push(SharedBytes(copying: payload), kind: kind)) }
-    // Bytes that repeat prove nothing once both connections may bring responses.
+    // Equal bytes prove nothing once both connections may deliver responses.
     let mayBePaired = !isAnswering || !(isThird || history.mayAllBeResponses || history.repeats(digest))
     if generation == older.generation {
       if mayBePaired, let match = newer.remove(through: digest, &released) {
-        // What the older brought before, the newer has passed by.
+        // The newer connection has skipped what the older one delivered before.
         older.remove(before: older.ahead.end, &released)
         noteWithheld(digest)
         return match.push != nil
@@ -150,7 +150,7 @@ package struct OverlapFilter: Sendable {
     }
     history.note(digest)
     if older.hasEnded { return true }
-    // Not ahead of those that are held, or the newer connection's own order would change.
+    // Not ahead of the held pushes: that would change the newer connection's own order.
     let waits = holds && (mayBePaired || newer.held > 0)
     guard waits else {
       if mayBePaired { newer.append(digest, nil, &released) }
@@ -165,19 +165,20 @@ package struct OverlapFilter: Sendable {
     if isAnswering, withheld.count < Self.limit { withheld.insert(digest) }
   }
 
-  // MARK: What connections report
+  // MARK: Reports of connections
 
-  /// A ping goes out on the connection of this generation.
+  /// Called when a ping is sent on the connection of this generation.
   package mutating func pinged(_ generation: Generation, _ counter: UInt64) {
     if generation == older.generation, newer.ping == nil { newer.ping = (counter, newer.ahead.end) }
     guard generation == newer.generation else { return }
-    // What an older connection that has ended brought does not become more: then the last ping covers all of it.
+    // An older connection that has ended delivers nothing more, so the last ping covers everything.
     if older.ping == nil || (older.hasEnded && older.ping?.end != older.ahead.end) {
       older.ping = (counter, older.ahead.end)
     }
   }
 
-  /// A pong has come on the connection of this generation: what only the other brought before its ping is no duplicate.
+  /// Called when a pong arrived on the connection of this generation. Pushes that only the other delivered before the ping are no
+  /// duplicates.
   package mutating func ponged(_ generation: Generation, _ counter: UInt64, _ released: inout [Push]) {
     if generation == older.generation, let ping = newer.ping, counter >= ping.counter {
       newer.ping = nil
@@ -190,26 +191,26 @@ package struct OverlapFilter: Sendable {
     }
   }
 
-  /// The queue flows into the newer connection from now on. If no pong has shown which pushes of the older connection the newer
-  /// one will still bring, all of them are forgotten, so that no response is mistaken for one of them.
+  /// Called when the newer connection starts to send. If no pong has shown which pushes of the older connection the newer one will
+  /// still deliver, all of them are forgotten, so that no response is mistaken for one of them.
   package mutating func switched() {
     guard !isSwept else { return }
     var released: [Push] = []
     older.remove(before: older.ahead.end, &released)
   }
 
-  /// A client message goes out on the connection of this generation.
+  /// Called when a client message is sent on the connection of this generation.
   package mutating func wrote(_ generation: Generation) {
     if generation == newer.generation { isAnswering = true }
   }
 
-  /// Nothing is held any longer: the older connection does not show in time how far it is.
+  /// Stops holding pushes: the older connection's pong is overdue.
   package mutating func stopHolding(_ released: inout [Push]) {
     holds = false
     newer.release(&released)
   }
 
-  /// The connection of this generation brings nothing more.
+  /// Called when the connection of this generation delivers nothing more.
   package mutating func ended(_ generation: Generation, _ released: inout [Push]) {
     if generation == older.generation, !older.hasEnded {
       older.hasEnded = true
@@ -218,7 +219,7 @@ package struct OverlapFilter: Sendable {
     if generation == newer.generation, !newer.hasEnded {
       newer.hasEnded = true
       older.remove(before: older.ahead.end, &released)
-      // No pong will show which of its pushes the older does not bring: those must not count as one with later equal ones.
+      // No pong will show which of its pushes the older connection skips. They must not be paired with later equal ones.
       if !holds { newer.remove(before: newer.ahead.end, &released) }
     }
   }
@@ -227,10 +228,10 @@ package struct OverlapFilter: Sendable {
 
   package var isHolding: Bool { newer.held > 0 }
 
-  /// The connection whose pong releases what is held.
+  /// The connection whose pong releases the held pushes.
   package var releasing: Generation { older.generation }
 
-  /// Nothing can come twice any more.
+  /// Whether no push can arrive twice any more.
   package var isOver: Bool {
     if older.hasEnded, newer.hasEnded { return true }
     if older.hasEnded { return older.ahead.isEmpty }

@@ -2,10 +2,10 @@ import ByteStreams
 
 /// Messages of the session itself on one connection: setup messages, heartbeats and responses to heartbeats.
 ///
-/// They are sent ahead of the outbox, have no delivery state, and end with their connection. They are pending only while the upstream does
-/// not read what was sent. There are as many setup messages as are configured. Of heartbeats, and of responses to the upstream's, only the
-/// newest is pending: it stands for those before it, as with pongs (RFC 6455 §5.5.3). So an upstream that sends heartbeats and reads
-/// nothing cannot make this grow.
+/// They are sent ahead of the outbox, have no delivery state, and end with their connection. They are pending only while the
+/// upstream does not read its socket. Setup messages are limited by the configuration. Of heartbeats, and of responses to the
+/// upstream's, only the newest is pending: it replaces earlier ones, as with pongs (RFC 6455 §5.5.3). So an upstream that sends
+/// heartbeats and reads nothing cannot make this grow.
 package struct PriorityMessages: Sendable {
   private var pending: [PriorityMessage] = []
 
@@ -18,7 +18,7 @@ package struct PriorityMessages: Sendable {
     pending.append(message)
   }
 
-  /// Removes and returns all pending messages, in their order.
+  /// Removes and returns all pending messages, in order.
   package mutating func takeAll() -> [PriorityMessage] {
     guard !pending.isEmpty else { return [] }
     defer { pending = [] }

@@ -1,45 +1,45 @@
 import ByteStreams
 
-/// The table of signals: what follows when an attempt failed or a connection was lost.
+/// Decides what follows a failed attempt or a lost connection: the table of signals.
 ///
-/// It remembers what came before, because most rows say 'once', 'in a row' or 'at most five times'; a stable connection
-/// makes it forget.
+/// It counts earlier failures, because most rows depend on them ('once', 'in a row', 'at most five times'). A stable connection
+/// resets the counts.
 package struct ReconnectPolicy: Sendable {
-  /// Waits and counts of the table, each with its row.
+  /// Waits and limits of the table, each with its row.
   enum Constants {
-    /// 429 and 503: bounds on what `Retry-After` may ask, and the least wait without it.
+    /// 429 and 503: limits on the value of `Retry-After`, and the minimum wait without it.
     static let retryAfter: ClosedRange<TimeSpan> = .seconds(1) ... .hours(1)
     static let overloaded: TimeSpan = .seconds(5)
-    /// 403, 404 and their like from every URL, doubling: an upstream that is being deployed is back soon; otherwise a person has
-    /// to change something.
+    /// 403, 404 and similar from every URL, doubled each time. An upstream that is being deployed is back soon; otherwise an
+    /// operator must change something.
     static let refusedPark: TimeSpan = .seconds(5)
     static let refusedParkCap: TimeSpan = .minutes(5)
-    /// A close code that the configuration gives this meaning, and 1002 and its like too often.
+    /// A close code that the configuration maps to `park`, and 1002 and similar above `protocolFailures`.
     static let closedPark: TimeSpan = .minutes(5)
-    /// 401 and 1008 with a fresh credential, doubling.
+    /// 401 and 1008 with a fresh credential, doubled each time.
     static let deniedPark: TimeSpan = .seconds(60)
     static let deniedParkCap: TimeSpan = .minutes(10)
-    /// 1001: the upstream's clients come back spread over this.
+    /// 1001: the upstream's clients reconnect spread over this time.
     static let goingAway: TimeSpan = .seconds(1)
-    /// 1012: a restart takes a while, and everyone comes back.
+    /// 1012: a restart takes time, and all clients reconnect.
     static let restart: ClosedRange<TimeSpan> = .seconds(5) ... .seconds(30)
     /// 1013.
     static let tryAgainLater: TimeSpan = .seconds(10)
-    /// 1000 by the upstream, short-lived, in a row: from this one on it is a failure.
+    /// 1000 from the upstream on short-lived connections: from this many in a row on, it counts as a failure.
     static let shortClosures = 3
-    /// 1002 and its like.
+    /// 1002 and similar: maximum before the session is parked.
     static let protocolFailures = 5
-    /// Where the kernel does not tell of a route's return, it is tried this often; no packet leaves the machine.
+    /// Interval of attempts without a route, for kernels that do not report its return. No packet leaves the machine.
     static let offlineRetry: TimeSpan = .seconds(5)
   }
 
   enum Verdict: Equatable {
     case redial(after: TimeSpan)
-    /// nil: until an operator says otherwise.
+    /// nil: until an operator opens the session.
     case park(TimeSpan?)
     case offline(retryAfter: TimeSpan)
 
-    /// Time to the next dial; nil where there is none.
+    /// Time until the next attempt; nil if there is none.
     var wait: TimeSpan? {
       switch self {
       case .redial(after: let wait), .offline(retryAfter: let wait): wait
@@ -50,9 +50,9 @@ package struct ReconnectPolicy: Sendable {
 
   struct Decision: Equatable {
     var verdict: Verdict
-    /// How long nobody may dial this host.
+    /// How long no session may connect to this host.
     var hostHold: TimeSpan?
-    /// How long the session itself leaves this URL alone, where it has others, and when it dials one of those.
+    /// How long this session does not use this URL. `elsewhere`: the wait before an attempt at another one, if there is one.
     var urlHold: TimeSpan?
     var elsewhere = TimeSpan.zero
     var attemptsExhausted = false
@@ -61,11 +61,11 @@ package struct ReconnectPolicy: Sendable {
   private let settings: SessionSettings
   private(set) var backoff: Backoff
   private(set) var endpoints: Endpoints
-  /// Whether the next dial must read the credential anew.
+  /// Whether the next attempt must read the credential again.
   private(set) var refreshesCredential = false
   private(set) var offersCompression = true
   private var denials = 0
-  /// Times in a row that every URL refused.
+  /// Number of consecutive rounds in which every URL refused.
   private var refusals = 0
   private var shortClosures = 0
   private var protocolFailures = 0
@@ -76,7 +76,7 @@ package struct ReconnectPolicy: Sendable {
     endpoints = Endpoints(settings.endpoints)
   }
 
-  /// An operator or the network ended the wait: what was counted no longer holds.
+  /// Resets all counts. Called when an operator ended the wait, and after a stable connection.
   mutating func startAfresh() {
     backoff.reset()
     denials = 0
@@ -85,10 +85,10 @@ package struct ReconnectPolicy: Sendable {
     protocolFailures = 0
   }
 
-  /// The URL of a dial that begins now.
+  /// The URL of an attempt that begins now.
   mutating func chooseEndpoint(now: MonotonicTime) -> Int { endpoints.choose(now: now) }
 
-  /// Leaves a URL alone for a time; answers when to dial the next.
+  /// Puts a URL on hold. Returns the wait until the next attempt.
   mutating func hold(
     _ endpoint: Int, for time: TimeSpan, elsewhereAfter delay: TimeSpan, now: MonotonicTime
   ) -> TimeSpan {
@@ -97,7 +97,7 @@ package struct ReconnectPolicy: Sendable {
     return soonest > now ? soonest - now : delay
   }
 
-  /// A connection was ready for `time`. If it was stable, what was counted before it no longer holds.
+  /// Called when a connection was ready for `time`. If it was stable, resets the counts and returns true.
   @discardableResult
   mutating func credit(readyFor time: TimeSpan) -> Bool {
     guard time > .zero, backoff.isStable(readyFor: time) else { return false }
@@ -115,7 +115,7 @@ package struct ReconnectPolicy: Sendable {
     case .status(let status, let retryAfter):
       return answered(status, retryAfter: retryAfter, using: &generator)
     case .proxyDenied:
-      // As 401: who asks again and again with the wrong password gets its account locked.
+      // As with 401: repeated attempts with a wrong password lock the account.
       return denied(using: &generator)
     case .redirect:
       return refused(using: &generator)
@@ -143,7 +143,7 @@ package struct ReconnectPolicy: Sendable {
         return decision
       }
       let hold = min(max(asked, Constants.retryAfter.lowerBound), Constants.retryAfter.upperBound)
-      // All who were told the same moment should not come at it together.
+      // Clients with the same Retry-After must not return together.
       let spread = Backoff.uniform(.zero, max(.seconds(1), hold / 10), using: &generator)
       decision.urlHold = hold + spread
       decision.hostHold = hold
@@ -159,7 +159,7 @@ package struct ReconnectPolicy: Sendable {
     }
   }
 
-  /// A connection came to its end after it was ready for `readyFor`; zero if it never was.
+  /// Called when a connection ended that was ready for `readyFor`, zero if it never was.
   mutating func lost(
     _ loss: ConnectionLoss, readyFor: TimeSpan, using generator: inout some RandomNumberGenerator
   ) -> Decision {
@@ -204,7 +204,7 @@ package struct ReconnectPolicy: Sendable {
     }
   }
 
-  /// Whether an end with this code speaks against the URL it came from.
+  /// Whether this close code is a reason to use the next URL.
   private static func wantsNext(after code: UInt16, _ rule: CloseReaction?, stable: Bool) -> Bool {
     if let rule { return rule == .backoff && !stable }
     return switch code {
@@ -233,14 +233,14 @@ package struct ReconnectPolicy: Sendable {
     return Decision(verdict: .redial(after: max(spread(least, using: &generator), delay)))
   }
 
-  /// A least wait, and up to a fifth more: else all to whom it applies would come back at one moment.
+  /// `least`, and up to a fifth more, so that the clients to which it applies do not return together.
   private func spread(_ least: TimeSpan, using generator: inout some RandomNumberGenerator) -> TimeSpan {
     Backoff.uniform(least, least + least / 5, using: &generator)
   }
 
   private mutating func denied(using generator: inout some RandomNumberGenerator) -> Decision {
     defer { refreshesCredential = true }
-    // The credential may have been rotated under us: that is worth one dial. A second refusal is an answer.
+    // The credential may have been rotated, which is worth one attempt. A second rejection is final.
     guard refreshesCredential else { return quick(using: &generator) }
     defer { denials += 1 }
     return Decision(verdict: .park(Self.doubled(Constants.deniedPark, denials, cap: Constants.deniedParkCap)))
@@ -258,7 +258,7 @@ package struct ReconnectPolicy: Sendable {
 
   private mutating func protocolFailed(using generator: inout some RandomNumberGenerator) -> Decision {
     protocolFailures += 1
-    // Compression is what two implementations disagree about most. If it stays stable without, it stays without.
+    // Compression is where implementations disagree most often. If the connection is stable without it, it stays off.
     offersCompression = protocolFailures != 1
     guard protocolFailures <= Constants.protocolFailures else {
       protocolFailures = 0

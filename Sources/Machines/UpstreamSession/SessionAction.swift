@@ -1,54 +1,54 @@
 import ByteStreams
 
-/// What a session asks of its driver, in the order given.
+/// An instruction of the session machine to its driver. Actions are carried out in order.
 package enum SessionAction: Equatable, Sendable {
-  /// Open a connection. It reports under the generation given.
+  /// Open a connection. It reports under this generation.
   case dial(Dial)
   /// Send the message of setup step `step`, and report the response that it expects.
   case sendSetup(step: Int, Generation)
-  /// This connection is ready: the queue flows into it.
+  /// The connection is ready: it takes messages from the outbox.
   case startSending(Generation)
-  /// Nothing more of the queue goes to this connection. `lastIsPoison`: the upstream refused a message as too big
-  /// (1009): the largest under way, or the last of them, must never go out again.
+  /// The connection takes no more messages. `lastIsPoison`: the upstream rejected a message as too big (1009). The largest in
+  /// flight, or the last of the largest, must never be sent again.
   case stopSending(Generation, lastIsPoison: Bool)
-  /// The queue waits until `successor` may have it: nothing is taken, and nothing expires for it. The successor makes the
-  /// subscriptions now.
+  /// Hold the queue until `successor` may send: no message is taken. A message with TTL 0 waits briefly (`Outbox.immediateDelay`)
+  /// instead of ending at once. The successor makes the subscriptions now.
   case pauseSending(Generation, successor: Generation)
-  /// The queue flows on into this connection: its successor is gone.
+  /// The connection sends again: its successor has ended.
   case resumeSending(Generation)
-  /// What these two connections both bring is passed on once.
+  /// Pass on once what both connections deliver.
   case beginOverlap(older: Generation, newer: Generation)
-  /// What two connections both bring is compared no longer.
+  /// Stop comparing the pushes of the two connections.
   case endOverlap
   /// Send a ping whose payload is this counter, big-endian.
   case ping(UInt64, Generation)
   /// Send the heartbeat message with this counter, ahead of the queue.
   case sendHeartbeat(UInt64, Generation)
-  /// Start, or answer, the closing handshake.
+  /// Start the closing handshake, or respond to it.
   case close(Generation, code: UInt16)
-  /// Drop this dial or connection at once, whatever its state; nothing more is heard of it.
+  /// Drop this attempt or connection at once, in any state. Its later reports are ignored.
   case discard(Generation)
-  /// Nobody in this process may dial this endpoint's host before then.
+  /// No session of this process may connect to the endpoint's host before then.
   case holdHost(endpoint: Int, until: MonotonicTime)
-  /// Log, count and show this.
+  /// Log, count and publish this transition.
   case report(SessionTransition)
 }
 
-/// One order to open a connection.
+/// An instruction to open a connection.
 package struct Dial: Equatable, Sendable {
   package let generation: Generation
   package let target: Target
-  /// Read the credential anew even if a cached one looks good: the last was refused.
+  /// Read the credential again even if a cached one looks valid: the last was rejected.
   package let refreshesCredential: Bool
-  /// Whether to offer permessage-deflate, where it is configured.
+  /// Whether to offer permessage-deflate, if it is configured.
   package let offersCompression: Bool
-  /// Whether it does not wait for the end of a hold (`Retry-After`): an operator asked for it.
+  /// Whether to ignore a hold (`Retry-After`), since an operator requested the attempt.
   package let overridesHold: Bool
 
   package enum Target: Equatable, Sendable {
     /// The configured URL with this index.
     case endpoint(Int)
-    /// Where the answer to the last dial pointed; the driver has it.
+    /// The target of the last attempt's redirection, which the driver stores.
     case redirection(from: Int)
 
     package var endpoint: Int {

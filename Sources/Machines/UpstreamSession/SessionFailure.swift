@@ -1,38 +1,38 @@
 import ByteStreams
 
-/// Why an attempt to open a connection failed.
+/// Why a connection attempt failed.
 ///
-/// What a person would read besides (addresses, response fields, the body's beginning) stays with the driver: a rule
-/// never depends on it.
+/// Details for operators (addresses, header fields, the beginning of the body) stay with the driver. No rule depends on them.
 package struct AttemptFailure: Equatable, Sendable {
   package enum Reason: Equatable, Sendable {
-    /// A phase took longer than its limit.
+    /// A phase exceeded its timeout.
     case timedOut
-    /// The whole attempt took longer than its limit.
+    /// The whole attempt exceeded its timeout.
     case attemptTimedOut
-    /// The host name does not exist or no server answered for it.
+    /// The host name does not exist, or no name server responded.
     case nameNotResolved
-    /// `ENETDOWN`, `ENETUNREACH`: this machine has no route. Counts no attempt.
+    /// `ENETDOWN`, `ENETUNREACH`: this machine has no route. It does not count as an attempt.
     case noRoute
-    /// Refused, reset, unreachable host, or the end of the stream before the upgrade was answered.
+    /// Connection refused or reset, host unreachable, or end of stream before the response to the opening handshake.
     case network
-    /// Certificate, protocol version or the handshake of TLS.
+    /// The TLS handshake failed, for example because of the certificate or the protocol version.
     case tls
     /// The proxy refused.
     case proxy
-    /// The proxy wants credentials, or other ones.
+    /// The proxy requires credentials, or rejects those sent.
     case proxyDenied
-    /// An HTTP answer other than 101. `retryAfter` is what the field of that name asked for.
+    /// An HTTP response other than 101. `retryAfter`: the value of its Retry-After field.
     case status(Int, retryAfter: TimeSpan?)
-    /// An answer to the upgrade that RFC 6455 §4.1 makes us fail: no HTTP, a wrong accept key, what we did not offer.
+    /// A response that RFC 6455 §4.1 makes us fail: not HTTP, a wrong accept key, or an extension or subprotocol that we did not
+    /// offer.
     case handshake
-    /// A redirection that may not be followed: too many, or to a weaker scheme.
+    /// A redirection that must not be followed: too many, or to a less secure scheme.
     case redirect
-    /// The response to a setup message was wrong, or did not come in time.
+    /// The response to a setup message was wrong or did not arrive in time.
     case setupAnswer
-    /// The response to a setup message says that the credentials are refused.
+    /// The response to a setup message rejects the credentials.
     case denied
-    /// What must be read before a dial (a credential, a certificate) could not be.
+    /// A file, credential or certificate that the attempt needs could not be read.
     case preparation
   }
 
@@ -45,26 +45,26 @@ package struct AttemptFailure: Equatable, Sendable {
   }
 }
 
-/// How an open connection came to its end.
+/// How an open connection ended.
 package enum ConnectionLoss: Equatable, Sendable {
-  /// The upstream sent a close frame. 1005 stands for one without a code (RFC 6455 §7.1.5).
+  /// The upstream sent a close frame; 1005 if it had no code (RFC 6455 §7.1.5).
   case closed(code: UInt16)
   /// The stream ended without a close frame (1006).
   case ended
-  /// The socket failed: reset, timed out by the kernel.
+  /// The socket failed: it was reset, or timed out in the kernel.
   case reset
   /// This machine lost its route.
   case noRoute
   /// The local address of the socket is gone.
   case addressGone
-  /// Nothing was heard within the liveness deadline.
+  /// Nothing arrived before the liveness deadline.
   case silence
-  /// A heartbeat message was not answered in time, or the upstream's own stayed away.
+  /// The response to a heartbeat message, or the upstream's own heartbeat, is overdue.
   case heartbeat
-  /// The upstream broke the protocol; we failed the connection with this code.
+  /// The upstream violated the protocol; we failed the connection with this code.
   case violation(code: UInt16)
 
-  /// The close code that stands for this end in the table of signals.
+  /// The close code under which the table of signals lists this end.
   package var code: UInt16 {
     switch self {
     case .closed(let code): code
@@ -74,37 +74,37 @@ package enum ConnectionLoss: Equatable, Sendable {
   }
 }
 
-/// Why a connection is replaced while it works.
+/// Why a working connection is replaced.
 package enum ReplacementReason: Equatable, Sendable {
   case configuration
   case credential
   case maximumAge
 }
 
-/// Why a session changed its state.
+/// Why a session changed state.
 package enum TransitionCause: Equatable, Sendable {
   case operatorRequest
   case shutdown
-  /// Something to send has come to an on-demand session.
+  /// An on-demand session has something to send.
   case demand
-  /// An on-demand session was unused for its time limit.
+  /// An on-demand session was idle for its time limit.
   case unused
-  /// The attempt went on, or was completed.
+  /// The attempt reached its next phase, or was completed.
   case progress
   case attemptFailed(AttemptFailure)
   case lost(ConnectionLoss)
-  /// Half of the liveness deadline has passed without a byte.
+  /// Half of the liveness timeout has passed without a byte.
   case quiet
-  /// A byte came after that.
+  /// A byte arrived after `quiet`.
   case heard
-  /// The wait before the dial is over.
+  /// The wait before the attempt is over.
   case waited
   case networkChanged
-  /// The process has dialled the host as often as it may for now.
+  /// The process has reached the limit of attempts to the host.
   case postponed
   case replacement(ReplacementReason)
-  /// The closing handshake is over, or its time was.
+  /// The closing handshake is over, or timed out.
   case closed
-  /// The configured number of attempts is used up.
+  /// The configured number of attempts is exhausted.
   case attemptsExhausted
 }

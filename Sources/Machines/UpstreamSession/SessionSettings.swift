@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// What is configured of one session's behaviour. Every default is that of the manual.
+/// The settings of one session's behaviour. The defaults are those of the manual.
 package struct SessionSettings: Sendable, Equatable {
   package var limits = TimeLimits()
   package var liveness = LivenessSettings()
@@ -8,33 +8,33 @@ package struct SessionSettings: Sendable, Equatable {
   package var backoff = BackoffSettings()
   package var endpoints = EndpointSettings()
   package var closing = CloseRules()
-  /// Opened only when there is something to send, and closed after `idleAfter` without any.
+  /// Connect only when there is something to send, and close after `idleAfter` without use.
   package var onDemand = false
   package var idleAfter: TimeSpan = .minutes(5)
-  /// Messages to send, and answers to await, before the session is ready.
+  /// The steps to complete before the session is ready.
   package var setup: [SetupStep] = []
-  /// Age at which a connection is replaced by a successor, ± 5 %; nil: never.
+  /// Age at which a connection is replaced, ± 5 %; nil: never.
   package var maximumAge: TimeSpan?
-  /// How long a replaced connection is still listened to.
+  /// How long pushes of a replaced connection are still read.
   package var overlap: TimeSpan = .seconds(1)
 
   package init() {}
 }
 
-/// How long each part of a connection's life may take.
+/// Timeouts of the parts of a connection's life.
 package struct TimeLimits: Sendable, Equatable {
-  /// For what is read before the look-up, such as a credential. The limits of the look-up and the whole count from its end.
+  /// For the files and commands that are read before the name is resolved. `resolving` and `wholeAttempt` start after it.
   package var preparing: TimeSpan = .zero
   package var resolving: TimeSpan = .seconds(5)
   package var connecting: TimeSpan = .seconds(10)
   package var proxying: TimeSpan = .seconds(10)
   package var securing: TimeSpan = .seconds(10)
   package var upgrading: TimeSpan = .seconds(10)
-  /// From the start of the attempt to the response to the upgrade, whatever its parts took.
+  /// From the start of the attempt to the response to the opening handshake, across all phases.
   package var wholeAttempt: TimeSpan = .seconds(15)
   /// Setup messages and their responses, together.
   package var setup: TimeSpan = .seconds(10)
-  /// The closing handshake; then the socket is reset.
+  /// The closing handshake. After it the socket is reset.
   package var closing: TimeSpan = .seconds(5)
 
   package init() {}
@@ -51,10 +51,10 @@ package struct TimeLimits: Sendable, Equatable {
   }
 }
 
-/// One message that is sent before the session is ready. The driver has its text.
+/// A step that is completed before the session is ready. The driver has its message.
 package struct SetupStep: Sendable, Equatable {
   package var expectsAnswer: Bool
-  /// How long the answer may take.
+  /// Timeout of the response.
   package var timeLimit: TimeSpan
 
   package init(expectsAnswer: Bool, timeLimit: TimeSpan = .seconds(10)) {
@@ -63,7 +63,7 @@ package struct SetupStep: Sendable, Equatable {
   }
 }
 
-/// What follows a close code to which the configuration gives a meaning of its own (RFC 6455 §7.4.2).
+/// The reaction to a close code for which the configuration defines one (RFC 6455 §7.4.2).
 package enum CloseReaction: String, CaseIterable, Sendable {
   case backoff
   /// The credential is read again once, then the session is parked.
@@ -74,7 +74,7 @@ package enum CloseReaction: String, CaseIterable, Sendable {
 }
 
 package struct CloseRules: Sendable, Equatable {
-  /// First match wins; a code in none of them follows the table of signals.
+  /// The first match applies. A code that no range contains follows the table of signals.
   package var ranges: [(codes: ClosedRange<UInt16>, reaction: CloseReaction)] = []
 
   package init() {}

@@ -1,36 +1,36 @@
-/// What an operator wants of a session. Only an operator or shutdown changes it; a lost connection never does.
+/// The state that an operator requested. Only an operator or a shutdown changes it, never a lost connection.
 package enum DesiredState: Sendable {
   case up
   case down
 }
 
-/// What is observed of a session.
+/// The observed state of a session. Arrows show the main transitions.
 package enum SessionState: UInt8, CaseIterable, Sendable {
-  /// Not wanted. → resolving
+  /// Closed by request. → resolving
   case stopped
-  /// Wanted, but opened only when there is something to send. → resolving, stopped
+  /// Open, but connects only when there is something to send. → resolving, stopped
   case idle
-  /// No route to anywhere: waits for the network, counts no attempt. → resolving, stopped
+  /// No route: waits for the network; does not count attempts. → resolving, stopped
   case offline
-  /// Waits before the next dial. → resolving, stopped
+  /// Waits before the next attempt. → resolving, stopped
   case backoff
-  /// The upstream refused for good: retried rarely, or when an operator says so. → resolving, stopped
+  /// The upstream refused permanently: retried rarely, or when an operator opens the session. → resolving, stopped
   case parked
-  /// Looks the host name up. → connecting, securing, upgrading, and every way an attempt fails
+  /// Resolves the host name. → connecting, securing, upgrading, and every state after a failed attempt
   case resolving
   case connecting
   case proxying
   case securing
   case upgrading
-  /// Upgraded; setup messages and the responses that they expect are under way. Its name in logs and the API is `opening`. → ready
+  /// Upgraded; setup messages and their responses are in progress. Its name in logs and the API is `opening`. → ready
   case settingUp
-  /// Messages flow. → suspect, replacing, closing, backoff
+  /// Messages are sent and received. → suspect, replacing, closing, backoff
   case ready
-  /// Ready, but half of the liveness deadline has passed in silence. → ready, backoff
+  /// Ready, but half of the liveness timeout has passed in silence. → ready, backoff
   case suspect
   /// Ready, and a successor is being opened. → ready
   case replacing
-  /// The closing handshake is under way. → stopped, idle, backoff, parked
+  /// The closing handshake is in progress. → stopped, idle, backoff, parked
   case closing
 
   /// The name used in logs, metrics and the API.
@@ -54,7 +54,7 @@ package enum SessionState: UInt8, CaseIterable, Sendable {
     }
   }
 
-  /// Whether messages can be written now.
+  /// Whether messages can be sent now.
   package var isSending: Bool {
     switch self {
     case .ready, .suspect, .replacing: true
@@ -65,7 +65,7 @@ package enum SessionState: UInt8, CaseIterable, Sendable {
   }
 }
 
-/// How far a connection attempt has come. The order is that of the wire.
+/// The phase of a connection attempt, in the order in which phases occur.
 package enum AttemptPhase: UInt8, Comparable, CaseIterable, Sendable {
   case resolving
   case connecting

@@ -1,11 +1,11 @@
 import ByteStreams
 
-/// What a connection attempt reports on its way to `ready`.
+/// Reports of a connection attempt, up to `ready`.
 extension SessionStateMachine {
-  /// RFC 9110 §15.4 leaves the number to the client; five is what the first browsers took, and more is a loop.
+  /// RFC 9110 §15.4 leaves the limit to the client. Five is the limit of RFC 2068; more is probably a cycle.
   package static var redirectionLimit: Int { 5 }
 
-  /// All that the dial needs has been read, and it looks the name up.
+  /// Everything that the attempt needs has been read, and the name is resolved next.
   package mutating func prepared(_ reported: Generation, now: MonotonicTime) {
     guard var attempt = attempt(reported) else { return }
     precondition(attempt.phase == .resolving, "prepared in \(attempt.phase)")
@@ -14,7 +14,7 @@ extension SessionStateMachine {
     setAttempt(attempt)
   }
 
-  /// The dial has come to its next phase, up to `upgrading`.
+  /// The attempt has entered this phase, up to `upgrading`.
   package mutating func advanced(
     to phase: AttemptPhase, _ reported: Generation, now: MonotonicTime
   ) -> [SessionAction] {
@@ -25,7 +25,7 @@ extension SessionStateMachine {
     var actions: [SessionAction] = []
     if phase == .upgrading { discardPredecessor(&actions) }
     update(attempt, because: .progress, now: now, &actions)
-    // From the response on it may bring what its predecessor brings.
+    // From the response on, it may deliver the same pushes as its predecessor.
     if phase == .upgrading, case .replacing(let connection, successor: _) = state {
       actions.append(.beginOverlap(older: connection.generation, newer: reported))
     }
@@ -46,7 +46,7 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// The response that the present setup step expects has come.
+  /// The response to the pending setup step has arrived.
   package mutating func setupAnswered(
     _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
@@ -57,7 +57,7 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// The attempt failed. Before the upgrade its socket is already gone; a setup that failed leaves one to close.
+  /// The attempt failed. Before the upgrade its socket is already closed; a failed setup leaves one to close.
   package mutating func attemptFailed(
     _ failure: AttemptFailure, _ reported: Generation, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator
@@ -72,7 +72,7 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// The upgrade was answered by a redirection that may be followed; the driver keeps where it points to.
+  /// The response is a redirection that may be followed. The driver stores its target.
   package mutating func redirected(
     _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
@@ -91,7 +91,7 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// The process may not dial this host before `until`. Counts no attempt.
+  /// The process may not connect to this host before `until`. This does not count as an attempt.
   package mutating func postponed(
     until: MonotonicTime, _ reported: Generation, now: MonotonicTime
   ) -> [SessionAction] {
@@ -108,7 +108,7 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// The attempt of this generation, be it the session's own or a successor's.
+  /// The attempt of this generation: the session's own, or that of a successor.
   func attempt(_ reported: Generation) -> Attempt? {
     switch state {
     case .attempting(let attempt), .replacing(_, successor: let attempt):
@@ -140,7 +140,7 @@ extension SessionStateMachine {
     carryOut(decision, failed: attempt.dial, because: .attemptFailed(failure), now: now, using: &generator, &actions)
   }
 
-  /// Puts what the policy decided into effect, after a dial or a connection has gone.
+  /// Carries out the policy's decision after an attempt or a connection has ended.
   mutating func carryOut(
     _ decision: ReconnectPolicy.Decision, failed dial: Dial?, because cause: TransitionCause, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
@@ -154,7 +154,7 @@ extension SessionStateMachine {
       verdict = .redial(after: wait)
     }
     if let connection = predecessor {
-      // The next try comes later than a redial would: nobody is without a connection meanwhile.
+      // The next attempt is later than usual, since the old connection still works.
       let usual = Backoff.uniform(.seconds(30), .seconds(60), using: &generator)
       let wait = max(usual, verdict.wait ?? ReconnectPolicy.Constants.deniedParkCap)
       goOn(with: connection, replacingAt: now + wait, because: cause, dial?.generation, now: now, &actions)
@@ -170,7 +170,7 @@ extension SessionStateMachine {
     move(to: next, because: cause, dial?.generation, now: now, &actions)
   }
 
-  /// A successor that is gone leaves the old connection alone.
+  /// The successor is gone; the old connection continues.
   private mutating func goOn(
     with old: ReadyConnection, replacingAt next: MonotonicTime, because cause: TransitionCause,
     _ successor: Generation?,
@@ -178,12 +178,12 @@ extension SessionStateMachine {
   ) {
     var connection = old
     connection.replaceAt = next
-    // Whether it is quiet was nobody's question meanwhile; if it still is, the next check says so.
+    // Nothing has checked meanwhile whether the connection is quiet. If it still is, the next check reports it.
     _ = connection.liveness.endQuiet()
     move(to: .ready(connection), because: cause, successor, now: now, &actions)
   }
 
-  /// An attempt that is not wanted any more.
+  /// Ends an attempt that is no longer wanted.
   mutating func abandon(
     _ attempt: Attempt, code: UInt16, because cause: TransitionCause, now: MonotonicTime,
     _ actions: inout [SessionAction]
@@ -200,13 +200,13 @@ extension SessionStateMachine {
     }
   }
 
-  /// Sends setup messages up to the next that expects a response; after the last, the session is ready.
+  /// Sends setup messages through the next one that expects a response. After the last, the session is ready.
   private mutating func runSteps(
     _ attempt: inout Attempt, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
     _ actions: inout [SessionAction]
   ) {
     let generation = attempt.dial.generation
-    // The state is entered before anything is sent in it, so that a report never comes after its consequences.
+    // Enter the state before sending in it, so that its transition is reported before its consequences.
     if attempt.step < settings.setup.count { update(attempt, because: .progress, now: now, &actions) }
     while attempt.step < settings.setup.count {
       let step = settings.setup[attempt.step]

@@ -1,8 +1,8 @@
 import ByteStreams
 
-/// What an open connection reports.
+/// Reports of an open connection.
 extension SessionStateMachine {
-  /// Bytes have come. On the way of every read: one store, unless the connection had fallen silent.
+  /// Bytes have arrived. On the path of every read: one store, unless the connection was quiet.
   @inline(__always)
   package mutating func bytesReceived(_ reported: Generation, now: MonotonicTime) -> [SessionAction] {
     withLiveness(reported) { $0.heard(now: now) }
@@ -10,14 +10,14 @@ extension SessionStateMachine {
     return heardAgain(now: now)
   }
 
-  /// A pong with this counter has come; false when no such ping was sent.
+  /// A pong with this counter has arrived. Returns false if no such ping was sent.
   package mutating func pongReceived(_ counter: UInt64, _ reported: Generation, now: MonotonicTime) -> Bool {
     var isOurs = false
     withLiveness(reported) { isOurs = $0.ponged(counter, now: now) }
     return isOurs
   }
 
-  /// A counter for a ping that stands behind messages: its pong confirms all of them. nil for a connection that is gone.
+  /// A counter for a ping after messages, whose pong confirms all of them; nil if the connection is gone.
   package mutating func barrierPing(
     _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> UInt64? {
@@ -26,23 +26,23 @@ extension SessionStateMachine {
     return counter
   }
 
-  /// A heartbeat of ours was answered by a message.
+  /// The response to a heartbeat of ours has arrived.
   package mutating func heartbeatAnswered(_ reported: Generation) {
     withConnection(reported) { $0.heartbeat.answered() }
   }
 
-  /// A heartbeat of the upstream's, a message, has come.
+  /// A heartbeat message of the upstream has arrived.
   package mutating func heartbeatReceived(_ reported: Generation, now: MonotonicTime) {
     withConnection(reported) { $0.heartbeat.heard(now: now) }
   }
 
-  /// The upstream's close frame has come, with this code or 1005. It is answered, and the end of the stream awaited.
+  /// The upstream's close frame has arrived; `code` is 1005 if it had none. We respond, and wait for the end of the stream.
   package mutating func closeReceived(
     code: UInt16, _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
     var actions: [SessionAction] = []
     let loss = ConnectionLoss.closed(code: code)
-    // RFC 6455 §5.5.1: the answer typically echoes the code. 1005 must not appear in a frame: the driver sends none.
+    // RFC 6455 §5.5.1: the response typically echoes the code. 1005 must not appear in a frame, so the driver sends none.
     switch state {
     case .ready(let connection) where connection.generation == reported:
       actions.append(.stopSending(reported, lastIsPoison: code == 1009))
@@ -82,7 +82,7 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// The socket is gone: the end of the stream, an error, or a violation of the protocol that made us fail it.
+  /// The socket is gone: end of stream, an error, or a protocol violation for which we failed the connection.
   package mutating func connectionLost(
     _ loss: ConnectionLoss, _ reported: Generation, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator
@@ -200,7 +200,7 @@ extension SessionStateMachine {
     actions.append(.close(connection.generation, code: code))
   }
 
-  /// After the closing handshake, or its time limit: `desired` and the reason of the end decide.
+  /// Called after the closing handshake or its timeout. The next state depends on `desired` and the reason of the end.
   mutating func settle(
     _ closing: Closing, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
     _ actions: inout [SessionAction]
@@ -233,7 +233,7 @@ extension SessionStateMachine {
     carryOut(decision, failed: connection.dial, because: .lost(loss), now: now, using: &generator, &actions)
   }
 
-  /// A connection that ended during its setup.
+  /// A connection ended during its setup.
   mutating func fallThrough(
     _ dial: Dial, _ loss: ConnectionLoss, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
@@ -250,7 +250,7 @@ extension SessionStateMachine {
       readyFor: readyTime(of: connection, now: now))
   }
 
-  /// At least a nanosecond: zero stands for 'never ready'.
+  /// At least a nanosecond: zero means 'never ready'.
   private func readyTime(of connection: ReadyConnection, now: MonotonicTime) -> TimeSpan {
     max(now - connection.since, .nanoseconds(1))
   }

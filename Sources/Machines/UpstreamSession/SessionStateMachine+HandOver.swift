@@ -1,27 +1,27 @@
 import ByteStreams
 
-/// Make before break: a successor takes over from a connection that is ready, and only then is the old one closed.
+/// Make before break: a successor takes over from a ready connection, and only then is the old one closed.
 ///
-/// The cut is clean: the queue is held, and the old connection pinged. Its pong confirms what it carried and comes after the
-/// responses of an upstream that responds in order. Then the successor is pinged: its pong comes after everything that the
-/// upstream sent to both connections before. Only then does the queue flow into the successor. So `OverlapFilter` can tell the
-/// responses on the one connection from those on the other.
+/// First the queue is held and the old connection pinged. Its pong confirms the messages that it carried, and arrives after the
+/// responses of an upstream that responds in order. Then the successor is pinged: its pong arrives after everything that the
+/// upstream sent to both connections before. Only then does the successor send. So `OverlapFilter` can distinguish the responses on
+/// the two connections.
 ///
-/// One hand-over at a time: the next one begins when nothing of the predecessor can come any more.
+/// One hand-over at a time: the next one begins when its predecessor can deliver nothing more.
 extension SessionStateMachine {
-  /// How long the queue is held for the two pongs of a cut, and how long the last pong is awaited after the predecessor is
-  /// gone. Then the hand-over goes on without them: a push may come twice. Longer than two round trips by satellite.
+  /// How long the queue is held for the two pongs of a cut, and how long the last pong is awaited after the predecessor is gone.
+  /// After it the hand-over continues without them, and a push may pass twice. Longer than two round trips by satellite.
   static var cutLimit: TimeSpan { .seconds(2) }
 
   /// A hand-over in which both connections are ready.
   struct Cut: Sendable {
-    /// The connection whose pong is awaited, and the ping's counter.
+    /// The connection whose pong is pending, and the counter of its ping.
     var awaited: Generation
     var counter: UInt64
     let deadline: MonotonicTime
   }
 
-  /// The connection that goes on where a successor fails.
+  /// The connection that continues if a successor fails.
   var predecessor: ReadyConnection? {
     switch state {
     case .replacing(let connection, successor: _), .switching(let connection, successor: _, _): connection
@@ -29,9 +29,9 @@ extension SessionStateMachine {
     }
   }
 
-  // MARK: Wishes
+  // MARK: Requests
 
-  /// Whether a replacement is due that waits for the end of another.
+  /// Whether a replacement is due but waits for the end of another.
   package func isReplacementPostponed(now: MonotonicTime) -> Bool {
     switch state {
     case .ready(let connection): retiring != nil && connection.replaceAt <= now
@@ -40,7 +40,7 @@ extension SessionStateMachine {
     }
   }
 
-  /// Keeps a replacement for later if one is in progress; false where it can begin.
+  /// Postpones a replacement if one is in progress; returns false if it can begin.
   mutating func postponeReplacement(because reason: ReplacementReason, now: MonotonicTime) -> Bool {
     switch state {
     case .ready(var connection) where retiring != nil:
@@ -65,9 +65,9 @@ extension SessionStateMachine {
     _ actions: inout [SessionAction]
   ) {
     var old = old
-    // A shutdown does not wait for a clean cut.
+    // A shutdown does not wait for the two pongs.
     guard old.liveness.isEnabled, successor.liveness.isEnabled, !isShuttingDown else {
-      // Its pong confirms the old connection's messages.
+      // The pong to this ping confirms the old connection's messages.
       let last = old.liveness.takeLastPing()
       finishSwitch(from: old, to: successor, now: now, &actions)
       if let last { actions.append(.ping(last, old.generation)) }
@@ -80,7 +80,7 @@ extension SessionStateMachine {
     actions.append(.ping(counter, old.generation))
   }
 
-  /// A pong has come, after `pongReceived`: whether a hand-over waited for it is decided here.
+  /// A pong has arrived. Called after `pongReceived`; continues a hand-over that waited for it.
   package mutating func handOverPonged(
     _ counter: UInt64, _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
@@ -101,7 +101,7 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// The queue flows into the successor from now on; the old connection is listened to for a while.
+  /// The successor sends from now on. Pushes of the old connection are read for `overlap`.
   mutating func finishSwitch(
     from old: ReadyConnection, to successor: ReadyConnection, now: MonotonicTime, _ actions: inout [SessionAction]
   ) {
@@ -110,15 +110,15 @@ extension SessionStateMachine {
     takeOver(successor, now: now, &actions)
   }
 
-  /// A connection is ready, be it the first or a successor.
+  /// A connection is ready, either the first or a successor.
   mutating func takeOver(_ connection: ReadyConnection, now: MonotonicTime, _ actions: inout [SessionAction]) {
     connections += 1
-    // Before it is reported: who reads that it is ready can send.
+    // Before the report, so that a client that reads `ready` can send.
     actions.append(.startSending(connection.generation))
     move(to: .ready(connection), because: .progress, connection.generation, now: now, &actions)
   }
 
-  /// A successor is gone after it was ready. The old connection goes on; a replacement that was postponed begins at once.
+  /// A ready successor is gone. The old connection continues; a postponed replacement begins at once.
   mutating func loseSuccessor(
     _ successor: ReadyConnection, _ loss: ConnectionLoss, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
@@ -135,7 +135,7 @@ extension SessionStateMachine {
 
   // MARK: The predecessor's end
 
-  /// The predecessor's time is over: to be listened to, to close, or for the last pong.
+  /// A deadline of the predecessor has passed: to be read, to close, or for the last pong.
   mutating func endRetiring(
     now: MonotonicTime, using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
   ) {
@@ -153,7 +153,7 @@ extension SessionStateMachine {
     }
   }
 
-  /// The predecessor is closed: its time is over, or its successor's is.
+  /// Closes the predecessor: its overlap is over, or its successor has ended.
   mutating func releasePredecessor(now: MonotonicTime, _ actions: inout [SessionAction]) {
     guard var old = retiring, old.phase == .listening else { return }
     actions.append(.close(old.connection.generation, code: 1000))
@@ -162,7 +162,7 @@ extension SessionStateMachine {
     retiring = old
   }
 
-  /// The predecessor brings nothing more. Its successor may still bring what it has brought, until the pong to a ping sent now.
+  /// The predecessor delivers nothing more. Its successor may still repeat its pushes until the pong to a ping sent now.
   mutating func predecessorIsGone(
     now: MonotonicTime, using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
   ) {
@@ -182,7 +182,8 @@ extension SessionStateMachine {
     retiring = old
   }
 
-  /// A connection that is no successor takes over from nobody: a predecessor that is still closing would bring its pushes twice.
+  /// Drops a predecessor that is still closing when a connection that is no successor opens. Otherwise it would deliver pushes
+  /// twice.
   mutating func discardPredecessor(_ actions: inout [SessionAction]) {
     guard case .attempting = state, let old = retiring else { return }
     if let generation = old.generation { actions.append(.discard(generation)) }

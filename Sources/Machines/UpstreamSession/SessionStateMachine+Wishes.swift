@@ -1,12 +1,12 @@
 import ByteStreams
 
-/// What an operator, the network and the clock say to a session.
+/// Requests of operators, network changes and deadlines.
 extension SessionStateMachine {
-  /// The session is wanted from now on. Ends every wait, also one that a host asked for: an operator who says 'up' means now.
+  /// Opens the session. Ends every wait, even a hold that a host requested: an operator's request takes precedence.
   package mutating func open(
     now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
-    // The end is final once it has begun: a connection opened now could send nothing.
+    // A shutdown is final: a connection opened now could send nothing.
     guard !isShuttingDown || desired == .up else { return [] }
     desired = .up
     var actions: [SessionAction] = []
@@ -21,7 +21,7 @@ extension SessionStateMachine {
       policy.startAfresh()
       dial(because: .operatorRequest, now: now, &actions)
     case .closing(var closing):
-      // The old socket finishes first; `desired` is what counts when it has.
+      // The old socket finishes first; then `desired` decides.
       closing.becomesIdle = false
       state = .closing(closing)
     case .idle, .attempting, .ready, .replacing, .switching:
@@ -30,7 +30,7 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// The session is not wanted any more. `code` is told to the upstream: 1000, or 1001 when the process goes down.
+  /// Closes the session. `code` is sent to the upstream: 1000, or 1001 on shutdown.
   package mutating func close(code: UInt16 = 1000, now: MonotonicTime) -> [SessionAction] {
     desired = .down
     let cause: TransitionCause = code == 1001 ? .shutdown : .operatorRequest
@@ -59,7 +59,7 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// The process ends: the session is closed when the outbox is empty (`flushed`), or at `deadline`.
+  /// Begins the shutdown: the session is closed when the outbox is empty (`flushed`), or at `deadline`.
   package mutating func shutDown(by deadline: MonotonicTime, now: MonotonicTime) -> [SessionAction] {
     flushDeadline = deadline
     var actions: [SessionAction] = []
@@ -70,19 +70,20 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// Whether the process ends.
+  /// Whether the process is shutting down.
   package var isShuttingDown: Bool { flushDeadline != nil }
 
-  /// Whether a shutdown still waits for the outbox to empty: not once an operator has closed the session, since nothing can leave it.
+  /// Whether a shutdown still waits for the outbox to empty. False once an operator has closed the session, since nothing can be
+  /// sent.
   package func awaitsFlush(now: MonotonicTime) -> Bool { desired == .up && now < flushDeadline ?? .zero }
 
-  /// A shutdown has nothing more to wait for: the outbox is closed, and is empty or has had its time.
+  /// The shutdown's flush is over: the outbox is closed, and either empty or out of time.
   package mutating func flushed(now: MonotonicTime) -> [SessionAction] {
-    // A session that an operator has closed ends by itself.
+    // A session that an operator has closed ends without this.
     desired == .up ? close(code: 1001, now: now) : []
   }
 
-  /// Something to send has come. Only an on-demand session that is idle takes it as a reason to dial.
+  /// There is something to send. Only an idle on-demand session connects because of it.
   package mutating func demand(now: MonotonicTime) -> [SessionAction] {
     var actions: [SessionAction] = []
     lastUse = now
@@ -98,8 +99,8 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// Links, addresses or routes of this machine have changed. A connection is probed, not closed: it may have noticed
-  /// nothing. Waits end at once where something was gained; a network that only lost something leaves nothing to try.
+  /// Links, addresses or routes of this machine have changed. A connection is probed, not closed, since the change may not affect
+  /// it. A gain ends a wait, at most once per `networkDialInterval`; after a mere loss there is nothing new to try.
   package mutating func networkChanged(
     hasGained: Bool, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
@@ -118,7 +119,7 @@ extension SessionStateMachine {
         state = .backoff(until: min(until, nextNetworkDial))
       }
     case .ready(let connection), .replacing(let connection, successor: _), .switching(let connection, successor: _, _):
-      // An upstream that breaks on pings is left to what it sends by itself.
+      // An upstream that breaks on pings is not probed.
       guard settings.liveness.isEnabled else { break }
       if let counter = barrierPing(connection.generation, now: now, using: &generator) {
         actions.append(.ping(counter, connection.generation))
@@ -129,7 +130,8 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// On some hosts the network changes all the time, and a backoff that every change ended would be none.
+  /// Minimum time between two attempts caused by network changes. On some hosts the network changes constantly, which must not
+  /// defeat the backoff.
   static var networkDialInterval: TimeSpan { .seconds(5) }
 
   private mutating func endsWait(_ hasGained: Bool, now: MonotonicTime) -> Bool {
@@ -138,8 +140,8 @@ extension SessionStateMachine {
     return true
   }
 
-  /// Opens a successor beside the connection that is ready; the old one is closed once the new one is ready.
-  /// While an earlier one is under way the wish is kept, the latest one, and followed when that is over.
+  /// Opens a successor beside the ready connection; the old one is closed once the new one is ready. While an earlier replacement
+  /// is in progress, the latest request is kept and starts when that is over.
   package mutating func replace(because reason: ReplacementReason, now: MonotonicTime) -> [SessionAction] {
     if postponeReplacement(because: reason, now: now) { return [] }
     guard case .ready(var connection) = state else { return [] }
@@ -154,8 +156,8 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// The configuration has changed: the next dial, and all that follows, is as `settings` say. A connection that is ready is
-  /// replaced by one that obeys them; a dial under way begins anew, and a wait ends.
+  /// Applies new settings, from the next attempt on. A ready connection is replaced, an attempt in progress starts again, and a
+  /// wait ends.
   package mutating func reconfigure(
     _ settings: SessionSettings, because reason: ReplacementReason, now: MonotonicTime
   ) -> [SessionAction] {
@@ -184,7 +186,7 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// `nextDeadline` has come. Harmless when called early: then nothing follows.
+  /// `nextDeadline` has been reached. An early call does nothing.
   package mutating func deadlineReached(
     now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
@@ -228,7 +230,7 @@ extension SessionStateMachine {
   /// Whether an on-demand session has had nothing to send for its time limit.
   private func isUnused(_ now: MonotonicTime) -> Bool { settings.onDemand && now >= lastUse + settings.idleAfter }
 
-  /// An on-demand session that has nothing to send does not go on dialling an upstream that is away.
+  /// An idle on-demand session does not keep connecting to an upstream that is unreachable.
   private mutating func endWait(now: MonotonicTime, _ actions: inout [SessionAction]) {
     if isUnused(now) {
       move(to: .idle, because: .unused, now: now, &actions)
@@ -237,9 +239,9 @@ extension SessionStateMachine {
     }
   }
 
-  /// Starts a new dial from a state that has no socket.
+  /// Starts an attempt from a state without a socket.
   mutating func dial(because cause: TransitionCause, now: MonotonicTime, _ actions: inout [SessionAction]) {
-    // The first dial of a session is nobody's wish against a hold: many sessions may start at once.
+    // The first attempt of a session does not override a hold: many sessions may start at once.
     let attempt = makeAttempt(overridesHold: cause == .operatorRequest && generation != .none, now: now)
     move(to: .attempting(attempt), because: cause, now: now, &actions)
     actions.append(.dial(attempt.dial))

@@ -1,40 +1,40 @@
 import ByteStreams
 
-/// Keeps one upstream session connected, through any number of sockets: it decides, a driver does.
+/// Keeps one upstream session connected across any number of sockets. It decides; a driver carries out its actions.
 ///
-/// Each input is one method; it answers the actions that follow, to be carried out in order. After every input the driver
-/// waits until `nextDeadline` and then calls `deadlineReached`: there is one timer for all that is to come.
+/// Each input is a method that returns actions, to be carried out in order. After every input the driver arms one timer for
+/// `nextDeadline`, and calls `deadlineReached` when it fires.
 ///
-/// Two rules keep it honest. `desired` is kept apart from what is observed, so that a lost connection never makes a session
-/// forget that it is wanted, nor a pending redial that it is not. And whatever a socket reports carries the generation of
-/// its dial, so that a late report of an older socket is dropped.
+/// Two invariants. `desired` is separate from the observed state, so a lost connection does not change what the operator requested,
+/// and a pending attempt does not outlive it. Every report of a socket carries the generation of its attempt, so late reports of an
+/// older socket are dropped.
 package struct SessionStateMachine: Sendable {
-  /// What is observed, with all that belongs to it and nothing else.
+  /// The observed state, with exactly the values that belong to it.
   enum State: Sendable {
     case stopped
     case idle
     case offline(until: MonotonicTime)
     case backoff(until: MonotonicTime)
-    /// nil: until an operator says otherwise.
+    /// nil: until an operator opens the session.
     case parked(until: MonotonicTime?)
     case attempting(Attempt)
     case ready(ReadyConnection)
     case replacing(ReadyConnection, successor: Attempt)
-    /// Both are ready; the queue waits for the pongs that make the cut clean.
+    /// Both connections are ready; the queue is held for the pongs of the cut.
     case switching(ReadyConnection, successor: ReadyConnection, Cut)
     case closing(Closing)
   }
 
-  /// A dial on its way to `ready`.
+  /// A connection attempt, up to `ready`.
   struct Attempt: Sendable {
     let dial: Dial
     var phase: AttemptPhase
     var phaseDeadline: MonotonicTime
-    /// For everything up to the answered upgrade.
+    /// For everything up to the response to the opening handshake.
     var wholeDeadline: MonotonicTime
-    /// The setup step whose response is awaited.
+    /// The pending setup step.
     var step = 0
-    /// Redirections that were followed to get here.
+    /// Number of redirections followed so far.
     var redirections = 0
 
     var deadline: MonotonicTime { min(phaseDeadline, wholeDeadline) }
@@ -46,67 +46,67 @@ package struct SessionStateMachine: Sendable {
     let since: MonotonicTime
     var liveness: Liveness
     var heartbeat: ApplicationHeartbeat
-    /// When a successor is opened, and why; `.distantFuture` where none is planned.
+    /// When to open a successor, and why; `.distantFuture` if none is planned.
     var replaceAt: MonotonicTime
     var replacement = ReplacementReason.maximumAge
 
     var generation: Generation { dial.generation }
 
-    /// When the peer is to be looked after next.
+    /// When liveness and heartbeats must be checked next.
     var nextCheck: MonotonicTime { min(liveness.nextDeadline, heartbeat.nextDeadline) }
   }
 
-  /// A connection that has been replaced: it sends nothing more, and what it still brings is listened to for a while, since
-  /// the upstream may not have begun to send to its successor. Then it is closed. While there is one, no successor is opened.
+  /// A connection that has been replaced. It sends nothing more, but its pushes are read for a while, since the upstream may not
+  /// have started to send to its successor. Then it is closed. While there is one, no successor is opened.
   struct Retiring: Sendable {
     enum Phase: Sendable, Equatable {
       case listening
       case closing
-      /// It is gone. The pong to this ping, on its successor, comes after everything that the upstream sent to both.
+      /// The connection is gone. The pong to this ping, on its successor, arrives after everything that the upstream sent to both.
       case gone(ping: UInt64)
     }
 
     var connection: ReadyConnection
     var phase: Phase
-    /// When it is closed, when its closing handshake must be over, or when the last pong is no longer awaited.
+    /// When to close it, when its closing handshake times out, or when the last pong is no longer awaited.
     var deadline: MonotonicTime
 
-    /// nil once it is gone.
+    /// nil once the connection is gone.
     var generation: Generation? { if case .gone = phase { nil } else { connection.generation } }
   }
 
-  /// A connection whose closing handshake is under way.
+  /// A connection whose closing handshake is in progress.
   struct Closing: Sendable {
     let generation: Generation
     let deadline: MonotonicTime
-    /// What comes after: nil when we wanted the end.
+    /// Why the upstream ended the connection, which decides what follows; nil if we closed it.
     var loss: ConnectionLoss?
     let readyFor: TimeSpan
-    /// Whether an on-demand session falls idle after it.
+    /// Whether an on-demand session becomes idle afterwards.
     var becomesIdle = false
-    /// Why a session that is wanted again is dialled after it.
+    /// Why the session connects again afterwards, if it is still wanted.
     var reopening = TransitionCause.operatorRequest
   }
 
   var settings: SessionSettings
   var state = State.stopped
-  /// The predecessor of a connection that has replaced it, until it is gone.
+  /// The replaced connection, until it is gone.
   var retiring: Retiring?
   var policy: ReconnectPolicy
-  /// Before this a change of the network does not end a wait again.
+  /// Until then, no further network change ends a wait.
   var nextNetworkDial = MonotonicTime.zero
-  /// When something was last to be sent, or could be, for sessions opened on demand.
+  /// When an on-demand session last had, or could have had, something to send.
   var lastUse = MonotonicTime.zero
   package internal(set) var desired = DesiredState.down
-  /// Set once the process ends: until when the outbox may be emptied.
+  /// Set once the process shuts down: until when the outbox may be flushed.
   var flushDeadline: MonotonicTime?
-  /// When the present state was entered, by its name.
+  /// When the observed state was entered.
   var since = MonotonicTime.zero
-  /// The newest dial.
+  /// The newest attempt.
   package internal(set) var generation = Generation.none
   package internal(set) var history = TransitionHistory()
   package internal(set) var transitions: UInt64 = 0
-  /// Connections that have become ready.
+  /// Number of connections that became ready.
   package internal(set) var connections: UInt64 = 0
 
   package init(_ settings: SessionSettings) {
@@ -114,7 +114,7 @@ package struct SessionStateMachine: Sendable {
     policy = ReconnectPolicy(settings)
   }
 
-  /// The state by its name.
+  /// The state under its public name.
   package var observed: SessionState {
     switch state {
     case .stopped: .stopped
@@ -129,7 +129,7 @@ package struct SessionStateMachine: Sendable {
     }
   }
 
-  /// The connection into which the outbox flows.
+  /// The connection that takes messages from the outbox.
   package var sending: Generation? {
     switch state {
     case .ready(let connection), .replacing(let connection, successor: _), .switching(let connection, successor: _, _):
@@ -138,7 +138,7 @@ package struct SessionStateMachine: Sendable {
     }
   }
 
-  /// What is published of the session at this moment.
+  /// The values to publish now.
   package var figures: SessionFigures {
     SessionFigures(
       desired: desired, state: observed, generation: generation, since: since, failures: failures,
@@ -148,7 +148,7 @@ package struct SessionStateMachine: Sendable {
   /// Failed attempts since the last stable connection.
   package var failures: Int { policy.backoff.failures }
 
-  /// When the next dial is due, be it after a wait or to replace the connection; nil where none is planned.
+  /// When the next attempt is due, after a wait or to replace the connection; nil if none is planned.
   package var nextDial: MonotonicTime? {
     switch state {
     case .offline(let until), .backoff(let until): until
@@ -159,7 +159,7 @@ package struct SessionStateMachine: Sendable {
     }
   }
 
-  /// The last round trip measured on the connection that is ready.
+  /// The last round trip measured on the ready connection.
   package var roundTrip: TimeSpan? { connection?.liveness.roundTrip }
 
   var connection: ReadyConnection? {
@@ -170,7 +170,7 @@ package struct SessionStateMachine: Sendable {
     }
   }
 
-  /// When `deadlineReached` is to be called; `.distantFuture` for never.
+  /// When to call `deadlineReached`; `.distantFuture`: never.
   package var nextDeadline: MonotonicTime {
     let own: MonotonicTime =
       switch state {
@@ -194,7 +194,7 @@ package struct SessionStateMachine: Sendable {
     return next
   }
 
-  /// Moves to `next`, and reports it if the name of the state changes.
+  /// Enters `next`, and reports the transition if `observed` changes.
   mutating func move(
     to next: State, because cause: TransitionCause, _ concerned: Generation? = nil, now: MonotonicTime,
     _ actions: inout [SessionAction]

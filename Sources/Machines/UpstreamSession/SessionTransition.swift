@@ -1,22 +1,22 @@
 import ByteStreams
 
-/// One change of a session's state, as it is logged, counted and shown.
+/// A change of a session's state, as it is logged, counted and published.
 package struct SessionTransition: Equatable, Sendable {
-  /// Counted from 1, without holes.
+  /// Counted from 1, without gaps.
   package let sequence: UInt64
   package let from: SessionState
   package let to: SessionState
   package let cause: TransitionCause
-  /// The dial that this concerns; `.none` before the first.
+  /// The attempt that this concerns; `.none` before the first.
   package let generation: Generation
   package let time: MonotonicTime
-  /// The last round trip measured on the connection that this concerns; nil where there was none.
+  /// The last round trip measured on the connection that this concerns; nil if there was none.
   package let roundTrip: TimeSpan?
-  /// When the next dial is due; nil where none is planned.
+  /// When the next attempt is due; nil if none is planned.
   package let nextDial: MonotonicTime?
 }
 
-/// What a session shows of itself at one moment.
+/// The published values of a session at one moment.
 package struct SessionFigures: Equatable, Sendable {
   package var desired = DesiredState.down
   package var state = SessionState.stopped
@@ -27,9 +27,9 @@ package struct SessionFigures: Equatable, Sendable {
   package var failures = 0
   /// Connections that ever became ready.
   package var connections: UInt64 = 0
-  /// When the next attempt is due; nil where none is planned.
+  /// When the next attempt is due; nil if none is planned.
   package var nextDial: MonotonicTime?
-  /// The last round trip measured on the connection that is ready.
+  /// The last round trip measured on the ready connection.
   package var roundTrip: TimeSpan?
 
   package init() {}
@@ -51,7 +51,7 @@ package struct SessionFigures: Equatable, Sendable {
 
 /// The last transitions of a session, oldest first.
 package struct TransitionHistory: Sendable {
-  /// What `GET /v1/session` shows: some attempts' worth, and a bound on memory under a flapping upstream.
+  /// As many as `GET /v1/session` shows: several attempts, and a memory limit for a flapping upstream.
   package static let limit = 32
 
   private var ring: [SessionTransition] = []

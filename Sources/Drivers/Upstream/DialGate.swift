@@ -2,7 +2,7 @@ import ByteStreams
 import Threading
 import UpstreamSession
 
-/// `HostDials`, shared by all sessions of the process, on whatever loop they are.
+/// `HostDials`, shared by all sessions of the process across loops.
 package final class DialGate: Sendable {
   private let dials: Locked<HostDials>
 

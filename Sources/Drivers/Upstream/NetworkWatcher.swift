@@ -4,10 +4,10 @@ import Metrics
 import Reactor
 import RouteNetlink
 
-/// Reports when this machine's network has changed. Where the kernel does not report it, the gateway works without: heartbeats and
-/// backoff find out the same, later.
+/// Reports changes of this machine's network. The gateway also works where the kernel does not report them: heartbeats and backoff
+/// notice the same, later.
 package final class NetworkWatcher: LoopTask {
-  /// Datagrams of one turn: a host that reshapes its network must not hold up the loop's connections.
+  /// Maximum number of datagrams per turn, so that a host that reconfigures its network does not hold up the loop's connections.
   private static var datagramsPerTurn: Int { 64 }
 
   private let channel: Channel
@@ -18,10 +18,10 @@ package final class NetworkWatcher: LoopTask {
 
   package typealias Report = @Sendable (NetworkChange) -> Void
 
-  /// Watches on `loop` for as long as that runs.
+  /// Watches on `loop` for as long as the loop runs.
   ///
   /// - Parameters:
-  ///   - settle: how long the network must have been at rest before a change is reported.
+  ///   - settle: how long the network must have been stable before a change is reported.
   ///   - report: called on `loop`.
   package static func start(
     settle: TimeSpan, logger: Logger, metrics: MetricsRegistry, on loop: EventLoop, report: @escaping Report
@@ -69,7 +69,7 @@ package final class NetworkWatcher: LoopTask {
     }
   }
 
-  /// Reads what there is, within a turn's measure; false when no more will come.
+  /// Reads pending datagrams, up to the limit per turn. Returns false if no more will arrive.
   private func drain() -> Bool {
     let channel = self.channel
     let now = channel.loop.now

@@ -11,15 +11,15 @@ import Threading
 import UpstreamSession
 import WebSocketCodec
 
-/// One upstream session, as all other loops see it: a queue to post to, a state to look at, and two wishes.
+/// One upstream session, as seen by other loops: they post messages, read its status, and open or close it.
 ///
-/// A post takes a lock for about the time of two dictionary look-ups and wakes the session's loop once per burst.
+/// Thread-safe. A post holds a lock for about the time of two dictionary look-ups, and wakes the session's loop once per burst.
 package final class SessionHandle: Sendable {
-  /// What is asked of the driver.
+  /// A command to the driver.
   enum Command: Sendable {
     case open
     case close(code: UInt16)
-    /// As `close(1001)`, once everything queued has been written, or after this time.
+    /// As `close(code: 1001)`, once everything queued has been written, or after this time at the latest.
     case shutDown(flushWithin: TimeSpan)
     case reconfigure(SharedSettings, because: ReplacementReason)
     case networkChanged(NetworkChange)
@@ -29,17 +29,17 @@ package final class SessionHandle: Sendable {
     var outbox: Outbox
     var status: SessionStatus
     var commands: [Command] = []
-    /// The way to the driver's loop; nil before it has started and after it has ended.
+    /// Wakes the driver's loop; nil before the driver has started and after it has ended.
     var signal: Signal?
     var hasEnded = false
-    /// Something that cannot be queued wants the upstream: an on-demand session connects for it.
+    /// Something that cannot be queued needs the upstream, so an on-demand session connects.
     var isWanted = false
   }
 
   let shared: Locked<Shared>
-  /// Rung when deliveries may have come to their final states.
+  /// Rung when deliveries may have reached final states.
   package let deliveryBell = Bell()
-  /// Whether the session connects only when something wants the upstream.
+  /// Whether the session connects only on demand.
   let isOnDemand: Atomic<Bool>
   let settings: SharedSettings
   let sink: any UpstreamSink
@@ -67,7 +67,7 @@ package final class SessionHandle: Sendable {
     self.init(try SharedSettings(settings), sink: sink, logger: logger, metrics: metrics, dials: dials)
   }
 
-  /// A session with metrics of its own.
+  /// A session that registers its own metrics.
   package convenience init(
     _ settings: UpstreamSettings, named name: String = "default", sink: any UpstreamSink, logger: Logger,
     metrics: MetricsRegistry, dials: DialGate = DialGate()
@@ -75,7 +75,7 @@ package final class SessionHandle: Sendable {
     self.init(try SharedSettings(settings), named: name, sink: sink, logger: logger, metrics: metrics, dials: dials)
   }
 
-  /// - Parameter name: the value of the metrics' label `session`.
+  /// - Parameter name: the value of the metrics label `session`.
   package convenience init(
     _ settings: SharedSettings, named name: String, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry,
     dials: DialGate
@@ -85,20 +85,20 @@ package final class SessionHandle: Sendable {
     own.observe(self, in: metrics)
   }
 
-  /// Puts the session on its loop and opens it.
+  /// Starts the session on its loop and opens it.
   ///
-  /// - Parameter resolver: one for all sessions of the process, since each has threads of its own.
+  /// - Parameter resolver: shared by all sessions of the process, since a resolver has threads of its own.
   package func start(on loop: EventLoop, resolver: Resolver) {
     start(on: loop) { NetworkDialer(resolver: resolver, loop: $0) }
   }
 
-  /// - Parameter makeDialer: makes what opens the session's transports, on `loop`.
+  /// - Parameter makeDialer: creates the dialer of the session's transports, on `loop`.
   func start(on loop: EventLoop, makeDialer: @escaping @Sendable (LoopContext) -> any Dialer) {
     SessionDriver.start(self, on: loop, makeDialer: makeDialer)
     open()
   }
 
-  /// Changes the shared state, and rings `deliveryBell` if deliveries have come to their final states by it.
+  /// Changes the shared state, and rings `deliveryBell` if deliveries have reached final states.
   @inline(__always)
   func update<Result>(_ body: (inout Shared) -> Result) -> Result {
     let (result, hasEndings) = shared.withLock { shared in
@@ -112,13 +112,13 @@ package final class SessionHandle: Sendable {
 
   // MARK: Messages
 
-  /// What became of a post, and when the session connects next: nil while messages flow, or where that is not known.
+  /// The result of a post, and when the session connects next: nil while messages are sent at once, or if that is unknown.
   package struct Receipt: Sendable {
     package let result: EnqueueResult
     package let nextAttempt: MonotonicTime?
   }
 
-  /// Queues a message; from any loop. `timeToLive`: zero for 'now or never', nil for as long as it takes.
+  /// Queues a message. Callable from any loop. `timeToLive`: zero for 'now or never', nil for no expiry.
   package func post(
     _ payload: SharedBytes, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
   ) -> Receipt {
@@ -135,31 +135,31 @@ package final class SessionHandle: Sendable {
     return receipt
   }
 
-  /// A client wants to hear of pushes: an on-demand session connects for it, and stays open.
+  /// A client waits for pushes: an on-demand session connects, and stays open.
   package func noteReader() {
     guard isOnDemand.load(ordering: .relaxed) else { return }
     shared.withLock { $0.want() }?.notify()
   }
 
-  /// What became of a message; nil for one that never was, or is forgotten.
+  /// The state of a message; nil if it never existed or is forgotten.
   package func deliveryState(_ sequence: UInt64) -> DeliveryState? {
     shared.withLock { $0.outbox.ledger.state(of: sequence) }
   }
 
-  /// Whether the state of a message will not change any more, or is not known.
+  /// Whether the state of a message is final or unknown.
   package func isSettled(_ sequence: UInt64) -> Bool {
     shared.withLock { shared in
       shared.outbox.ledger.state(of: sequence).map { shared.outbox.ledger.isFinal($0) } ?? true
     }
   }
 
-  /// Of how many of the last messages `deliveryState` knows.
+  /// Number of latest messages for which `deliveryState` returns a state.
   package var rememberedDeliveries: Int { shared.withLock { $0.outbox.ledger.limit } }
 
   /// Whether a message posted now would be written at once.
   package var isReady: Bool { shared.withLock { $0.outbox.isFlowing } }
 
-  /// Whether clients should come: the session is ready, or connects when they do and has not failed to.
+  /// Whether the gateway is ready for clients: the session is ready, or connects on demand and has not failed to.
   package var isAvailable: Bool {
     let isOnDemand = isOnDemand.load(ordering: .relaxed)
     return shared.withLock { shared in
@@ -182,25 +182,25 @@ package final class SessionHandle: Sendable {
     }
   }
 
-  /// Messages that ever came into `state`.
+  /// How many messages ever entered `state`.
   func total(_ state: DeliveryState) -> UInt64 { shared.withLock { $0.outbox.ledger.total(state) } }
 
-  // MARK: Wishes
+  // MARK: Requests
 
-  /// The session is wanted from now on.
+  /// Opens the session.
   package func open() { ask(.open, .up) }
 
-  /// The session is not wanted any more; messages wait for the next `open()`, or expire.
+  /// Closes the session. Queued messages wait for the next `open()`, or expire.
   package func close(code: UInt16 = 1000) { ask(.close(code: code), .down) }
 
-  /// The end: what is queued gets `flushWithin` to leave, then the upstream is told 1001, 'going away'. `hasEnded` tells when
-  /// it is over.
+  /// Shuts the session down. Queued messages get `flushWithin` to be sent; then the connection is closed with 1001, 'going away'.
+  /// `hasEnded` becomes true when it is over.
   package func close(flushWithin: TimeSpan) { ask(.shutDown(flushWithin: flushWithin)) }
 
-  /// From now on every post is refused.
+  /// Refuses every post from now on.
   package func refuseMessages() { update { $0.outbox.close() } }
 
-  /// The session's loop is gone: whatever has not come to its end does so now.
+  /// Called when the session's loop is gone: ends all messages that have no final state.
   package func abandon() {
     update { shared in
       guard !shared.hasEnded else { return }
@@ -211,7 +211,7 @@ package final class SessionHandle: Sendable {
     logLosses()
   }
 
-  /// Logs the messages that ended since the last time and may not have arrived.
+  /// Logs the messages that ended since the last call and may not have arrived.
   func logLosses() {
     let (losses, status) = shared.withLock { ($0.outbox.takeLosses(), $0.status) }
     guard !losses.isEmpty else { return }
@@ -223,13 +223,13 @@ package final class SessionHandle: Sendable {
     logger.warning("messages were not delivered, or may not have been", fields)
   }
 
-  /// Goes on as this configuration says, by a connection that takes over from the one that is there. Where nothing differs,
-  /// what it refers to (certificates, credentials) may: the connection is replaced all the same.
+  /// Applies new settings through a connection that takes over from the present one. The connection is replaced even if the
+  /// settings are equal, since certificates and credentials that they refer to may have changed.
   package func reconfigure(_ settings: SharedSettings, because reason: ReplacementReason) {
     ask(.reconfigure(settings, because: reason))
   }
 
-  /// Whether the session is closed for good and its driver gone.
+  /// Whether the session is shut down and its driver gone.
   package var hasEnded: Bool { shared.withLock { $0.hasEnded } }
 
   /// Links, addresses or routes of this machine have changed.
@@ -237,7 +237,7 @@ package final class SessionHandle: Sendable {
 
   private func ask(_ command: Command, _ desired: DesiredState? = nil) {
     let signal = shared.withLock { shared in
-      // Shown from now on, whenever the session's loop gets to it.
+      // The requested state is shown at once, before the session's loop processes the command.
       if let desired { shared.status.figures.desired = desired }
       shared.commands.append(command)
       return shared.signal
@@ -247,7 +247,7 @@ package final class SessionHandle: Sendable {
 }
 
 extension SessionHandle.Shared {
-  /// Notes that the upstream is wanted. Returns the way to wake the driver, unless that has been done already.
+  /// Records that the upstream is needed. Returns the signal that wakes the driver, unless it is already woken.
   fileprivate mutating func want() -> Signal? {
     guard !isWanted else { return nil }
     isWanted = true

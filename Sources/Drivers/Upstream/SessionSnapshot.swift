@@ -2,25 +2,25 @@ import ByteStreams
 import Outbox
 import UpstreamSession
 
-/// What a session shows of itself. `StatusBoard` writes it.
+/// The published status of a session, written by `StatusBoard`.
 package struct SessionStatus: Sendable {
-  /// What the session's machine does not know.
+  /// The values that the session's machine does not have.
   struct Facts: Sendable {
-    /// Of the endpoint in use, without credentials or query.
+    /// The URL in use, without credentials or query.
     var url: String
-    /// On the way to it, without credentials; nil where it is connected to directly.
+    /// The proxy, without credentials; nil if the URL is connected to directly.
     var proxy: String?
     var subprotocol: String?
     var isCompressed = false
-    /// Why the last attempt failed or the last connection was lost, for a person.
+    /// Why the last attempt failed or the last connection was lost, for an operator.
     var lastFailure: String?
     var lastFailureAt: MonotonicTime?
     var lastReport: AttemptReport?
-    /// The machine's own memory of them, shared and not copied.
+    /// Shares the storage of the machine's history.
     var transitions = TransitionHistory()
   }
 
-  /// From the session's machine.
+  /// The values of the session's machine.
   var figures = SessionFigures()
   var facts: Facts
 
@@ -45,16 +45,16 @@ package struct SessionStatus: Sendable {
   init(url: String) { facts = Facts(url: url) }
 }
 
-/// A session at one moment: for `GET /v1/session`, the status page and the metrics.
+/// The state of a session at one moment, for `GET /v1/session`, the status page and the metrics.
 package struct SessionSnapshot: Sendable {
   package let status: SessionStatus
   package let queuedMessages: Int
   package let queuedBytes: Int
   /// Messages written and not confirmed yet.
   package let unconfirmedMessages: Int
-  /// Messages that went back to the queue after they had been written.
+  /// Messages that returned to the queue after they had been written.
   package let redeliveries: UInt64
-  /// Messages that ever came into each state.
+  /// How many messages ever entered each state.
   package let ledger: [(state: DeliveryState, count: UInt64)]
 
   package var state: SessionState { status.state }

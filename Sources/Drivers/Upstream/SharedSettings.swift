@@ -8,13 +8,13 @@ import WebSocketCodec
 
 /// One version of a session's settings, and the TLS context made from it.
 ///
-/// A reload makes a new one. A connection keeps the one that it was started with. Shared, since the settings take a kilobyte
-/// and more.
+/// A reload creates a new one; a connection keeps the one with which it was started. It is a class because the settings take more
+/// than a kilobyte.
 package final class SharedSettings: Sendable {
   package let value: UpstreamSettings
-  /// nil where no URL is `wss`.
+  /// nil if no URL is `wss`.
   let security: UpstreamSecurity?
-  /// What each connection speaks above WebSocket begins as a copy of this; nil where messages are sent and passed on as they are.
+  /// Copied for each connection as its application protocol; nil if messages are sent and passed on unchanged.
   let protocolPrototype: (any UpstreamProtocol)?
 
   /// Reads the files of `upstream.tls`. Blocks.
@@ -45,7 +45,7 @@ package final class SharedSettings: Sendable {
   private init(_ value: UpstreamSettings, _ prototype: (any UpstreamProtocol)?, security: UpstreamSecurity?) {
     protocolPrototype = prototype
     var value = value
-    // Nothing can be confirmed without the pings that stand behind messages.
+    // Nothing can be confirmed without barrier pings.
     if !value.session.liveness.isEnabled { value.outbox.confirms = false }
     self.value = value
     self.security = security
@@ -59,9 +59,9 @@ package final class SharedSettings: Sendable {
 }
 
 extension SessionHandle {
-  /// What the queue of this session is configured with. A reload does not change it.
+  /// The settings of this session's queue. A reload does not change them.
   package var queueSettings: OutboxSettings { settings.value.outbox }
 
-  /// How long a message may wait, unless its sender says.
+  /// TTL of messages whose sender sets none.
   package var defaultTimeToLive: TimeSpan { settings.value.outbox.timeToLive }
 }

@@ -20,7 +20,7 @@ package final class UpstreamMetrics: Sendable {
   let malformedPayloads: Counter
   let subscriptions: Gauge
 
-  /// - Parameter session: the session's name, which no other session of `registry` has.
+  /// - Parameter session: the session's name, unique in `registry`.
   package init(_ registry: MetricsRegistry, session: String) {
     let labels: MetricsRegistry.Labels = [("session", session)]
     self.labels = labels
@@ -57,7 +57,7 @@ package final class UpstreamMetrics: Sendable {
 
   func transitions(to state: SessionState) -> Counter { transitions[Int(state.rawValue)] }
 
-  /// Counts that the session keeps itself.
+  /// Registers the metrics whose values the session itself stores.
   func observe(_ handle: SessionHandle, in registry: MetricsRegistry) {
     registry.gauge("drawbridge_session_round_trip_seconds", "Last measured round trip of a ping.", labels) {
       [weak handle] in

@@ -1,15 +1,15 @@
 import ByteStreams
 
-/// Where a session's messages go. Called on the session's loop.
+/// Receives the pushes of a session. Called on the session's loop.
 package protocol UpstreamSink: AnyObject, Sendable {
-  /// One whole message. `payload` is valid during the call only; `now` is wall-clock time in milliseconds.
+  /// A push has arrived. `payload` is valid during the call only; `now` is wall-clock time in milliseconds.
   func received(_ payload: Span<UInt8>, kind: MessageKind, now: Int64)
-  /// A connection that was ready is gone: pushes may be missing from here on.
+  /// A ready connection has ended: pushes may be missing from here on.
   func lost()
-  /// Whether clients wait for messages now: an on-demand session is kept open for them.
+  /// Whether clients wait for pushes now. If so, an on-demand session stays open.
   var hasReaders: Bool { get }
-  /// Whether what is posted inside `received` is written before the next message is read, each in a write of its own. An
-  /// answer then leaves also when a violation follows its question at once. False where throughput counts.
+  /// Whether messages posted inside `received` are written before the next push is read, each in its own write. A response is then
+  /// sent even if a protocol violation follows its request. False favours throughput.
   var answersAtOnce: Bool { get }
 }
 

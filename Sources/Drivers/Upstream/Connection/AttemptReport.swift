@@ -3,14 +3,14 @@ import HTTPCodec
 import UpstreamSession
 import WebSocketCodec
 
-/// Why an attempt failed, as a person wants to read it. The session's rules see `failure` only.
+/// Why an attempt failed, in words for an operator. The session's rules use `failure` only.
 package struct AttemptReport: Error, Sendable {
   package let failure: AttemptFailure
-  /// What was wrong, and what would be right.
+  /// What was wrong, and what is accepted.
   package private(set) var detail: String
-  /// The status of the HTTP answer, where there was one: the upstream's, or the proxy's.
+  /// The status code of the HTTP response, if there was one: the upstream's, or the proxy's.
   package private(set) var status: Int?
-  /// Its fields without those that carry secrets. Like the body, for operators: the API shows neither.
+  /// Its header fields except those that carry secrets. For operators, as is the body: the API returns neither.
   package private(set) var fields: [(name: String, value: String)] = []
   /// The beginning of the response's body.
   package var body = ""
@@ -27,7 +27,7 @@ package struct AttemptReport: Error, Sendable {
     tell(of: refusal)
   }
 
-  /// The same without the secrets that the attempt sent: an error page may repeat them.
+  /// The report without the secrets that the attempt sent: an error page may repeat them.
   func masked(by mask: SecretMask) -> AttemptReport {
     var report = self
     report.detail = mask.applied(to: detail)
@@ -38,16 +38,16 @@ package struct AttemptReport: Error, Sendable {
 
   package var phase: AttemptPhase { failure.phase }
 
-  /// Adds the head of the answer that all this is about.
+  /// Adds the status and header fields of the HTTP response.
   mutating func tell(of answer: HTTPRefusal) {
     status = answer.status
     fields = answer.fields.filter { !["set-cookie", "set-cookie2"].contains($0.name.lowercased()) }
   }
 }
 
-/// How an attempt came to its end without a connection.
+/// Why an attempt ended without a connection.
 enum AttemptError: Error {
-  /// Its owner gave it up.
+  /// The owner cancelled it.
   case cancelled
   case failed(AttemptReport)
   case redirected(WebSocketURL)

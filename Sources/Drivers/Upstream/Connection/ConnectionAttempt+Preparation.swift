@@ -5,9 +5,9 @@ import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
-/// Secrets: they are read for each attempt, since they may have been replaced, and go to configured origins only.
+/// Secrets: they are read for each attempt, since they may have changed, and are sent to configured origins only.
 extension ConnectionAttempt {
-  /// Reads all that the attempt needs, off the loop: the files of templates, the credential, the files of `upstream.tls`.
+  /// Reads everything that the attempt needs, off the loop: the files of templates, the credential, the files of `upstream.tls`.
   func prepare() async throws(AttemptError) {
     let deadline = loop.now + settings.fileTimeout
     for path in settings.conventions.files.sorted() {
@@ -60,7 +60,7 @@ extension ConnectionAttempt {
     }
   }
 
-  /// Puts the credential where the opening handshake is to have it.
+  /// Adds the credential to the opening request as configured. Only for configured origins.
   func addCredential(to request: inout ClientHandshake.Request) throws(AttemptError) {
     guard settings.isConfigured(url) else { return }
     let use = settings.conventions.credential

@@ -3,37 +3,37 @@ import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
-/// What a connection reports to its owner.
+/// An event that a connection reports to its owner.
 enum ConnectionEvent {
-  // On its way.
+  // Before it is open.
   /// All files that the attempt needs have been read.
   case prepared
   case advanced(AttemptPhase)
   indirect case upgraded(ClientHandshake.Agreement)
-  // The attempt's ends, besides `upgraded`. The connection is over.
+  // The attempt ended without `upgraded`. The connection is over.
   indirect case redirected(WebSocketURL)
   indirect case failed(AttemptReport)
 
-  // Once it is open.
+  // After it is open.
   /// Bytes have arrived.
   case heard
-  /// A whole message has arrived; it is in `socket.payload` during the report. `time`: wall-clock time in milliseconds.
+  /// A whole message has arrived. During the report it is in `socket.payload`. `time`: wall-clock time in milliseconds.
   case message(MessageKind, time: Int64)
-  /// The pong to the ping with this counter.
+  /// A pong to the ping with this counter.
   case pong(UInt64)
-  /// The upstream's close frame; 1005 stands for one without a code.
+  /// The upstream's close frame; 1005 if it had no code.
   indirect case closed(code: UInt16, reason: String)
-  /// The output has room for so many bytes: clients' messages can be appended during the report. They are written right after it.
+  /// The output has room for this many bytes. Messages appended during the report are written right after it.
   case writable(room: Int)
-  /// The output was written as far as the kernel takes it.
+  /// The output was written as far as the kernel accepts it.
   case flushed(isBlocked: Bool, returned: OutputMarks.Returned?)
-  /// The kernel has every message up to this sequence number.
+  /// The kernel has taken every message through this sequence number.
   case written(through: UInt64)
-  /// The connection is gone, or must go.
+  /// The connection has ended, or must be ended.
   indirect case lost(ConnectionLoss, String)
 }
 
-/// Who owns a connection.
+/// The owner of a connection.
 protocol ConnectionOwner: AnyObject {
   func connection(_ connection: UpstreamConnection, reports event: ConnectionEvent)
 }

@@ -3,18 +3,18 @@ import Configuration
 import UpstreamProtocol
 import WebSocketCodec
 
-/// What is spoken above WebSocket on one connection: the payload codec, and an `UpstreamProtocol`.
+/// The application protocol of one connection: the payload codec, and an `UpstreamProtocol`.
 ///
-/// It only reads and makes messages; `ProtocolRunner` acts on them.
+/// It only decodes and encodes messages; `ProtocolRunner` acts on them.
 final class Conversation {
   private var state: any UpstreamProtocol
-  /// `unpacked` is the message that was read last, where `receive` says so.
+  /// `unpacked` is the last decompressed message, if `receive` reported an `unpackedKind`.
   private(set) var decoder: PayloadDecoder
   let examinesMessages: Bool
   let encodesMessages: Bool
   let takesAnyMessageAsHeartbeat: Bool
 
-  /// nil where there is nothing to speak beside clients' messages.
+  /// nil if there is no protocol above WebSocket: messages are sent and passed on unchanged.
   init?(_ settings: SharedSettings) {
     guard let prototype = settings.protocolPrototype else { return nil }
     state = prototype
@@ -24,11 +24,12 @@ final class Conversation {
     takesAnyMessageAsHeartbeat = prototype.takesAnyMessageAsHeartbeat
   }
 
-  /// How a message of the upstream was read.
+  /// The result of reading a message of the upstream.
   enum Reading {
-    /// What it means. `unpackedKind`: what it is once it is unpacked (`decoder.unpacked`); nil for a message that is read as it came.
+    /// The message's meaning. `unpackedKind`: the kind of the decompressed message (`decoder.unpacked`); nil if it was not
+    /// compressed.
     case meaning(ProtocolEvent, unpackedKind: MessageKind?, isMalformed: Bool)
-    /// It unpacks to more than a message may have.
+    /// The decompressed message would exceed the limit.
     case tooLarge
   }
 
@@ -50,7 +51,7 @@ final class Conversation {
     try state.heartbeatReply(memory, now: now)
   }
 
-  /// Reads one message.
+  /// Decodes and classifies one message.
   func receive(_ payload: Span<UInt8>, _ kind: MessageKind, _ memory: inout ProtocolMemory) -> Reading {
     switch kind.isText ? .asItIs : decoder.decode(payload) {
     case .asItIs:
@@ -72,7 +73,7 @@ final class Conversation {
     state.receive(payload, kind: kind, &memory)
   }
 
-  /// Called where `encodesMessages`.
+  /// Called only if `encodesMessages`.
   func encode(_ payload: Span<UInt8>, _ kind: MessageKind, _ write: (Span<UInt8>, MessageKind) -> Void) {
     state.encode(payload, kind: kind, write)
   }

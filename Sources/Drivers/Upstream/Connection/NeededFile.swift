@@ -1,15 +1,15 @@
 import ByteStreams
 import Reactor
 
-/// A file that a connection attempt needs: a secret, a certificate. It is read on a thread of its own, one read at a time.
+/// A file that a connection attempt needs, such as a secret or a certificate. It is read on a separate thread, one read at a time.
 enum NeededFile {
   typealias Read = Result<[UInt8], FileError>
   typealias Outcome = BlockingWork<Read>.Outcome
 
-  /// The setting that limits the wait, for the end of an error's text.
+  /// The setting of the timeout, appended to error messages.
   static let key = " ('upstream.timeouts.files')"
 
-  /// Reads one byte more than `limit` where there is one, so that a file which is too large is noticed.
+  /// Reads up to `limit` + 1 bytes, so that a file that is too large is detected.
   static func work(_ path: String, atMost limit: Int, within span: TimeSpan) -> BlockingWork<Read> {
     BlockingWork(on: path) {
       do throws(FileError) {
@@ -29,7 +29,7 @@ enum NeededFile {
   }
 }
 
-/// Why a file could not be read; reads on after its name.
+/// Why a file could not be read. The description continues a sentence that ends with the file's name.
 enum NeededFileError: Error, Equatable, CustomStringConvertible {
   case file(FileError)
   case work(BlockingWorkError)

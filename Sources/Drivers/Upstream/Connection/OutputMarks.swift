@@ -1,36 +1,36 @@
-/// Where the messages of the outbox are in a connection's output, to tell which of them are with the kernel.
+/// The positions of the outbox's messages in a connection's output. They show which messages the kernel has taken.
 ///
-/// Positions count the bytes of the output from the connection's beginning.
+/// Positions count bytes of the output from the connection's beginning.
 struct OutputMarks: Sendable {
-  /// One message: from where to where its frames reach.
+  /// One message, and the range of its frames.
   private struct Mark: Sendable {
     let start: UInt64
     let end: UInt64
     let sequence: UInt64
   }
 
-  /// Messages that go back to the outbox.
+  /// Messages that return to the outbox.
   struct Returned: Equatable, Sendable {
-    /// The first of them.
+    /// The first of these messages.
     let sequence: UInt64
     let count: Int
   }
 
   private var marks: [Mark] = []
-  /// The first that is not with the kernel as a whole.
+  /// Index of the first message that the kernel has not taken completely.
   private var first = 0
 
-  /// Memory kept for marks once all are written.
+  /// Maximum capacity kept once all messages are written.
   private static var capacityKept: Int { 4_096 }
 
-  /// Whether messages were appended that the kernel does not have as a whole.
+  /// Whether there are appended messages that the kernel has not taken completely.
   var hasUnwritten: Bool { first < marks.count }
 
   mutating func append(_ sequence: UInt64, from start: UInt64, to end: UInt64) {
     marks.append(Mark(start: start, end: end, sequence: sequence))
   }
 
-  /// The kernel has every byte before `position`. Returns the last message that it has as a whole since the last call.
+  /// Records that the kernel has taken every byte before `position`. Returns the last message that this completes.
   mutating func write(upTo position: UInt64) -> UInt64? {
     var last: UInt64?
     while first < marks.count, marks[first].end <= position {
@@ -44,14 +44,14 @@ struct OutputMarks: Sendable {
     return last
   }
 
-  /// The message of which the kernel has a part, and not the whole.
+  /// The message of which the kernel has taken a part, but not the whole.
   func begun(at written: UInt64) -> UInt64? {
     first < marks.count && marks[first].start < written ? marks[first].sequence : nil
   }
 
-  /// Removes the messages of which no byte lies before `committed`. Returns them, and the range of the output that they take.
+  /// Removes the messages that begin at `committed` or later. Returns them, and their range in the output.
   ///
-  /// They lie together at the output's end, since nothing else is written between appending messages and flushing.
+  /// They are contiguous at the end of the output, since nothing else is written between appending messages and flushing.
   mutating func takeBack(from committed: UInt64) -> (returned: Returned, range: Range<UInt64>)? {
     guard let end = marks.last?.end else { return nil }
     var index = marks.count

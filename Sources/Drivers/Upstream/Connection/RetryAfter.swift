@@ -3,11 +3,11 @@ import HTTPCodec
 
 /// The Retry-After field: seconds, or a date (RFC 9110 §10.2.3).
 package enum RetryAfter {
-  /// How long to wait; nil for what is neither, zero for a date that has passed.
+  /// How long to wait; nil if `value` is neither, zero for a date in the past.
   ///
-  /// - Parameter date: the answer's own Date field. A date is counted from there, so that our clock and
-  ///   the server's need not agree.
-  /// - Parameter now: seconds since 1970, for an answer without one.
+  /// - Parameter date: the Date field of the response. The wait is computed from it, so that our clock and the server's need not
+  ///   agree.
+  /// - Parameter now: seconds since 1970, for a response without Date.
   package static func read(_ value: String, date: String? = nil, now: Int64) -> TimeSpan? {
     let text = Array(value.utf8)
     if let seconds = text.span.deltaSeconds() { return .seconds(Int64(seconds)) }
@@ -16,6 +16,6 @@ package enum RetryAfter {
     return .seconds(min(max(0, moment - sent), longest))
   }
 
-  /// In seconds, as for `delta-seconds` (RFC 9111 §1.2.2). A date may lie thousands of years ahead.
+  /// In seconds, as for `delta-seconds` (RFC 9111 §1.2.2). A date may be thousands of years in the future.
   private static let longest: Int64 = 1 << 31
 }

@@ -5,26 +5,26 @@ import ProxyCodec
 import UpstreamProtocol
 import WebSocketCodec
 
-/// Hides the secrets that an attempt sent, where the upstream's own text may repeat them: an error page that shows the request,
-/// the reason of a close frame.
+/// Hides the secrets that an attempt sent. The upstream's text may repeat them, for example in an error page that shows the
+/// request, or in the reason of a close frame.
 struct SecretMask {
-  /// Shorter values occur by chance: `1` in `X-Version: 1` is in every number.
+  /// Shorter values occur by chance: the `1` of `X-Version: 1` occurs in many numbers.
   static let minimumLength = 4
   private static let replacement = Array("***".utf8)
   /// U+FFFD, which replaces bytes that are not valid UTF-8.
   private static let undecodable = Array("\u{FFFD}".utf8)
 
-  /// In bytes: a combining character behind a secret, or a cut in the middle of a character, hides none.
+  /// As bytes: a combining character after a secret, or a cut in the middle of a character, must not prevent a match.
   private let secrets: [[UInt8]]
 
   init(_ secrets: some Sequence<String>) {
     self.secrets = Set(secrets.filter { $0.utf8.count >= Self.minimumLength }).map { Array($0.utf8) }
   }
 
-  /// `text` without secrets, and fit for a terminal. `isCut`: more followed, and a secret may be cut in two at the end.
+  /// `text` without secrets and with control characters escaped. `isCut`: the text was truncated, possibly within a secret.
   func applied(to text: String, isCut: Bool = false) -> String {
     var bytes = Array(text.utf8)
-    // The bytes of a character that was cut in two.
+    // Remove what is left of a character that was cut in two.
     while isCut, bytes.suffix(Self.undecodable.count).elementsEqual(Self.undecodable) {
       bytes.removeLast(Self.undecodable.count)
     }
@@ -32,7 +32,7 @@ struct SecretMask {
     if isCut {
       hidden += secrets.map { (bytes.count - Self.beginning(of: $0, atTheEndOf: bytes))..<bytes.count }
     }
-    // Secrets that overlap are hidden as one: nothing of either is left.
+    // Overlapping secrets are hidden as one, so that nothing of either remains.
     var masked: [UInt8] = []
     var end = 0
     for range in hidden.sorted(by: { $0.lowerBound < $1.lowerBound }) where !range.isEmpty {
@@ -43,8 +43,8 @@ struct SecretMask {
     return PrintableText.escaped(String(decoding: masked, as: UTF8.self))
   }
 
-  /// Number of bytes of `secret` that `text` ends with. In bytes, and no more of them than `text` has: the event loop waits
-  /// for this, and a secret may have 64 KiB.
+  /// Number of bytes of `secret` with which `text` ends. Compares bytes, and at most as many as `text` has: this runs on the event
+  /// loop, and a secret may have 64 KiB.
   private static func beginning(of secret: [UInt8], atTheEndOf text: [UInt8]) -> Int {
     var length = min(secret.count, text.count)
     while length > 0, !text[(text.count - length)...].elementsEqual(secret[..<length]) { length -= 1 }
@@ -53,16 +53,16 @@ struct SecretMask {
 }
 
 extension SecretMask {
-  /// The secrets of one connection, its attempt included.
+  /// The secrets of one connection, including its attempt.
   init(of values: TemplateValues, _ settings: UpstreamSettings, url: WebSocketURL, proxy: ProxyURL?) {
     var secrets = values.files.values.map { String(decoding: $0, as: UTF8.self) }
     if let credential = values.credential {
       secrets += [String(decoding: credential, as: UTF8.self), PercentEncoder.encode(credential.span)]
     }
-    // Origin and User-Agent only say who asks.
+    // Origin and User-Agent only identify the client.
     for field in settings.fields where !["origin", "user-agent"].contains(field.name.lowercased()) {
       secrets.append(field.value)
-      // The scheme of `Authorization` is no secret; what follows it is, by itself too.
+      // The scheme of `Authorization` is no secret. What follows it is, also on its own.
       secrets += field.value.split(separator: " ").dropFirst().map(String.init)
     }
     for pair in [url.credentials, proxy?.credentials.map { "\($0.username):\($0.password)" }] {
@@ -75,7 +75,7 @@ extension SecretMask {
       secrets.append(String(value))
       if let decoded = PercentDecoder.decoded(value) { secrets.append(decoded) }
     }
-    // As they are inside a message of JSON.
+    // As they appear inside a JSON message.
     secrets += secrets.filter { $0.contains { $0 == "\"" || $0 == "\\" } }.map { secret in
       var text = ByteQueue()
       text.append(jsonString: secret)

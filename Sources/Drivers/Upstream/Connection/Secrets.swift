@@ -1,12 +1,12 @@
 import UpstreamProtocol
 import Reactor
 
-/// Why a secret could not be had. Nothing of the secret is in it.
+/// Why a secret could not be read. It contains nothing of the secret.
 enum SecretError: Error, Equatable, CustomStringConvertible {
   case noVariable(String)
   case unreadable(String, NeededFileError)
   case command(String, ChildProcessError)
-  /// The command's last run has not ended.
+  /// The last run of the command has not ended.
   case commandBusy(String, BlockingWorkError)
   case empty
   case tooLong
@@ -23,7 +23,7 @@ enum SecretError: Error, Equatable, CustomStringConvertible {
   }
 }
 
-/// Makes a secret of what was read.
+/// Extracts a secret from what was read.
 enum Secret {
   static func variable(_ name: String) throws(SecretError) -> [UInt8] {
     guard let value = SystemFile.environment()[name] else { throw .noVariable(name) }
@@ -50,7 +50,7 @@ enum Secret {
     }
   }
 
-  /// The last line break is not part of a secret.
+  /// Removes the last line break, which is not part of a secret.
   private static func trimmed(_ bytes: [UInt8]) throws(SecretError) -> [UInt8] {
     guard bytes.count <= CredentialUse.maximumBytes else { throw .tooLong }
     var bytes = bytes

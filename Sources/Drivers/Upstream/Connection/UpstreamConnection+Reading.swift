@@ -7,19 +7,19 @@ import TLSEngine
 import UpstreamSession
 import WebSocketCodec
 
-/// What the upstream sends.
+/// Reading: what the upstream sends.
 extension UpstreamConnection {
   private static var bytesPerRead: Int { 64 << 10 }
 
   func read() async {
     guard let transport, !isDiscarded else { return }
-    // Frames may have come in one segment with the response to the upgrade.
+    // Frames may have arrived in one segment with the response to the opening handshake.
     guard reportAll() else { return }
     var budget = settings.readBudget
     while !isDiscarded {
       var received = IOResult.wouldBlock
       socket.receive { received = transport.receive(into: &$0, atMost: Self.bytesPerRead) }
-      // TLS may have to answer by itself.
+      // TLS may have produced output of its own.
       if transport.unsent > 0 { scheduleFlush() }
       switch received {
       case .bytes(let count):
@@ -47,9 +47,9 @@ extension UpstreamConnection {
     }
   }
 
-  /// Reports what has arrived whole; false when the connection is over.
+  /// Reports everything that has arrived completely. Returns false if the connection is over.
   private func reportAll() -> Bool {
-    // One look at the clock for all that came in one read.
+    // Read the clock once per read.
     let now = loop.wallClock
     do throws(WebSocketProtocolError) {
       while let event = try socket.nextEvent() {
@@ -76,7 +76,7 @@ extension UpstreamConnection {
   }
 
   private func endOfStream() -> String {
-    // Behind a close frame many a server ends TCP at once; without one it means that somebody may have cut the stream off.
+    // After a close frame many servers end TCP at once. Without one, the stream may have been truncated by an attacker.
     let cut =
       transport?.failure == .truncated ? ", and TLS without close_notify: it may have been cut off on its way" : ""
     return switch socket.receiveEndOfInput() {
@@ -87,7 +87,7 @@ extension UpstreamConnection {
     }
   }
 
-  /// The counter in a pong of ours; nil for one that nobody asked for.
+  /// The counter in a pong to one of our pings; nil if the pong was unsolicited.
   private func receivedCounter() -> UInt64? {
     guard socket.payload.count == 8 else { return nil }
     var counter: UInt64 = 0
@@ -96,7 +96,7 @@ extension UpstreamConnection {
   }
 }
 
-/// Reads what a connection receives, to its end.
+/// Reads from a connection until it ends.
 final class ReadTask: LoopTask {
   private let connection: UpstreamConnection
 

@@ -6,7 +6,7 @@ import Reactor
 import UpstreamSession
 import WebSocketCodec
 
-/// What goes to the upstream. Everything of one turn leaves in one write, at the turn's end.
+/// Writing: what is sent to the upstream. Everything of one turn is sent in one write, at the end of the turn.
 extension UpstreamConnection {
   func scheduleFlush() {
     guard !isFlushScheduled, !isBlocked, !isDiscarded, transport?.isBroken != true else { return }
@@ -17,13 +17,13 @@ extension UpstreamConnection {
   func turnEnded() {
     isFlushScheduled = false
     flushNow()
-    // What the flush itself brought about, such as the close frame behind the last message of a shutdown, comes next.
+    // Send what the flush itself caused, such as the close frame after the last message of a shutdown.
     guard hasMoreToSend || (transport?.unsent ?? 0) > 0 else { return }
     hasMoreToSend = false
     scheduleFlush()
   }
 
-  /// Writes what is pending without waiting for the turn's end.
+  /// Writes pending output without waiting for the end of the turn.
   func flushNow() {
     if !isBlocked { fillAndFlush() }
   }
@@ -38,7 +38,7 @@ extension UpstreamConnection {
     scheduleFlush()
   }
 
-  /// Sends a message of the session itself, ahead of the outbox; false where nothing can be sent any more.
+  /// Sends a message of the session itself, ahead of the outbox. Returns false if nothing can be sent any more.
   func send(_ message: PriorityMessage) -> Bool {
     guard isOpen, socket.canSend, let transport else { return false }
     if priority.count == 0, transport.unsent < settings.highWater {
@@ -50,7 +50,7 @@ extension UpstreamConnection {
     return true
   }
 
-  /// 1005 stands for a close frame without a code, and other codes that may not be sent for a normal closure.
+  /// 1005 means a close frame without a code. Any other code that must not be sent becomes 1000.
   func sendClose(_ code: UInt16) {
     guard isOpen, let transport else { return }
     let sendable: UInt16? = code == 1005 ? nil : CloseFrame.isSendable(code) ? code : 1000
@@ -80,7 +80,7 @@ extension UpstreamConnection {
     guard isOpen, !isDiscarded, let transport, !transport.isBroken else { return }
     if isHeld, transport.unsent <= settings.lowWater { isHeld = false }
     if socket.canSend, !isHeld {
-      // Not while the upstream leaves what we send unread: then only its newest ping stays to be answered. A close frame is the owner's
+      // No pongs while the upstream leaves our output unread, so that only its newest ping needs one. A close frame is the owner's
       // decision.
       socket.writePongs(using: &loop.entropy, into: &transport.output)
       for message in priority.takeAll() { write(message.payload.bytes, message.kind, into: transport) }
@@ -94,7 +94,7 @@ extension UpstreamConnection {
     switch result {
     case .done:
       if isHeld {
-        // Nothing else would say that the outbox may go on.
+        // Nothing else would resume the outbox.
         isHeld = false
         scheduleFlush()
       }
@@ -103,13 +103,13 @@ extension UpstreamConnection {
       if transport.unsent >= settings.highWater { isHeld = true }
       loop.spawn(FlushTask(self, transport))
     case .failed:
-      // The reader learns of it too, and with it the end of what the upstream may still have said.
+      // The reader sees the error too, after everything that the upstream has still sent.
       hasMoreToSend = false
     }
   }
 
-  /// Takes the messages out of the output of which the kernel has no byte: they go back to the outbox, where they can still
-  /// expire. A message that is begun must go on.
+  /// Takes the messages of which the kernel has no byte out of the output. They return to the outbox, where they can still expire.
+  /// A message that is partly sent must be completed.
   private func takeBackUnsent() -> OutputMarks.Returned? {
     guard let transport, let (returned, range) = marks.takeBack(from: transport.committed) else { return nil }
     transport.takeBack(range.lowerBound, range.upperBound)
@@ -121,10 +121,10 @@ extension UpstreamConnection {
     if let last = marks.write(upTo: transport.written) { report(.written(through: last)) }
   }
 
-  /// The message of which the kernel has a part, and not the whole.
+  /// The message of which the kernel has taken a part, but not the whole.
   var begunMessage: UInt64? { transport.flatMap { marks.begun(at: $0.written) } }
 
-  /// Writes what the kernel still takes of the output, before the end; false where something is left.
+  /// Writes as much of the output as the kernel accepts, before the end. Returns false if something is left.
   func flushLast() -> Bool {
     guard let transport else { return false }
     let result = transport.flush()
@@ -138,7 +138,7 @@ extension UpstreamConnection {
   }
 }
 
-/// Waits for the kernel to take more of a connection's output.
+/// Waits until the kernel accepts more of a connection's output.
 private final class FlushTask: LoopTask {
   private let connection: UpstreamConnection
   private let transport: Transport

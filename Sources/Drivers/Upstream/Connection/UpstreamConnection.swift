@@ -6,55 +6,55 @@ import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
-/// One connection to an upstream, from the attempt to open it to its end: WebSocket frames in and out over a transport.
+/// One connection to an upstream, from the attempt until its end: WebSocket frames over a transport.
 ///
-/// It gets what it needs at creation, and reports to its owner what happens (`ConnectionEvent`); what follows is the owner's decision.
-/// Two tasks run it, one after the other: the attempt, and the one that reads. It lives on its owner's loop.
+/// It reports events to its owner (`ConnectionEvent`), which decides what follows. Two tasks run it, one after the other: the
+/// attempt, and the reader. It is confined to its owner's loop.
 ///
 /// Reading is in `UpstreamConnection+Reading`, writing in `UpstreamConnection+Writing`.
 final class UpstreamConnection: TurnEndTarget {
   let dial: Dial
   let url: WebSocketURL
-  /// nil where the upstream is connected to directly.
+  /// nil: the upstream is connected to directly.
   let proxy: ProxyURL?
-  /// Those that it was started with; a reload may have given the session others since.
+  /// The settings with which it was started. A reload may have changed the session's since.
   let sharedSettings: SharedSettings
   let loop: LoopContext
   let metrics: UpstreamMetrics
-  /// Whether what is posted during the report of a message is written at once.
+  /// Whether messages posted during the report of a message are written at once.
   let flushesAfterEachMessage: Bool
   private let owner: any ConnectionOwner
 
-  /// nil once the connection is open, and where there is none any more.
+  /// nil once the connection is open or discarded.
   private var attempt: ConnectionAttempt?
   /// The secrets of this connection.
   private(set) var secrets = TemplateValues()
-  /// What is spoken above WebSocket; nil where every message is sent and passed on as it is.
+  /// The application protocol; nil if every message is sent and passed on unchanged.
   let conversation: Conversation?
   private(set) var transport: Transport?
-  /// Of use once `isOpen`. `payload` is that of the message that is being reported.
+  /// Usable once `isOpen`. `payload` is that of the message being reported.
   var socket = WebSocketConnection(role: .client)
   private(set) var isOpen = false
-  /// The owner gave it up: its events do not matter any more.
+  /// The owner has given it up and ignores its events.
   private(set) var isDiscarded = false
 
-  // Kept here for the owner.
-  /// Counted among the attempts of its host that are under way.
+  // State that the owner stores here.
+  /// Whether it counts as an attempt in progress to its host.
   var isCountedAttempt = true
-  /// The subscriptions were made.
+  /// Whether the subscriptions were sent.
   var hasResubscribed = false
-  /// A client's message went out here: the upstream may respond to clients.
+  /// Whether a client's message was sent here: the upstream may respond to clients.
   var carriesMessages = false
 
   // Writing.
   var priority = PriorityMessages()
   var marks = OutputMarks()
   var isFlushScheduled = false
-  /// The owner has more messages than one turn may write.
+  /// Whether the owner has more messages than one turn may write.
   var hasMoreToSend = false
-  /// The kernel takes nothing now; a `FlushTask` waits for it.
+  /// Whether the kernel accepts no more output; a `FlushTask` waits for it.
   var isBlocked = false
-  /// Beyond high water. Until low water no message is asked for.
+  /// Whether the output has reached high water. Until low water no messages are requested.
   var isHeld = false
 
   init(
@@ -78,7 +78,7 @@ final class UpstreamConnection: TurnEndTarget {
     _read { yield sharedSettings.value }
   }
 
-  /// Hides this connection's secrets in what the upstream says.
+  /// Hides this connection's secrets in texts of the upstream.
   var mask: SecretMask { SecretMask(of: secrets, settings, url: url, proxy: proxy) }
 
   /// Starts the attempt.
@@ -120,13 +120,13 @@ final class UpstreamConnection: TurnEndTarget {
 
   func report(_ event: ConnectionEvent) { owner.connection(self, reports: event) }
 
-  /// Our end of the connection; nil before there is one.
+  /// The local address; nil before there is a socket.
   var localAddress: SocketAddress? {
     guard let channel = (transport ?? attempt?.transport)?.channel, !channel.isClosed else { return nil }
     return try? Sockets.localAddress(of: channel.descriptor)
   }
 
-  /// Ends the connection wherever it is. After it only `written` is reported, and that during this call.
+  /// Ends the connection in any state. Afterwards it reports nothing. During this call it may report `written`.
   func discard() {
     guard !isDiscarded else { return }
     isDiscarded = true
@@ -134,7 +134,7 @@ final class UpstreamConnection: TurnEndTarget {
     attempt = nil
     guard let transport else { return }
     if socket.hasSentClose, !isBlocked, flushLast() {
-      // Closed in order, as far as we are concerned: FIN, and the close frame is not thrown away.
+      // Closed in order on our side: FIN, so that the close frame is not discarded by a reset.
       transport.close()
     } else {
       transport.reset()

@@ -1,16 +1,16 @@
 import ByteStreams
 import Reactor
 
-/// Lets an owner end a task's work at whatever the task waits for. Owner and task are on one event loop.
+/// Lets an owner cancel a task, whatever the task waits for. Owner and task are on one event loop.
 ///
-/// The task says before each wait how to end it, and looks at `isCancelled` after it.
+/// Before each wait the task sets how to end it, and checks `isCancelled` after it.
 final class Cancellation {
   private(set) var isCancelled = false
   private var endWait: (() -> Void)?
   /// The transport that the task has and has not handed over.
   private(set) var transport: Transport?
 
-  /// Ends the wait at hand, and all that are to come.
+  /// Ends the current wait, and all later ones.
   func cancel() {
     guard !isCancelled else { return }
     isCancelled = true
@@ -26,10 +26,10 @@ final class Cancellation {
     if isCancelled { transport?.close() }
   }
 
-  /// `endWait` ends the waits from here on; nil for a wait that cannot be ended.
+  /// `endWait` ends the waits from now on; nil for a wait that cannot be ended.
   func onCancel(_ endWait: (() -> Void)?) { self.endWait = isCancelled ? nil : endWait }
 
-  /// Waits for `work` until `deadline` or the cancellation; nil where it was cancelled.
+  /// Waits for `work` until `deadline` or the cancellation; returns nil if cancelled.
   func outcome<Value>(
     of work: BlockingWork<Value>, until deadline: MonotonicTime, on loop: LoopContext
   ) async -> BlockingWork<Value>.Outcome? {

@@ -2,18 +2,18 @@ import ByteStreams
 import Glibc
 import Reactor
 
-/// Connects to the first of several addresses that answers (Happy Eyeballs, RFC 8305): each gets 250 ms before the next is
-/// tried beside it, so that a dead IPv6 route costs that much and not the time limit of the phase.
+/// Connects to the first of several addresses that responds (Happy Eyeballs, RFC 8305). Each address gets 250 ms before the next is
+/// tried in parallel, so a dead IPv6 route costs 250 ms, not the timeout of the phase.
 package final class ConnectRace {
   /// RFC 8305 §5, 'Connection Attempt Delay'.
   static let attemptDelay = TimeSpan.milliseconds(250)
 
-  /// Addresses of one name that are tried. A name server may name thousands, and let us knock at every door.
+  /// Maximum number of addresses tried. A name server may return thousands, and so use us to scan other hosts.
   package static let addressLimit = 32
 
   enum Outcome {
     case connected(Channel, SocketAddress)
-    /// The last error; `hasRoute` is false when no address could even be tried.
+    /// The last error. `hasRoute` is false if there was no route to any address.
     case failed(SystemError, hasRoute: Bool)
     case cancelled
   }
@@ -36,7 +36,7 @@ package final class ConnectRace {
     event = LoopEvent(loop: loop)
   }
 
-  /// Families in turn, beginning with that of the first address (RFC 8305 §4), as many as are tried.
+  /// Alternates the families, beginning with that of the first address (RFC 8305 §4), up to `addressLimit`.
   static func interleaved(_ addresses: [SocketAddress]) -> [SocketAddress] {
     guard let first = addresses.first else { return [] }
     let preferred = addresses.filter { $0.isIPv6 == first.isIPv6 }
@@ -71,7 +71,7 @@ package final class ConnectRace {
     }
   }
 
-  /// Gives up. From the loop, while `run()` waits.
+  /// Ends the race. Called on the loop, while `run()` waits.
   func cancel() {
     isCancelled = true
     for attempt in attempts { attempt.channel.close() }
@@ -112,7 +112,7 @@ package final class ConnectRace {
   }
 }
 
-/// One address of a race.
+/// The connection to one address of a race.
 private final class ConnectAttempt: LoopTask {
   let channel: Channel
   let address: SocketAddress

@@ -3,39 +3,39 @@ import HTTPCodec
 import ProxyCodec
 import TLSEngine
 
-/// Opens transports: from a host's name to a TCP connection, through a proxy and TLS where they are configured.
+/// Opens transports: from a host name to a TCP connection, through a proxy and TLS if configured.
 ///
-/// It knows nothing of what is said over the transport. It runs in the caller's task, on the caller's event loop, and sets no time limit
-/// of its own: the caller cancels.
+/// It is independent of the protocol above the transport. It runs in the caller's task, on the caller's event loop. It sets no
+/// timeouts: the caller cancels.
 protocol Dialer: AnyObject {
   /// Opens a transport to `destination`.
   ///
   /// - Parameters:
-  ///   - cancellation: ends the wait at hand; then `.cancelled` is thrown.
-  ///   - input: receives what the peer sent behind a proxy's response, where nothing has read it yet.
-  ///   - report: called when a phase begins, but for the first (`resolving`).
+  ///   - cancellation: ends the current wait; then `.cancelled` is thrown.
+  ///   - input: receives bytes that the peer sent after a proxy's response and that nothing has read yet.
+  ///   - report: called when a phase begins, except the first (`resolving`).
   func dial(
     _ destination: DialDestination, _ cancellation: Cancellation, _ input: inout ByteQueue,
     report: (DialPhase) -> Void
   ) async throws(DialError) -> Transport
 }
 
-/// Where a transport is to lead, and how.
+/// The destination of a transport, and the way to it.
 struct DialDestination {
   /// Name or address, without brackets.
   let host: String
   let port: UInt16
-  /// Host and port as a proxy is asked for them (CONNECT).
+  /// Host and port for the proxy's CONNECT request.
   let authority: String
   /// nil: the destination is connected to directly.
   let proxy: ProxyURL?
-  /// nil: without TLS.
+  /// nil: no TLS.
   let tls: TLSContext?
-  /// How long the kernel may go without an acknowledgement before it gives the connection up (`TCP_USER_TIMEOUT`).
+  /// Maximum time without an acknowledgement before the kernel ends the connection (`TCP_USER_TIMEOUT`).
   let userTimeout: TimeSpan
 }
 
-/// How far a dial has come, in the order of the wire.
+/// The phase of a connection attempt, in the order in which phases occur.
 enum DialPhase: String, Sendable {
   case resolving
   case connecting
@@ -48,7 +48,7 @@ enum DialError: Error {
   case failed(DialFailure)
 }
 
-/// Why no transport came about.
+/// Why a transport could not be opened.
 struct DialFailure {
   enum Reason {
     case nameNotResolved
@@ -57,7 +57,7 @@ struct DialFailure {
     case network
     case tls(TLSError)
     case proxy
-    /// The proxy wants credentials, or other ones.
+    /// The proxy requires credentials, or rejects those sent.
     case proxyDenied
     /// The TLS settings do not fit the destination.
     case preparation
@@ -65,9 +65,9 @@ struct DialFailure {
 
   let phase: DialPhase
   let reason: Reason
-  /// What was wrong, for an operator.
+  /// What went wrong, for an operator.
   let detail: String
-  /// The proxy's HTTP response and the beginning of its body, where that was the reason.
+  /// The proxy's HTTP response and the beginning of its body, if the proxy refused.
   var refusal: (head: HTTPRefusal, body: String)?
 
   init(_ phase: DialPhase, _ reason: Reason, _ detail: String) {

@@ -1,9 +1,9 @@
 import ByteStreams
 import Reactor
 
-/// Something that one task on a loop waits for and others on the same loop make happen.
+/// An event that one task on a loop waits for, and that others on the same loop signal.
 ///
-/// It is remembered: `happen()` before `wait` ends that wait at once, and any number of calls before it are one.
+/// Signals are remembered: `happen()` before `wait` ends that wait at once. Several calls before it count as one.
 @safe
 final class LoopEvent: TimerTarget {
   private let loop: LoopContext
@@ -16,7 +16,7 @@ final class LoopEvent: TimerTarget {
     unsafe continuation = nil
   }
 
-  /// True when it happened, false when `deadline` came first.
+  /// Returns true if the event happened, false if `deadline` passed first.
   func wait(until deadline: MonotonicTime = .distantFuture) async -> Bool {
     if hasHappened {
       hasHappened = false

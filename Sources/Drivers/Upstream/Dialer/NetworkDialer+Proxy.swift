@@ -2,10 +2,10 @@ import ByteStreams
 import ProxyCodec
 import Reactor
 
-/// The part of a dial that a proxy adds.
+/// The proxy's part of a connection attempt.
 extension NetworkDialer {
-  /// What a SOCKS proxy is asked to connect to; nil for CONNECT, and without a proxy. For `socks5` the name is resolved here, since
-  /// the request carries an address.
+  /// The destination for a SOCKS proxy; nil for CONNECT or without a proxy. With `socks5` the name is resolved here, since the
+  /// request contains an address.
   func tunnelTarget(
     of destination: DialDestination, _ cancellation: Cancellation
   ) async throws(DialError) -> SOCKSHandshake.Destination? {
@@ -28,7 +28,7 @@ extension NetworkDialer {
     }
   }
 
-  /// Has the proxy open a tunnel. What has already come through it is left in `input`.
+  /// Makes the proxy open a tunnel. Bytes that have already arrived through it are left in `input`.
   func openTunnel(
     to target: SOCKSHandshake.Destination?, _ destination: DialDestination, through proxy: ProxyURL,
     over transport: Transport, _ input: inout ByteQueue

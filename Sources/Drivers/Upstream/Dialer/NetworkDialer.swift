@@ -4,7 +4,7 @@ import ProxyCodec
 import Reactor
 import TLSEngine
 
-/// Dials over the network of this machine. The part of a proxy is in `NetworkDialer+Proxy`.
+/// Connects over this machine's network. The proxy's part is in `NetworkDialer+Proxy`.
 final class NetworkDialer: Dialer {
   private let resolver: Resolver
   let loop: LoopContext
@@ -76,7 +76,7 @@ final class NetworkDialer: Dialer {
 
   // MARK: TLS
 
-  /// `input`: what came through a proxy's tunnel before it was used.
+  /// `input`: bytes that have already arrived through a proxy's tunnel.
   private func secure(
     _ transport: Transport, with context: TLSContext, host: String, _ input: inout ByteQueue
   ) async throws(DialError) {
@@ -90,7 +90,7 @@ final class NetworkDialer: Dialer {
       var outcome = Result<Bool, TLSError>.success(false)
       do throws(TLSError) { outcome = .success(try transport.advanceHandshake()) } catch { outcome = .failure(error) }
       do throws(TransportError) {
-        // After an error too: an alert tells the peer why.
+        // After an error too: an alert reports the reason to the peer.
         try await transport.flushAll()
         switch outcome {
         case .success(true): return
@@ -106,7 +106,7 @@ final class NetworkDialer: Dialer {
 }
 
 extension DialError {
-  /// A wait for the transport has failed in this phase.
+  /// The error of a wait for the transport in this phase.
   init(_ error: TransportError, in phase: DialPhase) {
     switch error {
     case .closed: self = .cancelled

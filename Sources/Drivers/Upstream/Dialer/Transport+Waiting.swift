@@ -12,11 +12,11 @@ enum TransportError: Error {
   case failed(Int32)
 }
 
-/// For conversations in which one side waits for the other: handshakes.
+/// Waits for handshakes, in which the two sides alternate.
 extension Transport {
-  /// Bytes of one read: responses are short, and what follows them may belong to somebody else.
+  /// Maximum bytes per read. Responses are short, and what follows them may belong to the next layer.
   private static var bytesPerRead: Int { 4_096 }
-  /// How long more of a body is awaited. What arrives within it is enough for a person, and the status is already known.
+  /// How long to wait for more of a body. The status is already known, and what arrives by then is enough for an operator.
   private static var bodyPatience: TimeSpan { .seconds(1) }
 
   /// Writes all of the output.
@@ -34,7 +34,7 @@ extension Transport {
     }
   }
 
-  /// Waits for bytes, and appends some to `input`.
+  /// Waits for bytes, and appends them to `input`.
   func receiveSome(into input: inout ByteQueue) async throws(TransportError) {
     while true {
       let outcome = await channel.readable()
@@ -48,7 +48,7 @@ extension Transport {
     }
   }
 
-  /// Waits for bytes of the TLS handshake, or for the end of the stream, which the handshake judges.
+  /// Waits for bytes of the TLS handshake, or for the end of the stream, which the handshake reports as an error.
   func receiveHandshakeBytes() async throws(TransportError) {
     while true {
       let outcome = await channel.readable()
@@ -61,7 +61,7 @@ extension Transport {
     }
   }
 
-  /// The beginning of the body of `refusal`, as far as it arrives soon.
+  /// The beginning of the body of `refusal`, as far as it arrives within `bodyPatience`.
   func receiveBody(
     of refusal: HTTPRefusal, _ input: inout ByteQueue, on loop: LoopContext
   ) async throws(TransportError) -> String {

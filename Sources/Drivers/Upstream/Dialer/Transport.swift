@@ -3,25 +3,25 @@ import Glibc
 import Reactor
 import TLSEngine
 
-/// The bytes of one connection, in and out: over TCP as they are, or through TLS.
+/// The byte stream of one connection, over plain TCP or TLS.
 ///
-/// What is to be sent is appended to `output` and leaves with `flush()`. Positions count the plain bytes of `output` from the
-/// connection's beginning. In TLS a record reaches the peer as a whole or not at all: its plain bytes are `written` once all
-/// of its ciphertext is.
+/// Output is appended to `output` and sent by `flush()`. Positions count plaintext bytes of `output` from the connection's
+/// beginning. A TLS record reaches the peer as a whole or not at all, so its plaintext is `written` once the kernel has all of its
+/// ciphertext.
 final class Transport {
   let channel: Channel
   private var tls: TLSConnection?
-  /// What went wrong inside TLS; `receive` and `flush` then answer `.failed(EPROTO)`.
+  /// The error inside TLS. `receive` and `flush` then return `.failed(EPROTO)`.
   private(set) var failure: TLSError?
   var output = ByteQueue()
-  /// A write has failed. Nothing is written any more, and what was to be is gone.
+  /// Whether a write has failed. The output is discarded and nothing is written any more.
   private(set) var isBroken = false
-  /// All plain bytes before this position are with the kernel.
+  /// The kernel has taken all plaintext before this position.
   private(set) var written: UInt64 = 0
-  /// System calls that took bytes.
+  /// Number of system calls that took bytes.
   private(set) var writes = 0
 
-  /// Plain bytes that were encrypted, and ciphertext bytes that were produced and sent.
+  /// Plaintext bytes encrypted, ciphertext bytes produced, and bytes sent.
   private var sealed: UInt64 = 0
   private var produced: UInt64 = 0
   private var sent: UInt64 = 0
@@ -33,7 +33,7 @@ final class Transport {
     let cipherEnd: UInt64
   }
 
-  /// What one TLS record holds at most (RFC 8446 §5.1).
+  /// Maximum plaintext of a TLS record, in bytes (RFC 8446 §5.1).
   private static var recordSize: Int { 16_384 }
   private static var bytesPerRead: Int { 64 << 10 }
   private static var outputStorageKept: Int { 512 << 10 }
@@ -43,28 +43,28 @@ final class Transport {
   /// The position at the end of `output`.
   var end: UInt64 { (tls == nil ? written : sealed) + UInt64(output.count) }
 
-  /// All plain bytes before this position are with the kernel or encrypted for it, and cannot be taken back. With TLS that is
-  /// at most one record more than the kernel has begun.
+  /// Plaintext before this position has been taken by the kernel or encrypted, and cannot be taken back. With TLS that is at most
+  /// one record more than the kernel has begun.
   var committed: UInt64 { tls == nil ? written : sealed }
 
-  /// Takes plain bytes back that are not committed, from `start` to before `end`; what is behind them moves up.
+  /// Removes plaintext that is not committed, from `start` to before `end`. Later bytes move up.
   func takeBack(_ start: UInt64, _ end: UInt64) {
     output.remove(Int(end - start), at: Int(start - committed))
   }
 
-  /// Bytes the kernel has not taken yet.
+  /// Bytes that the kernel has not taken yet, in plaintext and ciphertext.
   var unsent: Int { output.count + (tls?.pendingCiphertextCount ?? 0) }
 
   // MARK: TLS
 
-  /// Speaks TLS from now on. `received`: ciphertext that has come already, behind a proxy's answer.
+  /// Uses TLS from now on. `received`: ciphertext that has already arrived, after a proxy's response.
   func secure(with connection: TLSConnection, received: Span<UInt8>) {
     connection.receive(ciphertext: received)
     tls = connection
   }
 
-  /// Goes on with the handshake; true when it is complete. The driver flushes after it, also after an error: that may be an
-  /// alert which tells the peer why.
+  /// Continues the handshake; returns true when it is complete. The caller flushes afterwards, even after an error: an alert may
+  /// have to be sent.
   func advanceHandshake() throws(TLSError) -> Bool {
     guard let tls else { return true }
     return try tls.advanceHandshake() == .complete
@@ -80,7 +80,7 @@ final class Transport {
 
   // MARK: In
 
-  /// Reads once, onto the end of `input`.
+  /// Reads once, and appends to `input`.
   func receive(into input: inout ByteQueue, atMost limit: Int) -> IOResult {
     guard let tls else { return channel.receive(into: &input, atMost: limit) }
     while true {
@@ -92,7 +92,7 @@ final class Transport {
         }
       } catch {
         failure = error
-        // The end of TCP without a close_notify: WebSocket's own close frame tells whether anything is missing.
+        // TCP ended without close_notify. WebSocket's own close frame shows whether anything is missing.
         return error == .truncated ? .endOfStream : .failed(EPROTO)
       }
       switch receiveHandshake() {
@@ -121,7 +121,7 @@ final class Transport {
       written = sent
     }
     if case .failed = result { abandonOutput() }
-    // One large message must not leave its size behind.
+    // One large message must not keep its memory allocated.
     if output.isEmpty, output.allocatedBytes > Self.outputStorageKept { output.releaseStorage() }
     return result
   }
@@ -146,7 +146,8 @@ final class Transport {
     tls?.sendCiphertext { $0.releaseStorage() }
   }
 
-  /// Encrypts a record once the kernel has the one before: what is encrypted must be sent, whatever becomes of its messages.
+  /// Encrypts a record only once the kernel has taken the previous one: encrypted bytes must be sent, even if their messages
+  /// expire.
   private func flush(through tls: TLSConnection) -> FlushResult {
     while true {
       let result = tls.sendCiphertext { send(&$0) }
@@ -156,7 +157,7 @@ final class Transport {
     }
   }
 
-  /// Encrypts the next record of the output, so that it is known where its ciphertext ends.
+  /// Encrypts the next record of the output, and records where its ciphertext ends.
   private func sealRecord(with tls: TLSConnection) -> Bool {
     let count = min(output.count, Self.recordSize)
     let before = tls.pendingCiphertextCount
@@ -186,13 +187,13 @@ final class Transport {
 
   // MARK: The end
 
-  /// Gives back what a connection that only waits need not hold.
+  /// Frees memory that an idle connection does not need.
   func releaseIdleStorage() {
     if output.isEmpty { output.releaseStorage() }
     tls?.releaseIdleStorage()
   }
 
-  /// FIN, after TLS's own goodbye: what was written still arrives.
+  /// Sends close_notify and FIN. Data that the kernel has taken still arrives.
   func close() {
     if let tls, !channel.isClosed {
       tls.sendCloseNotify()

@@ -5,16 +5,16 @@ import Reactor
 import Threading
 import UpstreamSession
 
-/// Moves messages from a session's outbox into a connection, and keeps the account of what becomes of them: barriers behind batches,
-/// expiry and pace, and log lines for messages that may be lost.
+/// Moves messages from a session's outbox into a connection, and tracks their deliveries: barriers after batches, expiry, rate
+/// limiting, and log lines for messages that may be lost.
 ///
-/// The outbox itself is behind the handle's lock, since every loop posts to it. Which connection sends is the session machine's fact:
-/// it comes in as an argument.
+/// The outbox itself is protected by the handle's lock, since every loop posts to it. The session machine decides which connection
+/// sends; it is passed as an argument.
 final class OutboxPump: TimerTarget {
   enum Event {
-    /// Messages have waited long enough for a ping behind them.
+    /// Sent messages have waited for `barrierDelay`: a barrier ping is due.
     case barrierDue
-    /// A message has expired, or the pace lets the next one go.
+    /// A message has expired, or the rate limit allows the next one.
     case timePassed
   }
 
@@ -26,16 +26,16 @@ final class OutboxPump: TimerTarget {
   private let loop: LoopContext
   private let report: (Event) -> Void
   var settings: OutboxSettings
-  /// What was appended to the output and not flushed yet.
+  /// Messages appended to the output and not flushed yet.
   private var batch: [OutboxMessage] = []
   private var barrierTimer: LoopTimer?
   private var timer: (deadline: MonotonicTime, timer: LoopTimer)?
   private var lossTimer: LoopTimer?
   private var nextLossReport = MonotonicTime.zero
 
-  /// Messages of one turn: what fits into the loop's time before others have theirs.
+  /// Maximum messages per turn, so that other connections of the loop get their time.
   private static var messagesPerTurn: Int { 4_096 }
-  /// Between two log lines that report lost messages: an upstream that is away for long must not fill the log.
+  /// Minimum time between two log lines that report lost messages, so that a long outage does not fill the log.
   private static var lossInterval: TimeSpan { .seconds(1) }
 
   init(_ handle: SessionHandle, _ settings: OutboxSettings, loop: LoopContext, report: @escaping (Event) -> Void) {
@@ -47,7 +47,7 @@ final class OutboxPump: TimerTarget {
 
   // MARK: Messages out
 
-  /// Appends messages to the output of the connection that sends, which has room for so many bytes. Returns how many.
+  /// Appends messages to the output of the sending connection, up to `room` bytes. Returns how many.
   func fill(_ connection: UpstreamConnection, room: Int) -> Int {
     batch.removeAll(keepingCapacity: true)
     let leavesMore = handle.update { shared in
@@ -56,14 +56,15 @@ final class OutboxPump: TimerTarget {
       return shared.outbox.hasWaiting
     }
     for message in batch { connection.append(message) }
-    // A batch is limited by high water, which the session's own messages may fill alone, and by the pace. What is left goes
-    // with the next turn, or expires.
+    // A batch is limited by `room`, which the session's own messages may exhaust alone, and by the rate limit. The rest is sent in
+    // the next turn, or expires.
     connection.hasMoreToSend = leavesMore && (!batch.isEmpty || room <= 0)
     if leavesMore { armTimer(keepsPace: true) }
     return batch.count
   }
 
-  /// The output was written as far as the kernel takes it. `returned`: what goes back to the queue. Gives the rest of the batch to `sent`.
+  /// The output was written as far as the kernel accepts it. Messages in `returned` go back to the queue; the rest of the batch is
+  /// passed to `sent`.
   func flushed(isBlocked: Bool, returned: OutputMarks.Returned?, sent: ((OutboxMessage) -> Void)?) {
     if isBlocked {
       handle.update { $0.outbox.block(returning: returned?.sequence) }
@@ -76,8 +77,8 @@ final class OutboxPump: TimerTarget {
     if isBlocked { reportLosses() }
   }
 
-  /// The kernel has every message up to `sequence`. Returns whether the outbox is empty now, and whether messages of a connection that
-  /// sent before are still in its account.
+  /// The kernel has taken every message through `sequence`. Returns whether the outbox is empty now, and whether messages of a
+  /// connection that sent before are still unsettled.
   func written(through sequence: UInt64) -> (isEmpty: Bool, isRetiring: Bool) {
     handle.update { shared in
       shared.outbox.written(through: sequence)
@@ -87,7 +88,7 @@ final class OutboxPump: TimerTarget {
 
   // MARK: Barriers
 
-  /// Whether a ping must go out behind the messages just sent. If there are few, one follows soon (`Event.barrierDue`).
+  /// Whether a ping must follow the messages just sent. If there are few, it is delayed (`Event.barrierDue`).
   func needsBarrier() -> Bool {
     let unguarded = handle.shared.withLock { $0.outbox.unguarded }
     guard unguarded > 0 else { return false }
@@ -96,12 +97,12 @@ final class OutboxPump: TimerTarget {
     return false
   }
 
-  /// A ping with this counter goes out: any ping is a barrier for what was sent before it.
+  /// A ping with this counter is sent. Any ping is a barrier for the messages before it.
   func pinged(_ counter: UInt64, on generation: Generation) {
     handle.shared.withLock { $0.outbox.barrier(counter, on: generation) }
   }
 
-  /// A pong has come on a connection: messages before its ping are confirmed.
+  /// A pong has arrived: the messages before its ping are confirmed.
   func ponged(_ counter: UInt64, on generation: Generation) {
     handle.update { _ = $0.outbox.confirm(counter, on: generation) }
   }
@@ -123,7 +124,7 @@ final class OutboxPump: TimerTarget {
 
   func resume() { handle.shared.withLock { $0.outbox.resume() } }
 
-  /// Closes the account of a connection that sent before; false where it has none.
+  /// Settles the messages of a connection that sent before. Returns false if it has none.
   func settle(_ generation: Generation, begun: UInt64?) -> Bool {
     handle.update { shared in
       guard shared.outbox.isRetiring(generation) else { return false }
@@ -132,8 +133,8 @@ final class OutboxPump: TimerTarget {
     }
   }
 
-  /// Closes the outbox if it is empty, or need not be (`mayWait`). Every message that was accepted before has been written then, and every
-  /// later one is refused: both are decided under the same lock.
+  /// Closes the outbox if it is empty or `mayWait` is false, and returns whether it did. The check and the closing share one lock:
+  /// no message can be accepted in between.
   func closeIfFlushed(mayWait: Bool) -> Bool {
     handle.update { shared in
       guard !mayWait || shared.outbox.isEmpty else { return false }
@@ -144,8 +145,9 @@ final class OutboxPump: TimerTarget {
 
   // MARK: Time
 
-  /// Sees to it that queued messages expire in time, and go as soon as the pace lets them. `keepsPace`: a connection would take them. One
-  /// that is blocked goes on by itself, and a permit that lies in the past would only wake us for nothing.
+  /// Arms the timer for the next expiry and, if `keepsPace`, for the next message that the rate limit allows. `keepsPace` is false
+  /// without a connection that can take messages: one that is blocked resumes by itself, and a permit in the past would wake the
+  /// loop for nothing.
   func armTimer(keepsPace: Bool) {
     let next = handle.shared.withLock { shared in
       let expiry = shared.outbox.nextExpiry() ?? .distantFuture
@@ -178,7 +180,7 @@ final class OutboxPump: TimerTarget {
     loop.schedule(at: deadline, self, token: token.rawValue)
   }
 
-  /// Ends the timers.
+  /// Cancels the timers.
   func stop() {
     for timer in [barrierTimer, timer?.timer, lossTimer] {
       if let timer { loop.cancel(timer) }
@@ -187,7 +189,7 @@ final class OutboxPump: TimerTarget {
 
   // MARK: Losses
 
-  /// Sees to it that messages which ended without having arrived for certain leave a line in the log.
+  /// Logs messages that ended and may not have arrived, at most once per `lossInterval`.
   func reportLosses() {
     guard lossTimer == nil, handle.shared.withLock({ !$0.outbox.ledger.losses.isEmpty }) else { return }
     if loop.now < nextLossReport {

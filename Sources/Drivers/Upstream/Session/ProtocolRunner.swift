@@ -8,12 +8,12 @@ import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
-/// What a session says and reads beside clients' messages, on all of its connections: setup messages, heartbeats, subscriptions.
+/// Runs the application protocol on all connections of a session: setup messages, heartbeats, subscriptions.
 ///
-/// It makes these messages and sends them; what their responses mean for the session is reported to the driver as a value.
+/// It creates and sends these messages. What the responses mean for the session is returned to the driver as a value.
 final class ProtocolRunner {
   private var memory: ProtocolMemory
-  /// The setup step whose response was awaited last, and since when.
+  /// The setup step whose response was pending last, and since when.
   private var lastAwaited: (step: Int, since: MonotonicTime)?
   private let loop: LoopContext
   private let logger: Logger
@@ -26,13 +26,13 @@ final class ProtocolRunner {
     self.metrics = metrics
   }
 
-  /// Changed settings hold from the next connection on, those of subscriptions from the next message.
+  /// New settings apply from the next connection on, those of subscriptions from the next message.
   func reconfigure(_ settings: UpstreamSettings) { memory.subscriptions.rules = settings.conventions.subscriptions }
 
   // MARK: Setup
 
-  /// Makes the setup messages from step `first` on, up to one whose response is awaited. Returns what keeps a message from being
-  /// made: to be asked before the session is told to go on, since from there is no way back.
+  /// Renders the setup messages from step `first` on, up to the next one that expects a response. Returns a report if one cannot be
+  /// rendered. Called before the session machine continues, since the machine's step cannot be undone.
   func prepareSetup(_ connection: UpstreamConnection, from first: Int = 0) -> AttemptReport? {
     guard let conversation = connection.conversation else { return nil }
     let settings = connection.settings
@@ -58,7 +58,7 @@ final class ProtocolRunner {
     return message.map { connection.send(PriorityMessage(.setup, kind: .text, payload: $0)) } ?? false
   }
 
-  /// Why no response to a setup message came in time.
+  /// The reason of a setup timeout, with the setting that applied.
   func missingResponse(_ settings: UpstreamSettings) -> String {
     let awaited = lastAwaited ?? (step: 0, since: loop.now)
     let steps = settings.conventions.onOpen
@@ -71,9 +71,9 @@ final class ProtocolRunner {
 
   // MARK: Messages of the upstream
 
-  /// What a message means for the session.
+  /// The meaning of a message for the session.
   enum Outcome {
-    /// For clients. `unpackedKind`: see `Conversation.Reading`.
+    /// A message for clients. `unpackedKind`: see `Conversation.Reading`.
     case push(unpackedKind: MessageKind?)
     /// The response to this setup step.
     case setupAnswered(step: Int)
@@ -83,8 +83,8 @@ final class ProtocolRunner {
     case lost(ConnectionLoss, String)
   }
 
-  /// Reads the message that `connection` reports. `isCurrent`: the connection is the one that sends. What a predecessor says of
-  /// subscriptions does not hold for its successor.
+  /// Reads the message that `connection` reports. `isCurrent`: the connection is the one that sends. Subscriptions that end on a
+  /// predecessor have not ended on its successor.
   func receive(
     _ kind: MessageKind, from connection: UpstreamConnection, _ conversation: Conversation, isCurrent: Bool
   ) -> Outcome {
@@ -97,7 +97,7 @@ final class ProtocolRunner {
       if isMalformed { metrics.malformedPayloads.add() }
       switch event {
       case .push:
-        // It may say that a subscription has ended.
+        // It may report the end of a subscription.
         if isCurrent, unpackedKind == nil {
           noteEnd(connection.socket.payload)
         } else if isCurrent {
@@ -150,11 +150,11 @@ final class ProtocolRunner {
 
   // MARK: Subscriptions
 
-  /// A client's message was written, as far as it goes: a subscription is kept from then on. One that is still queued must not be made
-  /// twice.
+  /// A client's message was sent. Its subscription is stored only now: a message that is still queued will be sent anyway, and must
+  /// not be sent twice.
   func noteSent(_ message: OutboxMessage) { note(memory.subscriptions.sent(message.payload, kind: message.kind)) }
 
-  /// Makes the subscriptions anew, once on each connection, ahead of the outbox. Returns how many messages that took.
+  /// Sends the subscriptions again, once per connection, ahead of the outbox. Returns the number of messages.
   func resubscribe(on connection: UpstreamConnection) -> Int {
     guard !connection.hasResubscribed else { return 0 }
     connection.hasResubscribed = true
@@ -183,6 +183,6 @@ final class ProtocolRunner {
 }
 
 extension AttemptPhase {
-  /// A step of `upstream.on_open`, counted from 1, and with its key as errors of the configuration have it.
+  /// The name of a step of `upstream.on_open`, counted from 1, with its configuration key.
   static func name(ofStep index: Int) -> String { "step \(index + 1) of the opening ('upstream.on_open[\(index)]')" }
 }

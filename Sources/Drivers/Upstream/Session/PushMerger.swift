@@ -2,25 +2,25 @@ import ByteStreams
 import Reactor
 import UpstreamSession
 
-/// Gives the pushes of a session to its sink. While one connection takes over from another, what both bring is given once
-/// (`OverlapFilter`).
+/// Passes the pushes of a session to its sink. While one connection takes over from another, a push that both deliver is passed on
+/// once (`OverlapFilter`).
 final class PushMerger: TimerTarget {
   private let sink: any UpstreamSink
   private let loop: LoopContext
-  /// Has the connection pinged, for a pong that shows how far it is.
+  /// Makes the driver ping the connection; the pong shows which pushes it has delivered.
   private let requestPong: (Generation) -> Void
-  /// nil while only one connection brings pushes.
+  /// nil while only one connection delivers pushes.
   private var filter: OverlapFilter?
-  /// What is known of the pushes so far; it outlives connections.
+  /// Statistics of the pushes so far. They outlive connections.
   private var history = PushHistory()
   private var timer: LoopTimer?
-  /// Whether the timer is the deadline of the older connection's pong, not the delay before its ping.
+  /// Whether the timer is the deadline of the older connection's pong, and not the delay before its ping.
   private var awaitsPong = false
-  /// How long a push of the newer connection waits for the older one to bring it, before the older one is asked.
+  /// How long a push of the newer connection is held for the older one before the older one is pinged.
   var delay: TimeSpan
 
-  /// How long a push of the newer connection is held for the older one, which is pinged. A peer that takes longer has stalled:
-  /// then pushes pass in the order in which they come.
+  /// How long a push of the newer connection is held after the ping to the older one. A peer that takes longer has stalled: pushes
+  /// then pass in the order of arrival.
   private static var holdingLimit: TimeSpan { .seconds(1) }
 
   init(_ sink: any UpstreamSink, delay: TimeSpan, loop: LoopContext, requestPong: @escaping (Generation) -> Void) {
@@ -30,8 +30,8 @@ final class PushMerger: TimerTarget {
     self.requestPong = requestPong
   }
 
-  /// A push has arrived. `mayRespond`: the connection carries clients' messages. An upstream that gets none sends no responses, and
-  /// then repetition says nothing.
+  /// A push has arrived. `mayRespond`: the connection carries clients' messages. Otherwise it receives no responses, and repeated
+  /// pushes prove nothing.
   @inline(__always)
   func pass(_ payload: Span<UInt8>, _ kind: MessageKind, from generation: Generation, mayRespond: Bool, time: Int64) {
     if filter != nil {
@@ -59,12 +59,12 @@ final class PushMerger: TimerTarget {
     for push in released { sink.received(push.payload.bytes, kind: push.kind, now: loop.wallClock) }
   }
 
-  // MARK: What connections do
+  // MARK: Events of connections
 
-  /// Messages went to the upstream, each of which may bring a response. Negative for those that were taken back.
+  /// Messages were sent to the upstream, each of which may cause a response. Negative for messages that were taken back.
   func sent(_ count: Int) { history.sent(count) }
 
-  /// Clients' messages go out on the connection of this generation.
+  /// Clients' messages are sent on the connection of this generation.
   func wrote(_ generation: Generation) { filter?.wrote(generation) }
 
   func pinged(_ counter: UInt64, on generation: Generation) { filter?.pinged(generation, counter) }
@@ -82,7 +82,7 @@ final class PushMerger: TimerTarget {
     filterChanged()
   }
 
-  /// The connection of this generation brings nothing more.
+  /// The connection of this generation delivers nothing more.
   func ended(_ generation: Generation) {
     var released: [OverlapFilter.Push] = []
     filter?.ended(generation, &released)
@@ -92,13 +92,13 @@ final class PushMerger: TimerTarget {
 
   // MARK: The overlap
 
-  /// `holds`: whether pings may be sent, whose pongs release what is held.
+  /// `holds`: whether pings may be sent, whose pongs release held pushes.
   func begin(older: Generation, newer: Generation, holds: Bool) {
     end()
     filter = OverlapFilter(older: older, newer: newer, holds: holds)
   }
 
-  /// The outbox flows into the newer connection.
+  /// The newer connection takes messages from the outbox.
   func switched() {
     filter?.switched()
     filterChanged()
@@ -115,7 +115,7 @@ final class PushMerger: TimerTarget {
     pass(released)
   }
 
-  /// Ends the overlap when nothing can come twice any more; sees to it that what is held does not stay so.
+  /// Ends the overlap when no push can arrive twice any more. Otherwise limits how long pushes are held.
   private func filterChanged() {
     if filter?.isOver == true {
       end()
@@ -126,7 +126,7 @@ final class PushMerger: TimerTarget {
 
   private func arm(after span: TimeSpan) { timer = loop.schedule(at: loop.now + span, self) }
 
-  /// Usually the older connection soon brings what the newer brought first. Else it is asked how far it is.
+  /// Usually the older connection soon delivers what the newer one delivered first. If not, it is pinged.
   func timerFired(_ token: Int) {
     timer = nil
     guard let older = filter?.releasing else { return }

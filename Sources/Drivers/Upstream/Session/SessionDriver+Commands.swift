@@ -8,9 +8,9 @@ import Synchronization
 import Threading
 import UpstreamSession
 
-/// What other loops ask of a session.
+/// Commands of other loops.
 extension SessionDriver: SignalTarget {
-  /// Something was posted or asked since the last time.
+  /// Messages were posted or commands queued since the last call.
   func signalled() {
     let (commands, hasWaiting, isWanted) = handle.shared.withLock { shared in
       let commands = shared.commands
@@ -40,7 +40,7 @@ extension SessionDriver: SignalTarget {
 
   private func networkChanged(_ change: NetworkChange) {
     for connection in connections where !connection.isDiscarded {
-      // A socket keeps its address when the machine loses it, and would go on sending in vain until its heartbeat ends it.
+      // A socket keeps its address when the machine loses it, and would send in vain until its heartbeat fails.
       guard let local = connection.localAddress, let address = local.ip, change.vanished.contains(address) else {
         continue
       }
@@ -49,7 +49,7 @@ extension SessionDriver: SignalTarget {
     apply(machine.networkChanged(hasGained: change.hasGained, now: loop.now, using: &loop.entropy))
   }
 
-  /// New settings, from which the next connection is made.
+  /// Applies new settings, from the next connection on.
   private func reconfigure(_ settings: SharedSettings, because reason: ReplacementReason) {
     sharedSettings = settings
     handle.isOnDemand.store(self.settings.session.onDemand, ordering: .relaxed)

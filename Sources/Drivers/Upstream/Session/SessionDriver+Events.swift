@@ -6,7 +6,8 @@ import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
-/// What connections, and the outbox's timers, report: told to the machine, or handled where there is nothing to decide.
+/// Reports of connections and of the outbox's timers. They are passed to the machine, or handled here if there is nothing to
+/// decide.
 extension SessionDriver: ConnectionOwner {
   func connection(_ connection: UpstreamConnection, reports event: ConnectionEvent) {
     let generation = connection.generation
@@ -62,17 +63,17 @@ extension SessionDriver: ConnectionOwner {
     }
   }
 
-  /// An attempt failed, or its setup.
+  /// The attempt or its setup failed.
   private func fail(_ connection: UpstreamConnection, _ report: AttemptReport) {
     status.explain(report.detail, report) {
       apply(machine.attemptFailed(report.failure, connection.generation, now: loop.now, using: &loop.entropy))
     }
   }
 
-  /// A connection is gone, or must go.
+  /// The connection has ended, or must be ended.
   func lost(_ connection: UpstreamConnection, _ loss: ConnectionLoss, _ reason: String) {
     guard connections.contains(where: { $0 === connection }) else { return }
-    // The end of a closing handshake repeats what its beginning has told.
+    // The end of a closing handshake repeats the reason that was reported at its beginning.
     status.explain(machine.observed == .closing ? nil : reason) {
       apply(machine.connectionLost(loss, connection.generation, now: loop.now, using: &loop.entropy))
     }
@@ -81,14 +82,14 @@ extension SessionDriver: ConnectionOwner {
   private func closingText(_ code: UInt16, _ reason: String, _ connection: UpstreamConnection) -> String {
     let text = "the upstream closed with \(code)"
     if reason.isEmpty { return text }
-    // Upstreams cut a reason that is too long for a close frame, perhaps between two characters.
+    // Upstreams truncate a reason that is too long for a close frame, possibly within a character.
     let isCut = reason.utf8.count > CloseFrame.maximumReason - 4
     return text + ": \(connection.mask.applied(to: reason, isCut: isCut))"
   }
 
   // MARK: Messages
 
-  /// A push is passed on as it came.
+  /// Passes a push on unchanged.
   @inline(__always)
   private func pass(_ kind: MessageKind, time: Int64, from connection: UpstreamConnection) {
     let (generation, mayRespond) = (connection.generation, connection.carriesMessages)
@@ -138,7 +139,7 @@ extension SessionDriver: ConnectionOwner {
   private func written(through sequence: UInt64) {
     let (isEmpty, isRetiring) = pump.written(through: sequence)
     if isEmpty { endIfFlushed() }
-    // While messages of a connection that sent before are at the outbox's front, its successor takes none. Nothing else wakes it.
+    // While messages of a previous connection are at the front of the outbox, its successor takes none. Nothing else wakes it.
     if isRetiring { sending?.scheduleFlush() }
   }
 
@@ -153,7 +154,7 @@ extension SessionDriver: ConnectionOwner {
     pump.ponged(counter, on: generation)
     status.show(machine)
     if let sending {
-      // What waited for a pong to be sent its barrier has it now.
+      // The pong makes room for another barrier, which may be due.
       sendBarrierIfDue(on: sending)
       if retiring != nil { sending.scheduleFlush() }
     }
@@ -165,7 +166,7 @@ extension SessionDriver: ConnectionOwner {
     if pump.needsBarrier() { requestPong(from: connection.generation) }
   }
 
-  /// Sends a ping whose pong shows how far the connection is; not where its closing handshake has begun.
+  /// Sends a ping whose pong shows what the connection has delivered. Does nothing once its closing handshake has begun.
   func requestPong(from generation: Generation) {
     guard let counter = machine.barrierPing(generation, now: loop.now, using: &loop.entropy) else { return }
     apply([.ping(counter, generation)])

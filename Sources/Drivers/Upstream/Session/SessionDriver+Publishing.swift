@@ -3,7 +3,7 @@ import Configuration
 import Metrics
 import UpstreamSession
 
-/// What becomes known of a session's transitions.
+/// Publishes a session's transitions.
 extension SessionDriver {
   func publish(_ transition: SessionTransition) {
     status.note(
@@ -15,7 +15,7 @@ extension SessionDriver {
     if transition.isFailure { metrics.failures.add() }
   }
 
-  /// What a transition's cause does not say by itself.
+  /// A description for causes that carry none.
   private func explanation(of cause: TransitionCause) -> String? {
     let limits = settings.session.limits
     return switch cause {

@@ -2,7 +2,7 @@ import ByteStreams
 import UpstreamSession
 
 extension SessionTransition {
-  /// Whether something failed. The end of a closing handshake repeats what its beginning has reported.
+  /// Whether it reports a failure. The end of a closing handshake repeats what its beginning has reported.
   var isFailure: Bool {
     switch cause {
     case .attemptFailed, .lost, .attemptsExhausted: from != .closing
@@ -12,10 +12,10 @@ extension SessionTransition {
     }
   }
 
-  /// Whether a connection has become ready, be it the first or one that takes over.
+  /// Whether a connection has become ready, either the first or a successor.
   var isConnection: Bool { to == .ready && cause == .progress }
 
-  /// Whether it is one of the steps on the way to a connection, or the end of a wait that was reported when it began.
+  /// Whether it is a step towards a connection, or the end of a wait that was reported when it began.
   var isStep: Bool {
     switch cause {
     case .progress: !isConnection
@@ -26,12 +26,12 @@ extension SessionTransition {
     }
   }
 
-  /// Where and why an attempt failed; nil where it did not.
+  /// The phase and reason of a failed attempt; nil for other causes.
   package var failure: AttemptFailure? {
     if case .attemptFailed(let failure) = cause { failure } else { nil }
   }
 
-  /// The cause in a word or two, for logs and metrics.
+  /// The cause in a few words, for logs and metrics.
   package var causeText: String {
     switch cause {
     case .operatorRequest: "request"
@@ -91,7 +91,7 @@ extension ConnectionLoss {
 }
 
 extension AttemptPhase {
-  /// What did not arrive within `limit`, and which setting of `upstream.timeouts` that is.
+  /// What did not arrive within `limit`, and the setting of `upstream.timeouts` that applied.
   func timeoutText(_ limit: TimeSpan, key: String? = nil) -> String {
     "\(awaited) did not arrive within \(limit.seconds) s ('upstream.timeouts.\(key ?? timeoutKey)')"
   }

@@ -5,18 +5,19 @@ import Threading
 import UpstreamSession
 import WebSocketCodec
 
-/// Publishes what a session shows of itself: the only place that writes `SessionStatus`.
+/// Publishes the status of a session. It is the only writer of `SessionStatus`, except that `SessionHandle` sets `desired`.
 ///
-/// The machine's figures are taken from the machine; what it does not know (URLs, texts of errors, what was agreed on) is kept here.
+/// The figures are taken from the machine. Facts that the machine does not have (URLs, error texts, the negotiated parameters) are
+/// stored here.
 final class StatusBoard {
   private let handle: SessionHandle
   private var facts: SessionStatus.Facts
   private var hasNewFacts = false
   private var agreement: ClientHandshake.Agreement?
-  /// What the next transition's log line and the status say of its cause.
+  /// The description of the next failure, for its log line and the status.
   private var detail: String?
   private var report: AttemptReport?
-  /// The last attempt or connection that is no more: what is said of its end names its URL.
+  /// The last attempt or connection that ended. The log line of its end names its URL.
   private var gone: (generation: Generation, url: WebSocketURL)?
 
   init(_ handle: SessionHandle) {
@@ -24,14 +25,14 @@ final class StatusBoard {
     facts = handle.shared.withLock { $0.status.facts }
   }
 
-  /// Shows what has changed. After the actions of a decision are carried out: a client that reads `ready` can send.
+  /// Publishes what has changed. Called after actions are carried out, so that a client that reads `ready` can send.
   func show(_ machine: SessionStateMachine) {
     let figures = machine.figures
     let facts = hasNewFacts ? facts : nil
     handle.shared.withLock { shared in
       let desired = shared.status.figures.desired
       shared.status.figures = figures
-      // What was asked is shown at once, and stays until the machine has heard of it.
+      // A requested state is shown at once, and until the machine has processed the command.
       if !shared.commands.isEmpty { shared.status.figures.desired = desired }
       if let facts { shared.status.facts = facts }
     }
@@ -40,19 +41,19 @@ final class StatusBoard {
 
   // MARK: Facts
 
-  /// The connection attempt that begins is shown.
+  /// Shows the URL and proxy of a connection attempt.
   func use(_ connection: UpstreamConnection) { change { $0.use(connection) } }
 
   func agree(_ agreement: ClientHandshake.Agreement) { self.agreement = agreement }
 
   func forget(_ connection: UpstreamConnection) { gone = (connection.generation, connection.url) }
 
-  /// Gives the transition that `body` may bring about a text, and the report of a failed attempt.
+  /// Sets the description and report for the transition that `body` may cause.
   func explain(_ detail: String?, _ report: AttemptReport? = nil, _ body: () -> Void) {
     self.detail = detail
     self.report = report
     body()
-    // What was said of a connection that no longer mattered must not be taken for the cause of the next failure.
+    // A description that no transition used must not be taken for the cause of the next failure.
     self.detail = nil
     self.report = nil
   }
@@ -64,12 +65,12 @@ final class StatusBoard {
 
   // MARK: Transitions
 
-  /// Notes a transition and logs it.
+  /// Records a transition and logs it.
   ///
   /// - Parameters:
   ///   - concerned: the connection of the transition's generation, if it still exists.
-  ///   - newest: that of the machine's newest generation.
-  ///   - explanation: the text of a failure that nobody has explained.
+  ///   - newest: the connection of the machine's newest generation.
+  ///   - explanation: the description of a failure that has none yet.
   func note(
     _ transition: SessionTransition, _ machine: SessionStateMachine, concerned: UpstreamConnection?,
     newest: UpstreamConnection?, explanation: @autoclosure () -> String?
@@ -82,7 +83,7 @@ final class StatusBoard {
         facts.subprotocol = agreement?.subprotocol
         facts.isCompressed = agreement?.compression != nil
       }
-      // A connection that serves is shown, and not the one that is to succeed it.
+      // While a connection serves, it is shown, and not its successor.
       if let connection = (transition.to.isSending ? nil : newest) ?? concerned { facts.use(connection) }
       if isFailure {
         facts.lastFailure = detail ?? transition.causeText

@@ -152,11 +152,11 @@ import WebSocketCodec
       ])
   }
 
-  @Test func manyErrorsAreFoundSoon() {
+  @Test func theErrorsOfManySessionsAreCutToTheLimit() {
     let names = (0..<SessionName.limit).map { "  s\($0):\n" }.joined()
-    let start = ContinuousClock.now
-    #expect(errors("sessions:\n" + names).count == ConfigurationErrors.limit)
-    #expect(ContinuousClock.now - start < .seconds(5))
+    let found = errors("sessions:\n" + names)
+    #expect(found.count == ConfigurationErrors.limit)
+    #expect(found.first?.contains("s0") == true)
   }
 
   @Test func errorsInASectionAreNotThoseOfASessionWithASimilarName() {

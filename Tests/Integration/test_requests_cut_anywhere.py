@@ -149,7 +149,8 @@ async def converse(address, data, cut):
         return True
 
     collecting = asyncio.create_task(collect())
-    with contextlib.suppress(ConnectionError):
+    # The gateway may have closed the connection, also with a reset.
+    with contextlib.suppress(OSError):
         for piece in pieces(data, cut):
             writer.write(piece)
             await writer.drain()

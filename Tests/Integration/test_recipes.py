@@ -119,7 +119,7 @@ class Responder(Upstream):
 
     async def _react(self, connection, message):
         await connection.send("noise")
-        await connection.send(json.dumps({"id": 1, "of": "somebody else"}))
+        await connection.send(json.dumps({"id": 1, "of": "another client"}))
         await connection.send(json.dumps({"id": json.loads(message)["id"], "result": "fine"}))
 
 

@@ -1,7 +1,7 @@
 import ByteStreams
 import Configuration
-import Inbox
 import HTTPCodec
+import Inbox
 
 /// The parameters of a `GET /v1/messages`, with the limits of the settings applied.
 struct PollParameters {

@@ -99,7 +99,7 @@ extension ConfigurationLoader {
     var names: [String] = []
     for setting in all where setting.path.hasPrefix(prefix) {
       let rest = setting.path.utf8.dropFirst(prefix.utf8.count)
-      // What belongs together stands together: nearly always the name is the last one's.
+      // Settings of one section are adjacent, so the name is nearly always that of the previous setting.
       if let last = names.last, rest.starts(with: last.utf8), rest.dropFirst(last.utf8.count).first == UInt8(ascii: ".")
       {
         continue

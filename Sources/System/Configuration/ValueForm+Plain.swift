@@ -32,7 +32,7 @@ extension ValueForm where Value == Int {
       read: { Int($0).flatMap { range.contains($0) ? $0 : nil } }, show: { String($0) })
   }
 
-  /// A count where `auto` stands for 0.
+  /// A count; `auto` is 0.
   static func automaticCount(_ range: ClosedRange<Int>) -> ValueForm {
     let numbers = max(1, range.lowerBound)...range.upperBound
     return .scalar(
@@ -50,7 +50,7 @@ extension ValueForm where Value == Int {
 }
 
 extension ValueForm where Value == Int? {
-  /// A count where 0 stands for none.
+  /// A count, or nil, written as 0.
   static func countOrNone(_ range: ClosedRange<Int>) -> ValueForm {
     .scalar(
       "a number from \(range.lowerBound) to \(range.upperBound)",
@@ -76,7 +76,7 @@ extension ValueForm where Value == TimeSpan {
 }
 
 extension ValueForm where Value == TimeSpan? {
-  /// A duration where 0s stands for none.
+  /// A duration, or nil, written as 0s.
   static func durationOrNone(_ range: ClosedRange<TimeSpan>) -> ValueForm {
     .scalar(
       durationExpectation(range),

@@ -7,7 +7,7 @@ extension ValueForm where Value == Template? {
   /// A message with placeholders, or nothing.
   static func template(_ place: Template.Place) -> ValueForm {
     ValueForm(
-      expectation: "a message, in which ${…} stands for what is known later only",
+      expectation: "a message; placeholders such as ${cursor} are replaced when it is sent",
       reader: .structure(isText: true) { reader, node, key throws(ConfigurationError) in
         try reader.template(node, in: place, key)
       }, show: StructureText.text(of:))

@@ -6,7 +6,7 @@ import COpenSSL
 ///
 /// The driver moves ciphertext both ways. It passes received bytes to `receive`, calls `advanceHandshake()` until it is complete,
 /// then `read` until it needs ciphertext. After every call it sends what `takeCiphertext` returns. It does so after a failure
-/// too, since that may be the alert that tells the peer the reason.
+/// too, since it may be the alert that gives the peer the reason.
 ///
 ///     handshaking ──advanceHandshake──▶ established ──close_notify received──▶ closedByPeer
 ///          └───────────────┬─────────────────┘

@@ -127,7 +127,7 @@ struct Received {
   let fields: String
   let body: String
   let prepared: PreparedResponse?
-  /// What the log is told, if the request is refused: the name of the request.
+  /// The `request_id` in the log line, if the request is refused.
   let refusal: String?
 
   init(_ response: borrowing Response) {

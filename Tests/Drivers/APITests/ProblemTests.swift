@@ -59,7 +59,7 @@ import Upstream
     #expect(response.field("Content-Type") == "application/problem+json")
     #expect((response.field("Retry-After") != nil) == (response.status == 503))
     #expect((response.field("Allow") != nil) == (response.status == 405))
-    // What a client is told is what the log tells the operator.
+    // The client can give the operator the id of the log line.
     #expect(response.refusal == response.text("request_id"))
   }
 

@@ -61,7 +61,7 @@ private final class BellWaiter: Sendable {
       handle.deliveryBell.add(registered)
       return nil
     }
-    try await session.until("somebody waits") { handle.deliveryBell.isAwaited }
+    try await session.until("a listener waits") { handle.deliveryBell.isAwaited }
   }
 }
 

@@ -16,7 +16,7 @@ struct DescriptorBudget: Equatable {
   private static let racingSessions = 8
   private static let lookUps = Resolver.threadCount * Resolver.descriptorsPerThread
   /// Reading certificates and secrets, and running credential commands.
-  private static let blockingWork = BlockingLanes.threadLimit * BlockingLanes.descriptorsPerThread
+  private static let blockingWork = BlockingThreadPool.threadLimit * BlockingThreadPool.descriptorsPerThread
   /// Netlink, the file or directory under /proc that a metric reads, and the configuration file during a reload.
   private static let others = 3
 

@@ -75,7 +75,8 @@ package final class GatewayServer: Sendable {
     socketFiles = (clients + management).compactMap(\.file)
 
     let descriptors = DescriptorBudget(
-      limit: descriptorLimit, inUse: ProcessFacts.openDescriptors(), loops: loopCount, sessions: plan.sessions.count,
+      limit: descriptorLimit, inUse: ProcessInformation.openDescriptors(), loops: loopCount,
+      sessions: plan.sessions.count,
       clients: settings.http.connections, management: settings.http.managementConnections)
     if let warning = descriptors.warning {
       logger.warning(

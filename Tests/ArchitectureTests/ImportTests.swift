@@ -60,7 +60,7 @@ import Testing
     }
   }
 
-  /// Routes are tested without a socket, so they must not be able to use one. Bells are the one thing of the reactor that they know.
+  /// Routes are tested without a socket, so they must not be able to use one. Notifiers are the only part of the reactor that they use.
   @Test func theAPIKnowsNoSocketAndTheServerNoRoute() throws {
     for file in try Self.sources(of: "Drivers/API") {
       let text = try String(contentsOf: file, encoding: .utf8)

@@ -29,7 +29,7 @@ import Upstream
 
   /// A command has two descriptors until it is started, and a mount that hangs may keep it from that.
   @Test func theReserveIsEnoughWhereEveryFileAndCommandHangs() {
-    let blocked = BlockingLanes.threadLimit * 2
+    let blocked = BlockingThreadPool.threadLimit * 2
     let lookUps = Resolver.threadCount
     #expect(DescriptorBudget.reserve(sessions: 1) >= blocked + lookUps + ConnectRace.addressLimit + 3)
   }

@@ -89,15 +89,15 @@ def threads(gateway):
 HUNG = {
     "a credential": (
         "  credential: {{file: {file}, header: 'Authorization: Bearer ${{credential}}'}}\n",
-        "file '{file}', from which a secret comes, cannot be read: still not done after",
+        "file '{file}', from which a secret comes, cannot be read: not finished after",
     ),
     "a secret of on_open": (
         "  on_open: [{{send: '${{json:${{file:{file}}}}}'}}]\n",
-        "file '{file}', from which a secret comes, cannot be read: still not done after",
+        "file '{file}', from which a secret comes, cannot be read: not finished after",
     ),
     "a CA file": (
         "  tls: {{ca_file: {file}, system_ca: false}}\n",
-        "CA file {file} cannot be read: still not done after",
+        "CA file {file} cannot be read: not finished after",
     ),
 }
 
@@ -138,7 +138,7 @@ async def test_a_reload_that_meets_a_hung_file_fails_and_changes_nothing(
     file.hang()
     gateway.rewrite(config.format(upstream.url, file.path))
     gateway.signal(signal.SIGHUP)
-    told = f"CA file {file.path} cannot be read: still not done after 0 s ('upstream.timeouts.files')"
+    told = f"CA file {file.path} cannot be read: not finished after 0 s ('upstream.timeouts.files')"
     await eventually(lambda: told in gateway.output, what="the log says what hangs")
     assert (await gateway.client().session())["state"] == "ready"
     # SIGTERM comes through, though the file still hangs.

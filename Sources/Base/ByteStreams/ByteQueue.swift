@@ -77,7 +77,7 @@ package struct ByteQueue: ~Copyable {
 
   /// Frees unused capacity if it exceeds the readable bytes. Small buffers are left alone. While a queue drains, all calls together
   /// copy at most as many bytes as it held at the start.
-  package mutating func releaseSpare() {
+  package mutating func releaseSpareCapacity() {
     guard capacity > Self.smallCapacity, capacity &- count > count else { return }
     reallocate(max(count, Self.smallCapacity))
   }

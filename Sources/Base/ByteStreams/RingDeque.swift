@@ -1,36 +1,36 @@
-/// A FIFO queue in a ring buffer whose capacity is a power of two. Elements can be read and modified at any place. The ring grows by
+/// A FIFO queue in a ring buffer whose capacity is a power of two. Elements can be read and modified at any index. The ring grows by
 /// doubling and never shrinks.
 ///
-/// A place is an absolute index: the first element ever appended has place 0, and an element keeps its place until it is removed. A
-/// removed element is overwritten with `filler`, which releases what it referred to. Inlinable, so that callers specialise it.
+/// An index is absolute: the first element ever appended has index 0, and an element keeps its index until it is removed. A removed
+/// element is overwritten with `filler`, which releases what it referred to. Inlinable, so that callers specialise it.
 @usableFromInline
 package struct RingDeque<Element> {
   @usableFromInline let filler: Element
-  @usableFromInline let leastCapacity: Int
+  @usableFromInline let minimumCapacity: Int
   @usableFromInline var storage: [Element] = []
-  /// The place of the first element.
+  /// The index of the first element.
   @usableFromInline package internal(set) var front = 0
-  /// The place after the last element.
+  /// The index after the last element.
   @usableFromInline package internal(set) var end = 0
 
-  /// Allocates nothing before the first element, then room for `leastCapacity` elements. `leastCapacity` must be a power of two.
-  package init(filler: Element, leastCapacity: Int = 16) {
-    precondition(leastCapacity > 0 && leastCapacity & (leastCapacity - 1) == 0, "a ring's size is a power of two")
+  /// Allocates nothing before the first element, then room for `minimumCapacity` elements. `minimumCapacity` must be a power of two.
+  package init(filler: Element, minimumCapacity: Int = 16) {
+    precondition(minimumCapacity > 0 && minimumCapacity & (minimumCapacity - 1) == 0, "a ring's size is a power of two")
     self.filler = filler
-    self.leastCapacity = leastCapacity
+    self.minimumCapacity = minimumCapacity
   }
 
   @inlinable package var isEmpty: Bool { front == end }
   @inlinable package var count: Int { end &- front }
 
-  @inlinable package subscript(place: Int) -> Element {
+  @inlinable package subscript(index: Int) -> Element {
     @inline(__always) get {
-      precondition(place >= front && place < end, "no such place in the queue")
-      return storage[place & (storage.count &- 1)]
+      precondition(index >= front && index < end, "no element at this index")
+      return storage[index & (storage.count &- 1)]
     }
     @inline(__always) _modify {
-      precondition(place >= front && place < end, "no such place in the queue")
-      yield &storage[place & (storage.count &- 1)]
+      precondition(index >= front && index < end, "no element at this index")
+      yield &storage[index & (storage.count &- 1)]
     }
   }
 
@@ -57,8 +57,8 @@ package struct RingDeque<Element> {
   }
 
   @inlinable mutating func grow() {
-    var larger = [Element](repeating: filler, count: max(leastCapacity, storage.count * 2))
-    for place in front..<end { larger[place & (larger.count &- 1)] = storage[place & (storage.count &- 1)] }
+    var larger = [Element](repeating: filler, count: max(minimumCapacity, storage.count * 2))
+    for index in front..<end { larger[index & (larger.count &- 1)] = storage[index & (storage.count &- 1)] }
     storage = larger
   }
 }

@@ -1,10 +1,10 @@
 /// Durations as text, for requests and the configuration: `500ms`, `25s`, `10m`, `1h30m`, `2d`.
 extension TimeSpan {
   /// The longest duration that can be parsed: 2³¹ seconds, the maximum of `delta-seconds` (RFC 9111 §1.2.2), about 68 years.
-  package static var longestWritten: TimeSpan { .seconds(1 << 31) }
+  package static var longestParsable: TimeSpan { .seconds(1 << 31) }
 
   /// Parses whole numbers with the units d, h, m, s and ms, in descending order and each at most once, or a single number of seconds
-  /// without a unit. Returns nil for anything else: signs, fractions, white space, or more than `longestWritten`.
+  /// without a unit. Returns nil for anything else: signs, fractions, white space, or more than `longestParsable`.
   package init?(_ text: Span<UInt8>) {
     var total = TimeSpan.zero
     var lastUnit = TimeSpan(nanoseconds: .max)
@@ -23,7 +23,7 @@ extension TimeSpan {
       // Product and sum saturate instead of wrapping.
       total = total + unit * Int64(count)
     } while end < text.count
-    guard total <= .longestWritten else { return nil }
+    guard total <= .longestParsable else { return nil }
     self = total
   }
 

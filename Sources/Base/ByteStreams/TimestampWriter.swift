@@ -8,7 +8,7 @@ package struct TimestampWriter {
 
   /// Appends the time `milliseconds` after 1970-01-01, clamped to the range that RFC 3339 can express.
   package mutating func write(milliseconds: Int64, into output: inout ByteQueue) {
-    let range = UTCTime.writableSeconds
+    let range = UTCTime.representableSeconds
     let milliseconds = min(max(milliseconds, range.lowerBound * 1000), range.upperBound * 1000 + 999)
     let whole = Int64(UTCTime.floorDivide(Int(milliseconds), 1000))
     if whole != second {

@@ -12,11 +12,11 @@ package struct UTCTime: Equatable, Sendable {
   package let weekday: Int
 
   /// The UNIX times of the years 1 to 9999, which RFC 3339 and HTTP can express.
-  package static let writableSeconds: ClosedRange<Int64> = -62_135_596_800...253_402_300_799
+  package static let representableSeconds: ClosedRange<Int64> = -62_135_596_800...253_402_300_799
 
-  /// A value outside `writableSeconds` is clamped.
+  /// A value outside `representableSeconds` is clamped.
   package init(secondsSince1970: Int64) {
-    let range = Self.writableSeconds
+    let range = Self.representableSeconds
     let seconds = Int(min(max(secondsSince1970, range.lowerBound), range.upperBound))
     let dayNumber = Self.floorDivide(seconds, 86_400)
     let time = seconds - dayNumber * 86_400

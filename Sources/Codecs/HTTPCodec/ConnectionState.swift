@@ -3,18 +3,18 @@
 /// This is HTTP/1.1 without its syntax. Each side goes through its own states once per request:
 ///
 ///     request:   idle ── head ──▶ body ── end ──▶ done                    the client's half
-///     response:  idle ──────────▶ owed ── head ──▶ body ── end ──▶ done   our half
+///     response:  idle ─────────▶ pending ─ head ─▶ body ── end ──▶ done   our half
 ///
 /// Five rules couple them:
 ///
-/// 1. A request head makes a response owed.
+/// 1. A request head makes a response pending.
 /// 2. When both are done and the connection is kept alive, both return to idle and the next request may be read. Until then,
 ///    pipelined requests are not parsed, so responses stay in order (RFC 9112 §9.3.2).
 /// 3. A response may end before its request. The rest of the request is then read and discarded (`body`/`done`).
 /// 4. Anything that ends persistence (`Connection: close`, HTTP/1.0, a limit, shutdown) clears `keepsAlive` for good. The end of the
 ///    response then closes both sides, and input after the request is ignored (§9.6).
 /// 5. A framing error makes the request `failed`, and nothing more can be read. If no response was begun, one may still be sent
-///    (`owed`). Otherwise the connection can only be closed.
+///    (`pending`). Otherwise the connection can only be closed.
 ///
 /// This file decides every transition. The connection may also clear `keepsAlive` directly. An error of the peer is the input
 /// `requestFailed`; an input that is illegal in the current state is a bug.
@@ -35,10 +35,10 @@ struct ConnectionState: Equatable {
 
   /// The response side.
   enum Response: CaseIterable {
-    /// No response is owed. → owed (request head or failure), closed (end of input, keep-alive refused)
+    /// No response is pending. → pending (request head or failure), closed (end of input, keep-alive refused)
     case idle
     /// A request needs a response. Interim responses do not change this. → body (response head)
-    case owed
+    case pending
     /// The head was written; content may follow. → done, idle or closed (end), closed (request failed)
     case body
     /// The response ended before its request. → idle (request ended), closed (request failed, keep-alive refused)
@@ -83,19 +83,19 @@ struct ConnectionState: Equatable {
     switch input {
     case .requestHead:
       guard request == .idle, response == .idle, keepsAlive else { return nil }
-      return with(.body, .owed)
+      return with(.body, .pending)
 
     case .requestEnd:
       guard request == .body else { return nil }
       switch response {
-      case .owed, .body: return with(.done, response)
+      case .pending, .body: return with(.done, response)
       case .done: return bothDone
       case .idle, .closed: return nil
       }
 
     case .requestFailed:
       switch (request, response) {
-      case (.idle, .idle), (.body, .owed): return with(.failed, .owed, keepsAlive: false)
+      case (.idle, .idle), (.body, .pending): return with(.failed, .pending, keepsAlive: false)
       case (.body, .body), (.body, .done): return with(.closed, .closed, keepsAlive: false)
       case (.idle, _), (.body, _), (.done, _), (.failed, _), (.closed, _): return nil
       }
@@ -105,18 +105,18 @@ struct ConnectionState: Equatable {
       return with(.closed, .closed, keepsAlive: false)
 
     case .keepAliveRefused:
-      // Between two requests there is no response that could carry `Connection: close`. The driver closes when it likes.
+      // Between two requests there is no response that could carry `Connection: close`. The driver may close at any time.
       if request == .idle, response == .idle { return with(.closed, .closed, keepsAlive: false) }
       // The response was sent, so the rest of the request is not needed.
       if response == .done { return with(.closed, .closed, keepsAlive: false) }
       return with(request, response, keepsAlive: false)
 
     case .interimResponse:
-      guard response == .owed, request == .body || request == .done else { return nil }
+      guard response == .pending, request == .body || request == .done else { return nil }
       return self
 
     case .responseHead:
-      guard response == .owed else { return nil }
+      guard response == .pending else { return nil }
       return with(request, .body)
 
     case .responseEnd:

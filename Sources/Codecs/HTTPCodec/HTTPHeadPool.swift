@@ -23,14 +23,14 @@ package final class HTTPHeadPool {
   /// The number of free heads.
   package var freeCount: Int { unsafe free.count }
 
-  func take() -> UnsafeMutablePointer<HTTPRequestHead> {
+  func acquire() -> UnsafeMutablePointer<HTTPRequestHead> {
     if let head = unsafe free.popLast() { return unsafe head }
     let head = UnsafeMutablePointer<HTTPRequestHead>.allocate(capacity: 1)
     unsafe head.initialize(to: HTTPRequestHead())
     return unsafe head
   }
 
-  func give(_ head: UnsafeMutablePointer<HTTPRequestHead>) {
+  func release(_ head: UnsafeMutablePointer<HTTPRequestHead>) {
     // A head that has grown large is freed, so that one large request does not raise memory use permanently.
     if unsafe free.count < capacity && head.pointee.allocatedBytes <= 16 * 1024 {
       unsafe head.pointee.removeAll()

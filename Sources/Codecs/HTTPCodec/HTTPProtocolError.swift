@@ -33,7 +33,7 @@ package enum HTTPProtocolError: Error, Equatable, Sendable {
   case malformedContentLength
   case missingContentLength
   case repeatedContentLength
-  case contentLengthBesideTransferEncoding
+  case contentLengthWithTransferEncoding
   case transferCodingNotSupported
   case malformedTransferEncoding
   case transferEncodingInHTTP10
@@ -67,7 +67,7 @@ package enum HTTPProtocolError: Error, Equatable, Sendable {
       .tooManyEmptyLines, .bareLineFeed, .bareCarriageReturn, .forbiddenByte, .whitespaceBeforeColon,
       .whitespaceBeforeFirstField, .foldedField, .malformedFieldName, .missingColon, .repeatedField, .missingHost,
       .malformedHost, .malformedContentLength, .missingContentLength, .repeatedContentLength,
-      .contentLengthBesideTransferEncoding,
+      .contentLengthWithTransferEncoding,
       .malformedTransferEncoding, .transferEncodingInHTTP10, .malformedChunkSize, .malformedChunkExtension,
       .missingChunkEnd, .forbiddenTrailer, .truncatedMessage:
       .badRequest
@@ -81,51 +81,55 @@ extension HTTPProtocolError: CustomStringConvertible {
     switch self {
     case .requestLineTooLong(let limit): "The request line is longer than \(limit) bytes; use a shorter target."
     case .malformedRequestLine:
-      "The request line must be 'METHOD target HTTP/1.1': three parts with one space between, ended by CRLF."
-    case .malformedMethod: "The method must be a token such as GET or POST, in capitals as it is defined."
-    case .methodNotSupported: "CONNECT is not supported: this server is no proxy."
+      "The request line must be 'METHOD target HTTP/1.1': three parts with one space between, followed by CRLF."
+    case .malformedMethod: "The method must be a token such as GET or POST, in capital letters."
+    case .methodNotSupported: "CONNECT is not supported: this server is not a proxy."
     case .malformedTarget:
-      "The request target has a byte that must be percent-encoded; letters, digits, -._~!$&'()*+,;=:@/?[] and %XX may stand."
+      "The request target contains a byte that must be percent-encoded; allowed are letters, digits, -._~!$&'()*+,;=:@/?[] and %XX."
     case .targetFormNotAllowed:
       "The request target must be a path that starts with '/', an http:// URL, or '*' with OPTIONS."
-    case .malformedVersion: "The request line must end with HTTP/1.1 or HTTP/1.0, in capitals, after one space."
-    case .versionNotSupported: "This server speaks HTTP/1.1 and HTTP/1.0 only."
-    case .tooManyEmptyLines(let limit): "More than \(limit) empty lines came before the request line."
+    case .malformedVersion: "The request line must end with HTTP/1.1 or HTTP/1.0, in capital letters, after one space."
+    case .versionNotSupported: "The HTTP version is not supported; use HTTP/1.1 or HTTP/1.0."
+    case .tooManyEmptyLines(let limit):
+      "More than \(limit) empty lines precede the request line; send the request line first."
     case .headTooLarge(let limit): "The head is larger than \(limit) bytes; send fewer or shorter header fields."
-    case .tooManyFields(let limit): "The head has more than \(limit) header fields."
-    case .bareLineFeed: "A line ended with LF alone; every line must end with CRLF."
-    case .bareCarriageReturn: "A CR stood without LF after it; every line must end with CRLF."
+    case .tooManyFields(let limit): "The head has more than \(limit) header fields; send fewer."
+    case .bareLineFeed: "A line ends with LF alone; every line must end with CRLF."
+    case .bareCarriageReturn: "A CR is not followed by LF; every line must end with CRLF."
     case .forbiddenByte(let byte):
-      "Byte \(byte) may not stand in a line of a head; only visible characters, spaces and tabs may."
-    case .whitespaceBeforeColon: "White space stood between a field name and its colon; the colon must follow at once."
-    case .whitespaceBeforeFirstField: "White space stood before the first header field; a line must start with a name."
-    case .foldedField: "A header field was folded over two lines; each must stand on one line."
+      "Byte \(byte) is not allowed in a line of a head; use only visible characters, spaces and tabs."
+    case .whitespaceBeforeColon:
+      "There is whitespace between a field name and its colon; the colon must follow the name directly."
+    case .whitespaceBeforeFirstField:
+      "There is whitespace before the first header field; a line must start with the field name."
+    case .foldedField: "A header field is folded over two lines; each field must be on one line."
     case .malformedFieldName: "A header field name must be a token: letters, digits and !#$%&'*+-.^_`|~ only."
-    case .missingColon: "A header line has no colon; it must be 'name: value'."
-    case .repeatedField(let name): "The field \(name.name) stood more than once; send it once."
+    case .missingColon: "A header field line has no colon; it must be 'name: value'."
+    case .repeatedField(let name): "The field \(name.name) is repeated; send it once."
     case .missingHost: "An HTTP/1.1 request must have one Host field."
     case .malformedHost:
       "The Host field must be a host name or address with an optional port, such as example.org:8080."
     case .malformedContentLength: "Content-Length must be one decimal number of bytes."
-    case .missingContentLength: "A POST of HTTP/1.0 must have a Content-Length, be it 0 (RFC 1945 §8.3)."
-    case .repeatedContentLength: "Content-Length stood more than once; send it once."
-    case .contentLengthBesideTransferEncoding:
-      "Content-Length and Transfer-Encoding stood in one message; send one of them."
-    case .transferCodingNotSupported: "The only transfer coding supported is 'chunked', alone."
+    case .missingContentLength: "An HTTP/1.0 POST must have a Content-Length, even if it is 0 (RFC 1945 §8.3)."
+    case .repeatedContentLength: "Content-Length is repeated; send it once."
+    case .contentLengthWithTransferEncoding:
+      "The message has both Content-Length and Transfer-Encoding; send one of them."
+    case .transferCodingNotSupported: "The transfer coding is not supported; use 'chunked' alone."
     case .malformedTransferEncoding: "Transfer-Encoding must be 'chunked', once."
     case .transferEncodingInHTTP10: "Transfer-Encoding does not exist in HTTP/1.0; use Content-Length."
-    case .contentTooLarge(let limit): "The content is larger than \(limit) bytes."
-    case .malformedChunkSize: "A chunk must start with its size in hexadecimal digits, at most 16, ended by CRLF."
+    case .contentTooLarge(let limit): "The content is larger than \(limit) bytes; send less."
+    case .malformedChunkSize: "A chunk must start with its size in hexadecimal digits, at most 16, followed by CRLF."
     case .malformedChunkExtension: "A chunk extension must be ';name', ';name=token' or ';name=\"quoted\"'."
-    case .chunkExtensionTooLong(let limit): "The extensions of a chunk are longer than \(limit) bytes."
+    case .chunkExtensionTooLong(let limit): "The extensions of a chunk are longer than \(limit) bytes; omit them."
     case .chunkOverheadTooLarge(let limit):
       "Chunk sizes and extensions outweigh the content by more than \(limit) bytes; send larger chunks."
-    case .missingChunkEnd: "The data of a chunk was not followed by CRLF: the chunk size is wrong."
-    case .trailersTooLarge(let limit): "The trailer section is larger than \(limit) bytes."
-    case .tooManyTrailers(let limit): "The trailer section has more than \(limit) fields."
-    case .forbiddenTrailer(let name): "The field \(name.name) may not stand in a trailer section; send it in the head."
-    case .expectationNotSupported: "The only expectation supported is 100-continue."
-    case .truncatedMessage: "The connection ended in the middle of a message."
+    case .missingChunkEnd: "The data of a chunk is not followed by CRLF; the chunk size must be the length of the data."
+    case .trailersTooLarge(let limit):
+      "The trailer section is larger than \(limit) bytes; send fewer or shorter trailer fields."
+    case .tooManyTrailers(let limit): "The trailer section has more than \(limit) fields; send fewer."
+    case .forbiddenTrailer(let name): "The field \(name.name) is not allowed in a trailer section; send it in the head."
+    case .expectationNotSupported: "The expectation is not supported; the only one supported is 100-continue."
+    case .truncatedMessage: "The connection ended in the middle of a message; send all of it."
     case .malformedStatusLine: "A response must start with 'HTTP/1.1', a space and a status code of three digits."
     }
   }

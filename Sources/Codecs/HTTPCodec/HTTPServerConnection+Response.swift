@@ -24,21 +24,21 @@ extension HTTPServerConnection {
   /// Writes `100 Continue`. The client must be waiting for it: see `shouldSendContinue`.
   package mutating func writeContinue(into output: inout ByteQueue) {
     state.apply(.interimResponse)
-    precondition(settleContinue(), "the client does not wait for 100 Continue")
+    precondition(endContinueWait(), "the client does not wait for 100 Continue")
     output.append("HTTP/1.1 100 Continue\r\n\r\n")
   }
 
   /// Whether an interim response may be written now. HTTP/1.0 has none (RFC 9110 §15.2).
-  package var takesInterimResponse: Bool { state.after(.interimResponse) != nil && !requestIsHTTP10 }
+  package var canSendInterimResponse: Bool { state.after(.interimResponse) != nil && !requestIsHTTP10 }
 
   /// Writes `100 Continue` even if the client did not request it. Any final response may be preceded by one.
   package mutating func writeInterimContinue(into output: inout ByteQueue) {
     state.apply(.interimResponse)
-    _ = settleContinue()
+    _ = endContinueWait()
     output.append("HTTP/1.1 100 Continue\r\n\r\n")
   }
 
-  /// Sends `Connection: close` in the response that is owed, or closes after the one being written.
+  /// Sends `Connection: close` in the pending response, or closes after the one being written.
   package mutating func closeAfterThisResponse() {
     if state.response != .closed { state.apply(.keepAliveRefused) }
   }
@@ -52,7 +52,7 @@ extension HTTPServerConnection {
   ) {
     precondition(!status.isInterim, "an interim response does not end a request")
     // A client that waits for 100 Continue may or may not send its content now. Only closing is unambiguous (RFC 9110 §10.1.1).
-    if settleContinue(), state.request == .body { state.keepsAlive = false }
+    if endContinueWait(), state.request == .body { state.keepsAlive = false }
     state.apply(.responseHead)
     output.reserve(256)
     output.append(statusLine: status)
@@ -81,22 +81,22 @@ extension HTTPServerConnection {
     }
   }
 
-  /// Whether the owed response may be bytes prepared earlier on another connection that met the same condition. Nothing in such a
+  /// Whether the pending response may be bytes prepared earlier on another connection that met the same condition. Nothing in such a
   /// response depends on the request's method, version or persistence.
-  package var takesPreparedResponse: Bool {
-    state.response == .owed && state.request == .done && !requestIsHEAD && !requestIsHTTP10 && !willClose
+  package var canSendPreparedResponse: Bool {
+    state.response == .pending && state.request == .done && !requestIsHEAD && !requestIsHTTP10 && !willClose
   }
 
-  /// Records that the owed response was sent completely from prepared bytes. The next request may be read.
-  package mutating func passPreparedResponse() {
-    precondition(takesPreparedResponse, "this response has to be written for its request")
-    _ = settleContinue()
+  /// Records that the pending response was sent completely from prepared bytes. The next request may be read.
+  package mutating func completePreparedResponse() {
+    precondition(canSendPreparedResponse, "this response has to be written for its request")
+    _ = endContinueWait()
     state.apply(.responseHead)
     state.apply(.responseEnd)
   }
 
   /// Whether the current response has content to write. False for HEAD, 204 and 304: content passed for them is discarded.
-  package var responseTakesContent: Bool { output != .none }
+  package var responseHasContent: Bool { output != .none }
 
   /// Writes a piece of content with its framing. An empty piece writes nothing.
   package mutating func writeContent(_ content: Span<UInt8>, into output: inout ByteQueue) {
@@ -108,7 +108,7 @@ extension HTTPServerConnection {
   /// Writes the framing before a piece of content of `count` bytes, which the caller sends itself with a gathering write. Returns
   /// false if the piece must not be sent. `endContent(into:)` writes the framing after it.
   package mutating func beginContent(_ count: Int, into output: inout ByteQueue) -> Bool {
-    precondition(state.response == .body, "no response has been begun")
+    precondition(state.response == .body, "no response was begun")
     guard count > 0 else { return false }
     switch self.output {
     case .none: return false

@@ -20,8 +20,8 @@ package enum HTTPRequestEvent: Equatable, Sendable {
 ///     while let event = try connection.nextEvent() { … }
 ///
 /// The next request's head is not parsed before the current response has ended, so pipelined requests stay in the input queue. While
-/// `wantsInput` is false, the driver leaves further bytes in the kernel. After an error, send a response with `beginResponse` if
-/// `canAnswer`, then close: `willClose` is true.
+/// `shouldReadInput` is false, the driver leaves further bytes in the kernel. After an error, send a response with `beginResponse` if
+/// `canRespond`, then close: `willClose` is true.
 @safe
 package struct HTTPServerConnection: ~Copyable {
   private enum Body {
@@ -39,7 +39,7 @@ package struct HTTPServerConnection: ~Copyable {
   private var reader = RequestHeadReader()
   private var body = Body.none
   /// Bytes of content at the front of `input` that were reported. They are dropped at the next call.
-  private var told = 0
+  private var reportedBytes = 0
   private var requests = 0
   private var inputEnded = false
 
@@ -48,7 +48,7 @@ package struct HTTPServerConnection: ~Copyable {
   /// For the request whose response is pending. Stored here because its head may have been released.
   private(set) var requestIsHEAD = false
   private(set) var requestIsHTTP10 = false
-  private var awaitsContinue = false
+  private var isAwaitingContinue = false
 
   /// - Parameter pool: shared by the connections of one loop. It also holds the limits.
   package init(pool: HTTPHeadPool) {
@@ -59,7 +59,7 @@ package struct HTTPServerConnection: ~Copyable {
   package init(limits: HTTPLimits = HTTPLimits()) { self.init(pool: HTTPHeadPool(limits: limits, capacity: 1)) }
 
   deinit {
-    if let head = unsafe head { unsafe pool.give(head) }
+    if let head = unsafe head { unsafe pool.release(head) }
   }
 
   // MARK: State for the driver
@@ -76,7 +76,7 @@ package struct HTTPServerConnection: ~Copyable {
   /// The bytes of the last `.content` event, until the next mutating call.
   package var content: Span<UInt8> {
     @_lifetime(borrow self)
-    get { input.bytes.extracting(first: told) }
+    get { input.bytes.extracting(first: reportedBytes) }
   }
 
   /// Whether `request` is a complete head. Stays true after an error in the rest of the request.
@@ -85,11 +85,11 @@ package struct HTTPServerConnection: ~Copyable {
   /// Whether the client waits for `100 Continue`: no content has arrived and no response was begun. Call `writeContinue(into:)` to
   /// receive the content, or send a final response to decline it.
   package var shouldSendContinue: Bool {
-    awaitsContinue && input.isEmpty && state.response == .owed && state.request == .body
+    isAwaitingContinue && input.isEmpty && state.response == .pending && state.request == .body
   }
 
   /// Whether the driver should read more. False while `pipelinedBytes` or more are unparsed after a request whose response is pending.
-  package var wantsInput: Bool {
+  package var shouldReadInput: Bool {
     !inputEnded
       && (state.request == .idle || state.request == .body
         || state.request == .done && input.count < pool.limits.pipelinedBytes)
@@ -97,27 +97,27 @@ package struct HTTPServerConnection: ~Copyable {
 
   /// How many bytes the driver may read after a request that has ended and whose response is pending. Zero while a request arrives,
   /// since other limits apply then.
-  package var pipelineRoom: Int {
+  package var remainingPipelineBytes: Int {
     inputEnded || state.request != .done ? 0 : max(0, pool.limits.pipelinedBytes - input.count)
   }
 
-  /// Whether the connection closes after the response that is owed or being written.
+  /// Whether the connection closes after the response that is pending or being written.
   package var willClose: Bool { !state.keepsAlive }
 
   /// Whether the connection has ended. Nothing more is read or written; flush and close.
   package var isClosed: Bool { state.response == .closed }
 
   /// Whether a response may begin now: a request needs one, or an error occurred before one was begun.
-  package var canAnswer: Bool { state.response == .owed }
+  package var canRespond: Bool { state.response == .pending }
 
   /// Whether a request has begun to arrive and has not ended. The driver's timeout for slow requests applies.
   package var isReceivingRequest: Bool { state.request == .body || (state.request == .idle && !input.isEmpty) }
 
-  /// Whether no request is arriving and no response is owed. The idle timeout applies.
+  /// Whether no request is arriving and no response is pending. The idle timeout applies.
   package var isIdle: Bool { state.request == .idle && state.response == .idle && input.isEmpty }
 
   /// Bytes received but not yet parsed.
-  package var unparsedBytes: Int { input.count - told }
+  package var unparsedBytes: Int { input.count - reportedBytes }
 
   /// Allocated memory in bytes, without the value itself.
   package var allocatedBytes: Int {
@@ -144,9 +144,9 @@ package struct HTTPServerConnection: ~Copyable {
   ///
   /// Throws at most once, and then returns nil.
   package mutating func nextEvent() throws(HTTPProtocolError) -> HTTPRequestEvent? {
-    if told > 0 {
-      input.consume(told)
-      told = 0
+    if reportedBytes > 0 {
+      input.consume(reportedBytes)
+      reportedBytes = 0
     }
     do throws(HTTPProtocolError) {
       switch state.request {
@@ -160,7 +160,7 @@ package struct HTTPServerConnection: ~Copyable {
     }
   }
 
-  /// Abandons the request that is arriving. Nothing more is read, and one response may still be sent if `canAnswer`.
+  /// Abandons the request that is arriving. Nothing more is read, and one response may still be sent if `canRespond`.
   package mutating func abandonRequest() {
     switch state.request {
     case .idle, .body: fail()
@@ -169,7 +169,7 @@ package struct HTTPServerConnection: ~Copyable {
   }
 
   private mutating func fail() {
-    awaitsContinue = false
+    isAwaitingContinue = false
     // A response to HEAD has no content, even if the rest of the head was invalid or never arrived.
     if state.request == .idle { requestIsHEAD = unsafe head.map { unsafe $0.pointee.method == .head } ?? false }
     state.apply(.requestFailed)
@@ -187,7 +187,7 @@ package struct HTTPServerConnection: ~Copyable {
     }
     self.reader = reader
     guard !input.isEmpty else { return endOfInput() }
-    if unsafe head == nil { unsafe head = pool.take() }
+    if unsafe head == nil { unsafe head = pool.acquire() }
     guard let head = unsafe head else { return nil }
     hasRequest = false
     guard let size = unsafe try reader.read(input.bytes, into: &head.pointee, limits) else {
@@ -204,7 +204,7 @@ package struct HTTPServerConnection: ~Copyable {
     requestIsHTTP10 = unsafe head.pointee.isHTTP10
     try unsafe head.pointee.readFields(limits)
     begin(framing: unsafe head.pointee.framing)
-    awaitsContinue = unsafe head.pointee.expectsContinue
+    isAwaitingContinue = unsafe head.pointee.expectsContinue
     requests &+= 1
     if unsafe !head.pointee.keepsAlive || requests >= limits.requestsPerConnection { state.keepsAlive = false }
     return .head
@@ -231,20 +231,20 @@ package struct HTTPServerConnection: ~Copyable {
     case .none: preconditionFailure("no request is being read")
     case .ended: return end()
     case .length(let remaining):
-      guard !input.isEmpty else { return try needMore() }
+      guard !input.isEmpty else { return try requireMoreInput() }
       let count = min(remaining, input.count)
       body = count == remaining ? .ended : .length(remaining &- count)
-      return tell(count)
+      return reportContent(count)
     case .chunked(var decoder):
       let step = try decoder.step(input.bytes, pool.limits)
       input.consume(step.framing)
       if step.data > 0 {
         body = .chunked(decoder)
-        return tell(step.data)
+        return reportContent(step.data)
       }
       guard decoder.state == .trailers else {
         body = .chunked(decoder)
-        return try needMore()
+        return try requireMoreInput()
       }
       return try readTrailers(FieldLineReader())
     case .trailers(let reader): return try readTrailers(reader)
@@ -252,23 +252,23 @@ package struct HTTPServerConnection: ~Copyable {
   }
 
   private mutating func readTrailers(_ start: FieldLineReader) throws(HTTPProtocolError) -> HTTPRequestEvent? {
-    guard let head = unsafe head else { preconditionFailure("the storage of a request was released while it came") }
+    guard let head = unsafe head else { preconditionFailure("the storage of a request was released while it arrived") }
     var reader = start
     let ended = unsafe try reader.readTrailers(input.bytes, into: &head.pointee.trailers, pool.limits)
     guard ended else {
       body = .trailers(reader)
-      return try needMore()
+      return try requireMoreInput()
     }
     unsafe head.pointee.trailers.section.append(input.bytes.extracting(first: reader.position))
     input.consume(reader.position)
     body = .ended
-    awaitsContinue = false
+    isAwaitingContinue = false
     return unsafe head.pointee.trailers.isEmpty ? end() : .trailers
   }
 
-  private mutating func tell(_ count: Int) -> HTTPRequestEvent {
-    awaitsContinue = false
-    told = count
+  private mutating func reportContent(_ count: Int) -> HTTPRequestEvent {
+    isAwaitingContinue = false
+    reportedBytes = count
     return .content(count)
   }
 
@@ -278,7 +278,7 @@ package struct HTTPServerConnection: ~Copyable {
     return .end
   }
 
-  private func needMore() throws(HTTPProtocolError) -> HTTPRequestEvent? {
+  private func requireMoreInput() throws(HTTPProtocolError) -> HTTPRequestEvent? {
     if inputEnded { throw .truncatedMessage }
     return nil
   }
@@ -288,18 +288,18 @@ package struct HTTPServerConnection: ~Copyable {
   /// Frees what a waiting connection does not need: the input buffer if it is empty, and the request's storage unless the request is
   /// still arriving. Copy what the response needs from `request` first.
   package mutating func releaseStorageIfIdle() {
-    guard told == 0, input.isEmpty else { return }
+    guard reportedBytes == 0, input.isEmpty else { return }
     input.releaseStorage()
     guard state.request != .body, let head = unsafe head else { return }
-    unsafe pool.give(head)
+    unsafe pool.release(head)
     unsafe self.head = nil
     hasRequest = false
   }
 
   /// Ends the wait for `100 Continue`: it was written, or a final response makes it unnecessary. Returns whether the client waited.
-  mutating func settleContinue() -> Bool {
-    let awaited = awaitsContinue
-    awaitsContinue = false
+  mutating func endContinueWait() -> Bool {
+    let awaited = isAwaitingContinue
+    isAwaitingContinue = false
     return awaited
   }
 }

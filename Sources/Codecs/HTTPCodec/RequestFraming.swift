@@ -3,14 +3,14 @@ import ByteStreams
 extension HTTPRequestHead {
   /// Validates the fields that affect the connection: Host, framing, persistence, expectation. The section's bytes must be in place.
   mutating func readFields(_ limits: HTTPLimits) throws(HTTPProtocolError) {
-    try refuseRepeatedFields()
+    try rejectRepeatedFields()
     try readHost()
     try readFraming(limits)
     try readExpectation()
     readPersistence()
   }
 
-  private func refuseRepeatedFields() throws(HTTPProtocolError) {
+  private func rejectRepeatedFields() throws(HTTPProtocolError) {
     var repeated = fields.repeated
     while repeated != 0 {
       let name = HTTPFieldName(rawValue: UInt8(truncatingIfNeeded: repeated.trailingZeroBitCount)) ?? .other
@@ -36,7 +36,7 @@ extension HTTPRequestHead {
   /// allow request smuggling.
   private mutating func readFraming(_ limits: HTTPLimits) throws(HTTPProtocolError) {
     if fields.contains(.transferEncoding) {
-      if fields.contains(.contentLength) { throw .contentLengthBesideTransferEncoding }
+      if fields.contains(.contentLength) { throw .contentLengthWithTransferEncoding }
       if isHTTP10 { throw .transferEncodingInHTTP10 }
       try readTransferEncoding()
       framing = .chunked

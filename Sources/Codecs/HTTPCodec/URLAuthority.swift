@@ -58,17 +58,17 @@ package struct URLAuthority {
   }
 
   /// `host` for use before a port in a URL: an IPv6 address in brackets, with its zone as in RFC 6874.
-  package static func written(_ host: String) -> String {
+  package static func bracketed(_ host: String) -> String {
     guard host.contains(":") else { return host }
     let address = host.prefix { $0 != "%" }
     let zone = host[address.endIndex...].dropFirst()
     return zone.isEmpty ? "[\(address)]" : "[\(address)%25\(PercentEncoder.encode(Array(zone.utf8).span))]"
   }
 
-  /// Like `written`, but without the zone, which has no meaning on another machine (RFC 6874 §4). Only an IPv6 address has a zone: in
+  /// Like `bracketed`, but without the zone, which has no meaning on another machine (RFC 6874 §4). Only an IPv6 address has a zone: in
   /// a name, `%` begins an escape.
-  package static func writtenForOthers(_ host: String) -> String {
-    host.utf8.contains(UInt8(ascii: ":")) ? written(String(host.prefix { $0 != "%" })) : host
+  package static func bracketedWithoutZone(_ host: String) -> String {
+    host.utf8.contains(UInt8(ascii: ":")) ? bracketed(String(host.prefix { $0 != "%" })) : host
   }
 
   /// Decodes a part of `userinfo`. `%00` is rejected: a name or password must not contain NUL (RFC 7617 §2), and C programs would cut

@@ -56,11 +56,11 @@ package struct ProxyURL: Hashable, Sendable {
       let parts = [credentials.username, credentials.password].map { PercentEncoder.encode(Array($0.utf8).span) }
       return "\(parts.joined(separator: ":"))@"
     }
-    return "\(scheme.rawValue)://\(userinfo ?? "")\(URLAuthority.written(host)):\(port)"
+    return "\(scheme.rawValue)://\(userinfo ?? "")\(URLAuthority.bracketed(host)):\(port)"
   }
 
   /// The URL for logs and responses, without credentials.
-  package var redacted: String { "\(scheme.rawValue)://\(URLAuthority.written(host)):\(port)" }
+  package var redacted: String { "\(scheme.rawValue)://\(URLAuthority.bracketed(host)):\(port)" }
 }
 
 /// Why a proxy's URL is invalid.

@@ -28,7 +28,7 @@ extension WebSocketURL {
     }
     let scheme = isSecure ? "wss:" : "ws:"
     if reference.hasPrefix("//") { return scheme + reference }
-    let origin = scheme + "//\(URLAuthority.written(host)):\(port)"
+    let origin = scheme + "//\(URLAuthority.bracketed(host)):\(port)"
     let path = target.prefix { $0 != "?" }
     if reference.isEmpty { return origin + target }
     if reference.hasPrefix("?") { return origin + path + reference }

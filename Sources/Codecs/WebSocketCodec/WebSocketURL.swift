@@ -59,11 +59,11 @@ package struct WebSocketURL: Hashable, Sendable {
   /// The whole URL with its credentials. It can be parsed again.
   package var text: String {
     let userinfo = credentials.map { PercentEncoder.encode(Array($0.utf8).span) + "@" } ?? ""
-    return scheme + userinfo + withPort(URLAuthority.written(host)) + target
+    return scheme + userinfo + withPort(URLAuthority.bracketed(host)) + target
   }
 
   /// The URL for logs and responses: without credentials and query, which may contain tokens.
-  package var redacted: String { scheme + withPort(URLAuthority.written(host)) + target.prefix { $0 != "?" } }
+  package var redacted: String { scheme + withPort(URLAuthority.bracketed(host)) + target.prefix { $0 != "?" } }
 
   private var scheme: String { isSecure ? "wss://" : "ws://" }
 
@@ -71,12 +71,12 @@ package struct WebSocketURL: Hashable, Sendable {
   package var server: String { "\(host.lowercased()):\(port)" }
 
   /// The value of the Host field.
-  package var hostField: String { withPort(URLAuthority.writtenForOthers(host)) }
+  package var hostField: String { withPort(URLAuthority.bracketedWithoutZone(host)) }
 
   private func withPort(_ name: String) -> String { port == (isSecure ? 443 : 80) ? name : "\(name):\(port)" }
 
   /// Host and port, always with the port: the target of CONNECT.
-  package var authority: String { "\(URLAuthority.writtenForOthers(host)):\(port)" }
+  package var authority: String { "\(URLAuthority.bracketedWithoutZone(host)):\(port)" }
 
   /// The value of the Authorization field for the URL's credentials (RFC 7617).
   package var basicAuthorization: String? { credentials.map(BasicCredentials.fieldValue) }

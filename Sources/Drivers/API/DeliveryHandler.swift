@@ -14,7 +14,7 @@ extension API {
     with sequence: UInt64, of session: Session, wait: TimeSpan, at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome {
     let delivery = WaitingDelivery(api: self, session: session, sequence: sequence, deadline: now + wait)
-    if wait > .zero, !delivery.hasNews { return .wait(delivery) }
+    if wait > .zero, !delivery.hasNewData { return .wait(delivery) }
     delivery.finish(at: now, into: &response)
     return .respond
   }
@@ -28,13 +28,13 @@ private struct WaitingDelivery: WaitingRequest {
   let deadline: MonotonicTime
 
   var heldCount: Gauge? { nil }
-  var bell: Bell { session.upstream.deliveryBell }
+  var notifier: Notifier { session.upstream.deliveryNotifier }
 
   /// Also true for an unknown message: it never existed, or its final state was forgotten.
-  var hasNews: Bool { session.upstream.isSettled(sequence) }
+  var hasNewData: Bool { session.upstream.isSettled(sequence) }
 
   /// Rung whenever any message reaches a final state.
-  var sharesBell: Bool { true }
+  var sharesNotifier: Bool { true }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
     guard let state = session.upstream.deliveryState(sequence) else {

@@ -30,7 +30,7 @@ extension API {
         "'cursor' is ahead of the newest push: use the cursor of an earlier response, 'earliest' or 'latest'")
     }
     let poll = Poll(session: session, start: start, limit: parameters.limit, maxBytes: parameters.maxBytes)
-    if parameters.wait > .zero, !session.inbox.hasNews(after: start) {
+    if parameters.wait > .zero, !session.inbox.hasNewData(after: start) {
       return .wait(HeldPoll(api: self, slot: polls.insert(poll), deadline: now + parameters.wait))
     }
     respond(to: poll, into: &response)
@@ -76,11 +76,11 @@ private struct HeldPoll: WaitingRequest {
   }
 
   var heldCount: Gauge? { api.shared.metrics.heldPolls }
-  var bell: Bell { poll.session.inbox.bell }
+  var notifier: Notifier { poll.session.inbox.notifier }
 
-  var hasNews: Bool {
+  var hasNewData: Bool {
     let poll = poll
-    return poll.session.inbox.hasNews(after: poll.start)
+    return poll.session.inbox.hasNewData(after: poll.start)
   }
 
   func finish(at now: MonotonicTime, into response: inout Response) {

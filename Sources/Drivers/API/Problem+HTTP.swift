@@ -50,7 +50,7 @@ extension HTTPProtocolError {
       .whitespaceBeforeColon, .whitespaceBeforeFirstField, .foldedField, .malformedFieldName, .missingColon,
       .repeatedField, .missingHost, .malformedHost, .malformedContentLength, .missingContentLength,
       .repeatedContentLength,
-      .contentLengthBesideTransferEncoding, .transferCodingNotSupported, .malformedTransferEncoding,
+      .contentLengthWithTransferEncoding, .transferCodingNotSupported, .malformedTransferEncoding,
       .transferEncodingInHTTP10, .malformedChunkSize, .malformedChunkExtension, .missingChunkEnd, .forbiddenTrailer,
       .expectationNotSupported, .truncatedMessage, .malformedStatusLine:
       nil

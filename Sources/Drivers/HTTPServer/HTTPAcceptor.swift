@@ -48,7 +48,7 @@ final class HTTPAcceptor: LoopTask {
       case .connection(let descriptor, let peer): worker.accept(descriptor, from: peer, on: listener)
       case .wouldBlock: return true
       case .failed(let code):
-        if Sockets.isShortage(code) {
+        if Sockets.isResourceExhaustion(code) {
           worker.warnOfShortage(code)
           return false
         }

@@ -50,17 +50,17 @@ package enum Outcome {
 /// Waits for new data until a deadline. Used on one event loop.
 package protocol Waiter {
   /// Rung after every change that may be new data for this waiter.
-  var bell: Bell { get }
+  var notifier: Notifier { get }
   /// The wait ends at this time even without new data.
   var deadline: MonotonicTime { get }
-  /// Whether there is new data. Checked after each ring of the bell.
-  var hasNews: Bool { get }
-  /// Whether most rings concern other waiters only. If so, the server checks `hasNews` before it resumes the request's task.
-  var sharesBell: Bool { get }
+  /// Whether there is new data. Checked after each notification.
+  var hasNewData: Bool { get }
+  /// Whether most notifications concern other waiters only. If so, the server checks `hasNewData` before it resumes the request's task.
+  var sharesNotifier: Bool { get }
 }
 
 extension Waiter {
-  package var sharesBell: Bool { false }
+  package var sharesNotifier: Bool { false }
 }
 
 /// A held request: it gets its response when new data arrives or its deadline passes. Exactly one of `finish` and `abandon` is

@@ -78,7 +78,7 @@ extension HTTPConnection {
     if http.isIdle { return false }
     worker.server.metrics.slowRequests.add()
     http.abandonRequest()
-    guard http.canAnswer else { return true }
+    guard http.canRespond else { return true }
     abandon()
     if case .body(let pace) = phase { refuse(.slowBody(received: pace.bytes)) } else { refuse(.slowHead) }
     return true

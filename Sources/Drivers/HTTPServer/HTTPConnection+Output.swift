@@ -39,9 +39,9 @@ extension HTTPConnection {
   /// One push can wake thousands of polls that get identical responses. They all share one rendering in memory.
   private func write(_ prepared: PreparedResponse) {
     let second = worker.wallSecond
-    let takesRendering = http.takesPreparedResponse
+    let takesRendering = http.canSendPreparedResponse
     if takesRendering, let rendering = prepared.rendering(at: second) {
-      http.passPreparedResponse()
+      http.completePreparedResponse()
       worker.output.append(SharedSlice(rendering))
       return
     }
@@ -128,7 +128,7 @@ extension HTTPConnection {
     defer { worker.response.content.removeAll() }
     if worker.isDraining {
       http.closeAfterThisResponse()
-    } else if http.responseTakesContent {
+    } else if http.responseHasContent {
       step = source.next(at: worker.loop.now, into: &worker.response.content)
     }
     if beginContent(worker.response.content.count) {
@@ -227,7 +227,7 @@ extension HTTPConnection {
           channel.reset()
           return false
         }
-        pending.releaseSpare()
+        pending.releaseSpareCapacity()
         let entry = worker.slowReaders.add(channel, bytes: pending.heldBytes)
         let outcome = await channel.writable(until: deadline)
         guard worker.slowReaders.remove(entry) else {

@@ -32,28 +32,28 @@ extension HTTPConnection {
     }
   }
 
-  private var hasNews: Bool {
+  private var hasNewData: Bool {
     switch waiting {
     case .none: true
-    case .request(let request): request.hasNews
-    case .stream(let source): source.hasNews
+    case .request(let request): request.hasNewData
+    case .stream(let source): source.hasNewData
     }
   }
 
   /// Whether `hold()` would return at once, without letting other tasks run.
-  var isWaitOver: Bool { hasNews || waitingDeadline() <= worker.loop.now }
+  var isWaitOver: Bool { hasNewData || waitingDeadline() <= worker.loop.now }
 
-  /// Whether the task must be resumed after a ring of the bell.
+  /// Whether the task must be resumed after a notification.
   var isConcernedByRing: Bool {
-    guard case .request(let request) = waiting, request.sharesBell else { return true }
-    return request.hasNews
+    guard case .request(let request) = waiting, request.sharesNotifier else { return true }
+    return request.hasNewData
   }
 
-  private var bell: Bell? {
+  private var notifier: Notifier? {
     switch waiting {
     case .none: nil
-    case .request(let request): request.bell
-    case .stream(let source): source.bell
+    case .request(let request): request.notifier
+    case .stream(let source): source.notifier
     }
   }
 
@@ -64,13 +64,13 @@ extension HTTPConnection {
   @inline(never)
   private func canWait(after outcome: WaitOutcome) -> Bool {
     if outcome == .deadline || channel.isClosed { return false }
-    guard takeInputWhileHeld(), !worker.room.isDraining, let bell else { return false }
+    guard takeInputWhileHeld(), !worker.room.isDraining, let notifier else { return false }
     if let place {
-      if hasNews { return false }
+      if hasNewData { return false }
       worker.room.leave(place)
     }
-    place = worker.room.enter(self, for: bell)
-    return !hasNews
+    place = worker.room.enter(self, for: notifier)
+    return !hasNewData
   }
 
   @inline(never)
@@ -91,8 +91,8 @@ extension HTTPConnection {
   /// held any longer.
   private func takeInputWhileHeld() -> Bool {
     let channel = channel
-    while http.pipelineRoom > 0, channel.isReadable {
-      switch channel.receive(atMost: http.pipelineRoom) {
+    while http.remainingPipelineBytes > 0, channel.isReadable {
+      switch channel.receive(atMost: http.remainingPipelineBytes) {
       case .bytes: http.receive(channel.received)
       case .wouldBlock: break
       case .endOfStream: http.receiveEndOfInput()
@@ -118,7 +118,7 @@ extension HTTPConnection {
     // Each batch of a stream is a probe as well.
     if case .stream = waiting { return true }
     guard !isProbed else { return true }
-    guard http.takesInterimResponse else { return false }
+    guard http.canSendInterimResponse else { return false }
     isProbed = true
     withOutput { http, output in http.writeInterimContinue(into: &output) }
     if case .failed = flushNow() {

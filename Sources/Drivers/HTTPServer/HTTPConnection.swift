@@ -138,7 +138,7 @@ final class HTTPConnection: LoopTask {
         event = try http.nextEvent()
       } catch {
         worker.server.metrics.malformedRequests.add()
-        if http.canAnswer { refuse(.malformed(error)) }
+        if http.canRespond { refuse(.malformed(error)) }
         return .end(lingering: true)
       }
       switch event {

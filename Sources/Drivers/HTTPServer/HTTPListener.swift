@@ -46,7 +46,7 @@ package struct BoundListener: Sendable {
       self.address = address
       return
     }
-    try Sockets.claim(address)
+    try Sockets.checkUnused(address)
     let first = try Sockets.listen(on: address, sharedPort: true)
     self.address = try Sockets.localAddress(of: first)
     var descriptors = [first]

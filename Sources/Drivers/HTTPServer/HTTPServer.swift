@@ -60,7 +60,7 @@ package final class HTTPServer: Sendable {
       }
       loop.submit { [sockets] context in
         let worker = HTTPWorker(loop: context, server: self, application: application(context))
-        context.resident = worker
+        context.userObject = worker
         for (descriptor, listener) in sockets { worker.listen(descriptor, listener) }
         return nil
       }
@@ -71,7 +71,7 @@ package final class HTTPServer: Sendable {
   package func drain(_ loops: [EventLoop]) {
     for loop in loops {
       loop.submit { context in
-        (context.resident as? HTTPWorker)?.drain()
+        (context.userObject as? HTTPWorker)?.drain()
         return nil
       }
     }

@@ -1,11 +1,11 @@
 import Reactor
 import Synchronization
 
-/// The held connections of one event loop, grouped by the bell they wait for.
+/// The held connections of one event loop, grouped by the notifier they wait for.
 ///
-/// A ring wakes its group in slices, with I/O in between. Waking ten thousand connections at once would block the loop, and every
-/// other client on it, for about 75 ms. A client served in the first slice may poll again before the last slice, and the same ring
-/// must not wake it again. So entries are numbered, and a ring wakes only those that existed when it was signalled.
+/// A notification wakes its group in slices, with I/O in between. Waking ten thousand connections at once would block the loop, and every
+/// other client on it, for about 75 ms. A client served in the first slice may poll again before the last slice, and the same notification
+/// must not wake it again. So entries are numbered, and a notification wakes only those that existed when it was signalled.
 final class WaitingRoom {
   /// Below this number of groups none is removed, so that a single client which polls repeatedly finds its group.
   private static var groupsKept: Int { 64 }
@@ -32,10 +32,10 @@ final class WaitingRoom {
   /// Number of entries made since the groups were created.
   var entryCount: UInt64 { groups.values.reduce(0) { $0 + $1.lastNumber } }
 
-  /// Registers `connection` to be woken when `bell` rings. The caller must check for new data again before it waits, since earlier
-  /// rings do not wake it.
-  func enter(_ connection: HTTPConnection, for bell: Bell) -> Place {
-    let group = group(of: bell)
+  /// Registers `connection` to be woken when `notifier` notifies. The caller must check for new data again before it waits, since earlier
+  /// notifications do not wake it.
+  func enter(_ connection: HTTPConnection, for notifier: Notifier) -> Place {
+    let group = group(of: notifier)
     return Place(group: group, handle: group.add(connection))
   }
 
@@ -48,21 +48,21 @@ final class WaitingRoom {
     for group in groups.values { group.wakeAll(because: .drain) }
   }
 
-  private func group(of bell: Bell) -> WaitingGroup {
-    if let latest, latest.bell === bell { return latest }
-    let key = ObjectIdentifier(bell)
+  private func group(of notifier: Notifier) -> WaitingGroup {
+    if let latest, latest.notifier === notifier { return latest }
+    let key = ObjectIdentifier(notifier)
     if let group = groups[key] {
       latest = group
       return group
     }
     if groups.count >= sweepAt { removeEmptyGroups() }
-    let group = WaitingGroup(bell, loop: loop)
+    let group = WaitingGroup(notifier, loop: loop)
     groups[key] = group
     latest = group
     return group
   }
 
-  /// Removes groups without entries, since bells are created and released with their sessions.
+  /// Removes groups without entries, since notifiers are created and released with their sessions.
   private func removeEmptyGroups() {
     latest = nil
     groups = groups.filter { _, group in
@@ -74,7 +74,7 @@ final class WaitingRoom {
   }
 }
 
-/// The connections of one loop that wait for the same bell.
+/// The connections of one loop that wait for the same notifier.
 private final class WaitingGroup {
   private static var slice: Int { 256 }
 
@@ -84,26 +84,26 @@ private final class WaitingGroup {
   }
 
   /// Why entries are woken.
-  enum Reason { case ring, drain }
+  enum Reason { case notification, drain }
 
-  let bell: Bell
-  private let listener: Bell.Listener
+  let notifier: Notifier
+  private let listener: Notifier.Listener
   private let nextSlice: Signal
   private var entries = ArrivalList<Entry>()
   private(set) var lastNumber: UInt64 = 0
   /// Entries up to this number are to be woken. Later ones have seen the new data.
   private var dueThrough: UInt64 = 0
-  private var reason = Reason.ring
+  private var reason = Reason.notification
 
-  init(_ bell: Bell, loop: LoopContext) {
-    self.bell = bell
-    let ring = Relay { $0.wakeAll(because: .ring) }
+  init(_ notifier: Notifier, loop: LoopContext) {
+    self.notifier = notifier
+    let relay = Relay { $0.wakeAll(because: .notification) }
     let slice = Relay { $0.wakeSlice() }
-    listener = Bell.Listener(loop.makeSignal(for: ring))
+    listener = Notifier.Listener(loop.makeSignal(for: relay))
     nextSlice = loop.makeSignal(for: slice)
-    ring.group = self
+    relay.group = self
     slice.group = self
-    bell.add(listener)
+    notifier.add(listener)
   }
 
   /// Breaks an initialization cycle: the signals are made before the group exists.
@@ -116,7 +116,7 @@ private final class WaitingGroup {
 
   var count: Int { entries.count }
 
-  func close() { bell.remove(listener) }
+  func close() { notifier.remove(listener) }
 
   func add(_ connection: HTTPConnection) -> ArrivalList<Entry>.Handle {
     listener.isWaiting.store(true, ordering: .sequentiallyConsistent)
@@ -129,7 +129,7 @@ private final class WaitingGroup {
     noteRemoval()
   }
 
-  /// Wakes all current entries. An entry added between the ring and its signal is woken too; it finds no new data and waits again.
+  /// Wakes all current entries. An entry added between the notification and its signal is woken too; it finds no new data and waits again.
   func wakeAll(because reason: Reason) {
     if reason == .drain { self.reason = .drain }
     dueThrough = lastNumber

@@ -92,10 +92,10 @@ private final class InboxSink: UpstreamSink {
   func prepareToEnd() { isEnding.store(true, ordering: .releasing) }
 
   func received(_ payload: Span<UInt8>, kind: MessageKind, now: Int64) {
-    inbox.append(payload, kind: kind, time: now, now: ProcessFacts.monotonicTime())
+    inbox.append(payload, kind: kind, time: now, now: ProcessInformation.monotonicTime())
   }
 
-  var hasReaders: Bool { inbox.bell.isAwaited }
+  var hasReaders: Bool { inbox.notifier.hasWaiters }
 
   func lost() {
     if !isEnding.load(ordering: .acquiring) { inbox.noteUpstreamGap() }

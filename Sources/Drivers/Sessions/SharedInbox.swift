@@ -26,7 +26,7 @@ package final class SharedInbox: Sendable {
   /// Number of changes of the log. Incremented within the lock, after the change.
   private let changes = Atomic<UInt64>(0)
   /// Rung after every change that readers may wait for.
-  package let bell = Bell()
+  package let notifier = Notifier()
 
   package init(epoch: Epoch, retention: Retention) {
     log = Locked(PushLog(epoch: epoch, retention: retention))
@@ -43,7 +43,7 @@ package final class SharedInbox: Sendable {
       }
       appender.free()
     }
-    bell.ring()
+    notifier.notify()
   }
 
   /// Records that the upstream was disconnected, so that pushes may be missing.
@@ -52,7 +52,7 @@ package final class SharedInbox: Sendable {
       $0.noteUpstreamGap()
       changes.add(1, ordering: .releasing)
     }
-    bell.ring()
+    notifier.notify()
   }
 
   package func expire(now: MonotonicTime) {
@@ -83,7 +83,7 @@ package final class SharedInbox: Sendable {
     log.withLock { $0.read(after: start, limit: limit, maxBytes: maxBytes) }
   }
 
-  package func hasNews(after start: ReadStart) -> Bool { log.withLock { $0.hasNews(after: start) } }
+  package func hasNewData(after start: ReadStart) -> Bool { log.withLock { $0.hasNewData(after: start) } }
 
   /// For metrics and the status page.
   package var summary: (last: Cursor, count: Int, bytes: Int) {

@@ -20,7 +20,7 @@ package struct SecurityPlan: ~Copyable {
   /// `fileTimeout`: the longest of the sessions.
   package init(fileTimeout: TimeSpan) {
     limit = fileTimeout + Self.allowance
-    deadline = ProcessFacts.monotonicTime() + limit
+    deadline = ProcessInformation.monotonicTime() + limit
   }
 
   /// The context for these settings, which have a `wss` URL. Blocks.
@@ -32,7 +32,7 @@ package struct SecurityPlan: ~Copyable {
         contents[file.path] = try UpstreamSecurity.content(of: file, try read(file, within: settings.fileTimeout))
       }
       let security = try UpstreamSecurity(
-        settings.tls, contents, within: min(settings.fileTimeout, deadline - ProcessFacts.monotonicTime()))
+        settings.tls, contents, within: min(settings.fileTimeout, deadline - ProcessInformation.monotonicTime()))
       contexts.append((settings.tls, .success(security)))
       return security
     } catch {
@@ -45,7 +45,7 @@ package struct SecurityPlan: ~Copyable {
     _ file: (role: TLSSettingsError.Role, path: String), within fileTimeout: TimeSpan
   ) throws(TLSSettingsError) -> NeededFile.Outcome {
     if let outcome = files[file.path] { return outcome }
-    let left = deadline - ProcessFacts.monotonicTime()
+    let left = deadline - ProcessInformation.monotonicTime()
     guard left > .zero else {
       throw .unreadable(
         file.role, file: file.path, reason: "the files of all sessions together have taken more than \(limit.text)")

@@ -38,7 +38,7 @@ package final class SessionHandle: Sendable {
 
   let shared: Locked<Shared>
   /// Rung when deliveries may have reached final states.
-  package let deliveryBell = Bell()
+  package let deliveryNotifier = Notifier()
   /// Whether the session connects only on demand.
   let isOnDemand: Atomic<Bool>
   let settings: SharedSettings
@@ -98,7 +98,7 @@ package final class SessionHandle: Sendable {
     open()
   }
 
-  /// Changes the shared state, and rings `deliveryBell` if deliveries have reached final states.
+  /// Changes the shared state, and notifies the waiters of `deliveryNotifier` if deliveries have reached final states.
   @inline(__always)
   func update<Result>(_ body: (inout Shared) -> Result) -> Result {
     let (result, hasEndings) = shared.withLock { shared in
@@ -106,7 +106,7 @@ package final class SessionHandle: Sendable {
       let result = body(&shared)
       return (result, shared.outbox.ledger.endings != endings)
     }
-    if hasEndings { deliveryBell.ring() }
+    if hasEndings { deliveryNotifier.notify() }
     return result
   }
 

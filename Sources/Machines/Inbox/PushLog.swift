@@ -67,7 +67,7 @@ package struct PushLog {
   }
 
   /// Message n is at index n - 1.
-  private var ring = RingDeque<Entry?>(filler: nil, leastCapacity: 64)
+  private var ring = RingDeque<Entry?>(filler: nil, minimumCapacity: 64)
   /// Number of the oldest message retained.
   private var first: UInt64 { UInt64(ring.front) + 1 }
   private var next: UInt64 { UInt64(ring.end) + 1 }
@@ -168,7 +168,7 @@ package struct PushLog {
   }
 
   /// Whether a read from `start` would return a message or a gap.
-  package func hasNews(after start: ReadStart) -> Bool {
+  package func hasNewData(after start: ReadStart) -> Bool {
     start.exceedsRetention || start.cursor.epoch != epoch || start.cursor.position < last.position
   }
 

@@ -3,66 +3,66 @@ import Threading
 
 /// Why blocking work returned no result.
 package enum BlockingWorkError: Error, Equatable, Sendable, CustomStringConvertible {
-  /// The waiter gave up. `after`: how long the work that runs on the subject, this or earlier work, has been running.
+  /// The waiter cancelled. `after`: how long the work that runs on the subject, this or earlier work, has been running.
   case unfinished(after: TimeSpan)
-  /// All threads were in use by other subjects until the waiter gave up, or too much work waits for a thread already.
-  case noThreadFree(limit: Int)
+  /// All threads were in use by other subjects until the waiter cancelled, or the queue for a thread is full.
+  case noFreeThread(limit: Int)
   /// The system could not start a thread.
-  case noThread
+  case threadNotStarted
 
   package var description: String {
     switch self {
-    case .unfinished(let time): "still not done after \(time.wholeSeconds) s"
-    case .noThreadFree(let limit): "other reads hold all \(limit) threads"
-    case .noThread: "the system gives no further thread"
+    case .unfinished(let time): "not finished after \(time.wholeSeconds) s"
+    case .noFreeThread(let limit): "all \(limit) threads for blocking work are in use"
+    case .threadNotStarted: "the system cannot start another thread"
     }
   }
 }
 
-/// A piece of work that blocks, such as reading a file. It runs on a thread of `BlockingLanes`, never on an event loop.
+/// A piece of work that blocks, such as reading a file. It runs on a thread of `BlockingThreadPool`, never on an event loop.
 ///
-/// A waiter can give up at any time. The work itself cannot be interrupted: it keeps its thread until it returns, and its
+/// A waiter can cancel at any time. The work itself cannot be interrupted: it keeps its thread until it returns, and its
 /// result is dropped.
 package final class BlockingWork<Value: Sendable>: BlockingJob {
   package typealias Outcome = Result<Value, BlockingWorkError>
 
   package let subject: String
-  private let lanes: BlockingLanes
+  private let pool: BlockingThreadPool
   private let body: @Sendable () -> Value
   /// Called once, with the outcome; nil before the wait and after it.
   private let waiter = Locked<(@Sendable (Outcome) -> Void)?>(nil)
 
   /// `subject`: what the work may block on, such as a path. Work on one subject runs one at a time.
-  package init(on subject: String, lanes: BlockingLanes = .shared, _ body: @escaping @Sendable () -> Value) {
+  package init(on subject: String, pool: BlockingThreadPool = .shared, _ body: @escaping @Sendable () -> Value) {
     self.subject = subject
-    self.lanes = lanes
+    self.pool = pool
     self.body = body
   }
 
-  /// Starts the work and waits for its result, or for `giveUp()`.
+  /// Starts the work and waits for its result, or for `cancel()`.
   package func value() async -> Outcome {
     unsafe await withUnsafeContinuation { continuation in
       begin { unsafe continuation.resume(returning: $0) }
     }
   }
 
-  /// The same for a thread that may block. Gives up after `limit`.
+  /// The same for a thread that may block. Cancels after `limit`.
   package func wait(atMost limit: TimeSpan) -> Outcome {
     let box = OutcomeBox<Outcome>()
     begin { box.fill($0) }
     if let outcome = box.outcome(atMost: limit) { return outcome }
-    giveUp()
+    cancel()
     return box.outcome()
   }
 
-  /// Ends the wait, if it has not ended. Work that has not begun is never run.
-  package func giveUp() {
-    end(.failure(lanes.withdraw(self)))
+  /// Ends the wait, if it has not ended. Work that has not started is never run.
+  package func cancel() {
+    end(.failure(pool.withdraw(self)))
   }
 
   private func begin(_ waiter: @escaping @Sendable (Outcome) -> Void) {
     self.waiter.withLock { $0 = waiter }
-    lanes.add(self)
+    pool.add(self)
   }
 
   private func end(_ outcome: Outcome) {
@@ -102,7 +102,7 @@ private final class OutcomeBox<Outcome: Sendable>: Sendable {
   }
 }
 
-/// Work that `BlockingLanes` can run.
+/// Work that `BlockingThreadPool` can run.
 package protocol BlockingJob: AnyObject, Sendable {
   var subject: String { get }
   func run()
@@ -112,12 +112,12 @@ package protocol BlockingJob: AnyObject, Sendable {
 /// Threads for blocking work, one per subject in use.
 ///
 /// A file on a hung mount holds one thread, however many reads of it are requested: further work on it is queued until its waiter
-/// gives up. Queued work runs after the work ahead of it, so its result is never older than its request.
+/// cancels. Queued work runs after the work ahead of it, so its result is never older than its request.
 ///
-/// While all threads are in use, work on other subjects waits for the first thread that becomes free, until its waiter gives up.
-package final class BlockingLanes: Sendable {
+/// While all threads are in use, work on other subjects waits for the first thread that becomes free, until its waiter cancels.
+package final class BlockingThreadPool: Sendable {
   /// The instance that the whole process shares.
-  package static let shared = BlockingLanes()
+  package static let shared = BlockingThreadPool()
 
   /// Maximum number of subjects in use at once, each with its thread. A session has about five (secrets, CA file, certificate,
   /// key) and reads most of them one after the other. The limit stops reloads that name ever new files on a hung mount.
@@ -129,15 +129,15 @@ package final class BlockingLanes: Sendable {
   /// both ends of its pipe until it has started.
   package static let descriptorsPerThread = 2
 
-  fileprivate struct Lane {
+  fileprivate struct SubjectQueue {
     /// When the running work started.
     var since: MonotonicTime
     var queue: [any BlockingJob] = []
   }
 
   fileprivate struct State {
-    var lanes: [String: Lane] = [:]
-    /// Work on subjects that have no lane, in order. Empty unless all threads are in use.
+    var subjects: [String: SubjectQueue] = [:]
+    /// Work on subjects that have no thread, in order. Empty unless all threads are in use.
     var waiting: [any BlockingJob] = []
   }
 
@@ -153,30 +153,30 @@ package final class BlockingLanes: Sendable {
   }
 
   /// Threads in use.
-  package var threads: Int { state.withLock { $0.lanes.count } }
+  package var threads: Int { state.withLock { $0.subjects.count } }
 
   func add(_ job: any BlockingJob) {
     enum Verdict { case start, queued, refused }
     let now = MonotonicTime.current
     let verdict = state.withLock { state -> Verdict in
-      if state.lanes[job.subject] != nil {
-        state.lanes[job.subject]?.queue.append(job)
+      if state.subjects[job.subject] != nil {
+        state.subjects[job.subject]?.queue.append(job)
         return .queued
       }
-      guard state.lanes.count < Self.threadLimit else {
+      guard state.subjects.count < Self.threadLimit else {
         guard state.waiting.count < Self.waitingLimit else { return .refused }
         state.waiting.append(job)
         return .queued
       }
-      state.lanes[job.subject] = Lane(since: now)
+      state.subjects[job.subject] = SubjectQueue(since: now)
       return .start
     }
     switch verdict {
     case .queued: break
-    case .refused: job.fail(.noThreadFree(limit: Self.threadLimit))
+    case .refused: job.fail(.noFreeThread(limit: Self.threadLimit))
     case .start:
       guard !startThread({ self.serve(job) }) else { return }
-      for job in [job] + state.withLock({ $0.abandonLane(of: job.subject) }) { job.fail(.noThread) }
+      for job in [job] + state.withLock({ $0.abandonQueue(of: job.subject) }) { job.fail(.threadNotStarted) }
     }
   }
 
@@ -193,35 +193,36 @@ package final class BlockingLanes: Sendable {
   func withdraw(_ job: any BlockingJob) -> BlockingWorkError {
     let now = MonotonicTime.current
     return state.withLock { state in
-      state.lanes[job.subject]?.queue.removeAll { $0 === job }
+      state.subjects[job.subject]?.queue.removeAll { $0 === job }
       if let index = state.waiting.firstIndex(where: { $0 === job }) {
         state.waiting.remove(at: index)
-        return .noThreadFree(limit: Self.threadLimit)
+        return .noFreeThread(limit: Self.threadLimit)
       }
-      return .unfinished(after: state.lanes[job.subject].map { now - $0.since } ?? .zero)
+      return .unfinished(after: state.subjects[job.subject].map { now - $0.since } ?? .zero)
     }
   }
 }
 
-extension BlockingLanes.State {
-  /// The next work for the thread that has done work on `subject`; nil where it can end.
+extension BlockingThreadPool.State {
+  /// The next work for the thread that has done work on `subject`; nil if it can end.
   fileprivate mutating func next(after subject: String, now: MonotonicTime) -> (any BlockingJob)? {
-    if lanes[subject]?.queue.isEmpty == false {
-      lanes[subject]?.since = now
-      return lanes[subject]?.queue.removeFirst()
+    if subjects[subject]?.queue.isEmpty == false {
+      subjects[subject]?.since = now
+      return subjects[subject]?.queue.removeFirst()
     }
-    lanes[subject] = nil
+    subjects[subject] = nil
     guard !waiting.isEmpty else { return nil }
     let job = waiting.removeFirst()
-    lanes[job.subject] = BlockingLanes.Lane(since: now, queue: waiting.filter { $0.subject == job.subject })
+    subjects[job.subject] = BlockingThreadPool.SubjectQueue(
+      since: now, queue: waiting.filter { $0.subject == job.subject })
     waiting.removeAll { $0.subject == job.subject }
     return job
   }
 
-  /// No thread could be started for `subject`. Returns the work that nobody is left to do.
-  fileprivate mutating func abandonLane(of subject: String) -> [any BlockingJob] {
-    var abandoned = lanes.removeValue(forKey: subject)?.queue ?? []
-    if lanes.isEmpty {
+  /// No thread could be started for `subject`. Returns the work that no thread will run.
+  fileprivate mutating func abandonQueue(of subject: String) -> [any BlockingJob] {
+    var abandoned = subjects.removeValue(forKey: subject)?.queue ?? []
+    if subjects.isEmpty {
       abandoned += waiting
       waiting = []
     }

@@ -203,10 +203,10 @@ package final class Channel {
   // MARK: Called by the loop and by `Sockets`
 
   /// A call outside this class, such as accept, returned EAGAIN.
-  func noteDrained() { isReadable = false }
+  func markDrained() { isReadable = false }
 
   /// A connect is in progress: the socket is not ready before the kernel reports it.
-  func noteConnecting() {
+  func markConnecting() {
     isReadable = false
     isWritable = false
   }

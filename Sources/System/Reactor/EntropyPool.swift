@@ -22,6 +22,6 @@ package struct EntropyPool: RandomNumberGenerator {
     if words.isEmpty { words = Array(repeating: 0, count: Self.wordsPerCall) }
     position = 0
     let result = unsafe words.withUnsafeMutableBytes { unsafe getentropy($0.baseAddress.unsafelyUnwrapped, $0.count) }
-    precondition(result == 0, "the kernel gives no random numbers")
+    precondition(result == 0, "getentropy(3) failed")
   }
 }

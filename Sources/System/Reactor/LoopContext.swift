@@ -37,8 +37,8 @@ package final class LoopContext {
   /// For masking keys, nonces and jitter of everything on this loop.
   package var entropy = EntropyPool()
 
-  /// An object that the program keeps on this loop, for later submissions to find.
-  package var resident: AnyObject?
+  /// An object of the program that stays on this loop, for later submissions to find.
+  package var userObject: AnyObject?
 
   unowned var executor: LoopExecutor!
   private let epoll: Epoll

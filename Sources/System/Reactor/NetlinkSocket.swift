@@ -59,7 +59,7 @@ package enum NetlinkSocket {
       let code = errno
       switch code {
       case EAGAIN, EWOULDBLOCK:
-        channel.noteDrained()
+        channel.markDrained()
         return .wouldBlock
       case ENOBUFS:
         return .overrun

@@ -124,7 +124,7 @@ package struct OutputQueue: ~Copyable {
   }
 
   /// Releases memory that the unsent bytes do not need. For a queue whose channel is blocked.
-  package mutating func releaseSpare() { text.releaseSpare() }
+  package mutating func releaseSpareCapacity() { text.releaseSpareCapacity() }
 
   /// Releases the buffers. The queue must be empty.
   package mutating func releaseStorage() {

@@ -15,20 +15,20 @@ package struct ResolveError: Error, Hashable, Sendable, CustomStringConvertible 
 /// The caller applies its own timeout and drops a late result. A thread is bound until `getaddrinfo` returns, so there are
 /// several, and a bounded queue for them.
 package final class Resolver: Sendable {
-  /// Maximum number of threads. One fewer look-ups than this can hang without delaying others.
+  /// Maximum number of threads. One fewer lookups than this can hang without delaying others.
   package static let threadCount = 4
-  /// Descriptors that one look-up may hold: files such as /etc/hosts, and a socket for each query or name server in use.
+  /// Descriptors that one lookup may hold: files such as /etc/hosts, and a socket for each query or name server in use.
   package static let descriptorsPerThread = 4
-  /// Maximum number of queued look-ups. Further ones fail at once.
+  /// Maximum number of queued lookups. Further ones fail at once.
   package static let queueLimit = 4096
 
-  package typealias Answer = Result<[SocketAddress], ResolveError>
+  package typealias Resolution = Result<[SocketAddress], ResolveError>
 
   @safe
   private struct Request {
     let host: String
     let port: UInt16
-    let continuation: UnsafeContinuation<Answer, Never>
+    let continuation: UnsafeContinuation<Resolution, Never>
   }
 
   private struct State {
@@ -51,7 +51,7 @@ package final class Resolver: Sendable {
   }
 
   /// Returns the addresses of `host`, in the system's order of preference (RFC 6724). A numeric address needs no thread.
-  package func resolve(host: String, port: UInt16) async -> Answer {
+  package func resolve(host: String, port: UInt16) async -> Resolution {
     if let address = SocketAddress(numericHost: host, port: port) { return .success([address]) }
     if let percent = host.firstIndex(of: "%") {
       let zone = host[host.index(after: percent)...]
@@ -68,17 +68,17 @@ package final class Resolver: Sendable {
       }
       guard verdict.accepted else {
         unsafe continuation.resume(
-          returning: .failure(ResolveError(host: host, reason: "too many look-ups are waiting")))
+          returning: .failure(ResolveError(host: host, reason: "\(Self.queueLimit) lookups are queued already")))
         return
       }
-      if verdict.startThread, !startThread({ self.serve() }) { threadMissing() }
+      if verdict.startThread, !startThread({ self.serve() }) { threadStartFailed() }
       work.signal()
     }
   }
 
-  /// Records that a thread could not be started. If there is no other thread, the queued look-ups fail, since none would serve
+  /// Records that a thread could not be started. If there is no other thread, the queued lookups fail, since none would serve
   /// them.
-  private func threadMissing() {
+  private func threadStartFailed() {
     let stranded = state.withLock { state -> [Request] in
       state.threads -= 1
       guard state.threads == 0 else { return [] }
@@ -87,7 +87,7 @@ package final class Resolver: Sendable {
       return queue
     }
     for request in stranded {
-      let error = ResolveError(host: request.host, reason: "the system gives no thread for the look-up")
+      let error = ResolveError(host: request.host, reason: "the system cannot start a thread for the lookup")
       unsafe request.continuation.resume(returning: .failure(error))
     }
   }
@@ -106,7 +106,7 @@ package final class Resolver: Sendable {
     }
   }
 
-  private static func lookUp(host: String, port: UInt16) -> Answer {
+  private static func lookUp(host: String, port: UInt16) -> Resolution {
     var hints = unsafe addrinfo()
     unsafe hints.ai_family = AF_UNSPEC
     unsafe hints.ai_socktype = Int32(SOCK_STREAM.rawValue)

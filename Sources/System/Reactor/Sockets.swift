@@ -33,7 +33,7 @@ package enum Sockets {
 
   /// Checks that no other process uses `address`; throws if one does. With a shared port, two gateways could run on one address
   /// unnoticed, each with half of the requests. Port 0 and paths are not checked.
-  package static func claim(_ address: SocketAddress) throws(SystemError) {
+  package static func checkUnused(_ address: SocketAddress) throws(SystemError) {
     guard let port = address.port, port != 0 else { return }
     SystemCall.close(try listen(on: address, sharedPort: false))
   }
@@ -68,7 +68,7 @@ package enum Sockets {
     guard descriptor >= 0 else {
       let code = errno
       if code == EAGAIN || code == EWOULDBLOCK {
-        listener.noteDrained()
+        listener.markDrained()
         return .wouldBlock
       }
       return .failed(code)
@@ -101,7 +101,7 @@ package enum Sockets {
       throw SystemError("connect", code: code, subject: address.description)
     }
     let channel = try Channel(descriptor: descriptor, loop: loop)
-    if result != 0 { channel.noteConnecting() }
+    if result != 0 { channel.markConnecting() }
     return channel
   }
 
@@ -136,18 +136,18 @@ package enum Sockets {
     guard unsafe lstat(path, &status) == 0, status.st_mode & S_IFMT == S_IFSOCK else { return }
     let probe = try make(.unix(path: path))
     defer { SystemCall.close(probe) }
-    let answer = unsafe SocketAddress.unix(path: path).withKernelAddress { unsafe Glibc.connect(probe, $0, $1) }
-    if answer != 0, errno == ECONNREFUSED { unsafe unlink(path) }
+    let result = unsafe SocketAddress.unix(path: path).withKernelAddress { unsafe Glibc.connect(probe, $0, $1) }
+    if result != 0, errno == ECONNREFUSED { unsafe unlink(path) }
   }
 
   private static func address(
     of descriptor: Int32, call: String,
-    _ ask: (Int32, UnsafeMutablePointer<sockaddr>, UnsafeMutablePointer<socklen_t>) -> Int32
+    _ query: (Int32, UnsafeMutablePointer<sockaddr>, UnsafeMutablePointer<socklen_t>) -> Int32
   ) throws(SystemError) -> SocketAddress {
     var storage = sockaddr_storage()
     var size = socklen_t(MemoryLayout<sockaddr_storage>.size)
     let result = unsafe withUnsafeMutablePointer(to: &storage) { pointer in
-      unsafe pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { unsafe ask(descriptor, $0, &size) }
+      unsafe pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { unsafe query(descriptor, $0, &size) }
     }
     guard result == 0, let address = SocketAddress(storage) else { throw SystemError(call, code: errno) }
     return address
@@ -156,7 +156,7 @@ package enum Sockets {
 
 extension Sockets {
   /// Whether an accept failed for lack of descriptors or memory. Further ones will fail too, for a while.
-  package static func isShortage(_ code: Int32) -> Bool {
+  package static func isResourceExhaustion(_ code: Int32) -> Bool {
     code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM
   }
 

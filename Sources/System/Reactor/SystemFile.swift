@@ -6,12 +6,12 @@ import Glibc
 package enum FileError: Error, Equatable, Sendable, CustomStringConvertible {
   case failed(Int32)
   /// A FIFO, a pipe or a device that did not end in time.
-  case endless(after: TimeSpan)
+  case timedOut(after: TimeSpan)
 
   package var description: String {
     switch self {
     case .failed(let code): SystemError.reason(of: code)
-    case .endless(let limit): "its end has not come within \(limit.seconds) s"
+    case .timedOut(let limit): "it did not end within \(limit.seconds) s"
     }
   }
 }
@@ -20,7 +20,7 @@ package enum FileError: Error, Equatable, Sendable, CustomStringConvertible {
 package enum SystemFile {
   /// Default timeout for a FIFO, a pipe or a device. A person has time to type, and a file given by mistake does not block the
   /// program forever.
-  private static var patience: TimeSpan { .seconds(10) }
+  private static var defaultTimeout: TimeSpan { .seconds(10) }
 
   /// The text of `path`, at most its first 4 KiB; nil if it cannot be read.
   static func read(_ path: String) -> String? {
@@ -29,7 +29,7 @@ package enum SystemFile {
 
   /// The first `limit` bytes of `path`; nil if it cannot be read.
   package static func bytes(of path: String, atMost limit: Int) -> [UInt8]? {
-    try? contents(of: path, atMost: limit, within: patience)
+    try? contents(of: path, atMost: limit, within: defaultTimeout)
   }
 
   /// Returns the first `limit` bytes of `path`. Blocks: on a FIFO, a pipe or a device for at most `span`, on a regular file for
@@ -44,7 +44,7 @@ package enum SystemFile {
     var piece = [UInt8](repeating: 0, count: 16 * 1024)
     while result.count < limit {
       // Reading a FIFO that no writer has opened yet returns 0, as at its end. But poll(2) does not report it readable.
-      guard deadline.waitUntilReadable(descriptor) else { throw .endless(after: span) }
+      guard deadline.waitUntilReadable(descriptor) else { throw .timedOut(after: span) }
       let count = SystemCall.retrying { unsafe Glibc.read(descriptor, &piece, min(piece.count, limit - result.count)) }
       if count == 0 { break }
       if count > 0 {

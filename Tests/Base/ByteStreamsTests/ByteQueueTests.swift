@@ -116,7 +116,7 @@ import Testing
     let content = (0..<100_000).map { UInt8(truncatingIfNeeded: $0) }
     queue.append(content)
     queue.consume(90_000)
-    queue.releaseSpare()
+    queue.releaseSpareCapacity()
     #expect(queue.allocatedBytes == 10_000)
     #expect(queue.copyBytes() == Array(content[90_000...]))
     queue.append([1, 2])
@@ -125,7 +125,7 @@ import Testing
     var small = ByteQueue()
     small.append([UInt8](repeating: 0, count: 4000))
     small.consume(3999)
-    small.releaseSpare()
+    small.releaseSpareCapacity()
     #expect(small.allocatedBytes == 4096)
   }
 }

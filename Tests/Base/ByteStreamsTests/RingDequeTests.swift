@@ -6,7 +6,7 @@ import Testing
   /// Against an array that forgets nothing: the element at place n is the one that was appended there.
   @Test(arguments: 1...20) func keepsEachElementInItsPlace(seed: UInt64) {
     var generator = SeededGenerator(seed: seed)
-    var ring = RingDeque<Int?>(filler: nil, leastCapacity: 2)
+    var ring = RingDeque<Int?>(filler: nil, minimumCapacity: 2)
     var history: [Int] = []
     var front = 0
     for number in 0..<2_000 {

@@ -17,10 +17,10 @@ import Testing
     #expect(
       pairs == [
         "idle idle true",
-        "body owed true", "body owed false", "done owed true", "done owed false",
+        "body pending true", "body pending false", "done pending true", "done pending false",
         "body body true", "body body false", "done body true", "done body false",
         "body done true",
-        "failed owed false", "failed body false",
+        "failed pending false", "failed body false",
         "closed closed false",
       ])
   }
@@ -30,18 +30,24 @@ import Testing
   @Test(arguments: [
     (
       "idle idle true",
-      ["body owed true", "-", "failed owed false", "closed closed false", "closed closed false", "-", "-", "-"]
+      ["body pending true", "-", "failed pending false", "closed closed false", "closed closed false", "-", "-", "-"]
     ),
     (
-      "body owed true",
-      ["-", "done owed true", "failed owed false", "-", "body owed false", "body owed true", "body body true", "-"]
+      "body pending true",
+      [
+        "-", "done pending true", "failed pending false", "-", "body pending false", "body pending true",
+        "body body true", "-",
+      ]
     ),
     (
-      "body owed false",
-      ["-", "done owed false", "failed owed false", "-", "body owed false", "body owed false", "body body false", "-"]
+      "body pending false",
+      [
+        "-", "done pending false", "failed pending false", "-", "body pending false", "body pending false",
+        "body body false", "-",
+      ]
     ),
-    ("done owed true", ["-", "-", "-", "-", "done owed false", "done owed true", "done body true", "-"]),
-    ("done owed false", ["-", "-", "-", "-", "done owed false", "done owed false", "done body false", "-"]),
+    ("done pending true", ["-", "-", "-", "-", "done pending false", "done pending true", "done body true", "-"]),
+    ("done pending false", ["-", "-", "-", "-", "done pending false", "done pending false", "done body false", "-"]),
     (
       "body body true",
       ["-", "done body true", "closed closed false", "-", "body body false", "-", "-", "body done true"]
@@ -53,7 +59,7 @@ import Testing
     ("done body true", ["-", "-", "-", "-", "done body false", "-", "-", "idle idle true"]),
     ("done body false", ["-", "-", "-", "-", "done body false", "-", "-", "closed closed false"]),
     ("body done true", ["-", "idle idle true", "closed closed false", "-", "closed closed false", "-", "-", "-"]),
-    ("failed owed false", ["-", "-", "-", "-", "failed owed false", "-", "failed body false", "-"]),
+    ("failed pending false", ["-", "-", "-", "-", "failed pending false", "-", "failed body false", "-"]),
     ("failed body false", ["-", "-", "-", "-", "failed body false", "-", "-", "closed closed false"]),
     ("closed closed false", ["-", "-", "-", "-", "closed closed false", "-", "-", "-"]),
   ])

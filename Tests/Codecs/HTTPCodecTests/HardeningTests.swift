@@ -101,7 +101,7 @@ import Testing
     let request = Array("GET / HTTP/1.1\r\nHost: a\r\n\r\n".utf8)
     for _ in 0..<4000 { connection.receive(request.span) }
     #expect(try [connection.nextEvent(), connection.nextEvent(), connection.nextEvent()] == [.head, .end, nil])
-    let wants = connection.wantsInput
+    let wants = connection.shouldReadInput
     #expect(!wants)
     connection.beginResponse(.ok, .none, date: Span(), into: &output)
     output.endFields()
@@ -132,8 +132,8 @@ import Testing
     connection.receive(Array(beginning.utf8).span)
     while try connection.nextEvent() != nil {}
     connection.abandonRequest()
-    let canAnswer = connection.canAnswer
-    #expect(canAnswer)
+    let canRespond = connection.canRespond
+    #expect(canRespond)
     connection.receive(Array("\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n".utf8).span)
     let event = try connection.nextEvent()
     #expect(event == nil)

@@ -191,7 +191,7 @@ private struct CorpusServer: ~Copyable {
         }
       }
     } catch {
-      if connection.canAnswer { answer(Int(error.status.rawValue)) }
+      if connection.canRespond { answer(Int(error.status.rawValue)) }
     }
   }
 

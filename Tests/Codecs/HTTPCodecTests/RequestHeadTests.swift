@@ -61,8 +61,8 @@ import Testing
     ("Transfer-Encoding: \"chunked\"", .transferCodingNotSupported),
     ("Transfer-Encoding: identity", .transferCodingNotSupported),
     ("Transfer-Encoding: xchunked", .transferCodingNotSupported),
-    ("Transfer-Encoding: chunked\r\nContent-Length: 0", .contentLengthBesideTransferEncoding),
-    ("Content-Length: 0\r\nTransfer-Encoding: chunked", .contentLengthBesideTransferEncoding),
+    ("Transfer-Encoding: chunked\r\nContent-Length: 0", .contentLengthWithTransferEncoding),
+    ("Content-Length: 0\r\nTransfer-Encoding: chunked", .contentLengthWithTransferEncoding),
     ("Expect: 200-ok", .expectationNotSupported), ("Expect: 100-Continue", nil),
     ("Upgrade: h2c\r\nConnection: Upgrade", nil),
   ])

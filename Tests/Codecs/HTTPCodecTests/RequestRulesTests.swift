@@ -99,7 +99,7 @@ import Testing
       .transferEncodingInHTTP10),
     Rule(
       "9112 §6.1 beside Content-Length it may be rejected",
-      post + "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", [], .contentLengthBesideTransferEncoding),
+      post + "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", [], .contentLengthWithTransferEncoding),
     Rule(
       "9112 §6.3 chunked not last: 400", post + "Transfer-Encoding: chunked, gzip\r\n\r\n", [],
       .malformedTransferEncoding),

@@ -53,20 +53,20 @@ import Testing
   }
 
   /// Whether the answer to `request` may be one that was written for another.
-  private func takesPreparedResponse(_ request: String) throws -> Bool {
+  private func canSendPreparedResponse(_ request: String) throws -> Bool {
     var connection = HTTPServerConnection()
     connection.receive(Array(request.utf8).span)
     while try connection.nextEvent() != nil {}
-    return connection.takesPreparedResponse
+    return connection.canSendPreparedResponse
   }
 
   @Test func takesAResponseWrittenForAnotherWhereTheRequestLeavesNoTraceInIt() throws {
-    #expect(try takesPreparedResponse("GET / HTTP/1.1\r\nHost: a\r\nAccept: b\r\n\r\n"))
-    #expect(try !takesPreparedResponse("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n"))
-    #expect(try !takesPreparedResponse("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"))
-    #expect(try !takesPreparedResponse("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"))
-    #expect(try !takesPreparedResponse("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe"))
-    #expect(try !takesPreparedResponse(""))
+    #expect(try canSendPreparedResponse("GET / HTTP/1.1\r\nHost: a\r\nAccept: b\r\n\r\n"))
+    #expect(try !canSendPreparedResponse("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n"))
+    #expect(try !canSendPreparedResponse("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"))
+    #expect(try !canSendPreparedResponse("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"))
+    #expect(try !canSendPreparedResponse("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe"))
+    #expect(try !canSendPreparedResponse(""))
   }
 
   @Test func readsTheNextRequestAfterAPreparedResponse() throws {
@@ -76,7 +76,7 @@ import Testing
       connection.receive(request.span)
       var events: [HTTPRequestEvent] = []
       while let event = try connection.nextEvent() { events.append(event) }
-      connection.passPreparedResponse()
+      connection.completePreparedResponse()
       let isIdle = connection.isIdle
       #expect(events == [.head, .end])
       #expect(isIdle)
@@ -161,7 +161,7 @@ import Testing
     var output = ByteQueue()
     connection.receive(Array("GET / HTTP/1.1\r\nHost : a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n".utf8).span)
     #expect(throws: HTTPProtocolError.whitespaceBeforeColon) { _ = try connection.nextEvent() }
-    #expect(connection.canAnswer == true)
+    #expect(connection.canRespond == true)
     #expect(connection.willClose == true)
     connection.beginResponse(.badRequest, .none, date: Span(), into: &output)
     output.endFields()
@@ -184,6 +184,6 @@ import Testing
     connection.finishResponse(into: &output)
     #expect(throws: HTTPProtocolError.self) { _ = try connection.nextEvent() }
     connection.beginResponse(.badRequest, .length(2), date: Span(), into: &output)
-    #expect(connection.responseTakesContent == takesContent)
+    #expect(connection.responseHasContent == takesContent)
   }
 }

@@ -50,7 +50,7 @@ func serverTranscript(
       }
     } catch {
       lines.append(line(error))
-      if connection.canAnswer { answer(error.status) }
+      if connection.canRespond { answer(error.status) }
     }
   }
   for piece in pieces {

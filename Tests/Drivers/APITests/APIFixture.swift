@@ -20,7 +20,7 @@ struct APIFixture {
   let sessions: SessionDirectory
   let lifecycle = Lifecycle()
   let registry = MetricsRegistry()
-  var now = ProcessFacts.monotonicTime()
+  var now = ProcessInformation.monotonicTime()
 
   init(sessions names: [String] = ["default"], _ change: (inout GatewaySettings) -> Void = { _ in }) throws {
     var settings = GatewaySettings()

@@ -173,8 +173,8 @@ import Testing
     case .malformedHost: .malformedContentLength
     case .malformedContentLength: .missingContentLength
     case .missingContentLength: .repeatedContentLength
-    case .repeatedContentLength: .contentLengthBesideTransferEncoding
-    case .contentLengthBesideTransferEncoding: .transferCodingNotSupported
+    case .repeatedContentLength: .contentLengthWithTransferEncoding
+    case .contentLengthWithTransferEncoding: .transferCodingNotSupported
     case .transferCodingNotSupported: .malformedTransferEncoding
     case .malformedTransferEncoding: .transferEncodingInHTTP10
     case .transferEncodingInHTTP10: .contentTooLarge(limit: 1)

@@ -9,7 +9,7 @@ import Upstream
 
 @testable import API
 
-/// Requests that wait, driven by hand: the bell they listen to, their news, their deadline and their end.
+/// Requests that wait, driven by hand: the notifier they listen to, their news, their deadline and their end.
 @Suite struct WaitingRequestTests {
   private func push(_ text: String, to session: Session, _ api: APIFixture) {
     session.inbox.append(Array(text.utf8).span, kind: .text, time: 0, now: api.now)
@@ -19,12 +19,12 @@ import Upstream
     let api = try APIFixture()
     let session = try api.session()
     let poll = try api.hold("/v1/messages?wait=20s")
-    #expect(poll.bell === session.inbox.bell)
+    #expect(poll.notifier === session.inbox.notifier)
     #expect(poll.deadline == api.now + .seconds(20))
-    #expect(!poll.hasNews)
+    #expect(!poll.hasNewData)
     #expect(poll.heldCount === api.api.shared.metrics.heldPolls)
     push("news", to: session, api)
-    #expect(poll.hasNews)
+    #expect(poll.hasNewData)
     let response = api.finish(poll)
     #expect(response.status == 200 && response.body.contains("\"news\""))
     #expect(response.field("Gateway-Cursor") == response.text("cursor"))
@@ -77,9 +77,9 @@ import Upstream
     let api = try APIFixture(sessions: ["default", "market"])
     let ours = try api.hold("/v1/messages")
     let theirs = try api.hold("/v1/sessions/market/messages")
-    #expect(theirs.bell === (try api.session("market").inbox.bell))
+    #expect(theirs.notifier === (try api.session("market").inbox.notifier))
     push("news", to: try api.session("market"), api)
-    #expect(theirs.hasNews && !ours.hasNews)
+    #expect(theirs.hasNewData && !ours.hasNewData)
     #expect(api.finish(theirs).body.contains("news") && !api.finish(ours).body.contains("news"))
   }
 
@@ -101,12 +101,12 @@ import Upstream
     #expect(try api.respond("GET", "/v1/deliveries/\(id)").text("state") == "queued")
     #expect(try api.respond("GET", "/v1/deliveries/\(id)?wait=0").text("state") == "queued")
     let delivery = try api.hold("/v1/deliveries/\(id)?wait=10m")
-    #expect(delivery.bell === (try api.session().upstream.deliveryBell))
+    #expect(delivery.notifier === (try api.session().upstream.deliveryNotifier))
     #expect(delivery.deadline == api.now + .seconds(55), "delivery.maximum_wait")
-    #expect(!delivery.hasNews)
+    #expect(!delivery.hasNewData)
     #expect(api.finish(try api.hold("/v1/deliveries/\(id)?wait=1")).text("state") == "queued")
     _ = try api.post("price 2", fields: "Topic: price\r\n")
-    #expect(delivery.hasNews)
+    #expect(delivery.hasNewData)
     let response = api.finish(delivery)
     #expect(response.text("state") == "replaced" && response.text("id") == id)
     #expect(try api.respond("GET", "/v1/deliveries/\(id)?wait=20s").text("state") == "replaced")

@@ -29,8 +29,8 @@ import Testing
       let (client, server) = socketPair()
       clients.append(client)
       loops[loop].submit { context in
-        let resident = context.resident as? Resident ?? Resident(SlowReaders(responses, loop: context))
-        context.resident = resident
+        let resident = context.userObject as? Resident ?? Resident(SlowReaders(responses, loop: context))
+        context.userObject = resident
         guard let channel = try? Channel(descriptor: server, loop: context) else { return nil }
         resident.channels.append(channel)
         _ = resident.readers.add(channel, bytes: bytes)

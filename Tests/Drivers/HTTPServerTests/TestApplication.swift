@@ -12,7 +12,7 @@ import Testing
 
 /// What a test and the application that it serves share.
 final class Board: Sendable {
-  let bell = Bell()
+  let notifier = Notifier()
   let held = Gauge()
   /// The number of the last piece of news.
   let news = Atomic<Int>(0)
@@ -26,7 +26,7 @@ final class Board: Sendable {
   /// Publishes a piece of news.
   func publish() {
     news.add(1, ordering: .sequentiallyConsistent)
-    bell.ring()
+    notifier.notify()
   }
 }
 
@@ -95,11 +95,11 @@ private struct WaitForNews: WaitingRequest {
   let deadline: MonotonicTime
 
   var heldCount: Gauge? { board.held }
-  var bell: Bell { board.bell }
-  var hasNews: Bool { board.news.current > seen }
+  var notifier: Notifier { board.notifier }
+  var hasNewData: Bool { board.news.current > seen }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
-    response.content.text.append(hasNews ? "news \(board.news.current)" : "nothing")
+    response.content.text.append(hasNewData ? "news \(board.news.current)" : "nothing")
   }
 
   func abandon() { board.abandoned.add(1, ordering: .sequentiallyConsistent) }
@@ -116,13 +116,13 @@ private final class NewsSource: Source {
     seen = board.news.current
   }
 
-  var bell: Bell { board.bell }
+  var notifier: Notifier { board.notifier }
   var deadline: MonotonicTime { loop.now + .seconds(60) }
-  var hasNews: Bool { board.news.current > seen }
+  var hasNewData: Bool { board.news.current > seen }
 
   func next(at now: MonotonicTime, into content: inout ResponseContent) -> SourceStep {
     board.batches.add(1, ordering: .sequentiallyConsistent)
-    guard hasNews else { return .wait }
+    guard hasNewData else { return .wait }
     seen += 1
     content.text.append("news \(seen)\n")
     return seen >= board.end.current ? .end : .more
@@ -136,9 +136,9 @@ private final class FloodSource: Source {
   private let batch = SharedBytes([UInt8](repeating: UInt8(ascii: "x"), count: TestApplication.floodBatch))
   init(_ board: Board) { self.board = board }
 
-  let bell = Bell()
+  let notifier = Notifier()
   let deadline = MonotonicTime.distantFuture
-  let hasNews = true
+  let hasNewData = true
 
   func next(at now: MonotonicTime, into content: inout ResponseContent) -> SourceStep {
     content.append(SharedSlice(batch))
@@ -173,7 +173,7 @@ final class ServedApplication {
   func connect() -> TestClient {
     let (client, descriptor) = socketPair()
     loop.submit { context in
-      let worker = context.resident as? HTTPWorker
+      let worker = context.userObject as? HTTPWorker
       worker?.accept(descriptor, from: .unix(path: ""), on: HTTPListener(.client, reach: .local))
       return nil
     }
@@ -198,7 +198,7 @@ final class ServedApplication {
     let done = DispatchSemaphore(value: 0)
     let result = Mutex<Fact?>(nil)
     loop.submit { context in
-      let found = (context.resident as? HTTPWorker).map(fact)
+      let found = (context.userObject as? HTTPWorker).map(fact)
       result.withLock { $0 = found }
       done.signal()
       return nil

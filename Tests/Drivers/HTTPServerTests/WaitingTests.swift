@@ -24,12 +24,12 @@ import Testing
     #expect(client.read(through: "now") != nil)
   }
 
-  @Test func aBellWithoutNewsEndsNoWait() async throws {
+  @Test func aNotificationWithoutNewDataEndsNoWait() async throws {
     let served = try ServedApplication()
     let client = served.connect()
     client.get("/wait")
     #expect(served.isHolding(1))
-    served.board.bell.ring()
+    served.board.notifier.notify()
     #expect(served.isHolding(1))
     #expect(!client.hasInput)
     served.board.publish()
@@ -103,17 +103,17 @@ import Testing
     }
   }
 
-  @Test func eachBellWakesItsOwn() async throws {
+  @Test func eachNotifierWakesItsOwnWaiters() async throws {
     let served = try ServedApplication()
     let client = served.connect()
     client.get("/wait")
     #expect(served.isHolding(1))
-    // More bells than the room keeps groups for: those without entries go, and the one with an entry stays.
+    // More notifiers than the room keeps groups for: those without entries go, and the one with an entry stays.
     let groups = served.onLoop { worker -> Bool in
       guard let channel = try? Channel(descriptor: socketPair().0, loop: worker.loop) else { return false }
       let connection = HTTPConnection(
         channel: channel, origin: .local, listener: HTTPListener(.client, reach: .local), worker: worker)
-      for _ in 0..<200 { worker.room.leave(worker.room.enter(connection, for: Bell())) }
+      for _ in 0..<200 { worker.room.leave(worker.room.enter(connection, for: Notifier())) }
       channel.close()
       return worker.room.count == 1
     }
@@ -122,18 +122,18 @@ import Testing
     #expect(client.read(through: "news 1") != nil)
   }
 
-  /// One of many that wait for the same bell, such as a delivery among those of its session.
+  /// One of many that wait for the same notifier, such as a delivery among those of its session.
   private final class OneOfMany: WaitingRequest {
-    let bell = Bell()
+    let notifier = Notifier()
     var deadline: MonotonicTime { .distantFuture }
-    var hasNews = false
-    var sharesBell: Bool { true }
+    var hasNewData = false
+    var sharesNotifier: Bool { true }
     var heldCount: Gauge? { nil }
     func finish(at now: MonotonicTime, into response: inout Response) {}
     func abandon() {}
   }
 
-  @Test func aRingForOthersResumesNobodyWhoSharesTheBell() async throws {
+  @Test func aNotificationForOthersResumesNoWaiterOfTheSameNotifier() async throws {
     let served = try ServedApplication()
     nonisolated(unsafe) var kept: (OneOfMany, HTTPConnection)?
     let isEntered = served.onLoop { worker -> Bool in
@@ -143,15 +143,15 @@ import Testing
       let request = OneOfMany()
       connection.waiting = .request(request)
       kept = (request, connection)
-      for _ in 0..<2 { _ = worker.room.enter(connection, for: request.bell) }
+      for _ in 0..<2 { _ = worker.room.enter(connection, for: request.notifier) }
       return worker.room.count == 2
     }
     #expect(isEntered == true)
-    let bell = try #require(kept).0.bell
-    bell.ring()
+    let notifier = try #require(kept).0.notifier
+    notifier.notify()
     #expect(served.onLoop { $0.room.count } == 2)
-    _ = served.onLoop { _ in kept?.0.hasNews = true }
-    bell.ring()
+    _ = served.onLoop { _ in kept?.0.hasNewData = true }
+    notifier.notify()
     #expect(served.onLoop { $0.room.count } == 0)
     _ = served.onLoop { _ in
       kept?.1.channel.close()
@@ -162,7 +162,7 @@ import Testing
   /// Drains the worker of its loop. As a task it runs after those that the input of the turn has resumed.
   private final class Drain: LoopTask {
     private let worker: HTTPWorker?
-    init(_ context: LoopContext) { worker = context.resident as? HTTPWorker }
+    init(_ context: LoopContext) { worker = context.userObject as? HTTPWorker }
     func run() async { worker?.drain() }
   }
 

@@ -94,7 +94,7 @@ private final class DialRun: Sendable {
     let proxy = try proxy.map { try ProxyURL($0) }
     loop.submit { context in
       let dial = DialTask(port, proxy, context) { change in self.shared.withLock { change(&$0) } }
-      context.resident = dial
+      context.userObject = dial
       return dial
     }
   }
@@ -103,7 +103,7 @@ private final class DialRun: Sendable {
 
   func cancel() {
     loop.submit { context in
-      (context.resident as? DialTask)?.cancellation.cancel()
+      (context.userObject as? DialTask)?.cancellation.cancel()
       return nil
     }
   }

@@ -57,7 +57,7 @@ struct ServerReading {
         transcript.note("$")
       }
     }
-    if connection.canAnswer, let failure = transcript.failure { Self.answer(failure.status, &connection) }
+    if connection.canRespond, let failure = transcript.failure { Self.answer(failure.status, &connection) }
   }
 
   private mutating func nextEvent(_ connection: inout HTTPServerConnection) -> HTTPRequestEvent? {

@@ -222,7 +222,7 @@ extension PushLog {
         cursor = result.cursor
       }
     }
-    while log.hasNews(after: ReadStart(cursor)) {
+    while log.hasNewData(after: ReadStart(cursor)) {
       let result = log.read(after: cursor, limit: 100, maxBytes: 1 << 20)
       accounted += UInt64(result.messages.count)
       if result.gap?.reasons.first == .retention { accounted += result.gap?.missed ?? 0 }

@@ -7,7 +7,7 @@ import Threading
 @testable import Reactor
 
 @Suite struct BlockingWorkTests {
-  private let lanes = BlockingLanes()
+  private let pool = BlockingThreadPool()
 
   @Test func runsWorkOnDifferentSubjectsSideBySide() async {
     // Each waits for all: one thread for them would never end.
@@ -15,7 +15,7 @@ import Threading
     let sum = await withTaskGroup(of: Int.self) { group in
       for number in 0..<8 {
         group.addTask {
-          let work = BlockingWork(on: "\(number)", lanes: lanes) {
+          let work = BlockingWork(on: "\(number)", pool: pool) {
             if number == 7 { for _ in 0..<7 { barrier.signal() } } else { barrier.wait() }
             return number
           }
@@ -29,72 +29,72 @@ import Threading
 
   @Test func holdsOneThreadForASubjectThatHangs() async throws {
     let hang = CountingSemaphore()
-    let hanging = BlockingWork(on: "mount", lanes: lanes) { hang.wait() }
+    let hanging = BlockingWork(on: "mount", pool: pool) { hang.wait() }
     let first = Task { await hanging.value() }
-    while lanes.threads == 0 { try await Task.sleep(for: .milliseconds(1)) }
+    while pool.threads == 0 { try await Task.sleep(for: .milliseconds(1)) }
     for _ in 0..<20 {
-      let work = BlockingWork(on: "mount", lanes: lanes) { Issue.record("work that was given up has run") }
+      let work = BlockingWork(on: "mount", pool: pool) { Issue.record("work that was given up has run") }
       guard case .failure(.unfinished) = work.wait(atMost: .milliseconds(1)) else {
         Issue.record("it did not wait for its turn")
         return
       }
     }
-    #expect(lanes.threads == 1)
-    hanging.giveUp()
+    #expect(pool.threads == 1)
+    hanging.cancel()
     guard case .failure(.unfinished) = await first.value else {
       Issue.record("a waiter that gives up goes on at once")
       return
     }
     // What comes next has its turn once the thread is back.
-    let lanes = lanes
-    let next = Task { await BlockingWork(on: "mount", lanes: lanes) { 7 }.value() }
+    let pool = pool
+    let next = Task { await BlockingWork(on: "mount", pool: pool) { 7 }.value() }
     hang.signal()
     #expect(try await next.value.get() == 7)
   }
 
   @Test func failsWhereTheSystemGivesNoThread() async {
-    let none = BlockingLanes { _ in false }
-    #expect(await BlockingWork(on: "x", lanes: none) { 1 }.value() == .failure(.noThread))
-    #expect(BlockingWork(on: "x", lanes: none) { 1 }.wait(atMost: .seconds(60)) == .failure(.noThread))
+    let none = BlockingThreadPool { _ in false }
+    #expect(await BlockingWork(on: "x", pool: none) { 1 }.value() == .failure(.threadNotStarted))
+    #expect(BlockingWork(on: "x", pool: none) { 1 }.wait(atMost: .seconds(60)) == .failure(.threadNotStarted))
     #expect(none.threads == 0)
   }
 
   @Test func workOnMoreSubjectsWaitsForAThread() async throws {
     let hang = CountingSemaphore()
-    for number in 0..<BlockingLanes.threadLimit {
-      lanes.add(BlockingWork(on: "\(number)", lanes: lanes) { hang.wait() })
+    for number in 0..<BlockingThreadPool.threadLimit {
+      pool.add(BlockingWork(on: "\(number)", pool: pool) { hang.wait() })
     }
-    let givenUp = BlockingWork(on: "x", lanes: lanes) {
+    let givenUp = BlockingWork(on: "x", pool: pool) {
       Issue.record("work that was given up has run")
       return 1
     }
-    #expect(givenUp.wait(atMost: .milliseconds(1)) == .failure(.noThreadFree(limit: BlockingLanes.threadLimit)))
+    #expect(givenUp.wait(atMost: .milliseconds(1)) == .failure(.noFreeThread(limit: BlockingThreadPool.threadLimit)))
     // Two pieces of work on one subject and one on another: each has its turn, as threads become free.
     let results = Locked<[String]>([])
     let done = CountingSemaphore()
     for name in ["x", "y", "x"] {
-      lanes.add(
-        BlockingWork(on: name, lanes: lanes) {
+      pool.add(
+        BlockingWork(on: name, pool: pool) {
           results.withLock { $0.append(name) }
           done.signal()
         })
     }
-    #expect(lanes.threads == BlockingLanes.threadLimit)
+    #expect(pool.threads == BlockingThreadPool.threadLimit)
     hang.signal()
     for _ in 0..<3 { #expect(done.wait(atMost: .seconds(60))) }
     #expect(results.withLock { $0 } == ["x", "x", "y"])
-    for _ in 1..<BlockingLanes.threadLimit { hang.signal() }
-    while lanes.threads > 0 { try await Task.sleep(for: .milliseconds(1)) }
+    for _ in 1..<BlockingThreadPool.threadLimit { hang.signal() }
+    while pool.threads > 0 { try await Task.sleep(for: .milliseconds(1)) }
   }
 
   @Test func holdsNoMoreThreadsAndWorkThanItsLimitsWhereEverySubjectHangs() {
     let hang = CountingSemaphore()
-    let count = BlockingLanes.threadLimit + BlockingLanes.waitingLimit
-    for number in 0..<count { lanes.add(BlockingWork(on: "\(number)", lanes: lanes) { hang.wait() }) }
-    #expect(lanes.threads == BlockingLanes.threadLimit)
+    let count = BlockingThreadPool.threadLimit + BlockingThreadPool.waitingLimit
+    for number in 0..<count { pool.add(BlockingWork(on: "\(number)", pool: pool) { hang.wait() }) }
+    #expect(pool.threads == BlockingThreadPool.threadLimit)
     #expect(
-      BlockingWork(on: "x", lanes: lanes) { 1 }.wait(atMost: .seconds(60))
-        == .failure(.noThreadFree(limit: BlockingLanes.threadLimit)))
+      BlockingWork(on: "x", pool: pool) { 1 }.wait(atMost: .seconds(60))
+        == .failure(.noFreeThread(limit: BlockingThreadPool.threadLimit)))
     for _ in 0..<count { hang.signal() }
   }
 
@@ -120,7 +120,7 @@ import Threading
     try #require(mkfifo(path, 0o600) == 0)
     defer { unlink(path) }
     let limit = TimeSpan.milliseconds(50)
-    #expect(throws: FileError.endless(after: limit), "nobody writes") { try contents(path, within: limit) }
+    #expect(throws: FileError.timedOut(after: limit), "nobody writes") { try contents(path, within: limit) }
     #expect(
       DetachedThread.start(named: "writer") {
         let file = open(path, O_WRONLY)

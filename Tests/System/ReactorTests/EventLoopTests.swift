@@ -156,7 +156,7 @@ func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throw
     for _ in 0..<3 {
       #expect(
         await resolver.resolve(host: "localhost", port: 80)
-          == .failure(ResolveError(host: "localhost", reason: "the system gives no thread for the look-up")))
+          == .failure(ResolveError(host: "localhost", reason: "the system cannot start a thread for the lookup")))
     }
     #expect(await resolver.resolve(host: "127.0.0.1", port: 80) == .success([.ipv4(0x7F00_0001, port: 80)]))
   }
@@ -173,9 +173,9 @@ func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throw
   @Test func refusesAnAddressInUse() throws {
     let first = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: true)
     let address = try Sockets.localAddress(of: first)
-    #expect(throws: SystemError.self) { try Sockets.claim(address) }
+    #expect(throws: SystemError.self) { try Sockets.checkUnused(address) }
     SystemCall.close(first)
-    try Sockets.claim(address)
+    try Sockets.checkUnused(address)
   }
 }
 

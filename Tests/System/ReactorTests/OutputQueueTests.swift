@@ -63,7 +63,7 @@ import Testing
         }
         var received = 0
         while queue.flush(to: channel) == .blocked {
-          queue.releaseSpare()
+          queue.releaseSpareCapacity()
           #expect(queue.heldBytes <= max(2 * queue.count, 4096))
           received += drain(peer)
         }

@@ -38,9 +38,9 @@ import Testing
     try await onLoop { loop in
       do {
         let input = try Self.makeChannel(on: loop)
-        input.noteDrained()
+        input.markDrained()
         let done = try Self.makeChannel(on: loop)
-        done.noteDrained()
+        done.markDrained()
         let judge = Judge(done: done)
         loop.spawn(
           Job {
@@ -71,9 +71,9 @@ import Testing
         let deadline = loop.now + .seconds(1)
         var outcomes: [WaitOutcome] = []
         let done = try Self.makeChannel(on: loop)
-        done.noteDrained()
+        done.markDrained()
         for channel in channels {
-          channel.noteDrained()
+          channel.markDrained()
           loop.spawn(
             Job {
               outcomes.append(await channel.readable(until: deadline))
@@ -98,9 +98,9 @@ import Testing
     try await onLoop { loop in
       do {
         let silent = try Self.makeChannel(on: loop)
-        silent.noteDrained()
+        silent.markDrained()
         let busy = try Self.makeChannel(on: loop)
-        busy.noteDrained()
+        busy.markDrained()
         var isOver = false
         loop.spawn(
           Job {

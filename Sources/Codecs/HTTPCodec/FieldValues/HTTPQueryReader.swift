@@ -18,8 +18,9 @@ extension HTTPQueryError: CustomStringConvertible {
   package var description: String {
     switch problem {
     case .badEscape:
-      "The query parameter '\(parameter)' has a '%' that is not followed by two hexadecimal digits (or is %00)."
-    case .notUTF8: "The query parameter '\(parameter)' is not UTF-8 once it is decoded."
+      "The query parameter '\(parameter)' contains %00, or a '%' that is not followed by two hexadecimal digits; write '%' as %25."
+    case .notUTF8:
+      "The query parameter '\(parameter)' is not valid UTF-8 after percent-decoding; encode its text as UTF-8."
     }
   }
 }

@@ -33,9 +33,9 @@ final class Cancellation {
   func outcome<Value>(
     of work: BlockingWork<Value>, until deadline: MonotonicTime, on loop: LoopContext
   ) async -> BlockingWork<Value>.Outcome? {
-    let expiry = WorkExpiry { work.giveUp() }
+    let expiry = WorkExpiry { work.cancel() }
     let timer = loop.schedule(at: deadline, expiry)
-    onCancel { work.giveUp() }
+    onCancel { work.cancel() }
     let outcome = await work.value()
     loop.cancel(timer)
     onCancel(nil)

@@ -3,7 +3,7 @@ import CLinux
 import Glibc
 
 /// Clocks, and what the kernel reports about this process.
-package enum ProcessFacts {
+package enum ProcessInformation {
   /// For code outside a loop; on a loop, use `LoopContext.now`.
   package static func monotonicTime() -> MonotonicTime {
     MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds())

@@ -3,17 +3,17 @@ import Threading
 
 /// Notifies event loops of new data that their waiters wait for.
 ///
-/// Can be rung from any thread. Each loop registers one listener and sets its `isWaiting` only while it has waiters, so a ring
-/// does not wake idle loops.
-package final class Bell: Sendable {
+/// `notify()` can be called from any thread. Each loop registers one listener and sets its `isWaiting` only while it has waiters,
+/// so a notification does not wake idle loops.
+package final class Notifier: Sendable {
   /// The registration of one loop.
   package final class Listener: Sendable {
     fileprivate let signal: Signal
-    /// Set by the loop before its last check for new data, so that no ring after the check is lost. Cleared once the loop has no
-    /// waiters.
+    /// Set by the loop before its last check for new data, so that no notification after the check is lost. Cleared
+    /// once the loop has no waiters.
     package let isWaiting = Atomic(false)
 
-    /// - Parameter signal: notified at each ring while `isWaiting`.
+    /// - Parameter signal: notified at each notification while `isWaiting`.
     package init(_ signal: Signal) { self.signal = signal }
   }
 
@@ -26,12 +26,12 @@ package final class Bell: Sendable {
   package func remove(_ listener: Listener) { listeners.withLock { $0.removeAll { $0 === listener } } }
 
   /// Whether any loop has waiters.
-  package var isAwaited: Bool {
+  package var hasWaiters: Bool {
     listeners.withLock { $0.contains { $0.isWaiting.load(ordering: .sequentiallyConsistent) } }
   }
 
   /// Notifies the loops that have waiters.
-  package func ring() {
+  package func notify() {
     listeners.withLock { listeners in
       for listener in listeners where listener.isWaiting.load(ordering: .sequentiallyConsistent) {
         listener.signal.notify()

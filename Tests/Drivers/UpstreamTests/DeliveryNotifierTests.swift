@@ -8,14 +8,14 @@ import UpstreamSession
 
 @testable import Upstream
 
-@Suite(.serialized) struct DeliveryBellTests {
+@Suite(.serialized) struct DeliveryNotifierTests {
   @Test func ringsWhenAMessageIsConfirmed() async throws {
     let upstream = try ScriptedUpstream(.listen)
     let session = try SessionFixture(upstream.url)
-    let waiter = try await BellWaiter(session)
+    let waiter = try await NotifierWaiter(session)
     session.post("order")
-    try await session.until("the bell has rung after the confirmation") {
-      waiter.statesAtRings.contains(.confirmed)
+    try await session.until("the notifier has notified after the confirmation") {
+      waiter.statesAtNotifications.contains(.confirmed)
     }
     try await session.finish()
     upstream.stop()
@@ -24,10 +24,12 @@ import UpstreamSession
   @Test func ringsWhenAMessageExpires() async throws {
     let upstream = try ScriptedUpstream(.silence)
     let session = try SessionFixture(upstream.url)
-    let waiter = try await BellWaiter(session)
+    let waiter = try await NotifierWaiter(session)
     session.post("soon gone", ttl: .milliseconds(10))
     session.post("waits", ttl: .hours(1))
-    try await session.until("the bell has rung after the end") { waiter.statesAtRings.contains(.expired) }
+    try await session.until("the notifier has notified after the end") {
+      waiter.statesAtNotifications.contains(.expired)
+    }
     #expect(session.handle.isSettled(1) && !session.handle.isSettled(2))
     #expect(session.handle.isSettled(3), "never posted")
     try await session.finish()
@@ -37,35 +39,37 @@ import UpstreamSession
   @Test func whatIsWrittenIsFinalWhereNothingIsConfirmed() async throws {
     let upstream = try ScriptedUpstream(.listen)
     let session = try SessionFixture(upstream.url) { $0.outbox.confirms = false }
-    let waiter = try await BellWaiter(session)
+    let waiter = try await NotifierWaiter(session)
     session.post("order")
-    try await session.until("the bell has rung after the write") { waiter.statesAtRings.contains(.written) }
+    try await session.until("the notifier has notified after the write") {
+      waiter.statesAtNotifications.contains(.written)
+    }
     #expect(session.handle.isSettled(1))
     try await session.finish()
     upstream.stop()
   }
 }
 
-/// Listens to a session's bell on the session's loop, and notes the state of its first delivery at each ring.
-private final class BellWaiter: Sendable {
+/// Listens to a session's notifier on the session's loop, and notes the state of its first delivery at each notification.
+private final class NotifierWaiter: Sendable {
   private let states = Mutex<[DeliveryState?]>([])
 
-  var statesAtRings: [DeliveryState?] { states.withLock { $0 } }
+  var statesAtNotifications: [DeliveryState?] { states.withLock { $0 } }
 
   init(_ session: SessionFixture) async throws {
     let handle = session.handle
     session.loop.submit { context in
-      let listener = BellListener(handle) { state in self.states.withLock { $0.append(state) } }
-      let registered = Bell.Listener(context.makeSignal(for: listener))
+      let listener = NotifierListener(handle) { state in self.states.withLock { $0.append(state) } }
+      let registered = Notifier.Listener(context.makeSignal(for: listener))
       registered.isWaiting.store(true, ordering: .sequentiallyConsistent)
-      handle.deliveryBell.add(registered)
+      handle.deliveryNotifier.add(registered)
       return nil
     }
-    try await session.until("a listener waits") { handle.deliveryBell.isAwaited }
+    try await session.until("a listener waits") { handle.deliveryNotifier.hasWaiters }
   }
 }
 
-private final class BellListener: SignalTarget {
+private final class NotifierListener: SignalTarget {
   private let handle: SessionHandle
   private let note: (DeliveryState?) -> Void
 

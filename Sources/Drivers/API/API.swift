@@ -10,6 +10,7 @@ import Sessions
 package final class API: HTTPApplication {
   let shared: APIShared
   private let router: Router
+  private let messageLimits: IncomingMessage.Limits
   private let loopIndex: Int
   /// Requests between their heads and their responses.
   private var requests = SlotTable<PendingRequest>()
@@ -24,6 +25,8 @@ package final class API: HTTPApplication {
     self.shared = shared
     self.loopIndex = loopIndex
     router = Router(shared.sessions)
+    messageLimits = IncomingMessage.Limits(
+      bodyBytes: shared.settings.http.bodyBytes, batchMessages: shared.settings.http.batchMessages)
   }
 
   /// A request whose head has been read.
@@ -55,16 +58,15 @@ package final class API: HTTPApplication {
   ) throws(ProblemError) -> PendingRequest {
     _ = try shared.access.admit(request, on: listener)
     let route = try router.route(request, on: listener.role)
-    let settings = shared.settings
     switch route {
     case .send(let session):
-      let message = try IncomingMessage(request, settings.http)
-      body = RequestBody(request.framing, limit: settings.http.bodyBytes)
+      let message = try IncomingMessage(request, messageLimits)
+      body = RequestBody(request.framing, limit: messageLimits.bodyBytes)
       return .send(message, to: session)
     case .receive(let session):
-      return .poll(try PollParameters(request, settings.delivery), of: session)
+      return .poll(try PollParameters(request, shared.settings.delivery), of: session)
     case .delivery(let sequence, let session):
-      let wait = try WaitParameter.read(request, default: .zero, maximum: settings.delivery.maximumWait)
+      let wait = try WaitParameter.read(request, default: .zero, maximum: shared.settings.delivery.maximumWait)
       return .delivery(sequence: sequence, of: session, wait: wait)
     case .changeSession(let session):
       try SessionChange.check(request)

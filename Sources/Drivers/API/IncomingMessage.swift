@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import Deflate
 import HTTPCodec
 
@@ -16,18 +15,23 @@ struct IncomingMessage {
 
   private let form: Form
   private let isCompressed: Bool
-  /// Maximum size of a compressed body after inflation, in bytes.
-  private let limit: Int
-  private let batchLimit: Int
+  private let limits: Limits
   let timeToLive: TimeSpan?
   let topic: String?
 
   /// Longest topic, in bytes. RFC 8030 §5.4 allows 32; applications need longer names.
   private static let longestTopic = 128
 
-  init(_ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.HTTP) throws(ProblemError) {
-    limit = settings.bodyBytes
-    batchLimit = settings.batchMessages
+  /// The limits of a request, from the `http` settings.
+  struct Limits {
+    /// Maximum size of the body in bytes, also after inflation.
+    let bodyBytes: Int
+    /// Maximum number of messages in a batch.
+    let batchMessages: Int
+  }
+
+  init(_ request: borrowing HTTPRequestHead, _ limits: Limits) throws(ProblemError) {
+    self.limits = limits
     form = try Self.form(of: request)
     isCompressed = try Self.isCompressed(request)
     timeToLive = try Self.timeToLive(of: request)
@@ -125,10 +129,10 @@ struct IncomingMessage {
       lineNumber += 1
       if !line.isEmpty, line[line.count - 1] == UInt8(ascii: "\r") { line = line.extracting(first: line.count - 1) }
       if line.isEmpty { continue }
-      guard items.count < batchLimit else {
+      guard items.count < limits.batchMessages else {
         throw ProblemError(
           .contentTooLarge,
-          "a batch takes at most \(batchLimit) messages (the setting http.batch_messages); send several")
+          "a batch takes at most \(limits.batchMessages) messages (the setting http.batch_messages); send several")
       }
       guard UTF8StreamValidator.isValid(line) else {
         throw ProblemError(
@@ -144,13 +148,13 @@ struct IncomingMessage {
     var inflater = Inflater(.gzipOrZlib)
     var output = ByteQueue()
     do throws(InflateError) {
-      try inflater.inflate(bytes.span, into: &output, limit: limit)
+      try inflater.inflate(bytes.span, into: &output, limit: limits.bodyBytes)
     } catch {
       switch error {
       case .malformed: throw ProblemError(.unsupportedEncoding, "the body is not gzip data, as Content-Encoding says")
       case .tooLarge:
         throw ProblemError(
-          .contentTooLarge, "the body inflates to more than \(limit) bytes (the setting http.body_bytes)")
+          .contentTooLarge, "the body inflates to more than \(limits.bodyBytes) bytes (the setting http.body_bytes)")
       }
     }
     guard inflater.hasEnded else { throw ProblemError(.unsupportedEncoding, "the gzip data in the body ends too soon") }

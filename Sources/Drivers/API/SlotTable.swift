@@ -21,8 +21,8 @@ struct SlotTable<Value> {
 
   @discardableResult
   mutating func remove(_ slot: Int) -> Value? {
-    guard let value = values[slot] else { return nil }
-    values[slot] = nil
+    // Moved out of the array, which costs no copy of the value.
+    guard let value = values[slot].take() else { return nil }
     free.append(Int32(slot))
     return value
   }

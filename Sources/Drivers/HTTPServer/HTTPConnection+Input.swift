@@ -37,7 +37,7 @@ extension HTTPConnection {
   }
 
   @inline(never)
-  private func deadline() -> MonotonicTime { phase.deadline(settings) }
+  private func deadline() -> MonotonicTime { phase.deadline(worker.timeouts) }
 
   @inline(never)
   private func beginReceiving() {
@@ -89,9 +89,9 @@ extension HTTPConnection {
   func linger() async {
     guard !channel.isClosed else { return }
     channel.shutdownWriting()
-    let end = worker.loop.now + settings.lingerTimeout
+    let end = worker.loop.now + worker.timeouts.linger
     var dropped = 0
-    while dropped < settings.lingerBytes {
+    while dropped < worker.server.settings.lingerBytes {
       switch channel.receive() {
       case .bytes(let count): dropped += count
       case .endOfStream, .failed: return

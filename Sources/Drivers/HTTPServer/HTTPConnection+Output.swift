@@ -20,20 +20,15 @@ extension HTTPConnection {
 
   /// Writes `worker.response` and empties it, so that it does not keep its shared content alive until the next response.
   func writeResponse() {
-    defer { worker.response.reset() }
+    let worker = worker
     if worker.isDraining { http.closeAfterThisResponse() }
     if !worker.response.refusal.isEmpty { logRefusal() }
     if let prepared = worker.response.prepared {
       write(prepared)
-      return
+      worker.response.reset()
+    } else {
+      worker.response.move(to: &worker.output, with: &http, date: worker.date)
     }
-    let (status, count) = (worker.response.status, worker.response.content.count)
-    writeHead(status, status.forbidsContent ? .none : .length(count))
-    if beginContent(count) {
-      worker.response.content.write(into: &worker.output)
-      endContent()
-    }
-    withOutput { http, output in http.finishResponse(into: &output) }
   }
 
   /// One push can wake thousands of polls that get identical responses. They all share one rendering in memory.
@@ -60,12 +55,11 @@ extension HTTPConnection {
 
   /// - Parameter fields: nil to use those of `worker.response`.
   private func writeHead(_ status: HTTPStatus, _ content: HTTPResponseContent, _ fields: SharedBytes? = nil) {
-    worker.withDate { date in
-      withOutput { http, output in
-        http.beginResponse(status, content, date: date, into: &output)
-        if let fields { output.append(fields.bytes) } else { worker.response.writeFields(into: &output) }
-        output.endFields()
-      }
+    let date = worker.date
+    withOutput { http, output in
+      http.beginResponse(status, content, date: date.bytes, into: &output)
+      if let fields { output.append(fields.bytes) } else { worker.response.writeFields(into: &output) }
+      output.endFields()
     }
   }
 
@@ -221,7 +215,7 @@ extension HTTPConnection {
         return false
       case .blocked:
         pace.advance(sent: before - pending.count, unacknowledged: channel.unacknowledgedBytes, at: worker.loop.now)
-        let deadline = pace.deadline(settings)
+        let deadline = pace.deadline(worker.timeouts)
         guard worker.loop.now < deadline else {
           worker.server.metrics.slowReaders.add()
           channel.reset()

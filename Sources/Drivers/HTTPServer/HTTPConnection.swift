@@ -22,7 +22,8 @@ final class HTTPConnection: LoopTask {
   let channel: Channel
   let origin: ClientOrigin
   let listener: HTTPListener
-  unowned let worker: HTTPWorker
+  /// Strong, since an unowned reference costs an atomic operation per use. `run` ends the cycle: it removes the connection.
+  let worker: HTTPWorker
   var http: HTTPServerConnection
   private var current = Current.none
   /// The request or stream that `hold()` waits for.
@@ -66,8 +67,6 @@ final class HTTPConnection: LoopTask {
     http = HTTPServerConnection(pool: worker.pool)
     phase = .head(worker.loop.now)
   }
-
-  var settings: GatewaySettings.HTTP { worker.server.settings }
 
   func run() async {
     await serve()
@@ -246,7 +245,7 @@ final class HTTPConnection: LoopTask {
     let total = worker.server.metrics.pendingBodyBytes
     total.add(body.heldBytes - countedBodyBytes)
     countedBodyBytes = body.heldBytes
-    guard total.current > settings.pendingBodyBytes else { return }
+    guard total.current > worker.server.settings.pendingBodyBytes else { return }
     abandon()
     current = .refused(.tooManyBodies)
   }

@@ -17,6 +17,7 @@ final class HTTPWorker: TurnEndTarget {
   let pool: HTTPHeadPool
   let room: WaitingRoom
   let slowReaders: SlowReaders
+  let timeouts: ConnectionTimeouts
   /// Responses to send. A connection fills and flushes this queue without waiting in between, so all connections can share it. What
   /// the kernel does not take at once moves to the connection's own queue.
   var output = OutputQueue()
@@ -29,7 +30,7 @@ final class HTTPWorker: TurnEndTarget {
 
   private var connections: [ObjectIdentifier: HTTPConnection] = [:]
   private var acceptors: [HTTPAcceptor] = []
-  private var date = SharedBytes([])
+  private var renderedDate = SharedBytes([])
   private var dateSecond: Int64 = -1
   private var nextWarning = MonotonicTime.zero
   private var nextShortageWarning = MonotonicTime.zero
@@ -41,6 +42,7 @@ final class HTTPWorker: TurnEndTarget {
     pool = HTTPHeadPool(limits: server.limits)
     room = WaitingRoom(loop: loop)
     slowReaders = SlowReaders(server.unsentResponses, loop: loop)
+    timeouts = ConnectionTimeouts(server.settings)
   }
 
   // MARK: Connections
@@ -155,16 +157,15 @@ final class HTTPWorker: TurnEndTarget {
   /// UNIX time in seconds.
   var wallSecond: Int64 { loop.wallClock / 1000 }
 
-  /// Passes the value of the Date field, which is rendered once per second.
-  func withDate<Result>(_ body: (Span<UInt8>) -> Result) -> Result {
+  /// The value of the Date field, rendered once per second.
+  var date: SharedBytes {
     let second = wallSecond
     if second != dateSecond {
       dateSecond = second
       var text = ByteQueue()
       HTTPDate.append(second, to: &text)
-      date = SharedBytes(copying: text.bytes)
+      renderedDate = SharedBytes(copying: text.bytes)
     }
-    let date = date
-    return body(date.bytes)
+    return renderedDate
   }
 }

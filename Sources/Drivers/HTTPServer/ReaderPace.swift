@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 
 /// Detects a client that reads its responses too slowly.
 ///
@@ -26,7 +25,7 @@ struct ReaderPace {
   }
 
   /// When to check again. The client is reset unless it has taken more by then.
-  func deadline(_ settings: GatewaySettings.HTTP) -> MonotonicTime {
-    pace.deadline(pause: settings.writeTimeout, minimumRate: settings.writeMinimumRate)
+  func deadline(_ timeouts: ConnectionTimeouts) -> MonotonicTime {
+    pace.deadline(pause: timeouts.write, minimumRate: timeouts.writeMinimumRate)
   }
 }

@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 
 /// What a connection waits for from its client. It determines the deadline.
 enum RequestPhase {
@@ -9,11 +8,11 @@ enum RequestPhase {
   case head(MonotonicTime)
   case body(TransferPace)
 
-  func deadline(_ settings: GatewaySettings.HTTP) -> MonotonicTime {
+  func deadline(_ timeouts: ConnectionTimeouts) -> MonotonicTime {
     switch self {
-    case .idle(let since): since + settings.idleTimeout
-    case .head(let since): since + settings.headTimeout
-    case .body(let pace): pace.deadline(pause: settings.bodyTimeout, minimumRate: settings.bodyMinimumRate)
+    case .idle(let since): since + timeouts.idle
+    case .head(let since): since + timeouts.head
+    case .body(let pace): pace.deadline(pause: timeouts.body, minimumRate: timeouts.bodyMinimumRate)
     }
   }
 

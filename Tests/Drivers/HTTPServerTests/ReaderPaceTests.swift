@@ -6,17 +6,17 @@ import Testing
 
 @Suite struct ReaderPaceTests {
   private let start = MonotonicTime.zero + .seconds(1000)
-  private var settings: GatewaySettings.HTTP {
+  private var timeouts: ConnectionTimeouts {
     var settings = GatewaySettings().http
     settings.writeTimeout = .seconds(10)
     settings.writeMinimumRate = 100
-    return settings
+    return ConnectionTimeouts(settings)
   }
 
   @Test func bytesThatTheKernelTakesWithoutTheClientAreNoProgress() {
     var pace = ReaderPace(at: start, unacknowledged: 1000)
     pace.advance(sent: 5000, unacknowledged: 6000, at: start + .seconds(5))
-    #expect(pace.deadline(settings) == start + .seconds(10))
+    #expect(pace.deadline(timeouts) == start + .seconds(10))
   }
 
   @Test func bytesThatTheClientTakesFromTheKernelsBufferAreProgress() {
@@ -24,7 +24,7 @@ import Testing
     for look in 1...5 {
       let now = start + .seconds(9 * Int64(look))
       pace.advance(sent: 0, unacknowledged: 100_000 - 1000 * look, at: now)
-      #expect(pace.deadline(settings) == min(now + .seconds(10), start + .seconds(10 + 10 * Int64(look))))
+      #expect(pace.deadline(timeouts) == min(now + .seconds(10), start + .seconds(10 + 10 * Int64(look))))
     }
   }
 
@@ -33,6 +33,6 @@ import Testing
     var pace = ReaderPace(at: start, unacknowledged: 0)
     pace.advance(sent: 1000, unacknowledged: 2000, at: start)
     pace.advance(sent: 0, unacknowledged: 1000, at: start + .seconds(1))
-    #expect(pace.deadline(settings) == start + .seconds(11))
+    #expect(pace.deadline(timeouts) == start + .seconds(11))
   }
 }

@@ -100,18 +100,19 @@ import Testing
     settings.idleTimeout = .seconds(75)
     settings.headTimeout = .seconds(10)
     settings.bodyTimeout = .seconds(30)
+    let timeouts = ConnectionTimeouts(settings)
     let start = MonotonicTime.zero + .seconds(1000)
     var phase = RequestPhase.idle(start)
-    #expect(phase.deadline(settings) == start + .seconds(75))
+    #expect(phase.deadline(timeouts) == start + .seconds(75))
     phase.restart(at: start + .seconds(5), isReceiving: false)
-    #expect(phase.deadline(settings) == start + .seconds(80))
+    #expect(phase.deadline(timeouts) == start + .seconds(80))
     phase.beginHead(at: start + .seconds(6))
     // Absolute: further bytes of a head do not extend it.
     phase.beginHead(at: start + .seconds(9))
     phase.restart(at: start + .seconds(9), isReceiving: true)
-    #expect(phase.deadline(settings) == start + .seconds(16))
+    #expect(phase.deadline(timeouts) == start + .seconds(16))
     phase = .body(TransferPace(at: start))
     phase.advance(by: 1_000_000, at: start + .seconds(20))
-    #expect(phase.deadline(settings) == start + .seconds(50))
+    #expect(phase.deadline(timeouts) == start + .seconds(50))
   }
 }

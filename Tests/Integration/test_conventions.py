@@ -113,8 +113,7 @@ async def test_refused_credentials_are_tried_once_more_and_then_parked(conventio
     # What the upstream says of it: its beginning, without our secret and without control characters.
     said = refusal[:256].replace(json.dumps('s3"cret')[1:-1], "***").replace("\x7f", "\\x7f")
     assert status["last_failure"] == (
-        "the upstream's response to step 2 of the opening ('upstream.on_open[1]')"
-        f" says that it refuses the credentials: {said}"
+        f"the upstream refused the credentials in its response to opening message 2 ('upstream.on_open[1]'): {said}"
     )
 
 
@@ -125,8 +124,8 @@ async def test_an_opening_without_its_answer_fails_and_says_which(convention, ga
     await upstream.has_conversations(2)
     assert upstream.conversations[0].heard == ["hello", "login"]
     assert (await session(gateway))["last_failure"] == (
-        "the upstream sent nothing in time that 'upstream.on_open[1].expect' matches"
-        " (step 2; 'upstream.on_open[1].timeout')"
+        "no message of the upstream matched 'upstream.on_open[1].expect' within the timeout"
+        " ('upstream.on_open[1].timeout')"
     )
 
 
@@ -426,7 +425,9 @@ async def test_what_is_kept_of_subscriptions_is_bounded(convention, gateway_for)
     upstream.reset_connections()
     await upstream.has_conversations(2)
     assert await upstream.has_heard(4) == ["hello", *(sub(f"channel {number}") for number in range(3))]
-    assert any(record["message"].startswith("a subscription is not kept") for record in gateway.records)
+    assert any(
+        record["message"].startswith("a limit of upstream.subscriptions is reached") for record in gateway.records
+    )
 
 
 # -- Credentials ------------------------------------------------------------------------------------------------------

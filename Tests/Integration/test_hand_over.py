@@ -531,14 +531,14 @@ async def test_each_failure_is_told_by_its_own_cause_and_url(start, gateway_for,
     await eventually(lambda: session_in("replacing"), what="the hand-over has begun")
     await upstream.stop(1012, "restart")
     session = await eventually(lambda: session_in("upgrading"), what="the old connection is gone")
-    assert session["last_failure"] == "the upstream closed with 1012: restart"
+    assert session["last_failure"] == "the upstream closed the connection with 1012: restart"
     assert session["upstream"] == silent.url, "what is being dialled"
     session = await eventually(lambda: session_in("backoff"), what="the successor failed too")
-    assert "response to the opening request did not arrive within 2.0 s" in session["last_failure"]
+    assert "did not respond to the opening request within 2.0 s" in session["last_failure"]
     await gateway.tells(lambda record: record.get("detail") == session["last_failure"], what="of the second failure")
     warnings = [record for record in gateway.records if record["level"] == "warning"]
     assert [(record["url"], record["detail"]) for record in warnings] == [
-        (upstream.url, "the upstream closed with 1012: restart"),
+        (upstream.url, "the upstream closed the connection with 1012: restart"),
         (silent.url, session["last_failure"]),
     ]
     assert warnings[1]["phase"] == "upgrading"

@@ -132,7 +132,7 @@ async def test_a_connection_whose_address_is_gone_is_closed(cable, upstream, gat
     cable.remove_address()
     session = await reaches(client, "offline")
     assert causes(session, "offline")[0] == "address gone"
-    told = f"this machine has lost the connection's address {cable.near_address}"
+    told = f"this machine no longer has the connection's local address {cable.near_address}"
     await gateway.tells(lambda record: record.get("detail") == told, what="which address is gone")
     cable.add_address()
     cable.add_route()

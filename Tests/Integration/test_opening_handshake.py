@@ -260,7 +260,7 @@ async def test_a_head_that_trickles_in_is_given_up_in_time(raw_upstream, gateway
     session = await told_session(await gateway_for(None, config=config, ready=False))
     assert (
         session["last_failure"]
-        == "the upstream's response to the opening request did not arrive within 0.4 s ('upstream.timeouts.opening')"
+        == "the upstream did not respond to the opening request within 0.4 s ('upstream.timeouts.opening')"
     )
 
 
@@ -275,7 +275,7 @@ async def test_the_error_names_the_timeout_that_passed(key, limits, raw_upstream
     config = f"upstream:\n  url: {upstream.url}\n  timeouts: {limits}\n"
     session = await told_session(await gateway_for(None, config=config, ready=False))
     assert session["last_failure"] == (
-        f"the upstream's response to the opening request did not arrive within 0.3 s ('upstream.timeouts.{key}')"
+        f"the upstream did not respond to the opening request within 0.3 s ('upstream.timeouts.{key}')"
     )
 
 
@@ -311,7 +311,7 @@ BODY = "<h1>No, because…</h1>"
 async def test_a_refusal_is_told_with_all_that_explains_it(framing, body, close, raw_upstream, gateway_for):
     head = f"HTTP/1.1 403 Forbidden\r\nX-Reason: quota\r\nSet-Cookie: id=secret\r\n{framing}\r\n\r\n"
     failure, (lines, body) = await refusal_of(head.encode() + body, raw_upstream, gateway_for, close=close)
-    assert failure == "the upstream answered 403 Forbidden where 101 opens a WebSocket"
+    assert failure == "the upstream responded with 403 Forbidden instead of 101 Switching Protocols"
     assert lines == ["403 while upgrading", "X-Reason: quota", framing]
     assert body == BODY
 
@@ -325,7 +325,7 @@ async def test_of_a_long_body_the_first_4_kib_are_told(raw_upstream, gateway_for
 async def test_of_a_body_that_does_not_come_nothing_is_waited_for_long(raw_upstream, gateway_for):
     data = b"HTTP/1.1 500 Oops\r\nContent-Length: 100\r\n\r\nonly this"
     failure, (_, body) = await refusal_of(data, raw_upstream, gateway_for)
-    assert failure.startswith("the upstream answered 500 Oops")
+    assert failure.startswith("the upstream responded with 500 Oops")
     assert body == "only this"
 
 
@@ -351,7 +351,7 @@ async def test_a_refusal_that_repeats_our_secrets_is_told_without_them(raw_upstr
     )
     gateway = await gateway_for(None, config=config, ready=False)
     session = await told_session(gateway)
-    assert session["last_failure"] == "the upstream answered 403 No, *** where 101 opens a WebSocket"
+    assert session["last_failure"] == "the upstream responded with 403 No, *** instead of 101 Switching Protocols"
     lines, body = (await gateway.status_page()).refusal
     assert "X-Echo: ***" in lines
     assert "GET /chat?key=***&token=*** HTTP/1.1" in body

@@ -165,9 +165,9 @@ def says(data):
 @pytest.mark.parametrize(
     ("scheme", "behave", "told"),
     [
-        ("http", silent, "the proxy's tunnel to the upstream did not arrive within"),
-        ("socks5h", silent, "the proxy's tunnel to the upstream did not arrive within"),
-        ("socks5h", says(b"\x05"), "the proxy's tunnel to the upstream did not arrive within"),
+        ("http", silent, "the proxy did not open a tunnel to the upstream within"),
+        ("socks5h", silent, "the proxy did not open a tunnel to the upstream within"),
+        ("socks5h", says(b"\x05"), "the proxy did not open a tunnel to the upstream within"),
         ("http", closes, "the proxy closed the connection before it opened a tunnel"),
         ("socks5h", closes, "the proxy closed the connection before it opened a tunnel"),
         ("http", endless, "larger than 32768 bytes"),

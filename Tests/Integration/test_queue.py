@@ -76,7 +76,7 @@ async def test_a_message_that_may_not_wait_longer_is_expired_in_time(gateway_for
 
 def _losses(gateway):
     """What the log lines about lost messages add up to."""
-    lines = [record for record in gateway.records if record["message"].startswith("messages were not delivered")]
+    lines = [record for record in gateway.records if record["message"].startswith("messages were lost")]
     return {state: sum(line[state] for line in lines) for state in ("expired", "rejected", "unknown")}
 
 

@@ -137,7 +137,7 @@ async def test_what_is_no_websocket_url_is_not_followed(location, told, start, g
 async def test_what_is_no_redirection_is_a_refusal(status, start, upstream, gateway_for):
     server = await start(Redirecting(lambda path: upstream.url, status=status))
     session = await failure(await gateway_for(server, ready=False))
-    assert session["last_failure"] == f"the upstream answered {status} where 101 opens a WebSocket"
+    assert session["last_failure"] == f"the upstream responded with {status} instead of 101 Switching Protocols"
     assert session["last_refusal"]["status"] == int(status[:3])
     assert upstream.requests == []
 
@@ -150,7 +150,7 @@ async def test_a_redirection_that_names_no_place_is_a_refusal(raw_upstream, gate
 
     gateway = await gateway_for(await raw_upstream(behave), ready=False)
     session = await failure(gateway)
-    assert session["last_failure"] == "the upstream answered 302 Found where 101 opens a WebSocket"
+    assert session["last_failure"] == "the upstream responded with 302 Found instead of 101 Switching Protocols"
     assert (await gateway.status_page()).refusal[1] == "nowhere"
 
 
@@ -212,5 +212,5 @@ async def test_a_refusal_after_a_redirection_is_told_as_such(start, raw_upstream
     second = await raw_upstream(refuses)
     server = await start(Redirecting(lambda path: second.url))
     gateway = await gateway_for(server, ready=False)
-    assert "answered 404 Not Found" in (await failure(gateway))["last_failure"]
+    assert "responded with 404 Not Found" in (await failure(gateway))["last_failure"]
     assert (await gateway.status_page()).refusal[1] == "gone"

@@ -83,7 +83,7 @@ async def test_a_closed_connection_is_one_failure_and_its_story_is_told_everywhe
     await upstream.stop(1000, "good night")
     await eventually(lambda: is_in(client, "parked"), what="the session is parked")
     session = await client.session()
-    assert session["last_failure"] == "the upstream closed with 1000: good night"
+    assert session["last_failure"] == "the upstream closed the connection with 1000: good night"
     assert [entry["to"] for entry in session["history"]][-2:] == ["closing", "parked"]
     metrics = await gateway.metrics()
     assert metrics["drawbridge_session_failures_total"] == 1
@@ -119,7 +119,7 @@ async def test_a_silent_connection_is_told_as_such_and_the_round_trip_is_exact(s
         return session if session["last_failure"] else None
 
     session = await eventually(has_failed, what="silence is noticed")
-    assert "nothing came from the upstream" in session["last_failure"]
+    assert "the upstream sent nothing within" in session["last_failure"]
     lost = next(entry for entry in session["history"] if entry["cause"] == "silence")
     assert lost["from"] == "suspect"
     assert 0 < lost["round_trip_seconds"] < 2

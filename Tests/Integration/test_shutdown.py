@@ -200,7 +200,7 @@ async def test_it_ends_while_the_upstream_is_still_being_opened(raw_upstream, ga
 
 def lost(gateway):
     """Messages that the log reports as lost."""
-    lines = [record for record in gateway.records if record["message"].startswith("messages were not delivered")]
+    lines = [record for record in gateway.records if record["message"].startswith("messages were lost")]
     return sum(line["expired"] + line["rejected"] + line["unknown"] for line in lines)
 
 

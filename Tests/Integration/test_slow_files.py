@@ -89,11 +89,11 @@ def threads(gateway):
 HUNG = {
     "a credential": (
         "  credential: {{file: {file}, header: 'Authorization: Bearer ${{credential}}'}}\n",
-        "file '{file}', from which a secret comes, cannot be read: not finished after",
+        "secret file '{file}' cannot be read: not finished after",
     ),
     "a secret of on_open": (
         "  on_open: [{{send: '${{json:${{file:{file}}}}}'}}]\n",
-        "file '{file}', from which a secret comes, cannot be read: not finished after",
+        "secret file '{file}' cannot be read: not finished after",
     ),
     "a CA file": (
         "  tls: {{ca_file: {file}, system_ca: false}}\n",
@@ -166,7 +166,7 @@ async def test_a_fifo_that_nobody_writes_is_given_up(upstream, gateway_for, tmp_
     )
     gateway = await gateway_for(None, config=config, ready=False)
     told = await failure_about(gateway, "('upstream.timeouts.files')")
-    assert f"file '{fifo.path}', from which a secret comes, cannot be read: " in told
+    assert f"secret file '{fifo.path}' cannot be read: " in told
 
 
 # -- Commands ----------------------------------------------------------------------------------------------------------

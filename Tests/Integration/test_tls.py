@@ -353,8 +353,8 @@ async def hangs_up(reader, writer):
 @pytest.mark.parametrize(
     ("behave", "told"),
     [
-        (silent, "the end of the TLS handshake with the upstream did not arrive within"),
-        (drips, "the end of the TLS handshake with the upstream did not arrive within"),
+        (silent, "the TLS handshake with the upstream did not complete within"),
+        (drips, "the TLS handshake with the upstream did not complete within"),
         (hangs_up, "closed the connection during the TLS handshake"),
     ],
 )
@@ -430,7 +430,7 @@ async def test_close_notify_without_a_close_frame_is_an_end_without_goodbye(gate
     assert await failure(gateway) == "the upstream ended the stream without a close frame"
 
 
-CUT = ", and TLS without close_notify: it may have been cut off on its way"
+CUT = ", and TLS without close_notify: it may have been truncated"
 
 
 def cut_off_behind(data):
@@ -482,7 +482,7 @@ async def test_a_goodbye_in_good_order_is_answered_in_good_order(gateway_for, st
     url = f"wss://localhost:{upstream.port}/"
     gateway = await gateway_for(None, "--upstream", url, "--ca-file", authority.path, ready=False)
     assert await asyncio.wait_for(answered, 30) == (CLOSE, b"\x03\xe9")
-    assert await failure(gateway) == "the upstream closed with 1001: bye"
+    assert await failure(gateway) == "the upstream closed the connection with 1001: bye"
 
 
 def answers(data):
@@ -512,7 +512,7 @@ async def test_ws_to_a_port_of_tls_is_asked_about(data, port, start, gateway_for
         server.port = free_port_that_ends_in_443()
     await start(server)
     gateway = await gateway_for(server, ready=False)
-    assert (await failure(gateway)).endswith(": is this a TLS port? Then the URL starts with wss://")
+    assert (await failure(gateway)).endswith(": if this is a TLS port, use wss:// in the URL")
 
 
 def free_port_that_ends_in_443():

@@ -54,10 +54,12 @@ struct APIMetrics: Sendable {
   let deliveredMessages: Counter
 
   init(_ registry: MetricsRegistry) {
-    acceptedMessages = registry.counter("drawbridge_messages_accepted_total", "Messages taken for the upstream.")
+    acceptedMessages = registry.counter(
+      "drawbridge_messages_accepted_total", "Messages of clients accepted for the upstream.")
     refusedMessages = registry.counter("drawbridge_messages_refused_total", "Messages refused with 503 or 410.")
-    heldPolls = registry.gauge("drawbridge_polls_held", "Polls that wait for a message.")
-    answeredPolls = registry.counter("drawbridge_polls_answered_total", "Polls answered.")
-    deliveredMessages = registry.counter("drawbridge_messages_delivered_total", "Messages in answers to polls.")
+    heldPolls = registry.gauge("drawbridge_polls_held", "Polls waiting for a push.")
+    answeredPolls = registry.counter("drawbridge_polls_answered_total", "Responses to polls.")
+    deliveredMessages = registry.counter(
+      "drawbridge_messages_delivered_total", "Messages delivered in responses to polls.")
   }
 }

@@ -103,16 +103,18 @@ package struct HTTPServerMetrics: Sendable {
   let unsentBytes: Gauge
 
   package init(_ registry: MetricsRegistry) {
-    openConnections = registry.gauge("drawbridge_http_connections", "Client connections open.")
+    openConnections = registry.gauge("drawbridge_http_connections", "Open client connections.")
     acceptedConnections = registry.counter("drawbridge_http_connections_accepted_total", "Client connections accepted.")
     refusedConnections = registry.counter(
-      "drawbridge_http_connections_refused_total", "Client connections dropped because there were too many.")
+      "drawbridge_http_connections_refused_total", "Client connections refused because a connection limit was reached.")
     malformedRequests = registry.counter(
-      "drawbridge_http_requests_malformed_total", "Requests that broke HTTP's rules or a limit.")
-    slowRequests = registry.counter("drawbridge_http_requests_slow_total", "Requests that did not arrive in time.")
+      "drawbridge_http_requests_malformed_total", "Requests that violated HTTP or a size limit.")
+    slowRequests = registry.counter(
+      "drawbridge_http_requests_slow_total", "Requests that did not arrive within their timeout.")
     slowReaders = registry.counter(
-      "drawbridge_http_readers_slow_total", "Clients that were let go because they did not take their answers.")
-    pendingBodyBytes = registry.gauge("drawbridge_http_body_bytes", "Memory that partially received bodies hold.")
-    unsentBytes = registry.gauge("drawbridge_http_unsent_bytes", "Memory that unsent responses hold.")
+      "drawbridge_http_readers_slow_total", "Connections closed because the client did not read its response.")
+    pendingBodyBytes = registry.gauge(
+      "drawbridge_http_body_bytes", "Memory used by partially received request bodies, in bytes.")
+    unsentBytes = registry.gauge("drawbridge_http_unsent_bytes", "Memory used by unsent responses, in bytes.")
   }
 }

@@ -55,7 +55,7 @@ final class HTTPWorker: TurnEndTarget {
       acceptors.append(acceptor)
       loop.spawn(acceptor)
     } catch {
-      server.logger.error("cannot listen", [.text("reason", error.description)])
+      server.logger.error("cannot accept connections on a listener", [.text("reason", error.description)])
     }
   }
 
@@ -100,7 +100,7 @@ final class HTTPWorker: TurnEndTarget {
       case (_, .management): "http.management_connections"
       }
     server.logger.warning(
-      "connections are refused: a limit is reached; raise it, or see who holds them", [.text("limit", key)])
+      "a connection limit is reached: new connections are refused", [.text("limit", key)])
   }
 
   /// Logs that accepting failed for lack of descriptors or memory. Rate-limited, since every attempt fails until some are freed.
@@ -108,7 +108,7 @@ final class HTTPWorker: TurnEndTarget {
     guard loop.now >= nextShortageWarning else { return }
     nextShortageWarning = loop.now + Self.warningInterval
     server.logger.warning(
-      "cannot accept connections for now: the system is short of something",
+      "cannot accept connections: a system resource is exhausted",
       [.text("reason", SystemError.reason(of: code))])
   }
 

@@ -47,23 +47,25 @@ package final class Session: Sendable {
   private func observe(in metrics: MetricsRegistry) {
     let labels = [(name: "session", value: name)]
     let (inbox, upstream) = (inbox, upstream)
-    metrics.gauge("drawbridge_buffer_messages", "Pushes retained for readers.", labels) {
+    metrics.gauge("drawbridge_buffer_messages", "Pushes retained for clients.", labels) {
       Double(inbox.summary.count)
     }
-    metrics.gauge("drawbridge_buffer_bytes", "Bytes of pushes retained.", labels) { Double(inbox.summary.bytes) }
-    metrics.counter("drawbridge_pushes_total", "Pushes numbered since the start.", labels) {
+    metrics.gauge("drawbridge_buffer_bytes", "Size of the retained pushes, in bytes.", labels) {
+      Double(inbox.summary.bytes)
+    }
+    metrics.counter("drawbridge_pushes_total", "Pushes received from the upstream and numbered.", labels) {
       Double(inbox.summary.last.sequence)
     }
-    metrics.gauge("drawbridge_session_ready", "1 while messages can flow to the upstream.", labels) {
+    metrics.gauge("drawbridge_session_ready", "1 while messages can be sent to the upstream, otherwise 0.", labels) {
       upstream.isReady ? 1 : 0
     }
     metrics.gauge(
-      "drawbridge_session_desired", "1 while the session is wanted, 0 after an operator has closed it.", labels
+      "drawbridge_session_desired", "1 while the session should be open, 0 after an operator has closed it.", labels
     ) { upstream.snapshot().desired == .up ? 1 : 0 }
-    metrics.gauge("drawbridge_queue_messages", "Messages waiting for the upstream.", labels) {
+    metrics.gauge("drawbridge_queue_messages", "Messages queued for the upstream.", labels) {
       Double(upstream.snapshot().queuedMessages)
     }
-    metrics.gauge("drawbridge_queue_bytes", "Bytes waiting for the upstream.", labels) {
+    metrics.gauge("drawbridge_queue_bytes", "Size of the messages queued for the upstream, in bytes.", labels) {
       Double(upstream.snapshot().queuedBytes)
     }
   }

@@ -26,7 +26,8 @@ package final class NetworkWatcher: LoopTask {
   package static func start(
     settle: TimeSpan, logger: Logger, metrics: MetricsRegistry, on loop: EventLoop, report: @escaping Report
   ) {
-    let changes = metrics.counter("drawbridge_network_changes_total", "Changes of this machine's network.")
+    let changes = metrics.counter(
+      "drawbridge_network_changes_total", "Changes of this machine's links, addresses or routes.")
     loop.submit { context in
       do throws(SystemError) {
         let channel = try Channel(descriptor: NetlinkSocket.open(), loop: context)
@@ -40,7 +41,7 @@ package final class NetworkWatcher: LoopTask {
 
   private static func notWatching(_ reason: String, _ logger: Logger) {
     logger.warning(
-      "changes of the network are not watched: a dead connection is noticed by its heartbeat only",
+      "cannot watch the network for changes: only heartbeats will detect a dead connection",
       [.text("reason", reason)])
   }
 

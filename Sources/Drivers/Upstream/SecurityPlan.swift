@@ -48,7 +48,7 @@ package struct SecurityPlan: ~Copyable {
     let left = deadline - ProcessInformation.monotonicTime()
     guard left > .zero else {
       throw .unreadable(
-        file.role, file: file.path, reason: "the files of all sessions together have taken more than \(limit.text)")
+        file.role, file: file.path, reason: "reading the files of all sessions took more than \(limit.text)")
     }
     let time = min(fileTimeout, left)
     let outcome = NeededFile.work(file.path, atMost: TLSClientSettings.fileSizeLimit, within: time).wait(atMost: time)

@@ -220,7 +220,7 @@ package final class SessionHandle: Sendable {
       .number("unknown", Int(clamping: losses.unknown)), .text("state", status.state.name),
     ]
     if let failure = status.lastFailure { fields.append(.text("last_failure", failure)) }
-    logger.warning("messages were not delivered, or may not have been", fields)
+    logger.warning("messages were lost, or their delivery is unknown", fields)
   }
 
   /// Applies new settings through a connection that takes over from the present one. The connection is replaced even if the

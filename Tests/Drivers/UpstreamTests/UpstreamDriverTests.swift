@@ -92,7 +92,7 @@ import UpstreamSession
 
   /// What a server says instead of a WebSocket, and what the session then tells of it.
   @Test(arguments: [
-    ("HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n<html>hi</html", "answered 200 OK"),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n<html>hi</html", "responded with 200 OK"),
     (
       "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: no\r\n\r\n",
       "Sec-WebSocket-Accept"

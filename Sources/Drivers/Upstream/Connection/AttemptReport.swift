@@ -22,7 +22,7 @@ package struct AttemptReport: Error, Sendable {
 
   init(_ refusal: HTTPRefusal, body: String, retryAfter: TimeSpan?, hint: String) {
     failure = AttemptFailure(phase: .upgrading, reason: .status(refusal.status, retryAfter: retryAfter))
-    detail = "the upstream answered \(refusal.statusText) where 101 opens a WebSocket" + hint
+    detail = "the upstream responded with \(refusal.statusText) instead of 101 Switching Protocols" + hint
     self.body = body
     tell(of: refusal)
   }

@@ -5,7 +5,7 @@ import WebSocketCodec
 
 /// Hints to likely causes for common failures of an attempt.
 extension ConnectionAttempt {
-  private static var tlsHint: String { ": is this a TLS port? Then the URL starts with wss://" }
+  private static var tlsHint: String { ": if this is a TLS port, use wss:// in the URL" }
 
   /// For the first bytes of the response to a plain `ws` request. A TLS record starts with its type: alert (21) or handshake (22),
   /// RFC 8446 §5.1. No HTTP response starts with either.

@@ -69,7 +69,9 @@ extension ConnectionAttempt {
       do throws(TemplateError) {
         text = try template.rendered(with: values)
       } catch {
-        throw .failed(AttemptReport(.upgrading, .preparation, "'upstream.credential.header' cannot be made: \(error)"))
+        throw .failed(
+          AttemptReport(
+            .upgrading, .preparation, "cannot create the header field of 'upstream.credential.header': \(error)"))
       }
       let parts = text.split(separator: UInt8(ascii: ":"), maxSplits: 1, omittingEmptySubsequences: false)
       let name = String(decoding: parts[0], as: UTF8.self)

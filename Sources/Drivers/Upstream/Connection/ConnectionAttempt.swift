@@ -116,7 +116,7 @@ final class ConnectionAttempt: LoopTask {
     try addCredential(to: &request)
     // Credentials come from files, and a redirection's target from a server.
     if let problem = request.problem {
-      throw .failed(AttemptReport(.upgrading, .handshake, "the request cannot be written: \(problem)"))
+      throw .failed(AttemptReport(.upgrading, .handshake, "the opening request is not valid: \(problem)"))
     }
     var handshake = ClientHandshake(request, using: &loop.entropy)
     handshake.write(into: &transport.output)
@@ -164,7 +164,7 @@ final class ConnectionAttempt: LoopTask {
       if let failure = transport.failure { return .failed(AttemptReport(.upgrading, .tls, "TLS: \(failure)")) }
       let reason = SystemError.reason(of: code)
       return .failed(
-        AttemptReport(.upgrading, .network, "the connection broke while upgrading: \(reason)" + hintForEnd))
+        AttemptReport(.upgrading, .network, "the connection failed while upgrading: \(reason)" + hintForEnd))
     }
   }
 

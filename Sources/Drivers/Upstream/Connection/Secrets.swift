@@ -14,7 +14,7 @@ enum SecretError: Error, Equatable, CustomStringConvertible {
   var description: String {
     switch self {
     case .noVariable(let name): "the credential cannot be read: the environment has no variable '\(name)'"
-    case .unreadable(let path, let error): "file '\(path)', from which a secret comes, cannot be read: \(error)"
+    case .unreadable(let path, let error): "secret file '\(path)' cannot be read: \(error)"
     case .command(let name, let error): "the credential's command '\(name)' \(error)"
     case .commandBusy(let name, let error): "the credential's command '\(name)' is \(error)"
     case .empty: "the credential is empty"

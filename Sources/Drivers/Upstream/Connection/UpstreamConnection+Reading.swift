@@ -78,7 +78,7 @@ extension UpstreamConnection {
   private func endOfStream() -> String {
     // After a close frame many servers end TCP at once. Without one, the stream may have been truncated by an attacker.
     let cut =
-      transport?.failure == .truncated ? ", and TLS without close_notify: it may have been cut off on its way" : ""
+      transport?.failure == .truncated ? ", and TLS without close_notify: it may have been truncated" : ""
     return switch socket.receiveEndOfInput() {
     case .clean: "the upstream ended the stream after the closing handshake"
     case .withoutClose: "the upstream ended the stream without a close frame" + cut

@@ -22,7 +22,7 @@ extension NetworkDialer {
       }
       guard destination.host.utf8.count <= 255 else {
         throw .failed(
-          .resolving, .nameNotResolved, "the upstream's name has more than the 255 bytes SOCKS5 can carry")
+          .resolving, .nameNotResolved, "the upstream's host name is longer than 255 bytes, the limit of SOCKS5")
       }
       return .name(destination.host)
     }

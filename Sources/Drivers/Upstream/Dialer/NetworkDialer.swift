@@ -112,7 +112,7 @@ extension DialError {
     case .closed: self = .cancelled
     case .ended: self = .failed(phase, .network, "the proxy closed the connection before it opened a tunnel")
     case .failed(let code):
-      self = .failed(phase, .network, "the connection broke while \(phase.rawValue): \(SystemError.reason(of: code))")
+      self = .failed(phase, .network, "the connection failed while \(phase.rawValue): \(SystemError.reason(of: code))")
     }
   }
 }

@@ -39,7 +39,8 @@ final class ProtocolRunner {
     guard settings.conventions.onOpen.isEmpty || settings.isConfigured(connection.url) else {
       return AttemptReport(
         .settingUp, .redirect,
-        "redirected to \(connection.url.redacted), another origin, which gets nothing of 'upstream.on_open'")
+        "redirected to \(connection.url.redacted), another origin: 'upstream.on_open' is sent to configured origins only"
+      )
     }
     do throws(SetupError) {
       try conversation.prepareSetup(from: first, memory, now: loop.wallClock)
@@ -47,7 +48,7 @@ final class ProtocolRunner {
     } catch {
       return AttemptReport(
         .settingUp, .preparation,
-        "'send' of \(AttemptPhase.name(ofStep: error.step)) cannot be made: \(error.reason)")
+        "cannot create \(AttemptPhase.name(ofStep: error.step)): \(error.reason)")
     }
   }
 
@@ -65,8 +66,7 @@ final class ProtocolRunner {
     let limit = awaited.step < steps.count ? steps[awaited.step].timeout : .zero
     let step = "upstream.on_open[\(awaited.step)]"
     let key = loop.now - awaited.since < limit ? "upstream.timeouts.on_open" : "\(step).timeout"
-    return "the upstream sent nothing in time that '\(step).expect' matches"
-      + " (step \(awaited.step + 1); '\(key)')"
+    return "no message of the upstream matched '\(step).expect' within the timeout ('\(key)')"
   }
 
   // MARK: Messages of the upstream
@@ -92,7 +92,9 @@ final class ProtocolRunner {
     switch conversation.receive(connection.socket.payload, kind, &memory) {
     case .tooLarge:
       let limit = connection.settings.limits.messageBytes
-      return .lost(.violation(code: 1009), "a message unpacks to more than \(limit) bytes")
+      return .lost(
+        .violation(code: 1009),
+        "a compressed message of the upstream exceeds \(limit) bytes when decompressed ('upstream.message_bytes')")
     case .meaning(let event, let unpackedKind, let isMalformed):
       if isMalformed { metrics.malformedPayloads.add() }
       switch event {
@@ -113,7 +115,7 @@ final class ProtocolRunner {
         return .refused(
           AttemptReport(
             .settingUp, .denied,
-            "the upstream's response to \(step) says that it refuses the credentials: \(refusal)"))
+            "the upstream refused the credentials in its response to \(step): \(refusal)"))
       case .heartbeat:
         metrics.receivedHeartbeats.add()
         return .heartbeat
@@ -132,7 +134,7 @@ final class ProtocolRunner {
       metrics.sentHeartbeats.add()
       return connection.send(PriorityMessage(.heartbeat, kind: .text, payload: message))
     } catch {
-      logger.warning("a heartbeat cannot be made", [.text("reason", error.description)])
+      logger.warning("cannot create a heartbeat", [.text("reason", error.description)])
       return false
     }
   }
@@ -143,7 +145,7 @@ final class ProtocolRunner {
       guard let message = try connection.conversation?.heartbeatReply(memory, now: loop.wallClock) else { return false }
       return connection.send(PriorityMessage(.reply, kind: .text, payload: message))
     } catch {
-      logger.warning("a heartbeat of the upstream cannot be answered", [.text("reason", error.description)])
+      logger.warning("cannot create the reply to a heartbeat of the upstream", [.text("reason", error.description)])
       return false
     }
   }
@@ -172,7 +174,7 @@ final class ProtocolRunner {
     case .noRoom:
       let rules = memory.subscriptions.rules
       logger.warning(
-        "a subscription is not kept: it will be missing on the next connection",
+        "a limit of upstream.subscriptions is reached: a subscription will not be sent again on the next connection",
         [
           .number("subscriptions", memory.subscriptions.count), .number("entries", rules.entries),
           .number("bytes", rules.bytes),
@@ -184,5 +186,5 @@ final class ProtocolRunner {
 
 extension AttemptPhase {
   /// The name of a step of `upstream.on_open`, counted from 1, with its configuration key.
-  static func name(ofStep index: Int) -> String { "step \(index + 1) of the opening ('upstream.on_open[\(index)]')" }
+  static func name(ofStep index: Int) -> String { "opening message \(index + 1) ('upstream.on_open[\(index)]')" }
 }

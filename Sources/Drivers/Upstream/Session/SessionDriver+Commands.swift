@@ -44,7 +44,7 @@ extension SessionDriver: SignalTarget {
       guard let local = connection.localAddress, let address = local.ip, change.vanished.contains(address) else {
         continue
       }
-      lost(connection, .addressGone, "this machine has lost the connection's address \(local.host)")
+      lost(connection, .addressGone, "this machine no longer has the connection's local address \(local.host)")
     }
     apply(machine.networkChanged(hasGained: change.hasGained, now: loop.now, using: &loop.entropy))
   }
@@ -58,7 +58,7 @@ extension SessionDriver: SignalTarget {
     runner.reconfigure(self.settings)
     apply(machine.reconfigure(self.settings.session, because: reason, now: loop.now))
     if machine.isReplacementPostponed(now: loop.now) {
-      logger.info("a hand-over is in progress: the next one begins when it is over", [])
+      logger.info("a hand-over is in progress: the next one starts when it is complete", [])
     }
   }
 }

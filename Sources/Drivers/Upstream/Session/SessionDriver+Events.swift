@@ -80,7 +80,7 @@ extension SessionDriver: ConnectionOwner {
   }
 
   private func closingText(_ code: UInt16, _ reason: String, _ connection: UpstreamConnection) -> String {
-    let text = "the upstream closed with \(code)"
+    let text = "the upstream closed the connection with \(code)"
     if reason.isEmpty { return text }
     // Upstreams truncate a reason that is too long for a close frame, possibly within a character.
     let isCut = reason.utf8.count > CloseFrame.maximumReason - 4

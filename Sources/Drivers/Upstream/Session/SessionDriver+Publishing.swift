@@ -25,9 +25,9 @@ extension SessionDriver {
     case .attemptFailed(let failure) where failure.reason == .attemptTimedOut:
       failure.phase.timeoutText(limits.wholeAttempt, key: "opening")
     case .lost(.silence):
-      "nothing came from the upstream in the time after a ping ('upstream.heartbeat.timeout')"
+      "the upstream sent nothing within 'upstream.heartbeat.timeout' after a ping"
     case .lost(.heartbeat):
-      "no heartbeat, or no answer to one, came in time ('upstream.heartbeat')"
+      "the upstream sent no heartbeat, or no response to one, in time ('upstream.heartbeat')"
     default: nil
     }
   }

@@ -49,7 +49,7 @@ extension SessionTransition {
     case .replacement(.credential): "new credential"
     case .replacement(.maximumAge): "maximum age"
     case .closed: "closed"
-    case .postponed: "waits for its turn at the host"
+    case .postponed: "waiting for the connection limit of the host"
     case .attemptsExhausted: "attempts exhausted"
     }
   }
@@ -68,7 +68,7 @@ extension AttemptFailure.Reason {
     case .status(let status, retryAfter: _): "status \(status)"
     case .handshake: "handshake"
     case .redirect: "redirect"
-    case .setupAnswer: "opening answer"
+    case .setupAnswer: "no response to an opening message"
     case .denied: "credentials refused"
     case .preparation: "preparation"
     }
@@ -91,20 +91,20 @@ extension ConnectionLoss {
 }
 
 extension AttemptPhase {
-  /// What did not arrive within `limit`, and the setting of `upstream.timeouts` that applied.
+  /// What did not happen within `limit`, and the setting of `upstream.timeouts` that applied.
   func timeoutText(_ limit: TimeSpan, key: String? = nil) -> String {
-    "\(awaited) did not arrive within \(limit.seconds) s ('upstream.timeouts.\(key ?? timeoutKey)')"
+    "\(missedEvent) within \(limit.seconds) s ('upstream.timeouts.\(key ?? timeoutKey)')"
   }
 
-  /// What a connection attempt waits for in this phase.
-  private var awaited: String {
+  /// What did not happen in this phase before its timeout.
+  private var missedEvent: String {
     switch self {
-    case .resolving: "the name server's response for the upstream's name"
-    case .connecting: "the upstream's response to the TCP handshake"
-    case .proxying: "the proxy's tunnel to the upstream"
-    case .securing: "the end of the TLS handshake with the upstream"
-    case .upgrading: "the upstream's response to the opening request"
-    case .settingUp: "the upstream's response to an opening message"
+    case .resolving: "the name server did not respond"
+    case .connecting: "the upstream did not respond to the TCP handshake"
+    case .proxying: "the proxy did not open a tunnel to the upstream"
+    case .securing: "the TLS handshake with the upstream did not complete"
+    case .upgrading: "the upstream did not respond to the opening request"
+    case .settingUp: "the upstream did not respond to an opening message"
     }
   }
 

@@ -116,13 +116,13 @@ final class StatusBoard {
       let goesOn = transition.from == .replacing && transition.to.isSending
       logger.warning(
         goesOn
-          ? "the successor of the upstream connection failed; the old connection goes on"
-          : "the upstream session failed",
+          ? "the new upstream connection failed; the old one stays in use"
+          : "the upstream connection failed",
         fields)
     } else if transition.isStep {
-      logger.debug("the upstream session changed", fields)
+      logger.debug("the session changed its state", fields)
     } else {
-      logger.info("the upstream session changed", fields)
+      logger.info("the session changed its state", fields)
     }
   }
 }

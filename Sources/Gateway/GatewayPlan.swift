@@ -23,13 +23,13 @@ package struct GatewayPlan: Sendable {
     let configured = settings.configuredSessions
     if configured.isEmpty { problems.append(SettingProblem("upstream.url", .none, Self.urlMissing)) }
     var sessions: [SessionPlan] = []
-    var security = SecurityPlan(fileTimeout: configured.map(\.configuration.upstream.fileTimeout).max() ?? .zero)
+    var contexts = TLSContextCache(fileTimeout: configured.map(\.configuration.upstream.fileTimeout).max() ?? .zero)
     for session in configured where session.configuration.upstream.url != nil {
       guard isUsable(session.pathPrefix + "upstream.tls") else { continue }
       do throws(TLSSettingsError) {
         sessions.append(
           SessionPlan(
-            name: session.name, settings: try SharedSettings(session.configuration.upstream, with: &security),
+            name: session.name, settings: try SharedSettings(session.configuration.upstream, with: &contexts),
             retention: session.configuration.retention))
       } catch {
         problems.append(SettingProblem(error, prefix: session.pathPrefix))

@@ -172,9 +172,9 @@ enum DrawbridgeCommand {
   private static func makeLogger(_ settings: GatewaySettings.Log) -> Logger {
     let format: Logger.Format =
       switch settings.format {
-      case .text: Logger.suitableFormat() == .coloredText ? .coloredText : .text
+      case .text: Logger.defaultFormat() == .coloredText ? .coloredText : .text
       case .json: .json
-      case .auto: Logger.suitableFormat()
+      case .auto: Logger.defaultFormat()
       }
     let logger = Logger(level: settings.level, format: format)
     logger.start()

@@ -41,10 +41,10 @@ package final class Session: Sendable {
     epoch.write(into: &prefix)
     prefix.append("." as StaticString)
     deliveryPrefix = prefix.bytes.text()
-    observe(in: metrics)
+    registerMetrics(in: metrics)
   }
 
-  private func observe(in metrics: MetricsRegistry) {
+  private func registerMetrics(in metrics: MetricsRegistry) {
     let labels = [(name: "session", value: name)]
     let (inbox, upstream) = (inbox, upstream)
     metrics.gauge("drawbridge_buffer_messages", "Pushes retained for clients.", labels) {
@@ -79,7 +79,7 @@ package final class Session: Sendable {
 
   /// Ends the session: sends queued messages for up to `limit`, then closes the connection. This closure is not recorded as a gap.
   func shutDown(flushWithin limit: TimeSpan) {
-    sink.prepareToEnd()
+    sink.sessionWillEnd()
     upstream.close(flushWithin: limit)
   }
 }
@@ -91,7 +91,7 @@ private final class InboxSink: UpstreamSink {
 
   init(_ inbox: SharedInbox) { self.inbox = inbox }
 
-  func prepareToEnd() { isEnding.store(true, ordering: .releasing) }
+  func sessionWillEnd() { isEnding.store(true, ordering: .releasing) }
 
   func received(_ payload: Span<UInt8>, kind: MessageKind, now: Int64) {
     inbox.append(payload, kind: kind, time: now, now: ProcessInformation.monotonicTime())
@@ -99,7 +99,7 @@ private final class InboxSink: UpstreamSink {
 
   var hasReaders: Bool { inbox.notifier.hasWaiters }
 
-  func lost() {
+  func connectionLost() {
     if !isEnding.load(ordering: .acquiring) { inbox.noteUpstreamGap() }
   }
 }

@@ -16,8 +16,8 @@ package final class SharedInbox: Sendable {
     var dropped: [RetainedMessage] = []
 
     /// Frees the dropped pushes. The array keeps its capacity, unless a large push has evicted unusually many.
-    mutating func free() { dropped.removeAll(keepingCapacity: dropped.count <= Self.droppedKept) }
-    private static let droppedKept = 1024
+    mutating func free() { dropped.removeAll(keepingCapacity: dropped.count <= Self.retainedCapacity) }
+    private static let retainedCapacity = 1024
   }
 
   /// Lock order: taken before `log`.

@@ -4,10 +4,10 @@ import Metrics
 import Reactor
 import RouteNetlink
 
-/// Reports changes of this machine's network. The gateway also works where the kernel does not report them: heartbeats and backoff
-/// notice the same, later.
+/// Reports changes of this machine's network. The gateway also works where the kernel does not report them: then heartbeats detect dead
+/// connections, later.
 package final class NetworkWatcher: LoopTask {
-  /// Maximum number of datagrams per turn, so that a host that reconfigures its network does not hold up the loop's connections.
+  /// Maximum number of datagrams per turn, so that frequent changes do not delay the loop's connections.
   private static var datagramsPerTurn: Int { 64 }
 
   private let channel: Channel
@@ -33,13 +33,13 @@ package final class NetworkWatcher: LoopTask {
         let channel = try Channel(descriptor: NetlinkSocket.open(), loop: context)
         return NetworkWatcher(channel, settle: settle, logger: logger, changes: changes, report: report)
       } catch {
-        notWatching(error.description, logger)
+        warnNotWatching(error.description, logger)
         return nil
       }
     }
   }
 
-  private static func notWatching(_ reason: String, _ logger: Logger) {
+  private static func warnNotWatching(_ reason: String, _ logger: Logger) {
     logger.warning(
       "cannot watch the network for changes: only heartbeats will detect a dead connection",
       [.text("reason", reason)])
@@ -65,7 +65,7 @@ package final class NetworkWatcher: LoopTask {
       case .closed:
         return
       }
-      if let change = debouncer.take(now: channel.loop.now) { announce(change) }
+      if let change = debouncer.take(now: channel.loop.now) { reportChange(change) }
       await channel.loop.yieldTurn()
     }
   }
@@ -87,14 +87,14 @@ package final class NetworkWatcher: LoopTask {
         return true
       case .failed(let code):
         channel.close()
-        Self.notWatching(SystemError.reason(of: code), logger)
+        Self.warnNotWatching(SystemError.reason(of: code), logger)
         return false
       }
     }
     return true
   }
 
-  private func announce(_ change: NetworkChange) {
+  private func reportChange(_ change: NetworkChange) {
     changes.add()
     logger.debug(
       "the network changed", [.flag("gained", change.hasGained), .number("addresses_gone", change.vanished.count)])

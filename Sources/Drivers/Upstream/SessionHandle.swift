@@ -32,8 +32,8 @@ package final class SessionHandle: Sendable {
     /// Wakes the driver's loop; nil before the driver has started and after it has ended.
     var signal: Signal?
     var hasEnded = false
-    /// Something that cannot be queued needs the upstream, so an on-demand session connects.
-    var isWanted = false
+    /// A held poll or a `TTL: 0` message needs the upstream, so an on-demand session connects.
+    var isConnectionRequested = false
   }
 
   let shared: Locked<Shared>
@@ -82,7 +82,7 @@ package final class SessionHandle: Sendable {
   ) {
     let own = UpstreamMetrics(metrics, session: name)
     self.init(settings, sink: sink, logger: logger, metrics: own, dials: dials)
-    own.observe(self, in: metrics)
+    own.registerMetrics(of: self, in: metrics)
   }
 
   /// Starts the session on its loop and opens it.
@@ -112,13 +112,13 @@ package final class SessionHandle: Sendable {
 
   // MARK: Messages
 
-  /// The result of a post, and when the session connects next: nil while messages are sent at once, or if that is unknown.
+  /// The result of a post. `nextAttempt` is nil while messages are sent at once, and if the time of the next attempt is unknown.
   package struct Receipt: Sendable {
     package let result: EnqueueResult
     package let nextAttempt: MonotonicTime?
   }
 
-  /// Queues a message. Callable from any loop. `timeToLive`: zero for 'now or never', nil for no expiry.
+  /// Queues a message. Callable from any loop. `timeToLive`: zero if the message must be sent at once or not at all, nil for no expiry.
   package func post(
     _ payload: SharedBytes, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
   ) -> Receipt {
@@ -127,7 +127,7 @@ package final class SessionHandle: Sendable {
       let receipt = Receipt(result: result, nextAttempt: shared.outbox.isFlowing ? nil : shared.status.nextDial)
       switch result {
       case .queued(sequence: _, wakes: true): return (receipt, shared.signal)
-      case .notReady(.notConnected): return (receipt, shared.want())
+      case .notReady(.notConnected): return (receipt, shared.requestConnection())
       case .queued, .notReady, .full, .closed: return (receipt, nil)
       }
     }
@@ -138,7 +138,7 @@ package final class SessionHandle: Sendable {
   /// A client waits for pushes: an on-demand session connects, and stays open.
   package func noteReader() {
     guard isOnDemand.load(ordering: .relaxed) else { return }
-    shared.withLock { $0.want() }?.notify()
+    shared.withLock { $0.requestConnection() }?.notify()
   }
 
   /// The state of a message; nil if it never existed or is forgotten.
@@ -159,7 +159,7 @@ package final class SessionHandle: Sendable {
   /// Whether a message posted now would be written at once.
   package var isReady: Bool { shared.withLock { $0.outbox.isFlowing } }
 
-  /// Whether the gateway is ready for clients: the session is ready, or connects on demand and has not failed to.
+  /// Whether the gateway is ready for clients: the session is ready, or connects on demand and its last attempt did not fail.
   package var isAvailable: Bool {
     let isOnDemand = isOnDemand.load(ordering: .relaxed)
     return shared.withLock { shared in
@@ -182,20 +182,20 @@ package final class SessionHandle: Sendable {
     }
   }
 
-  /// How many messages ever entered `state`.
+  /// Number of messages that have entered `state`.
   func total(_ state: DeliveryState) -> UInt64 { shared.withLock { $0.outbox.ledger.total(state) } }
 
-  // MARK: Requests
+  // MARK: Commands
 
   /// Opens the session.
-  package func open() { ask(.open, .up) }
+  package func open() { send(.open, .up) }
 
   /// Closes the session. Queued messages wait for the next `open()`, or expire.
-  package func close(code: UInt16 = 1000) { ask(.close(code: code), .down) }
+  package func close(code: UInt16 = 1000) { send(.close(code: code), .down) }
 
   /// Shuts the session down. Queued messages get `flushWithin` to be sent; then the connection is closed with 1001, 'going away'.
   /// `hasEnded` becomes true when it is over.
-  package func close(flushWithin: TimeSpan) { ask(.shutDown(flushWithin: flushWithin)) }
+  package func close(flushWithin: TimeSpan) { send(.shutDown(flushWithin: flushWithin)) }
 
   /// Refuses every post from now on.
   package func refuseMessages() { update { $0.outbox.close() } }
@@ -223,19 +223,19 @@ package final class SessionHandle: Sendable {
     logger.warning("messages were lost, or their delivery is unknown", fields)
   }
 
-  /// Applies new settings through a connection that takes over from the present one. The connection is replaced even if the
+  /// Applies new settings through a new connection that replaces the current one. The connection is replaced even if the
   /// settings are equal, since certificates and credentials that they refer to may have changed.
   package func reconfigure(_ settings: SharedSettings, because reason: ReplacementReason) {
-    ask(.reconfigure(settings, because: reason))
+    send(.reconfigure(settings, because: reason))
   }
 
   /// Whether the session is shut down and its driver gone.
   package var hasEnded: Bool { shared.withLock { $0.hasEnded } }
 
   /// Links, addresses or routes of this machine have changed.
-  package func networkChanged(_ change: NetworkChange) { ask(.networkChanged(change)) }
+  package func networkChanged(_ change: NetworkChange) { send(.networkChanged(change)) }
 
-  private func ask(_ command: Command, _ desired: DesiredState? = nil) {
+  private func send(_ command: Command, _ desired: DesiredState? = nil) {
     let signal = shared.withLock { shared in
       // The requested state is shown at once, before the session's loop processes the command.
       if let desired { shared.status.figures.desired = desired }
@@ -248,9 +248,9 @@ package final class SessionHandle: Sendable {
 
 extension SessionHandle.Shared {
   /// Records that the upstream is needed. Returns the signal that wakes the driver, unless it is already woken.
-  fileprivate mutating func want() -> Signal? {
-    guard !isWanted else { return nil }
-    isWanted = true
+  fileprivate mutating func requestConnection() -> Signal? {
+    guard !isConnectionRequested else { return nil }
+    isConnectionRequested = true
     return signal
   }
 }

@@ -54,7 +54,7 @@ package struct SessionSnapshot: Sendable {
   package let unconfirmedMessages: Int
   /// Messages that returned to the queue after they had been written.
   package let redeliveries: UInt64
-  /// How many messages ever entered each state.
+  /// Number of messages that have entered each state.
   package let ledger: [(state: DeliveryState, count: UInt64)]
 
   package var state: SessionState { status.state }

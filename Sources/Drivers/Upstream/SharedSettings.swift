@@ -13,48 +13,49 @@ import WebSocketCodec
 package final class SharedSettings: Sendable {
   package let value: UpstreamSettings
   /// nil if no URL is `wss`.
-  let security: UpstreamSecurity?
+  let tlsContext: RefreshableTLSContext?
   /// Copied for each connection as its application protocol; nil if messages are sent and passed on unchanged.
   let protocolPrototype: (any UpstreamProtocol)?
 
   /// Reads the files of `upstream.tls`. Blocks.
   package convenience init(_ value: UpstreamSettings) throws(TLSSettingsError) {
-    var plan = SecurityPlan(fileTimeout: value.fileTimeout)
-    try self.init(value, with: &plan)
+    var cache = TLSContextCache(fileTimeout: value.fileTimeout)
+    try self.init(value, with: &cache)
   }
 
-  /// The same as one of several sessions, which share what is equal.
-  package convenience init(_ value: UpstreamSettings, with plan: inout SecurityPlan) throws(TLSSettingsError) {
+  /// Reads the files of `upstream.tls`, unless another session has the same settings. Blocks.
+  package convenience init(_ value: UpstreamSettings, with cache: inout TLSContextCache) throws(TLSSettingsError) {
     let conventions = value.conventions
     let isPlain = conventions.onOpen.isEmpty && conventions.client.message == nil && !conventions.examinesMessages
-    try self.init(value, speaking: isPlain ? nil : PlainProtocol(conventions), &plan)
+    try self.init(value, protocol: isPlain ? nil : PlainProtocol(conventions), &cache)
   }
 
-  convenience init(_ value: UpstreamSettings, speaking prototype: (any UpstreamProtocol)?) throws(TLSSettingsError) {
-    var plan = SecurityPlan(fileTimeout: value.fileTimeout)
-    try self.init(value, speaking: prototype, &plan)
+  convenience init(_ value: UpstreamSettings, protocol prototype: (any UpstreamProtocol)?) throws(TLSSettingsError) {
+    var cache = TLSContextCache(fileTimeout: value.fileTimeout)
+    try self.init(value, protocol: prototype, &cache)
   }
 
   private convenience init(
-    _ value: UpstreamSettings, speaking prototype: (any UpstreamProtocol)?, _ plan: inout SecurityPlan
+    _ value: UpstreamSettings, protocol prototype: (any UpstreamProtocol)?, _ cache: inout TLSContextCache
   ) throws(TLSSettingsError) {
     let isSecure = value.urls.contains { $0.isSecure }
-    self.init(value, prototype, security: isSecure ? try plan.security(for: value) : nil)
+    self.init(value, prototype, isSecure ? try cache.context(for: value) : nil)
   }
 
-  private init(_ value: UpstreamSettings, _ prototype: (any UpstreamProtocol)?, security: UpstreamSecurity?) {
+  private init(_ value: UpstreamSettings, _ prototype: (any UpstreamProtocol)?, _ tlsContext: RefreshableTLSContext?) {
     protocolPrototype = prototype
     var value = value
     // Nothing can be confirmed without barrier pings.
     if !value.session.liveness.isEnabled { value.outbox.confirms = false }
     self.value = value
-    self.security = security
+    self.tlsContext = tlsContext
   }
 
-  /// The same URLs, conventions and TLS context with another queue: a reload does not change that. Reads no file.
+  /// A copy with another queue, which a reload does not change. URLs, conventions and TLS context must be the same. Reads no file.
   package func with(_ value: UpstreamSettings) -> SharedSettings {
-    precondition(value.tls == self.value.tls && value.urls == self.value.urls, "the TLS context is of other settings")
-    return SharedSettings(value, protocolPrototype, security: security)
+    precondition(
+      value.tls == self.value.tls && value.urls == self.value.urls, "the TLS context was built from other settings")
+    return SharedSettings(value, protocolPrototype, tlsContext)
   }
 }
 

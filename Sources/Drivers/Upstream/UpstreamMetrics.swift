@@ -8,7 +8,7 @@ package final class UpstreamMetrics: Sendable {
   private let labels: MetricsRegistry.Labels
   let connections: Counter
   let failures: Counter
-  let postponedDials: Counter
+  let delayedAttempts: Counter
   private let transitions: [Counter]
   let receivedMessages: Counter
   let receivedBytes: Counter
@@ -29,7 +29,7 @@ package final class UpstreamMetrics: Sendable {
     failures = registry.counter(
       "drawbridge_session_failures_total", "Connection attempts that failed, and ready connections that were lost.",
       labels)
-    postponedDials = registry.counter(
+    delayedAttempts = registry.counter(
       "drawbridge_session_dials_postponed_total",
       "Connection attempts delayed by the limits of upstream.dials or by Retry-After.",
       labels)
@@ -61,8 +61,8 @@ package final class UpstreamMetrics: Sendable {
 
   func transitions(to state: SessionState) -> Counter { transitions[Int(state.rawValue)] }
 
-  /// Registers the metrics whose values the session itself stores.
-  func observe(_ handle: SessionHandle, in registry: MetricsRegistry) {
+  /// Registers the metrics whose values `handle` stores.
+  func registerMetrics(of handle: SessionHandle, in registry: MetricsRegistry) {
     registry.gauge("drawbridge_session_round_trip_seconds", "Round-trip time of the last ping, in seconds.", labels) {
       [weak handle] in
       handle?.snapshot().status.roundTrip?.seconds ?? 0

@@ -5,15 +5,15 @@ package protocol UpstreamSink: AnyObject, Sendable {
   /// A push has arrived. `payload` is valid during the call only; `now` is wall-clock time in milliseconds.
   func received(_ payload: Span<UInt8>, kind: MessageKind, now: Int64)
   /// A ready connection has ended: pushes may be missing from here on.
-  func lost()
+  func connectionLost()
   /// Whether clients wait for pushes now. If so, an on-demand session stays open.
   var hasReaders: Bool { get }
-  /// Whether messages posted inside `received` are written before the next push is read, each in its own write. A response is then
-  /// sent even if a protocol violation follows its request. False favours throughput.
-  var answersAtOnce: Bool { get }
+  /// Whether messages posted inside `received` are written before the next push is read, each in its own write. Then a response is sent
+  /// even if a protocol violation follows the message that caused it. False favours throughput.
+  var flushesAfterEachMessage: Bool { get }
 }
 
 extension UpstreamSink {
-  package var answersAtOnce: Bool { false }
+  package var flushesAfterEachMessage: Bool { false }
   package var hasReaders: Bool { false }
 }

@@ -44,7 +44,7 @@ package final class LogWriter: Sendable {
   }
 
   /// The default format for `output`: text on a terminal (coloured unless NO_COLOR has a value), otherwise JSON.
-  static func suitableFormat(for output: Int32) -> Format {
+  static func defaultFormat(for output: Int32) -> Format {
     guard isatty(output) == 1 else { return .json }
     guard let variable = unsafe getenv("NO_COLOR") else { return .coloredText }
     return unsafe variable.pointee == 0 ? .coloredText : .text

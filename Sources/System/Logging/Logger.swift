@@ -22,8 +22,8 @@ package final class Logger: Sendable {
   package func with(_ fields: [LogField]) -> Logger { Logger(writer, context: context + fields) }
 
   /// The default format for `output`: text on a terminal (coloured unless NO_COLOR has a value), otherwise JSON.
-  package static func suitableFormat(for output: Int32 = LogWriter.standardError) -> Format {
-    LogWriter.suitableFormat(for: output)
+  package static func defaultFormat(for output: Int32 = LogWriter.standardError) -> Format {
+    LogWriter.defaultFormat(for: output)
   }
 
   /// The lowest level that is written, by every logger of this output. May be changed at any time, from any thread.

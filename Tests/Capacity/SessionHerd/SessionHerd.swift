@@ -51,7 +51,7 @@ enum SessionHerd {
     limits.atOnce = 1_024
     let shared = (
       logger: Logger(level: .error, format: .text), metrics: UpstreamMetrics(MetricsRegistry(), session: "herd"),
-      dials: DialGate(limits), resolver: Resolver(), sink: NobodyListens()
+      dials: DialGate(limits), resolver: Resolver(), sink: DiscardingSink()
     )
     return try (0..<count).map { _ in
       let session = try SessionHandle(
@@ -73,8 +73,8 @@ enum SessionHerd {
   }
 }
 
-/// The upstream of this measurement says nothing.
-private final class NobodyListens: UpstreamSink {
+/// The upstream of this measurement sends no messages.
+private final class DiscardingSink: UpstreamSink {
   func received(_ payload: Span<UInt8>, kind: MessageKind, now: Int64) {}
-  func lost() {}
+  func connectionLost() {}
 }

@@ -66,7 +66,7 @@ final class Conversation: UpstreamSink {
 
   // MARK: UpstreamSink
 
-  var answersAtOnce: Bool { echoes }
+  var flushesAfterEachMessage: Bool { echoes }
 
   func received(_ payload: Span<UInt8>, kind: MessageKind, now: Int64) {
     let session = state.withLock { state in
@@ -77,5 +77,5 @@ final class Conversation: UpstreamSink {
     _ = session.post(SharedBytes(copying: payload), kind: kind, timeToLive: nil, now: .zero)
   }
 
-  func lost() { state.withLock { $0.isOver = true } }
+  func connectionLost() { state.withLock { $0.isOver = true } }
 }

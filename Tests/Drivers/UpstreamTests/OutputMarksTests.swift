@@ -12,37 +12,37 @@ import Testing
 
   @Test func saysWhichMessageIsTheLastThatTheKernelHasAsAWhole() {
     var marks = threeMarks()
-    #expect(marks.write(upTo: 109) == nil)
-    #expect(marks.write(upTo: 125) == 8)
-    #expect(marks.write(upTo: 125) == nil)
+    #expect(marks.markWritten(upTo: 109) == nil)
+    #expect(marks.markWritten(upTo: 125) == 8)
+    #expect(marks.markWritten(upTo: 125) == nil)
     #expect(marks.hasUnwritten)
-    #expect(marks.write(upTo: 130) == 9)
+    #expect(marks.markWritten(upTo: 130) == 9)
     #expect(!marks.hasUnwritten)
   }
 
   @Test func saysWhichMessageIsBegun() {
     var marks = threeMarks()
-    #expect(marks.begun(at: 100) == nil)
-    #expect(marks.begun(at: 101) == 7)
-    _ = marks.write(upTo: 110)
-    #expect(marks.begun(at: 110) == nil)
-    #expect(marks.begun(at: 115) == 8)
+    #expect(marks.partiallyWritten(at: 100) == nil)
+    #expect(marks.partiallyWritten(at: 101) == 7)
+    _ = marks.markWritten(upTo: 110)
+    #expect(marks.partiallyWritten(at: 110) == nil)
+    #expect(marks.partiallyWritten(at: 115) == 8)
   }
 
   @Test func takesBackOnlyWhatTheKernelHasNoByteOf() {
     var marks = threeMarks()
-    _ = marks.write(upTo: 105)
+    _ = marks.markWritten(upTo: 105)
     let back = marks.takeBack(from: 105)
     #expect(back?.returned == OutputMarks.Returned(sequence: 8, count: 2))
     #expect(back?.range == 110..<130)
     #expect(marks.takeBack(from: 105) == nil)
-    #expect(marks.write(upTo: 110) == 7)
+    #expect(marks.markWritten(upTo: 110) == 7)
   }
 
   @Test func goesOnBehindWhatWasTakenBack() {
     var marks = threeMarks()
     _ = marks.takeBack(from: 100)
     marks.append(7, from: 100, to: 110)
-    #expect(marks.write(upTo: 110) == 7)
+    #expect(marks.markWritten(upTo: 110) == 7)
   }
 }

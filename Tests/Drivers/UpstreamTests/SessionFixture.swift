@@ -43,7 +43,7 @@ final class SessionFixture: UpstreamSink {
     settings.session.backoff.quickRedial = .milliseconds(5)
     change(&settings)
     let logger = Logger(level: .error, format: .text)
-    let shared = try spoken.map { try SharedSettings(settings, speaking: $0) } ?? SharedSettings(settings)
+    let shared = try spoken.map { try SharedSettings(settings, protocol: $0) } ?? SharedSettings(settings)
     let handle = SessionHandle(
       shared, named: "default", sink: self, logger: logger, metrics: MetricsRegistry(), dials: dials)
     holder.withLock { $0 = handle }
@@ -64,7 +64,7 @@ final class SessionFixture: UpstreamSink {
     received.withLock { $0.messages.append(bytes) }
   }
 
-  func lost() { received.withLock { $0.losses += 1 } }
+  func connectionLost() { received.withLock { $0.losses += 1 } }
 
   var messages: [String] { received.withLock { $0.messages.map { String(decoding: $0, as: UTF8.self) } } }
   var losses: Int { received.withLock { $0.losses } }

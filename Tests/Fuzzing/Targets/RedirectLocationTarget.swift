@@ -62,7 +62,7 @@ enum RedirectLocationTarget {
   }
 
   private static func readRetryAfter(_ text: String) throws(Finding) {
-    guard let wait = RetryAfter.read(text, now: 1_700_000_000) else { return }
+    guard let wait = RetryAfter.parse(text, now: 1_700_000_000) else { return }
     try require(wait >= .zero && wait <= .seconds(1 << 31), "Retry-After asks for \(wait)")
   }
 }

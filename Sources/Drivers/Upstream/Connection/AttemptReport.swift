@@ -3,14 +3,14 @@ import HTTPCodec
 import UpstreamSession
 import WebSocketCodec
 
-/// Why an attempt failed, in words for an operator. The session's rules use `failure` only.
+/// Why an attempt failed, for an operator. The session machine uses `failure` only.
 package struct AttemptReport: Error, Sendable {
   package let failure: AttemptFailure
   /// What was wrong, and what is accepted.
   package private(set) var detail: String
   /// The status code of the HTTP response, if there was one: the upstream's, or the proxy's.
   package private(set) var status: Int?
-  /// Its header fields except those that carry secrets. For operators, as is the body: the API returns neither.
+  /// Its header fields, except `Set-Cookie`. For operators only, like the body: the API returns neither.
   package private(set) var fields: [(name: String, value: String)] = []
   /// The beginning of the response's body.
   package var body = ""
@@ -24,7 +24,7 @@ package struct AttemptReport: Error, Sendable {
     failure = AttemptFailure(phase: .upgrading, reason: .status(refusal.status, retryAfter: retryAfter))
     detail = "the upstream responded with \(refusal.statusText) instead of 101 Switching Protocols" + hint
     self.body = body
-    tell(of: refusal)
+    addResponse(refusal)
   }
 
   /// The report without the secrets that the attempt sent: an error page may repeat them.
@@ -39,9 +39,9 @@ package struct AttemptReport: Error, Sendable {
   package var phase: AttemptPhase { failure.phase }
 
   /// Adds the status and header fields of the HTTP response.
-  mutating func tell(of answer: HTTPRefusal) {
-    status = answer.status
-    fields = answer.fields.filter { !["set-cookie", "set-cookie2"].contains($0.name.lowercased()) }
+  mutating func addResponse(_ response: HTTPRefusal) {
+    status = response.status
+    fields = response.fields.filter { !["set-cookie", "set-cookie2"].contains($0.name.lowercased()) }
   }
 }
 
@@ -52,8 +52,10 @@ enum AttemptError: Error {
   case failed(AttemptReport)
   case redirected(WebSocketURL)
 
-  /// Something that the attempt needs could not be read.
-  static func unprepared(_ detail: String) -> AttemptError { .failed(AttemptReport(.resolving, .preparation, detail)) }
+  /// A file or credential that the attempt needs could not be read.
+  static func preparationFailed(_ detail: String) -> AttemptError {
+    .failed(AttemptReport(.resolving, .preparation, detail))
+  }
 
   init(_ error: DialError) {
     switch error {
@@ -87,7 +89,7 @@ extension AttemptReport {
     case .preparation: self.init(phase, .preparation, failure.detail)
     }
     if let refusal = failure.refusal {
-      tell(of: refusal.head)
+      addResponse(refusal.head)
       body = refusal.body
     }
   }

@@ -3,7 +3,7 @@ import HTTPCodec
 import TLSEngine
 import WebSocketCodec
 
-/// Hints to likely causes for common failures of an attempt.
+/// Hints to the likely causes of common failures.
 extension ConnectionAttempt {
   private static var tlsHint: String { ": if this is a TLS port, use wss:// in the URL" }
 

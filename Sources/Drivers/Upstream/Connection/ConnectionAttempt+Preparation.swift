@@ -25,16 +25,16 @@ extension ConnectionAttempt {
       values.credential = credential
     }
     guard url.isSecure else { return }
-    let wait = SecurityWait(deadline: loop.now + settings.fileTimeout, cancellation: cancellation, loop: loop)
-    if settings.isConfigured(url), let security = sharedSettings.security {
-      tlsContext = try await security.refreshed(wait)
+    let wait = FileWait(deadline: loop.now + settings.fileTimeout, cancellation: cancellation, loop: loop)
+    if settings.isConfigured(url), let context = sharedSettings.tlsContext {
+      tlsContext = try await context.refreshed(wait)
     } else {
-      tlsContext = try await UpstreamSecurity.made(settings.tls.forForeignOrigin, wait)
+      tlsContext = try await RefreshableTLSContext.make(settings.tls.forForeignOrigin, wait)
     }
   }
 
   private func secret(of path: String, until deadline: MonotonicTime) async throws(AttemptError) -> [UInt8] {
-    let work = NeededFile.work(path, atMost: CredentialUse.maximumBytes, within: deadline - loop.now)
+    let work = RequiredFile.work(path, atMost: CredentialUse.maximumBytes, within: deadline - loop.now)
     guard let outcome = await cancellation.outcome(of: work, until: deadline, on: loop) else { throw .cancelled }
     return try preparing { () throws(SecretError) in try Secret.content(of: path, outcome) }
   }
@@ -56,7 +56,7 @@ extension ConnectionAttempt {
     do throws(SecretError) {
       return try body()
     } catch {
-      throw .unprepared(error.description)
+      throw .preparationFailed(error.description)
     }
   }
 

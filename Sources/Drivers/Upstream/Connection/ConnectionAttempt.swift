@@ -8,17 +8,17 @@ import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
-/// Opens one connection: reads the files it needs, dials, and has the connection upgraded to WebSocket (RFC 6455 §4.1).
+/// Opens one connection: reads the files it needs, dials, and upgrades the connection to WebSocket (RFC 6455 §4.1).
 ///
-/// It is a task of its own, since a task keeps the memory of its deepest call to its end, and this goes four times as deep as the task that
-/// reads the open connection. The session sets the time limits, and cancels.
+/// It is a separate task because a task keeps the memory of its deepest call until it ends, and the calls here are four times as deep as
+/// those of the task that reads the open connection. The session sets the timeouts and cancels the attempt.
 final class ConnectionAttempt: LoopTask {
   enum Event {
-    /// All files have been read: the name is resolved next.
+    /// All files have been read. The next phase is name resolution.
     case prepared(TemplateValues)
-    /// The next phase has begun, up to `upgrading`.
+    /// The next phase, at most `upgrading`, has started.
     case advanced(AttemptPhase)
-    /// `received`: bytes that came behind the response.
+    /// `received`: bytes after the response.
     case upgraded(Transport, ClientHandshake.Agreement, received: [UInt8])
     case redirected(WebSocketURL)
     case failed(AttemptReport)
@@ -33,7 +33,7 @@ final class ConnectionAttempt: LoopTask {
   let cancellation = Cancellation()
   /// The secrets, for the request and for messages.
   var values = TemplateValues()
-  /// For `wss`, from the preparation to the dial.
+  /// Set by the preparation for a `wss` URL.
   var tlsContext: TLSContext?
   private let dialer: any Dialer
   private let report: (Event) -> Void
@@ -56,13 +56,13 @@ final class ConnectionAttempt: LoopTask {
     _read { yield sharedSettings.value }
   }
 
-  /// For what the upstream, or the proxy, says of this attempt.
+  /// Masks secrets in texts of the upstream and the proxy.
   private var mask: SecretMask { SecretMask(of: values, settings, url: url, proxy: proxy) }
 
-  /// What the attempt has opened so far.
+  /// The transport that the attempt has opened; nil before.
   var transport: Transport? { cancellation.transport }
 
-  /// Ends the attempt at whatever it waits for.
+  /// Cancels the attempt, whatever it waits for.
   func cancel() { cancellation.cancel() }
 
   func run() async {
@@ -90,13 +90,13 @@ final class ConnectionAttempt: LoopTask {
     } catch {
       throw AttemptError(error)
     }
-    cancellation.hold(transport)
-    // A report can have cancelled the attempt.
+    cancellation.setTransport(transport)
+    // The report of a phase may have cancelled the attempt.
     guard !cancellation.isCancelled else { throw .cancelled }
     do throws(AttemptError) {
       report(.advanced(.upgrading))
       let agreement = try await upgrade(transport, &input)
-      cancellation.hold(nil)
+      cancellation.setTransport(nil)
       report(.upgraded(transport, agreement, received: input.copyBytes()))
     } catch {
       transport.close()
@@ -134,7 +134,7 @@ final class ConnectionAttempt: LoopTask {
         result = try handshake.receive(&input)
       } catch {
         var report = AttemptReport(.upgrading, .handshake, error.description + hint)
-        if let answer = handshake.answer { report.tell(of: answer) }
+        if let answer = handshake.answer { report.addResponse(answer) }
         throw .failed(report)
       }
       switch result {
@@ -168,7 +168,7 @@ final class ConnectionAttempt: LoopTask {
     }
   }
 
-  /// For a response other than 101: a redirection to follow, or the end of the attempt, reported with the body's beginning.
+  /// The error for a response other than 101: a redirection to follow, or a failure with the beginning of the body.
   private func error(
     for refusal: HTTPRefusal, over transport: Transport, _ input: inout ByteQueue
   ) async throws(AttemptError) -> AttemptError {
@@ -177,7 +177,7 @@ final class ConnectionAttempt: LoopTask {
         return .redirected(try url.redirected(to: location))
       } catch {
         var report = AttemptReport(.upgrading, .redirect, error.description)
-        report.tell(of: refusal)
+        report.addResponse(refusal)
         return .failed(report)
       }
     }
@@ -188,7 +188,7 @@ final class ConnectionAttempt: LoopTask {
       throw .cancelled
     }
     let retryAfter = refusal.field("retry-after").flatMap {
-      RetryAfter.read($0, date: refusal.field("date"), now: loop.wallClock / 1_000)
+      RetryAfter.parse($0, date: refusal.field("date"), now: loop.wallClock / 1_000)
     }
     let hint = hint(for: refusal, body: body)
     return .failed(AttemptReport(refusal, body: body, retryAfter: retryAfter, hint: hint))

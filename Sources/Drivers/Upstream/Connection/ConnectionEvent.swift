@@ -16,7 +16,7 @@ enum ConnectionEvent {
 
   // After it is open.
   /// Bytes have arrived.
-  case heard
+  case bytesReceived
   /// A whole message has arrived. During the report it is in `socket.payload`. `time`: wall-clock time in milliseconds.
   case message(MessageKind, time: Int64)
   /// A pong to the ping with this counter.

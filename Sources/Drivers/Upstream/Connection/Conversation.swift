@@ -28,7 +28,7 @@ final class Conversation {
   enum Reading {
     /// The message's meaning. `unpackedKind`: the kind of the decompressed message (`decoder.unpacked`); nil if it was not
     /// compressed.
-    case meaning(ProtocolEvent, unpackedKind: MessageKind?, isMalformed: Bool)
+    case event(ProtocolEvent, unpackedKind: MessageKind?, isMalformed: Bool)
     /// The decompressed message would exceed the limit.
     case tooLarge
   }
@@ -55,15 +55,15 @@ final class Conversation {
   func receive(_ payload: Span<UInt8>, _ kind: MessageKind, _ memory: inout ProtocolMemory) -> Reading {
     switch kind.isText ? .asItIs : decoder.decode(payload) {
     case .asItIs:
-      return .meaning(state.receive(payload, kind: kind, &memory), unpackedKind: nil, isMalformed: false)
+      return .event(state.receive(payload, kind: kind, &memory), unpackedKind: nil, isMalformed: false)
     case .malformed:
-      return .meaning(state.receive(payload, kind: kind, &memory), unpackedKind: nil, isMalformed: true)
+      return .event(state.receive(payload, kind: kind, &memory), unpackedKind: nil, isMalformed: true)
     case .unpacked:
       let kind: MessageKind = UTF8StreamValidator.isValid(decoder.unpacked) ? .text : .binary
       // The compiler ends the access to a class's property early, unless the object is used after it.
       defer { withExtendedLifetime(self) {} }
       let event = examine(decoder.unpacked, kind, &memory)
-      return .meaning(event, unpackedKind: kind, isMalformed: false)
+      return .event(event, unpackedKind: kind, isMalformed: false)
     case .tooLarge:
       return .tooLarge
     }

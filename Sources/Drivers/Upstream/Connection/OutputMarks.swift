@@ -21,7 +21,7 @@ struct OutputMarks: Sendable {
   private var first = 0
 
   /// Maximum capacity kept once all messages are written.
-  private static var capacityKept: Int { 4_096 }
+  private static var retainedCapacity: Int { 4_096 }
 
   /// Whether there are appended messages that the kernel has not taken completely.
   var hasUnwritten: Bool { first < marks.count }
@@ -31,21 +31,21 @@ struct OutputMarks: Sendable {
   }
 
   /// Records that the kernel has taken every byte before `position`. Returns the last message that this completes.
-  mutating func write(upTo position: UInt64) -> UInt64? {
+  mutating func markWritten(upTo position: UInt64) -> UInt64? {
     var last: UInt64?
     while first < marks.count, marks[first].end <= position {
       last = marks[first].sequence
       first += 1
     }
     if first == marks.count {
-      marks.removeAll(keepingCapacity: marks.capacity <= Self.capacityKept)
+      marks.removeAll(keepingCapacity: marks.capacity <= Self.retainedCapacity)
       first = 0
     }
     return last
   }
 
   /// The message of which the kernel has taken a part, but not the whole.
-  func begun(at written: UInt64) -> UInt64? {
+  func partiallyWritten(at written: UInt64) -> UInt64? {
     first < marks.count && marks[first].start < written ? marks[first].sequence : nil
   }
 

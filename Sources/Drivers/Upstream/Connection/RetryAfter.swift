@@ -8,14 +8,14 @@ package enum RetryAfter {
   /// - Parameter date: the Date field of the response. The wait is computed from it, so that our clock and the server's need not
   ///   agree.
   /// - Parameter now: seconds since 1970, for a response without Date.
-  package static func read(_ value: String, date: String? = nil, now: Int64) -> TimeSpan? {
+  package static func parse(_ value: String, date: String? = nil, now: Int64) -> TimeSpan? {
     let text = Array(value.utf8)
     if let seconds = text.span.deltaSeconds() { return .seconds(Int64(seconds)) }
     guard let moment = HTTPDate.parse(text.span, now: now) else { return nil }
     let sent = date.flatMap { HTTPDate.parse(Array($0.utf8).span, now: now) } ?? now
-    return .seconds(min(max(0, moment - sent), longest))
+    return .seconds(min(max(0, moment - sent), maximumSeconds))
   }
 
-  /// In seconds, as for `delta-seconds` (RFC 9111 §1.2.2). A date may be thousands of years in the future.
-  private static let longest: Int64 = 1 << 31
+  /// The limit of `delta-seconds` (RFC 9111 §1.2.2), applied to dates too: one may be thousands of years in the future.
+  private static let maximumSeconds: Int64 = 1 << 31
 }

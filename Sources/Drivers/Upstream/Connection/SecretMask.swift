@@ -30,7 +30,7 @@ struct SecretMask {
     }
     var hidden = secrets.flatMap { bytes.ranges(of: $0) }
     if isCut {
-      hidden += secrets.map { (bytes.count - Self.beginning(of: $0, atTheEndOf: bytes))..<bytes.count }
+      hidden += secrets.map { (bytes.count - Self.prefixLength(of: $0, atEndOf: bytes))..<bytes.count }
     }
     // Overlapping secrets are hidden as one, so that nothing of either remains.
     var masked: [UInt8] = []
@@ -45,7 +45,7 @@ struct SecretMask {
 
   /// Number of bytes of `secret` with which `text` ends. Compares bytes, and at most as many as `text` has: this runs on the event
   /// loop, and a secret may have 64 KiB.
-  private static func beginning(of secret: [UInt8], atTheEndOf text: [UInt8]) -> Int {
+  private static func prefixLength(of secret: [UInt8], atEndOf text: [UInt8]) -> Int {
     var length = min(secret.count, text.count)
     while length > 0, !text[(text.count - length)...].elementsEqual(secret[..<length]) { length -= 1 }
     return length

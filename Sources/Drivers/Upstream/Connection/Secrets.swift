@@ -4,7 +4,7 @@ import Reactor
 /// Why a secret could not be read. It contains nothing of the secret.
 enum SecretError: Error, Equatable, CustomStringConvertible {
   case noVariable(String)
-  case unreadable(String, NeededFileError)
+  case unreadable(String, RequiredFileError)
   case command(String, ChildProcessError)
   /// The last run of the command has not ended.
   case commandBusy(String, BlockingWorkError)
@@ -30,10 +30,10 @@ enum Secret {
     return Array(value.utf8)
   }
 
-  static func content(of path: String, _ outcome: NeededFile.Outcome) throws(SecretError) -> [UInt8] {
+  static func content(of path: String, _ outcome: RequiredFile.Outcome) throws(SecretError) -> [UInt8] {
     let bytes: [UInt8]
-    do throws(NeededFileError) {
-      bytes = try NeededFile.content(outcome)
+    do throws(RequiredFileError) {
+      bytes = try RequiredFile.content(outcome)
     } catch {
       throw .unreadable(path, error)
     }

@@ -7,14 +7,14 @@ import TLSEngine
 import UpstreamSession
 import WebSocketCodec
 
-/// Reading: what the upstream sends.
+/// Reads from the upstream.
 extension UpstreamConnection {
   private static var bytesPerRead: Int { 64 << 10 }
 
   func read() async {
     guard let transport, !isDiscarded else { return }
     // Frames may have arrived in one segment with the response to the opening handshake.
-    guard reportAll() else { return }
+    guard reportEvents() else { return }
     var budget = settings.readBudget
     while !isDiscarded {
       var received = IOResult.wouldBlock
@@ -23,8 +23,8 @@ extension UpstreamConnection {
       if transport.unsent > 0 { scheduleFlush() }
       switch received {
       case .bytes(let count):
-        report(.heard)
-        guard reportAll() else { return }
+        report(.bytesReceived)
+        guard reportEvents() else { return }
         budget -= count
         guard budget <= 0 else { continue }
         // One busy upstream must not starve the other connections of the loop.
@@ -48,7 +48,7 @@ extension UpstreamConnection {
   }
 
   /// Reports everything that has arrived completely. Returns false if the connection is over.
-  private func reportAll() -> Bool {
+  private func reportEvents() -> Bool {
     // Read the clock once per read.
     let now = loop.wallClock
     do throws(WebSocketProtocolError) {
@@ -62,7 +62,7 @@ extension UpstreamConnection {
         case .ping:
           scheduleFlush()
         case .pong:
-          if let counter = receivedCounter() { report(.pong(counter)) }
+          if let counter = pongCounter() { report(.pong(counter)) }
         case .close(let code, let reason):
           report(.closed(code: code ?? 1005, reason: reason))
         }
@@ -88,7 +88,7 @@ extension UpstreamConnection {
   }
 
   /// The counter in a pong to one of our pings; nil if the pong was unsolicited.
-  private func receivedCounter() -> UInt64? {
+  private func pongCounter() -> UInt64? {
     guard socket.payload.count == 8 else { return nil }
     var counter: UInt64 = 0
     for index in 0..<8 { counter = counter << 8 | UInt64(socket.payload[index]) }

@@ -6,7 +6,7 @@ import Reactor
 import UpstreamSession
 import WebSocketCodec
 
-/// Writing: what is sent to the upstream. Everything of one turn is sent in one write, at the end of the turn.
+/// Writes to the upstream. All output of one turn is sent in one write, at the end of the turn.
 extension UpstreamConnection {
   func scheduleFlush() {
     guard !isFlushScheduled, !isBlocked, !isDiscarded, transport?.isBroken != true else { return }
@@ -17,7 +17,7 @@ extension UpstreamConnection {
   func turnEnded() {
     isFlushScheduled = false
     flushNow()
-    // Send what the flush itself caused, such as the close frame after the last message of a shutdown.
+    // The flush itself may have caused output, such as the close frame after the last message of a shutdown.
     guard hasMoreToSend || (transport?.unsent ?? 0) > 0 else { return }
     hasMoreToSend = false
     scheduleFlush()
@@ -78,10 +78,9 @@ extension UpstreamConnection {
 
   private func fillAndFlush() {
     guard isOpen, !isDiscarded, let transport, !transport.isBroken else { return }
-    if isHeld, transport.unsent <= settings.lowWater { isHeld = false }
-    if socket.canSend, !isHeld {
-      // No pongs while the upstream leaves our output unread, so that only its newest ping needs one. A close frame is the owner's
-      // decision.
+    if isThrottled, transport.unsent <= settings.lowWater { isThrottled = false }
+    if socket.canSend, !isThrottled {
+      // Pongs wait until the upstream reads our output: then only its newest ping needs one. The owner decides about a close frame.
       socket.writePongs(using: &loop.entropy, into: &transport.output)
       for message in priority.takeAll() { write(message.payload.bytes, message.kind, into: transport) }
       report(.writable(room: settings.highWater - transport.unsent))
@@ -93,14 +92,14 @@ extension UpstreamConnection {
     reportWritten(of: transport)
     switch result {
     case .done:
-      if isHeld {
+      if isThrottled {
         // Nothing else would resume the outbox.
-        isHeld = false
+        isThrottled = false
         scheduleFlush()
       }
     case .blocked:
       isBlocked = true
-      if transport.unsent >= settings.highWater { isHeld = true }
+      if transport.unsent >= settings.highWater { isThrottled = true }
       loop.spawn(FlushTask(self, transport))
     case .failed:
       // The reader sees the error too, after everything that the upstream has still sent.
@@ -108,7 +107,7 @@ extension UpstreamConnection {
     }
   }
 
-  /// Takes the messages of which the kernel has no byte out of the output. They return to the outbox, where they can still expire.
+  /// Removes the messages of which the kernel has taken no byte from the output. They return to the outbox, where they can still expire.
   /// A message that is partly sent must be completed.
   private func takeBackUnsent() -> OutputMarks.Returned? {
     guard let transport, let (returned, range) = marks.takeBack(from: transport.committed) else { return nil }
@@ -118,14 +117,14 @@ extension UpstreamConnection {
   }
 
   private func reportWritten(of transport: Transport) {
-    if let last = marks.write(upTo: transport.written) { report(.written(through: last)) }
+    if let last = marks.markWritten(upTo: transport.written) { report(.written(through: last)) }
   }
 
   /// The message of which the kernel has taken a part, but not the whole.
-  var begunMessage: UInt64? { transport.flatMap { marks.begun(at: $0.written) } }
+  var partiallyWrittenMessage: UInt64? { transport.flatMap { marks.partiallyWritten(at: $0.written) } }
 
   /// Writes as much of the output as the kernel accepts, before the end. Returns false if something is left.
-  func flushLast() -> Bool {
+  func flushFinally() -> Bool {
     guard let transport else { return false }
     let result = transport.flush()
     reportWritten(of: transport)

@@ -8,8 +8,8 @@ import WebSocketCodec
 
 /// One connection to an upstream, from the attempt until its end: WebSocket frames over a transport.
 ///
-/// It reports events to its owner (`ConnectionEvent`), which decides what follows. Two tasks run it, one after the other: the
-/// attempt, and the reader. It is confined to its owner's loop.
+/// It reports events to its owner (`ConnectionEvent`), which decides what to do. Two tasks run it, one after the other: the attempt and
+/// the reader. It is confined to its owner's loop.
 ///
 /// Reading is in `UpstreamConnection+Reading`, writing in `UpstreamConnection+Writing`.
 final class UpstreamConnection: TurnEndTarget {
@@ -17,7 +17,7 @@ final class UpstreamConnection: TurnEndTarget {
   let url: WebSocketURL
   /// nil: the upstream is connected to directly.
   let proxy: ProxyURL?
-  /// The settings with which it was started. A reload may have changed the session's since.
+  /// The settings with which it was started. A reload may have changed those of the session.
   let sharedSettings: SharedSettings
   let loop: LoopContext
   let metrics: UpstreamMetrics
@@ -35,11 +35,11 @@ final class UpstreamConnection: TurnEndTarget {
   /// Usable once `isOpen`. `payload` is that of the message being reported.
   var socket = WebSocketConnection(role: .client)
   private(set) var isOpen = false
-  /// The owner has given it up and ignores its events.
+  /// The owner has discarded it: no event is reported any more.
   private(set) var isDiscarded = false
 
-  // State that the owner stores here.
-  /// Whether it counts as an attempt in progress to its host.
+  // State that belongs to the owner.
+  /// Whether it counts as an attempt in progress at its host.
   var isCountedAttempt = true
   /// Whether the subscriptions were sent.
   var hasResubscribed = false
@@ -55,7 +55,7 @@ final class UpstreamConnection: TurnEndTarget {
   /// Whether the kernel accepts no more output; a `FlushTask` waits for it.
   var isBlocked = false
   /// Whether the output has reached high water. Until low water no messages are requested.
-  var isHeld = false
+  var isThrottled = false
 
   init(
     _ dial: Dial, url: WebSocketURL, _ sharedSettings: SharedSettings, metrics: UpstreamMetrics,
@@ -85,12 +85,12 @@ final class UpstreamConnection: TurnEndTarget {
   func open(with dialer: any Dialer) {
     let attempt = ConnectionAttempt(
       dial, url: url, proxy: proxy, sharedSettings, dialer: dialer, loop: loop
-    ) { self.attempted($0) }
+    ) { self.handle($0) }
     self.attempt = attempt
     loop.spawn(attempt)
   }
 
-  private func attempted(_ event: ConnectionAttempt.Event) {
+  private func handle(_ event: ConnectionAttempt.Event) {
     guard !isDiscarded else { return }
     switch event {
     case .prepared(let values):
@@ -133,7 +133,7 @@ final class UpstreamConnection: TurnEndTarget {
     attempt?.cancel()
     attempt = nil
     guard let transport else { return }
-    if socket.hasSentClose, !isBlocked, flushLast() {
+    if socket.hasSentClose, !isBlocked, flushFinally() {
       // Closed in order on our side: FIN, so that the close frame is not discarded by a reset.
       transport.close()
     } else {

@@ -3,14 +3,14 @@ import Reactor
 
 /// Lets an owner cancel a task, whatever the task waits for. Owner and task are on one event loop.
 ///
-/// Before each wait the task sets how to end it, and checks `isCancelled` after it.
+/// Before each wait the task sets a handler that ends it. After the wait it checks `isCancelled`.
 final class Cancellation {
   private(set) var isCancelled = false
   private var endWait: (() -> Void)?
-  /// The transport that the task has and has not handed over.
+  /// The transport that the task owns until it hands it over.
   private(set) var transport: Transport?
 
-  /// Ends the current wait, and all later ones.
+  /// Ends the current wait and all later ones.
   func cancel() {
     guard !isCancelled else { return }
     isCancelled = true
@@ -20,13 +20,13 @@ final class Cancellation {
     transport?.close()
   }
 
-  /// A cancellation closes this transport, which ends every wait for it; nil once it is handed over.
-  func hold(_ transport: Transport?) {
+  /// Sets the transport that a cancellation closes, which ends every wait for it; nil once it is handed over.
+  func setTransport(_ transport: Transport?) {
     self.transport = transport
     if isCancelled { transport?.close() }
   }
 
-  /// `endWait` ends the waits from now on; nil for a wait that cannot be ended.
+  /// Sets the handler that ends the next waits; nil if they cannot be ended.
   func onCancel(_ endWait: (() -> Void)?) { self.endWait = isCancelled ? nil : endWait }
 
   /// Waits for `work` until `deadline` or the cancellation; returns nil if cancelled.
@@ -45,9 +45,9 @@ final class Cancellation {
 
 /// The deadline of a wait for work that blocks.
 private final class WorkExpiry: TimerTarget {
-  private let giveUp: () -> Void
+  private let onExpiry: () -> Void
 
-  init(giveUp: @escaping () -> Void) { self.giveUp = giveUp }
+  init(onExpiry: @escaping () -> Void) { self.onExpiry = onExpiry }
 
-  func timerFired(_ token: Int) { giveUp() }
+  func timerFired(_ token: Int) { onExpiry() }
 }

@@ -8,7 +8,7 @@ package final class ConnectRace {
   /// RFC 8305 §5, 'Connection Attempt Delay'.
   static let attemptDelay = TimeSpan.milliseconds(250)
 
-  /// Maximum number of addresses tried. A name server may return thousands, and so use us to scan other hosts.
+  /// Maximum number of addresses tried. A malicious name server may return thousands, to make us scan other hosts.
   package static let addressLimit = 32
 
   enum Outcome {
@@ -76,7 +76,7 @@ package final class ConnectRace {
     isCancelled = true
     for attempt in attempts { attempt.channel.close() }
     attempts = []
-    event.happen()
+    event.signal()
   }
 
   private func start(_ address: SocketAddress) {
@@ -102,7 +102,7 @@ package final class ConnectRace {
       attempts.removeAll { $0 === attempt }
       note(SystemError("connect", code: code, subject: attempt.address.description))
     }
-    event.happen()
+    event.signal()
   }
 
   private func note(_ error: SystemError) {

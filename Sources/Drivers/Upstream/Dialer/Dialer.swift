@@ -20,7 +20,7 @@ protocol Dialer: AnyObject {
   ) async throws(DialError) -> Transport
 }
 
-/// The destination of a transport, and the way to it.
+/// The destination of a transport and the parameters for reaching it.
 struct DialDestination {
   /// Name or address, without brackets.
   let host: String

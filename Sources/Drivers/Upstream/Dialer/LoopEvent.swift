@@ -3,11 +3,11 @@ import Reactor
 
 /// An event that one task on a loop waits for, and that others on the same loop signal.
 ///
-/// Signals are remembered: `happen()` before `wait` ends that wait at once. Several calls before it count as one.
+/// A signal is remembered: if `signal()` was called before `wait`, the wait ends at once. Several such calls count as one.
 @safe
 final class LoopEvent: TimerTarget {
   private let loop: LoopContext
-  private var hasHappened = false
+  private var isSignalled = false
   private var continuation: UnsafeContinuation<Bool, Never>?
   private var timer: LoopTimer?
 
@@ -18,8 +18,8 @@ final class LoopEvent: TimerTarget {
 
   /// Returns true if the event happened, false if `deadline` passed first.
   func wait(until deadline: MonotonicTime = .distantFuture) async -> Bool {
-    if hasHappened {
-      hasHappened = false
+    if isSignalled {
+      isSignalled = false
       return true
     }
     if deadline < .distantFuture { timer = loop.schedule(at: deadline, self) }
@@ -29,8 +29,8 @@ final class LoopEvent: TimerTarget {
     }
   }
 
-  func happen() {
-    if unsafe continuation == nil { hasHappened = true } else { end(with: true) }
+  func signal() {
+    if unsafe continuation == nil { isSignalled = true } else { end(with: true) }
   }
 
   func timerFired(_ token: Int) {

@@ -35,14 +35,14 @@ extension NetworkDialer {
   ) async throws(DialError) {
     if let target {
       var handshake = SOCKSHandshake(to: target, port: destination.port, credentials: proxy.credentials)
-      try await carryOut(&handshake, over: transport, &input)
+      try await perform(&handshake, over: transport, &input)
     } else {
       var handshake = ConnectHandshake(to: destination.authority, credentials: proxy.credentials)
-      try await carryOut(&handshake, over: transport, &input)
+      try await perform(&handshake, over: transport, &input)
     }
   }
 
-  private func carryOut(
+  private func perform(
     _ handshake: inout some ProxyHandshake & ~Copyable, over transport: Transport, _ input: inout ByteQueue
   ) async throws(DialError) {
     while true {

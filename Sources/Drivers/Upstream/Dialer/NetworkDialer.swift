@@ -24,7 +24,7 @@ final class NetworkDialer: Dialer {
       cancellation)
     report(.connecting)
     let transport = Transport(try await connect(to: addresses, destination, cancellation))
-    cancellation.hold(transport)
+    cancellation.setTransport(transport)
     do throws(DialError) {
       if let proxy = destination.proxy {
         report(.proxying)

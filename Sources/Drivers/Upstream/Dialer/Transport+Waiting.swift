@@ -14,14 +14,14 @@ enum TransportError: Error {
 
 /// Waits for handshakes, in which the two sides alternate.
 extension Transport {
-  /// Maximum bytes per read. Responses are short, and what follows them may belong to the next layer.
+  /// Maximum bytes per read. Responses are short, and the bytes after one may belong to the next layer.
   private static var bytesPerRead: Int { 4_096 }
-  /// How long to wait for more of a body. The status is already known, and what arrives by then is enough for an operator.
-  private static var bodyPatience: TimeSpan { .seconds(1) }
+  /// How long to wait for more of a body. The status is already known, and the part received by then is enough for an operator.
+  private static var bodyTimeout: TimeSpan { .seconds(1) }
 
   /// Writes all of the output.
   func flushAll() async throws(TransportError) {
-    // Its owner may have closed it between two phases, when nobody waited.
+    // Its owner may have closed it between two phases, when no task was waiting.
     guard !channel.isClosed else { throw .closed }
     while true {
       switch flush() {
@@ -61,15 +61,15 @@ extension Transport {
     }
   }
 
-  /// The beginning of the body of `refusal`, as far as it arrives within `bodyPatience`.
+  /// The part of the body of `refusal` that arrives within `bodyTimeout`, up to the limit of `RefusalBody`.
   func receiveBody(
     of refusal: HTTPRefusal, _ input: inout ByteQueue, on loop: LoopContext
   ) async throws(TransportError) -> String {
     var body = RefusalBody(of: refusal)
-    let patience = loop.now + Self.bodyPatience
+    let deadline = loop.now + Self.bodyTimeout
     body.receive(&input)
     while !body.isComplete {
-      let outcome = await channel.readable(until: patience)
+      let outcome = await channel.readable(until: deadline)
       guard !channel.isClosed else { throw .closed }
       guard outcome == .ready else { break }
       switch receive(into: &input, atMost: Self.bytesPerRead) {

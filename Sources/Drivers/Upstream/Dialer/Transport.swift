@@ -36,7 +36,7 @@ final class Transport {
   /// Maximum plaintext of a TLS record, in bytes (RFC 8446 §5.1).
   private static var recordSize: Int { 16_384 }
   private static var bytesPerRead: Int { 64 << 10 }
-  private static var outputStorageKept: Int { 512 << 10 }
+  private static var retainedOutputStorage: Int { 512 << 10 }
 
   init(_ channel: Channel) { self.channel = channel }
 
@@ -44,7 +44,7 @@ final class Transport {
   var end: UInt64 { (tls == nil ? written : sealed) + UInt64(output.count) }
 
   /// Plaintext before this position has been taken by the kernel or encrypted, and cannot be taken back. With TLS that is at most
-  /// one record more than the kernel has begun.
+  /// one record more than the kernel has started to send.
   var committed: UInt64 { tls == nil ? written : sealed }
 
   /// Removes plaintext that is not committed, from `start` to before `end`. Later bytes move up.
@@ -78,7 +78,7 @@ final class Transport {
     return result
   }
 
-  // MARK: In
+  // MARK: Input
 
   /// Reads once, and appends to `input`.
   func receive(into input: inout ByteQueue, atMost limit: Int) -> IOResult {
@@ -103,7 +103,7 @@ final class Transport {
     }
   }
 
-  // MARK: Out
+  // MARK: Output
 
   enum FlushResult: Equatable {
     case done
@@ -120,9 +120,9 @@ final class Transport {
       result = send(&output)
       written = sent
     }
-    if case .failed = result { abandonOutput() }
+    if case .failed = result { discardOutput() }
     // One large message must not keep its memory allocated.
-    if output.isEmpty, output.allocatedBytes > Self.outputStorageKept { output.releaseStorage() }
+    if output.isEmpty, output.allocatedBytes > Self.retainedOutputStorage { output.releaseStorage() }
     return result
   }
 
@@ -140,7 +140,7 @@ final class Transport {
     return .done
   }
 
-  private func abandonOutput() {
+  private func discardOutput() {
     isBroken = true
     output.releaseStorage()
     tls?.sendCiphertext { $0.releaseStorage() }
@@ -185,7 +185,7 @@ final class Transport {
     firstRecord = 0
   }
 
-  // MARK: The end
+  // MARK: Closing
 
   /// Frees memory that an idle connection does not need.
   func releaseIdleStorage() {

@@ -33,9 +33,9 @@ final class OutboxPump: TimerTarget {
   private var lossTimer: LoopTimer?
   private var nextLossReport = MonotonicTime.zero
 
-  /// Maximum messages per turn, so that other connections of the loop get their time.
+  /// Maximum messages per turn, so that one session does not delay the other connections of the loop.
   private static var messagesPerTurn: Int { 4_096 }
-  /// Minimum time between two log lines that report lost messages, so that a long outage does not fill the log.
+  /// Minimum interval between log lines about lost messages, so that a long outage does not fill the log.
   private static var lossInterval: TimeSpan { .seconds(1) }
 
   init(_ handle: SessionHandle, _ settings: OutboxSettings, loop: LoopContext, report: @escaping (Event) -> Void) {
@@ -56,10 +56,10 @@ final class OutboxPump: TimerTarget {
       return shared.outbox.hasWaiting
     }
     for message in batch { connection.append(message) }
-    // A batch is limited by `room`, which the session's own messages may exhaust alone, and by the rate limit. The rest is sent in
-    // the next turn, or expires.
+    // `room` and the rate limit bound a batch, and the session's own messages may use all of `room`. The rest is sent in the next turn,
+    // or expires.
     connection.hasMoreToSend = leavesMore && (!batch.isEmpty || room <= 0)
-    if leavesMore { armTimer(keepsPace: true) }
+    if leavesMore { armTimer(includesPermits: true) }
     return batch.count
   }
 
@@ -68,7 +68,7 @@ final class OutboxPump: TimerTarget {
   func flushed(isBlocked: Bool, returned: OutputMarks.Returned?, sent: ((OutboxMessage) -> Void)?) {
     if isBlocked {
       handle.update { $0.outbox.block(returning: returned?.sequence) }
-      armTimer(keepsPace: false)
+      armTimer(includesPermits: false)
     }
     if let sent {
       for message in batch where message.sequence < returned?.sequence ?? .max { sent(message) }
@@ -98,12 +98,12 @@ final class OutboxPump: TimerTarget {
   }
 
   /// A ping with this counter is sent. Any ping is a barrier for the messages before it.
-  func pinged(_ counter: UInt64, on generation: Generation) {
+  func pingSent(_ counter: UInt64, on generation: Generation) {
     handle.shared.withLock { $0.outbox.barrier(counter, on: generation) }
   }
 
   /// A pong has arrived: the messages before its ping are confirmed.
-  func ponged(_ counter: UInt64, on generation: Generation) {
+  func pongReceived(_ counter: UInt64, on generation: Generation) {
     handle.update { _ = $0.outbox.confirm(counter, on: generation) }
   }
 
@@ -119,7 +119,7 @@ final class OutboxPump: TimerTarget {
 
   func pause() {
     handle.update { $0.outbox.pause(now: loop.now) }
-    armTimer(keepsPace: false)
+    armTimer(includesPermits: false)
   }
 
   func resume() { handle.shared.withLock { $0.outbox.resume() } }
@@ -145,13 +145,13 @@ final class OutboxPump: TimerTarget {
 
   // MARK: Time
 
-  /// Arms the timer for the next expiry and, if `keepsPace`, for the next message that the rate limit allows. `keepsPace` is false
-  /// without a connection that can take messages: one that is blocked resumes by itself, and a permit in the past would wake the
+  /// Arms the timer for the next expiry and, if `includesPermits`, for the next message that the rate limit allows. `includesPermits`
+  /// must be false unless a connection can accept messages: a blocked one resumes by itself, and a permit in the past would wake the
   /// loop for nothing.
-  func armTimer(keepsPace: Bool) {
+  func armTimer(includesPermits: Bool) {
     let next = handle.shared.withLock { shared in
       let expiry = shared.outbox.nextExpiry() ?? .distantFuture
-      return keepsPace ? min(expiry, shared.outbox.nextPermit(now: loop.now) ?? expiry) : expiry
+      return includesPermits ? min(expiry, shared.outbox.nextPermit(now: loop.now) ?? expiry) : expiry
     }
     guard timer?.deadline != next else { return }
     if let timer { loop.cancel(timer.timer) }

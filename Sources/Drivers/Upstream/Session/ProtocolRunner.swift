@@ -10,7 +10,7 @@ import WebSocketCodec
 
 /// Runs the application protocol on all connections of a session: setup messages, heartbeats, subscriptions.
 ///
-/// It creates and sends these messages. What the responses mean for the session is returned to the driver as a value.
+/// It creates and sends these messages. `Outcome` states to the driver what a received message means for the session.
 final class ProtocolRunner {
   private var memory: ProtocolMemory
   /// The setup step whose response was pending last, and since when.
@@ -31,8 +31,8 @@ final class ProtocolRunner {
 
   // MARK: Setup
 
-  /// Renders the setup messages from step `first` on, up to the next one that expects a response. Returns a report if one cannot be
-  /// rendered. Called before the session machine continues, since the machine's step cannot be undone.
+  /// Renders the setup messages from step `first` through the next one that expects a response. Returns a report if that fails. Called
+  /// before the session machine continues, since the machine's step cannot be undone.
   func prepareSetup(_ connection: UpstreamConnection, from first: Int = 0) -> AttemptReport? {
     guard let conversation = connection.conversation else { return nil }
     let settings = connection.settings
@@ -59,8 +59,8 @@ final class ProtocolRunner {
     return message.map { connection.send(PriorityMessage(.setup, kind: .text, payload: $0)) } ?? false
   }
 
-  /// The reason of a setup timeout, with the setting that applied.
-  func missingResponse(_ settings: UpstreamSettings) -> String {
+  /// The description of a setup timeout, with the setting that applied.
+  func setupTimeoutText(_ settings: UpstreamSettings) -> String {
     let awaited = lastAwaited ?? (step: 0, since: loop.now)
     let steps = settings.conventions.onOpen
     let limit = awaited.step < steps.count ? steps[awaited.step].timeout : .zero
@@ -95,7 +95,7 @@ final class ProtocolRunner {
       return .lost(
         .violation(code: 1009),
         "a compressed message of the upstream exceeds \(limit) bytes when decompressed ('upstream.message_bytes')")
-    case .meaning(let event, let unpackedKind, let isMalformed):
+    case .event(let event, let unpackedKind, let isMalformed):
       if isMalformed { metrics.malformedPayloads.add() }
       switch event {
       case .push:

@@ -15,12 +15,12 @@ final class PushMerger: TimerTarget {
   private var history = PushHistory()
   private var timer: LoopTimer?
   /// Whether the timer is the deadline of the older connection's pong, and not the delay before its ping.
-  private var awaitsPong = false
+  private var isAwaitingPong = false
   /// How long a push of the newer connection is held for the older one before the older one is pinged.
   var delay: TimeSpan
 
-  /// How long a push of the newer connection is held after the ping to the older one. A peer that takes longer has stalled: pushes
-  /// then pass in the order of arrival.
+  /// How long a push of the newer connection is held after the ping to the older one. If the pong takes longer, pushes are passed on
+  /// in the order of arrival.
   private static var holdingLimit: TimeSpan { .seconds(1) }
 
   init(_ sink: any UpstreamSink, delay: TimeSpan, loop: LoopContext, requestPong: @escaping (Generation) -> Void) {
@@ -65,16 +65,16 @@ final class PushMerger: TimerTarget {
   func sent(_ count: Int) { history.sent(count) }
 
   /// Clients' messages are sent on the connection of this generation.
-  func wrote(_ generation: Generation) { filter?.wrote(generation) }
+  func messagesSent(on generation: Generation) { filter?.wrote(generation) }
 
-  func pinged(_ counter: UInt64, on generation: Generation) { filter?.pinged(generation, counter) }
+  func pingSent(_ counter: UInt64, on generation: Generation) { filter?.pinged(generation, counter) }
 
-  func ponged(_ counter: UInt64, on generation: Generation) {
+  func pongReceived(_ counter: UInt64, on generation: Generation) {
     guard let older = filter?.releasing else { return }
     var released: [OverlapFilter.Push] = []
     filter?.ponged(generation, counter, &released)
-    if generation == older, awaitsPong {
-      awaitsPong = false
+    if generation == older, isAwaitingPong {
+      isAwaitingPong = false
       if let timer { loop.cancel(timer) }
       timer = nil
     }
@@ -98,8 +98,8 @@ final class PushMerger: TimerTarget {
     filter = OverlapFilter(older: older, newer: newer, holds: holds)
   }
 
-  /// The newer connection takes messages from the outbox.
-  func switched() {
+  /// The newer connection now sends the messages of the outbox.
+  func sendingMoved() {
     filter?.switched()
     filterChanged()
   }
@@ -107,7 +107,7 @@ final class PushMerger: TimerTarget {
   func end() {
     guard var ended = filter else { return }
     filter = nil
-    awaitsPong = false
+    isAwaitingPong = false
     if let timer { loop.cancel(timer) }
     timer = nil
     var released: [OverlapFilter.Push] = []
@@ -130,11 +130,11 @@ final class PushMerger: TimerTarget {
   func timerFired(_ token: Int) {
     timer = nil
     guard let older = filter?.releasing else { return }
-    let hasAsked = awaitsPong
+    let wasAwaitingPong = isAwaitingPong
     let isHolding = filter?.isHolding == true
-    awaitsPong = isHolding && !hasAsked
+    isAwaitingPong = isHolding && !wasAwaitingPong
     guard isHolding else { return }
-    if hasAsked {
+    if wasAwaitingPong {
       var released: [OverlapFilter.Push] = []
       filter?.stopHolding(&released)
       pass(released)

@@ -10,16 +10,16 @@ import UpstreamSession
 
 /// Commands of other loops.
 extension SessionDriver: SignalTarget {
-  /// Messages were posted or commands queued since the last call.
+  /// Handles the messages posted and commands queued since the last call.
   func signalled() {
-    let (commands, hasWaiting, isWanted) = handle.shared.withLock { shared in
+    let (commands, hasWaiting, isConnectionRequested) = handle.shared.withLock { shared in
       let commands = shared.commands
       shared.commands = []
-      defer { shared.isWanted = false }
-      return (commands, shared.outbox.hasWaiting, shared.isWanted)
+      defer { shared.isConnectionRequested = false }
+      return (commands, shared.outbox.hasWaiting, shared.isConnectionRequested)
     }
-    for command in commands { obey(command) }
-    if hasWaiting || isWanted, settings.session.onDemand { apply(machine.demand(now: loop.now)) }
+    for command in commands { perform(command) }
+    if hasWaiting || isConnectionRequested, settings.session.onDemand { apply(machine.demand(now: loop.now)) }
     pump.reportLosses()
     guard hasWaiting else { return }
     let sending = sending
@@ -27,7 +27,7 @@ extension SessionDriver: SignalTarget {
     if sending == nil || sending?.isBlocked == true { armOutboxTimer() }
   }
 
-  private func obey(_ command: SessionHandle.Command) {
+  private func perform(_ command: SessionHandle.Command) {
     switch command {
     case .open: apply(machine.open(now: loop.now, using: &loop.entropy))
     case .close(let code): apply(machine.close(code: code, now: loop.now))

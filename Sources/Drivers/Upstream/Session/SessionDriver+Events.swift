@@ -6,8 +6,7 @@ import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
-/// Reports of connections and of the outbox's timers. They are passed to the machine, or handled here if there is nothing to
-/// decide.
+/// Events of connections and of the outbox's timers. Those that need a decision are passed to the machine.
 extension SessionDriver: ConnectionOwner {
   func connection(_ connection: UpstreamConnection, reports event: ConnectionEvent) {
     let generation = connection.generation
@@ -18,7 +17,7 @@ extension SessionDriver: ConnectionOwner {
       } else {
         pass(kind, time: time, from: connection)
       }
-    case .heard:
+    case .bytesReceived:
       let actions = machine.bytesReceived(generation, now: loop.now)
       if !actions.isEmpty { apply(actions) }
     case .writable(let room):
@@ -31,7 +30,7 @@ extension SessionDriver: ConnectionOwner {
     case .written(let sequence):
       written(through: sequence)
     case .pong(let counter):
-      ponged(connection, counter)
+      pongReceived(connection, counter)
     case .prepared:
       machine.prepared(generation, now: loop.now)
       apply([])
@@ -39,23 +38,23 @@ extension SessionDriver: ConnectionOwner {
       apply(machine.advanced(to: phase, generation, now: loop.now))
     case .upgraded(let agreement):
       endAttempt(connection)
-      status.agree(agreement)
+      status.setAgreement(agreement)
       if let report = runner.prepareSetup(connection) { return fail(connection, report) }
       apply(machine.upgraded(generation, now: loop.now, using: &loop.entropy))
     case .redirected(let url):
       forget(connection)
       redirection = url
       let limit = SessionStateMachine.redirectionLimit
-      status.explain("redirected more than \(limit) times, the last time to \(url.redacted)") {
+      status.withExplanation("redirected more than \(limit) times, the last time to \(url.redacted)") {
         apply(machine.redirected(generation, now: loop.now, using: &loop.entropy))
       }
     case .failed(let report):
       forget(connection)
-      refusedBy = connection.url
+      refusingURL = connection.url
       fail(connection, report)
-      refusedBy = nil
+      refusingURL = nil
     case .closed(let code, let reason):
-      status.explain(closingText(code, reason, connection)) {
+      status.withExplanation(closingText(code, reason, connection)) {
         apply(machine.closeReceived(code: code, generation, now: loop.now, using: &loop.entropy))
       }
     case .lost(let loss, let reason):
@@ -65,7 +64,7 @@ extension SessionDriver: ConnectionOwner {
 
   /// The attempt or its setup failed.
   private func fail(_ connection: UpstreamConnection, _ report: AttemptReport) {
-    status.explain(report.detail, report) {
+    status.withExplanation(report.detail, report) {
       apply(machine.attemptFailed(report.failure, connection.generation, now: loop.now, using: &loop.entropy))
     }
   }
@@ -74,7 +73,7 @@ extension SessionDriver: ConnectionOwner {
   func lost(_ connection: UpstreamConnection, _ loss: ConnectionLoss, _ reason: String) {
     guard connections.contains(where: { $0 === connection }) else { return }
     // The end of a closing handshake repeats the reason that was reported at its beginning.
-    status.explain(machine.observed == .closing ? nil : reason) {
+    status.withExplanation(machine.observed == .closing ? nil : reason) {
       apply(machine.connectionLost(loss, connection.generation, now: loop.now, using: &loop.entropy))
     }
   }
@@ -132,7 +131,7 @@ extension SessionDriver: ConnectionOwner {
     guard count > 0 else { return }
     connection.carriesMessages = true
     merger.sent(count)
-    merger.wrote(connection.generation)
+    merger.messagesSent(on: connection.generation)
     sendBarrierIfDue(on: connection)
   }
 
@@ -145,14 +144,14 @@ extension SessionDriver: ConnectionOwner {
 
   // MARK: Pings
 
-  private func ponged(_ connection: UpstreamConnection, _ counter: UInt64) {
+  private func pongReceived(_ connection: UpstreamConnection, _ counter: UInt64) {
     let generation = connection.generation
-    merger.ponged(counter, on: generation)
+    merger.pongReceived(counter, on: generation)
     let isOurs = machine.pongReceived(counter, generation, now: loop.now)
     let retiring = pump.retiringConnection
     guard isOurs || retiring == generation else { return }
-    pump.ponged(counter, on: generation)
-    status.show(machine)
+    pump.pongReceived(counter, on: generation)
+    status.publish(machine)
     if let sending {
       // The pong makes room for another barrier, which may be due.
       sendBarrierIfDue(on: sending)

@@ -6,20 +6,20 @@ import UpstreamSession
 /// Publishes a session's transitions.
 extension SessionDriver {
   func publish(_ transition: SessionTransition) {
-    status.note(
+    status.record(
       transition, machine, concerned: connection(transition.generation), newest: connection(machine.generation),
       explanation: explanation(of: transition.cause))
-    if transition.from.isSending, !transition.to.isSending { sink.lost() }
+    if transition.from.isSending, !transition.to.isSending { sink.connectionLost() }
     metrics.transitions(to: transition.to).add()
     if transition.isConnection { metrics.connections.add() }
     if transition.isFailure { metrics.failures.add() }
   }
 
-  /// A description for causes that carry none.
+  /// The description of a failure whose cause has none.
   private func explanation(of cause: TransitionCause) -> String? {
     let limits = settings.session.limits
     return switch cause {
-    case .attemptFailed(let failure) where failure.reason == .setupAnswer: runner.missingResponse(settings)
+    case .attemptFailed(let failure) where failure.reason == .setupAnswer: runner.setupTimeoutText(settings)
     case .attemptFailed(let failure) where failure.reason == .timedOut:
       failure.phase.timeoutText(limits.limit(of: failure.phase))
     case .attemptFailed(let failure) where failure.reason == .attemptTimedOut:

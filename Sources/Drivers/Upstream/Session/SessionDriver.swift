@@ -8,10 +8,11 @@ import Threading
 import UpstreamSession
 import WebSocketCodec
 
-/// Carries out what a session's machine decides, on one loop: dials, sockets, timers.
+/// Performs the actions of a session's state machine on one loop: connection attempts, socket I/O, timers.
 ///
-/// `apply` is the only place where a decision becomes I/O. What connections report comes in through `SessionDriver+Events`, what other
-/// loops ask through `SessionDriver+Commands`. The machine owns which connection sends; this looks connections up by their generation.
+/// `apply` is the only place where an action becomes I/O. `SessionDriver+Events` handles the events of connections,
+/// `SessionDriver+Commands` the commands of other loops. The machine decides which connection sends. The driver finds a connection
+/// by its generation.
 final class SessionDriver {
   var sharedSettings: SharedSettings
   let handle: SessionHandle
@@ -26,18 +27,18 @@ final class SessionDriver {
   let merger: PushMerger
   let status: StatusBoard
 
-  /// Every attempt and connection that is not yet gone: one, or two during a replacement, or a third that lingers.
+  /// Every attempt and connection that has not ended: usually one, two during a replacement, and possibly a third that is closing.
   private(set) var connections: [UpstreamConnection] = []
-  /// Where the last attempt was redirected to.
+  /// The URL to which the last attempt was redirected.
   var redirection: WebSocketURL?
-  /// Our place among the attempts of a host, while we wait for it.
+  /// The reserved time of an attempt that the host's limit has delayed.
   private var ticket: HostDials.Ticket?
-  /// Whose response is being dealt with.
-  var refusedBy: WebSocketURL?
+  /// The URL whose failure is being handled.
+  var refusingURL: WebSocketURL?
   private var isApplying = false
   private var timer: (deadline: MonotonicTime, timer: LoopTimer)?
 
-  /// Starts a session on `loop`. `makeDialer`: makes what opens its transports.
+  /// Starts a session on `loop`. `makeDialer` creates the dialer of its transports, on `loop`.
   static func start(
     _ handle: SessionHandle, on loop: EventLoop, makeDialer: @escaping @Sendable (LoopContext) -> any Dialer
   ) {
@@ -71,7 +72,7 @@ final class SessionDriver {
     relay.driver = self
   }
 
-  /// The way of the parts' reports, which are made before their driver.
+  /// Passes the events of the parts to the driver, which is created after them.
   private final class Relay {
     weak var driver: SessionDriver?
   }
@@ -84,12 +85,12 @@ final class SessionDriver {
     connections.first { $0.generation == generation }
   }
 
-  /// The connection that the outbox flows into.
+  /// The connection that sends the messages of the outbox.
   var sending: UpstreamConnection? { connection(machine.sending) }
 
-  // MARK: Decisions
+  // MARK: Actions
 
-  /// Turns decisions into I/O, in their order.
+  /// Performs the actions in their order.
   func apply(_ actions: [SessionAction]) {
     let isOutermost = !isApplying
     isApplying = true
@@ -98,13 +99,13 @@ final class SessionDriver {
       if case .dial(let dial) = action {
         if let until = start(dial) { postponed.append((dial.generation, until)) }
       } else {
-        carryOut(action)
+        perform(action)
       }
     }
     for (generation, until) in postponed { apply(machine.postponed(until: until, generation, now: loop.now)) }
-    status.show(machine)
+    status.publish(machine)
     armTimer()
-    finishIfOver()
+    finishIfStopped()
     wakeIfIdle()
     pump.reportLosses()
     guard isOutermost else { return }
@@ -112,18 +113,18 @@ final class SessionDriver {
     endIfFlushed()
   }
 
-  private func carryOut(_ action: SessionAction) {
+  private func perform(_ action: SessionAction) {
     switch action {
     case .dial:
       preconditionFailure("`apply` starts attempts")
     case .startSending(let generation):
       if let connection = connection(generation) { resubscribe(on: connection) }
       pump.startSending(on: generation)
-      merger.switched()
+      merger.sendingMoved()
       connection(generation)?.scheduleFlush()
     case .stopSending(let generation, let lastIsPoison):
-      if let older = pump.retiringConnection { closeAccount(of: older) }
-      pump.stopSending(lastIsPoison: lastIsPoison, begun: connection(generation)?.begunMessage)
+      if let older = pump.retiringConnection { settlePredecessor(of: older) }
+      pump.stopSending(lastIsPoison: lastIsPoison, begun: connection(generation)?.partiallyWrittenMessage)
     case .pauseSending(_, let successor):
       pump.pause()
       if let connection = connection(successor) { resubscribe(on: connection) }
@@ -136,8 +137,8 @@ final class SessionDriver {
       merger.end()
     case .ping(let counter, let generation):
       guard let connection = connection(generation) else { break }
-      pump.pinged(counter, on: generation)
-      merger.pinged(counter, on: generation)
+      pump.pingSent(counter, on: generation)
+      merger.pingSent(counter, on: generation)
       connection.sendPing(counter)
     case .sendHeartbeat(let counter, let generation):
       if let connection = connection(generation), runner.sendHeartbeat(counter, on: connection) { merger.sent(1) }
@@ -148,8 +149,8 @@ final class SessionDriver {
     case .discard(let generation):
       if let connection = connection(generation) { drop(connection) }
     case .holdHost(let endpoint, let until):
-      // The host that responded, which a redirection may have led to, is left alone by all sessions.
-      handle.dials.hold((refusedBy ?? settings.urls[endpoint]).server, until: until)
+      // All sessions stop connecting to the host that responded. After a redirection that is not the configured one.
+      handle.dials.hold((refusingURL ?? settings.urls[endpoint]).server, until: until)
     case .report(let transition):
       publish(transition)
     }
@@ -157,7 +158,7 @@ final class SessionDriver {
 
   // MARK: Connections
 
-  /// Starts an attempt. Where the host's limit does not allow it yet: until when it has to wait.
+  /// Starts an attempt, or returns the time at which the host's limit allows it.
   private func start(_ dial: Dial) -> MonotonicTime? {
     let url =
       switch dial.target {
@@ -167,57 +168,58 @@ final class SessionDriver {
     switch handle.dials.ask(url.server, ticket, overridesHold: dial.overridesHold, now: loop.now) {
     case .wait(let ticket):
       self.ticket = ticket
-      metrics.postponedDials.add()
+      metrics.delayedAttempts.add()
       return ticket.slot
     case .go:
       if ticket?.host == url.server { ticket = nil }
       let connection = UpstreamConnection(
-        dial, url: url, sharedSettings, metrics: metrics, flushesAfterEachMessage: sink.answersAtOnce, owner: self,
+        dial, url: url, sharedSettings, metrics: metrics, flushesAfterEachMessage: sink.flushesAfterEachMessage,
+        owner: self,
         loop: loop)
       connections.append(connection)
-      // While another connection serves, that one's is shown.
-      if machine.sending == nil { status.use(connection) }
+      // The status shows the connection that sends, if there is one.
+      if machine.sending == nil { status.show(connection) }
       connection.open(with: dialer)
       return nil
     }
   }
 
-  /// An attempt is over, however it ended: another may take its place.
+  /// An attempt has ended, successfully or not. It no longer counts against the host's limit.
   func endAttempt(_ connection: UpstreamConnection) {
     guard connection.isCountedAttempt else { return }
     connection.isCountedAttempt = false
     handle.dials.ended(connection.url.server)
   }
 
-  /// A connection is not ours any more: it brings nothing, and has no place among the attempts.
+  /// Removes a connection that has ended.
   func forget(_ connection: UpstreamConnection) {
     endAttempt(connection)
     connections.removeAll { $0 === connection }
-    status.forget(connection)
+    status.connectionEnded(connection)
     merger.ended(connection.generation)
   }
 
-  /// Ends a connection, and closes the account of what it carried.
+  /// Ends a connection and settles its messages.
   private func drop(_ connection: UpstreamConnection) {
     connection.discard()
     forget(connection)
-    settle(connection.generation, begun: connection.begunMessage)
+    settle(connection.generation, begun: connection.partiallyWrittenMessage)
   }
 
-  /// The account of a predecessor is closed, since that of its successor begins. A message that it has begun goes to the next
-  /// connection: so its rest must not be written.
-  private func closeAccount(of generation: Generation) {
+  /// Settles the messages of a predecessor before its successor's are settled. A message that the predecessor has written in part is
+  /// sent again on the next connection, so the rest of it must not be written.
+  private func settlePredecessor(of generation: Generation) {
     let connection = connection(generation)
     if let connection, connection.marks.hasUnwritten {
       drop(connection)
     } else {
-      settle(generation, begun: connection?.begunMessage)
+      settle(generation, begun: connection?.partiallyWrittenMessage)
     }
   }
 
   private func settle(_ generation: Generation, begun: UInt64?) {
     guard pump.settle(generation, begun: begun) else { return }
-    // What came back waits again, and may have held up what came after it.
+    // Messages that returned to the queue must be sent, and may have blocked later ones.
     sending?.scheduleFlush()
     armOutboxTimer()
   }
@@ -238,9 +240,10 @@ final class SessionDriver {
     timer = (deadline, loop.schedule(at: deadline, self))
   }
 
-  func armOutboxTimer() { pump.armTimer(keepsPace: sending?.isBlocked == false) }
+  func armOutboxTimer() { pump.armTimer(includesPermits: sending?.isBlocked == false) }
 
-  /// An on-demand session becomes idle when nothing is to be sent and no poll is held; what has come since, or come back, wakes it.
+  /// An on-demand session becomes idle when no message is pending and no poll is held. Messages and polls that arrived or returned
+  /// since then wake it.
   private func wakeIfIdle() {
     guard machine.observed == .idle, sink.hasReaders || handle.shared.withLock({ $0.outbox.hasWaiting }) else { return }
     apply(machine.demand(now: loop.now))
@@ -248,9 +251,9 @@ final class SessionDriver {
 
   // MARK: The end
 
-  /// Ends the session once a shutdown has begun and the outbox is empty, has had its time, or cannot be emptied.
+  /// Ends the session during a shutdown once the outbox is empty, its time is up, or it cannot be emptied.
   func endIfFlushed() {
-    // Not amid the actions of a decision: those that follow would no longer fit the state. `apply` looks once they are carried out.
+    // Not while `apply` performs actions: the remaining ones would no longer fit the state. It calls this again at its end.
     guard machine.isShuttingDown, !isApplying, pump.closeIfFlushed(mayWait: machine.awaitsFlush(now: loop.now)) else {
       return
     }
@@ -258,7 +261,7 @@ final class SessionDriver {
     if !actions.isEmpty { apply(actions) }
   }
 
-  private func finishIfOver() {
+  private func finishIfStopped() {
     guard machine.isShuttingDown, machine.observed == .stopped, connections.isEmpty else { return }
     pump.stop()
     let signal = handle.update { shared in
@@ -277,7 +280,7 @@ extension SessionDriver: TimerTarget {
   /// The machine's next deadline.
   func timerFired(_ token: Int) {
     timer = nil
-    // What waits for its pace, its pong or the upstream's window is a use, and so is a held poll.
+    // A session is in use while messages wait for the rate limit, a pong or the upstream's window, and while a poll is held.
     if settings.session.onDemand,
       sink.hasReaders || handle.shared.withLock({ !$0.outbox.isEmpty || $0.outbox.unconfirmed > 0 })
     {

@@ -2,7 +2,7 @@ import ByteStreams
 import UpstreamSession
 
 extension SessionTransition {
-  /// Whether it reports a failure. The end of a closing handshake repeats what its beginning has reported.
+  /// Whether it reports a failure. The end of a closing handshake is none, since its beginning was reported.
   var isFailure: Bool {
     switch cause {
     case .attemptFailed, .lost, .attemptsExhausted: from != .closing
@@ -15,7 +15,7 @@ extension SessionTransition {
   /// Whether a connection has become ready, either the first or a successor.
   var isConnection: Bool { to == .ready && cause == .progress }
 
-  /// Whether it is a step towards a connection, or the end of a wait that was reported when it began.
+  /// Whether it is an intermediate step of an attempt, or the end of a wait whose start was reported.
   var isStep: Bool {
     switch cause {
     case .progress: !isConnection

@@ -7,8 +7,7 @@ import WebSocketCodec
 
 /// Publishes the status of a session. It is the only writer of `SessionStatus`, except that `SessionHandle` sets `desired`.
 ///
-/// The figures are taken from the machine. Facts that the machine does not have (URLs, error texts, the negotiated parameters) are
-/// stored here.
+/// The figures are those of the machine. Facts that the machine does not have (URLs, error texts, negotiated parameters) are stored here.
 final class StatusBoard {
   private let handle: SessionHandle
   private var facts: SessionStatus.Facts
@@ -18,15 +17,15 @@ final class StatusBoard {
   private var detail: String?
   private var report: AttemptReport?
   /// The last attempt or connection that ended. The log line of its end names its URL.
-  private var gone: (generation: Generation, url: WebSocketURL)?
+  private var lastEnded: (generation: Generation, url: WebSocketURL)?
 
   init(_ handle: SessionHandle) {
     self.handle = handle
     facts = handle.shared.withLock { $0.status.facts }
   }
 
-  /// Publishes what has changed. Called after actions are carried out, so that a client that reads `ready` can send.
-  func show(_ machine: SessionStateMachine) {
+  /// Publishes the changes. Called after actions are performed, so that a client that reads `ready` can send.
+  func publish(_ machine: SessionStateMachine) {
     let figures = machine.figures
     let facts = hasNewFacts ? facts : nil
     handle.shared.withLock { shared in
@@ -42,18 +41,18 @@ final class StatusBoard {
   // MARK: Facts
 
   /// Shows the URL and proxy of a connection attempt.
-  func use(_ connection: UpstreamConnection) { change { $0.use(connection) } }
+  func show(_ connection: UpstreamConnection) { change { $0.show(connection) } }
 
-  func agree(_ agreement: ClientHandshake.Agreement) { self.agreement = agreement }
+  func setAgreement(_ agreement: ClientHandshake.Agreement) { self.agreement = agreement }
 
-  func forget(_ connection: UpstreamConnection) { gone = (connection.generation, connection.url) }
+  func connectionEnded(_ connection: UpstreamConnection) { lastEnded = (connection.generation, connection.url) }
 
-  /// Sets the description and report for the transition that `body` may cause.
-  func explain(_ detail: String?, _ report: AttemptReport? = nil, _ body: () -> Void) {
+  /// Runs `body`, and uses the description and report for the failure that it may cause.
+  func withExplanation(_ detail: String?, _ report: AttemptReport? = nil, _ body: () -> Void) {
     self.detail = detail
     self.report = report
     body()
-    // A description that no transition used must not be taken for the cause of the next failure.
+    // An unused description must not be attributed to the next failure.
     self.detail = nil
     self.report = nil
   }
@@ -71,7 +70,7 @@ final class StatusBoard {
   ///   - concerned: the connection of the transition's generation, if it still exists.
   ///   - newest: the connection of the machine's newest generation.
   ///   - explanation: the description of a failure that has none yet.
-  func note(
+  func record(
     _ transition: SessionTransition, _ machine: SessionStateMachine, concerned: UpstreamConnection?,
     newest: UpstreamConnection?, explanation: @autoclosure () -> String?
   ) {
@@ -83,8 +82,8 @@ final class StatusBoard {
         facts.subprotocol = agreement?.subprotocol
         facts.isCompressed = agreement?.compression != nil
       }
-      // While a connection serves, it is shown, and not its successor.
-      if let connection = (transition.to.isSending ? nil : newest) ?? concerned { facts.use(connection) }
+      // The status shows the connection that sends, not its successor.
+      if let connection = (transition.to.isSending ? nil : newest) ?? concerned { facts.show(connection) }
       if isFailure {
         facts.lastFailure = detail ?? transition.causeText
         facts.lastFailureAt = transition.time
@@ -103,8 +102,8 @@ final class StatusBoard {
       .text("from", transition.from.name), .text("to", transition.to.name), .text("cause", transition.causeText),
       .number("generation", Int(clamping: transition.generation.number)),
     ]
-    let goneURL = gone.flatMap { $0.generation == transition.generation ? $0.url : nil }
-    if let url = connection?.url ?? goneURL { fields.append(.text("url", url.redacted)) }
+    let endedURL = lastEnded.flatMap { $0.generation == transition.generation ? $0.url : nil }
+    if let url = connection?.url ?? endedURL { fields.append(.text("url", url.redacted)) }
     if let phase = transition.failure?.phase { fields.append(.text("phase", phase.state.name)) }
     if let status = report?.status { fields.append(.number("status", status)) }
     if let roundTrip = transition.roundTrip { fields.append(.fraction("round_trip", roundTrip.seconds)) }
@@ -113,9 +112,9 @@ final class StatusBoard {
     if transition.isFailure {
       if let detail { fields.append(.text("detail", detail)) }
       fields.append(.number("failures", failures))
-      let goesOn = transition.from == .replacing && transition.to.isSending
+      let isStillConnected = transition.from == .replacing && transition.to.isSending
       logger.warning(
-        goesOn
+        isStillConnected
           ? "the new upstream connection failed; the old one stays in use"
           : "the upstream connection failed",
         fields)
@@ -128,7 +127,7 @@ final class StatusBoard {
 }
 
 extension SessionStatus.Facts {
-  fileprivate mutating func use(_ connection: UpstreamConnection) {
+  fileprivate mutating func show(_ connection: UpstreamConnection) {
     url = connection.url.redacted
     proxy = connection.proxy?.redacted
   }

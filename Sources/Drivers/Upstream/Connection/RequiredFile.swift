@@ -1,13 +1,13 @@
 import ByteStreams
 import Reactor
 
-/// A file that a connection attempt needs, such as a secret or a certificate. It is read on a separate thread, one read at a time.
-enum NeededFile {
+/// A file that a connection attempt needs, such as a secret or a certificate. It is read on another thread, one read per file at a time.
+enum RequiredFile {
   typealias Read = Result<[UInt8], FileError>
   typealias Outcome = BlockingWork<Read>.Outcome
 
   /// The setting of the timeout, appended to error messages.
-  static let key = " ('upstream.timeouts.files')"
+  static let timeoutHint = " ('upstream.timeouts.files')"
 
   /// Reads up to `limit` + 1 bytes, so that a file that is too large is detected.
   static func work(_ path: String, atMost limit: Int, within span: TimeSpan) -> BlockingWork<Read> {
@@ -20,7 +20,7 @@ enum NeededFile {
     }
   }
 
-  static func content(_ outcome: Outcome) throws(NeededFileError) -> [UInt8] {
+  static func content(_ outcome: Outcome) throws(RequiredFileError) -> [UInt8] {
     switch outcome {
     case .success(.success(let bytes)): return bytes
     case .success(.failure(let error)): throw .file(error)
@@ -30,15 +30,15 @@ enum NeededFile {
 }
 
 /// Why a file could not be read. The description continues a sentence that ends with the file's name.
-enum NeededFileError: Error, Equatable, CustomStringConvertible {
+enum RequiredFileError: Error, Equatable, CustomStringConvertible {
   case file(FileError)
   case work(BlockingWorkError)
 
   var description: String {
     switch self {
     case .file(.failed(let code)): FileError.failed(code).description
-    case .file(let error): error.description + NeededFile.key
-    case .work(let error): error.description + NeededFile.key
+    case .file(let error): error.description + RequiredFile.timeoutHint
+    case .work(let error): error.description + RequiredFile.timeoutHint
     }
   }
 }

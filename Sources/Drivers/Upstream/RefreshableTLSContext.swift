@@ -4,23 +4,23 @@ import Reactor
 import TLSEngine
 import Threading
 
-/// The TLS context of one version of the TLS settings of a session, or of several with equal ones: built once, and again when one of
-/// its files has changed.
+/// The TLS context of one version of TLS settings, shared by the sessions whose settings are equal. It is rebuilt when one of its files
+/// has changed.
 ///
-/// It belongs to those settings (`SharedSettings`). A connection attempt refreshes the context of the settings that it was
-/// started with, so an attempt that a reload has outdated cannot change what later attempts use.
-final class UpstreamSecurity: Sendable {
+/// It belongs to `SharedSettings`. A connection attempt refreshes the context of the settings that it was started with, so an attempt
+/// that a reload has outdated does not affect later attempts.
+final class RefreshableTLSContext: Sendable {
   private let context: Locked<TLSContext>
 
-  /// `contents`: of each of the files, by path. Blocks for no longer than `limit`.
+  /// `contents`: the content of each file, by path. Blocks for at most `limit`.
   init(
     _ settings: TLSClientSettings, _ contents: [String: [UInt8]], within limit: TimeSpan
   ) throws(TLSSettingsError) {
     context = Locked(try Self.context(Self.building(settings, contents).wait(atMost: limit)))
   }
 
-  /// The context, as its files are now.
-  func refreshed(_ wait: SecurityWait) async throws(AttemptError) -> TLSContext {
+  /// The context for the current content of its files.
+  func refreshed(_ wait: FileWait) async throws(AttemptError) -> TLSContext {
     let current = context.withLock { $0 }
     let contents = try await Self.contents(of: current.settings, wait)
     let work = BlockingWork(on: Self.storeSubject) { () -> Result<TLSContext, TLSSettingsError> in
@@ -32,8 +32,8 @@ final class UpstreamSecurity: Sendable {
   }
 
   /// A context for one attempt.
-  static func made(
-    _ settings: TLSClientSettings, _ wait: SecurityWait
+  static func make(
+    _ settings: TLSClientSettings, _ wait: FileWait
   ) async throws(AttemptError) -> TLSContext {
     let contents = try await contents(of: settings, wait)
     return try reported(try await wait.outcome(of: building(settings, contents)))
@@ -43,7 +43,7 @@ final class UpstreamSecurity: Sendable {
 
   private typealias Built = Result<TLSContext, TLSSettingsError>
 
-  /// What building a context may hang on: OpenSSL reads the system's store by itself.
+  /// Named in the error if building a context hangs: OpenSSL reads the system's store itself.
   private static var storeSubject: String { "the system's certificates" }
 
   private static func building(_ settings: TLSClientSettings, _ contents: [String: [UInt8]]) -> BlockingWork<Built> {
@@ -53,11 +53,11 @@ final class UpstreamSecurity: Sendable {
   }
 
   private static func contents(
-    of settings: TLSClientSettings, _ wait: SecurityWait
+    of settings: TLSClientSettings, _ wait: FileWait
   ) async throws(AttemptError) -> [String: [UInt8]] {
     var contents: [String: [UInt8]] = [:]
     for file in settings.files {
-      let work = NeededFile.work(
+      let work = RequiredFile.work(
         file.path, atMost: TLSClientSettings.fileSizeLimit, within: wait.deadline - wait.loop.now)
       let outcome = try await wait.outcome(of: work)
       contents[file.path] = try reported { () throws(TLSSettingsError) in try content(of: file, outcome) }
@@ -66,10 +66,10 @@ final class UpstreamSecurity: Sendable {
   }
 
   static func content(
-    of file: (role: TLSSettingsError.Role, path: String), _ outcome: NeededFile.Outcome
+    of file: (role: TLSSettingsError.Role, path: String), _ outcome: RequiredFile.Outcome
   ) throws(TLSSettingsError) -> [UInt8] {
-    do throws(NeededFileError) {
-      return try NeededFile.content(outcome)
+    do throws(RequiredFileError) {
+      return try RequiredFile.content(outcome)
     } catch {
       throw .unreadable(file.role, file: file.path, reason: error.description)
     }
@@ -78,7 +78,7 @@ final class UpstreamSecurity: Sendable {
   private static func context(_ outcome: BlockingWork<Built>.Outcome) throws(TLSSettingsError) -> TLSContext {
     switch outcome {
     case .success(let built): return try built.get()
-    case .failure(let error): throw .systemStoreUnreadable(reason: "\(error)\(NeededFile.key)")
+    case .failure(let error): throw .systemStoreUnreadable(reason: "\(error)\(RequiredFile.timeoutHint)")
     }
   }
 
@@ -92,13 +92,13 @@ final class UpstreamSecurity: Sendable {
     do throws(TLSSettingsError) {
       return try body()
     } catch {
-      throw .unprepared(error.description)
+      throw .preparationFailed(error.description)
     }
   }
 }
 
-/// How long a connection attempt waits for the files of `upstream.tls`, and what ends the wait before.
-struct SecurityWait {
+/// Limits how long a connection attempt waits for files: by a deadline and by cancellation.
+struct FileWait {
   let deadline: MonotonicTime
   let cancellation: Cancellation
   let loop: LoopContext
@@ -121,7 +121,7 @@ extension Result {
 }
 
 extension TLSClientSettings {
-  /// For an origin that a redirection led to: our certificate is not shown to it, nor is it asked to be whom we configured.
+  /// For an origin reached by a redirection: our client certificate is not sent, and the configured server name does not apply.
   var forForeignOrigin: TLSClientSettings {
     var settings = self
     settings.clientCertificate = nil

@@ -9,8 +9,8 @@ import WebSocketCodec
 
 @testable import Upstream
 
-/// What the sessions of a plan share of `upstream.tls`.
-@Suite struct SecurityPlanTests {
+/// Sharing of TLS contexts and files between sessions.
+@Suite struct TLSContextCacheTests {
   private func settings(_ change: (inout UpstreamSettings) -> Void = { _ in }) throws -> UpstreamSettings {
     var settings = UpstreamSettings(urls: [try WebSocketURL("wss://127.0.0.1:1/")])
     settings.fileTimeout = .milliseconds(50)
@@ -19,38 +19,38 @@ import WebSocketCodec
   }
 
   @Test func sessionsWithEqualTLSSettingsShareAContext() throws {
-    var plan = SecurityPlan(fileTimeout: .seconds(5))
-    let first = try SharedSettings(settings { $0.tls.verification = .offForTestsOnly }, with: &plan)
+    var cache = TLSContextCache(fileTimeout: .seconds(5))
+    let first = try SharedSettings(settings { $0.tls.verification = .offForTestsOnly }, with: &cache)
     let second = try SharedSettings(
       settings {
         $0.tls.verification = .offForTestsOnly
         $0.fileTimeout = .seconds(1)
-      }, with: &plan)
+      }, with: &cache)
     let other = try SharedSettings(
       settings {
         $0.tls.verification = .offForTestsOnly
         $0.tls.minimumVersion = .v1_3
-      }, with: &plan)
-    let plain = try SharedSettings(UpstreamSettings(urls: [WebSocketURL("ws://127.0.0.1:1/")]), with: &plan)
-    #expect(first.security != nil && first.security === second.security)
-    #expect(other.security != nil && other.security !== first.security)
-    #expect(plain.security == nil)
+      }, with: &cache)
+    let plain = try SharedSettings(UpstreamSettings(urls: [WebSocketURL("ws://127.0.0.1:1/")]), with: &cache)
+    #expect(first.tlsContext != nil && first.tlsContext === second.tlsContext)
+    #expect(other.tlsContext != nil && other.tlsContext !== first.tlsContext)
+    #expect(plain.tlsContext == nil)
   }
 
   @Test func eachFileIsReadOnce() throws {
     let path = "/tmp/ca-\(getpid())-\(UInt32.random(in: 0 ... .max)).fifo"
     try #require(mkfifo(path, 0o600) == 0)
     defer { unlink(path) }
-    var plan = SecurityPlan(fileTimeout: .zero)
+    var cache = TLSContextCache(fileTimeout: .zero)
     let errors = try (0..<3).map { number in
-      // Nobody writes, so reading takes the whole timeout.
+      // The FIFO has no writer, so reading takes the whole timeout.
       let settings = try settings {
         $0.tls.trust.caFile = path
         $0.fileTimeout = .milliseconds(300)
         if number == 2 { $0.tls.minimumVersion = .v1_3 }
       }
       let start = ContinuousClock.now
-      let error = #expect(throws: TLSSettingsError.self) { _ = try SharedSettings(settings, with: &plan) }
+      let error = #expect(throws: TLSSettingsError.self) { _ = try SharedSettings(settings, with: &cache) }
       return (error, ContinuousClock.now - start)
     }
     #expect(Set(errors.map { $0.0?.description ?? "" }).count == 1)

@@ -3,7 +3,7 @@ import Glibc
 import WebSocketCodec
 
 private let block = 64 * 1024
-/// A block takes a microsecond or so: as many calls between two looks at the clock make the clock's own time nothing.
+/// A block takes about a microsecond. With this many calls between two readings of the clock, the time of reading it is negligible.
 private let rounds = 256
 
 /// Masking against `memcpy`, and UTF-8.
@@ -60,7 +60,7 @@ private func copy(_ source: UnsafeRawBufferPointer, to target: UnsafeMutableRawP
   return Int(target.load(as: UInt8.self))
 }
 
-/// A queue that closures can share.
+/// A queue shared by closures.
 final class OutputBox {
   var queue = ByteQueue()
 }

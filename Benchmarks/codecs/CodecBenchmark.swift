@@ -1,9 +1,9 @@
 import Glibc
 
-/// `codec-benchmark CERTIFICATE KEY [--short]`: the codecs beside what they are made of, in one process and without a socket.
+/// `codec-benchmark CERTIFICATE KEY [--short]`: compares the codecs with the libraries they use, in one process and without sockets.
 ///
-/// The arguments are PEM files for the server's end of TLS. Prints a line of JSON for each comparison: `ours` and `reference`
-/// are rates, run by run.
+/// The arguments are PEM files for the TLS server. Prints a line of JSON for each comparison: `ours` and `reference` are the rates of
+/// the runs.
 @main
 enum CodecBenchmark {
   static func main() {
@@ -21,7 +21,7 @@ enum CodecBenchmark {
   }
 }
 
-/// Messages such as people stream: JSON whose numbers change between names that do not.
+/// Messages like those of a data stream: JSON with constant names and changing numbers.
 enum SampleMessages {
   static func make(_ count: Int, bytes: Int) -> [[UInt8]] {
     var generator = SplitMix(state: 1)
@@ -39,7 +39,7 @@ enum SampleMessages {
   }
 }
 
-/// A generator that gives the same messages in every run.
+/// Generates the same messages in every run.
 struct SplitMix: RandomNumberGenerator {
   var state: UInt64
 

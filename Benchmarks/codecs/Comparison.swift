@@ -1,12 +1,12 @@
 import Glibc
 
-/// Times work in this process beside a reference, in turn, and prints a line of JSON for each comparison.
+/// Measures work in this process and a reference in turn, and prints a line of JSON for each comparison.
 struct Comparison {
-  /// How often each side is measured, and how long at least.
+  /// Number of measurements of each side, and their minimum duration.
   let repetitions: Int
   let nanoseconds: UInt64
 
-  /// `ours` and `reference` do the same work once and answer how long it took; `amount` of `unit` is what one call does.
+  /// `ours` and `reference` do the same work once and return its duration. `amount` is the work of one call, in `unit`.
   func run(
     _ key: String, unit: String, amount: Double, ours: () -> UInt64, reference: (() -> UInt64)? = nil
   ) {
@@ -32,7 +32,7 @@ struct Comparison {
   }
 }
 
-/// The processor time that `body` takes, in nanoseconds: what others do on this machine meanwhile does not count.
+/// The processor time of `body` in nanoseconds, which does not include other processes.
 @inline(never) func timed(_ body: () -> Void) -> UInt64 {
   let start = processorNanoseconds()
   body()
@@ -45,7 +45,7 @@ private func processorNanoseconds() -> UInt64 {
   return UInt64(time.tv_sec) * 1_000_000_000 + UInt64(time.tv_nsec)
 }
 
-/// Where results go, so that no work can be left out as useless.
+/// Stores results, so that the compiler cannot remove the work.
 final class Results {
   var sum = 0
 }

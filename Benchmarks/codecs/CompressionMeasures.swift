@@ -2,7 +2,7 @@ import ByteStreams
 import CZlib
 import WebSocketCodec
 
-/// permessage-deflate with context takeover against bare zlib with the same settings, on the same messages.
+/// permessage-deflate with context takeover and plain zlib, with the same settings and messages.
 func measureCompression(_ comparison: Comparison) {
   for bytes in [200, 4096] {
     let messages = SampleMessages.make(bytes == 200 ? 2000 : 200, bytes: bytes)
@@ -13,7 +13,7 @@ func measureCompression(_ comparison: Comparison) {
 }
 
 private func measureInflating(_ comparison: Comparison, _ messages: [[UInt8]], _ megabytes: Double, _ bytes: Int) {
-  // The first message refers to nothing before it: so all of them can be read again and again by one inflater.
+  // The first message does not refer to earlier data, so one inflater can read all of them repeatedly.
   let deflater = BareDeflater(windowBits: 15, level: 6, memoryLevel: 8)
   let payloads = messages.map { deflater.compress($0) }
   let pieces = cut(payloads.flatMap { frame($0) }, into: 64 * 1024)
@@ -45,7 +45,7 @@ private func frame(_ payload: [UInt8]) -> [UInt8] {
   return [0xC1] + length + payload
 }
 
-/// The writing end of a connection; what it writes is dropped.
+/// The sending end of a connection. Its output is discarded.
 private final class Sender {
   private var connection: WebSocketConnection
   private var output = ByteQueue()
@@ -89,7 +89,7 @@ private final class BareDeflater {
     }
   }
 
-  /// Without the four bytes that RFC 7692 §7.2.1 leaves out.
+  /// Without the four bytes that RFC 7692 §7.2.1 removes.
   func compress(_ message: [UInt8]) -> [UInt8] { Array(room[..<(compressInPlace(message) - 4)]) }
 }
 

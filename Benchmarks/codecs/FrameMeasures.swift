@@ -1,7 +1,7 @@
 import ByteStreams
 import WebSocketCodec
 
-/// How many text messages a second the frame codec takes from a stream that comes in pieces of 64 KiB.
+/// Text messages per second that the frame codec reads from a stream in pieces of 64 KiB.
 func measureFrames(_ comparison: Comparison) {
   for bytes in [100, 4096] {
     let messages = SampleMessages.make(bytes == 100 ? 5000 : 500, bytes: bytes)
@@ -17,12 +17,12 @@ func measureFrames(_ comparison: Comparison) {
   }
 }
 
-/// The pieces in which a socket hands out a stream.
+/// A stream in the pieces that a socket returns.
 func cut(_ bytes: [UInt8], into size: Int) -> [[UInt8]] {
   stride(from: 0, to: bytes.count, by: size).map { Array(bytes[$0..<min($0 + size, bytes.count)]) }
 }
 
-/// The reading end of a connection, which looks at every message.
+/// The receiving end of a connection. It reads every message.
 final class Receiver {
   private var connection: WebSocketConnection
   private let results = Results()

@@ -2,8 +2,7 @@ import ByteStreams
 import COpenSSL
 import TLSEngine
 
-/// The TLS engine against OpenSSL with its own memory BIOs: both clients of the same bare server, so the cipher is the same, and
-/// so are the records.
+/// The TLS engine and OpenSSL with its own memory BIOs, both as clients of the same server, so cipher and records are the same.
 func measureTLS(_ comparison: Comparison, certificate: String, key: String) {
   for (name, record, count) in [("bulk", 16 * 1024, 64), ("small", 128, 4096)] {
     let megabytes = Double(record * count) / 1e6
@@ -75,7 +74,7 @@ private final class EngineClient {
   }
 }
 
-/// One end of a TLS connection by OpenSSL alone.
+/// One end of a TLS connection that uses only OpenSSL.
 private final class BareTLS {
   private let context: OpaquePointer
   private let connection: OpaquePointer
@@ -104,8 +103,8 @@ private final class BareTLS {
     for _ in 0..<4 {
       SSL_do_handshake(connection)
       server.handshake(with: takeOutput())
-      let answer = server.takeOutput()
-      if !answer.isEmpty { BIO_write(incoming, answer, Int32(answer.count)) }
+      let output = server.takeOutput()
+      if !output.isEmpty { BIO_write(incoming, output, Int32(output.count)) }
     }
     precondition(SSL_is_init_finished(connection) == 1, "the handshake failed")
   }
@@ -129,7 +128,7 @@ private final class BareTLS {
     }
   }
 
-  /// `count` records, in the pieces in which a socket would hand them out.
+  /// `count` records, in the pieces that a socket would return.
   func records(of plaintext: [UInt8], _ count: Int) -> [[UInt8]] {
     for _ in 0..<count { precondition(SSL_write(connection, plaintext, Int32(plaintext.count)) > 0) }
     return cut(takeOutput(), into: 64 * 1024)

@@ -12,13 +12,17 @@ from .subjects import SUBJECTS, Go
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures Drawbridge beside its peers.")
-    parser.add_argument("--short", action="store_true", help="three minutes instead of fifteen: fewer and shorter runs")
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench", description="Measure Drawbridge and other servers on the same cores."
+    )
+    parser.add_argument(
+        "--short", action="store_true", help="run fewer and shorter measurements: 3 minutes instead of 15"
+    )
     parser.add_argument("measures", nargs="*", metavar="MEASURE", help=f"only these: {', '.join(MEASURES)}")
     options = parser.parse_args()
     unknown = [name for name in options.measures if name not in MEASURES]
     if unknown:
-        parser.error(f"there is no measure '{unknown[0]}'; there are {', '.join(MEASURES)}")
+        parser.error(f"unknown measure '{unknown[0]}': use {', '.join(MEASURES)}")
 
     begin = time.monotonic()
 
@@ -31,7 +35,7 @@ def main():
         reason = kind.missing()
         if reason:
             absent[kind.title] = reason
-            say(f"{kind.title} is left out: this machine lacks {reason}")
+            say(f"{kind.title} is not measured: it needs {reason}")
         else:
             subjects.append(kind)
     if Go in subjects:
@@ -45,7 +49,7 @@ def main():
         try:
             results += MEASURES[name](bench)
         except SystemExit as failure:
-            # What the others measured is not lost for it.
+            # Keep the results of the other measures.
             say(f"{name}: {failure}")
             failures.append(name)
     figures = [result for result in results if isinstance(result, Figure)]
@@ -64,7 +68,7 @@ def main():
     print(f"{met} targets met, {missed} missed")
     if failures:
         say(f"these measures failed: {', '.join(failures)}")
-    # Whether each measure could be made, as every long suite reports it. How fast it is depends on the machine.
+    # Counts the measures that succeeded, not the targets: speed depends on the machine.
     print(f"{len(measures) - len(failures)} passed, {len(failures)} failed")
     return 1 if failures else 0
 

@@ -1,4 +1,4 @@
-"""Builds what the benchmark runs: the C programs, the Go bridge, and the Python environment of the aiohttp bridge."""
+"""Builds the C programs and the Go bridge."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ def build_programs():
 
 
 def build_go():
-    """Debian's way: the packages lie in /usr/share/gocode, and nothing is fetched."""
+    """Builds with Debian's packages in /usr/share/gocode, without downloads."""
     environment = {**os.environ, "GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOCACHE": str(WORK / "go-cache")}
     _run(["go", "build", "-o", WORK / "go-bridge", BENCHMARKS / "peers/go/bridge.go"], env=environment)
 

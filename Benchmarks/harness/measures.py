@@ -1,4 +1,4 @@
-"""The measures. Each starts what it needs, interleaves the runs of all subjects (A B C, B C A, …), returns figures."""
+"""The measures. Each starts its servers, interleaves their runs (A B C, B C A, …), and returns figures."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ from .subjects import Gateway, Subject
 
 @dataclass
 class Plan:
-    """How long everything takes: the full form, or the short one."""
+    """Number and length of the runs, in the full or the short form."""
 
     is_short: bool = False
     repetitions: int = 5
@@ -32,7 +32,7 @@ class Plan:
 
 
 class Bench:
-    """Cores, subjects and lengths, and what several measures do alike."""
+    """Cores, subjects and plan, with the steps that several measures share."""
 
     def __init__(self, cores: Cores, subjects: list[type[Subject]], plan: Plan, say):
         self.cores = cores
@@ -44,13 +44,13 @@ class Bench:
         return [stack.enter_context(kind(self.cores)) for kind in kinds or self.subjects]
 
     def turns(self, subjects):
-        """Every subject in turn, as often as the plan says; each turn begins with another one."""
+        """All subjects in turn, once per repetition. Each repetition starts with another subject."""
         for repetition in range(self.plan.repetitions):
             first = repetition % len(subjects)
             yield from subjects[first:] + subjects[:first]
 
     def rate(self, subject: Subject, method: str, path: str, body: str = "") -> tuple[dict, float]:
-        """One run of `rate`: what it says, and the server's processor seconds."""
+        """One run of `rate`: its result, and the processor time of the server in seconds."""
         before = subject.server.cpu()
         port, connections = subject.port, self.plan.connections
         if method == "POST":
@@ -65,16 +65,16 @@ class Bench:
     def hold(self, stack, subject: Subject, count: int) -> Tool:
         path, cursor = subject.hold
         holder = stack.enter_context(Tool("hold", subject.port, count, path, cursor, cores=self.cores.load))
-        holder.hear()
+        holder.receive()
         subject.server.settle()
         return holder
 
 
 def post(bench: Bench) -> list[Figure]:
-    """POST of 100 bytes: bridges forward it to a real upstream, nchan and Pushpin publish it, the floor answers."""
+    """POST of 100 bytes: bridges forward it to an upstream, nchan and Pushpin publish it, the floor only responds."""
     rate = Figure("post_rate", "POST of 100 bytes, keep-alive, 64 connections", "requests/s", True)
     rate.targets = [Target("≥", 1.5, "nchan"), Target("≥", 3, "go"), Target("≥", 0.75, "floor")]
-    cost = Figure("post_cpu", "the same: processor time of the server a request", "µs", False)
+    cost = Figure("post_cpu", "the same: processor time of the server per request", "µs", False)
     cost.targets = [Target("≤", 1 / 0.75, "floor")]
     with contextlib.ExitStack() as stack:
         for subject in bench.turns(bench.start(stack)):
@@ -84,7 +84,7 @@ def post(bench: Bench) -> list[Figure]:
                 subject.server.settle()
                 forwarded = subject.source.ask("stats")["messages"] - before
                 if forwarded < result["all"]:
-                    raise SystemExit(f"error: {subject.name} answered {result['all']} posts and forwarded {forwarded}")
+                    raise SystemExit(f"error: {subject.name} accepted {result['all']} posts and forwarded {forwarded}")
             rate.add(subject.name, result["rate"])
             cost.add(subject.name, seconds / result["all"] * 1e6)
             if subject.post_connections:
@@ -93,10 +93,10 @@ def post(bench: Bench) -> list[Figure]:
 
 
 def poll(bench: Bench) -> list[Figure]:
-    """GET that answers at once with one message of 100 bytes."""
+    """GET that returns one message of 100 bytes at once."""
     rate = Figure("poll_rate", "short poll that returns one message of 100 bytes", "requests/s", True)
     rate.targets = [Target("≥", 0.8, "floor")]
-    cost = Figure("poll_cpu", "the same: processor time of the server a request", "µs", False)
+    cost = Figure("poll_cpu", "the same: processor time of the server per request", "µs", False)
     cost.targets = [Target("≤", 1 / 0.8, "floor")]
     with contextlib.ExitStack() as stack:
         subjects = [subject for subject in bench.start(stack) if subject.short]
@@ -110,14 +110,14 @@ def poll(bench: Bench) -> list[Figure]:
 
 
 def held(bench: Bench) -> list[Figure]:
-    """Ten thousand long polls at each subject, and single pushes to all of them."""
+    """Ten thousand held polls per subject, and single pushes to all of them."""
     count = bench.plan.waiters
-    memory = Figure("held_memory", f"memory of the server a held poll, at {count:,}", "KiB", False)
+    memory = Figure("held_memory", f"memory of the server per held poll, at {count:,}", "KiB", False)
     memory.targets = [Target("≤", 2.5)]
     after = Figure("held_memory_after", "the same, after pushes to all of them", "KiB", False)
-    cost = Figure("fanout_cpu", f"one push to {count:,} held polls: processor time a delivery", "µs", False)
+    cost = Figure("fanout_cpu", f"one push to {count:,} held polls: processor time per delivery", "µs", False)
     cost.targets = [Target("≤", 1.15, "floor"), Target("≤", 0.8, "nchan")]
-    last = Figure("fanout_last", "the same: time until the last has it", "ms", False)
+    last = Figure("fanout_last", "the same: time until the last poll has received it", "ms", False)
     last.targets = [Target("≤", 1.15, "floor"), Target("≤", 0.8, "nchan")]
     with contextlib.ExitStack() as stack:
         holders = {}
@@ -141,10 +141,10 @@ def held(bench: Bench) -> list[Figure]:
                 waiting = counts[subject]
                 holders[subject].ask(f"expect {waiting} 20000")
                 subject.push(1)
-                result = holders[subject].hear()
+                result = holders[subject].receive()
                 if not result["complete"]:
                     raise SystemExit(f"error: {subject.name} delivered {result['deliveries']} of {waiting}")
-                # Each has asked again by now; that belongs to the cost of a delivery.
+                # Every client has polled again by now. That belongs to the cost of a delivery.
                 subject.server.settle()
                 cost.add(subject.name, (subject.server.cpu() - start) / waiting * 1e6)
                 last.add(subject.name, result["max"] / 1000)
@@ -154,15 +154,15 @@ def held(bench: Bench) -> list[Figure]:
 
 
 def latency(bench: Bench) -> list[Figure]:
-    """From the write at the source to the poll's answer at its client, one client that polls again at once."""
+    """Time from the write at the source to the response at one client, which polls again at once."""
     figures = []
     for rate in (100, 10_000):
         count = int(rate * bench.plan.latency_seconds)
-        title = f"push to a poll's answer, one client, {rate:,} pushes/s"
+        title = f"push to the response of a poll, one client, {rate:,} pushes/s"
         p50 = Figure(f"latency_p50_{rate}", f"{title}: median", "µs", False, targets=[Target("≤", 1.3, "floor")])
         p99 = Figure(f"latency_p99_{rate}", f"{title}: 99th percentile", "µs", False, targets=[Target("≤", 1, "nchan")])
         with contextlib.ExitStack() as stack:
-            # One who keeps nothing between two polls loses most of what is pushed, and fast is then no merit.
+            # A server that keeps no messages between two polls loses most pushes, so its latency is not comparable.
             subjects = bench.start(stack, [kind for kind in bench.subjects if kind.keeps_messages])
             holders = {subject: bench.hold(stack, subject, 1) for subject in subjects}
             shares: dict[str, float] = {}
@@ -170,7 +170,7 @@ def latency(bench: Bench) -> list[Figure]:
                 limit = int(bench.plan.latency_seconds * 2000 + 1000)
                 holders[subject].ask(f"expect {count} {limit}")
                 subject.push(count, rate)
-                result = holders[subject].hear()
+                result = holders[subject].receive()
                 subject.server.settle()
                 if result["deliveries"] == 0:
                     raise SystemExit(f"error: {subject.name} delivered nothing")
@@ -186,14 +186,14 @@ def latency(bench: Bench) -> list[Figure]:
 
 
 def receive(bench: Bench) -> list[Figure]:
-    """How fast messages are taken from an upstream that never pauses, one session, nobody polling."""
+    """Rate at which one session receives messages from an upstream that never pauses, without polls."""
     figures = []
     for size, options in ((100, ()), (4096, ()), (100, ("deflate",)), (4096, ("deflate",))):
         compressed = ", permessage-deflate" if options else ""
         key = f"receive_{size}{'_deflate' if options else ''}"
-        title = f"messages of {size:,} bytes taken from the upstream{compressed}"
+        title = f"messages of {size:,} bytes received from the upstream{compressed}"
         rate = Figure(key, title, "messages/s", True)
-        cost = Figure(f"{key}_cpu", f"{title}: processor time a message", "µs", False)
+        cost = Figure(f"{key}_cpu", f"{title}: processor time per message", "µs", False)
         if size == 100 and not options:
             rate.targets = [Target("≥", 500_000)]
             cost.targets = [Target("≤", 2)]
@@ -209,8 +209,8 @@ def receive(bench: Bench) -> list[Figure]:
 
 
 def start(bench: Bench) -> list[Figure]:
-    """From the start of the process to the first answered request."""
-    figure = Figure("start", "start of the process to its first answer", "ms", False, targets=[Target("≤", 50)])
+    """Time from the start of the process to the first response."""
+    figure = Figure("start", "start of the process to its first response", "ms", False, targets=[Target("≤", 50)])
     sink_port = free_port()
     with Tool("sink", sink_port, cores=bench.cores.load) as sink:
         sink.wait_until_listening(sink_port)
@@ -218,12 +218,12 @@ def start(bench: Bench) -> list[Figure]:
             gateway = Gateway(bench.cores)
             begin = time.monotonic()
             with Process(gateway.arguments(sink_port), bench.cores.server):
-                _first_answer(gateway.port)
+                _wait_for_response(gateway.port)
                 figure.add(gateway.name, (time.monotonic() - begin) * 1000)
     return [figure]
 
 
-def _first_answer(port):
+def _wait_for_response(port):
     while True:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as client:
             client.sendall(b"GET /v1/messages?wait=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
@@ -250,7 +250,7 @@ _CODECS = {
 
 
 def codecs(bench: Bench) -> list[Figure]:
-    """Inside one process, without a socket: each codec beside what it is made of."""
+    """Each codec compared with the library it is built on, in one process and without sockets."""
     certificate, key = WORK / "certificate.pem", WORK / "key.pem"
     names = ["-keyout", key, "-out", certificate, "-days", "30", "-subj", "/CN=localhost"]
     request = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", *names]
@@ -274,9 +274,9 @@ def codecs(bench: Bench) -> list[Figure]:
 
 
 def many(bench: Bench) -> list[Figure]:
-    """Fifty thousand held polls, in as many processes of 10,000 as the limit of descriptors asks for."""
+    """Fifty thousand held polls, in processes of 10,000 because of the limit of open files."""
     processes, count = (5, 10_000) if not bench.plan.is_short else (2, 10_000)
-    title = f"memory of the server a held poll, at {processes * count:,} in {processes} processes"
+    title = f"memory of the server per held poll, at {processes * count:,} in {processes} processes"
     figure = Figure("many_memory", title, "KiB", False, targets=[Target("≤", 2.5)])
     with contextlib.ExitStack() as stack:
         gateways = bench.start(stack, [Gateway] * processes)
@@ -289,11 +289,11 @@ def many(bench: Bench) -> list[Figure]:
 
 
 def sessions(bench: Bench) -> list[Figure]:
-    """Ten thousand upstream sessions in one process, each with a connection of its own (Tests/Capacity/SessionHerd)."""
+    """Ten thousand upstream sessions in one process, each with its own connection (Tests/Capacity/SessionHerd)."""
     count = 10_000 if not bench.plan.is_short else 2_000
     title = f"{count:,} upstream sessions in one process, without compression"
-    memory = Figure("session_memory", f"{title}: memory a session", "KiB", False, targets=[Target("≤", 12)])
-    ready = Figure("session_ready", f"{title}: until all are ready", "s", False, targets=[Target("≤", 10)])
+    memory = Figure("session_memory", f"{title}: memory per session", "KiB", False, targets=[Target("≤", 12)])
+    ready = Figure("session_ready", f"{title}: time until all are ready", "s", False, targets=[Target("≤", 10)])
     sink_port = free_port()
     with Tool("sink", sink_port, cores=bench.cores.load) as sink:
         sink.wait_until_listening(sink_port)
@@ -310,15 +310,15 @@ def sessions(bench: Bench) -> list[Figure]:
 
 
 def growth(bench: Bench) -> list[Growth]:
-    """How Drawbridge's cost grows with loops, held polls and retained messages."""
+    """Growth of Drawbridge's cost with the number of loops, held polls and retained messages."""
     return [*_growth_with_loops(bench), *_growth_with_polls(bench), _growth_with_messages(bench)]
 
 
 def _growth_with_loops(bench: Bench) -> list[Growth]:
     rate = Growth(f"POST on {len(bench.cores.server)} core(s), by event loops", "requests/s")
-    cost = Growth("the same: processor time a request", "µs")
+    cost = Growth("the same: processor time per request", "µs")
     with contextlib.ExitStack() as stack:
-        # Where loops outnumber cores, the session's waits for its turn while the others queue what they are posted.
+        # With more loops than cores, messages are queued while the loop of the session waits for a core.
         settings = {"UPSTREAM_QUEUE_MESSAGES": 100_000, "UPSTREAM_QUEUE_BYTES": "64MiB"}
         gateways = {
             stack.enter_context(Gateway(bench.cores, loops=count, settings=settings)): count for count in (1, 2, 4)
@@ -331,10 +331,10 @@ def _growth_with_loops(bench: Bench) -> list[Growth]:
 
 
 def _growth_with_polls(bench: Bench) -> list[Growth]:
-    post_cost = Growth("processor time of a POST, beside so many held polls", "µs")
-    poll_cost = Growth("processor time of a short poll, beside so many held polls", "µs")
-    fanout = Growth("processor time a delivery, one push to so many held polls", "µs")
-    memory = Growth("memory a held poll", "KiB")
+    post_cost = Growth("processor time of a POST, by the number of held polls", "µs")
+    poll_cost = Growth("processor time of a short poll, by the number of held polls", "µs")
+    fanout = Growth("processor time per delivery of one push, by the number of held polls", "µs")
+    memory = Growth("memory per held poll, by the number of held polls", "KiB")
     with contextlib.ExitStack() as stack:
         counts, holders = {}, {}
         for count in (100, 1000, 10_000):
@@ -351,21 +351,21 @@ def _growth_with_polls(bench: Bench) -> list[Growth]:
             post_cost.add(size, seconds / result["all"] * 1e6)
             result, seconds = bench.rate(gateway, "GET", gateway.short)
             poll_cost.add(size, seconds / result["all"] * 1e6)
-            # As many deliveries at each size, so that single microseconds count for as much.
+            # The same number of deliveries at each size, for the same precision.
             rounds = 10_000 // counts[gateway]
             gateway.server.settle()
             begin = gateway.server.cpu()
             for _ in range(rounds):
                 holders[gateway].ask(f"expect {counts[gateway]} 20000")
                 gateway.push(1)
-                holders[gateway].hear()
+                holders[gateway].receive()
             gateway.server.settle()
             fanout.add(size, (gateway.server.cpu() - begin) / rounds / counts[gateway] * 1e6)
     return [_sorted(growth) for growth in (post_cost, poll_cost, fanout, memory)]
 
 
 def _growth_with_messages(bench: Bench) -> Growth:
-    cost = Growth("processor time of a short poll for the last message, with so many in the buffer", "µs")
+    cost = Growth("processor time of a short poll for the last message, by the number of messages in the buffer", "µs")
     with contextlib.ExitStack() as stack:
         counts = {}
         for count in (100, 1000, 10_000):

@@ -1,37 +1,35 @@
-"""What stands in the way of a target, by the figure's kind: printed where one is missed, and only there."""
+"""Reasons why a target may be missed, by the kind of figure. The results show those of missed targets."""
 
 _NOTES = {
     "post": """
-        POST: the floor costs one read and one write. Drawbridge adds the check of head and body, a frame to
-        the upstream, and the account by which a client can ask what became of its message. With one core
-        for the clients the rate also depends on them; the processor time a request does not.""",
+        POST: the floor does one read and one write per request. Drawbridge also validates head and body, writes a
+        frame to the upstream, and records the delivery state of the message. With one core for the clients the rate
+        also depends on them; the processor time per request does not.""",
     "poll": """
-        Short poll: the floor's answer is a constant. Drawbridge parses head and query, looks into the
-        buffer under its lock, and renders a head.""",
+        Short poll: the floor sends a constant response. Drawbridge parses head and query, reads the buffer under
+        its lock, and renders a head.""",
     "fanout": """
-        Fan-out: a delivery includes the next poll of the same client. Each wakes a task, writes, reads and
-        parses the next request, and registers again, with a deadline; the floor has neither task nor cursor
-        nor deadline.""",
+        Fan-out: a delivery includes the next poll of the same client. Each wakes a task, writes the response, parses
+        the next request, and registers it with a deadline. The floor has no tasks, cursors or deadlines.""",
     "latency": """
-        Latency: two tasks are woken, the session's and the poll's, on top of the system calls of the floor.
-        At 10,000 pushes a second an answer holds whatever came meanwhile.""",
+        Latency: in addition to the system calls of the floor, two tasks are woken, one of the session and one of the
+        poll. At 10,000 pushes per second a response contains all pushes that arrived since the last one.""",
     "receive": """
-        Receiving: whatever arrives is also rendered, once for all readers, and goes into the buffer under
-        its lock.""",
+        Receiving: each push is also rendered, once for all clients, and stored in the buffer under its lock.""",
     "tls": """
-        TLS: ciphertext passes a queue of our own on its way to OpenSSL, and with small records the calls
-        count.""",
+        TLS: ciphertext is copied through a separate queue to OpenSSL. With small records, the number of calls
+        dominates.""",
     "held": """
-        Held polls: each keeps its connection's state, a task with its frames, and a deadline.""",
+        Held polls: each needs the state of its connection, a task with its frames, and a deadline.""",
     "session": """
-        Sessions: each keeps its machine, its queue and its account of messages, and a task that reads.""",
+        Sessions: each needs a state machine, a queue, the states of its messages, and a task that reads.""",
     "inflate": """
-        permessage-deflate: every message is also checked to be UTF-8, and its frame to be in order.""",
+        permessage-deflate: each message is also checked to be UTF-8, and its frame to be valid.""",
     "utf8": """
-        UTF-8: this is the standard library's validator. A table-driven one in C would be faster on such text by a
-        few times, and slower on ASCII, which most messages are.""",
+        UTF-8: this is the validator of the standard library. A table-driven one in C would be several times faster on
+        such text, and slower on ASCII, which most messages are.""",
     "deflate": """
-        permessage-deflate: what was compressed is also masked and framed.""",
+        permessage-deflate: the compressed message is also masked and framed.""",
 }
 
 

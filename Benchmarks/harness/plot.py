@@ -1,21 +1,21 @@
-"""results.svg: the figures that a person asks for first, as bars. Written by hand: a plot is a few rectangles."""
+"""results.svg: bar charts of the main figures, written without a plotting library."""
 
 from xml.sax.saxutils import escape
 
 from .results import Figure
 
-# Which figures, by their keys, and titles that fit above a panel.
+# The figures by key, with titles that fit above a panel.
 _FIGURES = {
     "post_rate": "POST of 100 bytes",
     "poll_rate": "Short poll for one message",
-    "post_cpu": "POST: processor time a request",
-    "poll_cpu": "Short poll: processor time a request",
-    "held_memory": "Memory a held poll",
-    "fanout_cpu": "One push to 10,000 polls: processor time a delivery",
-    "latency_p50_100": "Push to answer, median at 100 pushes/s",
-    "latency_p99_10000": "Push to answer, 99th percentile at 10,000 pushes/s",
+    "post_cpu": "POST: processor time per request",
+    "poll_cpu": "Short poll: processor time per request",
+    "held_memory": "Memory per held poll",
+    "fanout_cpu": "One push to 10,000 polls: processor time per delivery",
+    "latency_p50_100": "Push to response, median at 100 pushes/s",
+    "latency_p99_10000": "Push to response, 99th percentile at 10,000 pushes/s",
 }
-# A bar ends, broken, at so many times Drawbridge's: one subject far out must not flatten all others.
+# A longer bar is cut off at this multiple of Drawbridge's, so that one large value does not flatten the others.
 _LONGEST = 6
 _COLOURS = {"drawbridge": "#0b6e6e", "floor": "#c9c9c9"}
 _PEER = "#8a9bb0"

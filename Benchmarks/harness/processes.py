@@ -1,4 +1,4 @@
-"""Processes on chosen cores, what they cost, and the programs that put load on them."""
+"""Processes pinned to cores, their processor time and memory, and the load generators."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ WORK = PROJECT / ".build" / "bench"
 
 @dataclass
 class Cores:
-    """Which cores serve, and which put load on: two each where there are four, one each where there are two."""
+    """The cores of the server and of the load: two each with four cores, one each with two."""
 
     server: list[int]
     load: list[int]
@@ -26,7 +26,7 @@ class Cores:
     def divide() -> "Cores":
         available = sorted(os.sched_getaffinity(0))
         if len(available) < 2:
-            raise SystemExit("error: the benchmark needs two cores at least: one that serves, one that puts load on it")
+            raise SystemExit("error: the benchmark needs at least two cores: one for the server and one for the load")
         half = min(2, len(available) // 2)
         return Cores(available[:half], available[half:])
 
@@ -38,7 +38,7 @@ def free_port() -> int:
 
 
 class Process:
-    """A program pinned to cores, with everything it starts; killed at the end of a `with` at the latest."""
+    """A program pinned to cores, with its child processes. It is stopped at the end of a `with` at the latest."""
 
     def __init__(self, arguments, cores, *, pipes=False, log=None, env=None, cwd=None):
         self.arguments = [str(argument) for argument in arguments]
@@ -98,7 +98,7 @@ class Process:
         return total / 1e9
 
     def memory(self) -> int:
-        """Bytes of its own: anonymous and shared memory, the latter divided among its users; no program text."""
+        """Anonymous and shared memory in bytes, without program text. Shared memory is divided among its users."""
         total = 0
         for pid in self.family():
             for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
@@ -107,7 +107,7 @@ class Process:
         return total
 
     def settle(self, *, within=10.0):
-        """Waits until it has nothing more to do: less than a fiftieth of a core, three times running."""
+        """Waits until the process is idle: below a fiftieth of a core in three successive samples."""
         deadline, quiet, before = time.monotonic() + within, 0, self.cpu()
         while quiet < 3 and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -125,30 +125,30 @@ class Process:
                 return
             except OSError:
                 time.sleep(0.01)
-        raise SystemExit(f"error: does not listen on port {port}: {' '.join(self.arguments)}")
+        raise SystemExit(f"error: nothing listens on port {port}: {' '.join(self.arguments)}")
 
 
 class Tool(Process):
-    """One of our C programs: a line in, a JSON object out."""
+    """One of the C programs. It reads a command per line and prints a JSON object for each."""
 
     def __init__(self, name, *arguments, cores):
         super().__init__([WORK / name, *arguments], cores, pipes=True)
 
-    def tell(self, command: str):
+    def send(self, command: str):
         self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
 
-    def hear(self) -> dict:
+    def receive(self) -> dict:
         line = self.process.stdout.readline()
         if not line:
             raise SystemExit(f"error: {' '.join(self.arguments)} ended with status {self.process.wait()}")
         return json.loads(line)
 
     def ask(self, command: str) -> dict:
-        self.tell(command)
-        return self.hear()
+        self.send(command)
+        return self.receive()
 
 
 def run_tool(name, *arguments, cores) -> dict:
     with Tool(name, *arguments, cores=cores) as tool:
-        return tool.hear()
+        return tool.receive()

@@ -1,9 +1,9 @@
-"""Where the gateway's time goes: a bounded load of each kind, sampled, and the functions that took most of it.
+"""Profiles the gateway: runs a bounded load of each kind and shows the functions that took most of the time.
 
     python3 -m harness.profile [post] [poll] [fan-out] [receive]
 
-With perf, which sees the kernel too (its cpu-clock, since virtual machines have no other); else with valgrind's
-callgrind, which counts instructions outside the kernel, a fiftieth as fast.
+Uses perf, which includes the kernel (with cpu-clock, the only clock of virtual machines). Without perf it uses
+valgrind's callgrind, which counts instructions outside the kernel and is fifty times slower.
 """
 
 import subprocess
@@ -33,19 +33,19 @@ def poll(gateway: Gateway, seconds: float):
 
 
 def fan_out(gateway: Gateway, seconds: float):
-    """One push after the other, each to 2,000 held polls, which ask again."""
+    """Successive pushes, each to 2,000 held polls, whose clients poll again."""
     path, cursor = gateway.hold
     with Tool("hold", gateway.port, _WAITERS, path, cursor, cores=gateway.cores.load) as holder:
-        holder.hear()
+        holder.receive()
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            holder.tell(f"expect {_WAITERS} 10000")
+            holder.send(f"expect {_WAITERS} 10000")
             gateway.push(1)
-            holder.hear()
+            holder.receive()
 
 
 def receive(gateway: Gateway, seconds: float):
-    """Messages of 100 bytes from the upstream, as fast as they are taken."""
+    """Messages of 100 bytes from the upstream, as fast as they are received."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         gateway.source.ask("blast 200000 100")
@@ -55,7 +55,7 @@ _LOADS = {"post": post, "poll": poll, "fan-out": fan_out, "receive": receive}
 
 
 class Perf:
-    """Samples a running gateway. What happens before is not in the profile."""
+    """Samples a running gateway. The profile does not include its start."""
 
     name = "perf"
 
@@ -93,7 +93,7 @@ class TracedGateway(Gateway):
 
 
 class Callgrind:
-    """Runs the gateway on a simulated processor. Its start is in the profile too."""
+    """Runs the gateway on a simulated processor. The profile includes its start."""
 
     name = "callgrind"
 
@@ -132,10 +132,10 @@ def _show(title, lines):
 def main(names):
     unknown = [name for name in names if name not in _LOADS]
     if unknown:
-        raise SystemExit(f"error: no load is called {', '.join(unknown)}; there are {', '.join(_LOADS)}")
+        raise SystemExit(f"error: unknown load {', '.join(unknown)}: use {', '.join(_LOADS)}")
     profiler = next((each for each in (Perf, Callgrind) if each.works()), None)
     if profiler is None:
-        raise SystemExit("error: neither perf nor valgrind works here; Debian's packages are linux-perf and valgrind")
+        raise SystemExit("error: neither perf nor valgrind works: install the Debian package linux-perf or valgrind")
     build_programs()
     _FOLDER.mkdir(parents=True, exist_ok=True)
     cores = Cores.divide()

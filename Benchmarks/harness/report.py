@@ -1,4 +1,4 @@
-"""RESULTS.md: one table of targets, then a table a figure."""
+"""RESULTS.md: a table of targets, then a table per figure."""
 
 import os
 import platform
@@ -21,22 +21,22 @@ def number(value: float) -> str:
 
 
 def render(figures: list[Figure], growths: list[Growth], cores, titles, absent, *, is_short, seconds) -> str:
-    lines = ["# Results", "", "Written by `make bench`; [README.md](README.md) tells how it is measured.", ""]
+    lines = ["# Results", "", "Written by `make bench`; [README.md](README.md) explains the method.", ""]
     lines += [_machine(cores, is_short, seconds), ""]
-    lines += [f"{title} is not among them: the machine lacked {what}.\n" for title, what in absent.items()]
-    lines += ["![The first figures as bars](results.svg)", ""]
+    lines += [f"{title} was not measured. It needs {what}.\n" for title, what in absent.items()]
+    lines += ["![The main figures as bar charts](results.svg)", ""]
     lines += _targets(figures, titles)
     if growths:
         lines += _growth(growths)
     if figures:
-        lines += ["", "## Every figure"]
+        lines += ["", "## All figures"]
     for figure in figures:
         lines += _section(figure, {**titles, **figure.titles})
     return "\n".join(lines) + "\n"
 
 
 def judge(figures: list[Figure]) -> tuple[int, int]:
-    """How many targets are met, and how many are missed; those whose peer is not there count as neither."""
+    """Number of targets that are met and missed. A target relative to a missing server does not count."""
     pairs = [(target, figure.reached(target)) for figure in figures for target in figure.targets]
     verdicts = [target.is_met(reached) for target, reached in pairs if reached is not None]
     return verdicts.count(True), verdicts.count(False)
@@ -57,13 +57,13 @@ def _targets(figures: list[Figure], titles) -> list[str]:
         return []
     lines = ["## Targets", "", "| measure | target | reached | |", "| --- | --- | --- | --- |", *rows]
     if notes:
-        lines += ["", "What stands in the way of those that are missed:", "", *(f"- {text}" for text in notes)]
+        lines += ["", "Why targets are missed:", "", *(f"- {text}" for text in notes)]
     return lines
 
 
 def _growth(growths: list[Growth]) -> list[str]:
-    """Whatever is in the title of a row should not raise its cost: the last column tells."""
-    lines = ["", "## How cost grows", "", "| | | | | last to first |", "| --- | ---: | ---: | ---: | ---: |"]
+    """Each row shows one cost at growing sizes. A ratio of 1 in the last column means that the cost is constant."""
+    lines = ["", "## How cost grows", "", "| | | | | ratio of last to first |", "| --- | ---: | ---: | ---: | ---: |"]
     for growth in growths:
         medians = growth.medians()
         cells = " | ".join(f"{size}: {number(value)}" for size, value in medians.items())
@@ -80,9 +80,9 @@ def _machine(cores, is_short, seconds) -> str:
     return (
         f"{date.today()}, revision {revision}, {'short form, ' if is_short else ''}{seconds / 60:.0f} minutes. "
         f"{model.group(1) if model else platform.processor()}, {os.cpu_count()} cores, Linux {platform.release()}; "
-        f"{len(cores.server)} for the server, {len(cores.load)} for the load (clients, upstream), over the loopback. "
-        "Medians of interleaved runs. A ratio is the median of the ratios of neighbouring runs: "
-        "the machine's speed drifts, and only ratios within one run mean much."
+        f"{len(cores.server)} for the server, {len(cores.load)} for the load (clients, upstream), over loopback. "
+        "Values are medians of interleaved runs. A ratio is the median of the ratios of adjacent runs, "
+        "because the speed of the machine drifts."
     )
 
 
@@ -99,7 +99,7 @@ def _target_row(figure: Figure, target: Target, reached: float, titles) -> str:
 def _section(figure: Figure, titles) -> list[str]:
     better = "more is better" if figure.higher_is_better else "less is better"
     lines = ["", f"### {figure.title[0].upper()}{figure.title[1:]} ({figure.unit}, {better})", ""]
-    lines += ["| | median | least – greatest | Drawbridge to it | |", "| --- | ---: | ---: | ---: | --- |"]
+    lines += ["| | median | minimum – maximum | Drawbridge relative to it | |", "| --- | ---: | ---: | ---: | --- |"]
     for name, values in figure.values.items():
         ratio = "" if name == "drawbridge" or "drawbridge" not in figure.values else f"{number(figure.ratio(name))} ×"
         spread = f"{number(min(values))} – {number(max(values))}" if len(values) > 1 else ""

@@ -1,4 +1,4 @@
-"""Figures, the targets they are held against, and the arithmetic of both: medians, spreads, and ratios pair by pair."""
+"""Figures and targets, with medians, spreads, and ratios of adjacent runs."""
 
 import statistics
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Target:
-    """A bound on Drawbridge's figure: absolute, or as a ratio to another subject's."""
+    """A limit of Drawbridge's figure: absolute, or relative to another subject's."""
 
     relation: str
     bound: float
@@ -18,7 +18,7 @@ class Target:
 
 @dataclass
 class Figure:
-    """One thing that was measured, for every subject: a value a run, in the order of the runs."""
+    """One measured quantity: for each subject a value per run, in the order of the runs."""
 
     key: str
     title: str
@@ -26,7 +26,7 @@ class Figure:
     higher_is_better: bool
     values: dict[str, list[float]] = field(default_factory=dict)
     targets: list[Target] = field(default_factory=list)
-    #: What a reader must know of single values, by subject.
+    #: Remarks on single values, by subject.
     remarks: dict[str, str] = field(default_factory=dict)
     #: Names of subjects that only this figure has.
     titles: dict[str, str] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Figure:
         return statistics.median(self.values[subject])
 
     def ratio(self, subject: str, own: str = "drawbridge") -> float:
-        """Median of the ratios of runs that stood next to each other, so that the machine's drift falls out."""
+        """Median of the ratios of adjacent runs, which cancels the drift of the machine's speed."""
         pairs = zip(self.values[own], self.values[subject], strict=False)
         return statistics.median(ours / theirs for ours, theirs in pairs if theirs > 0)
 
@@ -50,7 +50,7 @@ class Figure:
 
 @dataclass
 class Growth:
-    """The same cost of Drawbridge at several sizes of something that should not matter, or should help."""
+    """One cost of Drawbridge at several sizes. It should not grow with them."""
 
     title: str
     unit: str

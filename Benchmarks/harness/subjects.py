@@ -1,4 +1,4 @@
-"""What is measured: the gateway, its peers, and the floor, each started on the cores that serve."""
+"""The subjects: the gateway, other servers, and the floor. Each runs on the server cores."""
 
 import json
 import re
@@ -9,30 +9,30 @@ from pathlib import Path
 
 from .processes import BENCHMARKS, PROJECT, WORK, Cores, Process, Tool, free_port
 
-#: A message of 100 bytes, like those that the C programs make.
+#: A message of 100 bytes, in the format of the C programs.
 MESSAGE = '{"at":"@0000000000000000001","pad":"%s"}' % ("x" * 62)
 
 
 class Subject:
-    """A server under test, with whatever it needs beside it. A subclass says how it is started and spoken to."""
+    """A server under test, with the processes that it needs. A subclass defines how to start it and its paths."""
 
     name = ""
     title = ""
-    #: Whether it forwards what is posted to an upstream of its own.
+    #: Whether it forwards posted messages to its own upstream.
     forwards = True
-    #: Path of a POST of one message, its body, and its port, where that is another than that of polls.
+    #: Path and body of a POST of one message, and its port if that differs from the port of polls.
     post_path = "/v1/messages"
     post_body = MESSAGE
     post_port: int | None = None
-    #: Most connections on which it takes posts well, and why they are fewer than the others'.
+    #: Maximum number of connections for posts, with the reason if there are fewer than usual.
     post_connections: tuple[int, str] | None = None
-    #: Path that answers at once with one message of 100 bytes, after `prepare_short`; None: it keeps no messages.
+    #: Path that returns one message of 100 bytes at once, after `prepare_short`. None: it keeps no messages.
     short: str | None = "/v1/messages?cursor=earliest&limit=1&wait=0"
-    #: Whether a push that meets no waiting poll goes to the next one.
+    #: Whether a push without a waiting poll is kept for the next poll.
     keeps_messages = True
-    #: Most polls that it holds when all of them ask again at once, and what happens beyond.
+    #: Maximum number of polls that may poll again at the same time, and what happens above it.
     most_waiters: tuple[int, str] | None = None
-    #: Path of a long poll, and how its client tells what it has seen (hold.c).
+    #: Path of a long poll, and how its client sends its position (hold.c).
     hold = ("/v1/messages?wait=55", "gateway")
 
     def __init__(self, cores: Cores):
@@ -46,7 +46,7 @@ class Subject:
 
     @staticmethod
     def missing() -> str | None:
-        """What this machine lacks to run it, or None."""
+        """The missing packages that it needs, or None."""
         return None
 
     def start(self):
@@ -71,7 +71,7 @@ class Subject:
             time.sleep(0.01)
 
     def configure(self, template: str, **values):
-        """Fills in a peer's committed configuration, whose places are written @LIKE_THIS@."""
+        """Fills in the placeholders (@LIKE_THIS@) of a committed configuration."""
         source = BENCHMARKS / "peers" / template
         text = re.sub(r"@([A-Z_]+)@", lambda place: str(values[place[1]]), source.read_text())
         (self.folder / source.name).write_text(text)
@@ -102,7 +102,7 @@ class Gateway(Subject):
     def __init__(self, cores, *, loops=None, sink_options=(), settings=None):
         super().__init__(cores)
         self.loops = loops or len(cores.server)
-        #: Other than the defaults: keys without their dots, as in the environment.
+        #: Settings other than the defaults, as environment variables.
         self.settings = {f"DRAWBRIDGE_{key}": str(value) for key, value in (settings or {}).items()}
         self.sink_options = sink_options
         self.management = free_port()
@@ -129,7 +129,7 @@ class Floor(Subject):
     hold = ("/hold", "none")
 
     def start(self):
-        # On one core, like all: it has one thread, and where others have two the comparison takes that into account.
+        # It has one thread, and so uses one core even if other servers use two.
         self.launch([WORK / "floor", self.port, self.start_sink()])
         self.wait_for_session()
 
@@ -165,8 +165,8 @@ class Pushpin(Subject):
     forwards = False
     post_path = "/publish/"
     post_body = json.dumps({"items": [{"channel": "none", "formats": {"http-response": {"body": MESSAGE}}}]})
-    post_connections = (32, "on 32 connections: it closes each after its answer, and its backlog is 50")
-    most_waiters = (1000, "with 1,000 polls: of 10,000 that ask again at once it refuses thousands")
+    post_connections = (32, "with 32 connections: it closes each after its response, and its backlog is 50")
+    most_waiters = (1000, "with 1,000 polls: it refuses thousands of 10,000 that poll again at once")
     keeps_messages = False
     short = None
     hold = ("/", "none")
@@ -200,7 +200,7 @@ class Pushpin(Subject):
 
 
 class Bridge(Subject):
-    """A small bridge of the kind people write: the same paths and cursors as the gateway's."""
+    """A small bridge that a developer might write, with the paths and cursors of the gateway."""
 
     short = "/v1/messages?cursor=0&limit=1&wait=0"
 

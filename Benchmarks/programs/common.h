@@ -1,4 +1,4 @@
-// What the programs of the benchmark share: time, sockets on the loopback, percentiles, and just enough HTTP.
+// Shared by the programs of the benchmark: time, loopback sockets, percentiles, and a minimal HTTP client.
 #pragma once
 
 #define _GNU_SOURCE
@@ -31,7 +31,7 @@ __attribute__((noreturn, format(printf, 1, 2))) static inline void die(const cha
   exit(1);
 }
 
-// The monotonic clock is one for all processes of a machine, so that a receiver can subtract what a sender wrote.
+// The monotonic clock is the same for all processes of a machine, so a receiver can subtract the time of the sender.
 static inline int64_t now(void) {
   struct timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
@@ -54,7 +54,7 @@ static inline struct sockaddr_in loopback(int port) {
 
 static inline void make_nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-// A nonblocking connection, once it stands.
+// Connects, and returns a nonblocking socket.
 static inline int connect_to(int port) {
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   struct sockaddr_in address = loopback(port);
@@ -80,7 +80,7 @@ static inline void watch(int epoll, int fd, uint32_t events, uint64_t data) {
   if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) die("epoll_ctl: %s", strerror(errno));
 }
 
-// Writes all of it, waiting where the peer is slow: for requests, which are small.
+// Writes all bytes, with a busy loop while the peer is slow. For requests, which are small.
 static inline bool write_all(int fd, const void *bytes, size_t count) {
   while (count > 0) {
     ssize_t written = send(fd, bytes, count, MSG_NOSIGNAL);
@@ -92,14 +92,14 @@ static inline bool write_all(int fd, const void *bytes, size_t count) {
   return true;
 }
 
-// Waits with a resolution of nanoseconds; a negative time waits for ever.
+// Waits with a resolution of nanoseconds; forever if the time is negative.
 static inline int wait_for(int epoll, struct epoll_event *events, int capacity, int64_t nanoseconds) {
   if (nanoseconds < 0) return epoll_wait(epoll, events, capacity, -1);
   struct timespec time = {.tv_sec = nanoseconds / NANOSECONDS, .tv_nsec = nanoseconds % NANOSECONDS};
   return epoll_pwait2(epoll, events, capacity, &time, NULL);
 }
 
-// A line from standard input, for programs that are told by the driver what to do next; at its end they end.
+// Reads a command from standard input, and exits at the end of the input.
 static inline char *read_command(void) {
   static char line[256];
   if (!fgets(line, sizeof line, stdin)) exit(0);
@@ -108,7 +108,7 @@ static inline char *read_command(void) {
 
 // ---------------------------------------------------------------------------------------------------------------- Samples
 
-// Every sample is kept: percentiles are exact, and a run has a few million at most.
+// All samples are kept, so percentiles are exact. A run has at most a few million.
 struct samples {
   int64_t *values;
   size_t count, capacity;
@@ -164,7 +164,7 @@ static inline const char *field(const struct response *response, const char *nam
   return NULL;
 }
 
-// Where a chunked body that begins at `bytes` ends, or NULL where it has not yet.
+// The end of the chunked body that begins at `bytes`, or NULL if it is incomplete.
 static inline const char *end_of_chunks(const char *bytes, const char *end) {
   while (bytes < end) {
     const char *line = memmem(bytes, (size_t)(end - bytes), "\r\n", 2);
@@ -177,11 +177,11 @@ static inline const char *end_of_chunks(const char *bytes, const char *end) {
   return NULL;
 }
 
-// Reads the response at the start of `bytes`; false where it is not complete.
+// Reads the response at the start of `bytes`; false if it is incomplete.
 static inline bool read_response(const char *bytes, size_t count, struct response *response) {
   const char *end = memmem(bytes, count, "\r\n\r\n", 4);
   if (!end) return false;
-  if (count < 12 || memcmp(bytes, "HTTP/1.1 ", 9) != 0) die("no HTTP/1.1 response: %.*s", (int)(end - bytes), bytes);
+  if (count < 12 || memcmp(bytes, "HTTP/1.1 ", 9) != 0) die("not an HTTP/1.1 response: %.*s", (int)(end - bytes), bytes);
   size_t length;
   const char *value;
   response->status = atoi(bytes + 9);
@@ -205,8 +205,8 @@ static inline bool read_response(const char *bytes, size_t count, struct respons
 
 // ------------------------------------------------------------------------------------------------------- Messages with time
 
-// A message is {"at":"@<19 digits of nanoseconds>","pad":"xxx…"}: JSON, as people send, and a receiver finds the time in
-// whatever a gateway wraps around it. `quote` is how a quotation mark is written: "\"", or "\\\"" inside a JSON string.
+// A message is {"at":"@<19 digits of nanoseconds>","pad":"xxx…"}. A receiver finds the time inside any JSON that a gateway
+// adds around it. `quote` is the quotation mark: "\"", or "\\\"" inside a JSON string.
 static inline size_t write_message(char *target, size_t size, int64_t time, const char *quote) {
   char *end = target;
   end += sprintf(end, "{%sat%s:%s@%019lld%s,%spad%s:%s", quote, quote, quote, (long long)time, quote, quote, quote, quote);
@@ -219,7 +219,7 @@ static inline size_t write_message(char *target, size_t size, int64_t time, cons
   return (size_t)(end - target);
 }
 
-// The next time in [*bytes, end), or 0; moves *bytes behind it.
+// The next time in [*bytes, end), or 0. Moves *bytes after it.
 static inline int64_t next_time(const char **bytes, const char *end) {
   while (*bytes < end) {
     const char *mark = memchr(*bytes, '@', (size_t)(end - *bytes));

@@ -1,10 +1,10 @@
-// floor PORT [UPSTREAM-PORT]: the least that a bridge could do, on one thread with epoll, as the measure of all others.
+// floor PORT [UPSTREAM-PORT]: the least work that a bridge can do, on one thread with epoll. The reference for other servers.
 //
-// POST is answered 202, GET /short with one message of 100 bytes, and GET /hold is held until the upstream, a WebSocket
-// server, pushes one. Nothing is checked, kept, numbered or forwarded; pushes that find nobody waiting go to the next poll.
+// POST gets 202, GET /short one message of 100 bytes, and GET /hold is held until the upstream, a WebSocket server, pushes one.
+// Nothing is checked, stored, numbered or forwarded. A push without a held poll is returned by the next poll.
 #include "common.h"
 
-// As long as the gateway's own answers, so that both write as much.
+// As long as the gateway's responses, so that both write the same number of bytes.
 static const char accepted[] =
     "HTTP/1.1 202 Accepted\r\nDate: Sat, 01 Jan 2000 00:00:00 GMT\r\nContent-Type: application/json\r\n"
     "Location: /v1/deliveries/0123456789.1234567\r\nContent-Length: 65\r\n\r\n"
@@ -13,18 +13,18 @@ static const char head[] =
     "HTTP/1.1 200 OK\r\nDate: Sat, 01 Jan 2000 00:00:00 GMT\r\nContent-Type: application/json\r\n"
     "Gateway-Cursor: 0123456789.1234567\r\nCache-Control: no-store\r\nContent-Length: %zu\r\n\r\n";
 
-static char short_answer[1024];
+static char short_response[1024];
 static size_t short_length;
-// The polls that wait, and pushes that found none.
+// The held polls, and the pushes for the next poll.
 static int held[65536], held_count;
 static char pending[1 << 20];
 static size_t pending_count;
 
-static void answer_poll(int fd, const char *body, size_t length) {
-  static char answer[(1 << 20) + 512];
-  size_t count = (size_t)sprintf(answer, head, length);
-  memcpy(answer + count, body, length);
-  send(fd, answer, count + length, MSG_NOSIGNAL);
+static void respond_to_poll(int fd, const char *body, size_t length) {
+  static char response[(1 << 20) + 512];
+  size_t count = (size_t)sprintf(response, head, length);
+  memcpy(response + count, body, length);
+  send(fd, response, count + length, MSG_NOSIGNAL);
 }
 
 static void push(const char *message, size_t length) {
@@ -34,10 +34,10 @@ static void push(const char *message, size_t length) {
   }
   int count = held_count;
   held_count = 0;
-  for (int index = 0; index < count; index++) answer_poll(held[index], message, length);
+  for (int index = 0; index < count; index++) respond_to_poll(held[index], message, length);
 }
 
-// Reads the frames at the start of `bytes` and answers how many bytes were whole ones.
+// Reads the complete frames at the start of `bytes` and returns their number of bytes.
 static size_t take_frames(const char *bytes, size_t count) {
   size_t offset = 0;
   while (count - offset >= 2) {
@@ -58,12 +58,12 @@ static int open_upstream(int port) {
       "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
       "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n";
   write_all(fd, request, sizeof request - 1);
-  char answer[1024];
+  char response[1024];
   size_t count = 0;
-  while (!memmem(answer, count, "\r\n\r\n", 4)) {
-    ssize_t received = recv(fd, answer + count, sizeof answer - count, 0);
+  while (!memmem(response, count, "\r\n\r\n", 4)) {
+    ssize_t received = recv(fd, response + count, sizeof response - count, 0);
     if (received > 0) count += (size_t)received;
-    else if (received == 0 || errno != EAGAIN) die("the upstream refused");
+    else if (received == 0 || errno != EAGAIN) die("the upstream closed the connection");
   }
   return fd;
 }
@@ -76,15 +76,15 @@ static void read_client(int fd) {
     close(fd);
     return;
   }
-  // A request comes in one segment from our own clients; one that does not is beneath this program.
+  // The load generators send each request in one segment.
   const char *end = memmem(request, (size_t)received, "\r\n\r\n", 4);
-  if (!end) die("a request in pieces");
+  if (!end) die("a request is incomplete");
   if (memcmp(request, "POST", 4) == 0) {
     send(fd, accepted, sizeof accepted - 1, MSG_NOSIGNAL);
   } else if (memcmp(request, "GET /short", 10) == 0) {
-    send(fd, short_answer, short_length, MSG_NOSIGNAL);
+    send(fd, short_response, short_length, MSG_NOSIGNAL);
   } else if (pending_count > 0) {
-    answer_poll(fd, pending, pending_count);
+    respond_to_poll(fd, pending, pending_count);
     pending_count = 0;
   } else {
     held[held_count++] = fd;
@@ -94,9 +94,9 @@ static void read_client(int fd) {
 int main(int count, char **arguments) {
   if (count < 2) die("usage: floor PORT [UPSTREAM-PORT]");
   raise_descriptor_limit();
-  short_length = (size_t)sprintf(short_answer, head, (size_t)200);
-  memset(short_answer + short_length, ' ', 100);
-  write_message(short_answer + short_length + 100, 100, 1, "\"");
+  short_length = (size_t)sprintf(short_response, head, (size_t)200);
+  memset(short_response + short_length, ' ', 100);
+  write_message(short_response + short_length + 100, 100, 1, "\"");
   short_length += 200;
 
   int epoll = epoll_create1(EPOLL_CLOEXEC), listener = listen_on(atoi(arguments[1]));

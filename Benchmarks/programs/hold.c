@@ -1,18 +1,18 @@
-// hold PORT CONNECTIONS PATH CURSOR: holds long polls, each sent again as soon as it is answered, and times what they deliver.
+// hold PORT CONNECTIONS PATH CURSOR: holds long polls, polls again after each response, and measures the latency of messages.
 //
-// CURSOR says how a client of this server tells what it has seen: 'gateway' (the Gateway-Cursor field goes into ?cursor=),
-// 'nchan' (Last-Modified and Etag go into If-Modified-Since and If-None-Match) or 'none'.
+// CURSOR is how a client of this server sends its position: 'gateway' (the Gateway-Cursor field as ?cursor=), 'nchan'
+// (Last-Modified and Etag as If-Modified-Since and If-None-Match) or 'none'.
 //
-// Prints {"held":N} when every poll is sent. Then each line 'expect N MILLISECONDS' on standard input counts deliveries, a
-// delivery being a message with a time in it, until there are N or the time is over, and prints a JSON object: latencies in
-// microseconds from the time in a message to its arrival here. 'ready' in it is how many answers it took.
+// Prints {"held":N} when every poll is sent. For each line 'expect N MILLISECONDS' on standard input it counts messages that
+// contain a time, until there are N or the time is over, and prints a JSON object: latencies in microseconds from the time in
+// the message to its arrival, and the number of responses.
 #include "common.h"
 
 enum cursor { CURSOR_NONE, CURSOR_GATEWAY, CURSOR_NCHAN };
 
 struct poller {
   int fd;
-  // What was read of an answer that is not complete; most are, at once, and need no memory.
+  // The received part of an incomplete response. Most responses arrive at once and need no memory.
   char *rest;
   size_t rest_count;
   char cursor[2][64];
@@ -22,7 +22,7 @@ static int port, epoll;
 static const char *path;
 static enum cursor style;
 static struct samples latencies;
-static int64_t expected, deadline, answers, reconnects, refused;
+static int64_t expected, deadline, responses, reconnects, refused;
 
 static void poll_again(struct poller *poller) {
   char request[1024];
@@ -51,13 +51,13 @@ static void keep_field(const struct response *response, const char *name, char *
   target[length] = 0;
 }
 
-static void take_answer(struct poller *poller, const struct response *response) {
+static void take_response(struct poller *poller, const struct response *response) {
   int64_t time = now();
   const char *bytes = response->body, *end = bytes + response->body_length;
   for (int64_t sent; (sent = next_time(&bytes, end));) {
     if (expected > 0) add_sample(&latencies, time - sent);
   }
-  answers++;
+  responses++;
   if (response->status >= 400) refused++;
   if (style == CURSOR_GATEWAY) keep_field(response, "gateway-cursor:", poller->cursor[0]);
   if (style == CURSOR_NCHAN) {
@@ -82,7 +82,7 @@ static void read_poller(struct poller *poller, uint64_t index) {
   free(poller->rest);
   poller->rest = NULL;
   poller->rest_count = 0;
-  if (received > 0) take_answer(poller, &response);
+  if (received > 0) take_response(poller, &response);
   if (received > 0 && !response.closes) {
     poll_again(poller);
   } else {
@@ -93,8 +93,8 @@ static void read_poller(struct poller *poller, uint64_t index) {
 }
 
 static void report(void) {
-  printf("{\"deliveries\":%zu,\"answers\":%lld,\"reconnects\":%lld,\"refused\":%lld,\"complete\":%s", latencies.count,
-         (long long)answers, (long long)reconnects, (long long)refused,
+  printf("{\"deliveries\":%zu,\"responses\":%lld,\"reconnects\":%lld,\"refused\":%lld,\"complete\":%s", latencies.count,
+         (long long)responses, (long long)reconnects, (long long)refused,
          (int64_t)latencies.count >= expected ? "true" : "false");
   print_percentiles(&latencies);
   printf("}\n");
@@ -133,7 +133,7 @@ int main(int count, char **arguments) {
       expected = wanted;
       deadline = now() + milliseconds * 1000000;
       latencies.count = 0;
-      answers = reconnects = refused = 0;
+      responses = reconnects = refused = 0;
       printf("{}\n");
       fflush(stdout);
     }

@@ -1,8 +1,8 @@
-// publish PORT PATH CONNECTIONS raw|pushpin: the source of messages for peers that take them by HTTP POST.
+// publish PORT PATH CONNECTIONS raw|pushpin: the source of messages for servers that accept them by HTTP POST.
 //
-// Understands what the sink understands: 'push COUNT RATE SIZE' on standard input sends COUNT messages of SIZE bytes, RATE a
-// second (0: as fast as they are taken), each with its time in it, and prints a JSON object when all are answered. With
-// 'pushpin' a message is wrapped as Pushpin's control port wants it.
+// The command 'push COUNT RATE SIZE' on standard input, as for the sink, sends COUNT messages of SIZE bytes, RATE per second
+// (0: as fast as they are accepted), each with its time, and prints a JSON object after the last response. With 'pushpin' a
+// message is wrapped in the format of Pushpin's control port.
 #include "common.h"
 
 struct publisher {
@@ -39,7 +39,7 @@ static void publish(struct publisher *publisher, size_t size) {
   publisher->busy = true;
 }
 
-static bool take_answer(struct publisher *publisher, uint64_t index) {
+static bool take_response(struct publisher *publisher, uint64_t index) {
   ssize_t received =
       recv(publisher->fd, publisher->input + publisher->count, sizeof publisher->input - publisher->count, 0);
   if (received < 0 && errno == EAGAIN) return false;
@@ -48,7 +48,7 @@ static bool take_answer(struct publisher *publisher, uint64_t index) {
   struct response response;
   if (!read_response(publisher->input, publisher->count, &response)) return false;
   if (response.status < 200 || response.status > 299)
-    die("a message was answered with %d: %.*s", response.status, (int)response.body_length, response.body);
+    die("the server responded to a message with %d: %.*s", response.status, (int)response.body_length, response.body);
   publisher->count = 0;
   publisher->busy = false;
   if (response.closes) {
@@ -73,10 +73,10 @@ int main(int count, char **arguments) {
     size_t size;
     if (sscanf(read_command(), "push %lld %lf %zu", &messages, &rate, &size) != 3) die("no command");
     int64_t start = now(), interval = rate > 0 ? (int64_t)(1e9 / rate) : 0, next = start;
-    long long sent = 0, answered = 0;
+    long long sent = 0, completed = 0;
     int idle = connections - 1;
-    while (answered < messages) {
-      // The next that is idle, in turn; where all are busy, the messages are late, and their times say so.
+    while (completed < messages) {
+      // Uses the next idle connection in turn. If all are busy, the message is sent later, with the later time.
       while (sent < messages && now() >= next) {
         int tried = 0;
         while (tried < connections && all[idle = (idle + 1) % connections].busy) tried++;
@@ -88,9 +88,9 @@ int main(int count, char **arguments) {
       struct epoll_event events[64];
       int64_t left = next - now();
       int ready = wait_for(epoll, events, 64, sent == messages ? NANOSECONDS : left > 0 ? left : 1000000);
-      for (int index = 0; index < ready; index++) answered += take_answer(&all[events[index].data.u64], events[index].data.u64);
+      for (int index = 0; index < ready; index++) completed += take_response(&all[events[index].data.u64], events[index].data.u64);
     }
-    printf("{\"pushed\":%lld,\"seconds\":%.6f}\n", answered, (double)(now() - start) / 1e9);
+    printf("{\"pushed\":%lld,\"seconds\":%.6f}\n", completed, (double)(now() - start) / 1e9);
     fflush(stdout);
   }
 }

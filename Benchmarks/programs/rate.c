@@ -1,7 +1,6 @@
-// rate PORT CONNECTIONS SECONDS METHOD PATH [BODY [FIELD…]]: how many requests a second a server answers on
-// keep-alive connections, each with one request at a time. A warm-up of a fifth of the time goes before and is not counted.
-// BODY is sent as it stands; an empty one is none. Prints a JSON object; times in
-// microseconds; 'all' counts the warm-up too.
+// rate PORT CONNECTIONS SECONDS METHOD PATH [BODY [FIELD…]]: measures the requests per second on keep-alive connections, each
+// with one request at a time, after a warm-up of a fifth of the time. BODY is sent unchanged; an empty one means no body.
+// Prints a JSON object with times in microseconds. Only 'all' includes the warm-up.
 #include "common.h"
 
 struct connection {
@@ -12,7 +11,7 @@ struct connection {
 };
 
 static struct samples latencies;
-static int64_t good, bad, reconnects, all_answers;
+static int64_t good, bad, reconnects, all_responses;
 
 static void open_connection(struct connection *connection, int epoll, int port, uint64_t index) {
   connection->fd = connect_to(port);
@@ -50,7 +49,7 @@ int main(int count, char **arguments) {
   while (time < end) {
     int ready = wait_for(epoll, events, 256, 5 * NANOSECONDS);
     time = now();
-    if (ready == 0) die("no answer for five seconds; %lld came before", (long long)good);
+    if (ready == 0) die("no response within 5 seconds, after %lld responses", (long long)good);
     for (int index = 0; index < ready; index++) {
       struct connection *connection = &all[events[index].data.u64];
       ssize_t received = recv(connection->fd, connection->input + connection->count,
@@ -61,7 +60,7 @@ int main(int count, char **arguments) {
       if (!ended) {
         connection->count += (size_t)received;
         if (!read_response(connection->input, connection->count, &response)) continue;
-        all_answers++;
+        all_responses++;
         if (time >= start) {
           if (response.status >= 200 && response.status < 300) good++; else bad++;
           add_sample(&latencies, time - connection->sent);
@@ -77,7 +76,7 @@ int main(int count, char **arguments) {
     }
   }
   printf("{\"rate\":%.1f,\"requests\":%lld,\"refused\":%lld,\"reconnects\":%lld,\"all\":%lld", (double)good * 1e9 / (double)duration,
-         (long long)good, (long long)bad, (long long)reconnects, (long long)all_answers);
+         (long long)good, (long long)bad, (long long)reconnects, (long long)all_responses);
   print_percentiles(&latencies);
   printf("}\n");
 }

@@ -1,12 +1,12 @@
-// sink PORT [deflate]: the upstream of every bridge under test, a WebSocket server that counts what it gets and pushes what
-// it is told, fast enough not to be what is measured.
+// sink PORT [deflate]: the upstream of every bridge under test. A WebSocket server that counts the messages it receives and
+// pushes messages on command, fast enough not to limit the measurement.
 //
-// Lines on standard input, each answered with a JSON object:
-//   stats                        messages and bytes received so far, connections open
-//   push COUNT RATE SIZE         COUNT messages of SIZE bytes to every connection, RATE a second (0: at once), with times
-//   blast COUNT SIZE             the same to one connection as fast as it takes them, then a ping; 'seconds' is the time to the
-//                                pong, by which the peer has read them all
-// With 'deflate' it accepts permessage-deflate (RFC 7692, context takeover) and compresses what it blasts.
+// Commands on standard input; each prints a JSON object:
+//   stats                        messages and bytes received so far, open connections
+//   push COUNT RATE SIZE         COUNT messages of SIZE bytes to every connection, RATE per second (0: at once), with times
+//   blast COUNT SIZE             the same to one connection, as fast as it reads them, then a ping; 'seconds' is the time until
+//                                the pong, when the peer has read all of them
+// With 'deflate' it accepts permessage-deflate (RFC 7692, context takeover) and compresses the messages of a blast.
 #include "common.h"
 
 #include <openssl/evp.h>
@@ -17,7 +17,7 @@ struct peer {
   int fd;
   bool open, deflates;
   int window;
-  // Bytes of a frame's payload that are still to be skipped, and the start of one that is not complete.
+  // Remaining bytes of a payload to skip, and the received part of an incomplete frame.
   size_t skip, rest_count;
   uint8_t rest[4096];
 };
@@ -28,7 +28,7 @@ static int newest = -1;
 static bool offers_deflate;
 static int64_t messages, bytes_received, connections;
 
-// What a blast sends, and how far it is.
+// The frames of the current blast, and its progress.
 static struct {
   uint8_t *bytes;
   size_t length, offset;
@@ -37,7 +37,7 @@ static struct {
   bool awaits_pong;
 } blast;
 
-static void answer(const char *format, ...) {
+static void print_reply(const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   vprintf(format, arguments);
@@ -92,17 +92,17 @@ static void control(struct peer *peer, const uint8_t *frame, size_t header, size
   int opcode = frame[0] & 0x0F;
   if (opcode == 10 && blast.awaits_pong) {
     blast.awaits_pong = false;
-    answer("{\"messages\":%lld,\"seconds\":%.6f}\n", blast.count, (double)(now() - blast.start) / 1e9);
+    print_reply("{\"messages\":%lld,\"seconds\":%.6f}\n", blast.count, (double)(now() - blast.start) / 1e9);
   }
-  // In a blast the last frame may be half sent, and a pong would land in it; the peer hears enough from us anyway.
+  // During a blast the last frame may be incomplete, and a pong inside it would corrupt the stream.
   if ((opcode != 9 && opcode != 8) || blast.left > 0) return;
-  // A ping is answered with its payload, a close frame with its own.
+  // The reply to a ping has its payload, and that to a close frame its code.
   uint8_t reply[128] = {(uint8_t)(0x80 | (opcode == 9 ? 10 : 8)), (uint8_t)length};
   for (size_t index = 0; index < length; index++) reply[2 + index] = frame[header + index] ^ frame[header - 4 + index % 4];
   write_all(peer->fd, reply, 2 + length);
 }
 
-// Reads frames and answers how many bytes it is done with. Payloads of messages are skipped, not looked at.
+// Reads frames and returns the number of bytes consumed. Payloads of messages are skipped.
 static size_t take_frames(struct peer *peer, const uint8_t *bytes, size_t count) {
   size_t offset = 0;
   while (offset < count) {
@@ -187,8 +187,8 @@ static void push_one(size_t size) {
   }
 }
 
-// Some megabytes of frames, to be sent round and round. Compressed ones may be too: the first message refers to nothing
-// before it, so the receiver's older history does no harm.
+// Prepares some megabytes of frames that are sent repeatedly. This works for compressed ones too: the first message does not
+// refer to earlier data, so it does not depend on the receiver's history.
 static void prepare_blast(size_t size, const struct peer *peer) {
   size_t capacity = 8 << 20;
   blast.bytes = realloc(blast.bytes, capacity + (1 << 18));
@@ -199,7 +199,7 @@ static void prepare_blast(size_t size, const struct peer *peer) {
   while (blast.length < capacity && blast.per_round < (1 << 16)) {
     char message[1 << 16];
     uint8_t compressed[(1 << 16) + 1024];
-    // Market data, as it were: numbers that change from message to message, between names that do not.
+    // Similar to market data: constant names, with numbers that change with every message.
     size_t length = 0;
     int number = rand();
     for (; length + 80 < size; number = rand())
@@ -263,7 +263,7 @@ static void run_command(const char *line) {
   double rate;
   size_t size;
   if (strncmp(line, "stats", 5) == 0) {
-    answer("{\"messages\":%lld,\"bytes\":%lld,\"connections\":%lld}\n", (long long)messages, (long long)bytes_received,
+    print_reply("{\"messages\":%lld,\"bytes\":%lld,\"connections\":%lld}\n", (long long)messages, (long long)bytes_received,
            (long long)connections);
   } else if (sscanf(line, "push %lld %lf %zu", &count, &rate, &size) == 3 && size <= 65000) {
     pushing.left = pushing.count = count;
@@ -271,7 +271,7 @@ static void run_command(const char *line) {
     pushing.size = size;
     pushing.start = pushing.next = now();
   } else if (sscanf(line, "blast %lld %zu", &count, &size) == 2 && size <= 65000) {
-    if (newest < 0) die("nobody is connected");
+    if (newest < 0) die("no peer is connected");
     prepare_blast(size, peers[newest]);
     blast.offset = 0;
     blast.count = (count + blast.per_round - 1) / blast.per_round * blast.per_round;
@@ -279,7 +279,7 @@ static void run_command(const char *line) {
     blast.start = now();
     rearm(newest, EPOLLIN | EPOLLOUT);
   } else {
-    die("no command: %s", line);
+    die("unknown command: %s", line);
   }
 }
 
@@ -288,7 +288,7 @@ static void continue_pushing(void) {
     push_one(pushing.size);
     pushing.next += pushing.interval;
     if (--pushing.left == 0)
-      answer("{\"pushed\":%lld,\"seconds\":%.6f}\n", pushing.count, (double)(now() - pushing.start) / 1e9);
+      print_reply("{\"pushed\":%lld,\"seconds\":%.6f}\n", pushing.count, (double)(now() - pushing.start) / 1e9);
   }
 }
 

@@ -3,7 +3,7 @@ import Foundation
 import FuzzTargets
 import Testing
 
-/// The committed inputs of the fuzzing targets: seeds, what fuzzing reached with them, and whatever once was a finding.
+/// The committed inputs of the fuzzing targets: seeds, inputs that reached new code, and past findings.
 @Suite struct CorpusTests {
   private static let fuzzing = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
     .appendingPathComponent("Fuzzing")
@@ -28,7 +28,7 @@ import Testing
     }
   }
 
-  /// A folder that no target reads would look as if it were tested.
+  /// A folder without a target would not be tested.
   @Test func everyCorpusAndDictionaryHasItsTarget() throws {
     let names = Set(FuzzTarget.all.map(\.name))
     let contents = FileManager.default

@@ -1,8 +1,8 @@
-"""bridge.py PORT UPSTREAM-URL: what people write in an afternoon: aiohttp on one side, websockets on the other.
+"""bridge.py PORT UPSTREAM-URL: a small bridge that a developer might write: aiohttp to clients, websockets upstream.
 
-POST /v1/messages forwards its body; GET /v1/messages?cursor=N&wait=S&limit=L answers with what came after N, or holds
+POST /v1/messages forwards its body; GET /v1/messages?cursor=N&wait=S&limit=L returns the pushes after N, or holds
 the request until something does. It keeps the last 10,000 pushes and has a bounded queue to the upstream. It does not
-reconnect, confirm, or tell gaps.
+reconnect, confirm, or report gaps.
 """
 
 import asyncio
@@ -15,20 +15,20 @@ RETAINED = 10_000
 
 
 class Pushes:
-    """The pushes, numbered from 1. `news` is a future that each of them completes, for all who wait."""
+    """The pushes, numbered from 1. `changed` is a future that the next push completes for all held polls."""
 
     def __init__(self):
         self.messages = []
         self.first = 0
-        self.news = asyncio.get_running_loop().create_future()
+        self.changed = asyncio.get_running_loop().create_future()
 
     def append(self, message):
         self.messages.append(message)
         if len(self.messages) > 2 * RETAINED:
             self.first += len(self.messages) - RETAINED
             del self.messages[:-RETAINED]
-        news, self.news = self.news, asyncio.get_running_loop().create_future()
-        news.set_result(None)
+        changed, self.changed = self.changed, asyncio.get_running_loop().create_future()
+        changed.set_result(None)
 
     def read(self, cursor, limit):
         end = self.first + len(self.messages)
@@ -66,7 +66,7 @@ async def main(port, url):
         messages, cursor = pushes.read(int(query.get("cursor", -1)), limit)
         wait = int(query.get("wait", 25))
         if not messages and wait > 0:
-            await asyncio.wait([pushes.news], timeout=wait)
+            await asyncio.wait([pushes.changed], timeout=wait)
             messages, cursor = pushes.read(cursor, limit)
         text = f'{{"messages":[{",".join(messages)}]}}\n'
         return web.Response(text=text, content_type="application/json", headers={"Gateway-Cursor": str(cursor)})

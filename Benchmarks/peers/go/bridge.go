@@ -1,8 +1,8 @@
-// bridge PORT UPSTREAM-URL: what people write in an afternoon instead: net/http on one side, gorilla's WebSocket on the other.
+// bridge PORT UPSTREAM-URL: a small bridge that a developer might write: net/http to clients, gorilla/websocket to the upstream.
 //
-// POST /v1/messages forwards its body; GET /v1/messages?cursor=N&wait=S&limit=L answers with what came after N, or holds the
-// request until something does. It keeps the last 10,000 pushes, has a bounded queue to the upstream, and a single writer, as
-// gorilla asks for. It does not reconnect, confirm, or tell gaps.
+// POST /v1/messages forwards its body. GET /v1/messages?cursor=N&wait=S&limit=L returns the pushes after N, or holds the request
+// until there is one. It keeps the last 10,000 pushes, and has a bounded queue to the upstream and a single writer, which gorilla
+// requires. It does not reconnect, confirm or report gaps.
 package main
 
 import (
@@ -20,12 +20,12 @@ import (
 
 const retained = 10000
 
-// The pushes, numbered from 1. `news` is closed, and made anew, with each.
+// The pushes, numbered from 1. `changed` is closed and replaced on every push.
 type store struct {
 	mutex    sync.Mutex
 	messages [][]byte
 	first    int
-	news     chan struct{}
+	changed  chan struct{}
 }
 
 func (s *store) append(message []byte) {
@@ -35,12 +35,12 @@ func (s *store) append(message []byte) {
 		s.first += len(s.messages) - retained
 		s.messages = append([][]byte(nil), s.messages[len(s.messages)-retained:]...)
 	}
-	close(s.news)
-	s.news = make(chan struct{})
+	close(s.changed)
+	s.changed = make(chan struct{})
 	s.mutex.Unlock()
 }
 
-// What came after `cursor` (negative: nothing but news), the cursor behind it, and what to wait for.
+// The pushes after `cursor` (negative: new ones only), the cursor after them, and the channel to wait for.
 func (s *store) read(cursor, limit int) ([][]byte, int, chan struct{}) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -55,7 +55,7 @@ func (s *store) read(cursor, limit int) ([][]byte, int, chan struct{}) {
 	if len(messages) > limit {
 		messages = messages[:limit]
 	}
-	return messages, cursor + len(messages), s.news
+	return messages, cursor + len(messages), s.changed
 }
 
 func number(request *http.Request, name string, otherwise int) int {
@@ -67,7 +67,7 @@ func number(request *http.Request, name string, otherwise int) int {
 }
 
 func main() {
-	pushes := &store{news: make(chan struct{})}
+	pushes := &store{changed: make(chan struct{})}
 	queue := make(chan []byte, 1024)
 
 	upstream, _, err := websocket.DefaultDialer.Dial(os.Args[2], nil)
@@ -109,12 +109,12 @@ func main() {
 			return
 		}
 		cursor, limit := number(request, "cursor", -1), number(request, "limit", 100)
-		messages, next, news := pushes.read(cursor, limit)
+		messages, next, changed := pushes.read(cursor, limit)
 		if wait := number(request, "wait", 25); len(messages) == 0 && wait > 0 {
 			timer := time.NewTimer(time.Duration(wait) * time.Second)
 			defer timer.Stop()
 			select {
-			case <-news:
+			case <-changed:
 				messages, next, _ = pushes.read(next, limit)
 			case <-timer.C:
 			case <-request.Context().Done():

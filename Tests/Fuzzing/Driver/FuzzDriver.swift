@@ -3,14 +3,14 @@ import CLibFuzzer
 import FuzzTargets
 import Glibc
 
-/// `drawbridge-fuzz TARGET [libFuzzer's arguments]`: gives libFuzzer one target. Without a target: lists them with the
-/// length of the longest input worth trying.
+/// `drawbridge-fuzz TARGET [libFuzzer's arguments]` runs libFuzzer on one target. Without arguments it lists the targets and the maximum
+/// length of their inputs.
 @main
 enum FuzzDriver {
-  /// Set before the one thread of libFuzzer starts, and never again: its callback takes no context.
+  /// A global, because libFuzzer's callback takes no context. Set once, before libFuzzer's only thread starts.
   private nonisolated(unsafe) static var target: FuzzTarget?
 
-  /// libFuzzer starts this program anew when it merges, with what stands behind this left as it is.
+  /// libFuzzer restarts this program when it merges, and passes on the arguments after this one unchanged.
   private static let remaining = "-ignore_remaining_args=1"
 
   static func main() {
@@ -22,7 +22,7 @@ enum FuzzDriver {
     if !given.contains(remaining) { given += [remaining, given.remove(at: 1)] }
     let name = given[given.count - 1]
     guard let found = FuzzTarget.all.first(where: { $0.name == name }) else {
-      fatalError("there is no target '\(name)'; without arguments all are listed")
+      fatalError("unknown target '\(name)': run without arguments for a list")
     }
     target = found
     var arguments = given.map { strdup($0) }
@@ -43,7 +43,7 @@ enum FuzzDriver {
     do throws(Finding) {
       try target.run(Span(_unsafeElements: input))
     } catch {
-      // libFuzzer keeps the input of whatever ends the process.
+      // libFuzzer keeps the input of a run that ends the process.
       fatalError("\(target.name): \(error)")
     }
   }

@@ -1,9 +1,9 @@
 import ByteStreams
 import HTTPCodec
 
-/// A chunked request body: cut anywhere against whole, and the decoder against a simple one that looks at whole lines.
+/// A chunked request body: in pieces against in one piece, and the decoder against a simple one that reads whole lines.
 ///
-/// Input: a byte that chooses the cuts, one that chooses the limits, then the body with its trailer section and what follows it.
+/// Input: a byte for the pieces, a byte for the limits, then the body with its trailer section and following requests.
 enum ChunkedBodyTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     var reader = InputReader(input)
@@ -13,7 +13,7 @@ enum ChunkedBodyTarget {
     let head: StaticString = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
     let whole = try ServerReading.transcript(of: bytes, after: head, cutBy: .none, limits)
     let cut = try ServerReading.transcript(of: bytes, after: head, cutBy: cuts, limits)
-    try whole.requireAgreement(with: cut, "cut, it reads")
+    try whole.requireAgreement(with: cut, "in pieces it reads")
     try compareWithReference(bytes, cuts, limits)
   }
 
@@ -44,34 +44,35 @@ enum ChunkedBodyTarget {
     let reference = ReferenceChunks([UInt8](copying: bytes))
     switch (failure, reference.ending) {
     case (nil, .complete(let size)):
-      try require(decoder.isComplete && taken == size, "the last chunk ends at \(size), the decoder says \(taken)")
-      try require(data == reference.data, "other data than the reference")
-    case (nil, .cutOff):
-      try require(!decoder.isComplete && data == reference.data, "other data than the reference, which wants more")
+      try require(decoder.isComplete && taken == size, "the last chunk ends at \(size), by the decoder at \(taken)")
+      try require(data == reference.data, "the data differs from the reference's")
+    case (nil, .incomplete):
+      try require(
+        !decoder.isComplete && data == reference.data, "the data differs from the reference's, which expects more")
     case (nil, .malformed(let reason)):
       throw Finding("accepted: \(reason)")
-    case (let failure?, .complete), (let failure?, .cutOff):
-      // A line that has not ended can be wrong already; a limit is no fault of the framing.
-      let isJustified = reference.ending == .cutOff || failure.status == .contentTooLarge
-      try require(isJustified, "refused with '\(failure)', though it follows the grammar")
-      try require(reference.data.starts(with: data), "other data than the reference before '\(failure)'")
+    case (let failure?, .complete), (let failure?, .incomplete):
+      // An incomplete line may already be wrong, and an exceeded limit is not an error of the framing.
+      let isJustified = reference.ending == .incomplete || failure.status == .contentTooLarge
+      try require(isJustified, "refused with '\(failure)', although it matches the grammar")
+      try require(reference.data.starts(with: data), "the data before '\(failure)' differs from the reference's")
     case (_?, .malformed):
       try require(reference.data.starts(with: data), "other data than the reference before the failure")
     }
   }
 }
 
-/// Chunked framing (RFC 9112 §7.1) read from the whole of the bytes, line by line.
+/// Decodes chunked framing (RFC 9112 §7.1) from the complete bytes, line by line.
 private struct ReferenceChunks {
   enum Ending: Equatable {
     /// The line of the last chunk ends at this offset.
     case complete(Int)
-    case cutOff
+    case incomplete
     case malformed(String)
   }
 
   private(set) var data: [UInt8] = []
-  private(set) var ending = Ending.cutOff
+  private(set) var ending = Ending.incomplete
 
   init(_ bytes: [UInt8]) { ending = read(bytes) }
 
@@ -79,7 +80,7 @@ private struct ReferenceChunks {
     var position = 0
     while true {
       let rest = bytes[position...]
-      guard let lineFeed = rest.firstIndex(of: 0x0A) else { return .cutOff }
+      guard let lineFeed = rest.firstIndex(of: 0x0A) else { return .incomplete }
       guard lineFeed > position, bytes[lineFeed - 1] == 0x0D else { return .malformed("a line without CR") }
       let line = bytes[position..<lineFeed - 1]
       guard let size = Self.size(of: line) else { return .malformed("a bad size line") }
@@ -88,10 +89,10 @@ private struct ReferenceChunks {
       let available = min(size, UInt64(bytes.count - position))
       data += bytes[position..<position + Int(available)]
       position += Int(available)
-      guard available == size else { return .cutOff }
+      guard available == size else { return .incomplete }
       let end = bytes[position...].prefix(2)
-      guard [0x0D, 0x0A].starts(with: end) else { return .malformed("no CRLF behind the data") }
-      guard end.count == 2 else { return .cutOff }
+      guard [0x0D, 0x0A].starts(with: end) else { return .malformed("no CRLF after the data") }
+      guard end.count == 2 else { return .incomplete }
       position += 2
     }
   }
@@ -108,11 +109,11 @@ private struct ReferenceChunks {
       guard rest.popFirst() == UInt8(ascii: ";") else { return nil }
       skipSpace(&rest)
       guard takeToken(&rest) else { return nil }
-      let behindName = rest
+      let afterName = rest
       skipSpace(&rest)
       guard rest.first == UInt8(ascii: "=") else {
-        // White space at the very end of the line is none of the grammar's.
-        if rest.isEmpty, !behindName.isEmpty { return nil }
+        // The grammar does not allow white space at the end of the line.
+        if rest.isEmpty, !afterName.isEmpty { return nil }
         continue
       }
       rest.removeFirst()

@@ -1,7 +1,7 @@
 import ByteStreams
 import Configuration
 
-/// A configuration file: whatever it says, the errors can be shown on a terminal, and what is accepted can be shown and read again.
+/// A configuration file: errors can be printed on a terminal, and accepted settings can be shown and read again.
 enum ConfigurationTarget {
   private static let environment = ["NAME": "value", "EMPTY": ""]
 
@@ -11,14 +11,14 @@ enum ConfigurationTarget {
     guard outcome.errors.isEmpty else {
       try require(outcome.errors.count <= ConfigurationErrors.limit, "\(outcome.errors.count) errors")
       for error in outcome.errors {
-        try require(error.place.hasPrefix("d.yaml"), "the error does not tell its place: \(error)")
+        try require(error.place.hasPrefix("d.yaml"), "the error has no position: \(error)")
         try requirePrintable(error.description)
       }
       return
     }
     for setting in outcome.shownSettings { try requirePrintable(outcome.shown(setting)) }
     let given = Setting.all.filter { outcome.origins[$0.path] != nil }
-    // One of them, as the input will have it: reading again costs as much as the rest of a run.
+    // One setting, chosen by the input: reading it again takes as long as the rest of a run.
     guard !given.isEmpty else { return }
     try requireReadable(given[bytes.count % given.count], outcome.settings)
   }
@@ -35,21 +35,21 @@ enum ConfigurationTarget {
       })
   }
 
-  /// No control character reaches the terminal of who runs `check-config`.
+  /// `check-config` prints no control characters.
   private static func requirePrintable(_ text: String) throws(Finding) {
     let isPrintable = text.unicodeScalars.allSatisfy { $0.value >= 0x20 && !(0x7F...0x9F).contains($0.value) }
     try require(isPrintable, "a control character is printed: \(String(reflecting: text))")
   }
 
-  /// What `check-config` shows of a setting means the same when it is read from a file.
+  /// The value that `check-config` shows is read as the same value from a file.
   private static func requireReadable(_ setting: Setting, _ settings: GatewaySettings) throws(Finding) {
     let shown = setting.show(settings)
     try requirePrintable(shown)
     let keys = setting.path.split(separator: ".")
-    // Not by interpolation: '${env:NAME}' was replaced when it was read, and what it stood for is not replaced again.
+    // '${env:NAME}' was replaced when it was read. Its value must not be interpolated again.
     guard !shown.contains("${") else { return }
     let text = keys.map { "{\($0): " }.joined() + shown + String(repeating: "}", count: keys.count)
-    // By itself it may break a rule that it keeps together with others: only what was read counts.
+    // Without the other settings it may violate a rule between settings. Only the value that was read is compared.
     let again = read(Array(text.utf8)).settings
     try require(setting.show(again) == shown, "shown as \(shown), read again as \(setting.show(again))")
   }

@@ -1,9 +1,9 @@
 import ByteStreams
 import Deflate
 
-/// Whatever is compressed comes out of our inflater as it went in, and out of zlib used by the book.
+/// Compressed data decompresses to the original, with our inflater and with zlib.
 ///
-/// Input: two bytes that choose the format and the parameters, then the messages: each a byte for its length, and that many bytes.
+/// Input: two bytes for format and parameters, then the messages: each a byte for its length, and its bytes.
 enum DeflateTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     var reader = InputReader(input)
@@ -34,12 +34,12 @@ enum DeflateTarget {
     do throws(InflateError) {
       try inflater.inflate(compressed.bytes, into: &output, limit: plain.count)
     } catch {
-      throw Finding("what was compressed is \(error)")
+      throw Finding("the compressed data is \(error)")
     }
-    try require(output.copyBytes() == plain, "it comes out as another")
+    try require(output.copyBytes() == plain, "the decompressed data differs")
     try require(inflater.hasEnded == !isRaw, "the stream has ended: \(inflater.hasEnded)")
     let reference = ReferenceInflater(isRaw: isRaw)
     let outcome = reference.inflate(compressed.copyBytes(), limit: plain.count)
-    try require(outcome == .good && reference.output == plain, "zlib reads it as another")
+    try require(outcome == .good && reference.output == plain, "zlib decompresses it differently")
   }
 }

@@ -1,7 +1,7 @@
 import ByteStreams
 import WebSocketCodec
 
-/// `Sec-WebSocket-Extensions` as a server reads it from a client: against a simple reader, and what is answered.
+/// `Sec-WebSocket-Extensions` of a client, parsed by a server: compared with a simple parser, and the extensions in the response.
 enum ExtensionHeaderTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     let parsed = ExtensionElement.parse(input)
@@ -19,10 +19,10 @@ enum ExtensionHeaderTarget {
     let agreed = ServerHandshake.accept(key: "", extensions: input.text(), into: &output)
     guard let agreed else { return }
     try require(
-      parsed?.contains { $0.name == "permessage-deflate" } == true, "an extension was agreed on that was not offered")
+      parsed?.contains { $0.name == "permessage-deflate" } == true, "agreed on an extension that was not offered")
     let windows = [agreed.inboundWindowBits, agreed.outboundWindowBits]
     try require(windows.allSatisfy { (8...15).contains($0) }, "agreed on windows \(windows)")
-    // Refuses settings that zlib cannot have.
+    // Stops the program if zlib does not support the settings.
     _ = WebSocketConnection(role: .server, compression: agreed)
   }
 

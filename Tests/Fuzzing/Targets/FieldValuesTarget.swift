@@ -1,7 +1,7 @@
 import ByteStreams
 import HTTPCodec
 
-/// The values of header fields that are looked into: dates, numbers, media types, preferences, lists.
+/// Parsed values of header fields: dates, numbers, media types, preferences, lists.
 enum FieldValuesTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     try readDate(input)
@@ -10,7 +10,7 @@ enum FieldValuesTarget {
     try readInHead(input)
   }
 
-  /// A date that was read is the same once it is written.
+  /// A parsed date, written and parsed again, is the same.
   private static func readDate(_ input: Span<UInt8>) throws(Finding) {
     let now: Int64 = 1_700_000_000
     guard let date = HTTPDate.parse(input, now: now) else { return }
@@ -18,23 +18,23 @@ enum FieldValuesTarget {
     HTTPDate.append(date, to: &written)
     try require(written.count == HTTPDate.byteCount, "the date is written in \(written.count) bytes")
     let again = HTTPDate.parse(written.bytes, now: now)
-    try require(again == date, "the date \(date) is \(String(describing: again)) once it is written")
+    try require(again == date, "the date \(date) is \(String(describing: again)) after writing and parsing")
   }
 
   private static func readNumbers(_ input: Span<UInt8>) throws(Finding) {
     let text = input.text()
     let isDigits = !text.isEmpty && text.utf8.allSatisfy { (0x30...0x39).contains($0) }
-    // What has more digits than fit is no number, or the largest.
+    // A number with too many digits is invalid or limited to the maximum.
     let expected = isDigits ? min(Int(text) ?? .max, 1 << 31) : nil
     try require(input.deltaSeconds() == expected, "'\(text)' is read as \(String(describing: input.deltaSeconds()))")
     if let value = input.decimalValue() { try require(isDigits && Int(text) == value, "'\(text)' is read as \(value)") }
     if let span = TimeSpan(input) {
       try require(span >= .zero && span <= .longestParsable, "'\(text)' is read as \(span.text)")
-      try require(TimeSpan(span.text) == span, "'\(text)' is read as \(span.text), which is read as another")
+      try require(TimeSpan(span.text) == span, "'\(text)' is read as \(span.text), which is read differently")
     }
   }
 
-  /// Elements lie in the list in their order, are not empty, and have no white space around them.
+  /// Elements are in the order of the list, not empty, and without surrounding white space.
   private static func readList(_ input: Span<UInt8>) throws(Finding) {
     var elements = HTTPListElements(input)
     var total = 0
@@ -59,10 +59,10 @@ enum FieldValuesTarget {
     connection.receive(head.bytes)
     guard let event = try? connection.nextEvent(), event == .head else { return }
     if let wait = HTTPPreferences(connection.request.fields).wait {
-      try require((0...(1 << 31)).contains(wait), "a wait of \(wait) seconds is preferred")
+      try require((0...(1 << 31)).contains(wait), "Prefer is read as a wait of \(wait) seconds")
     }
     guard let value = connection.request.fields.first(.contentType), let media = HTTPMediaType(value) else { return }
-    try require(media.type.isToken() && media.subtype.isToken(), "a media type of no tokens is read")
+    try require(media.type.isToken() && media.subtype.isToken(), "the parts of the media type are not tokens")
     if let charset = media.parameter("charset") {
       try require(charset.count <= value.count, "a parameter is longer than its field")
     }

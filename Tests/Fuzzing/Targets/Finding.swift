@@ -1,4 +1,4 @@
-/// Something that must hold and does not.
+/// A violated property.
 package struct Finding: Error, CustomStringConvertible {
   package let description: String
 

@@ -1,9 +1,9 @@
-/// One reader of hostile bytes, and what must hold whatever the bytes are.
+/// One parser of untrusted bytes, with the properties that must hold for every input.
 ///
-/// libFuzzer runs it by the million (`make fuzz`), and the unit tests over its committed inputs.
+/// libFuzzer runs it with millions of inputs (`make fuzz`), and the unit tests with the committed ones.
 package struct FuzzTarget: Sendable {
   package let name: String
-  /// Bytes of the longest input worth trying: short ones find the same faults, sooner.
+  /// Maximum length of an input in bytes. Longer ones find no more faults and take more time.
   package let longestInput: Int
   private let check: @Sendable (Span<UInt8>) throws(Finding) -> Void
 
@@ -23,7 +23,7 @@ package struct FuzzTarget: Sendable {
       FuzzTarget("chunked-body", longestInput: 256, ChunkedBodyTarget.run),
       FuzzTarget("websocket-frames", longestInput: 256, WebSocketFramesTarget.run),
       FuzzTarget("handshake-response", longestInput: 512, HandshakeResponseTarget.run),
-      FuzzTarget("proxy-answer", longestInput: 512, ProxyAnswerTarget.run),
+      FuzzTarget("proxy-response", longestInput: 512, ProxyResponseTarget.run),
       FuzzTarget("inflate", longestInput: 256, InflateTarget.run),
       FuzzTarget("utf-8", longestInput: 64, UTF8Target.run),
       FuzzTarget("extension-header", longestInput: 256, ExtensionHeaderTarget.run),

@@ -2,10 +2,10 @@ import ByteStreams
 import HTTPCodec
 import WebSocketCodec
 
-/// A server's answer to the opening request, and what follows it: frames, or the body of a refusal.
+/// A server's response to the opening request, and the bytes after it: frames, or the body of a refusal.
 ///
-/// Input: a byte that chooses the cuts, one that chooses what was offered, then what the server sends. The key of the request is
-/// that of sixteen zero bytes, so the accepted answer is always the same.
+/// Input: a byte for the pieces, a byte for the offered extensions, then the bytes that the server sends. The key of the request is
+/// that of sixteen zero bytes, so the accepted response is always the same.
 enum HandshakeResponseTarget {
   private struct Failure: Error, Equatable { let error: HandshakeError }
 
@@ -18,7 +18,7 @@ enum HandshakeResponseTarget {
     let limits = options & 16 == 0 ? HTTPLimits() : .tightResponse
     let whole = try read(bytes, .none, request, limits)
     let cut = try read(bytes, cuts, request, limits)
-    try whole.requireAgreement(with: cut, "cut, it reads")
+    try whole.requireAgreement(with: cut, "in pieces it reads")
   }
 
   private static func request(_ options: UInt8) -> ClientHandshake.Request {
@@ -58,12 +58,12 @@ enum HandshakeResponseTarget {
       if body != nil {
         body?.receive(&queue)
       } else {
-        // Frames that came in the same segment, or later: they are the connection's, byte for byte.
+        // Frames in the same segment or later belong to the connection, unchanged.
         transcript.noteContent(queue.bytes)
         queue.removeAll()
       }
     }
-    // A fault may be noticed with the end of its line only; without that there is no answer either.
+    // An error may be found only at the end of its line. Without it there is no response either.
     if result == nil { transcript.failure = Failure(error: .endOfInput) }
     if let body = body.take() {
       try require(body.bytes.count <= 32, "\(body.bytes.count) bytes of a refusal are kept")
@@ -83,32 +83,32 @@ enum HandshakeResponseTarget {
       }
       transcript.note("s", Array((agreement.subprotocol ?? "-").utf8))
       guard let compression = agreement.compression else { return }
-      try judge(compression, request.compression)
+      try check(compression, request.compression)
       transcript.note("z", Array("\(compression)".utf8))
     case .refused(let refusal):
-      try require(refusal.status != 101 && refusal.status >= 200, "status \(refusal.status) is taken for a refusal")
+      try require(refusal.status != 101 && refusal.status >= 200, "status \(refusal.status) is read as a refusal")
       transcript.note("S", number: refusal.status)
       transcript.note("R", Array(refusal.reason.utf8))
       for (name, value) in refusal.fields { transcript.note("h", Array("\(name): \(value)".utf8)) }
     }
   }
 
-  private static func judge(
+  private static func check(
     _ agreed: MessageCompression.Settings, _ offer: CompressionOffer?
   ) throws(Finding) {
     guard let offer else { throw Finding("agreed on compression, which was not offered") }
     let windows = [agreed.inboundWindowBits, agreed.outboundWindowBits]
     try require(windows.allSatisfy { (8...15).contains($0) }, "agreed on windows \(windows)")
     try require(
-      agreed.inboundWindowBits <= offer.serverWindowBits ?? 15, "agreed on a larger window than was asked for")
-    try require(agreed.inboundResets || !offer.serverResets, "agreed on a history that was not to be kept")
-    // Refuses settings that zlib cannot have.
+      agreed.inboundWindowBits <= offer.serverWindowBits ?? 15, "agreed on a larger window than requested")
+    try require(agreed.inboundResets || !offer.serverResets, "agreed on keeping the history, against the offer")
+    // Stops the program if zlib does not support the settings.
     _ = WebSocketConnection(role: .client, compression: agreed)
   }
 }
 
 extension HTTPLimits {
-  /// So tight that an input of a hundred bytes reaches them.
+  /// Low limits, within reach of an input of a hundred bytes.
   fileprivate static var tightResponse: HTTPLimits {
     var limits = HTTPLimits()
     limits.headBytes = 192

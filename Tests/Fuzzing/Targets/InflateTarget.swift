@@ -1,9 +1,9 @@
 import ByteStreams
 import Deflate
 
-/// DEFLATE data in pieces: against the whole, and against zlib used by the book.
+/// DEFLATE data in pieces: compared with one piece, and with zlib.
 ///
-/// Input: a byte that chooses the cuts, one that chooses format and limit, then the data.
+/// Input: a byte for the pieces, a byte for format and limit, then the data.
 enum InflateTarget {
   private struct Outcome: Equatable {
     var output: [UInt8] = []
@@ -21,7 +21,7 @@ enum InflateTarget {
     case 0:
       try compare(.raw(windowBits: 15), bytes, cuts, limit)
     case 1:
-      // A peer that reaches back further than was agreed on is noticed or not, as zlib's buffers lie: nothing to compare.
+      // Whether a distance beyond the agreed window is detected depends on zlib's buffers, so there is nothing to compare.
       _ = try inflate(.raw(windowBits: 9), bytes, cuts, limit)
     default:
       try compare(.gzipOrZlib, bytes, cuts, limit)
@@ -33,7 +33,7 @@ enum InflateTarget {
   ) throws(Finding) {
     let whole = try inflate(format, bytes, .none, limit)
     let cut = try inflate(format, bytes, cuts, limit)
-    try require(whole == cut, "whole: \(whole); cut: \(cut)")
+    try require(whole == cut, "in one piece: \(whole); in pieces: \(cut)")
 
     let isRaw = if case .raw = format { true } else { false }
     let reference = ReferenceInflater(isRaw: isRaw)
@@ -42,7 +42,7 @@ enum InflateTarget {
     case .tooLarge?: try require(reference.output.count > limit, "too large, but it is \(reference.output.count) bytes")
     case .malformed?: try require(outcome == .malformed, "malformed, but zlib reads it")
     case nil:
-      try require(outcome == .good, "zlib says that it is malformed")
+      try require(outcome == .good, "zlib refuses it as malformed")
       try require(whole.output == reference.output, "zlib reads \(reference.output), not \(whole.output)")
       try require(whole.hasEnded == reference.hasEnded, "ended: \(whole.hasEnded), but zlib: \(reference.hasEnded)")
     }
@@ -63,8 +63,10 @@ enum InflateTarget {
     } catch {
       outcome.failure = error
     }
-    try require(output.count <= limit + 1, "\(output.count) bytes came out with a limit of \(limit)")
-    try require(output.allocatedBytes <= 4 * (limit + 512), "\(output.allocatedBytes) bytes are held for \(limit)")
+    try require(output.count <= limit + 1, "\(output.count) bytes of output with a limit of \(limit)")
+    try require(
+      output.allocatedBytes <= 4 * (limit + 512), "\(output.allocatedBytes) bytes are allocated for a limit of \(limit)"
+    )
     return outcome
   }
 }

@@ -1,4 +1,4 @@
-/// Takes the choices of a run (how to cut, which limits) from the front of an input; the rest is what the reader under test gets.
+/// Reads the parameters of a run (pieces, limits) from the beginning of an input. The rest is passed to the parser under test.
 struct InputReader: ~Escapable {
   private let input: Span<UInt8>
   private var position = 0
@@ -6,7 +6,7 @@ struct InputReader: ~Escapable {
   @_lifetime(copy input)
   init(_ input: Span<UInt8>) { self.input = input }
 
-  /// The next byte; zero when there is none.
+  /// The next byte, or zero at the end of the input.
   @_lifetime(self: copy self)
   mutating func byte() -> UInt8 {
     guard position < input.count else { return 0 }
@@ -23,12 +23,12 @@ struct InputReader: ~Escapable {
   }
 }
 
-/// How bytes are cut into pieces on their way to a reader. One byte of an input chooses, and it stays what it was while libFuzzer
-/// changes the others.
+/// Splits bytes into pieces for a parser. One byte of the input is the seed, so libFuzzer can vary the other bytes without changing
+/// the pieces.
 struct Cuts {
   private let seed: UInt8
 
-  /// 0: byte by byte; 255: not at all; anything else: pieces of 1 to 2, 1 to 4, … 1 to 128 bytes.
+  /// 0: pieces of one byte; 255: one piece; other values: pieces of 1 to 2, 1 to 4, … 1 to 128 bytes.
   init(seed: UInt8) { self.seed = seed }
 
   static let none = Cuts(seed: 255)

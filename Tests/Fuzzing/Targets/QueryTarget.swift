@@ -2,7 +2,7 @@ import ByteStreams
 import Inbox
 import HTTPCodec
 
-/// A query as clients write it, against a reader that splits first; and the value of `cursor`.
+/// A query, compared with a reference that splits before decoding, and the value of `cursor`.
 enum QueryTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     let bytes = [UInt8](copying: input)
@@ -12,7 +12,7 @@ enum QueryTarget {
     try readStart(input)
   }
 
-  /// What was read, names and values in turn; nil at the end where the rest was refused.
+  /// The names and values in turn, with nil at the end if the rest was refused.
   private static func query(_ input: Span<UInt8>) -> [[UInt8]?] {
     var result: [[UInt8]?] = []
     var reader = HTTPQueryReader(input)
@@ -52,7 +52,7 @@ enum QueryTarget {
     return ReferenceUTF8.isValid(result) ? result : nil
   }
 
-  /// A cursor that was read names the same place once it is written.
+  /// A parsed cursor, written and parsed again, is the same position.
   private static func readStart(_ input: Span<UInt8>) throws(Finding) {
     let start = StartingPoint(input)
     switch start {
@@ -61,8 +61,8 @@ enum QueryTarget {
       cursor.write(into: &written)
       try require(written.count <= Cursor.longestText, "the cursor is written in \(written.count) bytes")
       let again = StartingPoint(written.bytes)
-      try require(again == start, "the cursor \(cursor) is another once it is written")
-    case .since(let span)?: try require(span >= .zero, "a start before now by \(span)")
+      try require(again == start, "the cursor \(cursor) differs after writing and parsing")
+    case .since(let span)?: try require(span >= .zero, "since is read as \(span)")
     case .earliest?, .latest?, .last?, nil: break
     }
   }

@@ -1,6 +1,6 @@
 import WebSocketCodec
 
-/// Frames (RFC 6455 §5, RFC 7692 §7.2) read from the whole of the bytes, with a copy of everything.
+/// Parses frames (RFC 6455 §5, RFC 7692 §7.2) from the complete bytes, copying everything.
 struct ReferenceFrames {
   struct Failure: Error, Equatable { let reason: String }
 
@@ -12,7 +12,7 @@ struct ReferenceFrames {
   private var position = 0
   private var transcript = Transcript<Failure>()
 
-  /// The message that is being put together.
+  /// The message that is being assembled.
   private var kind: UInt8?
   private var isCompressed = false
   private var message: [UInt8] = []
@@ -57,13 +57,13 @@ struct ReferenceFrames {
     guard rest.count >= 2 else { return false }
     try demand((rest[1] >= 0x80) == isServer, "mask")
     let short = Int(rest[1] & 0x7F)
-    try demand(short <= 125 || !isControl, "long control frame")
+    try demand(short <= 125 || !isControl, "control frame longer than 125 bytes")
     let lengthBytes = [126: 2, 127: 8][short] ?? 0
     guard rest.count >= 2 + lengthBytes else { return false }
     var length = UInt64(short)
     if lengthBytes > 0 {
       length = rest[2..<2 + lengthBytes].reduce(0) { $0 << 8 | UInt64($1) }
-      try demand(length < 1 << 63 && length > (lengthBytes == 2 ? 125 : 65_535), "form of the length")
+      try demand(length < 1 << 63 && length > (lengthBytes == 2 ? 125 : 65_535), "length not in its shortest form")
     }
     let header = 2 + lengthBytes + (isServer ? 4 : 0)
     guard rest.count >= header else { return false }
@@ -85,7 +85,7 @@ struct ReferenceFrames {
       transcript.note(opcode == 9 ? "i" : "o", payload)
       return true
     }
-    try demand(payload.count != 1, "half a close code")
+    try demand(payload.count != 1, "close frame of one byte")
     guard payload.count > 1 else {
       transcript.noteClose(nil, [])
       return false
@@ -100,7 +100,7 @@ struct ReferenceFrames {
   }
 
   private mutating func begin(_ opcode: UInt8, _ isDeflated: Bool, _ length: UInt64) throws(Failure) {
-    try demand((opcode == 0) == (kind != nil), "order of fragments")
+    try demand((opcode == 0) == (kind != nil), "fragments out of order")
     if opcode != 0 {
       kind = opcode
       isCompressed = isDeflated

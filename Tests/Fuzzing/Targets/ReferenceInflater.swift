@@ -1,16 +1,16 @@
 import CZlib
 
-/// zlib used by the book, with the whole of the input at once and nothing but documented calls.
+/// zlib with the complete input at once and documented calls only.
 final class ReferenceInflater {
   enum Outcome: Equatable { case good, malformed }
 
   private let stream = UnsafeMutablePointer<z_stream>.allocate(capacity: 1)
   private let isRaw: Bool
   private(set) var output: [UInt8] = []
-  /// Whether a wrapped stream has come to its end.
+  /// Whether a gzip or zlib stream is complete.
   private(set) var hasEnded = false
 
-  /// Raw DEFLATE data with a window of 2^15 bytes, which have no end; or gzip and zlib data.
+  /// Raw DEFLATE data with a window of 2^15 bytes, which has no end, or gzip and zlib data.
   init(isRaw: Bool) {
     self.isRaw = isRaw
     stream.initialize(to: z_stream())
@@ -44,7 +44,7 @@ final class ReferenceInflater {
       let (result, taken) = run(&rest, limit)
       position += taken
       switch result {
-      case Z_STREAM_END where isRaw: goOnWithHistory()
+      case Z_STREAM_END where isRaw: restartWithHistory()
       case Z_STREAM_END: hasEnded = true
       case Z_OK, Z_BUF_ERROR: break
       default: return .malformed
@@ -59,7 +59,7 @@ final class ReferenceInflater {
       stream.pointee.next_in = input.baseAddress
       stream.pointee.avail_in = UInt32(count)
       var result = Z_OK
-      // An odd size, so that nothing fits by chance.
+      // An unusual size, so that output rarely fits exactly.
       var room = [UInt8](repeating: 0, count: 1531)
       repeat {
         room.withUnsafeMutableBufferPointer { room in
@@ -73,8 +73,8 @@ final class ReferenceInflater {
     }
   }
 
-  /// After a final block: begins a new stream that knows what came before it.
-  private func goOnWithHistory() {
+  /// After a final block: starts a new stream with the history of the previous one.
+  private func restartWithHistory() {
     var size: UInt32 = 0
     var dictionary = [UInt8](repeating: 0, count: 32 * 1024)
     inflateGetDictionary(stream, &dictionary, &size)

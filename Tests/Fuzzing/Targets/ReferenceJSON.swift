@@ -1,9 +1,9 @@
-/// JSON (RFC 8259) read by recursive descent: slow, simple, and it keeps what the last string says.
+/// Parses JSON (RFC 8259) by recursive descent: slow, simple, and stores the last string.
 struct ReferenceJSON {
   private let bytes: [UInt8]
   private let maximumDepth: Int
   private var index = 0
-  /// What the last string read stands for; what an unpaired surrogate stands for is left out.
+  /// The decoded last string, without unpaired surrogates.
   private(set) var lastString: [UInt8] = []
   private(set) var hasUnpairedSurrogates = false
 
@@ -12,7 +12,7 @@ struct ReferenceJSON {
     self.maximumDepth = maximumDepth
   }
 
-  /// Whether the whole is one value.
+  /// Whether the document is one value.
   mutating func document() -> Bool {
     guard value(depth: 0) else { return false }
     skipSpace()
@@ -133,7 +133,7 @@ struct ReferenceJSON {
     text += Array(String(Character(scalar)).utf8)
   }
 
-  /// The code unit of the escape whose backslash was read.
+  /// The code unit of an escape sequence after its backslash.
   private mutating func escape() -> UInt32? {
     guard let byte = next else { return nil }
     index += 1

@@ -1,9 +1,9 @@
-/// UTF-8 judged by what a sequence can still become (RFC 3629): slow, and not the way the code under test does it.
+/// Validates UTF-8 by the scalars that each prefix can still become (RFC 3629). Slow, and unlike the code under test.
 enum ReferenceUTF8 {
-  /// The index of the first byte that no continuation can make right; nil when there is none.
+  /// The index of the first byte after which no continuation is valid; nil if there is none.
   static func firstFault(in bytes: [UInt8]) -> Int? { read(bytes).fault }
 
-  /// Whether all of it is whole characters.
+  /// Whether `bytes` consists of complete, valid characters.
   static func isValid(_ bytes: [UInt8]) -> Bool {
     let (fault, isOpen) = read(bytes)
     return fault == nil && !isOpen
@@ -27,7 +27,7 @@ enum ReferenceUTF8 {
         missing -= 1
         value = value << 6 | Int(byte & 0x3F)
       }
-      // Everything that the bytes to come can make of it.
+      // The range of scalars that the missing bytes can form.
       let possible = value << (6 * missing)...(value << (6 * missing) | (1 << (6 * missing) - 1))
       let isSurrogate =
         (0xD800...0xDFFF).contains(possible.lowerBound) && (0xD800...0xDFFF).contains(possible.upperBound)

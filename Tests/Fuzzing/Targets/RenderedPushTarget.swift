@@ -2,9 +2,9 @@ import ByteStreams
 import Inbox
 import JSONCodec
 
-/// Whatever the upstream pushes is rendered as a JSON object that every reader reads, and that holds what was pushed.
+/// A push is rendered as a JSON object that every parser accepts and that contains the payload.
 ///
-/// Input: a byte that chooses text or binary, then the payload.
+/// Input: a byte for text or binary, then the payload.
 enum RenderedPushTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     var reader = InputReader(input)
@@ -18,15 +18,15 @@ enum RenderedPushTarget {
       reader.rest, kind: isText ? .text : .binary, id: id, time: 1_700_000_000_123, arrival: .zero)
     let rendered = [UInt8](copying: message.rendered.bytes)
     var object = ReferenceJSON(rendered, maximumDepth: JSONValidator.maximumDepth + 1)
-    try require(object.document(), "it is no JSON: \(String(decoding: rendered, as: UTF8.self))")
-    try require(!object.hasUnpairedSurrogates, "half a surrogate pair is passed on")
+    try require(object.document(), "not JSON: \(String(decoding: rendered, as: UTF8.self))")
+    try require(!object.hasUnpairedSurrogates, "an unpaired surrogate is passed on")
     guard isText else { return }
     var itself = ReferenceJSON(payload, maximumDepth: JSONValidator.maximumDepth)
     if itself.document(), !itself.hasUnpairedSurrogates {
       try require(
-        rendered.dropLast().suffix(payload.count) == payload[...], "a JSON payload is not passed on as it came")
+        rendered.dropLast().suffix(payload.count) == payload[...], "a JSON payload is changed")
     } else {
-      try require(object.lastString == payload, "the payload is another in the object")
+      try require(object.lastString == payload, "the payload in the object differs")
     }
   }
 }

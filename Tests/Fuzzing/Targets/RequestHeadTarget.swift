@@ -1,9 +1,9 @@
 import ByteStreams
 import HTTPCodec
 
-/// A whole server connection: requests one after the other, each answered.
+/// A whole server connection: successive requests, each with a response.
 ///
-/// Input: a byte that chooses the cuts, one that chooses the limits, then what a client sends.
+/// Input: a byte for the pieces, a byte for the limits, then the bytes that a client sends.
 enum RequestHeadTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     var reader = InputReader(input)
@@ -11,20 +11,20 @@ enum RequestHeadTarget {
     let limits = reader.byte() & 1 == 0 ? HTTPLimits() : .tight
     let bytes = reader.rest
     let whole = try ServerReading.transcript(of: bytes, cutBy: .none, limits) { head, raw throws(Finding) in
-      try ReferenceHead(raw).judge(head, limits)
+      try ReferenceHead(raw).check(head, limits)
     }
     let cut = try ServerReading.transcript(of: bytes, cutBy: cuts, limits)
-    try whole.requireAgreement(with: cut, "cut, it reads")
+    try whole.requireAgreement(with: cut, "in pieces it reads")
   }
 }
 
-/// A request head split the simple way, to hold against one that was accepted: what is accepted must mean to any other reader what
-/// it means to ours (RFC 9112 §2–§6), or requests can be smuggled.
+/// A request head parsed by simple splitting, to compare with one that was accepted. An accepted head must mean the same to every
+/// other parser (RFC 9112 §2–§6), or requests can be smuggled.
 private struct ReferenceHead {
   private let lines: [ArraySlice<UInt8>]
   private let byteCount: Int
 
-  /// `raw`: the head's bytes, empty lines before it included.
+  /// `raw`: the bytes of the head, including the empty lines before it.
   init(_ raw: Span<UInt8>) throws(Finding) {
     var bytes = [UInt8](copying: raw)[...]
     while bytes.starts(with: [0x0D, 0x0A]) { bytes = bytes.dropFirst(2) }
@@ -41,39 +41,40 @@ private struct ReferenceHead {
       lines.append(bytes[start..<index - 1])
       start = index + 1
     }
-    try require(start == bytes.endIndex && lines.last?.isEmpty == true, "the head does not end with its empty line")
+    try require(start == bytes.endIndex && lines.last?.isEmpty == true, "the head does not end with an empty line")
     self.lines = lines.dropLast()
   }
 
-  func judge(_ head: borrowing HTTPRequestHead, _ limits: HTTPLimits) throws(Finding) {
-    try judgeRequestLine(head, limits)
+  func check(_ head: borrowing HTTPRequestHead, _ limits: HTTPLimits) throws(Finding) {
+    try checkRequestLine(head, limits)
     let fields = try self.fields()
-    try require(fields.count == head.fields.count, "\(fields.count) fields are there, \(head.fields.count) were read")
+    try require(
+      fields.count == head.fields.count, "the head has \(fields.count) fields, \(head.fields.count) were read")
     try require(fields.count <= limits.fieldCount, "accepted: \(fields.count) fields")
     try require(byteCount <= limits.headBytes, "accepted: a head of \(byteCount) bytes")
     for (index, field) in fields.enumerated() {
       let isRead =
         [UInt8](copying: head.fields.name(at: index)) == field.name
         && [UInt8](copying: head.fields.value(at: index)) == field.value
-      try require(isRead, "field \(index) is read otherwise")
+      try require(isRead, "field \(index) differs")
     }
-    try judgeFraming(head, fields, limits)
+    try checkFraming(head, fields, limits)
   }
 
-  private func judgeRequestLine(_ head: borrowing HTTPRequestHead, _ limits: HTTPLimits) throws(Finding) {
+  private func checkRequestLine(_ head: borrowing HTTPRequestHead, _ limits: HTTPLimits) throws(Finding) {
     let line = lines.first ?? []
     try require(line.count <= limits.requestLineBytes, "accepted: a request line of \(line.count) bytes")
     let parts = line.split(separator: 0x20, omittingEmptySubsequences: false)
     try require(parts.count == 3, "accepted: a request line of \(parts.count) parts")
-    try require(Array(parts[0]) == [UInt8](copying: head.methodBytes), "the method is read otherwise")
-    try require(Array(parts[1]) == [UInt8](copying: head.target), "the target is read otherwise")
+    try require(Array(parts[0]) == [UInt8](copying: head.methodBytes), "the method differs")
+    try require(Array(parts[1]) == [UInt8](copying: head.target), "the target differs")
     let version = String(decoding: parts[2], as: UTF8.self)
     try require(version.hasPrefix("HTTP/1.") && version.utf8.count == 8, "accepted: version \(version)")
-    try require(head.isHTTP10 == (version == "HTTP/1.0"), "the version is read otherwise")
+    try require(head.isHTTP10 == (version == "HTTP/1.0"), "the version differs")
     guard head.targetForm == .origin else { return }
     let halves = parts[1].split(separator: UInt8(ascii: "?"), maxSplits: 1, omittingEmptySubsequences: false)
-    try require(Array(halves[0]) == [UInt8](copying: head.path), "the path is read otherwise")
-    try require(Array(halves.dropFirst().first ?? []) == [UInt8](copying: head.query), "the query is read otherwise")
+    try require(Array(halves[0]) == [UInt8](copying: head.path), "the path differs")
+    try require(Array(halves.dropFirst().first ?? []) == [UInt8](copying: head.query), "the query differs")
   }
 
   private func fields() throws(Finding) -> [(name: [UInt8], value: [UInt8])] {
@@ -83,7 +84,7 @@ private struct ReferenceHead {
         throw Finding("accepted: a line without a colon")
       }
       let name = line[..<colon]
-      try require(!name.isEmpty && name.allSatisfy(isToken), "accepted: a name that is no token")
+      try require(!name.isEmpty && name.allSatisfy(isToken), "accepted: a field name that is not a token")
       var value = line[(colon + 1)...]
       while let first = value.first, first == 0x20 || first == 0x09 { value.removeFirst() }
       while let last = value.last, last == 0x20 || last == 0x09 { value.removeLast() }
@@ -92,7 +93,7 @@ private struct ReferenceHead {
     return fields
   }
 
-  private func judgeFraming(
+  private func checkFraming(
     _ head: borrowing HTTPRequestHead, _ fields: [(name: [UInt8], value: [UInt8])], _ limits: HTTPLimits
   ) throws(Finding) {
     func values(_ name: String) -> [String] {
@@ -104,15 +105,16 @@ private struct ReferenceHead {
     let lengths = values("content-length")
     switch head.framing {
     case .chunked:
-      try require(lengths.isEmpty && !head.isHTTP10, "chunked beside a length, or in HTTP/1.0")
+      try require(lengths.isEmpty && !head.isHTTP10, "accepted: chunked with a length, or in HTTP/1.0")
       let elements = codings.flatMap { $0.split { ", \t".contains($0) } }
-      try require(elements == ["chunked"], "taken for chunked: \(codings)")
+      try require(elements == ["chunked"], "read as chunked: \(codings)")
     case .length(let count):
-      try require(codings.isEmpty && lengths.count == 1 && Int(lengths[0]) == count, "taken for \(count): \(lengths)")
+      try require(
+        codings.isEmpty && lengths.count == 1 && Int(lengths[0]) == count, "read as \(count) bytes: \(lengths)")
       try require(count <= limits.bodyBytes, "accepted: a body of \(count) bytes")
     case .none:
       let isZero = lengths.allSatisfy { !$0.isEmpty && $0.utf8.allSatisfy { $0 == UInt8(ascii: "0") } }
-      try require(codings.isEmpty && lengths.count <= 1 && isZero, "taken for no body: \(codings), \(lengths)")
+      try require(codings.isEmpty && lengths.count <= 1 && isZero, "read as no body: \(codings), \(lengths)")
     }
   }
 

@@ -1,19 +1,21 @@
 import ByteStreams
 import HTTPCodec
 
-/// Reads a server connection to its end; every request is answered as soon as it has ended.
+/// Reads a server connection to its end, and responds to every request when it is complete.
 struct ServerReading {
-  /// Is shown each head and its bytes, empty lines before it included.
-  typealias Judge = (borrowing HTTPRequestHead, Span<UInt8>) throws(Finding) -> Void
+  /// Checks each head against its bytes, which include the empty lines before it.
+  typealias HeadCheck = (borrowing HTTPRequestHead, Span<UInt8>) throws(Finding) -> Void
 
   private var transcript = Transcript<HTTPProtocolError>()
-  /// Bytes given to the connection; those that belong to requests which have ended.
+  /// Bytes passed to the connection.
   private var received = 0
+  /// Bytes of complete requests.
   private var ended = 0
 
-  /// What the connection tells of `bytes` in these pieces. `prefix` comes before them, whole.
+  /// The events of a connection that receives `prefix` in one piece, then `bytes` in these pieces.
   static func transcript(
-    of bytes: Span<UInt8>, after prefix: StaticString = "", cutBy cuts: Cuts, _ limits: HTTPLimits, judge: Judge? = nil
+    of bytes: Span<UInt8>, after prefix: StaticString = "", cutBy cuts: Cuts, _ limits: HTTPLimits,
+    checkHead: HeadCheck? = nil
   ) throws(Finding) -> Transcript<HTTPProtocolError> {
     var connection = HTTPServerConnection(limits: limits)
     var reading = ServerReading()
@@ -23,41 +25,44 @@ struct ServerReading {
     for piece in cuts.pieces(of: bytes.count) {
       connection.receive(bytes.extracting(piece))
       reading.received = piece.upperBound
-      try reading.pull(&connection, bytes, judge)
-      // What a connection holds is bounded by what came and by its limits, whatever the bytes announce.
+      try reading.readEvents(&connection, bytes, checkHead)
+      // The memory of a connection is bounded by the received bytes and its limits, whatever lengths the bytes announce.
       let most = 4096 + 4 * (head.count + piece.upperBound + limits.headBytes) + 64 * limits.fieldCount
       try require(
-        connection.allocatedBytes <= most, "\(connection.allocatedBytes) bytes are held of \(piece.upperBound) received"
+        connection.allocatedBytes <= most,
+        "\(connection.allocatedBytes) bytes are allocated for \(piece.upperBound) received"
       )
     }
     connection.receiveEndOfInput()
-    try reading.pull(&connection, bytes, judge)
+    try reading.readEvents(&connection, bytes, checkHead)
     return reading.transcript
   }
 
-  private mutating func pull(
-    _ connection: inout HTTPServerConnection, _ bytes: Span<UInt8>, _ judge: Judge?
+  private mutating func readEvents(
+    _ connection: inout HTTPServerConnection, _ bytes: Span<UInt8>, _ checkHead: HeadCheck?
   ) throws(Finding) {
     while let event = nextEvent(&connection) {
       switch event {
       case .head:
         transcript.note(connection.request)
-        guard let judge else { continue }
-        try judge(connection.request, bytes.extracting(ended..<(received - connection.unparsedBytes)))
+        guard let checkHead else { continue }
+        try checkHead(connection.request, bytes.extracting(ended..<(received - connection.unparsedBytes)))
       case .content(let count):
-        try require(count > 0 && count == connection.content.count, "content of \(count) bytes is shown otherwise")
+        try require(
+          count > 0 && count == connection.content.count,
+          "the event reports \(count) bytes of content, the connection has \(connection.content.count)")
         transcript.noteContent(connection.content)
       case .trailers:
         transcript.note(connection.request.trailers, "t")
       case .end:
         transcript.note(".")
         ended = received - connection.unparsedBytes
-        Self.answer(.ok, &connection)
+        Self.respond(with: .ok, on: &connection)
       case .endOfInput:
         transcript.note("$")
       }
     }
-    if connection.canRespond, let failure = transcript.failure { Self.answer(failure.status, &connection) }
+    if connection.canRespond, let failure = transcript.failure { Self.respond(with: failure.status, on: &connection) }
   }
 
   private mutating func nextEvent(_ connection: inout HTTPServerConnection) -> HTTPRequestEvent? {
@@ -69,7 +74,7 @@ struct ServerReading {
     }
   }
 
-  private static func answer(_ status: HTTPStatus, _ connection: inout HTTPServerConnection) {
+  private static func respond(with status: HTTPStatus, on connection: inout HTTPServerConnection) {
     var output = ByteQueue()
     if connection.shouldSendContinue { connection.writeContinue(into: &output) }
     connection.beginResponse(status, .none, date: Span(), into: &output)
@@ -109,7 +114,7 @@ extension Transcript {
 }
 
 extension HTTPLimits {
-  /// So tight that an input of a hundred bytes can reach each of them.
+  /// Low limits, each within reach of an input of a hundred bytes.
   static var tight: HTTPLimits {
     var limits = HTTPLimits()
     limits.requestLineBytes = 48

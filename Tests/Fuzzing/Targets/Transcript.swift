@@ -1,9 +1,9 @@
 import ByteStreams
 
-/// What a reader told of some bytes, in a flat form that is quick to write and to compare. Content that came in pieces is joined.
+/// The events that a parser reported, in a flat form that is fast to write and to compare. Content reported in pieces is joined.
 struct Transcript<Failure: Error & Equatable> {
   private(set) var bytes: [UInt8] = []
-  /// Where the entry begins that more content may join.
+  /// The start of the entry to which more content is appended; nil if the next content starts a new entry.
   private var openEntry: Int?
   /// The error that ended the reading.
   var failure: Failure?
@@ -26,7 +26,7 @@ struct Transcript<Failure: Error & Equatable> {
     note(kind, withUnsafeBytes(of: number.bigEndian) { Array($0) })
   }
 
-  /// Notes a piece of content: the next one goes on with it.
+  /// Records a piece of content. The next piece is appended to it.
   mutating func noteContent(_ content: Span<UInt8>) {
     if openEntry == nil {
       note("+")
@@ -42,8 +42,8 @@ struct Transcript<Failure: Error & Equatable> {
     for place in 0..<4 { bytes[entry + 1 + place] = UInt8(truncatingIfNeeded: length >> UInt32(24 - 8 * place)) }
   }
 
-  /// Whether two readings of the same bytes told the same and both failed or neither. Which of several mistakes is noticed first
-  /// may depend on how much had come.
+  /// Whether two runs over the same bytes reported the same events and both or neither failed. Their errors may differ: which of several
+  /// errors is found first may depend on the pieces.
   func agrees(with other: Transcript) -> Bool {
     (failure == nil) == (other.failure == nil) && bytes == other.bytes
   }
@@ -66,8 +66,8 @@ extension Transcript: CustomStringConvertible {
 }
 
 extension Transcript {
-  /// Requires that two readings agree; `how` names the second one.
+  /// Requires that two runs agree. `how` describes the second one.
   func requireAgreement(with other: Transcript, _ how: String) throws(Finding) {
-    try require(agrees(with: other), "whole, it reads\n\(self)\nbut \(how)\n\(other)")
+    try require(agrees(with: other), "in one piece it reads\n\(self)\nbut \(how)\n\(other)")
   }
 }

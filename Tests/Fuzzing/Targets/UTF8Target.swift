@@ -1,8 +1,8 @@
 import ByteStreams
 
-/// UTF-8 in pieces: fails in the very piece with the first wrong byte, and judges the whole as Swift's String does.
+/// UTF-8 in pieces: the validator fails at the piece with the first invalid byte, and agrees with Swift's String about the whole text.
 ///
-/// Input: a byte that chooses the cuts, then the text.
+/// Input: a byte for the pieces, then the text.
 enum UTF8Target {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     var reader = InputReader(input)
@@ -11,16 +11,17 @@ enum UTF8Target {
     let copy = [UInt8](copying: bytes)
     let fault = ReferenceUTF8.firstFault(in: copy)
     let isValid = String(validating: copy, as: UTF8.self) != nil
-    try require(UTF8StreamValidator.isValid(bytes) == isValid, "whole, it is judged otherwise than by String")
-    try require(ReferenceUTF8.isValid(copy) == isValid, "the reference judges otherwise than String")
+    try require(UTF8StreamValidator.isValid(bytes) == isValid, "in one piece, the result differs from String's")
+    try require(ReferenceUTF8.isValid(copy) == isValid, "the reference's result differs from String's")
 
     var validator = UTF8StreamValidator()
     for piece in cuts.pieces(of: bytes.count) {
       let isGood = validator.append(bytes.extracting(piece))
       let shouldBeGood = fault.map { $0 >= piece.upperBound } ?? true
-      try require(isGood == shouldBeGood, "the first wrong byte is \(fault ?? -1), and \(piece) is judged \(isGood)")
+      try require(
+        isGood == shouldBeGood, "the first invalid byte is \(fault ?? -1), but the result for \(piece) is \(isGood)")
       guard isGood else { return }
     }
-    try require(validator.isComplete == isValid, "after all pieces, it is judged otherwise than whole")
+    try require(validator.isComplete == isValid, "after all pieces, the result differs from that of one piece")
   }
 }

@@ -1,9 +1,9 @@
 import ByteStreams
 import WebSocketCodec
 
-/// The frames of a peer: cut anywhere against whole, and against a simple reader of the whole.
+/// The frames of a peer: in pieces against in one piece, and against a simple parser.
 ///
-/// Input: a byte that chooses the cuts, one that chooses role, compression and limits, then what the peer sends.
+/// Input: a byte for the pieces, a byte for role, compression and limits, then the bytes that the peer sends.
 enum WebSocketFramesTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     var reader = InputReader(input)
@@ -19,7 +19,7 @@ enum WebSocketFramesTarget {
     let bytes = reader.rest
     let whole = try read(bytes, .none, role, limits, compression)
     let cut = try read(bytes, cuts, role, limits, compression)
-    try whole.requireAgreement(with: cut, "cut, it reads")
+    try whole.requireAgreement(with: cut, "in pieces it reads")
 
     var reference = ReferenceFrames([UInt8](copying: bytes), role, limits, compression)
     let expected = reference.read()
@@ -41,10 +41,10 @@ enum WebSocketFramesTarget {
       let inflated = compression == nil ? 0 : 4 * limits.messageBytes + 64 * 1024
       try require(
         connection.allocatedBytes <= 4096 + 8 * received + inflated,
-        "\(connection.allocatedBytes) bytes are held of \(received) received")
+        "\(connection.allocatedBytes) bytes are allocated for \(received) received")
     }
     let ending = connection.receiveEndOfInput()
-    try require(transcript.failure == connection.failure, "the failure that was thrown is not the one that is kept")
+    try require(transcript.failure == connection.failure, "the thrown failure differs from the stored one")
     guard transcript.failure == nil else { return transcript }
     transcript.note("$", Array("\(ending)".utf8))
     var output = ByteQueue()
@@ -82,9 +82,9 @@ extension Transcript {
 }
 
 extension WebSocketLimits {
-  /// The whole of an input's messages, but not of a bomb's.
+  /// Allows all messages of an input, but not a decompression bomb.
   fileprivate static var moderate: WebSocketLimits { with(messageBytes: 16 * 1024, fragments: 1000, owedPongs: 16) }
-  /// What an input of a hundred bytes can reach.
+  /// Low limits, within reach of an input of a hundred bytes.
   fileprivate static var tight: WebSocketLimits { with(messageBytes: 48, fragments: 3, owedPongs: 2) }
 
   private static func with(messageBytes: Int, fragments: Int, owedPongs: Int) -> WebSocketLimits {
@@ -97,7 +97,7 @@ extension WebSocketLimits {
   }
 }
 
-/// Gives zeros: for bytes that should be the same in every run.
+/// Generates zeros, so that every run uses the same bytes.
 struct ConstantGenerator: RandomNumberGenerator {
   mutating func next() -> UInt64 { 0 }
 }

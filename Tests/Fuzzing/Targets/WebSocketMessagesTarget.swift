@@ -1,10 +1,10 @@
 import ByteStreams
 import WebSocketCodec
 
-/// Two ends of a connection: whatever one sends, the other reads, compressed and fragmented in every way that can be agreed on.
+/// Two ends of a connection: one reads the same messages as the other sends, with every compression setting and fragmentation.
 ///
-/// Input: a byte that chooses the cuts, two that choose role and compression, then what is sent: a byte for its kind, one for its
-/// fragments, one for its length, and that many bytes.
+/// Input: a byte for the pieces, two bytes for role and compression, then the messages: a byte each for kind, fragment size and
+/// length, and the payload.
 enum WebSocketMessagesTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     var reader = InputReader(input)
@@ -44,7 +44,7 @@ enum WebSocketMessagesTarget {
     _ generator: inout Generator, _ wire: inout ByteQueue, _ sent: inout Transcript<WebSocketProtocolError>
   ) {
     guard sender.canSend else { return }
-    // One that fills the history of the smaller windows (512 bytes and up), in no more fragments than another.
+    // A longer message, to fill the history of the smaller windows (512 bytes and up), with the same number of fragments.
     let repetitions = kind & 8 == 0 ? 1 : 8
     let message = Array(repeatElement(payload, count: repetitions).joined())
     let fragmentBytes = fragmentBytes * repetitions
@@ -79,7 +79,7 @@ enum WebSocketMessagesTarget {
     }
   }
 
-  /// What both ends agreed on, as each of them has it.
+  /// The agreed settings, from the view of each end.
   private static func settings(_ choice: UInt8, isSender: Bool) -> MessageCompression.Settings {
     var settings = MessageCompression.Settings()
     let window = 8 + Int(choice & 7)
@@ -97,7 +97,7 @@ enum WebSocketMessagesTarget {
     return settings
   }
 
-  /// For masking keys (an LCG: that they can be foreseen does no harm here).
+  /// Generates masking keys (an LCG: they may be predictable here).
   private struct Generator: RandomNumberGenerator {
     var state: UInt64
 

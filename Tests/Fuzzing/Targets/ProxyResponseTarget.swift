@@ -2,11 +2,10 @@ import ByteStreams
 import HTTPCodec
 import ProxyCodec
 
-/// A proxy's answers before its tunnel is open (CONNECT or SOCKS5), and what comes through it.
+/// A proxy's responses before its tunnel is open (CONNECT or SOCKS5), and the bytes received through it.
 ///
-/// Input: a byte that chooses the cuts, one that chooses the kind of proxy and whether we have credentials, then what the proxy
-/// sends.
-enum ProxyAnswerTarget {
+/// Input: a byte for the pieces, a byte for the kind of proxy and whether credentials are set, then the bytes that the proxy sends.
+enum ProxyResponseTarget {
   private struct Failure: Error, Equatable { let text: String }
 
   static func run(_ input: Span<UInt8>) throws(Finding) {
@@ -16,24 +15,25 @@ enum ProxyAnswerTarget {
     let bytes = reader.rest
     let whole = try read(bytes, .none, options)
     let cut = try read(bytes, cuts, options)
-    try whole.requireAgreement(with: cut, "cut, it reads")
+    try whole.requireAgreement(with: cut, "in pieces it reads")
     guard options & 1 != 0 else { return }
-    let length = ReferenceSOCKS.answersLength(bytes, hasCredentials: options & 2 != 0)
+    let length = ReferenceSOCKS.responseLength(bytes, hasCredentials: options & 2 != 0)
     try require(
-      (length != nil) == whole.isOpen, "the tunnel is \(whole.isOpen ? "open" : "closed"), and by RFC 1928 it is not")
+      (length != nil) == whole.isOpen, "the tunnel is \(whole.isOpen ? "open" : "closed"), by RFC 1928 it is not")
     if let length {
       try require(
-        whole.leftover == bytes.count - length, "\(whole.leftover) bytes are the tunnel's, not \(bytes.count - length)")
+        whole.leftover == bytes.count - length,
+        "\(whole.leftover) bytes belong to the tunnel instead of \(bytes.count - length)")
     }
   }
 
   private struct Reading {
     var transcript = Transcript<Failure>()
     var isOpen = false
-    /// Bytes that came through the tunnel.
+    /// Number of bytes received through the tunnel.
     var leftover = 0
 
-    /// Whether there is a tunnel, or none ever.
+    /// Whether the tunnel is open or refused.
     var isDecided: Bool { isOpen || transcript.failure != nil }
 
     mutating func advance(
@@ -44,7 +44,7 @@ enum ProxyAnswerTarget {
         isOpen = try handshake.advance(&queue, into: &sent)
       } catch {
         transcript.failure = Failure(text: error.description)
-        // What follows is the body of the refusal.
+        // The following bytes are the body of the refusal.
         guard case .refused(let refusal, _) = error else { return }
         transcript.note("S", number: refusal.status)
         for (name, value) in refusal.fields { transcript.note("h", Array("\(name): \(value)".utf8)) }
@@ -61,23 +61,23 @@ enum ProxyAnswerTarget {
     if options & 1 == 0 {
       var limits = HTTPLimits()
       if options & 16 != 0 {
-        // So tight that an input of a hundred bytes reaches them.
+        // Within reach of an input of a hundred bytes.
         limits.headBytes = 192
         limits.fieldCount = 5
       }
       var handshake = ConnectHandshake(to: "example.org:443", credentials: credentials, limits: limits)
-      // A fault in a line may be noticed with its end only, but then it must be.
-      return try read(bytes, cuts, &handshake, behind: Array("\r\n".utf8))
+      // An error in a line may be found only at its end, but must be found there.
+      return try read(bytes, cuts, &handshake, ending: Array("\r\n".utf8))
     }
     let destination: SOCKSHandshake.Destination =
       options & 4 == 0 ? .name("example.org") : .address(.ipv6(high: 1, low: 2, scope: 0))
     var handshake = SOCKSHandshake(to: destination, port: 443, credentials: credentials)
-    return try read(bytes, cuts, &handshake, behind: [])
+    return try read(bytes, cuts, &handshake, ending: [])
   }
 
-  /// `behind`: what comes behind the bytes if all of them have decided nothing.
+  /// `ending`: further bytes if the others have not decided about the tunnel.
   private static func read(
-    _ bytes: Span<UInt8>, _ cuts: Cuts, _ handshake: inout some ProxyHandshake & ~Copyable, behind: [UInt8]
+    _ bytes: Span<UInt8>, _ cuts: Cuts, _ handshake: inout some ProxyHandshake & ~Copyable, ending: [UInt8]
   ) throws(Finding) -> Reading {
     var reading = Reading()
     var queue = ByteQueue()
@@ -86,11 +86,11 @@ enum ProxyAnswerTarget {
       queue.append(bytes.extracting(piece))
       reading.advance(&handshake, &queue, into: &sent)
     }
-    if !reading.isDecided, !behind.isEmpty {
-      queue.append(behind.span)
+    if !reading.isDecided, !ending.isEmpty {
+      queue.append(ending.span)
       reading.advance(&handshake, &queue, into: &sent)
     }
-    // The longest that is ever sent: methods, credentials and a request for a name.
+    // The maximum: methods, credentials and a request with a name.
     try require(sent.count <= 256, "\(sent.count) bytes were sent")
     reading.transcript.note("W", sent.bytes)
     reading.leftover = reading.isOpen ? queue.count : 0
@@ -99,17 +99,17 @@ enum ProxyAnswerTarget {
   }
 }
 
-/// What a SOCKS5 proxy answers in all, read the plain way: it is all there, or there is no tunnel.
+/// Reads the responses of a SOCKS5 proxy in one step: they are complete, or there is no tunnel.
 private enum ReferenceSOCKS {
-  /// Bytes of the answers that open a tunnel; nil where none is opened.
-  static func answersLength(_ bytes: Span<UInt8>, hasCredentials: Bool) -> Int? {
-    var answers: [[UInt8]] = []
+  /// Length of the responses that open a tunnel; nil if none is opened.
+  static func responseLength(_ bytes: Span<UInt8>, hasCredentials: Bool) -> Int? {
+    var responses: [[UInt8]] = []
     if bytes.count >= 2, bytes[1] == 2, hasCredentials {
-      answers = [[5, 2], [1, 0]]
+      responses = [[5, 2], [1, 0]]
     } else {
-      answers = [[5, 0]]
+      responses = [[5, 0]]
     }
-    let prefix = answers.flatMap(\.self) + [5, 0]
+    let prefix = responses.flatMap(\.self) + [5, 0]
     guard bytes.count >= prefix.count + 3 else { return nil }
     for (index, byte) in prefix.enumerated() where bytes[index] != byte { return nil }
     // Reserved, the type of the address, and the first byte of it.

@@ -376,7 +376,7 @@ async def test_a_close_reason_that_cuts_a_secret_off_shows_nothing_of_it(raw_ups
     config = f"upstream:\n  url: {upstream.url}\n  headers: ['Authorization: Bearer {secret}']\n"
     gateway = await gateway_for(None, config=config, ready=False)
     session = await told_session(gateway)
-    assert session["last_failure"].endswith("closed with 4001: invalid token ***")
+    assert session["last_failure"].endswith("closed the connection with 4001: invalid token ***")
     assert "tok-3n" not in gateway.output + str(session)
 
 

@@ -93,7 +93,7 @@ async def test_a_closed_connection_is_one_failure_and_its_story_is_told_everywhe
     assert [(record["url"], record["to"]) for record in warnings] == [(upstream.url, "closing")]
     page = (await gateway.manage("/")).body.decode()
     assert "\nsession      parked\n" in page
-    assert "closed with 1000: good night (" in page
+    assert "closed the connection with 1000: good night (" in page
     await patch(client, '{"desired":"down"}')
     await eventually(lambda: is_in(client, "stopped"), what="the session is stopped")
     assert (await gateway.metrics())["drawbridge_session_desired"] == 0

@@ -31,14 +31,14 @@ import WebSocketCodec
     #expect(directory.default?.name == "default")
   }
 
-  @Test func doesWithoutADefaultSession() throws {
+  @Test func worksWithoutADefaultSession() throws {
     let directory = try directory("market")
     #expect(directory.default == nil)
     #expect(find("default", in: directory) == nil)
     #expect(find("market", in: directory) == "market")
   }
 
-  @Test func idsOfDeliveriesNameTheirSession() throws {
+  @Test func deliveryIDsIdentifyTheirSession() throws {
     let directory = try directory("market", "orders")
     let prefixes = Set(directory.all.map(\.deliveryPrefix))
     #expect(prefixes.count == 2)

@@ -7,11 +7,11 @@ import UpstreamSession
 
 @testable import Upstream
 
-/// The seam of `UpstreamProtocol`: what a session does with one that is not plain.
-@Suite(.serialized) struct SpokenProtocolTests {
-  @Test func oneMessageMayTakeSeveral() async throws {
+/// Sessions with an `UpstreamProtocol` other than `PlainProtocol`.
+@Suite(.serialized) struct ApplicationProtocolTests {
+  @Test func oneMessageMayBeSentAsSeveral() async throws {
     let upstream = try ScriptedUpstream(.listen)
-    let session = try SessionFixture(upstream.url, speaking: TwoPartProtocol())
+    let session = try SessionFixture(upstream.url, protocol: TwoPartProtocol())
     session.post("hello")
     session.post("world")
     try await session.until("both are confirmed") { session.handle.deliveryState(2) == .confirmed }
@@ -22,10 +22,10 @@ import UpstreamSession
 
   @Test func onlyPushesReachTheClients() async throws {
     let upstream = try ScriptedUpstream(.echo)
-    let session = try SessionFixture(upstream.url, speaking: TwoPartProtocol())
+    let session = try SessionFixture(upstream.url, protocol: TwoPartProtocol())
     session.post("hello")
-    try await session.until("the push has come") { session.messages == ["hello"] }
-    try await session.until("it is answered") { session.handle.metrics.receivedHeartbeats.total == 1 }
+    try await session.until("the push is received") { session.messages == ["hello"] }
+    try await session.until("the heartbeat is counted") { session.handle.metrics.receivedHeartbeats.total == 1 }
     try await session.finish()
     upstream.stop()
   }

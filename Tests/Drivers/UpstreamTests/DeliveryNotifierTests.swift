@@ -9,7 +9,7 @@ import UpstreamSession
 @testable import Upstream
 
 @Suite(.serialized) struct DeliveryNotifierTests {
-  @Test func ringsWhenAMessageIsConfirmed() async throws {
+  @Test func notifiesWhenAMessageIsConfirmed() async throws {
     let upstream = try ScriptedUpstream(.listen)
     let session = try SessionFixture(upstream.url)
     let waiter = try await NotifierWaiter(session)
@@ -21,7 +21,7 @@ import UpstreamSession
     upstream.stop()
   }
 
-  @Test func ringsWhenAMessageExpires() async throws {
+  @Test func notifiesWhenAMessageExpires() async throws {
     let upstream = try ScriptedUpstream(.silence)
     let session = try SessionFixture(upstream.url)
     let waiter = try await NotifierWaiter(session)
@@ -36,7 +36,7 @@ import UpstreamSession
     upstream.stop()
   }
 
-  @Test func whatIsWrittenIsFinalWhereNothingIsConfirmed() async throws {
+  @Test func writtenIsFinalWithoutConfirmation() async throws {
     let upstream = try ScriptedUpstream(.listen)
     let session = try SessionFixture(upstream.url) { $0.outbox.confirms = false }
     let waiter = try await NotifierWaiter(session)
@@ -50,7 +50,7 @@ import UpstreamSession
   }
 }
 
-/// Listens to a session's notifier on the session's loop, and notes the state of its first delivery at each notification.
+/// Listens to a session's notifier on the session's loop, and records the state of the first delivery at each notification.
 private final class NotifierWaiter: Sendable {
   private let states = Mutex<[DeliveryState?]>([])
 

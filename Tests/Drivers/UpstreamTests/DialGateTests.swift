@@ -5,16 +5,16 @@ import UpstreamSession
 
 @testable import Upstream
 
-/// Limits on the dials of one host, with real sessions that share them.
+/// Limits on connection attempts per host, shared by several sessions.
 @Suite(.serialized) struct DialGateTests {
   private static let wait = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1800\r\nContent-Length: 0\r\n\r\n"
-  /// The same as a date, half an hour after the answer's own; both are long past by our clock.
+  /// The same wait as a date, half an hour after the response's Date. By our clock both are long past.
   private static let waitUntil =
     "HTTP/1.1 429 Too Many Requests\r\nDate: Sun, 06 Nov 1994 08:00:00 GMT\r\n"
     + "Retry-After: Sun, 06 Nov 1994 08:30:00 GMT\r\nContent-Length: 0\r\n\r\n"
 
   @Test(arguments: [wait, waitUntil])
-  func leavesAHostAloneForAllSessionsWhenItAsksForThat(answer: String) async throws {
+  func retryAfterAppliesToAllSessionsOfAHost(answer: String) async throws {
     let upstream = try ScriptedUpstream(.answer(answer), .echo)
     let dials = DialGate()
     let refused = try SessionFixture(upstream.url, dials: dials)
@@ -23,10 +23,10 @@ import UpstreamSession
     try await other.until("it waits") { other.state == .backoff }
     for session in [refused, other] {
       let wait = session.handle.snapshot().nextDial.map { ($0 - session.now).seconds } ?? 0
-      // Of half an hour, what a busy machine left; our own backoff would be seconds.
+      // Nearly half an hour, with a margin for a slow machine. Our own backoff would be seconds.
       #expect(wait > 900 && wait < 2_000)
     }
-    // An operator's wish ends that, for this session.
+    // An operator's `open` overrides it, for this session only.
     other.handle.close()
     try await other.until("it is down") { other.state == .stopped }
     other.handle.open()
@@ -43,8 +43,8 @@ import UpstreamSession
     elsewhere.stop()
   }
 
-  /// The one that answers is held, and not the one that redirected there.
-  @Test func holdsTheHostThatAnswered() async throws {
+  /// Retry-After applies to the host that responded, not to the host that redirected to it.
+  @Test func retryAfterAppliesToTheHostThatResponded() async throws {
     let busy = try ScriptedUpstream(.answer(Self.wait))
     let redirection = "HTTP/1.1 302 Found\r\nLocation: ws://127.0.0.1:\(busy.port)/\r\nContent-Length: 0\r\n\r\n"
     let upstream = try ScriptedUpstream(.answer(redirection), .echo)
@@ -61,26 +61,28 @@ import UpstreamSession
     busy.stop()
   }
 
-  @Test func aDialThatHangsKeepsItsPlaceUntilItIsGivenUp() async throws {
+  @Test func anAttemptThatHangsKeepsItsPlaceUntilItIsCancelled() async throws {
     let upstream = try ScriptedUpstream(.silence, .echo)
     var limits = DialLimits()
     limits.atOnce = 1
     limits.perSecond = 1_000
     let dials = DialGate(limits)
     let hanging = try SessionFixture(upstream.url, dials: dials) { $0.session.limits.wholeAttempt = .minutes(10) }
-    try await hanging.until("the server has it") { upstream.seen.connections == 1 }
+    try await hanging.until("the server has accepted the connection") { upstream.seen.connections == 1 }
     let waiting = try SessionFixture(upstream.url, dials: dials)
-    try await waiting.until("it has asked again and again") { waiting.handle.snapshot().status.generation.number > 20 }
+    try await waiting.until("it has been delayed many times") {
+      waiting.handle.snapshot().status.generation.number > 20
+    }
     #expect(upstream.seen.connections == 1)
     #expect(waiting.handle.snapshot().attempts == 0)
     hanging.handle.close()
-    try await waiting.until("its turn comes") { waiting.handle.isReady }
+    try await waiting.until("it is allowed to connect") { waiting.handle.isReady }
     for session in [hanging, waiting] { try await session.finish() }
     upstream.stop()
   }
 
-  /// Every way a dial can end gives its place back: after many of each there is still one to be had.
-  @Test func noDialKeepsItsPlaceForEver() async throws {
+  /// Every outcome of an attempt frees its place: after many of each, another attempt is still possible.
+  @Test func everyOutcomeOfAnAttemptFreesItsPlace() async throws {
     let upstream = try ScriptedUpstream(
       .reset, .answer(""), .answer("HTTP/1.1 500 No\r\n\r\n"), .silence, .upgradeThenReset([]),
       .upgradeThenSend([0xFF]),
@@ -92,7 +94,7 @@ import UpstreamSession
       $0.session.limits.wholeAttempt = .milliseconds(50)
     }
     session.post("through")
-    try await session.until("it comes through") { session.handle.isReady && upstream.seen.connections >= 9 }
+    try await session.until("it is ready") { session.handle.isReady && upstream.seen.connections >= 9 }
     try await session.finish()
     upstream.stop()
   }

@@ -4,7 +4,7 @@ import Testing
 @testable import Upstream
 @testable import Reactor
 
-/// What a dial needs besides its URL: addresses, their order, and when it may begin.
+/// Addresses of a connection attempt, their order, and Retry-After.
 @Suite struct DialTests {
   @Test func findsTheInterfaceOfAZone() async throws {
     let loopback = SocketAddress.ipv6(high: 0xFE80 << 48, low: 1, port: 8080, scope: 1)
@@ -24,7 +24,7 @@ import Testing
     for date in ["Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"] {
       #expect(RetryAfter.parse(date, now: moment - 30) == .seconds(30))
       #expect(RetryAfter.parse(date, now: moment + 30) == .zero)
-      // A server whose clock is an hour off means its own.
+      // The date is relative to the server's own clock, which is an hour off.
       #expect(RetryAfter.parse(date, date: "Sun, 06 Nov 1994 08:49:17 GMT", now: moment + 3_600) == .seconds(20))
       #expect(RetryAfter.parse(date, date: "yesterday", now: moment - 5) == .seconds(5))
     }
@@ -41,7 +41,7 @@ import Testing
     #expect(ConnectRace.interleaved([]) == [])
   }
 
-  /// Attack: a name server that makes us knock at thousands of strangers' doors.
+  /// Attack: a name server that makes us connect to thousands of other hosts.
   @Test func triesABoundedNumberOfAddresses() {
     let four = (0..<4000).map { SocketAddress.ipv4(UInt32($0), port: 80) }
     #expect(ConnectRace.interleaved(four) == Array(four.prefix(32)))

@@ -8,7 +8,7 @@ import UpstreamSession
 
 @testable import Upstream
 
-/// The dialer without anything of WebSocket, and sessions with a dialer of the test's.
+/// The dialer without WebSocket, and sessions with a test dialer.
 @Suite(.serialized) struct DialerTests {
   @Test func opensATransportToAnAddress() async throws {
     let peer = try ScriptedUpstream(.silence)
@@ -19,7 +19,7 @@ import UpstreamSession
     peer.stop()
   }
 
-  @Test func reportsWhyNobodyListens() async throws {
+  @Test func reportsARefusedConnection() async throws {
     let peer = try ScriptedUpstream(.silence)
     peer.stop()
     let run = try DialRun(to: 1)
@@ -29,7 +29,7 @@ import UpstreamSession
     run.stop()
   }
 
-  @Test func opensATunnelAndKeepsWhatCameThroughIt() async throws {
+  @Test func opensATunnelAndKeepsBytesReceivedThroughIt() async throws {
     let proxy = try ScriptedUpstream(.answer("HTTP/1.1 200 OK\r\n\r\nearly"))
     let run = try DialRun(to: 9, through: "http://127.0.0.1:\(proxy.port)")
     try await run.until { $0.outcome != nil }
@@ -58,8 +58,8 @@ import UpstreamSession
     proxy.stop()
   }
 
-  /// The session knows of the network what its dialer says, and nothing else.
-  @Test func aSessionIsOfflineWhereItsDialerFindsNoRoute() async throws {
+  /// The session uses the network only through its dialer.
+  @Test func aSessionIsOfflineIfItsDialerFindsNoRoute() async throws {
     let session = try SessionFixture("ws://upstream.invalid/", dialing: DialerOfTest { _ in NoRouteDialer() })
     try await session.until("it is offline") { session.state == .offline }
     #expect(session.handle.snapshot().lastFailure == "the cable is out")
@@ -78,7 +78,7 @@ private final class NoRouteDialer: Dialer {
   }
 }
 
-/// One dial on a loop of its own.
+/// Runs one dial on its own loop.
 private final class DialRun: Sendable {
   struct State: Equatable, Sendable {
     var phases: [DialPhase] = []

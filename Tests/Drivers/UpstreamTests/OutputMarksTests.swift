@@ -10,7 +10,7 @@ import Testing
     return marks
   }
 
-  @Test func saysWhichMessageIsTheLastThatTheKernelHasAsAWhole() {
+  @Test func returnsTheLastCompletelyWrittenMessage() {
     var marks = threeMarks()
     #expect(marks.markWritten(upTo: 109) == nil)
     #expect(marks.markWritten(upTo: 125) == 8)
@@ -20,7 +20,7 @@ import Testing
     #expect(!marks.hasUnwritten)
   }
 
-  @Test func saysWhichMessageIsBegun() {
+  @Test func returnsThePartiallyWrittenMessage() {
     var marks = threeMarks()
     #expect(marks.partiallyWritten(at: 100) == nil)
     #expect(marks.partiallyWritten(at: 101) == 7)
@@ -29,7 +29,7 @@ import Testing
     #expect(marks.partiallyWritten(at: 115) == 8)
   }
 
-  @Test func takesBackOnlyWhatTheKernelHasNoByteOf() {
+  @Test func takesBackOnlyMessagesWithoutWrittenBytes() {
     var marks = threeMarks()
     _ = marks.markWritten(upTo: 105)
     let back = marks.takeBack(from: 105)
@@ -39,7 +39,7 @@ import Testing
     #expect(marks.markWritten(upTo: 110) == 7)
   }
 
-  @Test func goesOnBehindWhatWasTakenBack() {
+  @Test func continuesAfterTakingBack() {
     var marks = threeMarks()
     _ = marks.takeBack(from: 100)
     marks.append(7, from: 100, to: 110)

@@ -6,31 +6,30 @@ import WebSocketCodec
 
 @testable import Upstream
 
-/// A server on a loop of its own that treats each connection by the next step of a script; the last step goes for all that
-/// follow.
+/// A server on its own loop that handles each connection by the next step of a script. The last step applies to all later ones.
 final class ScriptedUpstream: Sendable {
   enum Step: Sendable {
-    /// Speaks WebSocket and sends every message back.
+    /// Upgrades and echoes every message.
     case echo
-    /// Speaks WebSocket and only listens.
+    /// Upgrades and only reads.
     case listen
-    /// Answers the upgrade rightly, then sends these bytes.
+    /// Upgrades, then sends these bytes.
     case upgradeThenSend([UInt8])
-    /// Answers the upgrade rightly, sends these bytes and resets the connection.
+    /// Upgrades, sends these bytes and resets the connection.
     case upgradeThenReset([UInt8])
-    /// Answers the upgrade with these bytes and closes.
+    /// Responds to the upgrade request with these bytes and closes the connection.
     case answer(String)
-    /// Says nothing.
+    /// Sends nothing.
     case silence
     /// Reads the request and resets the connection.
     case reset
-    /// Upgrades, and never reads again.
+    /// Upgrades and never reads again.
     case deaf
-    /// Upgrades, and reads only once the test says `read()`. Then it listens.
-    case listenWhenTold
-    /// Upgrades, reads some bytes of what comes, refuses it with 1009 and drops the rest.
+    /// Upgrades, and reads only after the test has called `read()`.
+    case listenAfterRead
+    /// Upgrades, reads some bytes, closes with 1009 and drops the rest.
     case refuseAsTooLarge(after: Int)
-    /// Upgrades, reads some bytes of what comes, and resets the connection.
+    /// Upgrades, reads some bytes, and resets the connection.
     case resetAfter(Int)
   }
 
@@ -68,7 +67,7 @@ final class ScriptedUpstream: Sendable {
     loop.join()
   }
 
-  /// Lets connections of the step `listenWhenTold` read.
+  /// Makes connections of the step `listenAfterRead` read.
   func read() { mayRead.store(true, ordering: .releasing) }
 
   fileprivate var isToldToRead: Bool { mayRead.load(ordering: .acquiring) }
@@ -136,7 +135,7 @@ final class ScriptedUpstream: Sendable {
       case .deaf:
         upgrade(key)
         await flush()
-      case .listenWhenTold:
+      case .listenAfterRead:
         upgrade(key)
         await flush()
         let nothing = LoopEvent(loop: channel.loop)
@@ -174,7 +173,7 @@ final class ScriptedUpstream: Sendable {
         input.consume(text[..<end.upperBound].utf8.count)
         upstream.note { $0.requests.append(text) }
         let line = text.split(separator: "\r\n").first { $0.lowercased().hasPrefix("sec-websocket-key:") }
-        // A request for a tunnel has none.
+        // A CONNECT request has none.
         return line.map { String($0.dropFirst(18).drop { $0 == " " }) } ?? ""
       }
     }
@@ -194,7 +193,7 @@ final class ScriptedUpstream: Sendable {
       }
     }
 
-    /// Reads this many bytes, or all there are, and forgets them.
+    /// Reads and discards this many bytes, or all.
     private func read(_ wanted: Int) async {
       var count = 0
       while count < wanted, await channel.readable() == .ready {
@@ -221,7 +220,7 @@ final class ScriptedUpstream: Sendable {
             }
           }
         } catch {
-          Issue.record("the gateway broke the protocol: \(error)")
+          Issue.record("the gateway violated the protocol: \(error)")
         }
         socket.writeReplies(using: &random, into: &output)
         await flush()

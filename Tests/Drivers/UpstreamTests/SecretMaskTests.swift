@@ -3,14 +3,14 @@ import Testing
 @testable import Upstream
 
 @Suite struct SecretMaskTests {
-  @Test func hidesSecretsOfAnyCharactersWhateverFollowsThem() {
+  @Test func hidesSecretsOfAnyCharactersWithAnySuffix() {
     let mask = SecretMask(["päßwörd", "päßwörd-2", "plain"])
     #expect(mask.applied(to: "a päßwörd, päßwörd-2 and plain") == "a ***, *** and ***")
-    // A combining character makes another character of the last one, and no other bytes.
+    // A combining character changes the last character, but not its bytes.
     #expect(!mask.applied(to: "plain\u{301}").contains("plai"))
   }
 
-  /// The text is decoded after the cut, so half a character at its end has become another one.
+  /// The text is decoded after the cut, so an incomplete character at its end has been replaced.
   @Test(arguments: ["s3cret-äöü€😀-end", "pass\u{301}word"])
   func hidesTheBeginningOfASecretThatIsCutAtAnyByte(secret: String) {
     let mask = SecretMask([secret])
@@ -27,7 +27,7 @@ import Testing
     #expect(mask.applied(to: "key sk_prod_01", isCut: true) == "key ***")
   }
 
-  @Test func aTextThatIsNotCutKeepsItsEnd() {
+  @Test func aCompleteTextKeepsItsEnd() {
     let mask = SecretMask(["s3cret"])
     #expect(mask.applied(to: "ends in s3c") == "ends in s3c")
     #expect(mask.applied(to: "ends in s3x", isCut: true) == "ends in s3x")

@@ -12,12 +12,12 @@ import WebSocketCodec
 @testable import Upstream
 @testable import Reactor
 
-/// How a test makes its dialer.
+/// Creates a test's dialer.
 struct DialerOfTest: Sendable {
   let make: @Sendable (LoopContext) -> any Dialer
 }
 
-/// A session on a loop of its own, against an upstream of the test's.
+/// A session on its own loop with a test upstream.
 final class SessionFixture: UpstreamSink {
   private static let resolver = Resolver()
 
@@ -31,10 +31,10 @@ final class SessionFixture: UpstreamSink {
   private let holder = Mutex<SessionHandle?>(nil)
 
   /// - Parameters:
-  ///   - spoken: what is spoken above WebSocket, in place of what the settings say.
-  ///   - dialing: what opens transports, in place of the network.
+  ///   - applicationProtocol: replaces the protocol that the settings define.
+  ///   - dialing: creates a dialer that replaces the network.
   init(
-    _ url: String, dials: DialGate = DialGate(), speaking spoken: (any UpstreamProtocol)? = nil,
+    _ url: String, dials: DialGate = DialGate(), protocol applicationProtocol: (any UpstreamProtocol)? = nil,
     dialing: DialerOfTest? = nil, _ change: (inout UpstreamSettings) -> Void = { _ in }
   ) throws {
     loop = try EventLoop(index: 0)
@@ -43,7 +43,7 @@ final class SessionFixture: UpstreamSink {
     settings.session.backoff.quickRedial = .milliseconds(5)
     change(&settings)
     let logger = Logger(level: .error, format: .text)
-    let shared = try spoken.map { try SharedSettings(settings, protocol: $0) } ?? SharedSettings(settings)
+    let shared = try applicationProtocol.map { try SharedSettings(settings, protocol: $0) } ?? SharedSettings(settings)
     let handle = SessionHandle(
       shared, named: "default", sink: self, logger: logger, metrics: MetricsRegistry(), dials: dials)
     holder.withLock { $0 = handle }
@@ -93,13 +93,13 @@ final class SessionFixture: UpstreamSink {
     }
   }
 
-  /// Posts these one a turn of the loop.
+  /// Posts one of these per turn of the loop.
   func postOneATurn(_ texts: [String]) {
     let handle = handle
     loop.submit { OneATurn(loop: $0, handle: handle, texts: texts) }
   }
 
-  /// Waits for a fact, by looking again and again; a minute of it not being so fails the test.
+  /// Polls until `fact` is true. The test fails after a minute.
   func until(_ what: String, sourceLocation: SourceLocation = #_sourceLocation, _ fact: () -> Bool) async throws {
     let start = ContinuousClock.now
     while !fact() {
@@ -109,7 +109,7 @@ final class SessionFixture: UpstreamSink {
     }
   }
 
-  /// Ends the session, and with it the loop.
+  /// Ends the session and its loop.
   func finish() async throws {
     handle.close(flushWithin: .zero)
     try await until("the session has ended") { handle.hasEnded }

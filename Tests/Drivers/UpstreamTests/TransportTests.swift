@@ -7,9 +7,9 @@ import Testing
 @testable import Reactor
 
 @Suite struct TransportTests {
-  /// What a write that failed leaves behind would be flushed again at each turn, for ever.
+  /// Output left after a failed write would be flushed again at every turn, forever.
   @Test(arguments: [false, true])
-  func keepsNothingToSendAfterAFailedWrite(overTLS: Bool) async throws {
+  func discardsOutputAfterAFailedWrite(overTLS: Bool) async throws {
     let loop = try EventLoop(index: 0)
     await withCheckedContinuation { done in
       loop.submit { Attempt(loop: $0, overTLS: overTLS, done: done) }

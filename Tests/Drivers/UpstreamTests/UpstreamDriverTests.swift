@@ -39,7 +39,7 @@ import UpstreamSession
     upstream.stop()
   }
 
-  @Test func writesTheQueueBeforeItGoesAway() async throws {
+  @Test func writesTheQueueBeforeItCloses() async throws {
     let upstream = try ScriptedUpstream(.listen)
     let session = try SessionFixture(upstream.url)
     for number in 0..<500 { session.post("\(number)") }
@@ -49,12 +49,13 @@ import UpstreamSession
     session.loop.join()
     #expect(upstream.seen.messages.count == 500)
     #expect(upstream.seen.closes == [1001])
-    #expect(session.handle.deliveryState(500) == .confirmed, "the goodbye ping confirms the last of them")
+    #expect(
+      session.handle.deliveryState(500) == .confirmed, "the ping before the close frame confirms the last of them")
     #expect(session.post("late") == .closed)
     upstream.stop()
   }
 
-  @Test func anAttemptWhoseLocalAddressIsGoneIsRepeatedAtOnce() async throws {
+  @Test func anAttemptWhoseLocalAddressIsRemovedIsRepeatedAtOnce() async throws {
     let upstream = try ScriptedUpstream(.silence, .listen)
     let session = try SessionFixture(upstream.url) {
       $0.session.limits.upgrading = .hours(1)
@@ -72,8 +73,8 @@ import UpstreamSession
     upstream.stop()
   }
 
-  /// A message that dies with its connection leaves nothing to wait for.
-  @Test func theEndComesAsSoonAsTheLastMessageIsLost() async throws {
+  /// A message that is lost with its connection does not delay the shutdown.
+  @Test func theShutdownEndsWhenTheLastMessageIsLost() async throws {
     let upstream = try ScriptedUpstream(.resetAfter(1 << 16), .silence)
     let session = try SessionFixture(upstream.url) {
       $0.outbox.maximumAttempts = 1
@@ -90,7 +91,7 @@ import UpstreamSession
     upstream.stop()
   }
 
-  /// What a server says instead of a WebSocket, and what the session then tells of it.
+  /// Responses that do not open a WebSocket, and the failure that the session reports.
   @Test(arguments: [
     ("HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n<html>hi</html", "responded with 200 OK"),
     (
@@ -100,51 +101,51 @@ import UpstreamSession
     ("SSH-2.0-OpenSSH_9.2\r\n", "not valid HTTP"),
     ("", "without a response"),
   ])
-  func tellsWhatIsNoWebSocketAndTriesAgain(answer: String, told: String) async throws {
-    let upstream = try ScriptedUpstream(.answer(answer), .echo)
+  func reportsARefusedUpgradeAndReconnects(response: String, reason: String) async throws {
+    let upstream = try ScriptedUpstream(.answer(response), .echo)
     let session = try SessionFixture(upstream.url)
-    try await session.until("the second dial works") { session.handle.isReady }
+    try await session.until("the second attempt succeeds") { session.handle.isReady }
     let snapshot = session.handle.snapshot()
-    #expect(snapshot.lastFailure?.contains(told) == true, "\(snapshot.lastFailure ?? "nil")")
+    #expect(snapshot.lastFailure?.contains(reason) == true, "\(snapshot.lastFailure ?? "nil")")
     #expect(snapshot.generation == Generation(2))
-    if answer.contains("html") { #expect(snapshot.status.lastReport?.body == "<html>hi</html") }
+    if response.contains("html") { #expect(snapshot.status.lastReport?.body == "<html>hi</html") }
     try await session.finish()
     upstream.stop()
   }
 
-  @Test func survivesResetsAndSilence() async throws {
+  @Test func reconnectsAfterResetsAndSilence() async throws {
     let upstream = try ScriptedUpstream(
       .reset, .silence, .upgradeThenReset([0x81, 0x7E, 0x10]), .upgradeThenReset([]), .echo)
     let session = try SessionFixture(upstream.url) {
       $0.session.limits.wholeAttempt = .milliseconds(50)
-      // Written to a connection that is reset, it may have arrived: by default it would not go again.
+      // A message written to a connection that is reset may have arrived. By default it is not sent again.
       $0.outbox.redelivery = .unconfirmed
     }
     session.post("through")
-    try await session.until("it comes through") { session.messages == ["through"] }
+    try await session.until("the echo arrives") { session.messages == ["through"] }
     #expect(upstream.seen.connections >= 5)
     #expect(session.losses >= 1)
     try await session.finish()
     upstream.stop()
   }
 
-  /// Frames that break the protocol end the connection with the right code, and the session dials again.
+  /// Frames that violate the protocol end the connection with the right code, and the session reconnects.
   @Test(
     arguments: [
       ([0x81, 0x80, 0, 0, 0, 0], 1002), ([0xC1, 0x00], 1002), ([0x83, 0x00], 1002), ([0x81, 0x01, 0xFF], 1007),
       ([0x82, 0x7F, 0, 0, 0, 0, 0x40, 0, 0, 0], 1009),
     ] as [([UInt8], UInt16)])
-  func failsAConnectionThatBreaksTheProtocol(bytes: [UInt8], code: UInt16) async throws {
+  func failsAConnectionThatViolatesTheProtocol(bytes: [UInt8], code: UInt16) async throws {
     let upstream = try ScriptedUpstream(.upgradeThenSend(bytes), .echo)
     let session = try SessionFixture(upstream.url) { $0.outbox.redelivery = .unconfirmed }
     session.post("through")
-    try await session.until("it comes through") { session.messages == ["through"] }
+    try await session.until("the echo arrives") { session.messages == ["through"] }
     #expect(upstream.seen.closes.first == .some(code))
     try await session.finish()
     upstream.stop()
   }
 
-  @Test func noticesAnUpstreamThatFallsSilent() async throws {
+  @Test func detectsASilentUpstream() async throws {
     let upstream = try ScriptedUpstream(.deaf, .echo)
     let session = try SessionFixture(upstream.url) {
       $0.session.liveness.interval = .milliseconds(20)
@@ -168,7 +169,7 @@ import UpstreamSession
     upstream.stop()
   }
 
-  @Test func refusesNowOrNeverWhileItIsNotReady() async throws {
+  @Test func refusesImmediateMessagesWhileItIsNotReady() async throws {
     let upstream = try ScriptedUpstream(.silence)
     let session = try SessionFixture(upstream.url)
     #expect(session.post("now", ttl: .zero) == .notReady(.notConnected))
@@ -178,7 +179,7 @@ import UpstreamSession
     upstream.stop()
   }
 
-  @Test func closesAndOpensAsItIsTold() async throws {
+  @Test func closesAndOpensOnCommand() async throws {
     let upstream = try ScriptedUpstream(.echo)
     let session = try SessionFixture(upstream.url)
     try await session.until("ready") { session.handle.isReady }
@@ -186,7 +187,7 @@ import UpstreamSession
     try await session.until("stopped") { session.state == .stopped }
     session.post("waits")
     session.handle.open()
-    try await session.until("it comes through") { session.messages == ["waits"] }
+    try await session.until("the echo arrives") { session.messages == ["waits"] }
     #expect(upstream.seen.closes == [1000])
     try await session.finish()
     upstream.stop()

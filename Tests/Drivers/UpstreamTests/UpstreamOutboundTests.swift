@@ -7,9 +7,9 @@ import UpstreamSession
 
 @testable import Upstream
 
-/// The queue's way into real connections: when it writes, when it is held, and what a lost connection leaves.
+/// The queue with real connections: when it writes, when it waits, and the messages of a lost connection.
 @Suite(.serialized) struct UpstreamOutboundTests {
-  /// No ping but those that confirm messages, and nobody who gives up an upstream that does not read.
+  /// Pings only to confirm messages, so that a session stays connected to an upstream that does not read.
   private static func withoutHeartbeat(_ settings: inout UpstreamSettings) {
     settings.session.liveness.interval = .hours(1)
     settings.session.liveness.timeout = .hours(1)
@@ -20,37 +20,37 @@ import UpstreamSession
 
   private func confirmed(_ session: SessionFixture) -> UInt64 { session.handle.total(.confirmed) }
 
-  @Test func writesAllOfATurnAtOnce() async throws {
+  @Test func writesAllMessagesOfATurnAtOnce() async throws {
     let upstream = try ScriptedUpstream(.listen)
     let session = try SessionFixture(upstream.url, Self.withoutHeartbeat)
     try await session.until("ready") { session.handle.isReady }
     session.postInOneTurn(texts(500))
     try await session.until("all are confirmed") { confirmed(session) == 500 }
-    #expect(session.handle.metrics.writes.total == 1, "500 messages, and the ping behind them")
+    #expect(session.handle.metrics.writes.total == 1, "500 messages and the ping after them")
     #expect(session.handle.metrics.pings.total == 1)
     #expect(upstream.seen.messages.count == 500)
     try await session.finish()
     upstream.stop()
   }
 
-  @Test func sendsAPingBehindManySmallTurnsOnly() async throws {
+  @Test func sendsAPingAfterManySmallTurnsOnly() async throws {
     let upstream = try ScriptedUpstream(.listen)
     let session = try SessionFixture(upstream.url) {
       Self.withoutHeartbeat(&$0)
-      // Only the number of messages counts here; the time is the other test's.
+      // Only the number of messages triggers a ping here. Another test covers the delay.
       $0.outbox.barrierDelay = .hours(1)
     }
     try await session.until("ready") { session.handle.isReady }
     session.postOneATurn(texts(1_000))
     try await session.until("all are written") { session.handle.total(.written) == 1_000 }
-    try await session.until("what a ping stands behind is confirmed") { confirmed(session) == 960 }
+    try await session.until("all messages before the last ping are confirmed") { confirmed(session) == 960 }
     #expect(session.handle.metrics.pings.total == 15)
     try await session.finish()
-    #expect(confirmed(session) == 1_000, "the goodbye ping confirms the last")
+    #expect(confirmed(session) == 1_000, "the ping before the close frame confirms the last")
     upstream.stop()
   }
 
-  @Test func sendsFewPingsToAnUpstreamThatDoesNotAnswer() async throws {
+  @Test func sendsFewPingsToAnUpstreamThatDoesNotRespond() async throws {
     let upstream = try ScriptedUpstream(.deaf)
     let session = try SessionFixture(upstream.url) {
       Self.withoutHeartbeat(&$0)
@@ -66,7 +66,7 @@ import UpstreamSession
     upstream.stop()
   }
 
-  @Test func confirmsFewMessagesAfterAShortWhile() async throws {
+  @Test func confirmsFewMessagesAfterAShortDelay() async throws {
     let upstream = try ScriptedUpstream(.listen)
     let session = try SessionFixture(upstream.url, Self.withoutHeartbeat)
     session.post("alone")
@@ -75,13 +75,13 @@ import UpstreamSession
     upstream.stop()
   }
 
-  /// Beyond high water the queue waits; once the upstream reads, nothing else has to happen for it to go on.
-  @Test func goesOnByItselfWhenTheUpstreamReadsAgain() async throws {
-    let upstream = try ScriptedUpstream(.listenWhenTold)
+  /// Above high water the queue waits. It resumes as soon as the upstream reads, without any other event.
+  @Test func resumesByItselfWhenTheUpstreamReadsAgain() async throws {
+    let upstream = try ScriptedUpstream(.listenAfterRead)
     let session = try SessionFixture(upstream.url) {
       Self.withoutHeartbeat(&$0)
       $0.outbox.maximumBytes = 32 << 20
-      // Held until the kernel has taken all of it, and no pong comes that would rouse anybody: the least favourable case.
+      // The least favourable case: it waits until the kernel has taken all of it, and no pong wakes the session.
       $0.lowWater = 0
       $0.outbox.confirms = false
     }
@@ -89,14 +89,14 @@ import UpstreamSession
     let payload = [UInt8](repeating: UInt8(ascii: "x"), count: 64 << 10)
     try await session.until("the queue is full") { session.post(payload, ttl: nil) == .full(.bytes) }
     let posted = session.handle.snapshot().queuedMessages
-    #expect(posted > 400, "most of it waits, and not in the output")
+    #expect(posted > 400, "most messages are queued, not in the output")
     upstream.read()
-    try await session.until("all has left") { session.handle.snapshot().queuedMessages == 0 }
+    try await session.until("the queue is empty") { session.handle.snapshot().queuedMessages == 0 }
     try await session.finish()
     upstream.stop()
   }
 
-  @Test func endsMessagesInTimeThatWaitForAnUpstreamThatDoesNotRead() async throws {
+  @Test func expiresMessagesForAnUpstreamThatDoesNotRead() async throws {
     let upstream = try ScriptedUpstream(.deaf)
     let session = try SessionFixture(upstream.url) {
       Self.withoutHeartbeat(&$0)
@@ -104,7 +104,7 @@ import UpstreamSession
       $0.session.limits.closing = .milliseconds(20)
     }
     try await session.until("ready") { session.handle.isReady }
-    // More than kernel and output take, in one go: nobody posts again, and nothing else would look at the time.
+    // More than kernel and output accept, posted at once. No later event would check for expiry.
     session.postInOneTurn(
       Array(repeating: String(repeating: "x", count: 64 << 10), count: 400), ttl: .milliseconds(100))
     try await session.until("the last expires") { session.handle.deliveryState(400) == .expired }
@@ -112,7 +112,7 @@ import UpstreamSession
     upstream.stop()
   }
 
-  @Test func neverSendsAgainWhatTheUpstreamFindsTooLarge() async throws {
+  @Test func neverResendsAMessageThatIsTooLargeForTheUpstream() async throws {
     let upstream = try ScriptedUpstream(.refuseAsTooLarge(after: 100_000), .listen)
     let session = try SessionFixture(upstream.url) {
       Self.withoutHeartbeat(&$0)
@@ -132,7 +132,7 @@ import UpstreamSession
     upstream.stop()
   }
 
-  @Test func givesUpAMessageThatConnectionsDieUnder() async throws {
+  @Test func stopsResendingAMessageThatEndsItsConnections() async throws {
     let upstream = try ScriptedUpstream(.resetAfter(100_000), .resetAfter(100_000), .resetAfter(100_000), .listen)
     let session = try SessionFixture(upstream.url) {
       Self.withoutHeartbeat(&$0)
@@ -149,7 +149,7 @@ import UpstreamSession
     upstream.stop()
   }
 
-  @Test func keepsThePaceAndLetsNobodyWaitForever() async throws {
+  @Test func limitsTheRateAndSendsEveryMessage() async throws {
     let upstream = try ScriptedUpstream(.listen)
     let session = try SessionFixture(upstream.url) {
       Self.withoutHeartbeat(&$0)
@@ -159,14 +159,14 @@ import UpstreamSession
     let start = ContinuousClock.now
     session.postInOneTurn(texts(20))
     try await session.until("all arrive") { upstream.seen.messages.count == 20 }
-    // The first five are the burst; a hundred a second are ten milliseconds for each of the others.
+    // The first five are the burst. At a hundred per second the others take ten milliseconds each.
     #expect(ContinuousClock.now - start >= .milliseconds(149))
     #expect(upstream.seen.messages.map { String(decoding: $0, as: UTF8.self) } == texts(20))
     try await session.finish()
     upstream.stop()
   }
 
-  @Test func refusesMessagesFromTheMomentThatNothingCanBeSent() async throws {
+  @Test func refusesMessagesOnceNothingCanBeSent() async throws {
     let upstream = try ScriptedUpstream(.deaf)
     let session = try SessionFixture(upstream.url) {
       Self.withoutHeartbeat(&$0)
@@ -182,7 +182,7 @@ import UpstreamSession
     upstream.stop()
   }
 
-  @Test func anOperatorWhoHasClosedTheSessionLeavesNothingToWaitForAtTheEnd() async throws {
+  @Test func aClosedSessionShutsDownAtOnce() async throws {
     let upstream = try ScriptedUpstream(.listen)
     let session = try SessionFixture(upstream.url, Self.withoutHeartbeat)
     try await session.until("ready") { session.handle.isReady }

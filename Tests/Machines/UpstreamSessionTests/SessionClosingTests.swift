@@ -101,7 +101,7 @@ import Testing
     #expect(session.waited == .seconds(5))
   }
 
-  @Test func failsAConnectionThatBreaksTheProtocol() {
+  @Test func failsAConnectionThatViolatesTheProtocol() {
     let session = Dialogue()
     session.openToReady()
     #expect(

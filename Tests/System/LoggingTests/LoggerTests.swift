@@ -3,7 +3,7 @@ import Testing
 
 @testable import Logging
 
-/// Reads a pipe to its end, on a thread of its own: those of the tests are few, and a log that is written blocks one.
+/// Reads a pipe to its end on its own thread, since writing the log may block a thread of the tests.
 private final class Collector: @unchecked Sendable {
   private let isAtEnd = DispatchSemaphore(value: 0)
   private var data = Data()
@@ -22,7 +22,7 @@ private final class Collector: @unchecked Sendable {
 }
 
 @Suite struct LoggerTests {
-  /// What `body` logs, as it arrives at the other end of a pipe.
+  /// The output of `body`, read from a pipe.
   private func capture(_ format: Logger.Format, level: LogLevel = .info, _ body: (Logger) -> Void) -> String {
     let pipe = Pipe()
     let logger = Logger(level: level, format: format, output: pipe.fileHandleForWriting.fileDescriptor)
@@ -47,7 +47,7 @@ private final class Collector: @unchecked Sendable {
   }
 
   @Test(arguments: ["plain", "quote \" and \\", "line\nbreak\r\t", "\u{0}\u{1}\u{1B}[31m", "é 😀", ""])
-  func everyLineIsOneJSONObjectWhateverStandsInIt(text: String) throws {
+  func everyLineIsOneJSONObjectForAnyText(text: String) throws {
     let output = capture(.json) { $0.info("said", [.text("what", text), .number("n", -3), .flag("f", true)]) }
     let lines = output.split(separator: "\n", omittingEmptySubsequences: false)
     #expect(lines.count == 2 && lines[1].isEmpty)
@@ -57,14 +57,14 @@ private final class Collector: @unchecked Sendable {
     #expect(object?["n"] as? Int == -3 && object?["f"] as? Bool == true)
   }
 
-  @Test func aTerminalNeverSeesAControlCharacterFromOutside() {
+  @Test func controlCharactersFromOutsideAreEscapedForATerminal() {
     let output = capture(.text) { $0.warning("odd", [.text("what", "\u{1B}]0;owned\u{7}\n")]) }
     #expect(output.utf8.filter { $0 < 0x20 } == [0x0A])
   }
 
-  /// DEL, C1, and what reorders or breaks lines.
+  /// DEL, C1, and characters that reorder or break lines.
   @Test(arguments: [0x7F, 0x85, 0x9B, 0x061C, 0x200E, 0x200F, 0x2028, 0x2029, 0x202A, 0x202E, 0x2066, 0x2069, 0xFEFF])
-  func whatControlsADisplayIsEscapedInBothFormats(value: UInt32) throws {
+  func displayControlsAreEscapedInBothFormats(value: UInt32) throws {
     let scalar = try #require(Unicode.Scalar(value))
     let text = "é\"\n\(scalar)😀"
     for format in [Logger.Format.json, .text] {
@@ -88,7 +88,7 @@ private final class Collector: @unchecked Sendable {
     logger.flush()
     logger.info("and this one, with the report of the others")
     logger.flush()
-    // Somebody reads again.
+    // The pipe is read again.
     var fresh: [Int32] = [0, 0]
     try #require(pipe(&fresh) == 0)
     try #require(dup2(fresh[1], ends[1]) == ends[1])
@@ -124,7 +124,7 @@ private final class Collector: @unchecked Sendable {
     #expect(!output.contains("before") && output.contains("after"))
   }
 
-  @Test func levelsBelowTheWantedAreNotEvenRendered() {
+  @Test func levelsBelowTheConfiguredOneAreNotRendered() {
     var rendered = 0
     func fields() -> [LogField] {
       rendered += 1
@@ -137,11 +137,11 @@ private final class Collector: @unchecked Sendable {
     #expect(rendered == 1 && output.contains("loud") && !output.contains("quiet"))
   }
 
-  @Test func whatDoesNotFitIsCountedAndToldAndNeverWaitedFor() {
+  @Test func linesThatDoNotFitAreCountedAndReportedWithoutBlocking() {
     let pipe = Pipe()
     let logger = Logger(level: .info, format: .json, output: pipe.fileHandleForWriting.fileDescriptor)
     let text = String(repeating: "x", count: 1000)
-    // Nobody reads the pipe and nothing empties the buffer: each of these returns all the same.
+    // The pipe is not read and the buffer is not emptied. Each call still returns.
     for _ in 0..<2_000 { logger.info("much", [.text("text", text)]) }
     let collector = Collector(pipe.fileHandleForReading)
     logger.flush()
@@ -153,8 +153,8 @@ private final class Collector: @unchecked Sendable {
     #expect(output.utf8.count < LogWriter.bufferLimit + 4096)
   }
 
-  /// A start of the thread that failed looks the same as none.
-  @Test func withoutItsThreadTheLastLinesGoToAPipeThatNobodyReadsOnlyAsFarAsItTakesThem() throws {
+  /// A thread that failed to start has the same effect as none.
+  @Test func withoutItsThreadTheLastLinesAreWrittenWithoutBlocking() throws {
     var ends: [Int32] = [0, 0]
     try #require(pipe(&ends) == 0)
     let logger = Logger(level: .info, format: .json, output: ends[1])

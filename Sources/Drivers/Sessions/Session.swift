@@ -77,7 +77,7 @@ package final class Session: Sendable {
     upstream.start(on: loop, resolver: resolver)
   }
 
-  /// Ends the session: sends queued messages for up to `limit`, then closes the connection. This closure is not recorded as a gap.
+  /// Shuts the session down: sends queued messages for up to `limit`, then closes the connection. This does not count as a gap.
   func shutDown(flushWithin limit: TimeSpan) {
     sink.sessionWillEnd()
     upstream.close(flushWithin: limit)

@@ -38,8 +38,8 @@ package struct SessionDirectory: Sendable {
     for session in all { session.upstream.networkChanged(change) }
   }
 
-  /// Ends every session: sends queued messages for up to `limit`, then closes the connection with 1001. `haveEnded` reports
-  /// completion.
+  /// Shuts every session down: sends queued messages for up to `limit`, then closes the connection with 1001. `haveEnded` becomes
+  /// true at the end.
   package func shutDown(flushWithin limit: TimeSpan) {
     for session in all { session.shutDown(flushWithin: limit) }
   }
@@ -51,7 +51,7 @@ package struct SessionDirectory: Sendable {
     for session in all { session.upstream.refuseMessages() }
   }
 
-  /// Gives every message that has no final state one. Called when the loops have ended.
+  /// Gives every message without a final state one. Called after the loops have ended.
   package func abandon() {
     for session in all { session.upstream.abandon() }
   }

@@ -25,7 +25,7 @@ package final class SharedInbox: Sendable {
   private let log: Locked<PushLog>
   /// Number of changes of the log. Incremented within the lock, after the change.
   private let changes = Atomic<UInt64>(0)
-  /// Rung after every change that readers may wait for.
+  /// Notified after every change that readers may wait for.
   package let notifier = Notifier()
 
   package init(epoch: Epoch, retention: Retention) {

@@ -37,7 +37,7 @@ package final class SessionHandle: Sendable {
   }
 
   let shared: Locked<Shared>
-  /// Rung when deliveries may have reached final states.
+  /// Notified when deliveries may have reached final states.
   package let deliveryNotifier = Notifier()
   /// Whether the session connects only on demand.
   let isOnDemand: Atomic<Bool>
@@ -200,7 +200,7 @@ package final class SessionHandle: Sendable {
   /// Refuses every post from now on.
   package func refuseMessages() { update { $0.outbox.close() } }
 
-  /// Called when the session's loop is gone: ends all messages that have no final state.
+  /// Called after the session's loop has ended. Gives all messages without a final state one.
   package func abandon() {
     update { shared in
       guard !shared.hasEnded else { return }
@@ -229,7 +229,7 @@ package final class SessionHandle: Sendable {
     send(.reconfigure(settings, because: reason))
   }
 
-  /// Whether the session is shut down and its driver gone.
+  /// Whether the shutdown of the session is complete.
   package var hasEnded: Bool { shared.withLock { $0.hasEnded } }
 
   /// Links, addresses or routes of this machine have changed.

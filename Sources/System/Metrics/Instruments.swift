@@ -1,6 +1,6 @@
 import Synchronization
 
-/// A number that only increases, such as of requests. Safe for use from any thread.
+/// A number that only increases, such as the number of requests. Safe for use from any thread.
 package final class Counter: Sendable {
   private let value = Atomic<UInt64>(0)
   package init() {}
@@ -10,7 +10,7 @@ package final class Counter: Sendable {
   package var total: UInt64 { value.load(ordering: .relaxed) }
 }
 
-/// A number that goes up and down, such as of open connections. Safe for use from any thread.
+/// A number that increases and decreases, such as the number of open connections. Safe for use from any thread.
 package final class Gauge: Sendable {
   private let value = Atomic<Int>(0)
   package init() {}

@@ -8,16 +8,16 @@ import Upstream
 import UpstreamSession
 import WebSocketCodec
 
-/// Thousands of upstream sessions in one process, each with a connection of its own, on one event loop: what the tests measure
-/// the memory of a session with.
+/// Opens thousands of upstream sessions in one process, each with its own connection, on one event loop. The tests measure the memory
+/// per session with it.
 ///
 ///     session-herd ws://127.0.0.1:9001 10000
 ///
-/// prints `starting` before the first session is made, and a JSON object once all are ready or a minute has passed. It ends
-/// when its standard input does.
+/// prints `starting` before the first session is created, and a JSON object once all are ready or after a minute. It ends when its
+/// standard input ends.
 @main
 enum SessionHerd {
-  private static let patience = Duration.seconds(60)
+  private static let timeout = Duration.seconds(60)
 
   static func main() {
     let arguments = CommandLine.arguments
@@ -31,7 +31,7 @@ enum SessionHerd {
       say("starting")
       let began = ContinuousClock.now
       let sessions = try open(count, to: url, on: loop)
-      while sessions.contains(where: { !$0.isReady }), ContinuousClock.now - began < patience { usleep(1_000) }
+      while sessions.contains(where: { !$0.isReady }), ContinuousClock.now - began < timeout { usleep(1_000) }
       let took = (ContinuousClock.now - began) / .seconds(1)
       say("{\"ready\":\(sessions.count { $0.isReady }),\"seconds\":\(took)}")
       while getchar() != EOF {}
@@ -40,8 +40,7 @@ enum SessionHerd {
     }
   }
 
-  /// As the operator's defaults make a session, but for compression, whose memory is zlib's, and for the limit of dials to one
-  /// host, which is there to prevent just this.
+  /// Default settings, except compression, whose memory belongs to zlib, and the limits per host, which would delay the connections.
   private static func open(_ count: Int, to url: WebSocketURL, on loop: EventLoop) throws -> [SessionHandle] {
     var settings = UpstreamSettings(urls: [url])
     settings.compression = nil
@@ -63,7 +62,7 @@ enum SessionHerd {
 
   private static func say(_ line: String) {
     print(line)
-    // To a pipe it would wait in a buffer otherwise.
+    // A pipe is buffered.
     fflush(nil)
   }
 

@@ -2,12 +2,11 @@ import Glibc
 import Logging
 import Reactor
 
-/// The client that the Autobahn TestSuite judges: the gateway's own upstream session, and behind it an application that sends
-/// every message back.
+/// The client under test of the Autobahn TestSuite: the gateway's upstream session, with an application that echoes every message.
 ///
 ///     autobahn-client ws://127.0.0.1:9001 drawbridge-1
 ///
-/// runs every case that the fuzzing server at that address has, as the agent of that name, and has the report written.
+/// runs all cases of the fuzzing server at this address under this agent name, and makes it write the report.
 @main
 enum AutobahnClient {
   static func main() {

@@ -10,7 +10,7 @@ import Upstream
 import UpstreamSession
 import WebSocketCodec
 
-/// One connection of one session, from the dial to the close; the server decides when it is over.
+/// One connection of one session, from the attempt to the close. The server decides when it ends.
 final class Conversation: UpstreamSink {
   private struct State: ~Copyable {
     var session: SessionHandle?
@@ -25,7 +25,7 @@ final class Conversation: UpstreamSink {
 
   private init(echoes: Bool) { self.echoes = echoes }
 
-  /// Runs it to its end. With `echoes` every message goes back.
+  /// Runs the conversation to its end. With `echoes` every message is sent back.
   static func run(_ url: String, on loop: EventLoop, echoes: Bool = false) -> Conversation {
     let conversation = Conversation(echoes: echoes)
     do {
@@ -41,11 +41,11 @@ final class Conversation: UpstreamSink {
     return conversation
   }
 
-  /// The last text that came; what the server answers to a question.
+  /// The last text received, such as the server's reply to a query.
   var lastText: String? { state.withLock { $0.lastText } }
 
-  /// The session as it is configured for everybody, its limits included, but for what would blur the judgement: pings that
-  /// nobody asked for, a second dial (each dial runs its case anew), and a queue too small for what is to be sent back.
+  /// Default settings, including limits, except those that affect the results: no pings, no second connection (each runs the case
+  /// again), and a queue large enough for all echoes.
   private static func settings(for url: WebSocketURL) -> UpstreamSettings {
     var settings = UpstreamSettings(urls: [url])
     settings.session.liveness.isEnabled = false
@@ -57,7 +57,7 @@ final class Conversation: UpstreamSink {
     return settings
   }
 
-  /// A case is over when its connection is; one that never opened is over too, and the server will say so.
+  /// A case ends with its connection, or if that cannot be opened, which the server reports.
   private func waitForEnd(of session: SessionHandle) {
     while !state.withLock({ $0.isOver }), session.snapshot().lastFailure == nil { usleep(500) }
     session.close(flushWithin: .zero)

@@ -114,7 +114,7 @@ final class ConnectionAttempt: LoopTask {
     request.compression = dial.offersCompression ? settings.compression : nil
     request.fields = settings.fields(for: url)
     try addCredential(to: &request)
-    // Credentials come from files, and a redirection's target from a server.
+    // A file provides the credential, and a server the target of a redirection. Either may be invalid.
     if let problem = request.problem {
       throw .failed(AttemptReport(.upgrading, .handshake, "the opening request is not valid: \(problem)"))
     }

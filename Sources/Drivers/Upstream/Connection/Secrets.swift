@@ -1,7 +1,7 @@
 import UpstreamProtocol
 import Reactor
 
-/// Why a secret could not be read. It contains nothing of the secret.
+/// Why a secret could not be read. It contains no part of the secret.
 enum SecretError: Error, Equatable, CustomStringConvertible {
   case noVariable(String)
   case unreadable(String, RequiredFileError)

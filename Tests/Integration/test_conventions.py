@@ -84,7 +84,7 @@ async def test_a_secret_is_read_again_at_each_dial(convention, gateway_for, toke
     gateway = await gateway_for(upstream, config=OPENING.replace("TOKEN", str(token)))
     token.write_text("rotated\n")
     upstream.reset_connections()
-    await eventually(lambda: tokens == ['s3"cret', "rotated"], what="the second dial has the new token")
+    await eventually(lambda: tokens == ['s3"cret', "rotated"], what="the second attempt has the new token")
     await gateway.ready()
     assert "rotated" not in gateway.output
     assert 's3"' not in gateway.output

@@ -113,7 +113,7 @@ async def test_a_bad_handshake_is_reported_and_tried_again(name, raw_upstream, g
     config = f"upstream:\n  url: {upstream.url}\n  timeouts:\n    opening: 1s\n"
     gateway = await gateway_for(None, config=config, ready=False)
     # Tried again: not for every one at once (a refusal is given time), but none may be the end of it.
-    await eventually(lambda: upstream.connections >= 1, what="the gateway dials")
+    await eventually(lambda: upstream.connections >= 1, what="the gateway connects")
     session = await eventually(lambda: reports_failure(gateway), what="the session tells what was wrong")
     assert session["state"] != "ready"
     await stays_whole(gateway)
@@ -126,7 +126,7 @@ async def test_a_good_upstream_after_a_bad_one_is_found(name, raw_upstream, gate
     gateway = await gateway_for(None, config=config, ready=False)
     client = gateway.client()
     await client.accepted("kept until somebody listens")
-    await eventually(lambda: bad.connections >= 2, what="the gateway dials again")
+    await eventually(lambda: bad.connections >= 2, what="the gateway reconnects")
     good = Upstream()
     good.port = bad.port
     await bad.kill()
@@ -139,7 +139,7 @@ async def test_a_bad_frame_ends_the_connection_with_a_reason_and_a_redial(name, 
     upstream = await raw_upstream(sends(*FRAMES[name]))
     gateway = await gateway_for(upstream, ready=False)
     before = gateway.memory()
-    await eventually(lambda: upstream.connections >= 2, what="the gateway dials again")
+    await eventually(lambda: upstream.connections >= 2, what="the gateway reconnects")
     assert (await reports_failure(gateway))["last_failure"]
     await stays_whole(gateway)
     assert gateway.memory() < before + 24 * MEBIBYTE
@@ -198,7 +198,7 @@ async def test_text_fails_at_its_first_bad_byte(name, raw_upstream, gateway_for)
 async def test_a_reset_in_mid_frame_is_followed_by_a_redial(raw_upstream, gateway_for):
     upstream = await raw_upstream(resets_in_mid_frame)
     gateway = await gateway_for(upstream, ready=False)
-    await eventually(lambda: upstream.connections >= 2, what="the gateway dials again")
+    await eventually(lambda: upstream.connections >= 2, what="the gateway reconnects")
     await stays_whole(gateway)
 
 
@@ -215,7 +215,7 @@ async def test_a_message_that_inflates_beyond_the_limit_ends_the_connection(raw_
     upstream = await raw_upstream(behave)
     gateway = await gateway_for(upstream, ready=False)
     before = gateway.memory()
-    await eventually(lambda: upstream.connections >= 2, what="the gateway dials again")
+    await eventually(lambda: upstream.connections >= 2, what="the gateway reconnects")
     assert gateway.memory() < before + 64 * MEBIBYTE
     await stays_whole(gateway)
 

@@ -78,7 +78,7 @@ async def test_without_a_route_it_is_offline_and_dials_when_one_comes(cable, ups
     cable.add_route()
     assert await upstream.has_received(1) == ["waits for the route"]
     session = await client.session()
-    # It asks by itself every five seconds; the last dial was the network's doing.
+    # It attempts every five seconds by itself. The last attempt was caused by the network change.
     assert causes(session, "resolving")[-1] == "network changed"
     assert (await gateway.metrics())["drawbridge_network_changes_total"] >= 1
 

@@ -186,7 +186,7 @@ async def test_a_wrong_101_is_refused_and_told(name, raw_upstream, gateway_for):
     refusal, _ = (await gateway.status_page()).refusal
     assert refusal[0] == "101 while upgrading"
     assert len(refusal) > 1
-    await eventually(lambda: upstream.connections >= 2, what="the gateway dials again")
+    await eventually(lambda: upstream.connections >= 2, what="the gateway reconnects")
 
 
 async def test_compression_that_was_not_offered_is_refused(raw_upstream, gateway_for):
@@ -242,7 +242,7 @@ async def test_an_endless_head_is_cut_off(piece, told, raw_upstream, gateway_for
     gateway = await gateway_for(upstream, ready=False)
     before = gateway.memory()
     assert told in (await told_session(gateway))["last_failure"]
-    await eventually(lambda: upstream.connections >= 3, what="the gateway dials again")
+    await eventually(lambda: upstream.connections >= 3, what="the gateway reconnects")
     assert gateway.memory() < before + (4 << 20)
 
 

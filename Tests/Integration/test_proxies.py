@@ -129,7 +129,7 @@ async def test_an_upstream_that_the_proxy_cannot_reach_is_told(kind, told, start
     gateway = await gateway_for(upstream, "--proxy", proxy.url(), ready=False)
     assert told in (await failure(gateway))["last_failure"]
     # And it goes on trying.
-    await eventually(lambda: proxy.connections >= 3, what="the gateway dials again")
+    await eventually(lambda: proxy.connections >= 3, what="the gateway reconnects")
     await upstream.start()
     await gateway.ready()
 
@@ -189,7 +189,7 @@ async def test_a_proxy_that_misbehaves_is_told_and_costs_nothing(scheme, behave,
     gateway = await gateway_for(None, config=config, ready=False)
     before = gateway.memory()
     assert told in (await failure(gateway))["last_failure"]
-    await eventually(lambda: proxy.connections >= 3, what="the gateway dials again")
+    await eventually(lambda: proxy.connections >= 3, what="the gateway reconnects")
     assert gateway.memory() < before + (8 << 20)
     await gateway.client().poll(wait=0)
 

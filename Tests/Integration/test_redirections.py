@@ -74,7 +74,7 @@ async def test_a_redirection_to_another_server_is_followed(status, scheme, start
     assert upstream.requests[0].path == "/chat?room=1"
     assert upstream.requests[0].headers["Host"] == f"127.0.0.1:{upstream.port}"
     assert "room=1" not in gateway.output
-    # The next dial begins where the configuration says.
+    # The next attempt starts with the configured URL.
     upstream.reset_connections()
     await eventually(lambda: len(upstream.requests) == 2, what="a second connection")
     assert len(first.heads) == 2

@@ -48,7 +48,7 @@ async def test_up_ends_a_wait_at_once(upstream, gateway_for):
     await upstream.kill()
     gateway = await gateway_for(upstream, ready=False, env=env)
     client = gateway.client()
-    await eventually(lambda: is_in(client, "backoff"), what="the first dial failed")
+    await eventually(lambda: is_in(client, "backoff"), what="the first attempt failed")
     session = await client.session()
     assert session["next_attempt_in_seconds"] > 500
     await upstream.start()

@@ -268,10 +268,10 @@ async def test_a_changed_certificate_of_ours_is_read_at_the_next_dial(
     assert upstream.peers[0]["subject"] == ((("commonName", "first"),),)
     put(authority.issue(for_clients=True, common_name="second"))
     upstream.reset_connections()
-    await eventually(lambda: len(upstream.requests) == 2 and upstream.connected == 1, what="the gateway dials again")
+    await eventually(lambda: len(upstream.requests) == 2 and upstream.connected == 1, what="the gateway reconnects")
     assert upstream.peers[0]["subject"] == ((("commonName", "second"),),)
 
-    # A file that cannot be used fails the dial, and says so; the next good one is taken.
+    # An unusable file fails the attempt with a reason. The next usable one applies.
     (tmp_path / "own.pem").write_text("nonsense")
     upstream.reset_connections()
     told = await failure_about(gateway, "client certificate file")
@@ -363,7 +363,7 @@ async def test_a_handshake_that_never_ends_is_given_up(behave, told, raw_upstrea
     config = f"upstream:\n  url: wss://localhost:{upstream.port}/\n  timeouts:\n    tls: 300ms\n"
     gateway = await gateway_for(None, config=config, ready=False)
     assert told in await failure(gateway)
-    await eventually(lambda: upstream.connections >= 3, what="the gateway dials again")
+    await eventually(lambda: upstream.connections >= 3, what="the gateway reconnects")
 
 
 async def test_a_record_altered_on_its_way_ends_the_connection(gateway_for, start, authority, certificate):
@@ -462,7 +462,7 @@ async def test_truncation_inside_a_message_is_told_and_nothing_of_it_delivered(
     url = f"wss://localhost:{upstream.port}/"
     gateway = await gateway_for(None, "--upstream", url, "--ca-file", authority.path, ready=False)
     assert await failure(gateway) == "the upstream ended the stream inside a message" + CUT
-    await eventually(lambda: upstream.connections >= 2, what="the gateway dials again")
+    await eventually(lambda: upstream.connections >= 2, what="the gateway reconnects")
     batch = await gateway.client().poll(cursor="earliest", wait=0)
     assert all(message["type"] != "text" for message in batch.messages)
 

@@ -55,7 +55,7 @@ async def is_refused(frames, told, raw_upstream, gateway_for, config="", *fields
         await raw_upstream(sender), config=f"upstream:\n{config}" if config else None, ready=False
     )
     before = gateway.memory()
-    await eventually(lambda: len(sender.codes) >= 2, what="the gateway says why, and dials again")
+    await eventually(lambda: len(sender.codes) >= 2, what="the gateway reports the reason and reconnects")
     assert set(sender.codes) == {TOO_BIG}
     session = await gateway.client().session()
     assert told in session["last_failure"]

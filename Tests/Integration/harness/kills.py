@@ -18,7 +18,7 @@ _LANES = 4
 _OUTSTANDING = 200
 _TTL = 60
 
-# A gateway that notices a silent upstream within a fraction of a second, and dials again at once.
+# A gateway that notices a silent upstream within a fraction of a second, and reconnects at once.
 SETTINGS = {
     "DRAWBRIDGE_UPSTREAM_HEARTBEAT_INTERVAL": "50ms",
     "DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": "150ms",

@@ -6,16 +6,16 @@ extension SettingProblem {
   init(_ error: TLSSettingsError, prefix: String) {
     let (name, subject, reason): (String, Subject, String) =
       switch error {
-      case .unreadable(let role, _, _), .holdsNoCertificate(let role, _), .malformedCertificate(let role, _, _, _):
+      case .unreadable(let role, _, _), .noCertificate(let role, _), .malformedCertificate(let role, _, _, _):
         switch role {
         case .authorities: (".ca_file", .none, error.description)
         case .certificate: (".client_certificate", .none, error.description)
         case .key: (".client_key", .none, error.description)
         }
-      case .holdsNoPrivateKey, .encryptedPrivateKey, .keyDoesNotMatchCertificate:
+      case .noPrivateKey, .encryptedPrivateKey, .keyDoesNotMatchCertificate:
         (".client_key", .none, error.description)
       case .unusableCertificate: (".client_certificate", .none, error.description)
-      case .nothingTrusted, .noSystemStore, .systemStoreUnreadable: (".system_ca", .none, error.description)
+      case .noTrustedCertificate, .noSystemStore, .systemStoreUnreadable: (".system_ca", .none, error.description)
       case .badServerName:
         (".server_name", .value, "it takes 1 to 253 letters, digits, dots and hyphens, or an IP address")
       case .invertedVersionRange, .badApplicationProtocol, .library: ("", .none, error.description)

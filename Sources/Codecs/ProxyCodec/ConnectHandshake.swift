@@ -6,8 +6,8 @@ package struct ConnectHandshake: ProxyHandshake, ~Copyable {
   private let authority: String
   private let credentials: ProxyCredentials?
   private var decoder: HTTPResponseHeadDecoder
-  private var hasAsked = false
-  private var interimAnswers = 0
+  private var hasSentRequest = false
+  private var interimResponses = 0
 
   /// Number of interim responses that are skipped. Stops: a proxy that sends them endlessly.
   private static var interimLimit: Int { 8 }
@@ -24,9 +24,9 @@ package struct ConnectHandshake: ProxyHandshake, ~Copyable {
   package mutating func advance(
     _ input: inout ByteQueue, into output: inout ByteQueue
   ) throws(ProxyError) -> Bool {
-    if !hasAsked {
-      hasAsked = true
-      ask(into: &output)
+    if !hasSentRequest {
+      hasSentRequest = true
+      writeRequest(into: &output)
     }
     while true {
       do throws(HTTPProtocolError) {
@@ -41,13 +41,13 @@ package struct ConnectHandshake: ProxyHandshake, ~Copyable {
       // Includes 101: no other protocol was requested.
       default: throw .refused(HTTPRefusal(decoder), sentCredentials: credentials != nil)
       }
-      interimAnswers += 1
-      guard interimAnswers <= Self.interimLimit else { throw .tooManyInterimAnswers(limit: Self.interimLimit) }
+      interimResponses += 1
+      guard interimResponses <= Self.interimLimit else { throw .tooManyInterimResponses(limit: Self.interimLimit) }
       decoder.begin()
     }
   }
 
-  private func ask(into output: inout ByteQueue) {
+  private func writeRequest(into output: inout ByteQueue) {
     output.append("CONNECT \(authority) HTTP/1.1\r\nHost: \(authority)\r\n")
     if let credentials { output.append("Proxy-Authorization: \(credentials.basic)\r\n") }
     output.append("\r\n")

@@ -6,7 +6,7 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
   /// The response was not 2xx. Its body follows.
   case refused(HTTPRefusal, sentCredentials: Bool)
   case notHTTP(HTTPProtocolError)
-  case tooManyInterimAnswers(limit: Int)
+  case tooManyInterimResponses(limit: Int)
 
   // SOCKS5 (RFC 1928, RFC 1929).
   /// The first byte of a reply. It must be 5, or 1 in the reply to credentials.
@@ -24,19 +24,19 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
     case .refused(let refusal, sentCredentials: _): Self.isDenial(refusal)
     case .credentialsRefused: true
     case .noAcceptableMethod(let chosen, offeredCredentials: _): chosen == 255
-    case .notHTTP, .tooManyInterimAnswers, .notSOCKS5, .notConnected, .unknownAddressType: false
+    case .notHTTP, .tooManyInterimResponses, .notSOCKS5, .notConnected, .unknownAddressType: false
     }
   }
 
   package var description: String {
     switch self {
     case .refused(let refusal, let sentCredentials) where Self.isDenial(refusal):
-      sentCredentials ? Self.denied(refusal) : Self.unidentified(refusal)
+      sentCredentials ? Self.denied(refusal) : Self.credentialsRequired(refusal)
     case .refused(let refusal, sentCredentials: _):
       "the proxy answered \(refusal.statusText) where 200 opens a tunnel"
     case .notHTTP(let error):
       "the proxy's answer to CONNECT is not valid HTTP: \(error)"
-    case .tooManyInterimAnswers(let limit):
+    case .tooManyInterimResponses(let limit):
       "the proxy sent more than \(limit) interim answers to CONNECT"
     case .notSOCKS5(let byte):
       byte == UInt8(ascii: "H")
@@ -64,7 +64,7 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
     "the proxy answered \(refusal.statusText): it refused the user name or the password"
   }
 
-  private static func unidentified(_ refusal: HTTPRefusal) -> String {
+  private static func credentialsRequired(_ refusal: HTTPRefusal) -> String {
     "the proxy answered \(refusal.statusText): it wants credentials; write them into its URL, as in"
       + " http://user:password@host:port (of its schemes, Basic is supported)"
   }

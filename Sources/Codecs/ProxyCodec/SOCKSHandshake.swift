@@ -3,7 +3,7 @@ import ByteStreams
 /// The handshake with a SOCKS5 proxy (RFC 1928), with user name and password if the proxy requires them (RFC 1929).
 ///
 ///     choosing ──method 0──▶ connecting ──reply 0──▶ open
-///         └─method 2─▶ identifying ─status 0─▲
+///         └─method 2─▶ authenticating ─status 0─▲
 package struct SOCKSHandshake: ProxyHandshake, Sendable {
   /// What the proxy connects to.
   package enum Destination: Hashable, Sendable {
@@ -16,7 +16,7 @@ package struct SOCKSHandshake: ProxyHandshake, Sendable {
   private enum State {
     case initial
     case choosing
-    case identifying
+    case authenticating
     case connecting
     case open
   }
@@ -28,7 +28,7 @@ package struct SOCKSHandshake: ProxyHandshake, Sendable {
 
   private static let version: UInt8 = 5
   /// The version of the username/password sub-negotiation (RFC 1929 §2).
-  private static let identificationVersion: UInt8 = 1
+  private static let authenticationVersion: UInt8 = 1
 
   private let destination: Destination
   private let port: UInt16
@@ -56,14 +56,14 @@ package struct SOCKSHandshake: ProxyHandshake, Sendable {
         output.append([Self.version, UInt8(methods.count)] + methods)
         state = .choosing
       case .choosing:
-        guard let method = try answer(&input, version: Self.version) else { return false }
+        guard let method = try reply(&input, version: Self.version) else { return false }
         try choose(method, into: &output)
-      case .identifying:
-        guard let status = try answer(&input, version: Self.identificationVersion) else { return false }
+      case .authenticating:
+        guard let status = try reply(&input, version: Self.authenticationVersion) else { return false }
         guard status == 0 else { throw .credentialsRefused(status: status) }
         request(into: &output)
       case .connecting:
-        guard let length = try answerLength(input.bytes) else { return false }
+        guard let length = try replyLength(input.bytes) else { return false }
         input.consume(length)
         state = .open
       case .open:
@@ -73,13 +73,13 @@ package struct SOCKSHandshake: ProxyHandshake, Sendable {
   }
 
   /// Takes a two-byte reply, a version and a value, and returns the value. Returns nil if more bytes are needed.
-  private func answer(_ input: inout ByteQueue, version: UInt8) throws(ProxyError) -> UInt8? {
+  private func reply(_ input: inout ByteQueue, version: UInt8) throws(ProxyError) -> UInt8? {
     guard input.count > 0 else { return nil }
     guard input.bytes[0] == version else { throw .notSOCKS5(input.bytes[0]) }
     guard input.count > 1 else { return nil }
-    let said = input.bytes[1]
+    let value = input.bytes[1]
     input.consume(2)
-    return said
+    return value
   }
 
   private mutating func choose(_ method: UInt8, into output: inout ByteQueue) throws(ProxyError) {
@@ -87,12 +87,12 @@ package struct SOCKSHandshake: ProxyHandshake, Sendable {
     case (Method.none, _):
       request(into: &output)
     case (Method.password, let credentials?):
-      output.append(Self.identificationVersion)
+      output.append(Self.authenticationVersion)
       for text in [credentials.username, credentials.password] {
         output.append(UInt8(text.utf8.count))
         output.append(text)
       }
-      state = .identifying
+      state = .authenticating
     default:
       throw .noAcceptableMethod(chosen: method, offeredCredentials: credentials != nil)
     }
@@ -119,7 +119,7 @@ package struct SOCKSHandshake: ProxyHandshake, Sendable {
 
   /// The length in bytes of the reply to the request (§6): version, reply, reserved, and the address and port that the proxy uses.
   /// Returns nil if more bytes are needed. A failure is reported at the second byte, because some proxies close the connection after it.
-  private func answerLength(_ bytes: Span<UInt8>) throws(ProxyError) -> Int? {
+  private func replyLength(_ bytes: Span<UInt8>) throws(ProxyError) -> Int? {
     guard bytes.count > 0 else { return nil }
     guard bytes[0] == Self.version else { throw .notSOCKS5(bytes[0]) }
     guard bytes.count > 1 else { return nil }

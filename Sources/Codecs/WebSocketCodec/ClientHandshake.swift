@@ -30,7 +30,7 @@ package struct ClientHandshake: ~Copyable {
   private let request: Request
   private let key: String
   private var decoder: HTTPResponseHeadDecoder
-  private var interimAnswers = 0
+  private var interimResponses = 0
 
   /// Number of interim responses that are skipped. Servers send one or two; Python's urllib3 and Go's net/http (5) have a low limit,
   /// too. Stops: a server that sends them endlessly, so that the handshake never fails.
@@ -73,22 +73,22 @@ package struct ClientHandshake: ~Copyable {
       } catch {
         throw .notHTTP(error)
       }
-      if decoder.status == .switchingProtocols { return .accepted(try judge()) }
+      if decoder.status == .switchingProtocols { return .accepted(try validate()) }
       guard decoder.status.isInterim else { return .refused(HTTPRefusal(decoder)) }
-      interimAnswers += 1
-      guard interimAnswers <= Self.interimLimit else { throw .tooManyInterimAnswers(limit: Self.interimLimit) }
+      interimResponses += 1
+      guard interimResponses <= Self.interimLimit else { throw .tooManyInterimResponses(limit: Self.interimLimit) }
       decoder.begin()
     }
   }
 
   /// Whether no byte of a response has arrived yet.
-  package var hasReceivedNothing: Bool { interimAnswers == 0 && decoder.head.isEmpty }
+  package var hasReceivedNothing: Bool { interimResponses == 0 && decoder.head.isEmpty }
 
   /// The response head once it is complete, also after an error.
-  package var answer: HTTPRefusal? { decoder.isComplete ? HTTPRefusal(decoder) : nil }
+  package var response: HTTPRefusal? { decoder.isComplete ? HTTPRefusal(decoder) : nil }
 
   /// Validates a 101 response by the rules of §4.1, in their order.
-  private func judge() throws(HandshakeError) -> Agreement {
+  private func validate() throws(HandshakeError) -> Agreement {
     guard !decoder.isHTTP10 else { throw .notHTTP11 }
     guard elements(of: .upgrade) == ["websocket"] else { throw .noUpgrade }
     guard decoder.fields.list(.connection, contains: "upgrade") else { throw .noConnectionUpgrade }
@@ -117,19 +117,19 @@ package struct ClientHandshake: ~Copyable {
   }
 
   private func agreedSubprotocol() throws(HandshakeError) -> String? {
-    let answers = values(of: .secWebSocketProtocol)
-    guard let answer = answers.first else { return nil }
-    guard answers.count == 1, request.subprotocols.contains(answer) else {
-      throw .badSubprotocol("'\(answers.joined(separator: ", "))' was not offered")
+    let values = values(of: .secWebSocketProtocol)
+    guard let value = values.first else { return nil }
+    guard values.count == 1, request.subprotocols.contains(value) else {
+      throw .badSubprotocol("'\(values.joined(separator: ", "))' was not offered")
     }
-    return answer
+    return value
   }
 
   private func agreedCompression() throws(HandshakeError) -> MessageCompression.Settings? {
-    let answers = values(of: .secWebSocketExtensions)
+    let values = values(of: .secWebSocketExtensions)
     // §11.3.2: the field MUST NOT appear more than once in a response.
-    guard answers.count <= 1 else { throw .badExtension("the field stands there twice") }
-    let joined = answers.first ?? ""
+    guard values.count <= 1 else { throw .badExtension("the field stands there twice") }
+    let joined = values.first ?? ""
     guard let elements = ExtensionElement.parse(Array(joined.utf8).span) else {
       throw .badExtension("'\(joined)' does not follow the grammar")
     }
@@ -138,6 +138,6 @@ package struct ClientHandshake: ~Copyable {
       throw .badExtension("'\(first.name)' was not offered")
     }
     guard elements.count == 1 else { throw .badExtension("more than was offered") }
-    return try offer.judge(first.parameters)
+    return try offer.validate(first.parameters)
   }
 }

@@ -25,31 +25,31 @@ package struct CompressionOffer: Hashable, Sendable {
   }
 
   /// Validates the parameters of the server's response by §7.1.
-  func judge(
+  func validate(
     _ parameters: [(name: String, value: String?)]
   ) throws(HandshakeError) -> MessageCompression.Settings {
-    let answer: DeflateParameters
+    let response: DeflateParameters
     do throws(DeflateParameters.Problem) {
-      answer = try DeflateParameters(parameters)
+      response = try DeflateParameters(parameters)
     } catch {
       throw .badExtension(error.description)
     }
     // §7.1.1.1: a server accepts an offer with this parameter by including it in the response.
-    guard answer.serverResets || !serverResets else {
-      throw .badExtension("server_no_context_takeover was asked for and not granted")
+    guard response.serverResets || !serverResets else {
+      throw .badExtension("server_no_context_takeover was requested and not granted")
     }
     // §7.1.2.1: likewise, with the same or a smaller value.
-    if let asked = serverWindowBits {
-      guard case .bits(let granted)? = answer.serverWindow, granted <= asked else {
-        throw .badExtension("server_max_window_bits=\(asked) was asked for and not granted")
+    if let requested = serverWindowBits {
+      guard case .bits(let granted)? = response.serverWindow, granted <= requested else {
+        throw .badExtension("server_max_window_bits=\(requested) was requested and not granted")
       }
     }
     var settings = MessageCompression.Settings()
-    settings.outboundResets = answer.clientResets
-    settings.inboundResets = answer.serverResets
-    settings.inboundWindowBits = try Self.bits(answer.serverWindow, "server_max_window_bits") ?? 15
+    settings.outboundResets = response.clientResets
+    settings.inboundResets = response.serverResets
+    settings.inboundWindowBits = try Self.bits(response.serverWindow, "server_max_window_bits") ?? 15
     // §7.1.2.2: a value above the offered one is useless but harmless, since our own is used.
-    settings.outboundWindowBits = min(try Self.bits(answer.clientWindow, "client_max_window_bits") ?? 15, windowBits)
+    settings.outboundWindowBits = min(try Self.bits(response.clientWindow, "client_max_window_bits") ?? 15, windowBits)
     settings.level = level
     settings.memoryLevel = memoryLevel
     settings.threshold = threshold

@@ -7,7 +7,7 @@ package enum HandshakeError: Error, Equatable, Sendable, CustomStringConvertible
   /// The connection ended before the response was complete.
   case endOfInput
   /// More interim responses than the limit, and no final one.
-  case tooManyInterimAnswers(limit: Int)
+  case tooManyInterimResponses(limit: Int)
   /// HTTP/1.0 has no upgrade (RFC 9110 §7.8).
   case notHTTP11
   /// The value of `Upgrade` is not exactly `websocket`.
@@ -25,7 +25,7 @@ package enum HandshakeError: Error, Equatable, Sendable, CustomStringConvertible
     switch self {
     case .notHTTP(let error): "the answer to the opening request is not valid HTTP: \(error)"
     case .endOfInput: "the connection ended before the opening request was answered"
-    case .tooManyInterimAnswers(let limit): "more than \(limit) interim answers came to the opening request"
+    case .tooManyInterimResponses(let limit): "more than \(limit) interim answers came to the opening request"
     case .notHTTP11: "the 101 answer is HTTP/1.0, which has no upgrade; it must be HTTP/1.1"
     case .noUpgrade: "the 101 answer does not say 'Upgrade: websocket'"
     case .noConnectionUpgrade: "the 101 answer does not say 'Connection: Upgrade'"

@@ -81,7 +81,7 @@ package struct MessageCompression: ~Copyable {
   }
 
   /// Resets the history. A sender may do so at any message, because the receiver needs only what is referred to.
-  mutating func forgetSentMessages() { deflater.reset() }
+  mutating func resetCompressionHistory() { deflater.reset() }
 
   mutating func releaseScratch() { scratch.releaseStorage() }
 

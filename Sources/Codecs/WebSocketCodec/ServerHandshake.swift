@@ -20,7 +20,7 @@ package enum ServerHandshake {
   }
 
   /// Validates a request by §4.2.1 and returns its `Sec-WebSocket-Key`.
-  package static func judge(_ head: borrowing HTTPRequestHead) throws(Refusal) -> String {
+  package static func validate(_ head: borrowing HTTPRequestHead) throws(Refusal) -> String {
     guard head.method == .get, !head.isHTTP10 else { throw .notGet }
     guard head.fields.list(.upgrade, contains: "websocket"), head.fields.list(.connection, contains: "upgrade") else {
       throw .noUpgrade
@@ -39,38 +39,40 @@ package enum ServerHandshake {
     output.append("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n")
     output.append("Sec-WebSocket-Accept: \(ClientHandshake.accept(for: key))\r\n")
     if let subprotocol { output.append("Sec-WebSocket-Protocol: \(subprotocol)\r\n") }
-    if let agreed { output.append("Sec-WebSocket-Extensions: \(agreed.answer)\r\n") }
+    if let agreed { output.append("Sec-WebSocket-Extensions: \(agreed.response)\r\n") }
     output.append("\r\n")
     return agreed?.settings
   }
 
   /// The first offer of permessage-deflate that the server can accept (RFC 7692 §5.1).
-  private static func agree(_ value: String) -> (settings: MessageCompression.Settings, answer: String)? {
+  private static func agree(_ value: String) -> (settings: MessageCompression.Settings, response: String)? {
     guard let offers = ExtensionElement.parse(Array(value.utf8).span) else { return nil }
     for offer in offers where offer.name == "permessage-deflate" {
       // An offer that is invalid or cannot be accepted is declined. A later one may be acceptable.
-      guard let asked = try? DeflateParameters(offer.parameters), asked.serverWindow != .bits(8) else { continue }
+      guard let requested = try? DeflateParameters(offer.parameters), requested.serverWindow != .bits(8) else {
+        continue
+      }
       var settings = MessageCompression.Settings()
       settings.outboundWindowBits = 15
       settings.memoryLevel = 8
-      var answer = "permessage-deflate"
-      if asked.serverResets {
+      var response = "permessage-deflate"
+      if requested.serverResets {
         settings.outboundResets = true
-        answer += "; server_no_context_takeover"
+        response += "; server_no_context_takeover"
       }
-      if asked.clientResets {
+      if requested.clientResets {
         settings.inboundResets = true
-        answer += "; client_no_context_takeover"
+        response += "; client_no_context_takeover"
       }
-      if case .bits(let bits)? = asked.serverWindow {
+      if case .bits(let bits)? = requested.serverWindow {
         settings.outboundWindowBits = bits
-        answer += "; server_max_window_bits=\(bits)"
+        response += "; server_max_window_bits=\(bits)"
       }
-      if case .bits(let bits)? = asked.clientWindow {
+      if case .bits(let bits)? = requested.clientWindow {
         settings.inboundWindowBits = bits
-        answer += "; client_max_window_bits=\(bits)"
+        response += "; client_max_window_bits=\(bits)"
       }
-      return (settings, answer)
+      return (settings, response)
     }
     return nil
   }

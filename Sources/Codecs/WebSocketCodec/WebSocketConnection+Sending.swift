@@ -54,10 +54,10 @@ extension WebSocketConnection {
   }
 
   /// Resets the compression history. Call it if messages already written will not be sent: later ones must not refer to them.
-  package mutating func forgetSentMessages() { compression.forgetSentMessages() }
+  package mutating func resetCompressionHistory() { compression.resetCompressionHistory() }
 
   /// Whether `writeReplies` would write anything.
-  package var owesReplies: Bool { !replies.isEmpty }
+  package var hasPendingReplies: Bool { !replies.isEmpty }
 
   /// Appends the owed replies: pongs in the order of their pings, then the close frame that responds to the peer's close frame or
   /// reports its error.
@@ -79,7 +79,7 @@ extension WebSocketConnection {
     using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {
     let role = role
-    while replies.payPong({ Self.writeFrame(.pong, $0, from: role, using: &generator, into: &output) }) {}
+    while replies.writeOldestPong({ Self.writeFrame(.pong, $0, from: role, using: &generator, into: &output) }) {}
   }
 
   private static func writeMessage(

@@ -31,17 +31,17 @@ package struct WebSocketConnection: ~Copyable {
   private var validated = 0
 
   private var control = ByteQueue()
-  private var lastPayload = PayloadPlace.none
+  private var lastPayload = PayloadLocation.none
 
   /// Replies owed to the peer.
-  var replies = OwedReplies()
+  var replies = PendingReplies()
 
   package internal(set) var hasSentClose = false
   package private(set) var hasReceivedClose = false
   /// The peer's protocol error, after which the connection is unusable.
   package private(set) var failure: WebSocketProtocolError?
 
-  private enum PayloadPlace {
+  private enum PayloadLocation {
     case none
     /// The first bytes of the input: an uncompressed, unmasked message in a single frame is not copied.
     case input(Int)
@@ -63,7 +63,7 @@ package struct WebSocketConnection: ~Copyable {
   package var canSend: Bool { !hasSentClose && failure == nil }
 
   /// Whether the connection is about to end, so that the driver must apply a timeout.
-  package var closeExpected: Bool { hasSentClose || hasReceivedClose || failure != nil }
+  package var isClosing: Bool { hasSentClose || hasReceivedClose || failure != nil }
 
   /// Whether this side should close TCP once all output is sent. After the closing handshake the server closes first, so that it
   /// holds the `TIME_WAIT` state (§7.1.1). After a protocol error either side may (§7.1.7).
@@ -85,13 +85,13 @@ package struct WebSocketConnection: ~Copyable {
   // MARK: Receiving
 
   package mutating func receive(_ bytes: Span<UInt8>) {
-    if !isDeaf { input.append(bytes) }
+    if !ignoresInput { input.append(bytes) }
   }
 
   /// Lets a driver read from its socket directly into the input buffer.
   package mutating func receive(_ fill: (inout ByteQueue) -> Void) {
     fill(&input)
-    if isDeaf { input.removeAll() }
+    if ignoresInput { input.removeAll() }
   }
 
   /// Records the end of the peer's input and returns how it ended. Call `nextEvent()` until nil first: no further events follow.
@@ -138,7 +138,7 @@ package struct WebSocketConnection: ~Copyable {
   }
 
   /// After a close frame (§1.4) or an error (§7.1.7), further input is ignored.
-  private var isDeaf: Bool { hasReceivedClose || failure != nil }
+  private var ignoresInput: Bool { hasReceivedClose || failure != nil }
 
   private mutating func fail(_ error: WebSocketProtocolError) {
     failure = error
@@ -153,7 +153,7 @@ package struct WebSocketConnection: ~Copyable {
 
   private mutating func readEvent() throws(WebSocketProtocolError) -> WebSocketEvent? {
     releaseLastPayload()
-    while !isDeaf {
+    while !ignoresInput {
       if frame == nil {
         guard try beginFrame() else { return nil }
       }
@@ -184,7 +184,7 @@ package struct WebSocketConnection: ~Copyable {
       let (header, length) = try FrameHeader.read(
         input.bytes, from: role.peer, allowsCompression: compression.isAgreed)
     else { return false }
-    if !header.opcode.isControl { try admit(header) }
+    if !header.opcode.isControl { try checkDataFrame(header) }
     input.consume(length)
     frame = header
     frameReceived = 0
@@ -192,7 +192,7 @@ package struct WebSocketConnection: ~Copyable {
   }
 
   /// Checks the rules that a data frame's header can violate (§5.4), before any of its payload is stored.
-  private mutating func admit(_ header: FrameHeader) throws(WebSocketProtocolError) {
+  private mutating func checkDataFrame(_ header: FrameHeader) throws(WebSocketProtocolError) {
     switch header.opcode {
     case .continuation:
       guard messageKind != nil else { throw .protocolError("a continuation frame continues nothing") }
@@ -225,7 +225,7 @@ package struct WebSocketConnection: ~Copyable {
     switch header.opcode {
     case .ping:
       // §5.5.2: a ping requires a pong unless a close frame was received. After our own close frame no pong may be sent.
-      if !hasSentClose { replies.owePong(control, atMost: limits.owedPongs) }
+      if !hasSentClose { replies.addPong(control, atMost: limits.pendingPongs) }
       return .ping
     case .pong: return .pong
     case .close:

@@ -20,7 +20,7 @@ package struct WebSocketLimits: Hashable, Sendable {
 
   /// The number of pongs owed at a time. Above it only the newest ping gets a pong, as RFC 6455 §5.5.3 allows. Sixteen because the
   /// Autobahn suite sends ten pings at once and counts the pongs. Stops: a flood of pings by a peer that does not read the pongs.
-  package var owedPongs = 16
+  package var pendingPongs = 16
 
   package init() {}
 

@@ -9,7 +9,7 @@ extension WebSocketURL {
     do throws(WebSocketURLError) {
       target = try WebSocketURL(absolute(location.prefix { $0 != "#" }))
     } catch {
-      throw .noWebSocketURL(error)
+      throw .notWebSocketURL(error)
     }
     guard target.isSecure || !isSecure else { throw .toPlaintext }
     return target.credentials == nil && hasSameOrigin(as: target) ? target.with(credentials: credentials) : target
@@ -64,12 +64,12 @@ extension WebSocketURL {
 
 /// Why a redirect is not followed.
 package enum RedirectionError: Error, Equatable, CustomStringConvertible {
-  case noWebSocketURL(WebSocketURLError)
+  case notWebSocketURL(WebSocketURLError)
   case toPlaintext
 
   package var description: String {
     switch self {
-    case .noWebSocketURL(let error): "redirected to what is no WebSocket URL: \(error)"
+    case .notWebSocketURL(let error): "redirected to what is no WebSocket URL: \(error)"
     case .toPlaintext:
       "redirected from wss to ws, which is not followed: the connection would be open to everyone on the path"
     }

@@ -44,7 +44,7 @@ extension API {
     let isOne = shared.sessions.all.count == 1
     output.append(isOne ? "session      \(snapshot.state)" : "session      \(session.name): \(snapshot.state)")
     output.append(snapshot.desired == .up ? "" : ", as an operator asked")
-    if let next = snapshot.nextDial { output.append(", next attempt in \(seconds(next - now))") }
+    if let next = snapshot.nextAttempt { output.append(", next attempt in \(seconds(next - now))") }
     output.append("\nupstream     \(snapshot.url)\n")
     if let failure = snapshot.lastFailure, let at = snapshot.status.lastFailureAt {
       output.append("last failure \(failure) (\(seconds(now - at)) ago)\n")

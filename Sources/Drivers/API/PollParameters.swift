@@ -75,7 +75,7 @@ struct PollParameters {
       guard let start = StartingPoint(value) else {
         let wrong =
           IdentifierKind(value) == .delivery ? "is the id of a delivery, not a position among pushes" : "is not valid"
-        let shown = value.extracting(first: min(value.count, Cursor.longestText)).text()
+        let shown = value.extracting(first: min(value.count, Cursor.maximumTextLength)).text()
         throw ProblemError(
           .invalidParameter, "the value '\(shown)' of 'cursor' \(wrong): use \(StartingPoint.expectation)")
       }

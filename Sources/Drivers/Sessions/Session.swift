@@ -100,7 +100,7 @@ private final class InboxSink: UpstreamSink {
   var hasReaders: Bool { inbox.notifier.hasWaiters }
 
   func connectionLost() {
-    if !isEnding.load(ordering: .acquiring) { inbox.noteUpstreamGap() }
+    if !isEnding.load(ordering: .acquiring) { inbox.recordUpstreamGap() }
   }
 }
 

@@ -47,9 +47,9 @@ package final class SharedInbox: Sendable {
   }
 
   /// Records that the upstream was disconnected, so that pushes may be missing.
-  package func noteUpstreamGap() {
+  package func recordUpstreamGap() {
     log.withLock {
-      $0.noteUpstreamGap()
+      $0.recordUpstreamGap()
       changes.add(1, ordering: .releasing)
     }
     notifier.notify()

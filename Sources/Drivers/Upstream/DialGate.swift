@@ -2,16 +2,16 @@ import ByteStreams
 import Threading
 import UpstreamSession
 
-/// `HostDials`, shared by all sessions of the process across loops.
+/// `HostAttemptLimiter`, shared by all sessions of the process across loops.
 package final class DialGate: Sendable {
-  private let dials: Locked<HostDials>
+  private let dials: Locked<HostAttemptLimiter>
 
-  package init(_ limits: DialLimits = DialLimits()) { dials = Locked(HostDials(limits)) }
+  package init(_ limits: AttemptLimits = AttemptLimits()) { dials = Locked(HostAttemptLimiter(limits)) }
 
   func ask(
-    _ host: String, _ ticket: HostDials.Ticket?, overridesHold: Bool = false, now: MonotonicTime
-  ) -> HostDials.Verdict {
-    dials.withLock { $0.ask(host, ticket, overridesHold: overridesHold, now: now) }
+    _ host: String, _ ticket: HostAttemptLimiter.Ticket?, overridesHold: Bool = false, now: MonotonicTime
+  ) -> HostAttemptLimiter.Verdict {
+    dials.withLock { $0.admit(host, ticket, overridesHold: overridesHold, now: now) }
   }
 
   func ended(_ host: String) { dials.withLock { $0.ended(host) } }

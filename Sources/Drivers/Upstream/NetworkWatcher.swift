@@ -78,11 +78,11 @@ package final class NetworkWatcher: LoopTask {
       switch NetlinkSocket.receive(from: channel) {
       case .datagram:
         let events = RouteMessages.events(in: channel.received)
-        for event in events { debouncer.note(event, now: now) }
+        for event in events { debouncer.add(event, now: now) }
       case .ignored:
         break
       case .overrun:
-        debouncer.note(.overrun, now: now)
+        debouncer.add(.overrun, now: now)
       case .wouldBlock:
         return true
       case .failed(let code):

@@ -102,9 +102,9 @@ package final class SessionHandle: Sendable {
   @inline(__always)
   func update<Result>(_ body: (inout Shared) -> Result) -> Result {
     let (result, hasEndings) = shared.withLock { shared in
-      let endings = shared.outbox.ledger.endings
+      let completions = shared.outbox.ledger.completions
       let result = body(&shared)
-      return (result, shared.outbox.ledger.endings != endings)
+      return (result, shared.outbox.ledger.completions != completions)
     }
     if hasEndings { deliveryNotifier.notify() }
     return result
@@ -124,7 +124,8 @@ package final class SessionHandle: Sendable {
   ) -> Receipt {
     let (receipt, signal) = update { shared in
       let result = shared.outbox.enqueue(payload, kind: kind, timeToLive: timeToLive, topic: topic, now: now)
-      let receipt = Receipt(result: result, nextAttempt: shared.outbox.isFlowing ? nil : shared.status.nextDial)
+      let receipt = Receipt(
+        result: result, nextAttempt: shared.outbox.hasSendingConnection ? nil : shared.status.nextAttempt)
       switch result {
       case .queued(sequence: _, wakes: true): return (receipt, shared.signal)
       case .notReady(.notConnected): return (receipt, shared.requestConnection())
@@ -157,13 +158,13 @@ package final class SessionHandle: Sendable {
   package var rememberedDeliveries: Int { shared.withLock { $0.outbox.ledger.limit } }
 
   /// Whether a message posted now would be written at once.
-  package var isReady: Bool { shared.withLock { $0.outbox.isFlowing } }
+  package var isReady: Bool { shared.withLock { $0.outbox.hasSendingConnection } }
 
   /// Whether the gateway is ready for clients: the session is ready, or connects on demand and its last attempt did not fail.
   package var isAvailable: Bool {
     let isOnDemand = isOnDemand.load(ordering: .relaxed)
     return shared.withLock { shared in
-      if shared.outbox.isFlowing { return true }
+      if shared.outbox.hasSendingConnection { return true }
       return switch shared.status.state {
       case .idle: true
       case .resolving, .connecting, .proxying, .securing, .upgrading, .settingUp, .closing:

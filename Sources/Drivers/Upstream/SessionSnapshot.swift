@@ -30,7 +30,7 @@ package struct SessionStatus: Sendable {
   package var since: MonotonicTime { figures.since }
   package var failures: Int { figures.failures }
   package var connections: UInt64 { figures.connections }
-  package var nextDial: MonotonicTime? { figures.nextDial }
+  package var nextAttempt: MonotonicTime? { figures.nextAttempt }
   package var roundTrip: TimeSpan? { figures.roundTrip }
   package var url: String { facts.url }
   package var proxy: String? { facts.proxy }
@@ -64,6 +64,6 @@ package struct SessionSnapshot: Sendable {
   package var since: MonotonicTime { status.since }
   package var attempts: Int { status.failures }
   package var lastFailure: String? { status.lastFailure }
-  package var nextDial: MonotonicTime? { status.nextDial }
+  package var nextAttempt: MonotonicTime? { status.nextAttempt }
   package var roundTripMilliseconds: Double? { status.roundTrip.map { $0.seconds * 1_000 } }
 }

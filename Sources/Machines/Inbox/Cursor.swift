@@ -11,8 +11,8 @@ package struct Cursor: Hashable, Sendable {
   /// in between count as one, so this orders all positions, and gaps need no numbers.
   let position: UInt64
 
-  package init(epoch: Epoch, sequence: UInt64, isBehindGap: Bool = false) {
-    self.init(epoch: epoch, position: sequence << 1 | (isBehindGap ? 1 : 0))
+  package init(epoch: Epoch, sequence: UInt64, isAfterGap: Bool = false) {
+    self.init(epoch: epoch, position: sequence << 1 | (isAfterGap ? 1 : 0))
   }
 
   init(epoch: Epoch, position: UInt64) {
@@ -22,31 +22,31 @@ package struct Cursor: Hashable, Sendable {
 
   /// Number of the last message that the reader has received; 0 before the first.
   package var sequence: UInt64 { position >> 1 }
-  var isBehindGap: Bool { position & 1 == 1 }
+  var isAfterGap: Bool { position & 1 == 1 }
 
   /// Distinguishes cursors and push ids from delivery ids, which begin with `d-`.
   package static let prefix: StaticString = "p-"
   /// Maximum bytes of a cursor: the prefix, the epoch, the dot, 19 digits, the mark of a gap.
-  package static let longestText = 2 + Epoch.textLength + 1 + 19 + 1
+  package static let maximumTextLength = 2 + Epoch.textLength + 1 + 19 + 1
 
   package func write(into output: inout ByteQueue) {
     output.append(Self.prefix)
     epoch.write(into: &output)
     output.append(UInt8(ascii: "."))
     output.append(decimal: sequence)
-    if isBehindGap { output.append(UInt8(ascii: "g")) }
+    if isAfterGap { output.append(UInt8(ascii: "g")) }
   }
 
   init?(_ text: Span<UInt8>) {
     let start = Self.prefix.utf8CodeUnitCount
     let dot = start + Epoch.textLength
-    guard text.count > dot + 1, text.count <= Self.longestText, text.starts(with: Self.prefix),
+    guard text.count > dot + 1, text.count <= Self.maximumTextLength, text.starts(with: Self.prefix),
       text[dot] == UInt8(ascii: "."), let epoch = Epoch(text.extracting(start..<dot))
     else { return nil }
-    let isBehindGap = text[text.count - 1] == UInt8(ascii: "g")
-    guard let number = text.extracting((dot + 1)..<(text.count - (isBehindGap ? 1 : 0))).decimalValue()
+    let isAfterGap = text[text.count - 1] == UInt8(ascii: "g")
+    guard let number = text.extracting((dot + 1)..<(text.count - (isAfterGap ? 1 : 0))).decimalValue()
     else { return nil }
-    self.init(epoch: epoch, sequence: UInt64(number), isBehindGap: isBehindGap)
+    self.init(epoch: epoch, sequence: UInt64(number), isAfterGap: isAfterGap)
   }
 }
 

@@ -43,7 +43,7 @@ package struct ReadResult: Sendable {
   package let gap: Gap?
 
   /// Whether there is a message or a gap to return.
-  package var isNews: Bool { !messages.isEmpty || gap != nil }
+  package var hasContent: Bool { !messages.isEmpty || gap != nil }
 }
 
 /// The cursor is beyond the end of the log of its epoch.
@@ -53,7 +53,7 @@ package struct CursorAheadError: Error, Hashable, Sendable {
 
 /// The pushes of one session, numbered from 1 in the order of arrival. The latest of them are retained.
 ///
-/// Messages are numbered whether or not any client reads. A gap in the upstream's messages (`noteUpstreamGap`) belongs to the
+/// Messages are numbered whether or not any client reads. A gap in the upstream's messages (`recordUpstreamGap`) belongs to the
 /// message after it, and has a position of its own (see `Cursor`). Each reader therefore passes it exactly once, and it counts
 /// towards no limit. The number of messages between two positions is the difference of their numbers. However many messages were
 /// trimmed, only three values are kept for them. Messages are stored in a ring and found by number; a read costs what it returns.
@@ -89,7 +89,7 @@ package struct PushLog {
   /// The position before the first message.
   package var start: Cursor { Cursor(epoch: epoch, position: 0) }
   /// The position after the newest message and gap.
-  package var last: Cursor { Cursor(epoch: epoch, sequence: next - 1, isBehindGap: endsWithGap) }
+  package var last: Cursor { Cursor(epoch: epoch, sequence: next - 1, isAfterGap: endsWithGap) }
   package var retainedCount: Int { ring.count }
   /// The id with which the next message must be rendered.
   package var nextID: Cursor { Cursor(epoch: epoch, sequence: next) }
@@ -106,7 +106,7 @@ package struct PushLog {
   }
 
   /// Records that the upstream was disconnected here. Two gaps in a row count as one.
-  package mutating func noteUpstreamGap() { endsWithGap = true }
+  package mutating func recordUpstreamGap() { endsWithGap = true }
 
   /// Drops what exceeds the limits. To be called also while no messages arrive, for those that become too old.
   package mutating func expire(now: MonotonicTime, dropping dropped: inout [RetainedMessage]) {
@@ -118,7 +118,7 @@ package struct PushLog {
       guard isTooOld || isTooMuch else { return }
       retainedBytes -= entry.message.cost
       if entry.followsGap {
-        newestTrimmedGap = Cursor(epoch: epoch, sequence: first - 1, isBehindGap: true).position
+        newestTrimmedGap = Cursor(epoch: epoch, sequence: first - 1, isAfterGap: true).position
       }
       newestTrimmedArrival = entry.message.arrival
       dropped.append(entry.message)
@@ -141,7 +141,7 @@ package struct PushLog {
       guard count > 0 else { return ReadStart(last) }
       let sequence = next - 1 - min(count, next - 1)
       // A gap before the oldest requested message is not part of the request.
-      return ReadStart(Cursor(epoch: epoch, sequence: sequence, isBehindGap: sequence > 0))
+      return ReadStart(Cursor(epoch: epoch, sequence: sequence, isAfterGap: sequence > 0))
     case .since(let span):
       let time = now - span
       guard let newestTrimmedArrival, time <= newestTrimmedArrival else {
@@ -178,15 +178,15 @@ package struct PushLog {
     var position = start.cursor
     var reasons: [Gap.Reason] = []
     var missed: UInt64?
-    let isForeign = position.epoch != epoch
-    if isForeign {
+    let isOtherEpoch = position.epoch != epoch
+    if isOtherEpoch {
       reasons.append(.restart)
       position = self.start
     }
     var crossesGap = false
     if position.position < Cursor(epoch: epoch, sequence: first - 1).position {
       reasons.append(.retention)
-      if !isForeign { missed = first - 1 - position.sequence }
+      if !isOtherEpoch { missed = first - 1 - position.sequence }
       crossesGap = newestTrimmedGap > position.position
       position = Cursor(epoch: epoch, sequence: first - 1)
     } else if start.exceedsRetention {
@@ -196,15 +196,15 @@ package struct PushLog {
     var bytes = 0
     while position.sequence + 1 < next {
       let entry = entry(position.sequence + 1)
-      if entry.followsGap, !position.isBehindGap {
+      if entry.followsGap, !position.isAfterGap {
         // A gap is reported before the messages after it. If messages precede it, the next read begins with it.
         guard messages.isEmpty else { break }
         crossesGap = true
       }
-      let wouldBe = bytes + entry.message.rendered.count
-      guard messages.isEmpty || (messages.count < limit && wouldBe <= maxBytes) else { break }
+      let newTotal = bytes + entry.message.rendered.count
+      guard messages.isEmpty || (messages.count < limit && newTotal <= maxBytes) else { break }
       messages.append(entry.message)
-      bytes = wouldBe
+      bytes = newTotal
       position = Cursor(epoch: epoch, sequence: position.sequence + 1)
     }
     if messages.isEmpty, position.position < last.position {

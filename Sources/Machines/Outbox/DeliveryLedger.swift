@@ -6,7 +6,7 @@ import ByteStreams
 /// message that the outbox still holds.
 package struct DeliveryLedger: Sendable {
   /// Minimum number of messages for which `GET /v1/deliveries/{id}` can respond: a minute of a busy session, in 64 KiB.
-  package static let leastLimit = 65_536
+  package static let minimumLimit = 65_536
 
   /// How many messages older than the last `limit` are remembered after leaving the outbox: a full queue of the default size.
   static let lateLimit = 1_024
@@ -32,10 +32,10 @@ package struct DeliveryLedger: Sendable {
   package private(set) var redeliveries: UInt64 = 0
   private var reported = DeliveryLosses()
   /// How many times a message entered a final state.
-  package private(set) var endings: UInt64 = 0
+  package private(set) var completions: UInt64 = 0
 
   package init(_ settings: OutboxSettings) {
-    var limit = Self.leastLimit
+    var limit = Self.minimumLimit
     while limit < 2 * settings.maximumMessages { limit *= 2 }
     self.limit = limit
     confirms = settings.confirms
@@ -65,7 +65,7 @@ package struct DeliveryLedger: Sendable {
   private mutating func forget(_ state: DeliveryState) {
     present[Int(state.rawValue)] &-= 1
     if state == .written, confirms { totals[Int(DeliveryState.unknown.rawValue)] &+= 1 }
-    if !isFinal(state) { endings &+= 1 }
+    if !isFinal(state) { completions &+= 1 }
   }
 
   /// Whether a message stays in this state. `written` is final if confirmations are off.
@@ -88,7 +88,7 @@ package struct DeliveryLedger: Sendable {
 
   mutating func set(_ sequence: UInt64, to state: DeliveryState) {
     totals[Int(state.rawValue)] &+= 1
-    if isFinal(state) { endings &+= 1 }
+    if isFinal(state) { completions &+= 1 }
     replace(sequence, by: state)
   }
 
@@ -154,7 +154,7 @@ package struct DeliveryLedger: Sendable {
   }
 
   /// How many of the remembered messages are in `state` now.
-  package func present(_ state: DeliveryState) -> Int { present[Int(state.rawValue)] }
+  package func count(in state: DeliveryState) -> Int { present[Int(state.rawValue)] }
 
   /// The oldest of the last `limit` numbers.
   private var oldest: UInt64 { last < UInt64(states.count) ? 1 : last &- UInt64(states.count) &+ 1 }

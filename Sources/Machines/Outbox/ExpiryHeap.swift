@@ -7,7 +7,7 @@ import ByteStreams
 struct ExpiryHeap: Sendable {
   struct Entry: Sendable {
     let deadline: MonotonicTime
-    let place: Int
+    let position: Int
   }
 
   private var entries: [Entry] = []

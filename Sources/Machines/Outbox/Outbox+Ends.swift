@@ -1,13 +1,13 @@
 import ByteStreams
 
-/// How messages leave the outbox, and how their places are freed.
+/// How messages leave the outbox, and how their positions are freed.
 extension Outbox {
   /// Ends a waiting message.
-  mutating func end(_ place: Int, as state: DeliveryState) {
-    if let topic = ring[place].topic, topics[topic] == place { topics[topic] = nil }
+  mutating func end(_ position: Int, as state: DeliveryState) {
+    if let topic = ring[position].topic, topics[topic] == position { topics[topic] = nil }
     waiting &-= 1
-    waitingBytes &-= ring[place].payload?.count ?? 0
-    finish(place, as: state)
+    waitingBytes &-= ring[position].payload?.count ?? 0
+    finish(position, as: state)
     popFront()
   }
 
@@ -17,64 +17,64 @@ extension Outbox {
     immediateEnd = takenEnd
   }
 
-  /// Ends the waiting messages before the place `border` that meet `condition`.
-  mutating func endWaiting(as state: DeliveryState, before border: Int, where condition: (Entry) -> Bool) {
-    for place in takenEnd..<max(takenEnd, border) {
-      // Ending a message removes empty places at the front, and some of them may be ahead of this one.
-      guard place >= ring.front, ring[place].payload != nil, condition(ring[place]) else { continue }
-      end(place, as: state)
+  /// Ends the waiting messages before the position `limit` that meet `condition`.
+  mutating func endWaiting(as state: DeliveryState, before limit: Int, where condition: (Entry) -> Bool) {
+    for position in takenEnd..<max(takenEnd, limit) {
+      // Ending a message removes empty positions at the front, and some of them may be ahead of this one.
+      guard position >= ring.front, ring[position].payload != nil, condition(ring[position]) else { continue }
+      end(position, as: state)
     }
   }
 
-  /// Ends a message that is not written. Its place stays, empty.
-  mutating func finish(_ place: Int, as state: DeliveryState) {
+  /// Ends a message that is not written. Its position stays, empty.
+  mutating func finish(_ position: Int, as state: DeliveryState) {
     // It was written once, to a connection that was lost. However it ends now, it may have arrived.
-    ledger.set(ring[place].sequence, to: ring[place].attempts > 0 ? .unknown : state)
+    ledger.set(ring[position].sequence, to: ring[position].attempts > 0 ? .unknown : state)
     messages &-= 1
-    bytes &-= ring[place].payload?.count ?? 0
-    ring[place].payload = nil
-    ring[place].topic = nil
+    bytes &-= ring[position].payload?.count ?? 0
+    ring[position].payload = nil
+    ring[position].topic = nil
   }
 
-  /// Removes the empty places at the front.
+  /// Removes the empty positions at the front.
   mutating func popFront() {
     while !ring.isEmpty, ring[ring.front].payload == nil { ring.removeFirst() }
     writtenEnd = max(writtenEnd, ring.front)
     takenEnd = max(takenEnd, ring.front)
   }
 
-  /// Removes empty places between waiting messages: many replacements behind one old message must not make the ring grow.
-  mutating func closeGaps() {
+  /// Removes empty positions between waiting messages: many replacements behind one old message must not make the ring grow.
+  mutating func compact() {
     guard ring.end - takenEnd > 2 * waiting + 64 else { return }
     var live: [Entry] = []
     live.reserveCapacity(waiting)
-    for place in takenEnd..<ring.end where ring[place].payload != nil { live.append(ring[place]) }
+    for position in takenEnd..<ring.end where ring[position].payload != nil { live.append(ring[position]) }
     while ring.end > takenEnd { ring.removeLast() }
-    passed = takenEnd
+    waitingStart = takenEnd
     for entry in live { ring.append(entry) }
     immediateEnd = min(immediateEnd, ring.end)
     reindexWaiting()
   }
 
   /// Releases a written message that need not be sent again.
-  mutating func release(_ place: Int) {
-    guard let size = ring[place].payload?.count else { return }
+  mutating func release(_ position: Int) {
+    guard let size = ring[position].payload?.count else { return }
     kept &-= 1
     bytes &-= size
-    ring[place].payload = nil
+    ring[position].payload = nil
   }
 
-  /// Indexes the deadlines and topics of the waiting messages anew, after places have changed or messages have returned.
+  /// Indexes the deadlines and topics of the waiting messages anew, after positions have changed or messages have returned.
   mutating func reindexWaiting() {
     expiry.removeAll()
     topics.removeAll(keepingCapacity: true)
-    for place in takenEnd..<ring.end where ring[place].payload != nil { index(place) }
+    for position in takenEnd..<ring.end where ring[position].payload != nil { index(position) }
   }
 
   /// Records the deadline of a waiting message, and its topic unless a newer message has the same.
-  mutating func index(_ place: Int) {
-    let entry = ring[place]
-    if entry.deadline < .distantFuture { expiry.insert(.init(deadline: entry.deadline, place: place)) }
-    if let topic = entry.topic, topics[topic] ?? -1 < place { topics[topic] = place }
+  mutating func index(_ position: Int) {
+    let entry = ring[position]
+    if entry.deadline < .distantFuture { expiry.insert(.init(deadline: entry.deadline, position: position)) }
+    if let topic = entry.topic, topics[topic] ?? -1 < position { topics[topic] = position }
   }
 }

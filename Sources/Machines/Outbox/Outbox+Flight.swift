@@ -16,26 +16,26 @@ extension Outbox {
   /// The connection takes no more messages. Those that it has may still arrive; `settle` decides.
   ///
   /// - Parameters:
-  ///   - lastIsPoison: the upstream closed with 1009, 'message too big'.
-  ///   - begun: the message of which the kernel has taken a part, but not the whole.
-  package mutating func stopSending(lastIsPoison: Bool = false, begun: UInt64? = nil) {
+  ///   - closedAsTooBig: the upstream closed with 1009, 'message too big'.
+  ///   - partiallyWritten: the message of which the kernel has taken a part, but not the whole.
+  package mutating func stopSending(closedAsTooBig: Bool = false, partiallyWritten: UInt64? = nil) {
     guard let ended = flight else { return }
     settle()
     flight = nil
     retiring = ended
-    if lastIsPoison { rejectLargest(begun: begun) }
+    if closedAsTooBig { rejectLargest(partiallyWritten: partiallyWritten) }
     if !isPaused { endImmediate() }
   }
 
-  /// The kernel takes nothing more for now. Messages from `sequence` on, of which it has taken no byte, return to their places in
+  /// The kernel takes nothing more for now. Messages from `sequence` on, of which it has taken no byte, return to their positions in
   /// the queue and keep their TTL. A message that may not be queued ends.
   package mutating func block(returning sequence: UInt64?) {
     isBlocked = true
-    if let sequence { takeBack(from: sequence) }
+    if let sequence { returnToQueue(from: sequence) }
     endImmediate()
   }
 
-  private mutating func takeBack(from sequence: UInt64) {
+  private mutating func returnToQueue(from sequence: UInt64) {
     let end = takenEnd
     var count = 0
     while takenEnd > writtenEnd, ring[takenEnd - 1].sequence >= sequence {
@@ -47,32 +47,32 @@ extension Outbox {
       count += 1
       index(takenEnd)
     }
-    bucket?.giveBack(count)
-    flight?.takeBack(from: sequence)
-    passed = takenEnd
+    bucket?.refund(count)
+    flight?.returnToQueue(from: sequence)
+    waitingStart = takenEnd
     replaceOlder(from: takenEnd, before: end)
   }
 
   // MARK: Barriers
 
   /// How many messages of the sending connection no barrier follows yet; 0 if no further barrier may be sent.
-  package var unguarded: UInt64 {
+  package var messagesWithoutBarrier: UInt64 {
     guard settings.confirms, let flight, flight.barriers.count < settings.maximumBarriers else { return 0 }
-    return flight.last - flight.guarded
+    return flight.last - flight.lastWithBarrier
   }
 
   /// A ping with this counter is sent after everything that the connection has taken: the sending connection, or the retiring one
   /// before its close frame.
-  package mutating func barrier(_ counter: UInt64, on connection: Generation) {
+  package mutating func barrierSent(_ counter: UInt64, on connection: Generation) {
     let isRetired = isRetiring(connection)
-    guard settings.confirms, var guarded = isRetired ? retiring : flight, guarded.connection == connection,
-      guarded.last > guarded.guarded
+    guard settings.confirms, var target = isRetired ? retiring : flight, target.connection == connection,
+      target.last > target.lastWithBarrier
     else { return }
     // Heartbeats are sent whether or not another barrier is allowed. The next barrier confirms the messages before them.
-    guard isRetired || isPaused || guarded.barriers.count < settings.maximumBarriers else { return }
-    guarded.guarded = guarded.last
-    guarded.barriers.append(Barrier(counter: counter, through: guarded.last))
-    if isRetired { retiring = guarded } else { flight = guarded }
+    guard isRetired || isPaused || target.barriers.count < settings.maximumBarriers else { return }
+    target.lastWithBarrier = target.last
+    target.barriers.append(Barrier(counter: counter, through: target.last))
+    if isRetired { retiring = target } else { flight = target }
   }
 
   /// The connection that sent before, until its messages are settled.
@@ -85,37 +85,37 @@ extension Outbox {
   @discardableResult
   package mutating func confirm(_ counter: UInt64, on connection: Generation) -> Int {
     let isRetired = isRetiring(connection)
-    guard var answered = isRetired ? retiring : flight, answered.connection == connection else { return 0 }
+    guard var target = isRetired ? retiring : flight, target.connection == connection else { return 0 }
     var through: UInt64 = 0
-    while !answered.barriers.isEmpty, answered.barriers[answered.barriers.front].counter <= counter {
-      through = answered.barriers[answered.barriers.front].through
-      answered.barriers.removeFirst()
+    while !target.barriers.isEmpty, target.barriers[target.barriers.front].counter <= counter {
+      through = target.barriers[target.barriers.front].through
+      target.barriers.removeFirst()
     }
     var count = 0
-    if through >= answered.first {
-      count = ledger.setWritten(from: answered.first, through: through, to: .confirmed)
-      answered.first = through + 1
-      while !answered.largest.isEmpty, answered.largest[answered.largest.front].sequence <= through {
-        answered.largest.removeFirst()
+    if through >= target.first {
+      count = ledger.setWritten(from: target.first, through: through, to: .confirmed)
+      target.first = through + 1
+      while !target.largest.isEmpty, target.largest[target.largest.front].sequence <= through {
+        target.largest.removeFirst()
       }
     }
-    if isRetired { retiring = answered } else { flight = answered }
+    if isRetired { retiring = target } else { flight = target }
     if keepsWritten, count > 0 { releaseConfirmed(through: through) }
     return count
   }
 
   private mutating func releaseConfirmed(through sequence: UInt64) {
-    for place in ring.front..<writtenEnd where ring[place].sequence <= sequence { release(place) }
+    for position in ring.front..<writtenEnd where ring[position].sequence <= sequence { release(position) }
     popFront()
   }
 
   // MARK: Ends of connections
 
-  /// Called when the connection that stopped sending has ended. Messages that the kernel did not take return to their places in the
+  /// Called when the connection that stopped sending has ended. Messages that the kernel did not take return to their positions in the
   /// queue. Unconfirmed messages become `unknown`, or are queued again. Messages that may not be queued any longer end.
   ///
-  /// `begun`: the message of which the kernel has taken a part, but not the whole. The upstream cannot have received it.
-  package mutating func settle(begun: UInt64? = nil) {
+  /// `partiallyWritten`: the message of which the kernel has taken a part, but not the whole. The upstream cannot have received it.
+  package mutating func settle(partiallyWritten: UInt64? = nil) {
     guard let ended = retiring else { return }
     retiring = nil
     if settings.confirms, ended.last >= ended.first, !keepsWritten {
@@ -123,81 +123,82 @@ extension Outbox {
     }
     // If a successor has taken messages, it owns the front of the ring, and nothing of the old connection is left there.
     if let successor = flight, successor.last >= successor.first { return }
-    putBack(begun: begun)
+    requeue(partiallyWritten: partiallyWritten)
     flight = flight.map { Flight($0.connection, first: firstUntaken) }
   }
 
-  private mutating func putBack(begun: UInt64?) {
+  private mutating func requeue(partiallyWritten: UInt64?) {
     let end = takenEnd
-    for place in ring.front..<end where ring[place].payload != nil {
-      if place < writtenEnd {
+    for position in ring.front..<end where ring[position].payload != nil {
+      if position < writtenEnd {
         kept &-= 1
         messages &+= 1
-        guard mayTryAgain(place), !ring[place].isImmediate else {
-          finish(place, as: .unknown)
+        guard canRetry(position), !ring[position].isImmediate else {
+          finish(position, as: .unknown)
           continue
         }
-        ledger.reopen(ring[place].sequence)
+        ledger.reopen(ring[position].sequence)
       } else {
         // The kernel never took the whole message, so it was not written.
-        ring[place].attempts &-= 1
-        if ring[place].sequence == begun { ring[place].interruptions &+= 1 }
-        if ring[place].isImmediate || !mayTryAgain(place) {
-          finish(place, as: ring[place].isImmediate ? .expired : .rejected)
+        ring[position].attempts &-= 1
+        if ring[position].sequence == partiallyWritten { ring[position].interruptions &+= 1 }
+        if ring[position].isImmediate || !canRetry(position) {
+          finish(position, as: ring[position].isImmediate ? .expired : .rejected)
           continue
         }
       }
       waiting &+= 1
-      waitingBytes &+= ring[place].payload?.count ?? 0
+      waitingBytes &+= ring[position].payload?.count ?? 0
     }
     writtenEnd = ring.front
     takenEnd = ring.front
-    passed = takenEnd
+    waitingStart = takenEnd
     popFront()
     reindexWaiting()
     replaceOlder(from: ring.front, before: end)
   }
 
   /// A message is not sent again once `maximumAttempts` connections have ended with it.
-  private func mayTryAgain(_ place: Int) -> Bool {
-    Int(ring[place].attempts) + Int(ring[place].interruptions) < settings.maximumAttempts
+  private func canRetry(_ position: Int) -> Bool {
+    Int(ring[position].attempts) + Int(ring[position].interruptions) < settings.maximumAttempts
   }
 
   /// Ends returned messages that a newer queued message with the same topic replaces.
   private mutating func replaceOlder(from start: Int, before end: Int) {
-    for place in start..<max(start, end) {
-      guard place >= ring.front, ring[place].payload != nil, let topic = ring[place].topic, topics[topic] != place
+    for position in start..<max(start, end) {
+      guard position >= ring.front, ring[position].payload != nil, let topic = ring[position].topic,
+        topics[topic] != position
       else { continue }
-      self.end(place, as: .replaced)
+      self.end(position, as: .replaced)
     }
   }
 
   // MARK: Too large
 
   /// Records the size of a written message for the connection that wrote it.
-  mutating func noteSent(_ sent: Sent) {
+  mutating func recordSent(_ sent: Sent) {
     if let retiring, sent.sequence <= retiring.last, sent.sequence >= retiring.first {
-      self.retiring?.noteSent(sent)
+      self.retiring?.recordSent(sent)
     } else {
-      flight?.noteSent(sent)
+      flight?.recordSent(sent)
     }
   }
 
   /// The upstream closed with 1009. The largest message in flight, or the last of the largest, is too large for it and would end
   /// every connection, so it is never sent again.
-  private mutating func rejectLargest(begun: UInt64?) {
-    var culprit = retiring.flatMap { $0.largest.isEmpty ? nil : $0.largest[$0.largest.front] }
-    for place in writtenEnd..<takenEnd where ring[place].sequence == begun {
-      guard let size = ring[place].payload?.count, size >= culprit?.size ?? 0 else { continue }
-      culprit = nil
-      ledger.set(ring[place].sequence, to: .rejected)
+  private mutating func rejectLargest(partiallyWritten: UInt64?) {
+    var largest = retiring.flatMap { $0.largest.isEmpty ? nil : $0.largest[$0.largest.front] }
+    for position in writtenEnd..<takenEnd where ring[position].sequence == partiallyWritten {
+      guard let size = ring[position].payload?.count, size >= largest?.size ?? 0 else { continue }
+      largest = nil
+      ledger.set(ring[position].sequence, to: .rejected)
       messages &-= 1
       bytes &-= size
-      ring[place].payload = nil
+      ring[position].payload = nil
     }
-    if let culprit, ledger.state(of: culprit.sequence) == .written {
-      ledger.set(culprit.sequence, to: .rejected)
-      for place in ring.front..<writtenEnd where ring[place].sequence == culprit.sequence { release(place) }
+    if let largest, ledger.state(of: largest.sequence) == .written {
+      ledger.set(largest.sequence, to: .rejected)
+      for position in ring.front..<writtenEnd where ring[position].sequence == largest.sequence { release(position) }
     }
     popFront()
   }
@@ -205,13 +206,15 @@ extension Outbox {
 
 extension Outbox.Flight {
   /// Takes the messages from `sequence` on out of the flight. A ping that was sent after them confirms none of them.
-  fileprivate mutating func takeBack(from sequence: UInt64) {
+  fileprivate mutating func returnToQueue(from sequence: UInt64) {
     last = sequence - 1
-    guarded = min(guarded, last)
-    for place in barriers.front..<barriers.end where barriers[place].through > last { barriers[place].through = last }
+    lastWithBarrier = min(lastWithBarrier, last)
+    for position in barriers.front..<barriers.end where barriers[position].through > last {
+      barriers[position].through = last
+    }
   }
 
-  fileprivate mutating func noteSent(_ sent: Outbox.Sent) {
+  fileprivate mutating func recordSent(_ sent: Outbox.Sent) {
     while !largest.isEmpty, largest[largest.end - 1].size <= sent.size { largest.removeLast() }
     largest.append(sent)
   }

@@ -18,15 +18,15 @@ extension Outbox {
     while let first = expiry.first, first.deadline <= now {
       expiry.removeFirst()
       guard isWaiting(first) else { continue }
-      end(first.place, as: .expired)
+      end(first.position, as: .expired)
       count += 1
     }
     return count
   }
 
   private func isWaiting(_ entry: ExpiryHeap.Entry) -> Bool {
-    entry.place >= takenEnd && entry.place < ring.end && ring[entry.place].payload != nil
-      && ring[entry.place].deadline == entry.deadline
+    entry.position >= takenEnd && entry.position < ring.end && ring[entry.position].payload != nil
+      && ring[entry.position].deadline == entry.deadline
   }
 
   /// When the pace permits the next message; nil if none can be taken, or one is permitted now.

@@ -16,7 +16,7 @@ import UpstreamSession
 package struct Outbox: Sendable {
   struct Entry: Sendable {
     var sequence: UInt64 = 0
-    /// nil once the message has ended or was released: its place is skipped.
+    /// nil once the message has ended or was released: its position is skipped.
     var payload: SharedBytes?
     var topic: String?
     var deadline = MonotonicTime.distantFuture
@@ -37,7 +37,7 @@ package struct Outbox: Sendable {
     /// Pings that were sent after messages: each confirms all up to `through`.
     var barriers = RingDeque(filler: Barrier(counter: 0, through: 0))
     /// The last message that a barrier follows.
-    var guarded: UInt64
+    var lastWithBarrier: UInt64
     /// Of the written, unconfirmed messages, those without a larger one after them. The first is the largest of all.
     var largest = RingDeque(filler: Sent(sequence: 0, size: 0))
 
@@ -45,7 +45,7 @@ package struct Outbox: Sendable {
       self.connection = connection
       self.first = first
       last = first - 1
-      guarded = first - 1
+      lastWithBarrier = first - 1
     }
   }
 
@@ -63,9 +63,9 @@ package struct Outbox: Sendable {
   var ring = RingDeque(filler: Entry())
   var writtenEnd = 0
   var takenEnd = 0
-  /// No message waits before this place, so that `dropOldest` need not visit every empty place again.
-  var passed = 0
-  /// No message with time to live 0 waits at or after this place, so that a blocked flush need not visit the whole queue.
+  /// No message waits before this position, so that `dropOldest` need not visit every empty position again.
+  var waitingStart = 0
+  /// No message with time to live 0 waits at or after this position, so that a blocked flush need not visit the whole queue.
   var immediateEnd = 0
   var expiry = ExpiryHeap()
   var topics: [String: Int] = [:]
@@ -96,11 +96,11 @@ package struct Outbox: Sendable {
   }
 
   /// Whether there is a sending connection, even if it is paused or blocked.
-  package var isFlowing: Bool { flight != nil }
+  package var hasSendingConnection: Bool { flight != nil }
   /// Whether every message has been written.
   package var isEmpty: Bool { messages == 0 }
   /// Messages that the kernel has accepted and that await a pong.
-  package var unconfirmed: Int { settings.confirms ? ledger.present(.written) : 0 }
+  package var unconfirmed: Int { settings.confirms ? ledger.count(in: .written) : 0 }
   /// Whether messages are waiting for a connection to take them.
   package var hasWaiting: Bool { waiting > 0 }
 
@@ -112,33 +112,33 @@ package struct Outbox: Sendable {
   ) -> EnqueueResult {
     guard !isClosed else { return .closed }
     let isImmediate = timeToLive == .zero
-    if isImmediate, let hindrance = hindrance(now: now) { return .notReady(hindrance) }
+    if isImmediate, let reason = notReadyReason(now: now) { return .notReady(reason) }
     var isFirstLoss = false
     while let limit = exceededLimit(for: payload.count, replacing: topic) {
       isFirstLoss = isFirstLoss || ledger.losses.isEmpty
       guard settings.overflow == .dropOldest, canMakeRoom(for: payload.count), dropOldest() else { return .full(limit) }
     }
-    if let topic, let place = topics[topic] { end(place, as: .replaced) }
+    if let topic, let position = topics[topic] { end(position, as: .replaced) }
 
     let sequence = ledger.open()
     var entry = Entry(sequence: sequence, payload: payload, topic: topic, kind: kind, isImmediate: isImmediate)
     if let timeToLive, !isImmediate { entry.deadline = now + timeToLive }
-    let place = ring.end
+    let position = ring.end
     let mostUrgent = expiry.first?.deadline ?? .distantFuture
     ring.append(entry)
     messages &+= 1
     waiting &+= 1
     waitingBytes &+= payload.count
     bytes &+= payload.count
-    if let topic { topics[topic] = place }
-    if entry.deadline < .distantFuture { expiry.insert(.init(deadline: entry.deadline, place: place)) }
+    if let topic { topics[topic] = position }
+    if entry.deadline < .distantFuture { expiry.insert(.init(deadline: entry.deadline, position: position)) }
     if isImmediate { immediateEnd = ring.end }
-    closeGaps()
+    compact()
     return .queued(sequence: sequence, wakes: isFirstLoss || waiting == 1 || entry.deadline < mostUrgent)
   }
 
   /// Why a message could not be written in the next turn; nil if it could.
-  private func hindrance(now: MonotonicTime) -> EnqueueResult.Hindrance? {
+  private func notReadyReason(now: MonotonicTime) -> EnqueueResult.NotReadyReason? {
     guard isOpenForTaking else { return .notConnected }
     if isBlocked { return .blocked }
     guard let bucket, bucket.available(now: now) <= waiting else { return nil }
@@ -149,9 +149,9 @@ package struct Outbox: Sendable {
   private func exceededLimit(for size: Int, replacing topic: String?) -> QueueLimit? {
     var others = messages + kept
     var held = bytes
-    if let topic, let place = topics[topic] {
+    if let topic, let position = topics[topic] {
       others -= 1
-      held -= ring[place].payload?.count ?? 0
+      held -= ring[position].payload?.count ?? 0
     }
     guard others < settings.maximumMessages else { return .messages }
     return others == 0 || held + size <= settings.maximumBytes ? nil : .bytes
@@ -164,10 +164,10 @@ package struct Outbox: Sendable {
   }
 
   private mutating func dropOldest() -> Bool {
-    passed = max(passed, takenEnd)
-    while passed < ring.end, ring[passed].payload == nil { passed &+= 1 }
-    guard passed < ring.end else { return false }
-    end(passed, as: .rejected)
+    waitingStart = max(waitingStart, takenEnd)
+    while waitingStart < ring.end, ring[waitingStart].payload == nil { waitingStart &+= 1 }
+    guard waitingStart < ring.end else { return false }
+    end(waitingStart, as: .rejected)
     return true
   }
 
@@ -184,19 +184,19 @@ package struct Outbox: Sendable {
     var taken = 0
     var size = 0
     while takenEnd < ring.end, taken < most, size < maximumBytes {
-      let place = takenEnd
+      let position = takenEnd
       takenEnd &+= 1
-      guard let payload = ring[place].payload else { continue }
-      let sequence = ring[place].sequence
-      if let topic = ring[place].topic, topics[topic] == place { topics[topic] = nil }
+      guard let payload = ring[position].payload else { continue }
+      let sequence = ring[position].sequence
+      if let topic = ring[position].topic, topics[topic] == position { topics[topic] = nil }
       waiting &-= 1
       waitingBytes &-= payload.count
-      if ring[place].deadline <= now {
-        finish(place, as: .expired)
+      if ring[position].deadline <= now {
+        finish(position, as: .expired)
         continue
       }
-      ring[place].attempts &+= 1
-      batch.append(OutboxMessage(sequence: sequence, kind: ring[place].kind, payload: payload))
+      ring[position].attempts &+= 1
+      batch.append(OutboxMessage(sequence: sequence, kind: ring[position].kind, payload: payload))
       taken &+= 1
       size &+= payload.count
       flight?.last = sequence
@@ -210,17 +210,17 @@ package struct Outbox: Sendable {
   /// The kernel has accepted every message up to `sequence` that this connection took.
   package mutating func written(through sequence: UInt64) {
     while writtenEnd < takenEnd, ring[writtenEnd].sequence <= sequence {
-      let place = writtenEnd
+      let position = writtenEnd
       writtenEnd &+= 1
-      guard let size = ring[place].payload?.count else { continue }
-      ledger.set(ring[place].sequence, to: .written)
-      noteSent(Sent(sequence: ring[place].sequence, size: size))
+      guard let size = ring[position].payload?.count else { continue }
+      ledger.set(ring[position].sequence, to: .written)
+      recordSent(Sent(sequence: ring[position].sequence, size: size))
       messages &-= 1
       if keepsWritten {
         kept &+= 1
       } else {
         bytes &-= size
-        ring[place].payload = nil
+        ring[position].payload = nil
       }
     }
     popFront()
@@ -230,10 +230,10 @@ package struct Outbox: Sendable {
   var keepsWritten: Bool { settings.confirms && settings.redelivery == .unconfirmed }
 
   /// Whether a connection may take messages now, without breaking their order.
-  var isOpenForTaking: Bool { flight != nil && !isPaused && !mayComeBack }
+  var isOpenForTaking: Bool { flight != nil && !isPaused && !hasRetiringMessages }
 
   /// Whether messages of the retiring connection are left, which may have to be sent again before all others.
-  private var mayComeBack: Bool {
+  private var hasRetiringMessages: Bool {
     guard let retiring, !ring.isEmpty else { return false }
     return ring[ring.front].sequence <= retiring.last
   }
@@ -246,10 +246,10 @@ package struct Outbox: Sendable {
   package mutating func pause(now: MonotonicTime) {
     guard flight != nil else { return }
     isPaused = true
-    for place in takenEnd..<max(takenEnd, min(immediateEnd, ring.end))
-    where ring[place].isImmediate && ring[place].payload != nil {
-      ring[place].deadline = now + Self.immediateDelay
-      index(place)
+    for position in takenEnd..<max(takenEnd, min(immediateEnd, ring.end))
+    where ring[position].isImmediate && ring[position].payload != nil {
+      ring[position].deadline = now + Self.immediateDelay
+      index(position)
     }
   }
 

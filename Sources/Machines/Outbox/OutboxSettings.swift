@@ -12,7 +12,7 @@ package struct OutboxSettings: Sendable, Equatable {
   package enum Redelivery: String, CaseIterable, Sendable {
     /// A written message without a confirmation becomes `unknown`: a duplicate order is worse than a report.
     case never
-    /// It is sent again, in its place before newer ones, within its time to live.
+    /// It is sent again, in its position before newer ones, within its time to live.
     case unconfirmed
   }
 
@@ -74,12 +74,12 @@ package enum EnqueueResult: Equatable, Sendable {
   /// The queue has no room because of this limit.
   case full(QueueLimit)
   /// The message may not wait (time to live 0) and cannot be written now.
-  case notReady(Hindrance)
+  case notReady(NotReadyReason)
   /// The session accepts no more messages.
   case closed
 
   /// Why a message cannot be written at once.
-  package enum Hindrance: Equatable, Sendable {
+  package enum NotReadyReason: Equatable, Sendable {
     /// No connection takes messages.
     case notConnected
     /// The upstream does not read what was written before.

@@ -48,7 +48,7 @@ package struct TokenBucket: Sendable {
   }
 
   /// Returns `count` tokens that were taken and not used.
-  package mutating func giveBack(_ count: Int) { fullAt = fullAt - spacing * Int64(count) }
+  package mutating func refund(_ count: Int) { fullAt = fullAt - spacing * Int64(count) }
 
   /// When the next token is available, if all that are available now are taken.
   package func nextToken(now: MonotonicTime) -> MonotonicTime {

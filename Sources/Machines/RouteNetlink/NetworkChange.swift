@@ -20,7 +20,7 @@ package struct NetworkChangeDebouncer: Sendable {
   /// counts.
   static let linkLimit = 4096
   /// A network that never settles is reported after this many quiet periods.
-  static let restlessFactor: Int64 = 4
+  static let maximumQuietPeriods: Int64 = 4
 
   private let quiet: TimeSpan
   private var change = NetworkChange()
@@ -33,9 +33,9 @@ package struct NetworkChangeDebouncer: Sendable {
   package init(quiet: TimeSpan) { self.quiet = quiet }
 
   /// When `take` returns a change; `.distantFuture` if nothing has happened.
-  package var deadline: MonotonicTime { min(last + quiet, first + quiet * Self.restlessFactor) }
+  package var deadline: MonotonicTime { min(last + quiet, first + quiet * Self.maximumQuietPeriods) }
 
-  package mutating func note(_ event: NetworkEvent, now: MonotonicTime) {
+  package mutating func add(_ event: NetworkEvent, now: MonotonicTime) {
     switch event {
     case .link(let index, let state):
       let before = isUp[index]

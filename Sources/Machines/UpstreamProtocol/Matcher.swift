@@ -26,12 +26,12 @@ package struct Matcher: Hashable, Sendable {
 
   package func matches(_ payload: Span<UInt8>) -> Bool {
     for condition in conditions {
-      guard Self.holds(condition, payload) else { return false }
+      guard Self.matches(condition, payload) else { return false }
     }
     return true
   }
 
-  private static func holds(_ condition: Condition, _ payload: Span<UInt8>) -> Bool {
+  private static func matches(_ condition: Condition, _ payload: Span<UInt8>) -> Bool {
     switch condition {
     case .text(let text): payload.equals(Array(text.utf8).span)
     case .prefix(let text): starts(payload, with: text)

@@ -5,13 +5,13 @@ import JSONCodec
 package enum MessageMeaning: Equatable, Sendable {
   case push
   /// The response that completes the pending setup step.
-  case setupAnswer
+  case setupResponse
   /// The upstream rejects the credentials.
   case refusal
   /// A heartbeat sent by the upstream.
   case heartbeat
   /// The response to a heartbeat that we sent.
-  case heartbeatAnswer
+  case heartbeatResponse
 }
 
 extension UpstreamConventions {
@@ -19,11 +19,11 @@ extension UpstreamConventions {
   package func meaning(of payload: Span<UInt8>, awaited: Int?) -> MessageMeaning {
     if let awaited {
       let step = onOpen[awaited]
-      if let expect = step.expect, expect.matches(payload) { return .setupAnswer }
+      if let expect = step.expect, expect.matches(payload) { return .setupResponse }
       if let refuse = step.refuse, refuse.matches(payload) { return .refusal }
     }
     if let match = server.match, match.matches(payload) { return .heartbeat }
-    if let expect = client.expect, expect.matches(payload) { return .heartbeatAnswer }
+    if let expect = client.expect, expect.matches(payload) { return .heartbeatResponse }
     return .push
   }
 

@@ -16,9 +16,9 @@ package enum PayloadCodec: String, CaseIterable, Sendable {
 package struct PayloadDecoder: ~Copyable {
   package enum Outcome: Equatable, Sendable {
     /// The payload is not compressed.
-    case asItIs
-    /// The decompressed payload is in `unpacked`.
-    case unpacked
+    case notCompressed
+    /// The decompressed payload is in `decompressed`.
+    case decompressed
     /// The payload does not have the format of the codec, or is truncated. It is passed on unchanged, so that no data is lost
     /// silently.
     case malformed
@@ -42,21 +42,21 @@ package struct PayloadDecoder: ~Copyable {
   }
 
   /// The last decompressed payload.
-  package var unpacked: Span<UInt8> {
+  package var decompressed: Span<UInt8> {
     @_lifetime(borrow self)
     get { output.bytes }
   }
 
   package mutating func decode(_ payload: Span<UInt8>) -> Outcome {
     switch codec {
-    case .raw: .asItIs
-    case .gzip: Self.isGzip(payload) ? unwrap(payload) : .malformed
-    case .deflate: Self.isZlib(payload) ? unwrap(payload) : inflateBare(payload)
-    case .auto: Self.isGzip(payload) || Self.isZlib(payload) ? unwrap(payload) : .asItIs
+    case .raw: .notCompressed
+    case .gzip: Self.isGzip(payload) ? inflateWrapped(payload) : .malformed
+    case .deflate: Self.isZlib(payload) ? inflateWrapped(payload) : inflateBare(payload)
+    case .auto: Self.isGzip(payload) || Self.isZlib(payload) ? inflateWrapped(payload) : .notCompressed
     }
   }
 
-  private mutating func unwrap(_ payload: Span<UInt8>) -> Outcome {
+  private mutating func inflateWrapped(_ payload: Span<UInt8>) -> Outcome {
     wrapped.reset()
     prepare()
     do throws(InflateError) {
@@ -64,7 +64,7 @@ package struct PayloadDecoder: ~Copyable {
     } catch {
       return failed(error)
     }
-    return wrapped.hasEnded ? .unpacked : .malformed
+    return wrapped.hasEnded ? .decompressed : .malformed
   }
 
   private mutating func inflateBare(_ payload: Span<UInt8>) -> Outcome {
@@ -76,7 +76,7 @@ package struct PayloadDecoder: ~Copyable {
     } catch {
       return failed(error)
     }
-    return .unpacked
+    return .decompressed
   }
 
   private mutating func prepare() {

@@ -19,9 +19,9 @@ package struct PlainProtocol: UpstreamProtocol {
   }
 
   package var encodesMessages: Bool { false }
-  package var takesAnyMessageAsHeartbeat: Bool { conventions.server.match == nil }
+  package var treatsAnyMessageAsHeartbeat: Bool { conventions.server.match == nil }
 
-  package mutating func adopt(_ secrets: TemplateValues) { values = secrets }
+  package mutating func setSecrets(_ secrets: TemplateValues) { values = secrets }
 
   // MARK: Setup
 
@@ -53,17 +53,17 @@ package struct PlainProtocol: UpstreamProtocol {
     case .push:
       if let cursor = conventions.cursor(in: payload) { memory.cursor = cursor }
       return .push
-    case .setupAnswer:
-      values.answered = [UInt8](copying: payload)
-      return .setupAnswered
+    case .setupResponse:
+      values.triggeringMessage = [UInt8](copying: payload)
+      return .setupResponse
     case .refusal:
       let text = payload.extracting(first: Self.refusalTextLimit).text()
       return .refused(text: text, isCut: payload.count > Self.refusalTextLimit)
     case .heartbeat:
-      if conventions.server.reply != nil { values.answered = [UInt8](copying: payload) }
+      if conventions.server.reply != nil { values.triggeringMessage = [UInt8](copying: payload) }
       return .heartbeat
-    case .heartbeatAnswer:
-      return .heartbeatAnswered
+    case .heartbeatResponse:
+      return .heartbeatResponse
     }
   }
 
@@ -84,7 +84,7 @@ package struct PlainProtocol: UpstreamProtocol {
   }
 
   package mutating func heartbeatReply(_ memory: ProtocolMemory, now: Int64) throws(TemplateError) -> SharedBytes? {
-    defer { values.answered = [] }
+    defer { values.triggeringMessage = [] }
     guard let template = conventions.server.reply else { return nil }
     return try render(template, memory, now: now)
   }

@@ -37,10 +37,10 @@ package struct SubscriptionLedger: Sendable {
   /// The effect of a message on the ledger.
   package enum Effect: Equatable, Sendable {
     case none
-    case kept
+    case stored
     case removed
     /// The message creates a subscription, but the ledger is full: the subscription is not made again on the next connection.
-    case noRoom
+    case full
   }
 
   package struct Entry: Sendable {
@@ -75,10 +75,10 @@ package struct SubscriptionLedger: Sendable {
     let entry = Entry(kind: kind, payload: payload, key: key, sequence: lastSequence)
     // The replaced entry is out of date, even if the new one does not fit.
     remove(key)
-    guard entries.count < rules.entries, bytes + entry.size <= rules.bytes else { return .noRoom }
+    guard entries.count < rules.entries, bytes + entry.size <= rules.bytes else { return .full }
     entries[key] = entry
     bytes += entry.size
-    return .kept
+    return .stored
   }
 
   /// Called for each message that arrives from the upstream.

@@ -38,7 +38,7 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
   }
 
   /// Where a template is used, which decides the placeholders that it may contain.
-  package enum Place: Sendable {
+  package enum Context: Sendable {
     /// A setup message. It may respond to the message that an earlier step expected.
     case opening
     /// A heartbeat that we send.
@@ -82,7 +82,7 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
     let before = output.count
     do throws(TemplateError) {
       try Self.render(pieces, values, into: &output)
-      guard UTF8StreamValidator.isValid(output.bytes.extracting(before..<output.count)) else { throw .notText }
+      guard UTF8StreamValidator.isValid(output.bytes.extracting(before..<output.count)) else { throw .notUTF8 }
     } catch {
       output.removeLast(output.count - before)
       throw error
@@ -114,13 +114,13 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
       case .seconds: output.append(decimal: Int(values.now / 1_000))
       case .counter: output.append(decimal: values.counter)
       case .raw(let pointer):
-        let text = values.answered.span
+        let text = values.triggeringMessage.span
         guard let range = pointer.find(in: text), JSONValidator.isValid(text.extracting(range)) else {
-          throw .nothing(at: pointer)
+          throw .noValue(at: pointer)
         }
         output.append(text.extracting(range))
       case .string(let pointer):
-        guard let content = pointer.content(in: values.answered.span) else { throw .nothing(at: pointer) }
+        guard let content = pointer.content(in: values.triggeringMessage.span) else { throw .noValue(at: pointer) }
         output.append(content)
       case .json(let inner):
         var text = ByteQueue()
@@ -146,7 +146,7 @@ package struct TemplateValues: Sendable {
   package var now: Int64 = 0
   package var counter: UInt64 = 0
   /// The message to which the rendered one responds.
-  package var answered: [UInt8] = []
+  package var triggeringMessage: [UInt8] = []
 
   package init() {}
 }
@@ -156,16 +156,16 @@ package enum TemplateError: Error, Hashable, Sendable, CustomStringConvertible {
   case file(String)
   case noCursor
   case noCredential
-  case nothing(at: JSONPointer)
-  case notText
+  case noValue(at: JSONPointer)
+  case notUTF8
 
   package var description: String {
     switch self {
     case .file(let path): "file '\(path)' could not be read"
     case .noCursor: "there is no cursor yet; 'upstream.cursor.initial' would give the first one"
     case .noCredential: "there is no credential; 'upstream.credential' says where it comes from"
-    case .nothing(let pointer): "the message that is being answered has no value at '\(pointer)'"
-    case .notText: "it would not be UTF-8, as a text message must be"
+    case .noValue(let pointer): "the message that is being answered has no value at '\(pointer)'"
+    case .notUTF8: "it would not be UTF-8, as a text message must be"
     }
   }
 }

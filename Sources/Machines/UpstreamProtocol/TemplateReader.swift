@@ -3,9 +3,9 @@ import JSONCodec
 extension Template {
   /// Parses a template. `environment` supplies the values for `${env:…}`.
   package init(
-    _ text: String, in place: Place, environment: [String: String]
+    _ text: String, in context: Context, environment: [String: String]
   ) throws(TemplateSyntaxError) {
-    var reader = TemplateReader(text, place, environment)
+    var reader = TemplateReader(text, context, environment)
     pieces = try reader.read()
     description = text
   }
@@ -18,15 +18,15 @@ package struct TemplateSyntaxError: Error, Hashable, Sendable, CustomStringConve
 
 private struct TemplateReader {
   private var rest: Substring
-  private let place: Template.Place
+  private let context: Template.Context
   private let environment: [String: String]
 
   /// Maximum nesting of placeholders. Even `${json:${sha256_base64:${sha256_base64:…}}}` needs only three levels.
   private static let maximumDepth = 8
 
-  init(_ text: String, _ place: Template.Place, _ environment: [String: String]) {
+  init(_ text: String, _ context: Template.Context, _ environment: [String: String]) {
     rest = Substring(text)
-    self.place = place
+    self.context = context
     self.environment = environment
   }
 
@@ -45,7 +45,7 @@ private struct TemplateReader {
         result += flushed()
         text = []
         rest.removeFirst(2)
-        let piece = try blank(depth: depth)
+        let piece = try placeholder(depth: depth)
         result.append(piece)
       } else if depth > 0, character == "}" {
         break
@@ -58,7 +58,7 @@ private struct TemplateReader {
   }
 
   /// Parses a placeholder after its `${`, including the `}`.
-  private mutating func blank(depth: Int) throws(TemplateSyntaxError) -> Template.Piece {
+  private mutating func placeholder(depth: Int) throws(TemplateSyntaxError) -> Template.Piece {
     let name = String(rest.prefix { $0 != ":" && $0 != "}" })
     rest.removeFirst(name.count)
     if rest.first == ":" {
@@ -94,18 +94,18 @@ private struct TemplateReader {
       return .text(Array(value.utf8))
     case ("file", let path?) where !path.isEmpty: return .file(path)
     case ("credential", nil):
-      guard place == .opening || place == .field else { throw misplaced(name) }
+      guard context == .opening || context == .field else { throw notAllowedHere(name) }
       return .credential
     case ("cursor", nil):
-      guard place != .value, place != .field else { throw misplaced(name) }
+      guard context != .value, context != .field else { throw notAllowedHere(name) }
       return .cursor
     case ("now", nil): return .milliseconds
     case ("now", "seconds"): return .seconds
     case ("counter", nil):
-      guard place == .heartbeat else { throw misplaced(name) }
+      guard context == .heartbeat else { throw notAllowedHere(name) }
       return .counter
     case ("raw", let text?), ("string", let text?):
-      guard place == .opening || place == .reply else { throw misplaced(name) }
+      guard context == .opening || context == .reply else { throw notAllowedHere(name) }
       guard let pointer = JSONPointer(text) else {
         throw TemplateSyntaxError(
           description: "'\(text)' is no JSON pointer: it begins with '/', as in ${\(name):/d/salt}")
@@ -121,7 +121,7 @@ private struct TemplateReader {
     }
   }
 
-  private func misplaced(_ name: String) -> TemplateSyntaxError {
+  private func notAllowedHere(_ name: String) -> TemplateSyntaxError {
     let home =
       switch name {
       case "counter": "in a heartbeat of ours"

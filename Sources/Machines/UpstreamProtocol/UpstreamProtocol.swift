@@ -9,12 +9,12 @@ package protocol UpstreamProtocol: Sendable {
   /// Whether each message of the upstream must be passed to `receive`. If not, every message is a push.
   var examinesMessages: Bool { get }
   /// Whether any message of the upstream counts as its heartbeat.
-  var takesAnyMessageAsHeartbeat: Bool { get }
+  var treatsAnyMessageAsHeartbeat: Bool { get }
   /// Whether outgoing messages must be passed to `encode`. If not, they are sent unchanged.
   var encodesMessages: Bool { get }
 
   /// Sets the files and the credential that were read for this connection.
-  mutating func adopt(_ secrets: TemplateValues)
+  mutating func setSecrets(_ secrets: TemplateValues)
 
   /// Renders the setup messages from step `first` on, up to the first step that expects a response.
   mutating func prepareSetup(from first: Int, _ memory: ProtocolMemory, now: Int64) throws(SetupError)
@@ -45,13 +45,13 @@ package protocol UpstreamProtocol: Sendable {
 package enum ProtocolEvent: Equatable, Sendable {
   case push
   /// The response to the pending setup step.
-  case setupAnswered
+  case setupResponse
   /// The credentials are rejected. `text` is the beginning of the message; `isCut`: the message is longer.
   case refused(text: String, isCut: Bool)
   /// A heartbeat of the upstream.
   case heartbeat
   /// The response to a heartbeat that we sent.
-  case heartbeatAnswered
+  case heartbeatResponse
 }
 
 /// The state of an upstream that outlives a connection.

@@ -19,15 +19,15 @@ struct ApplicationHeartbeat: Sendable {
   private let settings: HeartbeatSettings
   private var nextBeat: MonotonicTime
   /// When our oldest heartbeat without a response was sent.
-  private var unansweredSince: MonotonicTime?
+  private var unacknowledgedSince: MonotonicTime?
   /// When the upstream's last heartbeat arrived, or the connection became ready.
-  private var lastTheirs: MonotonicTime
+  private var lastReceived: MonotonicTime
   /// Number of heartbeats that we sent.
   private var counter: UInt64 = 0
 
   init(_ settings: HeartbeatSettings, now: MonotonicTime) {
     self.settings = settings
-    lastTheirs = now
+    lastReceived = now
     nextBeat = settings.interval.map { now + $0 } ?? .distantFuture
   }
 
@@ -36,8 +36,8 @@ struct ApplicationHeartbeat: Sendable {
 
   private var deadline: MonotonicTime {
     var deadline = MonotonicTime.distantFuture
-    if let within = settings.within { deadline = lastTheirs + within }
-    if let timeout = settings.timeout, let since = unansweredSince { deadline = min(deadline, since + timeout) }
+    if let within = settings.within { deadline = lastReceived + within }
+    if let timeout = settings.timeout, let since = unacknowledgedSince { deadline = min(deadline, since + timeout) }
     return deadline
   }
 
@@ -53,13 +53,13 @@ struct ApplicationHeartbeat: Sendable {
     guard let interval = settings.interval, now >= nextBeat else { return .alive }
     nextBeat = now + interval
     counter += 1
-    if unansweredSince == nil { unansweredSince = now }
+    if unacknowledgedSince == nil { unacknowledgedSince = now }
     return .beat(counter)
   }
 
   /// Called when a response to a heartbeat of ours arrived. It covers all heartbeats before it.
-  mutating func answered() { unansweredSince = nil }
+  mutating func responseReceived() { unacknowledgedSince = nil }
 
   /// Called when a heartbeat of the upstream arrived.
-  mutating func heard(now: MonotonicTime) { lastTheirs = now }
+  mutating func heartbeatReceived(now: MonotonicTime) { lastReceived = now }
 }

@@ -7,9 +7,9 @@ package enum BackoffStrategy: Sendable, Equatable {
   /// `first · factorⁿ`, at most `cap`. No jitter: for a single client of a private upstream only.
   case exponential(first: TimeSpan, factor: Double, cap: TimeSpan)
   /// Uniform in a range.
-  case random(least: TimeSpan, most: TimeSpan)
-  /// Uniform between `least` and min(`cap`, `base · 2ⁿ`). Clients that lost the same host spread over the whole window.
-  case fullJitter(least: TimeSpan, base: TimeSpan, cap: TimeSpan)
+  case random(minimum: TimeSpan, maximum: TimeSpan)
+  /// Uniform between `minimum` and min(`cap`, `base · 2ⁿ`). Clients that lost the same host spread over the whole window.
+  case fullJitter(minimum: TimeSpan, base: TimeSpan, cap: TimeSpan)
   /// Uniform between `base` and three times the last wait, at most `cap`.
   case decorrelatedJitter(base: TimeSpan, cap: TimeSpan)
   /// 0, `step`, 2 · `step`, 4 · `step`, …. Above `cap`, `whenExhausted` applies.
@@ -47,7 +47,7 @@ package struct BackoffSettings: Sendable, Equatable {
   /// alone reset it, a server that accepts connections and drops them at once would be flooded with attempts.
   package var stableAfter: TimeSpan = .seconds(10)
   /// Maximum wait before the first attempt after a stable connection.
-  package var quickRedial: TimeSpan = .milliseconds(250)
+  package var quickReconnect: TimeSpan = .milliseconds(250)
 
   package init() {}
 
@@ -57,8 +57,8 @@ package struct BackoffSettings: Sendable, Equatable {
       switch kind {
       case .fixed: .fixed(base)
       case .exponential: .exponential(first: base, factor: factor, cap: maximum)
-      case .random: .random(least: minimum, most: maximum)
-      case .fullJitter: .fullJitter(least: minimum, base: base, cap: maximum)
+      case .random: .random(minimum: minimum, maximum: maximum)
+      case .fullJitter: .fullJitter(minimum: minimum, base: base, cap: maximum)
       case .decorrelatedJitter: .decorrelatedJitter(base: base, cap: maximum)
       case .doubling: .doubling(step: base, cap: maximum, whenExhausted: whenExhausted)
       }
@@ -140,11 +140,11 @@ package struct Backoff: Sendable {
     return span < Double(cap.nanoseconds) ? TimeSpan(nanoseconds: Int64(span)) : cap
   }
 
-  /// A random time in `least...most`; `least` if `most` is less.
+  /// A random time in `minimum...maximum`; `minimum` if `maximum` is less.
   package static func uniform(
-    _ least: TimeSpan, _ most: TimeSpan, using generator: inout some RandomNumberGenerator
+    _ minimum: TimeSpan, _ maximum: TimeSpan, using generator: inout some RandomNumberGenerator
   ) -> TimeSpan {
-    guard most > least else { return least }
-    return TimeSpan(nanoseconds: Int64.random(in: least.nanoseconds...most.nanoseconds, using: &generator))
+    guard maximum > minimum else { return minimum }
+    return TimeSpan(nanoseconds: Int64.random(in: minimum.nanoseconds...maximum.nanoseconds, using: &generator))
   }
 }

@@ -58,13 +58,13 @@ package struct Endpoints: Sendable {
     return true
   }
 
-  /// Called when a connection ended that was ready for `time`, zero if it never was. `wantsNext`: the reason is a fault of its URL,
+  /// Called when a connection ended that was ready for `time`, zero if it never was. `shouldAdvance`: the reason is a fault of its URL,
   /// so the next one is used.
-  package mutating func connectionEnded(readyFor time: TimeSpan, wantsNext: Bool) {
+  package mutating func connectionEnded(readyFor time: TimeSpan, shouldAdvance: Bool) {
     if time > .zero { refusals = 0 }
     switch settings.order {
     case .priority:
-      if time >= settings.failBackAfter, current != 0 { current = 0 } else if wantsNext { advance() }
+      if time >= settings.failBackAfter, current != 0 { current = 0 } else if shouldAdvance { advance() }
     case .roundRobin:
       advance()
     }

@@ -20,9 +20,9 @@ package struct LivenessSettings: Sendable, Equatable {
 package struct Liveness: Sendable {
   private let settings: LivenessSettings
   private var nextPing: MonotonicTime
-  private var lastHeard: MonotonicTime
+  private var lastReceived: MonotonicTime
   /// When the oldest ping without a pong was sent.
-  private var unansweredSince: MonotonicTime?
+  private var unacknowledgedSince: MonotonicTime?
   /// The last counter assigned; counters begin at 1.
   private var counter: UInt64 = 0
   /// The ping whose round trip is being measured.
@@ -33,7 +33,7 @@ package struct Liveness: Sendable {
     _ settings: LivenessSettings, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) {
     self.settings = settings
-    lastHeard = now
+    lastReceived = now
     nextPing = .distantFuture
     planPing(after: now, using: &generator)
   }
@@ -43,7 +43,7 @@ package struct Liveness: Sendable {
 
   /// Called when bytes arrive from the peer.
   @inline(__always)
-  package mutating func heard(now: MonotonicTime) { lastHeard = now }
+  package mutating func bytesReceived(now: MonotonicTime) { lastReceived = now }
 
   /// When `check` must be called next.
   package var nextDeadline: MonotonicTime {
@@ -82,7 +82,7 @@ package struct Liveness: Sendable {
   /// Returns a counter for a ping that is sent now, either for liveness or as a barrier after messages.
   package mutating func takePing(now: MonotonicTime, using generator: inout some RandomNumberGenerator) -> UInt64 {
     counter += 1
-    if unansweredSince == nil { unansweredSince = now }
+    if unacknowledgedSince == nil { unacknowledgedSince = now }
     if probe == nil { probe = (counter, now) }
     planPing(after: now, using: &generator)
     return counter
@@ -97,15 +97,15 @@ package struct Liveness: Sendable {
   }
 
   /// Called when a pong arrived. It covers its ping and every earlier one (RFC 6455 §5.5.3). Returns false for an unsolicited pong.
-  package mutating func ponged(_ answered: UInt64, now: MonotonicTime) -> Bool {
-    guard answered > 0, answered <= counter else { return false }
-    if let probe, answered >= probe.counter {
+  package mutating func pongReceived(_ acknowledged: UInt64, now: MonotonicTime) -> Bool {
+    guard acknowledged > 0, acknowledged <= counter else { return false }
+    if let probe, acknowledged >= probe.counter {
       // A pong later than the probe's own would overstate the round trip, so it is not measured.
-      if answered == probe.counter { roundTrip = now - probe.sent }
+      if acknowledged == probe.counter { roundTrip = now - probe.sent }
       self.probe = nil
     }
     // If newer pings are pending, the byte that carried this pong has renewed their deadline too.
-    unansweredSince = answered == counter ? nil : now
+    unacknowledgedSince = acknowledged == counter ? nil : now
     return true
   }
 
@@ -116,8 +116,8 @@ package struct Liveness: Sendable {
   }
 
   private var deadline: MonotonicTime? {
-    guard settings.isEnabled, let since = unansweredSince else { return nil }
-    return max(since, lastHeard) + settings.timeout
+    guard settings.isEnabled, let since = unacknowledgedSince else { return nil }
+    return max(since, lastReceived) + settings.timeout
   }
 
   private mutating func planPing(after now: MonotonicTime, using generator: inout some RandomNumberGenerator) {

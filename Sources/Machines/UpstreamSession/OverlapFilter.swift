@@ -74,9 +74,9 @@ package struct OverlapFilter: Sendable {
 
     /// Passes on the held pushes, but keeps their entries.
     mutating func release(_ released: inout [Push]) {
-      for place in ahead.front..<ahead.end {
-        if let push = ahead[place].push { released.append(push) }
-        ahead[place].push = nil
+      for index in ahead.front..<ahead.end {
+        if let push = ahead[index].push { released.append(push) }
+        ahead[index].push = nil
       }
       held = 0
     }
@@ -95,19 +95,19 @@ package struct OverlapFilter: Sendable {
   private var older: Side
   private var newer: Side
   /// Whether pushes of the newer connection are held at all. False if no pong can release them.
-  private var holds: Bool
+  private var isHoldingAllowed: Bool
   /// Whether the newer connection carries client messages.
-  private var isAnswering = false
+  private var mayReceiveResponses = false
   /// Digests of which one push was withheld as a duplicate while both connections might deliver responses.
   private var withheld: Set<UInt64> = []
   /// Whether a pong of the newer connection has arrived since `older` is recorded.
-  private var isSwept = false
+  private var hasReceivedPong = false
 
-  /// `holds`: whether pings may be sent.
-  package init(older: Generation, newer: Generation, holds: Bool = true) {
+  /// `isHoldingAllowed`: whether pings may be sent.
+  package init(older: Generation, newer: Generation, isHoldingAllowed: Bool = true) {
     self.older = Side(generation: older)
     self.newer = Side(generation: newer)
-    self.holds = holds
+    self.isHoldingAllowed = isHoldingAllowed
   }
 
   /// A digest for `received`, seeded per process. Two different pushes share one with a probability of 2⁻⁶⁴.
@@ -131,28 +131,28 @@ package struct OverlapFilter: Sendable {
     let isThird = withheld.remove(digest) != nil
     if isThird { released.append(Push(SharedBytes(copying: payload), kind: kind)) }
     // Equal bytes prove nothing once both connections may deliver responses.
-    let mayBePaired = !isAnswering || !(isThird || history.mayAllBeResponses || history.repeats(digest))
+    let mayBePaired = !mayReceiveResponses || !(isThird || history.mayAllBeResponses || history.isRepeated(digest))
     if generation == older.generation {
       if mayBePaired, let match = newer.remove(through: digest, &released) {
         // The newer connection has skipped what the older one delivered before.
         older.remove(before: older.ahead.end, &released)
-        noteWithheld(digest)
+        recordWithheld(digest)
         return match.push != nil
       }
-      history.note(digest)
+      history.record(digest)
       if mayBePaired, !newer.hasEnded { older.append(digest, nil, &released) }
       return true
     }
     if mayBePaired, older.remove(through: digest, &released) != nil {
       newer.remove(before: newer.ahead.end, &released)
-      noteWithheld(digest)
+      recordWithheld(digest)
       return false
     }
-    history.note(digest)
+    history.record(digest)
     if older.hasEnded { return true }
     // Not ahead of the held pushes: that would change the newer connection's own order.
-    let waits = holds && (mayBePaired || newer.held > 0)
-    guard waits else {
+    let mustWait = isHoldingAllowed && (mayBePaired || newer.held > 0)
+    guard mustWait else {
       if mayBePaired { newer.append(digest, nil, &released) }
       return true
     }
@@ -161,14 +161,14 @@ package struct OverlapFilter: Sendable {
     return false
   }
 
-  private mutating func noteWithheld(_ digest: UInt64) {
-    if isAnswering, withheld.count < Self.limit { withheld.insert(digest) }
+  private mutating func recordWithheld(_ digest: UInt64) {
+    if mayReceiveResponses, withheld.count < Self.limit { withheld.insert(digest) }
   }
 
   // MARK: Reports of connections
 
   /// Called when a ping is sent on the connection of this generation.
-  package mutating func pinged(_ generation: Generation, _ counter: UInt64) {
+  package mutating func pingSent(_ generation: Generation, _ counter: UInt64) {
     if generation == older.generation, newer.ping == nil { newer.ping = (counter, newer.ahead.end) }
     guard generation == newer.generation else { return }
     // An older connection that has ended delivers nothing more, so the last ping covers everything.
@@ -179,39 +179,39 @@ package struct OverlapFilter: Sendable {
 
   /// Called when a pong arrived on the connection of this generation. Pushes that only the other delivered before the ping are no
   /// duplicates.
-  package mutating func ponged(_ generation: Generation, _ counter: UInt64, _ released: inout [Push]) {
+  package mutating func pongReceived(_ generation: Generation, _ counter: UInt64, _ released: inout [Push]) {
     if generation == older.generation, let ping = newer.ping, counter >= ping.counter {
       newer.ping = nil
       newer.remove(before: ping.end, &released)
     }
     if generation == newer.generation, let ping = older.ping, counter >= ping.counter {
       older.ping = nil
-      isSwept = true
+      hasReceivedPong = true
       older.remove(before: ping.end, &released)
     }
   }
 
   /// Called when the newer connection starts to send. If no pong has shown which pushes of the older connection the newer one will
   /// still deliver, all of them are forgotten, so that no response is mistaken for one of them.
-  package mutating func switched() {
-    guard !isSwept else { return }
+  package mutating func newerStartedSending() {
+    guard !hasReceivedPong else { return }
     var released: [Push] = []
     older.remove(before: older.ahead.end, &released)
   }
 
   /// Called when a client message is sent on the connection of this generation.
-  package mutating func wrote(_ generation: Generation) {
-    if generation == newer.generation { isAnswering = true }
+  package mutating func messageSent(_ generation: Generation) {
+    if generation == newer.generation { mayReceiveResponses = true }
   }
 
   /// Stops holding pushes: the older connection's pong is overdue.
   package mutating func stopHolding(_ released: inout [Push]) {
-    holds = false
+    isHoldingAllowed = false
     newer.release(&released)
   }
 
   /// Called when the connection of this generation delivers nothing more.
-  package mutating func ended(_ generation: Generation, _ released: inout [Push]) {
+  package mutating func connectionEnded(_ generation: Generation, _ released: inout [Push]) {
     if generation == older.generation, !older.hasEnded {
       older.hasEnded = true
       newer.remove(before: newer.ahead.end, &released)
@@ -220,7 +220,7 @@ package struct OverlapFilter: Sendable {
       newer.hasEnded = true
       older.remove(before: older.ahead.end, &released)
       // No pong will show which of its pushes the older connection skips. They must not be paired with later equal ones.
-      if !holds { newer.remove(before: newer.ahead.end, &released) }
+      if !isHoldingAllowed { newer.remove(before: newer.ahead.end, &released) }
     }
   }
 

@@ -8,7 +8,7 @@ package struct PushHistory: Sendable {
   package static let recentPushes = 1_024
   package static let repeatedPushes = 256
   /// Minimum number of pushes that shows that the upstream does more than respond.
-  package static let enoughPushes = 16
+  package static let minimumPushes = 16
 
   /// 10 KiB, allocated with the first push that is noted.
   private var recent: [UInt64] = []
@@ -25,22 +25,22 @@ package struct PushHistory: Sendable {
   package mutating func countBroadcast() { pushes &+= 1 }
 
   /// Whether the pushes so far may all be responses.
-  package var mayAllBeResponses: Bool { pushes < Self.enoughPushes && pushes <= messages }
+  package var mayAllBeResponses: Bool { pushes < Self.minimumPushes && pushes <= messages }
 
   /// Called when a push with this digest arrived that is not a duplicate.
-  package mutating func note(_ digest: UInt64) {
+  package mutating func record(_ digest: UInt64) {
     pushes &+= 1
     if recent.isEmpty {
       recent = Array(repeating: 0, count: Self.recentPushes)
       repeated = Array(repeating: 0, count: Self.repeatedPushes)
     }
-    let place = Int(truncatingIfNeeded: digest) & (Self.recentPushes - 1)
-    if recent[place] == digest { repeated[place & (Self.repeatedPushes - 1)] = digest }
-    recent[place] = digest
+    let slot = Int(truncatingIfNeeded: digest) & (Self.recentPushes - 1)
+    if recent[slot] == digest { repeated[slot & (Self.repeatedPushes - 1)] = digest }
+    recent[slot] = digest
   }
 
   /// Whether a push with this digest has arrived more than once.
-  package func repeats(_ digest: UInt64) -> Bool {
+  package func isRepeated(_ digest: UInt64) -> Bool {
     guard !repeated.isEmpty else { return false }
     return repeated[Int(truncatingIfNeeded: digest) & (Self.repeatedPushes - 1)] == digest
   }

@@ -34,7 +34,7 @@ package struct ReconnectPolicy: Sendable {
   }
 
   enum Verdict: Equatable {
-    case redial(after: TimeSpan)
+    case reconnect(after: TimeSpan)
     /// nil: until an operator opens the session.
     case park(TimeSpan?)
     case offline(retryAfter: TimeSpan)
@@ -42,7 +42,7 @@ package struct ReconnectPolicy: Sendable {
     /// Time until the next attempt; nil if there is none.
     var wait: TimeSpan? {
       switch self {
-      case .redial(after: let wait), .offline(retryAfter: let wait): wait
+      case .reconnect(after: let wait), .offline(retryAfter: let wait): wait
       case .park(let wait): wait
       }
     }
@@ -77,7 +77,7 @@ package struct ReconnectPolicy: Sendable {
   }
 
   /// Resets all counts. Called when an operator ended the wait, and after a stable connection.
-  mutating func startAfresh() {
+  mutating func resetCounts() {
     backoff.reset()
     denials = 0
     refusals = 0
@@ -99,9 +99,9 @@ package struct ReconnectPolicy: Sendable {
 
   /// Called when a connection was ready for `time`. If it was stable, resets the counts and returns true.
   @discardableResult
-  mutating func credit(readyFor time: TimeSpan) -> Bool {
+  mutating func recordConnection(readyFor time: TimeSpan) -> Bool {
     guard time > .zero, backoff.isStable(readyFor: time) else { return false }
-    startAfresh()
+    resetCounts()
     refreshesCredential = false
     return true
   }
@@ -113,7 +113,7 @@ package struct ReconnectPolicy: Sendable {
     case .noRoute:
       return Decision(verdict: .offline(retryAfter: Constants.offlineRetry))
     case .status(let status, let retryAfter):
-      return answered(status, retryAfter: retryAfter, using: &generator)
+      return statusReceived(status, retryAfter: retryAfter, using: &generator)
     case .proxyDenied:
       // As with 401: repeated attempts with a wrong password lock the account.
       return denied(using: &generator)
@@ -121,14 +121,14 @@ package struct ReconnectPolicy: Sendable {
       return refused(using: &generator)
     case .denied:
       return denied(using: &generator)
-    case .timedOut, .attemptTimedOut, .nameNotResolved, .network, .tls, .proxy, .handshake, .setupAnswer,
+    case .timedOut, .attemptTimedOut, .nameNotResolved, .network, .tls, .proxy, .handshake, .setupResponse,
       .preparation:
       endpoints.advance()
       return backOff(using: &generator)
     }
   }
 
-  private mutating func answered(
+  private mutating func statusReceived(
     _ status: Int, retryAfter: TimeSpan?, using generator: inout some RandomNumberGenerator
   ) -> Decision {
     switch status {
@@ -136,13 +136,13 @@ package struct ReconnectPolicy: Sendable {
       return denied(using: &generator)
     case 429, 503:
       var decision = backOff(using: &generator)
-      guard case .redial(after: let delay) = decision.verdict else { return decision }
+      guard case .reconnect(after: let delay) = decision.verdict else { return decision }
       decision.elsewhere = delay
-      guard let asked = retryAfter else {
+      guard let requested = retryAfter else {
         decision.urlHold = max(spread(Constants.overloaded, using: &generator), delay)
         return decision
       }
-      let hold = min(max(asked, Constants.retryAfter.lowerBound), Constants.retryAfter.upperBound)
+      let hold = min(max(requested, Constants.retryAfter.lowerBound), Constants.retryAfter.upperBound)
       // Clients with the same Retry-After must not return together.
       let spread = Backoff.uniform(.zero, max(.seconds(1), hold / 10), using: &generator)
       decision.urlHold = hold + spread
@@ -163,7 +163,7 @@ package struct ReconnectPolicy: Sendable {
   mutating func lost(
     _ loss: ConnectionLoss, readyFor: TimeSpan, using generator: inout some RandomNumberGenerator
   ) -> Decision {
-    let stable = credit(readyFor: readyFor)
+    let stable = recordConnection(readyFor: readyFor)
     switch loss {
     case .noRoute, .addressGone:
       return Decision(verdict: .offline(retryAfter: stable ? .zero : Constants.offlineRetry))
@@ -172,7 +172,7 @@ package struct ReconnectPolicy: Sendable {
     }
     let code = loss.code
     let rule = settings.closing.reaction(to: code)
-    endpoints.connectionEnded(readyFor: readyFor, wantsNext: Self.wantsNext(after: code, rule, stable: stable))
+    endpoints.connectionEnded(readyFor: readyFor, shouldAdvance: Self.shouldAdvance(after: code, rule, stable: stable))
 
     switch rule {
     case .refreshCredential: return denied(using: &generator)
@@ -188,7 +188,7 @@ package struct ReconnectPolicy: Sendable {
       return shortClosures < Constants.shortClosures ? quick(using: &generator) : backOff(using: &generator)
     case 1001:
       guard stable else { return backOff(using: &generator) }
-      return Decision(verdict: .redial(after: Backoff.uniform(.zero, Constants.goingAway, using: &generator)))
+      return Decision(verdict: .reconnect(after: Backoff.uniform(.zero, Constants.goingAway, using: &generator)))
     case 1008, 3000:
       return denied(using: &generator)
     case 1002, 1003, 1007, 1010:
@@ -196,7 +196,7 @@ package struct ReconnectPolicy: Sendable {
     case 1012:
       let wait = Backoff.uniform(
         Constants.restart.lowerBound, Constants.restart.upperBound, using: &generator)
-      return Decision(verdict: .redial(after: wait))
+      return Decision(verdict: .reconnect(after: wait))
     case 1013:
       return backOff(atLeast: Constants.tryAgainLater, using: &generator)
     default:
@@ -205,7 +205,7 @@ package struct ReconnectPolicy: Sendable {
   }
 
   /// Whether this close code is a reason to use the next URL.
-  private static func wantsNext(after code: UInt16, _ rule: CloseReaction?, stable: Bool) -> Bool {
+  private static func shouldAdvance(after code: UInt16, _ rule: CloseReaction?, stable: Bool) -> Bool {
     if let rule { return rule == .backoff && !stable }
     return switch code {
     case 1001, 1013: true
@@ -221,7 +221,7 @@ package struct ReconnectPolicy: Sendable {
   }
 
   private func quick(using generator: inout some RandomNumberGenerator) -> Decision {
-    Decision(verdict: .redial(after: Backoff.uniform(.zero, settings.backoff.quickRedial, using: &generator)))
+    Decision(verdict: .reconnect(after: Backoff.uniform(.zero, settings.backoff.quickReconnect, using: &generator)))
   }
 
   private mutating func backOff(
@@ -230,7 +230,7 @@ package struct ReconnectPolicy: Sendable {
     guard let delay = backoff.nextDelay(using: &generator) else {
       return Decision(verdict: .park(nil), attemptsExhausted: true)
     }
-    return Decision(verdict: .redial(after: max(spread(least, using: &generator), delay)))
+    return Decision(verdict: .reconnect(after: max(spread(least, using: &generator), delay)))
   }
 
   /// `least`, and up to a fifth more, so that the clients to which it applies do not return together.

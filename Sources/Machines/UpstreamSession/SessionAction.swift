@@ -8,9 +8,9 @@ package enum SessionAction: Equatable, Sendable {
   case sendSetup(step: Int, Generation)
   /// The connection is ready: it takes messages from the outbox.
   case startSending(Generation)
-  /// The connection takes no more messages. `lastIsPoison`: the upstream rejected a message as too big (1009). The largest in
+  /// The connection takes no more messages. `closedAsTooBig`: the upstream rejected a message as too big (1009). The largest in
   /// flight, or the last of the largest, must never be sent again.
-  case stopSending(Generation, lastIsPoison: Bool)
+  case stopSending(Generation, closedAsTooBig: Bool)
   /// Hold the queue until `successor` may send: no message is taken. A message with TTL 0 waits briefly (`Outbox.immediateDelay`)
   /// instead of ending at once. The successor makes the subscriptions now.
   case pauseSending(Generation, successor: Generation)

@@ -29,7 +29,7 @@ package struct AttemptFailure: Equatable, Sendable {
     /// A redirection that must not be followed: too many, or to a less secure scheme.
     case redirect
     /// The response to a setup message was wrong or did not arrive in time.
-    case setupAnswer
+    case setupResponse
     /// The response to a setup message rejects the credentials.
     case denied
     /// A file, credential or certificate that the attempt needs could not be read.
@@ -96,7 +96,7 @@ package enum TransitionCause: Equatable, Sendable {
   /// Half of the liveness timeout has passed without a byte.
   case quiet
   /// A byte arrived after `quiet`.
-  case heard
+  case bytesReceived
   /// The wait before the attempt is over.
   case waited
   case networkChanged

@@ -53,12 +53,12 @@ package struct TimeLimits: Sendable, Equatable {
 
 /// A step that is completed before the session is ready. The driver has its message.
 package struct SetupStep: Sendable, Equatable {
-  package var expectsAnswer: Bool
+  package var expectsResponse: Bool
   /// Timeout of the response.
   package var timeLimit: TimeSpan
 
-  package init(expectsAnswer: Bool, timeLimit: TimeSpan = .seconds(10)) {
-    self.expectsAnswer = expectsAnswer
+  package init(expectsResponse: Bool, timeLimit: TimeSpan = .seconds(10)) {
+    self.expectsResponse = expectsResponse
     self.timeLimit = timeLimit
   }
 }

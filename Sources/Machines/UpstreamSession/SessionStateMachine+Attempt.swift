@@ -47,7 +47,7 @@ extension SessionStateMachine {
   }
 
   /// The response to the pending setup step has arrived.
-  package mutating func setupAnswered(
+  package mutating func setupResponseReceived(
     _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
     guard var attempt = attempt(reported), attempt.phase == .settingUp else { return [] }
@@ -99,7 +99,7 @@ extension SessionStateMachine {
     var actions: [SessionAction] = []
     switch state {
     case .replacing(let connection, successor: _):
-      goOn(with: connection, replacingAt: until, because: .postponed, attempt.dial.generation, now: now, &actions)
+      fallBack(to: connection, replacingAt: until, because: .postponed, attempt.dial.generation, now: now, &actions)
     case .attempting:
       move(to: .backoff(until: until), because: .postponed, now: now, &actions)
     case .stopped, .idle, .offline, .backoff, .parked, .ready, .switching, .closing:
@@ -125,7 +125,7 @@ extension SessionStateMachine {
     actions.append(.discard(attempt.dial.generation))
     let reason: AttemptFailure.Reason =
       if attempt.phase == .settingUp {
-        .setupAnswer
+        .setupResponse
       } else {
         attempt.wholeDeadline <= attempt.phaseDeadline ? .attemptTimedOut : .timedOut
       }
@@ -137,11 +137,11 @@ extension SessionStateMachine {
     using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
   ) {
     let decision = policy.attemptFailed(failure, using: &generator)
-    carryOut(decision, failed: attempt.dial, because: .attemptFailed(failure), now: now, using: &generator, &actions)
+    apply(decision, failed: attempt.dial, because: .attemptFailed(failure), now: now, using: &generator, &actions)
   }
 
   /// Carries out the policy's decision after an attempt or a connection has ended.
-  mutating func carryOut(
+  mutating func apply(
     _ decision: ReconnectPolicy.Decision, failed dial: Dial?, because cause: TransitionCause, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
   ) {
@@ -151,18 +151,18 @@ extension SessionStateMachine {
     var verdict = decision.verdict
     if let hold = decision.urlHold, let dial {
       let wait = policy.hold(dial.target.endpoint, for: hold, elsewhereAfter: decision.elsewhere, now: now)
-      verdict = .redial(after: wait)
+      verdict = .reconnect(after: wait)
     }
     if let connection = predecessor {
       // The next attempt is later than usual, since the old connection still works.
       let usual = Backoff.uniform(.seconds(30), .seconds(60), using: &generator)
       let wait = max(usual, verdict.wait ?? ReconnectPolicy.Constants.deniedParkCap)
-      goOn(with: connection, replacingAt: now + wait, because: cause, dial?.generation, now: now, &actions)
+      fallBack(to: connection, replacingAt: now + wait, because: cause, dial?.generation, now: now, &actions)
       return
     }
     let next: State =
       switch verdict {
-      case .redial(let wait): .backoff(until: now + wait)
+      case .reconnect(let wait): .backoff(until: now + wait)
       case .park(let wait): .parked(until: wait.map { now + $0 })
       case .offline(let wait): .offline(until: now + wait)
       }
@@ -171,8 +171,8 @@ extension SessionStateMachine {
   }
 
   /// The successor is gone; the old connection continues.
-  private mutating func goOn(
-    with old: ReadyConnection, replacingAt next: MonotonicTime, because cause: TransitionCause,
+  private mutating func fallBack(
+    to old: ReadyConnection, replacingAt next: MonotonicTime, because cause: TransitionCause,
     _ successor: Generation?,
     now: MonotonicTime, _ actions: inout [SessionAction]
   ) {
@@ -211,7 +211,7 @@ extension SessionStateMachine {
     while attempt.step < settings.setup.count {
       let step = settings.setup[attempt.step]
       actions.append(.sendSetup(step: attempt.step, generation))
-      if step.expectsAnswer {
+      if step.expectsResponse {
         attempt.phaseDeadline = min(attempt.phaseDeadline, now + step.timeLimit)
         update(attempt, because: .progress, now: now, &actions)
         return
@@ -237,7 +237,7 @@ extension SessionStateMachine {
     case .replacing(let connection, successor: _): state = .replacing(connection, successor: attempt)
     case .attempting: move(to: .attempting(attempt), because: cause, now: now, &actions)
     case .stopped, .idle, .offline, .backoff, .parked, .ready, .switching, .closing:
-      preconditionFailure("an attempt went on in \(observed)")
+      preconditionFailure("an attempt advanced in \(observed)")
     }
   }
 }

@@ -5,15 +5,15 @@ extension SessionStateMachine {
   /// Bytes have arrived. On the path of every read: one store, unless the connection was quiet.
   @inline(__always)
   package mutating func bytesReceived(_ reported: Generation, now: MonotonicTime) -> [SessionAction] {
-    withLiveness(reported) { $0.heard(now: now) }
+    withLiveness(reported) { $0.bytesReceived(now: now) }
     guard observed == .suspect, connection?.generation == reported else { return [] }
-    return heardAgain(now: now)
+    return endQuietPeriod(now: now)
   }
 
   /// A pong with this counter has arrived. Returns false if no such ping was sent.
   package mutating func pongReceived(_ counter: UInt64, _ reported: Generation, now: MonotonicTime) -> Bool {
     var isOurs = false
-    withLiveness(reported) { isOurs = $0.ponged(counter, now: now) }
+    withLiveness(reported) { isOurs = $0.pongReceived(counter, now: now) }
     return isOurs
   }
 
@@ -27,13 +27,13 @@ extension SessionStateMachine {
   }
 
   /// The response to a heartbeat of ours has arrived.
-  package mutating func heartbeatAnswered(_ reported: Generation) {
-    withConnection(reported) { $0.heartbeat.answered() }
+  package mutating func heartbeatResponseReceived(_ reported: Generation) {
+    withConnection(reported) { $0.heartbeat.responseReceived() }
   }
 
   /// A heartbeat message of the upstream has arrived.
   package mutating func heartbeatReceived(_ reported: Generation, now: MonotonicTime) {
-    withConnection(reported) { $0.heartbeat.heard(now: now) }
+    withConnection(reported) { $0.heartbeat.heartbeatReceived(now: now) }
   }
 
   /// The upstream's close frame has arrived; `code` is 1005 if it had none. We respond, and wait for the end of the stream.
@@ -45,15 +45,15 @@ extension SessionStateMachine {
     // RFC 6455 §5.5.1: the response typically echoes the code. 1005 must not appear in a frame, so the driver sends none.
     switch state {
     case .ready(let connection) where connection.generation == reported:
-      actions.append(.stopSending(reported, lastIsPoison: code == 1009))
+      actions.append(.stopSending(reported, closedAsTooBig: code == 1009))
       actions.append(.close(reported, code: code))
       releasePredecessor(now: now, &actions)
       move(to: .closing(closing(of: connection, loss, now: now)), because: .lost(loss), reported, now: now, &actions)
     case .replacing(let connection, let successor) where connection.generation == reported:
-      actions.append(.stopSending(reported, lastIsPoison: code == 1009))
+      actions.append(.stopSending(reported, closedAsTooBig: code == 1009))
       actions.append(.close(reported, code: code))
       retiring = Retiring(connection: connection, phase: .closing, deadline: now + settings.limits.closing)
-      policy.credit(readyFor: readyTime(of: connection, now: now))
+      policy.recordConnection(readyFor: readyTime(of: connection, now: now))
       move(to: .attempting(successor), because: .lost(loss), reported, now: now, &actions)
     case .attempting(let attempt) where attempt.dial.generation == reported && attempt.phase == .settingUp:
       actions.append(.close(reported, code: code))
@@ -62,9 +62,9 @@ extension SessionStateMachine {
       move(to: .closing(closing), because: .lost(loss), reported, now: now, &actions)
     case .replacing(_, let successor) where successor.dial.generation == reported:
       actions.append(.close(reported, code: code))
-      fallThrough(successor.dial, loss, now: now, using: &generator, &actions)
+      dropAttempt(successor.dial, loss, now: now, using: &generator, &actions)
     case .switching(let connection, let successor, _) where connection.generation == reported:
-      actions.append(.stopSending(reported, lastIsPoison: code == 1009))
+      actions.append(.stopSending(reported, closedAsTooBig: code == 1009))
       actions.append(.close(reported, code: code))
       retiring = Retiring(connection: connection, phase: .closing, deadline: now + settings.limits.closing)
       takeOver(successor, now: now, &actions)
@@ -89,7 +89,7 @@ extension SessionStateMachine {
   ) -> [SessionAction] {
     var actions: [SessionAction] = []
     if retiring?.generation == reported {
-      predecessorIsGone(now: now, using: &generator, &actions)
+      predecessorEnded(now: now, using: &generator, &actions)
       actions.append(.discard(reported))
       return actions
     }
@@ -97,25 +97,25 @@ extension SessionStateMachine {
     case .ready(let connection) where connection.generation == reported:
       dropReady(connection, loss, now: now, using: &generator, &actions)
     case .replacing(let connection, let successor) where connection.generation == reported:
-      actions.append(.stopSending(reported, lastIsPoison: false))
+      actions.append(.stopSending(reported, closedAsTooBig: false))
       if case .violation(let code) = loss { actions.append(.close(reported, code: code)) }
       actions.append(.discard(reported))
-      policy.credit(readyFor: readyTime(of: connection, now: now))
+      policy.recordConnection(readyFor: readyTime(of: connection, now: now))
       move(to: .attempting(successor), because: .lost(loss), reported, now: now, &actions)
     case .replacing(_, let successor) where successor.dial.generation == reported:
-      fallThrough(successor.dial, loss, now: now, using: &generator, &actions)
+      dropAttempt(successor.dial, loss, now: now, using: &generator, &actions)
     case .switching(let connection, let successor, _) where connection.generation == reported:
-      actions.append(.stopSending(reported, lastIsPoison: false))
+      actions.append(.stopSending(reported, closedAsTooBig: false))
       if case .violation(let code) = loss { actions.append(.close(reported, code: code)) }
       actions.append(.discard(reported))
       takeOver(successor, now: now, &actions)
     case .switching(_, let successor, _) where successor.generation == reported:
       loseSuccessor(successor, loss, now: now, using: &generator, &actions)
     case .attempting(let attempt) where attempt.dial.generation == reported:
-      fallThrough(attempt.dial, loss, now: now, using: &generator, &actions)
+      dropAttempt(attempt.dial, loss, now: now, using: &generator, &actions)
     case .closing(let closing) where closing.generation == reported:
       actions.append(.discard(reported))
-      settle(closing, now: now, using: &generator, &actions)
+      finishClosing(closing, now: now, using: &generator, &actions)
     case .stopped, .idle, .offline, .backoff, .parked, .attempting, .ready, .replacing, .switching, .closing:
       actions.append(.discard(reported))
     }
@@ -170,12 +170,12 @@ extension SessionStateMachine {
     }
   }
 
-  private mutating func heardAgain(now: MonotonicTime) -> [SessionAction] {
+  private mutating func endQuietPeriod(now: MonotonicTime) -> [SessionAction] {
     let before = observed
     guard let generation = connection?.generation else { return [] }
     withLiveness(generation) { _ = $0.endQuiet() }
     var actions: [SessionAction] = []
-    report(from: before, because: .heard, generation, now: now, &actions)
+    report(from: before, because: .bytesReceived, generation, now: now, &actions)
     return actions
   }
 
@@ -188,7 +188,7 @@ extension SessionStateMachine {
   ) {
     var closing = closing(of: connection, nil, now: now)
     closing.becomesIdle = becomesIdle
-    actions.append(.stopSending(connection.generation, lastIsPoison: false))
+    actions.append(.stopSending(connection.generation, closedAsTooBig: false))
     sayGoodbye(connection, code: code, &actions)
     releasePredecessor(now: now, &actions)
     move(to: .closing(closing), because: cause, connection.generation, now: now, &actions)
@@ -201,7 +201,7 @@ extension SessionStateMachine {
   }
 
   /// Called after the closing handshake or its timeout. The next state depends on `desired` and the reason of the end.
-  mutating func settle(
+  mutating func finishClosing(
     _ closing: Closing, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
     _ actions: inout [SessionAction]
   ) {
@@ -211,7 +211,7 @@ extension SessionStateMachine {
     case .up:
       if let loss = closing.loss {
         let decision = policy.lost(loss, readyFor: closing.readyFor, using: &generator)
-        carryOut(decision, failed: nil, because: .lost(loss), now: now, using: &generator, &actions)
+        apply(decision, failed: nil, because: .lost(loss), now: now, using: &generator, &actions)
       } else if closing.becomesIdle {
         move(to: .idle, because: .closed, closing.generation, now: now, &actions)
       } else {
@@ -225,23 +225,23 @@ extension SessionStateMachine {
     using generator: inout some RandomNumberGenerator,
     _ actions: inout [SessionAction]
   ) {
-    actions.append(.stopSending(connection.generation, lastIsPoison: false))
+    actions.append(.stopSending(connection.generation, closedAsTooBig: false))
     if case .violation(let code) = loss { actions.append(.close(connection.generation, code: code)) }
     actions.append(.discard(connection.generation))
     releasePredecessor(now: now, &actions)
     let decision = policy.lost(loss, readyFor: readyTime(of: connection, now: now), using: &generator)
-    carryOut(decision, failed: connection.dial, because: .lost(loss), now: now, using: &generator, &actions)
+    apply(decision, failed: connection.dial, because: .lost(loss), now: now, using: &generator, &actions)
   }
 
   /// A connection ended during its setup.
-  mutating func fallThrough(
+  mutating func dropAttempt(
     _ dial: Dial, _ loss: ConnectionLoss, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
   ) {
     if case .violation(let code) = loss { actions.append(.close(dial.generation, code: code)) }
     actions.append(.discard(dial.generation))
     let decision = policy.lost(loss, readyFor: .zero, using: &generator)
-    carryOut(decision, failed: dial, because: .lost(loss), now: now, using: &generator, &actions)
+    apply(decision, failed: dial, because: .lost(loss), now: now, using: &generator, &actions)
   }
 
   private func closing(of connection: ReadyConnection, _ loss: ConnectionLoss?, now: MonotonicTime) -> Closing {

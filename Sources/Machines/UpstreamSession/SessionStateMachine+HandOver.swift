@@ -81,7 +81,7 @@ extension SessionStateMachine {
   }
 
   /// A pong has arrived. Called after `pongReceived`; continues a hand-over that waited for it.
-  package mutating func handOverPonged(
+  package mutating func handOverPongReceived(
     _ counter: UInt64, _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
     var actions: [SessionAction] = []
@@ -105,7 +105,7 @@ extension SessionStateMachine {
   mutating func finishSwitch(
     from old: ReadyConnection, to successor: ReadyConnection, now: MonotonicTime, _ actions: inout [SessionAction]
   ) {
-    actions.append(.stopSending(old.generation, lastIsPoison: false))
+    actions.append(.stopSending(old.generation, closedAsTooBig: false))
     retiring = Retiring(connection: old, phase: .listening, deadline: now + settings.overlap)
     takeOver(successor, now: now, &actions)
   }
@@ -124,8 +124,8 @@ extension SessionStateMachine {
     using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
   ) {
     let isReplacementDue = successor.replaceAt <= now
-    fallThrough(successor.dial, loss, now: now, using: &generator, &actions)
-    guard case .ready(var connection) = state else { preconditionFailure("no predecessor goes on in \(observed)") }
+    dropAttempt(successor.dial, loss, now: now, using: &generator, &actions)
+    guard case .ready(var connection) = state else { preconditionFailure("no predecessor continues in \(observed)") }
     actions.append(.resumeSending(connection.generation))
     guard isReplacementDue else { return }
     connection.replaceAt = now
@@ -144,7 +144,7 @@ extension SessionStateMachine {
       releasePredecessor(now: now, &actions)
     case .closing:
       if let old = retiring { actions.append(.discard(old.connection.generation)) }
-      predecessorIsGone(now: now, using: &generator, &actions)
+      predecessorEnded(now: now, using: &generator, &actions)
     case .gone:
       retiring = nil
       actions.append(.endOverlap)
@@ -163,7 +163,7 @@ extension SessionStateMachine {
   }
 
   /// The predecessor delivers nothing more. Its successor may still repeat its pushes until the pong to a ping sent now.
-  mutating func predecessorIsGone(
+  mutating func predecessorEnded(
     now: MonotonicTime, using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
   ) {
     guard var old = retiring, case .ready(var connection) = state else {

@@ -94,7 +94,7 @@ package struct SessionStateMachine: Sendable {
   var retiring: Retiring?
   var policy: ReconnectPolicy
   /// Until then, no further network change ends a wait.
-  var nextNetworkDial = MonotonicTime.zero
+  var nextNetworkAttempt = MonotonicTime.zero
   /// When an on-demand session last had, or could have had, something to send.
   var lastUse = MonotonicTime.zero
   package internal(set) var desired = DesiredState.down
@@ -142,14 +142,14 @@ package struct SessionStateMachine: Sendable {
   package var figures: SessionFigures {
     SessionFigures(
       desired: desired, state: observed, generation: generation, since: since, failures: failures,
-      connections: connections, nextDial: nextDial, roundTrip: roundTrip)
+      connections: connections, nextAttempt: nextAttempt, roundTrip: roundTrip)
   }
 
   /// Failed attempts since the last stable connection.
   package var failures: Int { policy.backoff.failures }
 
   /// When the next attempt is due, after a wait or to replace the connection; nil if none is planned.
-  package var nextDial: MonotonicTime? {
+  package var nextAttempt: MonotonicTime? {
     switch state {
     case .offline(let until), .backoff(let until): until
     case .parked(let until): until
@@ -215,7 +215,7 @@ package struct SessionStateMachine: Sendable {
     since = now
     let transition = SessionTransition(
       sequence: transitions, from: before, to: after, cause: cause, generation: concerned ?? generation, time: now,
-      roundTrip: measured ?? roundTrip, nextDial: nextDial)
+      roundTrip: measured ?? roundTrip, nextAttempt: nextAttempt)
     history.append(transition)
     actions.append(.report(transition))
   }

@@ -13,7 +13,7 @@ package struct SessionTransition: Equatable, Sendable {
   /// The last round trip measured on the connection that this concerns; nil if there was none.
   package let roundTrip: TimeSpan?
   /// When the next attempt is due; nil if none is planned.
-  package let nextDial: MonotonicTime?
+  package let nextAttempt: MonotonicTime?
 }
 
 /// The published values of a session at one moment.
@@ -28,7 +28,7 @@ package struct SessionFigures: Equatable, Sendable {
   /// Connections that ever became ready.
   package var connections: UInt64 = 0
   /// When the next attempt is due; nil if none is planned.
-  package var nextDial: MonotonicTime?
+  package var nextAttempt: MonotonicTime?
   /// The last round trip measured on the ready connection.
   package var roundTrip: TimeSpan?
 
@@ -36,7 +36,7 @@ package struct SessionFigures: Equatable, Sendable {
 
   init(
     desired: DesiredState, state: SessionState, generation: Generation, since: MonotonicTime, failures: Int,
-    connections: UInt64, nextDial: MonotonicTime?, roundTrip: TimeSpan?
+    connections: UInt64, nextAttempt: MonotonicTime?, roundTrip: TimeSpan?
   ) {
     self.desired = desired
     self.state = state
@@ -44,7 +44,7 @@ package struct SessionFigures: Equatable, Sendable {
     self.since = since
     self.failures = failures
     self.connections = connections
-    self.nextDial = nextDial
+    self.nextAttempt = nextAttempt
     self.roundTrip = roundTrip
   }
 }

@@ -16,7 +16,7 @@ package struct GatewaySettings: Equatable, Sendable {
   /// The sessions of `sessions`, in the order of the file.
   package var sessions: [NamedSession] = []
   /// Connection attempts of all sessions together.
-  package var dials = DialLimits()
+  package var dials = AttemptLimits()
   package var network = Network()
   package var delivery = Delivery()
   package var shutdown = Shutdown()

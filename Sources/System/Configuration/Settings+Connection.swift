@@ -102,7 +102,7 @@ extension SettingSection {
         "maximum_attempts", \.maximumAttempts, .countOrNone(0...1_000_000),
         "failures in a row after which the session waits for an operator; 0: never"),
       reconnect(
-        "quick_redial", \.quickRedial, .duration(.zero...(.minutes(1))),
+        "quick_redial", \.quickReconnect, .duration(.zero...(.minutes(1))),
         "longest wait before the first redial after a stable connection"),
       reconnect("reset_after", \.stableAfter, .duration(.zero...day), "time ready before failures are forgotten"),
     ]

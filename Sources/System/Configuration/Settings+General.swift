@@ -42,7 +42,7 @@ extension SettingSection {
     return SettingSection(settings: [
       dials("per_second", \.perSecond, .count(1...1_000_000), "dials of one host a second, of all sessions together"),
       dials("burst", \.burst, .count(1...1_000_000), "dials of one host after a quiet time"),
-      dials("at_once", \.atOnce, .count(1...1_000_000), "dials of one host under way at once"),
+      dials("at_once", \.concurrent, .count(1...1_000_000), "dials of one host under way at once"),
       network(
         "changes", \.changes, .choice, "whether changes of this machine's network end a wait and probe a connection"),
       network(

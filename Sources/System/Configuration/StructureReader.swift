@@ -51,7 +51,7 @@ struct StructureReader {
   }
 
   func template(
-    _ node: YAMLNode, in home: Template.Place, _ key: String
+    _ node: YAMLNode, in home: Template.Context, _ key: String
   ) throws(ConfigurationError) -> Template? {
     let text = try scalar(node, key)
     guard !text.isEmpty else { return nil }

@@ -99,7 +99,7 @@ package struct UpstreamSettings: Equatable, Sendable {
   /// The session machine is configured with when messages are sent or awaited, the driver with which.
   private mutating func adoptConventions() {
     keepsSubscriptions = conventions.subscriptions.add.match != nil
-    session.setup = conventions.onOpen.map { SetupStep(expectsAnswer: $0.expect != nil, timeLimit: $0.timeout) }
+    session.setup = conventions.onOpen.map { SetupStep(expectsResponse: $0.expect != nil, timeLimit: $0.timeout) }
     let client = conventions.client
     // For secrets and for the files of `upstream.tls`. The driver ends each wait; the session's limit is the last resort.
     session.limits.preparing = fileTimeout + fileTimeout

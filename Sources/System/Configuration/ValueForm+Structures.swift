@@ -5,7 +5,7 @@ import JSONCodec
 
 extension ValueForm where Value == Template? {
   /// A message with placeholders, or nothing.
-  static func template(_ place: Template.Place) -> ValueForm {
+  static func template(_ place: Template.Context) -> ValueForm {
     ValueForm(
       expectation: "a message; placeholders such as ${cursor} are replaced when it is sent",
       reader: .structure(isText: true) { reader, node, key throws(ConfigurationError) in

@@ -16,7 +16,7 @@ enum CertificateVerification {
           let raw = unsafe X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx()),
           let connection = unsafe TLSConnection.owner(of: OpaquePointer(raw))
         else { return 0 }
-        guard let failure = unsafe CertificateVerification.judge(store, connection) else { return 1 }
+        guard let failure = unsafe CertificateVerification.verify(store, connection) else { return 1 }
         connection.verificationFailure = failure
         return 0
       }, nil)
@@ -24,12 +24,12 @@ enum CertificateVerification {
     unsafe SSL_CTX_set_cert_cb(
       context,
       { raw, _ in
-        if let raw = unsafe raw { unsafe TLSConnection.owner(of: raw)?.wasAskedForCertificate = true }
+        if let raw = unsafe raw { unsafe TLSConnection.owner(of: raw)?.wasCertificateRequested = true }
         return 1
       }, nil)
   }
 
-  private static func judge(_ store: OpaquePointer, _ connection: TLSConnection) -> TLSError? {
+  private static func verify(_ store: OpaquePointer, _ connection: TLSConnection) -> TLSError? {
     let settings = connection.context.settings
     var keys: [PublicKeyPin] = []
     guard let leaf = unsafe X509_STORE_CTX_get0_cert(store) else {

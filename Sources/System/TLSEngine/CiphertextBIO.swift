@@ -27,7 +27,7 @@ enum CiphertextBIO {
       unsafe copenssl_clear_retry_flags(bio)
       let room = unsafe UnsafeMutableRawBufferPointer(start: buffer, count: Int(capacity))
       let count = unsafe Unmanaged<TLSConnection>.fromOpaque(data)._withUnsafeGuaranteedRef {
-        unsafe $0.supplyCiphertext(room)
+        unsafe $0.readCiphertext(room)
       }
       if count > 0 { return Int32(truncatingIfNeeded: count) }
       // No bytes now, which is not the end of the stream: the driver reports that.
@@ -40,7 +40,7 @@ enum CiphertextBIO {
       }
       unsafe copenssl_clear_retry_flags(bio)
       let source = unsafe UnsafeRawBufferPointer(start: bytes, count: Int(count))
-      unsafe Unmanaged<TLSConnection>.fromOpaque(data)._withUnsafeGuaranteedRef { unsafe $0.acceptCiphertext(source) }
+      unsafe Unmanaged<TLSConnection>.fromOpaque(data)._withUnsafeGuaranteedRef { unsafe $0.writeCiphertext(source) }
       return count
     }
     unsafe BIO_meth_set_ctrl(method) { _, command, _, _ in

@@ -35,7 +35,7 @@ struct PEMFile {
     let end = ErrorQueue.drain()
     // OpenSSL reports the end of the text as 'no start line'.
     guard let end, !end.isFrom(Int32(ERR_LIB_PEM), PEM_R_NO_START_LINE) else {
-      if index == 0 { throw .holdsNoCertificate(role, file: path) }
+      if index == 0 { throw .noCertificate(role, file: path) }
       return
     }
     throw .malformedCertificate(role, file: path, index: index + 1, reason: end.text)
@@ -50,7 +50,7 @@ struct PEMFile {
     let key = unsafe copenssl_read_private_key(memory, &isEncrypted)
     ErrorQueue.clear()
     guard let key = unsafe key else {
-      throw isEncrypted != 0 ? .encryptedPrivateKey(file: path) : .holdsNoPrivateKey(file: path)
+      throw isEncrypted != 0 ? .encryptedPrivateKey(file: path) : .noPrivateKey(file: path)
     }
     return unsafe key
   }

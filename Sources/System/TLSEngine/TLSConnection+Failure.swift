@@ -10,7 +10,7 @@ extension TLSConnection {
     switch entry.reason {
     case SSL_R_WRONG_VERSION_NUMBER, SSL_R_HTTP_REQUEST, SSL_R_PACKET_LENGTH_TOO_LONG:
       // After a valid ServerHello this is a protocol violation, since the peer does speak TLS.
-      return hasHeardServer ? .protocolViolation(reason: entry.text) : .notTLS
+      return hasReceivedServerHello ? .protocolViolation(reason: entry.text) : .notTLS
     case SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC: return .badRecord
     case SSL_R_UNSUPPORTED_PROTOCOL: return versionUnsupported
     case SSL_AD_REASON_OFFSET...SSL_AD_REASON_OFFSET + 255:
@@ -20,7 +20,7 @@ extension TLSConnection {
   }
 
   /// Whether a valid ServerHello has been received. Until then the state is that of the ClientHello.
-  private var hasHeardServer: Bool { unsafe SSL_get_state(raw) != TLS_ST_CW_CLNT_HELLO }
+  private var hasReceivedServerHello: Bool { unsafe SSL_get_state(raw) != TLS_ST_CW_CLNT_HELLO }
 
   private var versionUnsupported: TLSError {
     .versionUnsupported(minimum: context.settings.minimumVersion, maximum: context.settings.maximumVersion)
@@ -32,7 +32,7 @@ extension TLSConnection {
     case .protocolVersion: return versionUnsupported
     case .certificateRequired where !hasCertificate: return .clientCertificateRequired
     // TLS 1.2 has no specific alert for this.
-    case .handshakeFailure where wasAskedForCertificate && !hasCertificate: return .clientCertificateRequired
+    case .handshakeFailure where wasCertificateRequested && !hasCertificate: return .clientCertificateRequired
     default: return .alert(alert)
     }
   }

@@ -40,7 +40,7 @@ package final class TLSConnection {
   let peerName: PeerName
   /// Set by the verification during the handshake.
   var verificationFailure: TLSError?
-  var wasAskedForCertificate = false
+  var wasCertificateRequested = false
 
   let raw: OpaquePointer
   private var phase = Phase.handshaking
@@ -120,12 +120,12 @@ package final class TLSConnection {
   }
 
   /// For OpenSSL: fills `room` with received bytes. Returns their number.
-  func supplyCiphertext(_ room: UnsafeMutableRawBufferPointer) -> Int {
+  func readCiphertext(_ room: UnsafeMutableRawBufferPointer) -> Int {
     unsafe input.move(into: room)
   }
 
   /// For OpenSSL: queues a record, or a flight of the handshake, to be sent.
-  func acceptCiphertext(_ bytes: UnsafeRawBufferPointer) {
+  func writeCiphertext(_ bytes: UnsafeRawBufferPointer) {
     _ = unsafe output.withWritableBytes(minimum: bytes.count) { room in
       unsafe room.copyMemory(from: bytes)
       return bytes.count

@@ -93,7 +93,7 @@ package final class TLSContext: Sendable {
 
   private func setTrust(_ files: Files) throws(TLSSettingsError) {
     let trust = settings.trust
-    guard trust.systemStore || files.authorities != nil || trust.caPEM != nil else { throw .nothingTrusted }
+    guard trust.systemStore || files.authorities != nil || trust.caPEM != nil else { throw .noTrustedCertificate }
     guard let store = unsafe SSL_CTX_get_cert_store(raw) else { throw .library(reason: ErrorQueue.drainText()) }
     if trust.systemStore {
       let isLoaded = unsafe SystemTrustStore.load(into: raw)

@@ -9,15 +9,15 @@ package enum TLSSettingsError: Error, Equatable, Sendable, CustomStringConvertib
 
   case unreadable(Role, file: String, reason: String)
   /// The file was read, but contains no PEM block of the expected kind.
-  case holdsNoCertificate(Role, file: String)
-  case holdsNoPrivateKey(file: String)
+  case noCertificate(Role, file: String)
+  case noPrivateKey(file: String)
   /// The certificate at `index` (from 1) cannot be parsed.
   case malformedCertificate(Role, file: String, index: Int, reason: String)
   case encryptedPrivateKey(file: String)
   case keyDoesNotMatchCertificate(keyFile: String, certificateFile: String)
   /// OpenSSL refuses it: for example, its key is too small or its digest too weak.
   case unusableCertificate(file: String, reason: String)
-  case nothingTrusted
+  case noTrustedCertificate
   case noSystemStore
   case systemStoreUnreadable(reason: String)
   case invertedVersionRange(minimum: TLSVersion, maximum: TLSVersion)
@@ -29,9 +29,9 @@ package enum TLSSettingsError: Error, Equatable, Sendable, CustomStringConvertib
     switch self {
     case .unreadable(let role, let file, let reason):
       "\(role.rawValue) \(file) cannot be read: \(reason)"
-    case .holdsNoCertificate(let role, let file):
+    case .noCertificate(let role, let file):
       "\(role.rawValue) \(file) has no certificate: it must be PEM text with '-----BEGIN CERTIFICATE-----'"
-    case .holdsNoPrivateKey(let file):
+    case .noPrivateKey(let file):
       "client key file \(file) has no private key: it must be PEM text with '-----BEGIN PRIVATE KEY-----'"
     case .malformedCertificate(let role, let file, let index, let reason):
       "\(role.rawValue) \(file): certificate \(index) is malformed: \(reason)"
@@ -41,7 +41,7 @@ package enum TLSSettingsError: Error, Equatable, Sendable, CustomStringConvertib
       "the key in \(keyFile) does not match the certificate in \(certificateFile)"
     case .unusableCertificate(let file, let reason):
       "the certificate in \(file) cannot be used: \(reason)"
-    case .nothingTrusted:
+    case .noTrustedCertificate:
       "no certificate is trusted: name a CA file, or trust the system's, or turn verification off in so many words"
     case .noSystemStore:
       "the system has no certificate store: install ca-certificates, set SSL_CERT_FILE, or name a CA file"

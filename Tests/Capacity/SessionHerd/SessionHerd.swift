@@ -44,10 +44,10 @@ enum SessionHerd {
   private static func open(_ count: Int, to url: WebSocketURL, on loop: EventLoop) throws -> [SessionHandle] {
     var settings = UpstreamSettings(urls: [url])
     settings.compression = nil
-    var limits = DialLimits()
+    var limits = AttemptLimits()
     limits.perSecond = 4_000
     limits.burst = 256
-    limits.atOnce = 1_024
+    limits.concurrent = 1_024
     let shared = (
       logger: Logger(level: .error, format: .text), metrics: UpstreamMetrics(MetricsRegistry(), session: "herd"),
       dials: DialGate(limits), resolver: Resolver(), sink: DiscardingSink()

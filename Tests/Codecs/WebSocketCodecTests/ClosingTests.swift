@@ -19,7 +19,7 @@ import Testing
     }
     var output = ByteQueue()
     connection.writeReplies(using: &generator, into: &output)
-    let owes = connection.owesReplies
+    let owes = connection.hasPendingReplies
     #expect(!owes)
     return transcript([output.copyBytes()], role: connection.role.peer)
   }
@@ -88,7 +88,7 @@ import Testing
     var client = WebSocketConnection(role: .client)
     var server = WebSocketConnection(role: .server)
     func states() -> [Bool] {
-      [client.closeExpected, client.shouldEndTransport, server.closeExpected, server.shouldEndTransport]
+      [client.isClosing, client.shouldEndTransport, server.isClosing, server.shouldEndTransport]
     }
     #expect(states() == [false, false, false, false])
     client.sendClose(code: 1000, reason: "done", using: &generator, into: &toServer)

@@ -99,7 +99,7 @@ import Testing
     ),
     ("SSH-2.0-OpenSSH_9.2\r\n", .notHTTP(.malformedStatusLine)),
     (
-      String(repeating: "HTTP/1.1 103 Early Hints\r\n\r\n", count: 1000), .tooManyInterimAnswers(limit: 8)
+      String(repeating: "HTTP/1.1 103 Early Hints\r\n\r\n", count: 1000), .tooManyInterimResponses(limit: 8)
     ),
   ])
   func refusesAnAnswerThatIsNoUpgrade(answer: String, expected: HandshakeError) {

@@ -54,6 +54,6 @@ import Testing
     ] as [(String, WebSocketURLError)])
   func followsToWebSocketsOnly(location: String, error: WebSocketURLError) throws {
     let url = try WebSocketURL("wss://a.example/")
-    #expect(throws: RedirectionError.noWebSocketURL(error)) { try url.redirected(to: location) }
+    #expect(throws: RedirectionError.notWebSocketURL(error)) { try url.redirected(to: location) }
   }
 }

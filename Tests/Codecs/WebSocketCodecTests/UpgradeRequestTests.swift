@@ -86,7 +86,7 @@ import Testing
     var server = HTTPServerConnection()
     server.receive(wire.bytes)
     #expect(try server.nextEvent() == .head)
-    let key = try ServerHandshake.judge(server.request)
+    let key = try ServerHandshake.validate(server.request)
     let extensions = server.request.fields.first(.secWebSocketExtensions)?.text()
     var answer = ByteQueue()
     let theirs = try #require(ServerHandshake.accept(key: key, extensions: extensions, into: &answer))
@@ -130,6 +130,6 @@ import Testing
       "\(method) / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: keep-alive, Upgrade\r\n\(fields)\r\n"
     server.receive(Array(text.utf8).span)
     #expect(try server.nextEvent() == .head)
-    #expect(throws: refusal) { try ServerHandshake.judge(server.request) }
+    #expect(throws: refusal) { try ServerHandshake.validate(server.request) }
   }
 }

@@ -50,7 +50,7 @@ final class Conversation: UpstreamSink {
     var settings = UpstreamSettings(urls: [url])
     settings.session.liveness.isEnabled = false
     settings.session.backoff.strategy = .fixed(.hours(1))
-    settings.session.backoff.quickRedial = .hours(1)
+    settings.session.backoff.quickReconnect = .hours(1)
     settings.outbox.maximumMessages = 100_000
     settings.outbox.maximumBytes = 1 << 30
     settings.outbox.confirms = false

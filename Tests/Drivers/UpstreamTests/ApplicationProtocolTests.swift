@@ -34,11 +34,11 @@ import UpstreamSession
 /// Each outgoing message follows a `begin`. A `begin` of the upstream counts as its heartbeat.
 private struct TwoPartProtocol: UpstreamProtocol {
   var examinesMessages: Bool { true }
-  var takesAnyMessageAsHeartbeat: Bool { false }
+  var treatsAnyMessageAsHeartbeat: Bool { false }
   var encodesMessages: Bool { true }
   var awaitedStep: Int? { nil }
 
-  mutating func adopt(_ secrets: TemplateValues) {}
+  mutating func setSecrets(_ secrets: TemplateValues) {}
   mutating func prepareSetup(from first: Int, _ memory: ProtocolMemory, now: Int64) throws(SetupError) {}
   mutating func beginSetup(step: Int) -> SharedBytes? { nil }
 

@@ -22,7 +22,7 @@ import UpstreamSession
     let other = try SessionFixture(upstream.url, dials: dials)
     try await other.until("it waits") { other.state == .backoff }
     for session in [refused, other] {
-      let wait = session.handle.snapshot().nextDial.map { ($0 - session.now).seconds } ?? 0
+      let wait = session.handle.snapshot().nextAttempt.map { ($0 - session.now).seconds } ?? 0
       // Nearly half an hour, with a margin for a slow machine. Our own backoff would be seconds.
       #expect(wait > 900 && wait < 2_000)
     }
@@ -63,8 +63,8 @@ import UpstreamSession
 
   @Test func anAttemptThatHangsKeepsItsPlaceUntilItIsCancelled() async throws {
     let upstream = try ScriptedUpstream(.silence, .echo)
-    var limits = DialLimits()
-    limits.atOnce = 1
+    var limits = AttemptLimits()
+    limits.concurrent = 1
     limits.perSecond = 1_000
     let dials = DialGate(limits)
     let hanging = try SessionFixture(upstream.url, dials: dials) { $0.session.limits.wholeAttempt = .minutes(10) }
@@ -87,8 +87,8 @@ import UpstreamSession
       .reset, .answer(""), .answer("HTTP/1.1 500 No\r\n\r\n"), .silence, .upgradeThenReset([]),
       .upgradeThenSend([0xFF]),
       .answer("HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\n\r\n"), .reset, .echo)
-    var limits = DialLimits()
-    limits.atOnce = 1
+    var limits = AttemptLimits()
+    limits.concurrent = 1
     limits.perSecond = 1_000
     let session = try SessionFixture(upstream.url, dials: DialGate(limits)) {
       $0.session.limits.wholeAttempt = .milliseconds(50)

@@ -40,7 +40,7 @@ final class SessionFixture: UpstreamSink {
     loop = try EventLoop(index: 0)
     var settings = UpstreamSettings(urls: [try WebSocketURL(url)])
     settings.session.backoff.strategy = .fixed(.milliseconds(5))
-    settings.session.backoff.quickRedial = .milliseconds(5)
+    settings.session.backoff.quickReconnect = .milliseconds(5)
     change(&settings)
     let logger = Logger(level: .error, format: .text)
     let shared = try applicationProtocol.map { try SharedSettings(settings, protocol: $0) } ?? SharedSettings(settings)

@@ -14,7 +14,7 @@ enum NetlinkTarget {
     var debouncer = NetworkChangeDebouncer(quiet: quiet)
     var now = MonotonicTime.zero
     for event in events {
-      debouncer.note(event, now: now)
+      debouncer.add(event, now: now)
       now = now + .milliseconds(1)
     }
     let isDue = debouncer.deadline != .distantFuture

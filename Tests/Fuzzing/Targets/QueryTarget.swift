@@ -59,7 +59,7 @@ enum QueryTarget {
     case .cursor(let cursor)?:
       var written = ByteQueue()
       cursor.write(into: &written)
-      try require(written.count <= Cursor.longestText, "the cursor is written in \(written.count) bytes")
+      try require(written.count <= Cursor.maximumTextLength, "the cursor is written in \(written.count) bytes")
       let again = StartingPoint(written.bytes)
       try require(again == start, "the cursor \(cursor) differs after writing and parsing")
     case .since(let span)?: try require(span >= .zero, "since is read as \(span)")

@@ -83,16 +83,16 @@ extension Transcript {
 
 extension WebSocketLimits {
   /// Allows all messages of an input, but not a decompression bomb.
-  fileprivate static var moderate: WebSocketLimits { with(messageBytes: 16 * 1024, fragments: 1000, owedPongs: 16) }
+  fileprivate static var moderate: WebSocketLimits { with(messageBytes: 16 * 1024, fragments: 1000, pendingPongs: 16) }
   /// Low limits, within reach of an input of a hundred bytes.
-  fileprivate static var tight: WebSocketLimits { with(messageBytes: 48, fragments: 3, owedPongs: 2) }
+  fileprivate static var tight: WebSocketLimits { with(messageBytes: 48, fragments: 3, pendingPongs: 2) }
 
-  private static func with(messageBytes: Int, fragments: Int, owedPongs: Int) -> WebSocketLimits {
+  private static func with(messageBytes: Int, fragments: Int, pendingPongs: Int) -> WebSocketLimits {
     var limits = WebSocketLimits()
     limits.messageBytes = messageBytes
     limits.inflationFloor = messageBytes
     limits.fragments = fragments
-    limits.owedPongs = owedPongs
+    limits.pendingPongs = pendingPongs
     return limits
   }
 }

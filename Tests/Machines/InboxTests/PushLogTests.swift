@@ -105,14 +105,14 @@ extension PushLog {
   @Test func tellsAnUpstreamGapOnceToEachReaderAtItsPlace() {
     var log = PushLog(epoch: epoch, retention: Retention())
     push("a", to: &log)
-    log.noteUpstreamGap()
-    log.noteUpstreamGap()
+    log.recordUpstreamGap()
+    log.recordUpstreamGap()
     push("b", to: &log)
     let before = log.read(after: log.start)
     #expect(data(before) == [1] && before.gap == nil && before.more)
     let after = log.read(after: before.cursor)
     #expect(data(after) == [2] && after.gap == Gap(missed: nil, reasons: [.upstream]) && !after.more)
-    #expect(!log.read(after: after.cursor).isNews)
+    #expect(!log.read(after: after.cursor).hasContent)
   }
 
   @Test func resolvesTheWordsForStartingPoints() throws {
@@ -134,10 +134,10 @@ extension PushLog {
   @Test func keepsToItsLimitsBehindAGapOfTheUpstream() {
     for retention in [Retention(bytes: 1000), Retention(age: .seconds(10))] {
       var log = PushLog(epoch: epoch, retention: retention)
-      log.noteUpstreamGap()
+      log.recordUpstreamGap()
       for index in 0..<20 {
         push(String(repeating: "x", count: 300), to: &log, time: UInt64(index) * 5_000)
-        log.noteUpstreamGap()
+        log.recordUpstreamGap()
       }
       #expect(log.retainedCount <= 3)
     }
@@ -147,7 +147,7 @@ extension PushLog {
     var log = PushLog(epoch: epoch, retention: Retention(count: 3))
     for text in ["a", "b", "c"] {
       push(text, to: &log)
-      log.noteUpstreamGap()
+      log.recordUpstreamGap()
     }
     #expect(log.retainedCount == 3 && log.last.sequence == 3)
     #expect(try data(log.first(.last(3))) == [1] && log.first(.last(3)).gap == nil)
@@ -159,13 +159,13 @@ extension PushLog {
     let start = log.start
     for index in 0..<5_000 {
       push("\(index)", to: &log)
-      if index % 2 == 0 { log.noteUpstreamGap() }
+      if index % 2 == 0 { log.recordUpstreamGap() }
     }
     let all = log.read(after: start)
     #expect(all.gap == Gap(missed: 4_998, reasons: [.retention, .upstream]) && data(all) == [4_999])
     #expect(log.read(after: all.cursor).gap == Gap(missed: nil, reasons: [.upstream]))
     // The newest gap that was trimmed lies behind message 4,997.
-    let late = log.read(after: Cursor(epoch: epoch, sequence: 4_997, isBehindGap: true))
+    let late = log.read(after: Cursor(epoch: epoch, sequence: 4_997, isAfterGap: true))
     #expect(late.gap == Gap(missed: 1, reasons: [.retention]))
     #expect(log.read(after: Cursor(epoch: epoch, sequence: 4_997)).gap?.reasons == [.retention, .upstream])
     // A cursor of another epoch has missed all of it, and nobody knows how much before.
@@ -210,7 +210,7 @@ extension PushLog {
         push("m", to: &log)
         appended += 1
       case 6:
-        log.noteUpstreamGap()
+        log.recordUpstreamGap()
       default:
         let result = log.read(after: cursor, limit: Int.random(in: 1...9, using: &generator), maxBytes: 1 << 20)
         for message in result.messages {
@@ -238,8 +238,8 @@ extension PushLog {
   }
 
   @Test func readsWhatItWrites() {
-    for (text, isBehindGap) in [("p-0123456789ab.42", false), ("p-0123456789ab.42g", true)] {
-      let cursor = Cursor(epoch: Epoch(0x0123_4567_89AB), sequence: 42, isBehindGap: isBehindGap)
+    for (text, isAfterGap) in [("p-0123456789ab.42", false), ("p-0123456789ab.42g", true)] {
+      let cursor = Cursor(epoch: Epoch(0x0123_4567_89AB), sequence: 42, isAfterGap: isAfterGap)
       var output = ByteQueue()
       cursor.write(into: &output)
       #expect(parse(text) == .cursor(cursor))

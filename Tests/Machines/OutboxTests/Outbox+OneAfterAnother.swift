@@ -6,8 +6,8 @@ import UpstreamSession
 extension Outbox {
   mutating func startSending() { startSending(on: (retiring?.connection ?? .none).next) }
 
-  mutating func barrier(_ counter: UInt64, retired: Bool = false) {
-    barrier(counter, on: (retired ? retiring : flight)?.connection ?? .none)
+  mutating func barrierSent(_ counter: UInt64, retired: Bool = false) {
+    barrierSent(counter, on: (retired ? retiring : flight)?.connection ?? .none)
   }
 
   @discardableResult

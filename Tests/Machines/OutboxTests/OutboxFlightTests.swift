@@ -11,11 +11,11 @@ import UpstreamSession
     box.outbox.startSending()
     for text in ["a", "b", "c"] { box.post(text) }
     _ = box.take(messages: 2)
-    #expect(box.outbox.unguarded == 2)
-    box.outbox.barrier(7)
-    #expect(box.outbox.unguarded == 0)
+    #expect(box.outbox.messagesWithoutBarrier == 2)
+    box.outbox.barrierSent(7)
+    #expect(box.outbox.messagesWithoutBarrier == 0)
     _ = box.take()
-    box.outbox.barrier(8)
+    box.outbox.barrierSent(8)
     box.outbox.written(through: 3)
     #expect(box.outbox.confirm(7) == 2)
     #expect(box.states == "ccw")
@@ -29,9 +29,9 @@ import UpstreamSession
     box.outbox.startSending(on: Generation(7))
     box.post("a")
     _ = box.take()
-    box.outbox.barrier(1, on: Generation(6))
-    #expect(box.outbox.unguarded == 1, "the ping went out on another connection")
-    box.outbox.barrier(1, on: Generation(7))
+    box.outbox.barrierSent(1, on: Generation(6))
+    #expect(box.outbox.messagesWithoutBarrier == 1, "the ping went out on another connection")
+    box.outbox.barrierSent(1, on: Generation(7))
     box.outbox.written(through: 1)
     box.outbox.stopSending()
     #expect(box.outbox.isRetiring(Generation(7)) && box.outbox.retiringConnection == Generation(7))
@@ -45,7 +45,7 @@ import UpstreamSession
     box.outbox.startSending()
     for text in ["a", "b", "c", "d"] { box.post(text) }
     _ = box.take(messages: 3)
-    box.outbox.barrier(1)
+    box.outbox.barrierSent(1)
     box.outbox.written(through: 2)
     box.outbox.stopSending()
     box.outbox.settle()
@@ -63,7 +63,7 @@ import UpstreamSession
     box.outbox.startSending()
     for text in ["a", "b", "c"] { box.post(text) }
     _ = box.take(messages: 2)
-    box.outbox.barrier(1)
+    box.outbox.barrierSent(1)
     box.outbox.written(through: 2)
     box.post("d")
     box.outbox.stopSending()
@@ -71,7 +71,7 @@ import UpstreamSession
     #expect(box.states == "qqqq")
     box.outbox.startSending()
     #expect(box.take(messages: 3) == ["a", "b", "c"])
-    box.outbox.barrier(2)
+    box.outbox.barrierSent(2)
     box.outbox.written(through: 3)
     #expect(box.outbox.messages == 1)
     box.outbox.stopSending()
@@ -80,7 +80,7 @@ import UpstreamSession
     #expect(box.states == "uuqq")
     box.outbox.startSending()
     #expect(box.take() == ["c", "d"])
-    box.outbox.barrier(3)
+    box.outbox.barrierSent(3)
     box.outbox.written(through: 4)
     #expect(box.outbox.confirm(3) == 2)
     #expect(box.states == "uucc")
@@ -106,7 +106,7 @@ import UpstreamSession
     box.outbox.startSending()
     for text in ["a", "b", "c"] { box.post(text) }
     _ = box.take(messages: 2)
-    box.outbox.barrier(1)
+    box.outbox.barrierSent(1)
     box.outbox.stopSending()
     box.outbox.startSending()
     // The old connection still has a and b in its buffer: c waits for them.
@@ -126,7 +126,7 @@ import UpstreamSession
     box.outbox.startSending()
     box.post("a")
     _ = box.take()
-    box.outbox.barrier(1)
+    box.outbox.barrierSent(1)
     box.outbox.written(through: 1)
     box.outbox.stopSending()
     box.outbox.startSending()
@@ -148,7 +148,7 @@ import UpstreamSession
     box.outbox.startSending()
     box.outbox.settle()
     #expect(box.take() == ["a", "b"])
-    box.outbox.barrier(4)
+    box.outbox.barrierSent(4)
     box.outbox.written(through: 2)
     #expect(box.outbox.confirm(4) == 2)
     #expect(box.states == "cc")
@@ -177,7 +177,7 @@ import UpstreamSession
     }
     let ledger = box.outbox.ledger
     #expect(ledger.redeliveries == 2 && ledger.total(.written) == 2 && ledger.total(.queued) == 1)
-    #expect(ledger.present(.queued) == 1 && ledger.present(.written) == 0)
+    #expect(ledger.count(in: .queued) == 1 && ledger.count(in: .written) == 0)
   }
 
   @Test func replacesByTopicWhatComesBack() {
@@ -236,15 +236,15 @@ import UpstreamSession
     box.outbox.startSending()
     for text in ["a", "b", "c"] { box.post(text) }
     _ = box.take()
-    box.outbox.barrier(1)
+    box.outbox.barrierSent(1)
     box.outbox.block(returning: 2)
-    #expect(box.outbox.unguarded == 0)
+    #expect(box.outbox.messagesWithoutBarrier == 0)
     #expect(box.take() == ["b", "c"])
     box.outbox.written(through: 3)
     box.outbox.confirm(1)
     #expect(box.states == "cww")
-    #expect(box.outbox.unguarded == 2)
-    box.outbox.barrier(2)
+    #expect(box.outbox.messagesWithoutBarrier == 2)
+    box.outbox.barrierSent(2)
     box.outbox.confirm(2)
     #expect(box.states == "ccc")
   }
@@ -270,15 +270,15 @@ import UpstreamSession
     for number: UInt64 in 1...3 {
       box.post("\(number)")
       _ = box.take()
-      #expect(box.outbox.unguarded == (number < 3 ? 1 : 0))
-      box.outbox.barrier(number)
+      #expect(box.outbox.messagesWithoutBarrier == (number < 3 ? 1 : 0))
+      box.outbox.barrierSent(number)
     }
     box.outbox.written(through: 3)
     // The third ping came from elsewhere and is no barrier; its pong still answers the two before it.
     #expect(box.outbox.confirm(3) == 2)
     #expect(box.states == "ccw")
-    #expect(box.outbox.unguarded == 1)
-    box.outbox.barrier(4)
+    #expect(box.outbox.messagesWithoutBarrier == 1)
+    box.outbox.barrierSent(4)
     box.outbox.confirm(4)
     #expect(box.states == "ccc")
   }
@@ -290,7 +290,7 @@ import UpstreamSession
       box.post("m")
       _ = box.take()
       box.outbox.written(through: number)
-      if box.outbox.unguarded > 0 { box.outbox.barrier(number) }
+      if box.outbox.messagesWithoutBarrier > 0 { box.outbox.barrierSent(number) }
     }
     #expect(box.outbox.flight?.barriers.count == 8)
     #expect(box.outbox.flight?.largest.count == 1)
@@ -306,11 +306,11 @@ import UpstreamSession
     for number: UInt64 in 1...2 {
       box.post("\(number)")
       _ = box.take()
-      box.outbox.barrier(number)
+      box.outbox.barrierSent(number)
     }
     box.outbox.written(through: 2)
     box.outbox.stopSending()
-    box.outbox.barrier(3, retired: true)
+    box.outbox.barrierSent(3, retired: true)
     #expect(box.outbox.confirm(3, retired: true) == 2)
   }
 
@@ -322,7 +322,7 @@ import UpstreamSession
     for text in ["a", "huge"] { box.post(text) }
     _ = box.take()
     box.outbox.written(through: 2)
-    box.outbox.stopSending(lastIsPoison: true)
+    box.outbox.stopSending(closedAsTooBig: true)
     box.outbox.settle()
     #expect(box.states == "qx")
     box.outbox.startSending()
@@ -335,11 +335,11 @@ import UpstreamSession
     box.outbox.startSending()
     for text in ["larger still", "a", "too large", "b", "c"] { box.post(text) }
     _ = box.take(messages: 1)
-    box.outbox.barrier(1)
+    box.outbox.barrierSent(1)
     _ = box.take()
     box.outbox.written(through: 4)
     box.outbox.confirm(1)
-    box.outbox.stopSending(lastIsPoison: true)
+    box.outbox.stopSending(closedAsTooBig: true)
     box.outbox.settle()
     #expect(box.states == (redelivery == .never ? "cuxuq" : "cqxqq"))
   }
@@ -350,7 +350,7 @@ import UpstreamSession
     for text in ["aa", "bb", "c"] { box.post(text) }
     _ = box.take()
     box.outbox.written(through: 3)
-    box.outbox.stopSending(lastIsPoison: true)
+    box.outbox.stopSending(closedAsTooBig: true)
     box.outbox.settle()
     #expect(box.states == "uxu")
   }
@@ -362,9 +362,9 @@ import UpstreamSession
     for text in ["a", "much too large", "b"] { box.post(text) }
     _ = box.take()
     box.outbox.written(through: 1)
-    box.outbox.stopSending(lastIsPoison: true, begun: 2)
+    box.outbox.stopSending(closedAsTooBig: true, partiallyWritten: 2)
     #expect(box.states == "wxq")
-    box.outbox.settle(begun: 2)
+    box.outbox.settle(partiallyWritten: 2)
     #expect(box.states == "uxq")
     #expect(box.outbox.messages == 1 && box.outbox.bytes == 1)
     box.outbox.startSending()
@@ -378,7 +378,7 @@ import UpstreamSession
       box.outbox.startSending()
       _ = box.take()
       box.outbox.stopSending()
-      box.outbox.settle(begun: 1)
+      box.outbox.settle(partiallyWritten: 1)
       #expect(box.states == states)
     }
     box.outbox.startSending()

@@ -49,26 +49,26 @@ import Testing
         outbox.written(through: buffer[count - 1].sequence)
         buffer.removeFirst(count)
       case 14..<16:
-        guard outbox.isFlowing, buffer.isEmpty else { continue }
+        guard outbox.hasSendingConnection, buffer.isEmpty else { continue }
         counter += 1
-        outbox.barrier(counter)
+        outbox.barrierSent(counter)
         pings.append(counter)
       case 16..<18:
         guard !pings.isEmpty else { continue }
         outbox.confirm(pings.removeFirst())
       case 18:
         outbox.expire(now: now)
-        guard outbox.isFlowing, Bool.random(using: &random) else { continue }
+        guard outbox.hasSendingConnection, Bool.random(using: &random) else { continue }
         // The kernel has a part of the first message at most.
         let kept = Int.random(in: 0...min(1, buffer.count), using: &random)
         outbox.block(returning: kept < buffer.count ? buffer[kept].sequence : nil)
         buffer.removeSubrange(kept...)
       default:
-        if outbox.isFlowing {
+        if outbox.hasSendingConnection {
           // Some are lost in the midst of a message, some over one that the upstream finds too large.
           let begun = Bool.random(using: &random) ? buffer.first?.sequence : nil
-          outbox.stopSending(lastIsPoison: Int.random(in: 0..<4, using: &random) == 0, begun: begun)
-          outbox.settle(begun: begun)
+          outbox.stopSending(closedAsTooBig: Int.random(in: 0..<4, using: &random) == 0, partiallyWritten: begun)
+          outbox.settle(partiallyWritten: begun)
           buffer.removeAll()
           pings.removeAll()
         } else {
@@ -76,7 +76,7 @@ import Testing
         }
       }
       #expect(outbox.messages + outbox.kept <= settings.maximumMessages)
-      #expect(outbox.ledger.present(.queued) == outbox.messages)
+      #expect(outbox.ledger.count(in: .queued) == outbox.messages)
       #expect((outbox.flight?.barriers.count ?? 0) <= settings.maximumBarriers)
     }
 

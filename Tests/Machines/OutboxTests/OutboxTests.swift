@@ -286,7 +286,7 @@ struct OutboxFixture {
       box.post("m", ttl: nil)
     }
     #expect(box.outbox.ledger.state(of: 1) == .written)
-    #expect(box.outbox.ledger.present(.queued) == 40_000)
+    #expect(box.outbox.ledger.count(in: .queued) == 40_000)
   }
 
   @Test func countsWhatIsForgottenUnconfirmedAsUnknown() {
@@ -294,7 +294,7 @@ struct OutboxFixture {
     box.outbox.startSending()
     box.write(70_000)
     #expect(box.outbox.ledger.total(.unknown) == 70_000 - 65_536)
-    box.outbox.barrier(1)
+    box.outbox.barrierSent(1)
     #expect(box.outbox.confirm(1) == 65_536)
     #expect(box.outbox.ledger.total(.confirmed) + box.outbox.ledger.total(.unknown) == 70_000)
   }
@@ -306,11 +306,11 @@ struct OutboxFixture {
     for text in ["a", "b"] { box.post(text, ttl: nil) }
     postMany(70_000)
     #expect(box.outbox.ledger.state(of: 1) == .queued && box.outbox.ledger.state(of: 2) == .queued)
-    #expect(box.outbox.ledger.present(.queued) == 3)
+    #expect(box.outbox.ledger.count(in: .queued) == 3)
     #expect(box.outbox.ledger.state(of: 3) == nil, "replaced long ago")
     box.outbox.startSending()
     _ = box.take(messages: 1)
-    box.outbox.barrier(1)
+    box.outbox.barrierSent(1)
     box.outbox.written(through: 1)
     if redelivery == .unconfirmed { postMany(70_000) }
     #expect(box.outbox.ledger.state(of: 1) == .written)
@@ -322,7 +322,7 @@ struct OutboxFixture {
     box.outbox.settle()
     #expect(box.outbox.ledger.state(of: 2) == (redelivery == .never ? .unknown : .queued))
     box.outbox.close()
-    #expect(box.outbox.ledger.present(.queued) == 0)
+    #expect(box.outbox.ledger.count(in: .queued) == 0)
   }
 
   @Test func forgetsAlsoThoseThatEndedLate() {

@@ -17,9 +17,9 @@ import Testing
     for _ in 0..<5_000 {
       switch Int.random(in: 0..<20, using: &random) {
       case 0:
-        if box.outbox.isFlowing {
-          box.outbox.stopSending(lastIsPoison: false)
-          box.outbox.settle(begun: nil)
+        if box.outbox.hasSendingConnection {
+          box.outbox.stopSending(closedAsTooBig: false)
+          box.outbox.settle(partiallyWritten: nil)
         } else {
           box.outbox.startSending()
           isWoken = true
@@ -30,7 +30,7 @@ import Testing
           isWoken = isWoken || wakes
         }
       default:
-        guard isWoken, box.outbox.isFlowing else { break }
+        guard isWoken, box.outbox.hasSendingConnection else { break }
         isWoken = false
         repeat {
           let batch = box.take(messages: Int.random(in: 1...8, using: &random))
@@ -38,9 +38,9 @@ import Testing
           box.outbox.written(through: box.outbox.ledger.last)
         } while box.outbox.hasWaiting
       }
-      #expect(isWoken || !box.outbox.isFlowing || !box.outbox.hasWaiting, "messages wait and nobody knows")
+      #expect(isWoken || !box.outbox.hasSendingConnection || !box.outbox.hasWaiting, "messages wait and nobody knows")
     }
-    if !box.outbox.isFlowing { box.outbox.startSending() }
+    if !box.outbox.hasSendingConnection { box.outbox.startSending() }
     left += box.take().count
     #expect(posted > 1_000)
     #expect(left == posted)

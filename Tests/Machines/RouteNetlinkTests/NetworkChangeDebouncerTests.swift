@@ -20,9 +20,9 @@ import Testing
     var debouncer = debouncer()
     #expect(debouncer.deadline == .distantFuture)
     #expect(debouncer.take(now: start) == nil)
-    debouncer.note(.link(1, .up), now: start)
-    debouncer.note(.address(address, isPresent: true), now: start + .milliseconds(300))
-    debouncer.note(.route(isPresent: true), now: start + .milliseconds(400))
+    debouncer.add(.link(1, .up), now: start)
+    debouncer.add(.address(address, isPresent: true), now: start + .milliseconds(300))
+    debouncer.add(.route(isPresent: true), now: start + .milliseconds(400))
     #expect(debouncer.deadline == start + .milliseconds(900))
     #expect(debouncer.take(now: start + .milliseconds(899)) == nil)
     #expect(debouncer.take(now: start + .milliseconds(900)) == change(gained: true))
@@ -32,7 +32,7 @@ import Testing
 
   @Test func doesNotWaitForANetworkThatNeverRests() {
     var debouncer = debouncer()
-    for step in 0..<20 { debouncer.note(.route(isPresent: true), now: start + .milliseconds(Int64(step) * 100)) }
+    for step in 0..<20 { debouncer.add(.route(isPresent: true), now: start + .milliseconds(Int64(step) * 100)) }
     #expect(debouncer.deadline == start + .seconds(2))
   }
 
@@ -41,12 +41,12 @@ import Testing
     let gains: [NetworkEvent] = [.link(1, .up), .route(isPresent: true), .overrun, .address(address, isPresent: true)]
     for event in losses {
       var debouncer = debouncer()
-      debouncer.note(event, now: start)
+      debouncer.add(event, now: start)
       #expect(debouncer.take(now: start + .seconds(1)) == change(), "\(event)")
     }
     for event in gains {
       var debouncer = debouncer()
-      debouncer.note(event, now: start)
+      debouncer.add(event, now: start)
       #expect(debouncer.take(now: start + .seconds(1)) == change(gained: true), "\(event)")
     }
   }
@@ -54,37 +54,37 @@ import Testing
   @Test func forgivesAnAddressThatComesBack() {
     var debouncer = debouncer()
     let other = IPAddress.ipv6(high: 1, low: 2, scope: 0)
-    debouncer.note(.address(address, isPresent: false), now: start)
-    debouncer.note(.address(other, isPresent: false), now: start)
-    debouncer.note(.address(address, isPresent: true), now: start)
+    debouncer.add(.address(address, isPresent: false), now: start)
+    debouncer.add(.address(other, isPresent: false), now: start)
+    debouncer.add(.address(address, isPresent: true), now: start)
     #expect(debouncer.take(now: start + .seconds(1)) == change(gained: true, vanished: [other]))
   }
 
   @Test func hearsNothingNewInALinkThatIsAsItWas() {
     var debouncer = debouncer()
-    debouncer.note(.link(1, .up), now: start)
+    debouncer.add(.link(1, .up), now: start)
     _ = debouncer.take(now: start + .seconds(1))
-    debouncer.note(.link(1, .up), now: start + .seconds(2))
+    debouncer.add(.link(1, .up), now: start + .seconds(2))
     #expect(debouncer.deadline == .distantFuture)
-    debouncer.note(.link(1, .down), now: start + .seconds(3))
-    debouncer.note(.link(1, .up), now: start + .seconds(3))
+    debouncer.add(.link(1, .down), now: start + .seconds(3))
+    debouncer.add(.link(1, .up), now: start + .seconds(3))
     #expect(debouncer.take(now: start + .seconds(4)) == change(gained: true))
-    debouncer.note(.link(1, .removed), now: start + .seconds(5))
-    debouncer.note(.link(1, .up), now: start + .seconds(5))
+    debouncer.add(.link(1, .removed), now: start + .seconds(5))
+    debouncer.add(.link(1, .up), now: start + .seconds(5))
     #expect(debouncer.take(now: start + .seconds(6)) == change(gained: true))
   }
 
   @Test func remembersNoMoreThanItsLimits() {
     var debouncer = debouncer()
     for index in 0..<20_000 as Range<UInt32> {
-      debouncer.note(.link(index, .up), now: start)
-      debouncer.note(.address(.ipv4(index), isPresent: false), now: start)
+      debouncer.add(.link(index, .up), now: start)
+      debouncer.add(.address(.ipv4(index), isPresent: false), now: start)
     }
     let burst = debouncer.take(now: start + .seconds(1))
     #expect(burst?.vanished.count == NetworkChangeDebouncer.vanishedLimit)
-    debouncer.note(.link(19_999, .up), now: start + .seconds(2))
+    debouncer.add(.link(19_999, .up), now: start + .seconds(2))
     #expect(debouncer.take(now: start + .seconds(3)) == change(gained: true), "of a link beyond the limit all counts")
-    debouncer.note(.link(3, .up), now: start + .seconds(4))
+    debouncer.add(.link(3, .up), now: start + .seconds(4))
     #expect(debouncer.deadline == .distantFuture)
   }
 }

@@ -51,11 +51,11 @@ import Testing
     func meaning(_ text: String, awaited: Int? = nil) -> MessageMeaning {
       conventions.meaning(of: Array(text.utf8).span, awaited: awaited)
     }
-    #expect(meaning(#"{"type":"ok"}"#, awaited: 0) == .setupAnswer)
+    #expect(meaning(#"{"type":"ok"}"#, awaited: 0) == .setupResponse)
     #expect(meaning(#"{"type":"no"}"#, awaited: 0) == .refusal)
     #expect(meaning(#"{"type":"ok"}"#) == .push, "nobody waits for it")
     #expect(meaning(#"{"ping":1}"#, awaited: 0) == .heartbeat)
-    #expect(meaning("pong") == .heartbeatAnswer)
+    #expect(meaning("pong") == .heartbeatResponse)
     #expect(meaning("news") == .push)
   }
 
@@ -93,7 +93,7 @@ import Testing
     // Twice, since one decoder serves all messages.
     _ = decoder.decode(payload.span)
     let outcome = decoder.decode(payload.span)
-    return (outcome, outcome == .unpacked ? [UInt8](copying: decoder.unpacked) : [])
+    return (outcome, outcome == .decompressed ? [UInt8](copying: decoder.decompressed) : [])
   }
 
   @Test(
@@ -102,13 +102,13 @@ import Testing
     ] as [(PayloadCodec, [UInt8])])
   func unpacks(codec: PayloadCodec, payload: [UInt8]) {
     let (outcome, bytes) = decode(codec, payload)
-    #expect(outcome == .unpacked && bytes == Self.plain)
+    #expect(outcome == .decompressed && bytes == Self.plain)
   }
 
   @Test func leavesTheRestAsItIs() {
-    #expect(decode(.raw, Self.gzip).0 == .asItIs)
-    #expect(decode(.auto, Self.plain).0 == .asItIs)
-    #expect(decode(.auto, []).0 == .asItIs)
+    #expect(decode(.raw, Self.gzip).0 == .notCompressed)
+    #expect(decode(.auto, Self.plain).0 == .notCompressed)
+    #expect(decode(.auto, []).0 == .notCompressed)
   }
 
   @Test(
@@ -129,6 +129,6 @@ import Testing
     deflater.finish(into: &bomb)
     let (outcome, _) = decode(.gzip, bomb.copyBytes(), limit: 64 << 10)
     #expect(outcome == .tooLarge)
-    #expect(decode(.gzip, bomb.copyBytes(), limit: 1 << 20).0 == .unpacked)
+    #expect(decode(.gzip, bomb.copyBytes(), limit: 1 << 20).0 == .decompressed)
   }
 }

@@ -7,7 +7,7 @@ import UpstreamProtocol
   private var conventions = UpstreamConventions()
   private var memory = ProtocolMemory(SubscriptionRules())
 
-  private func template(_ text: String, _ place: Template.Place = .opening) throws -> Template {
+  private func template(_ text: String, _ place: Template.Context = .opening) throws -> Template {
     try Template(text, in: place, environment: [:])
   }
 
@@ -26,12 +26,12 @@ import UpstreamProtocol
     var spoken = PlainProtocol(conventions)
     var values = TemplateValues()
     values.credential = Array("secret".utf8)
-    spoken.adopt(values)
+    spoken.setSecrets(values)
 
     try spoken.prepareSetup(from: 0, memory, now: 0)
     #expect(spoken.beginSetup(step: 0) == nil && spoken.awaitedStep == 0)
     #expect(receive("hello", &spoken, &memory) == .push)
-    #expect(receive("{\"challenge\":\"x1\"}", &spoken, &memory) == .setupAnswered)
+    #expect(receive("{\"challenge\":\"x1\"}", &spoken, &memory) == .setupResponse)
     try spoken.prepareSetup(from: 1, memory, now: 0)
     #expect(spoken.awaitedStep == nil)
     #expect(text(spoken.beginSetup(step: 1)) == "answer x1 with secret")
@@ -62,7 +62,7 @@ import UpstreamProtocol
     conventions.server.match = Matcher([.prefix("{\"ping\"")])
     conventions.server.reply = try template("{\"pong\":${raw:/ping}}", .reply)
     var spoken = PlainProtocol(conventions)
-    #expect(!spoken.takesAnyMessageAsHeartbeat)
+    #expect(!spoken.treatsAnyMessageAsHeartbeat)
     #expect(receive("{\"ping\":12}", &spoken, &memory) == .heartbeat)
     #expect(text(try spoken.heartbeatReply(memory, now: 0)) == "{\"pong\":12}")
     #expect(throws: TemplateError.self) { try spoken.heartbeatReply(memory, now: 0) }

@@ -35,9 +35,9 @@ import Testing
     let first = #"{"id":"a","type":"subscribe"}"#
     let second = #"{"id":"b","type":"subscribe"}"#
     let third = #"{"id":"a","type":"subscribe","n":2}"#
-    #expect(say(&ledger, first) == .kept && say(&ledger, second) == .kept)
+    #expect(say(&ledger, first) == .stored && say(&ledger, second) == .stored)
     #expect(texts(ledger) == [first, second])
-    #expect(say(&ledger, third) == .kept)
+    #expect(say(&ledger, third) == .stored)
     #expect(texts(ledger) == [second, third], "replaced by key, and now the last")
     #expect(say(&ledger, #"{"id":"b","type":"complete"}"#) == .removed)
     #expect(say(&ledger, #"{"id":"b","type":"complete"}"#) == .none)
@@ -56,16 +56,17 @@ import Testing
 
   @Test func staysWithinItsBounds() throws {
     var few = SubscriptionLedger(try rules { $0.entries = 2 })
-    #expect(say(&few, #"{"id":1,"type":"subscribe"}"#) == .kept && say(&few, #"{"id":2,"type":"subscribe"}"#) == .kept)
-    #expect(say(&few, #"{"id":3,"type":"subscribe"}"#) == .noRoom)
-    #expect(say(&few, #"{"id":2,"type":"subscribe","x":1}"#) == .kept, "a replacement takes no more room")
+    #expect(
+      say(&few, #"{"id":1,"type":"subscribe"}"#) == .stored && say(&few, #"{"id":2,"type":"subscribe"}"#) == .stored)
+    #expect(say(&few, #"{"id":3,"type":"subscribe"}"#) == .full)
+    #expect(say(&few, #"{"id":2,"type":"subscribe","x":1}"#) == .stored, "a replacement takes no more room")
     #expect(few.count == 2)
 
     var small = SubscriptionLedger(try rules { $0.bytes = 100 })
     let long = String(repeating: "x", count: 100)
-    #expect(say(&small, #"{"id":1,"type":"subscribe"}"#) == .kept)
-    #expect(say(&small, #"{"id":2,"type":"subscribe","x":"\#(long)"}"#) == .noRoom)
-    #expect(say(&small, #"{"id":1,"type":"subscribe","x":"\#(long)"}"#) == .noRoom)
+    #expect(say(&small, #"{"id":1,"type":"subscribe"}"#) == .stored)
+    #expect(say(&small, #"{"id":2,"type":"subscribe","x":"\#(long)"}"#) == .full)
+    #expect(say(&small, #"{"id":1,"type":"subscribe","x":"\#(long)"}"#) == .full)
     #expect(small.count == 0 && small.bytes == 0, "what was replaced is out of date all the same")
   }
 

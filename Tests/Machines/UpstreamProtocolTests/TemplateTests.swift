@@ -5,7 +5,7 @@ import Testing
 
 @Suite struct TemplateTests {
   private func render(
-    _ text: String, in place: Template.Place = .opening, environment: [String: String] = [:],
+    _ text: String, in place: Template.Context = .opening, environment: [String: String] = [:],
     _ change: (inout TemplateValues) -> Void = { _ in }
   ) throws -> String {
     let template = try Template(text, in: place, environment: environment)
@@ -29,7 +29,7 @@ import Testing
   /// The token goes back as it came: a number beyond what a double holds stays itself.
   @Test func copiesAValueRaw() throws {
     func reply(_ message: String) throws -> String {
-      try render(#"{"pong":${raw:/ping}}"#, in: .reply) { $0.answered = Array(message.utf8) }
+      try render(#"{"pong":${raw:/ping}}"#, in: .reply) { $0.triggeringMessage = Array(message.utf8) }
     }
     #expect(try reply(#"{"ping":123}"#) == #"{"pong":123}"#)
     #expect(try reply(#"{ "ping" : 9007199254740993.10 }"#) == #"{"pong":9007199254740993.10}"#)
@@ -44,7 +44,9 @@ import Testing
       "${sha256_base64:${sha256_base64:${env:PASSWORD}${string:/d/authentication/salt}}${string:/d/authentication/challenge}}"
     let hello =
       #"{"op":0,"d":{"authentication":{"challenge":"+IxH4CnCiqpX1rM9scsNynZzbOe4KhDeYcTNS3PDaeY=","salt":"lM1GncleQOaCu9lT1yeUZhFYnqhsLLP1G5lAGo3ixaI="}}}"#
-    let answer = try render(text, environment: ["PASSWORD": "supersecretpassword"]) { $0.answered = Array(hello.utf8) }
+    let answer = try render(text, environment: ["PASSWORD": "supersecretpassword"]) {
+      $0.triggeringMessage = Array(hello.utf8)
+    }
     #expect(answer == "1Ct943GAT+6YQUUX47Ia/ncufilbe6+oD6lY+5kaCu4=")
   }
 
@@ -62,7 +64,7 @@ import Testing
     let binary = try Template("${file:/b}", in: .opening, environment: [:])
     var values = TemplateValues()
     values.files["/b"] = [0xFF]
-    #expect(throws: TemplateError.notText) { try binary.render(values, into: &output) }
+    #expect(throws: TemplateError.notUTF8) { try binary.render(values, into: &output) }
   }
 
   @Test func namesItsFilesAndWhatItAnswers() throws {
@@ -79,8 +81,8 @@ import Testing
       ("${counter}", .opening, "only in a heartbeat"), ("${raw:/a}", .heartbeat, "only where a message is answered"),
       ("${raw:a}", .reply, "begins with '/'"), ("${cursor}", .value, "only in a message"),
       (String(repeating: "${json:", count: 20), .opening, "deeper than"),
-    ] as [(String, Template.Place, String)])
-  func saysWhatIsWrong(text: String, place: Template.Place, message: String) {
+    ] as [(String, Template.Context, String)])
+  func saysWhatIsWrong(text: String, place: Template.Context, message: String) {
     do {
       _ = try Template(text, in: place, environment: [:])
       Issue.record("'\(text)' was taken")

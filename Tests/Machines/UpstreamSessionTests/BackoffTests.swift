@@ -32,7 +32,7 @@ import Testing
   }
 
   @Test func staysInItsRangeAtRandom() {
-    for wait in waits(.random(least: .seconds(2), most: .seconds(5)), 500) {
+    for wait in waits(.random(minimum: .seconds(2), maximum: .seconds(5)), 500) {
       #expect((2...5).contains(wait ?? -1))
     }
     for wait in waits(.decorrelatedJitter(base: .seconds(1), cap: .seconds(10)), 500) {

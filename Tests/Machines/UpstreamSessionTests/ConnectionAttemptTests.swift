@@ -69,7 +69,7 @@ import Testing
   @Test func saysItsOpeningMessagesInOrder() {
     let session = Dialogue {
       $0.setup = [
-        SetupStep(expectsAnswer: false), SetupStep(expectsAnswer: true), SetupStep(expectsAnswer: false),
+        SetupStep(expectsResponse: false), SetupStep(expectsResponse: true), SetupStep(expectsResponse: false),
       ]
     }
     _ = session.open()
@@ -78,16 +78,16 @@ import Testing
   }
 
   @Test func failsAnOpeningWhoseAnswerNeverComes() {
-    let session = Dialogue { $0.setup = [SetupStep(expectsAnswer: true, timeLimit: .seconds(3))] }
+    let session = Dialogue { $0.setup = [SetupStep(expectsResponse: true, timeLimit: .seconds(3))] }
     _ = session.open()
     _ = session.upgraded(1)
     #expect(session.wait() == ["discard #1", "opening→backoff"])
     #expect(session.waited == .seconds(3))
-    #expect(session.causes.last == .attemptFailed(AttemptFailure(phase: .settingUp, reason: .setupAnswer)))
+    #expect(session.causes.last == .attemptFailed(AttemptFailure(phase: .settingUp, reason: .setupResponse)))
   }
 
   @Test func obeysACloseFrameAmidItsOpeningMessages() {
-    let session = Dialogue { $0.setup = [SetupStep(expectsAnswer: true)] }
+    let session = Dialogue { $0.setup = [SetupStep(expectsResponse: true)] }
     _ = session.open()
     _ = session.upgraded(1)
     #expect(session.closed(1013) == ["close 1013 #1", "opening→closing"])

@@ -44,20 +44,20 @@ final class Crowd {
   private(set) var waits: [Int: [TimeSpan]] = [:]
   /// Times the host's limit sent a session away.
   private(set) var postponements = 0
-  private(set) var underWay = 0
+  private(set) var inProgress = 0
   private(set) var mostUnderWay = 0
 
   /// The host, from now on.
   var answer: (MonotonicTime, _ session: Int) -> Answer
-  private var gate: HostDials?
-  private var tickets: [HostDials.Ticket?]
+  private var gate: HostAttemptLimiter?
+  private var tickets: [HostAttemptLimiter.Ticket?]
   private var random: SeededGenerator
   private var planned: [MonotonicTime]
   private var heap: [Entry] = []
   private var entries = 0
 
   init(
-    _ count: Int, seed: UInt64 = 2, gate: HostDials? = nil,
+    _ count: Int, seed: UInt64 = 2, gate: HostAttemptLimiter? = nil,
     answer: @escaping (MonotonicTime, Int) -> Answer = { _, _ in .accept() },
     _ change: (inout SessionSettings) -> Void = { _ in }
   ) {
@@ -77,20 +77,20 @@ final class Crowd {
   private(set) var ready = 0
 
   func openAll() {
-    for session in machines.indices { carryOut(machines[session].open(now: now, using: &random), session) }
+    for session in machines.indices { perform(machines[session].open(now: now, using: &random), session) }
   }
 
   /// The host dies: every connection is reset in one moment.
   func loseAll(_ loss: ConnectionLoss = .reset) {
     for session in machines.indices {
       let generation = machines[session].generation
-      carryOut(machines[session].connectionLost(loss, generation, now: now, using: &random), session)
+      perform(machines[session].connectionLost(loss, generation, now: now, using: &random), session)
     }
   }
 
   func networkChanges() {
     for session in machines.indices {
-      carryOut(machines[session].networkChanged(hasGained: true, now: now, using: &random), session)
+      perform(machines[session].networkChanged(hasGained: true, now: now, using: &random), session)
     }
   }
 
@@ -119,26 +119,26 @@ final class Crowd {
     case .deadline:
       guard planned[session] == entry.time else { return }
       planned[session] = .distantFuture
-      carryOut(machines[session].deadlineReached(now: now, using: &random), session)
+      perform(machines[session].deadlineReached(now: now, using: &random), session)
     case .refused(let generation, let reason):
       dialEnded()
       let failure = AttemptFailure(phase: .connecting, reason: reason)
-      carryOut(machines[session].attemptFailed(failure, generation, now: now, using: &random), session)
+      perform(machines[session].attemptFailed(failure, generation, now: now, using: &random), session)
     case .upgraded(let generation, let lasts, let end):
       dialEnded()
-      carryOut(machines[session].upgraded(generation, now: now, using: &random), session)
+      perform(machines[session].upgraded(generation, now: now, using: &random), session)
       if let lasts { plan(now + lasts, session, .lost(generation, end)) }
     case .lost(let generation, let loss):
       if case .closed(let code) = loss {
-        carryOut(machines[session].closeReceived(code: code, generation, now: now, using: &random), session)
-        carryOut(machines[session].connectionLost(.ended, generation, now: now, using: &random), session)
+        perform(machines[session].closeReceived(code: code, generation, now: now, using: &random), session)
+        perform(machines[session].connectionLost(.ended, generation, now: now, using: &random), session)
       } else {
-        carryOut(machines[session].connectionLost(loss, generation, now: now, using: &random), session)
+        perform(machines[session].connectionLost(loss, generation, now: now, using: &random), session)
       }
     }
   }
 
-  private func carryOut(_ actions: [SessionAction], _ session: Int) {
+  private func perform(_ actions: [SessionAction], _ session: Int) {
     for action in actions {
       switch action {
       case .dial(let dial): self.dial(dial, session)
@@ -146,7 +146,7 @@ final class Crowd {
       case .report(let transition):
         if transition.to == .ready { ready += 1 }
         if transition.from == .ready { ready -= 1 }
-        if transition.to == .backoff, transition.cause != .postponed, let next = machines[session].nextDial {
+        if transition.to == .backoff, transition.cause != .postponed, let next = machines[session].nextAttempt {
           waits[machines[session].failures, default: []].append(next - now)
         }
       case .sendSetup, .sendHeartbeat, .startSending, .stopSending, .pauseSending, .resumeSending, .beginOverlap,
@@ -161,15 +161,15 @@ final class Crowd {
   }
 
   private func dial(_ dial: Dial, _ session: Int) {
-    if case .wait(let ticket)? = gate?.ask("host", tickets[session], now: now) {
+    if case .wait(let ticket)? = gate?.admit("host", tickets[session], now: now) {
       tickets[session] = ticket
       postponements += 1
-      carryOut(machines[session].postponed(until: ticket.slot, dial.generation, now: now), session)
+      perform(machines[session].postponed(until: ticket.slot, dial.generation, now: now), session)
       return
     }
     tickets[session] = nil
-    underWay += 1
-    mostUnderWay = max(mostUnderWay, underWay)
+    inProgress += 1
+    mostUnderWay = max(mostUnderWay, inProgress)
     dials.append(DialNote(session: session, time: now))
     switch answer(now, session) {
     case .refuse:
@@ -182,7 +182,7 @@ final class Crowd {
   }
 
   private func dialEnded() {
-    underWay -= 1
+    inProgress -= 1
     gate?.ended("host")
   }
 

@@ -115,7 +115,8 @@ import Testing
   // MARK: The limit of a host
 
   @Test func allComeBackWithinTheLimitOfTheHost() {
-    let crowd = Crowd(Self.crowd, gate: HostDials(DialLimits()), answer: { _, _ in .accept(opening: .seconds(5)) })
+    let crowd = Crowd(
+      Self.crowd, gate: HostAttemptLimiter(AttemptLimits()), answer: { _, _ in .accept(opening: .seconds(5)) })
     crowd.openAll()
     crowd.run(for: .hours(1)) { crowd.ready == Self.crowd }
     #expect(crowd.ready == Self.crowd)
@@ -144,7 +145,7 @@ import Testing
 
   @Test func aHostThatStaysDownIsDialledWithinItsLimit() {
     let count = 3_000
-    let crowd = Crowd(count, gate: HostDials(DialLimits()))
+    let crowd = Crowd(count, gate: HostAttemptLimiter(AttemptLimits()))
     crowd.answer = { _, _ in .refuse }
     crowd.openAll()
     crowd.run(for: .minutes(20))
@@ -160,7 +161,7 @@ import Testing
   }
 
   @Test func retryAfterHoldsEverybody() {
-    let crowd = Crowd(1_000, gate: HostDials(DialLimits()))
+    let crowd = Crowd(1_000, gate: HostAttemptLimiter(AttemptLimits()))
     crowd.answer = { _, session in session == 0 ? .fail(.status(503, retryAfter: .seconds(120))) : .accept() }
     crowd.openAll()
     // Those that were under way when the answer came.

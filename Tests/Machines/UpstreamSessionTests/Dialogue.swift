@@ -41,7 +41,7 @@ final class Dialogue {
     words(machine.upgraded(Generation(generation), now: now, using: &random))
   }
   func answered(_ generation: UInt64) -> [String] {
-    words(machine.setupAnswered(Generation(generation), now: now, using: &random))
+    words(machine.setupResponseReceived(Generation(generation), now: now, using: &random))
   }
   func redirected(_ generation: UInt64) -> [String] {
     words(machine.redirected(Generation(generation), now: now, using: &random))
@@ -61,10 +61,10 @@ final class Dialogue {
     let generation = generation.map(Generation.init) ?? machine.generation
     return words(machine.connectionLost(loss, generation, now: now, using: &random))
   }
-  func heard(_ generation: UInt64? = nil) -> [String] {
+  func bytesReceived(_ generation: UInt64? = nil) -> [String] {
     words(machine.bytesReceived(generation.map(Generation.init) ?? machine.generation, now: now))
   }
-  func ponged(_ counter: UInt64) -> Bool {
+  func pongReceived(_ counter: UInt64) -> Bool {
     machine.pongReceived(counter, machine.generation, now: now)
   }
 
@@ -72,7 +72,7 @@ final class Dialogue {
   func pong(_ counter: UInt64, _ generation: UInt64) -> [String] {
     let generation = Generation(generation)
     precondition(machine.pongReceived(counter, generation, now: now), "no such ping")
-    return words(machine.handOverPonged(counter, generation, now: now, using: &random))
+    return words(machine.handOverPongReceived(counter, generation, now: now, using: &random))
   }
 
   func shutDown() -> [String] { words(machine.shutDown(by: now + .minutes(1), now: now)) }
@@ -114,7 +114,7 @@ final class Dialogue {
   var state: SessionState { machine.observed }
 
   /// How long the present wait still lasts.
-  var untilDial: TimeSpan? { machine.nextDial.map { $0 - now } }
+  var untilDial: TimeSpan? { machine.nextAttempt.map { $0 - now } }
 
   func words(_ actions: [SessionAction]) -> [String] {
     actions.map { action in

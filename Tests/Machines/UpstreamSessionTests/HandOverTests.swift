@@ -47,7 +47,7 @@ import Testing
     session.openToReady()
     #expect(session.replace() == ["ready→replacing", "dial #2"])
     #expect(session.advance(to: .connecting, 2) == [])
-    #expect(session.heard(1) == [])
+    #expect(session.bytesReceived(1) == [])
     #expect(session.upgraded(2) == ["pause #1 for #2", "ping 1 #1"])
     #expect(session.pong(1, 1) == ["ping 1 #2"])
     #expect(session.pong(1, 2) == ["hold #1", "send #2", "replacing→ready"])
@@ -112,7 +112,7 @@ import Testing
     var words: [String] = []
     while !words.contains("dial #3") {
       #expect(session.machine.nextDeadline < .distantFuture)
-      _ = session.heard(2)
+      _ = session.bytesReceived(2)
       words = session.wait()
     }
     #expect(words.suffix(2) == ["ready→replacing", "dial #3"])

@@ -73,7 +73,7 @@ import Testing
 
   private func session(in state: SessionState) -> Dialogue {
     let session = Dialogue {
-      $0.setup = [SetupStep(expectsAnswer: true)]
+      $0.setup = [SetupStep(expectsResponse: true)]
       $0.backoff.strategy = .exponential(first: .seconds(1), factor: 2, cap: .hours(1))
     }
     Self.ways.first { $0.0 == state }?.1(session)
@@ -218,7 +218,7 @@ import Testing
       #expect(session.answered(generation) == [])
       #expect(session.redirected(generation) == [])
       #expect(session.failed(.status(503, retryAfter: .hours(1)), generation) == [])
-      #expect(session.heard(generation) == [])
+      #expect(session.bytesReceived(generation) == [])
       #expect(session.closed(1008, generation) == [])
       #expect(session.lost(.violation(code: 1002), generation) == ["discard #\(generation)"])
       let isOurs = session.machine.pongReceived(1, Generation(generation), now: session.now)
@@ -232,7 +232,7 @@ import Testing
 
   /// A heartbeat is a ping and nothing else; what is said on opening is said once a connection, however long it lasts.
   @Test func aHeartbeatIsNoSubscription() {
-    let session = Dialogue { $0.setup = [SetupStep(expectsAnswer: false), SetupStep(expectsAnswer: true)] }
+    let session = Dialogue { $0.setup = [SetupStep(expectsResponse: false), SetupStep(expectsResponse: true)] }
     _ = session.open()
     for connection in 1...3 as ClosedRange<UInt64> {
       #expect(
@@ -240,8 +240,8 @@ import Testing
       _ = session.answered(connection)
       for beat in 1...100 as ClosedRange<UInt64> {
         #expect(session.wait() == ["ping \(beat) #\(connection)"])
-        #expect(session.heard() == [])
-        #expect(session.ponged(beat))
+        #expect(session.bytesReceived() == [])
+        #expect(session.pongReceived(beat))
       }
       _ = session.lost(.reset)
       _ = session.wait()

@@ -41,7 +41,7 @@ import Testing
     for beat in 1...3 {
       #expect(session.wait() == ["beat \(beat) #1"])
       session.pass(.seconds(9))
-      session.machine.heartbeatAnswered(Generation(1))
+      session.machine.heartbeatResponseReceived(Generation(1))
     }
     #expect(session.state == .ready)
   }
@@ -88,7 +88,7 @@ import Testing
 
   /// The table's row of 401 goes for credentials that are refused by a message too.
   @Test func parksAfterTwoRefusalsOfTheCredential() {
-    let session = Dialogue { $0.setup = [SetupStep(expectsAnswer: true)] }
+    let session = Dialogue { $0.setup = [SetupStep(expectsResponse: true)] }
     _ = session.open()
     _ = session.upgraded(1)
     #expect(session.failed(.denied, in: .settingUp) == ["close 1000 #1", "discard #1", "opening→backoff"])

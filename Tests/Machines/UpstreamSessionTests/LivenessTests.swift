@@ -11,8 +11,8 @@ import Testing
     for counter in 1...200 as ClosedRange<UInt64> {
       #expect(session.wait() == ["ping \(counter) #1"])
       waits.append(session.waited.seconds)
-      #expect(session.heard() == [])
-      #expect(session.ponged(counter))
+      #expect(session.bytesReceived() == [])
+      #expect(session.pongReceived(counter))
     }
     #expect(waits.allSatisfy { $0 >= 18 && $0 <= 22 })
     #expect((waits.max() ?? 0) - (waits.min() ?? 0) > 2, "jitter spreads them")
@@ -34,10 +34,10 @@ import Testing
     session.openToReady()
     _ = session.wait()
     session.pass(.seconds(4))
-    #expect(session.heard() == [])
+    #expect(session.bytesReceived() == [])
     #expect(session.wait() == ["ready→suspect"])
     #expect(session.waited == .seconds(5))
-    #expect(session.heard() == ["suspect→ready"])
+    #expect(session.bytesReceived() == ["suspect→ready"])
     #expect(session.wait() == ["ready→suspect"])
     #expect(session.wait().last == "suspect→backoff")
   }
@@ -47,7 +47,7 @@ import Testing
     session.openToReady()
     _ = session.wait()
     session.pass(.milliseconds(37))
-    #expect(session.ponged(1))
+    #expect(session.pongReceived(1))
     #expect(session.machine.roundTrip == .milliseconds(37))
   }
 
@@ -57,17 +57,17 @@ import Testing
     let first = session.machine.barrierPing(Generation(1), now: session.now, using: &session.random)
     let second = session.machine.barrierPing(Generation(1), now: session.now, using: &session.random)
     #expect(first == 1 && second == 2)
-    #expect(session.ponged(2))
+    #expect(session.pongReceived(2))
     #expect(session.wait() == ["ping 3 #1"])
   }
 
   @Test func ignoresPongsThatNobodyAskedFor() {
     let session = Dialogue()
     session.openToReady()
-    #expect(!session.ponged(1))
+    #expect(!session.pongReceived(1))
     _ = session.wait()
-    #expect(!session.ponged(2))
-    #expect(!session.ponged(0))
+    #expect(!session.pongReceived(2))
+    #expect(!session.pongReceived(0))
   }
 
   @Test func probesWhenTheNetworkChanges() {

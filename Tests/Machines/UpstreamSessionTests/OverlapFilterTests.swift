@@ -12,10 +12,10 @@ struct FilterFixture {
   var history = PushHistory()
   var passed: [UInt64] = []
 
-  init(holds: Bool = true) { filter = OverlapFilter(older: Self.old, newer: Self.new, holds: holds) }
+  init(holds: Bool = true) { filter = OverlapFilter(older: Self.old, newer: Self.new, isHoldingAllowed: holds) }
 
   /// Before the hand-over.
-  mutating func passedBefore(_ number: UInt64) { history.note(number) }
+  mutating func passedBefore(_ number: UInt64) { history.record(number) }
 
   mutating func push(_ number: UInt64, from generation: Generation) {
     let payload = withUnsafeBytes(of: number) { Array($0) }
@@ -28,18 +28,18 @@ struct FilterFixture {
   /// A client message goes out on the newer connection.
   mutating func write() {
     history.sent(1)
-    filter.wrote(Self.new)
+    filter.messageSent(Self.new)
   }
 
   mutating func pong(_ counter: UInt64, on generation: Generation) {
     var released: [OverlapFilter.Push] = []
-    filter.ponged(generation, counter, &released)
+    filter.pongReceived(generation, counter, &released)
     pass(released)
   }
 
   mutating func end(_ generation: Generation) {
     var released: [OverlapFilter.Push] = []
-    filter.ended(generation, &released)
+    filter.connectionEnded(generation, &released)
     pass(released)
   }
 
@@ -69,11 +69,11 @@ struct FilterFixture {
       let generation = word.first == "o" ? FilterFixture.old : FilterFixture.new
       switch word.dropFirst() {
       case "":
-        word == "w" ? fixture.write() : word == "s" ? fixture.filter.switched() : fixture.stopHolding()
+        word == "w" ? fixture.write() : word == "s" ? fixture.filter.newerStartedSending() : fixture.stopHolding()
       case "!": fixture.end(generation)
       case "?":
         counter += 1
-        fixture.filter.pinged(generation, counter)
+        fixture.filter.pingSent(generation, counter)
       case ".": fixture.pong(counter, on: generation)
       default:
         guard let number = UInt64(word.dropFirst()) else { continue }
@@ -135,7 +135,7 @@ struct FilterFixture {
 
   /// However many messages go out that the upstream does not respond to.
   @Test func pairsPushesOfAnUpstreamThatHasSentEnoughOfThem() {
-    let before = (100..<100 + PushHistory.enoughPushes).map { "h\($0)" }
+    let before = (100..<100 + PushHistory.minimumPushes).map { "h\($0)" }
     let writes = Array(repeating: "w", count: 1_000)
     #expect(passed((before + writes + ["o1 n1 n2 o2"]).joined(separator: " ")) == "1 2")
   }
@@ -174,10 +174,10 @@ struct FilterFixture {
   @Test func aRepeatingPushIsRememberedAmongManyOthers() {
     var history = PushHistory()
     for number in 1...100_000 as ClosedRange<UInt64> {
-      history.note(number &* 0x9E37_79B9_7F4A_7C15)
-      if number % 100 == 0 { history.note(42) }
+      history.record(number &* 0x9E37_79B9_7F4A_7C15)
+      if number % 100 == 0 { history.record(42) }
     }
-    #expect(history.repeats(42))
-    #expect(!history.repeats(100_000 &* 0x9E37_79B9_7F4A_7C15))
+    #expect(history.isRepeated(42))
+    #expect(!history.isRepeated(100_000 &* 0x9E37_79B9_7F4A_7C15))
   }
 }

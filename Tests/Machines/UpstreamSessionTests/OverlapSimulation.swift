@@ -38,7 +38,7 @@ import Testing
 
     mutating func ping(_ side: Int) -> UInt64 {
       counter += 1
-      fixture.filter.pinged(generation(side), counter)
+      fixture.filter.pingSent(generation(side), counter)
       wires[side].append(.pong(counter))
       return counter
     }
@@ -89,7 +89,7 @@ import Testing
       world.run(10) { $0.respond(Self.response, on: 0) }
       world.awaitPong(0)
       world.awaitPong(1)
-      world.fixture.filter.switched()
+      world.fixture.filter.newerStartedSending()
       world.fixture.write()
       world.run(60) { world in
         switch Int.random(in: 0..<4, using: &world.random) {

@@ -26,7 +26,7 @@ import Testing
     /// The last pings.
     var pings: [(counter: UInt64, generation: Generation)] = []
 
-    mutating func carryOut(_ actions: [SessionAction]) {
+    mutating func perform(_ actions: [SessionAction]) {
       for action in actions {
         switch action {
         case .dial(let dial):
@@ -39,7 +39,7 @@ import Testing
           #expect(sending == nil, "two connections send at once")
           #expect(isOpen(generation))
           sending = generation
-        case .stopSending(let generation, lastIsPoison: _):
+        case .stopSending(let generation, closedAsTooBig: _):
           #expect(sending == generation, "stopped what did not send")
           sending = nil
         case .pauseSending(let generation, let successor):
@@ -96,14 +96,14 @@ import Testing
         if chance(60) {
           guard phase < .upgrading, let next = AttemptPhase(rawValue: phase.rawValue + 1) else {
             sockets[generation] = .open
-            carryOut(machine.upgraded(generation, now: now, using: &random))
+            perform(machine.upgraded(generation, now: now, using: &random))
             return
           }
           sockets[generation] = .dialling(next)
-          carryOut(machine.advanced(to: next, generation, now: now))
+          perform(machine.advanced(to: next, generation, now: now))
         } else if phase == .upgrading, chance(20) {
           sockets[generation] = nil
-          carryOut(machine.redirected(generation, now: now, using: &random))
+          perform(machine.redirected(generation, now: now, using: &random))
         } else {
           sockets[generation] = nil
           let reasons: [AttemptFailure.Reason] = [
@@ -111,30 +111,30 @@ import Testing
             .status(403, retryAfter: nil), .status(503, retryAfter: .seconds(7)), .status(500, retryAfter: nil),
           ]
           let failure = AttemptFailure(phase: phase, reason: reasons.randomElement(using: &random) ?? .network)
-          carryOut(machine.attemptFailed(failure, generation, now: now, using: &random))
+          perform(machine.attemptFailed(failure, generation, now: now, using: &random))
         }
       case .open:
         switch Int.random(in: 0..<8, using: &random) {
         case 0..<2:
           guard let ping = pings.last(where: { $0.generation == generation }) else { return }
           _ = machine.pongReceived(ping.counter, generation, now: now)
-          carryOut(machine.handOverPonged(ping.counter, generation, now: now, using: &random))
+          perform(machine.handOverPongReceived(ping.counter, generation, now: now, using: &random))
         case 2..<5:
-          carryOut(machine.bytesReceived(generation, now: now))
+          perform(machine.bytesReceived(generation, now: now))
         case 5:
-          carryOut(machine.setupAnswered(generation, now: now, using: &random))
+          perform(machine.setupResponseReceived(generation, now: now, using: &random))
         case 6:
           let codes: [UInt16] = [1000, 1001, 1002, 1005, 1008, 1009, 1011, 1012, 1013, 4001]
           let code = codes.randomElement(using: &random) ?? 1000
-          carryOut(machine.closeReceived(code: code, generation, now: now, using: &random))
+          perform(machine.closeReceived(code: code, generation, now: now, using: &random))
         default:
           let losses: [ConnectionLoss] = [.ended, .reset, .noRoute, .addressGone, .violation(code: 1002)]
           let loss = losses.randomElement(using: &random) ?? .ended
-          carryOut(machine.connectionLost(loss, generation, now: now, using: &random))
+          perform(machine.connectionLost(loss, generation, now: now, using: &random))
         }
       case .closing:
         sockets[generation] = nil
-        carryOut(machine.connectionLost(.ended, generation, now: now, using: &random))
+        perform(machine.connectionLost(.ended, generation, now: now, using: &random))
       }
     }
 
@@ -144,10 +144,10 @@ import Testing
       let old = Generation(UInt64.random(in: 1...newest.number, using: &random))
       guard sockets[old] == nil else { return }
       let before = machine.observed
-      carryOut(machine.advancedIfStale(old, now: now))
-      carryOut(machine.bytesReceived(old, now: now))
-      carryOut(machine.closeReceived(code: 1000, old, now: now, using: &random))
-      carryOut(machine.connectionLost(.reset, old, now: now, using: &random))
+      perform(machine.advancedIfStale(old, now: now))
+      perform(machine.bytesReceived(old, now: now))
+      perform(machine.closeReceived(code: 1000, old, now: now, using: &random))
+      perform(machine.connectionLost(.reset, old, now: now, using: &random))
       #expect(machine.observed == before, "a socket that is gone changed the state")
     }
   }
@@ -156,49 +156,49 @@ import Testing
   func neverBreaksItsRules(seed: UInt64) {
     var settings = SessionSettings()
     settings.endpoints.count = Int(seed % 3) + 1
-    if seed % 4 == 0 { settings.setup = [SetupStep(expectsAnswer: false), SetupStep(expectsAnswer: true)] }
+    if seed % 4 == 0 { settings.setup = [SetupStep(expectsResponse: false), SetupStep(expectsResponse: true)] }
     if seed % 5 == 0 { settings.maximumAge = .minutes(5) }
     if seed % 6 == 0 { settings.onDemand = true }
     var world = World(machine: SessionStateMachine(settings), random: SeededGenerator(seed: seed))
 
     for _ in 0..<10_000 {
       switch Int.random(in: 0..<100, using: &world.random) {
-      case 0: world.carryOut(world.machine.open(now: world.now, using: &world.random))
+      case 0: world.perform(world.machine.open(now: world.now, using: &world.random))
       case 1:
-        if world.chance(20) { world.carryOut(world.machine.close(now: world.now)) }
+        if world.chance(20) { world.perform(world.machine.close(now: world.now)) }
       case 2:
         let hasGained = world.chance(50)
-        world.carryOut(world.machine.networkChanged(hasGained: hasGained, now: world.now, using: &world.random))
-      case 3: world.carryOut(world.machine.replace(because: .credential, now: world.now))
-      case 4..<8: world.carryOut(world.machine.demand(now: world.now))
+        world.perform(world.machine.networkChanged(hasGained: hasGained, now: world.now, using: &world.random))
+      case 3: world.perform(world.machine.replace(because: .credential, now: world.now))
+      case 4..<8: world.perform(world.machine.demand(now: world.now))
       case 8..<14: world.speakFromTheGrave()
       case 14..<60: world.disturb()
       default:
         let deadline = world.machine.nextDeadline
         let step = TimeSpan.milliseconds(Int64.random(in: 0...3_000, using: &world.random))
         world.now = deadline < .distantFuture && world.chance(50) ? max(world.now, deadline) : world.now + step
-        world.carryOut(world.machine.deadlineReached(now: world.now, using: &world.random))
+        world.perform(world.machine.deadlineReached(now: world.now, using: &world.random))
       }
     }
 
     // Whatever state the faults have left it in: it comes back by itself, without anything said to it from outside.
-    world.carryOut(world.machine.open(now: world.now, using: &world.random))
+    world.perform(world.machine.open(now: world.now, using: &world.random))
     for _ in 0..<2_000 where !world.machine.observed.isSending {
-      world.carryOut(world.machine.demand(now: world.now))
+      world.perform(world.machine.demand(now: world.now))
       if let (generation, socket) = world.sockets.randomElement(using: &world.random) {
         switch socket {
         case .dialling:
           world.sockets[generation] = .open
-          world.carryOut(world.machine.upgraded(generation, now: world.now, using: &world.random))
+          world.perform(world.machine.upgraded(generation, now: world.now, using: &world.random))
         case .open:
-          world.carryOut(world.machine.setupAnswered(generation, now: world.now, using: &world.random))
+          world.perform(world.machine.setupResponseReceived(generation, now: world.now, using: &world.random))
         case .closing:
           world.sockets[generation] = nil
-          world.carryOut(world.machine.connectionLost(.ended, generation, now: world.now, using: &world.random))
+          world.perform(world.machine.connectionLost(.ended, generation, now: world.now, using: &world.random))
         }
       } else if world.machine.nextDeadline < .distantFuture {
         world.now = max(world.now, world.machine.nextDeadline)
-        world.carryOut(world.machine.deadlineReached(now: world.now, using: &world.random))
+        world.perform(world.machine.deadlineReached(now: world.now, using: &world.random))
       }
     }
     #expect(world.machine.observed.isSending, "it never came back from \(world.machine.observed)")

@@ -137,7 +137,7 @@ import Testing
   /// Backoff, next URL. (A success that is no upgrade is no answer to it either.)
   @Test(
     arguments: [408, 425, 500, 502, 504, 507, 599, 200, 204].map { .status($0, retryAfter: .seconds(99)) } + [
-      .network, .timedOut, .nameNotResolved, .tls, .handshake, .proxy, .setupAnswer, .preparation,
+      .network, .timedOut, .nameNotResolved, .tls, .handshake, .proxy, .setupResponse, .preparation,
     ] as [AttemptFailure.Reason])
   func row408And5xxAndTheNetwork(reason: AttemptFailure.Reason) {
     expectRefusal(reason, Reaction(wait: Self.backoff, dial: "dial #2 url 1"))

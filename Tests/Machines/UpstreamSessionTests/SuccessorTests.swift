@@ -20,7 +20,7 @@ import Testing
     _ = session.machine.replace(because: reason, now: session.now)
     #expect(session.failed(.tls, in: .securing, 2) == ["replacing→ready"])
     let told = session.machine.history.entries.last
-    #expect(told?.nextDial == session.machine.nextDial, "the next try is told of")
+    #expect(told?.nextAttempt == session.machine.nextAttempt, "the next try is told of")
     #expect((30...60).contains(session.untilDial?.seconds ?? 0))
     #expect(session.wait() == ["ready→replacing", "dial #3"])
     #expect(session.causes.last == .replacement(reason))
@@ -61,7 +61,7 @@ import Testing
   }
 
   @Test func isAnsweredWhenItClosesAmidItsOpeningMessages() {
-    let session = Dialogue { $0.setup = [SetupStep(expectsAnswer: true)] }
+    let session = Dialogue { $0.setup = [SetupStep(expectsResponse: true)] }
     _ = session.open()
     _ = session.upgraded(1)
     _ = session.answered(1)
@@ -83,7 +83,7 @@ import Testing
     _ = session.replace()
     _ = session.advance(to: .connecting, 2)
     #expect(session.wait() == [], "half of the deadline")
-    if speaks { _ = session.heard(1) }
+    if speaks { _ = session.bytesReceived(1) }
     #expect(session.failed(.network, 2) == ["replacing→ready"])
     #expect(session.state == .ready)
     #expect(session.wait() == ["ready→suspect"])

@@ -29,7 +29,7 @@ import WebSocketCodec
     #expect(sessions.map(\.name) == ["default", "m", "n"])
     #expect(sessions.map { $0.configuration.upstream.url?.host } == ["a2", "b2", "c2"])
     #expect(sessions.map { $0.configuration.upstream.outbox.maximumMessages } == [1024, 1024, 1024])
-    #expect(settings.loops == 0 && settings.dials == DialLimits() && settings.log.level == .debug)
+    #expect(settings.loops == 0 && settings.dials == AttemptLimits() && settings.log.level == .debug)
     #expect(
       Set(stale) == [
         "loops", "upstream.queue.messages", "upstream.queue.high_water", "upstream.dials.burst",

@@ -21,7 +21,7 @@ import WebSocketCodec
   @Test func theDefaultsAreThoseOfTheParts() {
     let settings = GatewaySettings()
     #expect(settings.http.limits == HTTPLimits() && settings.session.retention == Retention())
-    #expect(settings.dials == DialLimits())
+    #expect(settings.dials == AttemptLimits())
     let ours = settings.session.upstream
     #expect(ours.outbox == OutboxSettings() && ours.limits == WebSocketLimits() && ours.tls == TLSClientSettings())
     #expect(ours.compression == CompressionOffer() && ours.conventions == UpstreamConventions())
@@ -38,7 +38,8 @@ import WebSocketCodec
     let (least, base, most) = (TimeSpan.milliseconds(1), TimeSpan.seconds(2), TimeSpan.seconds(3))
     let strategies: [String: BackoffStrategy] = [
       "fixed": .fixed(base), "exponential": .exponential(first: base, factor: 1.5, cap: most),
-      "random": .random(least: least, most: most), "full-jitter": .fullJitter(least: least, base: base, cap: most),
+      "random": .random(minimum: least, maximum: most),
+      "full-jitter": .fullJitter(minimum: least, base: base, cap: most),
       "decorrelated-jitter": .decorrelatedJitter(base: base, cap: most),
       "doubling": .doubling(step: base, cap: most, whenExhausted: .stop),
     ]
@@ -94,7 +95,7 @@ import WebSocketCodec
       on_open: [{send: a}, {expect: b, timeout: 3s}], timeouts: {files: 1s}, credential: {command: [x], timeout: 2s, query: q},
       heartbeat: {client: {message: ping, interval: 7s, expect: pong, timeout: 4s}, server: {within: 9s}}
       """)
-    #expect(ours.session.setup.map(\.expectsAnswer) == [false, true])
+    #expect(ours.session.setup.map(\.expectsResponse) == [false, true])
     #expect(ours.session.setup[1].timeLimit == .seconds(3))
     #expect(ours.session.limits.preparing == .seconds(1 + 1 + 2) + UpstreamSettings.killTime)
     let heartbeat = ours.session.heartbeat

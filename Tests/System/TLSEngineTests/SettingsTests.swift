@@ -25,7 +25,7 @@ import Testing
     for text in ["", "hello\n", authority.identity.keyPEM] {
       let path = try files.write("ca.pem", text)
       let error = complaint { $0.trust.caFile = path }
-      #expect(error == .holdsNoCertificate(.authorities, file: path))
+      #expect(error == .noCertificate(.authorities, file: path))
       #expect(error?.description.hasPrefix("CA file \(path) has no certificate") == true)
     }
   }
@@ -56,7 +56,7 @@ import Testing
   }
 
   @Test func wantsSomethingToTrust() {
-    #expect(complaint { $0.trust = .init(systemStore: false) } == .nothingTrusted)
+    #expect(complaint { $0.trust = .init(systemStore: false) } == .noTrustedCertificate)
     let unverified = complaint {
       $0.trust = .init(systemStore: false)
       $0.verification = .offForTestsOnly
@@ -91,7 +91,7 @@ import Testing
     client.keyFile = try files.write("encrypted.pem", identity.encryptedKeyPEM)
     #expect(complaint { $0.clientCertificate = client } == .encryptedPrivateKey(file: client.keyFile))
     client.keyFile = client.certificateFile
-    #expect(complaint { $0.clientCertificate = client } == .holdsNoPrivateKey(file: client.keyFile))
+    #expect(complaint { $0.clientCertificate = client } == .noPrivateKey(file: client.keyFile))
   }
 
   @Test func refusesNamesThatAreNone() throws {

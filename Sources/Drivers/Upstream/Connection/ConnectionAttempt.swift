@@ -134,7 +134,7 @@ final class ConnectionAttempt: LoopTask {
         result = try handshake.receive(&input)
       } catch {
         var report = AttemptReport(.upgrading, .handshake, error.description + hint)
-        if let answer = handshake.answer { report.addResponse(answer) }
+        if let answer = handshake.response { report.addResponse(answer) }
         throw .failed(report)
       }
       switch result {

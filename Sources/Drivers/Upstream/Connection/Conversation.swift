@@ -8,11 +8,11 @@ import WebSocketCodec
 /// It only decodes and encodes messages; `ProtocolRunner` acts on them.
 final class Conversation {
   private var state: any UpstreamProtocol
-  /// `unpacked` is the last decompressed message, if `receive` reported an `unpackedKind`.
+  /// `decompressed` is the last decompressed message, if `receive` reported an `unpackedKind`.
   private(set) var decoder: PayloadDecoder
   let examinesMessages: Bool
   let encodesMessages: Bool
-  let takesAnyMessageAsHeartbeat: Bool
+  let treatsAnyMessageAsHeartbeat: Bool
 
   /// nil if there is no protocol above WebSocket: messages are sent and passed on unchanged.
   init?(_ settings: SharedSettings) {
@@ -21,19 +21,19 @@ final class Conversation {
     decoder = PayloadDecoder(settings.value.conventions.codec, limit: settings.value.limits.messageBytes)
     examinesMessages = prototype.examinesMessages
     encodesMessages = prototype.encodesMessages
-    takesAnyMessageAsHeartbeat = prototype.takesAnyMessageAsHeartbeat
+    treatsAnyMessageAsHeartbeat = prototype.treatsAnyMessageAsHeartbeat
   }
 
   /// The result of reading a message of the upstream.
   enum Reading {
-    /// The message's meaning. `unpackedKind`: the kind of the decompressed message (`decoder.unpacked`); nil if it was not
+    /// The message's meaning. `unpackedKind`: the kind of the decompressed message (`decoder.decompressed`); nil if it was not
     /// compressed.
     case event(ProtocolEvent, unpackedKind: MessageKind?, isMalformed: Bool)
     /// The decompressed message would exceed the limit.
     case tooLarge
   }
 
-  func adopt(_ secrets: TemplateValues) { state.adopt(secrets) }
+  func setSecrets(_ secrets: TemplateValues) { state.setSecrets(secrets) }
 
   var awaitedStep: Int? { state.awaitedStep }
 
@@ -53,16 +53,16 @@ final class Conversation {
 
   /// Decodes and classifies one message.
   func receive(_ payload: Span<UInt8>, _ kind: MessageKind, _ memory: inout ProtocolMemory) -> Reading {
-    switch kind.isText ? .asItIs : decoder.decode(payload) {
-    case .asItIs:
+    switch kind.isText ? .notCompressed : decoder.decode(payload) {
+    case .notCompressed:
       return .event(state.receive(payload, kind: kind, &memory), unpackedKind: nil, isMalformed: false)
     case .malformed:
       return .event(state.receive(payload, kind: kind, &memory), unpackedKind: nil, isMalformed: true)
-    case .unpacked:
-      let kind: MessageKind = UTF8StreamValidator.isValid(decoder.unpacked) ? .text : .binary
+    case .decompressed:
+      let kind: MessageKind = UTF8StreamValidator.isValid(decoder.decompressed) ? .text : .binary
       // The compiler ends the access to a class's property early, unless the object is used after it.
       defer { withExtendedLifetime(self) {} }
-      let event = examine(decoder.unpacked, kind, &memory)
+      let event = examine(decoder.decompressed, kind, &memory)
       return .event(event, unpackedKind: kind, isMalformed: false)
     case .tooLarge:
       return .tooLarge

@@ -112,7 +112,7 @@ extension UpstreamConnection {
   private func takeBackUnsent() -> OutputMarks.Returned? {
     guard let transport, let (returned, range) = marks.takeBack(from: transport.committed) else { return nil }
     transport.takeBack(range.lowerBound, range.upperBound)
-    socket.forgetSentMessages()
+    socket.resetCompressionHistory()
     return returned
   }
 

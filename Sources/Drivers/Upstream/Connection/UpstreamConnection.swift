@@ -95,7 +95,7 @@ final class UpstreamConnection: TurnEndTarget {
     switch event {
     case .prepared(let values):
       secrets = values
-      conversation?.adopt(values)
+      conversation?.setSecrets(values)
       report(.prepared)
     case .advanced(let phase):
       report(.advanced(phase))

@@ -90,16 +90,16 @@ final class OutboxPump: TimerTarget {
 
   /// Whether a ping must follow the messages just sent. If there are few, it is delayed (`Event.barrierDue`).
   func needsBarrier() -> Bool {
-    let unguarded = handle.shared.withLock { $0.outbox.unguarded }
-    guard unguarded > 0 else { return false }
-    if unguarded >= UInt64(settings.barrierMessages) { return true }
+    let messagesWithoutBarrier = handle.shared.withLock { $0.outbox.messagesWithoutBarrier }
+    guard messagesWithoutBarrier > 0 else { return false }
+    if messagesWithoutBarrier >= UInt64(settings.barrierMessages) { return true }
     if barrierTimer == nil { barrierTimer = schedule(.barrier, at: loop.now + settings.barrierDelay) }
     return false
   }
 
   /// A ping with this counter is sent. Any ping is a barrier for the messages before it.
   func pingSent(_ counter: UInt64, on generation: Generation) {
-    handle.shared.withLock { $0.outbox.barrier(counter, on: generation) }
+    handle.shared.withLock { $0.outbox.barrierSent(counter, on: generation) }
   }
 
   /// A pong has arrived: the messages before its ping are confirmed.
@@ -113,8 +113,8 @@ final class OutboxPump: TimerTarget {
 
   func startSending(on generation: Generation) { handle.update { $0.outbox.startSending(on: generation) } }
 
-  func stopSending(lastIsPoison: Bool, begun: UInt64?) {
-    handle.update { $0.outbox.stopSending(lastIsPoison: lastIsPoison, begun: begun) }
+  func stopSending(closedAsTooBig: Bool, partiallyWritten: UInt64?) {
+    handle.update { $0.outbox.stopSending(closedAsTooBig: closedAsTooBig, partiallyWritten: partiallyWritten) }
   }
 
   func pause() {
@@ -125,10 +125,10 @@ final class OutboxPump: TimerTarget {
   func resume() { handle.shared.withLock { $0.outbox.resume() } }
 
   /// Settles the messages of a connection that sent before. Returns false if it has none.
-  func settle(_ generation: Generation, begun: UInt64?) -> Bool {
+  func settle(_ generation: Generation, partiallyWritten: UInt64?) -> Bool {
     handle.update { shared in
       guard shared.outbox.isRetiring(generation) else { return false }
-      shared.outbox.settle(begun: begun)
+      shared.outbox.settle(partiallyWritten: partiallyWritten)
       return true
     }
   }
@@ -164,7 +164,7 @@ final class OutboxPump: TimerTarget {
     switch TimerToken(rawValue: token) {
     case .barrier:
       barrierTimer = nil
-      if handle.shared.withLock({ $0.outbox.unguarded }) > 0 { report(.barrierDue) }
+      if handle.shared.withLock({ $0.outbox.messagesWithoutBarrier }) > 0 { report(.barrierDue) }
     case .time:
       timer = nil
       handle.update { _ = $0.outbox.expire(now: loop.now) }

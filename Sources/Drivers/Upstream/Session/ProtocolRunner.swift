@@ -76,10 +76,10 @@ final class ProtocolRunner {
     /// A message for clients. `unpackedKind`: see `Conversation.Reading`.
     case push(unpackedKind: MessageKind?)
     /// The response to this setup step.
-    case setupAnswered(step: Int)
+    case setupResponseReceived(step: Int)
     case refused(AttemptReport)
     case heartbeat
-    case heartbeatAnswered
+    case heartbeatResponseReceived
     case lost(ConnectionLoss, String)
   }
 
@@ -103,12 +103,12 @@ final class ProtocolRunner {
         if isCurrent, unpackedKind == nil {
           noteEnd(connection.socket.payload)
         } else if isCurrent {
-          noteEnd(conversation.decoder.unpacked)
+          noteEnd(conversation.decoder.decompressed)
         }
         // The compiler ends the access to a class's property early, unless the object is used after it.
         withExtendedLifetime((connection, conversation)) {}
         return .push(unpackedKind: unpackedKind)
-      case .setupAnswered: return .setupAnswered(step: awaitedStep ?? 0)
+      case .setupResponse: return .setupResponseReceived(step: awaitedStep ?? 0)
       case .refused(let text, let isCut):
         let refusal = connection.mask.applied(to: text, isCut: isCut)
         let step = AttemptPhase.name(ofStep: awaitedStep ?? 0)
@@ -119,7 +119,7 @@ final class ProtocolRunner {
       case .heartbeat:
         metrics.receivedHeartbeats.add()
         return .heartbeat
-      case .heartbeatAnswered: return .heartbeatAnswered
+      case .heartbeatResponse: return .heartbeatResponseReceived
       }
     }
   }
@@ -170,8 +170,8 @@ final class ProtocolRunner {
   private func note(_ effect: SubscriptionLedger.Effect) {
     switch effect {
     case .none: return
-    case .kept, .removed: break
-    case .noRoom:
+    case .stored, .removed: break
+    case .full:
       let rules = memory.subscriptions.rules
       logger.warning(
         "a limit of upstream.subscriptions is reached: a subscription will not be sent again on the next connection",

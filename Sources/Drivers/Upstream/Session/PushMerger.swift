@@ -39,7 +39,7 @@ final class PushMerger: TimerTarget {
       return
     }
     if mayRespond {
-      history.note(OverlapFilter.digest(of: payload, kind: kind))
+      history.record(OverlapFilter.digest(of: payload, kind: kind))
     } else {
       history.countBroadcast()
     }
@@ -65,14 +65,14 @@ final class PushMerger: TimerTarget {
   func sent(_ count: Int) { history.sent(count) }
 
   /// Clients' messages are sent on the connection of this generation.
-  func messagesSent(on generation: Generation) { filter?.wrote(generation) }
+  func messagesSent(on generation: Generation) { filter?.messageSent(generation) }
 
-  func pingSent(_ counter: UInt64, on generation: Generation) { filter?.pinged(generation, counter) }
+  func pingSent(_ counter: UInt64, on generation: Generation) { filter?.pingSent(generation, counter) }
 
   func pongReceived(_ counter: UInt64, on generation: Generation) {
     guard let older = filter?.releasing else { return }
     var released: [OverlapFilter.Push] = []
-    filter?.ponged(generation, counter, &released)
+    filter?.pongReceived(generation, counter, &released)
     if generation == older, isAwaitingPong {
       isAwaitingPong = false
       if let timer { loop.cancel(timer) }
@@ -85,7 +85,7 @@ final class PushMerger: TimerTarget {
   /// The connection of this generation delivers nothing more.
   func ended(_ generation: Generation) {
     var released: [OverlapFilter.Push] = []
-    filter?.ended(generation, &released)
+    filter?.connectionEnded(generation, &released)
     pass(released)
     filterChanged()
   }
@@ -95,12 +95,12 @@ final class PushMerger: TimerTarget {
   /// `holds`: whether pings may be sent, whose pongs release held pushes.
   func begin(older: Generation, newer: Generation, holds: Bool) {
     end()
-    filter = OverlapFilter(older: older, newer: newer, holds: holds)
+    filter = OverlapFilter(older: older, newer: newer, isHoldingAllowed: holds)
   }
 
   /// The newer connection now sends the messages of the outbox.
   func sendingMoved() {
-    filter?.switched()
+    filter?.newerStartedSending()
     filterChanged()
   }
 

@@ -105,24 +105,24 @@ extension SessionDriver: ConnectionOwner {
     if case .push(let unpackedKind) = outcome {
       let mayRespond = connection.carriesMessages
       if let kind = unpackedKind {
-        merger.pass(conversation.decoder.unpacked, kind, from: generation, mayRespond: mayRespond, time: time)
+        merger.pass(conversation.decoder.decompressed, kind, from: generation, mayRespond: mayRespond, time: time)
         withExtendedLifetime(conversation) {}
       } else {
         pass(kind, time: time, from: connection)
       }
     }
     if case .lost(let loss, let reason) = outcome { return lost(connection, loss, reason) }
-    if conversation.takesAnyMessageAsHeartbeat { machine.heartbeatReceived(generation, now: loop.now) }
+    if conversation.treatsAnyMessageAsHeartbeat { machine.heartbeatReceived(generation, now: loop.now) }
     switch outcome {
     case .push, .lost: break
-    case .setupAnswered(let step):
+    case .setupResponseReceived(let step):
       if let report = runner.prepareSetup(connection, from: step + 1) { return fail(connection, report) }
-      apply(machine.setupAnswered(generation, now: loop.now, using: &loop.entropy))
+      apply(machine.setupResponseReceived(generation, now: loop.now, using: &loop.entropy))
     case .refused(let report): fail(connection, report)
     case .heartbeat:
       machine.heartbeatReceived(generation, now: loop.now)
       if runner.reply(on: connection) { merger.sent(1) }
-    case .heartbeatAnswered: machine.heartbeatAnswered(generation)
+    case .heartbeatResponseReceived: machine.heartbeatResponseReceived(generation)
     }
   }
 
@@ -157,7 +157,7 @@ extension SessionDriver: ConnectionOwner {
       sendBarrierIfDue(on: sending)
       if retiring != nil { sending.scheduleFlush() }
     }
-    let actions = machine.handOverPonged(counter, generation, now: loop.now, using: &loop.entropy)
+    let actions = machine.handOverPongReceived(counter, generation, now: loop.now, using: &loop.entropy)
     if !actions.isEmpty { apply(actions) }
   }
 

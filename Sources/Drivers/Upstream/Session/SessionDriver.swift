@@ -32,7 +32,7 @@ final class SessionDriver {
   /// The URL to which the last attempt was redirected.
   var redirection: WebSocketURL?
   /// The reserved time of an attempt that the host's limit has delayed.
-  private var ticket: HostDials.Ticket?
+  private var ticket: HostAttemptLimiter.Ticket?
   /// The URL whose failure is being handled.
   var refusingURL: WebSocketURL?
   private var isApplying = false
@@ -122,9 +122,10 @@ final class SessionDriver {
       pump.startSending(on: generation)
       merger.sendingMoved()
       connection(generation)?.scheduleFlush()
-    case .stopSending(let generation, let lastIsPoison):
+    case .stopSending(let generation, let closedAsTooBig):
       if let older = pump.retiringConnection { settlePredecessor(of: older) }
-      pump.stopSending(lastIsPoison: lastIsPoison, begun: connection(generation)?.partiallyWrittenMessage)
+      pump.stopSending(
+        closedAsTooBig: closedAsTooBig, partiallyWritten: connection(generation)?.partiallyWrittenMessage)
     case .pauseSending(_, let successor):
       pump.pause()
       if let connection = connection(successor) { resubscribe(on: connection) }
@@ -203,7 +204,7 @@ final class SessionDriver {
   private func drop(_ connection: UpstreamConnection) {
     connection.discard()
     forget(connection)
-    settle(connection.generation, begun: connection.partiallyWrittenMessage)
+    settle(connection.generation, partiallyWritten: connection.partiallyWrittenMessage)
   }
 
   /// Settles the messages of a predecessor before its successor's are settled. A message that the predecessor has written in part is
@@ -213,12 +214,12 @@ final class SessionDriver {
     if let connection, connection.marks.hasUnwritten {
       drop(connection)
     } else {
-      settle(generation, begun: connection?.partiallyWrittenMessage)
+      settle(generation, partiallyWritten: connection?.partiallyWrittenMessage)
     }
   }
 
-  private func settle(_ generation: Generation, begun: UInt64?) {
-    guard pump.settle(generation, begun: begun) else { return }
+  private func settle(_ generation: Generation, partiallyWritten: UInt64?) {
+    guard pump.settle(generation, partiallyWritten: partiallyWritten) else { return }
     // Messages that returned to the queue must be sent, and may have blocked later ones.
     sending?.scheduleFlush()
     armOutboxTimer()
@@ -254,7 +255,8 @@ final class SessionDriver {
   /// Ends the session during a shutdown once the outbox is empty, its time is up, or it cannot be emptied.
   func endIfFlushed() {
     // Not while `apply` performs actions: the remaining ones would no longer fit the state. It calls this again at its end.
-    guard machine.isShuttingDown, !isApplying, pump.closeIfFlushed(mayWait: machine.awaitsFlush(now: loop.now)) else {
+    guard machine.isShuttingDown, !isApplying, pump.closeIfFlushed(mayWait: machine.isAwaitingFlush(now: loop.now))
+    else {
       return
     }
     let actions = machine.flushed(now: loop.now)

@@ -6,7 +6,7 @@ extension SessionTransition {
   var isFailure: Bool {
     switch cause {
     case .attemptFailed, .lost, .attemptsExhausted: from != .closing
-    case .operatorRequest, .shutdown, .demand, .unused, .progress, .quiet, .heard, .waited, .networkChanged,
+    case .operatorRequest, .shutdown, .demand, .unused, .progress, .quiet, .bytesReceived, .waited, .networkChanged,
       .replacement, .closed, .postponed:
       false
     }
@@ -20,7 +20,7 @@ extension SessionTransition {
     switch cause {
     case .progress: !isConnection
     case .waited: true
-    case .operatorRequest, .shutdown, .demand, .unused, .attemptFailed, .lost, .quiet, .heard, .networkChanged,
+    case .operatorRequest, .shutdown, .demand, .unused, .attemptFailed, .lost, .quiet, .bytesReceived, .networkChanged,
       .postponed, .replacement, .closed, .attemptsExhausted:
       false
     }
@@ -42,7 +42,7 @@ extension SessionTransition {
     case .attemptFailed(let failure): "\(failure.phase.state.name) failed: \(failure.reason.text)"
     case .lost(let loss): loss.text
     case .quiet: "quiet"
-    case .heard: "heard"
+    case .bytesReceived: "heard"
     case .waited: "waited"
     case .networkChanged: "network changed"
     case .replacement(.configuration): "new configuration"
@@ -68,7 +68,7 @@ extension AttemptFailure.Reason {
     case .status(let status, retryAfter: _): "status \(status)"
     case .handshake: "handshake"
     case .redirect: "redirect"
-    case .setupAnswer: "no response to an opening message"
+    case .setupResponse: "no response to an opening message"
     case .denied: "credentials refused"
     case .preparation: "preparation"
     }

@@ -107,7 +107,9 @@ final class StatusBoard {
     if let phase = transition.failure?.phase { fields.append(.text("phase", phase.state.name)) }
     if let status = report?.status { fields.append(.number("status", status)) }
     if let roundTrip = transition.roundTrip { fields.append(.fraction("round_trip", roundTrip.seconds)) }
-    if let next = transition.nextDial { fields.append(.fraction("next_attempt_in", (next - transition.time).seconds)) }
+    if let next = transition.nextAttempt {
+      fields.append(.fraction("next_attempt_in", (next - transition.time).seconds))
+    }
     let logger = handle.logger
     if transition.isFailure {
       if let detail { fields.append(.text("detail", detail)) }

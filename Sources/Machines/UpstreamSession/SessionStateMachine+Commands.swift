@@ -18,7 +18,7 @@ extension SessionStateMachine {
         dial(because: .operatorRequest, now: now, &actions)
       }
     case .offline, .backoff, .parked:
-      policy.startAfresh()
+      policy.resetCounts()
       dial(because: .operatorRequest, now: now, &actions)
     case .closing(var closing):
       // The old socket finishes first; then `desired` decides.
@@ -75,7 +75,7 @@ extension SessionStateMachine {
 
   /// Whether a shutdown still waits for the outbox to empty. False once an operator has closed the session, since nothing can be
   /// sent.
-  package func awaitsFlush(now: MonotonicTime) -> Bool { desired == .up && now < flushDeadline ?? .zero }
+  package func isAwaitingFlush(now: MonotonicTime) -> Bool { desired == .up && now < flushDeadline ?? .zero }
 
   /// The shutdown's flush is over: the outbox is closed, and either empty or out of time.
   package mutating func flushed(now: MonotonicTime) -> [SessionAction] {
@@ -100,7 +100,7 @@ extension SessionStateMachine {
   }
 
   /// Links, addresses or routes of this machine have changed. A connection is probed, not closed, since the change may not affect
-  /// it. A gain ends a wait, at most once per `networkDialInterval`; after a mere loss there is nothing new to try.
+  /// it. A gain ends a wait, at most once per `networkAttemptInterval`; after a mere loss there is nothing new to try.
   package mutating func networkChanged(
     hasGained: Bool, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
@@ -110,13 +110,13 @@ extension SessionStateMachine {
       if endsWait(hasGained, now: now) {
         dial(because: .networkChanged, now: now, &actions)
       } else if hasGained {
-        state = .offline(until: min(until, nextNetworkDial))
+        state = .offline(until: min(until, nextNetworkAttempt))
       }
     case .backoff(let until):
       if endsWait(hasGained, now: now) {
         dial(because: .networkChanged, now: now, &actions)
       } else if hasGained {
-        state = .backoff(until: min(until, nextNetworkDial))
+        state = .backoff(until: min(until, nextNetworkAttempt))
       }
     case .ready(let connection), .replacing(let connection, successor: _), .switching(let connection, successor: _, _):
       // An upstream that breaks on pings is not probed.
@@ -132,11 +132,11 @@ extension SessionStateMachine {
 
   /// Minimum time between two attempts caused by network changes. On some hosts the network changes constantly, which must not
   /// defeat the backoff.
-  static var networkDialInterval: TimeSpan { .seconds(5) }
+  static var networkAttemptInterval: TimeSpan { .seconds(5) }
 
   private mutating func endsWait(_ hasGained: Bool, now: MonotonicTime) -> Bool {
-    guard hasGained, now >= nextNetworkDial else { return false }
-    nextNetworkDial = now + Self.networkDialInterval
+    guard hasGained, now >= nextNetworkAttempt else { return false }
+    nextNetworkAttempt = now + Self.networkAttemptInterval
     return true
   }
 
@@ -221,7 +221,7 @@ extension SessionStateMachine {
     case .closing(let closing):
       if now >= closing.deadline {
         actions.append(.discard(closing.generation))
-        settle(closing, now: now, using: &generator, &actions)
+        finishClosing(closing, now: now, using: &generator, &actions)
       }
     }
     return actions

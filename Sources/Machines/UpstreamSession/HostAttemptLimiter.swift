@@ -1,13 +1,13 @@
 import ByteStreams
 
 /// Limits on one process's connection attempts to one host.
-package struct DialLimits: Sendable, Equatable {
+package struct AttemptLimits: Sendable, Equatable {
   /// Attempts per second in the long run. A restarted server handles far more handshakes than this, but it has many clients.
   package var perSecond = 20
   /// Attempts allowed at once after a quiet period.
   package var burst = 40
   /// Maximum number of concurrent attempts, however slowly the host responds.
-  package var atOnce = 64
+  package var concurrent = 64
 
   package init() {}
 }
@@ -17,14 +17,14 @@ package struct DialLimits: Sendable, Equatable {
 /// A session that must wait gets a ticket for a time of its own, in the order of requests, and calls `ask` again then. If ten
 /// thousand sessions lose one host, each waits with one timer, calls `ask` once more, and the attempts are spread over time. The
 /// rate is stored as the time at which the next free slot begins (the virtual scheduling algorithm of ITU-T I.371).
-package struct HostDials: Sendable {
+package struct HostAttemptLimiter: Sendable {
   /// Maximum number of hosts tracked. An upstream that redirects to new hosts again and again must not make this grow. Those with
-  /// the earliest `restedAt` are evicted first.
+  /// the earliest `burstAvailableAt` are evicted first.
   package static let hostLimit = 4096
   /// Minimum time between two overrides of a hold, so that an operator's script in a loop does not become an attack.
   static let overrideInterval = TimeSpan.seconds(1)
   /// How late a ticket may be used. A later use would exceed the rate at that time.
-  static let ticketLife = TimeSpan.seconds(1)
+  static let ticketLifetime = TimeSpan.seconds(1)
 
   /// The right to connect to `host` at `slot`.
   package struct Ticket: Sendable, Equatable {
@@ -39,24 +39,24 @@ package struct HostDials: Sendable {
     case wait(Ticket)
   }
 
-  private struct Line {
+  private struct HostState {
     /// When a whole burst is available again.
-    var restedAt = MonotonicTime.zero
+    var burstAvailableAt = MonotonicTime.zero
     /// Tickets for an earlier time are void.
     var heldUntil = MonotonicTime.zero
     /// The hold is not overridden again before this time.
     var nextOverride = MonotonicTime.zero
-    var underWay = 0
+    var inProgress = 0
   }
 
-  private let limits: DialLimits
+  private let limits: AttemptLimits
   private let spacing: TimeSpan
-  /// How far `restedAt` may be in the future for an attempt to start at once.
+  /// How far `burstAvailableAt` may be in the future for an attempt to start at once.
   private let slack: TimeSpan
-  private var lines: [String: Line] = [:]
+  private var hosts: [String: HostState] = [:]
 
-  package init(_ limits: DialLimits) {
-    precondition(limits.perSecond > 0 && limits.burst > 0 && limits.atOnce > 0, "a limit lets something through")
+  package init(_ limits: AttemptLimits) {
+    precondition(limits.perSecond > 0 && limits.burst > 0 && limits.concurrent > 0, "a limit lets something through")
     self.limits = limits
     // Rounded up, so that the rate is never exceeded.
     spacing = .nanoseconds((1_000_000_000 + Int64(limits.perSecond) - 1) / Int64(limits.perSecond))
@@ -65,62 +65,62 @@ package struct HostDials: Sendable {
 
   /// Whether an attempt to `host` may start now. `ticket`: that of the last `wait`, if any. `overridesHold`: an operator requested
   /// the attempt, so it does not wait for the end of a hold.
-  package mutating func ask(
+  package mutating func admit(
     _ host: String, _ ticket: Ticket?, overridesHold: Bool = false, now: MonotonicTime
   ) -> Verdict {
-    var line = lines[host] ?? Line()
-    defer { keep(line, host) }
-    if overridesHold, now < line.heldUntil, now >= line.nextOverride, line.underWay < limits.atOnce {
-      line.nextOverride = now + Self.overrideInterval
-      line.underWay += 1
+    var state = hosts[host] ?? HostState()
+    defer { keep(state, host) }
+    if overridesHold, now < state.heldUntil, now >= state.nextOverride, state.inProgress < limits.concurrent {
+      state.nextOverride = now + Self.overrideInterval
+      state.inProgress += 1
       return .go
     }
-    if let ticket, ticket.host == host, ticket.slot >= line.heldUntil, now <= ticket.slot + Self.ticketLife {
+    if let ticket, ticket.host == host, ticket.slot >= state.heldUntil, now <= ticket.slot + Self.ticketLifetime {
       if now < ticket.slot { return .wait(ticket) }
     } else {
-      let slot = reserve(&line, now: now)
+      let slot = reserve(&state, now: now)
       if slot > now { return .wait(Ticket(host: host, slot: slot)) }
     }
-    guard line.underWay < limits.atOnce else {
-      let slot = max(now + spacing, reserve(&line, now: now))
+    guard state.inProgress < limits.concurrent else {
+      let slot = max(now + spacing, reserve(&state, now: now))
       return .wait(Ticket(host: host, slot: slot))
     }
-    line.underWay += 1
+    state.inProgress += 1
     return .go
   }
 
   /// Called when an attempt to this host is over: it led to a connection, failed, or was cancelled.
   package mutating func ended(_ host: String) {
-    guard let line = lines[host], line.underWay > 0 else { return }
-    lines[host]?.underWay = line.underWay - 1
+    guard let state = hosts[host], state.inProgress > 0 else { return }
+    hosts[host]?.inProgress = state.inProgress - 1
   }
 
   /// Puts the host on hold until then, as it requested (RFC 9110 §10.2.3). Afterwards attempts start at the rate, without a burst:
   /// otherwise all clients with the same Retry-After would return together.
   package mutating func hold(_ host: String, until: MonotonicTime) {
-    var line = lines[host] ?? Line()
-    line.heldUntil = max(line.heldUntil, until)
-    line.restedAt = max(line.restedAt, until + slack)
-    keep(line, host)
+    var state = hosts[host] ?? HostState()
+    state.heldUntil = max(state.heldUntil, until)
+    state.burstAvailableAt = max(state.burstAvailableAt, until + slack)
+    keep(state, host)
   }
 
   /// Number of hosts tracked.
-  var count: Int { lines.count }
+  var count: Int { hosts.count }
 
-  private func reserve(_ line: inout Line, now: MonotonicTime) -> MonotonicTime {
-    let slot = max(now, line.restedAt - slack)
-    line.restedAt = max(line.restedAt, slot) + spacing
+  private func reserve(_ state: inout HostState, now: MonotonicTime) -> MonotonicTime {
+    let slot = max(now, state.burstAvailableAt - slack)
+    state.burstAvailableAt = max(state.burstAvailableAt, slot) + spacing
     return slot
   }
 
-  private mutating func keep(_ line: Line, _ host: String) {
-    if lines[host] == nil, lines.count >= Self.hostLimit { makeRoom() }
-    lines[host] = line
+  private mutating func keep(_ state: HostState, _ host: String) {
+    if hosts[host] == nil, hosts.count >= Self.hostLimit { makeRoom() }
+    hosts[host] = state
   }
 
   /// Evicts a quarter of the hosts at once, so that it rarely runs.
   private mutating func makeRoom() {
-    let restless = lines.sorted { $0.value.restedAt > $1.value.restedAt }.prefix(Self.hostLimit / 4 * 3)
-    lines = Dictionary(uniqueKeysWithValues: restless.map { ($0.key, $0.value) })
+    let restless = hosts.sorted { $0.value.burstAvailableAt > $1.value.burstAvailableAt }.prefix(Self.hostLimit / 4 * 3)
+    hosts = Dictionary(uniqueKeysWithValues: restless.map { ($0.key, $0.value) })
   }
 }

@@ -2,7 +2,7 @@ import ByteStreams
 
 /// The replies that received frames require, stored until they are written. Their size is limited, so a peer that sends pings without
 /// reading the pongs cannot fill memory.
-struct OwedReplies: ~Copyable {
+struct PendingReplies: ~Copyable {
   /// The payload of the owed close frame.
   enum Close: Equatable {
     case empty
@@ -18,7 +18,7 @@ struct OwedReplies: ~Copyable {
   var allocatedBytes: Int { pongs.allocatedBytes }
 
   /// Adds an owed pong. If there are already `limit` of them, drops them and keeps only the new one (RFC 6455 §5.5.3).
-  mutating func owePong(_ payload: borrowing ByteQueue, atMost limit: Int) {
+  mutating func addPong(_ payload: borrowing ByteQueue, atMost limit: Int) {
     if pongCount >= limit { removePongs() }
     pongs.append(UInt8(payload.count))
     pongs.append(payload.bytes)
@@ -31,7 +31,7 @@ struct OwedReplies: ~Copyable {
   }
 
   /// Passes the payload of the oldest owed pong to `write` and removes it. Returns false if there is none.
-  mutating func payPong(_ write: (Span<UInt8>) -> Void) -> Bool {
+  mutating func writeOldestPong(_ write: (Span<UInt8>) -> Void) -> Bool {
     guard pongCount > 0 else { return false }
     let count = Int(pongs.bytes[0])
     write(pongs.bytes.extracting(1..<(1 + count)))

@@ -1,0 +1,147 @@
+import ByteStreams
+import TestSupport
+import Testing
+
+@testable import UpstreamSession
+
+@Suite struct HostAttemptLimiterTests {
+  private let start = MonotonicTime(nanoseconds: 1_000_000_000_000)
+
+  private func dials(_ change: (inout AttemptLimits) -> Void = { _ in }) -> HostAttemptLimiter {
+    var limits = AttemptLimits()
+    change(&limits)
+    return HostAttemptLimiter(limits)
+  }
+
+  private func slot(_ verdict: HostAttemptLimiter.Verdict) -> MonotonicTime? {
+    if case .wait(let ticket) = verdict { ticket.slot } else { nil }
+  }
+
+  @Test func allowsABurstAndThenTheRate() {
+    var dials = dials()
+    for _ in 0..<40 {
+      #expect(dials.admit("h", nil, now: start) == .go)
+      dials.ended("h")
+    }
+    for place in 1...100 as ClosedRange<Int64> {
+      let verdict = dials.admit("h", nil, now: start)
+      #expect(slot(verdict) == start + .milliseconds(50 * place), "one turn each, in the order of asking")
+    }
+    #expect(dials.admit("other", nil, now: start) == .go)
+  }
+
+  @Test func anOperatorNeedNotWaitForTheEndOfAHold() {
+    var dials = dials { $0.concurrent = 2 }
+    let end = start + .hours(1)
+    dials.hold("h", until: end)
+    #expect(slot(dials.admit("h", nil, now: start)) == end)
+    #expect(dials.admit("h", nil, overridesHold: true, now: start) == .go)
+    #expect(dials.admit("h", nil, overridesHold: true, now: start + .milliseconds(999)) != .go, "once a second")
+    #expect(dials.admit("h", nil, now: start + .seconds(1)) != .go, "the hold still applies to others")
+    #expect(dials.admit("h", nil, overridesHold: true, now: start + .seconds(1)) == .go)
+    #expect(dials.admit("h", nil, overridesHold: true, now: start + .seconds(2)) != .go, "two are under way")
+  }
+
+  @Test func restsBackToAWholeBurst() {
+    var dials = dials { $0.concurrent = 1_000 }
+    for _ in 0..<40 { #expect(dials.admit("h", nil, now: start) == .go) }
+    let later = start + .seconds(1)
+    for _ in 0..<20 { #expect(dials.admit("h", nil, now: later) == .go) }
+    #expect(dials.admit("h", nil, now: later) != .go)
+    let muchLater = later + .minutes(1)
+    for _ in 0..<40 { #expect(dials.admit("h", nil, now: muchLater) == .go) }
+    #expect(dials.admit("h", nil, now: muchLater) != .go)
+  }
+
+  @Test func aTicketIsGoodForItsOwnTimeOnly() {
+    var dials = dials {
+      $0.burst = 1
+      $0.perSecond = 1
+    }
+    #expect(dials.admit("h", nil, now: start) == .go)
+    guard case .wait(let ticket) = dials.admit("h", nil, now: start) else { return }
+    #expect(ticket.slot == start + .seconds(1))
+    #expect(dials.admit("h", ticket, now: start + .milliseconds(999)) == .wait(ticket), "asking early costs nothing")
+    #expect(slot(dials.admit("h", nil, now: start)) == start + .seconds(2))
+    #expect(dials.admit("h", ticket, now: ticket.slot) == .go)
+    let late = ticket.slot + HostAttemptLimiter.ticketLifetime + .nanoseconds(1)
+    #expect(slot(dials.admit("h", ticket, now: late)) == start + .seconds(3), "a stale ticket is none")
+    var other = HostAttemptLimiter(AttemptLimits())
+    #expect(other.admit("elsewhere", ticket, now: start) == .go, "and none elsewhere")
+  }
+
+  @Test func neverHasMoreUnderWayThanItMay() {
+    var dials = dials { $0.burst = 1_000 }
+    for _ in 0..<64 { #expect(dials.admit("h", nil, now: start) == .go) }
+    let verdict = dials.admit("h", nil, now: start)
+    #expect((slot(verdict) ?? start) > start, "never at once again: that would be a loop")
+    dials.ended("h")
+    guard case .wait(let ticket) = verdict else { return }
+    #expect(dials.admit("h", ticket, now: ticket.slot) == .go)
+    for _ in 0..<200 { dials.ended("h") }
+    for _ in 0..<64 { #expect(dials.admit("h", nil, now: start + .hours(1)) == .go) }
+    #expect(dials.admit("h", nil, now: start + .hours(1)) != .go, "an end too many frees nothing")
+  }
+
+  @Test func aHoldVoidsTicketsAndIsFollowedByTheRateWithoutABurst() {
+    var dials = dials()
+    for _ in 0..<40 { _ = dials.admit("h", nil, now: start) }
+    guard case .wait(let ticket) = dials.admit("h", nil, now: start) else { return }
+    let end = start + .seconds(120)
+    dials.hold("h", until: end)
+    dials.hold("h", until: start + .seconds(5))
+    #expect(slot(dials.admit("h", ticket, now: ticket.slot)) == end, "a shorter hold does not end a longer one")
+    for place in 1..<50 as Range<Int64> {
+      #expect(slot(dials.admit("h", nil, now: start + .seconds(1))) == end + .milliseconds(50 * place))
+    }
+    #expect(dials.admit("other", nil, now: start) == .go)
+  }
+
+  @Test func remembersABoundedNumberOfHosts() {
+    var dials = dials()
+    dials.hold("held", until: start + .hours(1))
+    for number in 0..<20_000 { _ = dials.admit("host \(number)", nil, now: start) }
+    #expect(dials.count <= HostAttemptLimiter.hostLimit)
+    #expect(dials.admit("held", nil, now: start) != .go)
+    for number in 0..<20_000 { dials.ended("host \(number)") }
+    #expect(dials.count <= HostAttemptLimiter.hostLimit)
+  }
+
+  /// Sessions that come, go, and waste their turns at random: in no stretch of time are there more dials than allowed.
+  @Test(arguments: [UInt64](1...5))
+  func keepsItsPromiseOverAnyStretch(seed: UInt64) {
+    var random = SeededGenerator(seed: seed)
+    var dials = dials()
+    var tickets = [HostAttemptLimiter.Ticket?](repeating: nil, count: 500)
+    var inProgress = 0
+    var dialled: [MonotonicTime] = []
+    var now = start
+    for _ in 0..<60_000 {
+      now = now + .microseconds(Int64.random(in: 0...2_000, using: &random))
+      if inProgress > 0, Int.random(in: 0..<3, using: &random) == 0 {
+        inProgress -= 1
+        dials.ended("h")
+      }
+      let session = Int.random(in: tickets.indices, using: &random)
+      switch dials.admit("h", tickets[session], now: now) {
+      case .go:
+        tickets[session] = nil
+        inProgress += 1
+        #expect(inProgress <= 64)
+        dialled.append(now)
+      case .wait(let ticket):
+        tickets[session] = ticket
+      }
+    }
+    #expect(dialled.count > 500, "it was kept busy")
+    // A ticket may be used a second late, and so meet those of that second.
+    let most = 40 + 20
+    for (first, begin) in dialled.enumerated() {
+      for span in [1, 10, 30] as [Int64] {
+        let end = begin + .seconds(span)
+        let count = (dialled[first...].firstIndex { $0 > end } ?? dialled.count) - first
+        #expect(count <= most + 20 * Int(span))
+      }
+    }
+  }
+}

@@ -58,15 +58,15 @@ REFUSED = {
     "a Host header": (
         GOOD + "  headers:\n    Accept: x\n    Host: s3cret\n",
         "5:5",
-        "the field Host is the handshake's own",
+        "the field Host is set by the handshake itself",
     ),
     "a credential as Host": (
         GOOD + "  credential:\n    file: /dev/null\n    header: 'Host: ${credential}'\n",
         "5:13",
-        "the field Host is the handshake's own",
+        "the field Host is set by the handshake itself",
     ),
-    "a credential for nothing": (GOOD + "  credential: {file: /dev/null}\n", "3:22", "it would go nowhere"),
-    "half a subscription": (GOOD + "  subscriptions: {add: {key: /k}}\n", "3:30", "match and key belong together"),
+    "a credential for nothing": (GOOD + "  credential: {file: /dev/null}\n", "3:22", "it is not used"),
+    "half a subscription": (GOOD + "  subscriptions: {add: {key: /k}}\n", "3:30", "match and key must be set together"),
     "a reply to nothing": (GOOD + "  heartbeat: {server: {reply: x}}\n", "3:31", "upstream.heartbeat.server.match"),
     "an expectation of nothing": (
         GOOD + "  heartbeat: {client: {expect: x}}\n",

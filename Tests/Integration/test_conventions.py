@@ -546,14 +546,14 @@ upstream:
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
-        ("credential: {file: /etc/hostname}", "it would go nowhere"),
+        ("credential: {file: /etc/hostname}", "it is not used"),
         ("credential: {query: token}", "has no source"),
         ("credential: {file: /etc/hostname, env: PATH, query: token}", "only one of"),
         ("credential: {file: /etc/hostname, query: 'a&b'}", "upstream.credential.query"),
         ("credential: {file: /etc/hostname, header: '${credential}'}", "upstream.credential.header"),
         ("credential: {env: NOT_THERE, query: token}", "no variable 'NOT_THERE'"),
-        ("subscriptions: {add: {match: x}}", "match and key belong together"),
-        ("subscriptions: {remove: {match: x, key: /a}}", "without 'add'"),
+        ("subscriptions: {add: {match: x}}", "match and key must be set together"),
+        ("subscriptions: {remove: {match: x, key: /a}}", "'remove' and 'ended' require 'add'"),
         ("{heartbeat: {ping: false}, queue: {redeliver: unconfirmed}}", "upstream.heartbeat.ping"),
     ],
 )

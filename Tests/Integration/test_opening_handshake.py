@@ -109,9 +109,9 @@ async def test_a_right_answer_is_accepted(name, dripped, raw_upstream, gateway_f
 
 # -- What is refused ---------------------------------------------------------------------------------------------------
 
-ACCEPT = "the 101 answer's Sec-WebSocket-Accept does not match our key"
-EXTENSIONS = "the 101 answer's Sec-WebSocket-Extensions cannot be accepted: "
-PROTOCOL = "the 101 answer's Sec-WebSocket-Protocol cannot be accepted: "
+ACCEPT = "the Sec-WebSocket-Accept of the 101 response does not match our key"
+EXTENSIONS = "the Sec-WebSocket-Extensions of the 101 response is not acceptable: "
+PROTOCOL = "the Sec-WebSocket-Protocol of the 101 response is not acceptable: "
 DEFLATE = "Sec-WebSocket-Extensions: permessage-deflate; "
 
 REFUSED = {
@@ -133,11 +133,11 @@ REFUSED = {
     "an unoffered extension": (upgrades("Sec-WebSocket-Extensions: x-more"), EXTENSIONS + "'x-more' was not offered"),
     "two extensions": (
         upgrades("Sec-WebSocket-Extensions: permessage-deflate, x-more"),
-        EXTENSIONS + "more than was offered",
+        EXTENSIONS + "it accepts more extensions than were offered",
     ),
     "the extension field twice": (
         upgrades("Sec-WebSocket-Extensions: permessage-deflate", "Sec-WebSocket-Extensions: permessage-deflate"),
-        EXTENSIONS + "the field stands there twice",
+        EXTENSIONS + "the field is repeated",
     ),
     "an extension field that is none": (
         upgrades("Sec-WebSocket-Extensions: permessage-deflate;;"),
@@ -146,7 +146,7 @@ REFUSED = {
     "an unknown parameter": (upgrades(DEFLATE + "level=9"), EXTENSIONS + "permessage-deflate has no parameter level"),
     "a parameter twice": (
         upgrades(DEFLATE + "server_no_context_takeover; server_no_context_takeover"),
-        EXTENSIONS + "parameter server_no_context_takeover stands there twice",
+        EXTENSIONS + "parameter server_no_context_takeover is repeated",
     ),
     "a value where none belongs": (
         upgrades(DEFLATE + "client_no_context_takeover=1"),
@@ -205,7 +205,7 @@ NOT_HTTP = {
     "a NUL": (b"HTTP/1.1 101 X\r\nA: \0\r\n\r\n", "Byte 0 is not allowed"),
     "a head of 40 KiB": (b"HTTP/1.1 101 X\r\nA: " + b"x" * 40_000 + b"\r\n\r\n", "larger than 32768 bytes"),
     "101 fields": (b"HTTP/1.1 101 X\r\n" + b"A: b\r\n" * 101 + b"\r\n", "more than 100 header fields"),
-    "interim answers without end": (b"HTTP/1.1 102 Processing\r\n\r\n" * 50, "more than 8 interim answers"),
+    "interim answers without end": (b"HTTP/1.1 102 Processing\r\n\r\n" * 50, "more than 8 interim responses"),
 }
 
 

@@ -84,7 +84,7 @@ async def test_a_proxy_that_wants_other_credentials_is_not_asked_again_and_again
     url = proxy.url("ann", "wrong") if known else proxy.url()
     gateway = await gateway_for(upstream, "--proxy", url, ready=False)
     told = (await failure(gateway))["last_failure"]
-    assert ("refused the user name or the password" if known else "wants credentials") in told
+    assert ("rejected the user name or the password" if known else "requires credentials") in told
     client = gateway.client()
 
     async def parked():
@@ -112,7 +112,7 @@ async def test_a_refusal_is_reported_with_its_head_and_the_beginning_of_its_body
         None, "--upstream", "ws://example.invalid/", "--proxy", f"http://127.0.0.1:{proxy.port}", ready=False
     )
     session = await failure(gateway)
-    assert session["last_failure"] == "the proxy answered 403 Forbidden where 200 opens a tunnel"
+    assert session["last_failure"] == "the proxy responded with 403 Forbidden; a tunnel requires 200"
     assert session["last_refusal"] == {"phase": "proxying", "status": 403}
     lines, body = (await gateway.status_page()).refusal
     assert lines == ["403 while proxying", "X-Policy: 17", "Transfer-Encoding: chunked"]
@@ -121,7 +121,7 @@ async def test_a_refusal_is_reported_with_its_head_and_the_beginning_of_its_body
 
 @pytest.mark.parametrize(
     ("kind", "told"),
-    [(HTTPProxy, "the proxy answered 502 Bad Gateway"), (SOCKSProxy, "connection refused (5)")],
+    [(HTTPProxy, "the proxy responded with 502 Bad Gateway"), (SOCKSProxy, "connection refused (5)")],
 )
 async def test_an_upstream_that_the_proxy_cannot_reach_is_told(kind, told, start, upstream, gateway_for):
     proxy = await start(kind())
@@ -173,7 +173,7 @@ def says(data):
         ("http", endless, "larger than 32768 bytes"),
         ("socks5h", endless, "speaks HTTP, not SOCKS5"),
         ("http", says(b"\x05\x00"), "not valid HTTP"),
-        ("http", says(b"HTTP/1.1 100 Continue\r\n\r\n" * 100), "more than 8 interim answers"),
+        ("http", says(b"HTTP/1.1 100 Continue\r\n\r\n" * 100), "more than 8 interim responses"),
         ("socks5h", says(b"\x05\x01"), "chose authentication method 1, which was not offered"),
         ("socks5h", says(b"\x05\x00\x05\x02"), "not allowed by its rules (2)"),
         # Another protocol at the other end, which speaks first: its bytes are the upstream's.

@@ -54,7 +54,7 @@ class Program:
 class Tinyproxy(Program):
     program, scheme = "tinyproxy", "http"
     # With wrong credentials it says 401, not 407.
-    refused = "it refused the user name or the password"
+    refused = "it rejected the user name or the password"
 
     def arguments(self):
         lines = [f"Port {self.port}", "Listen 127.0.0.1", "Allow 127.0.0.1", "MaxClients 20", "Timeout 60"]
@@ -67,7 +67,7 @@ class Tinyproxy(Program):
 
 class Microsocks(Program):
     program, scheme = "microsocks", "socks5h"
-    refused = "the proxy refused the user name or the password"
+    refused = "the proxy rejected the user name or the password"
 
     def arguments(self):
         credentials = ["-u", USER, "-P", PASSWORD] if self._has_credentials else []
@@ -112,7 +112,7 @@ async def test_wrong_credentials_are_told(kind, start, upstream, gateway_for, tm
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [(Tinyproxy, "the proxy answered 50"), (Microsocks, "the proxy could not connect to the upstream")],
+    [(Tinyproxy, "the proxy responded with 50"), (Microsocks, "the proxy could not connect to the upstream")],
 )
 async def test_an_upstream_that_it_cannot_reach_is_told(kind, expected, start, gateway_for, tmp_path):
     proxy = await start(kind(tmp_path, has_credentials=False))

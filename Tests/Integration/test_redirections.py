@@ -116,8 +116,8 @@ async def test_six_hops_are_not(start, gateway_for):
 @pytest.mark.parametrize(
     ("location", "told"),
     [
-        ("ftp://127.0.0.1/", "redirected to what is no WebSocket URL: 'ftp' is not a WebSocket scheme"),
-        ("mailto:nobody", "redirected to what is no WebSocket URL"),
+        ("ftp://127.0.0.1/", "redirected to a location that is not a WebSocket URL: 'ftp' is not a WebSocket scheme"),
+        ("mailto:nobody", "redirected to a location that is not a WebSocket URL"),
         ("http://127.0.0.1:99999/", "the port is not a number from 1 to 65535"),
         ("/with a blank", "a character that must be percent-encoded"),
     ],

@@ -107,7 +107,7 @@ REFUSED = {
     "not yet valid": ({"days": 3, "starts_in": 2}, "is not valid before"),
     "self-signed": (
         {"self_signed": True},
-        "is self-signed: to trust it, name it as CA file ('upstream.tls.ca_file' or --ca-file",
+        "is self-signed: to trust it, configure it as CA file ('upstream.tls.ca_file' or --ca-file",
     ),
     "another host": ({"names": ["DNS:other.example"]}, "is not for localhost: it covers other.example"),
     "an address only": ({"names": ["IP:127.0.0.1"]}, "is not for localhost"),

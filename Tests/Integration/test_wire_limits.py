@@ -95,7 +95,7 @@ async def test_a_message_of_just_the_limit_is_delivered(frames, raw_upstream, ga
     ids=["one frame", "two fragments", "announced", "announced by a continuation"],
 )
 async def test_a_byte_more_is_too_much(frames, raw_upstream, gateway_for):
-    await is_refused(frames, "a message has more than 1024 bytes", raw_upstream, gateway_for, LIMIT)
+    await is_refused(frames, "a message is larger than 1024 bytes", raw_upstream, gateway_for, LIMIT)
 
 
 @pytest.mark.parametrize("length", [1 << 32, 1 << 62, (1 << 63) - 1])
@@ -106,7 +106,7 @@ async def test_a_length_beyond_reason_allocates_nothing(length, kind, raw_upstre
         "a continuation": [frame(BINARY, b"x", fin=False), frame(CONTINUATION, b"", length=length)],
         "compressed": [frame(BINARY, b"", reserved=COMPRESSED, length=length)],
     }[kind]
-    await is_refused(frames, "a message has more than 16777216 bytes", raw_upstream, gateway_for, "", DEFLATE)
+    await is_refused(frames, "a message is larger than 16777216 bytes", raw_upstream, gateway_for, "", DEFLATE)
 
 
 async def test_what_is_only_announced_allocates_nothing(raw_upstream, gateway_for):
@@ -148,7 +148,7 @@ async def test_the_limit_holds_before_inflation(raw_upstream, gateway_for):
     assert len(nothing) > 1024
     await is_refused(
         [frame(BINARY, nothing, reserved=COMPRESSED)],
-        "a message has more than 1024 bytes",
+        "a message is larger than 1024 bytes",
         raw_upstream,
         gateway_for,
         LIMIT,

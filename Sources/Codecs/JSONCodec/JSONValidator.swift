@@ -54,7 +54,7 @@ private struct Walker {
       skipWhitespace(text)
       guard index < text.count else {
         if expectation == .afterValue, depth == 0 { return traits }
-        throw fail(text.isEmpty ? "an empty text is no JSON value" : "the text ends inside a value")
+        throw fail(text.isEmpty ? "an empty text is not a JSON value" : "the text ends inside a value")
       }
       let byte = text[index]
       switch expectation {
@@ -70,17 +70,17 @@ private struct Walker {
           close()
           expectation = .afterValue
         } else {
-          guard byte == UInt8(ascii: "\"") else { throw fail("a member name in double quotes must stand here") }
+          guard byte == UInt8(ascii: "\"") else { throw fail("expected a member name in double quotes") }
           try string(text)
           skipWhitespace(text)
           guard index < text.count, text[index] == UInt8(ascii: ":") else {
-            throw fail("':' must follow the member name")
+            throw fail("expected ':' after the member name")
           }
           index &+= 1
           expectation = .value
         }
       case .afterValue:
-        guard depth > 0 else { throw fail("nothing may follow the value") }
+        guard depth > 0 else { throw fail("unexpected text after the value") }
         let inObject = objects >> UInt128(depth - 1) & 1 == 1
         if byte == UInt8(ascii: ",") {
           index &+= 1
@@ -88,7 +88,7 @@ private struct Walker {
         } else if byte == (inObject ? UInt8(ascii: "}") : UInt8(ascii: "]")) {
           close()
         } else {
-          throw fail(inObject ? "',' or '}' must stand here" : "',' or ']' must stand here")
+          throw fail(inObject ? "expected ',' or '}'" : "expected ',' or ']'")
         }
       }
     }
@@ -124,7 +124,7 @@ private struct Walker {
     case UInt8(ascii: "f"): try literal(text, "false")
     case UInt8(ascii: "n"): try literal(text, "null")
     case UInt8(ascii: "-"), UInt8(ascii: "0")...UInt8(ascii: "9"): try number(text)
-    default: throw fail("a JSON value must stand here")
+    default: throw fail("expected a JSON value")
     }
     return .afterValue
   }
@@ -141,7 +141,7 @@ private struct Walker {
     let length = word.utf8CodeUnitCount
     for offset in 0..<length {
       guard index < text.count, unsafe word.utf8Start[offset] == text[index] else {
-        throw fail("only true, false and null are words")
+        throw fail("unknown word; the only ones are true, false and null")
       }
       index &+= 1
     }
@@ -150,14 +150,14 @@ private struct Walker {
   private mutating func digits(_ text: Span<UInt8>) throws(JSONError) {
     let start = index
     while index < text.count, text[index] &- 0x30 < 10 { index &+= 1 }
-    guard index > start else { throw fail("a digit must stand here") }
+    guard index > start else { throw fail("expected a digit") }
   }
 
   private mutating func number(_ text: Span<UInt8>) throws(JSONError) {
     if text[index] == UInt8(ascii: "-") { index &+= 1 }
     if index < text.count, text[index] == UInt8(ascii: "0") {
       index &+= 1
-      if index < text.count, text[index] &- 0x30 < 10 { throw fail("a number has no leading zero") }
+      if index < text.count, text[index] &- 0x30 < 10 { throw fail("a number must not have a leading zero") }
     } else {
       try digits(text)
     }
@@ -218,7 +218,7 @@ private struct Walker {
           index = before
         }
       }
-    default: throw fail("no such escape: one of \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX must stand here")
+    default: throw fail("unknown escape; expected \\\" \\\\ \\/ \\b \\f \\n \\r \\t or \\uXXXX")
     }
   }
 
@@ -233,7 +233,7 @@ private struct Walker {
       switch byte {
       case UInt8(ascii: "0")...UInt8(ascii: "9"): digit = byte &- 0x30
       case UInt8(ascii: "a")...UInt8(ascii: "f"), UInt8(ascii: "A")...UInt8(ascii: "F"): digit = (byte | 0x20) &- 0x57
-      default: throw fail("\\u takes four hexadecimal digits")
+      default: throw fail("expected four hexadecimal digits after \\u")
       }
       unit = unit << 4 | UInt16(digit)
       index &+= 1

@@ -14,8 +14,8 @@ package struct ConnectHandshake: ProxyHandshake, ~Copyable {
 
   /// `authority`: host and port in visible ASCII, an IPv6 address in brackets. `limits` applies to the response head.
   package init(to authority: String, credentials: ProxyCredentials?, limits: HTTPLimits = HTTPLimits()) {
-    precondition(authority.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7F }, "the authority was not looked at")
-    precondition(credentials?.problem(forSOCKS: false) == nil, "the credentials were not looked at")
+    precondition(authority.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7F }, "the authority is not valid")
+    precondition(credentials?.problem(forSOCKS: false) == nil, "the credentials are not valid")
     self.authority = authority
     self.credentials = credentials
     decoder = HTTPResponseHeadDecoder(limits: limits)

@@ -17,10 +17,10 @@ package struct ProxyCredentials: Hashable, Sendable {
   package func problem(forSOCKS: Bool) -> String? {
     if forSOCKS {
       let fits = [username, password].allSatisfy { (1...255).contains($0.utf8.count) }
-      return fits ? nil : "SOCKS takes a user name and a password of 1 to 255 bytes each"
+      return fits ? nil : "a SOCKS user name and password must have 1 to 255 bytes each"
     }
-    if username.contains(":") { return "a user name for Basic authentication has no colon" }
+    if username.contains(":") { return "a user name for Basic authentication must not contain a colon" }
     let isPrintable = (username + password).utf8.allSatisfy { $0 >= 0x20 && $0 != 0x7F }
-    return isPrintable ? nil : "a user name or password has a control character"
+    return isPrintable ? nil : "a user name or password contains a control character"
   }
 }

@@ -33,27 +33,27 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
     case .refused(let refusal, let sentCredentials) where Self.isDenial(refusal):
       sentCredentials ? Self.denied(refusal) : Self.credentialsRequired(refusal)
     case .refused(let refusal, sentCredentials: _):
-      "the proxy answered \(refusal.statusText) where 200 opens a tunnel"
+      "the proxy responded with \(refusal.statusText); a tunnel requires 200"
     case .notHTTP(let error):
-      "the proxy's answer to CONNECT is not valid HTTP: \(error)"
+      "the proxy's response to CONNECT is not valid HTTP: \(error)"
     case .tooManyInterimResponses(let limit):
-      "the proxy sent more than \(limit) interim answers to CONNECT"
+      "the proxy sent more than \(limit) interim responses to CONNECT"
     case .notSOCKS5(let byte):
       byte == UInt8(ascii: "H")
         ? "the proxy speaks HTTP, not SOCKS5: write its URL with http://"
-        : "the proxy does not speak SOCKS5: its answer begins with byte \(byte)"
+        : "the proxy does not speak SOCKS5: its reply begins with byte \(byte), not 5"
     case .noAcceptableMethod(255, offeredCredentials: false):
-      "the proxy wants credentials: write them into its URL, as in socks5h://user:password@host:port"
+      "the proxy requires credentials: add them to its URL, as in socks5h://user:password@host:port"
     case .noAcceptableMethod(255, offeredCredentials: true):
-      "the proxy accepts neither a user name and password nor none: other methods are not supported"
+      "the proxy accepts no supported authentication method: user name and password, or none"
     case .noAcceptableMethod(let chosen, offeredCredentials: _):
       "the proxy chose authentication method \(chosen), which was not offered"
     case .credentialsRefused(let status):
-      "the proxy refused the user name or the password (status \(status))"
+      "the proxy rejected the user name or the password (status \(status))"
     case .notConnected(let reply):
       "the proxy could not connect to the upstream: \(reply)"
     case .unknownAddressType(let type):
-      "the proxy's answer has address type \(type); it must be 1 (IPv4), 3 (name) or 4 (IPv6)"
+      "the proxy's reply has address type \(type); it must be 1 (IPv4), 3 (name) or 4 (IPv6)"
     }
   }
 
@@ -61,12 +61,12 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
   private static func isDenial(_ refusal: HTTPRefusal) -> Bool { refusal.status == 407 || refusal.status == 401 }
 
   private static func denied(_ refusal: HTTPRefusal) -> String {
-    "the proxy answered \(refusal.statusText): it refused the user name or the password"
+    "the proxy responded with \(refusal.statusText): it rejected the user name or the password"
   }
 
   private static func credentialsRequired(_ refusal: HTTPRefusal) -> String {
-    "the proxy answered \(refusal.statusText): it wants credentials; write them into its URL, as in"
-      + " http://user:password@host:port (of its schemes, Basic is supported)"
+    "the proxy responded with \(refusal.statusText): it requires credentials; add them to its URL, as in"
+      + " http://user:password@host:port (only the Basic scheme is supported)"
   }
 }
 

@@ -75,9 +75,9 @@ package enum ProxyURLError: Error, Equatable, Sendable, CustomStringConvertible 
     switch self {
     case .noScheme: "no scheme: write http://, socks5:// or socks5h:// before the host"
     case .wrongScheme("https"):
-      "TLS to the proxy itself is not supported: write http:// (inside the tunnel, wss is encrypted all the same)"
+      "TLS to the proxy itself is not supported: write http:// (wss is encrypted inside the tunnel)"
     case .wrongScheme(let scheme): "'\(scheme)' is not a proxy's scheme: write http://, socks5:// or socks5h://"
-    case .path: "a proxy's URL ends with its port: it has no path, query or fragment"
+    case .path: "a proxy's URL must end with its port, without path, query or fragment"
     case .authority(let error): error.description
     case .credentials(let problem): problem
     }

@@ -37,9 +37,9 @@ package struct SOCKSHandshake: ProxyHandshake, Sendable {
 
   package init(to destination: Destination, port: UInt16, credentials: ProxyCredentials?) {
     if case .name(let name) = destination {
-      precondition((1...255).contains(name.utf8.count), "a name of 1 to 255 bytes")
+      precondition((1...255).contains(name.utf8.count), "the name must have 1 to 255 bytes")
     }
-    precondition(credentials?.problem(forSOCKS: true) == nil, "the credentials were not looked at")
+    precondition(credentials?.problem(forSOCKS: true) == nil, "the credentials are not valid")
     self.destination = destination
     self.port = port
     self.credentials = credentials

@@ -40,7 +40,7 @@ package struct ClientHandshake: ~Copyable {
   package init(
     _ request: Request, limits: HTTPLimits = HTTPLimits(), using generator: inout some RandomNumberGenerator
   ) {
-    precondition(request.problem == nil, "the request was not looked at: \(request.problem ?? "")")
+    precondition(request.problem == nil, "the request is not valid: \(request.problem ?? "")")
     self.request = request
     decoder = HTTPResponseHeadDecoder(limits: limits)
     // §4.1: 16 random bytes, base64-encoded; new for each connection.
@@ -128,16 +128,16 @@ package struct ClientHandshake: ~Copyable {
   private func agreedCompression() throws(HandshakeError) -> MessageCompression.Settings? {
     let values = values(of: .secWebSocketExtensions)
     // §11.3.2: the field MUST NOT appear more than once in a response.
-    guard values.count <= 1 else { throw .badExtension("the field stands there twice") }
+    guard values.count <= 1 else { throw .badExtension("the field is repeated") }
     let joined = values.first ?? ""
     guard let elements = ExtensionElement.parse(Array(joined.utf8).span) else {
-      throw .badExtension("'\(joined)' does not follow the grammar")
+      throw .badExtension("'\(joined)' does not match the grammar of the field")
     }
     guard let first = elements.first else { return nil }
     guard let offer = request.compression, first.name == "permessage-deflate" else {
       throw .badExtension("'\(first.name)' was not offered")
     }
-    guard elements.count == 1 else { throw .badExtension("more than was offered") }
+    guard elements.count == 1 else { throw .badExtension("it accepts more extensions than were offered") }
     return try offer.validate(first.parameters)
   }
 }

@@ -15,9 +15,11 @@ package enum CloseFrame {
 
   static func read(_ payload: Span<UInt8>) throws(WebSocketProtocolError) -> WebSocketEvent {
     guard !payload.isEmpty else { return .close(code: nil, reason: "") }
-    guard payload.count >= 2 else { throw .protocolError("a close frame has one byte where a code takes two") }
+    guard payload.count >= 2 else {
+      throw .protocolError("a close frame has a payload of one byte; a close code has two")
+    }
     let code = UInt16(payload[0]) << 8 | UInt16(payload[1])
-    guard isSendable(code) else { throw .protocolError("close code \(code) may not be sent") }
+    guard isSendable(code) else { throw .protocolError("close code \(code) is not allowed in a close frame") }
     let reason = payload.extracting(2..<payload.count)
     guard UTF8StreamValidator.isValid(reason) else { throw .notUTF8 }
     return .close(code: code, reason: reason.text())
@@ -25,7 +27,7 @@ package enum CloseFrame {
 
   /// Appends the payload. `reason` is cut to `maximumReason` bytes, between characters.
   static func write(code: UInt16, reason: String, into output: inout ByteQueue) {
-    precondition(isSendable(code), "close code \(code) may not be sent")
+    precondition(isSendable(code), "close code \(code) is not allowed in a close frame")
     output.append(UInt8(code >> 8))
     output.append(UInt8(code & 0xFF))
     var text = ""

@@ -14,7 +14,7 @@ struct DeflateParameters: Equatable {
 
     var description: String {
       switch self {
-      case .repeated(let name): "parameter \(name) stands there twice"
+      case .repeated(let name): "parameter \(name) is repeated"
       case .unknown(let name): "permessage-deflate has no parameter \(name)"
       case .takesNoValue(let name): "parameter \(name) takes no value"
       case .outOfRange(let name): "parameter \(name) must be a number from 8 to 15"

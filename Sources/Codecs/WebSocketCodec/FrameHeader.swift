@@ -38,7 +38,7 @@ package struct FrameHeader: Equatable, Sendable {
     let isCompressed = first & 0x40 != 0
     // §5.2: reserved bits MUST be 0 unless a negotiated extension defines them.
     guard first & 0x30 == 0, !isCompressed || (allowsCompression && !opcode.isControl && opcode != .continuation) else {
-      throw .protocolError("a reserved bit is set that no extension has given a meaning")
+      throw .protocolError("a reserved bit is set that no negotiated extension uses")
     }
     // §5.5: control frames MUST have at most 125 bytes and MUST NOT be fragmented.
     guard isFinal || !opcode.isControl else { throw .protocolError("a control frame is fragmented") }
@@ -50,7 +50,9 @@ package struct FrameHeader: Equatable, Sendable {
     case .server: guard !isMasked else { throw .protocolError("a frame from the server is masked") }
     }
     let short = Int(bytes[1] & 0x7F)
-    guard short <= 125 || !opcode.isControl else { throw .protocolError("a control frame has more than 125 bytes") }
+    guard short <= 125 || !opcode.isControl else {
+      throw .protocolError("a control frame has a payload of more than 125 bytes")
+    }
     let lengthBytes = short == 126 ? 2 : short == 127 ? 8 : 0
     let total = 2 + lengthBytes + (isMasked ? 4 : 0)
     guard bytes.count >= 2 + lengthBytes else { return nil }
@@ -61,7 +63,7 @@ package struct FrameHeader: Equatable, Sendable {
       // §5.2: the most significant bit MUST be 0; the minimal number of bytes MUST be used.
       guard length >> 63 == 0 else { throw .protocolError("a payload length has its highest bit set") }
       guard length > (lengthBytes == 2 ? 125 : 0xFFFF) else {
-        throw .protocolError("a payload length is not written in the fewest bytes")
+        throw .protocolError("a payload length is not encoded in the fewest bytes")
       }
     }
     guard bytes.count >= total else { return nil }

@@ -23,15 +23,17 @@ package enum HandshakeError: Error, Equatable, Sendable, CustomStringConvertible
 
   package var description: String {
     switch self {
-    case .notHTTP(let error): "the answer to the opening request is not valid HTTP: \(error)"
-    case .endOfInput: "the connection ended before the opening request was answered"
-    case .tooManyInterimResponses(let limit): "more than \(limit) interim answers came to the opening request"
-    case .notHTTP11: "the 101 answer is HTTP/1.0, which has no upgrade; it must be HTTP/1.1"
-    case .noUpgrade: "the 101 answer does not say 'Upgrade: websocket'"
-    case .noConnectionUpgrade: "the 101 answer does not say 'Connection: Upgrade'"
-    case .wrongAccept: "the 101 answer's Sec-WebSocket-Accept does not match our key; is this a WebSocket server?"
-    case .badExtension(let reason): "the 101 answer's Sec-WebSocket-Extensions cannot be accepted: \(reason)"
-    case .badSubprotocol(let reason): "the 101 answer's Sec-WebSocket-Protocol cannot be accepted: \(reason)"
+    case .notHTTP(let error): "the response to the opening handshake is not valid HTTP: \(error)"
+    case .endOfInput: "the connection ended before the response to the opening handshake was complete"
+    case .tooManyInterimResponses(let limit):
+      "more than \(limit) interim responses preceded the response to the opening handshake"
+    case .notHTTP11: "the 101 response is HTTP/1.0, which has no upgrade; it must be HTTP/1.1"
+    case .noUpgrade: "the 101 response has no 'Upgrade: websocket'"
+    case .noConnectionUpgrade: "the 101 response has no 'Connection: Upgrade'"
+    case .wrongAccept:
+      "the Sec-WebSocket-Accept of the 101 response does not match our key; is this a WebSocket server?"
+    case .badExtension(let reason): "the Sec-WebSocket-Extensions of the 101 response is not acceptable: \(reason)"
+    case .badSubprotocol(let reason): "the Sec-WebSocket-Protocol of the 101 response is not acceptable: \(reason)"
     }
   }
 }

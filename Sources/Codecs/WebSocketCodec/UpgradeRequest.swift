@@ -21,19 +21,21 @@ extension ClientHandshake {
     /// end would inject fields into the request.
     package var problem: String? {
       guard target.utf8.first == UInt8(ascii: "/"), target.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F && $0 != 0x23 })
-      else { return "the target must start with '/' and have everything but visible ASCII percent-encoded" }
+      else { return "the target must start with '/' and contain only visible ASCII; percent-encode other characters" }
       guard !host.isEmpty, host.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F && $0 != 0x2F && $0 != 0x40 }) else {
         return "the host must be a name or an address with an optional port"
       }
       for (index, name) in subprotocols.enumerated() {
         guard Self.isToken(name) else { return "a subprotocol must be a token: letters, digits and !#$%&'*+-.^_`|~" }
-        guard !subprotocols[..<index].contains(name) else { return "the subprotocol \(name) stands there twice" }
+        guard !subprotocols[..<index].contains(name) else { return "the subprotocol \(name) is repeated" }
       }
       for (name, value) in fields {
         guard Self.isToken(name) else { return "a field name must be a token: letters, digits and !#$%&'*+-.^_`|~" }
-        guard !Self.ownFields.contains(name.lowercased()) else { return "the field \(name) is the handshake's own" }
+        guard !Self.ownFields.contains(name.lowercased()) else {
+          return "the field \(name) is set by the handshake itself; remove it"
+        }
         guard value.utf8.allSatisfy({ $0 >= 0x20 && $0 != 0x7F || $0 == 0x09 }) else {
-          return "the value of the field \(name) has a line end or another control character in it"
+          return "the value of the field \(name) contains a line end or another control character"
         }
       }
       return nil

@@ -3,14 +3,14 @@ import ByteStreams
 extension WebSocketConnection {
   /// Appends one message in frames of at most `fragmentBytes` payload bytes, compressed if agreed and worthwhile.
   ///
-  /// Owed pongs are written first: a ping requires a response as soon as is practical (§5.5.3), and a pong after megabytes of message
+  /// Pending pongs are written first: a ping requires a response as soon as is practical (§5.5.3), and a pong after megabytes of message
   /// may miss the peer's timeout.
   package mutating func sendMessage(
     _ kind: MessageKind, _ payload: Span<UInt8>, fragmentBytes: Int = .max,
     using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {
     precondition(!hasSentClose, "a message was sent after the close frame")
-    precondition(fragmentBytes > 0, "a fragment without bytes brings no message to its end")
+    precondition(fragmentBytes > 0, "a fragment must have at least one byte")
     writePongs(using: &generator, into: &output)
     let opcode: Opcode = kind.isText ? .text : .binary
     if compression.isWorthwhile(payload.count), compression.compress(payload) {
@@ -59,7 +59,7 @@ extension WebSocketConnection {
   /// Whether `writeReplies` would write anything.
   package var hasPendingReplies: Bool { !replies.isEmpty }
 
-  /// Appends the owed replies: pongs in the order of their pings, then the close frame that responds to the peer's close frame or
+  /// Appends the pending replies: pongs in the order of their pings, then the close frame that responds to the peer's close frame or
   /// reports its error.
   ///
   /// A driver whose output is blocked should not call this. Then pongs above the limit are replaced by the newest one.
@@ -74,7 +74,7 @@ extension WebSocketConnection {
     }
   }
 
-  /// Appends the pongs that are owed, for a driver that decides itself about the closing handshake.
+  /// Appends the pending pongs, for a driver that decides itself about the closing handshake.
   package mutating func writePongs(
     using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {
@@ -102,7 +102,7 @@ extension WebSocketConnection {
     _ opcode: Opcode, _ payload: Span<UInt8>, isFinal: Bool = true, isCompressed: Bool = false,
     from role: WebSocketRole, using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {
-    precondition(payload.count <= 125 || !opcode.isControl, "a control frame takes at most 125 bytes")
+    precondition(payload.count <= 125 || !opcode.isControl, "a control frame has at most 125 bytes")
     // §5.3: a fresh, unpredictable key for every frame.
     let key = role == .client ? MaskingKey(using: &generator) : nil
     output.reserve(payload.count &+ FrameHeader.maximumLength)

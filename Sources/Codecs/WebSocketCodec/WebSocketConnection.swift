@@ -4,7 +4,7 @@ import Deflate
 /// The framing of one WebSocket connection after its handshake, in both directions (RFC 6455, RFC 7692). It has no socket.
 ///
 /// Pass received bytes to `receive` and call `nextEvent()` until it returns nil, which means that more bytes are needed. Then call
-/// `writeReplies`, which writes owed pongs and the close frame that responds to a close frame or reports a protocol error.
+/// `writeReplies`, which writes pending pongs and the close frame that responds to a close frame or reports a protocol error.
 ///
 ///     connection.receive { channel.read(into: &$0) }
 ///     while let event = try connection.nextEvent() { … connection.payload … }
@@ -33,7 +33,7 @@ package struct WebSocketConnection: ~Copyable {
   private var control = ByteQueue()
   private var lastPayload = PayloadLocation.none
 
-  /// Replies owed to the peer.
+  /// Replies that the peer has not received yet.
   var replies = PendingReplies()
 
   package internal(set) var hasSentClose = false
@@ -195,9 +195,9 @@ package struct WebSocketConnection: ~Copyable {
   private mutating func checkDataFrame(_ header: FrameHeader) throws(WebSocketProtocolError) {
     switch header.opcode {
     case .continuation:
-      guard messageKind != nil else { throw .protocolError("a continuation frame continues nothing") }
+      guard messageKind != nil else { throw .protocolError("a continuation frame arrived outside a message") }
     case .text, .binary:
-      guard messageKind == nil else { throw .protocolError("a new message begins inside a fragmented one") }
+      guard messageKind == nil else { throw .protocolError("a new message begins before the fragmented one has ended") }
       messageKind = header.opcode == .text ? .text : .binary
       isMessageCompressed = header.isCompressed
       fragments = 0
@@ -205,13 +205,13 @@ package struct WebSocketConnection: ~Copyable {
       validated = 0
       validator = UTF8StreamValidator()
     case .close, .ping, .pong:
-      preconditionFailure("a control frame is no data frame")
+      preconditionFailure("a control frame is not a data frame")
     }
     fragments += 1
     guard fragments <= limits.fragments else { throw .tooBig("a message has more than \(limits.fragments) fragments") }
     let announced = isMessageCompressed ? compressedBytes : message.count
     guard header.payloadLength <= limits.messageBytes - announced else {
-      throw .tooBig("a message has more than \(limits.messageBytes) bytes")
+      throw .tooBig("a message is larger than \(limits.messageBytes) bytes")
     }
   }
 
@@ -234,10 +234,10 @@ package struct WebSocketConnection: ~Copyable {
       input.releaseStorage()
       message.releaseStorage()
       messageKind = nil
-      // §5.5.1: the response has the same code. Pongs that are still owed are sent before it.
+      // §5.5.1: the response has the same code. Pending pongs are sent before it.
       if case .close(let code, _) = event, !hasSentClose { replies.close = code.map { .code($0) } ?? .empty }
       return event
-    case .continuation, .text, .binary: preconditionFailure("a data frame is no control frame")
+    case .continuation, .text, .binary: preconditionFailure("a data frame is not a control frame")
     }
   }
 

@@ -11,7 +11,7 @@ package enum WebSocketRole: Sendable {
 /// A received message or control frame. Its payload is in `WebSocketConnection.payload` until the next call.
 package enum WebSocketEvent: Equatable, Sendable {
   case message(MessageKind)
-  /// A pong is now owed; `writeReplies` writes it.
+  /// A pong is now pending; `writeReplies` writes it.
   case ping
   case pong
   /// `code` is nil if the frame had none, which is reported as 1005 and never sent. No events follow.

@@ -18,7 +18,7 @@ package struct WebSocketLimits: Hashable, Sendable {
   /// mebibytes of one letter by a factor of 1,030. Equals the default of `messageBytes`, so the ratio matters only if that is raised.
   package var inflationFloor = 16 << 20
 
-  /// The number of pongs owed at a time. Above it only the newest ping gets a pong, as RFC 6455 §5.5.3 allows. Sixteen because the
+  /// The number of pending pongs. Above it only the newest ping gets a pong, as RFC 6455 §5.5.3 allows. Sixteen because the
   /// Autobahn suite sends ten pings at once and counts the pongs. Stops: a flood of pings by a peer that does not read the pongs.
   package var pendingPongs = 16
 

@@ -12,10 +12,12 @@ package struct WebSocketProtocolError: Error, Hashable, Sendable, CustomStringCo
   }
 
   /// 1007: a text message or the reason of a close frame is not UTF-8 (§8.1).
-  static let notUTF8 = WebSocketProtocolError(closeCode: 1007, reason: "a text is not UTF-8")
+  static let notUTF8 = WebSocketProtocolError(
+    closeCode: 1007, reason: "a text message or close reason is not valid UTF-8")
 
   /// 1007: a compressed message is not valid DEFLATE data. RFC 7692 names no code; ws (Node) sends this one.
-  static let notDeflate = WebSocketProtocolError(closeCode: 1007, reason: "a compressed message is not DEFLATE data")
+  static let notDeflate = WebSocketProtocolError(
+    closeCode: 1007, reason: "a compressed message is not valid DEFLATE data")
 
   /// 1009: a message exceeds one of our limits.
   static func tooBig(_ reason: String) -> WebSocketProtocolError {

@@ -69,9 +69,9 @@ package enum RedirectionError: Error, Equatable, CustomStringConvertible {
 
   package var description: String {
     switch self {
-    case .notWebSocketURL(let error): "redirected to what is no WebSocket URL: \(error)"
+    case .notWebSocketURL(let error): "redirected to a location that is not a WebSocket URL: \(error)"
     case .toPlaintext:
-      "redirected from wss to ws, which is not followed: the connection would be open to everyone on the path"
+      "redirected from wss to ws, which is not followed: the connection would not be encrypted"
     }
   }
 }

@@ -97,7 +97,7 @@ package struct PushLog {
   /// Appends a message that was rendered with `nextID`. Trimmed messages are added to `dropped`, so that the caller can free
   /// their memory after releasing its lock.
   package mutating func append(_ message: RetainedMessage, dropping dropped: inout [RetainedMessage]) {
-    precondition(message.sequence == next, "a message was rendered for another place")
+    precondition(message.sequence == next, "a message was rendered with another sequence number")
     if next == 1 { firstArrival = message.arrival }
     ring.append(Entry(message: message, followsGap: endsWithGap))
     endsWithGap = false

@@ -167,7 +167,7 @@ package struct DeliveryLedger: Sendable {
   private func index(of sequence: UInt64) -> Int { Int((sequence &- 1) & UInt64(states.count &- 1)) }
 }
 
-/// How many messages ended in a state that their sender did not want, by state.
+/// How many messages ended in a state that their sender did not request, by state.
 package struct DeliveryLosses: Equatable, Sendable {
   package var expired: UInt64 = 0
   package var rejected: UInt64 = 0

@@ -7,7 +7,7 @@ package struct Pace: Sendable, Equatable {
   package var burst: Int
 
   package init(messages: Int, interval: TimeSpan = .seconds(1), burst: Int = 1) {
-    precondition(messages > 0 && interval > .zero && burst > 0, "a pace lets something through")
+    precondition(messages > 0 && interval > .zero && burst > 0, "each part of a pace must be positive")
     self.messages = messages
     self.interval = interval
     self.burst = burst

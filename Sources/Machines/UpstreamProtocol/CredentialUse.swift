@@ -47,16 +47,16 @@ extension UpstreamConventions {
       problems.append(("credential.header", "it must be a field such as 'Authorization: Bearer ${credential}'"))
     }
     if !credential.query.utf8.allSatisfy(ASCII.isUnreserved) {
-      problems.append(("credential.query", "a parameter's name takes letters, digits and -._~"))
+      problems.append(("credential.query", "a parameter's name must consist of letters, digits and -._~"))
     }
     let isUsedInMessages = onOpen.contains { $0.send?.usesCredential == true }
     let isUsed = credential.header?.usesCredential == true || !credential.query.isEmpty || isUsedInMessages
     switch (credential.source, isUsed) {
     case (nil, true):
-      problems.append(("credential", "it is to be sent, but has no source: set env, file or command"))
+      problems.append(("credential", "it is used, but has no source: set env, file or command"))
     case (.some, false):
       problems.append(
-        ("credential", "it would go nowhere: set header or query, or put ${credential} into a message of on_open"))
+        ("credential", "it is not used: set header or query, or use ${credential} in a message of on_open"))
     case (nil, false), (.some, true): break
     }
     if credential.sources > 1 { problems.append(("credential", "set only one of env, file and command")) }
@@ -67,21 +67,21 @@ extension UpstreamConventions {
     let rules = [("add", subscriptions.add), ("remove", subscriptions.remove), ("ended", subscriptions.ended)]
     let halves = rules.filter { ($0.1.match == nil) != ($0.1.key == nil) }
     guard halves.isEmpty else {
-      return halves.map { ("subscriptions.\($0.0)", "match and key belong together: set both or none") }
+      return halves.map { ("subscriptions.\($0.0)", "match and key must be set together, or neither") }
     }
     guard subscriptions.add.match == nil, rules.contains(where: { $0.1.match != nil }) else { return [] }
-    return [("subscriptions", "without 'add' there is nothing that 'remove' and 'ended' could end")]
+    return [("subscriptions", "'remove' and 'ended' require 'add'")]
   }
 
   private var heartbeatProblems: [(key: String, reason: String)] {
     var problems: [(String, String)] = []
     if client.expect != nil, client.message == nil {
       problems.append(
-        ("heartbeat.client.expect", "without upstream.heartbeat.client.message no heartbeat is sent"))
+        ("heartbeat.client.expect", "it requires upstream.heartbeat.client.message: otherwise no heartbeat is sent"))
     }
     if server.reply != nil, server.match == nil {
       problems.append(
-        ("heartbeat.server.reply", "without upstream.heartbeat.server.match no heartbeat is recognised"))
+        ("heartbeat.server.reply", "it requires upstream.heartbeat.server.match: otherwise no heartbeat is recognised"))
     }
     return problems
   }

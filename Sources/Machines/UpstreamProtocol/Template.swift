@@ -161,11 +161,11 @@ package enum TemplateError: Error, Hashable, Sendable, CustomStringConvertible {
 
   package var description: String {
     switch self {
-    case .file(let path): "file '\(path)' could not be read"
-    case .noCursor: "there is no cursor yet; 'upstream.cursor.initial' would give the first one"
-    case .noCredential: "there is no credential; 'upstream.credential' says where it comes from"
-    case .noValue(let pointer): "the message that is being answered has no value at '\(pointer)'"
-    case .notUTF8: "it would not be UTF-8, as a text message must be"
+    case .file(let path): "file '\(path)' cannot be read"
+    case .noCursor: "there is no cursor yet; set 'upstream.cursor.initial'"
+    case .noCredential: "there is no credential; set 'upstream.credential'"
+    case .noValue(let pointer): "the message to respond to has no value at '\(pointer)'"
+    case .notUTF8: "the result is not valid UTF-8; a text message must be"
     }
   }
 }

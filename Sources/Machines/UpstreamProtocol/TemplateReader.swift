@@ -65,7 +65,7 @@ private struct TemplateReader {
       rest.removeFirst()
       if name == "json" || name == "sha256_base64" {
         guard depth < Self.maximumDepth else {
-          throw TemplateSyntaxError(description: "blanks stand in each other deeper than \(Self.maximumDepth) times")
+          throw TemplateSyntaxError(description: "placeholders are nested deeper than \(Self.maximumDepth) levels")
         }
         let inner = try pieces(depth: depth + 1)
         try close(name)
@@ -81,7 +81,7 @@ private struct TemplateReader {
   }
 
   private mutating func close(_ name: String) throws(TemplateSyntaxError) {
-    guard rest.first == "}" else { throw TemplateSyntaxError(description: "'${\(name)' is not closed by '}'") }
+    guard rest.first == "}" else { throw TemplateSyntaxError(description: "'${\(name)' has no closing '}'") }
     rest.removeFirst()
   }
 
@@ -108,15 +108,15 @@ private struct TemplateReader {
       guard context == .opening || context == .reply else { throw notAllowedHere(name) }
       guard let pointer = JSONPointer(text) else {
         throw TemplateSyntaxError(
-          description: "'\(text)' is no JSON pointer: it begins with '/', as in ${\(name):/d/salt}")
+          description: "'\(text)' is not a JSON pointer: it must begin with '/', as in ${\(name):/d/salt}")
       }
       return name == "raw" ? .raw(pointer) : .string(pointer)
     default:
       let shown = argument.map { "\(name):\($0)" } ?? name
       throw TemplateSyntaxError(
         description: """
-          '${\(shown)}' is none of ${env:NAME}, ${file:PATH}, ${credential}, ${cursor}, ${now}, ${now:seconds}, ${counter}, \
-          ${raw:/POINTER}, ${string:/POINTER}, ${json:…} and ${sha256_base64:…}
+          '${\(shown)}' is not a placeholder; use ${env:NAME}, ${file:PATH}, ${credential}, ${cursor}, ${now}, ${now:seconds}, ${counter}, \
+          ${raw:/POINTER}, ${string:/POINTER}, ${json:…} or ${sha256_base64:…}
           """)
     }
   }
@@ -124,11 +124,11 @@ private struct TemplateReader {
   private func notAllowedHere(_ name: String) -> TemplateSyntaxError {
     let home =
       switch name {
-      case "counter": "in a heartbeat of ours"
+      case "counter": "in 'upstream.heartbeat.client.message'"
       case "cursor": "in a message"
       case "credential": "in 'upstream.on_open' and 'upstream.credential.header'"
-      default: "where a message is answered: in 'upstream.on_open' and in a heartbeat's reply"
+      default: "in 'upstream.on_open' and 'upstream.heartbeat.server.reply'"
       }
-    return TemplateSyntaxError(description: "'${\(name)}' has no meaning here, only \(home)")
+    return TemplateSyntaxError(description: "'${\(name)}' is not allowed here, only \(home)")
   }
 }

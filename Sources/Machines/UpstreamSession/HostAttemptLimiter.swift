@@ -56,7 +56,7 @@ package struct HostAttemptLimiter: Sendable {
   private var hosts: [String: HostState] = [:]
 
   package init(_ limits: AttemptLimits) {
-    precondition(limits.perSecond > 0 && limits.burst > 0 && limits.concurrent > 0, "a limit lets something through")
+    precondition(limits.perSecond > 0 && limits.burst > 0 && limits.concurrent > 0, "each limit must be positive")
     self.limits = limits
     // Rounded up, so that the rate is never exceeded.
     spacing = .nanoseconds((1_000_000_000 + Int64(limits.perSecond) - 1) / Int64(limits.perSecond))

@@ -41,7 +41,7 @@ package struct OutputQueue: ~Copyable {
 
   /// Moves everything to the end of `bytes`. Requires `isText`.
   package mutating func moveText(to bytes: inout ByteQueue) {
-    precondition(isText, "shared slices are no text")
+    precondition(isText, "the queue contains shared slices")
     bytes.append(text.bytes)
     removeAll()
   }

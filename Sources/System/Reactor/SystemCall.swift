@@ -23,7 +23,7 @@ enum SystemCall {
   }
 
   static func receive(_ descriptor: Int32, _ room: UnsafeMutableRawBufferPointer) -> IOResult {
-    guard let start = room.baseAddress else { preconditionFailure("a receive needs room") }
+    guard let start = room.baseAddress else { preconditionFailure("the receive buffer is empty") }
     return classify(retrying { unsafe recv(descriptor, start, room.count, 0) }, isRead: true)
   }
 

@@ -33,7 +33,7 @@ enum CertificateVerification {
     let settings = connection.context.settings
     var keys: [PublicKeyPin] = []
     guard let leaf = unsafe X509_STORE_CTX_get0_cert(store) else {
-      return .protocolViolation(reason: "no certificate was sent")
+      return .protocolViolation(reason: "it sent no certificate")
     }
     switch settings.verification {
     case .full:

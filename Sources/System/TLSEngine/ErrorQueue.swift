@@ -36,5 +36,5 @@ enum ErrorQueue {
   }
 
   /// Like `drain()`, but returns only the text, for messages that a person reads.
-  static func drainText() -> String { drain()?.text ?? "no reason was given" }
+  static func drainText() -> String { drain()?.text ?? "OpenSSL reported no reason" }
 }

@@ -5,7 +5,7 @@ extension TLSConnection {
   func classifiedFailure() -> TLSError {
     let entry = ErrorQueue.drain()
     if let verificationFailure { return verificationFailure }
-    guard let entry else { return .protocolViolation(reason: "no reason was given") }
+    guard let entry else { return .protocolViolation(reason: "OpenSSL reported no reason") }
     guard entry.library == ERR_LIB_SSL else { return .protocolViolation(reason: entry.text) }
     switch entry.reason {
     case SSL_R_WRONG_VERSION_NUMBER, SSL_R_HTTP_REQUEST, SSL_R_PACKET_LENGTH_TOO_LONG:

@@ -35,13 +35,13 @@ package enum TLSError: Error, Equatable, Sendable, CustomStringConvertible {
     case .certificateExpired(let subject, let moment):
       "the certificate of \(subject) expired at \(Self.date(moment))"
     case .certificateNotYetValid(let subject, let moment):
-      "the certificate of \(subject) is not valid before \(Self.date(moment)): is the clock of this machine right?"
+      "the certificate of \(subject) is not valid before \(Self.date(moment)): is the clock of this machine correct?"
     case .wrongHost(let expected, let covers) where covers.isEmpty:
       "the certificate is not for \(expected): it names no host at all (a subject alternative name is needed)"
     case .wrongHost(let expected, let covers):
       "the certificate is not for \(expected): it covers \(covers.joined(separator: ", "))"
     case .selfSignedCertificate(let subject):
-      "the certificate of \(subject) is self-signed: to trust it, name it as CA file"
+      "the certificate of \(subject) is self-signed: to trust it, configure it as CA file"
     case .unknownIssuer(let issuer):
       "the certificate's issuer \(issuer) is not trusted: its CA is missing from the trust store, or the peer does not"
         + " send its intermediate certificates"
@@ -60,9 +60,9 @@ package enum TLSError: Error, Equatable, Sendable, CustomStringConvertible {
     case .notTLS:
       "the peer does not speak TLS on this port"
     case .badRecord:
-      "a record failed its integrity check: it was altered on its way"
+      "a record failed its integrity check: it was altered in transit"
     case .protocolViolation(let reason):
-      "the peer broke the TLS protocol: \(reason)"
+      "the peer violated the TLS protocol: \(reason)"
     case .truncated:
       "the connection was cut off: it ended without close_notify"
     case .closedDuringHandshake:
@@ -73,7 +73,7 @@ package enum TLSError: Error, Equatable, Sendable, CustomStringConvertible {
   /// `2026-11-21T09:30:00Z`.
   private static func date(_ seconds: Int64) -> String {
     let (milliseconds, overflow) = seconds.multipliedReportingOverflow(by: 1000)
-    guard !overflow else { return "an unreadable date" }
+    guard !overflow else { return "an invalid date" }
     var text = ByteQueue()
     var writer = TimestampWriter()
     writer.write(milliseconds: milliseconds, into: &text)

@@ -36,23 +36,23 @@ package enum TLSSettingsError: Error, Equatable, Sendable, CustomStringConvertib
     case .malformedCertificate(let role, let file, let index, let reason):
       "\(role.rawValue) \(file): certificate \(index) is malformed: \(reason)"
     case .encryptedPrivateKey(let file):
-      "client key file \(file) is encrypted: give it without a passphrase, readable by this process only"
+      "client key file \(file) is encrypted: use a key without a passphrase, readable by this process only"
     case .keyDoesNotMatchCertificate(let keyFile, let certificateFile):
       "the key in \(keyFile) does not match the certificate in \(certificateFile)"
     case .unusableCertificate(let file, let reason):
       "the certificate in \(file) cannot be used: \(reason)"
     case .noTrustedCertificate:
-      "no certificate is trusted: name a CA file, or trust the system's, or turn verification off in so many words"
+      "no certificate is trusted: set a CA file, trust the system's certificates, or turn verification off explicitly"
     case .noSystemStore:
-      "the system has no certificate store: install ca-certificates, set SSL_CERT_FILE, or name a CA file"
+      "the system has no certificate store: install ca-certificates, set SSL_CERT_FILE, or set a CA file"
     case .systemStoreUnreadable(let reason):
       "the system's certificates cannot be read: \(reason)"
     case .invertedVersionRange(let minimum, let maximum):
-      "no version is left: the minimum is \(minimum) and the maximum \(maximum)"
+      "no TLS version is allowed: the minimum \(minimum) is above the maximum \(maximum)"
     case .badServerName(let name):
-      "'\(name)' is not a host name: 1 to 253 letters, digits, dots, hyphens, or an IP address"
+      "'\(name)' is not a host name: use 1 to 253 letters, digits, dots and hyphens, or an IP address"
     case .badApplicationProtocol(let name):
-      "'\(name)' is not an ALPN protocol name: 1 to 255 bytes"
+      "'\(name)' is not an ALPN protocol name: use 1 to 255 bytes"
     case .library(let reason):
       "OpenSSL could not be set up: \(reason)"
     }

@@ -56,10 +56,10 @@ import Testing
   }
 
   @Test(arguments: [
-    ("HTTP/1.1 403 Forbidden\r\n\r\n", "answered 403 Forbidden where 200 opens a tunnel"),
-    ("HTTP/1.1 101 Switching Protocols\r\n\r\n", "answered 101 Switching Protocols"),
-    ("HTTP/1.1 302 Found\r\nLocation: /login\r\n\r\n", "answered 302 Found"),
-    ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "wants credentials"),
+    ("HTTP/1.1 403 Forbidden\r\n\r\n", "responded with 403 Forbidden; a tunnel requires 200"),
+    ("HTTP/1.1 101 Switching Protocols\r\n\r\n", "responded with 101 Switching Protocols"),
+    ("HTTP/1.1 302 Found\r\nLocation: /login\r\n\r\n", "responded with 302 Found"),
+    ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "requires credentials"),
     ("SSH-2.0-OpenSSH\r\n", "not valid HTTP"), ("\u{5}\u{0}", "not valid HTTP"),
   ])
   func saysWhyThereIsNoTunnel(answer: String, told: String) {
@@ -72,7 +72,7 @@ import Testing
   @Test(arguments: [401, 407]) func saysThatCredentialsWereRefused(status: Int) {
     let answer = "HTTP/1.1 \(status) Who?\r\n\r\n"
     let told = transcript(of: answer, ProxyCredentials(username: "a", password: "b")).last
-    #expect(told?.contains("refused the user name or the password") == true)
+    #expect(told?.contains("rejected the user name or the password") == true)
   }
 
   @Test func leavesTheBodyOfARefusal() throws {
@@ -101,6 +101,6 @@ import Testing
     let endless = Array(("HTTP/1.1 200 OK\r\nX: " + String(repeating: "x", count: 2_000)).utf8)
     #expect(transcript(of: [endless], limits: limits).last?.contains("larger than 1000 bytes") == true)
     let interim = String(repeating: "HTTP/1.1 102 Processing\r\n\r\n", count: 9)
-    #expect(transcript(of: interim).last?.contains("more than 8 interim answers") == true)
+    #expect(transcript(of: interim).last?.contains("more than 8 interim responses") == true)
   }
 }

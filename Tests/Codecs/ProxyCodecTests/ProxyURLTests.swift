@@ -24,8 +24,8 @@ import Testing
       ("http://h/path", .path), ("http://h?x", .path), ("http://", .authority(.badHost)),
       ("http://h:0", .authority(.badPort)), ("http://u:p w@h", .authority(.badCharacter)),
       ("http://u:%zz@h", .authority(.badEscape)), ("socks5://u:a%00b@h", .authority(.badEscape)),
-      ("http://u%3Av:p@h", .credentials("a user name for Basic authentication has no colon")),
-      ("socks5://u@h", .credentials("SOCKS takes a user name and a password of 1 to 255 bytes each")),
+      ("http://u%3Av:p@h", .credentials("a user name for Basic authentication must not contain a colon")),
+      ("socks5://u@h", .credentials("a SOCKS user name and password must have 1 to 255 bytes each")),
     ] as [(String, ProxyURLError)])
   func saysWhatIsWrong(text: String, error: ProxyURLError) {
     #expect(throws: error) { try ProxyURL(text) }

@@ -73,8 +73,8 @@ import Testing
 
   @Test(
     arguments: [
-      ([5, 255], "wants credentials"), ([5, 2], "chose authentication method 2, which was not offered"),
-      ([5, 1], "method 1"), ([4, 0], "does not speak SOCKS5: its answer begins with byte 4"),
+      ([5, 255], "requires credentials"), ([5, 2], "chose authentication method 2, which was not offered"),
+      ([5, 1], "method 1"), ([4, 0], "does not speak SOCKS5: its reply begins with byte 4"),
       (Array("HTTP/1.1 400".utf8), "speaks HTTP, not SOCKS5"),
       ([5, 0, 5, 1], "general failure (1)"), ([5, 0, 5, 2], "not allowed by its rules (2)"),
       ([5, 0, 5, 3], "network unreachable"), ([5, 0, 5, 4], "host unreachable"), ([5, 0, 5, 5], "connection refused"),
@@ -91,8 +91,9 @@ import Testing
 
   @Test func saysThatCredentialsWereRefused() {
     #expect(
-      transcript(of: [[5, 2, 1, 1]], credentials).last?.contains("refused the user name or the password") == true)
-    #expect(transcript(of: [[5, 255]], credentials).last?.contains("accepts neither") == true)
+      transcript(of: [[5, 2, 1, 1]], credentials).last?.contains("rejected the user name or the password") == true)
+    #expect(
+      transcript(of: [[5, 255]], credentials).last?.contains("accepts no supported authentication method") == true)
     #expect(transcript(of: [[5, 2, 5, 0]], credentials).last?.contains("does not speak SOCKS5") == true)
   }
 

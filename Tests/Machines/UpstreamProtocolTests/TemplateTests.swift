@@ -75,11 +75,12 @@ import Testing
 
   @Test(
     arguments: [
-      ("${nonsense}", .opening, "is none of"), ("${env:NOPE}", .opening, "no variable 'NOPE'"),
-      ("${file:}", .opening, "is none of"), ("${now", .opening, "not closed"),
-      ("${json:${now}", .opening, "not closed"),
-      ("${counter}", .opening, "only in a heartbeat"), ("${raw:/a}", .heartbeat, "only where a message is answered"),
-      ("${raw:a}", .reply, "begins with '/'"), ("${cursor}", .value, "only in a message"),
+      ("${nonsense}", .opening, "is not a placeholder; use"), ("${env:NOPE}", .opening, "no variable 'NOPE'"),
+      ("${file:}", .opening, "is not a placeholder; use"), ("${now", .opening, "no closing"),
+      ("${json:${now}", .opening, "no closing"),
+      ("${counter}", .opening, "only in 'upstream.heartbeat.client"),
+      ("${raw:/a}", .heartbeat, "only in 'upstream.on_open' and 'upstream.heartbeat.server.reply'"),
+      ("${raw:a}", .reply, "must begin with '/'"), ("${cursor}", .value, "only in a message"),
       (String(repeating: "${json:", count: 20), .opening, "deeper than"),
     ] as [(String, Template.Context, String)])
   func saysWhatIsWrong(text: String, place: Template.Context, message: String) {

@@ -82,7 +82,7 @@ import WebSocketCodec
     ),
     (
       "sessions: {m: {upstream: {url: 'ws://h/', credential: {file: /f}}}}",
-      "d.yaml:1:62: 'sessions.m.upstream.credential' cannot be used: it would go nowhere"
+      "d.yaml:1:62: 'sessions.m.upstream.credential' cannot be used: it is not used"
     ),
     (
       "sessions: {m: {upstream: {url: 'ws://h/', credential: {env: NOPE, query: q}}}}",

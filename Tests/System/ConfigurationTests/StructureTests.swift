@@ -92,7 +92,7 @@ import Testing
     ("on_open: [{send: \"${file:/nope}\"}]", "d.yaml:2:20: file '/nope' cannot be read"),
     (
       "on_open: [{send: \"${counter}\"}]",
-      "d.yaml:2:20: in 'upstream.on_open[0].send': '${counter}' has no meaning here, only in a heartbeat of ours"
+      "d.yaml:2:20: in 'upstream.on_open[0].send': '${counter}' is not allowed here, only in 'upstream.heartbeat.client.message'"
     ),
     (
       "on_open: hello",

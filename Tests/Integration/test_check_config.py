@@ -20,7 +20,7 @@ REFUSED = {
     "a fragment": ("upstream:\n  url: wss://x/#part\n", "2:8", "write '#' as %23"),
     "a fallback's port": (GOOD + "  fallback_urls:\n  - ws://a/\n  - ws://b:0/\n", "5:5", "'ws://b:0/' is not right"),
     "a proxy of another kind": (GOOD + "  proxy: https://u:s3cret@p:1\n", "3:10", "not supported"),
-    "a proxy with a path": (GOOD + "  proxy: http://u:s3cret@p:1/x\n", "3:10", "ends with its port"),
+    "a proxy with a path": (GOOD + "  proxy: http://u:s3cret@p:1/x\n", "3:10", "must end with its port"),
     "a rule against the proxy": (GOOD + "  no_proxy: [a.example, 10.0.0.0/33]\n", "3:25", "'10.0.0.0/33'"),
     "redelivery without confirmation": (
         GOOD + "  queue:\n    confirm: false\n    redeliver: unconfirmed\n",
@@ -54,7 +54,7 @@ REFUSED = {
     "a host with a port": (GOOD + "http:\n  hosts: ['x:80']\n", "4:11", "without scheme and port"),
     "an origin without a scheme": (GOOD + "http:\n  origins: [x]\n", "4:13", "scheme://host"),
     "a subprotocol": (GOOD + "  subprotocols: [v1, 'v 2']\n", "3:22", "'v 2' is not right"),
-    "a subprotocol twice": (GOOD + "  subprotocols: [v1, v1]\n", "3:22", "twice"),
+    "a subprotocol twice": (GOOD + "  subprotocols: [v1, v1]\n", "3:22", "is repeated"),
     "a Host header": (
         GOOD + "  headers:\n    Accept: x\n    Host: s3cret\n",
         "5:5",

@@ -115,16 +115,16 @@ PROTOCOL = "the Sec-WebSocket-Protocol of the 101 response is not acceptable: "
 DEFLATE = "Sec-WebSocket-Extensions: permessage-deflate; "
 
 REFUSED = {
-    "no Upgrade": (upgrades(upgrade_field=""), "does not say 'Upgrade: websocket'"),
-    "Upgrade to something else": (upgrades(upgrade_field="Upgrade: h2c"), "does not say 'Upgrade: websocket'"),
+    "no Upgrade": (upgrades(upgrade_field=""), "has no 'Upgrade: websocket'"),
+    "Upgrade to something else": (upgrades(upgrade_field="Upgrade: h2c"), "has no 'Upgrade: websocket'"),
     "Upgrade to several things": (
         upgrades(upgrade_field="Upgrade: websocket, h2c"),
-        "does not say 'Upgrade: websocket'",
+        "has no 'Upgrade: websocket'",
     ),
-    "no Connection": (upgrades(connection_field=""), "does not say 'Connection: Upgrade'"),
+    "no Connection": (upgrades(connection_field=""), "has no 'Connection: Upgrade'"),
     "Connection without the token": (
         upgrades(connection_field="Connection: not-an-upgrade, close"),
-        "does not say 'Connection: Upgrade'",
+        "has no 'Connection: Upgrade'",
     ),
     "no accept value": (upgrades(accept=""), ACCEPT),
     "another accept value": (upgrades(accept="s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), ACCEPT),
@@ -141,7 +141,7 @@ REFUSED = {
     ),
     "an extension field that is none": (
         upgrades("Sec-WebSocket-Extensions: permessage-deflate;;"),
-        EXTENSIONS + "'permessage-deflate;;' does not follow the grammar",
+        EXTENSIONS + "'permessage-deflate;;' does not match the grammar of the field",
     ),
     "an unknown parameter": (upgrades(DEFLATE + "level=9"), EXTENSIONS + "permessage-deflate has no parameter level"),
     "a parameter twice": (

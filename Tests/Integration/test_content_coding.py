@@ -37,8 +37,8 @@ REFUSED = {
     "gzip twice": (gzip.compress(gzip.compress(TEXT.encode())), ["gzip, gzip"], 415, "gzip, once, or identity"),
     "gzip in two fields": (gzip.compress(gzip.compress(b"x")), ["gzip", "gzip"], 415, "gzip, once, or identity"),
     "what is not gzip": (TEXT.encode(), ["gzip"], 415, "not gzip data"),
-    "gzip that is cut off": (gzip.compress(TEXT.encode())[:-4], ["gzip"], 415, "ends too soon"),
-    "nothing": (b"", ["gzip"], 415, "ends too soon"),
+    "gzip that is cut off": (gzip.compress(TEXT.encode())[:-4], ["gzip"], 415, "is incomplete"),
+    "nothing": (b"", ["gzip"], 415, "is incomplete"),
     "something behind gzip": (gzip.compress(TEXT.encode()) + b"!", ["gzip"], 415, "not gzip data"),
     "a bomb": (gzip.compress(bytes(17 << 20)), ["gzip"], 413, "http.body_bytes"),
 }

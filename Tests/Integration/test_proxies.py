@@ -239,10 +239,10 @@ async def test_a_session_comes_back_through_the_proxy(start, upstream, gateway_f
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ("proxy: proxy.example:3128", "this value is not right for 'upstream.proxy': no scheme"),
+        ("proxy: proxy.example:3128", "this value is not valid for 'upstream.proxy': no scheme"),
         ("proxy: https://proxy.example", "TLS to the proxy itself is not supported"),
         ("proxy: socks5://us%zzer:hidden@h", "two hexadecimal digits"),
-        ('no_proxy: ["10.0.0.0/99"]', "'10.0.0.0/99' is not right for 'upstream.no_proxy': it takes '*'"),
+        ('no_proxy: ["10.0.0.0/99"]', "'10.0.0.0/99' is not valid for 'upstream.no_proxy': use '*'"),
     ],
 )
 async def test_a_setting_that_cannot_be_used_ends_the_start(settings, told, tmp_path):

@@ -220,7 +220,7 @@ async def test_now_or_never_is_refused_while_the_upstream_does_not_read(gateway_
     client = (await gateway_for(upstream, env=PATIENT)).client()
     await _stop_reading(upstream, client)
     problem = (await client.send("now", headers={"TTL": "0"})).problem(503)
-    assert "does not read" in problem["detail"]
+    assert "has not read" in problem["detail"]
     upstream.resume_reading()
 
     async def is_sent():

@@ -97,7 +97,7 @@ async def test_a_closed_connection_is_one_failure_and_its_story_is_told_everywhe
     await patch(client, '{"desired":"down"}')
     await eventually(lambda: is_in(client, "stopped"), what="the session is stopped")
     assert (await gateway.metrics())["drawbridge_session_desired"] == 0
-    assert "\nsession      stopped, as an operator asked\n" in (await gateway.manage("/")).body.decode()
+    assert "\nsession      stopped, requested by an operator\n" in (await gateway.manage("/")).body.decode()
 
 
 async def test_a_silent_connection_is_told_as_such_and_the_round_trip_is_exact(start, gateway_for, raw_upstream):

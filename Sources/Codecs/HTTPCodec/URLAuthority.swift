@@ -88,9 +88,9 @@ package enum URLAuthorityError: Error, Hashable, Sendable, CustomStringConvertib
 
   package var description: String {
     switch self {
-    case .badCharacter: "a character that must be percent-encoded"
-    case .badEscape: "a '%' without two hexadecimal digits, or '%00', in the credentials"
-    case .badHost: "no host: a name, an IPv4 address, or an IPv6 address in brackets"
+    case .badCharacter: "it contains a character that must be percent-encoded"
+    case .badEscape: "the credentials contain '%' without two hexadecimal digits, or '%00'"
+    case .badHost: "no host: use a name, an IPv4 address, or an IPv6 address in brackets"
     case .badPort: "the port is not a number from 1 to 65535"
     }
   }

@@ -108,7 +108,7 @@ package struct ProxyBypassError: Error, Equatable, Sendable, CustomStringConvert
   package let index: Int
 
   package static let expectation =
-    "it takes '*', a name such as example.org or .example.org, an address, or a block such as 10.0.0.0/8; a port may follow a "
+    "use '*', a name such as example.org or .example.org, an address, or a block such as 10.0.0.0/8; a port may follow a "
     + "name or an address"
 
   package var description: String { "text \(index) is not a rule: \(Self.expectation)" }

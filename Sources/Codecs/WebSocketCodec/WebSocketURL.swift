@@ -93,7 +93,7 @@ package enum WebSocketURLError: Error, Equatable, Sendable, CustomStringConverti
     switch self {
     case .noScheme: "no scheme: write ws://host/path or wss://host/path"
     case .wrongScheme(let scheme): "'\(scheme)' is not a WebSocket scheme: write ws:// or wss://"
-    case .fragment: "a WebSocket URL has no fragment: write '#' as %23"
+    case .fragment: "a WebSocket URL must not have a fragment: write '#' as %23"
     case .authority(let error): error.description
     }
   }

@@ -41,8 +41,8 @@ package struct BrowserAccess: Sendable {
       // Links and images send no Origin, so the setting cannot allow them. If Origin is present here, it is the gateway's own.
       let remedy =
         request.fields.contains(.origin)
-        ? "or redirected it here. Send it to this address at once, without a redirection"
-        : "and it has no Origin that the setting http.origins could allow. Open the address directly, or let the page use fetch(), which sends Origin"
+        ? "or redirected it here. Send it to this address directly, without a redirect"
+        : "and it has no Origin that the setting http.origins could allow. Open the address directly, or use fetch() in the page, which sends Origin"
       return Problem(
         .originNotAllowed,
         detail: "Sec-Fetch-Site is '\(site.text())': a page of another origin caused this request, \(remedy)")
@@ -68,7 +68,7 @@ package struct BrowserAccess: Sendable {
       case .network: "this listener accepts localhost, numeric addresses"
       }
     return
-      "the Host '\(host.excerpt())' is not allowed: \(accepted) and the names of the setting http.hosts. Behind a reverse proxy that forwards Host, add the proxy's name there"
+      "the Host '\(host.excerpt())' is not allowed: \(accepted) and the names of the setting http.hosts. Behind a reverse proxy that forwards Host, add its public name there"
   }
 
   // MARK: Origin

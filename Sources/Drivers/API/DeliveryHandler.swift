@@ -41,7 +41,10 @@ private struct WaitingDelivery: WaitingRequest {
       let remembered = session.upstream.rememberedDeliveries
       api.respond(
         with: Problem(
-          .notFound, detail: "this delivery is not known any more, or never was; the last \(remembered) are"),
+          .notFound,
+          detail:
+            "this delivery is unknown: it never existed, or it is older than the last \(remembered), which are remembered"
+        ),
         into: &response)
       return
     }

@@ -42,13 +42,14 @@ struct IncomingMessage {
     guard let value = request.fields.first(.contentType), !value.isEmpty else { return .binary }
     guard let type = HTTPMediaType(value) else {
       throw ProblemError(
-        .unsupportedMediaType, "Content-Type is malformed; text/plain or application/json would be right")
+        .unsupportedMediaType,
+        "Content-Type '\(value.excerpt())' is malformed: use a media type such as text/plain or application/json")
     }
     if type.is("application", "x-ndjson") { return .lines }
     if type.type.equalsIgnoringCase("multipart") {
       throw ProblemError(
         .unsupportedMediaType,
-        "a multipart body is no single message; send each part on its own, or application/x-ndjson")
+        "multipart content is not supported: send each part in its own request, or a batch as application/x-ndjson")
     }
     let isText =
       type.type.equalsIgnoringCase("text") || type.is("application", "json")
@@ -58,7 +59,9 @@ struct IncomingMessage {
       !charset.equalsIgnoringCase("utf-8"), !charset.equalsIgnoringCase("us-ascii"), !charset.equalsIgnoringCase("utf8")
     {
       throw ProblemError(
-        .unsupportedMediaType, "a WebSocket text is UTF-8; send charset=utf-8, or application/octet-stream")
+        .unsupportedMediaType,
+        "charset '\(charset.excerpt())' is not supported: send text as UTF-8, or other bytes as application/octet-stream"
+      )
     }
     return .text
   }
@@ -73,7 +76,7 @@ struct IncomingMessage {
       isKnown = isKnown && (coding.equalsIgnoringCase("gzip") || coding.equalsIgnoringCase("x-gzip"))
     }
     guard isKnown, compressions <= 1 else {
-      throw ProblemError(.unsupportedEncoding, "Content-Encoding may be gzip, once, or identity")
+      throw ProblemError(.unsupportedEncoding, "Content-Encoding is not supported: use gzip, once, or identity")
     }
     return compressions == 1
   }
@@ -81,7 +84,7 @@ struct IncomingMessage {
   private static func timeToLive(of request: borrowing HTTPRequestHead) throws(ProblemError) -> TimeSpan? {
     guard let value = request.fields.first(.ttl) else { return nil }
     guard let seconds = value.deltaSeconds() else {
-      throw ProblemError(.invalidParameter, "the TTL field takes whole seconds, such as TTL: 30")
+      throw ProblemError(.invalidParameter, "TTL '\(value.excerpt())' is not valid: use whole seconds, such as TTL: 30")
     }
     return .seconds(Int64(seconds))
   }
@@ -91,7 +94,7 @@ struct IncomingMessage {
     // Other bytes have no agreed meaning in a field (RFC 9110 §5.5).
     guard !value.isEmpty, value.count <= longestTopic, value.isPrintableASCII() else {
       throw ProblemError(
-        .invalidParameter, "the Topic field takes a name of 1 to \(longestTopic) printable ASCII characters")
+        .invalidParameter, "Topic is not valid: use 1 to \(longestTopic) printable ASCII characters")
     }
     return value.text()
   }
@@ -109,7 +112,7 @@ struct IncomingMessage {
     let plain = isCompressed ? try inflated(bytes) : bytes
     guard form == .binary || UTF8StreamValidator.isValid(plain.span) else {
       throw ProblemError(
-        .invalidText, "a text message must be UTF-8; send Content-Type: application/octet-stream for other bytes")
+        .invalidText, "a text message must be UTF-8: send other bytes with Content-Type: application/octet-stream")
     }
     return Item(payload: SharedBytes(plain), kind: form == .binary ? .binary : .text)
   }
@@ -132,15 +135,16 @@ struct IncomingMessage {
       guard items.count < limits.batchMessages else {
         throw ProblemError(
           .contentTooLarge,
-          "a batch takes at most \(limits.batchMessages) messages (the setting http.batch_messages); send several")
+          "the batch has more than \(limits.batchMessages) messages (the setting http.batch_messages): send several batches"
+        )
       }
       guard UTF8StreamValidator.isValid(line) else {
         throw ProblemError(
-          .invalidText, "line \(lineNumber) of the batch is not UTF-8; no message of the batch was accepted")
+          .invalidText, "line \(lineNumber) of the batch is not UTF-8: no message of the batch was accepted")
       }
       items.append(Item(payload: SharedBytes(copying: line), kind: .text))
     }
-    guard !items.isEmpty else { throw ProblemError(.invalidParameter, "the batch is empty; send a message a line") }
+    guard !items.isEmpty else { throw ProblemError(.invalidParameter, "the batch is empty: send one message per line") }
     return items
   }
 
@@ -151,13 +155,16 @@ struct IncomingMessage {
       try inflater.inflate(bytes.span, into: &output, limit: limits.bodyBytes)
     } catch {
       switch error {
-      case .malformed: throw ProblemError(.unsupportedEncoding, "the body is not gzip data, as Content-Encoding says")
+      case .malformed:
+        throw ProblemError(
+          .unsupportedEncoding, "the body is not gzip data: send it as Content-Encoding says, or without that field")
       case .tooLarge:
         throw ProblemError(
-          .contentTooLarge, "the body inflates to more than \(limits.bodyBytes) bytes (the setting http.body_bytes)")
+          .contentTooLarge, "the body decompresses to more than \(limits.bodyBytes) bytes (the setting http.body_bytes)"
+        )
       }
     }
-    guard inflater.hasEnded else { throw ProblemError(.unsupportedEncoding, "the gzip data in the body ends too soon") }
+    guard inflater.hasEnded else { throw ProblemError(.unsupportedEncoding, "the gzip data in the body is incomplete") }
     return output.copyBytes()
   }
 }

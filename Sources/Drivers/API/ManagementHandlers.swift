@@ -43,7 +43,7 @@ extension API {
     let summary = session.inbox.summary
     let isOne = shared.sessions.all.count == 1
     output.append(isOne ? "session      \(snapshot.state)" : "session      \(session.name): \(snapshot.state)")
-    output.append(snapshot.desired == .up ? "" : ", as an operator asked")
+    output.append(snapshot.desired == .up ? "" : ", requested by an operator")
     if let next = snapshot.nextAttempt { output.append(", next attempt in \(seconds(next - now))") }
     output.append("\nupstream     \(snapshot.url)\n")
     if let failure = snapshot.lastFailure, let at = snapshot.status.lastFailureAt {

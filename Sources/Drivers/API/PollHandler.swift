@@ -27,7 +27,7 @@ extension API {
     } catch {
       throw ProblemError(
         .invalidParameter,
-        "'cursor' is ahead of the newest push: use the cursor of an earlier response, 'earliest' or 'latest'")
+        "the cursor is ahead of the newest push: use the cursor of an earlier response, 'earliest' or 'latest'")
     }
     let poll = Poll(session: session, start: start, limit: parameters.limit, maxBytes: parameters.maxBytes)
     if parameters.wait > .zero, !session.inbox.hasNewData(after: start) {

@@ -35,10 +35,10 @@ struct PollParameters {
       guard let parameter = Parameter(query.name) else {
         throw ProblemError(
           .invalidParameter,
-          "'\(query.name.text())' is no parameter of this path; there are cursor, wait, limit and max_bytes")
+          "'\(query.name.excerpt())' is not a parameter of this path: use cursor, wait, limit and max_bytes")
       }
       guard seen & parameter.rawValue == 0 else {
-        throw ProblemError(.invalidParameter, "'\(query.name.text())' is in the query twice; give it once")
+        throw ProblemError(.invalidParameter, "'\(query.name.text())' is in the query twice: give it once")
       }
       seen |= parameter.rawValue
       try read(parameter, query.value, settings)
@@ -77,19 +77,21 @@ struct PollParameters {
           IdentifierKind(value) == .delivery ? "is the id of a delivery, not a position among pushes" : "is not valid"
         let shown = value.extracting(first: min(value.count, Cursor.maximumTextLength)).text()
         throw ProblemError(
-          .invalidParameter, "the value '\(shown)' of 'cursor' \(wrong): use \(StartingPoint.expectation)")
+          .invalidParameter, "cursor '\(shown)' \(wrong): use \(StartingPoint.expectation)")
       }
       self.start = start
     case .wait:
       wait = try WaitParameter.read(value)
     case .limit:
       guard let limit = value.decimalValue(), limit > 0 else {
-        throw ProblemError(.invalidParameter, "'limit' takes a number of messages from 1 on")
+        throw ProblemError(
+          .invalidParameter, "limit '\(value.excerpt())' is not valid: use a number of messages, 1 or more")
       }
       self.limit = min(limit, settings.maximumLimit)
     case .maxBytes:
       guard let bytes = value.decimalValue(), bytes > 0 else {
-        throw ProblemError(.invalidParameter, "'max_bytes' takes a number of bytes from 1 on")
+        throw ProblemError(
+          .invalidParameter, "max_bytes '\(value.excerpt())' is not valid: use a number of bytes, 1 or more")
       }
       maxBytes = min(bytes, settings.maximumAnswerBytes)
     }

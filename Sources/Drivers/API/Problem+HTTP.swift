@@ -14,19 +14,19 @@ extension Problem {
       self.init(
         .requestTimeout,
         detail:
-          "the request's head did not arrive within \(settings.headTimeout.text) (the setting http.head_timeout); send it without pauses"
+          "the request head was not received within \(settings.headTimeout.text) (the setting http.head_timeout): send it without pauses"
       )
     case .slowBody(let received):
       self.init(
         .requestTimeout,
         detail:
-          "the request's content stopped for \(settings.bodyTimeout.text) (the setting http.body_timeout), or came slower than \(settings.bodyMinimumRate) bytes a second (http.body_minimum_rate), after \(received) bytes; send it without pauses"
+          "after \(received) bytes, the request body paused for \(settings.bodyTimeout.text) (the setting http.body_timeout) or was slower than \(settings.bodyMinimumRate) bytes per second (http.body_minimum_rate): send it without pauses"
       )
     case .tooManyBodies:
       self.init(
         .tooManyBodies,
         detail:
-          "the bodies being received hold more than \(settings.pendingBodyBytes) bytes (the setting http.pending_body_bytes); try again after the time in Retry-After",
+          "the request bodies received so far, of all clients together, exceed \(settings.pendingBodyBytes) bytes (the setting http.pending_body_bytes): try again after the time in Retry-After",
         retryAfter: 1)
     }
   }
@@ -72,5 +72,5 @@ extension HTTPProtocolError {
   }
 
   /// The detail of the response: what was wrong, what is accepted, and the setting whose limit was exceeded.
-  var detail: String { setting.map { "\(description) The limit is the setting \($0)." } ?? description }
+  var detail: String { setting.map { "\(description) (the setting \($0))" } ?? description }
 }

@@ -71,7 +71,7 @@ struct Router {
     }
     throw ProblemError(
       .invalidParameter,
-      "the query parameter '\(name)' is not known: \(request.methodBytes.text()) \(request.path.excerpt()) takes no parameters"
+      "query parameter '\(name)' is unknown: \(request.methodBytes.text()) \(request.path.excerpt()) has no parameters"
     )
   }
 
@@ -122,7 +122,9 @@ struct Router {
     let served = try served(session)
     let id = path.extracting(11..<path.count)
     guard let sequence = Self.sequence(in: id, after: served.deliveryPrefix) else {
-      let reason = IdentifierKind(id) == .push ? "this is a cursor or the id of a push" : "no delivery has this id"
+      let reason =
+        IdentifierKind(id) == .push
+        ? "this is a cursor or the id of a push, not of a delivery" : "no delivery has this id"
       throw ProblemError(
         .notFound, "\(reason): use the 'id' of a response to POST /v1/messages, which begins with 'd-'")
     }
@@ -139,7 +141,7 @@ struct Router {
   private static var noSuchPath: ProblemError {
     ProblemError(
       .notFound,
-      "no such path; there are /v1/messages, /v1/session, /v1/deliveries/{id}, /v1/sessions, /v1/sessions/{name} and /openapi.yaml"
+      "no such path: the paths are /v1/messages, /v1/session, /v1/deliveries/{id}, /v1/sessions, /v1/sessions/{name} and /openapi.yaml"
     )
   }
 
@@ -150,20 +152,21 @@ struct Router {
 
   private func find(_ name: Span<UInt8>) throws(ProblemError) -> Session {
     if let session = sessions.find(name) { return session }
-    throw ProblemError(.notFound, "no session is named '\(name.excerpt())': there \(configured)")
+    throw ProblemError(.notFound, "session '\(name.excerpt())' does not exist: \(configured)")
   }
 
   private func served(_ session: Session?) throws(ProblemError) -> Session {
     if let session { return session }
     throw ProblemError(
       .notFound,
-      "this path is the default session's, and there is none: use /v1/sessions/{name}/…; there \(configured)")
+      "this path belongs to the default session, which is not configured: use /v1/sessions/{name}/…; \(configured)")
   }
 
   private var configured: String {
     let names = sessions.all.prefix(Self.namesListed).map(\.name).joined(separator: ", ")
     let more = sessions.all.count - Self.namesListed
-    return (sessions.all.count == 1 ? "is " : "are ") + names + (more > 0 ? " and \(more) more" : "")
+    return (sessions.all.count == 1 ? "the only session is " : "the sessions are ") + names
+      + (more > 0 ? " and \(more) more" : "")
   }
 
   // MARK: Management
@@ -174,7 +177,7 @@ struct Router {
     if path.equals("/startupz") { return try reading(request, .started) }
     if path.equals("/metrics") { return try reading(request, .metrics) }
     if path.equals("/") || path.isEmpty { return try reading(request, .status) }
-    throw ProblemError(.notFound, "no such path; there are /, /livez, /readyz, /startupz and /metrics")
+    throw ProblemError(.notFound, "no such path: the paths are /, /livez, /readyz, /startupz and /metrics")
   }
 
   // MARK: Methods
@@ -190,6 +193,9 @@ struct Router {
     _ request: borrowing HTTPRequestHead, allowing methods: StaticString
   ) throws(ProblemError) -> Route {
     if request.method == .options { return .options(methods) }
-    throw ProblemError(Problem(.methodNotAllowed, detail: "this path takes \(methods)", allow: methods))
+    throw ProblemError(
+      Problem(
+        .methodNotAllowed, detail: "\(request.methodBytes.excerpt()) is not allowed for this path: use \(methods)",
+        allow: methods))
   }
 }

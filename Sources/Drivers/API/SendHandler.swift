@@ -78,14 +78,14 @@ extension API {
       let (reason, next): (String, MonotonicTime?) =
         switch hindrance {
         case .notConnected: ("the upstream is not connected", receipt.nextAttempt)
-        case .blocked: ("the upstream does not read what was sent before", nil)
-        case .pace(let until): ("\(Self.settingPrefix(of: session))upstream.queue.rate does not allow it yet", until)
+        case .blocked: ("the upstream has not read what was sent before", nil)
+        case .pace(let until): ("the limit of \(Self.settingPrefix(of: session))upstream.queue.rate is reached", until)
         }
       problem = Problem(
-        .upstreamDown, detail: "the message cannot be sent now and has TTL: 0, which forbids it to wait: \(reason)",
+        .upstreamDown, detail: "the message has TTL: 0 and cannot be sent now: \(reason)",
         retryAfter: Self.retryAfter(next, now))
     case .closed:
-      problem = Problem(.sessionClosed, detail: "the gateway is shutting down; the message was not taken")
+      problem = Problem(.sessionClosed, detail: "the gateway is shutting down: the message was not accepted")
     }
     shared.metrics.refusedMessages.add()
     throw ProblemError(problem)
@@ -102,16 +102,16 @@ extension API {
     let prefix = Self.settingPrefix(of: session)
     let held =
       switch limit {
-      case .messages: "\(queue.maximumMessages) messages (the setting \(prefix)upstream.queue.messages)"
-      case .bytes: "\(ValueText.size(queue.maximumBytes)) (the setting \(prefix)upstream.queue.bytes)"
+      case .messages: "\(queue.maximumMessages) messages, the setting \(prefix)upstream.queue.messages"
+      case .bytes: "\(ByteSize.format(queue.maximumBytes)), the setting \(prefix)upstream.queue.bytes"
       }
     let state = session.upstream.snapshot().state
     let reason =
       state == .ready
-      ? "the upstream is connected and takes messages more slowly than they are posted"
+      ? "the upstream is connected and reads messages more slowly than clients send them"
       : "the upstream is not connected (state \(state.name))"
     return
-      "the queue to the upstream is full, \(held): \(reason). Try again after the time in Retry-After"
+      "the queue to the upstream is full (\(held)): \(reason). Try again after the time in Retry-After"
   }
 
   /// Returns the value of `Retry-After` in seconds: the time until `moment`, or 1 if it is not known.

@@ -16,7 +16,8 @@ enum SessionChange {
     guard let type = HTTPMediaType(value), type.is("application", "json") || type.is("application", "merge-patch+json")
     else {
       throw ProblemError(
-        .unsupportedMediaType, "a session is changed by application/json or application/merge-patch+json")
+        .unsupportedMediaType,
+        "Content-Type '\(value.excerpt())' is not supported: use application/json or application/merge-patch+json")
     }
   }
 
@@ -24,12 +25,12 @@ enum SessionChange {
     if body?.exceedsLimit == true { throw tooLarge }
     let bytes = body?.bytes ?? []
     guard UTF8StreamValidator.isValid(bytes.span) else {
-      throw ProblemError(.invalidDocument, "the body is no JSON: it is not UTF-8")
+      throw ProblemError(.invalidDocument, "the body is not JSON: it is not UTF-8")
     }
     do throws(JSONError) {
       _ = try JSONValidator.validate(bytes.span)
     } catch {
-      throw ProblemError(.invalidDocument, "the body is no JSON: \(error)")
+      throw ProblemError(.invalidDocument, "the body is not JSON: \(error)")
     }
     guard let object = JSONObject(bytes.span), object.members.count == 1, let member = object.members.first,
       JSONString.equals(bytes.span.extracting(member.name), Array("desired".utf8))
@@ -41,12 +42,12 @@ enum SessionChange {
   }
 
   private static var tooLarge: ProblemError {
-    ProblemError(.contentTooLarge, "a change of the session has at most \(limit) bytes")
+    ProblemError(.contentTooLarge, "the body is larger than \(limit) bytes, the maximum for a change of the session")
   }
 
   private static var expectation: ProblemError {
     ProblemError(
       .invalidDocument,
-      "only 'desired' can be changed, once: {\"desired\":\"up\"} or {\"desired\":\"down\"}")
+      "the body is not a valid change of the session: use {\"desired\":\"up\"} or {\"desired\":\"down\"}")
   }
 }

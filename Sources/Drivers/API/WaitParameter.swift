@@ -20,9 +20,10 @@ enum WaitParameter {
         throw ProblemError(.invalidParameter, error.description)
       }
       guard query.name.equals("wait") else {
-        throw ProblemError(.invalidParameter, "'\(query.name.excerpt())' is no parameter of this path; there is wait")
+        throw ProblemError(
+          .invalidParameter, "'\(query.name.excerpt())' is not a parameter of this path: the only one is wait")
       }
-      guard wait == nil else { throw ProblemError(.invalidParameter, "'wait' is in the query twice; give it once") }
+      guard wait == nil else { throw ProblemError(.invalidParameter, "'wait' is in the query twice: give it once") }
       wait = try read(query.value)
     }
     return granted(wait ?? preference(of: request) ?? standard, for: request, maximum: maximum)
@@ -32,7 +33,9 @@ enum WaitParameter {
   static func read(_ value: Span<UInt8>) throws(ProblemError) -> TimeSpan {
     guard let wait = TimeSpan(value) else {
       throw ProblemError(
-        .invalidParameter, "'wait' takes a duration such as 25s, 500ms, 1m30s or whole seconds; 0 answers now")
+        .invalidParameter,
+        "wait '\(value.excerpt())' is not valid: use a duration such as 25s, 500ms, 1m30s or whole seconds, or 0 for a response at once"
+      )
     }
     return wait
   }

@@ -44,7 +44,7 @@ extension UpstreamConventions {
   private var credentialProblems: [(key: String, reason: String)] {
     var problems: [(String, String)] = []
     if let header = credential.header, header.fieldName == nil {
-      problems.append(("credential.header", "it must be a field such as 'Authorization: Bearer ${credential}'"))
+      problems.append(("credential.header", "use a header field such as 'Authorization: Bearer ${credential}'"))
     }
     if !credential.query.utf8.allSatisfy(ASCII.isUnreserved) {
       problems.append(("credential.query", "a parameter's name must consist of letters, digits and -._~"))
@@ -56,7 +56,7 @@ extension UpstreamConventions {
       problems.append(("credential", "it is used, but has no source: set env, file or command"))
     case (.some, false):
       problems.append(
-        ("credential", "it is not used: set header or query, or use ${credential} in a message of on_open"))
+        ("credential", "it is not sent anywhere: set header or query, or use ${credential} in a message of on_open"))
     case (nil, false), (.some, true): break
     }
     if credential.sources > 1 { problems.append(("credential", "set only one of env, file and command")) }

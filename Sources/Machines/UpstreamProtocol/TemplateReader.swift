@@ -89,7 +89,7 @@ private struct TemplateReader {
     switch (name, argument) {
     case ("env", let variable?):
       guard let value = environment[variable] else {
-        throw TemplateSyntaxError(description: "the environment has no variable '\(variable)'")
+        throw TemplateSyntaxError(description: "environment variable '\(variable)' is not set")
       }
       return .text(Array(value.utf8))
     case ("file", let path?) where !path.isEmpty: return .file(path)

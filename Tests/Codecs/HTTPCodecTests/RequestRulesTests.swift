@@ -199,7 +199,7 @@ import Testing
     ]
     for (error, status) in expected {
       #expect(error.status == status)
-      #expect(error.description.hasSuffix(".") && !error.description.contains("\n"))
+      #expect(!error.description.hasSuffix(".") && !error.description.contains("\n"))
     }
   }
 }

@@ -107,7 +107,7 @@ import UpstreamSession
     for path in ["/v1/messages", "/v1/session", "/v1/deliveries/d-0123456789ab.1"] {
       let response = try api.respond("GET", path)
       #expect(response.problem == "not-found", "\(path)")
-      #expect(response.text("detail")?.contains("there is market") == true, "\(response.body)")
+      #expect(response.text("detail")?.contains("the only session is market") == true, "\(response.body)")
     }
     #expect(try api.respond("GET", "/v1/sessions/market").status == 200)
   }
@@ -170,6 +170,6 @@ import UpstreamSession
     let page = try APIFixture(sessions: ["default", "market"]).respond("GET", "/", "", .management).body
     #expect(page.contains("drawbridge 1.2.3") && page.contains("default: stopped") && page.contains("market: stopped"))
     let alone = try APIFixture().respond("GET", "/", "", .management).body
-    #expect(alone.contains("session      stopped, as an operator asked\n"))
+    #expect(alone.contains("session      stopped, requested by an operator\n"))
   }
 }

@@ -75,7 +75,7 @@ import Testing
 
   @Test(
     arguments: [
-      ("${nonsense}", .opening, "is not a placeholder; use"), ("${env:NOPE}", .opening, "no variable 'NOPE'"),
+      ("${nonsense}", .opening, "is not a placeholder; use"), ("${env:NOPE}", .opening, "variable 'NOPE' is not set"),
       ("${file:}", .opening, "is not a placeholder; use"), ("${now", .opening, "no closing"),
       ("${json:${now}", .opening, "no closing"),
       ("${counter}", .opening, "only in 'upstream.heartbeat.client"),

@@ -18,9 +18,8 @@ extension HTTPQueryError: CustomStringConvertible {
   package var description: String {
     switch problem {
     case .badEscape:
-      "The query parameter '\(parameter)' contains %00, or a '%' that is not followed by two hexadecimal digits; write '%' as %25."
-    case .notUTF8:
-      "The query parameter '\(parameter)' is not valid UTF-8 after percent-decoding; encode its text as UTF-8."
+      "query parameter '\(parameter)' is not valid: '%' must be followed by two hexadecimal digits other than 00"
+    case .notUTF8: "query parameter '\(parameter)' is not valid: it must be UTF-8 after percent-decoding"
     }
   }
 }

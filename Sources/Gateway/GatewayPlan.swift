@@ -21,7 +21,7 @@ package struct GatewayPlan: Sendable {
     self.settings = settings
     var problems: [SettingProblem] = []
     let configured = settings.configuredSessions
-    if configured.isEmpty { problems.append(SettingProblem("upstream.url", .none, Self.urlMissing)) }
+    if configured.isEmpty { problems.append(SettingProblem("upstream.url", .missing, Self.urlMissing)) }
     var sessions: [SessionPlan] = []
     var contexts = TLSContextCache(fileTimeout: configured.map(\.configuration.upstream.fileTimeout).max() ?? .zero)
     for session in configured where session.configuration.upstream.url != nil {
@@ -43,6 +43,6 @@ package struct GatewayPlan: Sendable {
   var management: [SocketAddress] { settings.listeners.management }
 
   private static let urlMissing =
-    "no upstream is set: give one with --upstream wss://example.org/socket, as upstream.url in a file, or as DRAWBRIDGE_UPSTREAM_URL; "
-    + "'drawbridge demo' needs none"
+    "use --upstream wss://example.org/socket, upstream.url in a file, or DRAWBRIDGE_UPSTREAM_URL ('drawbridge demo' needs "
+    + "none)"
 }

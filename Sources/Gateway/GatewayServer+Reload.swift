@@ -5,53 +5,56 @@ import Sessions
 import Upstream
 import UpstreamSession
 
-/// The settings of a process that can read them again.
+/// The settings of a running process, which a reload can change.
 struct RunningSettings {
-  /// What is in effect.
+  /// The settings in effect.
   var effective: GatewaySettings
-  /// What was read last. It differs from `effective` where a restart is needed.
-  var read: GatewaySettings
+  /// The settings as last read. They differ from `effective` if a restart is required.
+  var lastRead: GatewaySettings
 
   init(_ settings: GatewaySettings) {
     effective = settings
-    read = settings
+    lastRead = settings
   }
 }
 
-/// SIGHUP: the configuration is read again.
+/// Reload on SIGHUP.
 extension GatewayServer {
-  /// What of the plan's settings differs from what is in effect, and can change while the process runs, goes into effect: of each
-  /// session all of `upstream` but its queue, by a new connection beside the old one, and `log.level`. The rest is named in the log,
-  /// since it needs a restart. A session that the plan no longer has goes on as it is.
+  /// Applies the changed settings of the plan that can change without a restart: `log.level`, and of each session `upstream` except its
+  /// queue, by a new connection that replaces the old one. The log names the others. A session that the plan does not contain keeps
+  /// running unchanged.
   ///
-  /// A session whose upstream is the same as before keeps its connection. Where nothing at all has changed, the reason to read the
-  /// configuration again must be a certificate or a credential, so every session makes a new connection.
+  /// A session whose `upstream` has not changed keeps its connection. If no setting has changed, the reason for the reload must be a
+  /// new certificate or credential, so every session makes a new connection.
   func reload(_ plan: GatewayPlan, _ running: inout RunningSettings) {
     let old = running.effective
-    let (effective, stale) = plan.settings.effective(after: old)
-    if !stale.isEmpty {
-      logger.warning("some changed settings need a restart", [.text("settings", stale.joined(separator: ", "))])
+    let (effective, requiringRestart) = plan.settings.effective(after: old)
+    if !requiringRestart.isEmpty {
+      logger.warning(
+        "some changed settings take effect only after a restart",
+        [.text("settings", requiringRestart.joined(separator: ", "))])
     }
     do throws(SettingProblems) {
-      // The queue stays as it was, and may not go with what is new.
+      // The queue keeps its old settings, which may conflict with the new ones.
       try effective.check()
     } catch {
-      logger.error("the new configuration cannot be used; the old one stays", [.text("reason", error.description)])
+      logger.error(
+        "the new configuration is not valid; the old one remains in effect", [.text("reason", error.description)])
       return
     }
-    let renewsAll = plan.settings == running.read
+    let reconnectsAll = plan.settings == running.lastRead
     let before = old.configuredSessions
     for new in effective.configuredSessions {
       guard let planned = plan.sessions.first(where: { $0.name == new.name }), let session = sessions.find(new.name)
       else { continue }
       let isSame = before.first { $0.name == new.name }?.configuration.upstream == new.configuration.upstream
-      guard renewsAll || !isSame else { continue }
+      guard reconnectsAll || !isSame else { continue }
       session.upstream.reconfigure(
         planned.settings.with(new.configuration.upstream), because: isSame ? .credential : .configuration)
     }
     logger.level = effective.log.level
-    logger.info("the configuration was read again", [.flag("changed", effective != old)])
+    logger.info("configuration reloaded", [.flag("changed", effective != old)])
     running.effective = effective
-    running.read = plan.settings
+    running.lastRead = plan.settings
   }
 }

@@ -11,19 +11,19 @@ import TLSEngine
 import Upstream
 import UpstreamSession
 
-/// What keeps the gateway from starting although its settings are right: the system refuses a resource.
+/// Why the gateway cannot start with valid settings: the system refuses a resource.
 package struct StartError: Error, Sendable {
   package let message: String
 }
 
-/// The gateway as a whole: starts loops, listeners and the session, and ends them in order.
+/// The whole gateway: starts event loops, listeners and sessions, and shuts them down in order. Owned by the main thread.
 package final class GatewayServer: Sendable {
-  /// Signals that end the process; the main thread takes them.
-  package static let endingSignals: [Int32] = [15, 2]
-  /// SIGHUP: the configuration is read again.
+  /// Signals that shut the process down. The main thread waits for them.
+  package static let shutdownSignals: [Int32] = [15, 2]
+  /// SIGHUP reloads the configuration.
   package static let reloadSignal: Int32 = 1
-  /// All that `runUntilSignalled` takes: to be blocked before any thread is started.
-  package static let signals = endingSignals + [reloadSignal]
+  /// All signals that `runUntilSignalled` handles. They must be blocked before any thread is started.
+  package static let handledSignals = shutdownSignals + [reloadSignal]
 
   private let settings: GatewaySettings
   let logger: Logger
@@ -31,15 +31,15 @@ package final class GatewayServer: Sendable {
   private let server: HTTPServer
   private let loops: [EventLoop]
   let sessions: SessionDirectory
-  /// Addresses in use, with the ports that were picked: for clients, and for management.
+  /// Addresses of the listeners, with their actual ports.
   package let clientAddresses: [SocketAddress]
   package let managementAddresses: [SocketAddress]
   private let socketFiles: [SocketFile]
 
-  /// How long the last log lines may take to be written: a pipe that nobody reads must not keep the process from ending.
-  package static let logPatience = TimeSpan.seconds(2)
+  /// Timeout for writing the last log lines: a pipe that nobody reads must not prevent the process from exiting.
+  package static let logFlushTimeout = TimeSpan.seconds(2)
 
-  /// Starts everything. The session begins to dial; nothing waits for it.
+  /// Starts everything. Returns while the sessions are still connecting.
   package init(_ plan: GatewayPlan, logger: Logger) throws(StartError) {
     let settings = plan.settings
     self.settings = settings
@@ -58,7 +58,7 @@ package final class GatewayServer: Sendable {
     ProcessMetrics.register(in: metrics)
     for planned in plan.sessions where planned.settings.value.tls.verification == .offForTestsOnly {
       logger.warning(
-        "the upstream's certificate is not verified: anyone on the path can read and change everything",
+        "the upstream's certificate is not verified: anyone on the path can read and change all messages",
         [.text("session", planned.name)])
     }
     let dials = DialGate(settings.dials)
@@ -80,7 +80,7 @@ package final class GatewayServer: Sendable {
       clients: settings.http.connections, management: settings.http.managementConnections)
     if let warning = descriptors.warning {
       logger.warning(
-        "fewer connections are accepted than the settings allow",
+        "fewer connections are accepted than configured",
         [
           .text("reason", warning), .number("connections", descriptors.clients),
           .number("management_connections", descriptors.management),
@@ -123,61 +123,61 @@ package final class GatewayServer: Sendable {
     return result
   }
 
-  // MARK: Ending
+  // MARK: Shutdown
 
-  /// Sleeps until a signal asks for the end, and then ends in order: stop accepting, answer held polls, send what is
-  /// queued within its time, close the upstream with 1001. A second signal ends at once. Answers the exit code.
-  /// SIGHUP asks `reload` for a plan from the configuration as it is written now; it returns nil, and has logged why, where that
-  /// cannot be used.
+  /// Waits for a shutdown signal, then shuts down in order: stop accepting, respond to held polls, send queued messages within
+  /// `shutdown.flush`, close the upstream connections with 1001. A second signal exits at once. Returns the exit code.
+  ///
+  /// On SIGHUP, applies the plan that `reload` returns. It returns nil, and has logged the errors, if the configuration is invalid.
   package func runUntilSignalled(reload: () -> GatewayPlan?) -> Int32 {
     var running = RunningSettings(settings)
-    var signal = ProcessSignals.wait(for: Self.signals)
+    var signal = ProcessSignals.wait(for: Self.handledSignals)
     while signal == Self.reloadSignal {
       if let plan = reload() { self.reload(plan, &running) }
-      signal = ProcessSignals.wait(for: Self.signals)
+      signal = ProcessSignals.wait(for: Self.handledSignals)
     }
-    end(after: signal)
+    shutDown(after: signal)
     return 0
   }
 
-  private func end(after signal: Int32) {
+  private func shutDown(after signal: Int32) {
     logger.info("shutting down", [.text("signal", signal == 15 ? "SIGTERM" : "SIGINT")])
     lifecycle.enter(.draining)
     let limits = settings.shutdown
     for file in socketFiles { file.remove() }
     server.drain(loops)
     sessions.shutDown(flushWithin: limits.flush)
-    var ending = Self.wait(atMost: limits.drain) { server.isDrained && sessions.haveEnded }
-    if ending == .timedOut {
-      // The time of the clients is over. That of the sessions began together with it, and may be longer.
+    var result = Self.wait(atMost: limits.drain) { server.isDrained && sessions.haveEnded }
+    if result == .timedOut {
+      // The time of the clients is over. The sessions may have more time, counted from the same start.
       let closing = settings.configuredSessions.map(\.configuration.upstream.session.limits.closing).max() ?? .zero
       let left = limits.flush + closing - limits.drain
-      ending = Self.wait(atMost: left) { sessions.haveEnded }
-      if ending == .reached, !server.isDrained { ending = .timedOut }
+      result = Self.wait(atMost: left) { sessions.haveEnded }
+      if result == .reached, !server.isDrained { result = .timedOut }
     }
-    // Nothing is sent any more, also where a second signal or the time ended it all.
+    // From now on nothing is sent, even if a second signal or the timeout ended the wait.
     sessions.refuseMessages()
     for loop in loops { loop.stop() }
     for loop in loops { loop.join() }
     sessions.abandon()
-    logger.info("stopped", [.flag("orderly", ending == .reached)])
-    Self.writeLastLines(of: logger, atMost: ending == .interrupted ? .milliseconds(100) : Self.logPatience)
+    logger.info("stopped", [.flag("orderly", result == .reached)])
+    Self.flushLog(logger, timeout: result == .interrupted ? .milliseconds(100) : Self.logFlushTimeout)
   }
 
-  /// Waits until the log is written, but not for ever, and no longer than until the next signal.
-  package static func writeLastLines(of logger: Logger, atMost limit: TimeSpan = logPatience) {
-    _ = wait(atMost: limit) { logger.isWritten }
+  /// Waits until the log is written, the timeout expires or a signal arrives.
+  package static func flushLog(_ logger: Logger, timeout: TimeSpan = logFlushTimeout) {
+    _ = wait(atMost: timeout) { logger.isWritten }
   }
 
-  private enum Ending { case reached, timedOut, interrupted }
+  private enum WaitResult { case reached, timedOut, interrupted }
 
-  /// Waits until `isReached`, or a signal asks to end at once.
-  private static func wait(atMost limit: TimeSpan, until isReached: () -> Bool) -> Ending {
+  /// Waits until `isReached` returns true, the limit expires or a signal arrives.
+  private static func wait(atMost limit: TimeSpan, until isReached: () -> Bool) -> WaitResult {
     var left = limit
     let step = TimeSpan.milliseconds(5)
     while !isReached() {
       guard left > .zero else { return .timedOut }
-      if ProcessSignals.wait(for: endingSignals, atMost: step) != nil { return .interrupted }
+      if ProcessSignals.wait(for: shutdownSignals, atMost: step) != nil { return .interrupted }
       left = left - step
     }
     return .reached

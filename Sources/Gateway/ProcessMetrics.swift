@@ -5,11 +5,22 @@ import Reactor
 enum ProcessMetrics {
   static func register(in metrics: MetricsRegistry) {
     let started = Double(ProcessInformation.wallClockSeconds())
-    metrics.gauge("process_start_time_seconds", "Start of the process, UNIX time.") { started }
-    metrics.gauge("process_resident_memory_bytes", "Resident memory.") { Double(ProcessInformation.residentBytes()) }
-    metrics.gauge("process_open_fds", "Open file descriptors.") { Double(ProcessInformation.openDescriptors()) }
-    metrics.counter("process_cpu_seconds_total", "User and system time.") { ProcessInformation.processorSeconds() }
-    metrics.gauge("drawbridge_build_info", "Always 1; the version is a label.", [("version", DrawbridgeVersion.text)]) {
+    metrics.gauge("process_start_time_seconds", "Start time of the process, in seconds since the Unix epoch.") {
+      started
+    }
+    metrics.gauge("process_resident_memory_bytes", "Resident memory size in bytes.") {
+      Double(ProcessInformation.residentBytes())
+    }
+    metrics.gauge("process_open_fds", "Number of open file descriptors.") {
+      Double(ProcessInformation.openDescriptors())
+    }
+    metrics.counter("process_cpu_seconds_total", "User and system CPU time in seconds.") {
+      ProcessInformation.processorSeconds()
+    }
+    metrics.gauge(
+      "drawbridge_build_info", "Always 1. The label is the version of this build.",
+      [("version", DrawbridgeVersion.text)]
+    ) {
       1
     }
   }

@@ -1,7 +1,7 @@
 import Inbox
 import Upstream
 
-/// What one session is started with.
+/// The settings of one session, with the files that they name read.
 package struct SessionPlan: Sendable {
   package let name: String
   package let settings: SharedSettings

@@ -17,7 +17,7 @@ extension SettingProblem {
       case .unusableCertificate: (".client_certificate", .none, error.description)
       case .noTrustedCertificate, .noSystemStore, .systemStoreUnreadable: (".system_ca", .none, error.description)
       case .badServerName:
-        (".server_name", .value, "it takes 1 to 253 letters, digits, dots and hyphens, or an IP address")
+        (".server_name", .value, "use 1 to 253 letters, digits, dots and hyphens, or an IP address")
       case .invertedVersionRange, .badApplicationProtocol, .library: ("", .none, error.description)
       }
     self.init(prefix + "upstream.tls" + name, subject, reason)

@@ -28,44 +28,44 @@ enum DrawbridgeCommand {
   private static func run(_ arguments: [String]) -> Int32 {
     do throws(UsageError) {
       let invocation = try Invocation(arguments)
-      if invocation.wantsHelp {
+      if invocation.showsHelp {
         Terminal.print(Help.text(for: invocation.command))
         return ExitCode.ok
       }
       switch invocation.command {
       case nil:
-        Terminal.complain(Help.text(for: nil))
+        Terminal.printError(Help.text(for: nil))
         return ExitCode.usage
       case .version:
         Terminal.print("drawbridge \(DrawbridgeVersion.text)")
         return ExitCode.ok
-      case .checkConfig: return withPlan(invocation) { outcome, _ in show(outcome) }
+      case .checkConfig: return withPlan(invocation) { outcome, _ in printSettings(outcome) }
       case .healthcheck: return withSettings(invocation) { HealthCheck.run($0) }
       case .serve: return withPlan(invocation) { outcome, plan in run(invocation, plan, outcome.warnings) { _ in } }
       case .demo: return demo(invocation)
       }
     } catch {
-      Terminal.complain("drawbridge: \(error.message)")
+      Terminal.printError("drawbridge: \(error.message)")
       return ExitCode.usage
     }
   }
 
   // MARK: Settings
 
-  /// What a command sets itself, each time the settings are read.
-  private struct Change {
+  /// The settings that a command sets itself, each time the configuration is read.
+  private struct SettingOverrides {
     /// Paths of the settings that are not read.
-    var ignored: Set<String> = []
+    var ignoredPaths: Set<String> = []
     var apply: (inout GatewaySettings) -> Void = { _ in }
   }
 
-  /// Runs `body` with what the settings lead to, or reports what is wrong with them.
+  /// Runs `body` with the plan, or reports the errors of the configuration.
   private static func withPlan(
-    _ invocation: Invocation, changing change: Change = Change(),
+    _ invocation: Invocation, overriding overrides: SettingOverrides = SettingOverrides(),
     _ body: (ConfigurationLoader.Outcome, GatewayPlan) -> Int32
   ) -> Int32 {
-    withOutcome(invocation, ignoring: change.ignored) { outcome throws(ConfigurationErrors) in
-      body(outcome, try plan(for: outcome, changing: change))
+    withOutcome(invocation, ignoring: overrides.ignoredPaths) { outcome throws(ConfigurationErrors) in
+      body(outcome, try plan(for: outcome, overriding: overrides))
     }
   }
 
@@ -86,7 +86,7 @@ enum DrawbridgeCommand {
     do throws(FileError) {
       content = try invocation.configurationFile.map(contents)
     } catch {
-      Terminal.complain("drawbridge: \(invocation.configurationFile ?? "") cannot be read: \(error)")
+      Terminal.printError("drawbridge: \(invocation.configurationFile ?? "") cannot be read: \(error)")
       return ExitCode.noInput
     }
     do throws(ConfigurationErrors) {
@@ -97,34 +97,34 @@ enum DrawbridgeCommand {
   }
 
   private static func report(_ errors: ConfigurationErrors) -> Int32 {
-    for line in errors.errors { Terminal.complain("drawbridge: \(line)") }
+    for line in errors.errors { Terminal.printError("drawbridge: \(line)") }
     return ExitCode.configuration
   }
 
-  /// One byte more than a file may have: the loader reports it then.
-  private static let fileLimit = ConfigurationLoader.maximumFileBytes + 1
+  /// One byte more than a file may have, so that the loader reports a larger file.
+  private static let fileSizeLimit = ConfigurationLoader.maximumFileBytes + 1
 
   /// The content of a configuration file, which may be a pipe and is read once.
   private static func contents(of path: String) throws(FileError) -> [UInt8] {
-    try SystemFile.contents(of: path, atMost: fileLimit, within: .seconds(10))
+    try SystemFile.contents(of: path, atMost: fileSizeLimit, within: .seconds(10))
   }
 
-  /// `content`: of the configuration file.
+  /// - Parameter content: the content of the configuration file.
   private static func read(
     _ invocation: Invocation, ignoring ignored: Set<String>, _ content: [UInt8]?
   ) -> ConfigurationLoader.Outcome {
     ConfigurationLoader.read(
       file: invocation.configurationFile, environment: SystemFile.environment(), flags: invocation.flags,
       ignored: ignored,
-      readFile: { $0 == invocation.configurationFile ? content : SystemFile.bytes(of: $0, atMost: fileLimit) })
+      readFile: { $0 == invocation.configurationFile ? content : SystemFile.bytes(of: $0, atMost: fileSizeLimit) })
   }
 
-  /// What the settings lead to. The errors are those of the loader and those that the plan finds in what could be read.
+  /// Makes the plan from the settings. Throws the errors of the loader together with those that the plan finds.
   private static func plan(
-    for outcome: ConfigurationLoader.Outcome, changing change: Change
+    for outcome: ConfigurationLoader.Outcome, overriding overrides: SettingOverrides
   ) throws(ConfigurationErrors) -> GatewayPlan {
     var settings = outcome.settings
-    change.apply(&settings)
+    overrides.apply(&settings)
     let plan: GatewayPlan
     do throws(SettingProblems) {
       plan = try GatewayPlan(settings) { !outcome.hasErrors(in: $0) }
@@ -135,24 +135,25 @@ enum DrawbridgeCommand {
     return plan
   }
 
-  /// A plan from the settings as they are written now; nil, and the log says why, where they are wrong.
+  /// Returns a plan from the current configuration, or nil if it is invalid. The log then contains the errors.
   private static func reload(
-    _ invocation: Invocation, changing change: Change, _ logger: Logger
+    _ invocation: Invocation, overriding overrides: SettingOverrides, _ logger: Logger
   ) -> GatewayPlan? {
     let content: [UInt8]?
     do throws(FileError) {
       content = try invocation.configurationFile.map(contents)
     } catch {
       logger.error(
-        "the new configuration cannot be read; the old one stays",
+        "cannot read the new configuration; the old one remains in effect",
         [.text("file", invocation.configurationFile ?? ""), .text("reason", error.description)])
       return nil
     }
     do throws(ConfigurationErrors) {
-      return try plan(for: read(invocation, ignoring: change.ignored, content), changing: change)
+      return try plan(for: read(invocation, ignoring: overrides.ignoredPaths, content), overriding: overrides)
     } catch {
       for line in error.errors {
-        logger.error("the new configuration is wrong; the old one stays", [.text("reason", line.description)])
+        logger.error(
+          "the new configuration is not valid; the old one remains in effect", [.text("reason", line.description)])
       }
       return nil
     }
@@ -160,12 +161,12 @@ enum DrawbridgeCommand {
 
   // MARK: Commands
 
-  private static func show(_ outcome: ConfigurationLoader.Outcome) -> Int32 {
-    for setting in outcome.shownSettings {
+  private static func printSettings(_ outcome: ConfigurationLoader.Outcome) -> Int32 {
+    for setting in outcome.displayedSettings {
       let origin = outcome.origins[setting.path].map { "  # \($0)" } ?? ""
-      Terminal.print("\(setting.path): \(outcome.shown(setting))\(origin)")
+      Terminal.print("\(setting.path): \(outcome.displayText(of: setting))\(origin)")
     }
-    for warning in outcome.warnings { Terminal.complain("drawbridge: warning: \(warning)") }
+    for warning in outcome.warnings { Terminal.printError("drawbridge: warning: \(warning)") }
     return ExitCode.ok
   }
 
@@ -182,13 +183,13 @@ enum DrawbridgeCommand {
   }
 
   private static func demo(_ invocation: Invocation) -> Int32 {
-    // Before its upstream starts a thread.
-    ProcessSignals.block(GatewayServer.signals)
+    // Threads inherit the mask, so block the signals before the upstream starts its thread.
+    ProcessSignals.block(GatewayServer.handledSignals)
     let upstream: DemoUpstream
     do throws(SystemError) {
       upstream = try DemoUpstream()
     } catch {
-      Terminal.complain("drawbridge: cannot start the demo upstream: \(error)")
+      Terminal.printError("drawbridge: cannot start the demo upstream: \(error)")
       return ExitCode.unavailable
     }
     defer { upstream.stop() }
@@ -198,11 +199,13 @@ enum DrawbridgeCommand {
     } catch {
       preconditionFailure("the demo upstream's address makes a URL")
     }
-    let change = Change(ignored: ["upstream.url", "upstream.fallback_urls", "upstream.proxy", "sessions"]) {
+    let overrides = SettingOverrides(ignoredPaths: [
+      "upstream.url", "upstream.fallback_urls", "upstream.proxy", "sessions",
+    ]) {
       $0.session.upstream.url = url
     }
-    return withPlan(invocation, changing: change) { outcome, plan in
-      run(invocation, plan, outcome.warnings, changing: change) { server in
+    return withPlan(invocation, overriding: overrides) { outcome, plan in
+      run(invocation, plan, outcome.warnings, overriding: overrides) { server in
         guard let client = server.clientAddresses.first else { return }
         let management = server.managementAddresses.first
         Terminal.print(Help.demoLines(client: client, management: management, upstream: upstream.address))
@@ -212,22 +215,22 @@ enum DrawbridgeCommand {
 
   private static func run(
     _ invocation: Invocation, _ plan: GatewayPlan, _ warnings: [ConfigurationError],
-    changing change: Change = Change(), whenStarted: (GatewayServer) -> Void
+    overriding overrides: SettingOverrides = SettingOverrides(), onStart: (GatewayServer) -> Void
   ) -> Int32 {
-    ProcessSignals.block(GatewayServer.signals)
+    ProcessSignals.block(GatewayServer.handledSignals)
     let logger = makeLogger(plan.settings.log)
     for warning in warnings {
-      logger.warning("questionable configuration", [.text("place", warning.place), .text("reason", warning.message)])
+      logger.warning("configuration warning", [.text("place", warning.place), .text("reason", warning.message)])
     }
     do throws(StartError) {
       let server = try GatewayServer(plan, logger: logger)
-      whenStarted(server)
-      return server.runUntilSignalled { reload(invocation, changing: change, logger) }
+      onStart(server)
+      return server.runUntilSignalled { reload(invocation, overriding: overrides, logger) }
     } catch {
-      GatewayServer.writeLastLines(of: logger)
+      GatewayServer.flushLog(logger)
       // Standard error may be a pipe that nobody reads.
-      ProcessSignals.unblock(GatewayServer.signals)
-      Terminal.complain("drawbridge: \(error.message)")
+      ProcessSignals.unblock(GatewayServer.handledSignals)
+      Terminal.printError("drawbridge: \(error.message)")
       return ExitCode.unavailable
     }
   }

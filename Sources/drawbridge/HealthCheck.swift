@@ -11,28 +11,28 @@ enum HealthCheck {
   static func run(_ outcome: ConfigurationLoader.Outcome) -> Int32 {
     let key = "listeners.management"
     guard let listener = outcome.settings.listeners.management.first else {
-      Terminal.complain("drawbridge: '\(key)' is empty: give at least one address")
+      Terminal.printError("drawbridge: '\(key)' is empty: set at least one address")
       return DrawbridgeCommand.ExitCode.configuration
     }
     guard listener.port != 0 else {
       let problem = SettingProblem(
-        key, .item(0), "a health check needs the address in use, with its port: \(ListenerAddress.expectation)")
-      for line in outcome.errors(with: SettingProblems([problem])).errors { Terminal.complain("drawbridge: \(line)") }
+        key, .item(0), "the health check cannot connect to port 0: use the port that the gateway logged")
+      for line in outcome.errors(with: SettingProblems([problem])).errors { Terminal.printError("drawbridge: \(line)") }
       return DrawbridgeCommand.ExitCode.configuration
     }
-    let address = reachable(listener)
-    guard let answer = ask(address) else {
-      Terminal.complain(
-        "drawbridge: no response from \(address): is the gateway running with this management listener?")
+    let address = connectable(listener)
+    guard let response = readiness(from: address) else {
+      Terminal.printError(
+        "drawbridge: no response from \(address): check that the gateway is running with this management listener")
       return DrawbridgeCommand.ExitCode.unavailable
     }
-    let isReady = answer.hasPrefix("HTTP/1.1 200 ")
-    Terminal.print(answer.split(whereSeparator: \.isNewline).last.map(String.init) ?? "")
+    let isReady = response.hasPrefix("HTTP/1.1 200 ")
+    Terminal.print(response.split(whereSeparator: \.isNewline).last.map(String.init) ?? "")
     return isReady ? DrawbridgeCommand.ExitCode.ok : DrawbridgeCommand.ExitCode.unavailable
   }
 
   /// Returns the loopback address for a listener on the unspecified address.
-  private static func reachable(_ address: SocketAddress) -> SocketAddress {
+  private static func connectable(_ address: SocketAddress) -> SocketAddress {
     switch address {
     case .ip(.ipv4(0), let port): .ipv4(0x7F00_0001, port: port)
     case .ip(.ipv6(0, 0, let scope), let port): .ipv6(high: 0, low: 1, port: port, scope: scope)
@@ -40,7 +40,7 @@ enum HealthCheck {
     }
   }
 
-  private static func ask(_ address: SocketAddress) -> String? {
+  private static func readiness(from address: SocketAddress) -> String? {
     let descriptor = socket(address.family, Int32(SOCK_STREAM.rawValue), 0)
     guard descriptor >= 0 else { return nil }
     defer { close(descriptor) }
@@ -54,13 +54,13 @@ enum HealthCheck {
       unsafe request.withUnsafeBytes({ unsafe send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) })
         == request.count
     else { return nil }
-    var answer: [UInt8] = []
-    var piece = [UInt8](repeating: 0, count: 4096)
-    while answer.count < 64 * 1024 {
-      let count = unsafe recv(descriptor, &piece, piece.count, 0)
+    var response: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 4096)
+    while response.count < 64 * 1024 {
+      let count = unsafe recv(descriptor, &buffer, buffer.count, 0)
       guard count > 0 else { break }
-      answer += piece[..<count]
+      response += buffer[..<count]
     }
-    return answer.isEmpty ? nil : String(decoding: answer, as: UTF8.self)
+    return response.isEmpty ? nil : String(decoding: response, as: UTF8.self)
   }
 }

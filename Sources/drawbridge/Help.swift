@@ -1,102 +1,138 @@
 import Configuration
 import Reactor
 
-/// Help texts, by example.
+/// The texts of `--help`. Each says what the command does, with examples, flags and exit codes.
 enum Help {
   static func text(for command: Invocation.Command?) -> String {
     switch command {
     case nil: overview
     case .serve:
       """
-      drawbridge serve: bridge HTTP clients to a WebSocket.
+      drawbridge serve: run the gateway, which connects HTTP clients to a WebSocket service.
 
         drawbridge serve --upstream wss://example.org/socket
         drawbridge serve --upstream ws://127.0.0.1:9000/ --listen 127.0.0.1:0 --loops 2
         drawbridge serve --config /etc/drawbridge.yaml
 
-      Then, from anywhere that speaks HTTP:
+      Send and receive messages with any HTTP client:
         curl -d 'hello' http://127.0.0.1:8080/v1/messages
         curl 'http://127.0.0.1:8080/v1/messages?cursor=earliest'
 
       \(flags(of: .serve))
-      Other users of the machine can read flags: give secrets in a file, in the environment, or as ${file:PATH} and ${env:NAME}.
+      A flag overrides an environment variable, which overrides the file. Every setting, with its default, is in
+      config/drawbridge.yaml. Other users of the machine can read flags: keep secrets in a file or in the environment,
+      and refer to them as ${file:PATH} or ${env:NAME}.
 
-      SIGTERM ends it in order: held polls are answered, the queue is sent, the upstream is closed. SIGHUP reads the
-      configuration again. Exit codes: 0 ended as asked, 64 usage, 66 configuration file not readable, 69 address or other
-      resource not available, 78 configuration.
+      Signals:
+        SIGTERM, SIGINT  respond to held polls, send queued messages, close the upstream connection, exit;
+                         a second signal exits at once
+        SIGHUP           reload the configuration
+
+      Exit codes:
+        0   stopped by a signal
+        64  invalid command line
+        66  the configuration file cannot be read
+        69  an address or another resource of the system is not available
+        78  invalid configuration
       """
     case .demo:
       """
-      drawbridge demo: the gateway with a built-in upstream that sends everything back and ticks every five seconds.
+      drawbridge demo: run the gateway with a built-in upstream, which echoes every message and sends a tick every five
+      seconds. Prints curl commands to try.
 
         drawbridge demo
         drawbridge demo --listen 127.0.0.1:0
 
       \(flags(of: .demo))
-      Other settings come from the file and the environment; upstream.url, upstream.fallback_urls, upstream.proxy and
-      sessions are ignored, so that the demo connects to its own upstream only.
-      Exit codes: as of 'drawbridge serve'.
+      The other settings are read from the file and the environment, except upstream.url, upstream.fallback_urls,
+      upstream.proxy and sessions: the demo connects to its own upstream only.
+
+      Exit codes: the same as for 'drawbridge serve'.
       """
     case .checkConfig:
       """
-      drawbridge check-config: read the configuration as 'drawbridge serve' does, say what is wrong, show the values in use.
-      Secrets are not shown. Of a named session, only values that are not the default are.
+      drawbridge check-config: read and check the configuration as 'drawbridge serve' does, without starting anything.
+      Prints the value and the origin of each setting, or every error with its place and what is accepted instead.
 
         drawbridge check-config --config config/drawbridge.yaml --upstream wss://example.org/socket
         DRAWBRIDGE_UPSTREAM_URL=wss://example.org drawbridge check-config
 
+      Secrets are not printed. For a named session, only settings that are set or differ from the defaults are printed.
+      Errors and warnings go to standard error.
+
       \(flags(of: .checkConfig))
-      Exit codes: 0 'drawbridge serve' would accept it, 64 usage, 66 configuration file not readable, 78 something is wrong
-      (each line says where, and what is right). Warnings go to standard error.
+      Exit codes:
+        0   the configuration is valid; there may be warnings
+        64  invalid command line
+        66  the configuration file cannot be read
+        78  invalid configuration
       """
     case .healthcheck:
       """
-      drawbridge healthcheck: ask a running gateway whether it is ready; for containers.
+      drawbridge healthcheck: check whether a running gateway is ready. For the health checks of containers.
 
         drawbridge healthcheck
         drawbridge healthcheck --management 127.0.0.1:9090
 
-      Reads the same configuration to find the first management listener, a Unix-domain socket too.
+      Sends GET /readyz to the first management listener of the same configuration, which may be a Unix socket, and
+      prints the last line of the response. Waits at most three seconds for each step.
 
       \(flags(of: .healthcheck))
-      Exit codes: 0 ready, 64 usage, 66 configuration file not readable, 69 not ready or no response, 78 configuration.
+      Exit codes:
+        0   ready
+        64  invalid command line
+        66  the configuration file cannot be read
+        69  not ready, or no response
+        78  invalid configuration
       """
     case .version:
       """
       drawbridge version: print the version.
+
+        drawbridge version
+
+      Exit codes: 0, or 64 for an invalid command line.
       """
     }
   }
 
   private static let overview = """
-    drawbridge: talk to a WebSocket with plain HTTP. POST to send, long-poll to receive, nothing lost silently.
+    drawbridge: connect programs that speak only HTTP to services that speak only WebSocket. POST to send, long-poll to
+    receive.
 
-      drawbridge demo                                  try it: built-in upstream, curl lines to paste
-      drawbridge serve --upstream wss://example.org/   run it
-      drawbridge check-config --config FILE            read a configuration and say what is wrong
-      drawbridge healthcheck                           ask a running gateway whether it is ready
-      drawbridge version
+      drawbridge demo                                  try it with a built-in upstream
+      drawbridge serve --upstream wss://example.org/   run the gateway
+      drawbridge check-config --config FILE            check a configuration and print the settings
+      drawbridge healthcheck                           check whether a running gateway is ready
+      drawbridge version                               print the version
 
-    'drawbridge COMMAND --help' says more. Every setting is explained in config/drawbridge.yaml; each can also be given as an
-    environment variable (upstream.url is DRAWBRIDGE_UPSTREAM_URL), and the common ones as flags.
+    'drawbridge COMMAND --help' explains a command, its flags and its exit codes. Every setting is explained in
+    config/drawbridge.yaml. Each can also be given as an environment variable (upstream.url is DRAWBRIDGE_UPSTREAM_URL),
+    and common ones as flags.
     """
 
   private static func flags(of command: Invocation.Command) -> String {
-    var lines = ["Flags:", "  --config FILE            settings from a YAML file (also DRAWBRIDGE_CONFIG)"]
+    var lines = ["Flags:", "  --config FILE            YAML file with settings (or DRAWBRIDGE_CONFIG)"]
     for setting in Setting.all {
       guard let flag = setting.flag, command.flags.contains(flag) else { continue }
-      let name = "--\(flag) VALUE"
+      let name = "--\(flag) \(placeholders[flag] ?? "VALUE")"
       lines.append("  \(name)\(String(repeating: " ", count: max(1, 25 - name.count)))\(setting.summary)")
     }
     return lines.joined(separator: "\n") + "\n"
   }
 
+  /// The placeholder in the help for a flag's value.
+  private static let placeholders = [
+    "listen": "ADDRESS", "management": "ADDRESS", "loops": "NUMBER", "upstream": "URL", "subprotocol": "NAME",
+    "header": "'NAME: VALUE'", "proxy": "URL", "ca-file": "FILE", "log-level": "LEVEL", "log-format": "FORMAT",
+  ]
+
   static func demoLines(client: SocketAddress, management: SocketAddress?, upstream: SocketAddress) -> String {
     let (curl, base) = curl(client)
     var lines = """
 
-      The gateway is up, bridged to a built-in upstream at ws://\(upstream)/ that sends everything back and ticks.
-      Try, in another terminal:
+      The gateway is running. Its built-in upstream, ws://\(upstream)/, echoes every message and sends a tick every five seconds.
+      Try these in another terminal:
 
         \(curl) -d 'hello' \(base)/v1/messages
         \(curl) '\(base)/v1/messages?cursor=earliest'
@@ -108,7 +144,7 @@ enum Help {
       let (curl, base) = Self.curl(management)
       lines += "  \(curl) \(base)/metrics\n"
     }
-    return lines + "\nCtrl-C ends it.\n"
+    return lines + "\nPress Ctrl-C to stop.\n"
   }
 
   /// The curl command for a listener, and the start of its URLs.

@@ -24,7 +24,7 @@ struct Invocation {
   }
 
   private(set) var command: Command?
-  private(set) var wantsHelp = false
+  private(set) var showsHelp = false
   /// From the flag `--config`, else from the environment variable DRAWBRIDGE_CONFIG.
   private(set) var configurationFile: String?
   private(set) var flags: [(name: String, value: String)] = []
@@ -34,16 +34,16 @@ struct Invocation {
     if let word = rest.first, !word.hasPrefix("-") {
       rest.removeFirst()
       if word == "help" {
-        wantsHelp = true
+        showsHelp = true
         if let topic = rest.popFirst() { command = try Self.command(topic) }
         guard let extra = rest.first else { return }
-        throw UsageError(message: "unexpected '\(extra)'; 'drawbridge help' takes one command.")
+        throw UsageError(message: "unexpected argument '\(extra)': 'drawbridge help' takes one command.")
       }
       command = try Self.command(word)
     }
     while let argument = rest.popFirst() {
       if argument == "--help" || argument == "-h" {
-        wantsHelp = true
+        showsHelp = true
         continue
       }
       if argument == "--version", command == nil {
@@ -52,7 +52,7 @@ struct Invocation {
       }
       guard argument.hasPrefix("--"), argument.count > 2 else {
         throw UsageError(
-          message: "unexpected '\(argument)'; flags are written as --name value. See 'drawbridge --help'.")
+          message: "unexpected argument '\(argument)': write flags as --name value. See 'drawbridge --help'.")
       }
       let body = argument.dropFirst(2)
       let name = String(body.prefix { $0 != "=" })
@@ -63,14 +63,15 @@ struct Invocation {
       } else if let next = rest.popFirst() {
         value = next
       } else {
-        throw UsageError(message: "'--\(name)' needs a value, as in --\(name)=VALUE.")
+        throw UsageError(message: "flag '--\(name)' needs a value, as in --\(name)=VALUE.")
       }
-      if name == "config", value.isEmpty { throw UsageError(message: "'--config' needs the path of a file.") }
+      if name == "config", value.isEmpty { throw UsageError(message: "flag '--config' needs the path of a file.") }
       if name == "config" { configurationFile = value } else { flags.append((name, value)) }
     }
-    if command == nil, !flags.isEmpty || configurationFile != nil, !wantsHelp {
+    if command == nil, !flags.isEmpty || configurationFile != nil, !showsHelp {
       throw UsageError(
-        message: "a command must come first, as in 'drawbridge serve --upstream URL'. See 'drawbridge --help'.")
+        message:
+          "no command: write it before the flags, as in 'drawbridge serve --upstream URL'. See 'drawbridge --help'.")
     }
     // An empty variable counts as unset: that is how a variable of a container's environment is overridden.
     if configurationFile == nil, let file = SystemFile.environment()["DRAWBRIDGE_CONFIG"], !file.isEmpty {
@@ -84,10 +85,9 @@ struct Invocation {
     if accepted.contains(name) { return }
     let help = command.map { "'drawbridge \($0.rawValue) --help'" } ?? "'drawbridge --help'"
     if let command, Command.serve.flags.contains(name) {
-      let reason = command == .demo && name == "upstream" ? ": its upstream is built in" : ""
-      throw UsageError(
-        message: "'drawbridge \(command.rawValue)' takes no '--\(name)'\(reason); 'drawbridge serve' does. See \(help)."
-      )
+      let reason =
+        command == .demo && name == "upstream" ? "its upstream is built in" : "only 'drawbridge serve' has it"
+      throw UsageError(message: "'drawbridge \(command.rawValue)' has no flag '--\(name)': \(reason). See \(help).")
     }
     throw UsageError(message: "unknown flag '--\(name)'\(Suggestion.text(for: name, among: accepted)). See \(help).")
   }

@@ -4,7 +4,7 @@ import Glibc
 /// Standard output, standard error, and exit.
 enum Terminal {
   static func print(_ text: String) { write(text + "\n", to: STDOUT_FILENO) }
-  static func complain(_ text: String) { write(text + "\n", to: STDERR_FILENO) }
+  static func printError(_ text: String) { write(text + "\n", to: STDERR_FILENO) }
   static func exit(_ code: Int32) -> Never { Glibc.exit(code) }
 
   private static func write(_ text: String, to descriptor: Int32) {

@@ -14,11 +14,11 @@ SECURE = "upstream:\n  url: wss://127.0.0.1:1/\n"
 
 # What is wrong, the file, line and column of the error, and a part of its text.
 REFUSED = {
-    "no URL": ("log: {level: info}\n", None, "no upstream is set"),
-    "an empty URL": ("upstream:\n  url: ''\n", "2:8", "no upstream is set"),
+    "no URL": ("log: {level: info}\n", None, "'upstream.url' is not set"),
+    "an empty URL": ("upstream:\n  url: ''\n", "2:8", "'upstream.url' is not set"),
     "a port beyond all": ("upstream:\n  url: ws://x:99999/\n", "2:8", "the port is not a number from 1 to 65535"),
     "a fragment": ("upstream:\n  url: wss://x/#part\n", "2:8", "write '#' as %23"),
-    "a fallback's port": (GOOD + "  fallback_urls:\n  - ws://a/\n  - ws://b:0/\n", "5:5", "'ws://b:0/' is not right"),
+    "a fallback's port": (GOOD + "  fallback_urls:\n  - ws://a/\n  - ws://b:0/\n", "5:5", "'ws://b:0/' is not valid"),
     "a proxy of another kind": (GOOD + "  proxy: https://u:s3cret@p:1\n", "3:10", "not supported"),
     "a proxy with a path": (GOOD + "  proxy: http://u:s3cret@p:1/x\n", "3:10", "must end with its port"),
     "a rule against the proxy": (GOOD + "  no_proxy: [a.example, 10.0.0.0/33]\n", "3:25", "'10.0.0.0/33'"),
@@ -38,22 +38,22 @@ REFUSED = {
         "4:25",
         "/nowhere/c.pem cannot be read",
     ),
-    "a certificate without its key": (SECURE + "  tls: {client_certificate: x.pem}\n", "3:29", "give both or none"),
-    "a pin": (SECURE + "  tls: {pins: [abc]}\n", "3:16", "'abc' is not right for 'upstream.tls.pins'"),
-    "a server name": (SECURE + "  tls: {server_name: 'a b'}\n", "3:22", "'a b' is not right"),
+    "a certificate without its key": (SECURE + "  tls: {client_certificate: x.pem}\n", "3:29", "set both or none"),
+    "a pin": (SECURE + "  tls: {pins: [abc]}\n", "3:16", "'abc' is not valid for 'upstream.tls.pins'"),
+    "a server name": (SECURE + "  tls: {server_name: 'a b'}\n", "3:22", "'a b' is not valid"),
     "nothing trusted": (SECURE + "  tls: {system_ca: false}\n", "3:20", "no certificate is trusted"),
-    "a listener": (GOOD + "listeners:\n  http: [127.0.0.1:0, nonsense]\n", "4:23", "'nonsense' is not right"),
+    "a listener": (GOOD + "listeners:\n  http: [127.0.0.1:0, nonsense]\n", "4:23", "'nonsense' is not valid"),
     "a listener's port": (GOOD + "listeners:\n  http: ['127.0.0.1:99999']\n", "4:10", "a port from 0 to 65535"),
     "a port with a sign": (GOOD + "listeners:\n  management: ['127.0.0.1:+80']\n", "4:16", "a port from 0 to 65535"),
     "a listener twice": (
         GOOD + "listeners:\n  http: ['127.0.0.1:7']\n  management: ['127.0.0.1:7']\n",
         "5:16",
-        "another listener has this address",
+        "another listener uses this address",
     ),
-    "no listener": (GOOD + "listeners:\n  http: []\n", "4:9", "give at least one address"),
+    "no listener": (GOOD + "listeners:\n  http: []\n", "4:9", "set at least one address"),
     "a host with a port": (GOOD + "http:\n  hosts: ['x:80']\n", "4:11", "without scheme and port"),
     "an origin without a scheme": (GOOD + "http:\n  origins: [x]\n", "4:13", "scheme://host"),
-    "a subprotocol": (GOOD + "  subprotocols: [v1, 'v 2']\n", "3:22", "'v 2' is not right"),
+    "a subprotocol": (GOOD + "  subprotocols: [v1, 'v 2']\n", "3:22", "'v 2' is not valid"),
     "a subprotocol twice": (GOOD + "  subprotocols: [v1, v1]\n", "3:22", "is repeated"),
     "a Host header": (
         GOOD + "  headers:\n    Accept: x\n    Host: s3cret\n",
@@ -65,7 +65,7 @@ REFUSED = {
         "5:13",
         "the field Host is set by the handshake itself",
     ),
-    "a credential for nothing": (GOOD + "  credential: {file: /dev/null}\n", "3:22", "it is not used"),
+    "a credential for nothing": (GOOD + "  credential: {file: /dev/null}\n", "3:22", "it is not sent anywhere"),
     "half a subscription": (GOOD + "  subscriptions: {add: {key: /k}}\n", "3:30", "match and key must be set together"),
     "a reply to nothing": (GOOD + "  heartbeat: {server: {reply: x}}\n", "3:31", "upstream.heartbeat.server.match"),
     "an expectation of nothing": (
@@ -73,17 +73,21 @@ REFUSED = {
         "3:32",
         "upstream.heartbeat.client.message",
     ),
-    "a name of a session": (GOOD + "sessions:\n  'a b': {}\n", "4:3", "a name of 1 to 64 letters"),
+    "a name of a session": (
+        GOOD + "sessions:\n  'a b': {}\n",
+        "4:3",
+        "is not a valid name of a session: use 1 to 64 letters",
+    ),
     "a session without a URL": (
         GOOD + "sessions:\n  market: {delivery: {messages: 9}}\n",
         "4:3",
-        "every named session needs one",
+        "every named session needs a URL",
     ),
-    "a session called default": (GOOD + "sessions: {default: {}}\n", "3:12", "it is 'upstream' at the top of the file"),
+    "a session called default": (GOOD + "sessions: {default: {}}\n", "3:12", "by 'upstream' at the top of the file"),
     "a session's URL": (
         "sessions:\n  market: {upstream: {url: 'ws://h:0/'}}\n",
         "2:28",
-        "'ws://h:0/' is not right for 'sessions.market.upstream.url': the port is not a number",
+        "'ws://h:0/' is not valid for 'sessions.market.upstream.url': the port is not a number",
     ),
     "a session's certificate": (
         "sessions:\n  m:\n    upstream:\n      url: wss://h/\n      tls: {ca_file: /nowhere/ca.pem}\n",
@@ -93,7 +97,7 @@ REFUSED = {
     "what a session shares": (
         "sessions:\n  m: {upstream: {url: 'ws://h/', network: {settle: 1s}}}\n",
         "2:34",
-        "'sessions.m.upstream.network' belongs to the whole gateway",
+        "'sessions.m.upstream.network' applies to the whole gateway",
     ),
     "a wait above its maximum": (GOOD + "delivery: {wait: 1h}\n", "3:18", "'delivery.maximum_wait' (55s, the default)"),
 }
@@ -143,7 +147,7 @@ async def test_an_error_that_follows_from_another_is_not_reported(tmp_path):
     path.write_text("log: {level: loud}\n")
     _, _, err = await run("check-config", "--config", path)
     assert "level" in err
-    assert "no upstream is set" in err
+    assert "'upstream.url' is not set" in err
 
 
 async def test_a_warning_says_which_tls_files_are_not_checked(tmp_path):
@@ -152,7 +156,7 @@ async def test_a_warning_says_which_tls_files_are_not_checked(tmp_path):
     path.write_text(GOOD + tls)
     status, _, err = await run("check-config", "--config", path)
     assert status == 0
-    assert err.count("not used and not checked: no upstream URL is wss") == 3
+    assert err.count("not used and not checked, because no upstream URL is wss") == 3
     assert f"warning: {path}:3:18: 'upstream.tls.ca_file'" in err
     # A fallback that is wss reads them.
     path.write_text(GOOD + "  fallback_urls: ['wss://127.0.0.1:1/']\n" + tls)
@@ -181,10 +185,10 @@ async def test_an_error_names_the_variable_or_the_flag():
     for command in ("check-config", "serve"):
         status, _, err = await run(command, env=env)
         assert status == CONFIG
-        assert "environment variable DRAWBRIDGE_UPSTREAM_TLS_PINS: 'abc' is not right" in err
+        assert "environment variable DRAWBRIDGE_UPSTREAM_TLS_PINS: 'abc' is not valid" in err
         status, _, err = await run(command, "--upstream", "ws://127.0.0.1:1/", "--listen", "nonsense")
         assert status == CONFIG
-        assert "--listen: 'nonsense' is not right" in err
+        assert "--listen: 'nonsense' is not valid" in err
 
 
 async def test_half_a_client_certificate_is_one_error(tmp_path):
@@ -193,7 +197,7 @@ async def test_half_a_client_certificate_is_one_error(tmp_path):
     status, _, err = await run("check-config", "--config", path)
     assert status == CONFIG
     assert len(err.splitlines()) == 1
-    assert "give both or none" in err
+    assert "set both or none" in err
 
 
 async def test_a_reload_refuses_what_serve_refuses(start, upstream, tmp_path):

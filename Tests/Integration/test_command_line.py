@@ -196,7 +196,7 @@ async def test_healthcheck_asks_listeners_of_every_kind(start, upstream, tmp_pat
 async def test_healthcheck_needs_a_port():
     status, _, err = await run("healthcheck", "--management", "127.0.0.1:0")
     assert status == CONFIG
-    assert "--management: '127.0.0.1:0' is not right for 'listeners.management'" in err
+    assert "--management: '127.0.0.1:0' is not valid for 'listeners.management'" in err
 
 
 FLAGS = {
@@ -227,7 +227,7 @@ async def test_help_lists_the_flags_that_a_command_takes_and_the_others_are_refu
             assert status == 66, err
         else:
             assert status == USAGE
-            assert f"takes no '--{flag}'" in err
+            assert f"has no flag '--{flag}'" in err
 
 
 async def test_the_demo_says_that_its_upstream_is_built_in():

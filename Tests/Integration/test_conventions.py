@@ -546,7 +546,7 @@ upstream:
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
-        ("credential: {file: /etc/hostname}", "it is not used"),
+        ("credential: {file: /etc/hostname}", "it is not sent anywhere"),
         ("credential: {query: token}", "has no source"),
         ("credential: {file: /etc/hostname, env: PATH, query: token}", "only one of"),
         ("credential: {file: /etc/hostname, query: 'a&b'}", "upstream.credential.query"),

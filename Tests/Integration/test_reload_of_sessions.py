@@ -45,7 +45,7 @@ async def test_only_a_reload_without_a_change_makes_new_connections_for_all(star
         await eventually(lambda: len(reloads_so_far()) > reloads, what="the end of the reload")
 
     def reloads_so_far():
-        return [record for record in gateway.records if record["message"] == "the configuration was read again"]
+        return [record for record in gateway.records if record["message"] == "configuration reloaded"]
 
     # What needs a restart and what needs no connection are changes, too.
     await reload("log: {level: debug}\n" + text)
@@ -84,7 +84,7 @@ async def test_a_reload_that_does_not_go_with_the_queue_is_refused(start, tmp_pa
     gateway.rewrite(text.format(", heartbeat: {ping: false}"))
     gateway.signal(signal.SIGHUP)
     error = await gateway.tells(lambda record: record["level"] == "error", what="that the reload is refused")
-    assert error["message"] == "the new configuration cannot be used; the old one stays"
+    assert error["message"] == "the new configuration is not valid; the old one remains in effect"
     assert error["reason"].startswith("'upstream.queue.redeliver' cannot be used: 'unconfirmed' needs")
     assert len(upstream.requests) == 1
 
@@ -97,7 +97,5 @@ async def test_the_default_session_is_not_added_by_a_reload(start, tmp_path):
     gateway.signal(signal.SIGHUP)
     warning = await gateway.tells(lambda record: "settings" in record, what="the settings that need a restart")
     assert warning["settings"] == "upstream.url"
-    await gateway.tells(
-        lambda record: record["message"] == "the configuration was read again", what="the end of the reload"
-    )
+    await gateway.tells(lambda record: record["message"] == "configuration reloaded", what="the end of the reload")
     assert first.requests == []

@@ -1,16 +1,16 @@
 import UpstreamSession
 
-/// What a range of close codes means to one upstream, as an operator writes it: `4000-4099: park`.
+/// Parses and formats close rules. Each assigns a reaction to a range of close codes: `4000-4099: park`.
 extension CloseRules {
   typealias Rule = (codes: ClosedRange<UInt16>, reaction: CloseReaction)
 
-  /// Codes that an upstream can send and whose meaning it may change: 1000, and 3000 to 4999 (RFC 6455 §7.4.2).
+  /// Only codes that an upstream can send and whose meaning it can define: 1000, and 3000 to 4999 (RFC 6455 §7.4.2).
   static var expectation: String {
     "codes or ranges (1000, 3000 to 4999) with one of "
       + CloseReaction.allCases.map(\.rawValue).joined(separator: ", ") + ", as in '4000-4099: park'"
   }
 
-  /// nil where `line` is not what is expected.
+  /// Returns nil if `line` is malformed.
   static func rule(_ line: String) -> Rule? {
     let parts = line.split(separator: ":", omittingEmptySubsequences: false).map { $0.drop { $0 == " " } }
     guard parts.count == 2, let reaction = CloseReaction(rawValue: String(parts[1])) else { return nil }
@@ -21,7 +21,7 @@ extension CloseRules {
     return (least...most, reaction)
   }
 
-  /// As it would stand in the file.
+  /// Returns the rule as it is written in the file.
   static func text(_ rule: Rule) -> String {
     let (codes, reaction) = rule
     let range = codes.count == 1 ? "\(codes.lowerBound)" : "\(codes.lowerBound)-\(codes.upperBound)"

@@ -1,14 +1,14 @@
-/// What is wrong with a configuration, where, and what would be right.
+/// An error in a configuration: where it is, what is wrong, and what is accepted.
 package struct ConfigurationError: Error, Hashable, Sendable, CustomStringConvertible {
-  /// `file:line:column`, an environment variable's name, or a flag; empty where a default is at fault.
+  /// `file:line:column`, an environment variable's name, or a flag; empty if the value is a default.
   package let place: String
   package let message: String
 
-  /// Without control characters, which a value or a key may have had: it goes to a terminal.
+  /// For a terminal: control characters of values and keys are escaped.
   package var description: String { PrintableText.escaped(place.isEmpty ? message : "\(place): \(message)") }
 }
 
-/// All that is wrong, at most `limit` of it.
+/// All errors that were found, at most `limit`.
 package struct ConfigurationErrors: Error, Sendable, CustomStringConvertible {
   package static let limit = 20
   package let errors: [ConfigurationError]
@@ -21,40 +21,45 @@ package struct SettingProblem: Error, Hashable, Sendable {
   /// Which part of the setting's value the error shows.
   package enum Subject: Hashable, Sendable {
     case none, value
+    /// The setting is required, but not set.
+    case missing
     /// An element of a list, from 0.
     case item(Int)
   }
 
-  /// The path of a setting, or of a section where several are at fault.
+  /// The path of a setting, or of a section if several of its settings are involved.
   package let key: String
   package let subject: Subject
   /// What is wrong and what is accepted. It never repeats the value, which may hold a secret: `Outcome.errors` adds it.
   package let reason: String
 
-  /// Paths of settings that the value was compared with: if one of them cannot be used, this is no problem that is known.
-  let others: [String]
+  /// Paths of the settings that the value was compared with. If one of them is invalid, this problem may only follow from that.
+  let comparedKeys: [String]
 
   package init(_ key: String, _ subject: Subject, _ reason: String) {
     self.init(key, subject, reason, comparedWith: [])
   }
 
-  init(_ key: String, _ subject: Subject, _ reason: String, comparedWith others: [String]) {
+  init(_ key: String, _ subject: Subject, _ reason: String, comparedWith comparedKeys: [String]) {
     self.key = key
     self.subject = subject
     self.reason = reason
-    self.others = others
+    self.comparedKeys = comparedKeys
   }
 
-  /// The same of settings whose paths begin with `prefix`.
+  /// Returns the same problem with `prefix` before all paths.
   func prefixed(_ prefix: String) -> SettingProblem {
-    SettingProblem(prefix + key, subject, reason, comparedWith: others.map { prefix + $0 })
+    SettingProblem(prefix + key, subject, reason, comparedWith: comparedKeys.map { prefix + $0 })
   }
 
-  /// For a log line that has no configuration to show the value from.
-  package var description: String { "'\(key)' cannot be used: \(reason)" }
+  /// What is wrong, without the value.
+  var subjectText: String { subject == .missing ? "'\(key)' is not set" : "'\(key)' cannot be used" }
+
+  /// For a log line, where the configured value is not available.
+  package var description: String { "\(subjectText): \(reason)" }
 }
 
-/// Every problem that was found.
+/// All problems that were found.
 package struct SettingProblems: Error, Hashable, Sendable {
   package let problems: [SettingProblem]
 

@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// Settings from variables and flags.
+/// Reads settings from environment variables and flags.
 extension ConfigurationLoader {
   mutating func applyEnvironment() {
     guard environment.keys.contains(where: { $0.hasPrefix(Self.prefix) }) else { return }
@@ -24,13 +24,13 @@ extension ConfigurationLoader {
 
   private static let prefix = "DRAWBRIDGE_"
 
-  /// The elements of a list in a variable. References are replaced first: a file or another variable may hold several.
+  /// Returns the elements of a list in a variable. References are replaced first: a file or another variable may contain several.
   private func split(_ whole: WrittenValue, for setting: Setting) -> [WrittenValue] {
     let separator: Character = setting.isMapping ? "\n" : ","
     let values = whole.value.split(separator: separator).map(trimmed)
     let texts = whole.text.split(separator: separator).map(trimmed)
     return values.enumerated().map { index, value in
-      // Where the replaced text has other elements than the written one, each is shown as all that was written.
+      // If the replacement changed the number of elements, each is displayed as the whole original text.
       WrittenValue(value: value, text: texts.count == values.count ? texts[index] : whole.text, place: whole.place)
     }
   }
@@ -42,7 +42,7 @@ extension ConfigurationLoader {
       guard !ServiceLink.isLink(name, value: environment[name] ?? "") else { continue }
       let reason: String
       if name.hasPrefix(Self.prefix + "SESSIONS_") {
-        reason = "no variable sets a named session: set it below 'sessions' in the file, where ${env:NAME} is possible"
+        reason = "named sessions cannot be configured by variables: use 'sessions' in the file, where ${env:NAME} works"
       } else {
         reason =
           "no such setting"
@@ -52,7 +52,7 @@ extension ConfigurationLoader {
     }
   }
 
-  /// A variable holds what would stand in the file; a message and a pointer need no quotes.
+  /// Reads a structured setting from a variable, which contains the same YAML as the file. Messages and pointers need no quotes.
   private mutating func applyStructure(_ text: String, to setting: Setting, _ place: String) {
     do throws(ConfigurationError) {
       let node: YAMLNode

@@ -1,12 +1,12 @@
-/// Goes through the sections of the file.
+/// Reads the sections of the file.
 extension ConfigurationLoader {
   /// A section of the file.
   struct Section {
     /// Its path; empty for the file itself.
     var path = ""
-    /// What the paths of its session begin with; empty for what is set at the top of the file.
+    /// The prefix of its session's paths; empty at the top of the file.
     var session = ""
-    /// Every setting of the same session, or of the top of the file.
+    /// All settings of the same session, or of the top of the file.
     let settings: [Setting]
   }
 
@@ -15,12 +15,12 @@ extension ConfigurationLoader {
     if node.isNull { return }
     guard case .mapping(let pairs) = node.value else {
       let name = section.path.isEmpty ? "the file" : "'\(section.path)'"
-      fail(node.place(in: file), "\(name) must hold keys and values, as in 'key: value'")
+      fail(node.place(in: file), "\(name) must contain keys and values, as in 'key: value'")
       return
     }
     let prefix = section.path.isEmpty ? "" : section.path + "."
     let known = childNames(of: prefix, section.settings) + (prefix.isEmpty ? ["sessions"] : [])
-    for (name, key, value) in named(pairs, prefix, file) {
+    for (name, key, value) in uniquePairs(pairs, prefix, file) {
       let full = prefix + name
       if let setting = section.settings.first(where: { $0.path == full }) {
         apply(value, to: setting, file)
@@ -36,15 +36,15 @@ extension ConfigurationLoader {
     }
   }
 
-  /// The pairs whose key is a word that comes for the first time.
-  private mutating func named(
+  /// Returns the pairs with valid and unique keys. Other keys are errors.
+  private mutating func uniquePairs(
     _ pairs: [(key: YAMLNode, value: YAMLNode)], _ prefix: String, _ file: String
   ) -> [(name: String, key: YAMLNode, value: YAMLNode)] {
     var seen: Set<String> = []
     var result: [(String, YAMLNode, YAMLNode)] = []
     for (key, value) in pairs {
       guard case .scalar(let name) = key.value else {
-        fail(key.place(in: file), "a key must be a plain word")
+        fail(key.place(in: file), "a key must be plain text")
         continue
       }
       guard seen.insert(name).inserted else {
@@ -56,27 +56,27 @@ extension ConfigurationLoader {
     return result
   }
 
-  /// The named sessions.
+  /// Reads the named sessions.
   private mutating func applySessions(_ node: YAMLNode, _ file: String) {
     if node.isNull { return }
     guard case .mapping(let pairs) = node.value else {
       fail(
         node.place(in: file),
-        "'sessions' must hold names and settings, as in 'market: {upstream: {url: wss://example.org/feed}}'")
+        "'sessions' must map names to settings, as in 'market: {upstream: {url: wss://example.org/feed}}'")
       return
     }
-    for (name, key, value) in named(pairs, "sessions.", file) {
+    for (name, key, value) in uniquePairs(pairs, "sessions.", file) {
       let place = key.place(in: file)
       guard name != SessionName.default else {
-        fail(place, "the session 'default' is not set here: it is 'upstream' at the top of the file")
+        fail(place, "the session 'default' is not configured here, but by 'upstream' at the top of the file")
         continue
       }
       guard SessionName.isValid(name) else {
-        fail(place, "'\(name)' is not right for the name of a session: it takes \(SessionName.expectation)")
+        fail(place, "'\(name)' is not a valid name of a session: use \(SessionName.expectation)")
         continue
       }
       guard add(session: name, at: place) else {
-        fail(place, "there are more than \(SessionName.limit) sessions: start several gateways for more")
+        fail(place, "more than \(SessionName.maximumCount) named sessions: run several gateways")
         return
       }
       let prefix = "sessions." + name
@@ -84,11 +84,11 @@ extension ConfigurationLoader {
     }
   }
 
-  /// A key of the same section that is spelt nearly so, else a setting elsewhere that ends alike.
+  /// Suggests a key of the same section with a similar spelling, else a setting elsewhere with the same last part.
   private static func unknownKey(_ name: String, _ full: String, among known: [String], _ section: Section) -> String {
     let inner = full.dropFirst(section.session.count)
     if !section.session.isEmpty, Setting.all.contains(where: { $0.path == inner || $0.path.hasPrefix(inner + ".") }) {
-      return "'\(full)' belongs to the whole gateway: set it at the top of the file"
+      return "'\(full)' applies to the whole gateway: set it at the top of the file"
     }
     let sibling = Suggestion.nearest(to: name, among: known)
     let suggestion = sibling ?? Suggestion.nearest(toName: full, among: section.settings.map(\.path), separator: ".")

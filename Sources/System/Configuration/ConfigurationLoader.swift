@@ -3,13 +3,13 @@ import TLSEngine
 import UpstreamProtocol
 import WebSocketCodec
 
-/// Puts the settings together: defaults, then the file, then the environment, then the flags. Everything wrong is found in
-/// one go: what is made from the settings later (`GatewayPlan`) adds its errors to these (`Outcome.errors(with:)`).
+/// Loads the settings: defaults, then the file, then the environment, then the flags. All errors are reported at once: `GatewayPlan`,
+/// which is made from the settings later, adds its errors to these (`Outcome.errors(with:)`).
 package struct ConfigurationLoader {
-  /// Reads a file; nil where it cannot be read. Handed in, so that this stays free of the file system.
+  /// Returns the content of a file, or nil if it cannot be read. Passed in, so that the loader does not access the file system.
   package typealias FileReader = (String) -> [UInt8]?
 
-  /// Bytes of a configuration file.
+  /// Maximum size of a configuration file, in bytes.
   package static let maximumFileBytes = YAMLDocument.maximumBytes
 
   let environment: [String: String]
@@ -23,10 +23,10 @@ package struct ConfigurationLoader {
   private var written: [String: [WrittenValue]] = [:]
   private var errors: [ConfigurationError] = []
   private var warnings: [ConfigurationError] = []
-  /// The settings whose value could not be used; they have their defaults.
+  /// Paths of the settings with an invalid value. They keep their defaults.
   private var failed: Set<String> = []
-  /// Whether a part of the file could not be read as settings. What is not set may have been meant there.
-  private var hasUnreadParts = false
+  /// Whether a part of the file could not be read as settings. A setting that seems unset may be in that part.
+  private var hasUnreadableParts = false
 
   private init(environment: [String: String], ignored: Set<String>, readFile: @escaping FileReader) {
     self.environment = environment
@@ -35,7 +35,7 @@ package struct ConfigurationLoader {
     references = SecretReferenceReader(environment: environment, readFile: readFile)
   }
 
-  /// `flags`: name without dashes and value, in order; a repeated list flag adds up.
+  /// - Parameter flags: names without dashes, and values, in order. Repeating the flag of a list adds an element.
   package static func load(
     file: String?, environment: [String: String], flags: [(name: String, value: String)], readFile: @escaping FileReader
   ) throws(ConfigurationErrors) -> Outcome {
@@ -44,7 +44,7 @@ package struct ConfigurationLoader {
     return outcome
   }
 
-  /// As `load`, but what is wrong is in the outcome. `ignored`: paths of settings that are not read.
+  /// Like `load`, but errors are in the outcome. Settings with a path in `ignored` are not read.
   package static func read(
     file: String?, environment: [String: String], flags: [(name: String, value: String)], ignored: Set<String> = [],
     readFile: @escaping FileReader
@@ -53,13 +53,13 @@ package struct ConfigurationLoader {
     if let file { loader.apply(file: file) }
     loader.applyEnvironment()
     loader.apply(flags: flags)
-    return loader.checked()
+    return loader.validated()
   }
 
-  /// A part of the file cannot be read as settings.
+  /// Records an error in a part of the file that cannot be read as settings.
   mutating func fail(_ place: String, _ message: @autoclosure () -> String) {
-    hasUnreadParts = true
-    // An error that is not shown needs no message.
+    hasUnreadableParts = true
+    // An error beyond the limit needs no message.
     guard errors.count < ConfigurationErrors.limit else { return }
     fail(ConfigurationError(place: place, message: message()))
   }
@@ -69,7 +69,7 @@ package struct ConfigurationLoader {
     errors.append(error)
   }
 
-  /// The value of `setting` cannot be used.
+  /// Records that the value of `setting` is invalid.
   mutating func fail(_ setting: Setting, _ error: ConfigurationError) {
     failed.insert(setting.path)
     fail(error)
@@ -91,7 +91,7 @@ package struct ConfigurationLoader {
       guard let root = try YAMLDocument.read(text, file: file, warn: { warn($0) }) else { return }
       walk(root, Section(settings: Setting.all), file)
     } catch {
-      hasUnreadParts = true
+      hasUnreadableParts = true
       fail(error)
     }
   }
@@ -100,7 +100,7 @@ package struct ConfigurationLoader {
     if ignored.contains(setting.path) { return }
     let place = node.place(in: file)
     if case .scalar(let text) = node.value, node.isNull, !text.isEmpty {
-      let message = "has no value: leave the key out for the default, or quote '\(text)' to mean the text"
+      let message = "has no value: remove the key to use the default, or quote '\(text)' to use it as text"
       fail(setting, ConfigurationError(place: place, message: "'\(setting.path)' \(message)"))
       return
     }
@@ -117,7 +117,7 @@ package struct ConfigurationLoader {
       case .sequence(let items):
         for item in items {
           guard case .scalar(let text) = item.value else {
-            throw ConfigurationError(place: place, message: "'\(setting.path)' takes plain values")
+            throw ConfigurationError(place: place, message: "'\(setting.path)' must be a list of plain values")
           }
           values.append(try read(text, for: setting, item.place(in: file)))
         }
@@ -138,16 +138,17 @@ package struct ConfigurationLoader {
     _ pairs: [(key: YAMLNode, value: YAMLNode)], for setting: Setting, _ place: String, _ file: String
   ) throws(ConfigurationError) -> [WrittenValue] {
     guard setting.isMapping else {
-      throw ConfigurationError(place: place, message: "'\(setting.path)' takes \(setting.expectation), not keys")
+      throw ConfigurationError(
+        place: place, message: "'\(setting.path)' must not have keys: use \(setting.expectation)")
     }
     var values: [WrittenValue] = []
     var seen: Set<String> = []
     for (key, value) in pairs {
       guard case .scalar(let name) = key.value, case .scalar(let text) = value.value else {
-        throw ConfigurationError(place: place, message: "'\(setting.path)' takes plain names and values")
+        throw ConfigurationError(place: place, message: "'\(setting.path)' must have plain names and values")
       }
       guard seen.insert(name).inserted else {
-        throw ConfigurationError(place: key.place(in: file), message: "'\(name)' stands twice in '\(setting.path)'")
+        throw ConfigurationError(place: key.place(in: file), message: "'\(name)' is set twice in '\(setting.path)'")
       }
       let content = try read(text, for: setting, value.place(in: file))
       values.append(
@@ -156,9 +157,9 @@ package struct ConfigurationLoader {
     return values
   }
 
-  /// `text` with its references replaced.
+  /// Returns `text` with its references replaced.
   func read(_ text: String, for setting: Setting, _ place: String) throws(ConfigurationError) -> WrittenValue {
-    try references.read(text, at: place, isSecret: setting.isSecret || setting.isURL)
+    try references.resolve(text, at: place, isSecret: setting.isSecret || setting.isURL)
   }
 
   mutating func set(_ setting: Setting, _ values: [WrittenValue], isSingle: Bool, _ place: String) {
@@ -173,15 +174,15 @@ package struct ConfigurationLoader {
       origins[setting.path] = place
       written[setting.path] = values
     } catch {
-      // One of a list is at fault, unless the setting takes no list at all.
-      let culprit = setting.isList && error.index < values.count ? values[error.index] : nil
+      // An element of the list is invalid, unless the setting does not accept lists.
+      let invalidValue = setting.isList && error.index < values.count ? values[error.index] : nil
       let word = values.count == 1 ? values.first?.value ?? "" : ""
-      let reason = error.reason ?? "it takes \(setting.expectation)\(setting.suggestion(for: word))"
-      let shown = setting.shownInError(culprit.map { [$0] } ?? values)
+      let reason = error.reason ?? "use \(setting.expectation)\(setting.suggestion(for: word))"
+      let shown = setting.errorText(for: invalidValue.map { [$0] } ?? values)
       fail(
         setting,
         ConfigurationError(
-          place: culprit?.place ?? place, message: "\(shown) is not right for '\(setting.path)': \(reason)"))
+          place: invalidValue?.place ?? place, message: "\(shown) is not valid for '\(setting.path)': \(reason)"))
     }
   }
 
@@ -199,18 +200,18 @@ package struct ConfigurationLoader {
     }
   }
 
-  /// The session is there from now on, and can be set. False: there are too many.
+  /// Adds a named session. Returns false if there are too many.
   mutating func add(session name: String, at place: String) -> Bool {
-    guard settings.sessions.count < SessionName.limit else { return false }
+    guard settings.sessions.count < SessionName.maximumCount else { return false }
     settings.sessions.append(GatewaySettings.NamedSession(name: name))
     sessionPlaces[name] = place
     return true
   }
 
-  // MARK: The end
+  // MARK: Validation
 
-  /// What must hold between settings, and then the outcome.
-  private mutating func checked() -> Outcome {
+  /// Checks the constraints between settings and returns the outcome.
+  private mutating func validated() -> Outcome {
     let sections = SettingSection.all(of: settings)
     for section in sections { apply(section.orders, of: section) }
     let sessions = [("", settings.session)] + settings.sessions.map { ("sessions.\($0.name).", $0.configuration) }
@@ -221,7 +222,7 @@ package struct ConfigurationLoader {
     warnOfMissingDefault()
     let outcome = Outcome(
       settings: settings, origins: origins, sessionPlaces: sessionPlaces, errors: errors, warnings: warnings,
-      written: written, failed: failed, hasUnreadParts: hasUnreadParts)
+      written: written, failed: failed, hasUnreadableParts: hasUnreadableParts)
     let problems = sections.flatMap { $0.rules.flatMap { $0.problems(settings) } } + missingURLs()
     return problems.isEmpty ? outcome : outcome.adding(SettingProblems(problems))
   }
@@ -233,43 +234,44 @@ package struct ConfigurationLoader {
     }
   }
 
-  /// A variable that is not there now will not be there at a dial either.
+  /// Reports a missing variable now: the environment does not change, so every connection attempt would fail.
   private mutating func checkCredential(_ upstream: UpstreamSettings, _ prefix: String) {
     let name = upstream.conventions.credential.environmentVariable
     guard !name.isEmpty, environment[name] == nil else { return }
     let key = prefix + "upstream.credential.env"
-    fail(ConfigurationError(place: origins[key] ?? key, message: "the environment has no variable '\(name)'"))
+    fail(ConfigurationError(place: origins[key] ?? key, message: "environment variable '\(name)' is not set"))
   }
 
-  /// Without a `wss` URL no TLS file is read, and so none is checked.
+  /// Warns that TLS files are not checked, because none is read without a `wss` URL.
   private mutating func checkTLSFiles(_ upstream: UpstreamSettings, _ prefix: String) {
     guard upstream.url != nil, !upstream.urls.contains(where: \.isSecure) else { return }
-    let unused = "not used and not checked: no upstream URL is wss"
+    let unused = "not used and not checked, because no upstream URL is wss://"
     for (name, value, isUsedByRedirections) in [
       ("ca_file", upstream.tls.trust.caFile ?? "", true), ("client_certificate", upstream.tls.certificateFile, false),
       ("client_key", upstream.tls.keyFile, false),
     ] where !value.isEmpty {
       let key = prefix + "upstream.tls." + name
-      let message = isUsedByRedirections ? unused + ", and it is read only if a redirection leads to one" : unused
+      let message = isUsedByRedirections ? unused + "; it is read only if a redirection leads to one" : unused
       warn(ConfigurationError(place: origins[key] ?? "", message: "'\(key)' is \(message)"))
     }
   }
 
-  /// With named sessions, the default one may be left out. Then nothing may be set for it.
+  /// With named sessions, the default session is optional. Without it, its settings have no effect.
   private mutating func warnOfMissingDefault() {
     guard settings.session.upstream.url == nil, !settings.sessions.isEmpty, !failed.contains("upstream.url"),
       !ignored.contains("upstream.url")
     else { return }
     for setting in SettingSection.ofDefaultSession where setting.path != "upstream.url" {
       guard let place = origins[setting.path] else { continue }
-      let reason = "there is no default session, since 'upstream.url' is not set, and named sessions do not inherit it"
+      let reason =
+        "'upstream.url' is not set, so there is no default session, and named sessions do not inherit its settings"
       warn(ConfigurationError(place: place, message: "'\(setting.path)' has no effect: \(reason)"))
     }
   }
 
   private func missingURLs() -> [SettingProblem] {
     settings.sessions.filter { $0.configuration.upstream.url == nil }.map {
-      SettingProblem("sessions.\($0.name).upstream.url", .none, "it is missing: every named session needs one")
+      SettingProblem("sessions.\($0.name).upstream.url", .missing, "every named session needs a URL")
     }
   }
 }

@@ -1,13 +1,13 @@
-/// What changes while the process runs.
+/// Applies new settings to a running process.
 extension GatewaySettings {
-  /// These settings as far as they can replace `old` without a restart, and the paths of what needs one. Sessions are neither added
-  /// nor removed.
-  package func effective(after old: GatewaySettings) -> (settings: GatewaySettings, needingRestart: [String]) {
+  /// Returns these settings as far as they can replace `old` without a restart, and the paths of those that require one. Sessions are
+  /// neither added nor removed.
+  package func effective(after old: GatewaySettings) -> (settings: GatewaySettings, requiringRestart: [String]) {
     var effective = self
-    var stale: [String] = []
+    var requiringRestart: [String] = []
     let hasDefault = session.upstream.url != nil
     if hasDefault != (old.session.upstream.url != nil) {
-      stale.append("upstream.url")
+      requiringRestart.append("upstream.url")
       effective.session = old.session
     }
     let names = Set(sessions.map(\.name))
@@ -15,17 +15,18 @@ extension GatewaySettings {
       sessions.first { $0.name == running.name } ?? running
     }
     let oldNames = Set(old.sessions.map(\.name))
-    stale += (sessions.filter { !oldNames.contains($0.name) } + old.sessions.filter { !names.contains($0.name) })
+    requiringRestart +=
+      (sessions.filter { !oldNames.contains($0.name) } + old.sessions.filter { !names.contains($0.name) })
       .map { "sessions." + $0.name }
     for setting in Setting.all(of: effective) where !setting.isReloadable {
-      if setting.show(effective) != setting.show(old) { stale.append(setting.path) }
+      if setting.format(effective) != setting.format(old) { requiringRestart.append(setting.path) }
       setting.copy(old, &effective)
     }
-    return (effective, stale)
+    return (effective, requiringRestart)
   }
 
-  /// What must hold between settings and does not. The loader finds it in what is written; a reload asks again, because it mixes new
-  /// values with those that need a restart.
+  /// Checks the constraints between settings. The loader checks the values as written. A reload checks again, because it combines new
+  /// values with old ones that require a restart.
   package func check() throws(SettingProblems) {
     let sections = SettingSection.all(of: self)
     let problems =

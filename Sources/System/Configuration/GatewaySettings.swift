@@ -4,11 +4,11 @@ import Logging
 import Reactor
 import UpstreamSession
 
-/// Everything that can be set. Each value has one home, which is the type of the part that uses it, and its default is there; what no
-/// part below has a type for is declared here. `Setting.all` says how each is named, read and explained.
+/// All settings. Each value is stored in a type of the target that uses it, which also defines its default. Values without such a type
+/// are declared here. `Setting.all` defines how each is named, read and explained.
 package struct GatewaySettings: Equatable, Sendable {
   package var listeners = Listeners()
-  /// Event loops; 0: as many as there are processors to use.
+  /// Number of event loops; 0: one per usable processor.
   package var loops = 0
   package var http = HTTP()
   /// The session `default`, which `upstream` and `delivery` at the top of the file describe.
@@ -28,7 +28,7 @@ package struct GatewaySettings: Equatable, Sendable {
     package let name: String
     package var configuration = SessionConfiguration()
 
-    /// What the paths of its settings begin with.
+    /// The prefix of its setting paths.
     package var pathPrefix: String { name == SessionName.default ? "" : "sessions.\(name)." }
   }
 
@@ -38,7 +38,7 @@ package struct GatewaySettings: Equatable, Sendable {
     return (hasDefault ? [NamedSession(name: SessionName.default, configuration: session)] : []) + sessions
   }
 
-  /// The named session, which must exist.
+  /// The session with this name, which must exist.
   subscript(named name: String) -> SessionConfiguration {
     get { sessions.first { $0.name == name }?.configuration ?? SessionConfiguration() }
     set {
@@ -51,9 +51,9 @@ package struct GatewaySettings: Equatable, Sendable {
     package var management = [SocketAddress.ipv4(0x7F00_0001, port: 9090)]
   }
 
-  /// What clients may do.
+  /// Limits for clients.
   package struct HTTP: Equatable, Sendable {
-    /// What the codec enforces.
+    /// Limits that the codec enforces.
     package var limits = HTTPLimits()
     package var hosts: [String] = []
     package var origins: [String] = []
@@ -77,7 +77,7 @@ package struct GatewaySettings: Equatable, Sendable {
     package var bodyBytes: Int { limits.bodyBytes }
   }
 
-  /// Changes of this machine's network.
+  /// Reactions to changes of this machine's network.
   package struct Network: Equatable, Sendable {
     package enum Changes: String, CaseIterable, Sendable { case watch, ignore }
 
@@ -85,7 +85,7 @@ package struct GatewaySettings: Equatable, Sendable {
     package var settle = TimeSpan.milliseconds(500)
   }
 
-  /// What a poll may ask for, and what it gets without asking.
+  /// Defaults and maximums of the parameters of a poll.
   package struct Delivery: Equatable, Sendable {
     package var wait = TimeSpan.seconds(25)
     package var maximumWait = TimeSpan.seconds(55)

@@ -1,7 +1,7 @@
 import ByteStreams
 import Reactor
 
-/// Where to listen, as people write it: `127.0.0.1:8080`, `[::1]:8080`, `[fe80::1%eth0]:8080`, `:8080` for every IPv4 address, `localhost:8080`, or
+/// The text form of a listener's address: `127.0.0.1:8080`, `[::1]:8080`, `[fe80::1%eth0]:8080`, `:8080` for every IPv4 address, `localhost:8080`, or
 /// `unix:/path`.
 package enum ListenerAddress {
   package static let expectation =
@@ -15,7 +15,7 @@ package enum ListenerAddress {
     }
     guard let colon = text.lastIndex(of: ":") else { return nil }
     let digits = text[text.index(after: colon)...]
-    // Digits alone: a sign would do for the standard library.
+    // Digits only: the standard library would also accept a sign.
     guard digits.utf8.allSatisfy(ASCII.isDigit), let port = UInt16(digits) else { return nil }
     var host = String(text[..<colon])
     if host.hasPrefix("["), host.hasSuffix("]") {

@@ -1,12 +1,12 @@
 import ByteStreams
 import HTTPCodec
 
-/// URLs made fit for logs and terminals: without userinfo and query, which may hold secrets.
+/// URLs for logs and terminals: without userinfo and query, which may hold secrets.
 package enum MaskedURL {
   private static let mask = "***"
 
-  /// `text` with userinfo, query and fragment replaced. Where it is not clear which part is which, more is replaced: the text may
-  /// be a URL that its author has misspelt.
+  /// `text` with userinfo, query and fragment replaced. If the parts are ambiguous, more is replaced: the text may be
+  /// a misspelt URL.
   package static func text(_ text: String) -> String {
     if text.isEmpty { return "" }
     let text = Substring(text)
@@ -20,7 +20,7 @@ package enum MaskedURL {
     guard !query.contains("@") else { return "\(scheme)://\(mask)" }
     var shown = rest[..<queryStart]
     var userinfo = ""
-    // A password may have an unescaped '/', too: the last '@' counts.
+    // A password may contain an unescaped '/', too: the last '@' counts.
     if let at = shown.lastIndex(of: "@") {
       userinfo = mask + "@"
       shown = shown[shown.index(after: at)...]
@@ -34,7 +34,7 @@ package enum MaskedURL {
   /// A longer one is more likely a secret that was written in the wrong place.
   private static let longestShownScheme = 8
 
-  /// `host`, `host:port` or `[address]:port`. What follows a colon is digits: anything else may be a password.
+  /// `host`, `host:port` or `[address]:port`. Only digits may follow a colon: anything else may be a password.
   private static func isAuthority(_ text: Substring) -> Bool {
     var rest = text
     if rest.hasPrefix("["), let close = rest.firstIndex(of: "]") {

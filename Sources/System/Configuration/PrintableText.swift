@@ -1,8 +1,8 @@
 import ByteStreams
 
-/// Texts from files and the environment, made fit for a terminal and for a YAML file: no control character of theirs is printed.
+/// Escapes the control characters of texts from files and the environment, for a terminal or a YAML file.
 package enum PrintableText {
-  /// `text` as a double-quoted YAML scalar (YAML 1.2 §5.7, §7.3.1).
+  /// Returns `text` as a double-quoted YAML scalar (YAML 1.2 §5.7, §7.3.1).
   static func quoted(_ text: String) -> String {
     var quoted = "\""
     for scalar in text.unicodeScalars {
@@ -12,7 +12,7 @@ package enum PrintableText {
     return quoted + "\""
   }
 
-  /// `text` with every character that is not for printing written as YAML escapes it.
+  /// Returns `text` with non-printable characters escaped as in YAML.
   package static func escaped(_ text: String) -> String {
     var escaped = ""
     for scalar in text.unicodeScalars { append(scalar, to: &escaped) }

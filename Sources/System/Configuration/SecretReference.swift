@@ -1,27 +1,28 @@
 import ByteStreams
 
-/// A value as it was written and as it is used.
+/// A value as it is used and as it was written.
 struct WrittenValue {
   /// The text with each reference replaced by its value.
   let value: String
-  /// As it was written: what is shown of it.
+  /// The text as written, which can be displayed.
   let text: String
   let place: String
 
   var hasReferences: Bool { value != text }
-  /// Whether it is one reference and nothing else, which shows nothing of the value.
+  /// Whether the text is a single reference, which reveals nothing of the value.
   var isReference: Bool {
     hasReferences && text.hasPrefix("${") && text.firstIndex(of: "}") == text.indices.last
   }
 }
 
-/// Replaces `${env:NAME}` and `${file:PATH}` by what they stand for.
+/// Replaces `${env:NAME}` and `${file:PATH}` by their values.
 struct SecretReferenceReader {
   let environment: [String: String]
   let readFile: ConfigurationLoader.FileReader
 
-  /// `isSecret`: errors repeat nothing of `text`. A file's last line break is not part of the secret.
-  func read(_ text: String, at place: String, isSecret: Bool) throws(ConfigurationError) -> WrittenValue {
+  /// Returns `text` with its references replaced. The last line break of a file is removed. If `isSecret`, errors repeat nothing of
+  /// `text`.
+  func resolve(_ text: String, at place: String, isSecret: Bool) throws(ConfigurationError) -> WrittenValue {
     var result = ""
     var rest = Substring(text)
     while let start = rest.firstRange(of: "${") {
@@ -39,7 +40,7 @@ struct SecretReferenceReader {
     if reference.hasPrefix("env:") {
       let name = String(reference.dropFirst(4))
       guard let value = environment[name] else {
-        throw ConfigurationError(place: place, message: "the environment has no variable '\(name)'")
+        throw ConfigurationError(place: place, message: "environment variable '\(name)' is not set")
       }
       return value
     }
@@ -58,7 +59,8 @@ struct SecretReferenceReader {
       return content
     }
     let shown = isSecret ? "…" : reference
-    throw ConfigurationError(place: place, message: "'${\(shown)}' is neither ${env:NAME} nor ${file:PATH}")
+    throw ConfigurationError(
+      place: place, message: "'${\(shown)}' is not a valid reference: use ${env:NAME} or ${file:PATH}")
   }
 }
 

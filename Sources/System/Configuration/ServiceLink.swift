@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// Variables that an orchestrator sets for a service whose name begins with `drawbridge`, and that are no settings.
+/// Recognises variables that an orchestrator sets for a service whose name begins with `drawbridge`. They are not settings.
 ///
 /// Kubernetes gives each pod, for each Service of its namespace, `NAME_SERVICE_HOST`, `NAME_SERVICE_PORT`,
 /// `NAME_SERVICE_PORT_PORTNAME`, and as Docker's links did `NAME_PORT`, `NAME_PORT_80_TCP` and this with `_PROTO`, `_PORT` or `_ADDR`
@@ -16,7 +16,7 @@ enum ServiceLink {
       case "SERVICE":
         if rest.first == "HOST" && rest.count == 1 || rest.first == "PORT" { return true }
       case "PORT":
-        // An invented setting has a number here, not a URL.
+        // A mistaken setting would have a number here, not a URL.
         if rest.isEmpty { return protocols.contains { value.hasPrefix($0.lowercased() + "://") } }
         if isPort(rest) { return true }
       default: continue

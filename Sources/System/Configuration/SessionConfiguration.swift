@@ -1,6 +1,6 @@
 import Inbox
 
-/// What one session is made of: its upstream, and the pushes that are kept for clients.
+/// The configuration of one session: its upstream, and which pushes are kept for clients.
 ///
 /// A named session starts from the built-in defaults, not from the default session's values: credentials and conventions of one
 /// upstream must never reach another.
@@ -11,20 +11,20 @@ package struct SessionConfiguration: Equatable, Sendable {
   package init() {}
 }
 
-/// Names of sessions, as they stand in the file and in paths of the API.
+/// Names of sessions, as used in the file and in paths of the API.
 package enum SessionName {
   /// The session that `upstream` at the top of the file describes.
   package static let `default` = "default"
-  /// Bytes of a name: it is in paths, log lines and labels of metrics.
-  static let longest = 64
-  /// Named sessions of a process. Each has a connection, a queue and pushes of its own, and a time series for each of its metrics.
-  static let limit = 256
+  /// Maximum length of a name in bytes. Names are part of paths, log lines and labels of metrics.
+  static let maximumLength = 64
+  /// Maximum number of named sessions. Each has its own connection, queue and pushes, and a time series for each metric.
+  static let maximumCount = 256
 
-  static let expectation = "a name of 1 to \(longest) letters, digits, '.', '_' and '-', not beginning with '.'"
+  static let expectation = "1 to \(maximumLength) letters, digits, '.', '_' and '-', not beginning with '.'"
 
-  /// Unreserved characters but `~`: a name needs no escapes in a path. A dot in front would make `.` and `..`.
+  /// Allows unreserved characters except `~`, so that a name needs no escapes in a path. A leading dot would allow `.` and `..`.
   static func isValid(_ name: String) -> Bool {
-    guard (1...longest).contains(name.utf8.count), !name.hasPrefix(".") else { return false }
+    guard (1...maximumLength).contains(name.utf8.count), !name.hasPrefix(".") else { return false }
     return name.utf8.allSatisfy { byte in
       switch byte {
       case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"): true

@@ -1,14 +1,14 @@
-/// A part of the settings for which a table declares settings, orders and rules: `Root` is the type that holds the values.
+/// Declares settings, orders and rules for one part of the settings. `Root` is the type that stores their values.
 struct SettingScope<Root> {
-  /// What the paths begin with: `upstream.tls.`, and `sessions.NAME.upstream.tls.` for a named session.
+  /// The prefix of the paths: `upstream.tls.`, or `sessions.NAME.upstream.tls.` for a named session.
   let prefix: String
   let root: WritableKeyPath<GatewaySettings, Root>
-  /// Whether flags set it. Those of a named session are set by the file alone.
+  /// Whether the settings have flags. Those of a named session do not.
   var hasFlags = true
-  /// Whether a reload changes it while the process runs.
+  /// Whether a reload changes the settings without a restart.
   var isReloadable = false
 
-  /// The section `name`, whose values are in `part`.
+  /// Returns the scope of the section `name`, whose values are in `part`.
   func section<Part>(
     _ name: String, _ part: WritableKeyPath<Root, Part>, isReloadable: Bool? = nil
   ) -> SettingScope<Part> {
@@ -19,7 +19,7 @@ struct SettingScope<Root> {
 
   /// Declares a setting.
   func callAsFunction<Value>(
-    _ name: String, _ value: WritableKeyPath<Root, Value>, _ form: ValueForm<Value>, _ summary: String,
+    _ name: String, _ value: WritableKeyPath<Root, Value>, _ form: ValueFormat<Value>, _ summary: String,
     flag: String? = nil, isSecret: Bool = false, isReloadable: Bool? = nil
   ) -> Setting {
     Setting(
@@ -36,13 +36,13 @@ struct SettingScope<Root> {
     let root = self.root
     return SettingOrder(
       lower: prefix + lower, upper: prefix + upper, reason: reason, isWarning: isWarning,
-      isMet: {
+      isSatisfied: {
         !applies($0[keyPath: root]) || $0[keyPath: root][keyPath: lowerValue] <= $0[keyPath: root][keyPath: upperValue]
       },
-      lowerDefault: { $0[keyPath: root][keyPath: lowerValue] = $0[keyPath: root][keyPath: upperValue] })
+      lowerToUpper: { $0[keyPath: root][keyPath: lowerValue] = $0[keyPath: root][keyPath: upperValue] })
   }
 
-  /// Declares what else must hold. `problems` gets the values, and gives keys without the prefix.
+  /// Declares another constraint. `problems` returns its violations, with keys without the prefix.
   func rule(_ problems: @escaping (Root) -> [SettingProblem]) -> SettingRule {
     let (prefix, root) = (prefix, root)
     return SettingRule { settings in
@@ -51,12 +51,12 @@ struct SettingScope<Root> {
   }
 }
 
-/// What must hold between settings, besides an order. It is asked when all are read.
+/// A constraint between settings that is not an order. It is checked when all settings have been read.
 struct SettingRule {
   let problems: (GatewaySettings) -> [SettingProblem]
 }
 
-/// Settings that belong together, with what must hold between them.
+/// Settings of one section, and the constraints between them.
 struct SettingSection {
   var settings: [Setting]
   var orders: [SettingOrder] = []
@@ -64,32 +64,32 @@ struct SettingSection {
 }
 
 extension SettingSection {
-  /// What is set at the top of the file, in its order: the settings of the process, and those of the session `default`.
-  /// (Worked out when asked for: key paths cannot be shared between threads.)
+  /// The sections at the top of the file, in its order: of the process, and of the session `default`. (Computed on each access, because
+  /// key paths cannot be shared between threads.)
   static var all: [SettingSection] {
     let gateway = SettingScope<GatewaySettings>(prefix: "", root: \.self)
     return [general(gateway), http(gateway), dials(gateway)] + session(gateway.section(\.session, isReloadable: true))
-      + [delivery(gateway), ending(gateway)]
+      + [delivery(gateway), shutdownAndLog(gateway)]
   }
 
-  /// Every section there is with these sessions.
+  /// All sections, including those of the named sessions.
   static func all(of settings: GatewaySettings) -> [SettingSection] {
     all + settings.sessions.flatMap { named($0.name) }
   }
 
-  /// Of `all`, what is set for the session `default`.
+  /// The settings in `all` that belong to the session `default`.
   static var ofDefaultSession: [Setting] {
     session(SettingScope<GatewaySettings>(prefix: "", root: \.self).section(\.session, isReloadable: true))
       .flatMap(\.settings)
   }
 
-  /// What is set for the session `name` below `sessions`.
+  /// Returns the sections of the session `name` below `sessions`.
   static func named(_ name: String) -> [SettingSection] {
     session(
       SettingScope(prefix: "sessions.\(name).", root: \.[named: name], hasFlags: false, isReloadable: true))
   }
 
-  /// What every session has.
+  /// Returns the sections that every session has.
   private static func session(_ session: SettingScope<SessionConfiguration>) -> [SettingSection] {
     let upstream = session.section("upstream", \.upstream)
     return [
@@ -100,7 +100,7 @@ extension SettingSection {
 }
 
 extension SettingScope {
-  /// The same paths, with the values in `part`.
+  /// Returns a scope with the same paths, whose values are in `part`.
   fileprivate func section<Part>(_ part: WritableKeyPath<Root, Part>, isReloadable: Bool) -> SettingScope<Part> {
     SettingScope<Part>(
       prefix: prefix, root: root.appending(path: part), hasFlags: hasFlags, isReloadable: isReloadable)
@@ -108,13 +108,13 @@ extension SettingScope {
 }
 
 extension Setting {
-  /// Every setting of the top of the file, in its order.
+  /// All settings of the top of the file, in its order.
   package static var all: [Setting] { SettingSection.all.flatMap(\.settings) }
 
-  /// Those of a named session.
+  /// Returns the settings of a named session.
   static func named(_ name: String) -> [Setting] { SettingSection.named(name).flatMap(\.settings) }
 
-  /// Every setting there is with these sessions.
+  /// All settings, including those of the named sessions.
   package static func all(of settings: GatewaySettings) -> [Setting] {
     all + settings.sessions.flatMap { named($0.name) }
   }

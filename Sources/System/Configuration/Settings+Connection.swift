@@ -3,80 +3,94 @@ import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
-/// Where a session connects, with what, and within what times.
+/// Addresses, opening request, timeouts and reconnects of a session.
 extension SettingSection {
   static func connection(_ upstream: SettingScope<UpstreamSettings>) -> SettingSection {
     SettingSection(
       settings: addresses(upstream) + timeouts(upstream) + reconnect(upstream),
-      orders: withinOpening(upstream) + reconnectOrders(upstream),
+      orders: openingTimeoutOrders(upstream) + reconnectOrders(upstream),
       rules: [upstream.rule(requestProblems)])
   }
 
   private static func addresses(_ upstream: SettingScope<UpstreamSettings>) -> [Setting] {
     [
-      upstream("url", \.url, .webSocketURL, "the WebSocket to bridge to: ws:// or wss://", flag: "upstream"),
+      upstream("url", \.url, .webSocketURL, "URL of the WebSocket service: ws:// or wss://", flag: "upstream"),
       upstream(
         "fallback_urls", \.fallbackURLs, .webSocketURLs,
         "further URLs of the same upstream, tried in this order when the first fails"),
       upstream(
         "url_order", \.session.endpoints.order, .choice,
-        "priority: the first that works; round-robin: each dial takes the next"),
+        "priority: the first URL that works; round-robin: each connection attempt uses the next"),
       upstream(
         "fail_back_after", \.session.endpoints.failBackAfter, .duration(.zero...day),
-        "time a fallback must have been ready before a redial begins with the first URL again"),
-      upstream("on_demand", \.session.onDemand, .flag, "whether to connect only when there is something to send"),
+        "how long a fallback must have been ready before a reconnect starts with the first URL again"),
+      upstream("on_demand", \.session.onDemand, .boolean, "connect only to send a message or for a poll"),
       upstream(
         "idle_after", \.session.idleAfter, .duration(millisecond...day),
-        "time without sending after which an on-demand session closes"),
+        "how long an on-demand session may be idle before it closes its connection"),
       upstream(
         "maximum_age", \.session.maximumAge, .durationOrNone(.zero...(day * 365)),
-        "age at which a connection is replaced by a new one, ± 5 %; 0s: never"),
+        "age at which a connection is replaced by a new one, +/- 5 %; 0s: never"),
       upstream(
         "overlap", \.session.overlap, .duration(.zero...(.minutes(1))),
-        "time for which a replaced connection is still listened to"),
+        "how long a replaced connection is still read"),
       upstream(
         "close_codes", \.session.closing.ranges, .closeRules,
-        "what close codes mean to this upstream: backoff, refresh-credential, park or stop"),
-      upstream("subprotocols", \.subprotocols, .texts, "subprotocols to offer, best first", flag: "subprotocol"),
-      upstream("headers", \.fields, .fields, "fields to send with the opening request", flag: "header", isSecret: true),
+        "reactions to close codes: backoff, refresh-credential, park or stop"),
       upstream(
-        "message_bytes", \.limits.messageBytes, .size(1...(1 << 30)), "largest message accepted, fragments together"),
-      upstream("fragments", \.limits.fragments, .count(1...1_000_000), "most frames of one message"),
+        "subprotocols", \.subprotocols, .texts, "subprotocols to offer, in order of preference (repeatable)",
+        flag: "subprotocol"),
+      upstream(
+        "headers", \.fields, .fields, "header fields of the opening request (repeatable)", flag: "header",
+        isSecret: true),
+      upstream(
+        "message_bytes", \.limits.messageBytes, .size(1...(1 << 30)),
+        "maximum size of an incoming message, all fragments together"),
+      upstream("fragments", \.limits.fragments, .count(1...1_000_000), "maximum number of frames per message"),
       upstream(
         "inflation_ratio", \.limits.inflationRatio, .count(10...100_000),
-        "how many times larger a compressed message may become"),
+        "maximum ratio of decompressed to compressed size"),
       upstream(
-        "proxy", \.proxy, .proxyURL, "proxy on the way: http://, socks5:// or socks5h://", flag: "proxy", isSecret: true
+        "proxy", \.proxy, .proxyURL, "proxy for the connection: http://, socks5:// or socks5h://", flag: "proxy",
+        isSecret: true
       ),
-      upstream("no_proxy", \.proxyBypass, .proxyBypass, "hosts, domains, addresses and blocks dialled without it"),
+      upstream(
+        "no_proxy", \.proxyBypass, .proxyBypass, "hosts, domains, addresses and blocks to connect to without the proxy"),
     ]
   }
 
   private static func timeouts(_ upstream: SettingScope<UpstreamSettings>) -> [Setting] {
     [
-      upstream("timeouts.files", \.fileTimeout, .duration(millisecond...day), "for reading secrets and certificates"),
-      upstream("timeouts.resolve", \.session.limits.resolving, .duration(millisecond...day), "for the name look-up"),
-      upstream("timeouts.connect", \.session.limits.connecting, .duration(millisecond...day), "for the TCP connect"),
       upstream(
-        "timeouts.proxy", \.session.limits.proxying, .duration(millisecond...day), "for a proxy to open the tunnel"),
-      upstream("timeouts.tls", \.session.limits.securing, .duration(millisecond...day), "for the TLS handshake"),
+        "timeouts.files", \.fileTimeout, .duration(millisecond...day), "timeout for reading secrets and certificates"),
+      upstream(
+        "timeouts.resolve", \.session.limits.resolving, .duration(millisecond...day), "timeout for name resolution"),
+      upstream(
+        "timeouts.connect", \.session.limits.connecting, .duration(millisecond...day), "timeout for the TCP connect"),
+      upstream(
+        "timeouts.proxy", \.session.limits.proxying, .duration(millisecond...day),
+        "timeout for opening the tunnel through a proxy"),
+      upstream(
+        "timeouts.tls", \.session.limits.securing, .duration(millisecond...day), "timeout for the TLS handshake"),
       upstream(
         "timeouts.upgrade", \.session.limits.upgrading, .duration(millisecond...day),
-        "for the response to the opening request"),
+        "timeout for the response to the opening request"),
       upstream(
-        "timeouts.opening", \.session.limits.wholeAttempt, .duration(millisecond...day), "for all of it, to the 101"),
+        "timeouts.opening", \.session.limits.wholeAttempt, .duration(millisecond...day),
+        "timeout for all steps of a connection attempt together"),
       upstream(
         "timeouts.on_open", \.session.limits.setup, .duration(millisecond...day),
-        "for all of upstream.on_open together"),
-      upstream("timeouts.closing", \.session.limits.closing, .duration(millisecond...day), "for the closing handshake"),
+        "timeout for all of upstream.on_open together"),
+      upstream(
+        "timeouts.closing", \.session.limits.closing, .duration(millisecond...day), "timeout for the closing handshake"),
       upstream(
         "timeouts.user", \.userTimeout, .duration(millisecond...day),
-        "that sent bytes may stay unacknowledged (TCP_USER_TIMEOUT)"),
+        "maximum time that sent bytes may stay unacknowledged (TCP_USER_TIMEOUT)"),
     ]
   }
 
-  /// The phases of a connection attempt: `timeouts.opening` limits them all together.
-  private static func withinOpening(_ upstream: SettingScope<UpstreamSettings>) -> [SettingOrder] {
+  /// `timeouts.opening` limits all phases of a connection attempt together.
+  private static func openingTimeoutOrders(_ upstream: SettingScope<UpstreamSettings>) -> [SettingOrder] {
     let phases: [(String, WritableKeyPath<UpstreamSettings, TimeSpan>)] = [
       ("resolve", \.session.limits.resolving), ("connect", \.session.limits.connecting),
       ("proxy", \.session.limits.proxying), ("tls", \.session.limits.securing),
@@ -85,30 +99,33 @@ extension SettingSection {
     return phases.map { name, value in
       upstream.order(
         "timeouts." + name, value, "timeouts.opening", \.session.limits.wholeAttempt,
-        "the connection attempt ends before", isWarning: true)
+        "the connection attempt times out first", isWarning: true)
     }
   }
 
   private static func reconnect(_ upstream: SettingScope<UpstreamSettings>) -> [Setting] {
     let reconnect = upstream.section("reconnect", \.session.backoff)
     return [
-      reconnect("strategy", \.kind, .choice, "how the waits between redials grow"),
-      reconnect("minimum", \.minimum, .duration(millisecond...day), "shortest wait before a redial"),
-      reconnect("base", \.base, .duration(millisecond...day), "first bound, doubled each time"),
-      reconnect("maximum", \.maximum, .duration(millisecond...day), "largest bound"),
-      reconnect("factor", \.factor, .fraction(1...100), "by which an exponential wait grows each time"),
-      reconnect("when_exhausted", \.whenExhausted, .choice, "what doubling does past the maximum"),
+      reconnect("strategy", \.kind, .choice, "how the waits between connection attempts grow"),
+      reconnect("minimum", \.minimum, .duration(millisecond...day), "shortest wait"),
+      reconnect("base", \.base, .duration(millisecond...day), "first wait, or the limit for the first one"),
+      reconnect("maximum", \.maximum, .duration(millisecond...day), "longest wait"),
+      reconnect("factor", \.factor, .fraction(1...100), "growth factor of exponential waits"),
+      reconnect(
+        "when_exhausted", \.whenExhausted, .choice, "what doubling does above the maximum: hold, reset or stop"),
       reconnect(
         "maximum_attempts", \.maximumAttempts, .countOrNone(0...1_000_000),
-        "failures in a row after which the session waits for an operator; 0: never"),
+        "consecutive failures after which the session waits for an operator; 0: no limit"),
       reconnect(
         "quick_redial", \.quickReconnect, .duration(.zero...(.minutes(1))),
-        "longest wait before the first redial after a stable connection"),
-      reconnect("reset_after", \.stableAfter, .duration(.zero...day), "time ready before failures are forgotten"),
+        "maximum wait before the first reconnect after a stable connection"),
+      reconnect(
+        "reset_after", \.stableAfter, .duration(.zero...day),
+        "how long a connection must be ready before failures are forgotten"),
     ]
   }
 
-  /// Only the bounds that a strategy uses are compared.
+  /// Only the limits that the strategy uses are compared.
   private static func reconnectOrders(_ upstream: SettingScope<UpstreamSettings>) -> [SettingOrder] {
     let reconnect = upstream.section("reconnect", \.session.backoff)
     return [
@@ -121,7 +138,7 @@ extension SettingSection {
     ]
   }
 
-  /// Subprotocols and fields, judged as the handshake judges them: each with those before it.
+  /// Validates subprotocols and header fields by the rules of the handshake, each together with those before it.
   private static func requestProblems(_ upstream: UpstreamSettings) -> [SettingProblem] {
     var problems: [SettingProblem] = []
     var request = ClientHandshake.Request(target: "/", host: "localhost")

@@ -2,16 +2,16 @@ import ByteStreams
 import UpstreamProtocol
 import UpstreamSession
 
-/// How a dead connection is noticed, and what an upstream expects above WebSocket: opening messages, heartbeats, subscriptions, a
+/// Detection of dead connections, and conventions of the upstream above WebSocket: opening messages, heartbeats, subscriptions and a
 /// credential.
 extension SettingSection {
   static func liveness(_ upstream: SettingScope<UpstreamSettings>) -> SettingSection {
     let heartbeat = upstream.section("heartbeat", \.session.liveness)
     return SettingSection(settings: [
-      heartbeat("ping", \.isEnabled, .flag, "whether to send WebSocket pings; without them nothing is confirmed"),
+      heartbeat("ping", \.isEnabled, .boolean, "send WebSocket pings; without them no message is confirmed"),
       heartbeat("interval", \.interval, .duration(millisecond * 10...day), "time between pings, ± 10 %"),
       heartbeat(
-        "timeout", \.timeout, .duration(millisecond * 10...day), "time within which anything must arrive after a ping"),
+        "timeout", \.timeout, .duration(millisecond * 10...day), "time to receive anything after a ping"),
     ])
   }
 
@@ -26,31 +26,34 @@ extension SettingSection {
   private static func messages(_ upstream: SettingScope<UpstreamSettings>) -> [Setting] {
     [
       upstream(
-        "on_open", \.conventions.onOpen, .opening, "messages to send and answers to await before the session is ready",
+        "on_open", \.conventions.onOpen, .opening, "messages to exchange before the session is ready",
         isSecret: true),
       upstream(
-        "heartbeat.client.message", \.conventions.client.message, .template(.heartbeat), "a heartbeat to send",
+        "heartbeat.client.message", \.conventions.client.message, .template(.heartbeat),
+        "heartbeat message to send; empty: none",
         isSecret: true),
       upstream(
         "heartbeat.client.interval", \.conventions.client.interval, .duration(millisecond * 10...day),
         "time between two of them"),
-      upstream("heartbeat.client.expect", \.conventions.client.expect, .matcher, "the answer that each must get"),
+      upstream(
+        "heartbeat.client.expect", \.conventions.client.expect, .matcher, "response that each must get; empty: none"),
       upstream(
         "heartbeat.client.timeout", \.conventions.client.timeout, .duration(millisecond * 10...day),
-        "time within which it must come"),
+        "time to receive that response"),
       upstream(
-        "heartbeat.server.match", \.conventions.server.match, .matcher, "what a heartbeat of the upstream looks like"),
+        "heartbeat.server.match", \.conventions.server.match, .matcher, "how to recognise a heartbeat of the upstream"),
       upstream(
-        "heartbeat.server.reply", \.conventions.server.reply, .template(.reply), "the answer to it", isSecret: true),
+        "heartbeat.server.reply", \.conventions.server.reply, .template(.reply), "response to send; empty: none",
+        isSecret: true),
       upstream(
         "heartbeat.server.within", \.conventions.server.within, .duration(.zero...day),
-        "how often one must come at least; 0 is not watched"),
-      upstream("payload_codec", \.conventions.codec, .choice, "how the upstream packs its binary messages"),
+        "maximum time between two of them; 0: no limit"),
+      upstream("payload_codec", \.conventions.codec, .choice, "how the upstream compresses its binary messages"),
       upstream(
         "cursor.pointer", \.conventions.cursor.pointer, .pointer, "JSON pointer to the value of ${cursor} in a push"),
-      upstream("cursor.match", \.conventions.cursor.match, .matcher, "which pushes carry it; none: all"),
+      upstream("cursor.match", \.conventions.cursor.match, .matcher, "pushes to read it from; empty: all"),
       upstream(
-        "cursor.initial", \.conventions.cursor.initial, .template(.value), "the cursor before the first push",
+        "cursor.initial", \.conventions.cursor.initial, .template(.value), "value before the first push",
         isSecret: true),
     ]
   }
@@ -58,29 +61,30 @@ extension SettingSection {
   private static func subscriptions(_ upstream: SettingScope<UpstreamSettings>) -> [Setting] {
     let subscriptions = upstream.section("subscriptions", \.conventions.subscriptions)
     return [
-      subscriptions("add.match", \.add.match, .matcher, "what a client's message looks like that makes a subscription"),
+      subscriptions("add.match", \.add.match, .matcher, "messages of clients that subscribe"),
       subscriptions("add.key", \.add.key, .pointer, "JSON pointer to the key in that message"),
-      subscriptions("remove.match", \.remove.match, .matcher, "what a client's message looks like that ends one"),
+      subscriptions("remove.match", \.remove.match, .matcher, "messages of clients that unsubscribe"),
       subscriptions("remove.key", \.remove.key, .pointer, "JSON pointer to the key in that message"),
       subscriptions(
-        "ended.match", \.ended.match, .matcher, "what a push looks like that says a subscription has ended"),
+        "ended.match", \.ended.match, .matcher, "pushes that end a subscription"),
       subscriptions("ended.key", \.ended.key, .pointer, "JSON pointer to the key in that message"),
       subscriptions(
-        "entries", \.entries, .count(1...1_000_000), "subscriptions that are made again on a new connection"),
-      subscriptions("bytes", \.bytes, .size(1024...(1 << 30)), "bytes of their messages and keys"),
+        "entries", \.entries, .count(1...1_000_000), "maximum number of kept subscriptions"),
+      subscriptions("bytes", \.bytes, .size(1024...(1 << 30)), "maximum size of their messages and keys"),
     ]
   }
 
   private static func credential(_ upstream: SettingScope<UpstreamSettings>) -> [Setting] {
     let credential = upstream.section("credential", \.conventions.credential)
     return [
-      credential("env", \.environmentVariable, .text, "the environment's variable that holds the credential"),
-      credential("file", \.file, .text, "the file that holds it, read at each dial"),
-      credential("command", \.command, .texts, "the program, and its arguments, that prints it", isSecret: true),
-      credential("timeout", \.timeout, .duration(millisecond * 10...(.minutes(10))), "time the command may take"),
+      credential("env", \.environmentVariable, .text, "environment variable with the credential"),
+      credential("file", \.file, .text, "file with the credential, read for each connection attempt"),
       credential(
-        "header", \.header, .template(.field), "the field of the opening request it goes into", isSecret: true),
-      credential("query", \.query, .text, "the parameter of the URL's query it goes into"),
+        "command", \.command, .texts, "program and arguments; its standard output is the credential", isSecret: true),
+      credential("timeout", \.timeout, .duration(millisecond * 10...(.minutes(10))), "maximum run time of the command"),
+      credential(
+        "header", \.header, .template(.field), "header field of the opening request that contains it", isSecret: true),
+      credential("query", \.query, .text, "query parameter of the URL that contains it"),
     ]
   }
 }

@@ -1,13 +1,13 @@
 import ByteStreams
 import Inbox
 
-/// Pushes: how many a session keeps, and what a poll gets of them.
+/// Pushes: how many a session keeps, and how many a poll returns.
 extension SettingSection {
   static func retention(_ retention: SettingScope<Retention>) -> SettingSection {
     SettingSection(settings: [
-      retention("messages", \.count, .count(1...100_000_000), "pushes kept for readers"),
-      retention("bytes", \.bytes, .size(1024...(1 << 40)), "bytes of pushes kept"),
-      retention("age", \.age, .duration(.seconds(1)...(day * 365)), "how long pushes are kept"),
+      retention("messages", \.count, .count(1...100_000_000), "maximum number of pushes kept for clients"),
+      retention("bytes", \.bytes, .size(1024...(1 << 40)), "maximum size of the pushes kept, as JSON"),
+      retention("age", \.age, .duration(.seconds(1)...(day * 365)), "maximum age of the pushes kept"),
     ])
   }
 
@@ -15,17 +15,20 @@ extension SettingSection {
     let delivery = gateway.section("delivery", \.delivery)
     return SettingSection(
       settings: [
-        delivery("wait", \.wait, .duration(.zero...day), "how long a poll is held, unless it says"),
+        delivery(
+          "wait", \.wait, .duration(.zero...day), "how long a poll without new messages is held, unless it has wait="),
         delivery(
           "maximum_wait", \.maximumWait, .duration(.zero...day),
-          "how long a poll, or a wait for a delivery, may ask to be held"),
-        delivery("limit", \.limit, .count(1...1_000_000), "messages in one answer, unless the poll says"),
+          "maximum wait= of a request; longer ones are shortened to this"),
+        delivery("limit", \.limit, .count(1...1_000_000), "messages per response, unless the poll has limit="),
         delivery(
-          "maximum_limit", \.maximumLimit, .count(1...1_000_000), "messages in one answer that a poll may ask for"),
-        delivery("answer_bytes", \.answerBytes, .size(1...(1 << 30)), "bytes in one answer, unless the poll says"),
+          "maximum_limit", \.maximumLimit, .count(1...1_000_000),
+          "maximum limit= of a poll; larger values are lowered to this"),
+        delivery(
+          "answer_bytes", \.answerBytes, .size(1...(1 << 30)), "bytes per response, unless the poll has max_bytes="),
         delivery(
           "maximum_answer_bytes", \.maximumAnswerBytes, .size(1...(1 << 30)),
-          "bytes in one answer that a poll may ask for"),
+          "maximum max_bytes= of a poll; larger values are lowered to this"),
       ],
       orders: [
         delivery.order("wait", \.wait, "maximum_wait", \.maximumWait, "no poll is held for longer than the maximum"),

@@ -2,7 +2,7 @@ import ByteStreams
 import Reactor
 import UpstreamSession
 
-/// The process: where it listens, what its sessions share, how it ends, what it logs.
+/// The process: listeners, what its sessions share, shutdown and log.
 extension SettingSection {
   static let day = TimeSpan.hours(24)
   static let millisecond = TimeSpan.milliseconds(1)
@@ -12,11 +12,14 @@ extension SettingSection {
     return SettingSection(
       settings: [
         listeners(
-          "http", \.http, .listeners, "where clients connect: host:port, [v6]:port or unix:/path; port 0 picks one",
+          "http", \.http, .listeners,
+          "addresses for clients: host:port, [v6]:port or unix:/path; port 0: a free one (repeatable)",
           flag: "listen"),
-        listeners("management", \.management, .listeners, "where probes and metrics are served", flag: "management"),
+        listeners(
+          "management", \.management, .listeners, "addresses for probes and metrics (repeatable)", flag: "management"),
         gateway(
-          "loops", \.loops, .automaticCount(0...1024), "event loops; auto is one a usable processor", flag: "loops"),
+          "loops", \.loops, .automaticCount(0...1024), "event loops, one thread each; auto: one per usable processor",
+          flag: "loops"),
       ], rules: [listeners.rule(listenerProblems)])
   }
 
@@ -24,41 +27,48 @@ extension SettingSection {
     var problems: [SettingProblem] = []
     var seen: Set<SocketAddress> = []
     for (key, addresses) in [("http", listeners.http), ("management", listeners.management)] {
-      if addresses.isEmpty { problems.append(SettingProblem(key, .none, "it is empty: give at least one address")) }
-      // Port 0 is another one each time.
+      if addresses.isEmpty { problems.append(SettingProblem(key, .none, "it is empty: set at least one address")) }
+      // Port 0 is a different port each time.
       for (index, address) in addresses.enumerated() where !seen.insert(address).inserted && address.port != 0 {
         problems.append(
           SettingProblem(
-            key, .item(index), "another listener has this address", comparedWith: ["http", "management"]))
+            key, .item(index), "another listener uses this address", comparedWith: ["http", "management"]))
       }
     }
     return problems
   }
 
-  /// What all sessions share of `upstream`.
+  /// The part of `upstream` that all sessions share.
   static func dials(_ gateway: SettingScope<GatewaySettings>) -> SettingSection {
     let dials = gateway.section("upstream.dials", \.dials)
     let network = gateway.section("upstream.network", \.network)
     return SettingSection(settings: [
-      dials("per_second", \.perSecond, .count(1...1_000_000), "dials of one host a second, of all sessions together"),
-      dials("burst", \.burst, .count(1...1_000_000), "dials of one host after a quiet time"),
-      dials("at_once", \.concurrent, .count(1...1_000_000), "dials of one host under way at once"),
+      dials(
+        "per_second", \.perSecond, .count(1...1_000_000),
+        "connection attempts per host and second, of all sessions together"),
+      dials("burst", \.burst, .count(1...1_000_000), "connection attempts per host at once after a quiet time"),
+      dials(
+        "at_once", \.concurrent, .count(1...1_000_000), "connection attempts per host in progress at the same time"),
       network(
-        "changes", \.changes, .choice, "whether changes of this machine's network end a wait and probe a connection"),
+        "changes", \.changes, .choice,
+        "watch: changes of this machine's network end waits and check open connections; or ignore"),
       network(
-        "settle", \.settle, .duration(.zero...(.minutes(1))), "time the network must have been at rest before that"),
+        "settle", \.settle, .duration(.zero...(.minutes(1))), "how long the network must have been stable before that"),
     ])
   }
 
-  static func ending(_ gateway: SettingScope<GatewaySettings>) -> SettingSection {
+  static func shutdownAndLog(_ gateway: SettingScope<GatewaySettings>) -> SettingSection {
     let shutdown = gateway.section("shutdown", \.shutdown)
     let log = gateway.section("log", \.log)
     return SettingSection(settings: [
-      shutdown("flush", \.flush, .duration(.zero...(.minutes(10))), "time to send what is queued at the end"),
+      shutdown("flush", \.flush, .duration(.zero...(.minutes(10))), "time to send queued messages during shutdown"),
       shutdown(
-        "drain", \.drain, .duration(.zero...(.minutes(10))), "time for clients to take their answers at the end"),
-      log("level", \.level, .logLevel, "least level that is written", flag: "log-level", isReloadable: true),
-      log("format", \.format, .choice, "auto: text on a terminal, JSON elsewhere", flag: "log-format"),
+        "drain", \.drain, .duration(.zero...(.minutes(10))),
+        "time for clients to receive their responses during shutdown"),
+      log(
+        "level", \.level, .logLevel, "lowest level that is logged: trace, debug, info, warning or error",
+        flag: "log-level", isReloadable: true),
+      log("format", \.format, .choice, "text, json or auto: text on a terminal, otherwise JSON", flag: "log-format"),
     ])
   }
 }

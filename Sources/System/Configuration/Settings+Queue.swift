@@ -2,34 +2,42 @@ import ByteStreams
 import Outbox
 import UpstreamSession
 
-/// The queue in front of the upstream. It outlives connections, so a reload leaves it as it is.
+/// The queue of messages for the upstream. It outlives connections, so a reload does not change it.
 extension SettingSection {
   static func queue(_ upstream: SettingScope<UpstreamSettings>) -> SettingSection {
     let queue = upstream.section("queue", \.outbox, isReloadable: false)
-    let marks = upstream.section("queue", \.self, isReloadable: false)
+    let watermarks = upstream.section("queue", \.self, isReloadable: false)
     return SettingSection(
       settings: [
-        queue("messages", \.maximumMessages, .count(1...10_000_000), "messages that may wait for the upstream"),
-        queue("bytes", \.maximumBytes, .size(1024...(16 << 30)), "bytes that may wait for the upstream"),
-        queue("ttl", \.timeToLive, .duration(.zero...day), "how long a message may wait, unless it says (TTL)"),
-        queue("overflow", \.overflow, .choice, "what a full queue does with a new message"),
-        queue("redeliver", \.redelivery, .choice, "what goes again after a lost connection"),
-        queue("max_attempts", \.maximumAttempts, .count(1...255), "connections that may be lost over one message"),
-        queue("confirm", \.confirms, .flag, "whether pings find out what has arrived"),
-        queue("confirm_messages", \.barrierMessages, .count(1...65_536), "messages behind which such a ping goes out"),
+        queue("messages", \.maximumMessages, .count(1...10_000_000), "maximum number of queued messages"),
+        queue("bytes", \.maximumBytes, .size(1024...(16 << 30)), "maximum total size of queued messages"),
         queue(
-          "confirm_delay", \.barrierDelay, .duration(millisecond...(.minutes(1))), "time after which it does anyway"),
-        queue("rate", \.rate, .count(0...1_000_000), "messages per rate_interval; 0: no limit"),
-        queue("rate_interval", \.rateInterval, .duration(millisecond...day), "the time that rate counts in"),
-        queue("burst", \.burst, .count(1...1_000_000), "messages at once after a pause"),
-        marks("high_water", \.highWater, .size(1024...(1 << 30)), "unsent bytes at which the queue is held"),
-        marks("low_water", \.lowWater, .size(0...(1 << 30)), "unsent bytes at which it flows again"),
+          "ttl", \.timeToLive, .duration(.zero...day), "how long a message may be queued, unless it has a TTL field"),
+        queue("overflow", \.overflow, .choice, "when the queue is full: refuse new messages, or drop-oldest"),
+        queue(
+          "redeliver", \.redelivery, .choice,
+          "messages that are sent again after a lost connection: never or unconfirmed"),
+        queue(
+          "max_attempts", \.maximumAttempts, .count(1...255),
+          "maximum number of connections lost while a message is sent"),
+        queue("confirm", \.confirms, .boolean, "confirm messages by a ping that is sent after them"),
+        queue(
+          "confirm_messages", \.barrierMessages, .count(1...65_536),
+          "number of messages after which a confirming ping is sent"),
+        queue(
+          "confirm_delay", \.barrierDelay, .duration(millisecond...(.minutes(1))),
+          "time after the first unconfirmed message at which a confirming ping is sent"),
+        queue("rate", \.rate, .count(0...1_000_000), "maximum number of messages per rate_interval; 0: no limit"),
+        queue("rate_interval", \.rateInterval, .duration(millisecond...day), "interval of rate"),
+        queue("burst", \.burst, .count(1...1_000_000), "messages that may be sent at once after a pause, with rate"),
+        watermarks("high_water", \.highWater, .size(1024...(1 << 30)), "maximum number of bytes framed for one write"),
+        watermarks("low_water", \.lowWater, .size(0...(1 << 30)), "unsent bytes at which sending continues"),
       ],
       orders: [
-        marks.order(
+        watermarks.order(
           "low_water", \.lowWater, "high_water", \.highWater,
-          "the queue is held at the high mark and flows again at the low one")
-      ], rules: [marks.rule(redeliveryProblems)])
+          "sending pauses at high_water and continues at low_water")
+      ], rules: [watermarks.rule(redeliveryProblems)])
   }
 
   private static func redeliveryProblems(_ upstream: UpstreamSettings) -> [SettingProblem] {
@@ -38,7 +46,7 @@ extension SettingSection {
     return [
       SettingProblem(
         "redeliver", .none,
-        "'unconfirmed' needs upstream.queue.confirm and upstream.heartbeat.ping: without pings nothing is confirmed")
+        "'unconfirmed' needs upstream.queue.confirm and upstream.heartbeat.ping: without pings no message is confirmed")
     ]
   }
 }

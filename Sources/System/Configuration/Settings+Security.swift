@@ -9,20 +9,21 @@ extension SettingSection {
     let compression = upstream.section("compression", \.compressionOffer)
     return SettingSection(
       settings: [
-        tls("ca_file", \.trust.caFile, .optionalText, "certificates to trust (PEM)", flag: "ca-file"),
-        tls("system_ca", \.trust.systemStore, .flag, "whether to trust the system's certificates too"),
+        tls("ca_file", \.trust.caFile, .optionalText, "PEM file of certificates to trust", flag: "ca-file"),
+        tls("system_ca", \.trust.systemStore, .boolean, "trust the system's certificates"),
         tls(
-          "verify", \.verification, .verification, "whether the upstream must prove who it is; false is for tests only"),
-        tls("server_name", \.serverName, .optionalText, "name to expect instead of the URL's host"),
-        tls("pins", \.pins, .pins, "SHA-256 of public keys accepted, base64; none: any"),
-        tls("client_certificate", \.certificateFile, .text, "our own certificate (PEM file)"),
-        tls("client_key", \.keyFile, .text, "its private key (PEM file)"),
-        tls("minimum_version", \.minimumVersion, .tlsVersion, "oldest TLS version accepted"),
-        upstream("compression.offer", \.offersCompression, .flag, "whether to offer permessage-deflate"),
-        compression("level", \.level, .count(1...9), "effort, 1 fast to 9 small"),
-        compression("window_bits", \.windowBits, .count(9...15), "history, 2^n bytes"),
-        compression("memory_level", \.memoryLevel, .count(1...9), "zlib's memory level"),
-        compression("threshold", \.threshold, .size(0...(1 << 20)), "messages smaller than this go uncompressed"),
+          "verify", \.verification, .verification, "verify the upstream's certificate; false is for tests only"),
+        tls(
+          "server_name", \.serverName, .optionalText, "name to send (SNI) and to verify instead of the host of the URL"),
+        tls("pins", \.pins, .pins, "accepted public keys: base64 of their SHA-256; empty: any"),
+        tls("client_certificate", \.certificateFile, .text, "PEM file of the client certificate"),
+        tls("client_key", \.keyFile, .text, "PEM file of its private key"),
+        tls("minimum_version", \.minimumVersion, .tlsVersion, "minimum TLS version"),
+        upstream("compression.offer", \.offersCompression, .boolean, "offer permessage-deflate"),
+        compression("level", \.level, .count(1...9), "compression level, 1 (fast) to 9 (small)"),
+        compression("window_bits", \.windowBits, .count(9...15), "window for outgoing messages, 2^n bytes"),
+        compression("memory_level", \.memoryLevel, .count(1...9), "zlib's memLevel"),
+        compression("threshold", \.threshold, .size(0...(1 << 20)), "messages below this size are sent uncompressed"),
       ], rules: [tls.rule(pairProblems)])
   }
 
@@ -31,7 +32,7 @@ extension SettingSection {
     return [
       SettingProblem(
         tls.keyFile.isEmpty ? "client_certificate" : "client_key", .none,
-        "a certificate and its key belong together: give both or none")
+        "client_certificate and client_key belong together: set both or none")
     ]
   }
 }

@@ -2,21 +2,21 @@ import ByteStreams
 import UpstreamProtocol
 import JSONCodec
 
-/// Reads the settings that are more than one value: messages with placeholders, what matches a message, the opening.
+/// Reads the settings that consist of several values: templates, matchers, pointers and the opening.
 struct StructureReader {
   let environment: [String: String]
   let readFile: ConfigurationLoader.FileReader
-  /// Where a node stands, for error messages.
+  /// Returns the place of a node, for error messages.
   let place: (YAMLNode) -> String
 
   static let matcherKeys = ["text", "prefix", "json", "json_prefix", "json_has"]
   static let openingKeys = ["send", "expect", "refuse", "timeout"]
 
-  /// Messages of an opening: a conversation longer than this is no handshake.
+  /// Maximum number of steps of an opening. A longer exchange is not a handshake.
   private static let openingLimit = 64
-  /// Bytes of a message with placeholders.
+  /// Maximum size of a template, in bytes.
   private static let templateLimit = 64 << 10
-  /// Conditions of a matcher; each may look through the whole message.
+  /// Maximum number of conditions of a matcher. Each may scan the whole message.
   private static let conditionLimit = 16
 
   private func fail(_ node: YAMLNode, _ message: String) -> ConfigurationError {
@@ -24,16 +24,16 @@ struct StructureReader {
   }
 
   private func scalar(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> String {
-    guard case .scalar(let text) = node.value else { throw fail(node, "'\(key)' takes a plain value") }
+    guard case .scalar(let text) = node.value else { throw fail(node, "'\(key)' must be a plain value") }
     return text
   }
 
-  /// The keys and values of a node that may have those named only.
+  /// Returns the keys and values of a node whose keys must be in `known`.
   private func members(
     _ node: YAMLNode, _ key: String, _ known: [String]
   ) throws(ConfigurationError) -> [(name: String, value: YAMLNode)] {
     guard case .mapping(let pairs) = node.value else {
-      throw fail(node, "'\(key)' takes keys and values, of \(known.joined(separator: ", "))")
+      throw fail(node, "'\(key)' must have keys and values: use the keys \(known.joined(separator: ", "))")
     }
     var result: [(name: String, value: YAMLNode)] = []
     for (keyNode, value) in pairs {
@@ -41,7 +41,7 @@ struct StructureReader {
       guard known.contains(name) else {
         let hint = Suggestion.text(for: name, among: known)
         throw fail(
-          keyNode, "unknown key '\(key).\(name)'\(hint.isEmpty ? "; there are \(known.joined(separator: ", "))" : hint)"
+          keyNode, "unknown key '\(key).\(name)'\(hint.isEmpty ? ": use \(known.joined(separator: ", "))" : hint)"
         )
       }
       guard !result.contains(where: { $0.name == name }) else { throw fail(keyNode, "'\(key).\(name)' is set twice") }
@@ -56,7 +56,7 @@ struct StructureReader {
     let text = try scalar(node, key)
     guard !text.isEmpty else { return nil }
     guard text.utf8.count <= Self.templateLimit else {
-      throw fail(node, "'\(key)' has more than \(Self.templateLimit) bytes")
+      throw fail(node, "'\(key)' is longer than \(Self.templateLimit) bytes")
     }
     let template: Template
     do throws(TemplateSyntaxError) {
@@ -77,7 +77,7 @@ struct StructureReader {
 
   private func pointer(_ text: String, _ node: YAMLNode) throws(ConfigurationError) -> JSONPointer {
     guard let pointer = JSONPointer(text) else {
-      throw fail(node, "'\(text)' is no JSON pointer: it begins with '/', as in /data/sequence")
+      throw fail(node, "'\(text)' is not a JSON pointer: it must begin with '/', as in /data/sequence")
     }
     return pointer
   }
@@ -85,14 +85,14 @@ struct StructureReader {
   private func duration(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> TimeSpan {
     let text = try scalar(node, key)
     guard let span = TimeSpan(text), span > .zero else {
-      throw fail(node, "'\(text)' is not right for '\(key)': it takes a duration such as 500ms, 20s or 10m")
+      throw fail(node, "'\(text)' is not valid for '\(key)': use a duration such as 500ms, 20s or 10m")
     }
     return span
   }
 
   // MARK: Matchers
 
-  /// A plain text is the whole message; nothing is no matcher.
+  /// Returns nil for empty text. Plain text must equal the whole message.
   func matcher(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> Matcher? {
     if case .scalar(let text) = node.value { return text.isEmpty ? nil : Matcher([.text(text)]) }
     var conditions: [Matcher.Condition] = []
@@ -122,7 +122,7 @@ struct StructureReader {
     _ node: YAMLNode, _ key: String
   ) throws(ConfigurationError) -> [(JSONPointer, String)] {
     guard case .mapping(let pairs) = node.value else {
-      throw fail(node, "'\(key)' takes JSON pointers and values, as in {/type: auth_ok}")
+      throw fail(node, "'\(key)' must map JSON pointers to values, as in {/type: auth_ok}")
     }
     var result: [(JSONPointer, String)] = []
     for (place, value) in pairs {
@@ -139,7 +139,9 @@ struct StructureReader {
     if case .scalar(let text) = node.value, text.isEmpty { return [] }
     guard case .sequence(let items) = node.value, items.count <= Self.openingLimit else {
       throw fail(
-        node, "'\(key)' takes a list of at most \(Self.openingLimit), as in [{send: hello, expect: {prefix: welcome}}]")
+        node,
+        "'\(key)' must be a list of at most \(Self.openingLimit) steps, as in [{send: hello, expect: {prefix: welcome}}]"
+      )
     }
     var result: [UpstreamConventions.OpeningMessage] = []
     for (index, item) in items.enumerated() { result.append(try openingMessage(item, "\(key)[\(index)]")) }
@@ -159,10 +161,10 @@ struct StructureReader {
       }
     }
     guard message.send != nil || message.expect != nil else {
-      throw fail(node, "'\(key)' does nothing: it needs 'send', 'expect' or both")
+      throw fail(node, "'\(key)' does nothing: set 'send', 'expect' or both")
     }
     guard message.refuse == nil || message.expect != nil else {
-      throw fail(node, "'\(key)' has 'refuse' without 'expect': it would not wait for either")
+      throw fail(node, "'\(key)' has 'refuse' without 'expect': set 'expect' as well")
     }
     return message
   }

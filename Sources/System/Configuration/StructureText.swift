@@ -2,7 +2,7 @@ import ByteStreams
 import UpstreamProtocol
 import JSONCodec
 
-/// Settings that are more than one value as they would stand in the file: in YAML's flow style, which is nearly JSON.
+/// Formats the settings that consist of several values as in the file: in YAML's flow style, which is nearly JSON.
 enum StructureText {
   static func text(of template: Template?) -> String { PrintableText.quoted(template?.description ?? "") }
 

@@ -1,21 +1,21 @@
-/// Finds the word that was probably meant.
+/// Finds the word that was probably meant by a misspelt one.
 package enum Suggestion {
-  /// The word nearest to `word`, if it is near enough. Case does not count.
+  /// Returns the word nearest to `word`, if it is near enough. Case is ignored.
   package static func nearest(to word: String, among words: [String]) -> String? {
     let typed = word.lowercased()
-    // A number is a value of its own, not a misspelling of another number.
+    // A number is not a misspelling of another number.
     guard typed.contains(where: \.isLetter) else { return nil }
     if typed.count > 2, let whole = words.first(where: { $0.lowercased().hasPrefix(typed) }) { return whole }
     let limit = typed.count < 6 ? 1 : typed.count < 12 ? 2 : 3
-    // At least as many edits are needed as the lengths differ by: most words need no comparison.
+    // The distance is at least the difference of the lengths, so most words need no comparison.
     let candidates = words.filter { abs($0.utf8.count - word.utf8.count) <= limit }
     let best = candidates.map { (distance(typed, $0.lowercased()), $0) }.min { $0.0 < $1.0 }
     guard let best, best.0 <= limit else { return nil }
     return best.1
   }
 
-  /// The name of several parts (`upstream.queue.ttl`, `UPSTREAM_QUEUE_TTL`) nearest to `name`: one whose last part is the same
-  /// and that has all of the name's parts in their order, else the nearest by spelling.
+  /// Returns the name of several parts (`upstream.queue.ttl`, `UPSTREAM_QUEUE_TTL`) nearest to `name`: one with the same last part
+  /// that contains all parts of `name` in order, else the nearest by spelling.
   package static func nearest(toName name: String, among names: [String], separator: Character) -> String? {
     let parts = name.split(separator: separator)
     let longer = names.map { ($0.split(separator: separator), $0) }
@@ -24,7 +24,7 @@ package enum Suggestion {
     return longer?.1 ?? nearest(to: name, among: names)
   }
 
-  /// ` (did you mean 'x'?)`, or nothing.
+  /// Returns ` (did you mean 'x'?)`, or an empty text.
   package static func text(for word: String, among words: [String]) -> String {
     text(nearest(to: word, among: words))
   }
@@ -37,7 +37,7 @@ package enum Suggestion {
     return rest.isEmpty && !parts.isEmpty
   }
 
-  /// Edits (insert, delete, replace, swap neighbours) that turn one word into the other.
+  /// Returns the number of edits (insert, delete, replace, swap neighbours) that turn one word into the other.
   static func distance(_ left: String, _ right: String) -> Int {
     let a = Array(left.utf8.prefix(64))
     let b = Array(right.utf8.prefix(64))

@@ -6,51 +6,51 @@ import TLSEngine
 import UpstreamSession
 import WebSocketCodec
 
-/// Everything that one upstream session is configured with.
+/// The settings of one session's upstream.
 package struct UpstreamSettings: Equatable, Sendable {
-  /// nil: none is set.
+  /// nil if it is not set.
   package var url: WebSocketURL? {
-    didSet { countEndpoints() }
+    didSet { updateEndpointCount() }
   }
   package var fallbackURLs: [WebSocketURL] = [] {
-    didSet { countEndpoints() }
+    didSet { updateEndpointCount() }
   }
   package var subprotocols: [String] = []
-  /// Fields to send with the opening request.
+  /// Header fields of the opening request.
   package var fields: [RequestField] = []
   package var offersCompression = true
   package var compressionOffer = CompressionOffer()
   package var limits = WebSocketLimits()
   package var tls = TLSClientSettings()
-  /// nil: upstreams are dialled directly.
+  /// nil: connect directly.
   package var proxy: ProxyURL?
-  /// Upstreams that are dialled without it.
+  /// Upstreams to connect to without the proxy.
   package var proxyBypass = ProxyBypass()
   package var session = SessionSettings()
   package var outbox = OutboxSettings()
   package var conventions = UpstreamConventions() {
-    didSet { adoptConventions() }
+    didSet { applyConventions() }
   }
-  /// Whether clients' messages must be looked at, each: worked out once.
+  /// Whether each message of a client must be checked for subscriptions. Computed once.
   package private(set) var keepsSubscriptions = false
-  /// How long the kernel may go without an acknowledgement before it gives a connection up (`TCP_USER_TIMEOUT`).
+  /// Maximum time that sent bytes may stay unacknowledged before the kernel ends the connection (`TCP_USER_TIMEOUT`).
   package var userTimeout: TimeSpan = .seconds(30)
-  /// How long reading the files of an attempt may take.
+  /// Timeout for reading the files of a connection attempt.
   package var fileTimeout: TimeSpan = .seconds(5) {
-    didSet { adoptConventions() }
+    didSet { applyConventions() }
   }
-  /// What a credential's command that is killed gets to end.
-  package static var killTime: TimeSpan { .seconds(1) }
-  /// Unsent bytes of a connection at which the queue is held back, and at which it flows again.
+  /// How long to wait for a credential command to exit after it was killed.
+  package static var killGracePeriod: TimeSpan { .seconds(1) }
+  /// Unsent bytes of a connection at which sending pauses, and at which it continues.
   package var highWater = 256 << 10
   package var lowWater = 64 << 10
-  /// Bytes read in one turn before the other connections of the loop have theirs.
+  /// Maximum number of bytes read in one turn, before other connections of the loop are served.
   package var readBudget = 256 << 10
 
-  /// Without a URL.
+  /// Creates settings without a URL.
   package init() {
     // An observer does not run inside an initializer.
-    adoptConventions()
+    applyConventions()
   }
 
   package init(urls: [WebSocketURL]) {
@@ -58,13 +58,13 @@ package struct UpstreamSettings: Equatable, Sendable {
     self.init()
     url = urls[0]
     fallbackURLs = Array(urls.dropFirst())
-    countEndpoints()
+    updateEndpointCount()
   }
 
-  /// Best first.
+  /// In order of preference.
   package var urls: [WebSocketURL] { (url.map { [$0] } ?? []) + fallbackURLs }
 
-  /// nil: no compression is offered.
+  /// nil if compression is not offered.
   package var compression: CompressionOffer? {
     get { offersCompression ? compressionOffer : nil }
     set {
@@ -73,11 +73,11 @@ package struct UpstreamSettings: Equatable, Sendable {
     }
   }
 
-  /// Whether `url` is of an origin that the operator wrote down, and not only of one that a redirection led to.
+  /// Whether the origin of `url` is configured. Otherwise, a redirection led to it.
   package func isConfigured(_ url: WebSocketURL) -> Bool { urls.contains { $0.hasSameOrigin(as: url) } }
 
-  /// The fields of an opening request. Every configured field counts as a secret and goes to configured origins only, but for
-  /// those that merely say who asks.
+  /// Returns the header fields of the opening request to `url`. Configured fields count as secrets and are sent to configured origins
+  /// only, except Origin and User-Agent.
   package func fields(for url: WebSocketURL) -> [(name: String, value: String)] {
     var fields = self.fields.map { ($0.name, $0.value) }
     if !isConfigured(url) { fields.removeAll { !["origin", "user-agent"].contains($0.0.lowercased()) } }
@@ -87,24 +87,24 @@ package struct UpstreamSettings: Equatable, Sendable {
     return fields
   }
 
-  /// The proxy on the way to `url`.
+  /// Returns the proxy for the connection to `url`, or nil.
   package func proxy(for url: WebSocketURL) -> ProxyURL? {
     proxyBypass.covers(host: url.host, port: url.port) ? nil : proxy
   }
 
-  // MARK: What follows from other settings
+  // MARK: Derived settings
 
-  private mutating func countEndpoints() { session.endpoints.count = max(1, urls.count) }
+  private mutating func updateEndpointCount() { session.endpoints.count = max(1, urls.count) }
 
-  /// The session machine is configured with when messages are sent or awaited, the driver with which.
-  private mutating func adoptConventions() {
+  /// Derives the settings of the session machine, which needs the times of messages but not their content.
+  private mutating func applyConventions() {
     keepsSubscriptions = conventions.subscriptions.add.match != nil
     session.setup = conventions.onOpen.map { SetupStep(expectsResponse: $0.expect != nil, timeLimit: $0.timeout) }
     let client = conventions.client
-    // For secrets and for the files of `upstream.tls`. The driver ends each wait; the session's limit is the last resort.
+    // Once for secrets, once for the files of `upstream.tls`. The driver limits each; the session's limit is a safeguard.
     session.limits.preparing = fileTimeout + fileTimeout
     if case .command(_, let limit)? = conventions.credential.source {
-      session.limits.preparing = session.limits.preparing + limit + Self.killTime
+      session.limits.preparing = session.limits.preparing + limit + Self.killGracePeriod
     }
     session.heartbeat.interval = client.message == nil ? nil : client.interval
     session.heartbeat.timeout = client.expect == nil ? nil : client.timeout
@@ -112,7 +112,7 @@ package struct UpstreamSettings: Equatable, Sendable {
   }
 }
 
-/// A field of the opening request.
+/// A header field of the opening request.
 package struct RequestField: Hashable, Sendable {
   package let name: String
   package let value: String
@@ -124,7 +124,7 @@ package struct RequestField: Hashable, Sendable {
 }
 
 extension TLSClientSettings {
-  /// The files of the client certificate, each empty while it is not set. `UpstreamSettings` is used only where both are or none is.
+  /// The files of the client certificate, each empty if it is not set. A rule requires both or none.
   var certificateFile: String {
     get { clientCertificate?.certificateFile ?? "" }
     set { setClientCertificate(newValue, keyFile) }

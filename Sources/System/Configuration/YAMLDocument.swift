@@ -1,6 +1,6 @@
 import CYAML
 
-/// One node of a YAML file, with its place for error messages.
+/// A node of a YAML document, with its place for error messages.
 struct YAMLNode {
   indirect enum Value {
     case scalar(String)
@@ -11,28 +11,29 @@ struct YAMLNode {
   /// From 1.
   let line: Int
   let column: Int
-  /// Whether this is no value at all (YAML 1.2 §10.3.2): nothing, `~` or `null`, without quotes.
+  /// Whether this is a null value (YAML 1.2 §10.3.2): nothing, `~` or `null`, without quotes.
   var isNull = false
   /// Whether this is the merge key: `<<` without quotes.
   var isMerge = false
-  /// Nodes in it, itself included, and levels of them.
+  /// Number of nodes in it, including itself.
   var count = 1
-  /// Bytes of all text in it.
+  /// Size of all text in it, in bytes.
   var bytes = 0
+  /// Number of levels of nodes in it.
   var height = 1
 }
 
-/// Reads one YAML document by libyaml's events. An alias (`*name`) is replaced by the node of its anchor (`&name`), and the merge key
-/// (`<<`) adds the pairs of a mapping that has them. What aliases repeat is limited, since a few lines of them can become gigabytes.
+/// Reads one YAML document with libyaml's events. An alias (`*name`) is replaced by the node of its anchor (`&name`), and the merge key
+/// (`<<`) adds the pairs of another mapping. Repetition by aliases is limited, since a few lines of them can expand to gigabytes.
 @safe
 struct YAMLDocument: ~Copyable {
-  /// Nesting allowed. The deepest value, a condition of a named session's `on_open`, has nine levels above it.
+  /// Maximum nesting depth. The deepest value, a condition of a named session's `on_open`, has nine levels above it.
   private static let maximumDepth = 12
-  /// Nodes that all aliases of a file may repeat: some hundred for each of the sessions that there may be.
+  /// Maximum number of nodes that all aliases of a file repeat: several hundred for each session.
   private static let maximumRepeatedNodes = 100_000
-  /// Bytes of text that all aliases of a file may repeat: long messages and secrets for each of the sessions, too.
+  /// Maximum size of text that all aliases of a file repeat: enough for long messages and secrets in each session.
   private static let maximumRepeatedBytes = 16 << 20
-  /// Bytes of a file; the full commented one has some 20 KiB.
+  /// Maximum size of a file in bytes. The complete commented one has about 20 KiB.
   static let maximumBytes = 1 << 20
 
   private let parser: UnsafeMutablePointer<yaml_parser_t>
@@ -49,19 +50,20 @@ struct YAMLDocument: ~Copyable {
   /// The nodes of anchors that were set again before an alias used them.
   private var replaced: [YAMLNode] = []
 
-  /// The document in `text`; nil where there is none. `file` is for messages. `warn` gets what is questionable.
+  /// Returns the document in `text`, or nil if there is none. `file` is for messages. `warn` receives the warnings.
   static func read(
     _ text: [UInt8], file: String, warn: (ConfigurationError) -> Void = { _ in }
   ) throws(ConfigurationError) -> YAMLNode? {
     guard text.count <= maximumBytes else {
-      throw ConfigurationError(place: file, message: "the file has more than \(maximumBytes) bytes")
+      throw ConfigurationError(place: file, message: "the file is larger than \(maximumBytes) bytes")
     }
     var document = YAMLDocument(text, file: file)
     let root = try document.parse()
     for node in document.unused {
       warn(
         ConfigurationError(
-          place: node.place(in: file), message: "no alias uses this anchor: quote the value if it is to begin with '&'")
+          place: node.place(in: file),
+          message: "this anchor is not used by any alias: quote the value if it begins with '&'")
       )
     }
     return root
@@ -95,7 +97,7 @@ struct YAMLDocument: ~Copyable {
       case YAML_STREAM_START_EVENT, YAML_DOCUMENT_END_EVENT: continue
       case YAML_DOCUMENT_START_EVENT:
         if root != nil {
-          throw unsafe fail(event.start_mark, "a second document begins here; one file holds one configuration")
+          throw unsafe fail(event.start_mark, "a second document begins here: the file must contain only one")
         }
       case YAML_STREAM_END_EVENT: return root
       default: root = unsafe try node(from: &event, depth: 0)
@@ -112,8 +114,8 @@ struct YAMLDocument: ~Copyable {
   }
 
   private func syntaxError(_ parser: yaml_parser_t) -> ConfigurationError {
-    let problem = unsafe parser.problem.map { unsafe String(cString: $0) } ?? "not YAML"
-    // The reader, which decodes, has an offset for its place and no mark.
+    let problem = unsafe parser.problem.map { unsafe String(cString: $0) } ?? "unknown error"
+    // An error of libyaml's reader, which decodes, has an offset and no mark.
     if unsafe parser.error == YAML_READER_ERROR {
       let (line, column) = unsafe place(ofByte: parser.problem_offset)
       return ConfigurationError(place: "\(file):\(line):\(column)", message: "not valid UTF-8 text: \(problem)")
@@ -121,19 +123,19 @@ struct YAMLDocument: ~Copyable {
     let mark = unsafe parser.problem_mark
     if let column = tabInIndentation(ofLine: Int(mark.line)) {
       return ConfigurationError(
-        place: "\(file):\(mark.line + 1):\(column)", message: "a tab cannot indent YAML: use spaces")
+        place: "\(file):\(mark.line + 1):\(column)", message: "a tab is not allowed in the indentation: use spaces")
     }
     return fail(mark, "not valid YAML: \(problem)")
   }
 
-  /// Line and column, from 1, of the byte at `offset`.
+  /// Returns line and column, from 1, of the byte at `offset`.
   private func place(ofByte offset: Int) -> (line: Int, column: Int) {
     let before = text.prefix(offset)
     let start = before.lastIndex(of: UInt8(ascii: "\n")).map { $0 + 1 } ?? 0
     return (before.count { $0 == UInt8(ascii: "\n") } + 1, String(decoding: before[start...], as: UTF8.self).count + 1)
   }
 
-  /// The column, from 1, of the first tab before the content of a line; nil where there is none.
+  /// Returns the column, from 1, of the first tab in the indentation of a line, or nil.
   private func tabInIndentation(ofLine index: Int) -> Int? {
     let lines = text.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
     guard lines.indices.contains(index) else { return nil }
@@ -149,20 +151,20 @@ struct YAMLDocument: ~Copyable {
     let mark = unsafe event.start_mark
     let (anchor, node) = unsafe try content(of: &event, mark, depth: depth)
     if let anchor {
-      // The value begins with '&' by mistake: it would be lost. It may be a secret, so the message does not repeat it.
+      // A value that begins with '&' by mistake would be lost. It may be a secret, so the message does not repeat it.
       if node.isNull, node.scalar?.isEmpty == true {
-        throw fail(mark, "an anchor without a value: quote the value if it is to begin with '&'")
+        throw fail(mark, "this anchor has no value: quote the value if it begins with '&'")
       }
       if let old = anchors.updateValue(Anchor(node: node), forKey: anchor), !old.isUsed { replaced.append(old.node) }
     }
     return node
   }
 
-  /// The node that `event` begins, and the name of its anchor.
+  /// Returns the node that `event` begins, and the name of its anchor.
   private mutating func content(
     of event: inout yaml_event_t, _ mark: yaml_mark_t, depth: Int
   ) throws(ConfigurationError) -> (anchor: String?, node: YAMLNode) {
-    guard depth < Self.maximumDepth else { throw fail(mark, "nested too deeply") }
+    guard depth < Self.maximumDepth else { throw fail(mark, "nested deeper than \(Self.maximumDepth) levels") }
     switch unsafe event.type {
     case YAML_SCALAR_EVENT:
       let scalar = unsafe event.data.scalar
@@ -201,7 +203,9 @@ struct YAMLDocument: ~Copyable {
       }
     case YAML_ALIAS_EVENT:
       let name = unsafe name(event.data.alias.anchor) ?? ""
-      guard let node = anchors[name]?.node else { throw fail(mark, "'*\(name)' has no anchor '&\(name)' before it") }
+      guard let node = anchors[name]?.node else {
+        throw fail(mark, "alias '*\(name)' has no anchor '&\(name)' before it")
+      }
       anchors[name]?.isUsed = true
       repeatedNodes += node.count
       repeatedBytes += node.bytes
@@ -211,13 +215,15 @@ struct YAMLDocument: ~Copyable {
       guard repeatedBytes <= Self.maximumRepeatedBytes else {
         throw fail(mark, "aliases repeat more than \(Self.maximumRepeatedBytes >> 20) MiB of text")
       }
-      guard depth + node.height <= Self.maximumDepth else { throw fail(mark, "nested too deeply") }
+      guard depth + node.height <= Self.maximumDepth else {
+        throw fail(mark, "nested deeper than \(Self.maximumDepth) levels")
+      }
       return (nil, node)
-    default: throw fail(mark, "a value must stand here")
+    default: throw fail(mark, "expected a value")
     }
   }
 
-  /// The nodes of anchors that no alias uses, in order.
+  /// The nodes whose anchors no alias uses, in order.
   private var unused: [YAMLNode] {
     (replaced + anchors.values.filter { !$0.isUsed }.map(\.node)).sorted { ($0.line, $0.column) < ($1.line, $1.column) }
   }
@@ -226,7 +232,8 @@ struct YAMLDocument: ~Copyable {
     unsafe anchor.map { unsafe String(cString: $0) }
   }
 
-  /// The pairs with those of the merge key `<<`, a mapping or a list of mappings. A key of its own wins, then the earlier mapping.
+  /// Returns the pairs with those of the merge key `<<`, a mapping or a list of mappings. The mapping's own keys take precedence, then
+  /// earlier mappings.
   private func merged(
     _ pairs: [(key: YAMLNode, value: YAMLNode)]
   ) throws(ConfigurationError) -> [(key: YAMLNode, value: YAMLNode)] {
@@ -238,7 +245,7 @@ struct YAMLDocument: ~Copyable {
       for source in sources {
         guard case .mapping(let others) = source.value else {
           throw ConfigurationError(
-            place: "\(file):\(key.line):\(key.column)", message: "'<<' takes a mapping, as in '<<: *name'")
+            place: "\(file):\(key.line):\(key.column)", message: "'<<' must be a mapping, as in '<<: *name'")
         }
         for other in others where other.key.scalar.map({ names.insert($0).inserted }) ?? true { result.append(other) }
       }

@@ -16,7 +16,7 @@ enum ConfigurationTarget {
       }
       return
     }
-    for setting in outcome.shownSettings { try requirePrintable(outcome.shown(setting)) }
+    for setting in outcome.displayedSettings { try requirePrintable(outcome.displayText(of: setting)) }
     let given = Setting.all.filter { outcome.origins[$0.path] != nil }
     // One setting, chosen by the input: reading it again takes as long as the rest of a run.
     guard !given.isEmpty else { return }
@@ -43,7 +43,7 @@ enum ConfigurationTarget {
 
   /// The value that `check-config` shows is read as the same value from a file.
   private static func requireReadable(_ setting: Setting, _ settings: GatewaySettings) throws(Finding) {
-    let shown = setting.show(settings)
+    let shown = setting.format(settings)
     try requirePrintable(shown)
     let keys = setting.path.split(separator: ".")
     // '${env:NAME}' was replaced when it was read. Its value must not be interpolated again.
@@ -51,6 +51,6 @@ enum ConfigurationTarget {
     let text = keys.map { "{\($0): " }.joined() + shown + String(repeating: "}", count: keys.count)
     // Without the other settings it may violate a rule between settings. Only the value that was read is compared.
     let again = read(Array(text.utf8)).settings
-    try require(setting.show(again) == shown, "shown as \(shown), read again as \(setting.show(again))")
+    try require(setting.format(again) == shown, "shown as \(shown), read again as \(setting.format(again))")
   }
 }

@@ -29,7 +29,7 @@ import WebSocketCodec
     for setting in Setting.all {
       guard case .scalar(let read) = setting.shape else { continue }
       var settings = GatewaySettings()
-      let shown = setting.show(settings).filter { $0 != "\"" }
+      let shown = setting.format(settings).filter { $0 != "\"" }
       try read(shown, &settings)
       #expect(settings == GatewaySettings(), "\(setting.path)")
     }
@@ -41,38 +41,38 @@ import WebSocketCodec
     ("upstram:\n  url: ws://x/\n", "d.yaml:1:1: unknown key 'upstram' (did you mean 'upstream'?)"),
     ("upstream:\n  ulr: ws://x/\n", "d.yaml:2:3: unknown key 'upstream.ulr' (did you mean 'url'?)"),
     ("loops: 2\nloops: 3\n", "d.yaml:2:1: 'loops' is set twice"),
-    ("loops: many\n", "d.yaml:1:8: 'many' is not right for 'loops': it takes 'auto' or a number from 1 to 1024"),
+    ("loops: many\n", "d.yaml:1:8: 'many' is not valid for 'loops': use 'auto' or a number from 1 to 1024"),
     (
       "upstream:\n  url: http://x/\n",
-      "d.yaml:2:8: 'http://x/' is not right for 'upstream.url': it takes a URL such as ws://127.0.0.1:9000/ or wss://example.org/socket"
+      "d.yaml:2:8: 'http://x/' is not valid for 'upstream.url': use a URL such as ws://127.0.0.1:9000/ or wss://example.org/socket"
     ),
-    ("log: loud\n", "d.yaml:1:6: 'log' must hold keys and values, as in 'key: value'"),
-    ("loops: 1\n---\nloops: 2\n", "d.yaml:2:1: a second document begins here; one file holds one configuration"),
-    ("loops: *x\n", "d.yaml:1:8: '*x' has no anchor '&x' before it"),
-    ("http: {<<: 1}\n", "d.yaml:1:8: '<<' takes a mapping, as in '<<: *name'"),
-    ("upstream:\n  url: ${env:NOPE}\n", "d.yaml:2:8: the environment has no variable 'NOPE'"),
+    ("log: loud\n", "d.yaml:1:6: 'log' must contain keys and values, as in 'key: value'"),
+    ("loops: 1\n---\nloops: 2\n", "d.yaml:2:1: a second document begins here: the file must contain only one"),
+    ("loops: *x\n", "d.yaml:1:8: alias '*x' has no anchor '&x' before it"),
+    ("http: {<<: 1}\n", "d.yaml:1:8: '<<' must be a mapping, as in '<<: *name'"),
+    ("upstream:\n  url: ${env:NOPE}\n", "d.yaml:2:8: environment variable 'NOPE' is not set"),
     ("upstream:\n  url: ${file:/nope}\n", "d.yaml:2:8: file '/nope' cannot be read"),
-    ("loops: ${what:x}\n", "d.yaml:1:8: '${what:x}' is neither ${env:NAME} nor ${file:PATH}"),
-    ("upstream:\n  url: ${what:x}\n", "d.yaml:2:8: '${…}' is neither ${env:NAME} nor ${file:PATH}"),
+    ("loops: ${what:x}\n", "d.yaml:1:8: '${what:x}' is not a valid reference: use ${env:NAME} or ${file:PATH}"),
+    ("upstream:\n  url: ${what:x}\n", "d.yaml:2:8: '${…}' is not a valid reference: use ${env:NAME} or ${file:PATH}"),
     ("upstream:\n  ttl: 1s\n", "d.yaml:2:3: unknown key 'upstream.ttl' (did you mean 'upstream.queue.ttl'?)"),
     (
       "log: {level: warn}\n",
-      "d.yaml:1:14: 'warn' is not right for 'log.level': it takes one of trace, debug, info, warning, error (did you mean 'warning'?)"
+      "d.yaml:1:14: 'warn' is not valid for 'log.level': use one of trace, debug, info, warning, error (did you mean 'warning'?)"
     ),
     (
       "upstream: {on_demand: True}\n",
-      "d.yaml:1:23: 'True' is not right for 'upstream.on_demand': it takes true or false (did you mean 'true'?)"
+      "d.yaml:1:23: 'True' is not valid for 'upstream.on_demand': use true or false (did you mean 'true'?)"
     ),
     (
       "loops: ~\n",
-      "d.yaml:1:8: 'loops' has no value: leave the key out for the default, or quote '~' to mean the text"
+      "d.yaml:1:8: 'loops' has no value: remove the key to use the default, or quote '~' to use it as text"
     ),
-    ("upstream:\n\turl: x\n", "d.yaml:2:1: a tab cannot indent YAML: use spaces"),
-    ("upstream:\n  tls:\n  \tverify: true\n", "d.yaml:3:3: a tab cannot indent YAML: use spaces"),
-    ("upstream: {headers: {A: 1, A: 2}}\n", "d.yaml:1:28: 'A' stands twice in 'upstream.headers'"),
+    ("upstream:\n\turl: x\n", "d.yaml:2:1: a tab is not allowed in the indentation: use spaces"),
+    ("upstream:\n  tls:\n  \tverify: true\n", "d.yaml:3:3: a tab is not allowed in the indentation: use spaces"),
+    ("upstream: {headers: {A: 1, A: 2}}\n", "d.yaml:1:28: 'A' is set twice in 'upstream.headers'"),
     (
       "upstream:\n  fallback_urls:\n    - ws://a/\n    - http://b/\n",
-      "d.yaml:4:7: 'http://b/' is not right for 'upstream.fallback_urls': it takes URLs such as ws://127.0.0.1:9000/ or wss://example.org/socket"
+      "d.yaml:4:7: 'http://b/' is not valid for 'upstream.fallback_urls': use URLs such as ws://127.0.0.1:9000/ or wss://example.org/socket"
     ),
   ])
   func saysWhereAndWhatWouldBeRight(text: String, message: String) {
@@ -139,15 +139,15 @@ import WebSocketCodec
   }
 
   @Test(arguments: [("0", 0), ("512", 512), ("64KiB", 65_536), ("16MiB", 16 << 20), ("1GiB", 1 << 30)])
-  func readsSizes(text: String, bytes: Int) { #expect(ValueText.parseSize(text) == bytes) }
+  func readsSizes(text: String, bytes: Int) { #expect(ByteSize.parse(text) == bytes) }
 
   @Test(arguments: ["", "-1", "1.5MiB", "16mb", "KiB", "99999999999999999999"])
-  func refusesOtherSizes(text: String) { #expect(ValueText.parseSize(text) == nil) }
+  func refusesOtherSizes(text: String) { #expect(ByteSize.parse(text) == nil) }
 
   @Test func aListenerIsNotComparedWithTheDefaultOfOneThatCannotBeRead() {
     let found = errors("upstream: {url: 'ws://h/'}\nlisteners: {http: ['127.0.0.1:9090'], management: [nonsense]}")
-    #expect(found.count == 1 && found[0].contains("'nonsense' is not right"), "\(found)")
+    #expect(found.count == 1 && found[0].contains("'nonsense' is not valid"), "\(found)")
     let reverse = errors("upstream: {url: 'ws://h/'}\nlisteners: {http: [nonsense], management: ['127.0.0.1:8080']}")
-    #expect(reverse.count == 1 && reverse[0].contains("'nonsense' is not right"), "\(reverse)")
+    #expect(reverse.count == 1 && reverse[0].contains("'nonsense' is not valid"), "\(reverse)")
   }
 }

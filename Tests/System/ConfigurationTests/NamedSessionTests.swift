@@ -37,56 +37,56 @@ import WebSocketCodec
     #expect(outcome.settings.configuredSessions.map(\.name) == ["market"])
     #expect(
       outcome.warnings.map(\.description) == [
-        "d.yaml:1:30: 'upstream.queue.messages' has no effect: there is no default session, since 'upstream.url' is not set, and named sessions do not inherit it"
+        "d.yaml:1:30: 'upstream.queue.messages' has no effect: 'upstream.url' is not set, so there is no default session, and named sessions do not inherit its settings"
       ])
   }
 
   @Test(arguments: [
     (
       "sessions: x",
-      "d.yaml:1:11: 'sessions' must hold names and settings, as in 'market: {upstream: {url: wss://example.org/feed}}'"
+      "d.yaml:1:11: 'sessions' must map names to settings, as in 'market: {upstream: {url: wss://example.org/feed}}'"
     ),
     (
       "sessions: {default: {}}",
-      "d.yaml:1:12: the session 'default' is not set here: it is 'upstream' at the top of the file"
+      "d.yaml:1:12: the session 'default' is not configured here, but by 'upstream' at the top of the file"
     ),
     (
       "sessions: {'a b': {}}",
-      "d.yaml:1:12: 'a b' is not right for the name of a session: it takes a name of 1 to 64 letters, digits, '.', '_' and '-', not beginning with '.'"
+      "d.yaml:1:12: 'a b' is not a valid name of a session: use 1 to 64 letters, digits, '.', '_' and '-', not beginning with '.'"
     ),
     (
       "sessions: {m: }",
-      "d.yaml:1:12: 'sessions.m.upstream.url' cannot be used: it is missing: every named session needs one"
+      "d.yaml:1:12: 'sessions.m.upstream.url' is not set: every named session needs a URL"
     ),
     (
       "sessions: {m: {upstream: {url: 'ws://h:0/'}}}",
-      "d.yaml:1:32: 'ws://h:0/' is not right for 'sessions.m.upstream.url': the port is not a number from 1 to 65535"
+      "d.yaml:1:32: 'ws://h:0/' is not valid for 'sessions.m.upstream.url': the port is not a number from 1 to 65535"
     ),
     ("sessions: {m: {upstream: {ulr: x}}}", "d.yaml:1:27: unknown key 'sessions.m.upstream.ulr' (did you mean 'url'?)"),
-    ("sessions: {m: 1}", "d.yaml:1:15: 'sessions.m' must hold keys and values, as in 'key: value'"),
+    ("sessions: {m: 1}", "d.yaml:1:15: 'sessions.m' must contain keys and values, as in 'key: value'"),
     (
       "sessions: {m: {http: {fields: 9}}}",
-      "d.yaml:1:16: 'sessions.m.http' belongs to the whole gateway: set it at the top of the file"
+      "d.yaml:1:16: 'sessions.m.http' applies to the whole gateway: set it at the top of the file"
     ),
     (
       "sessions: {m: {upstream: {dials: {burst: 9}}}}",
-      "d.yaml:1:27: 'sessions.m.upstream.dials' belongs to the whole gateway: set it at the top of the file"
+      "d.yaml:1:27: 'sessions.m.upstream.dials' applies to the whole gateway: set it at the top of the file"
     ),
     (
       "sessions: {m: {delivery: {wait: 1s}}}",
-      "d.yaml:1:27: 'sessions.m.delivery.wait' belongs to the whole gateway: set it at the top of the file"
+      "d.yaml:1:27: 'sessions.m.delivery.wait' applies to the whole gateway: set it at the top of the file"
     ),
     (
       "sessions: {m: {upstream: {url: 'ws://h/', subprotocols: [a, a]}}}",
-      "d.yaml:1:61: 'a' is not right for 'sessions.m.upstream.subprotocols': "
+      "d.yaml:1:61: 'a' is not valid for 'sessions.m.upstream.subprotocols': "
     ),
     (
       "sessions: {m: {upstream: {url: 'ws://h/', credential: {file: /f}}}}",
-      "d.yaml:1:62: 'sessions.m.upstream.credential' cannot be used: it is not used"
+      "d.yaml:1:62: 'sessions.m.upstream.credential' cannot be used: it is not sent anywhere"
     ),
     (
       "sessions: {m: {upstream: {url: 'ws://h/', credential: {env: NOPE, query: q}}}}",
-      "d.yaml:1:61: the environment has no variable 'NOPE'"
+      "d.yaml:1:61: environment variable 'NOPE' is not set"
     ),
     (
       "sessions: {m: {upstream: {url: 'ws://h/', queue: {low_water: 1MiB}}}}",
@@ -106,11 +106,11 @@ import WebSocketCodec
   func takesNamesThatNeedNoEscape(name: String) { #expect(SessionName.isValid(name)) }
 
   @Test func thereIsALimit() throws {
-    let names = (0..<SessionName.limit).map { "  s\($0): {upstream: {url: 'ws://h/'}}\n" }.joined()
-    #expect(try load("sessions:\n" + names).settings.configuredSessions.count == SessionName.limit)
+    let names = (0..<SessionName.maximumCount).map { "  s\($0): {upstream: {url: 'ws://h/'}}\n" }.joined()
+    #expect(try load("sessions:\n" + names).settings.configuredSessions.count == SessionName.maximumCount)
     #expect(
       errors("sessions:\n" + names + "  more: {upstream: {url: 'ws://h/'}}\n  again: {}\n") == [
-        "d.yaml:258:3: there are more than 256 sessions: start several gateways for more"
+        "d.yaml:258:3: more than 256 named sessions: run several gateways"
       ])
   }
 
@@ -129,7 +129,7 @@ import WebSocketCodec
     let outcome = try load("upstream: {url: 'ws://h/'}", environment: ["DRAWBRIDGE_SESSIONS_M_UPSTREAM_URL": "ws://a/"])
     #expect(
       outcome.warnings.map(\.message) == [
-        "no variable sets a named session: set it below 'sessions' in the file, where ${env:NAME} is possible; it is ignored"
+        "named sessions cannot be configured by variables: use 'sessions' in the file, where ${env:NAME} works; it is ignored"
       ])
   }
 
@@ -143,17 +143,17 @@ import WebSocketCodec
         a.upstream: {upstream: {url: 'ws://h/', tls: {client_key: k}}}
 
       """
-    let missing = "it is missing: every named session needs one"
+    let missing = "every named session needs a URL"
     #expect(
       errors(text) == [
-        "d.yaml:5:61: 'sessions.a.upstream.upstream.tls.client_key' cannot be used: a certificate and its key belong together: give both or none",
-        "d.yaml:3:3: 'sessions.a.b.upstream.url' cannot be used: \(missing)",
-        "d.yaml:4:3: 'sessions.a.upstream.url.upstream.url' cannot be used: \(missing)",
+        "d.yaml:5:61: 'sessions.a.upstream.upstream.tls.client_key' cannot be used: client_certificate and client_key belong together: set both or none",
+        "d.yaml:3:3: 'sessions.a.b.upstream.url' is not set: \(missing)",
+        "d.yaml:4:3: 'sessions.a.upstream.url.upstream.url' is not set: \(missing)",
       ])
   }
 
   @Test func theErrorsOfManySessionsAreCutToTheLimit() {
-    let names = (0..<SessionName.limit).map { "  s\($0):\n" }.joined()
+    let names = (0..<SessionName.maximumCount).map { "  s\($0):\n" }.joined()
     let found = errors("sessions:\n" + names)
     #expect(found.count == ConfigurationErrors.limit)
     #expect(found.first?.contains("s0") == true)
@@ -180,9 +180,9 @@ import WebSocketCodec
             queue: {high_water: 32KiB}
 
       """)
-    let shown = outcome.shownSettings.filter { $0.path.hasPrefix("sessions.") }
+    let shown = outcome.displayedSettings.filter { $0.path.hasPrefix("sessions.") }
     #expect(
-      shown.map { "\($0.path): \(outcome.shown($0))" } == [
+      shown.map { "\($0.path): \(outcome.displayText(of: $0))" } == [
         #"sessions.m.upstream.url: "wss://***@h/?***""#, "sessions.m.upstream.headers: (secret)",
         "sessions.m.upstream.queue.high_water: 32KiB", "sessions.m.upstream.queue.low_water: 32KiB",
       ])

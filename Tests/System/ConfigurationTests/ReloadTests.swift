@@ -9,8 +9,9 @@ import WebSocketCodec
 
 /// What a reload changes, and what it names as needing a restart.
 @Suite struct ReloadTests {
-  private func reload(_ new: String, after old: String) throws -> (settings: GatewaySettings, needingRestart: [String])
-  {
+  private func reload(_ new: String, after old: String) throws -> (
+    settings: GatewaySettings, requiringRestart: [String]
+  ) {
     try load(new).settings.effective(after: load(old).settings)
   }
 

@@ -6,7 +6,7 @@ import WebSocketCodec
 /// What `check-config` and errors show of values that may hold secrets.
 @Suite struct SecretTests {
   private func shown(_ path: String, _ outcome: ConfigurationLoader.Outcome) throws -> String {
-    outcome.shown(try #require(Setting.all.first { $0.path == path }))
+    outcome.displayText(of: try #require(Setting.all.first { $0.path == path }))
   }
 
   @Test(arguments: [
@@ -64,7 +64,7 @@ import WebSocketCodec
     #expect(try shown("upstream.url", outcome) == #""${env:URL}""#)
     #expect(try shown("upstream.subprotocols", outcome) == #"["${file:/run/key}", "v2"]"#)
     #expect(try shown("upstream.tls.server_name", outcome) == #""${env:KEY}""#)
-    for setting in Setting.all { #expect(!outcome.shown(setting).contains("s3cret"), "\(setting.path)") }
+    for setting in Setting.all { #expect(!outcome.displayText(of: setting).contains("s3cret"), "\(setting.path)") }
   }
 
   /// Whatever is wrong with a value, the error does not repeat what was resolved into it or what a URL hides.
@@ -89,15 +89,15 @@ import WebSocketCodec
       "upstream:\n  tls:\n    pins:\n      - \(pin)\n      - ${env:SECRET}\n", environment: ["SECRET": pin])
     let found = outcome.errors(
       with: SettingProblems([
-        SettingProblem("upstream.tls.pins", .item(1), "it takes a pin"),
+        SettingProblem("upstream.tls.pins", .item(1), "use a pin"),
         SettingProblem("upstream.tls", .none, "none fits"),
-        SettingProblem("upstream.url", .none, "no upstream is set"),
+        SettingProblem("upstream.url", .missing, "use --upstream"),
       ]))
     #expect(
       found.errors.map(\.description) == [
-        "d.yaml:5:9: '${env:SECRET}' is not right for 'upstream.tls.pins': it takes a pin",
+        "d.yaml:5:9: '${env:SECRET}' is not valid for 'upstream.tls.pins': use a pin",
         "d.yaml:4:7: 'upstream.tls' cannot be used: none fits",
-        "'upstream.url' cannot be used: no upstream is set",
+        "'upstream.url' is not set: use --upstream",
       ])
   }
 }

@@ -66,7 +66,7 @@ import UpstreamSession
     let outcome = try load("upstream: {timeouts: {\(phase): 20s}}")
     #expect(
       outcome.warnings.map(\.message) == [
-        "'upstream.timeouts.\(phase)' (20s) is above 'upstream.timeouts.opening' (15s, the default): the connection attempt ends before"
+        "'upstream.timeouts.\(phase)' (20s) is above 'upstream.timeouts.opening' (15s, the default): the connection attempt times out first"
       ])
     #expect(try load("upstream: {timeouts: {opening: 1s}}").warnings == [])
   }

@@ -58,8 +58,8 @@ import Testing
   @Test func readsBackWhatItShows() throws {
     let settings = try load(Self.opening)
     for setting in Setting.all where setting.isStructured {
-      let shown = setting.show(settings)
-      guard shown != setting.show(GatewaySettings()) else { continue }
+      let shown = setting.format(settings)
+      guard shown != setting.format(GatewaySettings()) else { continue }
       let isText = if case .structure(isText: true, _) = setting.shape { true } else { false }
       let value = isText ? String(shown.dropFirst().dropLast()).replacing("\\\"", with: "\"") : shown
       // By itself it may break a rule: what is read is judged, not what goes with it.
@@ -67,7 +67,7 @@ import Testing
         file: nil, environment: Self.environment.merging([setting.environmentName: value]) { $1 }, flags: [],
         readFile: { _ in nil }
       ).settings
-      #expect(setting.show(other) == shown)
+      #expect(setting.format(other) == shown)
     }
   }
 
@@ -75,19 +75,19 @@ import Testing
     ("on_open: [{sned: x}]", "d.yaml:2:14: unknown key 'upstream.on_open[0].sned' (did you mean 'send'?)"),
     (
       "on_open: [{timeout: 1s}]",
-      "d.yaml:2:13: 'upstream.on_open[0]' does nothing: it needs 'send', 'expect' or both"
+      "d.yaml:2:13: 'upstream.on_open[0]' does nothing: set 'send', 'expect' or both"
     ),
     (
       "on_open: [{send: x, refuse: y}]",
-      "d.yaml:2:13: 'upstream.on_open[0]' has 'refuse' without 'expect': it would not wait for either"
+      "d.yaml:2:13: 'upstream.on_open[0]' has 'refuse' without 'expect': set 'expect' as well"
     ),
     (
       "on_open: [{send: x, timeout: soon}]",
-      "d.yaml:2:32: 'soon' is not right for 'upstream.on_open[0].timeout': it takes a duration such as 500ms, 20s or 10m"
+      "d.yaml:2:32: 'soon' is not valid for 'upstream.on_open[0].timeout': use a duration such as 500ms, 20s or 10m"
     ),
     (
       "on_open: [{send: \"${env:NOPE}\"}]",
-      "d.yaml:2:20: in 'upstream.on_open[0].send': the environment has no variable 'NOPE'"
+      "d.yaml:2:20: in 'upstream.on_open[0].send': environment variable 'NOPE' is not set"
     ),
     ("on_open: [{send: \"${file:/nope}\"}]", "d.yaml:2:20: file '/nope' cannot be read"),
     (
@@ -96,11 +96,11 @@ import Testing
     ),
     (
       "on_open: hello",
-      "d.yaml:2:12: 'upstream.on_open' takes a list of at most 64, as in [{send: hello, expect: {prefix: welcome}}]"
+      "d.yaml:2:12: 'upstream.on_open' must be a list of at most 64 steps, as in [{send: hello, expect: {prefix: welcome}}]"
     ),
     (
       "heartbeat: {server: {match: {json: {type: x}}}}",
-      "d.yaml:2:39: 'type' is no JSON pointer: it begins with '/', as in /data/sequence"
+      "d.yaml:2:39: 'type' is not a JSON pointer: it must begin with '/', as in /data/sequence"
     ),
     (
       "heartbeat: {server: {match: {jsn: {/type: x}}}}",
@@ -108,12 +108,14 @@ import Testing
     ),
     (
       "heartbeat: {server: {match: [a]}}",
-      "d.yaml:2:31: 'upstream.heartbeat.server.match' takes keys and values, of text, prefix, json, json_prefix, json_has"
+      "d.yaml:2:31: 'upstream.heartbeat.server.match' must have keys and values: use the keys text, prefix, json, json_prefix, json_has"
     ),
-    ("cursor: {pointer: seq}", "d.yaml:2:21: 'seq' is no JSON pointer: it begins with '/', as in /data/sequence"),
+    (
+      "cursor: {pointer: seq}", "d.yaml:2:21: 'seq' is not a JSON pointer: it must begin with '/', as in /data/sequence"
+    ),
     (
       "payload_codec: zip",
-      "d.yaml:2:18: 'zip' is not right for 'upstream.payload_codec': it takes one of raw, gzip, deflate, auto (did you mean 'gzip'?)"
+      "d.yaml:2:18: 'zip' is not valid for 'upstream.payload_codec': use one of raw, gzip, deflate, auto (did you mean 'gzip'?)"
     ),
   ])
   func saysWhereAndWhatWouldBeRight(line: String, message: String) {
@@ -127,9 +129,9 @@ import Testing
 
   @Test func showsNoControlCharacter() throws {
     let setting = try #require(Setting.all.first { $0.path == "upstream.cursor.match" })
-    let shown = setting.show(try load(#"upstream: {cursor: {match: "a\b\x8f\u2028"}}"#))
+    let shown = setting.format(try load(#"upstream: {cursor: {match: "a\b\x8f\u2028"}}"#))
     #expect(shown == #"{text: "a\x08\x8f\u2028"}"#)
-    #expect(setting.show(try load("upstream: {cursor: {match: \(shown)}}")) == shown)
+    #expect(setting.format(try load("upstream: {cursor: {match: \(shown)}}")) == shown)
   }
 
   /// A mistake in a structured setting is counted as any other is.

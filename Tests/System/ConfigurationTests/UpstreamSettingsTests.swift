@@ -97,7 +97,7 @@ import WebSocketCodec
       """)
     #expect(ours.session.setup.map(\.expectsResponse) == [false, true])
     #expect(ours.session.setup[1].timeLimit == .seconds(3))
-    #expect(ours.session.limits.preparing == .seconds(1 + 1 + 2) + UpstreamSettings.killTime)
+    #expect(ours.session.limits.preparing == .seconds(1 + 1 + 2) + UpstreamSettings.killGracePeriod)
     let heartbeat = ours.session.heartbeat
     #expect(heartbeat.interval == .seconds(7) && heartbeat.timeout == .seconds(4) && heartbeat.within == .seconds(9))
   }

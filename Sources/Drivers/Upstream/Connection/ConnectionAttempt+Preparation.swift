@@ -47,7 +47,7 @@ extension ConnectionAttempt {
         return .failure(error)
       }
     }
-    let deadline = loop.now + limit + UpstreamSettings.killTime
+    let deadline = loop.now + limit + UpstreamSettings.killGracePeriod
     guard let outcome = await cancellation.outcome(of: work, until: deadline, on: loop) else { throw .cancelled }
     return try preparing { () throws(SecretError) in try Secret.output(of: command[0], outcome) }
   }

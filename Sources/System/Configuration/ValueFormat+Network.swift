@@ -6,11 +6,11 @@ import TLSEngine
 import UpstreamSession
 import WebSocketCodec
 
-/// URLs, addresses, fields and what else comes from the network's standards.
+/// URLs, addresses, header fields and other formats of network standards.
 
 private let urlExample = "ws://127.0.0.1:9000/ or wss://example.org/socket"
 
-/// Reads a URL. What is not one at all gets the example, and a URL with a mistake the mistake.
+/// Reads a URL. The error names the mistake, or gives an example if the text is not a URL at all.
 private func readURL(_ text: String) throws(InvalidValue) -> WebSocketURL {
   do throws(WebSocketURLError) {
     return try WebSocketURL(text)
@@ -22,24 +22,26 @@ private func readURL(_ text: String) throws(InvalidValue) -> WebSocketURL {
   }
 }
 
-extension ValueForm where Value == WebSocketURL? {
-  /// A URL, or nothing.
-  static var webSocketURL: ValueForm {
-    ValueForm(
+extension ValueFormat where Value == WebSocketURL? {
+  /// A URL, or empty text for nil.
+  static var webSocketURL: ValueFormat {
+    ValueFormat(
       expectation: "a URL such as " + urlExample, isURL: true,
       reader: .scalar { text throws(InvalidValue) in text.isEmpty ? nil : try readURL(text) },
-      show: { PrintableText.quoted($0?.text ?? "") })
+      format: { PrintableText.quoted($0?.text ?? "") })
   }
 }
 
-extension ValueForm where Value == [WebSocketURL] {
-  static var webSocketURLs: ValueForm { .list("URLs such as " + urlExample, isURL: true, read: readURL, show: \.text) }
+extension ValueFormat where Value == [WebSocketURL] {
+  static var webSocketURLs: ValueFormat {
+    .list("URLs such as " + urlExample, isURL: true, read: readURL, format: \.text)
+  }
 }
 
-extension ValueForm where Value == ProxyURL? {
-  /// A proxy's URL, or nothing.
-  static var proxyURL: ValueForm {
-    ValueForm(
+extension ValueFormat where Value == ProxyURL? {
+  /// A proxy's URL, or empty text for nil.
+  static var proxyURL: ValueFormat {
+    ValueFormat(
       expectation: "a URL such as http://proxy.example:3128 or socks5h://127.0.0.1:9050",
       reader: .scalar { text throws(InvalidValue) in
         if text.isEmpty { return nil }
@@ -48,13 +50,13 @@ extension ValueForm where Value == ProxyURL? {
         } catch {
           throw InvalidValue(reason: error.description)
         }
-      }, show: { PrintableText.quoted($0?.text ?? "") })
+      }, format: { PrintableText.quoted($0?.text ?? "") })
   }
 }
 
-extension ValueForm where Value == ProxyBypass {
-  static var proxyBypass: ValueForm {
-    ValueForm(
+extension ValueFormat where Value == ProxyBypass {
+  static var proxyBypass: ValueFormat {
+    ValueFormat(
       expectation: "a list",
       reader: .list(isMapping: false) { texts throws(InvalidValue) in
         do throws(ProxyBypassError) {
@@ -62,30 +64,30 @@ extension ValueForm where Value == ProxyBypass {
         } catch {
           throw InvalidValue(index: error.index, reason: ProxyBypassError.expectation)
         }
-      }, show: { "[" + $0.texts.map(PrintableText.quoted).joined(separator: ", ") + "]" })
+      }, format: { "[" + $0.texts.map(PrintableText.quoted).joined(separator: ", ") + "]" })
   }
 }
 
-extension ValueForm where Value == [RequestField] {
+extension ValueFormat where Value == [RequestField] {
   /// `Name: value` pairs.
-  static var fields: ValueForm {
-    .list("fields as 'Name: value'", isMapping: true) { line throws(InvalidValue) in
+  static var fields: ValueFormat {
+    .list("header fields, each as 'Name: value'", isMapping: true) { line throws(InvalidValue) in
       guard let colon = line.firstIndex(of: ":"), colon != line.startIndex,
         line[..<colon].utf8.allSatisfy(ASCII.isToken),
         line.utf8.allSatisfy({ $0 >= 0x20 && $0 != 0x7F || $0 == 0x09 })
       else { throw InvalidValue() }
       return RequestField(
         name: String(line[..<colon]), value: String(line[line.index(after: colon)...].drop { $0 == " " }))
-    } show: {
+    } format: {
       "\($0.name): \($0.value)"
     }
   }
 }
 
-extension ValueForm where Value == [CloseRules.Rule] {
+extension ValueFormat where Value == [CloseRules.Rule] {
   /// `4000-4099: park` pairs.
-  static var closeRules: ValueForm {
-    ValueForm(
+  static var closeRules: ValueFormat {
+    ValueFormat(
       expectation: CloseRules.expectation,
       reader: .list(isMapping: true) { lines throws(InvalidValue) in
         var rules: [CloseRules.Rule] = []
@@ -94,49 +96,49 @@ extension ValueForm where Value == [CloseRules.Rule] {
           rules.append(rule)
         }
         return rules
-      }, show: { "{" + $0.map(CloseRules.text).joined(separator: ", ") + "}" })
+      }, format: { "{" + $0.map(CloseRules.text).joined(separator: ", ") + "}" })
   }
 }
 
-extension ValueForm where Value == [PublicKeyPin] {
-  static var pins: ValueForm {
+extension ValueFormat where Value == [PublicKeyPin] {
+  static var pins: ValueFormat {
     .list { text throws(InvalidValue) in
       guard let pin = PublicKeyPin(text) else {
-        throw InvalidValue(reason: "it takes the SHA-256 of a public key: 44 characters of base64")
+        throw InvalidValue(reason: "use the base64 of the SHA-256 of a public key, 44 characters")
       }
       return pin
-    } show: {
+    } format: {
       $0.base64
     }
   }
 }
 
-extension ValueForm where Value == [String] {
-  /// Names and addresses as they stand in Host, without port.
-  static var hosts: ValueForm {
+extension ValueFormat where Value == [String] {
+  /// Names and addresses as in Host, without port.
+  static var hosts: ValueFormat {
     .list { text throws(InvalidValue) in
       let hasPort = text.hasPrefix("[") ? !text.hasSuffix("]") : text.contains(":")
       guard isHostAndPort(Array(text.utf8).span), !hasPort else {
         throw InvalidValue(
-          reason: "it takes a name or an address without scheme and port, such as gateway.example.org")
+          reason: "use a name or an address without scheme and port, such as gateway.example.org")
       }
       return text
-    } show: {
+    } format: {
       $0
     }
   }
 
   /// Origins as browsers send them (RFC 6454 §6.2).
-  static var origins: ValueForm {
+  static var origins: ValueFormat {
     .list { text throws(InvalidValue) in
       guard let end = text.firstRange(of: "://"), URICharacter.isScheme(text[..<end.lowerBound]),
         isHostAndPort(Array(text[end.upperBound...].utf8).span)
       else {
         throw InvalidValue(
-          reason: "it takes scheme://host or scheme://host:port, such as https://app.example.org")
+          reason: "use scheme://host or scheme://host:port, such as https://app.example.org")
       }
       return text
-    } show: {
+    } format: {
       $0
     }
   }
@@ -147,14 +149,14 @@ private func isHostAndPort(_ text: Span<UInt8>) -> Bool {
   !text.isEmpty && text.isHostAndPort() && text.firstIndex(of: UInt8(ascii: "*")) == nil
 }
 
-extension ValueForm where Value == [SocketAddress] {
-  static var listeners: ValueForm {
+extension ValueFormat where Value == [SocketAddress] {
+  static var listeners: ValueFormat {
     .list { text throws(InvalidValue) in
       guard let address = ListenerAddress.parse(text) else {
-        throw InvalidValue(reason: "it takes \(ListenerAddress.expectation)")
+        throw InvalidValue(reason: "use \(ListenerAddress.expectation)")
       }
       return address
-    } show: {
+    } format: {
       $0.description
     }
   }

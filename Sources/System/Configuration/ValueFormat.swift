@@ -1,0 +1,75 @@
+/// The text format of the values of one type: what is accepted, how text is parsed, and how a value is formatted.
+struct ValueFormat<Value> {
+  enum Reader {
+    /// A single text.
+    case scalar((String) throws(InvalidValue) -> Value)
+    /// A list of texts. `isMapping`: `key: value` pairs, a mapping in the file and one line each in a variable.
+    case list(isMapping: Bool, ([String]) throws(InvalidValue) -> Value)
+    /// YAML nodes, also in a variable. `isText`: a variable contains the text without quotes.
+    case structure(isText: Bool, (StructureReader, YAMLNode, _ key: String) throws(ConfigurationError) -> Value)
+  }
+
+  /// The accepted values, for errors: continues a sentence that begins with "use".
+  let expectation: String
+  /// The accepted words, if the values are words: an error suggests the nearest.
+  var words: [String] = []
+  /// Whether the value consists of URLs, whose userinfo and query may be secret.
+  var isURL = false
+  let reader: Reader
+  /// Returns the value as it is written in the file.
+  let format: (Value) -> String
+}
+
+/// Reports a text that is not a valid value.
+struct InvalidValue: Error {
+  /// The index of the element in a list, from 0.
+  var index = 0
+  /// What is wrong and what is accepted; nil: use `expectation`.
+  var reason: String?
+}
+
+extension ValueFormat {
+  /// A format whose `read` returns nil for invalid texts.
+  static func scalar(
+    _ expectation: String, words: [String] = [], read: @escaping (String) -> Value?, format: @escaping (Value) -> String
+  ) -> ValueFormat {
+    ValueFormat(
+      expectation: expectation, words: words,
+      reader: .scalar { text throws(InvalidValue) in
+        guard let value = read(text) else { throw InvalidValue() }
+        return value
+      }, format: format)
+  }
+
+  /// One of these words, each with its value.
+  static func words(_ pairs: [(word: String, value: Value)], quotes: Bool = false) -> ValueFormat
+  where Value: Equatable {
+    let words = pairs.map(\.word)
+    return .scalar("one of " + words.joined(separator: ", "), words: words) { word in
+      pairs.first { $0.word == word }?.value
+    } format: { value in
+      let word = pairs.first { $0.value == value }?.word ?? ""
+      return quotes ? PrintableText.quoted(word) : word
+    }
+  }
+
+  /// A list whose elements are read and formatted by these functions.
+  static func list<Element>(
+    _ expectation: String = "a list", isMapping: Bool = false, isURL: Bool = false,
+    read: @escaping (String) throws(InvalidValue) -> Element, format: @escaping (Element) -> String
+  ) -> ValueFormat where Value == [Element] {
+    ValueFormat(
+      expectation: expectation, isURL: isURL,
+      reader: .list(isMapping: isMapping) { texts throws(InvalidValue) in
+        var values: [Element] = []
+        for (index, text) in texts.enumerated() {
+          do throws(InvalidValue) {
+            values.append(try read(text))
+          } catch {
+            throw InvalidValue(index: index, reason: error.reason)
+          }
+        }
+        return values
+      }, format: { "[" + $0.map { PrintableText.quoted(format($0)) }.joined(separator: ", ") + "]" })
+  }
+}

@@ -41,9 +41,9 @@ extension SessionTransition {
     case .progress: "progress"
     case .attemptFailed(let failure): "\(failure.phase.state.name) failed: \(failure.reason.text)"
     case .lost(let loss): loss.text
-    case .quiet: "quiet"
-    case .bytesReceived: "heard"
-    case .waited: "waited"
+    case .quiet: "no data received"
+    case .bytesReceived: "data received"
+    case .waited: "wait ended"
     case .networkChanged: "network changed"
     case .replacement(.configuration): "new configuration"
     case .replacement(.credential): "new credential"

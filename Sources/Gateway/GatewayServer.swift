@@ -61,11 +61,12 @@ package final class GatewayServer: Sendable {
         "the upstream's certificate is not verified: anyone on the path can read and change all messages",
         [.text("session", planned.name)])
     }
-    let dials = DialGate(settings.dials)
+    let attemptLimiter = SharedAttemptLimiter(settings.dials)
     sessions = SessionDirectory(
       plan.sessions.map { planned in
         Session(
-          planned.name, planned.settings, retention: planned.retention, logger: logger, metrics: metrics, dials: dials)
+          planned.name, planned.settings, retention: planned.retention, logger: logger, metrics: metrics,
+          attemptLimiter: attemptLimiter)
       })
 
     let clients = try Self.bind(plan.clients, loops: loopCount)

@@ -24,10 +24,10 @@ package final class Session: Sendable {
 
   /// - Parameters:
   ///   - metrics: the session registers its metrics here, labelled with its name.
-  ///   - dials: limits connection attempts per host, for all sessions of the process.
+  ///   - attemptLimiter: limits connection attempts per host, for all sessions of the process.
   package init(
     _ name: String, _ settings: SharedSettings, retention: Retention, logger: Logger, metrics: MetricsRegistry,
-    dials: DialGate
+    attemptLimiter: SharedAttemptLimiter
   ) {
     var generator = SystemRandomNumberGenerator()
     let epoch = Epoch(using: &generator)
@@ -35,7 +35,8 @@ package final class Session: Sendable {
     inbox = SharedInbox(epoch: epoch, retention: retention)
     sink = InboxSink(inbox)
     upstream = SessionHandle(
-      settings, named: name, sink: sink, logger: logger.with([.text("session", name)]), metrics: metrics, dials: dials)
+      settings, named: name, sink: sink, logger: logger.with([.text("session", name)]), metrics: metrics,
+      attemptLimiter: attemptLimiter)
     var prefix = ByteQueue()
     prefix.append("d-" as StaticString)
     epoch.write(into: &prefix)

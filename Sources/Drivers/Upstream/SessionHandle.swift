@@ -45,12 +45,13 @@ package final class SessionHandle: Sendable {
   let sink: any UpstreamSink
   let logger: Logger
   let metrics: UpstreamMetrics
-  let dials: DialGate
+  let attemptLimiter: SharedAttemptLimiter
 
   private init(
-    _ settings: SharedSettings, sink: any UpstreamSink, logger: Logger, metrics: UpstreamMetrics, dials: DialGate
+    _ settings: SharedSettings, sink: any UpstreamSink, logger: Logger, metrics: UpstreamMetrics,
+    attemptLimiter: SharedAttemptLimiter
   ) {
-    self.dials = dials
+    self.attemptLimiter = attemptLimiter
     self.settings = settings
     isOnDemand = Atomic(settings.value.session.onDemand)
     self.sink = sink
@@ -62,26 +63,29 @@ package final class SessionHandle: Sendable {
 
   package convenience init(
     _ settings: UpstreamSettings, sink: any UpstreamSink, logger: Logger, metrics: UpstreamMetrics,
-    dials: DialGate = DialGate()
+    attemptLimiter: SharedAttemptLimiter = SharedAttemptLimiter()
   ) throws(TLSSettingsError) {
-    self.init(try SharedSettings(settings), sink: sink, logger: logger, metrics: metrics, dials: dials)
+    self.init(
+      try SharedSettings(settings), sink: sink, logger: logger, metrics: metrics, attemptLimiter: attemptLimiter)
   }
 
   /// A session that registers its own metrics.
   package convenience init(
     _ settings: UpstreamSettings, named name: String = "default", sink: any UpstreamSink, logger: Logger,
-    metrics: MetricsRegistry, dials: DialGate = DialGate()
+    metrics: MetricsRegistry, attemptLimiter: SharedAttemptLimiter = SharedAttemptLimiter()
   ) throws(TLSSettingsError) {
-    self.init(try SharedSettings(settings), named: name, sink: sink, logger: logger, metrics: metrics, dials: dials)
+    self.init(
+      try SharedSettings(settings), named: name, sink: sink, logger: logger, metrics: metrics,
+      attemptLimiter: attemptLimiter)
   }
 
   /// - Parameter name: the value of the metrics label `session`.
   package convenience init(
     _ settings: SharedSettings, named name: String, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry,
-    dials: DialGate
+    attemptLimiter: SharedAttemptLimiter
   ) {
     let own = UpstreamMetrics(metrics, session: name)
-    self.init(settings, sink: sink, logger: logger, metrics: own, dials: dials)
+    self.init(settings, sink: sink, logger: logger, metrics: own, attemptLimiter: attemptLimiter)
     own.registerMetrics(of: self, in: metrics)
   }
 

@@ -14,8 +14,8 @@ package struct AttemptLimits: Sendable, Equatable {
 
 /// The connection attempts of all sessions of a process, per host: their rate, their number in progress, and holds.
 ///
-/// A session that must wait gets a ticket for a time of its own, in the order of requests, and calls `ask` again then. If ten
-/// thousand sessions lose one host, each waits with one timer, calls `ask` once more, and the attempts are spread over time. The
+/// A session that must wait gets a ticket for a time of its own, in the order of requests, and calls `admit` again then. If ten
+/// thousand sessions lose one host, each waits with one timer, calls `admit` once more, and the attempts are spread over time. The
 /// rate is stored as the time at which the next free slot begins (the virtual scheduling algorithm of ITU-T I.371).
 package struct HostAttemptLimiter: Sendable {
   /// Maximum number of hosts tracked. An upstream that redirects to new hosts again and again must not make this grow. Those with
@@ -35,7 +35,7 @@ package struct HostAttemptLimiter: Sendable {
   package enum Verdict: Sendable, Equatable {
     /// Connect, and call `ended` when the attempt is over, whatever its outcome.
     case go
-    /// Ask again with this ticket at its `slot`.
+    /// Call `admit` again with this ticket at its `slot`.
     case wait(Ticket)
   }
 

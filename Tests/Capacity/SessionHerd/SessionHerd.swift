@@ -50,11 +50,12 @@ enum SessionHerd {
     limits.concurrent = 1_024
     let shared = (
       logger: Logger(level: .error, format: .text), metrics: UpstreamMetrics(MetricsRegistry(), session: "herd"),
-      dials: DialGate(limits), resolver: Resolver(), sink: DiscardingSink()
+      attemptLimiter: SharedAttemptLimiter(limits), resolver: Resolver(), sink: DiscardingSink()
     )
     return try (0..<count).map { _ in
       let session = try SessionHandle(
-        settings, sink: shared.sink, logger: shared.logger, metrics: shared.metrics, dials: shared.dials)
+        settings, sink: shared.sink, logger: shared.logger, metrics: shared.metrics,
+        attemptLimiter: shared.attemptLimiter)
       session.start(on: loop, resolver: shared.resolver)
       return session
     }

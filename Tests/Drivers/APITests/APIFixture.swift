@@ -32,7 +32,7 @@ struct APIFixture {
       names.map { name in
         Session(
           name, upstream, retention: Retention(), logger: Logger(level: .error, format: .json), metrics: registry,
-          dials: DialGate())
+          attemptLimiter: SharedAttemptLimiter())
       })
     api = API(
       APIShared(

@@ -16,7 +16,7 @@ import WebSocketCodec
       names.map { name in
         Session(
           name, settings, retention: Retention(), logger: Logger(level: .error, format: .json), metrics: metrics,
-          dials: DialGate())
+          attemptLimiter: SharedAttemptLimiter())
       })
   }
 

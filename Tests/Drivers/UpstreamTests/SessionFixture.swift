@@ -34,7 +34,8 @@ final class SessionFixture: UpstreamSink {
   ///   - applicationProtocol: replaces the protocol that the settings define.
   ///   - dialing: creates a dialer that replaces the network.
   init(
-    _ url: String, dials: DialGate = DialGate(), protocol applicationProtocol: (any UpstreamProtocol)? = nil,
+    _ url: String, attemptLimiter: SharedAttemptLimiter = SharedAttemptLimiter(),
+    protocol applicationProtocol: (any UpstreamProtocol)? = nil,
     dialing: DialerOfTest? = nil, _ change: (inout UpstreamSettings) -> Void = { _ in }
   ) throws {
     loop = try EventLoop(index: 0)
@@ -45,7 +46,7 @@ final class SessionFixture: UpstreamSink {
     let logger = Logger(level: .error, format: .text)
     let shared = try applicationProtocol.map { try SharedSettings(settings, protocol: $0) } ?? SharedSettings(settings)
     let handle = SessionHandle(
-      shared, named: "default", sink: self, logger: logger, metrics: MetricsRegistry(), dials: dials)
+      shared, named: "default", sink: self, logger: logger, metrics: MetricsRegistry(), attemptLimiter: attemptLimiter)
     holder.withLock { $0 = handle }
     if let dialing {
       handle.start(on: loop, makeDialer: dialing.make)

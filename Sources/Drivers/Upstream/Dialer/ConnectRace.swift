@@ -86,7 +86,7 @@ package final class ConnectRace {
       attempts.append(attempt)
       loop.spawn(attempt)
     } catch {
-      note(error)
+      recordFailure(error)
     }
   }
 
@@ -100,12 +100,12 @@ package final class ConnectRace {
     } else {
       attempt.channel.close()
       attempts.removeAll { $0 === attempt }
-      note(SystemError("connect", code: code, subject: attempt.address.description))
+      recordFailure(SystemError("connect", code: code, subject: attempt.address.description))
     }
     event.signal()
   }
 
-  private func note(_ error: SystemError) {
+  private func recordFailure(_ error: SystemError) {
     lastError = error
     if error.code != ENETUNREACH, error.code != ENETDOWN { hasRoute = true }
     startsNextAtOnce = true

@@ -101,9 +101,9 @@ final class ProtocolRunner {
       case .push:
         // It may report the end of a subscription.
         if isCurrent, unpackedKind == nil {
-          noteEnd(connection.socket.payload)
+          recordReceived(connection.socket.payload)
         } else if isCurrent {
-          noteEnd(conversation.decoder.decompressed)
+          recordReceived(conversation.decoder.decompressed)
         }
         // The compiler ends the access to a class's property early, unless the object is used after it.
         withExtendedLifetime((connection, conversation)) {}
@@ -154,7 +154,7 @@ final class ProtocolRunner {
 
   /// A client's message was sent. Its subscription is stored only now: a message that is still queued will be sent anyway, and must
   /// not be sent twice.
-  func noteSent(_ message: OutboxMessage) { note(memory.subscriptions.sent(message.payload, kind: message.kind)) }
+  func recordSent(_ message: OutboxMessage) { handle(memory.subscriptions.sent(message.payload, kind: message.kind)) }
 
   /// Sends the subscriptions again, once per connection, ahead of the outbox. Returns the number of messages.
   func resubscribe(on connection: UpstreamConnection) -> Int {
@@ -165,9 +165,9 @@ final class ProtocolRunner {
     }
   }
 
-  private func noteEnd(_ payload: Span<UInt8>) { note(memory.subscriptions.received(payload)) }
+  private func recordReceived(_ payload: Span<UInt8>) { handle(memory.subscriptions.received(payload)) }
 
-  private func note(_ effect: SubscriptionLedger.Effect) {
+  private func handle(_ effect: SubscriptionLedger.Effect) {
     switch effect {
     case .none: return
     case .stored, .removed: break

@@ -26,7 +26,7 @@ extension SessionDriver: ConnectionOwner {
       guard machine.sending == generation else { break }
       if let returned { merger.sent(-returned.count) }
       pump.flushed(
-        isBlocked: isBlocked, returned: returned, sent: settings.keepsSubscriptions ? runner.noteSent : nil)
+        isBlocked: isBlocked, returned: returned, sent: settings.keepsSubscriptions ? runner.recordSent : nil)
     case .written(let sequence):
       written(through: sequence)
     case .pong(let counter):
@@ -165,7 +165,7 @@ extension SessionDriver: ConnectionOwner {
     if pump.needsBarrier() { requestPong(from: connection.generation) }
   }
 
-  /// Sends a ping whose pong shows what the connection has delivered. Does nothing once its closing handshake has begun.
+  /// Sends a ping whose pong shows what the connection has delivered. Does nothing after its closing handshake has started.
   func requestPong(from generation: Generation) {
     guard let counter = machine.barrierPing(generation, now: loop.now, using: &loop.entropy) else { return }
     apply([.ping(counter, generation)])

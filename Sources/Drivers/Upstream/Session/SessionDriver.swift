@@ -151,7 +151,7 @@ final class SessionDriver {
       if let connection = connection(generation) { drop(connection) }
     case .holdHost(let endpoint, let until):
       // All sessions stop connecting to the host that responded. After a redirection that is not the configured one.
-      handle.dials.hold((refusingURL ?? settings.urls[endpoint]).server, until: until)
+      handle.attemptLimiter.hold((refusingURL ?? settings.urls[endpoint]).server, until: until)
     case .report(let transition):
       publish(transition)
     }
@@ -166,7 +166,7 @@ final class SessionDriver {
       case .endpoint(let index): settings.urls[index]
       case .redirection(from: let index): redirection ?? settings.urls[index]
       }
-    switch handle.dials.ask(url.server, ticket, overridesHold: dial.overridesHold, now: loop.now) {
+    switch handle.attemptLimiter.admit(url.server, ticket, overridesHold: dial.overridesHold, now: loop.now) {
     case .wait(let ticket):
       self.ticket = ticket
       metrics.delayedAttempts.add()
@@ -189,7 +189,7 @@ final class SessionDriver {
   func endAttempt(_ connection: UpstreamConnection) {
     guard connection.isCountedAttempt else { return }
     connection.isCountedAttempt = false
-    handle.dials.ended(connection.url.server)
+    handle.attemptLimiter.ended(connection.url.server)
   }
 
   /// Removes a connection that has ended.

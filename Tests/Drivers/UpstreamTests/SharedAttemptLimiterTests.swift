@@ -6,7 +6,7 @@ import UpstreamSession
 @testable import Upstream
 
 /// Limits on connection attempts per host, shared by several sessions.
-@Suite(.serialized) struct DialGateTests {
+@Suite(.serialized) struct SharedAttemptLimiterTests {
   private static let wait = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1800\r\nContent-Length: 0\r\n\r\n"
   /// The same wait as a date, half an hour after the response's Date. By our clock both are long past.
   private static let waitUntil =
@@ -16,10 +16,10 @@ import UpstreamSession
   @Test(arguments: [wait, waitUntil])
   func retryAfterAppliesToAllSessionsOfAHost(answer: String) async throws {
     let upstream = try ScriptedUpstream(.answer(answer), .echo)
-    let dials = DialGate()
-    let refused = try SessionFixture(upstream.url, dials: dials)
+    let attemptLimiter = SharedAttemptLimiter()
+    let refused = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter)
     try await refused.until("it is refused") { refused.state == .backoff }
-    let other = try SessionFixture(upstream.url, dials: dials)
+    let other = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter)
     try await other.until("it waits") { other.state == .backoff }
     for session in [refused, other] {
       let wait = session.handle.snapshot().nextAttempt.map { ($0 - session.now).seconds } ?? 0
@@ -36,7 +36,7 @@ import UpstreamSession
     #expect(other.handle.snapshot().attempts == 0)
     // Another port is another server.
     let elsewhere = try ScriptedUpstream(.echo)
-    let third = try SessionFixture(elsewhere.url, dials: dials)
+    let third = try SessionFixture(elsewhere.url, attemptLimiter: attemptLimiter)
     try await third.until("it is ready") { third.handle.isReady }
     for session in [refused, other, third] { try await session.finish() }
     upstream.stop()
@@ -48,12 +48,12 @@ import UpstreamSession
     let busy = try ScriptedUpstream(.answer(Self.wait))
     let redirection = "HTTP/1.1 302 Found\r\nLocation: ws://127.0.0.1:\(busy.port)/\r\nContent-Length: 0\r\n\r\n"
     let upstream = try ScriptedUpstream(.answer(redirection), .echo)
-    let dials = DialGate()
-    let redirected = try SessionFixture(upstream.url, dials: dials)
+    let attemptLimiter = SharedAttemptLimiter()
+    let redirected = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter)
     try await redirected.until("it is refused") { redirected.state == .backoff }
-    let direct = try SessionFixture(upstream.url, dials: dials)
+    let direct = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter)
     try await direct.until("it is ready") { direct.handle.isReady }
-    let late = try SessionFixture(busy.url, dials: dials)
+    let late = try SessionFixture(busy.url, attemptLimiter: attemptLimiter)
     try await late.until("it waits") { late.state == .backoff }
     #expect(busy.seen.connections == 1)
     for session in [redirected, direct, late] { try await session.finish() }
@@ -66,10 +66,12 @@ import UpstreamSession
     var limits = AttemptLimits()
     limits.concurrent = 1
     limits.perSecond = 1_000
-    let dials = DialGate(limits)
-    let hanging = try SessionFixture(upstream.url, dials: dials) { $0.session.limits.wholeAttempt = .minutes(10) }
+    let attemptLimiter = SharedAttemptLimiter(limits)
+    let hanging = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter) {
+      $0.session.limits.wholeAttempt = .minutes(10)
+    }
     try await hanging.until("the server has accepted the connection") { upstream.seen.connections == 1 }
-    let waiting = try SessionFixture(upstream.url, dials: dials)
+    let waiting = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter)
     try await waiting.until("it has been delayed many times") {
       waiting.handle.snapshot().status.generation.number > 20
     }
@@ -90,7 +92,7 @@ import UpstreamSession
     var limits = AttemptLimits()
     limits.concurrent = 1
     limits.perSecond = 1_000
-    let session = try SessionFixture(upstream.url, dials: DialGate(limits)) {
+    let session = try SessionFixture(upstream.url, attemptLimiter: SharedAttemptLimiter(limits)) {
       $0.session.limits.wholeAttempt = .milliseconds(50)
     }
     session.post("through")

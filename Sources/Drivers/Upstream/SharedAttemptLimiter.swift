@@ -1,0 +1,20 @@
+import ByteStreams
+import Threading
+import UpstreamSession
+
+/// `HostAttemptLimiter`, shared by all sessions of the process across loops. Thread-safe.
+package final class SharedAttemptLimiter: Sendable {
+  private let limiter: Locked<HostAttemptLimiter>
+
+  package init(_ limits: AttemptLimits = AttemptLimits()) { limiter = Locked(HostAttemptLimiter(limits)) }
+
+  func admit(
+    _ host: String, _ ticket: HostAttemptLimiter.Ticket?, overridesHold: Bool = false, now: MonotonicTime
+  ) -> HostAttemptLimiter.Verdict {
+    limiter.withLock { $0.admit(host, ticket, overridesHold: overridesHold, now: now) }
+  }
+
+  func ended(_ host: String) { limiter.withLock { $0.ended(host) } }
+
+  func hold(_ host: String, until: MonotonicTime) { limiter.withLock { $0.hold(host, until: until) } }
+}

@@ -94,15 +94,15 @@ final class SessionDriver {
   func apply(_ actions: [SessionAction]) {
     let isOutermost = !isApplying
     isApplying = true
-    var postponed: [(Generation, until: MonotonicTime)] = []
+    var delayed: [(Generation, until: MonotonicTime)] = []
     for action in actions {
       if case .dial(let dial) = action {
-        if let until = start(dial) { postponed.append((dial.generation, until)) }
+        if let until = start(dial) { delayed.append((dial.generation, until)) }
       } else {
         perform(action)
       }
     }
-    for (generation, until) in postponed { apply(machine.postponed(until: until, generation, now: loop.now)) }
+    for (generation, until) in delayed { apply(machine.postponed(until: until, generation, now: loop.now)) }
     status.publish(machine)
     armTimer()
     finishIfStopped()
@@ -123,7 +123,7 @@ final class SessionDriver {
       merger.sendingMoved()
       connection(generation)?.scheduleFlush()
     case .stopSending(let generation, let closedAsTooBig):
-      if let older = pump.retiringConnection { settlePredecessor(of: older) }
+      if let older = pump.retiringConnection { settlePredecessor(older) }
       pump.stopSending(
         closedAsTooBig: closedAsTooBig, partiallyWritten: connection(generation)?.partiallyWrittenMessage)
     case .pauseSending(_, let successor):
@@ -175,8 +175,7 @@ final class SessionDriver {
       if ticket?.host == url.server { ticket = nil }
       let connection = UpstreamConnection(
         dial, url: url, sharedSettings, metrics: metrics, flushesAfterEachMessage: sink.flushesAfterEachMessage,
-        owner: self,
-        loop: loop)
+        owner: self, loop: loop)
       connections.append(connection)
       // The status shows the connection that sends, if there is one.
       if machine.sending == nil { status.show(connection) }
@@ -207,9 +206,9 @@ final class SessionDriver {
     settle(connection.generation, partiallyWritten: connection.partiallyWrittenMessage)
   }
 
-  /// Settles the messages of a predecessor before its successor's are settled. A message that the predecessor has written in part is
-  /// sent again on the next connection, so the rest of it must not be written.
-  private func settlePredecessor(of generation: Generation) {
+  /// Settles the messages of a predecessor, because its successor stops sending too. A message that the predecessor has written in part
+  /// returns to the queue, so the rest of it must not be written.
+  private func settlePredecessor(_ generation: Generation) {
     let connection = connection(generation)
     if let connection, connection.marks.hasUnwritten {
       drop(connection)

@@ -36,21 +36,21 @@ package struct Endpoints: Sendable {
   mutating func hold(_ index: Int, until: MonotonicTime) { heldUntil[index] = until }
 
   /// The earliest time at which an attempt to any URL is allowed.
-  func soonest(now: MonotonicTime) -> MonotonicTime { max(now, heldUntil.min() ?? now) }
+  func earliestAttempt(now: MonotonicTime) -> MonotonicTime { max(now, heldUntil.min() ?? now) }
 
   /// The URL to use now: the current one, or if it is on hold, the next in order that is not. If all are, the one whose hold ends
   /// first.
   mutating func choose(now: MonotonicTime) -> Int {
     let inOrder = (0..<settings.count).map { (current + $0) % settings.count }
-    let soonest = soonest(now: now)
-    current = inOrder.first { heldUntil[$0] <= soonest } ?? current
+    let earliestAttempt = earliestAttempt(now: now)
+    current = inOrder.first { heldUntil[$0] <= earliestAttempt } ?? current
     return current
   }
 
   package mutating func advance() { current = (current + 1) % settings.count }
 
   /// Records a refusal by the current URL, and moves on to the next. Returns true if all URLs have refused in succession.
-  package mutating func refuseCurrent() -> Bool {
+  package mutating func recordRefusal() -> Bool {
     refusals += 1
     advance()
     guard refusals >= settings.count else { return false }

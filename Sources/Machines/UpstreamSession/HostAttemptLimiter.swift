@@ -120,7 +120,7 @@ package struct HostAttemptLimiter: Sendable {
 
   /// Evicts a quarter of the hosts at once, so that it rarely runs.
   private mutating func makeRoom() {
-    let restless = hosts.sorted { $0.value.burstAvailableAt > $1.value.burstAvailableAt }.prefix(Self.hostLimit / 4 * 3)
-    hosts = Dictionary(uniqueKeysWithValues: restless.map { ($0.key, $0.value) })
+    let kept = hosts.sorted { $0.value.burstAvailableAt > $1.value.burstAvailableAt }.prefix(Self.hostLimit / 4 * 3)
+    hosts = Dictionary(uniqueKeysWithValues: kept.map { ($0.key, $0.value) })
   }
 }

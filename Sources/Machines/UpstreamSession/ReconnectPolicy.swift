@@ -52,9 +52,9 @@ package struct ReconnectPolicy: Sendable {
     var verdict: Verdict
     /// How long no session may connect to this host.
     var hostHold: TimeSpan?
-    /// How long this session does not use this URL. `elsewhere`: the wait before an attempt at another one, if there is one.
+    /// How long this session does not use this URL. `otherURLDelay`: the wait before an attempt at another one, if there is one.
     var urlHold: TimeSpan?
-    var elsewhere = TimeSpan.zero
+    var otherURLDelay = TimeSpan.zero
     var attemptsExhausted = false
   }
 
@@ -90,11 +90,11 @@ package struct ReconnectPolicy: Sendable {
 
   /// Puts a URL on hold. Returns the wait until the next attempt.
   mutating func hold(
-    _ endpoint: Int, for time: TimeSpan, elsewhereAfter delay: TimeSpan, now: MonotonicTime
+    _ endpoint: Int, for time: TimeSpan, otherURLDelay: TimeSpan, now: MonotonicTime
   ) -> TimeSpan {
     endpoints.hold(endpoint, until: now + time)
-    let soonest = endpoints.soonest(now: now)
-    return soonest > now ? soonest - now : delay
+    let earliestAttempt = endpoints.earliestAttempt(now: now)
+    return earliestAttempt > now ? earliestAttempt - now : otherURLDelay
   }
 
   /// Called when a connection was ready for `time`. If it was stable, resets the counts and returns true.
@@ -116,11 +116,11 @@ package struct ReconnectPolicy: Sendable {
       return statusReceived(status, retryAfter: retryAfter, using: &generator)
     case .proxyDenied:
       // As with 401: repeated attempts with a wrong password lock the account.
-      return denied(using: &generator)
+      return credentialsRejected(using: &generator)
     case .redirect:
-      return refused(using: &generator)
+      return urlRefused(using: &generator)
     case .denied:
-      return denied(using: &generator)
+      return credentialsRejected(using: &generator)
     case .timedOut, .attemptTimedOut, .nameNotResolved, .network, .tls, .proxy, .handshake, .setupResponse,
       .preparation:
       endpoints.advance()
@@ -133,11 +133,11 @@ package struct ReconnectPolicy: Sendable {
   ) -> Decision {
     switch status {
     case 401:
-      return denied(using: &generator)
+      return credentialsRejected(using: &generator)
     case 429, 503:
       var decision = backOff(using: &generator)
       guard case .reconnect(after: let delay) = decision.verdict else { return decision }
-      decision.elsewhere = delay
+      decision.otherURLDelay = delay
       guard let requested = retryAfter else {
         decision.urlHold = max(spread(Constants.overloaded, using: &generator), delay)
         return decision
@@ -152,7 +152,7 @@ package struct ReconnectPolicy: Sendable {
       endpoints.advance()
       return backOff(using: &generator)
     case 300..<500:
-      return refused(using: &generator)
+      return urlRefused(using: &generator)
     default:
       endpoints.advance()
       return backOff(using: &generator)
@@ -175,22 +175,22 @@ package struct ReconnectPolicy: Sendable {
     endpoints.connectionEnded(readyFor: readyFor, shouldAdvance: Self.shouldAdvance(after: code, rule, stable: stable))
 
     switch rule {
-    case .refreshCredential: return denied(using: &generator)
+    case .refreshCredential: return credentialsRejected(using: &generator)
     case .park: return Decision(verdict: .park(Constants.closedPark))
     case .stop: return Decision(verdict: .park(nil))
-    case .backoff: return ordinary(stable: stable, using: &generator)
+    case .backoff: return reconnectAfterLoss(stable: stable, using: &generator)
     case nil: break
     }
     switch code {
     case 1000:
-      if stable { return quick(using: &generator) }
+      if stable { return quickReconnect(using: &generator) }
       shortClosures += 1
-      return shortClosures < Constants.shortClosures ? quick(using: &generator) : backOff(using: &generator)
+      return shortClosures < Constants.shortClosures ? quickReconnect(using: &generator) : backOff(using: &generator)
     case 1001:
       guard stable else { return backOff(using: &generator) }
       return Decision(verdict: .reconnect(after: Backoff.uniform(.zero, Constants.goingAway, using: &generator)))
     case 1008, 3000:
-      return denied(using: &generator)
+      return credentialsRejected(using: &generator)
     case 1002, 1003, 1007, 1010:
       return protocolFailed(using: &generator)
     case 1012:
@@ -200,7 +200,7 @@ package struct ReconnectPolicy: Sendable {
     case 1013:
       return backOff(atLeast: Constants.tryAgainLater, using: &generator)
     default:
-      return ordinary(stable: stable, using: &generator)
+      return reconnectAfterLoss(stable: stable, using: &generator)
     }
   }
 
@@ -214,13 +214,13 @@ package struct ReconnectPolicy: Sendable {
     }
   }
 
-  private mutating func ordinary(
+  private mutating func reconnectAfterLoss(
     stable: Bool, using generator: inout some RandomNumberGenerator
   ) -> Decision {
-    stable ? quick(using: &generator) : backOff(using: &generator)
+    stable ? quickReconnect(using: &generator) : backOff(using: &generator)
   }
 
-  private func quick(using generator: inout some RandomNumberGenerator) -> Decision {
+  private func quickReconnect(using generator: inout some RandomNumberGenerator) -> Decision {
     Decision(verdict: .reconnect(after: Backoff.uniform(.zero, settings.backoff.quickReconnect, using: &generator)))
   }
 
@@ -238,16 +238,16 @@ package struct ReconnectPolicy: Sendable {
     Backoff.uniform(least, least + least / 5, using: &generator)
   }
 
-  private mutating func denied(using generator: inout some RandomNumberGenerator) -> Decision {
+  private mutating func credentialsRejected(using generator: inout some RandomNumberGenerator) -> Decision {
     defer { refreshesCredential = true }
     // The credential may have been rotated, which is worth one attempt. A second rejection is final.
-    guard refreshesCredential else { return quick(using: &generator) }
+    guard refreshesCredential else { return quickReconnect(using: &generator) }
     defer { denials += 1 }
     return Decision(verdict: .park(Self.doubled(Constants.deniedPark, denials, cap: Constants.deniedParkCap)))
   }
 
-  private mutating func refused(using generator: inout some RandomNumberGenerator) -> Decision {
-    guard endpoints.refuseCurrent() else { return quick(using: &generator) }
+  private mutating func urlRefused(using generator: inout some RandomNumberGenerator) -> Decision {
+    guard endpoints.recordRefusal() else { return quickReconnect(using: &generator) }
     defer { refusals += 1 }
     return Decision(verdict: .park(Self.doubled(Constants.refusedPark, refusals, cap: Constants.refusedParkCap)))
   }

@@ -150,7 +150,7 @@ extension SessionStateMachine {
     }
     var verdict = decision.verdict
     if let hold = decision.urlHold, let dial {
-      let wait = policy.hold(dial.target.endpoint, for: hold, elsewhereAfter: decision.elsewhere, now: now)
+      let wait = policy.hold(dial.target.endpoint, for: hold, otherURLDelay: decision.otherURLDelay, now: now)
       verdict = .reconnect(after: wait)
     }
     if let connection = predecessor {

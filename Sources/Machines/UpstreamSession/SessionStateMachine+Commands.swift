@@ -107,13 +107,13 @@ extension SessionStateMachine {
     var actions: [SessionAction] = []
     switch state {
     case .offline(let until):
-      if endsWait(hasGained, now: now) {
+      if reserveNetworkAttempt(hasGained, now: now) {
         dial(because: .networkChanged, now: now, &actions)
       } else if hasGained {
         state = .offline(until: min(until, nextNetworkAttempt))
       }
     case .backoff(let until):
-      if endsWait(hasGained, now: now) {
+      if reserveNetworkAttempt(hasGained, now: now) {
         dial(because: .networkChanged, now: now, &actions)
       } else if hasGained {
         state = .backoff(until: min(until, nextNetworkAttempt))
@@ -134,7 +134,7 @@ extension SessionStateMachine {
   /// defeat the backoff.
   static var networkAttemptInterval: TimeSpan { .seconds(5) }
 
-  private mutating func endsWait(_ hasGained: Bool, now: MonotonicTime) -> Bool {
+  private mutating func reserveNetworkAttempt(_ hasGained: Bool, now: MonotonicTime) -> Bool {
     guard hasGained, now >= nextNetworkAttempt else { return false }
     nextNetworkAttempt = now + Self.networkAttemptInterval
     return true

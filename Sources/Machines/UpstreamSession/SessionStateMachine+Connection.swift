@@ -189,12 +189,12 @@ extension SessionStateMachine {
     var closing = closing(of: connection, nil, now: now)
     closing.becomesIdle = becomesIdle
     actions.append(.stopSending(connection.generation, closedAsTooBig: false))
-    sayGoodbye(connection, code: code, &actions)
+    sendClose(connection, code: code, &actions)
     releasePredecessor(now: now, &actions)
     move(to: .closing(closing), because: cause, connection.generation, now: now, &actions)
   }
 
-  private func sayGoodbye(_ connection: ReadyConnection, code: UInt16, _ actions: inout [SessionAction]) {
+  private func sendClose(_ connection: ReadyConnection, code: UInt16, _ actions: inout [SessionAction]) {
     var liveness = connection.liveness
     if let counter = liveness.takeLastPing() { actions.append(.ping(counter, connection.generation)) }
     actions.append(.close(connection.generation, code: code))

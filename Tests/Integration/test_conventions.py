@@ -551,7 +551,7 @@ upstream:
         ("credential: {file: /etc/hostname, env: PATH, query: token}", "only one of"),
         ("credential: {file: /etc/hostname, query: 'a&b'}", "upstream.credential.query"),
         ("credential: {file: /etc/hostname, header: '${credential}'}", "upstream.credential.header"),
-        ("credential: {env: NOT_THERE, query: token}", "no variable 'NOT_THERE'"),
+        ("credential: {env: NOT_THERE, query: token}", "variable 'NOT_THERE' is not set"),
         ("subscriptions: {add: {match: x}}", "match and key must be set together"),
         ("subscriptions: {remove: {match: x, key: /a}}", "'remove' and 'ended' require 'add'"),
         ("{heartbeat: {ping: false}, queue: {redeliver: unconfirmed}}", "upstream.heartbeat.ping"),

@@ -59,7 +59,7 @@ extension API {
   }
 
   private func count(_ messages: Int) {
-    shared.metrics.answeredPolls.add()
+    shared.metrics.pollResponses.add()
     shared.metrics.deliveredMessages.add(messages)
   }
 }

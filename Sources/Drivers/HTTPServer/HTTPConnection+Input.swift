@@ -13,7 +13,7 @@ extension HTTPConnection {
     /// No bytes are available.
     case none
     /// The connection has failed, or is idle while the server drains.
-    case over
+    case ended
   }
 
   /// Reads once, and waits until the deadline of the phase if nothing is available. Returns false when the connection is over.
@@ -22,7 +22,7 @@ extension HTTPConnection {
     while true {
       switch read() {
       case .input: return true
-      case .over: return false
+      case .ended: return false
       case .none: break
       }
       let outcome = await channel.readEvent(until: deadline())
@@ -59,9 +59,9 @@ extension HTTPConnection {
       http.receiveEndOfInput()
       return .input
     case .failed:
-      return .over
+      return .ended
     case .wouldBlock:
-      if worker.isDraining, http.isIdle { return .over }
+      if worker.isDraining, http.isIdle { return .ended }
       (handled, taken) = (0, 0)
       http.releaseStorageIfIdle()
       isIdleWait = http.isIdle

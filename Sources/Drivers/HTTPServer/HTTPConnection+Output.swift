@@ -34,8 +34,8 @@ extension HTTPConnection {
   /// One push can wake thousands of polls that get identical responses. They all share one rendering in memory.
   private func write(_ prepared: PreparedResponse) {
     let second = worker.wallSecond
-    let takesRendering = http.canSendPreparedResponse
-    if takesRendering, let rendering = prepared.rendering(at: second) {
+    let canSendRendering = http.canSendPreparedResponse
+    if canSendRendering, let rendering = prepared.rendering(at: second) {
       http.completePreparedResponse()
       worker.output.append(SharedSlice(rendering))
       return
@@ -48,7 +48,7 @@ extension HTTPConnection {
       endContent()
     }
     withOutput { http, output in http.finishResponse(into: &output) }
-    if takesRendering, isAlone, worker.output.count <= Self.largestRendering {
+    if canSendRendering, isAlone, worker.output.count <= Self.largestRendering {
       prepared.keep(worker.output, at: second)
     }
   }
@@ -142,16 +142,16 @@ extension HTTPConnection {
   /// Defers sending to the end of the turn, when the responses of all connections are sent one after another. A client that reads
   /// many of them is then woken once, not once per response. Returns false if the responses must be sent now.
   @inline(never)
-  func postpone(until need: Need) -> Bool {
+  func deferOutput(until need: Need) -> Bool {
     guard case .input = need, pending.isEmpty else { return false }
-    isPostponed = worker.postpone(self)
-    return isPostponed
+    isOutputDeferred = worker.deferOutput(of: self)
+    return isOutputDeferred
   }
 
   /// Sends the deferred responses at the end of the turn. What the kernel does not take is queued, and the task is woken to wait
   /// for room.
-  func sendPostponed(_ bytes: Span<UInt8>) {
-    isPostponed = false
+  func sendDeferred(_ bytes: Span<UInt8>) {
+    isOutputDeferred = false
     guard !channel.isClosed else { return }
     var sent = 0
     if pending.isEmpty {
@@ -180,8 +180,8 @@ extension HTTPConnection {
 
   @inline(never)
   func flushNow() -> OutputQueue.FlushResult {
-    if isPostponed {
-      worker.sendPostponed()
+    if isOutputDeferred {
+      worker.sendDeferred()
       // If the client is gone, the channel must not be written to, and the output is for this client only.
       guard !channel.isClosed else {
         worker.output.removeAll()

@@ -44,7 +44,7 @@ extension HTTPConnection {
   var isWaitOver: Bool { hasNewData || waitingDeadline() <= worker.loop.now }
 
   /// Whether the task must be resumed after a notification.
-  var isConcernedByRing: Bool {
+  var shouldWake: Bool {
     guard case .request(let request) = waiting, request.sharesNotifier else { return true }
     return request.hasNewData
   }
@@ -59,17 +59,17 @@ extension HTTPConnection {
 
   /// Called before each wait. Returns false when it is time to respond or the connection is closed.
   ///
-  /// A wake-up removes the connection from the room, even if input from the client ended the same wait first. So an old place may
-  /// be void. Every wait enters the room anew and then checks for new data.
+  /// A wake-up removes the registration, even if input from the client ended the same wait first. So an old registration may be void.
+  /// Every wait registers anew and then checks for new data.
   @inline(never)
   private func canWait(after outcome: WaitOutcome) -> Bool {
     if outcome == .deadline || channel.isClosed { return false }
-    guard takeInputWhileHeld(), !worker.room.isDraining, let notifier else { return false }
-    if let place {
+    guard receiveWhileHeld(), !worker.heldConnections.isDraining, let notifier else { return false }
+    if let registration {
       if hasNewData { return false }
-      worker.room.leave(place)
+      worker.heldConnections.unregister(registration)
     }
-    place = worker.room.enter(self, for: notifier)
+    registration = worker.heldConnections.register(self, for: notifier)
     return !hasNewData
   }
 
@@ -82,14 +82,14 @@ extension HTTPConnection {
   @inline(never)
   private func endHolding() {
     if case .request(let request) = waiting { request.heldCount?.add(-1) }
-    if let place { worker.room.leave(place) }
-    place = nil
+    if let registration { worker.heldConnections.unregister(registration) }
+    registration = nil
     isProbed = false
   }
 
   /// Buffers what the client sends ahead of its response, up to the limit of pipelining. Returns false if the request cannot be
   /// held any longer.
-  private func takeInputWhileHeld() -> Bool {
+  private func receiveWhileHeld() -> Bool {
     let channel = channel
     while http.remainingPipelineBytes > 0, channel.isReadable {
       switch channel.receive(atMost: http.remainingPipelineBytes) {

@@ -30,14 +30,14 @@ final class HTTPConnection: LoopTask {
   var waiting = Waiting.none
   /// Whether a half-closed client was probed (`probeHalfClosed`). It is stored here because padding makes it free.
   var isProbed = false
-  /// The entry in the waiting room during `hold()`.
-  var place: WaitingRoom.Place?
+  /// The registration in `HeldConnections` during `hold()`.
+  var registration: HeldConnections.Registration?
   /// Responses that the kernel has not taken yet.
   var pending = OutputQueue()
   var phase: RequestPhase
   var isIdleWait = false
   /// Whether responses of this turn are deferred to its end.
-  var isPostponed = false
+  var isOutputDeferred = false
   /// Requests responded to and bytes read in this turn.
   var handled = 0
   var taken = 0
@@ -70,7 +70,7 @@ final class HTTPConnection: LoopTask {
 
   func run() async {
     await serve()
-    if isPostponed { worker.sendPostponed() }
+    if isOutputDeferred { worker.sendDeferred() }
     abandon()
     channel.close()
     worker.remove(self)
@@ -88,7 +88,7 @@ final class HTTPConnection: LoopTask {
     /// More bytes from the client.
     case input
     /// New data for the request in `waiting`.
-    case news
+    case newData
     /// The rest of the content of the stream in `waiting`.
     case content
     /// Room for output: the responses so far must be sent first.
@@ -105,7 +105,7 @@ final class HTTPConnection: LoopTask {
   private func serve() async {
     while !channel.isClosed {
       let need = advance()
-      if !postpone(until: need) { guard await flush() else { return } }
+      if !deferOutput(until: need) { guard await flush() else { return } }
       switch need {
       case .output: continue
       case .turn:
@@ -113,7 +113,7 @@ final class HTTPConnection: LoopTask {
         await worker.loop.yieldTurn()
       case .input:
         guard await receive() else { return }
-      case .news:
+      case .newData:
         await hold()
         if channel.isClosed { return }
         respondAfterWait()
@@ -159,7 +159,7 @@ final class HTTPConnection: LoopTask {
         finish()
         switch waiting {
         case .none: break
-        case .request: return .news
+        case .request: return .newData
         case .stream: return .content
         }
         handled += 1

@@ -9,13 +9,13 @@ final class HTTPWorker: TurnEndTarget {
   /// Minimum interval between two log lines about refused connections, per loop.
   private static var warningInterval: TimeSpan { .seconds(10) }
   /// Bytes of responses that may be deferred to the end of a turn.
-  private static var postponedPerTurn: Int { 256 * 1024 }
+  private static var deferredBytesPerTurn: Int { 256 * 1024 }
 
   let loop: LoopContext
   let server: HTTPServer
   let application: any HTTPApplication
   let pool: HTTPHeadPool
-  let room: WaitingRoom
+  let heldConnections: HeldConnections
   let slowReaders: SlowReaders
   let timeouts: ConnectionTimeouts
   /// Responses to send. A connection fills and flushes this queue without waiting in between, so all connections can share it. What
@@ -24,8 +24,8 @@ final class HTTPWorker: TurnEndTarget {
   /// The response being written by the application.
   var response = Response()
   /// Responses deferred to the end of the turn, concatenated, and the end offset of each connection's part.
-  private var postponed = ByteQueue()
-  private var postponedEnds: [(connection: HTTPConnection, end: Int)] = []
+  private var deferredOutput = ByteQueue()
+  private var deferredEnds: [(connection: HTTPConnection, end: Int)] = []
   private(set) var isDraining = false
 
   private var connections: [ObjectIdentifier: HTTPConnection] = [:]
@@ -40,7 +40,7 @@ final class HTTPWorker: TurnEndTarget {
     self.server = server
     self.application = application
     pool = HTTPHeadPool(limits: server.limits)
-    room = WaitingRoom(loop: loop)
+    heldConnections = HeldConnections(loop: loop)
     slowReaders = SlowReaders(server.unsentResponses, loop: loop)
     timeouts = ConnectionTimeouts(server.settings)
   }
@@ -119,10 +119,10 @@ final class HTTPWorker: TurnEndTarget {
     guard !isDraining else { return }
     isDraining = true
     // Connections whose responses are deferred are idle by now and will be closed, so send first.
-    sendPostponed()
+    sendDeferred()
     for acceptor in acceptors { acceptor.stop() }
     acceptors = []
-    room.drain()
+    heldConnections.drain()
     for connection in connections.values { connection.drain() }
   }
 
@@ -130,26 +130,26 @@ final class HTTPWorker: TurnEndTarget {
 
   /// Moves `connection`'s responses from `output` to the buffer that is sent at the end of the turn. Returns false if they are too
   /// large or contain shared memory.
-  func postpone(_ connection: HTTPConnection) -> Bool {
-    guard output.isText, postponed.count + output.count <= Self.postponedPerTurn else { return false }
-    if postponedEnds.isEmpty { loop.atEndOfTurn(self) }
-    output.moveText(to: &postponed)
-    postponedEnds.append((connection, postponed.count))
+  func deferOutput(of connection: HTTPConnection) -> Bool {
+    guard output.isText, deferredOutput.count + output.count <= Self.deferredBytesPerTurn else { return false }
+    if deferredEnds.isEmpty { loop.atEndOfTurn(self) }
+    output.moveText(to: &deferredOutput)
+    deferredEnds.append((connection, deferredOutput.count))
     return true
   }
 
-  func turnEnded() { sendPostponed() }
+  func turnEnded() { sendDeferred() }
 
-  func sendPostponed() {
+  func sendDeferred() {
     var start = 0
-    let count = postponedEnds.count
+    let count = deferredEnds.count
     for index in 0..<count {
-      let (connection, end) = postponedEnds[index]
-      connection.sendPostponed(postponed.bytes.extracting(start..<end))
+      let (connection, end) = deferredEnds[index]
+      connection.sendDeferred(deferredOutput.bytes.extracting(start..<end))
       start = end
     }
-    postponedEnds.removeAll(keepingCapacity: true)
-    postponed.removeAll()
+    deferredEnds.removeAll(keepingCapacity: true)
+    deferredOutput.removeAll()
   }
 
   // MARK: The date

@@ -8,17 +8,17 @@ package struct RequestBody {
   /// Whether the content exceeded the limit. The excess was dropped.
   package private(set) var exceedsLimit = false
   /// Maximum number of bytes kept: the smaller of Content-Length, if present, and the limit.
-  private let most: Int
+  private let maximumBytes: Int
 
   package init(_ framing: HTTPRequestHead.Framing, limit: Int) {
-    if case .length(let count) = framing { most = min(count, limit) } else { most = limit }
+    if case .length(let count) = framing { maximumBytes = min(count, limit) } else { maximumBytes = limit }
   }
 
   package mutating func append(_ content: Span<UInt8>) {
     var content = content
-    if content.count > most - bytes.count {
+    if content.count > maximumBytes - bytes.count {
       exceedsLimit = true
-      content = content.extracting(first: most - bytes.count)
+      content = content.extracting(first: maximumBytes - bytes.count)
     }
     guard !bytes.isEmpty else {
       bytes = [UInt8](copying: content)
@@ -26,11 +26,11 @@ package struct RequestBody {
     }
     let count = bytes.count + content.count
     // Doubled, like the growth of an array, but never beyond the maximum size of the body.
-    if count > bytes.capacity { bytes.reserveCapacity(max(count, min(2 * bytes.capacity, most))) }
+    if count > bytes.capacity { bytes.reserveCapacity(max(count, min(2 * bytes.capacity, maximumBytes))) }
     unsafe content.withUnsafeBytes { unsafe bytes.append(contentsOf: $0) }
   }
 
   /// Bytes of memory in use. The allocator may add less than a page to a full body, which is not counted, so that
   /// `http.pending_body_bytes` can equal `http.body_bytes`.
-  package var heldBytes: Int { max(bytes.count, min(bytes.capacity, most)) }
+  package var heldBytes: Int { max(bytes.count, min(bytes.capacity, maximumBytes)) }
 }

@@ -207,8 +207,8 @@ final class ServedApplication {
     return result.withLock { $0 }
   }
 
-  /// Whether `count` connections wait in the room.
-  func isHolding(_ count: Int) -> Bool { eventually { onLoop { $0.room.count } == count } }
+  /// Whether `count` connections are held.
+  func isHolding(_ count: Int) -> Bool { eventually { onLoop { $0.heldConnections.count } == count } }
 
   func drain() { server.drain([loop]) }
 

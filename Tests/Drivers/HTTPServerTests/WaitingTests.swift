@@ -44,7 +44,7 @@ import Testing
     #expect(served.isHolding(1))
     served.board.publish()
     #expect(client.read(through: "news 1") != nil)
-    #expect(served.onLoop { $0.room.entryCount } == 1)
+    #expect(served.onLoop { $0.heldConnections.registrationCount } == 1)
   }
 
   @Test func aWaitEndsAtItsDeadlineWithoutNews() async throws {
@@ -108,14 +108,14 @@ import Testing
     let client = served.connect()
     client.get("/wait")
     #expect(served.isHolding(1))
-    // More notifiers than the room keeps groups for: those without entries go, and the one with an entry stays.
+    // More notifiers than groups are kept for: those without entries go, and the one with an entry stays.
     let groups = served.onLoop { worker -> Bool in
       guard let channel = try? Channel(descriptor: socketPair().0, loop: worker.loop) else { return false }
       let connection = HTTPConnection(
         channel: channel, origin: .local, listener: HTTPListener(.client, reach: .local), worker: worker)
-      for _ in 0..<200 { worker.room.leave(worker.room.enter(connection, for: Notifier())) }
+      for _ in 0..<200 { worker.heldConnections.unregister(worker.heldConnections.register(connection, for: Notifier())) }
       channel.close()
-      return worker.room.count == 1
+      return worker.heldConnections.count == 1
     }
     #expect(groups == true)
     served.board.publish()
@@ -143,16 +143,16 @@ import Testing
       let request = OneOfMany()
       connection.waiting = .request(request)
       kept = (request, connection)
-      for _ in 0..<2 { _ = worker.room.enter(connection, for: request.notifier) }
-      return worker.room.count == 2
+      for _ in 0..<2 { _ = worker.heldConnections.register(connection, for: request.notifier) }
+      return worker.heldConnections.count == 2
     }
     #expect(isEntered == true)
     let notifier = try #require(kept).0.notifier
     notifier.notify()
-    #expect(served.onLoop { $0.room.count } == 2)
+    #expect(served.onLoop { $0.heldConnections.count } == 2)
     _ = served.onLoop { _ in kept?.0.hasNewData = true }
     notifier.notify()
-    #expect(served.onLoop { $0.room.count } == 0)
+    #expect(served.onLoop { $0.heldConnections.count } == 0)
     _ = served.onLoop { _ in
       kept?.1.channel.close()
       kept = nil

@@ -6,12 +6,12 @@ import Synchronization
 /// A notification wakes its group in slices, with I/O in between. Waking ten thousand connections at once would block the loop, and every
 /// other client on it, for about 75 ms. A client served in the first slice may poll again before the last slice, and the same notification
 /// must not wake it again. So entries are numbered, and a notification wakes only those that existed when it was signalled.
-final class WaitingRoom {
+final class HeldConnections {
   /// Below this number of groups none is removed, so that a single client which polls repeatedly finds its group.
   private static var groupsKept: Int { 64 }
 
-  /// An entry in the room.
-  struct Place {
+  /// Identifies the entry of a held connection.
+  struct Registration {
     fileprivate let group: WaitingGroup
     fileprivate let handle: ArrivalList<WaitingGroup.Entry>.Handle
   }
@@ -21,7 +21,7 @@ final class WaitingRoom {
   /// The most recently used group. Usually there is only one.
   private var latest: WaitingGroup?
   /// Number of groups at which empty ones are removed.
-  private var sweepAt = WaitingRoom.groupsKept
+  private var sweepThreshold = HeldConnections.groupsKept
   private(set) var isDraining = false
 
   init(loop: LoopContext) { self.loop = loop }
@@ -30,17 +30,17 @@ final class WaitingRoom {
   var count: Int { groups.values.reduce(0) { $0 + $1.count } }
 
   /// Number of entries made since the groups were created.
-  var entryCount: UInt64 { groups.values.reduce(0) { $0 + $1.lastNumber } }
+  var registrationCount: UInt64 { groups.values.reduce(0) { $0 + $1.lastNumber } }
 
   /// Registers `connection` to be woken when `notifier` notifies. The caller must check for new data again before it waits, since earlier
   /// notifications do not wake it.
-  func enter(_ connection: HTTPConnection, for notifier: Notifier) -> Place {
+  func register(_ connection: HTTPConnection, for notifier: Notifier) -> Registration {
     let group = group(of: notifier)
-    return Place(group: group, handle: group.add(connection))
+    return Registration(group: group, handle: group.add(connection))
   }
 
   /// Does nothing if the connection was woken already.
-  func leave(_ place: Place) { place.group.remove(place.handle) }
+  func unregister(_ registration: Registration) { registration.group.remove(registration.handle) }
 
   /// Ends every wait. New waits end at once.
   func drain() {
@@ -55,7 +55,7 @@ final class WaitingRoom {
       latest = group
       return group
     }
-    if groups.count >= sweepAt { removeEmptyGroups() }
+    if groups.count >= sweepThreshold { removeEmptyGroups() }
     let group = WaitingGroup(notifier, loop: loop)
     groups[key] = group
     latest = group
@@ -70,7 +70,7 @@ final class WaitingRoom {
       return group.count > 0
     }
     // Doubling keeps the total cost of all sweeps proportional to the number of groups created.
-    sweepAt = max(Self.groupsKept, 2 * groups.count)
+    sweepThreshold = max(Self.groupsKept, 2 * groups.count)
   }
 }
 
@@ -126,7 +126,7 @@ private final class WaitingGroup {
 
   func remove(_ handle: ArrivalList<Entry>.Handle) {
     entries.remove(handle)
-    noteRemoval()
+    updateListener()
   }
 
   /// Wakes all current entries. An entry added between the notification and its signal is woken too; it finds no new data and waits again.
@@ -144,19 +144,19 @@ private final class WaitingGroup {
         return
       }
       seen += 1
-      if reason == .drain || first.connection.isConcernedByRing {
+      if reason == .drain || first.connection.shouldWake {
         _ = entries.popFirst()
         first.connection.channel.wake()
       } else {
-        // It has checked for this data, and stays in the room.
+        // It has checked for this data, and stays held.
         lastNumber += 1
         entries.moveFirstToEnd { $0.number = lastNumber }
       }
     }
-    noteRemoval()
+    updateListener()
   }
 
-  private func noteRemoval() {
+  private func updateListener() {
     if entries.isEmpty { listener.isWaiting.store(false, ordering: .sequentiallyConsistent) }
   }
 }

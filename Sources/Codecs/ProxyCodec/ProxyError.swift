@@ -41,7 +41,7 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
     case .notSOCKS5(let byte):
       byte == UInt8(ascii: "H")
         ? "the proxy speaks HTTP, not SOCKS5: write its URL with http://"
-        : "the proxy does not speak SOCKS5: its reply begins with byte \(byte), not 5"
+        : "the proxy does not speak SOCKS5: its reply begins with byte \(byte)"
     case .noAcceptableMethod(255, offeredCredentials: false):
       "the proxy requires credentials: add them to its URL, as in socks5h://user:password@host:port"
     case .noAcceptableMethod(255, offeredCredentials: true):

@@ -113,7 +113,8 @@ import Testing
       guard let channel = try? Channel(descriptor: socketPair().0, loop: worker.loop) else { return false }
       let connection = HTTPConnection(
         channel: channel, origin: .local, listener: HTTPListener(.client, reach: .local), worker: worker)
-      for _ in 0..<200 { worker.heldConnections.unregister(worker.heldConnections.register(connection, for: Notifier())) }
+      let held = worker.heldConnections
+      for _ in 0..<200 { held.unregister(held.register(connection, for: Notifier())) }
       channel.close()
       return worker.heldConnections.count == 1
     }

@@ -159,7 +159,7 @@ async def test_home_assistant_refuses_a_wrong_token(profile):
         return status if status["state"] == "parked" else None
 
     status = await eventually(parked, what="the session is parked")
-    assert "refuses the credentials" in status["last_failure"]
+    assert "refused the credentials" in status["last_failure"]
     assert len(upstream.conversations) == 2
     assert SECRETS["HASS_TOKEN"] not in gateway.output
 

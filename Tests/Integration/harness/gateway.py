@@ -148,7 +148,7 @@ class Gateway:
     async def tells(self, matches, *, what):
         """The first record of the log for which `matches` holds; it may be on its way still."""
         return await eventually(
-            lambda: next((record for record in self.records if matches(record)), None), what=f"the log tells {what}"
+            lambda: next((record for record in self.records if matches(record)), None), what=f"the log reports {what}"
         )
 
     def rewrite(self, config):

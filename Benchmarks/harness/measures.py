@@ -7,8 +7,9 @@ import subprocess
 import time
 from dataclasses import dataclass
 
+from .interference import QUIET, Interference
 from .processes import PROJECT, WORK, Cores, Process, Tool, free_port, run_tool
-from .results import Figure, Growth, Target
+from .results import Figure, Growth, Runs, Series, Target
 from .subjects import Gateway, Subject
 
 
@@ -19,6 +20,8 @@ class Plan:
     is_short: bool = False
     repetitions: int = 5
     seconds: float = 2.0
+    #: Maximum number of runs of a measure that are repeated because they were not quiet.
+    spare_runs: int = 8
     #: Connections of the rate measures, each with one request at a time.
     connections: int = 64
     waiters: int = 10_000
@@ -28,7 +31,15 @@ class Plan:
 
     @staticmethod
     def short() -> "Plan":
-        return Plan(is_short=True, repetitions=3, seconds=0.6, rounds=3, latency_seconds=0.7, blast_messages=250_000)
+        return Plan(
+            is_short=True,
+            repetitions=3,
+            seconds=0.6,
+            spare_runs=0,
+            rounds=3,
+            latency_seconds=0.7,
+            blast_messages=250_000,
+        )
 
 
 class Bench:
@@ -39,15 +50,49 @@ class Bench:
         self.subjects = subjects
         self.plan = plan
         self.say = say
+        #: All runs of all measures so far, and those that were repeated because they were not quiet.
+        self.runs = Runs()
+        self.repeated = 0
 
     def start(self, stack: contextlib.ExitStack, kinds=None) -> list[Subject]:
         return [stack.enter_context(kind(self.cores)) for kind in kinds or self.subjects]
 
-    def turns(self, subjects):
-        """All subjects in turn, once per repetition. Each repetition starts with another subject."""
+    def turns(self, subjects, *series: Series):
+        """All subjects in turn, once per repetition. Each repetition starts with another subject.
+
+        A run begins when a subject is yielded and ends when the next one is requested. A run that was not quiet is
+        repeated, as long as the plan has spare runs: its values are removed from `series`, and the same subject is
+        yielded again.
+        """
+        spare = self.plan.spare_runs
         for repetition in range(self.plan.repetitions):
             first = repetition % len(subjects)
-            yield from subjects[first:] + subjects[:first]
+            for subject in subjects[first:] + subjects[:first]:
+                while True:
+                    before = [one.lengths() for one in series]
+                    watch = Interference(self.cores)
+                    yield subject
+                    is_quiet = watch.share() < QUIET
+                    if is_quiet or spare == 0:
+                        break
+                    spare -= 1
+                    self.repeated += 1
+                    for one, lengths in zip(series, before, strict=True):
+                        one.forget_since(lengths)
+                self._count_run(series, before, is_quiet)
+
+    @contextlib.contextmanager
+    def run(self, *series: Series):
+        """A run that is not repeated. `series` record whether it was quiet."""
+        before = [one.lengths() for one in series]
+        watch = Interference(self.cores)
+        yield
+        self._count_run(series, before, watch.share() < QUIET)
+
+    def _count_run(self, series, before, is_quiet):
+        self.runs += Runs(1, int(is_quiet))
+        for one, lengths in zip(series, before, strict=True):
+            one.count_run_since(lengths, is_quiet=is_quiet)
 
     def rate(self, subject: Subject, method: str, path: str, body: str = "") -> tuple[dict, float]:
         """One run of `rate`: its result, and the processor time of the server in seconds."""
@@ -58,9 +103,27 @@ class Bench:
             connections, _ = subject.post_connections or (connections, "")
         run = ("rate", port, connections, self.plan.seconds, method, path, body)
         result = run_tool(*run, cores=self.cores.load)
-        if result["refused"] > 0:
-            raise SystemExit(f"error: {subject.name} refused {result['refused']} of {result['requests']} requests")
+        if result["refused"] > 0 or result["requests"] == 0:
+            raise SystemExit(f"error: {subject.name} refused {result['refused']} of {result['all']} requests")
+        if method == "POST":
+            # What is still queued for the upstream belongs to the cost of a POST.
+            subject.server.settle()
         return result, subject.server.cpu() - before
+
+    def post(self, subject: Subject) -> tuple[dict, float]:
+        """One run of POSTs. Fails unless the upstream receives each message once."""
+        before = subject.source.ask("stats")["messages"] if subject.forwards else 0
+        result, seconds = self.rate(subject, "POST", subject.post_path, subject.post_body)
+        if subject.forwards:
+            posted, deadline = result["all"], time.monotonic() + 5
+            while (forwarded := subject.source.ask("stats")["messages"] - before) < posted:
+                if time.monotonic() > deadline:
+                    raise SystemExit(f"error: {subject.name} accepted {posted} messages and forwarded {forwarded}")
+                time.sleep(0.01)
+            # When `rate` ends, each of its connections has a request whose response it does not read.
+            if forwarded > posted + self.plan.connections:
+                raise SystemExit(f"error: {subject.name} accepted {posted} messages and forwarded {forwarded}")
+        return result, seconds
 
     def hold(self, stack, subject: Subject, count: int) -> Tool:
         path, cursor = subject.hold
@@ -77,14 +140,8 @@ def post(bench: Bench) -> list[Figure]:
     cost = Figure("post_cpu", "the same: processor time of the server per request", "µs", False)
     cost.targets = [Target("≤", 1 / 0.75, "floor")]
     with contextlib.ExitStack() as stack:
-        for subject in bench.turns(bench.start(stack)):
-            before = subject.source.ask("stats")["messages"] if subject.forwards else 0
-            result, seconds = bench.rate(subject, "POST", subject.post_path, subject.post_body)
-            if subject.forwards:
-                subject.server.settle()
-                forwarded = subject.source.ask("stats")["messages"] - before
-                if forwarded < result["all"]:
-                    raise SystemExit(f"error: {subject.name} accepted {result['all']} posts and forwarded {forwarded}")
+        for subject in bench.turns(bench.start(stack), rate, cost):
+            result, seconds = bench.post(subject)
             rate.add(subject.name, result["rate"])
             cost.add(subject.name, seconds / result["all"] * 1e6)
             if subject.post_connections:
@@ -102,7 +159,7 @@ def poll(bench: Bench) -> list[Figure]:
         subjects = [subject for subject in bench.start(stack) if subject.short]
         for subject in subjects:
             subject.prepare_short()
-        for subject in bench.turns(subjects):
+        for subject in bench.turns(subjects, rate, cost):
             result, seconds = bench.rate(subject, "GET", subject.short)
             rate.add(subject.name, result["rate"])
             cost.add(subject.name, seconds / result["all"] * 1e6)
@@ -137,17 +194,18 @@ def held(bench: Bench) -> list[Figure]:
         for _ in range(bench.plan.rounds):
             for subject in subjects:
                 subject.server.settle()
-                start = subject.server.cpu()
-                waiting = counts[subject]
-                holders[subject].ask(f"expect {waiting} 20000")
-                subject.push(1)
-                result = holders[subject].receive()
-                if not result["complete"]:
-                    raise SystemExit(f"error: {subject.name} delivered {result['deliveries']} of {waiting}")
-                # Every client has polled again by now. That belongs to the cost of a delivery.
-                subject.server.settle()
-                cost.add(subject.name, (subject.server.cpu() - start) / waiting * 1e6)
-                last.add(subject.name, result["max"] / 1000)
+                with bench.run(cost, last):
+                    start = subject.server.cpu()
+                    waiting = counts[subject]
+                    holders[subject].ask(f"expect {waiting} 20000")
+                    subject.push(1)
+                    result = holders[subject].receive()
+                    if not result["complete"]:
+                        raise SystemExit(f"error: {subject.name} delivered {result['deliveries']} of {waiting}")
+                    # Every client has polled again by now. That belongs to the cost of a delivery.
+                    subject.server.settle()
+                    cost.add(subject.name, (subject.server.cpu() - start) / waiting * 1e6)
+                    last.add(subject.name, result["max"] / 1000)
         for subject in subjects:
             after.add(subject.name, (subject.server.memory() - before[subject]) / counts[subject] / 1024)
     return [memory, after, cost, last]
@@ -166,7 +224,7 @@ def latency(bench: Bench) -> list[Figure]:
             subjects = bench.start(stack, [kind for kind in bench.subjects if kind.keeps_messages])
             holders = {subject: bench.hold(stack, subject, 1) for subject in subjects}
             shares: dict[str, float] = {}
-            for subject in bench.turns(subjects):
+            for subject in bench.turns(subjects, p50, p99):
                 limit = int(bench.plan.latency_seconds * 2000 + 1000)
                 holders[subject].ask(f"expect {count} {limit}")
                 subject.push(count, rate)
@@ -199,7 +257,7 @@ def receive(bench: Bench) -> list[Figure]:
             cost.targets = [Target("≤", 2)]
         with Gateway(bench.cores, loops=1, sink_options=options) as gateway:
             count = bench.plan.blast_messages // (4 if size > 1000 or options else 1)
-            for _ in range(bench.plan.repetitions):
+            for _ in bench.turns([gateway], rate, cost):
                 before = gateway.server.cpu()
                 result = gateway.source.ask(f"blast {count} {size}")
                 rate.add(gateway.name, result["messages"] / result["seconds"])
@@ -216,10 +274,11 @@ def start(bench: Bench) -> list[Figure]:
         sink.wait_until_listening(sink_port)
         for _ in range(bench.plan.repetitions * 2):
             gateway = Gateway(bench.cores)
-            begin = time.monotonic()
-            with Process(gateway.arguments(sink_port), bench.cores.server):
-                _wait_for_response(gateway.port)
-                figure.add(gateway.name, (time.monotonic() - begin) * 1000)
+            with bench.run(figure):
+                begin = time.monotonic()
+                with Process(gateway.arguments(sink_port), bench.cores.server):
+                    _wait_for_response(gateway.port)
+                    figure.add(gateway.name, (time.monotonic() - begin) * 1000)
     return [figure]
 
 
@@ -258,7 +317,7 @@ def codecs(bench: Bench) -> list[Figure]:
     options = ["--short"] if bench.plan.is_short else []
     program = [PROJECT / ".build/release/codec-benchmark", certificate, key, *options]
     figures = []
-    with Process(program, bench.cores.server, pipes=True) as process:
+    with bench.run(), Process(program, bench.cores.server, pipes=True) as process:
         for line in process.process.stdout:
             result = json.loads(line)
             title, reference, targets = _CODECS[result["key"]]
@@ -298,7 +357,7 @@ def sessions(bench: Bench) -> list[Figure]:
     with Tool("sink", sink_port, cores=bench.cores.load) as sink:
         sink.wait_until_listening(sink_port)
         program = [PROJECT / ".build/release/session-herd", f"ws://127.0.0.1:{sink_port}", count]
-        with Process(program, bench.cores.server, pipes=True) as herd:
+        with bench.run(memory, ready), Process(program, bench.cores.server, pipes=True) as herd:
             herd.process.stdout.readline()
             before = herd.memory()
             result = json.loads(herd.process.stdout.readline())
@@ -323,11 +382,11 @@ def _growth_with_loops(bench: Bench) -> list[Growth]:
         gateways = {
             stack.enter_context(Gateway(bench.cores, loops=count, settings=settings)): count for count in (1, 2, 4)
         }
-        for gateway in bench.turns(list(gateways)):
-            result, seconds = bench.rate(gateway, "POST", gateway.post_path, gateway.post_body)
+        for gateway in bench.turns(list(gateways), rate, cost):
+            result, seconds = bench.post(gateway)
             rate.add(f"{gateways[gateway]} loops", result["rate"])
             cost.add(f"{gateways[gateway]} loops", seconds / result["all"] * 1e6)
-    return [_sorted(rate), _sorted(cost)]
+    return [rate.sort(), cost.sort()]
 
 
 def _growth_with_polls(bench: Bench) -> list[Growth]:
@@ -345,9 +404,9 @@ def _growth_with_polls(bench: Bench) -> list[Growth]:
             holders[gateway] = bench.hold(stack, gateway, count)
             memory.add(f"{count:,}", (gateway.server.memory() - before) / count / 1024)
             counts[gateway] = count
-        for gateway in bench.turns(list(counts)):
+        for gateway in bench.turns(list(counts), post_cost, poll_cost, fanout):
             size = f"{counts[gateway]:,}"
-            result, seconds = bench.rate(gateway, "POST", gateway.post_path, gateway.post_body)
+            result, seconds = bench.post(gateway)
             post_cost.add(size, seconds / result["all"] * 1e6)
             result, seconds = bench.rate(gateway, "GET", gateway.short)
             poll_cost.add(size, seconds / result["all"] * 1e6)
@@ -358,10 +417,11 @@ def _growth_with_polls(bench: Bench) -> list[Growth]:
             for _ in range(rounds):
                 holders[gateway].ask(f"expect {counts[gateway]} 20000")
                 gateway.push(1)
-                holders[gateway].receive()
+                if not holders[gateway].receive()["complete"]:
+                    raise SystemExit(f"error: a push did not reach each of {size} held polls")
             gateway.server.settle()
             fanout.add(size, (gateway.server.cpu() - begin) / rounds / counts[gateway] * 1e6)
-    return [_sorted(growth) for growth in (post_cost, poll_cost, fanout, memory)]
+    return [growth.sort() for growth in (post_cost, poll_cost, fanout, memory)]
 
 
 def _growth_with_messages(bench: Bench) -> Growth:
@@ -373,15 +433,10 @@ def _growth_with_messages(bench: Bench) -> Growth:
             gateway.push(count)
             gateway.server.settle()
             counts[gateway] = count
-        for gateway in bench.turns(list(counts)):
+        for gateway in bench.turns(list(counts), cost):
             result, seconds = bench.rate(gateway, "GET", "/v1/messages?cursor=-1&wait=0")
             cost.add(f"{counts[gateway]:,}", seconds / result["all"] * 1e6)
-    return _sorted(cost)
-
-
-def _sorted(growth: Growth) -> Growth:
-    sizes = sorted(growth.sizes.items(), key=lambda item: int(item[0].split()[0].replace(",", "")))
-    return Growth(growth.title, growth.unit, dict(sizes))
+    return cost.sort()
 
 
 MEASURES = {

@@ -9,6 +9,7 @@ import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 PROJECT = Path(__file__).resolve().parents[2]
 BENCHMARKS = PROJECT / "Benchmarks"
@@ -40,6 +41,10 @@ def free_port() -> int:
 class Process:
     """A program pinned to cores, with its child processes. It is stopped at the end of a `with` at the latest."""
 
+    #: Programs that have not been stopped, and the processor time of those that have been, by their cores.
+    running: ClassVar[set["Process"]] = set()
+    stopped: ClassVar[dict[tuple[int, ...], float]] = {}
+
     def __init__(self, arguments, cores, *, pipes=False, log=None, env=None, cwd=None):
         self.arguments = [str(argument) for argument in arguments]
         output = subprocess.PIPE if pipes else (log or subprocess.DEVNULL)
@@ -53,6 +58,8 @@ class Process:
             cwd=cwd,
             preexec_fn=lambda: os.sched_setaffinity(0, cores),
         )
+        self.cores = tuple(cores)
+        Process.running.add(self)
 
     def __enter__(self):
         return self
@@ -60,7 +67,16 @@ class Process:
     def __exit__(self, *_):
         self.stop()
 
+    @classmethod
+    def cpu_on(cls, cores) -> float:
+        """Seconds of processor time so far of all programs that were pinned to these cores."""
+        own = sum(process.cpu() for process in cls.running if process.cores == tuple(cores))
+        return own + cls.stopped.get(tuple(cores), 0)
+
     def stop(self):
+        if self in Process.running:
+            Process.running.remove(self)
+            Process.stopped[self.cores] = Process.stopped.get(self.cores, 0) + self.cpu()
         family = self.family()
         if self.process.poll() is None:
             self.process.terminate()

@@ -7,9 +7,10 @@ import subprocess
 from datetime import date
 from pathlib import Path
 
+from .interference import QUIET
 from .notes import note
 from .processes import PROJECT
-from .results import Figure, Growth, Target
+from .results import Figure, Growth, Runs, Target
 
 
 def number(value: float) -> str:
@@ -20,9 +21,17 @@ def number(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def render(figures: list[Figure], growths: list[Growth], cores, titles, absent, *, is_short, seconds) -> str:
+def quiet(runs: Runs, repeated: int) -> str:
+    """How many runs were undisturbed, as a sentence."""
+    return (
+        f"{runs.quiet} of {runs.total} runs were quiet: other processes used less than {QUIET:.0%} of the server's "
+        f"cores and less than {QUIET:.0%} of the load's. {repeated} further runs were not quiet and were repeated."
+    )
+
+
+def render(figures: list[Figure], growths: list[Growth], cores, titles, absent, quiet, *, is_short, seconds) -> str:
     lines = ["# Results", "", "Written by `make bench`; [README.md](README.md) explains the method.", ""]
-    lines += [_machine(cores, is_short, seconds), ""]
+    lines += [_machine(cores, is_short, seconds), "", quiet, ""]
     lines += [f"{title} was not measured. It needs {what}.\n" for title, what in absent.items()]
     lines += ["![The main figures as bar charts](results.svg)", ""]
     lines += _targets(figures, titles)
@@ -55,20 +64,27 @@ def _targets(figures: list[Figure], titles) -> list[str]:
                 notes.append(text)
     if not rows:
         return []
-    lines = ["## Targets", "", "| measure | target | reached | |", "| --- | --- | --- | --- |", *rows]
+    lines = [
+        "## Targets",
+        "",
+        "| measure | target | reached | | quiet runs |",
+        "| --- | --- | --- | --- | --- |",
+        *rows,
+    ]
     if notes:
         lines += ["", "Why targets are missed:", "", *(f"- {text}" for text in notes)]
     return lines
 
 
 def _growth(growths: list[Growth]) -> list[str]:
-    """Each row shows one cost at growing sizes. A ratio of 1 in the last column means that the cost is constant."""
-    lines = ["", "## How cost grows", "", "| | | | | ratio of last to first |", "| --- | ---: | ---: | ---: | ---: |"]
+    """Each row shows one cost at growing sizes. A ratio of 1 means that the cost is constant."""
+    lines = ["", "## How cost grows", "", "| | | | | ratio of last to first | quiet runs |"]
+    lines += ["| --- | ---: | ---: | ---: | ---: | --- |"]
     for growth in growths:
         medians = growth.medians()
         cells = " | ".join(f"{size}: {number(value)}" for size, value in medians.items())
-        first, *_, last = medians.values()
-        lines.append(f"| {growth.title} ({growth.unit}) | {cells} | {number(last / first)} × |")
+        runs = sum(growth.runs.values(), Runs())
+        lines.append(f"| {growth.title} ({growth.unit}) | {cells} | {number(growth.ratio())} × | {_quiet_runs(runs)} |")
     return lines
 
 
@@ -87,23 +103,35 @@ def _machine(cores, is_short, seconds) -> str:
 
 
 def _target_row(figure: Figure, target: Target, reached: float, titles) -> str:
+    runs = figure.runs.get("drawbridge", Runs())
     if target.against:
-        wanted = f"{target.relation} {number(target.bound)} × {titles[target.against]}"
-        got = f"{number(reached)} ×"
-    else:
-        wanted, got = f"{target.relation} {number(target.bound)} {figure.unit}", f"{number(reached)} {figure.unit}"
+        runs += figure.runs.get(target.against, Runs())
+        return _row(figure.title, target, f"× {titles[target.against]}", reached, "×", runs)
+    return _row(figure.title, target, figure.unit, reached, figure.unit, runs)
+
+
+def _row(title: str, target: Target, wanted: str, reached: float, unit: str, runs: Runs) -> str:
     verdict = "met" if target.is_met(reached) else f"**missed** by {abs(reached / target.bound - 1):.0%}"
-    return f"| {figure.title} | {wanted} | {got} | {verdict} |"
+    bound = f"{target.relation} {number(target.bound)} {wanted}"
+    return f"| {title} | {bound} | {number(reached)} {unit} | {verdict} | {_quiet_runs(runs)} |"
+
+
+def _quiet_runs(runs: Runs) -> str:
+    """Empty for figures that do not depend on other processes, such as memory."""
+    return str(runs) if runs.total else ""
 
 
 def _section(figure: Figure, titles) -> list[str]:
     better = "more is better" if figure.higher_is_better else "less is better"
     lines = ["", f"### {figure.title[0].upper()}{figure.title[1:]} ({figure.unit}, {better})", ""]
-    lines += ["| | median | minimum – maximum | Drawbridge relative to it | |", "| --- | ---: | ---: | ---: | --- |"]
+    lines += [
+        "| | median | minimum – maximum | Drawbridge relative to it | quiet runs | |",
+        "| --- | ---: | ---: | ---: | --- | --- |",
+    ]
     for name, values in figure.values.items():
         ratio = "" if name == "drawbridge" or "drawbridge" not in figure.values else f"{number(figure.ratio(name))} ×"
         spread = f"{number(min(values))} – {number(max(values))}" if len(values) > 1 else ""
-        lines.append(
-            f"| {titles[name]} | {number(figure.median(name))} | {spread} | {ratio} | {figure.remarks.get(name, '')} |"
-        )
+        runs = _quiet_runs(figure.runs.get(name, Runs()))
+        cells = [titles[name], number(figure.median(name)), spread, ratio, runs, figure.remarks.get(name, "")]
+        lines.append(f"| {' | '.join(cells)} |")
     return lines

@@ -17,25 +17,60 @@ class Target:
 
 
 @dataclass
-class Figure:
-    """One measured quantity: for each subject a value per run, in the order of the runs."""
+class Runs:
+    """Number of runs behind a median, and how many of them were quiet."""
+
+    total: int = 0
+    quiet: int = 0
+
+    def __add__(self, other: "Runs") -> "Runs":
+        return Runs(self.total + other.total, self.quiet + other.quiet)
+
+    def __str__(self):
+        return f"{self.quiet} of {self.total}"
+
+
+@dataclass
+class Series:
+    """Values by name, one per run, in the order of the runs."""
+
+    values: dict[str, list[float]] = field(default_factory=dict, kw_only=True)
+    runs: dict[str, Runs] = field(default_factory=dict, kw_only=True)
+
+    def add(self, name: str, value: float):
+        self.values.setdefault(name, []).append(value)
+
+    def median(self, name: str) -> float:
+        return statistics.median(self.values[name])
+
+    def lengths(self) -> dict[str, int]:
+        return {name: len(values) for name, values in self.values.items()}
+
+    def forget_since(self, lengths: dict[str, int]):
+        """Removes the values that were added after `lengths` was taken."""
+        for name, values in self.values.items():
+            del values[lengths.get(name, 0) :]
+
+    def count_run_since(self, lengths: dict[str, int], *, is_quiet: bool):
+        """Counts a run for each name with a value that was added after `lengths` was taken."""
+        for name, values in self.values.items():
+            if len(values) > lengths.get(name, 0):
+                self.runs[name] = self.runs.get(name, Runs()) + Runs(1, int(is_quiet))
+
+
+@dataclass
+class Figure(Series):
+    """One measured quantity: for each subject a value per run."""
 
     key: str
     title: str
     unit: str
     higher_is_better: bool
-    values: dict[str, list[float]] = field(default_factory=dict)
     targets: list[Target] = field(default_factory=list)
     #: Remarks on single values, by subject.
     remarks: dict[str, str] = field(default_factory=dict)
     #: Names of subjects that only this figure has.
     titles: dict[str, str] = field(default_factory=dict)
-
-    def add(self, subject: str, value: float):
-        self.values.setdefault(subject, []).append(value)
-
-    def median(self, subject: str) -> float:
-        return statistics.median(self.values[subject])
 
     def ratio(self, subject: str, own: str = "drawbridge") -> float:
         """Median of the ratios of adjacent runs, which cancels the drift of the machine's speed."""
@@ -49,15 +84,21 @@ class Figure:
 
 
 @dataclass
-class Growth:
+class Growth(Series):
     """One cost of Drawbridge at several sizes. It should not grow with them."""
 
     title: str
     unit: str
-    sizes: dict[str, list[float]] = field(default_factory=dict)
 
-    def add(self, size: str, value: float):
-        self.sizes.setdefault(size, []).append(value)
+    def sort(self) -> "Growth":
+        """Sorts by size. A size begins with a number."""
+        self.values = dict(sorted(self.values.items(), key=lambda item: int(item[0].split()[0].replace(",", ""))))
+        return self
 
     def medians(self) -> dict[str, float]:
-        return {size: statistics.median(values) for size, values in self.sizes.items()}
+        return {size: self.median(size) for size in self.values}
+
+    def ratio(self) -> float:
+        """Ratio of the last size to the first: the median of adjacent runs."""
+        first, *_, last = self.values.values()
+        return statistics.median(later / earlier for earlier, later in zip(first, last, strict=False))

@@ -17,7 +17,7 @@ def main():
         prog="scripts/bench", description="Measure Drawbridge and other servers on the same cores."
     )
     parser.add_argument(
-        "--short", action="store_true", help="run fewer and shorter measurements: 3 minutes instead of 15"
+        "--short", action="store_true", help="run fewer and shorter measurements: 4 minutes instead of 18"
     )
     parser.add_argument("measures", nargs="*", metavar="MEASURE", help=f"only these: {', '.join(MEASURES)}")
     options = parser.parse_args()

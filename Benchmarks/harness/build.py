@@ -11,8 +11,8 @@ _PROGRAMS = ("rate", "hold", "publish", "floor", "sink")
 def build_programs():
     WORK.mkdir(parents=True, exist_ok=True)
     header = BENCHMARKS / "programs/common.h"
-    for name in _PROGRAMS:
-        source, target = BENCHMARKS / f"programs/{name}.c", WORK / name
+    programs = {WORK / name: BENCHMARKS / f"programs/{name}.c" for name in _PROGRAMS}
+    for target, source in {**programs, WORK / "c-bridge": BENCHMARKS / "peers/c/bridge.c"}.items():
         newest = max(source.stat().st_mtime, header.stat().st_mtime)
         if target.exists() and target.stat().st_mtime > newest:
             continue

@@ -35,8 +35,9 @@ class Subject:
     #: Path of a long poll, and how its client sends its position (hold.c).
     hold = ("/v1/messages?wait=55", "gateway")
 
-    def __init__(self, cores: Cores):
+    def __init__(self, cores: Cores, *, sink_options=()):
         self.cores = cores
+        self.sink_options = sink_options
         self.port = free_port()
         self.folder = WORK / "run" / self.name
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -57,9 +58,9 @@ class Subject:
         self.server = Process(arguments, self.cores.server, log=log, cwd=self.folder, **options)
         self.server.wait_until_listening(self.port)
 
-    def start_sink(self, *options) -> int:
+    def start_sink(self) -> int:
         port = free_port()
-        self.source = Tool("sink", port, *options, cores=self.cores.load)
+        self.source = Tool("sink", port, *self.sink_options, cores=self.cores.load)
         self.source.wait_until_listening(port)
         return port
 
@@ -99,12 +100,11 @@ class Gateway(Subject):
     name = "drawbridge"
     title = "Drawbridge"
 
-    def __init__(self, cores, *, loops=None, sink_options=(), settings=None):
-        super().__init__(cores)
+    def __init__(self, cores, *, loops=None, settings=None, **options):
+        super().__init__(cores, **options)
         self.loops = loops or len(cores.server)
         #: Settings other than the defaults, as environment variables.
         self.settings = {f"DRAWBRIDGE_{key}": str(value) for key, value in (settings or {}).items()}
-        self.sink_options = sink_options
         self.management = free_port()
 
     def arguments(self, upstream):
@@ -116,7 +116,7 @@ class Gateway(Subject):
         ]
 
     def start(self):
-        self.launch(self.arguments(self.start_sink(*self.sink_options)), env=self.settings)
+        self.launch(self.arguments(self.start_sink()), env=self.settings)
         self.wait_for_session()
 
 
@@ -171,8 +171,8 @@ class Pushpin(Subject):
     short = None
     hold = ("/", "none")
 
-    def __init__(self, cores):
-        super().__init__(cores)
+    def __init__(self, cores, **options):
+        super().__init__(cores, **options)
         self.post_port = free_port()
         self.origin: Process | None = None
 
@@ -213,6 +213,17 @@ class Bridge(Subject):
         self.wait_for_session()
 
 
+class CBridge(Bridge):
+    """A bridge in C that does the same work per message as the gateway, and nothing else: the floor of that work."""
+
+    name = "c"
+    title = "C bridge"
+    short = Subject.short
+
+    def arguments(self):
+        return [WORK / "c-bridge"]
+
+
 class Go(Bridge):
     name = "go"
     title = "Go + gorilla"
@@ -235,4 +246,4 @@ class Aiohttp(Bridge):
         return [PROJECT / ".venv/bin/python", BENCHMARKS / "peers/aiohttp/bridge.py"]
 
 
-SUBJECTS = [Gateway, Floor, Nchan, Go, Aiohttp, Pushpin]
+SUBJECTS = [Gateway, Floor, CBridge, Nchan, Go, Aiohttp, Pushpin]

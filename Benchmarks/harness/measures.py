@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from .interference import QUIET, Interference
 from .processes import PROJECT, WORK, Cores, Process, Tool, free_port, run_tool
 from .results import Figure, Growth, Runs, Series, Target
-from .subjects import Gateway, Subject
+from .subjects import CBridge, Floor, Gateway, Go, Nchan, Subject
 
 
 @dataclass
@@ -94,14 +94,14 @@ class Bench:
         for one, lengths in zip(series, before, strict=True):
             one.count_run_since(lengths, is_quiet=is_quiet)
 
-    def rate(self, subject: Subject, method: str, path: str, body: str = "") -> tuple[dict, float]:
+    def rate(self, subject: Subject, method: str, path: str, body: str = "", options=()) -> tuple[dict, float]:
         """One run of `rate`: its result, and the processor time of the server in seconds."""
         before = subject.server.cpu()
         port, connections = subject.port, self.plan.connections
         if method == "POST":
             port = subject.post_port or port
             connections, _ = subject.post_connections or (connections, "")
-        run = ("rate", port, connections, self.plan.seconds, method, path, body)
+        run = ("rate", *options, port, connections, self.plan.seconds, method, path, body)
         result = run_tool(*run, cores=self.cores.load)
         if result["refused"] > 0 or result["requests"] == 0:
             raise SystemExit(f"error: {subject.name} refused {result['refused']} of {result['all']} requests")
@@ -110,10 +110,10 @@ class Bench:
             subject.server.settle()
         return result, subject.server.cpu() - before
 
-    def post(self, subject: Subject) -> tuple[dict, float]:
+    def post(self, subject: Subject, *, options=()) -> tuple[dict, float]:
         """One run of POSTs. Fails unless the upstream receives each message once."""
         before = subject.source.ask("stats")["messages"] if subject.forwards else 0
-        result, seconds = self.rate(subject, "POST", subject.post_path, subject.post_body)
+        result, seconds = self.rate(subject, "POST", subject.post_path, subject.post_body, options)
         if subject.forwards:
             posted, deadline = result["all"], time.monotonic() + 5
             while (forwarded := subject.source.ask("stats")["messages"] - before) < posted:
@@ -146,6 +146,20 @@ def post(bench: Bench) -> list[Figure]:
             cost.add(subject.name, seconds / result["all"] * 1e6)
             if subject.post_connections:
                 rate.remarks[subject.name] = subject.post_connections[1]
+    return [rate, cost]
+
+
+def connections(bench: Bench) -> list[Figure]:
+    """POST of 100 bytes, each on a new connection: connect, send, read the response, close, as curl does."""
+    rate = Figure("connections_rate", "POST of 100 bytes, each on a new connection, 64 at a time", "requests/s", True)
+    cost = Figure("connections_cpu", "the same: processor time of the server per request", "µs", False)
+    cost.targets = [Target("≤", 1.15, "nchan")]
+    with contextlib.ExitStack() as stack:
+        kinds = [kind for kind in bench.subjects if kind in (Gateway, Floor, CBridge, Nchan, Go)]
+        for subject in bench.turns(bench.start(stack, kinds), rate, cost):
+            result, seconds = bench.post(subject, options=["-n"])
+            rate.add(subject.name, result["rate"])
+            cost.add(subject.name, seconds / result["all"] * 1e6)
     return [rate, cost]
 
 
@@ -441,6 +455,7 @@ def _growth_with_messages(bench: Bench) -> Growth:
 
 MEASURES = {
     "post": post,
+    "connections": connections,
     "poll": poll,
     "held": held,
     "many": many,

@@ -5,6 +5,9 @@ _NOTES = {
         POST: the floor does one read and one write per request. Drawbridge also validates head and body, writes a
         frame to the upstream, and records the delivery state of the message. With one core for the clients the rate
         also depends on them; the processor time per request does not.""",
+    "connections": """
+        A connection per POST: the floor accepts, reads, responds and closes. Drawbridge also counts the connection
+        against its limits, starts a task for it, and sets its deadlines.""",
     "poll": """
         Short poll: the floor sends a constant response. Drawbridge parses head and query, reads the buffer under
         its lock, and renders a head.""",

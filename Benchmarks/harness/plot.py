@@ -10,6 +10,8 @@ _FIGURES = {
     "poll_rate": "Short poll for one message",
     "post_cpu": "POST: processor time per request",
     "poll_cpu": "Short poll: processor time per request",
+    "connections_rate": "POST on a new connection each",
+    "connections_cpu": "POST on a new connection each: processor time per request",
     "held_memory": "Memory per held poll",
     "fanout_cpu": "One push to 10,000 polls: processor time per delivery",
     "latency_p50_100": "Push to response, median at 100 pushes/s",

@@ -1,6 +1,6 @@
 """Profiles the gateway: runs a bounded load of each kind and shows the functions that took most of the time.
 
-    python3 -m harness.profile [post] [poll] [fan-out] [receive]
+    python3 -m harness.profile [post] [connections] [poll] [fan-out] [receive]
 
 Uses perf, which includes the kernel (with cpu-clock, the only clock of virtual machines). Without perf it uses
 valgrind's callgrind, which counts instructions outside the kernel and is fifty times slower.
@@ -24,6 +24,12 @@ def post(gateway: Gateway, seconds: float):
     """Messages of 100 bytes on 64 connections, forwarded to a WebSocket sink."""
     body = gateway.post_body
     run_tool("rate", gateway.port, 64, seconds, "POST", gateway.post_path, body, cores=gateway.cores.load)
+
+
+def connections(gateway: Gateway, seconds: float):
+    """The same, each message on a new connection."""
+    body = gateway.post_body
+    run_tool("rate", "-n", gateway.port, 64, seconds, "POST", gateway.post_path, body, cores=gateway.cores.load)
 
 
 def poll(gateway: Gateway, seconds: float):
@@ -51,7 +57,13 @@ def receive(gateway: Gateway, seconds: float):
         gateway.source.ask("blast 200000 100")
 
 
-_LOADS = {"post": post, "poll": poll, "fan-out": fan_out, "receive": receive}
+_LOADS = {
+    "post": post,
+    "connections": connections,
+    "poll": poll,
+    "fan-out": fan_out,
+    "receive": receive,
+}
 
 
 class Perf:

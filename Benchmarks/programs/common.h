@@ -54,16 +54,25 @@ static inline struct sockaddr_in loopback(int port) {
 
 static inline void make_nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-// Connects, and returns a nonblocking socket.
-static inline int connect_to(int port) {
+// Connects, and returns a nonblocking socket. `source` is the last byte of the client's address, 127.0.0.x; 0 is any.
+static inline int connect_from(int source, int port) {
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   struct sockaddr_in address = loopback(port);
+  if (source > 0) {
+    // The port is chosen by connect(), which may use it once for each destination.
+    struct sockaddr_in own = loopback(0);
+    own.sin_addr.s_addr = htonl((INADDR_LOOPBACK & ~0xFFu) | (uint32_t)source);
+    setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &(int){1}, sizeof(int));
+    if (bind(fd, (struct sockaddr *)&own, sizeof own) != 0) die("cannot use 127.0.0.%d: %s", source, strerror(errno));
+  }
   if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) != 0)
     die("cannot connect to port %d: %s", port, strerror(errno));
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
   make_nonblocking(fd);
   return fd;
 }
+
+static inline int connect_to(int port) { return connect_from(0, port); }
 
 static inline int listen_on(int port) {
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -1,5 +1,10 @@
-// rate PORT CONNECTIONS SECONDS METHOD PATH [BODY [FIELD…]]: measures the requests per second on keep-alive connections, each
-// with one request at a time, after a warm-up of a fifth of the time. BODY is sent unchanged; an empty one means no body.
+// rate [-n] PORT CONNECTIONS SECONDS METHOD PATH [BODY [FIELD…]]: measures the requests per
+// second on connections that each have one request at a time, after a warm-up of a fifth of the time.
+//
+//   -n        a new connection for each request, as curl does it: connect, send, read the response, close. The client closes
+//             first, and its ports stay in TIME_WAIT for a minute. Therefore it connects from 127.0.0.2 to 127.0.0.251 in turn.
+// BODY is sent unchanged; an empty one means no body.
+//
 // Prints a JSON object with times in microseconds. Only 'all' includes the warm-up.
 #include "common.h"
 
@@ -13,36 +18,54 @@ struct connection {
 static struct samples latencies;
 static int64_t good, bad, reconnects, all_responses;
 
-static void open_connection(struct connection *connection, int epoll, int port, uint64_t index) {
-  connection->fd = connect_to(port);
+static int port;
+static bool is_new_each_time;
+static char *request;
+static size_t request_length;
+
+static void open_connection(struct connection *connection, int epoll, uint64_t index) {
+  static int source;
+  connection->fd = connect_from(is_new_each_time ? 2 + source++ % 250 : 0, port);
   connection->count = 0;
   watch(epoll, connection->fd, EPOLLIN, index);
 }
 
-static void send_request(struct connection *connection, const char *request, size_t length) {
+static void send_request(struct connection *connection) {
   connection->sent = now();
-  if (!write_all(connection->fd, request, length)) die("the server closed a connection on a request");
+  if (!write_all(connection->fd, request, request_length)) die("the server closed a connection on a request");
+}
+
+// `arguments` are METHOD PATH [BODY [FIELD…]].
+static void prepare_request(int count, char **arguments) {
+  const char *body = count > 2 ? arguments[2] : "";
+  char *end = request = malloc(4096 + strlen(body));
+  end += sprintf(end, "%s %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n", arguments[0], arguments[1], port);
+  for (int field = 3; field < count; field++) end += sprintf(end, "%s\r\n", arguments[field]);
+  if (*body) end += sprintf(end, "Content-Type: application/json\r\nContent-Length: %zu\r\n", strlen(body));
+  end += sprintf(end, "\r\n%s", body);
+  request_length = (size_t)(end - request);
 }
 
 int main(int count, char **arguments) {
-  if (count < 6) die("usage: rate PORT CONNECTIONS SECONDS METHOD PATH [BODY [FIELD...]]");
+  const char *usage = "usage: rate [-n] PORT CONNECTIONS SECONDS METHOD PATH [BODY [FIELD...]]";
+  for (int option; (option = getopt(count, arguments, "+n")) != -1;) {
+    if (option == 'n') is_new_each_time = true;
+    else die("%s", usage);
+  }
+  count -= optind;
+  arguments += optind;
+  if (count < 5) die("%s", usage);
   raise_descriptor_limit();
-  int port = atoi(arguments[1]), connections = atoi(arguments[2]);
-  int64_t duration = (int64_t)(atof(arguments[3]) * NANOSECONDS);
-  const char *body = count > 6 ? arguments[6] : "";
-
-  char *request = malloc(4096 + strlen(body));
-  size_t length = (size_t)sprintf(request, "%s %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n", arguments[4], arguments[5], port);
-  for (int index = 7; index < count; index++) length += (size_t)sprintf(request + length, "%s\r\n", arguments[index]);
-  if (*body)
-    length += (size_t)sprintf(request + length, "Content-Type: application/json\r\nContent-Length: %zu\r\n", strlen(body));
-  length += (size_t)sprintf(request + length, "\r\n%s", body);
+  port = atoi(arguments[0]);
+  int connections = atoi(arguments[1]);
+  int64_t duration = (int64_t)(atof(arguments[2]) * NANOSECONDS);
+  prepare_request(count - 3, arguments + 3);
 
   int epoll = epoll_create1(EPOLL_CLOEXEC);
   struct connection *all = calloc((size_t)connections, sizeof *all);
-  for (int index = 0; index < connections; index++) open_connection(&all[index], epoll, port, (uint64_t)index);
+  for (int index = 0; index < connections; index++) open_connection(&all[index], epoll, (uint64_t)index);
   int64_t start = now() + duration / 5, end = start + duration;
-  for (int index = 0; index < connections; index++) send_request(&all[index], request, length);
+  for (int index = 0; index < connections; index++) send_request(&all[index]);
 
   struct epoll_event events[256];
   int64_t time = 0;
@@ -57,22 +80,25 @@ int main(int count, char **arguments) {
       if (received < 0 && errno == EAGAIN) continue;
       bool ended = received <= 0;
       struct response response = {0};
+      if (ended && is_new_each_time) die("the server closed a connection without a response");
       if (!ended) {
         connection->count += (size_t)received;
-        if (!read_response(connection->input, connection->count, &response)) continue;
-        all_responses++;
-        if (time >= start) {
-          if (response.status >= 200 && response.status < 300) good++; else bad++;
-          add_sample(&latencies, time - connection->sent);
+        if (!read_response(connection->input, connection->count, &response)) {
+          if (connection->count == sizeof connection->input) die("a response of more than %zu bytes", connection->count);
+          continue;
         }
+        all_responses++;
+        if (response.status < 200 || response.status > 299) bad++;
+        else if (time >= start) good++;
+        if (time >= start) add_sample(&latencies, time - connection->sent);
       }
       connection->count = 0;
-      if (ended || response.closes) {
+      if (ended || response.closes || is_new_each_time) {
         reconnects++;
         close(connection->fd);
-        open_connection(connection, epoll, port, events[index].data.u64);
+        open_connection(connection, epoll, events[index].data.u64);
       }
-      send_request(connection, request, length);
+      send_request(connection);
     }
   }
   printf("{\"rate\":%.1f,\"requests\":%lld,\"refused\":%lld,\"reconnects\":%lld,\"all\":%lld", (double)good * 1e9 / (double)duration,

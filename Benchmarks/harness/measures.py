@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from .interference import QUIET, Interference
 from .processes import PROJECT, WORK, Cores, Process, Tool, free_port, run_tool
 from .results import Figure, Growth, Runs, Series, Target
-from .subjects import CBridge, Floor, Gateway, Go, Nchan, Subject
+from .subjects import BATCH, BATCH_CONNECTIONS, BATCH_SETTINGS, CBridge, Floor, Gateway, Go, Nchan, Subject
 
 
 @dataclass
@@ -94,10 +94,12 @@ class Bench:
         for one, lengths in zip(series, before, strict=True):
             one.count_run_since(lengths, is_quiet=is_quiet)
 
-    def rate(self, subject: Subject, method: str, path: str, body: str = "", options=()) -> tuple[dict, float]:
+    def rate(
+        self, subject: Subject, method: str, path: str, body: str = "", *, connections=0, options=()
+    ) -> tuple[dict, float]:
         """One run of `rate`: its result, and the processor time of the server in seconds."""
         before = subject.server.cpu()
-        port, connections = subject.port, self.plan.connections
+        port, connections = subject.port, connections or self.plan.connections
         if method == "POST":
             port = subject.post_port or port
             connections, _ = subject.post_connections or (connections, "")
@@ -110,18 +112,21 @@ class Bench:
             subject.server.settle()
         return result, subject.server.cpu() - before
 
-    def post(self, subject: Subject, *, options=()) -> tuple[dict, float]:
-        """One run of POSTs. Fails unless the upstream receives each message once."""
+    def post(
+        self, subject: Subject, body: str = "", *, messages=1, path="", connections=0, options=()
+    ) -> tuple[dict, float]:
+        """One run of POSTs with bodies of `messages` messages. Fails unless the upstream receives each message once."""
         before = subject.source.ask("stats")["messages"] if subject.forwards else 0
-        result, seconds = self.rate(subject, "POST", subject.post_path, subject.post_body, options)
+        path, body = path or subject.post_path, body or subject.post_body
+        result, seconds = self.rate(subject, "POST", path, body, connections=connections, options=options)
         if subject.forwards:
-            posted, deadline = result["all"], time.monotonic() + 5
+            posted, deadline = result["all"] * messages, time.monotonic() + 5
             while (forwarded := subject.source.ask("stats")["messages"] - before) < posted:
                 if time.monotonic() > deadline:
                     raise SystemExit(f"error: {subject.name} accepted {posted} messages and forwarded {forwarded}")
                 time.sleep(0.01)
             # When `rate` ends, each of its connections has a request whose response it does not read.
-            if forwarded > posted + self.plan.connections:
+            if forwarded > posted + (connections or self.plan.connections) * messages:
                 raise SystemExit(f"error: {subject.name} accepted {posted} messages and forwarded {forwarded}")
         return result, seconds
 
@@ -160,6 +165,30 @@ def connections(bench: Bench) -> list[Figure]:
             result, seconds = bench.post(subject, options=["-n"])
             rate.add(subject.name, result["rate"])
             cost.add(subject.name, seconds / result["all"] * 1e6)
+    return [rate, cost]
+
+
+def batches(bench: Bench) -> list[Figure]:
+    """NDJSON batches of 100 messages of 100 bytes, and the same messages in a POST each."""
+    title = f"NDJSON batches of 100 messages of 100 bytes, {BATCH_CONNECTIONS} connections"
+    rate = Figure("batches_rate", title, "messages/s", True)
+    cost = Figure("batches_cpu", "the same: processor time of the server per message", "µs", False)
+    cost.targets = [Target("≤", 0.5)]
+    for figure in (rate, cost):
+        figure.titles["single"] = f"Drawbridge, one POST per message, {bench.plan.connections} connections"
+    with contextlib.ExitStack() as stack:
+        gateway = stack.enter_context(Gateway(bench.cores, settings=BATCH_SETTINGS))
+        (bridge,) = bench.start(stack, [CBridge])
+        for subject, name in bench.turns(
+            [(gateway, gateway.name), (bridge, bridge.name), (gateway, "single")], rate, cost
+        ):
+            if name == "single":
+                count, (result, seconds) = 1, bench.post(subject)
+            else:
+                run = {"connections": BATCH_CONNECTIONS, "options": ["-t", "application/x-ndjson"]}
+                count, (result, seconds) = 100, bench.post(subject, BATCH, messages=100, **run)
+            rate.add(name, result["rate"] * count)
+            cost.add(name, seconds / result["all"] / count * 1e6)
     return [rate, cost]
 
 
@@ -456,6 +485,7 @@ def _growth_with_messages(bench: Bench) -> Growth:
 MEASURES = {
     "post": post,
     "connections": connections,
+    "batches": batches,
     "poll": poll,
     "held": held,
     "many": many,

@@ -8,6 +8,8 @@ _NOTES = {
     "connections": """
         A connection per POST: the floor accepts, reads, responds and closes. Drawbridge also counts the connection
         against its limits, starts a task for it, and sets its deadlines.""",
+    "batches": """
+        Batches: each message has its own frame, delivery state and entry in the response.""",
     "poll": """
         Short poll: the floor sends a constant response. Drawbridge parses head and query, reads the buffer under
         its lock, and renders a head.""",

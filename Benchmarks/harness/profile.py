@@ -1,6 +1,6 @@
 """Profiles the gateway: runs a bounded load of each kind and shows the functions that took most of the time.
 
-    python3 -m harness.profile [post] [connections] [poll] [fan-out] [receive]
+    python3 -m harness.profile [post] [connections] [batches] [poll] [fan-out] [receive]
 
 Uses perf, which includes the kernel (with cpu-clock, the only clock of virtual machines). Without perf it uses
 valgrind's callgrind, which counts instructions outside the kernel and is fifty times slower.
@@ -12,7 +12,7 @@ import time
 
 from .build import build_programs
 from .processes import WORK, Cores, Tool, run_tool
-from .subjects import Gateway
+from .subjects import BATCH, BATCH_CONNECTIONS, BATCH_SETTINGS, Gateway
 
 _SECONDS = 5
 _WAITERS = 2_000
@@ -30,6 +30,12 @@ def connections(gateway: Gateway, seconds: float):
     """The same, each message on a new connection."""
     body = gateway.post_body
     run_tool("rate", "-n", gateway.port, 64, seconds, "POST", gateway.post_path, body, cores=gateway.cores.load)
+
+
+def batches(gateway: Gateway, seconds: float):
+    """NDJSON batches of 100 such messages, on 16 connections."""
+    run = (gateway.port, BATCH_CONNECTIONS, seconds, "POST", gateway.post_path, BATCH)
+    run_tool("rate", "-t", "application/x-ndjson", *run, cores=gateway.cores.load)
 
 
 def poll(gateway: Gateway, seconds: float):
@@ -60,6 +66,7 @@ def receive(gateway: Gateway, seconds: float):
 _LOADS = {
     "post": post,
     "connections": connections,
+    "batches": batches,
     "poll": poll,
     "fan-out": fan_out,
     "receive": receive,
@@ -77,7 +84,7 @@ class Perf:
 
     @staticmethod
     def start(cores) -> Gateway:
-        return Gateway(cores, loops=1)
+        return Gateway(cores, loops=1, settings=BATCH_SETTINGS)
 
     @staticmethod
     def profile(gateway, load, seconds):
@@ -115,7 +122,7 @@ class Callgrind:
 
     @staticmethod
     def start(cores) -> Gateway:
-        return TracedGateway(cores, loops=1)
+        return TracedGateway(cores, loops=1, settings=BATCH_SETTINGS)
 
     @staticmethod
     def profile(gateway, load, seconds):

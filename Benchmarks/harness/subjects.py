@@ -12,6 +12,12 @@ from .processes import BENCHMARKS, PROJECT, WORK, Cores, Process, Tool, free_por
 #: A message of 100 bytes, in the format of the C programs.
 MESSAGE = '{"at":"@0000000000000000001","pad":"%s"}' % ("x" * 62)
 
+#: A hundred of them as application/x-ndjson.
+BATCH = (MESSAGE + "\n") * 100
+#: Connections with batches, and settings with room for one of each. The number of remembered deliveries is the default.
+BATCH_CONNECTIONS = 16
+BATCH_SETTINGS = {"UPSTREAM_QUEUE_MESSAGES": 32_768, "UPSTREAM_QUEUE_BYTES": "64MiB"}
+
 
 class Subject:
     """A server under test, with the processes that it needs. A subclass defines how to start it and its paths."""

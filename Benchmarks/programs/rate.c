@@ -1,18 +1,19 @@
-// rate [-n] PORT CONNECTIONS SECONDS METHOD PATH [BODY [FIELD…]]: measures the requests per
+// rate [-n] [-t TYPE] PORT CONNECTIONS SECONDS METHOD PATH [BODY [FIELD…]]: measures the requests per
 // second on connections that each have one request at a time, after a warm-up of a fifth of the time.
 //
 //   -n        a new connection for each request, as curl does it: connect, send, read the response, close. The client closes
 //             first, and its ports stay in TIME_WAIT for a minute. Therefore it connects from 127.0.0.2 to 127.0.0.251 in turn.
-// BODY is sent unchanged; an empty one means no body.
+//   -t TYPE   the Content-Type of BODY, which is sent unchanged; without it application/json. An empty BODY is none.
 //
-// Prints a JSON object with times in microseconds. Only 'all' includes the warm-up.
+// Prints a JSON object with times in microseconds. Only 'all' includes the warm-up. 'refused' are responses other than 2xx, and 207
+// (Multi-Status), in which parts of a batch were refused.
 #include "common.h"
 
 struct connection {
   int fd;
   int64_t sent;
   size_t count;
-  char input[16384];
+  char input[65536];
 };
 
 static struct samples latencies;
@@ -36,20 +37,22 @@ static void send_request(struct connection *connection) {
 }
 
 // `arguments` are METHOD PATH [BODY [FIELD…]].
-static void prepare_request(int count, char **arguments) {
+static void prepare_request(int count, char **arguments, const char *type) {
   const char *body = count > 2 ? arguments[2] : "";
   char *end = request = malloc(4096 + strlen(body));
   end += sprintf(end, "%s %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n", arguments[0], arguments[1], port);
   for (int field = 3; field < count; field++) end += sprintf(end, "%s\r\n", arguments[field]);
-  if (*body) end += sprintf(end, "Content-Type: application/json\r\nContent-Length: %zu\r\n", strlen(body));
+  if (*body) end += sprintf(end, "Content-Type: %s\r\nContent-Length: %zu\r\n", type, strlen(body));
   end += sprintf(end, "\r\n%s", body);
   request_length = (size_t)(end - request);
 }
 
 int main(int count, char **arguments) {
-  const char *usage = "usage: rate [-n] PORT CONNECTIONS SECONDS METHOD PATH [BODY [FIELD...]]";
-  for (int option; (option = getopt(count, arguments, "+n")) != -1;) {
+  const char *type = "application/json", *usage =
+      "usage: rate [-n] [-t TYPE] PORT CONNECTIONS SECONDS METHOD PATH [BODY [FIELD...]]";
+  for (int option; (option = getopt(count, arguments, "+nt:")) != -1;) {
     if (option == 'n') is_new_each_time = true;
+    else if (option == 't') type = optarg;
     else die("%s", usage);
   }
   count -= optind;
@@ -59,7 +62,7 @@ int main(int count, char **arguments) {
   port = atoi(arguments[0]);
   int connections = atoi(arguments[1]);
   int64_t duration = (int64_t)(atof(arguments[2]) * NANOSECONDS);
-  prepare_request(count - 3, arguments + 3);
+  prepare_request(count - 3, arguments + 3, type);
 
   int epoll = epoll_create1(EPOLL_CLOEXEC);
   struct connection *all = calloc((size_t)connections, sizeof *all);
@@ -88,7 +91,7 @@ int main(int count, char **arguments) {
           continue;
         }
         all_responses++;
-        if (response.status < 200 || response.status > 299) bad++;
+        if (response.status < 200 || response.status > 299 || response.status == 207) bad++;
         else if (time >= start) good++;
         if (time >= start) add_sample(&latencies, time - connection->sent);
       }

@@ -27,6 +27,7 @@ class Plan:
     waiters: int = 10_000
     rounds: int = 8
     latency_seconds: float = 2.0
+    echo_seconds: float = 4.0
     blast_messages: int = 2_000_000
 
     @staticmethod
@@ -38,6 +39,7 @@ class Plan:
             spare_runs=0,
             rounds=3,
             latency_seconds=0.7,
+            echo_seconds=1.0,
             blast_messages=250_000,
         )
 
@@ -286,6 +288,26 @@ def latency(bench: Bench) -> list[Figure]:
     return figures
 
 
+def echo(bench: Bench) -> list[Figure]:
+    """From a POST to the response of the poll that returns the upstream's echo."""
+    rate, size = 100, 100
+    count = int(rate * bench.plan.echo_seconds)
+    title = f"POST of {size} bytes to the poll that returns its echo, {rate} per second"
+    p50 = Figure("echo_p50", f"{title}: median", "µs", False, targets=[Target("≤", 0.95, "go")])
+    p99 = Figure("echo_p99", f"{title}: 99th percentile", "µs", False, targets=[Target("≤", 1, "go")])
+    with contextlib.ExitStack() as stack:
+        kinds = [kind for kind in bench.subjects if kind in (Gateway, CBridge, Go)]
+        subjects = [stack.enter_context(kind(bench.cores, sink_options=["echo"])) for kind in kinds]
+        for subject in bench.turns(subjects, p50, p99):
+            # `roundtrip` fails unless each message is returned once, unchanged and in order.
+            result = run_tool("roundtrip", subject.port, count, rate, size, cores=bench.cores.load)
+            if result["returned"] != count:
+                raise SystemExit(f"error: {subject.name} returned {result['returned']} of {count} messages")
+            p50.add(subject.name, result["p50"])
+            p99.add(subject.name, result["p99"])
+    return [p50, p99]
+
+
 def receive(bench: Bench) -> list[Figure]:
     """Rate at which one session receives messages from an upstream that never pauses, without polls."""
     figures = []
@@ -491,6 +513,7 @@ MEASURES = {
     "many": many,
     "sessions": sessions,
     "latency": latency,
+    "echo": echo,
     "receive": receive,
     "codecs": codecs,
     "start": start,

@@ -19,6 +19,9 @@ _NOTES = {
     "latency": """
         Latency: in addition to the system calls of the floor, two tasks are woken, one of the session and one of the
         poll. At 10,000 pushes per second a response contains all pushes that arrived since the last one.""",
+    "echo": """
+        Round trip: two tasks are woken per message, one of the session and one of the poll. At 100 messages per second
+        most of the time is that of waking a processor that sleeps.""",
     "receive": """
         Receiving: each push is also rendered, once for all clients, and stored in the buffer under its lock.""",
     "tls": """

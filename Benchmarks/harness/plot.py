@@ -16,6 +16,8 @@ _FIGURES = {
     "fanout_cpu": "One push to 10,000 polls: processor time per delivery",
     "latency_p50_100": "Push to response, median at 100 pushes/s",
     "latency_p99_10000": "Push to response, 99th percentile at 10,000 pushes/s",
+    "echo_p50": "POST to the poll with its echo, median at 100/s",
+    "echo_p99": "POST to the poll with its echo, 99th percentile at 100/s",
 }
 # A longer bar is cut off at this multiple of Drawbridge's, so that one large value does not flatten the others.
 _LONGEST = 6

@@ -1,4 +1,4 @@
-// sink PORT [deflate]: the upstream of every bridge under test. A WebSocket server that counts the messages it receives and
+// sink PORT [deflate|echo]: the upstream of every bridge under test. A WebSocket server that counts the messages it receives and
 // pushes messages on command, fast enough not to limit the measurement.
 //
 // Commands on standard input; each prints a JSON object:
@@ -6,7 +6,8 @@
 //   push COUNT RATE SIZE         COUNT messages of SIZE bytes to every connection, RATE per second (0: at once), with times
 //   blast COUNT SIZE             the same to one connection, as fast as it reads them, then a ping; 'seconds' is the time until
 //                                the pong, when the peer has read all of them
-// With 'deflate' it accepts permessage-deflate (RFC 7692, context takeover) and compresses the messages of a blast.
+// With 'echo' it returns each message to the connection that sent it. With 'deflate' it accepts permessage-deflate (RFC 7692,
+// context takeover) and compresses the messages of a blast.
 #include "common.h"
 
 #include <openssl/evp.h>
@@ -25,7 +26,7 @@ struct peer {
 static int epoll;
 static struct peer *peers[65536];
 static int newest = -1;
-static bool offers_deflate;
+static bool offers_deflate, is_echo;
 static int64_t messages, bytes_received, connections;
 
 // The frames of the current blast, and its progress.
@@ -43,6 +44,19 @@ static void print_reply(const char *format, ...) {
   vprintf(format, arguments);
   va_end(arguments);
   fflush(stdout);
+}
+
+// Writes the header of a frame and returns its length.
+static size_t write_header(uint8_t *target, uint8_t first, size_t length) {
+  target[0] = first;
+  if (length < 126) {
+    target[1] = (uint8_t)length;
+    return 2;
+  }
+  target[1] = 126;
+  target[2] = (uint8_t)(length >> 8);
+  target[3] = (uint8_t)length;
+  return 4;
 }
 
 // ---------------------------------------------------------------------------------------------------------------- Receiving
@@ -102,7 +116,15 @@ static void control(struct peer *peer, const uint8_t *frame, size_t header, size
   write_all(peer->fd, reply, 2 + length);
 }
 
-// Reads frames and returns the number of bytes consumed. Payloads of messages are skipped.
+// Returns a message of one frame to its sender, whose masked payload begins at `payload`.
+static void echo(struct peer *peer, uint8_t first, const uint8_t *payload, size_t length) {
+  uint8_t frame[4096];
+  size_t header = write_header(frame, first, length);
+  for (size_t index = 0; index < length; index++) frame[header + index] = payload[index] ^ payload[(ssize_t)(index % 4) - 4];
+  write_all(peer->fd, frame, header + length);
+}
+
+// Reads frames and returns the number of bytes consumed. Payloads of messages are skipped, unless they are returned.
 static size_t take_frames(struct peer *peer, const uint8_t *bytes, size_t count) {
   size_t offset = 0;
   while (offset < count) {
@@ -127,6 +149,12 @@ static size_t take_frames(struct peer *peer, const uint8_t *bytes, size_t count)
     if (frame[0] & 0x08) {
       if (left < header + length) break;
       control(peer, frame, header, length);
+      offset += header + length;
+    } else if (is_echo) {
+      if (length > 4000 || !(frame[0] & 0x80)) die("no echo of fragments, or of more than 4,000 bytes");
+      if (left < header + length) break;
+      messages++;
+      echo(peer, frame[0], frame + header, length);
       offset += header + length;
     } else {
       if (frame[0] & 0x80) messages++;
@@ -162,18 +190,6 @@ static void read_peer(struct peer *peer) {
 }
 
 // ----------------------------------------------------------------------------------------------------------------- Sending
-
-static size_t write_header(uint8_t *target, uint8_t first, size_t length) {
-  target[0] = first;
-  if (length < 126) {
-    target[1] = (uint8_t)length;
-    return 2;
-  }
-  target[1] = 126;
-  target[2] = (uint8_t)(length >> 8);
-  target[3] = (uint8_t)length;
-  return 4;
-}
 
 static void push_one(size_t size) {
   static uint8_t frame[1 << 17];
@@ -293,9 +309,10 @@ static void continue_pushing(void) {
 }
 
 int main(int count, char **arguments) {
-  if (count < 2) die("usage: sink PORT [deflate]");
+  if (count < 2) die("usage: sink PORT [deflate|echo]");
   raise_descriptor_limit();
-  offers_deflate = count > 2;
+  offers_deflate = count > 2 && strcmp(arguments[2], "deflate") == 0;
+  is_echo = count > 2 && strcmp(arguments[2], "echo") == 0;
   setvbuf(stdin, NULL, _IONBF, 0);
   epoll = epoll_create1(EPOLL_CLOEXEC);
   int listener = listen_on(atoi(arguments[1]));

@@ -67,7 +67,7 @@ def main():
     (folder / "RESULTS.md").write_text(text)
     (folder / "results.svg").write_text(plot.draw(figures, titles, report.number))
     print(text)
-    met, missed = report.judge(figures)
+    met, missed = report.judge(figures, growths)
     say(f"written to {folder.relative_to(BENCHMARKS.parent)}/RESULTS.md")
     print(quiet)
     print(f"{met} targets met, {missed} missed")

@@ -504,6 +504,32 @@ def _growth_with_messages(bench: Bench) -> Growth:
     return cost.sort()
 
 
+def spread(bench: Bench) -> list[Growth]:
+    """POSTs to named sessions of one process in turn. Each session has its own connection to the upstream."""
+    most = 1000
+    if not Gateway.accepts_sessions(most):
+        # The maximum number of sessions (docs/upstreams.md).
+        most = 256
+        bench.say("spread: 1,000 sessions are more than the configuration allows; measuring 256")
+    rate = Growth("POST spread over the sessions of one process, by their number", "requests/s", Target("≥", 0.8))
+    cost = Growth("the same: processor time per request", "µs")
+    # The limit on connection attempts would delay the start by a minute.
+    settings = {"UPSTREAM_DIALS_PER_SECOND": 1000, "UPSTREAM_DIALS_BURST": 1000}
+    with contextlib.ExitStack() as stack:
+        gateways = [
+            stack.enter_context(Gateway(bench.cores, sessions=count, settings=settings)) for count in (1, 100, most)
+        ]
+        for gateway in bench.turns(gateways, rate, cost):
+            options, path = ["-s", gateway.sessions], "/v1/sessions/s*/messages"
+            result, seconds = bench.post(gateway, path=path, options=options)
+            silent = gateway.source.ask("stats")["silent"]
+            if silent > max(0, gateway.sessions - result["all"]):
+                raise SystemExit(f"error: {silent} of {gateway.sessions} sessions forwarded nothing")
+            rate.add(f"{gateway.sessions:,}", result["rate"])
+            cost.add(f"{gateway.sessions:,}", seconds / result["all"] * 1e6)
+    return [rate.sort(), cost.sort()]
+
+
 MEASURES = {
     "post": post,
     "connections": connections,
@@ -517,5 +543,6 @@ MEASURES = {
     "receive": receive,
     "codecs": codecs,
     "start": start,
+    "spread": spread,
     "growth": growth,
 }

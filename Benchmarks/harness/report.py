@@ -34,7 +34,7 @@ def render(figures: list[Figure], growths: list[Growth], cores, titles, absent, 
     lines += [_machine(cores, is_short, seconds), "", quiet, ""]
     lines += [f"{title} was not measured. It needs {what}.\n" for title, what in absent.items()]
     lines += ["![The main figures as bar charts](results.svg)", ""]
-    lines += _targets(figures, titles)
+    lines += _targets(figures, growths, titles)
     if growths:
         lines += _growth(growths)
     if figures:
@@ -44,14 +44,15 @@ def render(figures: list[Figure], growths: list[Growth], cores, titles, absent, 
     return "\n".join(lines) + "\n"
 
 
-def judge(figures: list[Figure]) -> tuple[int, int]:
+def judge(figures: list[Figure], growths: list[Growth]) -> tuple[int, int]:
     """Number of targets that are met and missed. A target relative to a missing server does not count."""
     pairs = [(target, figure.reached(target)) for figure in figures for target in figure.targets]
+    pairs += [(growth.target, growth.ratio()) for growth in growths if growth.target]
     verdicts = [target.is_met(reached) for target, reached in pairs if reached is not None]
     return verdicts.count(True), verdicts.count(False)
 
 
-def _targets(figures: list[Figure], titles) -> list[str]:
+def _targets(figures: list[Figure], growths: list[Growth], titles) -> list[str]:
     rows, notes = [], []
     for figure in figures:
         for target in figure.targets:
@@ -62,6 +63,12 @@ def _targets(figures: list[Figure], titles) -> list[str]:
             text = note(figure.key)
             if not target.is_met(reached) and text and text not in notes:
                 notes.append(text)
+    for growth in growths:
+        if growth.target:
+            first, *_, last = growth.values
+            title = f"{growth.title}: {last} relative to {first}"
+            runs = growth.runs[first] + growth.runs[last]
+            rows.append(_row(title, growth.target, f"× {first}", growth.ratio(), "×", runs))
     if not rows:
         return []
     lines = [

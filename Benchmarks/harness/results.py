@@ -89,6 +89,8 @@ class Growth(Series):
 
     title: str
     unit: str
+    #: Limit on the ratio of the last size to the first.
+    target: Target | None = None
 
     def sort(self) -> "Growth":
         """Sorts by size. A size begins with a number."""

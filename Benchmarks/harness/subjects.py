@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import subprocess
 import time
 import urllib.request
 from pathlib import Path
@@ -70,11 +71,11 @@ class Subject:
         self.source.wait_until_listening(port)
         return port
 
-    def wait_for_session(self):
+    def wait_for_session(self, count=1):
         deadline = time.monotonic() + 10
-        while self.source.ask("stats")["connections"] == 0:
+        while (connections := self.source.ask("stats")["connections"]) < count:
             if time.monotonic() > deadline:
-                raise SystemExit(f"error: {self.name} does not connect to its upstream")
+                raise SystemExit(f"error: {self.name} has {connections} of {count} connections to its upstream")
             time.sleep(0.01)
 
     def configure(self, template: str, **values):
@@ -105,25 +106,44 @@ class Subject:
 class Gateway(Subject):
     name = "drawbridge"
     title = "Drawbridge"
+    program = PROJECT / ".build/release/drawbridge"
 
-    def __init__(self, cores, *, loops=None, settings=None, **options):
+    def __init__(self, cores, *, loops=None, settings=None, sessions=0, **options):
         super().__init__(cores, **options)
         self.loops = loops or len(cores.server)
+        #: Number of named sessions, s0, s1 and so on, with the same upstream. 0: only the default session.
+        self.sessions = sessions
         #: Settings other than the defaults, as environment variables.
         self.settings = {f"DRAWBRIDGE_{key}": str(value) for key, value in (settings or {}).items()}
         self.management = free_port()
 
     def arguments(self, upstream):
+        url = f"ws://127.0.0.1:{upstream}/"
         return [
-            PROJECT / ".build/release/drawbridge",
+            self.program,
             "serve",
             *("--listen", f"127.0.0.1:{self.port}", "--management", f"127.0.0.1:{self.management}"),
-            *("--upstream", f"ws://127.0.0.1:{upstream}/", "--loops", self.loops),
+            *(("--config", self.name_sessions(self.sessions, url)) if self.sessions else ("--upstream", url)),
+            *("--loops", self.loops),
         ]
 
     def start(self):
         self.launch(self.arguments(self.start_sink()), env=self.settings)
-        self.wait_for_session()
+        self.wait_for_session(self.sessions or 1)
+
+    @classmethod
+    def name_sessions(cls, count, url) -> Path:
+        """Writes a configuration with `count` named sessions and returns its path."""
+        lines = ["sessions:", *(f"  s{index}: {{upstream: {{url: '{url}'}}}}" for index in range(count))]
+        file = WORK / "run" / f"{count}-sessions.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("\n".join(lines) + "\n")
+        return file
+
+    @classmethod
+    def accepts_sessions(cls, count) -> bool:
+        file = cls.name_sessions(count, "ws://127.0.0.1:1/")
+        return subprocess.run([cls.program, "check-config", "--config", file], capture_output=True).returncode == 0
 
 
 class Floor(Subject):

@@ -1,8 +1,9 @@
-// rate [-n] [-t TYPE] PORT CONNECTIONS SECONDS METHOD PATH [BODY [FIELD…]]: measures the requests per
+// rate [-n] [-s COUNT] [-t TYPE] PORT CONNECTIONS SECONDS METHOD PATH [BODY [FIELD…]]: measures the requests per
 // second on connections that each have one request at a time, after a warm-up of a fifth of the time.
 //
 //   -n        a new connection for each request, as curl does it: connect, send, read the response, close. The client closes
 //             first, and its ports stay in TIME_WAIT for a minute. Therefore it connects from 127.0.0.2 to 127.0.0.251 in turn.
+//   -s COUNT  a '*' in PATH is replaced by 0 to COUNT-1 in turn
 //   -t TYPE   the Content-Type of BODY, which is sent unchanged; without it application/json. An empty BODY is none.
 //
 // Prints a JSON object with times in microseconds. Only 'all' includes the warm-up. 'refused' are responses other than 2xx, and 207
@@ -20,9 +21,13 @@ static struct samples latencies;
 static int64_t good, bad, reconnects, all_responses;
 
 static int port;
-static bool is_new_each_time;
-static char *request;
-static size_t request_length;
+static bool is_new_each_time, is_spread;
+// Requests that differ in their paths only, to be sent in turn.
+static struct {
+  char *bytes;
+  size_t length;
+} *requests;
+static size_t request_count = 1, next_request;
 
 static void open_connection(struct connection *connection, int epoll, uint64_t index) {
   static int source;
@@ -32,37 +37,47 @@ static void open_connection(struct connection *connection, int epoll, uint64_t i
 }
 
 static void send_request(struct connection *connection) {
+  size_t index = next_request++ % request_count;
   connection->sent = now();
-  if (!write_all(connection->fd, request, request_length)) die("the server closed a connection on a request");
+  if (!write_all(connection->fd, requests[index].bytes, requests[index].length))
+    die("the server closed a connection on a request");
 }
 
 // `arguments` are METHOD PATH [BODY [FIELD…]].
-static void prepare_request(int count, char **arguments, const char *type) {
-  const char *body = count > 2 ? arguments[2] : "";
-  char *end = request = malloc(4096 + strlen(body));
-  end += sprintf(end, "%s %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n", arguments[0], arguments[1], port);
-  for (int field = 3; field < count; field++) end += sprintf(end, "%s\r\n", arguments[field]);
-  if (*body) end += sprintf(end, "Content-Type: %s\r\nContent-Length: %zu\r\n", type, strlen(body));
-  end += sprintf(end, "\r\n%s", body);
-  request_length = (size_t)(end - request);
+static void prepare_requests(int count, char **arguments, const char *type) {
+  const char *path = arguments[1], *body = count > 2 ? arguments[2] : "", *star = is_spread ? strchr(path, '*') : NULL;
+  requests = calloc(request_count, sizeof *requests);
+  for (size_t index = 0; index < request_count; index++) {
+    char *request = requests[index].bytes = malloc(4096 + strlen(body)), *end = request;
+    if (star)
+      end += sprintf(end, "%s %.*s%zu%s", arguments[0], (int)(star - path), path, index, star + 1);
+    else
+      end += sprintf(end, "%s %s", arguments[0], path);
+    end += sprintf(end, " HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n", port);
+    for (int field = 3; field < count; field++) end += sprintf(end, "%s\r\n", arguments[field]);
+    if (*body) end += sprintf(end, "Content-Type: %s\r\nContent-Length: %zu\r\n", type, strlen(body));
+    end += sprintf(end, "\r\n%s", body);
+    requests[index].length = (size_t)(end - request);
+  }
 }
 
 int main(int count, char **arguments) {
   const char *type = "application/json", *usage =
-      "usage: rate [-n] [-t TYPE] PORT CONNECTIONS SECONDS METHOD PATH [BODY [FIELD...]]";
-  for (int option; (option = getopt(count, arguments, "+nt:")) != -1;) {
+      "usage: rate [-n] [-s COUNT] [-t TYPE] PORT CONNECTIONS SECONDS METHOD PATH [BODY [FIELD...]]";
+  for (int option; (option = getopt(count, arguments, "+ns:t:")) != -1;) {
     if (option == 'n') is_new_each_time = true;
+    else if (option == 's') is_spread = true, request_count = strtoul(optarg, NULL, 10);
     else if (option == 't') type = optarg;
     else die("%s", usage);
   }
   count -= optind;
   arguments += optind;
-  if (count < 5) die("%s", usage);
+  if (count < 5 || request_count == 0) die("%s", usage);
   raise_descriptor_limit();
   port = atoi(arguments[0]);
   int connections = atoi(arguments[1]);
   int64_t duration = (int64_t)(atof(arguments[2]) * NANOSECONDS);
-  prepare_request(count - 3, arguments + 3, type);
+  prepare_requests(count - 3, arguments + 3, type);
 
   int epoll = epoll_create1(EPOLL_CLOEXEC);
   struct connection *all = calloc((size_t)connections, sizeof *all);

@@ -2,7 +2,7 @@
 // pushes messages on command, fast enough not to limit the measurement.
 //
 // Commands on standard input; each prints a JSON object:
-//   stats                        messages and bytes received so far, open connections
+//   stats                        messages and bytes received so far, open connections, and how many of them sent no message
 //   push COUNT RATE SIZE         COUNT messages of SIZE bytes to every connection, RATE per second (0: at once), with times
 //   blast COUNT SIZE             the same to one connection, as fast as it reads them, then a ping; 'seconds' is the time until
 //                                the pong, when the peer has read all of them
@@ -16,7 +16,7 @@
 
 struct peer {
   int fd;
-  bool open, deflates;
+  bool open, deflates, has_sent;
   int window;
   // Remaining bytes of a payload to skip, and the received part of an incomplete frame.
   size_t skip, rest_count;
@@ -154,10 +154,12 @@ static size_t take_frames(struct peer *peer, const uint8_t *bytes, size_t count)
       if (length > 4000 || !(frame[0] & 0x80)) die("no echo of fragments, or of more than 4,000 bytes");
       if (left < header + length) break;
       messages++;
+      peer->has_sent = true;
       echo(peer, frame[0], frame + header, length);
       offset += header + length;
     } else {
       if (frame[0] & 0x80) messages++;
+      peer->has_sent = true;
       bytes_received += (int64_t)length;
       offset += header;
       peer->skip = length;
@@ -279,8 +281,10 @@ static void run_command(const char *line) {
   double rate;
   size_t size;
   if (strncmp(line, "stats", 5) == 0) {
-    print_reply("{\"messages\":%lld,\"bytes\":%lld,\"connections\":%lld}\n", (long long)messages, (long long)bytes_received,
-           (long long)connections);
+    long long silent = 0;
+    for (int fd = 0; fd < 65536; fd++) silent += peers[fd] && peers[fd]->open && !peers[fd]->has_sent;
+    print_reply("{\"messages\":%lld,\"bytes\":%lld,\"connections\":%lld,\"silent\":%lld}\n", (long long)messages,
+           (long long)bytes_received, (long long)connections, silent);
   } else if (sscanf(line, "push %lld %lf %zu", &count, &rate, &size) == 3 && size <= 65000) {
     pushing.left = pushing.count = count;
     pushing.interval = rate > 0 ? (int64_t)(1e9 / rate) : 0;

@@ -1,4 +1,4 @@
-"""python3 -m harness [--short] [MEASURE…]: runs the benchmark. `scripts/bench` builds first and calls this."""
+"""python3 -m harness [--short|--smoke] [MEASURE…]: runs the benchmark. `scripts/bench` builds first and calls this."""
 
 import argparse
 import os
@@ -16,8 +16,12 @@ def main():
     parser = argparse.ArgumentParser(
         prog="scripts/bench", description="Measure Drawbridge and other servers on the same cores."
     )
-    parser.add_argument(
+    lengths = parser.add_mutually_exclusive_group()
+    lengths.add_argument(
         "--short", action="store_true", help="run fewer and shorter measurements: 4 minutes instead of 18"
+    )
+    lengths.add_argument(
+        "--smoke", action="store_true", help="run each measurement once and for a fraction of a second, to check it"
     )
     parser.add_argument("measures", nargs="*", metavar="MEASURE", help=f"only these: {', '.join(MEASURES)}")
     options = parser.parse_args()
@@ -44,7 +48,8 @@ def main():
     cores = Cores.divide()
     # The harness must not disturb the server. Its time counts as load.
     os.sched_setaffinity(0, cores.load)
-    bench = Bench(cores, subjects, Plan.short() if options.short else Plan(), say)
+    is_short = options.short or options.smoke
+    bench = Bench(cores, subjects, Plan.smoke() if options.smoke else Plan.short() if options.short else Plan(), say)
     results, failures = [], []
     measures = options.measures or MEASURES
     for name in measures:
@@ -58,12 +63,12 @@ def main():
     figures = [result for result in results if isinstance(result, Figure)]
     growths = [result for result in results if isinstance(result, Growth)]
 
-    is_whole = not options.measures and not options.short
+    is_whole = not options.measures and not is_short
     folder = BENCHMARKS if is_whole else WORK
     titles = {kind.name: kind.title for kind in subjects}
     seconds = time.monotonic() - begin
     quiet = report.quiet(bench.runs, bench.repeated)
-    text = report.render(figures, growths, cores, titles, absent, quiet, is_short=options.short, seconds=seconds)
+    text = report.render(figures, growths, cores, titles, absent, quiet, is_short=is_short, seconds=seconds)
     (folder / "RESULTS.md").write_text(text)
     (folder / "results.svg").write_text(plot.draw(figures, titles, report.number))
     print(text)

@@ -15,7 +15,7 @@ from .subjects import BATCH, BATCH_CONNECTIONS, BATCH_SETTINGS, CBridge, Floor, 
 
 @dataclass
 class Plan:
-    """Number and length of the runs, in the full or the short form."""
+    """Number and length of the runs. The full form is the default; `smoke` only checks that each measure works."""
 
     is_short: bool = False
     repetitions: int = 5
@@ -40,6 +40,19 @@ class Plan:
             rounds=3,
             latency_seconds=0.7,
             echo_seconds=1.0,
+            blast_messages=250_000,
+        )
+
+    @staticmethod
+    def smoke() -> "Plan":
+        return Plan(
+            is_short=True,
+            repetitions=1,
+            seconds=0.3,
+            spare_runs=0,
+            rounds=1,
+            latency_seconds=0.3,
+            echo_seconds=0.3,
             blast_messages=250_000,
         )
 

@@ -31,27 +31,26 @@ extension API {
     _ items: [IncomingMessage.Item], _ message: IncomingMessage, to session: Session, at now: MonotonicTime,
     into response: inout Response
   ) throws(ProblemError) {
-    var results: [Result<Accepted, ProblemError>] = []
     var refusals = 0
-    for item in items {
+    var firstRefusal: ProblemError?
+    response.content.text.append("{\"results\":[" as StaticString)
+    for (index, item) in items.enumerated() {
+      if index > 0 { response.content.text.append("," as StaticString) }
       do throws(ProblemError) {
-        results.append(.success(try queue(item, message, to: session, at: now)))
+        let accepted = try queue(item, message, to: session, at: now)
+        write(accepted, of: session, at: now, into: &response.content.text)
       } catch {
         refusals += 1
-        results.append(.failure(error))
-      }
-    }
-    if refusals == results.count, case .failure(let first)? = results.first { throw first }
-    response.begin(refusals == 0 ? .accepted : .multiStatus, "application/json")
-    response.content.text.append("{\"results\":[" as StaticString)
-    for (index, result) in results.enumerated() {
-      if index > 0 { response.content.text.append("," as StaticString) }
-      switch result {
-      case .success(let accepted): write(accepted, of: session, at: now, into: &response.content.text)
-      case .failure(let refusal): refusal.problem.writeInBatch(into: &response.content.text)
+        if firstRefusal == nil { firstRefusal = error }
+        error.problem.writeInBatch(into: &response.content.text)
       }
     }
     response.content.text.append("]}\n" as StaticString)
+    if refusals == items.count, let firstRefusal {
+      response.reset()
+      throw firstRefusal
+    }
+    response.begin(refusals == 0 ? .accepted : .multiStatus, "application/json")
   }
 
   /// A queued message: its sequence number, and the time of the next connection attempt if there is one.

@@ -58,16 +58,33 @@ extension UpstreamConnection {
     scheduleFlush()
   }
 
-  /// Appends one message of the outbox to the output.
-  func append(_ message: OutboxMessage) {
+  /// Appends messages of the outbox to the output.
+  func append(_ messages: [OutboxMessage]) {
     guard let transport else { return }
-    let start = transport.end
-    if let conversation, conversation.encodesMessages {
-      conversation.encode(message.payload.bytes, message.kind) { write($0, $1, into: transport) }
-    } else {
-      write(message.payload.bytes, message.kind, into: transport)
+    guard let conversation, conversation.encodesMessages else {
+      let offset = transport.end - UInt64(transport.output.count)
+      Self.write(messages, with: &socket, using: &loop.entropy, into: &transport.output, at: offset, &marks)
+      return
     }
-    marks.append(message.sequence, from: start, to: transport.end)
+    for message in messages {
+      let start = transport.end
+      conversation.encode(message.payload.bytes, message.kind) { write($0, $1, into: transport) }
+      marks.append(message.sequence, from: start, to: transport.end)
+    }
+  }
+
+  /// One call per batch: each of its exclusive references costs a check.
+  ///
+  /// - Parameter offset: the position of the first byte in `output`.
+  private static func write(
+    _ messages: [OutboxMessage], with socket: inout WebSocketConnection, using entropy: inout EntropyPool,
+    into output: inout ByteQueue, at offset: UInt64, _ marks: inout OutputMarks
+  ) {
+    for message in messages {
+      let start = offset + UInt64(output.count)
+      socket.sendMessage(message.kind, message.payload.bytes, using: &entropy, into: &output)
+      marks.append(message.sequence, from: start, to: offset + UInt64(output.count))
+    }
   }
 
   private func write(_ payload: Span<UInt8>, _ kind: MessageKind, into transport: Transport) {

@@ -55,7 +55,7 @@ final class OutboxPump: TimerTarget {
         maximumMessages: Self.messagesPerTurn, maximumBytes: room, now: loop.now, into: &batch)
       return shared.outbox.hasWaiting
     }
-    for message in batch { connection.append(message) }
+    connection.append(batch)
     // `room` and the rate limit bound a batch, and the session's own messages may use all of `room`. The rest is sent in the next turn,
     // or expires.
     connection.hasMoreToSend = leavesMore && (!batch.isEmpty || room <= 0)

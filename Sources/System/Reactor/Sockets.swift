@@ -21,6 +21,8 @@ package enum Sockets {
       guard unsafe address.withKernelAddress({ unsafe bind(descriptor, $0, $1) }) == 0 else {
         throw SystemError("bind", code: errno, subject: address.description)
       }
+      // Accepted sockets inherit it, which costs no system call each.
+      if address.family != AF_UNIX { disableDelay(descriptor) }
       guard Glibc.listen(descriptor, backlog) == 0 else {
         throw SystemError("listen", code: errno, subject: address.description)
       }
@@ -74,7 +76,6 @@ package enum Sockets {
       return .failed(code)
     }
     let peer = SocketAddress(storage) ?? .unix(path: "")
-    if case .unix = peer {} else { disableDelay(Int32(descriptor)) }
     return .connection(Int32(descriptor), peer)
   }
 

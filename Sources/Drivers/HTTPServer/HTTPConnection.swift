@@ -24,6 +24,8 @@ final class HTTPConnection: LoopTask {
   let listener: HTTPListener
   /// Strong, since an unowned reference costs an atomic operation per use. `run` ends the cycle: it removes the connection.
   let worker: HTTPWorker
+  /// The index in the worker's table of connections.
+  var index: Int
   var http: HTTPServerConnection
   private var current = Current.none
   /// The request or stream that `hold()` waits for.
@@ -59,11 +61,12 @@ final class HTTPConnection: LoopTask {
     case stream(any Source)
   }
 
-  init(channel: Channel, origin: ClientOrigin, listener: HTTPListener, worker: HTTPWorker) {
+  init(channel: Channel, origin: ClientOrigin, listener: HTTPListener, worker: HTTPWorker, index: Int) {
     self.channel = channel
     self.origin = origin
     self.listener = listener
     self.worker = worker
+    self.index = index
     http = HTTPServerConnection(pool: worker.pool)
     phase = .head(worker.loop.now)
   }
@@ -169,7 +172,8 @@ final class HTTPConnection: LoopTask {
         return .end(lingering: false)
       case nil:
         if case .stream = waiting { return .content }
-        if http.isClosed { return .end(lingering: true) }
+        // A drained socket of a client that sends nothing more: closing it discards no input, and so resets nothing.
+        if http.isClosed { return .end(lingering: channel.isReadable || !http.expectsNoInput) }
         countBody()
         return taken >= Self.inputPerTurn ? .turn : .input
       }

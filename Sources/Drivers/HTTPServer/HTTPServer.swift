@@ -25,7 +25,8 @@ package final class HTTPServer: Sendable {
   let metrics: HTTPServerMetrics
   let unsentResponses: UnsentResponses
   let refusalLog = Locked(RefusalLog())
-  private let limiters: Locked<[HTTPListener.Role: ConnectionLimiter]>
+  private let clientLimiter: Locked<ConnectionLimiter>
+  private let managementLimiter: Locked<ConnectionLimiter>
 
   package init(
     _ settings: GatewaySettings.HTTP, _ connections: ConnectionLimits, logger: Logger, metrics: HTTPServerMetrics
@@ -36,10 +37,10 @@ package final class HTTPServer: Sendable {
     limits = settings.limits
     unsentResponses = UnsentResponses(
       limit: settings.unsentBytes, unsent: metrics.unsentBytes, shed: metrics.slowReaders)
-    limiters = Locked([
-      .client: ConnectionLimiter(limit: connections.clients, limitPerOrigin: settings.connectionsPerAddress),
-      .management: ConnectionLimiter(limit: connections.management, limitPerOrigin: connections.management),
-    ])
+    clientLimiter = Locked(
+      ConnectionLimiter(limit: connections.clients, limitPerOrigin: settings.connectionsPerAddress))
+    managementLimiter = Locked(
+      ConnectionLimiter(limit: connections.management, limitPerOrigin: connections.management))
   }
 
   /// Starts accepting: clients on every loop, management on the first.
@@ -82,12 +83,18 @@ package final class HTTPServer: Sendable {
 
   /// Counts a connection from `origin` if no limit is reached.
   func admit(_ origin: ClientOrigin, to role: HTTPListener.Role) -> ConnectionLimiter.Verdict {
-    limiters.withLock { $0[role]?.admit(origin) ?? .tooMany }
+    switch role {
+    case .client: clientLimiter.withLock { $0.admit(origin) }
+    case .management: managementLimiter.withLock { $0.admit(origin) }
+    }
   }
 
   /// Records that an admitted connection has ended.
   func release(_ origin: ClientOrigin, from role: HTTPListener.Role) {
-    limiters.withLock { $0[role]?.release(origin) }
+    switch role {
+    case .client: clientLimiter.withLock { $0.release(origin) }
+    case .management: managementLimiter.withLock { $0.release(origin) }
+    }
   }
 }
 

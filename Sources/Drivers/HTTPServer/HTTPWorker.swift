@@ -28,7 +28,8 @@ final class HTTPWorker: TurnEndTarget {
   private var deferredEnds: [(connection: HTTPConnection, end: Int)] = []
   private(set) var isDraining = false
 
-  private var connections: [ObjectIdentifier: HTTPConnection] = [:]
+  /// Each connection stores its index, so that adding and removing one hashes nothing.
+  private var connections: [HTTPConnection] = []
   private var acceptors: [HTTPAcceptor] = []
   private var renderedDate = SharedBytes([])
   private var dateSecond: Int64 = -1
@@ -75,8 +76,9 @@ final class HTTPWorker: TurnEndTarget {
       server.release(origin, from: listener.role)
       return
     }
-    let connection = HTTPConnection(channel: channel, origin: origin, listener: listener, worker: self)
-    connections[ObjectIdentifier(connection)] = connection
+    let connection = HTTPConnection(
+      channel: channel, origin: origin, listener: listener, worker: self, index: connections.count)
+    connections.append(connection)
     server.metrics.openConnections.add(1)
     server.metrics.acceptedConnections.add()
     loop.spawn(connection)
@@ -84,7 +86,12 @@ final class HTTPWorker: TurnEndTarget {
 
   /// Removes a connection that has ended.
   func remove(_ connection: HTTPConnection) {
-    guard connections.removeValue(forKey: ObjectIdentifier(connection)) != nil else { return }
+    // The last connection takes its place.
+    let last = connections.removeLast()
+    if last !== connection {
+      connections[connection.index] = last
+      last.index = connection.index
+    }
     server.metrics.openConnections.add(-1)
     server.release(connection.origin, from: connection.listener.role)
   }
@@ -123,7 +130,7 @@ final class HTTPWorker: TurnEndTarget {
     for acceptor in acceptors { acceptor.stop() }
     acceptors = []
     heldConnections.drain()
-    for connection in connections.values { connection.drain() }
+    for connection in connections { connection.drain() }
   }
 
   // MARK: Responses at the end of the turn

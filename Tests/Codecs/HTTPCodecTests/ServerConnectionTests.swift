@@ -29,6 +29,23 @@ import Testing
       ["GET / HTTP/1.1", "end", "GET /b HTTP/1.1", "end"])
   }
 
+  @Test(arguments: [
+    ("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", true),
+    ("GET / HTTP/1.0\r\n\r\n", true),
+    ("POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab", true),
+    // Bytes that follow the last request; a client that may send another one; content that has not arrived.
+    ("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET", false),
+    ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", false),
+    ("POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\na", false),
+  ])
+  func expectsNoInputAfterTheLastRequest(input: String, isLast: Bool) throws {
+    var connection = HTTPServerConnection()
+    connection.receive(Array(input.utf8).span)
+    while try connection.nextEvent() != nil {}
+    connection.closeAfterThisResponse()
+    #expect(connection.expectsNoInput == isLast)
+  }
+
   @Test func closesAfterARequestThatSaysSo() {
     expectRequests(
       "GET / HTTP/1.1\r\nHost: a\r\nConnection: x, Close\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n",

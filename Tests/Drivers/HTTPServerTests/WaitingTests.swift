@@ -112,7 +112,8 @@ import Testing
     let groups = served.onLoop { worker -> Bool in
       guard let channel = try? Channel(descriptor: socketPair().0, loop: worker.loop) else { return false }
       let connection = HTTPConnection(
-        channel: channel, origin: .local, listener: HTTPListener(.client, reach: .local), worker: worker)
+        channel: channel, origin: .local, listener: HTTPListener(.client, reach: .local), worker: worker,
+        index: 0)
       let held = worker.heldConnections
       for _ in 0..<200 { held.unregister(held.register(connection, for: Notifier())) }
       channel.close()
@@ -140,7 +141,8 @@ import Testing
     let isEntered = served.onLoop { worker -> Bool in
       guard let channel = try? Channel(descriptor: socketPair().0, loop: worker.loop) else { return false }
       let connection = HTTPConnection(
-        channel: channel, origin: .local, listener: HTTPListener(.client, reach: .local), worker: worker)
+        channel: channel, origin: .local, listener: HTTPListener(.client, reach: .local), worker: worker,
+        index: 0)
       let request = OneOfMany()
       connection.waiting = .request(request)
       kept = (request, connection)

@@ -16,7 +16,7 @@
 
 struct peer {
   int fd;
-  bool open, deflates, has_sent;
+  bool open, deflates, has_sent, closes;
   int window;
   // Remaining bytes of a payload to skip, and the received part of an incomplete frame.
   size_t skip, rest_count;
@@ -114,6 +114,7 @@ static void control(struct peer *peer, const uint8_t *frame, size_t header, size
   uint8_t reply[128] = {(uint8_t)(0x80 | (opcode == 9 ? 10 : 8)), (uint8_t)length};
   for (size_t index = 0; index < length; index++) reply[2 + index] = frame[header + index] ^ frame[header - 4 + index % 4];
   write_all(peer->fd, reply, 2 + length);
+  peer->closes |= opcode == 8;
 }
 
 // Returns a message of one frame to its sender, whose masked payload begins at `payload`.
@@ -186,6 +187,11 @@ static void read_peer(struct peer *peer) {
     }
   }
   if (peer->open) taken += take_frames(peer, buffer + taken, count - taken);
+  // The server closes the connection after the close frames (RFC 6455, section 7.1.1). The gateway waits for it.
+  if (peer->closes) {
+    drop(peer);
+    return;
+  }
   peer->rest_count = count - taken;
   if (peer->rest_count > sizeof peer->rest) die("a request head of more than %zu bytes", sizeof peer->rest);
   memcpy(peer->rest, buffer + taken, peer->rest_count);

@@ -96,7 +96,12 @@ class Subject:
                 process.stop()
 
     def __enter__(self):
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            # No process is left if the start fails.
+            self.stop()
+            raise
         return self
 
     def __exit__(self, *_):

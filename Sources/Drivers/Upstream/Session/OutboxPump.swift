@@ -5,6 +5,11 @@ import Reactor
 import Threading
 import UpstreamSession
 
+/// The owner of an `OutboxPump`.
+protocol OutboxPumpOwner: AnyObject {
+  func pump(_ pump: OutboxPump, reports event: OutboxPump.Event)
+}
+
 /// Moves messages from a session's outbox into a connection, and tracks their deliveries: barriers after batches, expiry, rate
 /// limiting, and log lines for messages that may be lost.
 ///
@@ -24,7 +29,7 @@ final class OutboxPump: TimerTarget {
 
   private let handle: SessionHandle
   private let loop: LoopContext
-  private let report: (Event) -> Void
+  weak var owner: (any OutboxPumpOwner)?
   var settings: OutboxSettings
   /// Messages appended to the output and not flushed yet.
   private var batch: [OutboxMessage] = []
@@ -38,11 +43,10 @@ final class OutboxPump: TimerTarget {
   /// Minimum interval between log lines about lost messages, so that a long outage does not fill the log.
   private static var lossInterval: TimeSpan { .seconds(1) }
 
-  init(_ handle: SessionHandle, _ settings: OutboxSettings, loop: LoopContext, report: @escaping (Event) -> Void) {
+  init(_ handle: SessionHandle, _ settings: OutboxSettings, loop: LoopContext) {
     self.handle = handle
     self.settings = settings
     self.loop = loop
-    self.report = report
   }
 
   // MARK: Messages out
@@ -164,11 +168,13 @@ final class OutboxPump: TimerTarget {
     switch TimerToken(rawValue: token) {
     case .barrier:
       barrierTimer = nil
-      if handle.shared.withLock({ $0.outbox.messagesWithoutBarrier }) > 0 { report(.barrierDue) }
+      if handle.shared.withLock({ $0.outbox.messagesWithoutBarrier }) > 0 {
+        owner?.pump(self, reports: .barrierDue)
+      }
     case .time:
       timer = nil
       handle.update { _ = $0.outbox.expire(now: loop.now) }
-      report(.timePassed)
+      owner?.pump(self, reports: .timePassed)
     case .losses:
       lossTimer = nil
       logLosses()

@@ -2,15 +2,20 @@ import ByteStreams
 import Reactor
 import UpstreamSession
 
+/// The owner of a `PushMerger`.
+protocol PushMergerOwner: AnyObject {
+  /// Pings the connection. Its pong shows which pushes it has delivered.
+  func requestPong(from generation: Generation)
+}
+
 /// Passes the pushes of a session to its sink. While one connection takes over from another, a push that both deliver is passed on
 /// once (`OverlapFilter`).
 final class PushMerger: TimerTarget {
   private let sink: any UpstreamSink
   private let loop: LoopContext
-  /// Makes the driver ping the connection; the pong shows which pushes it has delivered.
-  private let requestPong: (Generation) -> Void
+  weak var owner: (any PushMergerOwner)?
   /// nil while only one connection delivers pushes.
-  private var filter: OverlapFilter?
+  private var overlap: Overlap?
   /// Statistics of the pushes so far. They outlive connections.
   private var history = PushHistory()
   private var timer: LoopTimer?
@@ -19,22 +24,27 @@ final class PushMerger: TimerTarget {
   /// How long a push of the newer connection is held for the older one before the older one is pinged.
   var delay: TimeSpan
 
+  /// Allocated only during an overlap, so that the other sessions need not keep room for it.
+  private final class Overlap {
+    var filter: OverlapFilter
+    init(_ filter: OverlapFilter) { self.filter = filter }
+  }
+
   /// How long a push of the newer connection is held after the ping to the older one. If the pong takes longer, pushes are passed on
   /// in the order of arrival.
   private static var holdingLimit: TimeSpan { .seconds(1) }
 
-  init(_ sink: any UpstreamSink, delay: TimeSpan, loop: LoopContext, requestPong: @escaping (Generation) -> Void) {
+  init(_ sink: any UpstreamSink, delay: TimeSpan, loop: LoopContext) {
     self.sink = sink
     self.delay = delay
     self.loop = loop
-    self.requestPong = requestPong
   }
 
   /// A push has arrived. `mayRespond`: the connection carries clients' messages. Otherwise it receives no responses, and repeated
   /// pushes prove nothing.
   @inline(__always)
   func pass(_ payload: Span<UInt8>, _ kind: MessageKind, from generation: Generation, mayRespond: Bool, time: Int64) {
-    if filter != nil {
+    if overlap != nil {
       merge(payload, kind, from: generation, time: time)
       return
     }
@@ -49,7 +59,7 @@ final class PushMerger: TimerTarget {
   private func merge(_ payload: Span<UInt8>, _ kind: MessageKind, from generation: Generation, time: Int64) {
     let digest = OverlapFilter.digest(of: payload, kind: kind)
     var released: [OverlapFilter.Push] = []
-    let passes = filter?.received(digest, payload, kind: kind, from: generation, &history, &released)
+    let passes = overlap?.filter.received(digest, payload, kind: kind, from: generation, &history, &released)
     pass(released)
     if passes != false { sink.received(payload, kind: kind, now: time) }
     filterChanged()
@@ -65,14 +75,14 @@ final class PushMerger: TimerTarget {
   func sent(_ count: Int) { history.sent(count) }
 
   /// Clients' messages are sent on the connection of this generation.
-  func messagesSent(on generation: Generation) { filter?.messageSent(generation) }
+  func messagesSent(on generation: Generation) { overlap?.filter.messageSent(generation) }
 
-  func pingSent(_ counter: UInt64, on generation: Generation) { filter?.pingSent(generation, counter) }
+  func pingSent(_ counter: UInt64, on generation: Generation) { overlap?.filter.pingSent(generation, counter) }
 
   func pongReceived(_ counter: UInt64, on generation: Generation) {
-    guard let older = filter?.releasing else { return }
+    guard let older = overlap?.filter.releasing else { return }
     var released: [OverlapFilter.Push] = []
-    filter?.pongReceived(generation, counter, &released)
+    overlap?.filter.pongReceived(generation, counter, &released)
     if generation == older, isAwaitingPong {
       isAwaitingPong = false
       if let timer { loop.cancel(timer) }
@@ -85,7 +95,7 @@ final class PushMerger: TimerTarget {
   /// The connection of this generation delivers nothing more.
   func ended(_ generation: Generation) {
     var released: [OverlapFilter.Push] = []
-    filter?.connectionEnded(generation, &released)
+    overlap?.filter.connectionEnded(generation, &released)
     pass(released)
     filterChanged()
   }
@@ -95,31 +105,31 @@ final class PushMerger: TimerTarget {
   /// `holds`: whether pings may be sent, whose pongs release held pushes.
   func begin(older: Generation, newer: Generation, holds: Bool) {
     end()
-    filter = OverlapFilter(older: older, newer: newer, isHoldingAllowed: holds)
+    overlap = Overlap(OverlapFilter(older: older, newer: newer, isHoldingAllowed: holds))
   }
 
   /// The newer connection now sends the messages of the outbox.
   func sendingMoved() {
-    filter?.newerStartedSending()
+    overlap?.filter.newerStartedSending()
     filterChanged()
   }
 
   func end() {
-    guard var ended = filter else { return }
-    filter = nil
+    guard let ended = overlap else { return }
+    overlap = nil
     isAwaitingPong = false
     if let timer { loop.cancel(timer) }
     timer = nil
     var released: [OverlapFilter.Push] = []
-    ended.stopHolding(&released)
+    ended.filter.stopHolding(&released)
     pass(released)
   }
 
   /// Ends the overlap when no push can arrive twice any more. Otherwise limits how long pushes are held.
   private func filterChanged() {
-    if filter?.isOver == true {
+    if overlap?.filter.isOver == true {
       end()
-    } else if filter?.isHolding == true, timer == nil {
+    } else if overlap?.filter.isHolding == true, timer == nil {
       arm(after: delay)
     }
   }
@@ -129,19 +139,19 @@ final class PushMerger: TimerTarget {
   /// Usually the older connection soon delivers what the newer one delivered first. If not, it is pinged.
   func timerFired(_ token: Int) {
     timer = nil
-    guard let older = filter?.releasing else { return }
+    guard let older = overlap?.filter.releasing else { return }
     let wasAwaitingPong = isAwaitingPong
-    let isHolding = filter?.isHolding == true
+    let isHolding = overlap?.filter.isHolding == true
     isAwaitingPong = isHolding && !wasAwaitingPong
     guard isHolding else { return }
     if wasAwaitingPong {
       var released: [OverlapFilter.Push] = []
-      filter?.stopHolding(&released)
+      overlap?.filter.stopHolding(&released)
       pass(released)
       filterChanged()
     } else {
       arm(after: Self.holdingLimit)
-      requestPong(older)
+      owner?.requestPong(from: older)
     }
   }
 }

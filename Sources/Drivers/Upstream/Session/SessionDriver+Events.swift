@@ -165,15 +165,18 @@ extension SessionDriver: ConnectionOwner {
     if pump.needsBarrier() { requestPong(from: connection.generation) }
   }
 
+}
+
+extension SessionDriver: PushMergerOwner {
   /// Sends a ping whose pong shows what the connection has delivered. Does nothing after its closing handshake has started.
   func requestPong(from generation: Generation) {
     guard let counter = machine.barrierPing(generation, now: loop.now, using: &loop.entropy) else { return }
     apply([.ping(counter, generation)])
   }
+}
 
-  // MARK: The outbox's timers
-
-  func pumpReports(_ event: OutboxPump.Event) {
+extension SessionDriver: OutboxPumpOwner {
+  func pump(_ pump: OutboxPump, reports event: OutboxPump.Event) {
     switch event {
     case .barrierDue:
       if let generation = machine.sending { requestPong(from: generation) }

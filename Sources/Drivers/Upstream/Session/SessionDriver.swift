@@ -62,19 +62,12 @@ final class SessionDriver {
     metrics = handle.metrics
     let settings = handle.settings.value
     machine = SessionStateMachine(settings.session)
-    let relay = Relay()
-    pump = OutboxPump(handle, settings.outbox, loop: loop) { relay.driver?.pumpReports($0) }
-    merger = PushMerger(handle.sink, delay: settings.outbox.barrierDelay, loop: loop) {
-      relay.driver?.requestPong(from: $0)
-    }
+    pump = OutboxPump(handle, settings.outbox, loop: loop)
+    merger = PushMerger(handle.sink, delay: settings.outbox.barrierDelay, loop: loop)
     runner = ProtocolRunner(settings, loop: loop, logger: handle.logger, metrics: handle.metrics)
     status = StatusBoard(handle)
-    relay.driver = self
-  }
-
-  /// Passes the events of the parts to the driver, which is created after them.
-  private final class Relay {
-    weak var driver: SessionDriver?
+    pump.owner = self
+    merger.owner = self
   }
 
   var settings: UpstreamSettings {

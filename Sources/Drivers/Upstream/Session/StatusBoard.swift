@@ -10,8 +10,8 @@ import WebSocketCodec
 /// The figures are those of the machine. Facts that the machine does not have (URLs, error texts, negotiated parameters) are stored here.
 final class StatusBoard {
   private let handle: SessionHandle
-  private var facts: SessionStatus.Facts
-  private var hasNewFacts = false
+  /// The facts, changed since the last `publish`: at most one element. Between changes a session keeps no copy of them.
+  private var changedFacts: [SessionStatus.Facts] = []
   private var agreement: ClientHandshake.Agreement?
   /// The description of the next failure, for its log line and the status.
   private var detail: String?
@@ -19,15 +19,12 @@ final class StatusBoard {
   /// The last attempt or connection that ended. The log line of its end names its URL.
   private var lastEnded: (generation: Generation, url: WebSocketURL)?
 
-  init(_ handle: SessionHandle) {
-    self.handle = handle
-    facts = handle.shared.withLock { $0.status.facts }
-  }
+  init(_ handle: SessionHandle) { self.handle = handle }
 
   /// Publishes the changes. Called after actions are performed, so that a client that reads `ready` can send.
   func publish(_ machine: SessionStateMachine) {
     let figures = machine.figures
-    let facts = hasNewFacts ? facts : nil
+    let facts = changedFacts.first
     handle.shared.withLock { shared in
       let desired = shared.status.figures.desired
       shared.status.figures = figures
@@ -35,7 +32,7 @@ final class StatusBoard {
       if !shared.commands.isEmpty { shared.status.figures.desired = desired }
       if let facts { shared.status.facts = facts }
     }
-    hasNewFacts = false
+    changedFacts = []
   }
 
   // MARK: Facts
@@ -58,8 +55,8 @@ final class StatusBoard {
   }
 
   private func change(_ body: (inout SessionStatus.Facts) -> Void) {
-    body(&facts)
-    hasNewFacts = true
+    if changedFacts.isEmpty { changedFacts.append(handle.shared.withLock { $0.status.facts }) }
+    body(&changedFacts[0])
   }
 
   // MARK: Transitions

@@ -80,7 +80,8 @@ extension Span where Element == UInt8 {
       // one exactly, and words are little-endian here.
       let pattern = UInt64(byte) &* 0x0101_0101_0101_0101
       while index &+ 8 <= count {
-        let difference = unsafe withUnsafeBytes { unsafe $0.loadUnaligned(fromByteOffset: index, as: UInt64.self) } ^ pattern
+        let word = unsafe withUnsafeBytes { unsafe $0.loadUnaligned(fromByteOffset: index, as: UInt64.self) }
+        let difference = word ^ pattern
         let zeros = (difference &- 0x0101_0101_0101_0101) & ~difference & 0x8080_8080_8080_8080
         if zeros != 0 { return index &+ zeros.trailingZeroBitCount &>> 3 }
         index &+= 8

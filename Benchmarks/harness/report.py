@@ -54,12 +54,16 @@ def judge(figures: list[Figure], growths: list[Growth]) -> tuple[int, int]:
 
 def _targets(figures: list[Figure], growths: list[Growth], titles) -> list[str]:
     rows, notes = [], []
+    subject = ""
     for figure in figures:
+        # In this table the figure that "the same" refers to may be missing or far above.
+        subject = subject if figure.title.startswith("the same") else figure.title
+        title = figure.title.replace("the same", subject, 1)
         for target in figure.targets:
             reached = figure.reached(target)
             if reached is None:
                 continue
-            rows.append(_target_row(figure, target, reached, {**titles, **figure.titles}))
+            rows.append(_target_row(title, figure, target, reached, {**titles, **figure.titles}))
             text = note(figure.key)
             if not target.is_met(reached) and text and text not in notes:
                 notes.append(text)
@@ -109,12 +113,12 @@ def _machine(cores, is_short, seconds) -> str:
     )
 
 
-def _target_row(figure: Figure, target: Target, reached: float, titles) -> str:
+def _target_row(title: str, figure: Figure, target: Target, reached: float, titles) -> str:
     runs = figure.runs.get("drawbridge", Runs())
     if target.against:
         runs += figure.runs.get(target.against, Runs())
-        return _row(figure.title, target, f"× {titles[target.against]}", reached, "×", runs)
-    return _row(figure.title, target, figure.unit, reached, figure.unit, runs)
+        return _row(title, target, f"× {titles[target.against]}", reached, "×", runs)
+    return _row(title, target, figure.unit, reached, figure.unit, runs)
 
 
 def _row(title: str, target: Target, wanted: str, reached: float, unit: str, runs: Runs) -> str:

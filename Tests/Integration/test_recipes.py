@@ -76,6 +76,33 @@ async def test_the_shell_loop_goes_on_where_it_was_killed(gateway, upstream, sta
     assert second.lines in (["three", "four"], [{"n": 1}, "two", "three", "four"])
 
 
+@needs("jq")
+async def test_the_loop_of_the_readme_works_in_the_plainest_shell(gateway, upstream, start, tmp_path):
+    readme = (PROJECT / "README.md").read_text()
+    code = re.search(r"```sh\n(.*?)```", readme, re.DOTALL).group(1).replace("localhost:8080", host(gateway))
+    # `echo` of dash interprets backslashes.
+    texts = ["C:\\new\\table", "two\nlines", "\\c", "-n"]
+    await upstream.push(*texts)
+    # As a full disk or a kill can leave it.
+    (tmp_path / "cursor").touch()
+    first = await start(Program("sh", "-c", code, folder=tmp_path))
+    assert [line["data"] for line in await first.prints(4)] == texts
+    await eventually(lambda: (tmp_path / "cursor").read_text().startswith("p-"), what="the cursor is saved")
+    await first.stop()
+    upstream.reset_connections()
+
+    async def reconnected():
+        session = await gateway.client().session()
+        return session["state"] == "ready" and session["generation"] > 1
+
+    await eventually(reconnected, what="the gateway is connected again")
+    await upstream.push("after the gap")
+    second = await start(Program("sh", "-c", code, folder=tmp_path))
+    lines = await second.prints(2)
+    assert lines[0]["reason"] == "upstream"
+    assert lines[1]["data"] == "after the gap"
+
+
 async def test_the_python_client_receives_every_push_and_sends(gateway, upstream):
     language, code = recipe("Python")
     assert language == "python"

@@ -295,8 +295,8 @@ static const struct buffer *prepare_poll(uint64_t cursor, size_t limit) {
   size_t length = (size_t)sprintf(fields, "Gateway-Cursor: p-%s.%llu\r\n", instance, (unsigned long long)end);
   APPEND_LITERAL(&body, "],\"cursor\":\"");
   append(&body, fields + 16, length - 18);
-  if (end < newest) APPEND_LITERAL(&body, "\",\"more\":true,\"gap\":null}");
-  else APPEND_LITERAL(&body, "\",\"more\":false,\"gap\":null}");
+  if (end < newest) APPEND_LITERAL(&body, "\",\"more\":true,\"gap\":null}\n");
+  else APPEND_LITERAL(&body, "\",\"more\":false,\"gap\":null}\n");
   append_head(&response, "200 OK", length_of(&body), fields, length);
   append(&response, body.bytes, length_of(&body));
   return &response;

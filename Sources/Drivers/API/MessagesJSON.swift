@@ -2,7 +2,7 @@ import ByteStreams
 import HTTPServer
 import Inbox
 
-/// The body of the response to a poll: `{"messages":[…],"cursor":"…","more":false,"gap":null}`. Each message was rendered when it
+/// The body of the response to a poll: `{"messages":[…],"cursor":"…","more":false,"gap":null}` and a line break. Each message was rendered when it
 /// arrived and is not copied.
 enum MessagesJSON {
   static func write(_ result: ReadResult, into content: inout ResponseContent) {
@@ -22,7 +22,7 @@ enum MessagesJSON {
     result.cursor.write(into: &output)
     output.append(result.more ? "\",\"more\":true,\"gap\":" : "\",\"more\":false,\"gap\":" as StaticString)
     guard let gap = result.gap else {
-      output.append("null}" as StaticString)
+      output.append("null}\n" as StaticString)
       return
     }
     output.append("{\"missed\":" as StaticString)
@@ -36,7 +36,7 @@ enum MessagesJSON {
       isFirst = false
       output.append(reason.json)
     }
-    output.append("]}}" as StaticString)
+    output.append("]}}\n" as StaticString)
   }
 }
 

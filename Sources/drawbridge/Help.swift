@@ -74,8 +74,8 @@ enum Help {
         drawbridge healthcheck
         drawbridge healthcheck --management 127.0.0.1:9090
 
-      Sends GET /readyz to the first management listener of the same configuration, which may be a Unix socket, and
-      prints the last line of the response. Waits at most three seconds for each step.
+      Sends GET /readyz to the first management listener of the configuration, read as serve reads it, and prints the
+      last line of the response. The listener may be a Unix socket. Waits at most three seconds for each step.
 
       \(flags(of: .healthcheck))
       Exit codes:

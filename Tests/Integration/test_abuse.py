@@ -442,6 +442,27 @@ async def test_a_connection_that_the_client_wants_closed_is_closed_without_waiti
     writer.close()
 
 
+async def test_a_large_last_response_survives_bytes_that_follow_the_last_request(limited):
+    gateway = await limited()
+    loop = asyncio.get_running_loop()
+    batch = b"x\n" * 1_000
+    with socket.socket() as connection:
+        # Most of the response stays with the gateway's kernel until the client reads.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.setblocking(False)
+        await loop.sock_connect(connection, gateway.address())
+        head = POST + b"Content-Type: application/x-ndjson\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+        await loop.sock_sendall(connection, head % len(batch) + batch)
+        received = await loop.sock_recv(connection, 1)
+        await loop.sock_sendall(connection, b"\r\n")
+        # The end may be a reset, since the client has sent more than it said. The response must be complete before.
+        while not received.endswith(b"]}\n"):
+            chunk = await loop.sock_recv(connection, 65536)
+            assert chunk, "the response is incomplete"
+            received += chunk
+    assert received.startswith(b"HTTP/1.1 202 ")
+
+
 async def test_bodies_that_come_in_part_are_bounded_over_all_clients(limited, upstream):
     gateway = await limited(pending_body_bytes="1MiB")
     part = b"a" * 100_000

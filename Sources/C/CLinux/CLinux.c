@@ -30,6 +30,11 @@ int clinux_unacknowledged_bytes(int socket) {
   return ioctl(socket, SIOCOUTQ, &count) == 0 ? count : -1;
 }
 
+int clinux_unsent_bytes(int socket) {
+  int count = 0;
+  return ioctl(socket, SIOCOUTQNSD, &count) == 0 ? count : -1;
+}
+
 int clinux_semaphore_wait(sem_t *semaphore, long seconds, long nanoseconds) {
   struct timespec time = {.tv_sec = seconds, .tv_nsec = nanoseconds};
   return sem_clockwait(semaphore, CLOCK_MONOTONIC, &time);

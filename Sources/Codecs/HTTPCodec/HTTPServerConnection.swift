@@ -49,7 +49,7 @@ package struct HTTPServerConnection: ~Copyable {
   private(set) var requestIsHEAD = false
   private(set) var requestIsHTTP10 = false
   private var isAwaitingContinue = false
-  /// Whether the request that ended last asked for the connection to be closed.
+  /// Whether the request that ended last was the client's last one.
   private var isLastRequest = false
 
   /// - Parameter pool: shared by the connections of one loop. It also holds the limits.
@@ -109,8 +109,8 @@ package struct HTTPServerConnection: ~Copyable {
   /// Whether the connection has ended. Nothing more is read or written; flush and close.
   package var isClosed: Bool { state.response == .closed }
 
-  /// Whether the client has sent its last request completely: it announced that it closes the connection (RFC 9112 §9.6), and
-  /// nothing follows the request. Such a connection may be closed without reading on.
+  /// Whether the client has sent its last request completely: it sent `Connection: close` (RFC 9112 §9.6), and nothing has followed
+  /// the request. Not for HTTP/1.0, whose clients may send an extra CRLF after a POST (§2.2).
   package var expectsNoInput: Bool { isLastRequest && input.isEmpty }
 
   /// Whether a response may begin now: a request needs one, or an error occurred before one was begun.
@@ -280,7 +280,7 @@ package struct HTTPServerConnection: ~Copyable {
 
   private mutating func end() -> HTTPRequestEvent {
     body = .none
-    isLastRequest = unsafe head.map { unsafe !$0.pointee.keepsAlive } ?? false
+    isLastRequest = !requestIsHTTP10 && (unsafe head.map { unsafe !$0.pointee.keepsAlive } ?? false)
     state.apply(.requestEnd)
     return .end
   }

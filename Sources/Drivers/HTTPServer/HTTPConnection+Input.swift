@@ -84,6 +84,10 @@ extension HTTPConnection {
     return true
   }
 
+  /// Whether closing now could lose a response although the client sends no further request. Input that is unread, or that arrives
+  /// later all the same, makes the kernel reset the connection and discard what it has not sent.
+  var shouldLinger: Bool { !channel.isClosed && (channel.isReadable || channel.unsentBytes > 0) }
+
   /// Reads and drops further input, within a limit of time and bytes, so that the client can read the last response. Closing with
   /// unread bytes would make the kernel reset the connection and discard that response (RFC 9112 §9.6).
   func linger() async {

@@ -125,7 +125,7 @@ final class HTTPConnection: LoopTask {
         guard await stream() else { return }
         handled += 1
       case .end(let lingering):
-        if lingering { await linger() }
+        if lingering || shouldLinger { await linger() }
         return
       }
     }
@@ -172,8 +172,7 @@ final class HTTPConnection: LoopTask {
         return .end(lingering: false)
       case nil:
         if case .stream = waiting { return .content }
-        // A drained socket of a client that sends nothing more: closing it discards no input, and so resets nothing.
-        if http.isClosed { return .end(lingering: channel.isReadable || !http.expectsNoInput) }
+        if http.isClosed { return .end(lingering: !http.expectsNoInput) }
         countBody()
         return taken >= Self.inputPerTurn ? .turn : .input
       }

@@ -29,8 +29,8 @@ package struct Response: ~Copyable {
 
   func writeFields(into output: inout ByteQueue) { output.append(fields.bytes) }
 
-  /// Writes the whole response for the request pending in `http` and resets `self`. One call with three exclusive references costs
-  /// three checks of exclusive access; a call per part of the response would cost three each.
+  /// Writes the whole response for the request pending in `http` and resets `self`. One call, so that its parts do not each access
+  /// the state of the worker.
   mutating func move(to output: inout OutputQueue, with http: inout HTTPServerConnection, date: SharedBytes) {
     let count = content.count
     var takesContent = false

@@ -172,6 +172,12 @@ package final class Channel {
     return max(0, Int(clinux_unacknowledged_bytes(descriptor)))
   }
 
+  /// Bytes that the kernel has taken and TCP has not sent yet, because the peer's receive window or the network does not allow it.
+  package var unsentBytes: Int {
+    precondition(!isClosed, "a closed channel was examined")
+    return max(0, Int(clinux_unsent_bytes(descriptor)))
+  }
+
   // MARK: Ending
 
   /// Sends FIN. Reading remains possible.

@@ -31,7 +31,7 @@ import Testing
 
   @Test(arguments: [
     ("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", true),
-    ("GET / HTTP/1.0\r\n\r\n", true),
+    ("GET / HTTP/1.0\r\n\r\n", false),
     ("POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab", true),
     // Bytes that follow the last request; a client that may send another one; content that has not arrived.
     ("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET", false),

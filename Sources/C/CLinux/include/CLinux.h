@@ -39,6 +39,8 @@ int clinux_available_processors(void);
 int clinux_accept(int listener, struct sockaddr *address, socklen_t *size);
 // Returns the bytes in a socket's send buffer, or -1 if unknown. For TCP: bytes not yet acknowledged (SIOCOUTQ, tcp(7)).
 int clinux_unacknowledged_bytes(int socket);
+// Returns the bytes in a TCP socket's send buffer that were not sent yet (SIOCOUTQNSD), or -1 if unknown.
+int clinux_unsent_bytes(int socket);
 // sem_clockwait(3) on CLOCK_MONOTONIC. The arguments are the absolute time at which the wait ends.
 int clinux_semaphore_wait(sem_t *semaphore, long seconds, long nanoseconds);
 // Writes the text of an errno value to `text`, cut to `size` bytes and always terminated.

@@ -6,7 +6,8 @@ extension SettingSection {
   static func retention(_ retention: SettingScope<Retention>) -> SettingSection {
     SettingSection(settings: [
       retention("messages", \.count, .count(1...100_000_000), "maximum number of pushes kept for clients"),
-      retention("bytes", \.bytes, .size(1024...(1 << 40)), "maximum size of the pushes kept, as JSON"),
+      retention(
+        "bytes", \.bytes, .size(1024...(1 << 40)), "maximum size of the pushes kept, as JSON and 96 bytes each"),
       retention("age", \.age, .duration(.seconds(1)...(day * 365)), "maximum age of the pushes kept"),
     ])
   }

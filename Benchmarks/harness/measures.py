@@ -1,6 +1,7 @@
 """The measures. Each starts its servers, interleaves their runs (A B C, B C A, …), and returns figures."""
 
 import contextlib
+import dataclasses
 import json
 import socket
 import subprocess
@@ -45,15 +46,8 @@ class Plan:
 
     @staticmethod
     def smoke() -> "Plan":
-        return Plan(
-            is_short=True,
-            repetitions=1,
-            seconds=0.3,
-            spare_runs=0,
-            rounds=1,
-            latency_seconds=0.3,
-            echo_seconds=0.3,
-            blast_messages=250_000,
+        return dataclasses.replace(
+            Plan.short(), repetitions=1, seconds=0.3, rounds=1, latency_seconds=0.3, echo_seconds=0.3
         )
 
 

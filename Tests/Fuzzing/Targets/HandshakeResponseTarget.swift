@@ -109,7 +109,7 @@ enum HandshakeResponseTarget {
 
 extension HTTPLimits {
   /// Low limits, within reach of an input of a hundred bytes.
-  fileprivate static var tightResponse: HTTPLimits {
+  static var tightResponse: HTTPLimits {
     var limits = HTTPLimits()
     limits.headBytes = 192
     limits.fieldCount = 5

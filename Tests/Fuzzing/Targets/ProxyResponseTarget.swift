@@ -59,12 +59,7 @@ enum ProxyResponseTarget {
   private static func read(_ bytes: Span<UInt8>, _ cuts: Cuts, _ options: UInt8) throws(Finding) -> Reading {
     let credentials = options & 2 == 0 ? nil : ProxyCredentials(username: "user", password: "password")
     if options & 1 == 0 {
-      var limits = HTTPLimits()
-      if options & 16 != 0 {
-        // Within reach of an input of a hundred bytes.
-        limits.headBytes = 192
-        limits.fieldCount = 5
-      }
+      let limits = options & 16 == 0 ? HTTPLimits() : .tightResponse
       var handshake = ConnectHandshake(to: "example.org:443", credentials: credentials, limits: limits)
       // An error in a line may be found only at its end, but must be found there.
       return try read(bytes, cuts, &handshake, ending: Array("\r\n".utf8))

@@ -206,7 +206,7 @@ async def test_a_reload_refuses_what_serve_refuses(start, upstream, tmp_path):
     await gateway.ready()
     gateway.rewrite(config + "  tls: {pins: [abc]}\n")
     gateway.signal(signal.SIGHUP)
-    await gateway.tells(lambda record: "drawbridge.yaml:3:16: 'abc'" in record.get("reason", ""), what="the place")
+    await gateway.logs(lambda record: "drawbridge.yaml:3:16: 'abc'" in record.get("reason", ""), what="the place")
     assert len(upstream.requests) == 1
 
 

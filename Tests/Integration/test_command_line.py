@@ -136,7 +136,7 @@ async def test_a_reload_with_a_misspelt_url_logs_no_secret(start, upstream, tmp_
     gateway = await start(Gateway(config=f"upstream:\n  url: {upstream.url}\n", folder=tmp_path))
     gateway.rewrite("upstream:\n  url: wsss://user:s3cret@example.org/?token=s3cret\n")
     gateway.signal(signal.SIGHUP)
-    await gateway.tells(lambda record: "wsss://***@example.org/?***" in record.get("reason", ""), what="the wrong URL")
+    await gateway.logs(lambda record: "wsss://***@example.org/?***" in record.get("reason", ""), what="the wrong URL")
     assert "s3cret" not in gateway.output
 
 

@@ -130,7 +130,7 @@ async def test_a_problem_is_logged_under_its_request_id(gateway_for, upstream):
     gateway = await gateway_for(upstream, "--log-level", "debug")
     client = gateway.client()
     problem = (await client.request("PUT", "/v1/messages?token=SECRET")).problem(405)
-    record = await gateway.tells(lambda record: record.get("request_id") == problem["request_id"], what="the problem")
+    record = await gateway.logs(lambda record: record.get("request_id") == problem["request_id"], what="the problem")
     assert record["level"] == "debug"
     assert (record["status"], record["method"], record["path"]) == (405, "PUT", "/v1/messages")
     assert record["type"] == "method-not-allowed"

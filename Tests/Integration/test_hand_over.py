@@ -428,7 +428,7 @@ async def test_a_rotated_credential_takes_over_and_the_log_and_the_metrics_tell(
     assert (await gateway.metrics())["drawbridge_session_connections_total"] == 2
     # Both ends of it stand in a log of the usual level.
     for change in ({"from": "ready", "to": "replacing"}, {"from": "replacing", "to": "ready"}):
-        await gateway.tells(lambda record, change=change: change.items() <= record.items(), what=f"{change}")
+        await gateway.logs(lambda record, change=change: change.items() <= record.items(), what=f"{change}")
 
 
 async def test_a_rotated_credential_that_is_refused_leaves_the_old_connection_serving(start, gateway_for, tmp_path):
@@ -456,7 +456,7 @@ async def test_a_rotated_credential_that_is_refused_leaves_the_old_connection_se
     assert session["last_failure_seconds_ago"] is not None
     assert 25 < session["next_attempt_in_seconds"] <= 60
     assert session["history"][-1]["next_attempt_in_seconds"] >= 30
-    warning = await gateway.tells(lambda record: "the old one stays in use" in record["message"], what="the refusal")
+    warning = await gateway.logs(lambda record: "the old one stays in use" in record["message"], what="the refusal")
     assert warning["status"] == 401
     assert warning["url"] == upstream.url
     assert warning["next_attempt_in"] >= 30
@@ -535,7 +535,7 @@ async def test_each_failure_is_told_by_its_own_cause_and_url(start, gateway_for,
     assert session["upstream"] == silent.url, "what is being dialled"
     session = await eventually(lambda: session_in("backoff"), what="the successor failed too")
     assert "did not respond to the opening request within 2.0 s" in session["last_failure"]
-    await gateway.tells(lambda record: record.get("detail") == session["last_failure"], what="the second failure")
+    await gateway.logs(lambda record: record.get("detail") == session["last_failure"], what="the second failure")
     warnings = [record for record in gateway.records if record["level"] == "warning"]
     assert [(record["url"], record["detail"]) for record in warnings] == [
         (upstream.url, "the upstream closed the connection with 1012: restart"),

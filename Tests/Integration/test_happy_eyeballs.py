@@ -126,6 +126,6 @@ async def test_all_dead_the_time_limit_ends_it(connect, cable):
         return (await gateway.client().session())["last_failure"]
 
     assert (
-        await eventually(told, what="the session tells of a failure")
+        await eventually(told, what="the session reports a failure")
         == "the upstream did not respond to the TCP handshake within 1.0 s ('upstream.timeouts.connect')"
     )

@@ -114,7 +114,7 @@ async def test_a_bad_handshake_is_reported_and_tried_again(name, raw_upstream, g
     gateway = await gateway_for(None, config=config, ready=False)
     # Tried again: not for every one at once (a refusal is given time), but none may be the end of it.
     await eventually(lambda: upstream.connections >= 1, what="the gateway connects")
-    session = await eventually(lambda: reports_failure(gateway), what="the session tells what was wrong")
+    session = await eventually(lambda: reports_failure(gateway), what="the session reports what was wrong")
     assert session["state"] != "ready"
     await stays_whole(gateway)
 
@@ -191,7 +191,7 @@ async def test_text_fails_at_its_first_bad_byte(name, raw_upstream, gateway_for)
 
     gateway = await gateway_for(await raw_upstream(behave), ready=False)
     assert await asyncio.wait_for(told, 30) == 1007
-    session = await eventually(lambda: reports_failure(gateway), what="the session tells what was wrong")
+    session = await eventually(lambda: reports_failure(gateway), what="the session reports what was wrong")
     assert "UTF-8" in session["last_failure"]
 
 
@@ -252,7 +252,7 @@ async def test_an_upstream_that_stops_reading_fills_the_queue_and_nothing_else(r
 
 
 async def reports_failure(gateway):
-    """The session, once it tells of a failed attempt."""
+    """The session, once it reports a failed attempt."""
     session = await gateway.client().session()
     return session if session.get("last_failure") else None
 

@@ -138,7 +138,7 @@ async def test_a_connection_whose_address_is_gone_is_closed(cable, upstream, gat
 
     assert (await eventually(loss, what="the session was offline"))[0] == "address gone"
     detail = f"this machine no longer has the connection's local address {cable.near_address}"
-    await gateway.tells(lambda record: record.get("detail") == detail, what="the lost address")
+    await gateway.logs(lambda record: record.get("detail") == detail, what="the lost address")
     cable.add_address()
     cable.add_route()
     await reaches(client, "ready")

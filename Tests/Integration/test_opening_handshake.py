@@ -20,13 +20,13 @@ def upgrades(*fields, **options):
 
 
 async def told_session(gateway):
-    """The session, once it tells of a failed attempt."""
+    """The session, once it reports a failed attempt."""
 
     async def told():
         session = await gateway.client().session()
         return session if session["last_failure"] else None
 
-    return await eventually(told, what="the session tells of a failure")
+    return await eventually(told, what="the session reports a failure")
 
 
 # -- The request -------------------------------------------------------------------------------------------------------

@@ -113,9 +113,9 @@ async def test_clients_leave_descriptors_for_management_and_the_upstream(upstrea
             return len(upstream.requests) > 1 and (await gateway.metrics())["drawbridge_session_ready"] == 1
 
         await eventually(is_back, what="the session is ready again")
-        await gateway.tells(lambda record: record.get("limit") == "http.connections", what="that there are too many")
+        await gateway.logs(lambda record: record.get("limit") == "http.connections", what="that there are too many")
         reason = "open-file limit 160 is below http.connections (16384)"
-        await gateway.tells(lambda record: reason in record.get("reason", ""), what="both numbers")
+        await gateway.logs(lambda record: reason in record.get("reason", ""), what="both numbers")
         assert "a system resource is exhausted" not in gateway.output, "no accept fails for lack of descriptors"
     finally:
         for _, writer in crowd:
@@ -144,7 +144,7 @@ async def test_the_level_of_the_log_changes_without_a_restart(upstream, gateway_
     generation = await settles(beyond=1)
     upstream.reset_connections()
     generation = await settles(beyond=generation)
-    await gateway.tells(lambda record: record["level"] == "debug", what="what only the new level writes")
+    await gateway.logs(lambda record: record["level"] == "debug", what="what only the new level writes")
     assert "restart" not in gateway.output
 
     gateway.rewrite(config("warning", overlap="200ms"))

@@ -16,13 +16,13 @@ SECRET = "open%20sesame"
 
 
 async def failure(gateway):
-    """The session, once it tells of a failed attempt."""
+    """The session, once it reports a failed attempt."""
 
     async def told():
         session = await gateway.client().session()
         return session if session["last_failure"] else None
 
-    return await eventually(told, what="the session tells of a failure")
+    return await eventually(told, what="the session reports a failure")
 
 
 @pytest.mark.parametrize("kind", PROXIES)
@@ -83,8 +83,8 @@ async def test_a_proxy_that_wants_other_credentials_is_not_asked_again_and_again
     proxy = await start(kind(username="ann", password="right"))
     url = proxy.url("ann", "wrong") if known else proxy.url()
     gateway = await gateway_for(upstream, "--proxy", url, ready=False)
-    told = (await failure(gateway))["last_failure"]
-    assert ("rejected the user name or the password" if known else "requires credentials") in told
+    reported = (await failure(gateway))["last_failure"]
+    assert ("rejected the user name or the password" if known else "requires credentials") in reported
     client = gateway.client()
 
     async def parked():
@@ -94,7 +94,7 @@ async def test_a_proxy_that_wants_other_credentials_is_not_asked_again_and_again
     # Once, and once more in case the credentials were just being changed.
     assert proxy.connections == 2
     assert upstream.requests == []
-    assert "wrong" not in gateway.output.replace(told, "")
+    assert "wrong" not in gateway.output.replace(reported, "")
 
 
 async def test_a_refusal_is_reported_with_its_head_and_the_beginning_of_its_body(start, raw_upstream, gateway_for):

@@ -24,7 +24,7 @@ async def test_a_reload_changes_each_session_by_its_name(start, tmp_path):
 
     gateway.rewrite(config(("news", news), ("market", moved), ("more", moved), default=first))
     gateway.signal(signal.SIGHUP)
-    warning = await gateway.tells(lambda record: "settings" in record, what="the settings that need a restart")
+    warning = await gateway.logs(lambda record: "settings" in record, what="the settings that need a restart")
     assert warning["settings"] == "sessions.more"
     await eventually(lambda: market.closes == [(1000, "")], what="the session that has moved leaves")
     assert len(moved.requests) == 1
@@ -83,7 +83,7 @@ async def test_a_reload_that_does_not_go_with_the_queue_is_refused(start, tmp_pa
     await eventually(lambda: len(upstream.requests) == 1, what="the session connects")
     gateway.rewrite(text.format(", heartbeat: {ping: false}"))
     gateway.signal(signal.SIGHUP)
-    error = await gateway.tells(lambda record: record["level"] == "error", what="that the reload is refused")
+    error = await gateway.logs(lambda record: record["level"] == "error", what="that the reload is refused")
     assert error["message"] == "the new configuration is not valid; the old one remains in effect"
     assert error["reason"].startswith("'upstream.queue.redeliver' cannot be used: 'unconfirmed' needs")
     assert len(upstream.requests) == 1
@@ -95,7 +95,7 @@ async def test_the_default_session_is_not_added_by_a_reload(start, tmp_path):
     await eventually(lambda: len(market.requests) == 1, what="the session connects")
     gateway.rewrite(config(("market", market), default=first))
     gateway.signal(signal.SIGHUP)
-    warning = await gateway.tells(lambda record: "settings" in record, what="the settings that need a restart")
+    warning = await gateway.logs(lambda record: "settings" in record, what="the settings that need a restart")
     assert warning["settings"] == "upstream.url"
-    await gateway.tells(lambda record: record["message"] == "configuration reloaded", what="the end of the reload")
+    await gateway.logs(lambda record: record["message"] == "configuration reloaded", what="the end of the reload")
     assert first.requests == []

@@ -88,7 +88,7 @@ async def test_a_closed_connection_is_one_failure_and_its_story_is_told_everywhe
     metrics = await gateway.metrics()
     assert metrics["drawbridge_session_failures_total"] == 1
     assert metrics.samples["drawbridge_session_transitions_total", 'state="parked"'] == 1
-    await gateway.tells(lambda record: record.get("to") == "parked", what="the end")
+    await gateway.logs(lambda record: record.get("to") == "parked", what="the end")
     warnings = [record for record in gateway.records if record["level"] == "warning"]
     assert [(record["url"], record["to"]) for record in warnings] == [(upstream.url, "closing")]
     page = (await gateway.manage("/")).body.decode()

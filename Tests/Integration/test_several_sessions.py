@@ -189,7 +189,7 @@ async def test_sessions_that_come_and_go_with_a_reload_are_named_as_needing_a_re
     named = {"market": upstreams["market"], "added": upstreams["orders"]}
     gateway.rewrite(configuration(named, default=upstreams["default"]))
     gateway.signal(signal.SIGHUP)
-    record = await gateway.tells(lambda record: "restart" in record["message"], what="that some changes need a restart")
+    record = await gateway.logs(lambda record: "restart" in record["message"], what="that some changes need a restart")
     assert "added" in str(record)
     assert "orders" in str(record)
     orders = gateway.client(session="orders")

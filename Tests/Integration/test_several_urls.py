@@ -184,7 +184,7 @@ async def test_the_next_url_is_taken_when_the_first_asks_to_be_left_alone(start,
     assert refused["status"] == 503
     assert refused["next_attempt_in_seconds"] < 1
     # Which of the two it was can be seen from the log.
-    failure = await gateway.tells(lambda record: record.get("status") == 503, what="the refusal")
+    failure = await gateway.logs(lambda record: record.get("status") == 503, what="the refusal")
     assert failure["url"] == first.url
 
 

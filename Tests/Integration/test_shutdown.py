@@ -142,7 +142,7 @@ async def test_a_second_signal_ends_at_once_and_tells_what_was_not_sent(upstream
     await eventually(lambda: is_down(client), what="the gateway notices")
     await client.accepted("never sent", headers={"TTL": "3600"})
     gateway.signal()
-    await gateway.tells(lambda record: record["message"] == "shutting down", what="the first signal")
+    await gateway.logs(lambda record: record["message"] == "shutting down", what="the first signal")
     gateway.signal()
     assert await gateway.exit_status() == 0
     assert lost(gateway) == 1

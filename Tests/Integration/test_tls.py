@@ -76,12 +76,12 @@ class Strict:
 
 
 async def failure(gateway):
-    """What the session tells of its failed attempt."""
+    """What the session reports about its failed attempt."""
 
     async def told():
         return (await gateway.client().session())["last_failure"]
 
-    return await eventually(told, what="the session tells of a failure")
+    return await eventually(told, what="the session reports a failure")
 
 
 # -- Who is trusted ----------------------------------------------------------------------------------------------------

@@ -62,17 +62,17 @@ import Testing
     ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "requires credentials"),
     ("SSH-2.0-OpenSSH\r\n", "not valid HTTP"), ("\u{5}\u{0}", "not valid HTTP"),
   ])
-  func saysWhyThereIsNoTunnel(answer: String, told: String) {
+  func saysWhyThereIsNoTunnel(answer: String, reported: String) {
     let pieces = Array(answer.utf8).map { [$0] }
     for events in [transcript(of: answer), transcript(of: pieces)] {
-      #expect(events.last?.contains(told) == true, "\(events.last ?? "nothing")")
+      #expect(events.last?.contains(reported) == true, "\(events.last ?? "nothing")")
     }
   }
 
   @Test(arguments: [401, 407]) func saysThatCredentialsWereRefused(status: Int) {
     let answer = "HTTP/1.1 \(status) Who?\r\n\r\n"
-    let told = transcript(of: answer, ProxyCredentials(username: "a", password: "b")).last
-    #expect(told?.contains("rejected the user name or the password") == true)
+    let reported = transcript(of: answer, ProxyCredentials(username: "a", password: "b")).last
+    #expect(reported?.contains("rejected the user name or the password") == true)
   }
 
   @Test func leavesTheBodyOfARefusal() throws {

@@ -145,7 +145,7 @@ class Gateway:
         """The log, line by line; each must be one JSON object."""
         return [json.loads(line) for line in self.log]
 
-    async def tells(self, matches, *, what):
+    async def logs(self, matches, *, what):
         """The first record of the log for which `matches` holds; it may be on its way still."""
         return await eventually(
             lambda: next((record for record in self.records if matches(record)), None), what=f"the log reports {what}"

@@ -42,24 +42,12 @@ extension HTTPConnection {
     }
     // Only an output that contains nothing but this response can be kept.
     let isAlone = worker.output.isEmpty
-    writeHead(prepared.status, .length(prepared.content.count), prepared.fields)
-    if beginContent(prepared.content.count) {
-      worker.output.append(SharedSlice(prepared.content))
-      endContent()
-    }
-    withOutput { http, output in http.finishResponse(into: &output) }
+    let (fields, content) = (prepared.fields, prepared.content)
+    worker.output.appendResponse(
+      prepared.status, fields.bytes, contentCount: content.count, with: &http, date: worker.date
+    ) { $0.append(SharedSlice(content)) }
     if canSendRendering, isAlone, worker.output.count <= Self.largestRendering {
       prepared.keep(worker.output, at: second)
-    }
-  }
-
-  /// - Parameter fields: nil to use those of `worker.response`.
-  private func writeHead(_ status: HTTPStatus, _ content: HTTPResponseContent, _ fields: SharedBytes? = nil) {
-    let date = worker.date
-    withOutput { http, output in
-      http.beginResponse(status, content, date: date.bytes, into: &output)
-      if let fields { output.append(fields.bytes) } else { worker.response.writeFields(into: &output) }
-      output.endFields()
     }
   }
 
@@ -94,7 +82,12 @@ extension HTTPConnection {
   /// Writes the head of the response that `waiting` streams.
   func beginStream() {
     if worker.isDraining { http.closeAfterThisResponse() }
-    writeHead(worker.response.status, .stream)
+    let date = worker.date
+    withOutput { http, output in
+      http.beginResponse(worker.response.status, .stream, date: date.bytes, into: &output)
+      worker.response.writeFields(into: &output)
+      output.endFields()
+    }
     worker.response.reset()
   }
 

@@ -32,20 +32,37 @@ package struct Response: ~Copyable {
   /// Writes the whole response for the request pending in `http` and resets `self`. One call, so that its parts do not each access
   /// the state of the worker.
   mutating func move(to output: inout OutputQueue, with http: inout HTTPServerConnection, date: SharedBytes) {
-    let count = content.count
-    var takesContent = false
-    output.withText { text in
-      http.beginResponse(status, status.forbidsContent ? .none : .length(count), date: date.bytes, into: &text)
-      text.append(fields.bytes)
-      text.endFields()
-      takesContent = http.beginContent(count, into: &text)
-    }
-    if takesContent { content.write(into: &output) }
-    output.withText { text in
-      if takesContent { http.endContent(into: &text) }
-      http.finishResponse(into: &text)
+    output.appendResponse(status, fields.bytes, contentCount: content.count, with: &http, date: date) {
+      content.write(into: &$0)
     }
     reset()
+  }
+}
+
+extension OutputQueue {
+  /// Appends a whole response to the request pending in `http`.
+  ///
+  /// - Parameters:
+  ///   - fields: header fields, each ending with CRLF.
+  ///   - writeContent: appends `contentCount` bytes. Not called if no content is sent.
+  @inline(__always)
+  mutating func appendResponse(
+    _ status: HTTPStatus, _ fields: Span<UInt8>, contentCount: Int, with http: inout HTTPServerConnection,
+    date: SharedBytes, _ writeContent: (inout OutputQueue) -> Void
+  ) {
+    var hasContent = false
+    withText { text in
+      http.beginResponse(
+        status, status.forbidsContent ? .none : .length(contentCount), date: date.bytes, into: &text)
+      text.append(fields)
+      text.endFields()
+      hasContent = http.beginContent(contentCount, into: &text)
+    }
+    if hasContent { writeContent(&self) }
+    withText { text in
+      if hasContent { http.endContent(into: &text) }
+      http.finishResponse(into: &text)
+    }
   }
 }
 

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 
 from .interference import QUIET, Interference
-from .processes import PROJECT, WORK, Cores, Process, Tool, free_port, run_tool
+from .processes import PROJECT, WORK, Cores, IdleConnections, Process, Tool, free_port, run_tool
 from .results import Figure, Growth, Runs, Series, Target
 from .subjects import BATCH, BATCH_CONNECTIONS, BATCH_SETTINGS, CBridge, Floor, Gateway, Go, Nchan, Subject
 
@@ -426,24 +426,42 @@ def sessions(bench: Bench) -> list[Figure]:
     title = f"{count:,} upstream sessions in one process, without compression"
     memory = Figure("session_memory", f"{title}: memory per session", "KiB", False, targets=[Target("≤", 12)])
     ready = Figure("session_ready", f"{title}: time until all are ready", "s", False, targets=[Target("≤", 10)])
+    with bench.run(memory, ready):
+        kibibytes, seconds = _open_sessions(bench, count)
+        memory.add("drawbridge", kibibytes)
+        ready.add("drawbridge", seconds)
+    return [memory, ready]
+
+
+def _open_sessions(bench: Bench, count: int) -> tuple[float, float]:
+    """Opens `count` sessions in one process: memory per session in KiB, and seconds until all are ready."""
     sink_port = free_port()
     with Tool("sink", sink_port, cores=bench.cores.load) as sink:
         sink.wait_until_listening(sink_port)
         program = [PROJECT / ".build/release/session-herd", f"ws://127.0.0.1:{sink_port}", count]
-        with bench.run(memory, ready), Process(program, bench.cores.server, pipes=True) as herd:
+        with Process(program, bench.cores.server, pipes=True) as herd:
             herd.process.stdout.readline()
             before = herd.memory()
             result = json.loads(herd.process.stdout.readline())
             if result["ready"] != count:
                 raise SystemExit(f"error: of {count} sessions {result['ready']} became ready")
-            memory.add("drawbridge", (herd.memory() - before) / count / 1024)
-            ready.add("drawbridge", result["seconds"])
-    return [memory, ready]
+            return (herd.memory() - before) / count / 1024, result["seconds"]
 
 
 def growth(bench: Bench) -> list[Growth]:
-    """Growth of Drawbridge's cost with the number of loops, held polls and retained messages."""
-    return [*_growth_with_loops(bench), *_growth_with_polls(bench), _growth_with_messages(bench)]
+    """Growth of Drawbridge's cost with the number of loops, connections, held polls, retained messages and sessions."""
+    return [
+        *_growth_with_loops(bench),
+        *_growth_with_connections(bench),
+        *_growth_with_polls(bench),
+        _growth_with_messages(bench),
+        *_growth_with_sessions(bench),
+    ]
+
+
+#: The sizes at which costs are compared, and those large enough to divide the memory of a process by them.
+_SIZES = (10, 100, 1000, 10_000)
+_LARGE_SIZES = _SIZES[1:]
 
 
 def _growth_with_loops(bench: Bench) -> list[Growth]:
@@ -462,6 +480,27 @@ def _growth_with_loops(bench: Bench) -> list[Growth]:
     return [rate.sort(), cost.sort()]
 
 
+def _growth_with_connections(bench: Bench) -> list[Growth]:
+    cost = Growth("processor time of a POST, by the number of idle connections", "µs")
+    memory = Growth("memory per idle connection, by the number of idle connections", "KiB")
+    with contextlib.ExitStack() as stack:
+        counts = {}
+        for count in _SIZES:
+            # Without this setting, the gateway would close the idle connections during the measure.
+            gateway = stack.enter_context(Gateway(bench.cores, settings={"HTTP_IDLE_TIMEOUT": "1h"}))
+            gateway.server.settle()
+            before = gateway.server.memory()
+            stack.enter_context(IdleConnections(gateway.port, count))
+            gateway.server.settle()
+            if count in _LARGE_SIZES:
+                memory.add(f"{count:,}", (gateway.server.memory() - before) / count / 1024)
+            counts[gateway] = count
+        for gateway in bench.turns(list(counts), cost):
+            result, seconds = bench.post(gateway)
+            cost.add(f"{counts[gateway]:,}", seconds / result["all"] * 1e6)
+    return [cost.sort(), memory.sort()]
+
+
 def _growth_with_polls(bench: Bench) -> list[Growth]:
     post_cost = Growth("processor time of a POST, by the number of held polls", "µs")
     poll_cost = Growth("processor time of a short poll, by the number of held polls", "µs")
@@ -469,13 +508,14 @@ def _growth_with_polls(bench: Bench) -> list[Growth]:
     memory = Growth("memory per held poll, by the number of held polls", "KiB")
     with contextlib.ExitStack() as stack:
         counts, holders = {}, {}
-        for count in (100, 1000, 10_000):
+        for count in _SIZES:
             gateway = stack.enter_context(Gateway(bench.cores))
             gateway.prepare_short()
             gateway.server.settle()
             before = gateway.server.memory()
             holders[gateway] = bench.hold(stack, gateway, count)
-            memory.add(f"{count:,}", (gateway.server.memory() - before) / count / 1024)
+            if count in _LARGE_SIZES:
+                memory.add(f"{count:,}", (gateway.server.memory() - before) / count / 1024)
             counts[gateway] = count
         for gateway in bench.turns(list(counts), post_cost, poll_cost, fanout):
             size = f"{counts[gateway]:,}"
@@ -501,7 +541,7 @@ def _growth_with_messages(bench: Bench) -> Growth:
     cost = Growth("processor time of a short poll for the last message, by the number of messages in the buffer", "µs")
     with contextlib.ExitStack() as stack:
         counts = {}
-        for count in (100, 1000, 10_000):
+        for count in _SIZES:
             gateway = stack.enter_context(Gateway(bench.cores))
             gateway.push(count)
             gateway.server.settle()
@@ -510,6 +550,16 @@ def _growth_with_messages(bench: Bench) -> Growth:
             result, seconds = bench.rate(gateway, "GET", "/v1/messages?cursor=-1&wait=0")
             cost.add(f"{counts[gateway]:,}", seconds / result["all"] * 1e6)
     return cost.sort()
+
+
+def _growth_with_sessions(bench: Bench) -> list[Growth]:
+    memory = Growth("memory per upstream session, by the number of sessions", "KiB")
+    ready = Growth("time per session until all are ready, by the number of sessions", "ms")
+    for count in bench.turns(list(_LARGE_SIZES), memory, ready):
+        kibibytes, seconds = _open_sessions(bench, count)
+        memory.add(f"{count:,}", kibibytes)
+        ready.add(f"{count:,}", seconds / count * 1000)
+    return [memory.sort(), ready.sort()]
 
 
 def spread(bench: Bench) -> list[Growth]:
@@ -525,7 +575,7 @@ def spread(bench: Bench) -> list[Growth]:
     settings = {"UPSTREAM_DIALS_PER_SECOND": 1000, "UPSTREAM_DIALS_BURST": 1000}
     with contextlib.ExitStack() as stack:
         gateways = [
-            stack.enter_context(Gateway(bench.cores, sessions=count, settings=settings)) for count in (1, 100, most)
+            stack.enter_context(Gateway(bench.cores, sessions=count, settings=settings)) for count in (1, 10, 100, most)
         ]
         for gateway in bench.turns(gateways, rate, cost):
             options, path = ["-s", gateway.sessions], "/v1/sessions/s*/messages"

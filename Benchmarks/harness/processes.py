@@ -165,6 +165,29 @@ class Tool(Process):
         return self.receive()
 
 
+class IdleConnections:
+    """Connections with keep-alive, each with one response received and no further request."""
+
+    _REQUEST = b"GET /v1/messages?wait=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+    def __init__(self, port: int, count: int):
+        self.sockets = [self._open(port) for _ in range(count)]
+
+    def _open(self, port: int) -> socket.socket:
+        client = socket.create_connection(("127.0.0.1", port), 5)
+        client.sendall(self._REQUEST)
+        if not client.recv(4096).startswith(b"HTTP/1.1 200"):
+            raise SystemExit("error: a connection that should become idle got no response")
+        return client
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for client in self.sockets:
+            client.close()
+
+
 def run_tool(name, *arguments, cores) -> dict:
     with Tool(name, *arguments, cores=cores) as tool:
         return tool.receive()

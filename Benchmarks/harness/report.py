@@ -89,13 +89,16 @@ def _targets(figures: list[Figure], growths: list[Growth], titles) -> list[str]:
 
 def _growth(growths: list[Growth]) -> list[str]:
     """Each row shows one cost at growing sizes. A ratio of 1 means that the cost is constant."""
-    lines = ["", "## How cost grows", "", "| | | | | ratio of last to first | quiet runs |"]
-    lines += ["| --- | ---: | ---: | ---: | ---: | --- |"]
+    most = max(len(growth.values) for growth in growths)
+    lines = ["", "## How cost grows", "", f"| {'| ' * most}| ratio of last to first | quiet runs |"]
+    lines += [f"| --- {'| ---: ' * most}| ---: | --- |"]
     for growth in growths:
-        medians = growth.medians()
-        cells = " | ".join(f"{size}: {number(value)}" for size, value in medians.items())
+        cells = [f"{size}: {number(value)}" for size, value in growth.medians().items()]
+        # Fewer sizes than the other rows: those that are missing are the small ones.
+        cells = [""] * (most - len(cells)) + cells
         runs = sum(growth.runs.values(), Runs())
-        lines.append(f"| {growth.title} ({growth.unit}) | {cells} | {number(growth.ratio())} × | {_quiet_runs(runs)} |")
+        columns = [f"{growth.title} ({growth.unit})", *cells, f"{number(growth.ratio())} ×", _quiet_runs(runs)]
+        lines.append(f"| {' | '.join(columns)} |")
     return lines
 
 

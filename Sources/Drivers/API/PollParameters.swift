@@ -17,58 +17,14 @@ struct PollParameters {
     limit = settings.limit
     maxBytes = settings.answerBytes
     if let preferred = WaitParameter.preference(of: request) { wait = preferred }
-    try readQuery(of: request, settings)
+    try QueryParameter.forEach(of: request, accepting: .poll) { parameter, value throws(ProblemError) in
+      try read(parameter, value, settings)
+    }
     wait = WaitParameter.granted(wait, for: request, maximum: settings.maximumWait)
   }
 
-  private mutating func readQuery(
-    of request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery
-  ) throws(ProblemError) {
-    var query = HTTPQueryReader(request.query)
-    var seen: UInt8 = 0
-    while true {
-      do throws(HTTPQueryError) {
-        guard try query.next() else { return }
-      } catch {
-        throw ProblemError(.invalidParameter, error.description)
-      }
-      guard let parameter = Parameter(query.name) else {
-        throw ProblemError(
-          .invalidParameter,
-          "'\(query.name.excerpt())' is not a parameter of this path: use cursor, wait, limit and max_bytes")
-      }
-      guard seen & parameter.rawValue == 0 else {
-        throw ProblemError(.invalidParameter, "'\(query.name.text())' is in the query twice: give it once")
-      }
-      seen |= parameter.rawValue
-      try read(parameter, query.value, settings)
-    }
-  }
-
-  /// The names of query parameters. Each raw value is one bit.
-  private enum Parameter: UInt8 {
-    case cursor = 1
-    case wait = 2
-    case limit = 4
-    case maxBytes = 8
-
-    init?(_ name: Span<UInt8>) {
-      if name.equals("cursor") {
-        self = .cursor
-      } else if name.equals("wait") {
-        self = .wait
-      } else if name.equals("limit") {
-        self = .limit
-      } else if name.equals("max_bytes") {
-        self = .maxBytes
-      } else {
-        return nil
-      }
-    }
-  }
-
   private mutating func read(
-    _ parameter: Parameter, _ value: Span<UInt8>, _ settings: GatewaySettings.Delivery
+    _ parameter: QueryParameter, _ value: Span<UInt8>, _ settings: GatewaySettings.Delivery
   ) throws(ProblemError) {
     switch parameter {
     case .cursor:

@@ -11,20 +11,9 @@ enum WaitParameter {
   static func read(
     _ request: borrowing HTTPRequestHead, default standard: TimeSpan, maximum: TimeSpan
   ) throws(ProblemError) -> TimeSpan {
-    var query = HTTPQueryReader(request.query)
     var wait: TimeSpan?
-    while true {
-      do throws(HTTPQueryError) {
-        guard try query.next() else { break }
-      } catch {
-        throw ProblemError(.invalidParameter, error.description)
-      }
-      guard query.name.equals("wait") else {
-        throw ProblemError(
-          .invalidParameter, "'\(query.name.excerpt())' is not a parameter of this path: the only one is wait")
-      }
-      guard wait == nil else { throw ProblemError(.invalidParameter, "'wait' is in the query twice: give it once") }
-      wait = try read(query.value)
+    try QueryParameter.forEach(of: request, accepting: .delivery) { _, value throws(ProblemError) in
+      wait = try read(value)
     }
     return granted(wait ?? preference(of: request) ?? standard, for: request, maximum: maximum)
   }

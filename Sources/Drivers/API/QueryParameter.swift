@@ -1,0 +1,90 @@
+import ByteStreams
+import HTTPCodec
+
+/// The query parameters of all routes. Each raw value is one bit.
+enum QueryParameter: UInt16, CaseIterable {
+  case cursor = 1
+  case wait = 2
+  case limit = 4
+  case maxBytes = 8
+
+  /// In a request.
+  var name: StaticString {
+    switch self {
+    case .cursor: "cursor"
+    case .wait: "wait"
+    case .limit: "limit"
+    case .maxBytes: "max_bytes"
+    }
+  }
+
+  init?(_ name: Span<UInt8>) {
+    if name.equals("cursor") {
+      self = .cursor
+    } else if name.equals("wait") {
+      self = .wait
+    } else if name.equals("limit") {
+      self = .limit
+    } else if name.equals("max_bytes") {
+      self = .maxBytes
+    } else {
+      return nil
+    }
+  }
+
+  /// Several parameters, as a union of their raw values: no array, so that reading a query allocates nothing.
+  struct Names {
+    fileprivate var bits: UInt16
+
+    static var none: Names { Names(bits: 0) }
+    static var delivery: Names { Names(bits: QueryParameter.wait.rawValue) }
+    static var poll: Names {
+      Names(
+        bits: QueryParameter.cursor.rawValue | QueryParameter.wait.rawValue | QueryParameter.limit.rawValue
+          | QueryParameter.maxBytes.rawValue)
+    }
+
+    func contains(_ parameter: QueryParameter) -> Bool { bits & parameter.rawValue != 0 }
+
+    mutating func insert(_ parameter: QueryParameter) { bits |= parameter.rawValue }
+
+    /// For an error: `cursor, wait and limit`.
+    fileprivate var text: String {
+      let names = QueryParameter.allCases.filter(contains).map(\.name.description)
+      guard let last = names.last else { return "none" }
+      return names.count == 1 ? last : names.dropLast().joined(separator: ", ") + " and " + last
+    }
+  }
+
+  /// Calls `read` with each query parameter of a request and its decoded value.
+  ///
+  /// The only reader of queries, so that one rule applies to all routes: a parameter that the route does not accept, or that is
+  /// repeated, is refused instead of ignored. That includes probes: a client of `/readyz?exclude=x` expects an effect that does not
+  /// exist. No client needs a parameter to bypass a cache, since no response may be stored.
+  static func forEach(
+    of request: borrowing HTTPRequestHead, accepting accepted: Names,
+    _ read: (QueryParameter, Span<UInt8>) throws(ProblemError) -> Void
+  ) throws(ProblemError) {
+    guard !request.query.isEmpty else { return }
+    var query = HTTPQueryReader(request.query)
+    var seen = Names.none
+    while true {
+      do throws(HTTPQueryError) {
+        guard try query.next() else { return }
+      } catch {
+        throw ProblemError(.invalidParameter, error.description)
+      }
+      guard let parameter = QueryParameter(query.name), accepted.contains(parameter) else {
+        throw ProblemError(
+          .invalidParameter,
+          "query parameter '\(query.name.excerpt())' is unknown: \(request.methodBytes.excerpt()) \(request.path.excerpt()) accepts \(accepted.text)"
+        )
+      }
+      guard !seen.contains(parameter) else {
+        throw ProblemError(.invalidParameter, "query parameter '\(parameter.name)' is repeated: give it once")
+      }
+      seen.insert(parameter)
+      try read(parameter, query.value)
+    }
+  }
+}

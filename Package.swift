@@ -117,7 +117,7 @@ let package = Package(
         "Sessions", "HTTPServer", "Reactor", "Configuration", "Metrics", "Logging",
       ],
       path: "Sources/Drivers/API",
-      resources: [.embedInCode("openapi.yaml")],
+      resources: [.embedInCode("openapi.yaml"), .embedInCode("errors.md")],
       swiftSettings: strict),
     .target(
       name: "Gateway",

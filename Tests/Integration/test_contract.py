@@ -5,6 +5,7 @@ DRAWBRIDGE_CONTRACT_EXAMPLES sets how many random cases each operation gets; 'ma
 
 import asyncio
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -38,4 +39,4 @@ async def test_schemathesis_finds_nothing(gateway_for, start, tmp_path, is_conne
     out, _ = await process.communicate()
     text = out.decode()
     assert process.returncode == 0, text[-6000:]
-    assert "6 selected / 6 total" in text or "7 selected / 7 total" in text, text[:2000]
+    assert re.search(r"(\d+) selected / \1 total", text), text[:2000]

@@ -65,7 +65,7 @@ async def http_cases(gateway, folder, profile, split):
     options = ("--profile", profile, "--split", split, "--corpus", corpus_for(profile, split, folder))
     host, port = gateway.address()
     # Many cases ask for PATH?something: that the parameter is unknown is said by the application, not by the protocol.
-    application = ("--path", "/v1/messages", "--app-400", "#invalid-(parameter|text)")
+    application = ("--path", "/v1/messages", "--app-400", "/errors/invalid-(parameter|text)")
     status, out = await run(RUN_HTTP1, host, port, *application, "--jobs", JOBS, "--json", results, *options)
     assert status in (0, 1), out[-4000:]
     return json.loads(results.read_text())["results"], out

@@ -83,7 +83,7 @@ async def test_an_error_of_http_has_a_type_of_its_own(gateway, name):
     answer = await exchange(gateway.address(), request)
     assert answer.statuses == [status]
     problem = json.loads(answer.data.partition(b"\r\n\r\n")[2])
-    assert problem["type"].endswith(f"#{kind}")
+    assert problem["type"].endswith(f"/errors/{kind}")
     assert problem["status"] == status
 
 

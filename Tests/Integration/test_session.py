@@ -192,7 +192,7 @@ async def test_the_document_has_what_its_description_says(gateway, client):
 async def test_other_documents_are_refused_and_change_nothing(gateway, client, body):
     answer = await patch(client, body)
     assert answer.status == 422
-    assert answer.json["type"].endswith("#invalid-document")
+    assert answer.json["type"].endswith("/invalid-document")
     assert (await client.session())["desired"] == "up"
 
 

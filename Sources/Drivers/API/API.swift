@@ -72,7 +72,7 @@ package final class API: HTTPApplication {
       try SessionChange.check(request)
       body = RequestBody(request.framing, limit: SessionChange.limit)
       return .change(session)
-    case .session, .sessions, .document, .live, .ready, .started, .metrics, .status, .options:
+    case .session, .sessions, .document, .errorPage, .live, .ready, .started, .metrics, .status, .options:
       return .read(route)
     }
   }
@@ -118,6 +118,10 @@ package final class API: HTTPApplication {
     case .document:
       response.begin(.ok, "application/yaml")
       response.content.text.append(OpenAPIDocument.text)
+    case .errorPage(let kind, let format):
+      response.begin(.ok, format.mediaType)
+      response.fields.append("Vary: Accept\r\n" as StaticString)
+      ErrorPages.write(kind, as: format, into: &response.content.text)
     case .live:
       response.begin(.ok, .plainText)
       response.content.text.append("ok\n" as StaticString)

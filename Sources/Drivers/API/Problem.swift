@@ -2,7 +2,7 @@ import ByteStreams
 import HTTPCodec
 import JSONCodec
 
-/// An error response in the format of RFC 9457: what was wrong, and what is accepted. `docs/errors.md` explains each kind.
+/// An error response in the format of RFC 9457: what was wrong, and what is accepted. `/errors/{type}` explains each kind.
 struct Problem {
   enum Kind: CaseIterable {
     case protocolError, uriTooLong, headerFieldsTooLarge, unsupportedTransferCoding, unsupportedVersion
@@ -10,7 +10,7 @@ struct Problem {
     case invalidParameter, invalidText, invalidDocument, unsupportedMediaType, unsupportedEncoding, contentTooLarge
     case queueFull, tooManyBodies, upstreamDown, sessionClosed
 
-    /// The fragment of the `type` URI, an anchor in `docs/errors.md`.
+    /// The last segment of the `type` URI, `/errors/{name}`, and the heading of its section in `docs/errors.md`.
     var name: StaticString {
       switch self {
       case .protocolError: "protocol-error"
@@ -83,6 +83,15 @@ struct Problem {
       }
     }
 
+    /// Returns nil unless `name` is the name of a kind.
+    init?(_ name: Span<UInt8>) {
+      for kind in Kind.allCases where name.equals(kind.name) {
+        self = kind
+        return
+      }
+      return nil
+    }
+
     /// Whether the same request may succeed later.
     var isRetryable: Bool {
       switch self {
@@ -112,7 +121,7 @@ struct Problem {
   var status: HTTPStatus { kind.status }
 
   func write(requestID: String, into output: inout ByteQueue) {
-    output.append("{\"type\":\"docs/errors.md#" as StaticString)
+    output.append("{\"type\":\"/errors/" as StaticString)
     output.append(kind.name)
     output.append("\",\"title\":\"" as StaticString)
     output.append(kind.title)
@@ -130,7 +139,7 @@ struct Problem {
   func writeInBatch(into output: inout ByteQueue) {
     output.append("{\"status\":" as StaticString)
     output.append(decimal: Int(status.rawValue))
-    output.append(",\"type\":\"docs/errors.md#" as StaticString)
+    output.append(",\"type\":\"/errors/" as StaticString)
     output.append(kind.name)
     output.append("\"}" as StaticString)
   }

@@ -12,6 +12,7 @@ enum Route {
   case changeSession(Session)
   case sessions
   case document
+  case errorPage(Problem.Kind, ErrorPages.Format)
   case live, ready, started, metrics, status
   /// `OPTIONS`, with the value of `Allow`.
   case options(StaticString)
@@ -21,7 +22,8 @@ enum Route {
   fileprivate var readsQuery: Bool {
     switch self {
     case .receive, .delivery, .options: true
-    case .send, .session, .changeSession, .sessions, .document, .live, .ready, .started, .metrics, .status: false
+    case .send, .session, .changeSession, .sessions, .document, .errorPage, .live, .ready, .started, .metrics, .status:
+      false
     }
   }
 }
@@ -50,12 +52,27 @@ struct Router {
     _ request: borrowing HTTPRequestHead, at path: Span<UInt8>, on role: HTTPListener.Role
   ) throws(ProblemError) -> Route {
     let route =
-      switch role {
-      case .client: try client(request, at: path)
-      case .management: try management(request, at: path)
+      if path.starts(with: "/errors/") {
+        // On both listeners, since a `type` is relative to the listener of its response.
+        try errorPage(request, path.extracting(8..<path.count))
+      } else {
+        switch role {
+        case .client: try client(request, at: path)
+        case .management: try management(request, at: path)
+        }
       }
     if !route.readsQuery { try QueryParameter.forEach(of: request, accepting: .none) { _, _ in } }
     return route
+  }
+
+  private func errorPage(
+    _ request: borrowing HTTPRequestHead, _ name: Span<UInt8>
+  ) throws(ProblemError) -> Route {
+    guard let kind = Problem.Kind(name) else {
+      throw ProblemError(
+        .notFound, "no problem type is named '\(name.excerpt())': use the 'type' of an error response")
+    }
+    return try reading(request, .errorPage(kind, ErrorPages.Format(for: request)))
   }
 
   // MARK: Clients
@@ -124,7 +141,7 @@ struct Router {
   private static var noSuchPath: ProblemError {
     ProblemError(
       .notFound,
-      "no such path: the paths are /v1/messages, /v1/session, /v1/deliveries/{id}, /v1/sessions, /v1/sessions/{name} and /openapi.yaml"
+      "no such path: the paths are /v1/messages, /v1/session, /v1/deliveries/{id}, /v1/sessions, /v1/sessions/{name}, /errors/{type} and /openapi.yaml"
     )
   }
 

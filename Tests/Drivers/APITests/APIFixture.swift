@@ -158,7 +158,7 @@ struct Received {
   func text(_ member: String) -> String? { json[member] as? String }
 
   /// The kind of a problem, by its type.
-  var problem: String? { text("type").map { String($0.drop { $0 != "#" }.dropFirst()) } }
+  var problem: String? { text("type").map { String($0.dropFirst("/errors/".count)) } }
 }
 
 extension HTTPListener {

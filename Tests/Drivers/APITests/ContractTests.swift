@@ -41,11 +41,13 @@ import Testing
 
   @Test func everyPathOfTheFileIsServedWithItsMethodsAndNoOthers() throws {
     let operations = operations()
-    #expect(operations.count == 7)
+    #expect(operations.count == 8)
     let api = try APIFixture()
     let id = try #require(try api.post("a").text("id"))
     for path in Set(operations.map(\.path)) {
-      let target = path.replacingOccurrences(of: "{id}", with: id) + (path == "/v1/messages" ? "?wait=0" : "")
+      let target =
+        path.replacingOccurrences(of: "{id}", with: id).replacingOccurrences(of: "{type}", with: "not-found")
+        + (path == "/v1/messages" ? "?wait=0" : "")
       let declared = Set(operations.filter { $0.path == path }.map(\.method))
       for method in ["GET", "POST", "PUT", "DELETE", "PATCH"] {
         let fields = method == "GET" ? "" : "Content-Length: 0\r\n"
@@ -125,6 +127,10 @@ import Testing
     }
     let sections = document.split(separator: "\n").filter { $0.hasPrefix("## ") }.map { String($0.dropFirst(3)) }
     #expect(Set(sections) == Set(Problem.Kind.allCases.map(\.name.description)))
+    let names = String(decoding: OpenAPIDocument.text, as: UTF8.self).split(separator: "\n").filter {
+      $0.hasPrefix("        - ") && !$0.contains("{")
+    }.map { String($0.dropFirst(10)) }
+    #expect(Set(names) == Set(sections))
   }
 
   /// Whether a well-formed request of this operation may get this problem. A kind that is new must be decided on here.

@@ -63,6 +63,30 @@ import Upstream
     #expect(response.refusal == response.text("request_id"))
   }
 
+  @Test(arguments: Problem.Kind.allCases)
+  func theTypeOfAProblemIsThePathOfItsPage(kind: Problem.Kind) throws {
+    let api = try APIFixture()
+    let path = try #require(try example(of: kind).text("type"))
+    for listener in [HTTPListener.loopback, .management] {
+      let text = try api.respond("GET", path, "Accept: */*\r\n", listener)
+      #expect(text.status == 200 && text.field("Content-Type") == "text/plain; charset=utf-8")
+      #expect(text.body.hasPrefix("\(kind.name): \(kind.title)\n\n\(kind.status.rawValue)"), "\(text.body)")
+      #expect(!text.body.contains("]("), "\(text.body)")
+    }
+    let page = try api.respond("GET", path, "Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n")
+    #expect(page.field("Content-Type") == "text/html; charset=utf-8")
+    #expect(page.body.contains("<h1>\(kind.title)</h1>") && page.body.contains("<p>\(kind.status.rawValue)"))
+    #expect(!page.body.contains("`") && !page.body.contains("]("), "\(page.body)")
+  }
+
+  @Test func thePageOfANameThatIsNoProblemIsNotFound() throws {
+    let api = try APIFixture()
+    for path in ["/errors/", "/errors/other", "/errors/queue-full/", "/errors"] {
+      #expect(try api.respond("GET", path).problem == "not-found", "\(path)")
+    }
+    #expect(try api.respond("DELETE", "/errors/queue-full").problem == "method-not-allowed")
+  }
+
   @Test func eachProblemHasAnIdOfItsOwn() throws {
     let api = try APIFixture()
     let ids = try (0..<3).map { _ in try #require(try api.respond("GET", "/nowhere").text("request_id")) }

@@ -1,0 +1,151 @@
+import ByteStreams
+import HTTPCodec
+
+/// The pages of the problem types, `/errors/{type}`: what happened, and what to do. Each is a section of `docs/errors.md`, which is embedded
+/// in the program.
+enum ErrorPages {
+  /// The representations of a page.
+  enum Format {
+    case text, html
+
+    var mediaType: StaticString {
+      switch self {
+      case .text: .plainText
+      case .html: "text/html; charset=utf-8"
+      }
+    }
+
+    /// HTML for clients that ask for it by name, as browsers do. `*/*` gets text, which a terminal can show.
+    init(for request: borrowing HTTPRequestHead) {
+      var format = Format.text
+      request.fields.forEachElement(of: .accept) { element in
+        if let range = HTTPMediaType(element), range.is("text", "html") { format = .html }
+      }
+      self = format
+    }
+  }
+
+  static func write(_ kind: Problem.Kind, as format: Format, into output: inout ByteQueue) {
+    let blocks = section(kind.name.description).split(separator: "\n\n")
+    switch format {
+    case .text:
+      output.append("\(kind.name): \(kind.title)\n")
+      for block in blocks {
+        output.append("\n")
+        output.append(plain(block))
+        output.append("\n")
+      }
+    case .html:
+      output.append(
+        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>\(kind.name)</title>\n<h1>\(kind.title)</h1>\n<p><code>\(kind.name)</code></p>\n"
+      )
+      for block in blocks { output.append(html(block)) }
+      output.append("</html>\n")
+    }
+  }
+
+  /// Returns the text under the heading `name`, or an empty text.
+  static func section(_ name: String) -> Substring {
+    let document = String(decoding: PackageResources.errors_md, as: UTF8.self)
+    let heading = "\n## \(name)\n"
+    guard let start = document.firstRange(of: heading)?.upperBound else { return "" }
+    let end = document[start...].firstRange(of: "\n## ")?.lowerBound ?? document.endIndex
+    return document[start..<end].trimmingLineBreaks()
+  }
+
+  // MARK: Markdown, as far as the document uses it
+
+  private static func html(_ block: Substring) -> String {
+    guard block.hasPrefix("- ") else { return "<p>\(inline(block))</p>\n" }
+    // A line that does not begin an item continues the one before.
+    var items: [String] = []
+    for line in block.split(separator: "\n") {
+      if line.hasPrefix("- ") {
+        items.append(String(line.dropFirst(2)))
+      } else {
+        items[items.count - 1] += "\n" + line
+      }
+    }
+    return "<ul>\n" + items.map { "<li>\(inline($0[...]))</li>\n" }.joined() + "</ul>\n"
+  }
+
+  private static func inline(_ text: Substring) -> String {
+    var output = ""
+    var isCode = false
+    spans(of: text) { span in
+      switch span {
+      case .link(let label, let target): output += "<a href=\"\(escaped(target))\">\(escaped(label))</a>"
+      case .codeMark:
+        output += isCode ? "</code>" : "<code>"
+        isCode.toggle()
+      case .text(let text): output += escaped(text)
+      }
+    }
+    return output
+  }
+
+  private static func plain(_ text: Substring) -> String {
+    var output = ""
+    spans(of: text) { span in
+      switch span {
+      case .link(let label, let target): output += "\(label) (\(target))"
+      case .codeMark: output += "`"
+      case .text(let text): output += text
+      }
+    }
+    return output
+  }
+
+  private enum Span {
+    case text(Substring)
+    case codeMark
+    case link(label: Substring, target: String)
+  }
+
+  private static func spans(of text: Substring, _ body: (Span) -> Void) {
+    var rest = text
+    while let mark = rest.firstIndex(where: { $0 == "`" || $0 == "[" }) {
+      body(.text(rest[..<mark]))
+      let after = rest[rest.index(after: mark)...]
+      if rest[mark] == "[", let middle = after.firstRange(of: "]("),
+        let end = after[middle.upperBound...].firstIndex(of: ")")
+      {
+        body(linked(after[..<middle.lowerBound], to: after[middle.upperBound..<end]))
+        rest = after[after.index(after: end)...]
+      } else {
+        body(rest[mark] == "`" ? .codeMark : .text("["))
+        rest = after
+      }
+    }
+    body(.text(rest))
+  }
+
+  /// Links to other problem types are served here. The rest of the documentation is not: its file is named instead.
+  private static func linked(_ label: Substring, to target: Substring) -> Span {
+    if target.hasPrefix("#") { return .link(label: label, target: "/errors/" + target.dropFirst()) }
+    return .text("\(label) (docs/\(target.prefix { $0 != "#" }))"[...])
+  }
+
+  private static func escaped(_ text: some StringProtocol) -> String {
+    var output = ""
+    for character in text {
+      switch character {
+      case "&": output += "&amp;"
+      case "<": output += "&lt;"
+      case ">": output += "&gt;"
+      case "\"": output += "&quot;"
+      default: output.append(character)
+      }
+    }
+    return output
+  }
+}
+
+extension Substring {
+  fileprivate func trimmingLineBreaks() -> Substring {
+    var text = self
+    while text.first == "\n" { text.removeFirst() }
+    while text.last == "\n" { text.removeLast() }
+    return text
+  }
+}

@@ -173,7 +173,7 @@ let package = Package(
       .drivers, "API",
       [
         "ByteStreams", "Configuration", "HTTPCodec", "HTTPServer", "Inbox", "Logging", "Metrics", "Outbox", "Reactor",
-        "Sessions", "Upstream", "UpstreamSession", "WebSocketCodec",
+        "Sessions", "Threading", "Upstream", "UpstreamSession", "WebSocketCodec",
       ]),
     tested(nil, "Gateway", ["Reactor", "Upstream"]),
     // What the Autobahn TestSuite judges: the gateway's session with an echo behind it (scripts/conformance).

@@ -130,6 +130,7 @@ async def test_text_that_is_json_appears_as_json(peers):
         ("application/json", str),
         ("APPLICATION/JSON", str),
         ("application/x-www-form-urlencoded", str),
+        ("application/atom+xml", str),
         ("application/octet-stream", bytes),
         ("image/png", bytes),
     ],

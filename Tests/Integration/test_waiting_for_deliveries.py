@@ -63,3 +63,53 @@ async def test_the_wait_ends_at_its_maximum(gateway_for, upstream):
 async def test_another_parameter_is_refused(client, query):
     told = await client.accepted("a")
     (await client.request("GET", f"/v1/deliveries/{told['id']}?{query}")).problem(400)
+
+
+@pytest.mark.parametrize("state", ["written", "confirmed"])
+async def test_a_post_waits_for_the_state_of_its_message(client, state):
+    answer = await client.request("POST", f"/v1/messages?until={state}&wait=50s", data=b"a")
+    assert answer.status == 200
+    assert answer.json["state"] in ("written", "confirmed")
+    assert state == "written" or answer.json["state"] == "confirmed"
+
+
+async def test_a_batch_waits_for_all_its_messages(client):
+    answer = await client.request(
+        "POST",
+        "/v1/messages?until=confirmed&wait=50s",
+        data=b"1\n2\n3\n",
+        headers={"Content-Type": "application/x-ndjson"},
+    )
+    assert answer.status == 200
+    assert [result["state"] for result in answer.json["results"]] == ["confirmed"] * 3
+
+
+async def test_a_post_that_waits_outlasts_an_outage(gateway_for, upstream):
+    client = (await gateway_for(upstream)).client()
+    await _lose_upstream(client, upstream)
+    waits = [
+        asyncio.create_task(client.request("POST", f"/v1/messages?until={state}&wait=50s", data=b"late"))
+        for state in ("written", "confirmed")
+    ]
+    # Ends while the others go on.
+    early = await client.request("POST", "/v1/messages?until=written&wait=50ms", data=b"early")
+    assert (early.status, early.json["state"]) == (202, "queued")
+    assert not any(wait.done() for wait in waits)
+    await upstream.start()
+    assert {(await wait).status for wait in waits} == {200}
+
+
+async def test_a_post_that_waits_is_answered_when_the_gateway_stops(gateway_for, upstream):
+    gateway = await gateway_for(upstream)
+    client = gateway.client()
+    await _lose_upstream(client, upstream)
+    waiting = asyncio.create_task(client.request("POST", "/v1/messages?until=confirmed&wait=50s", data=b"late"))
+
+    async def is_queued():
+        return (await client.session())["queue"]["messages"] == 1
+
+    await eventually(is_queued, what="the message is queued")
+    gateway.process.terminate()
+    answer = await waiting
+    assert answer.status in (200, 202)
+    assert answer.json["state"] in ("queued", "rejected")

@@ -16,6 +16,8 @@ package final class API: HTTPApplication {
   private var requests = SlotTable<PendingRequest>()
   /// The held polls.
   var polls = SlotTable<Poll>()
+  /// The requests whose messages are queued and whose responses wait.
+  var sends = SlotTable<PendingSend>()
   var preparedPolls = PreparedPolls()
   private var requestCount: UInt64 = 0
   private let requestPrefix = UInt32.random(in: .min ... .max)
@@ -26,7 +28,8 @@ package final class API: HTTPApplication {
     self.loopIndex = loopIndex
     router = Router(shared.sessions)
     messageLimits = IncomingMessage.Limits(
-      bodyBytes: shared.settings.http.bodyBytes, batchMessages: shared.settings.http.batchMessages)
+      bodyBytes: shared.settings.http.bodyBytes, batchMessages: shared.settings.http.batchMessages,
+      wait: shared.settings.delivery.wait, maximumWait: shared.settings.delivery.maximumWait)
   }
 
   /// A request whose head has been read.
@@ -84,7 +87,7 @@ package final class API: HTTPApplication {
     do throws(ProblemError) {
       switch pending {
       case .send(let message, let session):
-        try send(message, exchange.body, to: session, at: now, into: &response)
+        return try send(message, exchange.body, to: session, at: now, into: &response)
       case .poll(let parameters, let session):
         return try poll(parameters, of: session, at: now, into: &response)
       case .delivery(let sequence, let session, let wait):
@@ -107,7 +110,7 @@ package final class API: HTTPApplication {
   }
 
   /// Number of requests without a response so far. For tests.
-  var pendingRequests: Int { requests.count + polls.count }
+  var pendingRequests: Int { requests.count + polls.count + sends.count }
 
   // MARK: Responses
 

@@ -2,44 +2,39 @@ import ByteStreams
 import Deflate
 import HTTPCodec
 
-extension Span where Element == UInt8 {
-  fileprivate func isPrintableASCII() -> Bool {
-    for index in indices where self[index] < 0x20 || self[index] > 0x7E { return false }
-    return true
-  }
-}
-
 /// The head of a `POST /v1/messages`. The body is one message, byte for byte, or a batch of one message per line.
 struct IncomingMessage {
-  enum Form { case text, binary, lines }
+  private enum Form {
+    case text, binary, lines
+    /// Without `Content-Type`: text if the body is UTF-8, else binary.
+    case undeclared
+  }
 
   private let form: Form
   private let isCompressed: Bool
   private let limits: Limits
-  let timeToLive: TimeSpan?
-  let topic: String?
+  let parameters: SendParameters
 
-  /// Longest topic, in bytes. RFC 8030 §5.4 allows 32; applications need longer names.
-  private static let longestTopic = 128
-
-  /// The limits of a request, from the `http` settings.
+  /// The limits of a request, from the `http` and `delivery` settings.
   struct Limits {
     /// Maximum size of the body in bytes, also after inflation.
     let bodyBytes: Int
     /// Maximum number of messages in a batch.
     let batchMessages: Int
+    /// The default and the longest wait for `until`.
+    let wait: TimeSpan
+    let maximumWait: TimeSpan
   }
 
   init(_ request: borrowing HTTPRequestHead, _ limits: Limits) throws(ProblemError) {
     self.limits = limits
     form = try Self.form(of: request)
     isCompressed = try Self.isCompressed(request)
-    timeToLive = try Self.timeToLive(of: request)
-    topic = try Self.topic(of: request)
+    parameters = try SendParameters(request, wait: limits.wait, maximum: limits.maximumWait)
   }
 
   private static func form(of request: borrowing HTTPRequestHead) throws(ProblemError) -> Form {
-    guard let value = request.fields.first(.contentType), !value.isEmpty else { return .binary }
+    guard let value = request.fields.first(.contentType), !value.isEmpty else { return .undeclared }
     guard let type = HTTPMediaType(value) else {
       throw ProblemError(
         .unsupportedMediaType,
@@ -51,10 +46,7 @@ struct IncomingMessage {
         .unsupportedMediaType,
         "multipart content is not supported: send each part in its own request, or a batch as application/x-ndjson")
     }
-    let isText =
-      type.type.equalsIgnoringCase("text") || type.is("application", "json")
-      || type.is("application", "x-www-form-urlencoded")
-    guard isText else { return .binary }
+    guard isText(type) else { return .binary }
     if let charset = type.parameter("charset"),
       !charset.equalsIgnoringCase("utf-8"), !charset.equalsIgnoringCase("us-ascii"), !charset.equalsIgnoringCase("utf8")
     {
@@ -64,6 +56,12 @@ struct IncomingMessage {
       )
     }
     return .text
+  }
+
+  /// Whether the type denotes text. The suffixes are those of RFC 6839.
+  private static func isText(_ type: borrowing HTTPMediaType) -> Bool {
+    type.type.equalsIgnoringCase("text") || type.is("application", "json") || type.is("application", "xml")
+      || type.is("application", "x-www-form-urlencoded") || type.hasSuffix("+json") || type.hasSuffix("+xml")
   }
 
   private static func isCompressed(_ request: borrowing HTTPRequestHead) throws(ProblemError) -> Bool {
@@ -81,24 +79,6 @@ struct IncomingMessage {
     return compressions == 1
   }
 
-  private static func timeToLive(of request: borrowing HTTPRequestHead) throws(ProblemError) -> TimeSpan? {
-    guard let value = request.fields.first(.ttl) else { return nil }
-    guard let seconds = value.deltaSeconds() else {
-      throw ProblemError(.invalidParameter, "TTL '\(value.excerpt())' is not valid: use whole seconds, such as TTL: 30")
-    }
-    return .seconds(Int64(seconds))
-  }
-
-  private static func topic(of request: borrowing HTTPRequestHead) throws(ProblemError) -> String? {
-    guard let value = request.fields.first(.topic) else { return nil }
-    // Other bytes have no agreed meaning in a field (RFC 9110 §5.5).
-    guard !value.isEmpty, value.count <= longestTopic, value.isPrintableASCII() else {
-      throw ProblemError(
-        .invalidParameter, "Topic is not valid: use 1 to \(longestTopic) printable ASCII characters")
-    }
-    return value.text()
-  }
-
   /// One message to be queued.
   struct Item {
     let payload: SharedBytes
@@ -110,11 +90,13 @@ struct IncomingMessage {
   /// Returns the body as one message, validated.
   func item(in bytes: [UInt8]) throws(ProblemError) -> Item {
     let plain = isCompressed ? try inflated(bytes) : bytes
-    guard form == .binary || UTF8StreamValidator.isValid(plain.span) else {
+    guard form != .binary else { return Item(payload: SharedBytes(plain), kind: .binary) }
+    let isText = UTF8StreamValidator.isValid(plain.span)
+    guard isText || form == .undeclared else {
       throw ProblemError(
         .invalidText, "a text message must be UTF-8: send other bytes with Content-Type: application/octet-stream")
     }
-    return Item(payload: SharedBytes(plain), kind: form == .binary ? .binary : .text)
+    return Item(payload: SharedBytes(plain), kind: isText ? .text : .binary)
   }
 
   /// Returns the messages in the body of a batch, validated.

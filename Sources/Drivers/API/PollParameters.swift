@@ -36,6 +36,7 @@ struct PollParameters {
           .invalidParameter, "cursor '\(shown)' \(wrong): use \(StartingPoint.expectation)")
       }
       self.start = start
+    case .ttl, .topic, .until: preconditionFailure("not accepted")
     case .wait:
       wait = try WaitParameter.read(value)
     case .limit:

@@ -134,13 +134,15 @@ struct Problem {
     output.append(jsonString: requestID)
     output.append("}\n" as StaticString)
   }
+}
 
+extension Problem.Kind {
   /// Writes the problem as the result of one message of a batch.
   func writeInBatch(into output: inout ByteQueue) {
     output.append("{\"status\":" as StaticString)
     output.append(decimal: Int(status.rawValue))
     output.append(",\"type\":\"/errors/" as StaticString)
-    output.append(kind.name)
+    output.append(name)
     output.append("\"}" as StaticString)
   }
 }

@@ -7,6 +7,9 @@ enum QueryParameter: UInt16, CaseIterable {
   case wait = 2
   case limit = 4
   case maxBytes = 8
+  case ttl = 16
+  case topic = 32
+  case until = 64
 
   /// In a request.
   var name: StaticString {
@@ -15,6 +18,9 @@ enum QueryParameter: UInt16, CaseIterable {
     case .wait: "wait"
     case .limit: "limit"
     case .maxBytes: "max_bytes"
+    case .ttl: "ttl"
+    case .topic: "topic"
+    case .until: "until"
     }
   }
 
@@ -27,6 +33,12 @@ enum QueryParameter: UInt16, CaseIterable {
       self = .limit
     } else if name.equals("max_bytes") {
       self = .maxBytes
+    } else if name.equals("ttl") {
+      self = .ttl
+    } else if name.equals("topic") {
+      self = .topic
+    } else if name.equals("until") {
+      self = .until
     } else {
       return nil
     }
@@ -38,6 +50,11 @@ enum QueryParameter: UInt16, CaseIterable {
 
     static var none: Names { Names(bits: 0) }
     static var delivery: Names { Names(bits: QueryParameter.wait.rawValue) }
+    static var send: Names {
+      Names(
+        bits: QueryParameter.ttl.rawValue | QueryParameter.topic.rawValue | QueryParameter.until.rawValue
+          | QueryParameter.wait.rawValue)
+    }
     static var poll: Names {
       Names(
         bits: QueryParameter.cursor.rawValue | QueryParameter.wait.rawValue | QueryParameter.limit.rawValue

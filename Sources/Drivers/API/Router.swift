@@ -21,8 +21,8 @@ enum Route {
   /// methods.
   fileprivate var readsQuery: Bool {
     switch self {
-    case .receive, .delivery, .options: true
-    case .send, .session, .changeSession, .sessions, .document, .errorPage, .live, .ready, .started, .metrics, .status:
+    case .send, .receive, .delivery, .options: true
+    case .session, .changeSession, .sessions, .document, .errorPage, .live, .ready, .started, .metrics, .status:
       false
     }
   }

@@ -2,6 +2,7 @@ import ByteStreams
 import Configuration
 import HTTPCodec
 import HTTPServer
+import Inbox
 import JSONCodec
 import Metrics
 import Outbox
@@ -10,66 +11,88 @@ import Upstream
 import UpstreamSession
 
 extension API {
-  /// `POST /v1/messages`: queues the messages and responds with their delivery ids.
+  /// `POST /v1/messages`: queues the messages and responds with their delivery ids, at once or when they have reached the state that the
+  /// client waits for.
   func send(
     _ message: IncomingMessage, _ body: RequestBody?, to session: Session, at now: MonotonicTime,
     into response: inout Response
-  ) throws(ProblemError) {
-    let bytes = body?.bytes ?? []
-    if message.isBatch {
-      try sendBatch(try message.items(in: bytes), message, to: session, at: now, into: &response)
-    } else {
-      let accepted = try queue(try message.item(in: bytes), message, to: session, at: now)
-      response.begin(.accepted, "application/json")
-      writeLocation(of: accepted.sequence, in: session, into: &response.fields)
-      write(accepted, of: session, at: now, into: &response.content.text)
-      response.content.text.append("\n" as StaticString)
-    }
+  ) throws(ProblemError) -> Outcome {
+    let receipt = try accept(message, body?.bytes ?? [], for: session, at: now)
+    return respond(
+      with: PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false), at: now, into: &response)
   }
 
-  private func sendBatch(
-    _ items: [IncomingMessage.Item], _ message: IncomingMessage, to session: Session, at now: MonotonicTime,
-    into response: inout Response
-  ) throws(ProblemError) {
+  /// Responds, or waits for the state that the client wants.
+  private func respond(
+    with pending: PendingSend, at now: MonotonicTime, into response: inout Response
+  ) -> Outcome {
+    let parameters = pending.parameters
+    guard parameters.until != .queued else {
+      pending.write(isComplete: true, at: now, into: &response)
+      return .respond
+    }
+    let upstream = pending.receipt.session.upstream
+    // Before the states are read, so that no change between the two goes unnoticed.
+    if parameters.until == .written { upstream.beginWaitingForWrites() }
+    let held = HeldSend(api: self, slot: sends.insert(pending), deadline: now + parameters.wait)
+    if parameters.wait > .zero, !held.hasNewData { return .wait(held) }
+    held.finish(at: now, into: &response)
+    return .respond
+  }
+
+  private func accept(
+    _ message: IncomingMessage, _ bytes: [UInt8], for session: Session, at now: MonotonicTime
+  ) throws(ProblemError) -> SendReceipt {
+    if message.parameters.until == .confirmed, !session.upstream.queueSettings.confirms {
+      throw ProblemError(
+        .invalidParameter,
+        "until=confirmed is not possible: \(Self.settingPrefix(of: session))upstream.queue.confirm is off; use until=written"
+      )
+    }
+    // Before a message is queued.
+    let cursor = session.inbox.latest
+    let results: SendReceipt.Results
+    if message.isBatch {
+      results = .batch(try queueBatch(try message.items(in: bytes), message, to: session, at: now))
+    } else {
+      let item = try message.item(in: bytes)
+      results = .single(try queue(item, message, to: session, at: now), item.kind)
+    }
+    return SendReceipt(session: session, cursor: cursor, results: results)
+  }
+
+  /// Throws the first problem if every message is refused.
+  private func queueBatch(
+    _ items: [IncomingMessage.Item], _ message: IncomingMessage, to session: Session, at now: MonotonicTime
+  ) throws(ProblemError) -> [SendReceipt.BatchItem] {
+    var results: [SendReceipt.BatchItem] = []
+    results.reserveCapacity(items.count)
     var refusals = 0
     var firstRefusal: ProblemError?
-    response.content.text.append("{\"results\":[" as StaticString)
-    for (index, item) in items.enumerated() {
-      if index > 0 { response.content.text.append("," as StaticString) }
+    for item in items {
       do throws(ProblemError) {
-        let accepted = try queue(item, message, to: session, at: now)
-        write(accepted, of: session, at: now, into: &response.content.text)
+        results.append(.accepted(try queue(item, message, to: session, at: now)))
       } catch {
         refusals += 1
         if firstRefusal == nil { firstRefusal = error }
-        error.problem.writeInBatch(into: &response.content.text)
+        results.append(.refused(error.problem.kind))
       }
     }
-    response.content.text.append("]}\n" as StaticString)
-    if refusals == items.count, let firstRefusal {
-      response.reset()
-      throw firstRefusal
-    }
-    response.begin(refusals == 0 ? .accepted : .multiStatus, "application/json")
-  }
-
-  /// A queued message: its sequence number, and the time of the next connection attempt if there is one.
-  private struct Accepted {
-    let sequence: UInt64
-    let nextAttempt: MonotonicTime?
+    if refusals == items.count, let firstRefusal { throw firstRefusal }
+    return results
   }
 
   private func queue(
     _ item: IncomingMessage.Item, _ message: IncomingMessage, to session: Session, at now: MonotonicTime
-  ) throws(ProblemError) -> Accepted {
+  ) throws(ProblemError) -> SendReceipt.Accepted {
     let receipt = session.upstream.post(
-      item.payload, kind: item.kind, timeToLive: message.timeToLive ?? session.upstream.defaultTimeToLive,
-      topic: message.topic, now: now)
+      item.payload, kind: item.kind, timeToLive: message.parameters.timeToLive ?? session.upstream.defaultTimeToLive,
+      topic: message.parameters.topic, now: now)
     let problem: Problem
     switch receipt.result {
     case .queued(let sequence, _):
       shared.metrics.acceptedMessages.add()
-      return Accepted(sequence: sequence, nextAttempt: receipt.nextAttempt)
+      return SendReceipt.Accepted(sequence: sequence, nextAttempt: receipt.nextAttempt)
     case .full(let limit):
       problem = Problem(
         .queueFull, detail: queueFullDetail(limit, session), retryAfter: Self.retryAfter(receipt.nextAttempt, now))
@@ -122,28 +145,4 @@ extension API {
 
   /// One hour, also the longest that an upstream's own `Retry-After` can have (`ReconnectPolicy`).
   private static var longestRetryAfter: Int64 { 3_600 }
-
-  private func write(
-    _ accepted: Accepted, of session: Session, at now: MonotonicTime, into output: inout ByteQueue
-  ) {
-    DeliveryJSON.begin(accepted.sequence, of: session, .queued, into: &output)
-    if let next = accepted.nextAttempt {
-      output.append(",\"next_attempt_in_seconds\":" as StaticString)
-      output.append(seconds: max(.zero, next - now))
-    }
-    output.append("}" as StaticString)
-  }
-
-  private func writeLocation(of sequence: UInt64, in session: Session, into fields: inout ByteQueue) {
-    fields.append("Location: /v1/" as StaticString)
-    if session.name != Session.defaultName {
-      fields.append("sessions/" as StaticString)
-      fields.append(session.name)
-      fields.append("/" as StaticString)
-    }
-    fields.append("deliveries/" as StaticString)
-    fields.append(session.deliveryPrefix)
-    fields.append(decimal: sequence)
-    fields.append("\r\n" as StaticString)
-  }
 }

@@ -17,7 +17,10 @@ struct SlotTable<Value> {
   }
 
   /// Returns nil for an empty slot.
-  subscript(_ slot: Int) -> Value? { values[slot] }
+  subscript(_ slot: Int) -> Value? {
+    get { values[slot] }
+    set { values[slot] = newValue }
+  }
 
   @discardableResult
   mutating func remove(_ slot: Int) -> Value? {

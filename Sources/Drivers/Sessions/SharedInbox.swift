@@ -25,11 +25,17 @@ package final class SharedInbox: Sendable {
   private let log: Locked<PushLog>
   /// Number of changes of the log. Incremented within the lock, after the change.
   private let changes = Atomic<UInt64>(0)
+  /// The position after the newest push or gap. Written within the lock, after the change.
+  private let position: Atomic<UInt64>
+  private let epoch: Epoch
   /// Notified after every change that readers may wait for.
   package let notifier = Notifier()
 
   package init(epoch: Epoch, retention: Retention) {
-    log = Locked(PushLog(epoch: epoch, retention: retention))
+    let first = PushLog(epoch: epoch, retention: retention)
+    self.epoch = epoch
+    position = Atomic(first.last.position)
+    log = Locked(first)
   }
 
   /// Appends a push. The `payload` of a text message must be valid UTF-8. `time` is wall-clock time, in milliseconds of UNIX time.
@@ -39,6 +45,7 @@ package final class SharedInbox: Sendable {
       let message = appender.renderer.render(payload, kind: kind, id: id, time: time, arrival: now)
       log.withLock { log in
         log.append(message, dropping: &appender.dropped)
+        position.store(log.last.position, ordering: .releasing)
         changes.add(1, ordering: .releasing)
       }
       appender.free()
@@ -50,6 +57,7 @@ package final class SharedInbox: Sendable {
   package func recordUpstreamGap() {
     log.withLock {
       $0.recordUpstreamGap()
+      position.store($0.last.position, ordering: .releasing)
       changes.add(1, ordering: .releasing)
     }
     notifier.notify()
@@ -67,6 +75,9 @@ package final class SharedInbox: Sendable {
 
   /// Incremented on every change. Read it before the data: while it stays the same, the data is current.
   package var revision: UInt64 { changes.load(ordering: .acquiring) }
+
+  /// The position after the newest push, without a lock. A push that arrives after this call is after this position.
+  package var latest: Cursor { Cursor(epoch: epoch, position: position.load(ordering: .acquiring)) }
 
   package func resolve(_ start: StartingPoint, now: MonotonicTime) throws(CursorAheadError) -> ReadStart {
     let result: Result<ReadStart, CursorAheadError> = log.withLock { log in

@@ -34,10 +34,18 @@ package final class SessionHandle: Sendable {
     var hasEnded = false
     /// A held poll or a `TTL: 0` message needs the upstream, so an on-demand session connects.
     var isConnectionRequested = false
+    /// Clients that wait until their messages are written.
+    var writeWaiters = 0
+
+    /// A number that changes when a client that waits for deliveries may have news.
+    var deliveryNews: UInt64 {
+      writeWaiters == 0
+        ? outbox.ledger.completions : outbox.ledger.completions &+ outbox.ledger.total(.written)
+    }
   }
 
   let shared: Locked<Shared>
-  /// Notified when deliveries may have reached final states.
+  /// Notified when deliveries may have reached final states, or states that a client waits for.
   package let deliveryNotifier = Notifier()
   /// Whether the session connects only on demand.
   let isOnDemand: Atomic<Bool>
@@ -102,15 +110,15 @@ package final class SessionHandle: Sendable {
     open()
   }
 
-  /// Changes the shared state, and notifies the waiters of `deliveryNotifier` if deliveries have reached final states.
+  /// Changes the shared state, and notifies the waiters of `deliveryNotifier` if deliveries have reached the states they wait for.
   @inline(__always)
   func update<Result>(_ body: (inout Shared) -> Result) -> Result {
-    let (result, hasEndings) = shared.withLock { shared in
-      let completions = shared.outbox.ledger.completions
+    let (result, hasNews) = shared.withLock { shared in
+      let before = shared.deliveryNews
       let result = body(&shared)
-      return (result, shared.outbox.ledger.completions != completions)
+      return (result, shared.deliveryNews != before)
     }
-    if hasEndings { deliveryNotifier.notify() }
+    if hasNews { deliveryNotifier.notify() }
     return result
   }
 
@@ -157,6 +165,18 @@ package final class SessionHandle: Sendable {
       shared.outbox.ledger.state(of: sequence).map { shared.outbox.ledger.isFinal($0) } ?? true
     }
   }
+
+  /// Whether a message was written, or its state is final or unknown.
+  package func isWritten(_ sequence: UInt64) -> Bool {
+    shared.withLock { shared in
+      shared.outbox.ledger.state(of: sequence).map { $0 == .written || shared.outbox.ledger.isFinal($0) } ?? true
+    }
+  }
+
+  /// From now on, `deliveryNotifier` also notifies when messages are written. Ends with `endWaitingForWrites()`.
+  package func beginWaitingForWrites() { shared.withLock { $0.writeWaiters += 1 } }
+
+  package func endWaitingForWrites() { shared.withLock { $0.writeWaiters -= 1 } }
 
   /// Number of latest messages for which `deliveryState` returns a state.
   package var rememberedDeliveries: Int { shared.withLock { $0.outbox.ledger.limit } }

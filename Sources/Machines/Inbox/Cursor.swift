@@ -9,13 +9,13 @@ package struct Cursor: Hashable, Sendable {
   package let epoch: Epoch
   /// Twice the number of the last message before it, plus one after the gap that follows that message. Two gaps without a message
   /// in between count as one, so this orders all positions, and gaps need no numbers.
-  let position: UInt64
+  package let position: UInt64
 
   package init(epoch: Epoch, sequence: UInt64, isAfterGap: Bool = false) {
     self.init(epoch: epoch, position: sequence << 1 | (isAfterGap ? 1 : 0))
   }
 
-  init(epoch: Epoch, position: UInt64) {
+  package init(epoch: Epoch, position: UInt64) {
     self.epoch = epoch
     self.position = position
   }

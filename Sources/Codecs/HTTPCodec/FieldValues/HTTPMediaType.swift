@@ -28,6 +28,13 @@ package struct HTTPMediaType: ~Escapable {
     self.type.equalsIgnoringCase(type) && self.subtype.equalsIgnoringCase(subtype)
   }
 
+  /// Whether the subtype ends with `suffix`, such as `+json` (RFC 6838 §4.2.8). `suffix` must be in lower case.
+  package func hasSuffix(_ suffix: StaticString) -> Bool {
+    let size = suffix.utf8CodeUnitCount
+    guard subtype.count > size else { return false }
+    return subtype.extracting((subtype.count &- size)..<subtype.count).equalsIgnoringCase(suffix)
+  }
+
   /// The value of the parameter `name`, which must be in lower case. Returns a quoted string without its quotes. Backslash escapes
   /// are kept, since no parameter used here has any.
   @_lifetime(copy self)

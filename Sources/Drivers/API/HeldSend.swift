@@ -1,0 +1,65 @@
+import ByteStreams
+import HTTPServer
+import Metrics
+import Reactor
+import Sessions
+import Upstream
+
+/// A `POST /v1/messages` whose messages are queued and whose response waits until they reach a state.
+struct PendingSend {
+  let receipt: SendReceipt
+  let parameters: SendParameters
+  let isReplayed: Bool
+  /// The messages before this one have reached the state. Each notification continues here, so that a batch is read once in all.
+  var progress = 0
+}
+
+/// The waiting part of a `PendingSend`, which is in a table of the loop, so that this struct fits inline in the connection.
+struct HeldSend: WaitingRequest {
+  let api: API
+  let slot: Int
+  let deadline: MonotonicTime
+
+  var heldCount: Gauge? { nil }
+  var notifier: Notifier { pending.receipt.session.upstream.deliveryNotifier }
+  /// Rung whenever any message reaches a state that a client waits for.
+  var sharesNotifier: Bool { true }
+
+  private var pending: PendingSend {
+    guard let pending = api.sends[slot] else { preconditionFailure("a request waits that has ended") }
+    return pending
+  }
+
+  var hasNewData: Bool {
+    var pending = pending
+    let before = pending.progress
+    let isComplete = pending.receipt.advance(&pending.progress, to: pending.parameters.until)
+    if pending.progress != before { api.sends[slot] = pending }
+    return isComplete
+  }
+
+  func finish(at now: MonotonicTime, into response: inout Response) {
+    let pending = pending
+    let isComplete = hasNewData
+    abandon()
+    pending.write(isComplete: isComplete, at: now, into: &response)
+  }
+
+  func abandon() {
+    if pending.parameters.until == .written { pending.receipt.session.upstream.endWaitingForWrites() }
+    api.sends.remove(slot)
+  }
+}
+
+extension PendingSend {
+  func write(isComplete: Bool, at now: MonotonicTime, into response: inout Response) {
+    receipt.write(
+      isComplete: isComplete && parameters.until != .queued, showsStates: isReplayed || parameters.until != .queued,
+      at: now, into: &response)
+    if parameters.isPreferenceApplied {
+      response.fields.append("Preference-Applied: wait=" as StaticString)
+      response.fields.append(decimal: Int(parameters.wait.seconds))
+      response.fields.append("\r\n" as StaticString)
+    }
+  }
+}

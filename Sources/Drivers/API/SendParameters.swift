@@ -1,0 +1,111 @@
+import ByteStreams
+import HTTPCodec
+
+/// How a `POST /v1/messages` is to be sent, from its header fields and its query. Each option may be in either, for clients that cannot set header
+/// fields. An option in both must have the same value.
+struct SendParameters {
+  /// The state for which the response waits.
+  enum Milestone {
+    /// The message is accepted: the response follows at once.
+    case queued
+    case written
+    case confirmed
+  }
+
+  private(set) var timeToLive: TimeSpan?
+  private(set) var topic: String?
+  private(set) var until = Milestone.queued
+  /// How long to wait for `until`.
+  private(set) var wait: TimeSpan
+  /// Whether `wait` is from `Prefer`, which the response confirms.
+  private(set) var isPreferenceApplied = false
+
+  /// Longest topic, in bytes. RFC 8030 §5.4 allows 32; applications need longer names.
+  private static let longestTopic = 128
+
+  /// - Parameters:
+  ///   - standard: the wait if the request has none.
+  ///   - maximum: the longest wait.
+  init(
+    _ request: borrowing HTTPRequestHead, wait standard: TimeSpan, maximum: TimeSpan
+  ) throws(ProblemError) {
+    wait = .zero
+    if let value = request.fields.first(.ttl) { timeToLive = try Self.timeToLive(inField: value) }
+    if let value = request.fields.first(.topic) { topic = try Self.topic("Topic", value) }
+    guard !request.query.isEmpty else { return }
+    var asked: TimeSpan?
+    try QueryParameter.forEach(of: request, accepting: .send) { parameter, value throws(ProblemError) in
+      switch parameter {
+      case .ttl: try merge(timeToLive: value)
+      case .topic: try merge(topic: value)
+      case .until: until = try Self.milestone(value)
+      case .wait: asked = try WaitParameter.read(value)
+      case .cursor, .limit, .maxBytes: preconditionFailure("not accepted")
+      }
+    }
+    // `queued` is reached at once, whatever the wait.
+    guard until != .queued else { return }
+    let preferred = asked == nil ? WaitParameter.preference(of: request) : nil
+    isPreferenceApplied = preferred != nil
+    wait = WaitParameter.granted(asked ?? preferred ?? standard, for: request, maximum: maximum)
+  }
+
+  // MARK: Values
+
+  private static func timeToLive(inField value: Span<UInt8>) throws(ProblemError) -> TimeSpan {
+    guard let seconds = value.deltaSeconds() else {
+      throw ProblemError(.invalidParameter, "TTL '\(value.excerpt())' is not valid: use whole seconds, such as TTL: 30")
+    }
+    return .seconds(Int64(seconds))
+  }
+
+  private mutating func merge(timeToLive value: Span<UInt8>) throws(ProblemError) {
+    guard let span = TimeSpan(value) else {
+      throw ProblemError(
+        .invalidParameter,
+        "ttl '\(value.excerpt())' is not valid: use a duration such as 30s, 500ms, 1h30m or whole seconds, or 0 to send now or not at all"
+      )
+    }
+    try Self.refuseDifference(timeToLive.map { $0 == span }, "TTL", "ttl")
+    timeToLive = span
+  }
+
+  private static func topic(_ name: StaticString, _ value: Span<UInt8>) throws(ProblemError) -> String {
+    // Other bytes have no agreed meaning in a field (RFC 9110 §5.5).
+    guard !value.isEmpty, value.count <= longestTopic, value.isPrintableASCII() else {
+      throw ProblemError(
+        .invalidParameter, "\(name) is not valid: use 1 to \(longestTopic) printable ASCII characters")
+    }
+    return value.text()
+  }
+
+  private mutating func merge(topic value: Span<UInt8>) throws(ProblemError) {
+    let given = try Self.topic("topic", value)
+    try Self.refuseDifference(topic.map { $0 == given }, "Topic", "topic")
+    topic = given
+  }
+
+  private static func milestone(_ value: Span<UInt8>) throws(ProblemError) -> Milestone {
+    if value.equals("queued") { return .queued }
+    if value.equals("written") { return .written }
+    if value.equals("confirmed") { return .confirmed }
+    throw ProblemError(
+      .invalidParameter, "until '\(value.excerpt())' is not valid: use queued, written or confirmed")
+  }
+
+  private static func refuseDifference(
+    _ isEqual: Bool?, _ field: StaticString, _ parameter: StaticString
+  ) throws(ProblemError) {
+    guard isEqual == false else { return }
+    throw ProblemError(
+      .invalidParameter,
+      "the header field \(field) and the query parameter \(parameter) differ: give one of them, or the same value")
+  }
+}
+
+extension Span where Element == UInt8 {
+  fileprivate func isPrintableASCII() -> Bool {
+    for index in indices where self[index] < 0x20 || self[index] > 0x7E { return false }
+    return true
+  }
+}

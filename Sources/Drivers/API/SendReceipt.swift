@@ -1,0 +1,140 @@
+import ByteStreams
+import HTTPCodec
+import HTTPServer
+import Inbox
+import Outbox
+import Sessions
+import Upstream
+
+/// The result of a `POST /v1/messages`: what became of its messages, and its representation.
+struct SendReceipt {
+  /// A queued message: its sequence number, and the time of the next connection attempt if there is one.
+  struct Accepted {
+    let sequence: UInt64
+    var nextAttempt: MonotonicTime?
+  }
+
+  enum Results {
+    case single(Accepted, MessageKind)
+    case batch([BatchItem])
+  }
+
+  enum BatchItem {
+    case accepted(Accepted)
+    case refused(Problem.Kind)
+  }
+
+  let session: Session
+  /// The position among the pushes before the messages were queued: a poll from it cannot miss a reply.
+  let cursor: Cursor
+  let results: Results
+
+  /// Whether some messages of a batch were refused.
+  var hasRefusals: Bool {
+    guard case .batch(let items) = results else { return false }
+    return items.contains { if case .refused = $0 { true } else { false } }
+  }
+
+  // MARK: States
+
+  /// Whether the message or batch item at `index` has reached the milestone, or a final state; nil after the last one. An item that
+  /// was refused has.
+  private func hasReached(_ milestone: SendParameters.Milestone, at index: Int) -> Bool? {
+    switch results {
+    case .single(let accepted, _): index == 0 ? hasReached(milestone, accepted.sequence) : nil
+    case .batch(let items):
+      if index == items.count {
+        nil
+      } else if case .accepted(let accepted) = items[index] {
+        hasReached(milestone, accepted.sequence)
+      } else {
+        true
+      }
+    }
+  }
+
+  private func hasReached(_ milestone: SendParameters.Milestone, _ sequence: UInt64) -> Bool {
+    switch milestone {
+    case .queued: true
+    case .written: session.upstream.isWritten(sequence)
+    case .confirmed: session.upstream.isSettled(sequence)
+    }
+  }
+
+  /// Moves `index` to the first message that has not reached the milestone. Returns whether there is none.
+  func advance(_ index: inout Int, to milestone: SendParameters.Milestone) -> Bool {
+    while let isReached = hasReached(milestone, at: index) {
+      guard isReached else { return false }
+      index += 1
+    }
+    return true
+  }
+
+  // MARK: Representation
+
+  /// Writes a response.
+  ///
+  /// - Parameters:
+  ///   - isComplete: every message has reached the state that the client waits for, or a final one.
+  ///   - showsStates: the present states, else all messages are shown as `queued`, as they were accepted.
+  func write(isComplete: Bool, showsStates: Bool, at now: MonotonicTime, into response: inout Response) {
+    response.begin(hasRefusals ? .multiStatus : isComplete ? .ok : .accepted, "application/json")
+    switch results {
+    case .single(let accepted, let kind):
+      writeLocation(of: accepted.sequence, into: &response.fields)
+      begin(accepted, showsStates, into: &response.content.text)
+      response.content.text.append(
+        kind == .text ? ",\"type\":\"text\"" as StaticString : ",\"type\":\"binary\"")
+      writeCursor(into: &response.content.text)
+      writeNextAttempt(of: accepted, at: now, into: &response.content.text)
+    case .batch(let items):
+      response.content.text.append("{\"results\":[" as StaticString)
+      var isFirst = true
+      for item in items {
+        if !isFirst { response.content.text.append("," as StaticString) }
+        isFirst = false
+        switch item {
+        case .accepted(let accepted):
+          begin(accepted, showsStates, into: &response.content.text)
+          writeNextAttempt(of: accepted, at: now, into: &response.content.text)
+          response.content.text.append("}" as StaticString)
+        case .refused(let kind): kind.writeInBatch(into: &response.content.text)
+        }
+      }
+      response.content.text.append("]" as StaticString)
+      writeCursor(into: &response.content.text)
+    }
+    response.content.text.append("}\n" as StaticString)
+  }
+
+  private func begin(_ accepted: Accepted, _ showsState: Bool, into output: inout ByteQueue) {
+    // A forgotten message: its outcome is not known any more.
+    let state = showsState ? session.upstream.deliveryState(accepted.sequence) ?? .unknown : .queued
+    DeliveryJSON.begin(accepted.sequence, of: session, state, into: &output)
+  }
+
+  private func writeCursor(into output: inout ByteQueue) {
+    output.append(",\"cursor\":\"" as StaticString)
+    cursor.write(into: &output)
+    output.append("\"" as StaticString)
+  }
+
+  private func writeNextAttempt(of accepted: Accepted, at now: MonotonicTime, into output: inout ByteQueue) {
+    guard let next = accepted.nextAttempt else { return }
+    output.append(",\"next_attempt_in_seconds\":" as StaticString)
+    output.append(seconds: max(.zero, next - now))
+  }
+
+  private func writeLocation(of sequence: UInt64, into fields: inout ByteQueue) {
+    fields.append("Location: /v1/" as StaticString)
+    if session.name != Session.defaultName {
+      fields.append("sessions/" as StaticString)
+      fields.append(session.name)
+      fields.append("/" as StaticString)
+    }
+    fields.append("deliveries/" as StaticString)
+    fields.append(session.deliveryPrefix)
+    fields.append(decimal: sequence)
+    fields.append("\r\n" as StaticString)
+  }
+}

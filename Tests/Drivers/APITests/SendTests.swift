@@ -1,0 +1,157 @@
+import ByteStreams
+import Configuration
+import HTTPServer
+import Outbox
+import Sessions
+import Testing
+import Threading
+
+@testable import API
+@testable import Upstream
+
+/// `POST /v1/messages`: what is text, the options and the response.
+@Suite struct SendTests {
+  @Test(arguments: [
+    ("text/plain", "text"), ("Text/XML; charset=utf-8", "text"), ("application/json", "text"),
+    ("application/xml", "text"), ("application/vnd.api+json", "text"), ("image/svg+XML", "text"),
+    ("application/x-www-form-urlencoded", "text"), ("application/octet-stream", "binary"), ("image/png", "binary"),
+    ("application/json-seq", "binary"), ("application/+jsonx", "binary"),
+  ])
+  func theTypeOfTheContentDecides(type: String, expected: String) throws {
+    let api = try APIFixture()
+    let response = try api.post("a", fields: "Content-Type: \(type)\r\n")
+    #expect(response.status == 202 && response.text("type") == expected, "\(response.body)")
+    let notText = try api.post([0xFF], fields: "Content-Type: \(type)\r\n")
+    #expect(notText.problem == (expected == "text" ? "invalid-text" : nil) || notText.text("type") == "binary")
+  }
+
+  @Test func withoutATypeUTF8IsTextAndAllElseIsBinary() throws {
+    let api = try APIFixture()
+    #expect(try api.post("caf\u{E9}").text("type") == "text")
+    #expect(try api.post("").text("type") == "text")
+    #expect(try api.post("a", fields: "Content-Type: \r\n").text("type") == "text")
+    #expect(try api.post([0x63, 0xE9]).text("type") == "binary")
+  }
+
+  @Test func aPollFromTheCursorOfAResponseCannotMissTheReply() throws {
+    let api = try APIFixture()
+    let inbox = try api.session().inbox
+    func push(_ text: String) { inbox.append(Array(text.utf8).span, kind: .text, time: 0, now: api.now) }
+    push("before")
+    let single = try api.post("a")
+    let batch = try api.post("a\nb\n", fields: "Content-Type: application/x-ndjson\r\n")
+    push("reply")
+    for response in [single, batch] {
+      let cursor = try #require(response.text("cursor"))
+      let poll = try api.respond("GET", "/v1/messages?wait=0&cursor=\(cursor)")
+      #expect(poll.body.contains("reply") && !poll.body.contains("before"), "\(poll.body)")
+    }
+    inbox.recordUpstreamGap()
+    let after = try #require(try api.post("b").text("cursor"))
+    #expect(try api.respond("GET", "/v1/messages?wait=0&cursor=\(after)").text("cursor") == after)
+  }
+
+  // MARK: Options
+
+  @Test func anOptionInTheQueryMeansTheSameAsItsHeaderField() throws {
+    let api = try APIFixture()
+    #expect(try api.post("a", to: "/v1/messages?ttl=0").problem == "upstream-down")
+    let first = try #require(try api.post("a", to: "/v1/messages?topic=price&ttl=1m").text("id"))
+    _ = try api.post("b", fields: "Topic: price\r\n")
+    #expect(try api.respond("GET", "/v1/deliveries/\(first)").text("state") == "replaced")
+    // The same value in both is no contradiction.
+    #expect(try api.post("a", to: "/v1/messages?ttl=60&topic=a%20b", fields: "TTL: 60\r\nTopic: a b\r\n").status == 202)
+  }
+
+  @Test(arguments: [
+    ("ttl=5", "TTL: 6\r\n", "TTL"), ("topic=a", "Topic: b\r\n", "Topic"), ("ttl=x", "", "ttl 'x'"),
+    ("topic=", "", "topic"), ("topic=a%0Ab", "", "topic"), ("until=sent", "", "until 'sent'"),
+    ("until=written&wait=x", "", "wait 'x'"), ("ttl=1&ttl=1", "", "repeated"),
+    ("cursor=latest", "", "ttl, topic and until"),
+  ])
+  func anOptionThatIsNotValidIsRefused(query: String, fields: String, part: String) throws {
+    let response = try APIFixture().post("a", to: "/v1/messages?\(query)", fields: fields)
+    #expect(response.problem == "invalid-parameter")
+    #expect(response.text("detail")?.contains(part) == true, "\(response.body)")
+  }
+
+  @Test func aConfirmationThatWillNotComeIsNotWaitedFor() throws {
+    let api = try APIFixture { $0.session.upstream.outbox.confirms = false }
+    let response = try api.post("a", to: "/v1/messages?until=confirmed")
+    #expect(response.problem == "invalid-parameter")
+    #expect(response.text("detail")?.contains("upstream.queue.confirm") == true)
+    #expect(try api.session().upstream.snapshot().queuedMessages == 0)
+  }
+
+  // MARK: Waiting
+
+  private func hold(_ api: APIFixture, _ query: String, _ fields: String = "", _ body: String = "a") throws
+    -> any WaitingRequest
+  {
+    let head = "POST /v1/messages?\(query) HTTP/1.1\r\nHost: localhost\r\nContent-Length: \(body.utf8.count)\r\n"
+    let (outcome, _) = try api.send(Array((head + fields + "\r\n" + body).utf8))
+    guard case .wait(let request) = outcome else { throw NotHeld() }
+    return request
+  }
+  private struct NotHeld: Error {}
+
+  @Test func theResponseWaitsForTheStateAndSaysHowLong() throws {
+    let api = try APIFixture()
+    #expect(try hold(api, "until=confirmed").deadline == api.now + .seconds(25))
+    #expect(try hold(api, "until=confirmed&wait=5s", "Prefer: wait=7\r\n").deadline == api.now + .seconds(5))
+    #expect(try hold(api, "until=written&wait=10m").deadline == api.now + .seconds(55))
+    let preferred = try hold(api, "until=written", "Prefer: wait=7\r\n")
+    #expect(preferred.deadline == api.now + .seconds(7))
+    let response = api.finish(preferred)
+    #expect(response.status == 202 && response.text("state") == "queued")
+    #expect(response.field("Preference-Applied") == "wait=7")
+    #expect(response.field("Location") == response.text("id").map { "/v1/deliveries/\($0)" })
+    // Nothing to wait for: the preference is not applied.
+    #expect(try api.post("a", fields: "Prefer: wait=7\r\n").field("Preference-Applied") == nil)
+  }
+
+  @Test(arguments: ["written", "confirmed"])
+  func theWaitEndsWithAFinalState(state: String) throws {
+    let api = try APIFixture()
+    let upstream = try api.session().upstream
+    let single = try hold(api, "until=\(state)")
+    let batch = try hold(api, "until=\(state)", "Content-Type: application/x-ndjson\r\n", "1\n2\n")
+    #expect(single.notifier === upstream.deliveryNotifier && single.sharesNotifier)
+    #expect(!single.hasNewData && !batch.hasNewData)
+    upstream.refuseMessages()
+    #expect(single.hasNewData && batch.hasNewData)
+    let response = api.finish(single)
+    #expect(response.status == 200 && response.text("state") == "rejected")
+    let results = api.finish(batch)
+    #expect(results.status == 200)
+    #expect(
+      (results.json["results"] as? [[String: Any]])?.compactMap { $0["state"] as? String } == ["rejected", "rejected"])
+    #expect(api.api.pendingRequests == 0)
+  }
+
+  @Test func withAWaitOfZeroTheResponseShowsTheStateNow() throws {
+    let response = try APIFixture().post("a", to: "/v1/messages?until=confirmed&wait=0")
+    #expect(response.status == 202 && response.text("state") == "queued")
+  }
+
+  @Test func aClientThatIsGoneLeavesNothingBehind() throws {
+    let api = try APIFixture()
+    let held = try [hold(api, "until=written"), hold(api, "until=confirmed")]
+    #expect(api.api.pendingRequests == 2)
+    #expect(try api.session().upstream.shared.withLock { $0.writeWaiters } == 1)
+    for request in held { request.abandon() }
+    #expect(api.api.pendingRequests == 0)
+    #expect(try api.session().upstream.shared.withLock { $0.writeWaiters } == 0)
+  }
+
+  @Test func aMixedBatchWaitsForTheMessagesThatWereAccepted() throws {
+    let api = try APIFixture { $0.session.upstream.outbox.maximumMessages = 1 }
+    let held = try hold(api, "until=confirmed", "Content-Type: application/x-ndjson\r\n", "1\n2\n")
+    try api.session().upstream.refuseMessages()
+    #expect(held.hasNewData)
+    let response = api.finish(held)
+    #expect(response.status == 207)
+    let results = try #require(response.json["results"] as? [[String: Any]])
+    #expect(results[0]["state"] as? String == "rejected" && results[1]["type"] as? String == "/errors/queue-full")
+  }
+}

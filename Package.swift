@@ -157,7 +157,7 @@ let package = Package(
         "Outbox", "Inbox", "Reactor", "TLSEngine", "Logging",
       ]),
     tested(.system, "Metrics"),
-    tested(.system, "Logging"),
+    tested(.system, "Logging", ["ByteStreams"]),
     tested(
       .drivers, "Upstream",
       [

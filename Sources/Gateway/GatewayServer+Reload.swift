@@ -1,4 +1,5 @@
 import Configuration
+import HTTPServer
 import Logging
 import Reactor
 import Sessions
@@ -20,9 +21,9 @@ struct RunningSettings {
 
 /// Reload on SIGHUP.
 extension GatewayServer {
-  /// Applies the changed settings of the plan that can change without a restart: `log.level`, and of each session `upstream` except its
-  /// queue, by a new connection that replaces the old one. The log names the others. A session that the plan does not contain keeps
-  /// running unchanged.
+  /// Applies the changed settings of the plan that can change without a restart: `log.level`, `log.access`, and of each session
+  /// `upstream` except its queue, by a new connection that replaces the old one. The log names the others. A session that the plan does
+  /// not contain keeps running unchanged.
   ///
   /// A session whose `upstream` has not changed keeps its connection. If no setting has changed, the reason for the reload must be a
   /// new certificate or credential, so every session makes a new connection.
@@ -53,6 +54,7 @@ extension GatewayServer {
         planned.settings.with(new.configuration.upstream), because: isSame ? .credential : .configuration)
     }
     logger.level = effective.log.level
+    server.accessLog.mode = effective.log.access
     logger.info("configuration reloaded", [.flag("changed", effective != old)])
     running.effective = effective
     running.lastRead = plan.settings

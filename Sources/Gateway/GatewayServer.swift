@@ -28,7 +28,7 @@ package final class GatewayServer: Sendable {
   private let settings: GatewaySettings
   let logger: Logger
   private let lifecycle = Lifecycle()
-  private let server: HTTPServer
+  let server: HTTPServer
   private let loops: [EventLoop]
   let sessions: SessionDirectory
   /// Addresses of the listeners, with their actual ports.
@@ -90,7 +90,7 @@ package final class GatewayServer: Sendable {
     let httpMetrics = HTTPServerMetrics(metrics)
     server = HTTPServer(
       settings.http, HTTPServer.ConnectionLimits(clients: descriptors.clients, management: descriptors.management),
-      logger: logger, metrics: httpMetrics)
+      logger: logger, access: settings.log.access, metrics: httpMetrics)
     let api = APIShared(
       settings, access: Access(BrowserAccess(settings.http)), sessions: sessions, lifecycle: lifecycle,
       registry: metrics,

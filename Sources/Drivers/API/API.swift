@@ -80,6 +80,8 @@ package final class API: HTTPApplication {
     }
   }
 
+  package func route(of request: borrowing HTTPRequestHead) -> StaticString { Router.template(of: request) }
+
   package func finish(
     _ exchange: consuming Exchange, at now: MonotonicTime, into response: inout Response
   ) -> Outcome {
@@ -145,15 +147,18 @@ package final class API: HTTPApplication {
   }
 
   func respond(with problem: Problem, into response: inout Response) {
-    requestCount += 1
-    let id = "\(String(requestPrefix, radix: 16))-\(loopIndex)-\(requestCount)"
+    if response.requestID.isEmpty {
+      requestCount += 1
+      response.requestID.append("\(String(requestPrefix, radix: 16))-\(loopIndex)-\(requestCount)")
+    }
+    let id = response.requestID.bytes.text()
     response.begin(problem.status, "application/problem+json")
     if let seconds = problem.retryAfter { response.fields.appendField("Retry-After", decimal: seconds) }
     if let methods = problem.allow { response.fields.appendField("Allow", methods) }
     problem.write(requestID: id, into: &response.content.text)
     response.refusal = [
-      .text("request_id", id), .text("type", problem.kind.name.description),
-      .number("status", Int(problem.status.rawValue)), .text("detail", problem.detail),
+      .text("type", problem.kind.name.description), .number("status", Int(problem.status.rawValue)),
+      .text("detail", problem.detail),
     ]
   }
 }

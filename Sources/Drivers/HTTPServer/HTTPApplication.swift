@@ -11,6 +11,9 @@ package protocol HTTPApplication: AnyObject {
   /// Validates and routes a request by its head. A request that is refused here still gets its response from `finish`.
   func begin(_ request: borrowing HTTPRequestHead, on listener: HTTPListener) -> Exchange
 
+  /// The template of a client's request path, such as `/items/{id}`, for the access log; `-` if there is none.
+  func route(of request: borrowing HTTPRequestHead) -> StaticString
+
   /// Responds to a request. Its content is in `exchange.body` if `begin` set a body, and was dropped otherwise.
   ///
   /// `response` is empty on entry. For a request without a body to collect, `finish` may be called before the content has arrived,

@@ -51,6 +51,7 @@ extension HTTPConnection {
     let channel = channel
     switch channel.receive() {
     case .bytes(let count):
+      if worker.accessLog.isOn || access != nil { recordInput() }
       http.receive(channel.received)
       taken += count
       phase.beginHead(at: worker.loop.now)

@@ -23,11 +23,18 @@ extension HTTPConnection {
     let worker = worker
     if worker.isDraining { http.closeAfterThisResponse() }
     if !worker.response.refusal.isEmpty { logRefusal() }
+    if let access { recordResponse(in: access) }
+    let start = worker.output.count
     if let prepared = worker.response.prepared {
       write(prepared)
       worker.response.reset()
     } else {
       worker.response.move(to: &worker.output, with: &http, date: worker.date)
+    }
+    worker.response.requestID.removeAll()
+    if let access {
+      access.addBytes(worker.output.count - start)
+      access.finish()
     }
   }
 
@@ -64,7 +71,8 @@ extension HTTPConnection {
   private func logRefusal() {
     let isServerError = worker.response.status.rawValue >= 500
     let suppressed = isServerError ? worker.server.refusalLog.withLock { $0.admit(at: worker.loop.now) } : nil
-    var fields = worker.response.refusal
+    let id = String(decoding: worker.response.requestID.copyBytes(), as: UTF8.self)
+    var fields: [LogField] = [.text("request_id", id)] + worker.response.refusal
     if http.hasRequest {
       // The query may contain secrets, and the client determines the length of the path.
       fields.append(.text("method", http.request.methodBytes.excerpt()))
@@ -82,6 +90,8 @@ extension HTTPConnection {
   /// Writes the head of the response that `waiting` streams.
   func beginStream() {
     if worker.isDraining { http.closeAfterThisResponse() }
+    if let access { recordResponse(in: access) }
+    let start = worker.output.count
     let date = worker.date
     withOutput { http, output in
       http.beginResponse(worker.response.status, .stream, date: date.bytes, into: &output)
@@ -89,6 +99,8 @@ extension HTTPConnection {
       output.endFields()
     }
     worker.response.reset()
+    worker.response.requestID.removeAll()
+    access?.addBytes(worker.output.count - start)
   }
 
   /// Sends the content of the source in `waiting`. Returns false when the connection is over. Not inlined: its frame would enlarge
@@ -111,6 +123,7 @@ extension HTTPConnection {
   @inline(never)
   private func writeBatch() -> SourceStep {
     guard case .stream(let source) = waiting else { return .end }
+    let start = worker.output.count
     var step = SourceStep.end
     defer { worker.response.content.removeAll() }
     if worker.isDraining {
@@ -126,6 +139,10 @@ extension HTTPConnection {
       waiting = .none
       source.close()
       withOutput { http, output in http.finishResponse(into: &output) }
+    }
+    if let access {
+      access.addBytes(worker.output.count - start)
+      if case .end = step { access.finish() }
     }
     return step
   }
@@ -149,7 +166,9 @@ extension HTTPConnection {
     var sent = 0
     if pending.isEmpty {
       switch channel.send(bytes) {
-      case .bytes(let count) where count == bytes.count: return
+      case .bytes(let count) where count == bytes.count:
+        if access != nil { reportSent() }
+        return
       case .bytes(let count): sent = count
       case .wouldBlock: break
       case .failed, .endOfStream:
@@ -188,7 +207,7 @@ extension HTTPConnection {
     guard !worker.output.isEmpty else { return .done }
     let result = worker.output.flush(to: channel)
     switch result {
-    case .done: break
+    case .done: if access != nil { reportSent() }
     case .failed: worker.output.removeAll()
     case .blocked: pending.takeAll(from: &worker.output)
     }
@@ -203,6 +222,7 @@ extension HTTPConnection {
       switch pending.flush(to: channel) {
       case .done:
         pending.releaseStorage()
+        if access != nil { reportSent() }
         return true
       case .failed:
         return false

@@ -77,6 +77,7 @@ extension HTTPConnection {
   private func beginHolding() {
     http.releaseStorageIfIdle()
     if case .request(let request) = waiting { request.heldCount?.add(1) }
+    access?.hold(at: worker.loop.now)
   }
 
   @inline(never)
@@ -85,6 +86,7 @@ extension HTTPConnection {
     if let registration { worker.heldConnections.unregister(registration) }
     registration = nil
     isProbed = false
+    access?.resume(at: worker.loop.now)
   }
 
   /// Buffers what the client sends ahead of its response, up to the limit of pipelining. Returns false if the request cannot be

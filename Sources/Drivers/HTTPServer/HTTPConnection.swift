@@ -9,8 +9,8 @@ import Reactor
 /// One task, pinned to one loop. Every wait has a deadline: for a head (absolute, from its first byte or from accept), for a body
 /// and for a client that does not read (see `TransferPace`), and between requests.
 ///
-/// The class is split into four files: life cycle and requests (this one), reading (`+Input`), writing (`+Output`), and waiting for
-/// new data (`+Waiting`). Separate objects would cost an allocation each per held request.
+/// The class is split into five files: life cycle and requests (this one), reading (`+Input`), writing (`+Output`), waiting for new
+/// data (`+Waiting`), and the access log (`+Access`). Separate objects would cost an allocation each per held request.
 final class HTTPConnection: LoopTask {
   /// Requests per turn, so that a pipelining client does not starve other connections.
   private static var requestsPerTurn: Int { 64 }
@@ -43,6 +43,8 @@ final class HTTPConnection: LoopTask {
   /// Requests responded to and bytes read in this turn.
   var handled = 0
   var taken = 0
+  /// Nil while the access log is off.
+  var access: AccessRecord?
   /// Memory, in bytes, of the body in `current` that is counted in `pendingBodyBytes`.
   private var countedBodyBytes = 0
 
@@ -74,6 +76,7 @@ final class HTTPConnection: LoopTask {
   func run() async {
     await serve()
     if isOutputDeferred { worker.sendDeferred() }
+    if access != nil { reportAborted() }
     abandon()
     channel.close()
     worker.remove(self)
@@ -146,6 +149,7 @@ final class HTTPConnection: LoopTask {
       switch event {
       case .head:
         if worker.isDraining { http.closeAfterThisResponse() }
+        if let access { recordRequest(in: access) }
         current = .accepted(worker.application.begin(http.request, on: listener))
         phase = .body(TransferPace(at: worker.loop.now))
         if http.shouldSendContinue, !finishBeforeContent() {
@@ -210,9 +214,12 @@ final class HTTPConnection: LoopTask {
       refuse(refusal)
     case .accepted(let exchange):
       current = .none
+      noteRequestID()
       switch worker.application.finish(exchange, at: worker.loop.now, into: &worker.response) {
       case .respond: writeResponse()
-      case .wait(let request): waiting = .request(request)
+      case .wait(let request):
+        worker.response.requestID.removeAll()
+        waiting = .request(request)
       case .stream(let source):
         waiting = .stream(source)
         beginStream()
@@ -234,6 +241,7 @@ final class HTTPConnection: LoopTask {
   }
 
   func refuse(_ refusal: HTTPServerRefusal) {
+    noteRequestID()
     worker.application.refuse(refusal, into: &worker.response)
     writeResponse()
   }

@@ -24,16 +24,19 @@ package final class HTTPServer: Sendable {
   let logger: Logger
   let metrics: HTTPServerMetrics
   let unsentResponses: UnsentResponses
+  package let accessLog: AccessLog
   let refusalLog = Locked(RefusalLog())
   private let clientLimiter: Locked<ConnectionLimiter>
   private let managementLimiter: Locked<ConnectionLimiter>
 
   package init(
-    _ settings: GatewaySettings.HTTP, _ connections: ConnectionLimits, logger: Logger, metrics: HTTPServerMetrics
+    _ settings: GatewaySettings.HTTP, _ connections: ConnectionLimits, logger: Logger, access: AccessLog.Mode = .off,
+    metrics: HTTPServerMetrics
   ) {
     self.settings = settings
     self.logger = logger
     self.metrics = metrics
+    accessLog = AccessLog(access, logger)
     limits = settings.limits
     unsentResponses = UnsentResponses(
       limit: settings.unsentBytes, unsent: metrics.unsentBytes, shed: metrics.slowReaders)

@@ -17,6 +17,7 @@ final class HTTPWorker: TurnEndTarget {
   let pool: HTTPHeadPool
   let heldConnections: HeldConnections
   let slowReaders: SlowReaders
+  let accessLog: AccessLog
   let timeouts: ConnectionTimeouts
   /// Responses to send. A connection fills and flushes this queue without waiting in between, so all connections can share it. What
   /// the kernel does not take at once moves to the connection's own queue.
@@ -44,6 +45,7 @@ final class HTTPWorker: TurnEndTarget {
     heldConnections = HeldConnections(loop: loop)
     slowReaders = SlowReaders(server.unsentResponses, loop: loop)
     timeouts = ConnectionTimeouts(server.settings)
+    accessLog = server.accessLog
   }
 
   // MARK: Connections

@@ -13,8 +13,11 @@ package struct Response: ~Copyable {
   package var content = ResponseContent()
   /// If set, it replaces all of the above.
   package var prepared: PreparedResponse?
-  /// Log fields for a refused request. The server adds the method, the path and the client.
+  /// Log fields for a refused request. The server adds the id, the method, the path and the client.
   package var refusal: [LogField] = []
+  /// The id of the request in the response and the log. The server sets it if the client sent a valid `X-Request-Id`; otherwise the
+  /// application sets one if its response names it. `reset()` keeps it.
+  package var requestID = ByteQueue()
 
   package init() {}
 

@@ -104,8 +104,11 @@ package struct GatewaySettings: Equatable, Sendable {
 
   package struct Log: Equatable, Sendable {
     package enum Format: String, CaseIterable, Sendable { case auto, text, json }
+    /// Which requests of clients have a line.
+    package enum Access: String, CaseIterable, Sendable { case off, errors, all }
 
     package var level = LogLevel.info
     package var format = Format.auto
+    package var access = Access.off
   }
 }

@@ -69,6 +69,9 @@ extension SettingSection {
         "level", \.level, .logLevel, "lowest level that is logged: trace, debug, info, warning or error",
         flag: "log-level", isReloadable: true),
       log("format", \.format, .choice, "text, json or auto: text on a terminal, otherwise JSON", flag: "log-format"),
+      log(
+        "access", \.access, .choice, "lines about requests: off, errors (status 400 or higher, or aborted) or all",
+        isReloadable: true),
     ])
   }
 }

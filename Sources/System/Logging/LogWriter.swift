@@ -9,13 +9,20 @@ import Threading
 /// Logging a line never blocks: lines are put into a bounded buffer that one thread writes out. Lines that do not fit, and lines
 /// that the output refuses, are counted, and a log line reports the count.
 package final class LogWriter: Sendable {
-  package enum Format: Sendable { case text, coloredText, json }
+  package enum Format: Sendable {
+    case text, coloredText, json
+
+    /// The format of the fields of a line.
+    var fields: LogFieldFormat { self == .json ? .json : .text }
+  }
 
   /// Bytes that may be pending for a slow terminal or pipe. While there are as many, new lines are dropped.
   package static let bufferLimit = 1 << 20
+  /// The part of it that lines written per request may use, so that they never displace a warning.
+  package static let requestBufferLimit = bufferLimit / 2
 
   private let minimum: Atomic<Int>
-  private let format: Format
+  let format: Format
   private let output: Int32
   private let wake: Int32
 
@@ -60,17 +67,37 @@ package final class LogWriter: Sendable {
   func isEnabled(_ level: LogLevel) -> Bool { level.rawValue >= minimum.load(ordering: .relaxed) }
 
   func write(_ level: LogLevel, _ message: StaticString, _ fields: [LogField]) {
-    let line = LogLine(level: level, message: message, fields: fields, milliseconds: Self.now())
+    let line = LogLine(level: level, message: message, milliseconds: Self.now())
     let wasEmpty = state.withLock { state in
       let wasEmpty = state.buffer.isEmpty
       guard state.buffer.count < Self.bufferLimit else {
         state.dropped += 1
         return false
       }
-      line.write(format, &state.clock, into: &state.buffer)
+      line.write(fields, format, &state.clock, into: &state.buffer)
       return wasEmpty
     }
-    guard wasEmpty else { return }
+    if wasEmpty { wakeWriter() }
+  }
+
+  /// Writes a line about one request. `fields` must be in the format of this log (`Format.fields`).
+  func writeRequest(_ message: StaticString, _ fields: borrowing ByteQueue) {
+    let line = LogLine(level: .info, message: message, milliseconds: Self.now())
+    let wasEmpty = state.withLock { state in
+      let wasEmpty = state.buffer.isEmpty
+      guard state.buffer.count < Self.requestBufferLimit else {
+        state.dropped += 1
+        return false
+      }
+      line.begin(format, &state.clock, into: &state.buffer)
+      state.buffer.append(fields.bytes)
+      LogLine.end(format, into: &state.buffer)
+      return wasEmpty
+    }
+    if wasEmpty { wakeWriter() }
+  }
+
+  private func wakeWriter() {
     var one: UInt64 = 1
     unsafe Glibc.write(wake, &one, 8)
   }
@@ -165,10 +192,8 @@ package final class LogWriter: Sendable {
       if state.dropped > 0 {
         batch.reported = state.dropped
         state.dropped = 0
-        let report = LogLine(
-          level: .warning, message: "log lines were dropped", fields: [.number("count", batch.reported)],
-          milliseconds: Self.now())
-        report.write(format, &state.clock, into: &state.buffer)
+        let report = LogLine(level: .warning, message: "log lines were dropped", milliseconds: Self.now())
+        report.write([.number("count", batch.reported)], format, &state.clock, into: &state.buffer)
       }
       swap(&batch.bytes, &state.buffer)
       state.isWriting = !batch.bytes.isEmpty

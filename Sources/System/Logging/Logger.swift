@@ -1,3 +1,5 @@
+import ByteStreams
+
 /// Writes log lines, each with the fields of its context. Copies made by `with` write to the same output.
 ///
 /// Logging a line never blocks: see `LogWriter`.
@@ -45,6 +47,14 @@ package final class Logger: Sendable {
   package func log(_ level: LogLevel, _ message: StaticString, _ fields: @autoclosure () -> [LogField] = []) {
     if writer.isEnabled(level) { writer.write(level, message, context.isEmpty ? fields() : context + fields()) }
   }
+
+  /// Writes a line about one request at level `info`, even if the lowest level is higher: such lines have a setting of their own. It
+  /// is dropped while half of the buffer is in use, and allocates nothing. `fields` must be in `fieldFormat`.
+  package func logRequest(_ message: StaticString, _ fields: borrowing ByteQueue) {
+    writer.writeRequest(message, fields)
+  }
+
+  package var fieldFormat: LogFieldFormat { writer.format.fields }
 
   package func debug(_ message: StaticString, _ fields: @autoclosure () -> [LogField] = []) {
     log(.debug, message, fields())

@@ -131,7 +131,7 @@ struct Received {
   let refusal: String?
 
   init(_ response: borrowing Response) {
-    if case .text(let id)? = response.refusal.first?.value { refusal = id } else { refusal = nil }
+    refusal = response.refusal.isEmpty ? nil : response.requestID.bytes.text()
     prepared = response.prepared
     if let prepared {
       let (head, content) = (prepared.fields, prepared.content)

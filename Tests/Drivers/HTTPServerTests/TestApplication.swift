@@ -61,6 +61,8 @@ final class TestApplication: HTTPApplication {
       state: route.rawValue, body: route == .echo ? RequestBody(request.framing, limit: 1 << 20) : nil)
   }
 
+  func route(of request: borrowing HTTPRequestHead) -> StaticString { "/test" }
+
   func finish(_ exchange: consuming Exchange, at now: MonotonicTime, into response: inout Response) -> Outcome {
     switch Route(rawValue: exchange.state) {
     case .wait: return .wait(WaitForNews(board: board, seen: board.news.current, deadline: now + wait))

@@ -1,3 +1,4 @@
+import ByteStreams
 import Foundation
 import Testing
 
@@ -177,5 +178,34 @@ private final class Collector: @unchecked Sendable {
     #expect(lines.count == 200)
     for (number, line) in lines.enumerated() { #expect(line.contains("\"n\":\(number),")) }
     close(ends[0])
+  }
+}
+
+/// Lines about requests.
+@Suite struct RequestLineTests {
+  @Test func theyLeaveHalfOfTheBufferToOtherLines() throws {
+    let pipe = Pipe()
+    let logger = Logger(level: .error, format: .text, output: pipe.fileHandleForWriting.fileDescriptor)
+    var fields = ByteQueue()
+    fields.append(String(repeating: "x", count: 1000))
+    for _ in 0..<2000 { logger.logRequest("request", fields) }
+    logger.error("important")
+    let collector = Collector(pipe.fileHandleForReading)
+    logger.flush()
+    pipe.fileHandleForWriting.closeFile()
+    let lines = collector.text().split(separator: "\n")
+    let kept = lines.filter { $0.hasSuffix("xxx") }.count
+    #expect(kept > 400 && kept < 600)
+    #expect(lines.contains { $0.hasSuffix(" error   important") })
+    #expect(lines.last?.hasSuffix("log lines were dropped  count=\(2000 - kept)") == true)
+  }
+
+  @Test func textThatIsNoPlainWordIsEscaped() {
+    for format in [LogFieldFormat.json, .text] {
+      var line = ByteQueue()
+      format.append("f", Array("a\"b\n\u{1B}\u{202E}".utf8).span, to: &line)
+      let text = String(decoding: line.copyBytes(), as: UTF8.self)
+      #expect(text.hasSuffix(#""a\"b\n\u001b\u202e""#), "\(text)")
+    }
   }
 }

@@ -1,0 +1,40 @@
+import ByteStreams
+import HTTPCodec
+
+/// The templates of paths, for the access log: as in `openapi.yaml`, which a test compares.
+extension Router {
+  /// Returns the template of a client's path, for any method and whether or not the session, delivery or problem type exists. Returns
+  /// `-` for other paths, which are the client's text.
+  static func template(of request: borrowing HTTPRequestHead) -> StaticString {
+    guard request.path.firstIndex(of: UInt8(ascii: "%")) != nil else { return template(of: request.path) }
+    var path = ByteQueue()
+    PercentDecoder.decodeUnreserved(request.path, into: &path)
+    return template(of: path.bytes)
+  }
+
+  private static func template(of path: Span<UInt8>) -> StaticString {
+    if path.equals("/openapi.yaml") { return "/openapi.yaml" }
+    if path.isItem(below: "/errors/") { return "/errors/{type}" }
+    guard path.starts(with: "/v1/") else { return "-" }
+    let rest = path.extracting(4..<path.count)
+    if rest.equals("messages") { return "/v1/messages" }
+    if rest.equals("session") { return "/v1/session" }
+    if rest.equals("sessions") { return "/v1/sessions" }
+    if rest.isItem(below: "deliveries/") { return "/v1/deliveries/{id}" }
+    if rest.isItem(below: "sessions/") { return "/v1/sessions/{name}" }
+    guard rest.starts(with: "sessions/") else { return "-" }
+    let named = rest.extracting(9..<rest.count)
+    guard let slash = named.firstIndex(of: UInt8(ascii: "/")), slash > 0 else { return "-" }
+    let part = named.extracting((slash + 1)..<named.count)
+    if part.equals("messages") { return "/v1/sessions/{name}/messages" }
+    return part.isItem(below: "deliveries/") ? "/v1/sessions/{name}/deliveries/{id}" : "-"
+  }
+}
+
+extension Span where Element == UInt8 {
+  /// Whether this is `prefix` and one more segment.
+  fileprivate func isItem(below prefix: StaticString) -> Bool {
+    guard count > prefix.utf8CodeUnitCount, starts(with: prefix) else { return false }
+    return extracting(prefix.utf8CodeUnitCount..<count).firstIndex(of: UInt8(ascii: "/")) == nil
+  }
+}

@@ -1,0 +1,47 @@
+import ByteStreams
+import Configuration
+import Logging
+import Synchronization
+
+/// The access log of all event loops: one line per request of a client.
+///
+/// Requests to the management listeners have no lines: probes would be most of the log.
+package final class AccessLog: Sendable {
+  package typealias Mode = GatewaySettings.Log.Access
+
+  private let logger: Logger
+  private let index: Atomic<Int>
+
+  init(_ mode: Mode, _ logger: Logger) {
+    self.logger = logger
+    index = Atomic(Self.index(of: mode))
+  }
+
+  /// Which requests have a line. May be changed at any time, from any thread.
+  package var mode: Mode {
+    get { Mode.allCases[index.load(ordering: .relaxed)] }
+    set { index.store(Self.index(of: newValue), ordering: .relaxed) }
+  }
+
+  /// Checked for every read: one load.
+  @inline(__always)
+  var isOn: Bool { index.load(ordering: .relaxed) != Self.off }
+
+  private static let off = index(of: .off)
+
+  private static func index(of mode: Mode) -> Int { Mode.allCases.firstIndex(of: mode) ?? 0 }
+
+  var format: LogFieldFormat { logger.fieldFormat }
+
+  /// Whether the mode includes `request`.
+  func includes(_ request: AccessLine) -> Bool {
+    switch mode {
+    case .off: false
+    case .errors: request.isError
+    case .all: true
+    }
+  }
+
+  /// Writes a line with these fields.
+  func write(_ fields: borrowing ByteQueue) { logger.logRequest("request", fields) }
+}

@@ -1,0 +1,113 @@
+import ByteStreams
+import HTTPCodec
+import Logging
+
+/// The requests of one connection that have no line in the access log yet. Exists only while the access log is on, and is reused for
+/// all requests of the connection.
+///
+/// A request gets its line when the kernel has taken its whole response, or when the connection ends.
+final class AccessRecord {
+  /// The address of the client.
+  private let client: [UInt8]
+  /// When the first byte of the next request was read.
+  private var inputBegan: MonotonicTime?
+  /// The request being received, held or responded to.
+  private var current: AccessLine?
+  /// Requests whose responses are written but not sent.
+  private var unsent: [AccessLine] = []
+  /// The ids of `unsent` and `current`, in this order.
+  private var ids = ByteQueue()
+  private var heldSince: MonotonicTime?
+  /// The fields of the line being written.
+  private var fields = ByteQueue()
+
+  init(client: String) { self.client = Array(client.utf8) }
+
+  var isOpen: Bool { current != nil }
+
+  // MARK: One request
+
+  /// Input was read while no request was arriving.
+  func beginInput(at now: MonotonicTime) { inputBegan = inputBegan ?? now }
+
+  /// A request has begun.
+  func begin(at now: MonotonicTime) {
+    current = AccessLine(began: inputBegan ?? now)
+    inputBegan = nil
+  }
+
+  /// Its head has been read.
+  func describe(_ request: borrowing HTTPRequestHead, route: StaticString) {
+    current?.method = request.method
+    current?.route = route
+    if let id = RequestID.read(request) { setID(id) }
+  }
+
+  func hold(at now: MonotonicTime) { heldSince = now }
+
+  func resume(at now: MonotonicTime) {
+    guard let since = heldSince else { return }
+    heldSince = nil
+    if let line = current { current?.held = line.held + (now - since) }
+  }
+
+  /// Its response begins. `id`: the one that the response names; empty if none.
+  func respond(with status: HTTPStatus, id: borrowing ByteQueue) {
+    current?.status = Int(status.rawValue)
+    setID(id.bytes)
+  }
+
+  func addBytes(_ count: Int) { current?.bytes += count }
+
+  /// Its response has been written.
+  func finish() {
+    guard let line = current else { return }
+    unsent.append(line)
+    current = nil
+  }
+
+  private func setID(_ id: Span<UInt8>) {
+    guard !id.isEmpty, let line = current else { return }
+    ids.removeLast(line.idCount)
+    ids.append(id)
+    current?.idCount = id.count
+  }
+
+  // MARK: Lines
+
+  /// The kernel has taken all that was written.
+  func reportSent(to log: AccessLog, at now: MonotonicTime) {
+    for line in unsent { report(line, to: log, at: now) }
+    unsent.removeAll(keepingCapacity: true)
+  }
+
+  /// The connection has ended. `doing`: what the current request was doing. `unsentBytes`: how many of the bytes that were written the
+  /// kernel has not taken; nil if not known.
+  func reportAborted(_ doing: AccessLine.Abort, unsentBytes: Int?, to log: AccessLog, at now: MonotonicTime) {
+    resume(at: now)
+    // What the current request has streamed before was sent, unless it is still queued.
+    var remaining = unsentBytes ?? .max
+    if let unsentBytes, let line = current {
+      remaining -= min(line.bytes, unsentBytes)
+      current?.bytes -= min(line.bytes, unsentBytes)
+    }
+    for index in unsent.indices.reversed() {
+      let count = min(unsent[index].bytes, remaining)
+      remaining -= count
+      unsent[index].bytes -= count
+      if count > 0 { unsent[index].abort = .sending }
+    }
+    current?.abort = doing
+    finish()
+    reportSent(to: log, at: now)
+  }
+
+  private func report(_ line: AccessLine, to log: AccessLog, at now: MonotonicTime) {
+    if log.includes(line) {
+      fields.removeAll()
+      line.write(ids: ids, client: client, at: now, log.format, to: &fields)
+      log.write(fields)
+    }
+    ids.consume(line.idCount)
+  }
+}

@@ -1,0 +1,67 @@
+import ByteStreams
+import HTTPCodec
+import Metrics
+import Reactor
+
+/// The access log's view of a connection. All of this is skipped while `access` is nil.
+extension HTTPConnection {
+  /// Called before input is passed to the parser, if the access log is on or was on.
+  @inline(never)
+  func recordInput() {
+    // A request is recorded from its first byte or not at all.
+    guard http.isIdle else { return }
+    guard worker.accessLog.isOn, listener.role == .client else {
+      access = nil
+      return
+    }
+    let access = access ?? makeAccessRecord()
+    self.access = access
+    access.beginInput(at: worker.loop.now)
+  }
+
+  private func makeAccessRecord() -> AccessRecord {
+    AccessRecord(client: (try? Sockets.peerAddress(of: channel.descriptor))?.description ?? "-")
+  }
+
+  /// The head of a request has been read.
+  func recordRequest(in access: AccessRecord) {
+    access.begin(at: worker.loop.now)
+    access.describe(http.request, route: worker.application.route(of: http.request))
+  }
+
+  /// `worker.response` is about to be written.
+  func recordResponse(in access: AccessRecord) {
+    if !access.isOpen {
+      // The server refuses a request whose head is incomplete or malformed.
+      access.begin(at: worker.loop.now)
+      if http.hasRequest { access.describe(http.request, route: worker.application.route(of: http.request)) }
+    }
+    let status = worker.response.prepared?.status ?? worker.response.status
+    access.respond(with: status, id: worker.response.requestID)
+  }
+
+  /// The kernel has taken all that was written.
+  @inline(never)
+  func reportSent() { access?.reportSent(to: worker.accessLog, at: ProcessInformation.monotonicTime()) }
+
+  /// The connection has ended.
+  func reportAborted() {
+    guard let access else { return }
+    let doing: AccessLine.Abort =
+      switch waiting {
+      case .none: .receiving
+      case .request: .held
+      case .stream: .sending
+      }
+    if !access.isOpen, !http.hasRequest, http.isReceivingRequest { access.begin(at: worker.loop.now) }
+    access.reportAborted(
+      doing, unsentBytes: pending.isEmpty ? nil : pending.count, to: worker.accessLog,
+      at: ProcessInformation.monotonicTime())
+  }
+
+  /// Passes the client's own id of the request to the application, for a problem.
+  func noteRequestID() {
+    guard http.hasRequest, http.request.fields.contains(.xRequestID) else { return }
+    RequestID.copy(from: http.request, to: &worker.response.requestID)
+  }
+}

@@ -1,0 +1,42 @@
+import Foundation
+import HTTPCodec
+import Testing
+
+@testable import API
+
+/// The routes that the access log shows.
+@Suite struct RouteTemplateTests {
+  private func template(of target: String, _ method: String = "GET") throws -> String {
+    var connection = HTTPServerConnection()
+    connection.receive(Array("\(method) \(target) HTTP/1.1\r\nHost: localhost\r\n\r\n".utf8).span)
+    #expect(try connection.nextEvent() == .head)
+    return Router.template(of: connection.request).description
+  }
+
+  @Test func everyPathOfTheDocumentIsATemplate() throws {
+    let lines = String(decoding: OpenAPIDocument.text, as: UTF8.self).split(separator: "\n")
+    let paths = lines.filter { $0.hasPrefix("  /") && $0.hasSuffix(":") }.map { String($0.dropFirst(2).dropLast()) }
+    #expect(paths.count >= 6)
+    let named = ["", "/messages", "/deliveries/{id}"].map { "/v1/sessions/{name}" + $0 }
+    for path in paths + named {
+      let target = path.replacing(/\{\w+\}/, with: "some-thing_1")
+      #expect(try template(of: target) == path)
+      #expect(try template(of: target + "?token=SECRET", "PUT") == path, "whatever the method and the query")
+      #expect(try template(of: "http://localhost\(target)") == path)
+    }
+  }
+
+  @Test func percentEncodedLettersAreTheSamePath() throws {
+    #expect(try template(of: "/v1/%6Dessages") == "/v1/messages")
+    #expect(try template(of: "/v1/deliveries/%2F") == "/v1/deliveries/{id}")
+  }
+
+  @Test(arguments: [
+    "/", "/v1", "/v1/", "/v2/messages", "/v1/messages/", "/v1/messages/x", "/v1/deliveries/", "/v1/deliveries/a/b",
+    "/v1/sessions/", "/v1/sessions/a/", "/v1/sessions//messages", "/v1/sessions/a/messages/b", "/v1/sessions/a/b",
+    "/errors/", "/errors/a/b", "/SECRET", "/livez",
+  ])
+  func anyOtherPathIsNotShown(path: String) throws {
+    #expect(try template(of: path) == "-")
+  }
+}

@@ -1,0 +1,353 @@
+"""The access log: one line per request of a client, with what happened to it."""
+
+import asyncio
+import json
+import re
+
+import pytest
+
+from harness.gateway import Gateway
+from harness.raw import exchange, reset
+from harness.waiting import eventually
+
+ALL = {"DRAWBRIDGE_LOG_ACCESS": "all"}
+FIELDS = ["request_id", "principal", "client", "method", "route", "status", "bytes", "seconds", "held_seconds"]
+
+
+def lines(gateway):
+    return [record for record in gateway.records if record["message"] == "request"]
+
+
+async def line(gateway, what="the request", **fields):
+    """The line with these values; there must be one."""
+
+    def matches(record):
+        return record["message"] == "request" and all(record.get(name) == value for name, value in fields.items())
+
+    return await gateway.logs(matches, what=what)
+
+
+async def held(gateway, count):
+    return (await gateway.metrics())["drawbridge_polls_held"] == count
+
+
+@pytest.fixture
+def logging_all(gateway_for, upstream):
+    return gateway_for(upstream, env=ALL)
+
+
+async def test_a_request_has_one_line_with_every_field(logging_all):
+    gateway = await logging_all
+    data = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nX-Request-Id: abc-1\r\nContent-Length: 5\r\n\r\nhello"
+    answer = await exchange(
+        gateway.address(), data + b"GET /openapi.yaml HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    )
+    assert answer.statuses == [202, 200]
+    first = await line(gateway, request_id="abc-1")
+    second = await line(gateway, route="/openapi.yaml")
+    assert list(first) == ["time", "level", "message", *FIELDS]
+    assert (first["method"], first["route"], first["status"]) == ("POST", "/v1/messages", 202)
+    assert (first["level"], first["principal"], first["held_seconds"]) == ("info", "-", 0)
+    assert re.fullmatch(r"127\.0\.0\.1:\d+", first["client"])
+    assert first["client"] == second["client"]
+    # Together, they are all that was received.
+    assert first["bytes"] + second["bytes"] == len(answer.data)
+    assert 0 < first["seconds"] < 30
+    assert second["request_id"] == "-", "a response without an id has none in the log"
+    assert len(lines(gateway)) == 2
+
+
+async def test_a_held_poll_says_how_long_it_was_held(logging_all):
+    gateway = await logging_all
+    client = gateway.client()
+    await client.poll(wait=1)
+    record = await line(gateway, route="/v1/messages")
+    assert 1 <= record["held_seconds"] <= record["seconds"]
+
+
+async def test_a_delivery_that_is_waited_for_says_so_too(gateway_for, upstream):
+    gateway = await gateway_for(upstream, env={**ALL, "DRAWBRIDGE_UPSTREAM_QUEUE_CONFIRM": "true"})
+    client = gateway.client()
+    accepted = await client.accepted("x")
+    await client.request("GET", f"/v1/deliveries/{accepted['id']}?wait=20")
+    record = await line(gateway, route="/v1/deliveries/{id}")
+    assert record["status"] == 200
+    assert accepted["id"] not in gateway.output
+
+
+@pytest.mark.parametrize("known", [None, "client-7/a=b", "x" * 128])
+async def test_the_id_is_the_one_that_the_client_sees(known, logging_all):
+    gateway = await logging_all
+    client = gateway.client()
+    headers = {"X-Request-Id": known} if known else {}
+    ids = []
+    # Refused by the router, after the body, and for its parameters.
+    for method, path, body in (
+        ("GET", "/nowhere", None),
+        ("POST", "/v1/messages", b"\xff"),
+        ("GET", "/v1/messages?limit=0", None),
+    ):
+        fields = {**headers, "Content-Type": "text/plain"} if body else headers
+        answer = await client.request(method, path, data=body, headers=fields)
+        ids.append(answer.problem(answer.status)["request_id"])
+    await eventually(lambda: len(lines(gateway)) == 3, what="the lines")
+    assert [record["request_id"] for record in lines(gateway)] == ids
+    assert set(ids) == {known} if known else len(set(ids)) == 3
+
+
+@pytest.mark.parametrize("odd", ["", "two words", 'quote"', "back\\slash", "x" * 129, "é", "a\tb"])
+async def test_an_id_that_is_not_valid_is_not_used(odd, logging_all):
+    gateway = await logging_all
+    request = b"GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Request-Id: " + odd.encode() + b"\r\n\r\n"
+    answer = await exchange(gateway.address(), request)
+    problem = json.loads(answer.data.partition(b"\r\n\r\n")[2])
+    assert re.fullmatch(r"[0-9a-f]+-\d+-\d+", problem["request_id"])
+    assert (await line(gateway))["request_id"] == problem["request_id"]
+
+
+async def test_the_id_of_one_request_is_not_that_of_another(logging_all):
+    gateway = await logging_all
+    get = b"GET %s HTTP/1.1\r\nHost: x\r\n%s\r\n"
+    answer = await exchange(
+        gateway.address(),
+        get % (b"/v1/messages?wait=1", b"X-Request-Id: held\r\n")
+        + get % (b"/nowhere", b"")
+        + get % (b"/openapi.yaml", b"X-Request-Id: file\r\n")
+        + get % (b"/nowhere", b"Connection: close\r\n"),
+    )
+    assert answer.statuses == [200, 404, 200, 404]
+    await eventually(lambda: len(lines(gateway)) == 4, what="the lines")
+    ids = [record["request_id"] for record in lines(gateway)]
+    assert (ids[0], ids[2]) == ("held", "file")
+    assert [ids[1], ids[3]] == [i.decode() for i in re.findall(rb'"request_id":"([^"]+)"', answer.data)]
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status", "method", "route"),
+    [
+        (b"\x16\x03\x01\x02\x00\r\n\r\n", 400, "-", "-"),
+        (b"GET /v1/session HTTP/1.1\r\n\r\n", 400, "GET", "/v1/session"),
+        (b"GET /v1/session HTTP/1.1\r\nHost: x\r\nBad Name: y\r\n\r\n", 400, "-", "-"),
+        (b"GET /v1/session HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 40_000 + b"\r\n\r\n", 431, "-", "-"),
+        (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414, "-", "-"),
+        (b"GET /v1/session HTTP/1.1\r\nHost: x\r\n", 408, "-", "-"),
+        (b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc", 408, "POST", "/v1/messages"),
+        (b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 999999999\r\n\r\n", 413, "POST", "/v1/messages"),
+        (b"BREW /v1/messages HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 405, "-", "/v1/messages"),
+        (b"GET /v1/session HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n", 403, "GET", "/v1/session"),
+        (b"GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404, "GET", "-"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, int) else None,
+)
+async def test_a_refused_request_has_a_line_wherever_it_is_refused(
+    request_bytes, status, method, route, gateway_for, upstream
+):
+    env = {**ALL, "DRAWBRIDGE_HTTP_HEAD_TIMEOUT": "1s", "DRAWBRIDGE_HTTP_BODY_TIMEOUT": "1s"}
+    gateway = await gateway_for(upstream, env=env)
+    answer = await exchange(gateway.address(), request_bytes)
+    assert answer.statuses == [status]
+    record = await line(gateway)
+    assert (record["status"], record["method"], record["route"]) == (status, method, route)
+    assert record["bytes"] == len(answer.data)
+    assert record["request_id"] == json.loads(answer.data.partition(b"\r\n\r\n")[2])["request_id"]
+    assert "aborted" not in record
+    assert len(lines(gateway)) == 1
+
+
+# -- Aborted -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_request_that_is_aborted_while_held_says_so(logging_all):
+    gateway = await logging_all
+    _, writer = await asyncio.open_connection(*gateway.address())
+    writer.write(b"GET /v1/messages?wait=50 HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine\r\n\r\n")
+    await eventually(lambda: held(gateway, 1), what="the poll is held")
+    reset(writer)
+    record = await line(gateway, aborted="held")
+    assert (record["request_id"], record["status"], record["bytes"]) == ("mine", 0, 0)
+    assert record["held_seconds"] > 0
+    assert len(lines(gateway)) == 1
+
+
+@pytest.mark.parametrize(
+    "part", [b"GET /v1/ses", b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab"]
+)
+async def test_a_request_that_is_aborted_while_it_arrives_says_so(part, logging_all):
+    gateway = await logging_all
+    _, writer = await asyncio.open_connection(*gateway.address())
+    writer.write(b"GET /openapi.yaml HTTP/1.1\r\nHost: x\r\n\r\n" + part)
+    await line(gateway, route="/openapi.yaml")
+    reset(writer)
+    record = await line(gateway, aborted="receiving")
+    assert (record["status"], record["bytes"]) == (0, 0)
+    assert record["method"] == ("POST" if part.startswith(b"POST") else "-")
+    assert len(lines(gateway)) == 2
+
+
+async def test_a_response_that_is_not_read_is_aborted_while_sending(gateway_for, upstream):
+    gateway = await gateway_for(upstream, env={**ALL, "DRAWBRIDGE_HTTP_WRITE_TIMEOUT": "1s"})
+    await upstream.push("x" * (15 << 20))
+    client = gateway.client()
+    await client.collect(1, "earliest")
+    _, writer = await asyncio.open_connection(*gateway.address(), limit=1024)
+    writer.transport.pause_reading()
+    writer.write(b"GET /v1/messages?cursor=earliest HTTP/1.1\r\nHost: x\r\nX-Request-Id: lazy\r\n\r\n")
+    record = await line(gateway, request_id="lazy")
+    assert (record["status"], record["aborted"]) == (200, "sending")
+    assert 0 < record["bytes"] < 15 << 20
+    writer.transport.abort()
+
+
+async def test_a_connection_without_a_request_has_no_line(logging_all):
+    gateway = await logging_all
+    for data in (b"", b"\r\n", b"GET /openapi.yaml HTTP/1.1\r\nHost: x\r\n\r\n"):
+        _, writer = await asyncio.open_connection(*gateway.address())
+        writer.write(data)
+        if data.startswith(b"GET"):
+            await line(gateway)
+        reset(writer)
+
+    async def all_are_gone():
+        return (await gateway.metrics())["drawbridge_http_connections"] == 1
+
+    await eventually(all_are_gone, what="the connections have ended")
+    assert [record["status"] for record in lines(gateway)] == [200]
+
+
+# -- Modes and formats -------------------------------------------------------------------------------------------------
+
+
+async def some_requests(gateway):
+    """One success, one error and one aborted request."""
+    client = gateway.client()
+    assert (await client.request("GET", "/openapi.yaml")).status == 200
+    (await client.request("GET", "/nowhere")).problem(404)
+    _, writer = await asyncio.open_connection(*gateway.address())
+    writer.write(b"GET /v1/messages?wait=50 HTTP/1.1\r\nHost: x\r\n\r\n")
+    await eventually(lambda: held(gateway, 1), what="the poll is held")
+    reset(writer)
+    await eventually(lambda: held(gateway, 0), what="the poll is given up")
+
+
+@pytest.mark.parametrize(("mode", "statuses"), [(None, []), ("off", []), ("errors", [404, 0]), ("all", [200, 404, 0])])
+async def test_the_mode_decides_which_requests_have_a_line(mode, statuses, gateway_for, upstream):
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_LOG_ACCESS": mode} if mode else None)
+    await some_requests(gateway)
+    await gateway.stop()
+    assert [record["status"] for record in lines(gateway)] == statuses
+
+
+async def test_a_reload_changes_the_mode(gateway_for, upstream):
+    config = "log: {access: %s}\n"
+    gateway = await gateway_for(upstream, config=config % "off")
+    client = gateway.client()
+    ids = []
+    for count, mode in enumerate(["all", "errors", "off", "all"], start=1):
+        gateway.rewrite(config % mode)
+        gateway.signal(1)
+
+        def is_reloaded(count=count):
+            return sum(record["message"] == "configuration reloaded" for record in gateway.records) == count
+
+        await eventually(is_reloaded, what="the reload")
+        for path in ("/openapi.yaml", "/nowhere"):
+            ids.append(f"{count}-{mode}-{path[1:]}")
+            await client.request("GET", path, headers={"X-Request-Id": ids[-1]})
+    await gateway.stop()
+    logged = [record["request_id"] for record in lines(gateway)]
+    assert logged == [i for i in ids if "all" in i or i == "2-errors-nowhere"]
+
+
+async def test_the_lines_do_not_depend_on_the_level(gateway_for, upstream):
+    gateway = await gateway_for(upstream, config="log: {}\n")
+    gateway.rewrite("log: {level: error, access: all}\n")
+    gateway.signal(1)
+    client = gateway.client()
+
+    async def is_logged():
+        await client.request("GET", "/openapi.yaml")
+        return lines(gateway)
+
+    await eventually(is_logged, what="a line")
+    assert lines(gateway)[0]["level"] == "info"
+
+
+class TextGateway(Gateway):
+    """Reads the addresses of the listeners from a log in text."""
+
+    async def _read(self, stream):
+        async for line in stream:
+            self.log.append(line.decode().rstrip("\n"))
+            start, *fields = self.log[-1].split("  ")
+            words = dict(field.partition("=")[::2] for field in fields if "=" in field)
+            self.listening({"message": "listening" if "listening" in self.log[-1] else start, **words})
+
+
+async def test_the_lines_have_the_format_of_the_log(start, upstream, tmp_path):
+    gateway = await start(TextGateway("--upstream", upstream.url, "--log-format", "text", folder=tmp_path, env=ALL))
+    client = gateway.client()
+    await client.request("GET", "/openapi.yaml", headers={"X-Request-Id": "abc"})
+    text = await eventually(lambda: next((line for line in gateway.log if "route=" in line), None), what="the line")
+    assert re.fullmatch(
+        r"\S+Z info    request  request_id=abc  principal=-  client=127\.0\.0\.1:\d+  method=GET  route=/openapi\.yaml"
+        r"  status=200  bytes=\d+  seconds=\d\.\d{6}  held_seconds=0\.000000",
+        text,
+    )
+
+
+async def test_management_requests_have_no_lines(logging_all):
+    gateway = await logging_all
+    for path in ("/livez", "/readyz", "/metrics", "/nowhere"):
+        await gateway.manage(path)
+    await gateway.client().request("GET", "/openapi.yaml")
+    await gateway.stop()
+    assert [record["route"] for record in lines(gateway)] == ["/openapi.yaml"]
+
+
+async def test_pipelined_requests_have_their_lines_in_order(logging_all):
+    gateway = await logging_all
+    paths = [b"/openapi.yaml", b"/v1/session", b"/v1/messages?wait=1", b"/nowhere"] * 25
+    data = b"".join(
+        b"GET %s HTTP/1.1\r\nHost: x\r\nX-Request-Id: %d\r\n%s\r\n"
+        % (path, index, b"Connection: close\r\n" if index == len(paths) - 1 else b"")
+        for index, path in enumerate(paths)
+    ).replace(b"wait=1", b"wait=0")
+    answer = await exchange(gateway.address(), data)
+    await eventually(lambda: len(lines(gateway)) == len(paths), what="the lines")
+    assert [record["request_id"] for record in lines(gateway)] == [str(index) for index in range(len(paths))]
+    assert [record["status"] for record in lines(gateway)] == answer.statuses
+    assert sum(record["bytes"] for record in lines(gateway)) == len(answer.data)
+
+
+# -- Hostile clients ---------------------------------------------------------------------------------------------------
+
+HOSTILE = b"%0d%0a{%22level%22:%22error%22}%1b[31m%e2%80%aeSECRET"
+
+
+async def test_nothing_hostile_reaches_the_access_log(logging_all):
+    gateway = await logging_all
+    targets = [
+        b"/v1/deliveries/" + HOSTILE,
+        b"/v1/sessions/" + HOSTILE + b"/messages",
+        b"/errors/" + HOSTILE,
+        b"/" + HOSTILE,
+        b"/v1/messages?token=" + HOSTILE,
+        b"http://" + b"x/v1/session?" + HOSTILE,
+        b"/\x1b]0;owned\x07SECRET",
+        b"/\xe2\x80\xaeSECRET",
+    ]
+    for target in targets:
+        for method in (b"GET", b"SECRET", b"PUT"):
+            await exchange(
+                gateway.address(),
+                method
+                + b" "
+                + target
+                + b" HTTP/1.1\r\nHost: x\r\nX-Request-Id: a\x7fSECRET\r\nConnection: close\r\n\r\n",
+            )
+    await eventually(lambda: len(lines(gateway)) == 3 * len(targets), what="the lines")
+    assert all(set(record) == {"time", "level", "message", *FIELDS} for record in lines(gateway))
+    text = json.dumps(lines(gateway))
+    assert "SECRET" not in text
+    assert "owned" not in text
+    assert text.isascii()

@@ -547,7 +547,7 @@ def _growth_with_messages(bench: Bench) -> Growth:
             gateway.server.settle()
             counts[gateway] = count
         for gateway in bench.turns(list(counts), cost):
-            result, seconds = bench.rate(gateway, "GET", "/v1/messages?cursor=-1&wait=0")
+            result, seconds = bench.rate(gateway, "GET", "/v1/messages?last=1&wait=0")
             cost.add(f"{counts[gateway]:,}", seconds / result["all"] * 1e6)
     return cost.sort()
 

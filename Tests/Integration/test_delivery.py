@@ -10,7 +10,7 @@ async def newest(client, payload):
     """Waits until `payload` is the last message in the buffer."""
 
     async def is_last():
-        return (await client.poll(cursor="-1", wait=0)).payloads == [payload]
+        return (await client.poll(last=1, wait=0)).payloads == [payload]
 
     await eventually(is_last, what=f"{payload[:20]!r} is in the buffer")
 
@@ -63,7 +63,7 @@ async def test_retention_goes_on_after_the_upstream_was_away(gateway_for, upstre
     assert batch.gap["reason"] == "retention"
     assert batch.gap["reasons"] == ["retention", "upstream"]
     assert batch.gap["missed"] + len(batch.messages) == 120
-    assert (await client.poll(cursor="-2", wait=0)).payloads == [f"2/{i:03} " + "x" * 4096 for i in (38, 39)]
+    assert (await client.poll(last=2, wait=0)).payloads == [f"2/{i:03} " + "x" * 4096 for i in (38, 39)]
 
 
 async def test_a_start_beyond_what_is_kept_has_a_gap(gateway_for, upstream):
@@ -71,12 +71,12 @@ async def test_a_start_beyond_what_is_kept_has_a_gap(gateway_for, upstream):
     client = (await gateway_for(None, config=config)).client()
     await upstream.push(*(f"message {i}" for i in range(10)))
     await newest(client, "message 9")
-    for start in ("earliest", "-99", "since=1h"):
-        assert (await client.poll(cursor=start, wait=0)).gap is None
+    for start in ({"cursor": "earliest"}, {"last": 99}, {"since": "1h"}):
+        assert (await client.poll(**start, wait=0)).gap is None
     await upstream.push(*(f"message {i}" for i in range(10, 25)))
     await newest(client, "message 24")
-    for start, missed in (("earliest", 15), ("-12", 2), ("-99", 15), ("since=1h", 15)):
-        batch = await client.poll(cursor=start, wait=0)
+    for start, missed in (({"cursor": "earliest"}, 15), ({"last": 12}, 2), ({"last": 99}, 15), ({"since": "1h"}, 15)):
+        batch = await client.poll(**start, wait=0)
         assert batch.gap == {"missed": missed, "reason": "retention", "reasons": ["retention"]}, start
         assert batch.payloads == [f"message {i}" for i in range(15, 25)]
         assert (await client.poll(cursor=batch.cursor, wait=0)).gap is None
@@ -97,7 +97,7 @@ async def test_a_step_of_the_clock_drops_nothing_and_ends_nothing(gateway_for, u
         answer = await client.get(cursor=cursor, wait=0)
         assert Batch.of(answer).payloads[0] == "unread"
         assert len(answer.headers["Date"]) == len("Sun, 06 Nov 1994 08:49:37 GMT"), answer.headers["Date"]
-        assert (await client.poll(cursor="since=1h", wait=0)).payloads[0] == "unread"
+        assert (await client.poll(since="1h", wait=0)).payloads[0] == "unread"
         for message in Batch.of(answer).messages:
             assert len(message["time"]) == len("2026-11-21T09:30:00.125Z"), message["time"]
 

@@ -150,6 +150,11 @@ async def test_a_wait_that_makes_no_sense_is_refused_and_named(client, wait):
     ("name", "value"),
     [
         ("cursor", "nonsense"),
+        ("cursor", "-5"),
+        ("cursor", "since=10m"),
+        ("since", "soon"),
+        ("last", "-1"),
+        ("topic", ""),
         ("cursor", "99999999999999999999999"),
         ("limit", "0"),
         ("limit", "-1"),
@@ -194,10 +199,10 @@ async def test_the_words_and_numbers_of_a_cursor(upstream, client):
     await upstream.push("one", "two", "three")
     payloads, end = await client.collect(3, "earliest")
     assert payloads == ["one", "two", "three"]
-    assert (await client.poll(cursor="-2", wait=0)).payloads == ["two", "three"]
-    assert (await client.poll(cursor="-100", wait=0)).payloads == ["one", "two", "three"]
+    assert (await client.poll(last=2, wait=0)).payloads == ["two", "three"]
+    assert (await client.poll(last=100, wait=0)).payloads == ["one", "two", "three"]
     assert (await client.poll(cursor="latest", wait=0)).messages == []
-    assert (await client.poll(cursor="since=1h", wait=0)).payloads == ["one", "two", "three"]
+    assert (await client.poll(since="1h", wait=0)).payloads == ["one", "two", "three"]
     batch = await client.poll(cursor="earliest", limit=1, wait=0)
     assert (await client.poll(cursor=batch.cursor, wait=0)).payloads == ["two", "three"]
     assert (await client.poll(cursor=end, wait=0)).cursor == end

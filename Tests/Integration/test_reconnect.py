@@ -175,4 +175,4 @@ async def test_pushes_of_both_lives_of_the_upstream_are_read_in_order(upstream, 
 
 
 async def newest_is(client, payload):
-    return (await client.poll(cursor="-1", wait=0)).payloads == [payload]
+    return (await client.poll(last=1, wait=0)).payloads == [payload]

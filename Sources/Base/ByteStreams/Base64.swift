@@ -46,6 +46,21 @@ package enum Base64 {
     return last & ((1 << (2 * padding)) - 1) == 0
   }
 
+  /// Appends the bytes that `text` encodes. `text` must be an encoding by `encode`.
+  package static func decode(_ text: Span<UInt8>, into output: inout ByteQueue) {
+    output.reserve(text.count / 4 * 3)
+    var group: UInt32 = 0
+    var bits = 0
+    for index in text.indices {
+      guard let value = value(text[index]) else { return }
+      group = group << 6 | UInt32(value)
+      bits += 6
+      guard bits >= 8 else { continue }
+      bits -= 8
+      output.append(UInt8(truncatingIfNeeded: group >> UInt32(bits)))
+    }
+  }
+
   private static func value(_ digit: UInt8) -> UInt8? {
     switch digit {
     case UInt8(ascii: "A")...UInt8(ascii: "Z"): digit - 0x41

@@ -19,6 +19,8 @@ package final class API: HTTPApplication {
   /// The requests whose messages are queued and whose responses wait.
   var sends = SlotTable<PendingSend>()
   var preparedPolls = PreparedPolls()
+  /// The cursor of the response being written, which contains it several times.
+  var cursorText = ByteQueue()
   private var requestCount: UInt64 = 0
   private let requestPrefix = UInt32.random(in: .min ... .max)
 

@@ -5,7 +5,7 @@ import Inbox
 /// The body of the response to a poll: `{"messages":[…],"cursor":"…","more":false,"gap":null}` and a line break. Each message was rendered when it
 /// arrived and is not copied.
 enum MessagesJSON {
-  static func write(_ result: ReadResult, into content: inout ResponseContent) {
+  static func write(_ result: ReadResult, _ cursor: Span<UInt8>, into content: inout ResponseContent) {
     content.text.append("{\"messages\":[" as StaticString)
     var isFirst = true
     for message in result.messages {
@@ -13,13 +13,13 @@ enum MessagesJSON {
       isFirst = false
       content.append(SharedSlice(message.rendered))
     }
-    writeClosing(of: result, into: &content.text)
+    writeClosing(of: result, cursor, into: &content.text)
   }
 
   /// Writes everything after the last message.
-  private static func writeClosing(of result: ReadResult, into output: inout ByteQueue) {
+  private static func writeClosing(of result: ReadResult, _ cursor: Span<UInt8>, into output: inout ByteQueue) {
     output.append("],\"cursor\":\"" as StaticString)
-    result.cursor.write(into: &output)
+    output.append(cursor)
     output.append(result.more ? "\",\"more\":true,\"gap\":" : "\",\"more\":false,\"gap\":" as StaticString)
     guard let gap = result.gap else {
       output.append("null}\n" as StaticString)
@@ -27,25 +27,16 @@ enum MessagesJSON {
     }
     output.append("{\"missed\":" as StaticString)
     if let missed = gap.missed { output.append(decimal: missed) } else { output.append("null" as StaticString) }
-    output.append(",\"reason\":" as StaticString)
-    output.append(gap.reasons[0].json)
-    output.append(",\"reasons\":[" as StaticString)
+    output.append(",\"reason\":\"" as StaticString)
+    output.append(gap.reasons[0].name)
+    output.append("\",\"reasons\":[" as StaticString)
     var isFirst = true
     for reason in gap.reasons {
-      if !isFirst { output.append("," as StaticString) }
+      output.append(isFirst ? "\"" : ",\"" as StaticString)
       isFirst = false
-      output.append(reason.json)
+      output.append(reason.name)
+      output.append("\"" as StaticString)
     }
     output.append("]}}\n" as StaticString)
-  }
-}
-
-extension Gap.Reason {
-  fileprivate var json: StaticString {
-    switch self {
-    case .restart: "\"restart\""
-    case .retention: "\"retention\""
-    case .upstream: "\"upstream\""
-    }
   }
 }

@@ -7,14 +7,6 @@ import Reactor
 import Sessions
 import Upstream
 
-/// A `GET /v1/messages` with its cursor resolved.
-struct Poll {
-  let session: Session
-  let start: ReadStart
-  let limit: Int
-  let maxBytes: Int
-}
-
 extension API {
   /// `GET /v1/messages`: responds with the pushes after the cursor, or waits for one.
   func poll(
@@ -29,9 +21,12 @@ extension API {
         .invalidParameter,
         "the cursor is ahead of the newest push: use the cursor of an earlier response, 'earliest' or 'latest'")
     }
-    let poll = Poll(session: session, start: start, limit: parameters.limit, maxBytes: parameters.maxBytes)
-    if parameters.wait > .zero, !session.inbox.hasNewData(after: start) {
-      return .wait(HeldPoll(api: self, slot: polls.insert(poll), deadline: now + parameters.wait))
+    var poll = Poll(session: session, start: start, options: parameters.options)
+    if parameters.wait > .zero, !poll.hasNewData() {
+      let isFiltered = poll.options.filter != nil
+      let slot = polls.insert(poll)
+      return .wait(
+        HeldPoll(api: self, slot: Int32(slot), isFiltered: isFiltered, deadline: now + parameters.wait))
     }
     respond(to: poll, into: &response)
     return .respond
@@ -41,20 +36,23 @@ extension API {
   fileprivate func respond(to poll: Poll, into response: inout Response) {
     let inbox = poll.session.inbox
     let key = PreparedPolls.Key(
-      inbox: ObjectIdentifier(inbox), start: poll.start, limit: poll.limit, maxBytes: poll.maxBytes,
-      revision: inbox.revision)
+      inbox: ObjectIdentifier(inbox), start: poll.start, options: poll.options, revision: inbox.revision)
     if let entry = preparedPolls.find(key) {
       count(entry.messages)
       response.prepared = entry.response
       return
     }
-    let result = inbox.read(after: poll.start, limit: poll.limit, maxBytes: poll.maxBytes)
+    let options = poll.options
+    let result = inbox.read(
+      after: poll.start, limit: Int(options.limit), maxBytes: Int(options.maxBytes), matching: options.filter)
     count(result.messages.count)
-    response.begin(.ok, "application/json")
-    response.fields.append("Gateway-Cursor: " as StaticString)
-    result.cursor.write(into: &response.fields)
-    response.fields.append("\r\n" as StaticString)
-    MessagesJSON.write(result, into: &response.content)
+    cursorText.removeAll()
+    result.cursor.write(into: &cursorText)
+    let isUnchanged = options.isConditional && !result.hasContent && !result.more
+    response.begin(isUnchanged ? .notModified : .ok, isUnchanged ? nil : "application/json")
+    PollFields.write(cursorText.bytes, of: poll.session, options, into: &response.fields)
+    if let gap = result.gap { PollFields.write(gap, into: &response.fields) }
+    if !isUnchanged { MessagesJSON.write(result, cursorText.bytes, into: &response.content) }
     response.prepared = preparedPolls.note(key, response, messages: result.messages.count)
   }
 
@@ -64,23 +62,37 @@ extension API {
   }
 }
 
+extension Poll {
+  /// Whether a response now would have a message or a gap.
+  fileprivate mutating func hasNewData() -> Bool {
+    guard let filter = options.filter else { return session.inbox.hasNewData(after: start) }
+    return session.inbox.hasNewData(after: &start, matching: filter)
+  }
+}
+
 /// A held poll. Its `Poll` is in a table of the loop, so that this struct fits inline in the connection.
 private struct HeldPoll: WaitingRequest {
   let api: API
-  let slot: Int
+  let slot: Int32
+  let isFiltered: Bool
   let deadline: MonotonicTime
 
   private var poll: Poll {
-    guard let poll = api.polls[slot] else { preconditionFailure("a poll waits that has ended") }
+    guard let poll = api.polls[Int(slot)] else { preconditionFailure("a poll waits that has ended") }
     return poll
   }
 
   var heldCount: Gauge? { api.shared.metrics.heldPolls }
   var notifier: Notifier { poll.session.inbox.notifier }
 
+  /// A poll with a filter is resumed only for pushes that match.
+  var sharesNotifier: Bool { isFiltered }
+
   var hasNewData: Bool {
-    let poll = poll
-    return poll.session.inbox.hasNewData(after: poll.start)
+    guard isFiltered else { return poll.session.inbox.hasNewData(after: poll.start) }
+    var poll = poll
+    defer { api.polls[Int(slot)] = poll }
+    return poll.hasNewData()
   }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
@@ -89,5 +101,5 @@ private struct HeldPoll: WaitingRequest {
     api.respond(to: poll, into: &response)
   }
 
-  func abandon() { api.polls.remove(slot) }
+  func abandon() { api.polls.remove(Int(slot)) }
 }

@@ -6,51 +6,104 @@ import Inbox
 /// The parameters of a `GET /v1/messages`, with the limits of the settings applied.
 struct PollParameters {
   private(set) var start = StartingPoint.latest
+  /// How long to hold the request.
   private(set) var wait: TimeSpan
-  private(set) var limit: Int
-  private(set) var maxBytes: Int
+  private(set) var options: PollOptions
 
   init(
     _ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery
   ) throws(ProblemError) {
     wait = settings.wait
-    limit = settings.limit
-    maxBytes = settings.answerBytes
+    options = PollOptions(limit: Int32(settings.limit), maxBytes: Int32(settings.answerBytes), wait: 0)
     if let preferred = WaitParameter.preference(of: request) { wait = preferred }
     try QueryParameter.forEach(of: request, accepting: .poll) { parameter, value throws(ProblemError) in
       try read(parameter, value, settings)
     }
+    if request.fields.contains(.ifNoneMatch), !options.given.statesPosition { readValidator(of: request) }
+    if request.method == .head {
+      // The latest position, at once (RFC 9110 §9.3.2 allows no other use of HEAD).
+      (start, wait, options.isConditional) = (.latest, .zero, false)
+    }
     wait = WaitParameter.granted(wait, for: request, maximum: settings.maximumWait)
+  }
+
+  /// For clients that can only repeat a request with the `ETag` of the last response.
+  private mutating func readValidator(of request: borrowing HTTPRequestHead) {
+    var cursor: Cursor?
+    request.fields.forEachElement(of: .ifNoneMatch) { element in
+      let tag = element.starts(with: "W/") ? element.extracting(2..<element.count) : element
+      if cursor == nil { cursor = Cursor(tag.withoutQuotes()) }
+    }
+    start = .validator(cursor)
+    options.isConditional = true
   }
 
   private mutating func read(
     _ parameter: QueryParameter, _ value: Span<UInt8>, _ settings: GatewaySettings.Delivery
   ) throws(ProblemError) {
+    if parameter.isPosition, options.given.statesPosition {
+      throw ProblemError(
+        .invalidParameter, "cursor, since and last exclude each other: give one of them as the start of the poll")
+    }
+    options.given.insert(parameter)
     switch parameter {
-    case .cursor:
-      guard let start = StartingPoint(value) else {
-        let wrong =
-          IdentifierKind(value) == .delivery ? "is the id of a delivery, not a position among pushes" : "is not valid"
-        let shown = value.extracting(first: min(value.count, Cursor.maximumTextLength)).text()
+    case .cursor: start = try Self.cursor(value)
+    case .since:
+      guard let span = TimeSpan(value) else {
         throw ProblemError(
-          .invalidParameter, "cursor '\(shown)' \(wrong): use \(StartingPoint.expectation)")
+          .invalidParameter,
+          "since '\(value.excerpt())' is not valid: use a duration such as 10m, 1h30m or whole seconds")
       }
-      self.start = start
-    case .ttl, .topic, .until: preconditionFailure("not accepted")
+      start = .since(span)
+    case .last:
+      guard let count = value.decimalValue() else {
+        throw ProblemError(.invalidParameter, "last '\(value.excerpt())' is not valid: use a number of messages")
+      }
+      start = .last(UInt64(count))
+    case .ttl, .until: preconditionFailure("not accepted")
     case .wait:
       wait = try WaitParameter.read(value)
+      options.wait = Int32(min(wait, settings.maximumWait).millisecondsRoundedUp)
     case .limit:
       guard let limit = value.decimalValue(), limit > 0 else {
         throw ProblemError(
           .invalidParameter, "limit '\(value.excerpt())' is not valid: use a number of messages, 1 or more")
       }
-      self.limit = min(limit, settings.maximumLimit)
+      options.limit = Int32(min(limit, settings.maximumLimit))
     case .maxBytes:
       guard let bytes = value.decimalValue(), bytes > 0 else {
         throw ProblemError(
           .invalidParameter, "max_bytes '\(value.excerpt())' is not valid: use a number of bytes, 1 or more")
       }
-      maxBytes = min(bytes, settings.maximumAnswerBytes)
+      options.maxBytes = Int32(min(bytes, settings.maximumAnswerBytes))
+    case .topic:
+      var filter = options.filter ?? TopicFilter()
+      guard filter.add(value) else {
+        throw ProblemError(
+          .invalidParameter,
+          "topic '\(value.excerpt())' is not accepted: use 1 to \(PushTopic.maximumBytes) bytes, with a final '*' for all topics that begin so, and at most \(TopicFilter.maximumPatterns) topics"
+        )
+      }
+      options.filter = filter
     }
   }
+
+  private static func cursor(_ value: Span<UInt8>) throws(ProblemError) -> StartingPoint {
+    if let start = StartingPoint(cursor: value) { return start }
+    let wrong =
+      IdentifierKind(value) == .delivery ? "is the id of a delivery, not a position among pushes" : "is not valid"
+    let shown = value.extracting(first: min(value.count, Cursor.maximumTextLength)).text()
+    throw ProblemError(
+      .invalidParameter,
+      "cursor '\(shown)' \(wrong): use \(StartingPoint.expectation); since=10m and last=5 are parameters of their own")
+  }
+}
+
+extension QueryParameter {
+  /// Whether it states where a poll starts.
+  fileprivate var isPosition: Bool { self == .cursor || self == .since || self == .last }
+}
+
+extension QueryParameter.Names {
+  fileprivate var statesPosition: Bool { contains(.cursor) || contains(.since) || contains(.last) }
 }

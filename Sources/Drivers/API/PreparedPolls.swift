@@ -11,8 +11,7 @@ struct PreparedPolls {
     /// The inbox. A cursor does not identify it: a cursor of another inbox, or of an earlier epoch, is accepted as a start too.
     let inbox: ObjectIdentifier
     let start: ReadStart
-    let limit: Int
-    let maxBytes: Int
+    let options: PollOptions
     /// The revision of the inbox (`SharedInbox.revision`), read before its messages.
     let revision: UInt64
   }

@@ -4,22 +4,26 @@ import HTTPCodec
 /// The query parameters of all routes. Each raw value is one bit.
 enum QueryParameter: UInt16, CaseIterable {
   case cursor = 1
-  case wait = 2
-  case limit = 4
-  case maxBytes = 8
-  case ttl = 16
-  case topic = 32
-  case until = 64
+  case since = 2
+  case last = 4
+  case wait = 8
+  case limit = 16
+  case maxBytes = 32
+  case ttl = 64
+  case topic = 128
+  case until = 256
 
   /// In a request.
   var name: StaticString {
     switch self {
     case .cursor: "cursor"
+    case .since: "since"
+    case .last: "last"
     case .wait: "wait"
     case .limit: "limit"
     case .maxBytes: "max_bytes"
-    case .ttl: "ttl"
     case .topic: "topic"
+    case .ttl: "ttl"
     case .until: "until"
     }
   }
@@ -33,10 +37,14 @@ enum QueryParameter: UInt16, CaseIterable {
       self = .limit
     } else if name.equals("max_bytes") {
       self = .maxBytes
-    } else if name.equals("ttl") {
-      self = .ttl
     } else if name.equals("topic") {
       self = .topic
+    } else if name.equals("since") {
+      self = .since
+    } else if name.equals("last") {
+      self = .last
+    } else if name.equals("ttl") {
+      self = .ttl
     } else if name.equals("until") {
       self = .until
     } else {
@@ -45,8 +53,10 @@ enum QueryParameter: UInt16, CaseIterable {
   }
 
   /// Several parameters, as a union of their raw values: no array, so that reading a query allocates nothing.
-  struct Names {
+  struct Names: Equatable {
     fileprivate var bits: UInt16
+    /// Those that a request may contain several times.
+    fileprivate var repeatable: UInt16 = 0
 
     static var none: Names { Names(bits: 0) }
     static var delivery: Names { Names(bits: QueryParameter.wait.rawValue) }
@@ -57,8 +67,9 @@ enum QueryParameter: UInt16, CaseIterable {
     }
     static var poll: Names {
       Names(
-        bits: QueryParameter.cursor.rawValue | QueryParameter.wait.rawValue | QueryParameter.limit.rawValue
-          | QueryParameter.maxBytes.rawValue)
+        bits: QueryParameter.cursor.rawValue | QueryParameter.since.rawValue | QueryParameter.last.rawValue
+          | QueryParameter.wait.rawValue | QueryParameter.limit.rawValue | QueryParameter.maxBytes.rawValue
+          | QueryParameter.topic.rawValue, repeatable: QueryParameter.topic.rawValue)
     }
 
     func contains(_ parameter: QueryParameter) -> Bool { bits & parameter.rawValue != 0 }
@@ -97,7 +108,7 @@ enum QueryParameter: UInt16, CaseIterable {
           "query parameter '\(query.name.excerpt())' is unknown: \(request.methodBytes.excerpt()) \(request.path.excerpt()) accepts \(accepted.text)"
         )
       }
-      guard !seen.contains(parameter) else {
+      guard !seen.contains(parameter) || accepted.repeatable & parameter.rawValue != 0 else {
         throw ProblemError(.invalidParameter, "query parameter '\(parameter.name)' is repeated: give it once")
       }
       seen.insert(parameter)

@@ -40,7 +40,7 @@ struct SendParameters {
       case .topic: try merge(topic: value)
       case .until: until = try Self.milestone(value)
       case .wait: asked = try WaitParameter.read(value)
-      case .cursor, .limit, .maxBytes: preconditionFailure("not accepted")
+      case .cursor, .since, .last, .limit, .maxBytes: preconditionFailure("not accepted")
       }
     }
     // `queued` is reached at once, whatever the wait.

@@ -39,10 +39,13 @@ package final class SharedInbox: Sendable {
   }
 
   /// Appends a push. The `payload` of a text message must be valid UTF-8. `time` is wall-clock time, in milliseconds of UNIX time.
-  package func append(_ payload: Span<UInt8>, kind: MessageKind, time: Int64, now: MonotonicTime) {
+  /// `topic` is empty if it has none.
+  package func append(
+    _ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8> = Span(), time: Int64, now: MonotonicTime
+  ) {
     appender.withLock { appender in
       let id = log.withLock { $0.nextID }
-      let message = appender.renderer.render(payload, kind: kind, id: id, time: time, arrival: now)
+      let message = appender.renderer.render(payload, kind: kind, topic: topic, id: id, time: time, arrival: now)
       log.withLock { log in
         log.append(message, dropping: &appender.dropped)
         position.store(log.last.position, ordering: .releasing)
@@ -90,11 +93,18 @@ package final class SharedInbox: Sendable {
     return try result.get()
   }
 
-  package func read(after start: ReadStart, limit: Int, maxBytes: Int) -> ReadResult {
-    log.withLock { $0.read(after: start, limit: limit, maxBytes: maxBytes) }
+  package func read(
+    after start: ReadStart, limit: Int, maxBytes: Int, matching filter: TopicFilter? = nil
+  ) -> ReadResult {
+    log.withLock { $0.read(after: start, limit: limit, maxBytes: maxBytes, matching: filter) }
   }
 
   package func hasNewData(after start: ReadStart) -> Bool { log.withLock { $0.hasNewData(after: start) } }
+
+  /// As `hasNewData(after:)`, for a reader with a filter. Moves `start` past messages that do not match.
+  package func hasNewData(after start: inout ReadStart, matching filter: TopicFilter) -> Bool {
+    log.withLock { $0.hasNewData(after: &start, matching: filter) }
+  }
 
   /// For metrics and the status page.
   package var summary: (last: Cursor, count: Int, bytes: Int) {

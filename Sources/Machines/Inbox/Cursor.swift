@@ -37,7 +37,7 @@ package struct Cursor: Hashable, Sendable {
     if isAfterGap { output.append(UInt8(ascii: "g")) }
   }
 
-  init?(_ text: Span<UInt8>) {
+  package init?(_ text: Span<UInt8>) {
     let start = Self.prefix.utf8CodeUnitCount
     let dot = start + Epoch.textLength
     guard text.count > dot + 1, text.count <= Self.maximumTextLength, text.starts(with: Self.prefix),
@@ -82,6 +82,9 @@ package struct Epoch: Hashable, Sendable {
 /// Where a client asks to start reading.
 package enum StartingPoint: Hashable, Sendable {
   case cursor(Cursor)
+  /// At a cursor from the validator of an earlier response (`If-None-Match`); nil if the validator is not a cursor. If it is none of
+  /// this log, reading starts at the next message, with a gap.
+  case validator(Cursor?)
   /// At the first message since the start of the log.
   case earliest
   /// At the next message that arrives.
@@ -91,22 +94,15 @@ package enum StartingPoint: Hashable, Sendable {
   /// At the first message that arrived within this time before now.
   case since(TimeSpan)
 
-  /// What an error message lists as accepted.
-  package static let expectation =
-    "the cursor of an earlier response, 'earliest', 'latest', '-n' for the last n, or 'since=10m'"
+  /// What an error message lists as accepted for the `cursor` parameter.
+  package static let expectation = "the cursor of an earlier response, 'earliest' or 'latest'"
 
   /// Parses the value of the `cursor` parameter; nil if it is malformed.
-  package init?(_ text: Span<UInt8>) {
+  package init?(cursor text: Span<UInt8>) {
     if text.equals("earliest") {
       self = .earliest
     } else if text.equals("latest") {
       self = .latest
-    } else if text.starts(with: "since=") {
-      guard let span = TimeSpan(text.extracting(6..<text.count)) else { return nil }
-      self = .since(span)
-    } else if text.starts(with: "-") {
-      guard let count = text.extracting(1..<text.count).decimalValue() else { return nil }
-      self = .last(UInt64(count))
     } else {
       guard let cursor = Cursor(text) else { return nil }
       self = .cursor(cursor)
@@ -117,11 +113,12 @@ package enum StartingPoint: Hashable, Sendable {
 /// The position where a read begins.
 package struct ReadStart: Hashable, Sendable {
   package let cursor: Cursor
-  /// Whether the request reaches back to messages before the cursor that retention has dropped. Their number is not known.
-  package let exceedsRetention: Bool
+  /// A gap before the cursor, whose size is not known: the request reaches back to messages that retention has dropped
+  /// (`retention`), or its position is not one of this log (`restart`).
+  package let gap: Gap.Reason?
 
-  package init(_ cursor: Cursor, exceedsRetention: Bool = false) {
+  package init(_ cursor: Cursor, gap: Gap.Reason? = nil) {
     self.cursor = cursor
-    self.exceedsRetention = exceedsRetention
+    self.gap = gap
   }
 }

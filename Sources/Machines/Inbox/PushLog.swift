@@ -149,12 +149,18 @@ package struct PushLog {
       }
       // Of trimmed messages, only the arrivals of the first and the newest are known.
       if let firstArrival, time <= firstArrival { return ReadStart(self.start) }
-      return ReadStart(Cursor(epoch: epoch, sequence: first - 1), exceedsRetention: true)
+      return ReadStart(Cursor(epoch: epoch, sequence: first - 1), gap: .retention)
     case .cursor(let cursor):
-      guard cursor.epoch != epoch || cursor.position <= last.position else { throw CursorAheadError(last: last) }
+      guard accepts(cursor) else { throw CursorAheadError(last: last) }
+      return ReadStart(cursor)
+    case .validator(let cursor):
+      guard let cursor, accepts(cursor) else { return ReadStart(last, gap: .restart) }
       return ReadStart(cursor)
     }
   }
+
+  /// Whether a read can start at `cursor`: it is not ahead of this log. One of another epoch starts at the beginning.
+  private func accepts(_ cursor: Cursor) -> Bool { cursor.epoch != epoch || cursor.position <= last.position }
 
   /// Number of the first retained message that arrived at `time` or later, by binary search.
   private func firstSequence(notBefore time: MonotonicTime) -> UInt64 {
@@ -167,14 +173,40 @@ package struct PushLog {
     return low
   }
 
+  /// Maximum number of messages that one read examines for a filter. Readers hold a lock meanwhile: 4,096 comparisons take less
+  /// than 0.1 ms. A read that reaches the limit ends there and says that there is more.
+  package static var searchLimit: Int { 4_096 }
+
   /// Whether a read from `start` would return a message or a gap.
   package func hasNewData(after start: ReadStart) -> Bool {
-    start.exceedsRetention || start.cursor.epoch != epoch || start.cursor.position < last.position
+    start.gap != nil || start.cursor.epoch != epoch || start.cursor.position < last.position
   }
 
+  /// Whether a read from `start` would return a message that matches `filter`, or a gap, or would reach the limit of a search.
+  /// Moves `start` past the messages that do not match, so that each is examined once, however often this is called.
+  package func hasNewData(after start: inout ReadStart, matching filter: TopicFilter) -> Bool {
+    guard start.gap == nil, start.cursor.epoch == epoch, start.cursor.position >= oldest.position else { return true }
+    var position = start.cursor
+    var examined = 0
+    defer { start = ReadStart(position) }
+    while position.sequence + 1 < next {
+      let entry = entry(position.sequence + 1)
+      if entry.followsGap, !position.isAfterGap { return true }
+      if examined == Self.searchLimit || filter.matches(entry.message) { return true }
+      examined += 1
+      position = Cursor(epoch: epoch, sequence: position.sequence + 1)
+    }
+    return position.position < last.position
+  }
+
+  /// The position before the oldest retained message.
+  private var oldest: Cursor { Cursor(epoch: epoch, sequence: first - 1) }
+
   /// Returns what follows `start`: at most `limit` messages and `maxBytes` rendered bytes, but at least one message if there is
-  /// one.
-  package func read(after start: ReadStart, limit: Int, maxBytes: Int) -> ReadResult {
+  /// one. With a filter, the cursor also passes the messages that do not match, and gaps count all messages.
+  package func read(
+    after start: ReadStart, limit: Int, maxBytes: Int, matching filter: TopicFilter? = nil
+  ) -> ReadResult {
     var position = start.cursor
     var reasons: [Gap.Reason] = []
     var missed: UInt64?
@@ -184,30 +216,35 @@ package struct PushLog {
       position = self.start
     }
     var crossesGap = false
-    if position.position < Cursor(epoch: epoch, sequence: first - 1).position {
+    if position.position < oldest.position {
       reasons.append(.retention)
       if !isOtherEpoch { missed = first - 1 - position.sequence }
       crossesGap = newestTrimmedGap > position.position
-      position = Cursor(epoch: epoch, sequence: first - 1)
-    } else if start.exceedsRetention {
-      reasons.append(.retention)
+      position = oldest
+    } else if let gap = start.gap {
+      reasons.append(gap)
     }
     var messages: [RetainedMessage] = []
     var bytes = 0
-    while position.sequence + 1 < next {
+    var skipped = 0
+    while position.sequence + 1 < next, skipped < Self.searchLimit {
       let entry = entry(position.sequence + 1)
       if entry.followsGap, !position.isAfterGap {
         // A gap is reported before the messages after it. If messages precede it, the next read begins with it.
         guard messages.isEmpty else { break }
         crossesGap = true
       }
-      let newTotal = bytes + entry.message.rendered.count
-      guard messages.isEmpty || (messages.count < limit && newTotal <= maxBytes) else { break }
-      messages.append(entry.message)
-      bytes = newTotal
+      if let filter, !filter.matches(entry.message) {
+        skipped += 1
+      } else {
+        let newTotal = bytes + entry.message.rendered.count
+        guard messages.isEmpty || (messages.count < limit && newTotal <= maxBytes) else { break }
+        messages.append(entry.message)
+        bytes = newTotal
+      }
       position = Cursor(epoch: epoch, sequence: position.sequence + 1)
     }
-    if messages.isEmpty, position.position < last.position {
+    if messages.isEmpty, position.sequence + 1 == next, position.position < last.position {
       crossesGap = true
       position = last
     }

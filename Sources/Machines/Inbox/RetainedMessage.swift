@@ -1,19 +1,107 @@
 import ByteStreams
 import JSONCodec
 
+/// The topic of a push: a name that clients can filter by.
+package enum PushTopic {
+  /// Maximum size in bytes. A longer value is not a topic: the push then has none.
+  package static var maximumBytes: Int { 256 }
+}
+
 /// One retained push. It is rendered once, when it arrives.
 package struct RetainedMessage: Sendable {
+  /// What `data` is in the rendered message.
+  package enum Kind: UInt8, Sendable {
+    /// A JSON value: the payload, byte for byte.
+    case json
+    /// A string: the payload, escaped.
+    case text
+    /// The payload in base64.
+    case binary
+
+    package var name: StaticString {
+      switch self {
+      case .json: "json"
+      case .text: "text"
+      case .binary: "binary"
+      }
+    }
+  }
+
   package let sequence: UInt64
   /// When it arrived, on the monotonic clock: the wall clock, which `rendered` shows, may jump.
   package let arrival: MonotonicTime
-  package let kind: MessageKind
+  package let kind: Kind
+  /// Where the parts of `rendered` are. Small enough to cost no memory beside `kind`.
+  private let topicStart: UInt8
+  private let topicCount: UInt16
+  private let dataStart: UInt16
   /// The JSON object in a response, from `{` to `}`.
   package let rendered: SharedBytes
+
+  fileprivate init(
+    _ id: Cursor, arrival: MonotonicTime, kind: Kind, topic: Range<Int>, dataStart: Int, rendered: SharedBytes
+  ) {
+    sequence = id.sequence
+    self.arrival = arrival
+    self.kind = kind
+    topicStart = UInt8(topic.lowerBound)
+    topicCount = UInt16(topic.count)
+    self.dataStart = UInt16(dataStart)
+    self.rendered = rendered
+  }
 
   /// Bytes that this message counts towards the retention limit.
   package var cost: Int { rendered.count + Self.overhead }
   /// Memory that a message takes besides its bytes: its entry in the log and its allocation.
   package static let overhead = 96
+
+  // MARK: Parts
+
+  package var hasTopic: Bool { topicCount > 0 }
+
+  /// The topic with JSON escapes; empty if there is none.
+  var escapedTopic: Span<UInt8> {
+    @_lifetime(borrow self)
+    get {
+      let span = rendered.bytes.extracting(Int(topicStart)..<Int(topicStart) + Int(topicCount))
+      return unsafe _overrideLifetime(span, borrowing: self)
+    }
+  }
+
+  /// The topic, or nil.
+  package var topic: [UInt8]? {
+    guard hasTopic else { return nil }
+    let start = Int(topicStart)
+    return JSONString.content(of: rendered.bytes.extracting(start - 1..<start + Int(topicCount) + 1))
+  }
+
+  /// When it arrived, as in `rendered`.
+  package var time: Span<UInt8> {
+    @_lifetime(borrow self)
+    get {
+      // The time is the second member, after the id, and both are strings without escapes.
+      let bytes = rendered.bytes
+      var quotes = 0
+      var start = 0
+      while quotes < 7 {
+        if bytes[start] == UInt8(ascii: "\"") { quotes += 1 }
+        start += 1
+      }
+      let end = bytes.firstIndex(of: UInt8(ascii: "\""), from: start) ?? start
+      return unsafe _overrideLifetime(bytes.extracting(start..<end), borrowing: self)
+    }
+  }
+
+  /// Appends the payload as it came from the upstream.
+  package func writePayload(into output: inout ByteQueue) {
+    let bytes = rendered.bytes
+    let (start, end) = (Int(dataStart), bytes.count - 1)
+    switch kind {
+    case .json: output.append(bytes.extracting(start..<end))
+    case .text: output.append(JSONString.content(of: bytes.extracting(start..<end)) ?? [])
+    case .binary: Base64.decode(bytes.extracting(start + 1..<end - 1), into: &output)
+    }
+  }
 }
 
 /// Renders a push as the JSON object that polls return.
@@ -23,13 +111,15 @@ package struct MessageRenderer: ~Copyable {
 
   package init() {}
 
-  /// `{"id","time","type","topic","data"}` for text, with `data_base64` in place of `data` for binary. Text that is itself valid
-  /// JSON (without unpaired surrogates) is inserted as `data` unchanged, byte for byte. Any other text becomes a JSON string.
+  /// `{"id","time","type","topic","data"}`, with `data_base64` in place of `data` for binary. Text that is itself valid JSON
+  /// (without unpaired surrogates) has the type `json` and is inserted as `data` unchanged, byte for byte. Any other text has the type
+  /// `text` and becomes a JSON string.
   ///
-  /// The `payload` of a text must be UTF-8, which the WebSocket layer guarantees (RFC 6455 §8.1). `time` is the time shown, in
-  /// milliseconds since the UNIX epoch. `arrival` is the time from which retention counts.
+  /// The `payload` of a text must be UTF-8, which the WebSocket layer guarantees (RFC 6455 §8.1). `topic` must be UTF-8 of at most
+  /// `PushTopic.maximumBytes`; empty if there is none. `time` is the time shown, in milliseconds since the UNIX epoch. `arrival` is
+  /// the time from which retention counts.
   package mutating func render(
-    _ payload: Span<UInt8>, kind: MessageKind, id: Cursor, time: Int64, arrival: MonotonicTime
+    _ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, id: Cursor, time: Int64, arrival: MonotonicTime
   ) -> RetainedMessage {
     scratch.removeAll()
     scratch.reserve(payload.count &+ 128)
@@ -37,19 +127,35 @@ package struct MessageRenderer: ~Copyable {
     id.write(into: &scratch)
     scratch.append("\",\"time\":\"" as StaticString)
     clock.write(milliseconds: time, into: &scratch)
-    switch kind {
-    case .text:
-      scratch.append("\",\"type\":\"text\",\"topic\":null,\"data\":" as StaticString)
-      if isEmbeddable(payload) { scratch.append(payload) } else { scratch.append(jsonString: payload) }
-      scratch.append("}" as StaticString)
-    case .binary:
-      scratch.append("\",\"type\":\"binary\",\"topic\":null,\"data_base64\":\"" as StaticString)
-      Base64.encode(payload, into: &scratch)
-      scratch.append("\"}" as StaticString)
+    let type: RetainedMessage.Kind = kind == .binary ? .binary : isEmbeddable(payload) ? .json : .text
+    switch type {
+    case .json: scratch.append("\",\"type\":\"json\",\"topic\":" as StaticString)
+    case .text: scratch.append("\",\"type\":\"text\",\"topic\":" as StaticString)
+    case .binary: scratch.append("\",\"type\":\"binary\",\"topic\":" as StaticString)
     }
+    var topicRange = 0..<0
+    if topic.isEmpty {
+      scratch.append("null" as StaticString)
+    } else {
+      let start = scratch.count + 1
+      scratch.append(jsonString: topic)
+      topicRange = start..<scratch.count - 1
+    }
+    scratch.append(type == .binary ? ",\"data_base64\":" : ",\"data\":" as StaticString)
+    let dataStart = scratch.count
+    switch type {
+    case .json: scratch.append(payload)
+    case .text: scratch.append(jsonString: payload)
+    case .binary:
+      scratch.append(UInt8(ascii: "\""))
+      Base64.encode(payload, into: &scratch)
+      scratch.append(UInt8(ascii: "\""))
+    }
+    scratch.append(UInt8(ascii: "}"))
     let rendered = SharedBytes(copying: scratch.bytes)
     if scratch.allocatedBytes > Self.scratchKept { scratch.releaseStorage() }
-    return RetainedMessage(sequence: id.sequence, arrival: arrival, kind: kind, rendered: rendered)
+    return RetainedMessage(
+      id, arrival: arrival, kind: type, topic: topicRange, dataStart: dataStart, rendered: rendered)
   }
 
   /// A larger buffer was needed by an exceptional message only, and is released.

@@ -69,12 +69,16 @@ import Testing
   @Test func thePollTakesTheQueryParametersOfTheFileAndNoOthers() throws {
     let settings = GatewaySettings().delivery
     let declared = operations().first { $0.path == "/v1/messages" && $0.method == "GET" }?.queryParameters ?? []
-    #expect(Set(declared) == ["cursor", "wait", "limit", "max_bytes"])
-    let values = ["cursor": "earliest", "wait": "1s", "limit": "5", "max_bytes": "10"]
+    #expect(Set(declared) == ["cursor", "since", "last", "wait", "limit", "max_bytes", "topic"])
+    let values = [
+      "cursor": "earliest", "since": "10m", "last": "5", "topic": "a", "wait": "1s", "limit": "5", "max_bytes": "10",
+    ]
     for name in declared {
       _ = try withRequest("/v1/messages?\(name)=\(values[name] ?? "")") { try PollParameters($0, settings) }
     }
-    for bad in ["other=1", "wait=x", "wait=1&wait=2", "limit=0", "limit=-1", "max_bytes=", "cursor=nope"] {
+    for bad in [
+      "other=1", "wait=x", "wait=1&wait=2", "last=1&since=1m", "limit=0", "limit=-1", "max_bytes=", "cursor=nope",
+    ] {
       #expect(throws: ProblemError.self, "\(bad)") {
         try withRequest("/v1/messages?\(bad)") { try PollParameters($0, settings) }
       }

@@ -10,11 +10,11 @@ import Testing
   private static let inboxes = [ObjectIdentifier(Inbox.self), ObjectIdentifier(PreparedPollsTests.self)]
 
   private static func key(
-    _ sequence: UInt64, limit: Int = 100, revision: UInt64 = 1, inbox: Int = 0
+    _ sequence: UInt64, limit: Int32 = 100, revision: UInt64 = 1, inbox: Int = 0
   ) -> PreparedPolls.Key {
     PreparedPolls.Key(
-      inbox: inboxes[inbox], start: ReadStart(Cursor(epoch: Epoch(7), sequence: sequence)), limit: limit,
-      maxBytes: 1000, revision: revision)
+      inbox: inboxes[inbox], start: ReadStart(Cursor(epoch: Epoch(7), sequence: sequence)),
+      options: PollOptions(limit: limit, maxBytes: 1000, wait: 0), revision: revision)
   }
 
   private static func note(

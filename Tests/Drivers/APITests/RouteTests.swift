@@ -61,7 +61,9 @@ import UpstreamSession
     }
     let poll = try api.respond("GET", "/v1/messages?waits=1").text("detail")
     #expect(
-      poll == "query parameter 'waits' is unknown: GET /v1/messages accepts cursor, wait, limit and max_bytes")
+      poll
+        == "query parameter 'waits' is unknown: GET /v1/messages accepts cursor, since, last, wait, limit, max_bytes and topic"
+    )
     // Known, but not here.
     let limit = try api.respond("GET", "/v1/session?limit=1").text("detail")
     #expect(limit == "query parameter 'limit' is unknown: GET /v1/session accepts none")

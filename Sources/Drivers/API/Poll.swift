@@ -1,0 +1,92 @@
+import ByteStreams
+import Inbox
+import Sessions
+
+/// A `GET /v1/messages` with its position resolved.
+struct Poll {
+  let session: Session
+  /// With a filter, it advances past the pushes that do not match.
+  var start: ReadStart
+  let options: PollOptions
+}
+
+/// What a poll requests apart from its position. Its response depends on all of it.
+///
+/// One is stored per held poll, so its members are small. The limits of the settings fit: at most a day and 1 GiB.
+struct PollOptions: Equatable {
+  var limit: Int32
+  var maxBytes: Int32
+  /// The parameter `wait`, in milliseconds.
+  var wait: Int32
+  /// The query parameters of the request, for `Link`.
+  var given = QueryParameter.Names.none
+  /// Whether the position is that of `If-None-Match`, so that the response can be 304.
+  var isConditional = false
+  var filter: TopicFilter?
+}
+
+/// The header fields of a poll's response that state a position.
+enum PollFields {
+  /// Writes `Gateway-Cursor`, `ETag` and `Link`. The link has the parameters of the request, so a client can follow it without
+  /// knowing them.
+  ///
+  /// - Parameter cursor: the position after the response.
+  static func write(_ cursor: Span<UInt8>, of session: Session, _ options: PollOptions, into fields: inout ByteQueue) {
+    fields.append("Gateway-Cursor: " as StaticString)
+    fields.append(cursor)
+    fields.append("\r\nETag: W/\"" as StaticString)
+    fields.append(cursor)
+    if session.name == Session.defaultName {
+      fields.append("\"\r\nLink: </v1/messages?cursor=" as StaticString)
+    } else {
+      fields.append("\"\r\nLink: </v1/sessions/" as StaticString)
+      fields.append(session.name)
+      fields.append("/messages?cursor=" as StaticString)
+    }
+    fields.append(cursor)
+    if options.given.contains(.wait) {
+      fields.append("&wait=" as StaticString)
+      fields.append(decimal: Int(options.wait))
+      fields.append("ms" as StaticString)
+    }
+    if options.given.contains(.limit) {
+      fields.append("&limit=" as StaticString)
+      fields.append(decimal: Int(options.limit))
+    }
+    if options.given.contains(.maxBytes) {
+      fields.append("&max_bytes=" as StaticString)
+      fields.append(decimal: Int(options.maxBytes))
+    }
+    options.filter?.writeQuery(into: &fields)
+    fields.append(">; rel=\"next\"\r\n" as StaticString)
+  }
+
+  /// Writes `Gateway-Gap`, a dictionary of RFC 8941: `missed=12, reason=retention`, and with several reasons
+  /// `reasons=(retention upstream)`.
+  static func write(_ gap: Gap, into fields: inout ByteQueue) {
+    fields.append("Gateway-Gap: missed=" as StaticString)
+    if let missed = gap.missed { fields.append(decimal: missed) } else { fields.append("null" as StaticString) }
+    fields.append(", reason=" as StaticString)
+    fields.append(gap.reasons[0].name)
+    if gap.reasons.count > 1 {
+      fields.append(", reasons=(" as StaticString)
+      for (index, reason) in gap.reasons.enumerated() {
+        if index > 0 { fields.append(" " as StaticString) }
+        fields.append(reason.name)
+      }
+      fields.append(")" as StaticString)
+    }
+    fields.append("\r\n" as StaticString)
+  }
+}
+
+extension Gap.Reason {
+  /// In a response.
+  var name: StaticString {
+    switch self {
+    case .restart: "restart"
+    case .retention: "retention"
+    case .upstream: "upstream"
+    }
+  }
+}

@@ -1,0 +1,57 @@
+import ByteStreams
+import JSONCodec
+
+/// Selects messages by topic: exact topics, or all that begin with a prefix.
+package struct TopicFilter: Hashable, Sendable {
+  private struct Pattern: Hashable, Sendable {
+    /// As it is in a rendered message: JSON escapes each character on its own, so equality and prefixes stay the same.
+    let escaped: [UInt8]
+    let isPrefix: Bool
+  }
+
+  private var patterns: [Pattern] = []
+
+  /// Maximum number of patterns. Each is compared with each push while the poll is held.
+  package static var maximumPatterns: Int { 16 }
+
+  package init() {}
+
+  package var isEmpty: Bool { patterns.isEmpty }
+
+  /// Adds a topic, or with a final `*` all topics that begin with the text before it. Returns false if the text is empty or longer
+  /// than a topic, or the filter has its maximum number of patterns.
+  package mutating func add(_ text: Span<UInt8>) -> Bool {
+    guard !text.isEmpty, patterns.count < Self.maximumPatterns else { return false }
+    let isPrefix = text[text.count - 1] == UInt8(ascii: "*")
+    let topic = isPrefix ? text.extracting(first: text.count - 1) : text
+    guard topic.count <= PushTopic.maximumBytes else { return false }
+    var escaped = ByteQueue()
+    escaped.append(jsonString: topic)
+    patterns.append(
+      Pattern(escaped: [UInt8](copying: escaped.bytes.extracting(1..<escaped.count - 1)), isPrefix: isPrefix))
+    return true
+  }
+
+  /// Whether the message has one of the topics. A message without a topic matches nothing.
+  func matches(_ message: RetainedMessage) -> Bool {
+    guard message.hasTopic else { return false }
+    let topic = message.escapedTopic
+    for pattern in patterns {
+      if pattern.escaped.count > topic.count { continue }
+      guard pattern.isPrefix || pattern.escaped.count == topic.count else { continue }
+      if topic.extracting(first: pattern.escaped.count).equals(pattern.escaped.span) { return true }
+    }
+    return false
+  }
+
+  /// Appends the patterns as query parameters, each after `&`.
+  package func writeQuery(into output: inout ByteQueue) {
+    for pattern in patterns {
+      output.append("&topic=" as StaticString)
+      let token = [UInt8(ascii: "\"")] + pattern.escaped + [UInt8(ascii: "\"")]
+      let topic = JSONString.content(of: token.span) ?? []
+      output.append(PercentEncoder.encode(topic.span))
+      if pattern.isPrefix { output.append(UInt8(ascii: "*")) }
+    }
+  }
+}

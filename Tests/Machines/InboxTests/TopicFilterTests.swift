@@ -1,0 +1,153 @@
+import ByteStreams
+import TestSupport
+import Testing
+
+@testable import Inbox
+
+@Suite struct TopicFilterTests {
+  let epoch = Epoch(0xABC)
+
+  private func filter(_ patterns: String...) -> TopicFilter {
+    var filter = TopicFilter()
+    for pattern in patterns where !add(pattern, to: &filter) { Issue.record("\(pattern) is refused") }
+    return filter
+  }
+
+  private func add(_ pattern: String, to filter: inout TopicFilter) -> Bool { filter.add(Array(pattern.utf8).span) }
+
+  /// Whether a held reader finds something new.
+  private func finds(_ pattern: String, in log: PushLog, after start: inout ReadStart) -> Bool {
+    log.hasNewData(after: &start, matching: filter(pattern))
+  }
+
+  private func matches(_ filter: TopicFilter, _ topic: String) -> Bool {
+    var log = PushLog(epoch: epoch, retention: Retention())
+    push("m", topic: topic, to: &log)
+    return !log.read(after: ReadStart(log.start), limit: 1, maxBytes: 1, matching: filter).messages.isEmpty
+  }
+
+  @Test func matchesExactTopicsAndPrefixes() {
+    #expect(matches(filter("orders"), "orders") && !matches(filter("orders"), "orders.eu"))
+    #expect(matches(filter("orders*"), "orders") && matches(filter("orders.*"), "orders.eu"))
+    #expect(!matches(filter("orders.*"), "orders") && !matches(filter("orders.*"), "order"))
+    #expect(matches(filter("a", "b", "c*"), "b") && matches(filter("a", "b", "c*"), "cd"))
+    #expect(matches(filter("*"), "any") && !matches(filter("*"), ""), "a push without a topic matches nothing")
+    #expect(matches(filter("a*b"), "a*b") && !matches(filter("a*b"), "axb"), "only the last star is one")
+  }
+
+  @Test func comparesTopicsThatJSONEscapesByTheirCharacters() {
+    #expect(matches(filter("a\"b"), "a\"b") && matches(filter("a\\*"), "a\\b") && matches(filter("a*"), "a\nb"))
+    #expect(!matches(filter("a\\*"), "a\nb"), "an escape is no backslash")
+  }
+
+  @Test func refusesWhatIsNoTopicAndMoreThanTheLimit() {
+    var many = TopicFilter()
+    var results = [add("", to: &many), add(String(repeating: "a", count: PushTopic.maximumBytes + 1), to: &many)]
+    #expect(results == [false, false])
+    results = (0...TopicFilter.maximumPatterns).map { _ in add("a", to: &many) }
+    #expect(results.filter { $0 }.count == TopicFilter.maximumPatterns && results.last == false)
+  }
+
+  @Test func writesItsPatternsAsAQuery() {
+    var output = ByteQueue()
+    filter("orders.*", "a b", "ü\"").writeQuery(into: &output)
+    let text = output.bytes.text()
+    #expect(text == "&topic=orders.*&topic=a%20b&topic=%C3%BC%22")
+  }
+
+  // MARK: Reading with a filter
+
+  @Test func theCursorPassesWhatDoesNotMatch() {
+    var log = PushLog(epoch: epoch, retention: Retention())
+    for topic in ["a", "b", "b", "a", "b"] { push("m", topic: topic, to: &log) }
+    let first = log.read(after: ReadStart(log.start), limit: 1, maxBytes: 1 << 20, matching: filter("a"))
+    #expect(data(first) == [1] && first.cursor.sequence == 3 && first.more)
+    let second = log.read(after: ReadStart(first.cursor), limit: 9, maxBytes: 1 << 20, matching: filter("a"))
+    #expect(data(second) == [4] && second.cursor == log.last && !second.more)
+  }
+
+  @Test func aHeldReaderExaminesEachMessageOnce() {
+    var log = PushLog(epoch: epoch, retention: Retention())
+    var start = ReadStart(log.start)
+    for sequence in 1...100 {
+      push("m", topic: "b", to: &log)
+      let found = finds("a", in: log, after: &start)
+      #expect(!found)
+      #expect(start.cursor.sequence == UInt64(sequence))
+    }
+    push("m", topic: "a", to: &log)
+    let found = finds("a", in: log, after: &start)
+    #expect(found && start.cursor.sequence == 100)
+  }
+
+  @Test func aSearchEndsAtItsLimitAndSaysThatThereIsMore() {
+    var log = PushLog(epoch: epoch, retention: Retention())
+    let limit = PushLog.searchLimit
+    for _ in 0..<limit + 1 { push("m", topic: "b", to: &log) }
+    push("m", topic: "a", to: &log)
+    var start = ReadStart(log.start)
+    let found = finds("a", in: log, after: &start)
+    #expect(found)
+    let first = log.read(after: ReadStart(log.start), limit: 9, maxBytes: 99, matching: filter("a"))
+    #expect(first.messages.isEmpty && first.more && first.gap == nil && first.cursor.sequence == UInt64(limit))
+    #expect(
+      data(log.read(after: ReadStart(first.cursor), limit: 9, maxBytes: 99, matching: filter("a"))) == [
+        UInt64(limit) + 2
+      ])
+  }
+
+  @Test func aGapIsReportedOnceAmongMessagesThatDoNotMatch() {
+    var log = PushLog(epoch: epoch, retention: Retention(count: 5))
+    var start = ReadStart(log.start)
+    push("m", topic: "b", to: &log)
+    log.recordUpstreamGap()
+    push("m", topic: "b", to: &log)
+    let found = finds("a", in: log, after: &start)
+    #expect(found)
+    let first = log.read(after: start, limit: 9, maxBytes: 99, matching: filter("a"))
+    #expect(first.messages.isEmpty && first.gap == Gap(missed: nil, reasons: [.upstream]) && first.cursor == log.last)
+    #expect(log.read(after: ReadStart(first.cursor), limit: 9, maxBytes: 99, matching: filter("a")).gap == nil)
+    for _ in 0..<10 { push("m", topic: "b", to: &log) }
+    start = ReadStart(first.cursor)
+    let foundAgain = finds("a", in: log, after: &start)
+    #expect(foundAgain)
+    let trimmed = log.read(after: start, limit: 9, maxBytes: 99, matching: filter("a"))
+    #expect(trimmed.gap == Gap(missed: 5, reasons: [.retention]), "it counts messages of all topics")
+  }
+
+  /// What a filtered reader gets, in whatever portions, is every message that matches, or is counted as missed.
+  @Test(arguments: 1...20)
+  func nothingThatMatchesIsLost(seed: UInt64) {
+    var generator = SeededGenerator(seed: seed)
+    var log = PushLog(epoch: epoch, retention: Retention())
+    let filter = filter("a", "bc*")
+    var start = ReadStart(log.start)
+    var expected: [UInt64] = []
+    var received: [UInt64] = []
+    var gaps: [Cursor] = []
+    func read(_ limit: Int) {
+      let before = start.cursor.position
+      guard log.hasNewData(after: &start, matching: filter) else { return }
+      let result = log.read(after: start, limit: limit, maxBytes: 1 << 20, matching: filter)
+      received += data(result)
+      // Several gaps before the first message are one.
+      let crossed = gaps.contains { $0.position > before && $0.position <= result.cursor.position }
+      #expect((result.gap != nil) == crossed)
+      start = ReadStart(result.cursor)
+    }
+    for _ in 0..<1_000 {
+      switch UInt8.random(in: 0..<8, using: &generator) {
+      case 0...4:
+        let topic = ["a", "b", "bc", "bcd", "", "ab"].randomElement(using: &generator) ?? ""
+        push("m", topic: topic, to: &log)
+        if topic == "a" || topic.hasPrefix("bc") { expected.append(log.last.sequence) }
+      case 5:
+        log.recordUpstreamGap()
+        gaps.append(log.last)
+      default: read(Int.random(in: 1...5, using: &generator))
+      }
+    }
+    while start.cursor != log.last { read(9) }
+    #expect(received == expected)
+  }
+}

@@ -43,7 +43,7 @@ private struct WaitingDelivery: WaitingRequest {
         with: Problem(
           .notFound,
           detail:
-            "this delivery is unknown: it never existed, or it is older than the last \(remembered), which are remembered"
+            "this delivery is unknown: it never existed, or it is older than the last \(remembered) messages, which are remembered (65536, or twice the setting upstream.queue.messages)"
         ),
         into: &response)
       return

@@ -142,7 +142,8 @@ struct IncomingMessage {
           .unsupportedEncoding, "the body is not gzip data: send it as Content-Encoding says, or without that field")
       case .tooLarge:
         throw ProblemError(
-          .contentTooLarge, "the body decompresses to more than \(limits.bodyBytes) bytes (the setting http.body_bytes)"
+          .contentTooLarge,
+          "the body decompresses to more than \(limits.bodyBytes) bytes (the setting http.body_bytes): send less"
         )
       }
     }

@@ -138,12 +138,17 @@ struct Problem {
 
 extension Problem.Kind {
   /// Writes the problem as the result of one message of a batch.
-  func writeInBatch(into output: inout ByteQueue) {
+  func writeInBatch(detail: String?, into output: inout ByteQueue) {
     output.append("{\"status\":" as StaticString)
     output.append(decimal: Int(status.rawValue))
     output.append(",\"type\":\"/errors/" as StaticString)
     output.append(name)
-    output.append("\"}" as StaticString)
+    output.append("\"" as StaticString)
+    if let detail {
+      output.append(",\"detail\":" as StaticString)
+      output.append(jsonString: detail)
+    }
+    output.append("}" as StaticString)
   }
 }
 

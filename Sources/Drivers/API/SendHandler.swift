@@ -69,13 +69,15 @@ extension API {
     results.reserveCapacity(items.count)
     var refusals = 0
     var firstRefusal: ProblemError?
+    var kinds: Set<Problem.Kind> = []
     for item in items {
       do throws(ProblemError) {
         results.append(.accepted(try queue(item, message, to: session, at: now)))
       } catch {
         refusals += 1
         if firstRefusal == nil { firstRefusal = error }
-        results.append(.refused(error.problem.kind))
+        let problem = error.problem
+        results.append(.refused(problem.kind, detail: kinds.insert(problem.kind).inserted ? problem.detail : nil))
       }
     }
     if refusals == items.count, let firstRefusal { throw firstRefusal }

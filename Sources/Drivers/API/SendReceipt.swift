@@ -21,7 +21,8 @@ struct SendReceipt {
 
   enum BatchItem {
     case accepted(Accepted)
-    case refused(Problem.Kind)
+    /// `detail`: only with the first refusal of its kind, since a batch can have thousands with the same reason.
+    case refused(Problem.Kind, detail: String?)
   }
 
   let session: Session
@@ -98,7 +99,7 @@ struct SendReceipt {
           begin(accepted, showsStates, into: &response.content.text)
           writeNextAttempt(of: accepted, at: now, into: &response.content.text)
           response.content.text.append("}" as StaticString)
-        case .refused(let kind): kind.writeInBatch(into: &response.content.text)
+        case .refused(let kind, let detail): kind.writeInBatch(detail: detail, into: &response.content.text)
         }
       }
       response.content.text.append("]" as StaticString)

@@ -1,0 +1,243 @@
+"""Every limit of `config/drawbridge.yaml` on requests, crossed once: the response says which setting."""
+
+import asyncio
+import contextlib
+import gzip
+import itertools
+import json
+import socket
+from dataclasses import dataclass, field
+
+import pytest
+import yaml
+
+from harness.abuse import abuse
+from harness.gateway import PROJECT
+from harness.raw import exchange
+from harness.waiting import eventually
+
+POST = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n"
+BATCH = POST.replace(b"text/plain", b"application/x-ndjson")
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+GET = b"GET /openapi.yaml HTTP/1.1\r\nHost: x\r\n"
+END = b"Connection: close\r\n\r\n"
+
+
+def sized(body, fields=b"", head=POST):
+    return head + fields + b"Content-Length: %d\r\n" % len(body) + END + body
+
+
+@dataclass
+class Case:
+    """A setting at a small value, and a request that crosses it. `ok` is one that just does not."""
+
+    value: object
+    data: bytes
+    status: int
+    type: str
+    ok: bytes | None = None
+    # What arrives after `data`, piece by piece.
+    drip: object = None
+    # A body that another client has sent in part.
+    occupied: bytes | None = None
+    others: dict = field(default_factory=dict)
+    # Messages that are accepted before.
+    before: int = 0
+    ready: bool = True
+
+
+REFUSED = {
+    "http.request_line_bytes": Case(
+        256,
+        b"GET /".ljust(257 - 9, b"a") + b" HTTP/1.1\r\nHost: x\r\n" + END,
+        414,
+        "uri-too-long",
+        ok=b"GET /".ljust(256 - 9, b"a") + b" HTTP/1.1\r\nHost: x\r\n" + END,
+    ),
+    "http.head_bytes": Case("1KiB", GET + b"X: ".ljust(1024, b"y") + b"\r\n" + END, 431, "header-fields-too-large"),
+    "http.fields": Case(8, GET + b"X: y\r\n" * 7 + END, 431, "header-fields-too-large", ok=GET + b"X: y\r\n" * 6 + END),
+    "http.empty_lines": Case(1, b"\r\n" * 2 + GET + END, 400, "protocol-error", ok=b"\r\n" + GET + END),
+    "http.body_bytes": Case(9, sized(bytes(10)), 413, "content-too-large", ok=sized(bytes(9))),
+    "http.body_bytes (chunks)": Case(9, CHUNKED + b"5\r\nabcde\r\n5\r\n", 413, "content-too-large"),
+    "http.body_bytes (gzip)": Case(
+        64,
+        sized(gzip.compress(bytes(65)), b"Content-Encoding: gzip\r\n"),
+        413,
+        "content-too-large",
+        ok=sized(gzip.compress(bytes(64)), b"Content-Encoding: gzip\r\n"),
+    ),
+    "http.pending_body_bytes": Case(
+        "64KiB",
+        POST + b"Connection: close\r\nContent-Length: 60000\r\n\r\n" + bytes(40_000),
+        503,
+        "too-many-bodies",
+        # It is dropped at once, and gets its response when all of it has arrived.
+        drip=[bytes(20_000)],
+        occupied=POST + b"Content-Length: 60000\r\n\r\n" + bytes(40_000),
+    ),
+    "http.batch_messages": Case(
+        2, sized(b"a\nb\nc\n", head=BATCH), 413, "content-too-large", ok=sized(b"a\nb\n", head=BATCH)
+    ),
+    "http.chunk_extension_bytes": Case(8, CHUNKED + b"1;a=23456789\r\n", 413, "content-too-large"),
+    "http.chunk_overhead_bytes": Case(16, CHUNKED + (b"1;a=" + b"x" * 60 + b"\r\nz\r\n") * 2, 413, "content-too-large"),
+    "http.trailer_bytes": Case(16, CHUNKED + b"0\r\nX: ".ljust(30, b"y") + b"\r\n\r\n", 431, "header-fields-too-large"),
+    "http.trailers": Case(1, CHUNKED + b"0\r\nX: y\r\nX: y\r\n\r\n", 431, "header-fields-too-large"),
+    "http.head_timeout": Case("200ms", GET, 408, "request-timeout"),
+    "http.body_timeout": Case("200ms", POST + b"Content-Length: 5\r\n\r\nabc", 408, "request-timeout"),
+    "http.body_minimum_rate": Case(
+        1_000_000,
+        POST + b"Content-Length: 1000000\r\n\r\n",
+        408,
+        "request-timeout",
+        drip=itertools.repeat(b"x"),
+        others={"http.body_timeout": "500ms"},
+    ),
+    "upstream.queue.messages": Case(2, sized(b"x"), 503, "queue-full", before=2, ready=False),
+    "upstream.queue.bytes": Case("1KiB", sized(b"x" * 1000), 503, "queue-full", before=1, ready=False),
+    "upstream.queue.rate": Case(
+        1, sized(b"x", b"TTL: 0\r\n"), 503, "upstream-down", before=1, others={"upstream.queue.rate_interval": "1h"}
+    ),
+}
+
+# Connections are reset before a request is read, so only the log can name these.
+LOGGED = ["http.connections", "http.connections_per_address", "http.management_connections"]
+
+# Parameters are lowered to these, as the API documents, and the response shows it.
+LOWERED = {
+    "delivery.maximum_limit": (2, "limit=3"),
+    "delivery.maximum_answer_bytes": (1, "max_bytes=100000"),
+    "delivery.maximum_wait": ("100ms", "wait=50"),
+}
+
+# Limits that no response can name, or that refuse nothing, with the test that crosses each.
+ELSEWHERE = {
+    "http.hosts": "a list of names, not a size: test_browsers.py",
+    "http.origins": "a list of names, not a size: test_browsers.py",
+    "http.pipelined_bytes": "the rest is read later: test_abuse.py",
+    "http.idle_timeout": "there is no request to respond to: test_hostile_clients.py",
+    "http.write_timeout": "the client does not read: test_abuse.py",
+    "http.write_minimum_rate": "the client does not read: test_abuse.py",
+    "http.unsent_bytes": "the client does not read: test_abuse.py",
+    "http.linger_timeout": "after the response: test_abuse.py",
+    "http.linger_bytes": "after the response: test_abuse.py",
+    "http.requests_per_connection": "the request is served, with Connection: close: below",
+    "delivery.messages": "a gap in the next response: test_delivery.py",
+    "delivery.bytes": "a gap in the next response: test_delivery.py",
+    "delivery.age": "a gap in the next response: test_delivery.py",
+    "delivery.wait": "a default",
+    "delivery.limit": "a default",
+    "delivery.answer_bytes": "a default",
+    "upstream.queue.ttl": "a default; the message expires: test_queue.py",
+    "upstream.queue.overflow": "no limit",
+    "upstream.queue.redeliver": "no limit",
+    "upstream.queue.max_attempts": "the message is rejected: test_queue.py",
+    "upstream.queue.confirm": "no limit",
+    "upstream.queue.confirm_messages": "no limit of a request",
+    "upstream.queue.confirm_delay": "no limit of a request",
+    "upstream.queue.rate_interval": "with rate",
+    "upstream.queue.burst": "with rate",
+    "upstream.queue.high_water": "no limit of a request",
+    "upstream.queue.low_water": "no limit of a request",
+}
+
+
+def test_every_setting_of_these_sections_is_crossed_here_or_explained():
+    settings = yaml.safe_load((PROJECT / "config/drawbridge.yaml").read_text())
+    sections = {
+        "http": settings["http"],
+        "delivery": settings["delivery"],
+        "upstream.queue": settings["upstream"]["queue"],
+    }
+    paths = {f"{section}.{name}" for section, names in sections.items() for name in names}
+    listed = [*{name.partition(" ")[0] for name in REFUSED}, *LOGGED, *LOWERED, *ELSEWHERE]
+    assert sorted(listed) == sorted(paths)
+
+
+def environment(settings):
+    return {f"DRAWBRIDGE_{name.upper().replace('.', '_')}": str(value) for name, value in settings.items()}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_the_response_to_what_crosses_a_limit_names_its_setting(name, gateway_for, upstream):
+    case = REFUSED[name]
+    setting = name.partition(" ")[0]
+    if not case.ready:
+        await upstream.kill()
+    gateway = await gateway_for(upstream, ready=case.ready, env=environment({setting: case.value, **case.others}))
+    for _ in range(case.before):
+        await gateway.client().accepted("x" * 600)
+    if case.ok:
+        answer = await exchange(gateway.address(), case.ok)
+        assert answer.statuses[0] not in (case.status, 408), answer.data
+    if case.occupied:
+        _, writer = await asyncio.open_connection(*gateway.address())
+        writer.write(case.occupied)
+
+        async def is_counted():
+            return (await gateway.metrics())["drawbridge_http_body_bytes"] >= 40_000
+
+        await eventually(is_counted, what="a part of a body is held")
+    answer = await abuse(gateway.address(), case.data, drip=case.drip)
+    assert answer.statuses == [case.status], answer.data
+    head, _, body = answer.data.partition(b"\r\n\r\n")
+    problem = json.loads(body)
+    assert problem["type"].endswith(case.type)
+    assert problem["status"] == case.status
+    assert setting in problem["detail"]
+    # What is accepted, not only what was wrong.
+    assert ": " in problem["detail"]
+    assert (b"Retry-After: " in head) == (case.status == 503)
+    assert problem["retryable"] == (case.status in (408, 503))
+
+
+async def test_a_refused_message_of_a_batch_names_the_setting(gateway_for, upstream):
+    await upstream.kill()
+    gateway = await gateway_for(upstream, ready=False, env=environment({"upstream.queue.messages": 2}))
+    answer = await gateway.client().send("a\nb\nc\nd\n", type="application/x-ndjson")
+    assert answer.status == 207
+    first, second, refused, like_it = answer.json["results"]
+    assert first["state"] == second["state"] == "queued"
+    assert "upstream.queue.messages" in refused.pop("detail")
+    assert refused == like_it == {"status": 503, "type": "/errors/queue-full"}
+
+
+@pytest.mark.parametrize("setting", LOGGED)
+async def test_the_log_names_the_setting_of_a_connection_that_is_refused(setting, gateway_for, upstream):
+    management = setting == "http.management_connections"
+    gateway = await gateway_for(upstream, env=environment({setting: 2}))
+    address = gateway.address("management" if management else "api")
+
+    async def is_refused():
+        # The reset may arrive while the client still connects.
+        with contextlib.suppress(ConnectionError), contextlib.ExitStack() as stack:
+            for _ in range(3):
+                stack.enter_context(socket.create_connection(address, timeout=30))
+        return any(record.get("limit") == setting for record in gateway.records)
+
+    await eventually(is_refused, what="the log names the setting")
+
+
+@pytest.mark.parametrize("setting", LOWERED)
+async def test_a_parameter_above_its_maximum_is_lowered_to_it(setting, gateway_for, upstream):
+    value, parameter = LOWERED[setting]
+    gateway = await gateway_for(upstream, env=environment({setting: value}))
+    for _ in range(3):
+        await upstream.push("x" * 100)
+    client = gateway.client()
+    await client.collect(3, "earliest")
+    if setting == "delivery.maximum_wait":
+        # It would be held for longer than the client waits.
+        answer = await asyncio.wait_for(client.request("GET", f"/v1/messages?{parameter}"), 30)
+        assert answer.json["messages"] == []
+        return
+    batch = (await client.request("GET", f"/v1/messages?cursor=earliest&{parameter}")).json
+    assert len(batch["messages"]) == (2 if setting == "delivery.maximum_limit" else 1)
+    assert batch["more"]
+
+
+async def test_the_last_response_of_a_connection_says_that_it_closes(gateway_for, upstream):
+    gateway = await gateway_for(upstream, env=environment({"http.requests_per_connection": 2}))
+    answer = await exchange(gateway.address(), (GET + b"\r\n") * 3)
+    assert answer.statuses == [200, 200]
+    assert answer.ended
+    assert answer.data.count(b"Connection: close\r\n") == 1

@@ -5,7 +5,8 @@ import ByteStreams
 /// It grows with use up to `limit` messages, so a session that never sends costs nothing. Then it forgets the oldest, but never a
 /// message that the outbox still holds.
 package struct DeliveryLedger: Sendable {
-  /// Minimum number of messages for which `GET /v1/deliveries/{id}` can respond: a minute of a busy session, in 64 KiB.
+  /// Minimum number of messages for which `GET /v1/deliveries/{id}` can respond, in 64 KiB: a minute at a thousand
+  /// messages per second.
   package static let minimumLimit = 65_536
 
   /// How many messages older than the last `limit` are remembered after leaving the outbox: a full queue of the default size.

@@ -11,19 +11,48 @@ package struct SessionDirectory: Sendable {
   package let `default`: Session?
   /// `all`, with the bytes of each name.
   private let named: [(name: [UInt8], session: Session)]
+  /// Positions in `named` by the hash of the name; -1 is an empty slot. Linear probing, at most half full, a power of two in size.
+  private let slots: [Int32]
 
   package init(_ sessions: [Session]) {
     all = sessions
     self.default = sessions.first { $0.name == Session.defaultName }
     named = sessions.map { (Array($0.name.utf8), $0) }
+    var size = 2
+    while size < 2 * sessions.count { size *= 2 }
+    var slots = [Int32](repeating: -1, count: size)
+    for position in named.indices {
+      let name = named[position].name
+      var slot = Self.hash(of: name.span)
+      while slots[slot & (size - 1)] >= 0 { slot += 1 }
+      slots[slot & (size - 1)] = Int32(position)
+    }
+    self.slots = slots
   }
 
-  /// Returns the session with this name, or nil.
+  /// Returns the session with this name, or nil. On the path of every request to a named session.
   package func find(_ name: Span<UInt8>) -> Session? {
-    named.first { name.equals($0.name.span) }?.session
+    var slot = Self.hash(of: name)
+    while true {
+      let position = slots[slot & (slots.count - 1)]
+      guard position >= 0 else { return nil }
+      let entry = named[Int(position)]
+      if name.equals(entry.name.span) { return entry.session }
+      slot += 1
+    }
   }
 
-  package func find(_ name: String) -> Session? { all.first { $0.name == name } }
+  package func find(_ name: String) -> Session? {
+    let name = Array(name.utf8)
+    return find(name.span)
+  }
+
+  /// FNV-1a. The names are the operator's, so no client can choose those that collide.
+  private static func hash(of name: Span<UInt8>) -> Int {
+    var hash: UInt64 = 0xcbf2_9ce4_8422_2325
+    for index in name.indices { hash = (hash ^ UInt64(name[index])) &* 0x100_0000_01b3 }
+    return Int(truncatingIfNeeded: hash)
+  }
 
   // MARK: Life cycle
 

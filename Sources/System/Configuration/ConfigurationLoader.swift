@@ -203,7 +203,7 @@ package struct ConfigurationLoader {
   /// Adds a named session. Returns false if there are too many.
   mutating func add(session name: String, at place: String) -> Bool {
     guard settings.sessions.count < SessionName.maximumCount else { return false }
-    settings.sessions.append(GatewaySettings.NamedSession(name: name))
+    settings.add(GatewaySettings.NamedSession(name: name))
     sessionPlaces[name] = place
     return true
   }

@@ -56,6 +56,7 @@ extension ConfigurationLoader {
 
     /// Whether a setting of this section is invalid or conflicts with others.
     package func hasErrors(in section: String) -> Bool {
+      if failed.isEmpty, conflicting.isEmpty { return false }
       let session = session(of: section)
       let isInside = { [self] (key: String) in
         (key == section || key.hasPrefix(section + ".")) && self.session(of: key) == session

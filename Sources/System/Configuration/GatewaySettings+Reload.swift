@@ -11,9 +11,7 @@ extension GatewaySettings {
       effective.session = old.session
     }
     let names = Set(sessions.map(\.name))
-    effective.sessions = old.sessions.map { running in
-      sessions.first { $0.name == running.name } ?? running
-    }
+    effective.keepSessions(of: old)
     let oldNames = Set(old.sessions.map(\.name))
     requiringRestart +=
       (sessions.filter { !oldNames.contains($0.name) } + old.sessions.filter { !names.contains($0.name) })

@@ -14,7 +14,9 @@ package struct GatewaySettings: Equatable, Sendable {
   /// The session `default`, which `upstream` and `delivery` at the top of the file describe.
   package var session = SessionConfiguration()
   /// The sessions of `sessions`, in the order of the file.
-  package var sessions: [NamedSession] = []
+  package private(set) var sessions: [NamedSession] = []
+  /// The position of each name in `sessions`. Every setting of a named session is found by its name.
+  private var positions: [String: Int] = [:]
   /// Connection attempts of all sessions together.
   package var dials = AttemptLimits()
   package var network = Network()
@@ -40,10 +42,24 @@ package struct GatewaySettings: Equatable, Sendable {
 
   /// The session with this name, which must exist.
   subscript(named name: String) -> SessionConfiguration {
-    get { sessions.first { $0.name == name }?.configuration ?? SessionConfiguration() }
+    get { positions[name].map { sessions[$0].configuration } ?? SessionConfiguration() }
     set {
-      if let index = sessions.firstIndex(where: { $0.name == name }) { sessions[index].configuration = newValue }
+      if let position = positions[name] { sessions[position].configuration = newValue }
     }
+  }
+
+  /// Adds a session whose name is new.
+  mutating func add(_ session: NamedSession) {
+    positions[session.name] = sessions.count
+    sessions.append(session)
+  }
+
+  /// Takes the sessions of `old`, each with its configuration in these settings if there is one.
+  mutating func keepSessions(of old: GatewaySettings) {
+    let configured = self
+    sessions = []
+    positions = [:]
+    for running in old.sessions { add(configured.positions[running.name].map { configured.sessions[$0] } ?? running) }
   }
 
   package struct Listeners: Equatable, Sendable {

@@ -35,7 +35,7 @@ package final class MetricsRegistry: Sendable {
   package init() {}
 
   /// Registers a counter. Metrics of one name with different labels are one family. Registering the same name and
-  /// labels twice stops the program.
+  /// labels twice stops a debug build.
   package func counter(_ name: String, _ help: String, _ labels: Labels = []) -> Counter {
     let counter = Counter()
     add(name, help, labels, .counter(counter))
@@ -66,7 +66,8 @@ package final class MetricsRegistry: Sendable {
     families.withLock { families in
       let series = Series(labels: written, source: source)
       if let index = families.firstIndex(where: { $0.name == name }) {
-        precondition(!families[index].series.contains { $0.labels == written }, "metric \(name) was registered twice")
+        // Only in debug builds: with a thousand sessions, the time of this check would be that of the start.
+        assert(!families[index].series.contains { $0.labels == written }, "metric \(name) was registered twice")
         families[index].series.append(series)
       } else {
         families.append(Family(name: name, help: help, series: [series]))
@@ -94,20 +95,29 @@ package final class MetricsRegistry: Sendable {
       output.append("# HELP \(family.name) \(Self.escaped(family.help, quotes: false))\n")
       if let first = family.series.first { output.append("# TYPE \(family.name) \(first.source.kind)\n") }
       for series in family.series {
-        let labels = series.labels.isEmpty ? "" : "{\(series.labels)}"
-        switch series.source {
-        case .counter(let counter): output.append("\(family.name)\(labels) \(counter.total)\n")
-        case .gauge(let gauge): output.append("\(family.name)\(labels) \(gauge.current)\n")
-        case .computedGauge(let compute), .computedCounter(let compute):
-          output.append("\(family.name)\(labels) \(Self.number(compute()))\n")
+        // Part by part: a thousand sessions have forty thousand series, and an interpolated string for each takes three times as long.
+        output.append(family.name)
+        if !series.labels.isEmpty {
+          output.append("{" as StaticString)
+          output.append(series.labels)
+          output.append("}" as StaticString)
         }
+        output.append(UInt8(ascii: " "))
+        switch series.source {
+        case .counter(let counter): output.append(decimal: counter.total)
+        case .gauge(let gauge): output.append(decimal: gauge.current)
+        case .computedGauge(let compute), .computedCounter(let compute): Self.append(compute(), to: &output)
+        }
+        output.append(UInt8(ascii: "\n"))
       }
     }
   }
 
-  private static func number(_ value: Double) -> String {
-    if value.isNaN { return "NaN" }
-    if value.isInfinite { return value > 0 ? "+Inf" : "-Inf" }
-    return value == value.rounded() && value.magnitude < 1e15 ? String(Int64(value)) : String(value)
+  private static func append(_ value: Double, to output: inout ByteQueue) {
+    if value == value.rounded(), value.magnitude < 1e15 {
+      output.append(decimal: Int(value))
+    } else {
+      output.append(value.isNaN ? "NaN" : value.isInfinite ? value > 0 ? "+Inf" : "-Inf" : String(value))
+    }
   }
 }

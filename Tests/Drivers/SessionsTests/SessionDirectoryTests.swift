@@ -9,13 +9,15 @@ import WebSocketCodec
 @testable import Upstream
 
 @Suite struct SessionDirectoryTests {
-  private func directory(_ names: String...) throws -> SessionDirectory {
-    let metrics = MetricsRegistry()
+  private func directory(_ names: String...) throws -> SessionDirectory { try directory(names) }
+
+  private func directory(_ names: [String]) throws -> SessionDirectory {
     let settings = try SharedSettings(UpstreamSettings(urls: [try WebSocketURL("ws://127.0.0.1:1/")]))
     return SessionDirectory(
       names.map { name in
         Session(
-          name, settings, retention: Retention(), logger: Logger(level: .error, format: .json), metrics: metrics,
+          name, settings, retention: Retention(), logger: Logger(level: .error, format: .json),
+          metrics: MetricsRegistry(),
           attemptLimiter: SharedAttemptLimiter())
       })
   }
@@ -30,6 +32,14 @@ import WebSocketCodec
     for name in ["", "Market", "market ", "marke", "markets"] { #expect(find(name, in: directory) == nil) }
     #expect(directory.default?.name == "default")
   }
+
+  @Test func findsEachOfAThousandSessions() throws {
+    let directory = try directory((0..<1_000).map { "s\($0)" })
+    for index in 0..<1_000 { #expect(directory.find("s\(index)") === directory.all[index]) }
+    for name in ["s1000", "s", "s01", "S1"] { #expect(find(name, in: directory) == nil) }
+  }
+
+  @Test func findsNothingIfThereAreNoSessions() throws { #expect(try directory().find("default") == nil) }
 
   @Test func worksWithoutADefaultSession() throws {
     let directory = try directory("market")

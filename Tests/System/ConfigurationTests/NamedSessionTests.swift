@@ -110,7 +110,7 @@ import WebSocketCodec
     #expect(try load("sessions:\n" + names).settings.configuredSessions.count == SessionName.maximumCount)
     #expect(
       errors("sessions:\n" + names + "  more: {upstream: {url: 'ws://h/'}}\n  again: {}\n") == [
-        "d.yaml:258:3: more than 256 named sessions: run several gateways"
+        "d.yaml:1002:3: more than 1000 named sessions: run several gateways"
       ])
   }
 

@@ -241,7 +241,10 @@ class Bridge(Subject):
     def start(self):
         upstream = f"ws://127.0.0.1:{self.start_sink()}/"
         self.launch([*self.arguments(), self.port, upstream], env={"GOMAXPROCS": str(len(self.cores.server))})
-        self.wait_for_session()
+        self.wait_for_session(self.connection_count())
+
+    def connection_count(self):
+        return 1
 
 
 class CBridge(Bridge):
@@ -251,8 +254,16 @@ class CBridge(Bridge):
     title = "C bridge"
     short = Subject.short
 
+    def __init__(self, cores, *, sessions=0, **options):
+        super().__init__(cores, **options)
+        #: Number of named sessions, s0, s1 and so on, with the same upstream. 0: only the default session.
+        self.sessions = sessions
+
     def arguments(self):
-        return [WORK / "c-bridge"]
+        return [WORK / "c-bridge", *(("-s", self.sessions) if self.sessions > 1 else ())]
+
+    def connection_count(self):
+        return self.sessions or 1
 
 
 class Go(Bridge):

@@ -1,4 +1,6 @@
-// bridge PORT UPSTREAM-URL: the gateway's work for one session, in C on one thread with epoll: the floor for the same work.
+// bridge [-s COUNT] PORT UPSTREAM-URL: the gateway's work, in C on one thread with epoll: the floor for the same work.
+//
+//   -s COUNT  that many sessions, s0, s1 and so on, with a connection to the upstream each. The paths begin with /v1/sessions/NAME/.
 //
 // POST /v1/messages forwards its body as one masked WebSocket message, or one for each line of application/x-ndjson.
 // GET /v1/messages?cursor=C&wait=S&limit=L returns the messages after the cursor as JSON, or waits for the next one.
@@ -124,6 +126,24 @@ static void read_clock(void) {
 
 // ------------------------------------------------------------------------------------------------------------------ State
 
+struct session {
+  char name[24];
+  int fd;
+  // `is_dirty`: it has frames of this turn.
+  bool is_full, is_dirty;
+  struct session *next_dirty;
+  struct buffer input, output, fragments;
+  int opcode;
+  // The message number n is at n % RETAINED, as JSON. The first has number 1.
+  struct message *messages;
+  uint64_t newest, deliveries;
+};
+
+struct message {
+  char *json;
+  size_t length;
+};
+
 struct client {
   int fd;
   uint32_t interest;
@@ -131,6 +151,7 @@ struct client {
   // `drains`: reads until the client closes, so that a reset does not destroy the response.
   bool is_waiting, is_stopped, is_dirty, is_dead, closes, drains;
   // The held poll.
+  struct session *session;
   uint64_t cursor;
   size_t limit;
   int64_t deadline;
@@ -145,21 +166,9 @@ static int epoll;
 static struct client waiting = {.previous = &waiting, .next = &waiting};
 static struct client *dirty, **dirty_end = &dirty, *dead;
 
-// The message number n is at n % RETAINED, as JSON. The first has number 1.
-static struct {
-  char *json;
-  size_t length;
-} messages[RETAINED];
-static uint64_t newest;
+static struct session *sessions, *dirty_sessions;
+static size_t session_count = 1;
 static char instance[13];
-static uint64_t deliveries;
-
-static struct {
-  int fd;
-  bool is_full;
-  struct buffer input, output, fragments;
-  int opcode;
-} upstream;
 
 // ------------------------------------------------------------------------------------------------------ Frames to the upstream
 
@@ -177,10 +186,17 @@ static uint32_t masking_key(void) {
   return keys[next++];
 }
 
-static bool has_room(size_t bytes) { return length_of(&upstream.output) + bytes <= QUEUE_LIMIT; }
+static bool has_room(const struct session *session, size_t bytes) {
+  return length_of(&session->output) + bytes <= QUEUE_LIMIT;
+}
 
-static void append_frame(int opcode, const char *payload, size_t length) {
-  uint8_t *first = (uint8_t *)reserve(&upstream.output, length + 14), *target = first;
+static void append_frame(struct session *session, int opcode, const char *payload, size_t length) {
+  if (!session->is_dirty) {
+    session->is_dirty = true;
+    session->next_dirty = dirty_sessions;
+    dirty_sessions = session;
+  }
+  uint8_t *first = (uint8_t *)reserve(&session->output, length + 14), *target = first;
   *target++ = (uint8_t)(0x80 | opcode);
   if (length < 126) {
     *target++ = (uint8_t)(0x80 | length);
@@ -203,13 +219,13 @@ static void append_frame(int opcode, const char *payload, size_t length) {
     memcpy(target + index, &word, 8);
   }
   for (; index < length; index++) target[index] = (uint8_t)payload[index] ^ (uint8_t)(key >> 8 * (index % 4));
-  upstream.output.end += (size_t)(target - first) + length;
+  session->output.end += (size_t)(target - first) + length;
 }
 
-static void flush_upstream(void) {
-  struct buffer *output = &upstream.output;
+static void flush_session(struct session *session) {
+  struct buffer *output = &session->output;
   while (length_of(output) > 0) {
-    ssize_t sent = send(upstream.fd, output->bytes + output->start, length_of(output), MSG_NOSIGNAL);
+    ssize_t sent = send(session->fd, output->bytes + output->start, length_of(output), MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno != EAGAIN) die("the upstream closed its connection");
     if (sent < 0) break;
@@ -217,10 +233,19 @@ static void flush_upstream(void) {
   }
   if (length_of(output) == 0) output->start = output->end = 0;
   bool is_full = length_of(output) > 0;
-  if (is_full == upstream.is_full) return;
-  upstream.is_full = is_full;
-  struct epoll_event event = {.events = is_full ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = &upstream};
-  epoll_ctl(epoll, EPOLL_CTL_MOD, upstream.fd, &event);
+  if (is_full == session->is_full) return;
+  session->is_full = is_full;
+  struct epoll_event event = {.events = is_full ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = session};
+  epoll_ctl(epoll, EPOLL_CTL_MOD, session->fd, &event);
+}
+
+static void flush_sessions(void) {
+  while (dirty_sessions) {
+    struct session *session = dirty_sessions;
+    dirty_sessions = session->next_dirty;
+    session->is_dirty = false;
+    flush_session(session);
+  }
 }
 
 // -------------------------------------------------------------------------------------------------------------- Responses
@@ -265,21 +290,26 @@ static void append_delivery_id(struct buffer *target, uint64_t number) {
   append_number(target, number);
 }
 
-static void append_result(struct buffer *target, uint64_t number) {
+static void append_result(struct buffer *target, struct session *session) {
   APPEND_LITERAL(target, "{\"id\":\"");
-  append_delivery_id(target, number);
-  APPEND_LITERAL(target, "\",\"state\":\"queued\",\"session\":\"default\"}");
+  append_delivery_id(target, ++session->deliveries);
+  APPEND_LITERAL(target, "\",\"state\":\"queued\",\"session\":\"");
+  append(target, session->name, strlen(session->name));
+  APPEND_LITERAL(target, "\"}");
 }
 
 // The response to polls after `cursor`, rendered once for all that follow while nothing changes.
-static const struct buffer *prepare_poll(uint64_t cursor, size_t limit) {
+static const struct buffer *prepare_poll(const struct session *session, uint64_t cursor, size_t limit) {
   static struct buffer response, body;
+  static const struct session *prepared_session;
   static uint64_t prepared_cursor = UINT64_MAX, prepared_newest;
   static size_t prepared_limit;
   static time_t prepared_second;
-  if (prepared_cursor == cursor && prepared_newest == newest && prepared_limit == limit &&
+  uint64_t newest = session->newest;
+  if (prepared_session == session && prepared_cursor == cursor && prepared_newest == newest && prepared_limit == limit &&
       prepared_second == clock_text.second)
     return &response;
+  prepared_session = session;
   prepared_cursor = cursor;
   prepared_newest = newest;
   prepared_limit = limit;
@@ -289,7 +319,7 @@ static const struct buffer *prepare_poll(uint64_t cursor, size_t limit) {
   APPEND_LITERAL(&body, "{\"messages\":[");
   for (uint64_t number = cursor + 1; number <= end; number++) {
     if (number > cursor + 1) APPEND_LITERAL(&body, ",");
-    append(&body, messages[number % RETAINED].json, messages[number % RETAINED].length);
+    append(&body, session->messages[number % RETAINED].json, session->messages[number % RETAINED].length);
   }
   char fields[80];
   size_t length = (size_t)sprintf(fields, "Gateway-Cursor: p-%s.%llu\r\n", instance, (unsigned long long)end);
@@ -304,8 +334,9 @@ static const struct buffer *prepare_poll(uint64_t cursor, size_t limit) {
 
 static void respond_to_poll(struct client *client) {
   // Messages that are no longer kept are skipped.
+  uint64_t newest = client->session->newest;
   if (newest - client->cursor > RETAINED) client->cursor = newest - RETAINED;
-  const struct buffer *response = prepare_poll(client->cursor, client->limit);
+  const struct buffer *response = prepare_poll(client->session, client->cursor, client->limit);
   append(&client->output, response->bytes, length_of(response));
   mark_dirty(client);
 }
@@ -393,7 +424,7 @@ static const char *read_head(struct request *request, const char *head, size_t l
   return NULL;
 }
 
-static void post(struct client *client, const struct request *request) {
+static void post(struct client *client, struct session *session, const struct request *request) {
   if (request->form != BINARY && !is_utf8(request->body, request->body_length)) {
     refuse(client, "400 Bad Request", false);
     return;
@@ -413,13 +444,13 @@ static void post(struct client *client, const struct request *request) {
     refuse(client, count == 0 ? "400 Bad Request" : "413 Content Too Large", false);
     return;
   }
-  if (!has_room(request->body_length + count * 14)) {
+  if (!has_room(session, request->body_length + count * 14)) {
     refuse(client, "503 Service Unavailable", false);
     return;
   }
   static struct buffer body;
   body.start = body.end = 0;
-  char fields[80];
+  char fields[128];
   size_t fields_length = 0;
   if (request->form == BATCH) {
     APPEND_LITERAL(&body, "{\"results\":[");
@@ -429,18 +460,24 @@ static void post(struct client *client, const struct request *request) {
       size_t length = (size_t)(next - line);
       if (length > 0 && line[length - 1] == '\r') length--;
       if (length == 0) continue;
-      append_frame(1, line, length);
+      append_frame(session, 1, line, length);
       if (length_of(&body) > 12) APPEND_LITERAL(&body, ",");
-      append_result(&body, ++deliveries);
+      append_result(&body, session);
     }
     APPEND_LITERAL(&body, "]}\n");
   } else {
-    append_frame(request->form == TEXT ? 1 : 2, request->body, request->body_length);
-    append_result(&body, ++deliveries);
+    append_frame(session, request->form == TEXT ? 1 : 2, request->body, request->body_length);
+    append_result(&body, session);
     APPEND_LITERAL(&body, "\n");
     struct buffer location = {.bytes = fields, .capacity = sizeof fields};
-    APPEND_LITERAL(&location, "Location: /v1/deliveries/");
-    append_delivery_id(&location, deliveries);
+    if (session_count == 1) {
+      APPEND_LITERAL(&location, "Location: /v1/deliveries/");
+    } else {
+      APPEND_LITERAL(&location, "Location: /v1/sessions/");
+      append(&location, session->name, strlen(session->name));
+      APPEND_LITERAL(&location, "/deliveries/");
+    }
+    append_delivery_id(&location, session->deliveries);
     APPEND_LITERAL(&location, "\r\n");
     fields_length = location.end;
   }
@@ -449,11 +486,12 @@ static void post(struct client *client, const struct request *request) {
   mark_dirty(client);
 }
 
-static void poll(struct client *client, const struct request *request) {
+static void poll(struct client *client, struct session *session, const struct request *request) {
   const char *end = request->target + request->target_length;
   const char *parameter = memchr(request->target, '?', request->target_length);
-  uint64_t wait = 25, limit = 100, oldest = newest > RETAINED ? newest - RETAINED : 0;
+  uint64_t newest = session->newest, wait = 25, limit = 100, oldest = newest > RETAINED ? newest - RETAINED : 0;
   bool is_valid = true;
+  client->session = session;
   client->cursor = newest;
   while (parameter && ++parameter < end) {
     const char *next = memchr(parameter, '&', (size_t)(end - parameter)), *stop = next ? next : end;
@@ -496,6 +534,15 @@ static void poll(struct client *client, const struct request *request) {
   before->next = client;
 }
 
+// Returns the session whose messages are at this path, or NULL.
+static struct session *find_session(const char *path, size_t length) {
+  if (length == 12 && memcmp(path, "/v1/messages", 12) == 0) return sessions;
+  uint64_t index;
+  bool is_valid = length > 23 && memcmp(path, "/v1/sessions/s", 14) == 0 && memcmp(path + length - 9, "/messages", 9) == 0 &&
+                  read_number(path + 14, length - 23, session_count - 1, &index);
+  return is_valid ? &sessions[index] : NULL;
+}
+
 // Handles the request at the start of `bytes` and returns its length, or 0 where it is not complete.
 static size_t take_request(struct client *client, const char *bytes, size_t count) {
   const char *end = memmem(bytes, count < HEAD_LIMIT ? count : HEAD_LIMIT, "\r\n\r\n", 4);
@@ -523,9 +570,10 @@ static size_t take_request(struct client *client, const char *bytes, size_t coun
   client->closes = request.closes;
   const char *query = memchr(request.target, '?', request.target_length);
   size_t path_length = query ? (size_t)(query - request.target) : request.target_length;
-  if (path_length != 12 || memcmp(request.target, "/v1/messages", 12) != 0) refuse(client, "404 Not Found", false);
-  else if (request.is_post) post(client, &request);
-  else poll(client, &request);
+  struct session *session = find_session(request.target, path_length);
+  if (!session) refuse(client, "404 Not Found", false);
+  else if (request.is_post) post(client, session, &request);
+  else poll(client, session, &request);
   return head_length + request.body_length;
 }
 
@@ -625,15 +673,15 @@ static void flush_client(struct client *client) {
 
 // ------------------------------------------------------------------------------------------------------ Messages from the upstream
 
-static void keep_message(int opcode, const char *payload, size_t length) {
+static void keep_message(struct session *session, int opcode, const char *payload, size_t length) {
   if (opcode == 1 && !is_utf8(payload, length)) die("the upstream sent text that is not UTF-8");
   static struct buffer json;
   json.start = json.end = 0;
-  newest++;
+  session->newest++;
   APPEND_LITERAL(&json, "{\"id\":\"p-");
   append(&json, instance, 12);
   APPEND_LITERAL(&json, ".");
-  append_number(&json, newest);
+  append_number(&json, session->newest);
   APPEND_LITERAL(&json, "\",\"time\":\"");
   append(&json, clock_text.iso, 19);
   char fraction[] = ".000Z\",\"type\":\"";
@@ -648,40 +696,41 @@ static void keep_message(int opcode, const char *payload, size_t length) {
     APPEND_LITERAL(&json, "\"");
   }
   APPEND_LITERAL(&json, "}");
-  free(messages[newest % RETAINED].json);
-  messages[newest % RETAINED].json = malloc(length_of(&json));
-  if (!messages[newest % RETAINED].json) die("out of memory");
-  memcpy(messages[newest % RETAINED].json, json.bytes, length_of(&json));
-  messages[newest % RETAINED].length = length_of(&json);
+  struct message *message = &session->messages[session->newest % RETAINED];
+  free(message->json);
+  message->json = malloc(length_of(&json));
+  if (!message->json) die("out of memory");
+  memcpy(message->json, json.bytes, length_of(&json));
+  message->length = length_of(&json);
 }
 
-static void take_frame(int first, const char *payload, size_t length) {
+static void take_frame(struct session *session, int first, const char *payload, size_t length) {
   int opcode = first & 0x0F;
   bool is_final = first & 0x80;
   if (opcode == 8) {
-    append_frame(8, payload, length);
-    flush_upstream();
+    append_frame(session, 8, payload, length);
+    flush_session(session);
     exit(0);
   }
-  if (opcode == 9) append_frame(10, payload, length);
+  if (opcode == 9) append_frame(session, 10, payload, length);
   if (opcode >= 8) return;
-  // A message in several frames is put together; `upstream.opcode` is its type meanwhile.
-  if ((opcode == 0) != (upstream.opcode != 0)) die("the upstream sent a fragment out of order");
+  // A message in several frames is put together; `session->opcode` is its type meanwhile.
+  if ((opcode == 0) != (session->opcode != 0)) die("the upstream sent a fragment out of order");
   if (opcode != 0 && is_final) {
-    keep_message(opcode, payload, length);
+    keep_message(session, opcode, payload, length);
     return;
   }
-  if (opcode != 0) upstream.opcode = opcode;
-  if (length_of(&upstream.fragments) + length > BODY_LIMIT) die("the upstream sent more than %d bytes", BODY_LIMIT);
-  append(&upstream.fragments, payload, length);
+  if (opcode != 0) session->opcode = opcode;
+  if (length_of(&session->fragments) + length > BODY_LIMIT) die("the upstream sent more than %d bytes", BODY_LIMIT);
+  append(&session->fragments, payload, length);
   if (!is_final) return;
-  keep_message(upstream.opcode, upstream.fragments.bytes, length_of(&upstream.fragments));
-  upstream.opcode = 0;
-  release(&upstream.fragments);
+  keep_message(session, session->opcode, session->fragments.bytes, length_of(&session->fragments));
+  session->opcode = 0;
+  release(&session->fragments);
 }
 
-static void take_frames(void) {
-  struct buffer *input = &upstream.input;
+static void take_frames(struct session *session) {
+  struct buffer *input = &session->input;
   while (length_of(input) >= 2) {
     const uint8_t *frame = (const uint8_t *)input->bytes + input->start;
     size_t length = frame[1] & 0x7F, header = length == 127 ? 10 : length == 126 ? 4 : 2;
@@ -691,24 +740,24 @@ static void take_frames(void) {
     for (size_t index = 2; index < header; index++) length = length << 8 | frame[index];
     if (length > BODY_LIMIT) die("the upstream sent more than %d bytes", BODY_LIMIT);
     if (length_of(input) < header + length) return;
-    take_frame(frame[0], (const char *)frame + header, length);
+    take_frame(session, frame[0], (const char *)frame + header, length);
     input->start += header + length;
   }
 }
 
-static void read_upstream(void) {
-  ssize_t received = recv(upstream.fd, reserve(&upstream.input, 1 << 16), 1 << 16, 0);
+static void read_upstream(struct session *session) {
+  ssize_t received = recv(session->fd, reserve(&session->input, 1 << 16), 1 << 16, 0);
   if (received == 0) exit(0);
   if (received < 0) return;
-  upstream.input.end += (size_t)received;
-  take_frames();
-  if (length_of(&upstream.input) == 0) upstream.input.start = upstream.input.end = 0;
+  session->input.end += (size_t)received;
+  take_frames(session);
+  if (length_of(&session->input) == 0) session->input.start = session->input.end = 0;
 }
 
-static void open_upstream(const char *url) {
+static void open_upstream(struct session *session, const char *url) {
   const char *port = strrchr(url, ':');
   if (!port || strncmp(url, "ws://127.0.0.1:", 15) != 0) die("'%s' is not ws://127.0.0.1:PORT/", url);
-  upstream.fd = connect_to(atoi(port + 1));
+  session->fd = connect_to(atoi(port + 1));
   uint8_t nonce[16], digest[SHA_DIGEST_LENGTH];
   char key[64], accept[64], request[512];
   if (getrandom(nonce, sizeof nonce, 0) != sizeof nonce) die("no random numbers");
@@ -717,15 +766,15 @@ static void open_upstream(const char *url) {
                        "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                        "Sec-WebSocket-Key: %s\r\nSec-WebSocket-Version: 13\r\n\r\n",
                        key);
-  write_all(upstream.fd, request, (size_t)length);
+  write_all(session->fd, request, (size_t)length);
   strcat(key, "258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
   SHA1((uint8_t *)key, strlen(key), digest);
   EVP_EncodeBlock((uint8_t *)accept, digest, sizeof digest);
-  struct buffer *input = &upstream.input;
+  struct buffer *input = &session->input;
   char *end;
   reserve(input, 4096);
   while (!(end = memmem(input->bytes, length_of(input), "\r\n\r\n", 4))) {
-    ssize_t received = recv(upstream.fd, reserve(input, 4096), 4096, 0);
+    ssize_t received = recv(session->fd, reserve(input, 4096), 4096, 0);
     if (received > 0) input->end += (size_t)received;
     else if (received == 0 || errno != EAGAIN || length_of(input) > HEAD_LIMIT) die("the upstream closed its connection");
   }
@@ -735,7 +784,7 @@ static void open_upstream(const char *url) {
   if (strncmp(input->bytes, "HTTP/1.1 101 ", 13) != 0 || !value || !is_equal(value, value_length, accept))
     die("the upstream refused the upgrade");
   input->start = (size_t)(end - input->bytes) + 4;
-  take_frames();
+  take_frames(session);
 }
 
 // -------------------------------------------------------------------------------------------------------------- Main loop
@@ -753,18 +802,19 @@ static void accept_clients(int listener) {
   }
 }
 
-// Responds to held polls: to all of them after a message, and to those whose time is over.
+// Responds to held polls: to those whose session has a new message, and to those whose time is over.
 static void respond_to_waiting(bool has_news) {
   int64_t time = waiting.next == &waiting ? 0 : now();
-  while (waiting.next != &waiting && (has_news || waiting.next->deadline <= time)) {
-    struct client *client = waiting.next;
+  for (struct client *client = waiting.next, *next; client != &waiting && (has_news || client->deadline <= time); client = next) {
+    next = client->next;
+    if (client->session->newest == client->cursor && client->deadline > time) continue;
     stop_waiting(client);
     respond_to_poll(client);
   }
 }
 
 static void end_turn(void) {
-  flush_upstream();
+  flush_sessions();
   while (dirty) {
     struct client *client = dirty;
     dirty = client->next_dirty;
@@ -773,7 +823,7 @@ static void end_turn(void) {
     if (!client->is_dead) flush_client(client);
   }
   // Requests that had to wait for a response to be sent.
-  flush_upstream();
+  flush_sessions();
   while (dead) {
     struct client *client = dead;
     dead = client->next_dead;
@@ -781,37 +831,58 @@ static void end_turn(void) {
   }
 }
 
+static void open_sessions(const char *url) {
+  sessions = calloc(session_count, sizeof *sessions);
+  if (!sessions) die("out of memory");
+  for (size_t index = 0; index < session_count; index++) {
+    struct session *session = &sessions[index];
+    if (session_count == 1) strcpy(session->name, "default");
+    else sprintf(session->name, "s%zu", index);
+    session->messages = calloc(RETAINED, sizeof *session->messages);
+    if (!session->messages) die("out of memory");
+    open_upstream(session, url);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = session};
+    epoll_ctl(epoll, EPOLL_CTL_ADD, session->fd, &event);
+  }
+}
+
 int main(int count, char **arguments) {
-  if (count != 3) die("usage: bridge PORT UPSTREAM-URL");
+  if (count == 5 && strcmp(arguments[1], "-s") == 0 && (session_count = (size_t)atoi(arguments[2])) > 0) {
+    count -= 2;
+    arguments += 2;
+  }
+  if (count != 3) die("usage: bridge [-s COUNT] PORT UPSTREAM-URL");
   raise_descriptor_limit();
   uint8_t random[6];
   if (getrandom(random, sizeof random, 0) != sizeof random) die("no random numbers");
   for (int index = 0; index < 6; index++) sprintf(instance + 2 * index, "%02x", random[index]);
   read_clock();
-  open_upstream(arguments[2]);
   epoll = epoll_create1(EPOLL_CLOEXEC);
+  open_sessions(arguments[2]);
   int listener = listen_on(atoi(arguments[1]));
-  struct epoll_event events[512], event = {.events = EPOLLIN, .data.ptr = &upstream};
-  epoll_ctl(epoll, EPOLL_CTL_ADD, upstream.fd, &event);
-  event.data.ptr = NULL;
+  struct epoll_event events[512], event = {.events = EPOLLIN, .data.ptr = NULL};
   epoll_ctl(epoll, EPOLL_CTL_ADD, listener, &event);
   while (true) {
     int64_t left = waiting.next == &waiting ? -1 : waiting.next->deadline - now();
     int ready = wait_for(epoll, events, 512, waiting.next != &waiting && left < 0 ? 0 : left);
-    uint64_t before = newest;
+    bool has_news = false;
     read_clock();
     for (int index = 0; index < ready; index++) {
       struct client *client = events[index].data.ptr;
       if (!client) {
         accept_clients(listener);
-      } else if ((void *)client == &upstream) {
-        if (events[index].events & ~(uint32_t)EPOLLOUT) read_upstream();
+      } else if ((void *)client >= (void *)sessions && (void *)client < (void *)(sessions + session_count)) {
+        struct session *session = events[index].data.ptr;
+        uint64_t before = session->newest;
+        if (events[index].events & EPOLLOUT) flush_session(session);
+        if (events[index].events & ~(uint32_t)EPOLLOUT) read_upstream(session);
+        has_news |= session->newest != before;
       } else if (!client->is_dead) {
         if (events[index].events & EPOLLOUT) mark_dirty(client);
         else read_client(client);
       }
     }
-    respond_to_waiting(newest != before);
+    respond_to_waiting(has_news);
     end_turn();
   }
 }

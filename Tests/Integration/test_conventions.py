@@ -222,6 +222,36 @@ async def test_an_upstream_whose_own_heartbeat_stays_away_is_dialled_again(conve
     assert (await gateway.client().poll(cursor="earliest", wait=0)).payloads == []
 
 
+# -- Topics -----------------------------------------------------------------------------------------------------------
+
+
+TOPICS = """
+upstream:
+  topic: {pointer: /channel, rules: [{match: {prefix: "tick "}, topic: ticks}]}
+"""
+
+
+async def test_pushes_have_topics_that_clients_filter_by(gateway_for, upstream):
+    gateway = await gateway_for(upstream, config=TOPICS)
+    client = gateway.client()
+    pushed = ["tick 1", '{"channel":"a.b"}', "other", '{"channel":"a.c"}', '{"channel":null}', "tick 2"]
+    await upstream.push(*pushed, b"tick 3")
+    _, end = await client.collect(7, "earliest")
+    batch = await client.poll(cursor="earliest", wait=0)
+    assert [message["topic"] for message in batch.messages] == ["ticks", "a.b", None, "a.c", None, "ticks", None]
+    assert (await client.poll(cursor="earliest", wait=0, topic="ticks")).payloads == ["tick 1", "tick 2"]
+    assert (await client.poll(cursor="earliest", wait=0, topic="a.*")).payloads == [
+        {"channel": "a.b"},
+        {"channel": "a.c"},
+    ]
+    none = await client.poll(cursor="earliest", wait=0, topic="nothing")
+    assert (none.payloads, none.cursor, none.more) == ([], end, False)
+    # A poll that is held is given what matches and nothing else, however much comes between.
+    held = asyncio.create_task(client.poll(cursor=end, wait=30, topic="a.*"))
+    await upstream.push(*("tick" for _ in range(100)), '{"channel":"a.d"}')
+    assert (await held).payloads == [{"channel": "a.d"}]
+
+
 # -- Payload codecs ---------------------------------------------------------------------------------------------------
 
 

@@ -94,8 +94,8 @@ private final class InboxSink: UpstreamSink {
 
   func sessionWillEnd() { isEnding.store(true, ordering: .releasing) }
 
-  func received(_ payload: Span<UInt8>, kind: MessageKind, now: Int64) {
-    inbox.append(payload, kind: kind, time: now, now: ProcessInformation.monotonicTime())
+  func received(_ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, now: Int64) {
+    inbox.append(payload, kind: kind, topic: topic, time: now, now: ProcessInformation.monotonicTime())
   }
 
   var hasReaders: Bool { inbox.notifier.hasWaiters }

@@ -2,8 +2,9 @@ import ByteStreams
 
 /// Receives the pushes of a session. Called on the session's loop.
 package protocol UpstreamSink: AnyObject, Sendable {
-  /// A push has arrived. `payload` is valid during the call only; `now` is wall-clock time in milliseconds.
-  func received(_ payload: Span<UInt8>, kind: MessageKind, now: Int64)
+  /// A push has arrived. `payload` and `topic` are valid during the call only. `topic` is empty if there is none. `now` is wall-clock
+  /// time in milliseconds.
+  func received(_ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, now: Int64)
   /// A ready connection has ended: pushes may be missing from here on.
   func connectionLost()
   /// Whether clients wait for pushes now. If so, an on-demand session stays open.

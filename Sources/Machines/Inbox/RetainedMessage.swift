@@ -115,8 +115,8 @@ package struct MessageRenderer: ~Copyable {
   /// (without unpaired surrogates) has the type `json` and is inserted as `data` unchanged, byte for byte. Any other text has the type
   /// `text` and becomes a JSON string.
   ///
-  /// The `payload` of a text must be UTF-8, which the WebSocket layer guarantees (RFC 6455 §8.1). `topic` must be UTF-8 of at most
-  /// `PushTopic.maximumBytes`; empty if there is none. `time` is the time shown, in milliseconds since the UNIX epoch. `arrival` is
+  /// The `payload` of a text must be UTF-8, which the WebSocket layer guarantees (RFC 6455 §8.1). `topic` must be UTF-8. It is
+  /// null in the object if `topic` is empty or longer than `PushTopic.maximumBytes`. `time` is the time shown, in milliseconds since the UNIX epoch. `arrival` is
   /// the time from which retention counts.
   package mutating func render(
     _ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, id: Cursor, time: Int64, arrival: MonotonicTime
@@ -134,7 +134,7 @@ package struct MessageRenderer: ~Copyable {
     case .binary: scratch.append("\",\"type\":\"binary\",\"topic\":" as StaticString)
     }
     var topicRange = 0..<0
-    if topic.isEmpty {
+    if topic.isEmpty || topic.count > PushTopic.maximumBytes {
       scratch.append("null" as StaticString)
     } else {
       let start = scratch.count + 1

@@ -8,6 +8,7 @@ package struct UpstreamConventions: Equatable, Sendable {
   package var server = ServerHeartbeat()
   package var codec = PayloadCodec.raw
   package var cursor = CursorSource()
+  package var topics = TopicSource()
   package var subscriptions = SubscriptionRules()
   package var credential = CredentialUse()
 

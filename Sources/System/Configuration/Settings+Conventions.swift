@@ -55,6 +55,9 @@ extension SettingSection {
       upstream(
         "cursor.initial", \.conventions.cursor.initial, .template(.value), "value before the first push",
         isSecret: true),
+      upstream(
+        "topic.pointer", \.conventions.topics.pointer, .pointer, "JSON pointer to the topic of a push; empty: none"),
+      upstream("topic.rules", \.conventions.topics.rules, .topicRules, "topics of messages that a matcher recognises"),
     ]
   }
 

@@ -1,4 +1,5 @@
 import ByteStreams
+import Inbox
 import UpstreamProtocol
 import JSONCodec
 
@@ -16,6 +17,8 @@ struct StructureReader {
   private static let openingLimit = 64
   /// Maximum size of a template, in bytes.
   private static let templateLimit = 64 << 10
+  /// Maximum number of rules for topics. Each may scan every message.
+  private static let topicRuleLimit = 64
   /// Maximum number of conditions of a matcher. Each may scan the whole message.
   private static let conditionLimit = 16
 
@@ -127,6 +130,36 @@ struct StructureReader {
     var result: [(JSONPointer, String)] = []
     for (place, value) in pairs {
       result.append((try pointer(try scalar(place, key), place), try scalar(value, key)))
+    }
+    return result
+  }
+
+  // MARK: Topics
+
+  func topicRules(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> [TopicSource.Rule] {
+    if case .scalar(let text) = node.value, text.isEmpty { return [] }
+    guard case .sequence(let items) = node.value, items.count <= Self.topicRuleLimit else {
+      throw fail(
+        node,
+        "'\(key)' must be a list of at most \(Self.topicRuleLimit) rules, as in [{match: {prefix: tick}, topic: ticks}]"
+      )
+    }
+    var result: [TopicSource.Rule] = []
+    for (index, item) in items.enumerated() {
+      let key = "\(key)[\(index)]"
+      var match: Matcher?
+      var topic = ""
+      for (name, value) in try members(item, key, ["match", "topic"]) {
+        if name == "match" {
+          match = try matcher(value, "\(key).match")
+        } else {
+          topic = try scalar(value, "\(key).topic")
+        }
+      }
+      guard let match, (1...PushTopic.maximumBytes).contains(topic.utf8.count) else {
+        throw fail(item, "'\(key)' needs 'match' and a 'topic' of 1 to \(PushTopic.maximumBytes) bytes")
+      }
+      result.append(TopicSource.Rule(match: match, topic: topic))
     }
     return result
   }

@@ -40,6 +40,11 @@ enum StructureText {
     return "[\(items.joined(separator: ", "))]"
   }
 
+  static func text(of rules: [TopicSource.Rule]) -> String {
+    let items = rules.map { mapping([("match", text(of: $0.match)), ("topic", PrintableText.quoted($0.topic))]) }
+    return "[\(items.joined(separator: ", "))]"
+  }
+
   private static func mapping(_ members: [(String, String)]) -> String {
     "{" + members.map { "\($0): \($1)" }.joined(separator: ", ") + "}"
   }

@@ -43,3 +43,13 @@ extension ValueFormat where Value == [UpstreamConventions.OpeningMessage] {
       }, format: StructureText.text(of:))
   }
 }
+
+extension ValueFormat where Value == [TopicSource.Rule] {
+  static var topicRules: ValueFormat {
+    ValueFormat(
+      expectation: "a list of rules such as {match: {prefix: tick}, topic: ticks}",
+      reader: .structure(isText: false) { reader, node, key throws(ConfigurationError) in
+        try reader.topicRules(node, key)
+      }, format: StructureText.text(of:))
+  }
+}

@@ -75,6 +75,6 @@ enum SessionHerd {
 
 /// The upstream of this measurement sends no messages.
 private final class DiscardingSink: UpstreamSink {
-  func received(_ payload: Span<UInt8>, kind: MessageKind, now: Int64) {}
+  func received(_ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, now: Int64) {}
   func connectionLost() {}
 }

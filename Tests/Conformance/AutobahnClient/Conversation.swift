@@ -68,7 +68,7 @@ final class Conversation: UpstreamSink {
 
   var flushesAfterEachMessage: Bool { echoes }
 
-  func received(_ payload: Span<UInt8>, kind: MessageKind, now: Int64) {
+  func received(_ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, now: Int64) {
     let session = state.withLock { state in
       if kind.isText, !echoes { state.lastText = payload.text() }
       return state.session

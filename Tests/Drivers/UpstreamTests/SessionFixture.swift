@@ -60,7 +60,7 @@ final class SessionFixture: UpstreamSink {
     return handle
   }
 
-  func received(_ payload: Span<UInt8>, kind: MessageKind, now: Int64) {
+  func received(_ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, now: Int64) {
     let bytes = [UInt8](copying: payload)
     received.withLock { $0.messages.append(bytes) }
   }

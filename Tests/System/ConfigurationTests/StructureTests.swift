@@ -29,6 +29,7 @@ import Testing
           within: 1m
       payload_codec: gzip
       cursor: {pointer: /seq, match: {prefix: "{"}, initial: "0"}
+      topic: {pointer: /channel, rules: [{match: {prefix: tick}, topic: ticks}, {match: hello, topic: "a b"}]}
 
     """
 
@@ -52,6 +53,8 @@ import Testing
     #expect(conventions.server.within == .minutes(1) && conventions.server.reply != nil)
     #expect(conventions.cursor.pointer?.description == "/seq" && conventions.cursor.initial != nil)
     #expect(conventions.codec == .gzip)
+    #expect(conventions.topics.pointer?.description == "/channel" && conventions.topics.rules.count == 2)
+    #expect(conventions.topics.rules[1] == TopicSource.Rule(match: Matcher([.text("hello")]), topic: "a b"))
   }
 
   /// What `check-config` shows can stand in the environment, and means the same.
@@ -109,6 +112,18 @@ import Testing
     (
       "heartbeat: {server: {match: [a]}}",
       "d.yaml:2:31: 'upstream.heartbeat.server.match' must have keys and values: use the keys text, prefix, json, json_prefix, json_has"
+    ),
+    (
+      "topic: {rules: [{match: a}]}",
+      "d.yaml:2:19: 'upstream.topic.rules[0]' needs 'match' and a 'topic' of 1 to 256 bytes"
+    ),
+    (
+      "topic: {rules: [{topic: a, match: {}}]}",
+      "d.yaml:2:19: 'upstream.topic.rules[0]' needs 'match' and a 'topic' of 1 to 256 bytes"
+    ),
+    (
+      "topic: {rules: tick}",
+      "d.yaml:2:18: 'upstream.topic.rules' must be a list of at most 64 rules, as in [{match: {prefix: tick}, topic: ticks}]"
     ),
     (
       "cursor: {pointer: seq}", "d.yaml:2:21: 'seq' is not a JSON pointer: it must begin with '/', as in /data/sequence"

@@ -1,5 +1,8 @@
 import ByteStreams
+import Configuration
+import Outbox
 import Reactor
+import UpstreamProtocol
 import UpstreamSession
 
 /// The owner of a `PushMerger`.
@@ -22,7 +25,7 @@ final class PushMerger: TimerTarget {
   /// Whether the timer is the deadline of the older connection's pong, and not the delay before its ping.
   private var isAwaitingPong = false
   /// How long a push of the newer connection is held for the older one before the older one is pinged.
-  var delay: TimeSpan
+  private var delay: TimeSpan { settings.value.outbox.barrierDelay }
 
   /// Allocated only during an overlap, so that the other sessions need not keep room for it.
   private final class Overlap {
@@ -34,9 +37,12 @@ final class PushMerger: TimerTarget {
   /// in the order of arrival.
   private static var holdingLimit: TimeSpan { .seconds(1) }
 
-  init(_ sink: any UpstreamSink, delay: TimeSpan, loop: LoopContext) {
+  /// The latest settings, which say where a push has its topic.
+  var settings: SharedSettings
+
+  init(_ sink: any UpstreamSink, _ settings: SharedSettings, loop: LoopContext) {
     self.sink = sink
-    self.delay = delay
+    self.settings = settings
     self.loop = loop
   }
 
@@ -53,7 +59,17 @@ final class PushMerger: TimerTarget {
     } else {
       history.countBroadcast()
     }
-    sink.received(payload, kind: kind, now: time)
+    deliver(payload, kind, time: time)
+  }
+
+  @inline(__always)
+  private func deliver(_ payload: Span<UInt8>, _ kind: MessageKind, time: Int64) {
+    if kind.isText, !settings.value.conventions.topics.isEmpty {
+      let topic = settings.value.conventions.topics.topic(of: payload)
+      sink.received(payload, kind: kind, topic: topic.span, now: time)
+    } else {
+      sink.received(payload, kind: kind, topic: Span(), now: time)
+    }
   }
 
   private func merge(_ payload: Span<UInt8>, _ kind: MessageKind, from generation: Generation, time: Int64) {
@@ -61,12 +77,12 @@ final class PushMerger: TimerTarget {
     var released: [OverlapFilter.Push] = []
     let passes = overlap?.filter.received(digest, payload, kind: kind, from: generation, &history, &released)
     pass(released)
-    if passes != false { sink.received(payload, kind: kind, now: time) }
+    if passes != false { deliver(payload, kind, time: time) }
     filterChanged()
   }
 
   private func pass(_ released: [OverlapFilter.Push]) {
-    for push in released { sink.received(push.payload.bytes, kind: push.kind, now: loop.wallClock) }
+    for push in released { deliver(push.payload.bytes, push.kind, time: loop.wallClock) }
   }
 
   // MARK: Events of connections

@@ -54,7 +54,7 @@ extension SessionDriver: SignalTarget {
     sharedSettings = settings
     handle.isOnDemand.store(self.settings.session.onDemand, ordering: .relaxed)
     pump.settings = self.settings.outbox
-    merger.delay = self.settings.outbox.barrierDelay
+    merger.settings = settings
     runner.reconfigure(self.settings)
     apply(machine.reconfigure(self.settings.session, because: reason, now: loop.now))
     if machine.isReplacementPostponed(now: loop.now) {

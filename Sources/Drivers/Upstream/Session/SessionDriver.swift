@@ -63,7 +63,7 @@ final class SessionDriver {
     let settings = handle.settings.value
     machine = SessionStateMachine(settings.session)
     pump = OutboxPump(handle, settings.outbox, loop: loop)
-    merger = PushMerger(handle.sink, delay: settings.outbox.barrierDelay, loop: loop)
+    merger = PushMerger(handle.sink, handle.settings, loop: loop)
     runner = ProtocolRunner(settings, loop: loop, logger: handle.logger, metrics: handle.metrics)
     status = StatusBoard(handle)
     pump.owner = self

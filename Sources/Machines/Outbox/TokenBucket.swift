@@ -34,11 +34,11 @@ package struct TokenBucket: Sendable {
     burst = pace.burst
   }
 
-  /// Tokens available at `now`.
+  /// Tokens available at `now`. That may be slightly before the last `take`: loops read the clock at different times.
   package func available(now: MonotonicTime) -> Int {
     let debt = (refreshed(now) - now).nanoseconds
     if debt <= 0 { return burst + Int(-debt / spacing.nanoseconds) }
-    return burst - Int((debt - 1) / spacing.nanoseconds + 1)
+    return max(0, burst - Int((debt - 1) / spacing.nanoseconds + 1))
   }
 
   /// Takes `count` tokens, which must not exceed those available.

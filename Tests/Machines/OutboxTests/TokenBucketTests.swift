@@ -25,6 +25,15 @@ import Outbox
     #expect(bucket.nextToken(now: start) == start + .milliseconds(100))
   }
 
+  /// The loop that asks may have read its clock before the one that took.
+  @Test func theNextTokenIsTheSameForAClockThatIsBehind() {
+    var bucket = TokenBucket(Pace(messages: 1, interval: .seconds(3600)))
+    bucket.take(1, now: start)
+    let behind = start - .microseconds(30)
+    #expect(bucket.available(now: behind) == 0)
+    #expect(bucket.nextToken(now: behind) == start + .seconds(3600))
+  }
+
   /// A timer that fires late by less than its grain must not slow the pace down.
   @Test func keepsThePaceThoughTimersAreLate() {
     var bucket = TokenBucket(Pace(messages: 500))

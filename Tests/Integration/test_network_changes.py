@@ -66,6 +66,16 @@ def causes(session, to):
     return [entry["cause"] for entry in session["history"] if entry["to"] == to]
 
 
+async def has_just_attempted(client):
+    """Waits for an attempt of an offline session itself: it makes one every five seconds."""
+
+    async def session_after_attempt():
+        session = await client.session()
+        return session["state"] == "offline" and (session["next_attempt_in_seconds"] or 0) > 4
+
+    await eventually(session_after_attempt, what="an attempt of the session itself")
+
+
 @needs_namespaces
 async def test_without_a_route_it_is_offline_and_dials_when_one_comes(cable, upstream, gateway_behind):
     cable.remove_route()
@@ -75,6 +85,7 @@ async def test_without_a_route_it_is_offline_and_dials_when_one_comes(cable, ups
     assert session["failed_attempts"] == 0, "no attempt was made"
     assert "unreachable" in session["last_failure"]
     await client.accepted("waits for the route")
+    await has_just_attempted(client)
     cable.add_route()
     assert await upstream.has_received(1) == ["waits for the route"]
     session = await client.session()
@@ -90,6 +101,7 @@ async def test_a_route_that_goes_and_comes_back(cable, upstream, gateway_behind)
     cable.remove_route()
     session = await reaches(client, "offline")
     assert session["failed_attempts"] == 0
+    await has_just_attempted(client)
     cable.add_route()
     session = await reaches(client, "ready")
     assert causes(session, "resolving")[-1] == "network changed"

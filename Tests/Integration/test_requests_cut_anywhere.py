@@ -21,7 +21,7 @@ SOUND = {
     "a poll": (GET + b"\r\n", [200]),
     "an empty line before it": (b"\r\n" + GET + b"\r\n", [200]),
     "an absolute target": (b"GET http://x/v1/messages?wait=0 HTTP/1.1\r\nHost: x\r\n\r\n", [200]),
-    "odd white space around values": (GET + b"X:\t y \t\r\nY:\r\n\r\n", [200]),
+    "odd whitespace around values": (GET + b"X:\t y \t\r\nY:\r\n\r\n", [200]),
     "bytes above 127 in a value": (GET + b"X: \xff\xfe\r\n\r\n", [200]),
     "a HEAD": (GET.replace(b"GET", b"HEAD") + b"\r\n", [200]),
     "OPTIONS of everything": (b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", [204]),

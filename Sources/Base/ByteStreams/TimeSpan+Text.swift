@@ -4,7 +4,7 @@ extension TimeSpan {
   package static var longestParsable: TimeSpan { .seconds(1 << 31) }
 
   /// Parses whole numbers with the units d, h, m, s and ms, in descending order and each at most once, or a single number of seconds
-  /// without a unit. Returns nil for anything else: signs, fractions, white space, or more than `longestParsable`.
+  /// without a unit. Returns nil for anything else: signs, fractions, whitespace, or more than `longestParsable`.
   package init?(_ text: Span<UInt8>) {
     var total = TimeSpan.zero
     var lastUnit = TimeSpan(nanoseconds: .max)

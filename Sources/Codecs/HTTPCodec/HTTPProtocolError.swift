@@ -97,9 +97,9 @@ extension HTTPProtocolError: CustomStringConvertible {
     case .bareCarriageReturn: "CR is not followed by LF: every line must end with CRLF"
     case .forbiddenByte(let byte):
       "byte \(byte) is not allowed in a line of the head: use visible characters, spaces and tabs"
-    case .whitespaceBeforeColon: "white space between a field name and its colon is not allowed: remove it"
+    case .whitespaceBeforeColon: "whitespace between a field name and its colon is not allowed: remove it"
     case .whitespaceBeforeFirstField:
-      "white space before the first header field is not allowed: a line must begin with a field name"
+      "whitespace before the first header field is not allowed: a line must begin with a field name"
     case .foldedField: "a header field is folded over several lines: send it on one line"
     case .malformedFieldName: "a field name is malformed: use letters, digits and !#$%&'*+-.^_`|~"
     case .missingColon: "a header line has no colon: it must be 'name: value'"

@@ -36,7 +36,7 @@ import Testing
     Rule("9112 §2.2 a bare CR is invalid, or a space", "GET / HTTP/1.1\r\nHost: a\rb\r\n\r\n", [], .bareCarriageReturn),
     Rule("9112 §2.2 a bare LF need not be recognised", "GET / HTTP/1.1\nHost: a\n\n", [], .bareLineFeed),
     Rule(
-      "9112 §2.2 white space before the first field is rejected", "GET / HTTP/1.1\r\n X: y\r\n\r\n", [],
+      "9112 §2.2 whitespace before the first field is rejected", "GET / HTTP/1.1\r\n X: y\r\n\r\n", [],
       .whitespaceBeforeFirstField),
     Rule("9112 §2.3 the version is case-sensitive", "GET / Http/1.1\r\n\r\n", [], .malformedVersion),
     Rule("9112 §2.3 a higher minor version is 1.1", "GET / HTTP/1.9\r\nHost: a\r\n\r\n", gets),
@@ -46,7 +46,7 @@ import Testing
     Rule("9110 §9.3.6 CONNECT is for proxies", "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", [], .methodNotSupported),
     Rule(
       "9110 §9.3.8 TRACE is the router's to refuse", "TRACE / HTTP/1.1\r\nHost: a\r\n\r\n", ["TRACE / HTTP/1.1", "end"]),
-    Rule("9112 §3.2 white space in a target is an error", "GET /a b HTTP/1.1\r\n\r\n", [], .malformedTarget),
+    Rule("9112 §3.2 whitespace in a target is an error", "GET /a b HTTP/1.1\r\n\r\n", [], .malformedTarget),
     Rule("9110 §4.2.5 a fragment is never sent", "GET /a#b HTTP/1.1\r\n\r\n", [], .malformedTarget),
   ]
 
@@ -72,9 +72,9 @@ import Testing
   static let fields: [Rule] = [
     Rule("9112 §5 a name is a token", get + "X(y): z\r\n\r\n", [], .malformedFieldName),
     Rule("9112 §5 a field has a colon", get + "X\r\n\r\n", [], .missingColon),
-    Rule("9112 §5.1 no white space before the colon: 400", get + "X : y\r\n\r\n", [], .whitespaceBeforeColon),
+    Rule("9112 §5.1 no whitespace before the colon: 400", get + "X : y\r\n\r\n", [], .whitespaceBeforeColon),
     Rule(
-      "9112 §5.1 white space around the value is not of it", post + "Content-Length: \t1\t \r\n\r\nz",
+      "9112 §5.1 whitespace around the value is not of it", post + "Content-Length: \t1\t \r\n\r\nz",
       ["POST / HTTP/1.1", "content z", "end"]),
     Rule("9112 §5.2 a folded line: 400", get + "X: y\r\n z\r\n\r\n", [], .foldedField),
     Rule("9110 §5.5 CR, LF and NUL in a value are dangerous", get + "X: \u{0}\r\n\r\n", [], .forbiddenByte(0)),

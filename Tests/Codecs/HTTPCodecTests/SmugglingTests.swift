@@ -62,7 +62,7 @@ import Testing
     expectRefusal(of: "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \(value)\r\n\r\n0\r\n\r\n\(Self.smuggled)")
   }
 
-  /// Case, white space around it and empty elements are the list's own (RFC 9110 §5.6.1), so these are chunked and nothing else.
+  /// Case, whitespace around it and empty elements are the list's own (RFC 9110 §5.6.1), so these are chunked and nothing else.
   @Test(arguments: ["chunked", "CHUNKED", "cHuNkEd", " \tchunked\t ", "chunked,", ", chunked", " , chunked ,\t,"])
   func readsChunkedInItsOneWay(value: String) {
     expectRequests(
@@ -79,7 +79,7 @@ import Testing
     "99999999999999999999999999999999",
   ])
   func refusesALengthThatIsNotOneNumber(value: String) {
-    // White space around a value is not of it (RFC 9112 §5).
+    // Whitespace around a value is not of it (RFC 9112 §5).
     guard value != "5 " else {
       return expectRequests(
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5 \r\n\r\nhello\(Self.next)",

@@ -112,7 +112,7 @@ private struct ReferenceChunks {
       let afterName = rest
       skipSpace(&rest)
       guard rest.first == UInt8(ascii: "=") else {
-        // The grammar does not allow white space at the end of the line.
+        // The grammar does not allow whitespace at the end of the line.
         if rest.isEmpty, !afterName.isEmpty { return nil }
         continue
       }

@@ -34,7 +34,7 @@ enum FieldValuesTarget {
     }
   }
 
-  /// Elements are in the order of the list, not empty, and without surrounding white space.
+  /// Elements are in the order of the list, not empty, and without surrounding whitespace.
   private static func readList(_ input: Span<UInt8>) throws(Finding) {
     var elements = HTTPListElements(input)
     var total = 0

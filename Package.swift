@@ -77,6 +77,7 @@ let package = Package(
     target(.machines, "UpstreamSession", ["ByteStreams"]),
     target(.machines, "Outbox", ["ByteStreams", "UpstreamSession"]),
     target(.machines, "Inbox", ["ByteStreams", "JSONCodec"]),
+    target(.machines, "Idempotency", ["ByteStreams"]),
     target(.machines, "RouteNetlink", ["ByteStreams"]),
 
     // System: the kernel, TLS, the file, the eyes of the operator.
@@ -113,8 +114,9 @@ let package = Package(
     .target(
       name: "API",
       dependencies: [
-        "ByteStreams", "Deflate", "JSONCodec", "HTTPCodec", "UpstreamSession", "Outbox", "Inbox", "Upstream",
-        "Sessions", "HTTPServer", "Reactor", "Configuration", "Metrics", "Logging",
+        "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "UpstreamSession", "Outbox", "Inbox",
+        "Idempotency", "Upstream", "Sessions", "HTTPServer", "Reactor", "Configuration", "Metrics", "Logging",
+        "Threading",
       ],
       path: "Sources/Drivers/API",
       resources: [.embedInCode("openapi.yaml"), .embedInCode("errors.md")],
@@ -147,6 +149,7 @@ let package = Package(
     tested(.machines, "UpstreamSession"),
     tested(.machines, "Outbox", ["UpstreamSession"]),
     tested(.machines, "Inbox"),
+    tested(.machines, "Idempotency", ["ByteStreams"]),
     tested(.machines, "RouteNetlink"),
     tested(.system, "Reactor"),
     tested(.system, "TLSEngine", ["COpenSSL", "Digests"]),
@@ -172,7 +175,8 @@ let package = Package(
     tested(
       .drivers, "API",
       [
-        "ByteStreams", "Configuration", "HTTPCodec", "HTTPServer", "Inbox", "Logging", "Metrics", "Outbox", "Reactor",
+        "ByteStreams", "Configuration", "HTTPCodec", "HTTPServer", "Idempotency", "Inbox", "Logging", "Metrics",
+        "Outbox", "Reactor",
         "Sessions", "Threading", "Upstream", "UpstreamSession", "WebSocketCodec",
       ]),
     tested(nil, "Gateway", ["Reactor", "Upstream"]),

@@ -14,6 +14,7 @@ import Testing
     "UpstreamSession": ["ByteStreams"],
     "Outbox": ["ByteStreams", "UpstreamSession"],
     "Inbox": ["ByteStreams", "JSONCodec"],
+    "Idempotency": ["ByteStreams"],
     "RouteNetlink": ["ByteStreams"],
   ]
 

@@ -78,6 +78,13 @@ REFUSED = {
     "http.batch_messages": Case(
         2, sized(b"a\nb\nc\n", head=BATCH), 413, "content-too-large", ok=sized(b"a\nb\n", head=BATCH)
     ),
+    "http.idempotency_keys": Case(
+        1,
+        sized(b"b", b"Idempotency-Key: second\r\n"),
+        503,
+        "too-many-keys",
+        ok=sized(b"a", b"Idempotency-Key: first\r\n"),
+    ),
     "http.chunk_extension_bytes": Case(8, CHUNKED + b"1;a=23456789\r\n", 413, "content-too-large"),
     "http.chunk_overhead_bytes": Case(16, CHUNKED + (b"1;a=" + b"x" * 60 + b"\r\nz\r\n") * 2, 413, "content-too-large"),
     "http.trailer_bytes": Case(16, CHUNKED + b"0\r\nX: ".ljust(30, b"y") + b"\r\n\r\n", 431, "header-fields-too-large"),

@@ -36,7 +36,7 @@ package final class API: HTTPApplication {
 
   /// A request whose head has been read.
   private enum PendingRequest {
-    case send(IncomingMessage, to: Session)
+    case send(IncomingMessage, to: Session, for: Access.Principal)
     case poll(PollParameters, of: Session)
     case delivery(sequence: UInt64, of: Session, wait: TimeSpan)
     case change(Session)
@@ -61,13 +61,13 @@ package final class API: HTTPApplication {
   private func accept(
     _ request: borrowing HTTPRequestHead, on listener: HTTPListener, _ body: inout RequestBody?
   ) throws(ProblemError) -> PendingRequest {
-    _ = try shared.access.admit(request, on: listener)
+    let principal = try shared.access.admit(request, on: listener)
     let route = try router.route(request, on: listener.role)
     switch route {
     case .send(let session):
       let message = try IncomingMessage(request, messageLimits)
       body = RequestBody(request.framing, limit: messageLimits.bodyBytes)
-      return .send(message, to: session)
+      return .send(message, to: session, for: principal)
     case .receive(let session):
       return .poll(try PollParameters(request, shared.settings.delivery), of: session)
     case .delivery(let sequence, let session):
@@ -90,8 +90,8 @@ package final class API: HTTPApplication {
     guard let pending = requests.remove(exchange.state) else { preconditionFailure("a request was finished twice") }
     do throws(ProblemError) {
       switch pending {
-      case .send(let message, let session):
-        return try send(message, exchange.body, to: session, at: now, into: &response)
+      case .send(let message, let session, let principal):
+        return try send(message, exchange.body, to: session, for: principal, at: now, into: &response)
       case .poll(let parameters, let session):
         return try poll(parameters, of: session, at: now, into: &response)
       case .delivery(let sequence, let session, let wait):

@@ -1,8 +1,10 @@
 import ByteStreams
 import Configuration
+import Idempotency
 import Metrics
 import Sessions
 import Synchronization
+import Threading
 
 /// The state that the `API` objects of all event loops share.
 package final class APIShared: Sendable {
@@ -16,6 +18,8 @@ package final class APIShared: Sendable {
   let openConnections: Gauge
   /// The version of Drawbridge.
   let version: String
+  /// The idempotency keys of all sessions. Held for about two dictionary look-ups per keyed request.
+  let idempotency: Locked<IdempotencyTable>
 
   package init(
     _ settings: GatewaySettings, access: Access, sessions: SessionDirectory, lifecycle: Lifecycle,
@@ -29,6 +33,12 @@ package final class APIShared: Sendable {
     self.openConnections = openConnections
     self.version = version
     metrics = APIMetrics(registry)
+    // All clients are one principal as long as there is no authentication, and there is no other whose keys a share would protect.
+    let keys = settings.http.idempotencyKeys
+    idempotency = Locked(IdempotencyTable(IdempotencyTable.Limits(keys: keys, keysPerPrincipal: keys)))
+    registry.gauge("drawbridge_idempotency_keys", "Idempotency keys that are remembered.") { [self] in
+      Double(idempotency.withLock { $0.count })
+    }
   }
 }
 

@@ -7,6 +7,11 @@ package struct Access: Sendable {
   enum Principal: Equatable {
     /// All clients: there is no authentication.
     case anyone
+
+    /// Distinguishes principals.
+    var name: StaticString { "" }
+    /// Whose idempotency keys are counted together.
+    var number: UInt32 { 0 }
   }
 
   private let browsers: BrowserAccess

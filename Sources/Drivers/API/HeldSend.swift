@@ -54,8 +54,8 @@ struct HeldSend: WaitingRequest {
 extension PendingSend {
   func write(isComplete: Bool, at now: MonotonicTime, into response: inout Response) {
     receipt.write(
-      isComplete: isComplete && parameters.until != .queued, showsStates: isReplayed || parameters.until != .queued,
-      at: now, into: &response)
+      isComplete: isComplete, showsStates: isReplayed || parameters.until != .queued, at: now, into: &response)
+    if isReplayed { response.fields.append("Idempotency-Replayed: true\r\n" as StaticString) }
     if parameters.isPreferenceApplied {
       response.fields.append("Preference-Applied: wait=" as StaticString)
       response.fields.append(decimal: Int(parameters.wait.seconds))

@@ -14,6 +14,7 @@ struct IncomingMessage {
   private let isCompressed: Bool
   private let limits: Limits
   let parameters: SendParameters
+  let idempotency: IdempotencyField?
 
   /// The limits of a request, from the `http` and `delivery` settings.
   struct Limits {
@@ -31,6 +32,7 @@ struct IncomingMessage {
     form = try Self.form(of: request)
     isCompressed = try Self.isCompressed(request)
     parameters = try SendParameters(request, wait: limits.wait, maximum: limits.maximumWait)
+    idempotency = try IdempotencyField(request)
   }
 
   private static func form(of request: borrowing HTTPRequestHead) throws(ProblemError) -> Form {
@@ -87,9 +89,11 @@ struct IncomingMessage {
 
   var isBatch: Bool { form == .lines }
 
-  /// Returns the body as one message, validated.
-  func item(in bytes: [UInt8]) throws(ProblemError) -> Item {
-    let plain = isCompressed ? try inflated(bytes) : bytes
+  /// Returns the body without its content coding.
+  func decoded(_ bytes: [UInt8]) throws(ProblemError) -> [UInt8] { isCompressed ? try inflated(bytes) : bytes }
+
+  /// Returns the decoded body as one message, validated.
+  func item(in plain: [UInt8]) throws(ProblemError) -> Item {
     guard form != .binary else { return Item(payload: SharedBytes(plain), kind: .binary) }
     let isText = UTF8StreamValidator.isValid(plain.span)
     guard isText || form == .undeclared else {
@@ -99,9 +103,8 @@ struct IncomingMessage {
     return Item(payload: SharedBytes(plain), kind: isText ? .text : .binary)
   }
 
-  /// Returns the messages in the body of a batch, validated.
-  func items(in bytes: [UInt8]) throws(ProblemError) -> [Item] {
-    let plain = isCompressed ? try inflated(bytes) : bytes
+  /// Returns the messages in the decoded body of a batch, validated.
+  func items(in plain: [UInt8]) throws(ProblemError) -> [Item] {
     var items: [Item] = []
     var lineNumber = 0
     // Line by line, so that memory depends on the limit of a batch, not on the number of lines in the body.

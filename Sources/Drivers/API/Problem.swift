@@ -8,7 +8,8 @@ struct Problem {
     case protocolError, uriTooLong, headerFieldsTooLarge, unsupportedTransferCoding, unsupportedVersion
     case expectationFailed, requestTimeout, hostNotAllowed, originNotAllowed, notFound, methodNotAllowed
     case invalidParameter, invalidText, invalidDocument, unsupportedMediaType, unsupportedEncoding, contentTooLarge
-    case queueFull, tooManyBodies, upstreamDown, sessionClosed
+    case idempotencyKeyInProgress, idempotencyKeyReused
+    case queueFull, tooManyBodies, tooManyKeys, upstreamDown, sessionClosed
 
     /// The last segment of the `type` URI, `/errors/{name}`, and the heading of its section in `docs/errors.md`.
     var name: StaticString {
@@ -31,6 +32,9 @@ struct Problem {
       case .contentTooLarge: "content-too-large"
       case .queueFull: "queue-full"
       case .tooManyBodies: "too-many-bodies"
+      case .tooManyKeys: "too-many-keys"
+      case .idempotencyKeyInProgress: "idempotency-key-in-progress"
+      case .idempotencyKeyReused: "idempotency-key-reused"
       case .upstreamDown: "upstream-down"
       case .sessionClosed: "session-closed"
       case .expectationFailed: "expectation-failed"
@@ -57,6 +61,9 @@ struct Problem {
       case .contentTooLarge: "The content is too large"
       case .queueFull: "The queue to the upstream is full"
       case .tooManyBodies: "Too many request bodies are being received"
+      case .tooManyKeys: "Too many idempotency keys are remembered"
+      case .idempotencyKeyInProgress: "A request with this idempotency key is in progress"
+      case .idempotencyKeyReused: "The idempotency key belongs to another request"
       case .upstreamDown: "The message cannot be sent now"
       case .sessionClosed: "The session is closed"
       case .expectationFailed: "The expectation is not supported"
@@ -66,7 +73,8 @@ struct Problem {
     var status: HTTPStatus {
       switch self {
       case .protocolError, .invalidParameter, .invalidText: .badRequest
-      case .invalidDocument: .unprocessableContent
+      case .invalidDocument, .idempotencyKeyReused: .unprocessableContent
+      case .idempotencyKeyInProgress: .conflict
       case .uriTooLong: .uriTooLong
       case .headerFieldsTooLarge: .headerFieldsTooLarge
       case .unsupportedTransferCoding: .notImplemented
@@ -77,7 +85,7 @@ struct Problem {
       case .methodNotAllowed: .methodNotAllowed
       case .unsupportedMediaType, .unsupportedEncoding: .unsupportedMediaType
       case .contentTooLarge: .contentTooLarge
-      case .queueFull, .tooManyBodies, .upstreamDown: .serviceUnavailable
+      case .queueFull, .tooManyBodies, .tooManyKeys, .upstreamDown: .serviceUnavailable
       case .sessionClosed: .gone
       case .expectationFailed: .expectationFailed
       }
@@ -95,10 +103,12 @@ struct Problem {
     /// Whether the same request may succeed later.
     var isRetryable: Bool {
       switch self {
-      case .requestTimeout, .queueFull, .tooManyBodies, .upstreamDown: true
+      case .requestTimeout, .idempotencyKeyInProgress, .queueFull, .tooManyBodies, .tooManyKeys, .upstreamDown: true
       case .protocolError, .uriTooLong, .headerFieldsTooLarge, .unsupportedTransferCoding, .unsupportedVersion,
         .expectationFailed, .hostNotAllowed, .originNotAllowed, .notFound, .methodNotAllowed, .invalidParameter,
-        .invalidText, .invalidDocument, .unsupportedMediaType, .unsupportedEncoding, .contentTooLarge, .sessionClosed:
+        .invalidText, .invalidDocument, .unsupportedMediaType, .unsupportedEncoding, .contentTooLarge,
+        .idempotencyKeyReused,
+        .sessionClosed:
         false
       }
     }

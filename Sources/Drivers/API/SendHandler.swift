@@ -2,11 +2,13 @@ import ByteStreams
 import Configuration
 import HTTPCodec
 import HTTPServer
+import Idempotency
 import Inbox
 import JSONCodec
 import Metrics
 import Outbox
 import Sessions
+import Threading
 import Upstream
 import UpstreamSession
 
@@ -14,12 +16,65 @@ extension API {
   /// `POST /v1/messages`: queues the messages and responds with their delivery ids, at once or when they have reached the state that the
   /// client waits for.
   func send(
-    _ message: IncomingMessage, _ body: RequestBody?, to session: Session, at now: MonotonicTime,
-    into response: inout Response
+    _ message: IncomingMessage, _ body: RequestBody?, to session: Session, for principal: Access.Principal,
+    at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome {
-    let receipt = try accept(message, body?.bytes ?? [], for: session, at: now)
-    return respond(
-      with: PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false), at: now, into: &response)
+    if message.parameters.until == .confirmed, !session.upstream.queueSettings.confirms {
+      throw ProblemError(
+        .invalidParameter,
+        "until=confirmed is not possible: \(Self.settingPrefix(of: session))upstream.queue.confirm is off; use until=written"
+      )
+    }
+    let content = try message.decoded(body?.bytes ?? [])
+    let pending: PendingSend
+    if let field = message.idempotency {
+      pending = try acceptOnce(message, field, content, for: session, principal, at: now)
+    } else {
+      let receipt = try accept(message, content, for: session, at: now)
+      pending = PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false)
+    }
+    return respond(with: pending, at: now, into: &response)
+  }
+
+  /// Accepts a request with an idempotency key, or finds what was accepted under that key before.
+  private func acceptOnce(
+    _ message: IncomingMessage, _ field: IdempotencyField, _ content: [UInt8], for session: Session,
+    _ principal: Access.Principal, at now: MonotonicTime
+  ) throws(ProblemError) -> PendingSend {
+    let key = field.key(of: principal, in: session)
+    let fingerprint = field.fingerprint(message.parameters, content)
+    let verdict = shared.idempotency.withLock {
+      $0.begin(key, fingerprint, principal: principal.number, now: now)
+    }
+    switch verdict {
+    case .repeated(let acceptance):
+      return PendingSend(
+        receipt: SendReceipt(acceptance, in: session), parameters: message.parameters, isReplayed: true)
+    case .first:
+      do throws(ProblemError) {
+        let receipt = try accept(message, content, for: session, at: now)
+        shared.idempotency.withLock { $0.accept(key, receipt.acceptance, now: now) }
+        return PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false)
+      } catch {
+        shared.idempotency.withLock { $0.cancel(key) }
+        throw error
+      }
+    case .inProgress:
+      throw ProblemError(
+        .idempotencyKeyInProgress,
+        "the first request with this Idempotency-Key is not accepted yet: repeat this one after a second")
+    case .different:
+      throw ProblemError(
+        .idempotencyKeyReused,
+        "this Idempotency-Key was used with another body, Content-Type, TTL or Topic: use a new key for a new message")
+    case .full(let until):
+      throw ProblemError(
+        Problem(
+          .tooManyKeys,
+          detail:
+            "\(shared.settings.http.idempotencyKeys) idempotency keys are remembered (the setting http.idempotency_keys): try again after the time in Retry-After, or send without a key",
+          retryAfter: Self.retryAfter(until, now)))
+    }
   }
 
   /// Responds, or waits for the state that the client wants.
@@ -28,7 +83,10 @@ extension API {
   ) -> Outcome {
     let parameters = pending.parameters
     guard parameters.until != .queued else {
-      pending.write(isComplete: true, at: now, into: &response)
+      // 202, unless a repetition finds that the outcome of every message is known.
+      var progress = 0
+      let isComplete = pending.isReplayed && pending.receipt.advance(&progress, to: .confirmed)
+      pending.write(isComplete: isComplete, at: now, into: &response)
       return .respond
     }
     let upstream = pending.receipt.session.upstream
@@ -41,21 +99,19 @@ extension API {
   }
 
   private func accept(
-    _ message: IncomingMessage, _ bytes: [UInt8], for session: Session, at now: MonotonicTime
+    _ message: IncomingMessage, _ content: [UInt8], for session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt {
-    if message.parameters.until == .confirmed, !session.upstream.queueSettings.confirms {
-      throw ProblemError(
-        .invalidParameter,
-        "until=confirmed is not possible: \(Self.settingPrefix(of: session))upstream.queue.confirm is off; use until=written"
-      )
-    }
     // Before a message is queued.
     let cursor = session.inbox.latest
     let results: SendReceipt.Results
     if message.isBatch {
-      results = .batch(try queueBatch(try message.items(in: bytes), message, to: session, at: now))
+      let items = try message.items(in: content)
+      results = .batch(
+        message.idempotency == nil
+          ? try queueBatch(items, message, to: session, at: now)
+          : try queueAll(items, message, to: session, at: now))
     } else {
-      let item = try message.item(in: bytes)
+      let item = try message.item(in: content)
       results = .single(try queue(item, message, to: session, at: now), item.kind)
     }
     return SendReceipt(session: session, cursor: cursor, results: results)
@@ -84,16 +140,37 @@ extension API {
     return results
   }
 
+  /// Queues a batch as a whole or not at all.
+  private func queueAll(
+    _ items: [IncomingMessage.Item], _ message: IncomingMessage, to session: Session, at now: MonotonicTime
+  ) throws(ProblemError) -> [SendReceipt.BatchItem] {
+    let receipt = session.upstream.post(
+      all: items.map(\.payload), kind: .text,
+      timeToLive: message.parameters.timeToLive ?? session.upstream.defaultTimeToLive,
+      topic: message.parameters.topic, now: now)
+    let first = try accepted(receipt, items.count, by: session, at: now)
+    return (0..<UInt64(items.count)).map {
+      .accepted(SendReceipt.Accepted(sequence: first.sequence + $0, nextAttempt: first.nextAttempt))
+    }
+  }
+
   private func queue(
     _ item: IncomingMessage.Item, _ message: IncomingMessage, to session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt.Accepted {
     let receipt = session.upstream.post(
       item.payload, kind: item.kind, timeToLive: message.parameters.timeToLive ?? session.upstream.defaultTimeToLive,
       topic: message.parameters.topic, now: now)
+    return try accepted(receipt, 1, by: session, at: now)
+  }
+
+  /// Returns what was accepted, or throws the problem for which nothing was.
+  private func accepted(
+    _ receipt: SessionHandle.Receipt, _ count: Int, by session: Session, at now: MonotonicTime
+  ) throws(ProblemError) -> SendReceipt.Accepted {
     let problem: Problem
     switch receipt.result {
     case .queued(let sequence, _):
-      shared.metrics.acceptedMessages.add()
+      shared.metrics.acceptedMessages.add(count)
       return SendReceipt.Accepted(sequence: sequence, nextAttempt: receipt.nextAttempt)
     case .full(let limit):
       problem = Problem(
@@ -111,7 +188,7 @@ extension API {
     case .closed:
       problem = Problem(.sessionClosed, detail: "the gateway is shutting down: the message was not accepted")
     }
-    shared.metrics.refusedMessages.add()
+    shared.metrics.refusedMessages.add(count)
     throw ProblemError(problem)
   }
 

@@ -1,6 +1,7 @@
 import ByteStreams
 import HTTPCodec
 import HTTPServer
+import Idempotency
 import Inbox
 import Outbox
 import Sessions
@@ -34,6 +35,38 @@ struct SendReceipt {
   var hasRefusals: Bool {
     guard case .batch(let items) = results else { return false }
     return items.contains { if case .refused = $0 { true } else { false } }
+  }
+
+  init(session: Session, cursor: Cursor, results: Results) {
+    self.session = session
+    self.cursor = cursor
+    self.results = results
+  }
+
+  /// The receipt of an earlier request whose repetition this is.
+  init(_ acceptance: IdempotencyTable.Acceptance, in session: Session) {
+    self.session = session
+    cursor = session.inbox.cursor(at: acceptance.position)
+    if let count = acceptance.batchCount {
+      results = .batch((0..<UInt64(count)).map { .accepted(Accepted(sequence: acceptance.first + $0)) })
+    } else {
+      results = .single(Accepted(sequence: acceptance.first), acceptance.kind)
+    }
+  }
+
+  /// What is remembered under an idempotency key. Such a batch is accepted as a whole, with consecutive numbers.
+  var acceptance: IdempotencyTable.Acceptance {
+    switch results {
+    case .single(let accepted, let kind):
+      return IdempotencyTable.Acceptance(
+        first: accepted.sequence, batchCount: nil, kind: kind, position: cursor.position)
+    case .batch(let items):
+      guard case .accepted(let first)? = items.first else {
+        preconditionFailure("a keyed batch is accepted as a whole")
+      }
+      return IdempotencyTable.Acceptance(
+        first: first.sequence, batchCount: Int32(items.count), kind: .text, position: cursor.position)
+    }
   }
 
   // MARK: States

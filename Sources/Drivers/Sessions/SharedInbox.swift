@@ -80,7 +80,10 @@ package final class SharedInbox: Sendable {
   package var revision: UInt64 { changes.load(ordering: .acquiring) }
 
   /// The position after the newest push, without a lock. A push that arrives after this call is after this position.
-  package var latest: Cursor { Cursor(epoch: epoch, position: position.load(ordering: .acquiring)) }
+  package var latest: Cursor { cursor(at: position.load(ordering: .acquiring)) }
+
+  /// A position of this inbox, from `Cursor.position`.
+  package func cursor(at position: UInt64) -> Cursor { Cursor(epoch: epoch, position: position) }
 
   package func resolve(_ start: StartingPoint, now: MonotonicTime) throws(CursorAheadError) -> ReadStart {
     let result: Result<ReadStart, CursorAheadError> = log.withLock { log in

@@ -134,8 +134,20 @@ package final class SessionHandle: Sendable {
   package func post(
     _ payload: SharedBytes, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
   ) -> Receipt {
+    post { $0.enqueue(payload, kind: kind, timeToLive: timeToLive, topic: topic, now: now) }
+  }
+
+  /// Queues all messages or none. The receipt has the number of the first; the others follow it.
+  package func post(
+    all payloads: [SharedBytes], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
+  ) -> Receipt {
+    post { $0.enqueueAll(payloads, kind: kind, timeToLive: timeToLive, topic: topic, now: now) }
+  }
+
+  @inline(__always)
+  private func post(_ enqueue: (inout Outbox) -> EnqueueResult) -> Receipt {
     let (receipt, signal) = update { shared in
-      let result = shared.outbox.enqueue(payload, kind: kind, timeToLive: timeToLive, topic: topic, now: now)
+      let result = enqueue(&shared.outbox)
       let receipt = Receipt(
         result: result, nextAttempt: shared.outbox.hasSendingConnection ? nil : shared.status.nextAttempt)
       switch result {

@@ -86,7 +86,7 @@ package struct Outbox: Sendable {
   var isBlocked = false
   /// A hand-over is in progress: nothing is taken.
   private(set) var isPaused = false
-  private var isClosed = false
+  private(set) var isClosed = false
 
   package init(_ settings: OutboxSettings) {
     precondition((1...255).contains(settings.maximumAttempts), "attempts are counted in a byte")
@@ -112,7 +112,7 @@ package struct Outbox: Sendable {
   ) -> EnqueueResult {
     guard !isClosed else { return .closed }
     let isImmediate = timeToLive == .zero
-    if isImmediate, let reason = notReadyReason(now: now) { return .notReady(reason) }
+    if isImmediate, let reason = notReadyReason(for: 1, now: now) { return .notReady(reason) }
     var isFirstLoss = false
     while let limit = exceededLimit(for: payload.count, replacing: topic) {
       isFirstLoss = isFirstLoss || ledger.losses.isEmpty
@@ -137,11 +137,11 @@ package struct Outbox: Sendable {
     return .queued(sequence: sequence, wakes: isFirstLoss || waiting == 1 || entry.deadline < mostUrgent)
   }
 
-  /// Why a message could not be written in the next turn; nil if it could.
-  private func notReadyReason(now: MonotonicTime) -> EnqueueResult.NotReadyReason? {
+  /// Why this many messages could not be written in the next turn; nil if they could.
+  func notReadyReason(for count: Int, now: MonotonicTime) -> EnqueueResult.NotReadyReason? {
     guard isOpenForTaking else { return .notConnected }
     if isBlocked { return .blocked }
-    guard let bucket, bucket.available(now: now) <= waiting else { return nil }
+    guard let bucket, bucket.available(now: now) < waiting + count else { return nil }
     return .pace(until: bucket.nextToken(now: now))
   }
 

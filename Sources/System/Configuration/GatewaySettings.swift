@@ -75,6 +75,7 @@ package struct GatewaySettings: Equatable, Sendable {
     package var origins: [String] = []
     package var pendingBodyBytes = 256 << 20
     package var batchMessages = 1024
+    package var idempotencyKeys = 1 << 20
     package var headTimeout = TimeSpan.seconds(10)
     package var bodyTimeout = TimeSpan.seconds(30)
     package var bodyMinimumRate = 240

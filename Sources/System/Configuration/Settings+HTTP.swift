@@ -29,6 +29,9 @@ extension SettingSection {
           "batch_messages", \.batchMessages, .count(1...1_000_000),
           "maximum number of messages in one batch; above it 413"),
         http(
+          "idempotency_keys", \.idempotencyKeys, .count(1...16_777_216),
+          "maximum number of remembered idempotency keys; above it keyed requests get 503"),
+        http(
           "chunk_extension_bytes", \.limits.chunkExtensionBytes, .size(0...(64 << 10)),
           "maximum length of a chunk extension; above it 413"),
         http(

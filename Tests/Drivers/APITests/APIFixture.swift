@@ -3,11 +3,13 @@ import Configuration
 import Foundation
 import HTTPCodec
 import HTTPServer
+import Idempotency
 import Inbox
 import Metrics
 import Reactor
 import Sessions
 import Testing
+import Threading
 import Upstream
 import WebSocketCodec
 
@@ -96,6 +98,24 @@ struct APIFixture {
   func post(_ body: [UInt8], to target: String = "/v1/messages", fields: String = "") throws -> Received {
     let head = "POST \(target) HTTP/1.1\r\nHost: localhost\r\nContent-Length: \(body.count)\r\n\(fields)\r\n"
     return try send(Array(head.utf8) + body).response
+  }
+
+  /// Begins a POST with this key, and neither accepts nor refuses it.
+  func beginKeyed(_ key: String, body: String) throws {
+    var connection = HTTPServerConnection()
+    connection.receive(
+      Array(
+        "POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nIdempotency-Key: \(key)\r\n\r\n".utf8
+      ).span)
+    _ = try connection.nextEvent()
+    let field = try #require(try IdempotencyField(connection.request))
+    let parameters = try SendParameters(connection.request, wait: .zero, maximum: .zero)
+    let session = try session()
+    let verdict = api.shared.idempotency.withLock {
+      $0.begin(
+        field.key(of: .anyone, in: session), field.fingerprint(parameters, Array(body.utf8)), principal: 0, now: now)
+    }
+    #expect(verdict == .first)
   }
 
   /// The response to a request that the server refuses by itself.

@@ -150,7 +150,8 @@ import Testing
     case .notFound: return path != "/v1/sessions" && path != "/openapi.yaml"
     case .requestTimeout, .contentTooLarge, .unsupportedMediaType: return takesBody
     case .invalidDocument: return method == "PATCH"
-    case .invalidText, .unsupportedEncoding, .queueFull, .tooManyBodies, .upstreamDown, .sessionClosed:
+    case .invalidText, .unsupportedEncoding, .queueFull, .tooManyBodies, .tooManyKeys, .upstreamDown,
+      .idempotencyKeyInProgress, .idempotencyKeyReused, .sessionClosed:
       return method == "POST"
     }
   }

@@ -16,6 +16,7 @@ import Upstream
     let api = try APIFixture { settings in
       settings.session.upstream.outbox.maximumMessages = 1
       settings.http.batchMessages = 1
+      settings.http.idempotencyKeys = 1
     }
     switch kind {
     case .protocolError: return try api.respond("GET /v1/session HTTP/1.1\r\n\r\n")
@@ -42,6 +43,15 @@ import Upstream
       _ = try api.post("first")
       return try api.post("second")
     case .tooManyBodies: return api.refused(.tooManyBodies)
+    case .tooManyKeys:
+      _ = try api.post("first", fields: "Idempotency-Key: a\r\n")
+      return try api.post("second", fields: "Idempotency-Key: b\r\n")
+    case .idempotencyKeyReused:
+      _ = try api.post("first", fields: "Idempotency-Key: a\r\n")
+      return try api.post("second", fields: "Idempotency-Key: a\r\n")
+    case .idempotencyKeyInProgress:
+      try api.beginKeyed("a", body: "first")
+      return try api.post("first", fields: "Idempotency-Key: a\r\n")
     case .upstreamDown: return try api.post("x", fields: "TTL: 0\r\n")
     case .sessionClosed:
       try api.session().upstream.refuseMessages()

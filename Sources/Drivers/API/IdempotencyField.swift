@@ -1,0 +1,78 @@
+import ByteStreams
+import Digests
+import HTTPCodec
+import Idempotency
+import Sessions
+
+/// The `Idempotency-Key` of a POST (draft-ietf-httpapi-idempotency-key), and what else of its head a repetition must have in common.
+struct IdempotencyField {
+  /// Longest key, in bytes. A UUID has 36; the digest of a request has up to 128 in hexadecimal.
+  private static let longestKey = 255
+
+  private let key: [UInt8]
+  /// Lower case, without parameters.
+  private let mediaType: [UInt8]
+
+  /// Returns nil without the field.
+  init?(_ request: borrowing HTTPRequestHead) throws(ProblemError) {
+    guard let value = request.fields.first(.idempotencyKey) else { return nil }
+    // A string of structured fields, as the draft wants it, or what most clients send: the same without quotation marks.
+    let key = value.withoutQuotes()
+    guard !key.isEmpty, key.count <= Self.longestKey, key.isKey() else {
+      throw ProblemError(
+        .invalidParameter,
+        "Idempotency-Key is not valid: use 1 to \(Self.longestKey) visible ASCII characters other than quotation mark and backslash, such as a UUID"
+      )
+    }
+    var type = ByteQueue()
+    if let value = request.fields.first(.contentType), let media = HTTPMediaType(value) {
+      type.append(media.type)
+      type.append(UInt8(ascii: "/"))
+      type.append(media.subtype)
+    }
+    self.key = key.copyBytes()
+    mediaType = type.copyBytes().map { ASCII.lowercased($0) }
+  }
+
+  /// The key with its scope.
+  func key(of principal: Access.Principal, in session: Session) -> IdempotencyTable.Key {
+    var text = ByteQueue()
+    // Neither of the first two contains a zero byte.
+    text.append(principal.name)
+    text.append(UInt8(0))
+    text.append(session.name)
+    text.append("\0messages\0" as StaticString)
+    text.append(key)
+    return IdempotencyTable.Key(Digest.sha256(text.bytes).span)
+  }
+
+  /// A digest of everything that a repetition must have in common with the first request. `content` is the decoded body.
+  func fingerprint(_ parameters: SendParameters, _ content: [UInt8]) -> IdempotencyTable.Key {
+    var text = ByteQueue()
+    text.append(mediaType)
+    text.append(UInt8(0))
+    text.append(decimal: Int(parameters.timeToLive?.nanoseconds ?? -1))
+    text.append(UInt8(0))
+    text.append(parameters.topic ?? "")
+    text.append(UInt8(0))
+    text.append(Digest.sha256(content.span))
+    return IdempotencyTable.Key(Digest.sha256(text.bytes).span)
+  }
+}
+
+extension Span where Element == UInt8 {
+  fileprivate func isKey() -> Bool {
+    for index in indices {
+      let byte = self[index]
+      if byte <= 0x20 || byte >= 0x7F || byte == UInt8(ascii: "\"") || byte == UInt8(ascii: "\\") { return false }
+    }
+    return true
+  }
+
+  fileprivate func copyBytes() -> [UInt8] {
+    var bytes: [UInt8] = []
+    bytes.reserveCapacity(count)
+    for index in indices { bytes.append(self[index]) }
+    return bytes
+  }
+}

@@ -1,0 +1,174 @@
+import ByteStreams
+
+/// The idempotency keys of clients, and what was accepted under each, so that a repeated request sends nothing again.
+///
+/// Only acceptance is remembered: a refused request may be repeated with the same key. An accepted key is remembered for `retention`, and never
+/// evicted before, since that would break the promise. At the limit, new keys are refused instead.
+///
+/// Keys are distributed over shards by their first bits. A dictionary that grows copies its entries while callers wait, and a shard of the
+/// default limit has only 16,384. A key takes 100 to 220 bytes, depending on how recently its shard has grown.
+package struct IdempotencyTable: Sendable {
+  /// How long an accepted key is remembered.
+  package static var retention: TimeSpan { .minutes(10) }
+  private static var shardCount: Int { 64 }
+
+  /// The first 128 bits of a SHA-256. Everything that a key is scoped to is part of the hashed text.
+  package struct Key: Hashable, Sendable {
+    let high: UInt64
+    let low: UInt64
+
+    /// - Parameter digest: at least 16 bytes.
+    package init(_ digest: Span<UInt8>) {
+      high = Self.word(digest, at: 0)
+      low = Self.word(digest, at: 8)
+    }
+
+    private static func word(_ digest: Span<UInt8>, at offset: Int) -> UInt64 {
+      var value: UInt64 = 0
+      for index in offset..<offset + 8 { value = value << 8 | UInt64(digest[index]) }
+      return value
+    }
+  }
+
+  /// What was accepted: messages with consecutive sequence numbers.
+  package struct Acceptance: Equatable, Sendable {
+    package let first: UInt64
+    /// nil for a single message, which is not a batch of one.
+    package let batchCount: Int32?
+    package let kind: MessageKind
+    /// The position among the pushes before the messages were queued.
+    package let position: UInt64
+
+    package init(first: UInt64, batchCount: Int32?, kind: MessageKind, position: UInt64) {
+      self.first = first
+      self.batchCount = batchCount
+      self.kind = kind
+      self.position = position
+    }
+  }
+
+  package struct Limits: Sendable {
+    /// Maximum number of keys.
+    package let keys: Int
+    /// Maximum number of keys of one principal.
+    package let keysPerPrincipal: Int
+
+    package init(keys: Int, keysPerPrincipal: Int) {
+      self.keys = keys
+      self.keysPerPrincipal = keysPerPrincipal
+    }
+  }
+
+  /// What a request with a key is.
+  package enum Verdict: Equatable, Sendable {
+    /// The first one. `accept` or `cancel` must follow.
+    case first
+    /// A repetition of an accepted request.
+    case repeated(Acceptance)
+    /// A repetition of a request that is not accepted yet.
+    case inProgress
+    /// Another request under a key that is in use.
+    case different
+    /// Not admitted: no key can be remembered before this time.
+    case full(until: MonotonicTime)
+  }
+
+  private struct Entry: Sendable {
+    let fingerprint: Key
+    let principal: UInt32
+    /// nil until the request is accepted.
+    var acceptance: Acceptance?
+  }
+
+  private struct Shard: Sendable {
+    var entries: [Key: Entry] = [:]
+    /// The accepted keys, in the order in which they expire.
+    var expiries = RingDeque(filler: Expiry(key: nil, time: .zero))
+  }
+
+  private struct Expiry: Sendable {
+    let key: Key?
+    let time: MonotonicTime
+  }
+
+  private let limits: Limits
+  private var shards: [Shard]
+  /// Number of keys, in progress or accepted.
+  package private(set) var count = 0
+  private var countsByPrincipal: [UInt32: Int] = [:]
+  /// Callers on different threads pass times that are not quite in order.
+  private var latest = MonotonicTime.zero
+
+  package init(_ limits: Limits) {
+    self.limits = limits
+    shards = Array(repeating: Shard(), count: Self.shardCount)
+  }
+
+  /// - Parameters:
+  ///   - key: of the client, with its scope.
+  ///   - fingerprint: of the content of the request.
+  ///   - principal: who is counted.
+  package mutating func begin(
+    _ key: Key, _ fingerprint: Key, principal: UInt32, now: MonotonicTime
+  ) -> Verdict {
+    latest = max(latest, now)
+    let index = index(of: key)
+    expire(index)
+    if let entry = shards[index].entries[key] {
+      guard entry.fingerprint == fingerprint else { return .different }
+      return entry.acceptance.map { .repeated($0) } ?? .inProgress
+    }
+    if !hasRoom(principal) {
+      var other = 0
+      while other < shards.count, !hasRoom(principal) {
+        expire(other)
+        other += 1
+      }
+      guard hasRoom(principal) else { return .full(until: nextExpiry) }
+    }
+    shards[index].entries[key] = Entry(fingerprint: fingerprint, principal: principal)
+    count += 1
+    countsByPrincipal[principal, default: 0] += 1
+    return .first
+  }
+
+  /// The first request with `key` is accepted.
+  package mutating func accept(_ key: Key, _ acceptance: Acceptance, now: MonotonicTime) {
+    latest = max(latest, now)
+    let index = index(of: key)
+    guard shards[index].entries[key]?.acceptance == nil else { preconditionFailure("a key is accepted twice") }
+    shards[index].entries[key]?.acceptance = acceptance
+    shards[index].expiries.append(Expiry(key: key, time: latest + Self.retention))
+  }
+
+  /// The first request with `key` is refused, and the key is free again.
+  package mutating func cancel(_ key: Key) { remove(key, from: index(of: key)) }
+
+  private func index(of key: Key) -> Int { Int(key.high >> 58) }
+
+  private func hasRoom(_ principal: UInt32) -> Bool {
+    count < limits.keys && countsByPrincipal[principal] ?? 0 < limits.keysPerPrincipal
+  }
+
+  private mutating func expire(_ index: Int) {
+    while !shards[index].expiries.isEmpty {
+      let expiry = shards[index].expiries[shards[index].expiries.front]
+      guard expiry.time <= latest else { return }
+      shards[index].expiries.removeFirst()
+      if let key = expiry.key { remove(key, from: index) }
+    }
+  }
+
+  private mutating func remove(_ key: Key, from index: Int) {
+    guard let entry = shards[index].entries.removeValue(forKey: key) else { return }
+    count -= 1
+    let left = (countsByPrincipal[entry.principal] ?? 1) - 1
+    countsByPrincipal[entry.principal] = left == 0 ? nil : left
+  }
+
+  /// When the first of the accepted keys expires. While all keys are in progress, some will be free soon.
+  private var nextExpiry: MonotonicTime {
+    shards.lazy.compactMap { $0.expiries.isEmpty ? nil : $0.expiries[$0.expiries.front].time }.min()
+      ?? latest + .seconds(1)
+  }
+}

@@ -1,0 +1,143 @@
+import ByteStreams
+import Configuration
+import HTTPServer
+import Idempotency
+import Outbox
+import Sessions
+import Testing
+import Threading
+import Upstream
+
+@testable import API
+
+/// `Idempotency-Key`: a repetition sends nothing again.
+@Suite struct IdempotencyKeyTests {
+  private let lines = "Content-Type: application/x-ndjson\r\n"
+
+  private func post(
+    _ api: APIFixture, _ body: String, _ key: String, _ fields: String = "", to target: String = "/v1/messages"
+  ) throws -> Received {
+    try api.post(body, to: target, fields: "Idempotency-Key: \(key)\r\n\(fields)")
+  }
+
+  private func queued(_ api: APIFixture) throws -> Int { try api.session().upstream.snapshot().queuedMessages }
+
+  @Test func aRepetitionGetsTheSameResponseAndSendsNothing() throws {
+    let api = try APIFixture()
+    let first = try post(api, "a", "key")
+    #expect(first.status == 202 && first.field("Idempotency-Replayed") == nil)
+    try api.session().inbox.append(Array("reply".utf8).span, kind: .text, time: 0, now: api.now)
+    // Quotation marks make no difference.
+    for key in ["key", "\"key\""] {
+      let again = try post(api, "a", key)
+      #expect(again.status == 202 && again.body == first.body)
+      #expect(again.field("Idempotency-Replayed") == "true")
+      #expect(again.field("Location") == first.field("Location"))
+    }
+    #expect(try queued(api) == 1)
+    // Another key, and none at all.
+    #expect(try post(api, "a", "other").text("id") != first.text("id"))
+    _ = try api.post("a")
+    #expect(try queued(api) == 3)
+  }
+
+  @Test func aRepetitionShowsThePresentStates() throws {
+    let api = try APIFixture()
+    _ = try post(api, "a", "key")
+    _ = try post(api, "1\n2\n", "batch", lines)
+    try api.session().upstream.refuseMessages()
+    let again = try post(api, "a", "key")
+    #expect(again.status == 200 && again.text("state") == "rejected")
+    let batch = try post(api, "1\n2\n", "batch", lines)
+    #expect(batch.status == 200 && batch.field("Idempotency-Replayed") == "true")
+    let states = (batch.json["results"] as? [[String: Any]])?.compactMap { $0["state"] as? String }
+    #expect(states == ["rejected", "rejected"])
+  }
+
+  @Test func aRepetitionOfABatchOfOneIsABatch() throws {
+    let api = try APIFixture()
+    let first = try post(api, "1\n", "key", lines)
+    #expect(first.json["results"] != nil)
+    #expect(try post(api, "1\n", "key", lines).body == first.body)
+  }
+
+  @Test func aRepetitionWaitsAsTheFirstDid() throws {
+    let api = try APIFixture()
+    let request =
+      "POST /v1/messages?until=confirmed HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: key\r\nContent-Length: 1\r\n\r\na"
+    var held: [any WaitingRequest] = []
+    for _ in 0..<2 {
+      if case .wait(let request) = try api.send(Array(request.utf8)).outcome { held.append(request) }
+    }
+    #expect(held.count == 2)
+    try api.session().upstream.refuseMessages()
+    let responses = held.map { api.finish($0) }
+    #expect(responses[0].body == responses[1].body && responses[0].status == 200)
+    #expect(responses.map { $0.field("Idempotency-Replayed") } == [nil, "true"])
+  }
+
+  @Test(arguments: [
+    ("b", ""), ("a", "TTL: 5\r\n"), ("a", "Topic: t\r\n"), ("a", "Content-Type: text/plain\r\n"),
+    ("a", "Content-Type: application/x-ndjson\r\n"),
+  ])
+  func anotherRequestUnderTheSameKeyIsRefused(body: String, fields: String) throws {
+    let api = try APIFixture()
+    _ = try post(api, "a", "key")
+    #expect(try post(api, body, "key", fields).problem == "idempotency-key-reused")
+    #expect(try queued(api) == 1)
+  }
+
+  @Test func theOptionsInTheQueryCountAsTheHeaderFields() throws {
+    let api = try APIFixture()
+    _ = try post(api, "a", "key", "TTL: 60\r\nContent-Type: TEXT/plain; charset=utf-8\r\n")
+    let again = try post(api, "a", "key", "Content-Type: text/plain\r\n", to: "/v1/messages?ttl=1m")
+    #expect(again.field("Idempotency-Replayed") == "true")
+  }
+
+  @Test func eachSessionHasItsOwnKeysAndBothOfItsNames() throws {
+    let api = try APIFixture(sessions: ["default", "market"])
+    let first = try post(api, "a", "key")
+    #expect(try post(api, "a", "key", to: "/v1/sessions/market/messages").field("Idempotency-Replayed") == nil)
+    #expect(try post(api, "a", "key", to: "/v1/sessions/default/messages").text("id") == first.text("id"))
+  }
+
+  @Test func onlyAcceptanceIsRemembered() throws {
+    let api = try APIFixture { $0.session.upstream.outbox.maximumMessages = 1 }
+    _ = try api.post("full")
+    #expect(try post(api, "a", "key").problem == "queue-full")
+    #expect(try post(api, "b", "key").problem == "queue-full")
+    #expect(
+      try api.post([0xFF], fields: "Content-Type: text/plain\r\nIdempotency-Key: key\r\n").problem == "invalid-text")
+    #expect(api.api.shared.idempotency.withLock { $0.count } == 0)
+  }
+
+  @Test func aKeyedBatchIsAcceptedAsAWholeOrNotAtAll() throws {
+    let api = try APIFixture { $0.session.upstream.outbox.maximumMessages = 3 }
+    _ = try api.post("one")
+    #expect(try post(api, "1\n2\n3\n", "key", lines).problem == "queue-full")
+    #expect(try queued(api) == 1)
+    let bytes = Array("1\n\u{FF}\n".unicodeScalars.map { UInt8(truncatingIfNeeded: $0.value) })
+    #expect(try api.post(bytes, fields: lines + "Idempotency-Key: key\r\n").problem == "invalid-text")
+    #expect(try queued(api) == 1)
+    #expect(try post(api, "1\n2\n", "key", lines).status == 202)
+    #expect(try queued(api) == 3)
+  }
+
+  @Test func atTheLimitOfKeysTheSettingIsNamed() throws {
+    let api = try APIFixture { $0.http.idempotencyKeys = 2 }
+    for key in ["a", "b"] { _ = try post(api, "x", key) }
+    let refused = try post(api, "x", "c")
+    #expect(refused.problem == "too-many-keys")
+    #expect(refused.field("Retry-After") == "600")
+    #expect(refused.text("detail")?.contains("http.idempotency_keys") == true)
+    #expect(try post(api, "x", "a").field("Idempotency-Replayed") == "true")
+    #expect(try queued(api) == 2)
+  }
+
+  @Test(arguments: ["", "\"\"", "a b", "caf\u{E9}", "a\"b", "\"a", String(repeating: "k", count: 256)])
+  func aKeyThatIsNotValidIsRefused(key: String) throws {
+    let response = try post(try APIFixture(), "a", key)
+    #expect(response.problem == "invalid-parameter" || response.problem == "protocol-error", "\(response.body)")
+    #expect(try post(try APIFixture(), "a", String(repeating: "k", count: 255)).status == 202)
+  }
+}

@@ -1,0 +1,141 @@
+import ByteStreams
+import TestSupport
+import Testing
+
+@testable import Idempotency
+
+@Suite struct IdempotencyTableTests {
+  private typealias Table = IdempotencyTable
+
+  private func key(_ number: Int) -> Table.Key {
+    // Spread over the shards, as digests are.
+    var state = UInt64(truncatingIfNeeded: number) &* 0x9E37_79B9_7F4A_7C15
+    state ^= state >> 29
+    var bytes: [UInt8] = []
+    for shift in stride(from: 56, through: 0, by: -8) {
+      bytes.append(UInt8(truncatingIfNeeded: state >> UInt64(shift)))
+    }
+    return Table.Key((bytes + bytes).span)
+  }
+
+  private func acceptance(_ first: UInt64) -> Table.Acceptance {
+    Table.Acceptance(first: first, batchCount: nil, kind: .text, position: 2 * first)
+  }
+
+  private func table(_ keys: Int = 8, perPrincipal: Int = 8) -> Table {
+    Table(Table.Limits(keys: keys, keysPerPrincipal: perPrincipal))
+  }
+
+  private let start = MonotonicTime.zero + .seconds(100)
+
+  // MARK: Every state and input
+
+  @Test func aKeyThatIsFreeIsTheFirst() {
+    var table = table()
+    #expect(table.begin(key(1), key(9), principal: 0, now: start) == .first)
+    #expect(table.count == 1)
+  }
+
+  @Test func aKeyInProgressIsNotSentTwice() {
+    var table = table()
+    _ = table.begin(key(1), key(9), principal: 0, now: start)
+    #expect(table.begin(key(1), key(9), principal: 0, now: start) == .inProgress)
+    #expect(table.begin(key(1), key(8), principal: 0, now: start) == .different)
+    // It has no end of its own: whoever began it ends it.
+    #expect(table.begin(key(1), key(9), principal: 0, now: start + Table.retention * 2) == .inProgress)
+  }
+
+  @Test func aKeyThatIsAcceptedIsRepeated() {
+    var table = table()
+    _ = table.begin(key(1), key(9), principal: 0, now: start)
+    table.accept(key(1), acceptance(7), now: start)
+    #expect(table.begin(key(1), key(9), principal: 0, now: start) == .repeated(acceptance(7)))
+    #expect(table.begin(key(1), key(8), principal: 0, now: start) == .different)
+    #expect(table.count == 1)
+  }
+
+  @Test func aKeyThatIsRefusedIsFreeAgain() {
+    var table = table()
+    _ = table.begin(key(1), key(9), principal: 0, now: start)
+    table.cancel(key(1))
+    #expect(table.count == 0)
+    // Even for another request.
+    #expect(table.begin(key(1), key(8), principal: 0, now: start) == .first)
+  }
+
+  @Test func aKeyIsRememberedForItsTimeFromAcceptanceOn() {
+    var table = table()
+    _ = table.begin(key(1), key(9), principal: 0, now: start)
+    let accepted = start + .seconds(5)
+    table.accept(key(1), acceptance(7), now: accepted)
+    let end = accepted + Table.retention
+    #expect(table.begin(key(1), key(9), principal: 0, now: end - .nanoseconds(1)) == .repeated(acceptance(7)))
+    #expect(table.begin(key(1), key(8), principal: 0, now: end) == .first)
+  }
+
+  // MARK: Limits
+
+  @Test func atTheLimitNewKeysAreRefusedAndOldOnesKept() {
+    var table = table(4)
+    for number in 0..<4 {
+      #expect(table.begin(key(number), key(9), principal: UInt32(number), now: start) == .first)
+      table.accept(key(number), acceptance(UInt64(number)), now: start + .seconds(Int64(number)))
+    }
+    #expect(table.begin(key(4), key(9), principal: 0, now: start) == .full(until: start + Table.retention))
+    #expect(table.begin(key(0), key(9), principal: 0, now: start) == .repeated(acceptance(0)))
+    // The oldest may be in any shard.
+    #expect(table.begin(key(4), key(9), principal: 0, now: start + Table.retention) == .first)
+    #expect(table.count == 4)
+  }
+
+  @Test func onePrincipalCannotTakeTheKeysOfAll() {
+    var table = table(8, perPrincipal: 2)
+    for number in 0..<2 { #expect(table.begin(key(number), key(9), principal: 1, now: start) == .first) }
+    // None is accepted yet, so it is not known when one expires.
+    #expect(table.begin(key(2), key(9), principal: 1, now: start) == .full(until: start + .seconds(1)))
+    #expect(table.begin(key(2), key(9), principal: 2, now: start) == .first)
+    table.cancel(key(0))
+    #expect(table.begin(key(3), key(9), principal: 1, now: start) == .first)
+  }
+
+  // MARK: Against a model
+
+  @Test(arguments: 0..<20)
+  func agreesWithAModelOnRandomRequests(seed: UInt64) {
+    var random = SeededGenerator(seed: seed)
+    var table = table(12, perPrincipal: 5)
+    var model: [Int: (fingerprint: Int, principal: Int, end: MonotonicTime?, first: UInt64)] = [:]
+    var now = start
+    for step in 0..<1_000 {
+      now = now + .seconds(Int64(random.next() % 60))
+      model = model.filter { $0.value.end.map { $0 > now } ?? true }
+      let (number, fingerprint) = (Int(random.next() % 24), Int(random.next() % 2))
+      let principal = number % 3
+      if let pending = model.first(where: { $0.value.end == nil && random.next() % 2 == 0 })?.key {
+        if random.next() % 2 == 0 {
+          table.accept(key(pending), acceptance(UInt64(step)), now: now)
+          model[pending]?.end = now + Table.retention
+          model[pending]?.first = UInt64(step)
+        } else {
+          table.cancel(key(pending))
+          model[pending] = nil
+        }
+      }
+      let verdict = table.begin(key(number), key(1000 + fingerprint), principal: UInt32(principal), now: now)
+      if let known = model[number] {
+        let same: Table.Verdict = known.end == nil ? .inProgress : .repeated(acceptance(known.first))
+        #expect(verdict == (known.fingerprint == fingerprint ? same : .different))
+      } else if model.count >= 12 || model.values.count(where: { $0.principal == principal }) >= 5 {
+        // It says when to come back, in the future.
+        guard case .full(let until) = verdict else {
+          Issue.record("\(verdict) at step \(step)")
+          return
+        }
+        #expect(until > now)
+      } else {
+        #expect(verdict == .first)
+        model[number] = (fingerprint, principal, nil, 0)
+      }
+    }
+  }
+}

@@ -8,7 +8,9 @@ import ByteStreams
 /// Two invariants. `desired` is separate from the observed state, so a lost connection does not change what the operator requested,
 /// and a pending attempt does not outlive it. Every report of a socket carries the generation of its attempt, so late reports of an
 /// older socket are dropped.
-package struct SessionStateMachine: Sendable {
+///
+/// It cannot be copied: it has 1.7 KB, and the driver's reads of one field copied all of it.
+package struct SessionStateMachine: ~Copyable, Sendable {
   /// The observed state, with exactly the values that belong to it.
   enum State: Sendable {
     case stopped

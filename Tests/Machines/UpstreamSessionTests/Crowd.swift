@@ -36,7 +36,13 @@ final class Crowd {
 
   static let start = MonotonicTime(nanoseconds: 1_000_000_000_000)
 
-  private(set) var machines: [SessionStateMachine]
+  /// A machine cannot be copied, so an array holds references.
+  final class Member {
+    var machine: SessionStateMachine
+    init(_ settings: SessionSettings) { machine = SessionStateMachine(settings) }
+  }
+
+  let members: [Member]
   private(set) var now = Crowd.start
   /// Every dial that reached the host.
   private(set) var dials: [DialNote] = []
@@ -65,7 +71,7 @@ final class Crowd {
     // Nobody here falls silent, and pings would be most of what happens.
     settings.liveness.isEnabled = false
     change(&settings)
-    machines = (0..<count).map { _ in SessionStateMachine(settings) }
+    members = (0..<count).map { _ in Member(settings) }
     tickets = Array(repeating: nil, count: count)
     planned = Array(repeating: .distantFuture, count: count)
     random = SeededGenerator(seed: seed)
@@ -77,20 +83,20 @@ final class Crowd {
   private(set) var ready = 0
 
   func openAll() {
-    for session in machines.indices { perform(machines[session].open(now: now, using: &random), session) }
+    for session in members.indices { perform(members[session].machine.open(now: now, using: &random), session) }
   }
 
   /// The host dies: every connection is reset in one moment.
   func loseAll(_ loss: ConnectionLoss = .reset) {
-    for session in machines.indices {
-      let generation = machines[session].generation
-      perform(machines[session].connectionLost(loss, generation, now: now, using: &random), session)
+    for session in members.indices {
+      let generation = members[session].machine.generation
+      perform(members[session].machine.connectionLost(loss, generation, now: now, using: &random), session)
     }
   }
 
   func networkChanges() {
-    for session in machines.indices {
-      perform(machines[session].networkChanged(hasGained: true, now: now, using: &random), session)
+    for session in members.indices {
+      perform(members[session].machine.networkChanged(hasGained: true, now: now, using: &random), session)
     }
   }
 
@@ -119,21 +125,21 @@ final class Crowd {
     case .deadline:
       guard planned[session] == entry.time else { return }
       planned[session] = .distantFuture
-      perform(machines[session].deadlineReached(now: now, using: &random), session)
+      perform(members[session].machine.deadlineReached(now: now, using: &random), session)
     case .refused(let generation, let reason):
       dialEnded()
       let failure = AttemptFailure(phase: .connecting, reason: reason)
-      perform(machines[session].attemptFailed(failure, generation, now: now, using: &random), session)
+      perform(members[session].machine.attemptFailed(failure, generation, now: now, using: &random), session)
     case .upgraded(let generation, let lasts, let end):
       dialEnded()
-      perform(machines[session].upgraded(generation, now: now, using: &random), session)
+      perform(members[session].machine.upgraded(generation, now: now, using: &random), session)
       if let lasts { plan(now + lasts, session, .lost(generation, end)) }
     case .lost(let generation, let loss):
       if case .closed(let code) = loss {
-        perform(machines[session].closeReceived(code: code, generation, now: now, using: &random), session)
-        perform(machines[session].connectionLost(.ended, generation, now: now, using: &random), session)
+        perform(members[session].machine.closeReceived(code: code, generation, now: now, using: &random), session)
+        perform(members[session].machine.connectionLost(.ended, generation, now: now, using: &random), session)
       } else {
-        perform(machines[session].connectionLost(loss, generation, now: now, using: &random), session)
+        perform(members[session].machine.connectionLost(loss, generation, now: now, using: &random), session)
       }
     }
   }
@@ -146,15 +152,15 @@ final class Crowd {
       case .report(let transition):
         if transition.to == .ready { ready += 1 }
         if transition.from == .ready { ready -= 1 }
-        if transition.to == .backoff, transition.cause != .postponed, let next = machines[session].nextAttempt {
-          waits[machines[session].failures, default: []].append(next - now)
+        if transition.to == .backoff, transition.cause != .postponed, let next = members[session].machine.nextAttempt {
+          waits[members[session].machine.failures, default: []].append(next - now)
         }
       case .sendSetup, .sendHeartbeat, .startSending, .stopSending, .pauseSending, .resumeSending, .beginOverlap,
         .endOverlap, .ping, .close, .discard:
         break
       }
     }
-    let deadline = machines[session].nextDeadline
+    let deadline = members[session].machine.nextDeadline
     guard planned[session] != deadline else { return }
     planned[session] = deadline
     if deadline < .distantFuture { plan(deadline, session, .deadline) }
@@ -164,7 +170,7 @@ final class Crowd {
     if case .wait(let ticket)? = gate?.admit("host", tickets[session], now: now) {
       tickets[session] = ticket
       postponements += 1
-      perform(machines[session].postponed(until: ticket.slot, dial.generation, now: now), session)
+      perform(members[session].machine.postponed(until: ticket.slot, dial.generation, now: now), session)
       return
     }
     tickets[session] = nil

@@ -19,6 +19,8 @@ final class Dialogue {
     random = SeededGenerator(seed: seed)
   }
 
+  var isReplacementPostponed: Bool { machine.isReplacementPostponed(now: now) }
+
   // MARK: What can be said
 
   func open() -> [String] { words(machine.open(now: now, using: &random)) }

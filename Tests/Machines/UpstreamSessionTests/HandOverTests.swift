@@ -108,7 +108,7 @@ import Testing
     let session = session(at: step)
     #expect(session.reconfigure { $0.overlap = .seconds(3) } == [])
     #expect(session.reconfigure { $0.overlap = .seconds(4) } == [])
-    #expect(session.machine.isReplacementPostponed(now: session.now))
+    #expect(session.isReplacementPostponed)
     var words: [String] = []
     while !words.contains("dial #3") {
       #expect(session.machine.nextDeadline < .distantFuture)
@@ -119,7 +119,7 @@ import Testing
     #expect(session.machine.retiring == nil)
     #expect(session.causes.last == .replacement(.configuration))
     #expect(session.machine.settings.overlap == .seconds(4))
-    #expect(!session.machine.isReplacementPostponed(now: session.now))
+    #expect(!session.isReplacementPostponed)
   }
 
   @Test func maximumAgeWaitsForTheEnd() {

@@ -13,7 +13,7 @@ import Testing
     case closing
   }
 
-  struct World {
+  struct World: ~Copyable {
     var machine: SessionStateMachine
     var random: SeededGenerator
     var now = MonotonicTime(nanoseconds: 1)

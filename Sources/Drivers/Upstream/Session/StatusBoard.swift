@@ -22,7 +22,7 @@ final class StatusBoard {
   init(_ handle: SessionHandle) { self.handle = handle }
 
   /// Publishes the changes. Called after actions are performed, so that a client that reads `ready` can send.
-  func publish(_ machine: SessionStateMachine) {
+  func publish(_ machine: borrowing SessionStateMachine) {
     let figures = machine.figures
     let facts = changedFacts.first
     handle.shared.withLock { shared in
@@ -68,7 +68,7 @@ final class StatusBoard {
   ///   - newest: the connection of the machine's newest generation.
   ///   - explanation: the description of a failure that has none yet.
   func record(
-    _ transition: SessionTransition, _ machine: SessionStateMachine, concerned: UpstreamConnection?,
+    _ transition: SessionTransition, _ machine: borrowing SessionStateMachine, concerned: UpstreamConnection?,
     newest: UpstreamConnection?, explanation: @autoclosure () -> String?
   ) {
     let isFailure = transition.isFailure

@@ -14,8 +14,11 @@ extension API {
     with sequence: UInt64, of session: Session, wait: TimeSpan, at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome {
     let delivery = WaitingDelivery(api: self, session: session, sequence: sequence, deadline: now + wait)
-    if wait > .zero, !delivery.hasNewData { return .wait(delivery) }
-    delivery.finish(at: now, into: &response)
+    if wait > .zero, !delivery.hasNewData {
+      session.upstream.beginWaitingForConfirmations()
+      return .wait(delivery)
+    }
+    delivery.write(into: &response)
     return .respond
   }
 }
@@ -37,6 +40,11 @@ private struct WaitingDelivery: WaitingRequest {
   var sharesNotifier: Bool { true }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
+    abandon()
+    write(into: &response)
+  }
+
+  func write(into response: inout Response) {
     guard let state = session.upstream.deliveryState(sequence) else {
       let remembered = session.upstream.rememberedDeliveries
       api.respond(
@@ -53,7 +61,7 @@ private struct WaitingDelivery: WaitingRequest {
     response.content.text.append("}\n" as StaticString)
   }
 
-  func abandon() {}
+  func abandon() { session.upstream.endWaitingForConfirmations() }
 }
 
 /// A delivery in a response: `{"id":"…","state":"…","session":"…"}`.

@@ -46,7 +46,9 @@ struct HeldSend: WaitingRequest {
   }
 
   func abandon() {
-    if pending.parameters.until == .written { pending.receipt.session.upstream.endWaitingForWrites() }
+    let (upstream, until) = (pending.receipt.session.upstream, pending.parameters.until)
+    if until == .written { upstream.endWaitingForWrites() }
+    if until == .confirmed { upstream.endWaitingForConfirmations() }
     api.sends.remove(slot)
   }
 }

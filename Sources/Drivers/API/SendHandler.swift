@@ -92,6 +92,7 @@ extension API {
     let upstream = pending.receipt.session.upstream
     // Before the states are read, so that no change between the two goes unnoticed.
     if parameters.until == .written { upstream.beginWaitingForWrites() }
+    if parameters.until == .confirmed { upstream.beginWaitingForConfirmations() }
     let held = HeldSend(api: self, slot: sends.insert(pending), deadline: now + parameters.wait)
     if parameters.wait > .zero, !held.hasNewData { return .wait(held) }
     held.finish(at: now, into: &response)

@@ -36,6 +36,8 @@ package final class SessionHandle: Sendable {
     var isConnectionRequested = false
     /// Clients that wait until their messages are written.
     var writeWaiters = 0
+    /// Clients that wait until their messages are confirmed.
+    var confirmationWaiters = 0
 
     /// A number that changes when a client that waits for deliveries may have news.
     var deliveryNews: UInt64 {
@@ -189,6 +191,19 @@ package final class SessionHandle: Sendable {
   package func beginWaitingForWrites() { shared.withLock { $0.writeWaiters += 1 } }
 
   package func endWaitingForWrites() { shared.withLock { $0.writeWaiters -= 1 } }
+
+  /// From now on, every write is followed by a ping at once, so that a client that waits for a confirmation gets it after one round
+  /// trip. Ends with `endWaitingForConfirmations()`.
+  package func beginWaitingForConfirmations() {
+    let signal = shared.withLock { shared in
+      shared.confirmationWaiters += 1
+      return shared.signal
+    }
+    // Messages may have been written before.
+    signal?.notify()
+  }
+
+  package func endWaitingForConfirmations() { shared.withLock { $0.confirmationWaiters -= 1 } }
 
   /// Number of latest messages for which `deliveryState` returns a state.
   package var rememberedDeliveries: Int { shared.withLock { $0.outbox.ledger.limit } }

@@ -66,6 +66,41 @@ import UpstreamSession
     upstream.stop()
   }
 
+  @Test func sendsOnePingPerIntervalToASessionThatSendsFewMessagesAtATime() async throws {
+    let upstream = try ScriptedUpstream(.listen)
+    let session = try SessionFixture(upstream.url) {
+      Self.withoutHeartbeat(&$0)
+      $0.outbox.barrierDelay = .milliseconds(1)
+      $0.outbox.barrierInterval = .hours(1)
+    }
+    session.post("first")
+    try await session.until("the first is confirmed") { confirmed(session) == 1 }
+    for number in 1...50 {
+      session.post("\(number)")
+      try await session.until("it is written") { session.handle.total(.written) == number + 1 }
+    }
+    #expect(session.handle.metrics.pings.total == 1)
+    session.handle.beginWaitingForConfirmations()
+    try await session.until("a client waits, and all are confirmed") { confirmed(session) == 51 }
+    session.handle.endWaitingForConfirmations()
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func pingsAtOnceWhileAClientWaitsForAConfirmation() async throws {
+    let upstream = try ScriptedUpstream(.listen)
+    let session = try SessionFixture(upstream.url) {
+      Self.withoutHeartbeat(&$0)
+      $0.outbox.barrierDelay = .hours(1)
+    }
+    session.handle.beginWaitingForConfirmations()
+    session.post("awaited")
+    try await session.until("it is confirmed") { confirmed(session) == 1 }
+    session.handle.endWaitingForConfirmations()
+    try await session.finish()
+    upstream.stop()
+  }
+
   @Test func confirmsFewMessagesAfterAShortDelay() async throws {
     let upstream = try ScriptedUpstream(.listen)
     let session = try SessionFixture(upstream.url, Self.withoutHeartbeat)

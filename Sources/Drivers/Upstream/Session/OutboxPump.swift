@@ -34,6 +34,8 @@ final class OutboxPump: TimerTarget {
   /// Messages appended to the output and not flushed yet.
   private var batch: [OutboxMessage] = []
   private var barrierTimer: LoopTimer?
+  /// When the last ping was sent.
+  private var lastBarrier: MonotonicTime?
   private var timer: (deadline: MonotonicTime, timer: LoopTimer)?
   private var lossTimer: LoopTimer?
   private var nextLossReport = MonotonicTime.zero
@@ -92,17 +94,24 @@ final class OutboxPump: TimerTarget {
 
   // MARK: Barriers
 
-  /// Whether a ping must follow the messages just sent. If there are few, it is delayed (`Event.barrierDue`).
+  /// Whether a ping must follow the messages just sent. If there are few and no client waits for their confirmation, it is delayed
+  /// (`Event.barrierDue`).
   func needsBarrier() -> Bool {
-    let messagesWithoutBarrier = handle.shared.withLock { $0.outbox.messagesWithoutBarrier }
+    let (messagesWithoutBarrier, isAwaited) = handle.shared.withLock {
+      ($0.outbox.messagesWithoutBarrier, $0.confirmationWaiters > 0)
+    }
     guard messagesWithoutBarrier > 0 else { return false }
-    if messagesWithoutBarrier >= UInt64(settings.barrierMessages) { return true }
-    if barrierTimer == nil { barrierTimer = schedule(.barrier, at: loop.now + settings.barrierDelay) }
+    if isAwaited || messagesWithoutBarrier >= UInt64(settings.barrierMessages) { return true }
+    if barrierTimer == nil {
+      let earliest = lastBarrier.map { $0 + settings.barrierInterval } ?? .zero
+      barrierTimer = schedule(.barrier, at: max(loop.now + settings.barrierDelay, earliest))
+    }
     return false
   }
 
   /// A ping with this counter is sent. Any ping is a barrier for the messages before it.
   func pingSent(_ counter: UInt64, on generation: Generation) {
+    lastBarrier = loop.now
     handle.shared.withLock { $0.outbox.barrierSent(counter, on: generation) }
   }
 

@@ -12,17 +12,20 @@ import UpstreamSession
 extension SessionDriver: SignalTarget {
   /// Handles the messages posted and commands queued since the last call.
   func signalled() {
-    let (commands, hasWaiting, isConnectionRequested) = handle.shared.withLock { shared in
+    let (commands, hasWaiting, isConnectionRequested, isConfirmationAwaited) = handle.shared.withLock { shared in
       let commands = shared.commands
       shared.commands = []
       defer { shared.isConnectionRequested = false }
-      return (commands, shared.outbox.hasWaiting, shared.isConnectionRequested)
+      return (
+        commands, shared.outbox.hasWaiting, shared.isConnectionRequested, shared.confirmationWaiters > 0
+      )
     }
     for command in commands { perform(command) }
     if hasWaiting || isConnectionRequested, settings.session.onDemand { apply(machine.demand(now: loop.now)) }
     pump.reportLosses()
-    guard hasWaiting else { return }
     let sending = sending
+    if isConfirmationAwaited, let sending { sendBarrierIfDue(on: sending) }
+    guard hasWaiting else { return }
     sending?.scheduleFlush()
     if sending == nil || sending?.isBlocked == true { armOutboxTimer() }
   }

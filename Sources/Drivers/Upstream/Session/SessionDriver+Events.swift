@@ -161,7 +161,7 @@ extension SessionDriver: ConnectionOwner {
     if !actions.isEmpty { apply(actions) }
   }
 
-  private func sendBarrierIfDue(on connection: UpstreamConnection) {
+  func sendBarrierIfDue(on connection: UpstreamConnection) {
     if pump.needsBarrier() { requestPong(from: connection.generation) }
   }
 

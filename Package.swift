@@ -17,7 +17,7 @@ let tests: [SwiftSetting] = [
 /// Beyond that, outside tests: every unsafe operation is marked where it stands.
 let strict: [SwiftSetting] = tests + [.strictMemorySafety()]
 
-/// For the two targets that every request passes on every turn: no run-time checks of exclusive access in release builds. They took
+/// For the four targets that every request passes: no run-time checks of exclusive access in release builds. They took
 /// a fifth of the program's instructions per POST. Debug builds, and so the unit tests and the sanitizers, keep them.
 let hottest: [SwiftSetting] =
   strict + [.unsafeFlags(["-enforce-exclusivity=unchecked"], .when(configuration: .release))]
@@ -68,7 +68,7 @@ let package = Package(
     // Codecs: bytes to values and back. No socket, no clock, no log.
     target(.codecs, "Deflate", ["CZlib", "ByteStreams"]),
     target(.codecs, "JSONCodec", ["ByteStreams"]),
-    target(.codecs, "HTTPCodec", ["ByteStreams"]),
+    target(.codecs, "HTTPCodec", ["ByteStreams"], settings: hottest),
     target(.codecs, "WebSocketCodec", ["ByteStreams", "Deflate", "Digests", "HTTPCodec"]),
     target(.codecs, "ProxyCodec", ["ByteStreams", "HTTPCodec"]),
 
@@ -120,7 +120,7 @@ let package = Package(
       ],
       path: "Sources/Drivers/API",
       resources: [.embedInCode("openapi.yaml"), .embedInCode("errors.md")],
-      swiftSettings: strict),
+      swiftSettings: hottest),
     .target(
       name: "Gateway",
       dependencies: [

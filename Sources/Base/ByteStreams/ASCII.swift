@@ -45,8 +45,7 @@ extension Span where Element == UInt8 {
   /// Whether these bytes equal `text`, byte for byte.
   @inlinable package func equals(_ text: StaticString) -> Bool {
     guard count == text.utf8CodeUnitCount else { return false }
-    for index in indices where unsafe text.utf8Start[index] != self[index] { return false }
-    return true
+    return unsafe withUnsafeBytes { unsafe $0.equals(UnsafeRawPointer(text.utf8Start)) }
   }
 
   /// Whether these bytes equal `text`, ignoring the case of A–Z. `text` must be lower case.
@@ -58,8 +57,12 @@ extension Span where Element == UInt8 {
 
   @inlinable package func equals(_ other: borrowing Span<UInt8>) -> Bool {
     guard count == other.count else { return false }
-    for index in indices where self[index] != other[index] { return false }
-    return true
+    return unsafe withUnsafeBytes { bytes in
+      unsafe other.withUnsafeBytes { other in
+        guard let start = other.baseAddress else { return true }
+        return unsafe bytes.equals(start)
+      }
+    }
   }
 
   /// Whether these bytes equal `other`, ignoring the case of A–Z.
@@ -94,6 +97,23 @@ extension Span where Element == UInt8 {
     return nil
   }
 
+  /// Whether every byte is below 0x80.
+  @inlinable package var isASCII: Bool {
+    unsafe withUnsafeBytes { bytes in
+      var index = 0
+      var seen: UInt64 = 0
+      while index &+ 8 <= bytes.count {
+        seen |= unsafe bytes.loadUnaligned(fromByteOffset: index, as: UInt64.self)
+        index &+= 8
+      }
+      while index < bytes.count {
+        seen |= unsafe UInt64(bytes[index])
+        index &+= 1
+      }
+      return seen & 0x8080_8080_8080_8080 == 0
+    }
+  }
+
   /// These bytes without leading and trailing spaces and tabs (`OWS`, RFC 9110 §5.6.3).
   @_lifetime(copy self)
   @inlinable package func trimmingWhitespace() -> Span<UInt8> {
@@ -124,5 +144,22 @@ extension Span where Element == UInt8 {
   /// A `String` of these bytes, with invalid UTF-8 replaced by U+FFFD. For text that people read.
   package func text() -> String {
     unsafe withUnsafeBytes { unsafe String(decoding: $0, as: UTF8.self) }
+  }
+}
+
+extension UnsafeRawBufferPointer {
+  /// Whether these bytes equal those at `other`. Compares eight bytes at a time.
+  @inlinable func equals(_ other: UnsafeRawPointer) -> Bool {
+    var index = 0
+    while index &+ 8 <= count {
+      let word = unsafe loadUnaligned(fromByteOffset: index, as: UInt64.self)
+      if unsafe word != other.loadUnaligned(fromByteOffset: index, as: UInt64.self) { return false }
+      index &+= 8
+    }
+    while index < count {
+      if unsafe self[index] != other.load(fromByteOffset: index, as: UInt8.self) { return false }
+      index &+= 1
+    }
+    return true
   }
 }

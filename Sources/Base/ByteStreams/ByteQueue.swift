@@ -114,14 +114,7 @@ package struct ByteQueue: ~Copyable {
   /// Disfavoured, since otherwise every literal would be converted to a `String` first.
   @_disfavoredOverload
   package mutating func append(_ text: String) {
-    var text = text
-    text.withUTF8 { utf8 in
-      // An empty string has an address too; an empty queue has none.
-      guard let start = utf8.baseAddress, !utf8.isEmpty else { return }
-      reserve(utf8.count)
-      unsafe (base.unsafelyUnwrapped + tail).copyMemory(from: start, byteCount: utf8.count)
-      tail &+= utf8.count
-    }
+    append(text.utf8Span.span)
   }
 
   @inlinable package mutating func append(_ byte: UInt8) {
@@ -140,14 +133,17 @@ package struct ByteQueue: ~Copyable {
       digits &+= 1
       if digits < 20 { bound &*= 10 }
     }
-    var position = tail &+ digits
-    repeat {
-      position &-= 1
-      unsafe (base.unsafelyUnwrapped + position).storeBytes(
-        of: UInt8(truncatingIfNeeded: 48 &+ value % 10), as: UInt8.self)
-      value /= 10
-    } while value > 0
     tail &+= digits
+    var end = unsafe base.unsafelyUnwrapped + tail
+    // Two digits per division, which takes most of the time.
+    while value >= 10 {
+      let (quotient, pair) = value.quotientAndRemainder(dividingBy: 100)
+      let ones = 48 &+ pair % 10
+      unsafe end -= 2
+      unsafe end.storeBytes(of: UInt16(truncatingIfNeeded: ones << 8 | (48 &+ pair / 10)), as: UInt16.self)
+      value = quotient
+    }
+    if digits & 1 == 1 { unsafe (end - 1).storeBytes(of: UInt8(truncatingIfNeeded: 48 &+ value), as: UInt8.self) }
   }
 
   package mutating func append(decimal value: Int) {

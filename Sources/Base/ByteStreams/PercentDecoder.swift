@@ -50,10 +50,6 @@ package enum PercentDecoder {
 
   /// Whether decoding would change `bytes`.
   package static func isNeeded(for bytes: Span<UInt8>, plusIsSpace: Bool) -> Bool {
-    for index in bytes.indices {
-      let byte = bytes[index]
-      if byte == UInt8(ascii: "%") || plusIsSpace && byte == UInt8(ascii: "+") { return true }
-    }
-    return false
+    bytes.firstIndex(of: UInt8(ascii: "%")) != nil || plusIsSpace && bytes.firstIndex(of: UInt8(ascii: "+")) != nil
   }
 }

@@ -18,8 +18,10 @@
 ///
 /// This file decides every transition. The connection may also clear `keepsAlive` directly. An error of the peer is the input
 /// `requestFailed`; an input that is illegal in the current state is a bug.
+@usableFromInline
 struct ConnectionState: Equatable {
   /// The request side.
+  @usableFromInline
   enum Request: CaseIterable {
     /// No request has begun, or its head is incomplete. → body (head), closed (end of input, keep-alive refused), failed
     case idle
@@ -34,6 +36,7 @@ struct ConnectionState: Equatable {
   }
 
   /// The response side.
+  @usableFromInline
   enum Response: CaseIterable {
     /// No response is pending. → pending (request head or failure), closed (end of input, keep-alive refused)
     case idle
@@ -67,9 +70,9 @@ struct ConnectionState: Equatable {
     case responseEnd
   }
 
-  var request = Request.idle
-  var response = Response.idle
-  var keepsAlive = true
+  @usableFromInline var request = Request.idle
+  @usableFromInline var response = Response.idle
+  @usableFromInline var keepsAlive = true
 
   mutating func apply(_ input: Input) {
     guard let next = after(input) else {

@@ -1,13 +1,17 @@
-/// What the connections of one event loop share: the limits, and the memory for request heads.
+import ByteStreams
+
+/// What the connections of one event loop share: the limits, and the memory for request heads and input.
 ///
-/// A connection takes a head when the first byte of a request arrives and returns it before it waits, so ten thousand held polls own
-/// none. Not thread-safe: a pool belongs to one loop.
+/// A connection takes a head and an input buffer when the first byte of a request arrives and returns them before it waits, so ten
+/// thousand held polls own none. Not thread-safe: a pool belongs to one loop.
 @safe
 package final class HTTPHeadPool {
   package let limits: HTTPLimits
   /// The maximum number of free heads. Further heads are freed when returned.
   package let capacity: Int
   private var free: [UnsafeMutablePointer<HTTPRequestHead>]
+  /// The memory of one input buffer. One suffices, since a request that arrives complete returns it before the next is read.
+  private var spareInput = ByteQueue()
 
   package init(limits: HTTPLimits = HTTPLimits(), capacity: Int = 64) {
     self.limits = limits
@@ -20,6 +24,10 @@ package final class HTTPHeadPool {
     while let head = unsafe free.popLast() { unsafe Self.destroy(head) }
   }
 
+  /// Memory that was used by a larger head or input is freed when it is returned, so that one large request does not raise memory use
+  /// permanently.
+  private static var keptBytes: Int { 16 * 1024 }
+
   /// The number of free heads.
   package var freeCount: Int { unsafe free.count }
 
@@ -31,12 +39,23 @@ package final class HTTPHeadPool {
   }
 
   func release(_ head: UnsafeMutablePointer<HTTPRequestHead>) {
-    // A head that has grown large is freed, so that one large request does not raise memory use permanently.
-    if unsafe free.count < capacity && head.pointee.allocatedBytes <= 16 * 1024 {
+    if unsafe free.count < capacity && head.pointee.allocatedBytes <= Self.keptBytes {
       unsafe head.pointee.removeAll()
       unsafe free.append(head)
     } else {
       unsafe Self.destroy(head)
+    }
+  }
+
+  /// Gives the memory of a returned buffer to `input`, which must have none.
+  func lendInput(to input: inout ByteQueue) { swap(&spareInput, &input) }
+
+  /// Takes the memory of `input`, which must be empty.
+  func takeInput(from input: inout ByteQueue) {
+    if spareInput.allocatedBytes == 0, input.allocatedBytes <= Self.keptBytes {
+      swap(&spareInput, &input)
+    } else {
+      input.releaseStorage()
     }
   }
 

@@ -23,6 +23,8 @@ package struct HTTPRequestHead: ~Copyable {
 
   package internal(set) var method = HTTPMethod.other
   package internal(set) var targetForm = TargetForm.origin
+  /// Whether the path or query contains `%`.
+  package internal(set) var hasEscapes = false
   /// Whether the request is HTTP/1.0. Later 1.x versions are treated as 1.1.
   package internal(set) var isHTTP10 = false
   package internal(set) var framing = Framing.none

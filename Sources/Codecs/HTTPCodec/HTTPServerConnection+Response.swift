@@ -83,7 +83,7 @@ extension HTTPServerConnection {
 
   /// Whether the pending response may be bytes prepared earlier on another connection that met the same condition. Nothing in such a
   /// response depends on the request's method, version or persistence.
-  package var canSendPreparedResponse: Bool {
+  @inlinable package var canSendPreparedResponse: Bool {
     state.response == .pending && state.request == .done && !requestIsHEAD && !requestIsHTTP10 && !willClose
   }
 

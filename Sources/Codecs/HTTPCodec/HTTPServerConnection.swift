@@ -23,6 +23,7 @@ package enum HTTPRequestEvent: Equatable, Sendable {
 /// `shouldReadInput` is false, the driver leaves further bytes in the kernel. After an error, send a response with `beginResponse` if
 /// `canRespond`, then close: `willClose` is true.
 @safe
+@usableFromInline
 package struct HTTPServerConnection: ~Copyable {
   private enum Body {
     case none
@@ -35,7 +36,7 @@ package struct HTTPServerConnection: ~Copyable {
 
   let pool: HTTPHeadPool
   private var head: UnsafeMutablePointer<HTTPRequestHead>?
-  private var input = ByteQueue()
+  @usableFromInline var input = ByteQueue()
   private var reader = RequestHeadReader()
   private var body = Body.none
   /// Bytes of content at the front of `input` that were reported. They are dropped at the next call.
@@ -43,14 +44,14 @@ package struct HTTPServerConnection: ~Copyable {
   private var requests = 0
   private var inputEnded = false
 
-  var state = ConnectionState()
+  @usableFromInline var state = ConnectionState()
   var output = ResponseFraming.none
   /// For the request whose response is pending. Stored here because its head may have been released.
-  private(set) var requestIsHEAD = false
-  private(set) var requestIsHTTP10 = false
-  private var isAwaitingContinue = false
+  @usableFromInline private(set) var requestIsHEAD = false
+  @usableFromInline private(set) var requestIsHTTP10 = false
+  @usableFromInline var isAwaitingContinue = false
   /// Whether the request that ended last was the client's last one.
-  private var isLastRequest = false
+  @usableFromInline var isLastRequest = false
 
   /// - Parameter pool: shared by the connections of one loop. It also holds the limits.
   package init(pool: HTTPHeadPool) {
@@ -86,7 +87,7 @@ package struct HTTPServerConnection: ~Copyable {
 
   /// Whether the client waits for `100 Continue`: no content has arrived and no response was begun. Call `writeContinue(into:)` to
   /// receive the content, or send a final response to decline it.
-  package var shouldSendContinue: Bool {
+  @inlinable package var shouldSendContinue: Bool {
     isAwaitingContinue && input.isEmpty && state.response == .pending && state.request == .body
   }
 
@@ -104,23 +105,25 @@ package struct HTTPServerConnection: ~Copyable {
   }
 
   /// Whether the connection closes after the response that is pending or being written.
-  package var willClose: Bool { !state.keepsAlive }
+  @inlinable package var willClose: Bool { !state.keepsAlive }
 
   /// Whether the connection has ended. Nothing more is read or written; flush and close.
-  package var isClosed: Bool { state.response == .closed }
+  @inlinable package var isClosed: Bool { state.response == .closed }
 
   /// Whether the client has sent its last request completely: it sent `Connection: close` (RFC 9112 §9.6), and nothing has followed
   /// the request. Not for HTTP/1.0, whose clients may send an extra CRLF after a POST (§2.2).
-  package var expectsNoInput: Bool { isLastRequest && input.isEmpty }
+  @inlinable package var expectsNoInput: Bool { isLastRequest && input.isEmpty }
 
   /// Whether a response may begin now: a request needs one, or an error occurred before one was begun.
-  package var canRespond: Bool { state.response == .pending }
+  @inlinable package var canRespond: Bool { state.response == .pending }
 
   /// Whether a request has begun to arrive and has not ended. The driver's timeout for slow requests applies.
-  package var isReceivingRequest: Bool { state.request == .body || (state.request == .idle && !input.isEmpty) }
+  @inlinable package var isReceivingRequest: Bool {
+    state.request == .body || (state.request == .idle && !input.isEmpty)
+  }
 
   /// Whether no request is arriving and no response is pending. The idle timeout applies.
-  package var isIdle: Bool { state.request == .idle && state.response == .idle && input.isEmpty }
+  @inlinable package var isIdle: Bool { state.request == .idle && state.response == .idle && input.isEmpty }
 
   /// Bytes received but not yet parsed.
   package var unparsedBytes: Int { input.count - reportedBytes }
@@ -134,7 +137,10 @@ package struct HTTPServerConnection: ~Copyable {
   // MARK: Input
 
   /// Appends received bytes. Invalidates the last `content`.
-  package mutating func receive(_ bytes: Span<UInt8>) { input.append(bytes) }
+  package mutating func receive(_ bytes: Span<UInt8>) {
+    if input.allocatedBytes == 0 { pool.lendInput(to: &input) }
+    input.append(bytes)
+  }
 
   /// Passes at least `minimum` bytes of buffer to `body`, which receives into it and returns how many bytes it wrote.
   package mutating func withWritableBytes(
@@ -296,7 +302,7 @@ package struct HTTPServerConnection: ~Copyable {
   /// still arriving. Copy what the response needs from `request` first.
   package mutating func releaseStorageIfIdle() {
     guard reportedBytes == 0, input.isEmpty else { return }
-    input.releaseStorage()
+    pool.takeInput(from: &input)
     guard state.request != .body, let head = unsafe head else { return }
     unsafe pool.release(head)
     unsafe self.head = nil

@@ -6,6 +6,7 @@ extension HTTPRequestHead {
     let start = targetRange.lowerBound
     let end = targetRange.upperBound
     authorityRange = 0..<0
+    hasEscapes = false
     switch line[start] {
     case UInt8(ascii: "/"):
       targetForm = .origin
@@ -50,6 +51,7 @@ extension HTTPRequestHead {
         guard byte == UInt8(ascii: "%"), index &+ 2 < end, ASCII.isHexDigit(line[index &+ 1]),
           ASCII.isHexDigit(line[index &+ 2])
         else { throw .malformedTarget }
+        hasEscapes = true
       } else if byte == UInt8(ascii: "?"), question == end {
         question = index
       }

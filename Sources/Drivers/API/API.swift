@@ -21,6 +21,7 @@ package final class API: HTTPApplication {
   var preparedPolls = PreparedPolls()
   /// The cursor of the response being written, which contains it several times.
   var cursorText = ByteQueue()
+  private var acceptedHost = AcceptedHost()
   private var requestCount: UInt64 = 0
   private let requestPrefix = UInt32.random(in: .min ... .max)
 
@@ -61,7 +62,7 @@ package final class API: HTTPApplication {
   private func accept(
     _ request: borrowing HTTPRequestHead, on listener: HTTPListener, _ body: inout RequestBody?
   ) throws(ProblemError) -> PendingRequest {
-    let principal = try shared.access.admit(request, on: listener)
+    let principal = try shared.access.admit(request, on: listener, &acceptedHost)
     let route = try router.route(request, on: listener.role)
     switch route {
     case .send(let session):

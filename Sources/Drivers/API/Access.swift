@@ -19,8 +19,12 @@ package struct Access: Sendable {
   package init(_ browsers: BrowserAccess) { self.browsers = browsers }
 
   /// Throws the problem to respond with if the request is refused.
-  func admit(_ request: borrowing HTTPRequestHead, on listener: HTTPListener) throws(ProblemError) -> Principal {
-    if let problem = browsers.refusal(of: request, on: listener.reach) { throw ProblemError(problem) }
+  ///
+  /// - Parameter acceptedHost: one per event loop.
+  func admit(
+    _ request: borrowing HTTPRequestHead, on listener: HTTPListener, _ acceptedHost: inout AcceptedHost
+  ) throws(ProblemError) -> Principal {
+    if let problem = browsers.refusal(of: request, on: listener.reach, &acceptedHost) { throw ProblemError(problem) }
     return .anyone
   }
 }

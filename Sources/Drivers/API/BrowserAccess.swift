@@ -20,11 +20,18 @@ package struct BrowserAccess: Sendable {
   }
 
   /// Returns the problem (403) if a listener of this reach refuses the request, else nil.
-  func refusal(of request: borrowing HTTPRequestHead, on reach: HTTPListener.Reach) -> Problem? {
+  ///
+  /// - Parameter acceptedHost: the Host accepted last. The same one is not checked again.
+  func refusal(
+    of request: borrowing HTTPRequestHead, on reach: HTTPListener.Reach, _ acceptedHost: inout AcceptedHost
+  ) -> Problem? {
     let host = request.authority
     // Browsers always send Host. An HTTP/1.0 request without one is not from a browser.
-    if !host.isEmpty, !accepts(host: host.withoutPort, on: reach) {
-      return Problem(.hostNotAllowed, detail: hostDetail(host, reach))
+    if !host.isEmpty, !acceptedHost.equals(host, reach) {
+      guard accepts(host: host.withoutPort, on: reach) else {
+        return Problem(.hostNotAllowed, detail: hostDetail(host, reach))
+      }
+      acceptedHost.note(host, reach)
     }
     if let origin = request.fields.first(.origin) {
       if contains(origin, in: origins) { return nil }
@@ -86,6 +93,26 @@ package struct BrowserAccess: Sendable {
   private func contains(_ text: Span<UInt8>, in list: [[UInt8]]) -> Bool {
     for entry in list where text.equalsIgnoringCase(entry.span) { return true }
     return false
+  }
+}
+
+/// The last value of Host that `BrowserAccess` accepted, and on which reach. Most clients of an event loop send the same one.
+struct AcceptedHost: ~Copyable {
+  /// Longer values are not kept: a name has at most 253 bytes, and a port five digits.
+  private static var longest: Int { 260 }
+
+  private var host = ByteQueue()
+  private var reach = HTTPListener.Reach.local
+
+  func equals(_ host: Span<UInt8>, _ reach: HTTPListener.Reach) -> Bool {
+    reach == self.reach && host.equals(self.host.bytes)
+  }
+
+  mutating func note(_ host: Span<UInt8>, _ reach: HTTPListener.Reach) {
+    guard host.count <= Self.longest else { return }
+    self.host.removeAll()
+    self.host.append(host)
+    self.reach = reach
   }
 }
 

@@ -37,6 +37,12 @@ struct IncomingMessage {
 
   private static func form(of request: borrowing HTTPRequestHead) throws(ProblemError) -> Form {
     guard let value = request.fields.first(.contentType), !value.isEmpty else { return .undeclared }
+    // The usual values, which need no parsing.
+    if value.equals("application/json") || value.equals("text/plain")
+      || value.equals("application/x-www-form-urlencoded")
+    {
+      return .text
+    }
     guard let type = HTTPMediaType(value) else {
       throw ProblemError(
         .unsupportedMediaType,

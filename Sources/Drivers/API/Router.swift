@@ -40,7 +40,7 @@ struct Router {
   /// Throws the problem to respond with if there is no route. Percent-encoded unreserved characters are equivalent to plain ones
   /// (RFC 9110 §4.2.3).
   func route(_ request: borrowing HTTPRequestHead, on role: HTTPListener.Role) throws(ProblemError) -> Route {
-    guard request.path.firstIndex(of: UInt8(ascii: "%")) != nil else {
+    guard request.hasEscapes else {
       return try route(request, at: request.path, on: role)
     }
     var path = ByteQueue()

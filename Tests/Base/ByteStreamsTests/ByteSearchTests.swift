@@ -20,4 +20,40 @@ import Testing
       }
     }
   }
+
+  /// `#expect` cannot take a call on a span apart.
+  private func equal(_ left: [UInt8], _ right: [UInt8]) -> Bool { left.span.equals(right.span) }
+
+  private func equal(_ left: String, _ right: StaticString) -> Bool { Array(left.utf8).span.equals(right) }
+
+  private func isASCII(_ bytes: [UInt8]) -> Bool { bytes.span.isASCII }
+
+  @Test func comparesEveryByte() {
+    for count in 0...20 {
+      let bytes = (0..<count).map { UInt8($0 + 1) }
+      #expect(equal(bytes, bytes))
+      for place in 0..<count {
+        var other = bytes
+        other[place] ^= 0x80
+        #expect(!equal(bytes, other))
+      }
+    }
+    #expect(equal("application/json", "application/json"))
+    #expect(!equal("application/json", "application/jsom"))
+    #expect(!equal("application/json", "application/jso"))
+    #expect(equal("application/", "application/"))
+    #expect(!equal("application/", "application."))
+  }
+
+  @Test func findsTheOnlyByteThatIsNotASCII() {
+    for count in 0...20 {
+      var bytes = [UInt8](repeating: 0x7F, count: count)
+      #expect(isASCII(bytes))
+      for place in 0..<count {
+        bytes[place] = 0x80
+        #expect(!isASCII(bytes))
+        bytes[place] = 0
+      }
+    }
+  }
 }

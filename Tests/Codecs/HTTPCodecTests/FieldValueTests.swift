@@ -10,8 +10,9 @@ private func withFields<R>(_ lines: String, _ body: (borrowing HTTPFields) throw
 }
 
 @Suite struct HTTPQueryReaderTests {
-  private func pairs(_ query: String) throws -> [String] {
-    let bytes = Array(query.utf8)
+  private func pairs(_ query: String) throws -> [String] { try pairs(Array(query.utf8)) }
+
+  private func pairs(_ bytes: [UInt8]) throws -> [String] {
     var reader = HTTPQueryReader(bytes.span)
     var pairs: [String] = []
     while try reader.next() { pairs.append("\(reader.name.text())=\(reader.value.text())") }
@@ -34,7 +35,10 @@ private func withFields<R>(_ lines: String, _ body: (borrowing HTTPFields) throw
     } catch {}
   }
 
-  @Test func refusesWhatIsNotUTF8() { #expect(throws: HTTPQueryError.self) { try pairs("a=%ff") } }
+  @Test func refusesWhatIsNotUTF8() {
+    #expect(throws: HTTPQueryError.self) { try pairs("a=%ff") }
+    #expect(throws: HTTPQueryError.self) { try pairs(Array("a=".utf8) + [0xFF]) }
+  }
 }
 
 @Suite struct HTTPMediaTypeTests {

@@ -22,7 +22,27 @@ import Testing
     connection.receive(Array("GET \(target) HTTP/1.\(host == nil ? 0 : 1)\r\n\(line)\(fields)\r\n".utf8).span)
     let event = try connection.nextEvent()
     #expect(event == .head)
-    return access.refusal(of: connection.request, on: reach)?.kind
+    var accepted = AcceptedHost()
+    return access.refusal(of: connection.request, on: reach, &accepted)?.kind
+  }
+
+  @Test func aHostThatWasAcceptedIsAcceptedOnThisReachOnly() throws {
+    let access = BrowserAccess(GatewaySettings().http)
+    var accepted = AcceptedHost()
+    func kind(_ host: String, _ reach: HTTPListener.Reach) throws -> Problem.Kind? {
+      var connection = HTTPServerConnection()
+      connection.receive(Array("GET / HTTP/1.1\r\nHost: \(host)\r\n\r\n".utf8).span)
+      let event = try connection.nextEvent()
+      #expect(event == .head)
+      return access.refusal(of: connection.request, on: reach, &accepted)?.kind
+    }
+    for _ in 0..<2 {
+      #expect(try kind("evil.example", .network) == nil)
+      #expect(try kind("evil.example", .loopback) == .hostNotAllowed)
+      #expect(try kind("127.0.0.1:8080", .loopback) == nil)
+      #expect(try kind("127.0.0.1:8081", .loopback) == nil)
+      #expect(try kind("evil.example", .loopback) == .hostNotAllowed)
+    }
   }
 
   @Test(arguments: [

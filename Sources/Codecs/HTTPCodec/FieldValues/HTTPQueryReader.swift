@@ -78,7 +78,10 @@ package struct HTTPQueryReader: ~Copyable, ~Escapable {
   @_lifetime(self: copy self)
   private mutating func decode(_ pair: Span<UInt8>) throws(HTTPQueryError) {
     isDecoded = PercentDecoder.isNeeded(for: pair, plusIsSpace: true)
-    if isDecoded {
+    if !isDecoded {
+      // The usual case, since a target without escapes is ASCII.
+      if pair.isASCII { return }
+    } else {
       decoded.removeAll()
       let nameIsGood = PercentDecoder.decode(query.extracting(nameRange), plusIsSpace: true, into: &decoded)
       decodedNameCount = decoded.count

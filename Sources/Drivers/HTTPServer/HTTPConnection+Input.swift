@@ -5,7 +5,7 @@ import Metrics
 import Reactor
 
 /// Reading from the client, with a deadline for each phase of a request.
-extension HTTPConnection {
+extension HTTPConnection: InputTarget {
   /// The result of one read.
   private enum ReadProgress {
     /// `advance()` has input to process.
@@ -16,16 +16,17 @@ extension HTTPConnection {
     case ended
   }
 
-  /// Reads once, and waits until the deadline of the phase if nothing is available. Returns false when the connection is over.
+  /// Reads once, and waits until the deadline of the phase if nothing is available. Returns true when `advance()` has input, or
+  /// `openNeed` is set; false when the connection is over.
   func receive() async -> Bool {
     beginReceiving()
-    while true {
+    while openNeed == nil {
       switch read() {
       case .input: return true
       case .ended: return false
       case .none: break
       }
-      let outcome = await channel.readEvent(until: deadline())
+      let outcome = await channel.readEvent(for: self)
       isIdleWait = false
       switch outcome {
       case .ready: continue
@@ -34,10 +35,45 @@ extension HTTPConnection {
       case .deadline: return timeOut()
       }
     }
+    return true
   }
 
-  @inline(never)
-  private func deadline() -> MonotonicTime { phase.deadline(worker.timeouts) }
+  var inputDeadline: MonotonicTime { phase.deadline(worker.timeouts) }
+
+  /// Does during the wait of `receive()` what `serve()` would do after it, as long as nothing but further input must be waited for.
+  /// So the usual request does not resume the task.
+  func processInput() -> Bool {
+    isIdleWait = false
+    while true {
+      let need: Need
+      switch read() {
+      case .none: return true
+      case .ended:
+        // Sends what is deferred. Closing the channel ends the wait.
+        _ = flushNow()
+        channel.close()
+        return true
+      case .input: need = advance()
+      }
+      if !deferOutput(until: need) {
+        // All connections share the output, so nothing of this one may stay in it.
+        switch flushNow() {
+        case .done: break
+        case .blocked:
+          openNeed = need
+          return false
+        case .failed:
+          channel.close()
+          return true
+        }
+      }
+      guard case .input = need else {
+        openNeed = need
+        return false
+      }
+      beginReceiving()
+    }
+  }
 
   @inline(never)
   private func beginReceiving() {

@@ -150,12 +150,14 @@ extension HTTPConnection {
   // MARK: Sending
 
   /// Defers sending to the end of the turn, when the responses of all connections are sent one after another. A client that reads
-  /// many of them is then woken once, not once per response. Returns false if the responses must be sent now.
+  /// many of them is then woken once, not once per response. Returns false if responses must be sent now.
   @inline(never)
   func deferOutput(until need: Need) -> Bool {
     guard case .input = need, pending.isEmpty else { return false }
-    isOutputDeferred = worker.deferOutput(of: self)
-    return isOutputDeferred
+    if worker.output.isEmpty { return true }
+    guard worker.deferOutput(of: self) else { return false }
+    isOutputDeferred = true
+    return true
   }
 
   /// Sends the deferred responses at the end of the turn. What the kernel does not take is queued, and the task is woken to wait

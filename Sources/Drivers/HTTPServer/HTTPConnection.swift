@@ -38,6 +38,8 @@ final class HTTPConnection: LoopTask {
   var pending = OutputQueue()
   var phase: RequestPhase
   var isIdleWait = false
+  /// What `processInput` has left to `serve()`.
+  var openNeed: Need?
   /// Whether responses of this turn are deferred to its end.
   var isOutputDeferred = false
   /// Requests responded to and bytes read in this turn.
@@ -106,11 +108,11 @@ final class HTTPConnection: LoopTask {
   }
 
   /// The only function that waits, together with its callees `receive`, `hold`, `stream`, `flush` and `linger`. All other code runs
-  /// synchronously between two waits. That keeps the frames of a held poll, its largest cost, within one slab of the task allocator
-  /// (1 KiB).
+  /// synchronously between two waits or during one (`processInput`). That keeps the frames of a held poll, its largest cost, within one
+  /// slab of the task allocator (1 KiB).
   private func serve() async {
     while !channel.isClosed {
-      let need = advance()
+      let need = openNeed.take() ?? advance()
       if !deferOutput(until: need) { guard await flush() else { return } }
       switch need {
       case .output: continue
@@ -136,7 +138,7 @@ final class HTTPConnection: LoopTask {
 
   /// Processes requests until something must be waited for.
   @inline(never)
-  private func advance() -> Need {
+  func advance() -> Need {
     while true {
       let event: HTTPRequestEvent?
       do throws(HTTPProtocolError) {

@@ -14,6 +14,17 @@ package enum WaitOutcome: Equatable, Sendable {
   case closed
 }
 
+/// Processes the input of a channel in place of the task that waits for it. Suspending and resuming a task takes more than two
+/// thousand instructions.
+package protocol InputTarget: AnyObject {
+  /// Called when a read is worth trying, before the tasks of the turn run. Returns whether the wait continues. If not, it ends with
+  /// `.ready`.
+  func processInput() -> Bool
+
+  /// When the wait ends. Read when the wait begins, after each `processInput()`, and when the last deadline has passed.
+  var inputDeadline: MonotonicTime { get }
+}
+
 /// One non-blocking descriptor on one loop: a connection, or a listening socket.
 ///
 /// At most one task may wait to read and one to write. The channel remembers readiness (see `Epoll`), so waiting for a ready
@@ -31,15 +42,20 @@ package final class Channel {
   /// The kernel has reported that both directions have ended: the peer has reset the connection, or a Unix-domain socket is closed.
   package private(set) var isBroken = false
   package private(set) var isClosed = false
-  private var reader = unsafe Waiter(token: 0)
-  private var writer = unsafe Waiter(token: 1)
+  private var reader = Waiter()
+  private var writer = Waiter()
+  /// Processes the input that the reader waits for.
+  private var inputTarget: (any InputTarget)?
+  /// The deadline of the reader's timer, if there is an input target. The target's own deadline may be later by now.
+  private var inputTimerDeadline = MonotonicTime.distantFuture
 
   @safe
   private struct Waiter {
-    let token: Int
     var continuation: UnsafeContinuation<WaitOutcome, Never>?
     var timer: LoopTimer?
   }
+
+  private enum TimerToken: Int { case reader, writer }
 
   /// Takes ownership of `descriptor`, which must be non-blocking. Closes it if registration fails.
   package init(descriptor: Int32, loop: LoopContext) throws(SystemError) {
@@ -66,18 +82,50 @@ package final class Channel {
   /// seen the next pipelined request on the socket, and waits for a message or for the peer to disconnect.
   package func readEvent(until deadline: MonotonicTime) async -> WaitOutcome {
     if isClosed { return .closed }
-    if deadline < .distantFuture { reader.timer = loop.schedule(at: deadline, self, token: reader.token) }
+    if deadline < .distantFuture { reader.timer = loop.schedule(at: deadline, self, token: TimerToken.reader.rawValue) }
     return await unsafe withUnsafeContinuation { continuation in
       precondition(unsafe reader.continuation == nil, "two tasks read one channel")
       unsafe reader.continuation = continuation
     }
   }
 
+  /// Like `readEvent(until:)`, but passes input to `target`, which decides each time whether the wait continues.
+  package func readEvent(for target: any InputTarget) async -> WaitOutcome {
+    if isClosed { return .closed }
+    setInputTimer(target.inputDeadline)
+    return await unsafe withUnsafeContinuation { continuation in
+      precondition(unsafe reader.continuation == nil, "two tasks read one channel")
+      unsafe reader.continuation = continuation
+      inputTarget = target
+    }
+  }
+
+  private func setInputTimer(_ deadline: MonotonicTime) {
+    inputTimerDeadline = deadline
+    reader.timer =
+      deadline < .distantFuture ? loop.schedule(at: deadline, self, token: TimerToken.reader.rawValue) : nil
+  }
+
+  /// Called by the loop after an event, unless the wait has ended in the same turn.
+  func processInput() {
+    guard let target = inputTarget else { return }
+    guard target.processInput() else {
+      endReading(with: .ready)
+      return
+    }
+    guard inputTarget != nil else { return }
+    // A timer that fires too early is set again (`timerFired`). That is cheaper than a new one per request.
+    let deadline = target.inputDeadline
+    guard deadline < inputTimerDeadline else { return }
+    if let timer = reader.timer { loop.cancel(timer) }
+    setInputTimer(deadline)
+  }
+
   /// Waits until writing is worth trying or `deadline` has passed.
   package func writable(until deadline: MonotonicTime = .distantFuture) async -> WaitOutcome {
     if isClosed { return .closed }
     if isWritable { return .ready }
-    if deadline < .distantFuture { writer.timer = loop.schedule(at: deadline, self, token: writer.token) }
+    if deadline < .distantFuture { writer.timer = loop.schedule(at: deadline, self, token: TimerToken.writer.rawValue) }
     return await unsafe withUnsafeContinuation { continuation in
       precondition(unsafe writer.continuation == nil, "two tasks write one channel")
       unsafe writer.continuation = continuation
@@ -89,7 +137,7 @@ package final class Channel {
 
   /// Ends the reader's wait with `.woken`. Returns false if no task waits.
   @discardableResult
-  package func wake() -> Bool { end(&reader, with: .woken) }
+  package func wake() -> Bool { endReading(with: .woken) }
 
   // MARK: Reading and writing
 
@@ -191,7 +239,7 @@ package final class Channel {
     isClosed = true
     loop.unregister(registration)
     SystemCall.close(descriptor)
-    end(&reader, with: .closed)
+    endReading(with: .closed)
     end(&writer, with: .closed)
   }
 
@@ -222,12 +270,18 @@ package final class Channel {
     if event.isBroken { isBroken = true }
     if event.isReadable {
       isReadable = true
-      end(&reader, with: .ready)
+      if inputTarget == nil { endReading(with: .ready) } else { loop.inputArrived(on: self) }
     }
     if event.isWritable {
       isWritable = true
       end(&writer, with: .ready)
     }
+  }
+
+  @discardableResult
+  private func endReading(with outcome: WaitOutcome) -> Bool {
+    inputTarget = nil
+    return end(&reader, with: outcome)
   }
 
   @discardableResult
@@ -245,6 +299,15 @@ package final class Channel {
 
 extension Channel: TimerTarget {
   package func timerFired(_ token: Int) {
-    if token == reader.token { end(&reader, with: .deadline) } else { end(&writer, with: .deadline) }
+    switch TimerToken(rawValue: token) {
+    case .reader:
+      if let deadline = inputTarget?.inputDeadline, deadline > loop.now {
+        setInputTimer(deadline)
+      } else {
+        endReading(with: .deadline)
+      }
+    case .writer: end(&writer, with: .deadline)
+    case nil: preconditionFailure("no timer \(token)")
+    }
   }
 }

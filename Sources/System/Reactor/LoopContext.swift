@@ -49,6 +49,8 @@ package final class LoopContext {
   private var endOfTurn: [any TurnEndTarget] = []
   private var flushing: [any TurnEndTarget] = []
   private var localSignals: [Signal] = []
+  /// Channels with an event whose input target has not been called yet.
+  private var channelsWithInput: [Channel] = []
   private var yielded: [UnsafeContinuation<Void, Never>] = unsafe []
 
   private struct ChannelSlot {
@@ -123,6 +125,8 @@ package final class LoopContext {
     freeSlots.append(UInt32(slot))
   }
 
+  func inputArrived(on channel: Channel) { channelsWithInput.append(channel) }
+
   // MARK: For signals
 
   func raise(_ signal: Signal) { localSignals.append(signal) }
@@ -141,6 +145,7 @@ package final class LoopContext {
   func detach() {
     endOfTurn = []
     localSignals = []
+    channelsWithInput = []
   }
 
   var hasDeferredWork: Bool { unsafe !yielded.isEmpty || !localSignals.isEmpty || !endOfTurn.isEmpty }
@@ -168,6 +173,13 @@ package final class LoopContext {
       }
       channel.latch(event)
     }
+  }
+
+  /// Lets the input targets process what has arrived.
+  func processInput() {
+    // A target adds no channel: only a dispatch does.
+    for index in channelsWithInput.indices { channelsWithInput[index].processInput() }
+    channelsWithInput.removeAll(keepingCapacity: true)
   }
 
   private func sleepTime() -> Int32 {

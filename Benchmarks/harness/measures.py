@@ -563,29 +563,32 @@ def _growth_with_sessions(bench: Bench) -> list[Growth]:
 
 
 def spread(bench: Bench) -> list[Growth]:
-    """POSTs to named sessions of one process in turn. Each session has its own connection to the upstream."""
+    """POSTs to named sessions of one process in turn. Each session has its own connection to the upstream.
+
+    Frames of different connections cannot share a system call. The C bridge shows what that costs in the kernel.
+    """
     most = 1000
-    if not Gateway.accepts_sessions(most):
-        # The maximum number of sessions (docs/upstreams.md).
-        most = 256
-        bench.say("spread: 1,000 sessions are more than the configuration allows; measuring 256")
     rate = Growth("POST spread over the sessions of one process, by their number", "requests/s", Target("≥", 0.8))
     cost = Growth("the same: processor time per request", "µs")
+    floor = Growth("the same with the C bridge: processor time per request", "µs")
     # The limit on connection attempts would delay the start by a minute.
     settings = {"UPSTREAM_DIALS_PER_SECOND": 1000, "UPSTREAM_DIALS_BURST": 1000}
     with contextlib.ExitStack() as stack:
         gateways = [
             stack.enter_context(Gateway(bench.cores, sessions=count, settings=settings)) for count in (1, 10, 100, most)
         ]
-        for gateway in bench.turns(gateways, rate, cost):
-            options, path = ["-s", gateway.sessions], "/v1/sessions/s*/messages"
-            result, seconds = bench.post(gateway, path=path, options=options)
-            silent = gateway.source.ask("stats")["silent"]
-            if silent > max(0, gateway.sessions - result["all"]):
-                raise SystemExit(f"error: {silent} of {gateway.sessions} sessions forwarded nothing")
-            rate.add(f"{gateway.sessions:,}", result["rate"])
-            cost.add(f"{gateway.sessions:,}", seconds / result["all"] * 1e6)
-    return [rate.sort(), cost.sort()]
+        bridges = [stack.enter_context(CBridge(bench.cores, sessions=count)) for count in (1, most)]
+        for subject in bench.turns(gateways + bridges, rate, cost, floor):
+            options, path = ["-s", subject.sessions], "/v1/sessions/s*/messages"
+            result, seconds = bench.post(subject, path=path, options=options)
+            silent = subject.source.ask("stats")["silent"]
+            if silent > max(0, subject.sessions - result["all"]):
+                raise SystemExit(f"error: {silent} of {subject.sessions} sessions forwarded nothing")
+            size, own_cost = f"{subject.sessions:,}", cost if subject in gateways else floor
+            own_cost.add(size, seconds / result["all"] * 1e6)
+            if subject in gateways:
+                rate.add(size, result["rate"])
+    return [rate.sort(), cost.sort(), floor.sort()]
 
 
 MEASURES = {

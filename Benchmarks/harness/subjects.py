@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
 import time
 import urllib.request
 from pathlib import Path
@@ -144,11 +143,6 @@ class Gateway(Subject):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("\n".join(lines) + "\n")
         return file
-
-    @classmethod
-    def accepts_sessions(cls, count) -> bool:
-        file = cls.name_sessions(count, "ws://127.0.0.1:1/")
-        return subprocess.run([cls.program, "check-config", "--config", file], capture_output=True).returncode == 0
 
 
 class Floor(Subject):

@@ -95,7 +95,7 @@ package final class MetricsRegistry: Sendable {
       output.append("# HELP \(family.name) \(Self.escaped(family.help, quotes: false))\n")
       if let first = family.series.first { output.append("# TYPE \(family.name) \(first.source.kind)\n") }
       for series in family.series {
-        // Part by part: a thousand sessions have forty thousand series, and an interpolated string for each takes three times as long.
+        // Part by part, without a string for each: a thousand sessions have some forty thousand series.
         output.append(family.name)
         if !series.labels.isEmpty {
           output.append("{" as StaticString)

@@ -2,11 +2,12 @@
 
 import asyncio
 import json
+import os
 import re
 
 import pytest
 
-from harness.gateway import Gateway
+from harness.gateway import BINARY, Gateway
 from harness.raw import exchange, reset
 from harness.waiting import eventually
 
@@ -302,6 +303,40 @@ async def test_management_requests_have_no_lines(logging_all):
     await gateway.client().request("GET", "/openapi.yaml")
     await gateway.stop()
     assert [record["route"] for record in lines(gateway)] == ["/openapi.yaml"]
+
+
+async def test_an_output_that_nobody_reads_delays_no_request(upstream, tmp_path):
+    sockets = {name: tmp_path / name for name in ("api", "management")}
+    process = await asyncio.create_subprocess_exec(
+        BINARY,
+        *("serve", "--upstream", upstream.url, "--loops", "1"),
+        *("--listen", f"unix:{sockets['api']}", "--management", f"unix:{sockets['management']}"),
+        env={**os.environ, **ALL},
+        stderr=asyncio.subprocess.PIPE,
+        # What is read ahead here is all that is read.
+        limit=1024,
+    )
+    try:
+        await eventually(sockets["management"].exists, what="the listeners")
+        reader, writer = await asyncio.open_unix_connection(sockets["api"])
+        # About three times as much as the pipe and the buffer hold.
+        for _ in range(80):
+            writer.write(b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100)
+            for _ in range(100):
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+                assert head.startswith(b"HTTP/1.1 404 ")
+                await reader.readexactly(int(re.search(rb"Content-Length: (\d+)", head)[1]))
+        writer.close()
+        process.terminate()
+        records = [json.loads(line) for line in (await process.stderr.read()).splitlines()]
+        dropped = sum(record["count"] for record in records if record["message"] == "log lines were dropped")
+        assert dropped > 0
+        assert dropped + sum(record["message"] == "request" for record in records) == 8000
+        assert "shutting down" in [record["message"] for record in records], "other lines have room"
+        assert await asyncio.wait_for(process.wait(), 30) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
 
 
 async def test_pipelined_requests_have_their_lines_in_order(logging_all):

@@ -95,6 +95,18 @@ async def test_a_short_poll_allocates_nothing(gateway, heap, plain_upstream, mea
     assert count <= 0.1
 
 
+async def test_a_line_of_the_access_log_allocates_nothing(gateway_for, plain_upstream, heap, measured):
+    env = {**heap.environment, "DRAWBRIDGE_LOG_ACCESS": "all"}
+    gateway = await gateway_for(plain_upstream, "--loops", "1", env=env)
+    fields = b"X-Request-Id: 7b1d0c52-9e5c-4f0e-8a51-1f2d3c4b5a69\r\n\r\n"
+    connection = await Connection.open(gateway, "GET /v1/messages?wait=0 HTTP/1.1", fields)
+    count = await per_request(heap, connection, 200)
+    connection.close()
+    measured(f"{count:.2f} allocations a short poll with a line")
+    # As without the log; and the buffer that the log's thread takes, here with each line.
+    assert count <= 2.2
+
+
 async def test_a_push_is_allocated_once(gateway_for, raw_upstream, heap, measured):
     bursts = asyncio.Queue()
 

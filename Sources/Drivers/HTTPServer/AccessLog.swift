@@ -19,17 +19,28 @@ package final class AccessLog: Sendable {
 
   /// Which requests have a line. May be changed at any time, from any thread.
   package var mode: Mode {
-    get { Mode.allCases[index.load(ordering: .relaxed)] }
+    get {
+      switch index.load(ordering: .relaxed) {
+      case 0: .off
+      case 1: .errors
+      default: .all
+      }
+    }
     set { index.store(Self.index(of: newValue), ordering: .relaxed) }
   }
 
   /// Checked for every read: one load.
   @inline(__always)
-  var isOn: Bool { index.load(ordering: .relaxed) != Self.off }
+  var isOn: Bool { index.load(ordering: .relaxed) != 0 }
 
-  private static let off = index(of: .off)
-
-  private static func index(of mode: Mode) -> Int { Mode.allCases.firstIndex(of: mode) ?? 0 }
+  /// Zero is off.
+  private static func index(of mode: Mode) -> Int {
+    switch mode {
+    case .off: 0
+    case .errors: 1
+    case .all: 2
+    }
+  }
 
   var format: LogFieldFormat { logger.fieldFormat }
 

@@ -77,7 +77,8 @@ final class AccessRecord {
 
   /// The kernel has taken all that was written.
   func reportSent(to log: AccessLog, at now: MonotonicTime) {
-    for line in unsent { report(line, to: log, at: now) }
+    // An iterator would share the array, and removing its lines would then allocate another one.
+    for index in unsent.indices { report(unsent[index], to: log, at: now) }
     unsent.removeAll(keepingCapacity: true)
   }
 

@@ -40,8 +40,12 @@ struct LogLine {
     Self.end(format, into: &buffer)
   }
 
+  /// Room for most lines, so that the buffer is allocated once and not enlarged.
+  private static let room = 1024
+
   /// Writes the part before the fields.
   func begin(_ format: Logger.Format, _ clock: inout TimestampWriter, into buffer: inout ByteQueue) {
+    buffer.reserve(Self.room)
     switch format {
     case .json: beginJSON(&clock, into: &buffer)
     case .text: beginText(color: nil, &clock, into: &buffer)

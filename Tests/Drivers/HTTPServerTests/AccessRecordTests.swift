@@ -7,29 +7,30 @@ import Testing
 
 @testable import HTTPServer
 
-/// When a request gets its line, and with which id, bytes and time.
-@Suite struct AccessRecordTests {
-  private final class Output {
-    private let pipe = Pipe()
-    let log: AccessLog
-    private let logger: Logger
+/// An access log that writes to a pipe.
+final class AccessOutput: Sendable {
+  private let pipe = Pipe()
+  let log: AccessLog
+  let logger: Logger
 
-    init(_ mode: AccessLog.Mode = .all) {
-      logger = Logger(level: .error, format: .json, output: pipe.fileHandleForWriting.fileDescriptor)
-      log = AccessLog(mode, logger)
-    }
-
-    /// The lines written so far. Call it once.
-    func lines() throws -> [[String: Any]] {
-      logger.flush()
-      pipe.fileHandleForWriting.closeFile()
-      let text = String(decoding: pipe.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
-      return try text.split(separator: "\n").map {
-        try #require(try JSONSerialization.jsonObject(with: Data($0.utf8)) as? [String: Any])
-      }
-    }
+  init(_ mode: AccessLog.Mode = .all) {
+    logger = Logger(level: .error, format: .json, output: pipe.fileHandleForWriting.fileDescriptor)
+    log = AccessLog(mode, logger)
   }
 
+  /// The lines written so far. Call it once, and write at most as many as a pipe holds.
+  func lines() throws -> [[String: Any]] {
+    logger.flush()
+    pipe.fileHandleForWriting.closeFile()
+    let text = String(decoding: pipe.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
+    return try text.split(separator: "\n").map {
+      try #require(try JSONSerialization.jsonObject(with: Data($0.utf8)) as? [String: Any])
+    }
+  }
+}
+
+/// When a request gets its line, and with which id, bytes and time.
+@Suite struct AccessRecordTests {
   private static let start = MonotonicTime.zero + .seconds(1)
 
   private func respond(_ record: AccessRecord, id: String = "", bytes: Int, status: HTTPStatus = .ok) {
@@ -50,7 +51,7 @@ import Testing
   }
 
   @Test func aLineIsWrittenOnceTheResponseIsSent() throws {
-    let output = Output()
+    let output = AccessOutput()
     let record = AccessRecord(client: "x")
     record.beginInput(at: Self.start - .milliseconds(3))
     try request(record)
@@ -65,7 +66,7 @@ import Testing
   }
 
   @Test func eachPipelinedRequestHasItsOwnId() throws {
-    let output = Output()
+    let output = AccessOutput()
     let record = AccessRecord(client: "x")
     try request(record, id: "first")
     respond(record, bytes: 1)
@@ -81,7 +82,7 @@ import Testing
   }
 
   @Test func onlyTheResponsesThatWereNotSentAreAborted() throws {
-    let output = Output()
+    let output = AccessOutput()
     let record = AccessRecord(client: "x")
     for bytes in [100, 200, 300] {
       try request(record)
@@ -94,7 +95,7 @@ import Testing
   }
 
   @Test func aStreamThatIsCutKeepsTheBytesThatWereSent() throws {
-    let output = Output()
+    let output = AccessOutput()
     let record = AccessRecord(client: "x")
     try request(record)
     record.respond(with: .ok, id: ByteQueue())
@@ -105,7 +106,7 @@ import Testing
   }
 
   @Test func theTimesOfSeveralWaitsAddUp() throws {
-    let output = Output()
+    let output = AccessOutput()
     let record = AccessRecord(client: "x")
     try request(record)
     for _ in 0..<2 {
@@ -120,7 +121,7 @@ import Testing
   }
 
   @Test func errorsHaveNoLinesOfSuccessesAndTheModeMayChangeAtAnyTime() throws {
-    let output = Output(.errors)
+    let output = AccessOutput(.errors)
     let record = AccessRecord(client: "x")
     for (status, id) in [(HTTPStatus.ok, "a"), (.notFound, "b")] {
       try request(record, id: id)

@@ -159,13 +159,16 @@ final class ServedApplication {
 
   private let server: HTTPServer
 
-  init(wait: TimeSpan = .seconds(50), _ change: (inout GatewaySettings.HTTP) -> Void = { _ in }) throws {
+  init(
+    wait: TimeSpan = .seconds(50), log: Logger = Logger(level: .error, format: .json), access: AccessLog.Mode = .off,
+    _ change: (inout GatewaySettings.HTTP) -> Void = { _ in }
+  ) throws {
     var settings = GatewaySettings().http
     change(&settings)
     metrics = HTTPServerMetrics(MetricsRegistry())
     let server = HTTPServer(
       settings, HTTPServer.ConnectionLimits(clients: 10, management: 10),
-      logger: Logger(level: .error, format: .json), metrics: metrics)
+      logger: log, access: access, metrics: metrics)
     self.server = server
     loop = try EventLoop(index: 0)
     server.start(clients: [], management: [], on: [loop]) { [board] in TestApplication(board, $0, wait: wait) }

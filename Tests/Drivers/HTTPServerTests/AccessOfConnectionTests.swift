@@ -1,0 +1,73 @@
+import Configuration
+import Foundation
+import Logging
+import Metrics
+import Synchronization
+import Testing
+
+@testable import HTTPServer
+
+/// The lines of requests over a connection.
+@Suite struct AccessOfConnectionTests {
+  @Test func aStreamHasItsLineWhenItEndsWithAllOfItsBytes() throws {
+    let output = AccessOutput()
+    let served = try ServedApplication(log: output.logger, access: .all)
+    served.board.end.store(3, ordering: .sequentiallyConsistent)
+    let client = served.connect()
+    client.send("GET /stream HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    #expect(served.isHolding(1))
+    for _ in 0..<3 { served.board.publish() }
+    let received = client.readAll()
+    #expect(eventually { served.metrics.openConnections.current == 0 })
+    let lines = try output.lines()
+    #expect(lines.count == 1 && lines[0]["bytes"] as? Int == received.count && lines[0]["aborted"] == nil)
+    #expect(lines[0]["route"] as? String == "/test" && lines[0]["status"] as? Int == 200)
+  }
+
+  @Test func aStreamWhoseClientIsGoneIsAbortedWhileSending() throws {
+    let output = AccessOutput()
+    let served = try ServedApplication(log: output.logger, access: .errors)
+    let client = served.connect()
+    client.get("/stream")
+    #expect(served.isHolding(1))
+    served.board.publish()
+    let head = client.read(through: "news 1\n")
+    #expect(head != nil)
+    client.close()
+    #expect(eventually { served.metrics.openConnections.current == 0 })
+    let lines = try output.lines()
+    #expect(lines.count == 1 && lines[0]["aborted"] as? String == "sending" && lines[0]["status"] as? Int == 200)
+    #expect(lines[0]["bytes"] as? Int ?? 0 >= head?.utf8.count ?? .max)
+  }
+
+  @Test func aPreparedResponseAndOneAfterAWaitHaveTheirStatusAndBytes() throws {
+    let output = AccessOutput()
+    let served = try ServedApplication(log: output.logger, access: .all)
+    let client = served.connect()
+    client.get("/prepared")
+    let prepared = client.read(through: TestApplication.preparedContent)
+    client.get("/wait")
+    #expect(served.isHolding(1))
+    served.board.publish()
+    let waited = client.read(through: "news 1")
+    client.close()
+    #expect(eventually { served.metrics.openConnections.current == 0 })
+    let lines = try output.lines()
+    #expect(lines.map { $0["bytes"] as? Int } == [prepared?.utf8.count, waited?.utf8.count])
+    #expect(lines[0]["held_seconds"] as? Double == 0)
+    #expect(lines[1]["held_seconds"] as? Double ?? 0 > 0)
+  }
+
+  @Test func aRequestHeldAtShutdownGetsItsResponseAndItsLine() throws {
+    let output = AccessOutput()
+    let served = try ServedApplication(log: output.logger, access: .all)
+    let client = served.connect()
+    client.get("/wait")
+    #expect(served.isHolding(1))
+    served.drain()
+    #expect(!client.readAll().isEmpty)
+    #expect(eventually { served.metrics.openConnections.current == 0 })
+    let lines = try output.lines()
+    #expect(lines.count == 1 && lines[0]["status"] as? Int == 200 && lines[0]["aborted"] == nil)
+  }
+}

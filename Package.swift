@@ -53,7 +53,8 @@ let package = Package(
   name: "drawbridge",
   products: [.executable(name: "drawbridge", targets: ["drawbridge"])],
   targets: [
-    // C, thin: what Swift cannot see of the kernel and of three Debian libraries.
+    // C, thin: vector instructions, and what Swift cannot see of the kernel and of three Debian libraries.
+    .target(name: "CBytes", path: "Sources/C/CBytes"),
     .target(name: "CLinux", path: "Sources/C/CLinux"),
     .target(
       name: "COpenSSL", path: "Sources/C/COpenSSL", linkerSettings: [.linkedLibrary("ssl"), .linkedLibrary("crypto")]),
@@ -62,7 +63,7 @@ let package = Package(
 
     // Base: bytes, and what every layer needs of them.
     target(.base, "Threading", ["CLinux"]),
-    target(.base, "ByteStreams"),
+    target(.base, "ByteStreams", ["CBytes"]),
     target(.base, "Digests", ["COpenSSL", "ByteStreams"]),
 
     // Codecs: bytes to values and back. No socket, no clock, no log.

@@ -34,20 +34,34 @@ func measureBytes(_ comparison: Comparison) {
         }
       }
     })
+  measureUTF8(comparison, results)
+}
 
+/// UTF-8 validation of long and short texts, and the standard library's.
+private func measureUTF8(_ comparison: Comparison, _ results: Results) {
+  let ascii = "{\"symbol\":\"ABC\",\"price\":123.45,\"size\":1000},"
+  let other = "Grüße aus Zürich; привет, мир; γειά σου κόσμε; 你好，世界; こんにちは; 🌍🚀 "
   let texts = [
-    ("utf8_ascii", "{\"symbol\":\"ABC\",\"price\":123.45,\"size\":1000},"),
-    ("utf8_other", "Grüße aus Zürich; привет, мир; γειά σου κόσμε; 你好，世界; こんにちは; 🌍🚀 "),
+    ("utf8_ascii", ascii, block), ("utf8_other", other, block),
+    ("utf8_latin", "Grüße aus Zürich; schöne Häuser, ", block),
+    ("utf8_cyrillic", "привет, мир; как дела? ", block), ("utf8_cjk", "你好，世界。今天天气很好。", block),
+    ("utf8_emoji", "🌍🚀😀🎉", block), ("utf8_ascii_100", ascii, 100), ("utf8_other_100", "привет, 世界; ", 100),
+    ("utf8_ascii_20", "{\"price\":1}", 20),
   ]
-  for (key, text) in texts {
+  for (key, text, size) in texts {
     var bytes: [UInt8] = []
-    while bytes.count + text.utf8.count <= block { bytes += Array(text.utf8) }
-    let amount = Double(bytes.count * rounds) / 1e9
+    while bytes.count + text.utf8.count <= size { bytes += Array(text.utf8) }
+    let calls = rounds * block / size
     comparison.run(
-      key, unit: "GB/s", amount: amount,
+      key, unit: "GB/s", amount: Double(bytes.count * calls) / 1e9,
       ours: {
         timed {
-          for _ in 0..<rounds where UTF8StreamValidator.isValid(bytes.span) { results.sum += 1 }
+          for _ in 0..<calls where UTF8StreamValidator.isValid(bytes.span) { results.sum += 1 }
+        }
+      },
+      reference: {
+        timed {
+          for _ in 0..<calls where UTF8StreamValidator.isValidByStandardLibrary(bytes.span) { results.sum += 1 }
         }
       })
   }

@@ -366,8 +366,15 @@ def _wait_for_response(port):
 
 _CODECS = {
     "mask": ("masking of 64 KiB", "memcpy", [Target("≥", 0.5, "reference")]),
-    "utf8_ascii": ("UTF-8 validation, ASCII", "", [Target("≥", 30)]),
-    "utf8_other": ("UTF-8 validation, other text", "", [Target("≥", 2.5)]),
+    "utf8_ascii": ("UTF-8 validation, ASCII", "the standard library", [Target("≥", 30)]),
+    "utf8_other": ("UTF-8 validation, other text", "the standard library", [Target("≥", 2.5)]),
+    "utf8_latin": ("UTF-8 validation, German", "the standard library", []),
+    "utf8_cyrillic": ("UTF-8 validation, Russian", "the standard library", []),
+    "utf8_cjk": ("UTF-8 validation, Chinese", "the standard library", []),
+    "utf8_emoji": ("UTF-8 validation, emoji", "the standard library", []),
+    "utf8_ascii_100": ("UTF-8 validation, 100 bytes of ASCII", "the standard library", []),
+    "utf8_other_100": ("UTF-8 validation, 100 bytes of other text", "the standard library", []),
+    "utf8_ascii_20": ("UTF-8 validation, 20 bytes of ASCII", "the standard library", []),
     "frames_100": ("frame codec alone: text messages of 100 bytes", "", [Target("≥", 500_000)]),
     "frames_4096": ("frame codec alone: text messages of 4,096 bytes", "", []),
     "inflate_200": ("permessage-deflate, receiving 200 bytes", "zlib", [Target("≥", 0.9, "reference")]),

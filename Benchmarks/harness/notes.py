@@ -34,8 +34,7 @@ _NOTES = {
     "inflate": """
         permessage-deflate: each message is also checked to be UTF-8, and its frame to be valid.""",
     "utf8": """
-        UTF-8: this is the validator of the standard library. A table-driven one in C would be several times faster on
-        such text, and slower on ASCII, which most messages are.""",
+        UTF-8: sixteen bytes are looked up at a time. Short texts cost the call and their last block.""",
     "deflate": """
         permessage-deflate: the compressed message is also masked and framed.""",
 }

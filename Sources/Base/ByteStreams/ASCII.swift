@@ -1,3 +1,5 @@
+import CBytes
+
 /// Comparisons and number parsing for bytes that a protocol defines as ASCII.
 @usableFromInline
 package enum ASCII {
@@ -79,16 +81,10 @@ extension Span where Element == UInt8 {
   @inlinable package func firstIndex(of byte: UInt8, from start: Int = 0) -> Int? {
     var index = start
     if count &- start >= 16 {
-      // Eight bytes at a time. `difference` has a zero byte where a byte is equal; the classic test for a zero byte marks the lowest
-      // one exactly, and words are little-endian here.
-      let pattern = UInt64(byte) &* 0x0101_0101_0101_0101
-      while index &+ 8 <= count {
-        let word = unsafe withUnsafeBytes { unsafe $0.loadUnaligned(fromByteOffset: index, as: UInt64.self) }
-        let difference = word ^ pattern
-        let zeros = (difference &- 0x0101_0101_0101_0101) & ~difference & 0x8080_8080_8080_8080
-        if zeros != 0 { return index &+ zeros.trailingZeroBitCount &>> 3 }
-        index &+= 8
+      let found = unsafe withUnsafeBufferPointer { bytes in
+        unsafe cbytes_find(bytes.baseAddress.unsafelyUnwrapped + start, count &- start, byte)
       }
+      return found < count &- start ? start &+ found : nil
     }
     while index < count {
       if self[index] == byte { return index }

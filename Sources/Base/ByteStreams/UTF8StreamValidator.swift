@@ -1,3 +1,5 @@
+import CBytes
+
 /// Validates UTF-8 that arrives in pieces (RFC 3629). It fails as soon as no continuation can make the text valid, so a WebSocket
 /// text message is rejected before all of it has arrived.
 package struct UTF8StreamValidator: Sendable {
@@ -42,6 +44,14 @@ package struct UTF8StreamValidator: Sendable {
 
   /// Whether `bytes` are complete, valid UTF-8.
   package static func isValid(_ bytes: Span<UInt8>) -> Bool {
+    let result = unsafe bytes.withUnsafeBufferPointer { bytes in
+      bytes.isEmpty ? 1 : unsafe cbytes_is_utf8(bytes.baseAddress, bytes.count)
+    }
+    return result < 0 ? isValidByStandardLibrary(bytes) : result == 1
+  }
+
+  /// For processors without the necessary instructions, and the reference of the tests.
+  package static func isValidByStandardLibrary(_ bytes: Span<UInt8>) -> Bool {
     do {
       _ = try UTF8Span(validating: bytes)
       return true

@@ -48,6 +48,52 @@ import Testing
     }
   }
 
+  /// The vectorized validator reads sixteen bytes at a time, 64 if they are ASCII, and the last sixteen once more. Every pair of bytes,
+  /// and every start of a longer sequence, is tried across each of these edges, after ASCII and after other text.
+  @Test(arguments: [0, 15, 16, 31, 32, 79, 80, 81])
+  func agreesWithTheStandardLibraryAcrossTheEdgesOfBlocks(edge: Int) {
+    let tails: [[UInt8]] = [[], [0x41, 0x41], [0x80, 0x41], [0x80, 0x80], [0xBF, 0xBF]]
+    var disagreements = 0
+    let fillers: [[UInt8]] = [[0x61, 0x61], [0xC3, 0xA9]]
+    for (filler, tail) in fillers.flatMap({ filler in tails.map { (filler, $0) } }) {
+      var before: [UInt8] = (0..<edge).map { filler[($0 + edge) % 2] }
+      if edge % 2 == 1 { before[0] = 0x61 }
+      for end: [UInt8] in [[], Array(repeating: 0x7A, count: 16)] {
+        var text = before + [0, 0] + tail + end
+        for first in UInt8.min...UInt8.max {
+          for second in Self.edges {
+            (text[edge], text[edge + 1]) = (first, second)
+            let expected = UTF8StreamValidator.isValidByStandardLibrary(text.span)
+            if UTF8StreamValidator.isValid(text.span) != expected { disagreements += 1 }
+          }
+        }
+      }
+    }
+    #expect(disagreements == 0)
+  }
+
+  /// Texts of every length with one wrong byte or none.
+  @Test func agreesWithTheStandardLibraryAtEveryLength() {
+    var generator = SeededGenerator(seed: 1)
+    var disagreements = 0
+    for length in 0...260 {
+      for _ in 0..<20 {
+        var bytes: [UInt8] = []
+        while bytes.count < length {
+          bytes += Array(String("aaaaaé€😀\u{7FF}\u{FFFF}".randomElement(using: &generator) ?? "a").utf8)
+        }
+        bytes.removeLast(bytes.count - length)
+        if length > 0, Bool.random(using: &generator) {
+          bytes[Int.random(in: 0..<length, using: &generator)] = UInt8.random(in: 0...255, using: &generator)
+        }
+        if UTF8StreamValidator.isValid(bytes.span) != UTF8StreamValidator.isValidByStandardLibrary(bytes.span) {
+          disagreements += 1
+        }
+      }
+    }
+    #expect(disagreements == 0)
+  }
+
   /// A byte that nothing can make right is refused in the piece that brings it, also when the character is not whole.
   @Test func failsAtTheFirstByteThatCannotBe() {
     for (good, bad): ([UInt8], UInt8) in [

@@ -25,7 +25,7 @@ package struct FuzzTarget: Sendable {
       FuzzTarget("handshake-response", longestInput: 512, HandshakeResponseTarget.run),
       FuzzTarget("proxy-response", longestInput: 512, ProxyResponseTarget.run),
       FuzzTarget("inflate", longestInput: 256, InflateTarget.run),
-      FuzzTarget("utf-8", longestInput: 64, UTF8Target.run),
+      FuzzTarget("utf-8", longestInput: 192, UTF8Target.run),
       FuzzTarget("extension-header", longestInput: 256, ExtensionHeaderTarget.run),
       FuzzTarget("json", longestInput: 256, JSONTarget.run),
       FuzzTarget("configuration", longestInput: 512, ConfigurationTarget.run),

@@ -31,14 +31,18 @@ async def test_a_delivery_is_waited_for_until_it_is_confirmed(gateway_for, upstr
     await upstream.start()
     answer = await waiting
     assert answer.status == 200
-    assert answer.json == {"id": told["id"], "state": "confirmed", "session": "default"}
+    time = answer.json["time"]
+    assert answer.json == {"id": told["id"], "state": "confirmed", "session": "default", "reason": None, "time": time}
+    # It stays the same.
+    assert (await _wait_for(client, told, "0")).json["time"] == time
 
 
 async def test_a_delivery_is_waited_for_until_it_expires(gateway_for, upstream):
     client = (await gateway_for(upstream)).client()
     await _lose_upstream(client, upstream)
     told = await client.accepted("short", headers={"TTL": "1"})
-    assert (await _wait_for(client, told, "50s")).json["state"] == "expired"
+    delivery = (await _wait_for(client, told, "50s")).json
+    assert (delivery["state"], delivery["reason"]) == ("expired", "ttl")
 
 
 async def test_many_wait_for_one_delivery(gateway_for, upstream):

@@ -45,7 +45,7 @@ private struct WaitingDelivery: WaitingRequest {
   }
 
   func write(into response: inout Response) {
-    guard let state = session.upstream.deliveryState(sequence) else {
+    guard let record = session.upstream.deliveryRecord(sequence, now: ProcessInformation.monotonicTime()) else {
       let remembered = session.upstream.rememberedDeliveries
       api.respond(
         with: Problem(
@@ -57,8 +57,14 @@ private struct WaitingDelivery: WaitingRequest {
       return
     }
     response.begin(.ok, "application/json")
-    DeliveryJSON.begin(sequence, of: session, state, into: &response.content.text)
-    response.content.text.append("}\n" as StaticString)
+    DeliveryJSON.begin(sequence, of: session, record.state, into: &response.content.text)
+    DeliveryJSON.write(record.reason, into: &response.content.text)
+    response.content.text.append(",\"time\":\"" as StaticString)
+    var clock = TimestampWriter()
+    clock.write(
+      milliseconds: Int64(clamping: record.time.nanoseconds / 1_000_000) + api.shared.clockOffset,
+      into: &response.content.text)
+    response.content.text.append("\"}\n" as StaticString)
   }
 
   func abandon() { session.upstream.endWaitingForConfirmations() }
@@ -78,6 +84,17 @@ enum DeliveryJSON {
     output.append("\",\"session\":\"" as StaticString)
     // A session name contains no character that JSON escapes (see `SessionName`). Escaping would copy it for each message.
     output.append(session.name)
+    output.append("\"" as StaticString)
+  }
+
+  static func write(_ reason: DeliveryReason?, into output: inout ByteQueue) {
+    output.append(",\"reason\":" as StaticString)
+    guard let reason else {
+      output.append("null" as StaticString)
+      return
+    }
+    output.append("\"" as StaticString)
+    output.append(reason.name)
     output.append("\"" as StaticString)
   }
 }

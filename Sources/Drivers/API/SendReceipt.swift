@@ -142,9 +142,14 @@ struct SendReceipt {
   }
 
   private func begin(_ accepted: Accepted, _ showsState: Bool, into output: inout ByteQueue) {
-    // A forgotten message: its outcome is not known any more.
-    let state = showsState ? session.upstream.deliveryState(accepted.sequence) ?? .unknown : .queued
-    DeliveryJSON.begin(accepted.sequence, of: session, state, into: &output)
+    guard showsState else {
+      DeliveryJSON.begin(accepted.sequence, of: session, .queued, into: &output)
+      return
+    }
+    // nil for a forgotten message: its outcome is not known any more.
+    let record = session.upstream.deliveryRecord(accepted.sequence, now: .zero)
+    DeliveryJSON.begin(accepted.sequence, of: session, record?.state ?? .unknown, into: &output)
+    if let reason = record?.reason { DeliveryJSON.write(reason, into: &output) }
   }
 
   private func writeCursor(into output: inout ByteQueue) {

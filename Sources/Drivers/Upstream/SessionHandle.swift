@@ -113,9 +113,14 @@ package final class SessionHandle: Sendable {
   }
 
   /// Changes the shared state, and notifies the waiters of `deliveryNotifier` if deliveries have reached the states they wait for.
+  ///
+  /// - Parameter now: recorded as the time of these changes.
   @inline(__always)
-  func update<Result>(_ body: (inout Shared) -> Result) -> Result {
+  func update<Result>(
+    at now: MonotonicTime = ProcessInformation.monotonicTime(), _ body: (inout Shared) -> Result
+  ) -> Result {
     let (result, hasNews) = shared.withLock { shared in
+      shared.outbox.clock = now
       let before = shared.deliveryNews
       let result = body(&shared)
       return (result, shared.deliveryNews != before)
@@ -136,19 +141,19 @@ package final class SessionHandle: Sendable {
   package func post(
     _ payload: SharedBytes, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
   ) -> Receipt {
-    post { $0.enqueue(payload, kind: kind, timeToLive: timeToLive, topic: topic, now: now) }
+    post(at: now) { $0.enqueue(payload, kind: kind, timeToLive: timeToLive, topic: topic, now: now) }
   }
 
   /// Queues all messages or none. The receipt has the number of the first; the others follow it.
   package func post(
     all payloads: [SharedBytes], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
   ) -> Receipt {
-    post { $0.enqueueAll(payloads, kind: kind, timeToLive: timeToLive, topic: topic, now: now) }
+    post(at: now) { $0.enqueueAll(payloads, kind: kind, timeToLive: timeToLive, topic: topic, now: now) }
   }
 
   @inline(__always)
-  private func post(_ enqueue: (inout Outbox) -> EnqueueResult) -> Receipt {
-    let (receipt, signal) = update { shared in
+  private func post(at now: MonotonicTime, _ enqueue: (inout Outbox) -> EnqueueResult) -> Receipt {
+    let (receipt, signal) = update(at: now) { shared in
       let result = enqueue(&shared.outbox)
       let receipt = Receipt(
         result: result, nextAttempt: shared.outbox.hasSendingConnection ? nil : shared.status.nextAttempt)
@@ -171,6 +176,11 @@ package final class SessionHandle: Sendable {
   /// The state of a message; nil if it never existed or is forgotten.
   package func deliveryState(_ sequence: UInt64) -> DeliveryState? {
     shared.withLock { $0.outbox.ledger.state(of: sequence) }
+  }
+
+  /// The state of a message with its reason and time; nil if it never existed or is forgotten.
+  package func deliveryRecord(_ sequence: UInt64, now: MonotonicTime) -> DeliveryRecord? {
+    shared.withLock { $0.outbox.ledger.record(of: sequence, now: now) }
   }
 
   /// Whether the state of a message is final or unknown.

@@ -1,11 +1,12 @@
 import ByteStreams
 
-/// The state of each of the latest messages, a byte each, by sequence number; and how many messages entered each state.
+/// The state of each of the latest messages, why it ended and when, in five bytes each, by sequence number; and how many messages entered
+/// each state.
 ///
 /// It grows with use up to `limit` messages, so a session that never sends costs nothing. Then it forgets the oldest, but never a
 /// message that the outbox still holds.
 package struct DeliveryLedger: Sendable {
-  /// Minimum number of messages for which `GET /v1/deliveries/{id}` can respond, in 64 KiB: a minute at a thousand
+  /// Minimum number of messages for which `GET /v1/deliveries/{id}` can respond, in 320 KiB: a minute at a thousand
   /// messages per second.
   package static let minimumLimit = 65_536
 
@@ -19,10 +20,15 @@ package struct DeliveryLedger: Sendable {
   /// Whether the outbox keeps written messages until they are confirmed.
   private let keepsWritten: Bool
   /// Messages older than the last `limit`: all that the outbox holds, and the last that have left it.
-  private var late: [UInt64: DeliveryState] = [:]
+  private var late: [UInt64: LateEntry] = [:]
   /// The messages in `late` that have left the outbox, in the order in which they left.
   private var lateDepartures = RingDeque<UInt64>(filler: 0)
+  /// The raw values of each state, in the lower four bits, and of its reason. 0 for a number that was never assigned.
   private var states: [UInt8] = []
+  /// When each state was reached, in `timeUnit`s of the clock.
+  private var times: [UInt32] = []
+  /// The time of the changes that are made now. The driver sets it.
+  package var now = MonotonicTime.zero
   /// The last sequence number assigned; numbers begin at 1.
   package private(set) var last: UInt64 = 0
   /// How many messages entered each state, by its raw value.
@@ -34,6 +40,12 @@ package struct DeliveryLedger: Sendable {
   private var reported = DeliveryLosses()
   /// How many times a message entered a final state.
   package private(set) var completions: UInt64 = 0
+
+  private struct LateEntry {
+    var state: DeliveryState
+    var reason: DeliveryReason?
+    var time: UInt32
+  }
 
   package init(_ settings: OutboxSettings) {
     var limit = Self.minimumLimit
@@ -48,13 +60,21 @@ package struct DeliveryLedger: Sendable {
   mutating func open() -> UInt64 {
     last &+= 1
     if last > states.count, states.count < limit {
-      states.append(contentsOf: repeatElement(0, count: max(64, states.count)))
+      let more = max(64, states.count)
+      states.append(contentsOf: repeatElement(0, count: more))
+      times.append(contentsOf: repeatElement(0, count: more))
     }
     let index = index(of: last)
-    if let oldest = DeliveryState(rawValue: states[index]) {
-      if isHeld(oldest) { late[last &- UInt64(states.count)] = oldest } else { forget(oldest) }
+    if let oldest = Self.state(states[index]) {
+      if isHeld(oldest) {
+        late[last &- UInt64(states.count)] = LateEntry(
+          state: oldest, reason: Self.reason(states[index]), time: times[index])
+      } else {
+        forget(oldest)
+      }
     }
     states[index] = DeliveryState.queued.rawValue
+    times[index] = currentTime
     totals[Int(DeliveryState.queued.rawValue)] &+= 1
     present[Int(DeliveryState.queued.rawValue)] &+= 1
     return last
@@ -83,40 +103,76 @@ package struct DeliveryLedger: Sendable {
 
   /// nil for a number that was never assigned or is forgotten.
   package func state(of sequence: UInt64) -> DeliveryState? {
-    guard remembers(sequence) else { return late.isEmpty ? nil : late[sequence] }
-    return DeliveryState(rawValue: states[index(of: sequence)])
+    guard remembers(sequence) else { return late.isEmpty ? nil : late[sequence]?.state }
+    return Self.state(states[index(of: sequence)])
   }
 
-  mutating func set(_ sequence: UInt64, to state: DeliveryState) {
+  /// The state with its reason and time. nil for a number that was never assigned or is forgotten.
+  package func record(of sequence: UInt64, now: MonotonicTime) -> DeliveryRecord? {
+    guard remembers(sequence) else {
+      return late[sequence].map {
+        DeliveryRecord(state: $0.state, reason: $0.reason, time: Self.unpacked($0.time, now))
+      }
+    }
+    let index = index(of: sequence)
+    return Self.state(states[index]).map {
+      DeliveryRecord(state: $0, reason: Self.reason(states[index]), time: Self.unpacked(times[index], now))
+    }
+  }
+
+  // MARK: Packed values
+
+  private static func state(_ packed: UInt8) -> DeliveryState? { DeliveryState(rawValue: packed & 15) }
+  private static func reason(_ packed: UInt8) -> DeliveryReason? { DeliveryReason(rawValue: packed >> 4) }
+
+  /// The resolution of times. 32 bits hold the times of 248 days, on both sides of the present, since threads' clocks differ slightly.
+  private static var timeUnit: TimeSpan { .milliseconds(10) }
+
+  private static func units(_ time: MonotonicTime) -> UInt64 { time.nanoseconds / UInt64(timeUnit.nanoseconds) }
+
+  private var currentTime: UInt32 { UInt32(truncatingIfNeeded: Self.units(now)) }
+
+  private static func unpacked(_ time: UInt32, _ now: MonotonicTime) -> MonotonicTime {
+    let units = units(now)
+    let age = max(0, Int32(bitPattern: UInt32(truncatingIfNeeded: units) &- time))
+    return .zero + timeUnit * Int64(clamping: units - min(units, UInt64(age)))
+  }
+
+  // MARK: Changes
+
+  mutating func set(_ sequence: UInt64, to state: DeliveryState, because reason: DeliveryReason? = nil) {
     totals[Int(state.rawValue)] &+= 1
     if isFinal(state) { completions &+= 1 }
-    replace(sequence, by: state)
+    replace(sequence, by: state, reason)
   }
 
   /// Returns a written message to the queue.
   mutating func reopen(_ sequence: UInt64) {
     redeliveries &+= 1
-    replace(sequence, by: .queued)
+    replace(sequence, by: .queued, nil)
   }
 
   /// Moves all written messages from `first` through `last` to `state`; returns how many. Only remembered messages are visited: a
   /// connection may have carried millions without a pong.
-  mutating func setWritten(from first: UInt64, through last: UInt64, to state: DeliveryState) -> Int {
+  mutating func setWritten(
+    from first: UInt64, through last: UInt64, to state: DeliveryState, because reason: DeliveryReason? = nil
+  ) -> Int {
     var count = 0
     let start = max(first, oldest)
     for sequence in start..<max(start, last &+ 1) where self.state(of: sequence) == .written {
-      set(sequence, to: state)
+      set(sequence, to: state, because: reason)
       count += 1
     }
-    for (sequence, before) in late where before == .written && sequence >= first && sequence <= last {
-      set(sequence, to: state)
+    for (sequence, before) in late where before.state == .written && sequence >= first && sequence <= last {
+      set(sequence, to: state, because: reason)
       count += 1
     }
     return count
   }
 
-  private mutating func replaceLate(_ sequence: UInt64, by state: DeliveryState) {
-    guard let before = late.updateValue(state, forKey: sequence) else {
+  private mutating func replaceLate(_ sequence: UInt64, by state: DeliveryState, _ reason: DeliveryReason?) {
+    let entry = LateEntry(state: state, reason: reason, time: currentTime)
+    guard let before = late.updateValue(entry, forKey: sequence)?.state else {
       late[sequence] = nil
       return
     }
@@ -125,16 +181,17 @@ package struct DeliveryLedger: Sendable {
     guard isHeld(before), !isHeld(state) else { return }
     lateDepartures.append(sequence)
     guard lateDepartures.count > Self.lateLimit else { return }
-    if let forgotten = late.removeValue(forKey: lateDepartures[lateDepartures.front]) { forget(forgotten) }
+    if let forgotten = late.removeValue(forKey: lateDepartures[lateDepartures.front]) { forget(forgotten.state) }
     lateDepartures.removeFirst()
   }
 
-  private mutating func replace(_ sequence: UInt64, by state: DeliveryState) {
-    guard remembers(sequence) else { return replaceLate(sequence, by: state) }
+  private mutating func replace(_ sequence: UInt64, by state: DeliveryState, _ reason: DeliveryReason?) {
+    guard remembers(sequence) else { return replaceLate(sequence, by: state, reason) }
     let index = index(of: sequence)
-    present[Int(states[index])] &-= 1
+    present[Int(states[index] & 15)] &-= 1
     present[Int(state.rawValue)] &+= 1
-    states[index] = state.rawValue
+    states[index] = state.rawValue | (reason?.rawValue ?? 0) << 4
+    times[index] = currentTime
   }
 
   /// How many messages ever entered `state`. A message that is sent again enters `written` again.

@@ -1,3 +1,5 @@
+import ByteStreams
+
 /// The state of a message that a client sent.
 package enum DeliveryState: UInt8, CaseIterable, Sendable {
   /// In the queue, or in one of our buffers. → written, expired, replaced, rejected; unknown if it was written once before
@@ -27,4 +29,38 @@ package enum DeliveryState: UInt8, CaseIterable, Sendable {
     case .unknown: "unknown"
     }
   }
+}
+
+/// Why a message did not arrive, or may not have arrived.
+package enum DeliveryReason: UInt8, CaseIterable, Sendable {
+  /// Its time to live ended while it was queued.
+  case ttl = 1
+  /// It had to be sent at once (time to live 0), and was not.
+  case notSentAtOnce
+  /// A full queue dropped it as the oldest message.
+  case queueFull
+  /// The session ended first.
+  case sessionClosed
+  /// The connection was lost: after it was written, or too often while it was being written.
+  case connectionLost
+  /// The upstream refused it as too large (1009).
+  case tooLarge
+
+  package var name: StaticString {
+    switch self {
+    case .ttl: "ttl"
+    case .notSentAtOnce: "not-sent-at-once"
+    case .queueFull: "queue-full"
+    case .sessionClosed: "session-closed"
+    case .connectionLost: "connection-lost"
+    case .tooLarge: "too-large"
+    }
+  }
+}
+
+/// The state of a message, why it ended if it did not arrive, and when it reached that state, to 10 ms.
+package struct DeliveryRecord: Equatable, Sendable {
+  package let state: DeliveryState
+  package let reason: DeliveryReason?
+  package let time: MonotonicTime
 }

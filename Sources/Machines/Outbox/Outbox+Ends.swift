@@ -3,33 +3,37 @@ import ByteStreams
 /// How messages leave the outbox, and how their positions are freed.
 extension Outbox {
   /// Ends a waiting message.
-  mutating func end(_ position: Int, as state: DeliveryState) {
+  mutating func end(_ position: Int, as state: DeliveryState, because reason: DeliveryReason? = nil) {
     if let topic = ring[position].topic, topics[topic] == position { topics[topic] = nil }
     waiting &-= 1
     waitingBytes &-= ring[position].payload?.count ?? 0
-    finish(position, as: state)
+    finish(position, as: state, because: reason)
     popFront()
   }
 
   /// Ends the waiting messages with time to live 0.
   mutating func endImmediate() {
-    endWaiting(as: .expired, before: min(immediateEnd, ring.end)) { $0.isImmediate }
+    endWaiting(as: .expired, because: .notSentAtOnce, before: min(immediateEnd, ring.end)) { $0.isImmediate }
     immediateEnd = takenEnd
   }
 
   /// Ends the waiting messages before the position `limit` that meet `condition`.
-  mutating func endWaiting(as state: DeliveryState, before limit: Int, where condition: (Entry) -> Bool) {
+  mutating func endWaiting(
+    as state: DeliveryState, because reason: DeliveryReason, before limit: Int, where condition: (Entry) -> Bool
+  ) {
     for position in takenEnd..<max(takenEnd, limit) {
       // Ending a message removes empty positions at the front, and some of them may be ahead of this one.
       guard position >= ring.front, ring[position].payload != nil, condition(ring[position]) else { continue }
-      end(position, as: state)
+      end(position, as: state, because: reason)
     }
   }
 
   /// Ends a message that is not written. Its position stays, empty.
-  mutating func finish(_ position: Int, as state: DeliveryState) {
+  mutating func finish(_ position: Int, as state: DeliveryState, because reason: DeliveryReason?) {
     // It was written once, to a connection that was lost. However it ends now, it may have arrived.
-    ledger.set(ring[position].sequence, to: ring[position].attempts > 0 ? .unknown : state)
+    let wasWritten = ring[position].attempts > 0
+    ledger.set(
+      ring[position].sequence, to: wasWritten ? .unknown : state, because: wasWritten ? .connectionLost : reason)
     messages &-= 1
     bytes &-= ring[position].payload?.count ?? 0
     ring[position].payload = nil

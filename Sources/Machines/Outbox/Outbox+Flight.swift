@@ -119,7 +119,7 @@ extension Outbox {
     guard let ended = retiring else { return }
     retiring = nil
     if settings.confirms, ended.last >= ended.first, !keepsWritten {
-      _ = ledger.setWritten(from: ended.first, through: ended.last, to: .unknown)
+      _ = ledger.setWritten(from: ended.first, through: ended.last, to: .unknown, because: .connectionLost)
     }
     // If a successor has taken messages, it owns the front of the ring, and nothing of the old connection is left there.
     if let successor = flight, successor.last >= successor.first { return }
@@ -134,7 +134,7 @@ extension Outbox {
         kept &-= 1
         messages &+= 1
         guard canRetry(position), !ring[position].isImmediate else {
-          finish(position, as: .unknown)
+          finish(position, as: .unknown, because: .connectionLost)
           continue
         }
         ledger.reopen(ring[position].sequence)
@@ -143,7 +143,11 @@ extension Outbox {
         ring[position].attempts &-= 1
         if ring[position].sequence == partiallyWritten { ring[position].interruptions &+= 1 }
         if ring[position].isImmediate || !canRetry(position) {
-          finish(position, as: ring[position].isImmediate ? .expired : .rejected)
+          if ring[position].isImmediate {
+            finish(position, as: .expired, because: .notSentAtOnce)
+          } else {
+            finish(position, as: .rejected, because: .connectionLost)
+          }
           continue
         }
       }
@@ -191,13 +195,13 @@ extension Outbox {
     for position in writtenEnd..<takenEnd where ring[position].sequence == partiallyWritten {
       guard let size = ring[position].payload?.count, size >= largest?.size ?? 0 else { continue }
       largest = nil
-      ledger.set(ring[position].sequence, to: .rejected)
+      ledger.set(ring[position].sequence, to: .rejected, because: .tooLarge)
       messages &-= 1
       bytes &-= size
       ring[position].payload = nil
     }
     if let largest, ledger.state(of: largest.sequence) == .written {
-      ledger.set(largest.sequence, to: .rejected)
+      ledger.set(largest.sequence, to: .rejected, because: .tooLarge)
       for position in ring.front..<writtenEnd where ring[position].sequence == largest.sequence { release(position) }
     }
     popFront()

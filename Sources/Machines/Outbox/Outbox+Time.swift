@@ -18,7 +18,7 @@ extension Outbox {
     while let first = expiry.first, first.deadline <= now {
       expiry.removeFirst()
       guard isWaiting(first) else { continue }
-      end(first.position, as: .expired)
+      end(first.position, as: .expired, because: .ttl)
       count += 1
     }
     return count

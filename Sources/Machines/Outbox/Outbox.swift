@@ -72,6 +72,11 @@ package struct Outbox: Sendable {
   var flight: Flight?
   var retiring: Flight?
   package internal(set) var ledger: DeliveryLedger
+  /// The time of the inputs that follow, as it appears in the records of deliveries. Inputs with a time of their own decide by that.
+  package var clock: MonotonicTime {
+    get { ledger.now }
+    set { ledger.now = newValue }
+  }
   /// Messages that are not yet written, and their bytes.
   package internal(set) var messages = 0
   package internal(set) var bytes = 0
@@ -167,7 +172,7 @@ package struct Outbox: Sendable {
     waitingStart = max(waitingStart, takenEnd)
     while waitingStart < ring.end, ring[waitingStart].payload == nil { waitingStart &+= 1 }
     guard waitingStart < ring.end else { return false }
-    end(waitingStart, as: .rejected)
+    end(waitingStart, as: .rejected, because: .queueFull)
     return true
   }
 
@@ -192,7 +197,7 @@ package struct Outbox: Sendable {
       waiting &-= 1
       waitingBytes &-= payload.count
       if ring[position].deadline <= now {
-        finish(position, as: .expired)
+        finish(position, as: .expired, because: .ttl)
         continue
       }
       ring[position].attempts &+= 1
@@ -262,6 +267,6 @@ package struct Outbox: Sendable {
   /// Accepts no more messages, and ends the waiting ones as `rejected`.
   package mutating func close() {
     isClosed = true
-    endWaiting(as: .rejected, before: ring.end) { _ in true }
+    endWaiting(as: .rejected, because: .sessionClosed, before: ring.end) { _ in true }
   }
 }

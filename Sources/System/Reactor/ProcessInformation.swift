@@ -9,6 +9,9 @@ package enum ProcessInformation {
     MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds())
   }
 
+  /// Milliseconds since the UNIX epoch.
+  package static func wallClockMilliseconds() -> Int64 { SystemCall.wallClockMilliseconds() }
+
   /// Seconds since the UNIX epoch.
   package static func wallClockSeconds() -> Int { Int(SystemCall.wallClockMilliseconds() / 1000) }
 

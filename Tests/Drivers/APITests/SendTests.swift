@@ -122,6 +122,7 @@ import Threading
     #expect(single.hasNewData && batch.hasNewData)
     let response = api.finish(single)
     #expect(response.status == 200 && response.text("state") == "rejected")
+    #expect(response.text("reason") == "session-closed")
     let results = api.finish(batch)
     #expect(results.status == 200)
     #expect(

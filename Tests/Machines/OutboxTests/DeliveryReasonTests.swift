@@ -1,0 +1,105 @@
+import ByteStreams
+import Testing
+import UpstreamSession
+
+@testable import Outbox
+
+/// Why a message ended, and when.
+@Suite struct DeliveryReasonTests {
+  private func reason(_ box: OutboxFixture, _ sequence: UInt64 = 1) -> DeliveryReason? {
+    box.outbox.ledger.record(of: sequence, now: box.now)?.reason
+  }
+
+  /// An outbox in which message 1 ended for this reason. The switch has no default: a new reason must be shown here.
+  private func example(of reason: DeliveryReason) -> OutboxFixture {
+    var box = OutboxFixture {
+      if reason == .queueFull {
+        $0.maximumMessages = 1
+        $0.overflow = .dropOldest
+      }
+      if reason == .connectionLost { $0.maximumAttempts = 1 }
+    }
+    switch reason {
+    case .ttl:
+      box.post("a", ttl: .seconds(1))
+      box.outbox.expire(now: box.now + .seconds(2))
+    case .notSentAtOnce:
+      box.outbox.startSending(on: Generation(1))
+      box.post("a", ttl: .zero)
+      box.outbox.block(returning: nil)
+    case .queueFull:
+      box.post("a")
+      box.post("b")
+    case .sessionClosed:
+      box.post("a")
+      box.outbox.close()
+    case .connectionLost:
+      box.outbox.startSending(on: Generation(1))
+      box.post("a")
+      _ = box.take()
+      box.outbox.stopSending(partiallyWritten: 1)
+      box.outbox.settle(partiallyWritten: 1)
+    case .tooLarge:
+      box.outbox.startSending(on: Generation(1))
+      box.write(1)
+      box.outbox.stopSending(closedAsTooBig: true)
+    }
+    return box
+  }
+
+  @Test(arguments: DeliveryReason.allCases)
+  func everyReasonIsGivenForItsCause(expected: DeliveryReason) {
+    let box = example(of: expected)
+    #expect(reason(box) == expected)
+    let state = box.outbox.ledger.state(of: 1)
+    #expect(state == .expired || state == .rejected)
+  }
+
+  @Test func aWrittenMessageWhoseConnectionWasLostSaysSo() {
+    var box = OutboxFixture()
+    box.outbox.startSending(on: Generation(1))
+    box.write(1)
+    #expect(reason(box) == nil)
+    box.outbox.stopSending()
+    box.outbox.settle()
+    #expect(box.outbox.ledger.state(of: 1) == .unknown && reason(box) == .connectionLost)
+  }
+
+  @Test func aMessageThatArrivedOrWasReplacedHasNoReason() {
+    var box = OutboxFixture()
+    box.post("a", topic: "t")
+    box.post("b", topic: "t")
+    #expect(box.outbox.ledger.state(of: 1) == .replaced && reason(box) == nil)
+    #expect(reason(box, 2) == nil)
+  }
+
+  @Test func theTimeIsThatOfTheLastChangeHoweverLongAgo() {
+    var box = OutboxFixture()
+    box.outbox.startSending(on: Generation(1))
+    let start = MonotonicTime.zero + .hours(24 * 400)
+    box.outbox.clock = start
+    box.post("a")
+    func time(at now: MonotonicTime) -> MonotonicTime? { box.outbox.ledger.record(of: 1, now: now)?.time }
+    #expect(time(at: start) == start)
+    box.outbox.clock = start + .seconds(5)
+    _ = box.take()
+    #expect(time(at: start + .seconds(9)) == start)
+    box.outbox.written(through: 1)
+    for later in [TimeSpan.seconds(5), .milliseconds(5_004), .hours(24 * 200)] {
+      #expect(time(at: start + later) == start + .seconds(5))
+    }
+    // A reader whose clock is behind sees the present, not the far past.
+    #expect(time(at: start + .milliseconds(4_990)) == start + .milliseconds(4_990))
+  }
+
+  @Test func aMessageOlderThanTheLedgerKeepsItsReasonAndTime() {
+    var box = OutboxFixture { $0.redelivery = .unconfirmed }
+    box.outbox.clock = .zero + .seconds(7)
+    box.post("first", ttl: nil)
+    for _ in 0..<DeliveryLedger.minimumLimit { box.post("x", topic: "t") }
+    box.outbox.clock = .zero + .seconds(8)
+    box.outbox.close()
+    let record = box.outbox.ledger.record(of: 1, now: .zero + .seconds(9))
+    #expect(record == DeliveryRecord(state: .rejected, reason: .sessionClosed, time: .zero + .seconds(8)))
+  }
+}

@@ -176,9 +176,9 @@ let package = Package(
     tested(
       .drivers, "API",
       [
-        "ByteStreams", "Configuration", "HTTPCodec", "HTTPServer", "Idempotency", "Inbox", "Logging", "Metrics",
-        "Outbox", "Reactor",
-        "Sessions", "Threading", "Upstream", "UpstreamSession", "WebSocketCodec",
+        "ByteStreams", "Configuration", "Deflate", "HTTPCodec", "HTTPServer", "Idempotency", "Inbox", "Logging",
+        "Metrics",
+        "Outbox", "Reactor", "Sessions", "Threading", "Upstream", "UpstreamSession", "WebSocketCodec",
       ]),
     tested(nil, "Gateway", ["Reactor", "Upstream"]),
     // What the Autobahn TestSuite judges: the gateway's session with an echo behind it (scripts/conformance).

@@ -51,6 +51,11 @@ package struct Deflater: ~Copyable {
     run(input, Z_SYNC_FLUSH, into: &output)
   }
 
+  /// Compresses `input`. Part of the result may follow only with the next call.
+  package mutating func append(_ input: Span<UInt8>, into output: inout ByteQueue) {
+    run(input, Z_NO_FLUSH, into: &output)
+  }
+
   /// Ends the stream: writes its last block and, if it is wrapped, its checksum. `reset()` starts another.
   package mutating func finish(into output: inout ByteQueue) { run(Span(), Z_FINISH, into: &output) }
 

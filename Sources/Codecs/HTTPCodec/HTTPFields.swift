@@ -63,6 +63,9 @@ package struct HTTPFields: ~Copyable {
   @inline(__always)
   package func contains(_ field: HTTPFieldName) -> Bool { present & (1 << UInt64(field.rawValue)) != 0 }
 
+  /// Whether `field` is present more than once. Takes constant time.
+  func isRepeated(_ field: HTTPFieldName) -> Bool { repeated & (1 << UInt64(field.rawValue)) != 0 }
+
   /// The index of the first `field` at or after `start`, or nil.
   package func index(of field: HTTPFieldName, from start: Int = 0) -> Int? {
     guard contains(field) else { return nil }

@@ -13,7 +13,7 @@ package final class API: HTTPApplication {
   private let messageLimits: IncomingMessage.Limits
   private let loopIndex: Int
   /// Requests between their heads and their responses.
-  private var requests = SlotTable<PendingRequest>()
+  private var requests = SlotTable<(PendingRequest, HTTPAcceptedCodings)>()
   /// The held polls.
   var polls = SlotTable<Poll>()
   /// The requests whose messages are queued and whose responses wait.
@@ -22,6 +22,7 @@ package final class API: HTTPApplication {
   /// The cursor of the response being written, which contains it several times.
   var cursorText = ByteQueue()
   private var acceptedHost = AcceptedHost()
+  var compressor = ResponseCompressor()
   private var requestCount: UInt64 = 0
   private let requestPrefix = UInt32.random(in: .min ... .max)
 
@@ -42,7 +43,7 @@ package final class API: HTTPApplication {
     case delivery(sequence: UInt64, of: Session, wait: TimeSpan)
     case change(Session)
     /// A request whose response depends on its path only.
-    indirect case read(Route)
+    indirect case read(Route, Representation)
     indirect case refused(Problem)
   }
 
@@ -51,26 +52,30 @@ package final class API: HTTPApplication {
   package func begin(_ request: borrowing HTTPRequestHead, on listener: HTTPListener) -> Exchange {
     var body: RequestBody?
     let pending: PendingRequest
+    var coding = HTTPAcceptedCodings.identity
     do throws(ProblemError) {
-      pending = try accept(request, on: listener, &body)
+      coding = try Representation.coding(of: request)
+      pending = try accept(request, on: listener, coding, &body)
     } catch {
       pending = .refused(error.problem)
     }
-    return Exchange(state: requests.insert(pending), body: body)
+    return Exchange(state: requests.insert((pending, coding)), body: body)
   }
 
   private func accept(
-    _ request: borrowing HTTPRequestHead, on listener: HTTPListener, _ body: inout RequestBody?
+    _ request: borrowing HTTPRequestHead, on listener: HTTPListener, _ coding: HTTPAcceptedCodings,
+    _ body: inout RequestBody?
   ) throws(ProblemError) -> PendingRequest {
     let principal = try shared.access.admit(request, on: listener, &acceptedHost)
     let route = try router.route(request, on: listener.role)
+    let representation = try representation(of: route, for: request)
     switch route {
     case .send(let session):
       let message = try IncomingMessage(request, messageLimits)
       body = RequestBody(request.framing, limit: messageLimits.bodyBytes)
       return .send(message, to: session, for: principal)
     case .receive(let session):
-      return .poll(try PollParameters(request, shared.settings.delivery), of: session)
+      return .poll(try PollParameters(request, shared.settings.delivery, coding), of: session)
     case .delivery(let sequence, let session):
       let wait = try WaitParameter.read(request, default: .zero, maximum: shared.settings.delivery.maximumWait)
       return .delivery(sequence: sequence, of: session, wait: wait)
@@ -79,8 +84,26 @@ package final class API: HTTPApplication {
       body = RequestBody(request.framing, limit: SessionChange.limit)
       return .change(session)
     case .session, .sessions, .document, .errorPage, .live, .ready, .started, .metrics, .status, .options:
-      return .read(route)
+      return .read(route, representation)
     }
+  }
+
+  /// Returns the media type of the response, by one rule for all routes. A poll's depends on its parameters, and is decided there.
+  private func representation(
+    of route: Route, for request: borrowing HTTPRequestHead
+  ) throws(ProblemError) -> Representation {
+    let offered: [Representation]
+    switch route {
+    case .send, .delivery, .changeSession, .session, .sessions:
+      if request.fields.acceptsAllMediaTypes { return .json }
+      offered = [.json]
+    case .document: offered = [.yaml]
+    case .metrics, .status: offered = [.text]
+    case .errorPage: offered = ErrorPages.representations
+    // A probe reads the status only.
+    case .receive, .live, .ready, .started, .options: return .text
+    }
+    return try Representation.negotiate(request, offered)
   }
 
   package func route(of request: borrowing HTTPRequestHead) -> StaticString { Router.template(of: request) }
@@ -88,7 +111,9 @@ package final class API: HTTPApplication {
   package func finish(
     _ exchange: consuming Exchange, at now: MonotonicTime, into response: inout Response
   ) -> Outcome {
-    guard let pending = requests.remove(exchange.state) else { preconditionFailure("a request was finished twice") }
+    guard let (pending, coding) = requests.remove(exchange.state) else {
+      preconditionFailure("a request was finished twice")
+    }
     do throws(ProblemError) {
       switch pending {
       case .send(let message, let session, let principal):
@@ -99,8 +124,13 @@ package final class API: HTTPApplication {
         return try respond(with: sequence, of: session, wait: wait, at: now, into: &response)
       case .change(let session):
         try change(session, as: exchange.body, at: now, into: &response)
-      case .read(let route): respond(to: route, at: now, into: &response)
+      case .read(let route, let representation):
+        respond(to: route, as: representation, at: now, into: &response)
       case .refused(let problem): respond(with: problem, into: &response)
+      }
+      if response.content.count >= ResponseCompressor.minimumBytes {
+        response.fields.append("Vary: Accept-Encoding\r\n" as StaticString)
+        compressor.compress(&response, coding)
       }
     } catch {
       respond(with: error.problem, into: &response)
@@ -119,17 +149,19 @@ package final class API: HTTPApplication {
 
   // MARK: Responses
 
-  private func respond(to route: Route, at now: MonotonicTime, into response: inout Response) {
+  private func respond(
+    to route: Route, as representation: Representation, at now: MonotonicTime, into response: inout Response
+  ) {
     switch route {
     case .session(let session): respond(withStateOf: session, at: now, into: &response)
     case .sessions: listSessions(into: &response)
     case .document:
-      response.begin(.ok, "application/yaml")
+      response.begin(.ok, representation.contentType)
       response.content.text.append(OpenAPIDocument.text)
-    case .errorPage(let kind, let format):
-      response.begin(.ok, format.mediaType)
+    case .errorPage(let kind):
+      response.begin(.ok, representation.contentType)
       response.fields.append("Vary: Accept\r\n" as StaticString)
-      ErrorPages.write(kind, as: format, into: &response.content.text)
+      ErrorPages.write(kind, as: representation, into: &response.content.text)
     case .live:
       response.begin(.ok, .plainText)
       response.content.text.append("ok\n" as StaticString)

@@ -4,31 +4,14 @@ import HTTPCodec
 /// The pages of the problem types, `/errors/{type}`: what happened, and what to do. Each is a section of `docs/errors.md`, which is embedded
 /// in the program.
 enum ErrorPages {
-  /// The representations of a page.
-  enum Format {
-    case text, html
+  /// Text first: `*/*` gets it, since a terminal can show it. Browsers ask for HTML by name.
+  static let representations = [Representation.text, .html]
 
-    var mediaType: StaticString {
-      switch self {
-      case .text: .plainText
-      case .html: "text/html; charset=utf-8"
-      }
-    }
-
-    /// HTML for clients that ask for it by name, as browsers do. `*/*` gets text, which a terminal can show.
-    init(for request: borrowing HTTPRequestHead) {
-      var format = Format.text
-      request.fields.forEachElement(of: .accept) { element in
-        if let range = HTTPMediaType(element), range.is("text", "html") { format = .html }
-      }
-      self = format
-    }
-  }
-
-  static func write(_ kind: Problem.Kind, as format: Format, into output: inout ByteQueue) {
+  /// - Parameter format: one of `representations`.
+  static func write(_ kind: Problem.Kind, as format: Representation, into output: inout ByteQueue) {
     let blocks = section(kind.name.description).split(separator: "\n\n")
     switch format {
-    case .text:
+    case .text, .json, .lines, .bytes, .yaml:
       output.append("\(kind.name): \(kind.title)\n")
       for block in blocks {
         output.append("\n")

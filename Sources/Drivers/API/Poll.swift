@@ -1,4 +1,5 @@
 import ByteStreams
+import HTTPCodec
 import Inbox
 import Sessions
 
@@ -22,6 +23,8 @@ struct PollOptions: Equatable {
   var given = QueryParameter.Names.none
   /// Whether the position is that of `If-None-Match`, so that the response can be 304.
   var isConditional = false
+  var representation = Representation.json
+  var coding: HTTPAcceptedCodings
   var filter: TopicFilter?
 }
 
@@ -32,7 +35,7 @@ enum PollFields {
   ///
   /// - Parameter cursor: the position after the response.
   static func write(_ cursor: Span<UInt8>, of session: Session, _ options: PollOptions, into fields: inout ByteQueue) {
-    fields.append("Gateway-Cursor: " as StaticString)
+    fields.append("Vary: Accept, Accept-Encoding\r\nGateway-Cursor: " as StaticString)
     fields.append(cursor)
     fields.append("\r\nETag: W/\"" as StaticString)
     fields.append(cursor)

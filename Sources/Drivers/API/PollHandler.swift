@@ -48,18 +48,50 @@ extension API {
     count(result.messages.count)
     cursorText.removeAll()
     result.cursor.write(into: &cursorText)
-    let isUnchanged = options.isConditional && !result.hasContent && !result.more
-    response.begin(isUnchanged ? .notModified : .ok, isUnchanged ? nil : "application/json")
+    let status = Self.status(of: result, options)
+    response.begin(status, status == .ok ? Self.contentType(of: result, options) : nil)
     PollFields.write(cursorText.bytes, of: poll.session, options, into: &response.fields)
     if let gap = result.gap { PollFields.write(gap, into: &response.fields) }
-    if !isUnchanged { MessagesJSON.write(result, cursorText.bytes, into: &response.content) }
+    if status == .ok {
+      if options.representation == .json {
+        MessagesJSON.write(result, cursorText.bytes, into: &response.content)
+      } else {
+        Self.write(result, options, into: &response)
+      }
+      compressor.compress(&response, options.coding)
+    }
     response.prepared = preparedPolls.note(key, response, messages: result.messages.count)
+  }
+
+  private static func status(of result: ReadResult, _ options: PollOptions) -> HTTPStatus {
+    if options.isConditional, !result.hasContent, !result.more { return .notModified }
+    return options.representation.isPayload && result.messages.isEmpty ? .noContent : .ok
+  }
+
+  private static func contentType(of result: ReadResult, _ options: PollOptions) -> StaticString {
+    // Bytes that are not text are not sent as text, even if text was requested.
+    let isBinary = options.representation == .text && result.messages.first?.kind == .binary
+    return (isBinary ? .bytes : options.representation).contentType
+  }
+
+  private static func write(_ result: ReadResult, _ options: PollOptions, into response: inout Response) {
+    if options.representation == .lines {
+      MessagesContent.writeLines(result.messages, into: &response.content)
+    } else if let message = result.messages.first {
+      let id = Cursor(epoch: result.cursor.epoch, sequence: message.sequence)
+      MessagesContent.write(message, id: id, into: &response)
+    }
   }
 
   private func count(_ messages: Int) {
     shared.metrics.pollResponses.add()
     shared.metrics.deliveredMessages.add(messages)
   }
+}
+
+extension Representation {
+  /// Whether the content is the payload of one message.
+  fileprivate var isPayload: Bool { self == .text || self == .bytes }
 }
 
 extension Poll {

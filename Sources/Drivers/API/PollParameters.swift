@@ -11,20 +11,31 @@ struct PollParameters {
   private(set) var options: PollOptions
 
   init(
-    _ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery
+    _ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery,
+    _ coding: HTTPAcceptedCodings = .identity
   ) throws(ProblemError) {
     wait = settings.wait
-    options = PollOptions(limit: Int32(settings.limit), maxBytes: Int32(settings.answerBytes), wait: 0)
+    options = PollOptions(
+      limit: Int32(settings.limit), maxBytes: Int32(settings.answerBytes), wait: 0, coding: coding)
     if let preferred = WaitParameter.preference(of: request) { wait = preferred }
     try QueryParameter.forEach(of: request, accepting: .poll) { parameter, value throws(ProblemError) in
       try read(parameter, value, settings)
     }
+    if !request.fields.acceptsAllMediaTypes { options.representation = try Self.representation(request, options) }
     if request.fields.contains(.ifNoneMatch), !options.given.statesPosition { readValidator(of: request) }
     if request.method == .head {
       // The latest position, at once (RFC 9110 §9.3.2 allows no other use of HEAD).
       (start, wait, options.isConditional) = (.latest, .zero, false)
     }
     wait = WaitParameter.granted(wait, for: request, maximum: settings.maximumWait)
+  }
+
+  private static func representation(
+    _ request: borrowing HTTPRequestHead, _ options: PollOptions
+  ) throws(ProblemError) -> Representation {
+    if options.limit == 1 { return try Representation.negotiate(request, [.json, .lines, .text, .bytes]) }
+    return try Representation.negotiate(
+      request, [.json, .lines], note: ", with limit=1 also text/plain and application/octet-stream")
   }
 
   /// For clients that can only repeat a request with the `ETag` of the last response.

@@ -8,6 +8,7 @@ struct Problem {
     case protocolError, uriTooLong, headerFieldsTooLarge, unsupportedTransferCoding, unsupportedVersion
     case expectationFailed, requestTimeout, hostNotAllowed, originNotAllowed, notFound, methodNotAllowed
     case invalidParameter, invalidText, invalidDocument, unsupportedMediaType, unsupportedEncoding, contentTooLarge
+    case notAcceptable
     case idempotencyKeyInProgress, idempotencyKeyReused
     case queueFull, tooManyBodies, tooManyKeys, upstreamDown, sessionClosed
 
@@ -29,6 +30,7 @@ struct Problem {
       case .invalidDocument: "invalid-document"
       case .unsupportedMediaType: "unsupported-media-type"
       case .unsupportedEncoding: "unsupported-encoding"
+      case .notAcceptable: "not-acceptable"
       case .contentTooLarge: "content-too-large"
       case .queueFull: "queue-full"
       case .tooManyBodies: "too-many-bodies"
@@ -57,6 +59,7 @@ struct Problem {
       case .invalidText: "The message is not valid UTF-8"
       case .invalidDocument: "The document is not valid for this path"
       case .unsupportedMediaType: "The content type is not supported"
+      case .notAcceptable: "No representation is acceptable"
       case .unsupportedEncoding: "The content coding is not supported, or the body does not match it"
       case .contentTooLarge: "The content is too large"
       case .queueFull: "The queue to the upstream is full"
@@ -84,6 +87,7 @@ struct Problem {
       case .notFound: .notFound
       case .methodNotAllowed: .methodNotAllowed
       case .unsupportedMediaType, .unsupportedEncoding: .unsupportedMediaType
+      case .notAcceptable: .notAcceptable
       case .contentTooLarge: .contentTooLarge
       case .queueFull, .tooManyBodies, .tooManyKeys, .upstreamDown: .serviceUnavailable
       case .sessionClosed: .gone
@@ -107,8 +111,7 @@ struct Problem {
       case .protocolError, .uriTooLong, .headerFieldsTooLarge, .unsupportedTransferCoding, .unsupportedVersion,
         .expectationFailed, .hostNotAllowed, .originNotAllowed, .notFound, .methodNotAllowed, .invalidParameter,
         .invalidText, .invalidDocument, .unsupportedMediaType, .unsupportedEncoding, .contentTooLarge,
-        .idempotencyKeyReused,
-        .sessionClosed:
+        .idempotencyKeyReused, .notAcceptable, .sessionClosed:
         false
       }
     }

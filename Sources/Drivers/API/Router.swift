@@ -12,7 +12,7 @@ enum Route {
   case changeSession(Session)
   case sessions
   case document
-  case errorPage(Problem.Kind, ErrorPages.Format)
+  case errorPage(Problem.Kind)
   case live, ready, started, metrics, status
   /// `OPTIONS`, with the value of `Allow`.
   case options(StaticString)
@@ -72,7 +72,7 @@ struct Router {
       throw ProblemError(
         .notFound, "no problem type is named '\(name.excerpt())': use the 'type' of an error response")
     }
-    return try reading(request, .errorPage(kind, ErrorPages.Format(for: request)))
+    return try reading(request, .errorPage(kind))
   }
 
   // MARK: Clients

@@ -127,18 +127,23 @@ package struct ResponseContent: ~Copyable {
   /// Returns a contiguous copy of the content.
   package func copyBytes() -> [UInt8] {
     var whole = ByteQueue(capacity: count)
+    forEachPiece { whole.append($0) }
+    return whole.copyBytes()
+  }
+
+  /// Passes the content to `body`, in pieces and in order.
+  package func forEachPiece(_ body: (Span<UInt8>) -> Void) {
     var offset = 0
     for piece in pieces {
       switch piece {
       case .text(let count):
-        whole.append(text.bytes.extracting(offset..<offset &+ count))
+        body(text.bytes.extracting(offset..<offset &+ count))
         offset &+= count
       case .shared(let slice):
-        whole.append(slice.bytes)
+        body(slice.bytes)
       }
     }
-    whole.append(text.bytes.extracting(offset..<text.count))
-    return whole.copyBytes()
+    body(text.bytes.extracting(offset..<text.count))
   }
 }
 

@@ -145,7 +145,9 @@ struct APIFixture {
 struct Received {
   let status: Int
   let fields: String
-  let body: String
+  /// The content, compressed if `Content-Encoding` says so.
+  let bytes: [UInt8]
+  var body: String { String(decoding: bytes, as: UTF8.self) }
   let prepared: PreparedResponse?
   /// The `request_id` in the log line, if the request is refused.
   let refusal: String?
@@ -157,11 +159,11 @@ struct Received {
       let (head, content) = (prepared.fields, prepared.content)
       status = Int(prepared.status.rawValue)
       fields = head.bytes.text()
-      body = content.bytes.text()
+      bytes = [UInt8](copying: content.bytes)
     } else {
       status = Int(response.status.rawValue)
       fields = response.fields.bytes.text()
-      body = String(decoding: response.content.copyBytes(), as: UTF8.self)
+      bytes = response.content.copyBytes()
     }
   }
 

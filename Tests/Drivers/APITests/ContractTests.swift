@@ -145,7 +145,7 @@ import Testing
     case .protocolError, .uriTooLong, .headerFieldsTooLarge, .unsupportedTransferCoding, .unsupportedVersion,
       .expectationFailed, .methodNotAllowed:
       return false
-    case .hostNotAllowed, .originNotAllowed, .invalidParameter: return true
+    case .hostNotAllowed, .originNotAllowed, .invalidParameter, .notAcceptable: return true
     // Without a default session, its paths are not there.
     case .notFound: return path != "/v1/sessions" && path != "/openapi.yaml"
     case .requestTimeout, .contentTooLarge, .unsupportedMediaType: return takesBody

@@ -1,4 +1,5 @@
 import ByteStreams
+import HTTPCodec
 import HTTPServer
 import Inbox
 import Testing
@@ -14,7 +15,7 @@ import Testing
   ) -> PreparedPolls.Key {
     PreparedPolls.Key(
       inbox: inboxes[inbox], start: ReadStart(Cursor(epoch: Epoch(7), sequence: sequence)),
-      options: PollOptions(limit: limit, maxBytes: 1000, wait: 0), revision: revision)
+      options: PollOptions(limit: limit, maxBytes: 1000, wait: 0, coding: .identity), revision: revision)
   }
 
   private static func note(

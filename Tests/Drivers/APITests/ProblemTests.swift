@@ -37,6 +37,7 @@ import Upstream
       return try api.respond("PATCH /v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")
     case .unsupportedMediaType: return try api.post("x", fields: "Content-Type: multipart/mixed; boundary=b\r\n")
     case .unsupportedEncoding: return try api.post("x", fields: "Content-Encoding: br\r\n")
+    case .notAcceptable: return try api.respond("GET", "/v1/messages", "Accept: text/event-stream\r\n")
     case .contentTooLarge:
       return try api.post("1\n2\n", fields: "Content-Type: application/x-ndjson\r\n")
     case .queueFull:

@@ -1,0 +1,51 @@
+import ByteStreams
+import HTTPServer
+import Inbox
+
+/// The content of the response to a poll, in the formats other than `MessagesJSON`. The position and the gap are in header fields.
+enum MessagesContent {
+  /// One message per line. A message that is JSON may contain line breaks between its tokens, which become spaces.
+  static func writeLines(_ messages: [RetainedMessage], into content: inout ResponseContent) {
+    for message in messages {
+      let bytes = message.rendered.bytes
+      if bytes.firstIndex(of: UInt8(ascii: "\n")) == nil, bytes.firstIndex(of: UInt8(ascii: "\r")) == nil {
+        content.append(SharedSlice(message.rendered))
+      } else {
+        content.text.reserve(bytes.count)
+        for index in bytes.indices {
+          let byte = bytes[index]
+          content.text.append(byte == UInt8(ascii: "\n") || byte == UInt8(ascii: "\r") ? UInt8(ascii: " ") : byte)
+        }
+      }
+      content.text.append("\n" as StaticString)
+    }
+  }
+
+  /// The payload of a message alone, and what else is known about it as fields.
+  static func write(_ message: RetainedMessage, id: Cursor, into response: inout Response) {
+    response.fields.append("Gateway-Id: " as StaticString)
+    id.write(into: &response.fields)
+    response.fields.append("\r\nGateway-Time: " as StaticString)
+    response.fields.append(message.time)
+    response.fields.append("\r\nGateway-Type: " as StaticString)
+    response.fields.append(message.kind.name)
+    response.fields.append("\r\n" as StaticString)
+    if let topic = message.topic {
+      response.fields.append("Gateway-Topic: " as StaticString)
+      writeField(topic, into: &response.fields)
+      response.fields.append("\r\n" as StaticString)
+    }
+    message.writePayload(into: &response.content.text)
+  }
+
+  /// Percent-encodes what a field cannot contain, and the percent sign.
+  private static func writeField(_ text: [UInt8], into fields: inout ByteQueue) {
+    for byte in text {
+      if (0x21...0x7E).contains(byte), byte != UInt8(ascii: "%") {
+        fields.append(byte)
+      } else {
+        fields.append(PercentEncoder.encode([byte].span))
+      }
+    }
+  }
+}

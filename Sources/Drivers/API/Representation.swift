@@ -1,0 +1,69 @@
+import ByteStreams
+import HTTPCodec
+
+/// The media types of responses.
+enum Representation: UInt8 {
+  case json
+  /// One message per line.
+  case lines
+  case text
+  /// The payload of one message.
+  case bytes
+  case html
+  case yaml
+
+  /// In lower case.
+  private var name: (type: StaticString, subtype: StaticString) {
+    switch self {
+    case .json: ("application", "json")
+    case .lines: ("application", "x-ndjson")
+    case .text: ("text", "plain")
+    case .bytes: ("application", "octet-stream")
+    case .html: ("text", "html")
+    case .yaml: ("application", "yaml")
+    }
+  }
+
+  /// The value of `Content-Type`.
+  var contentType: StaticString {
+    switch self {
+    case .json: "application/json"
+    case .lines: "application/x-ndjson"
+    case .text: .plainText
+    case .bytes: "application/octet-stream"
+    case .html: "text/html; charset=utf-8"
+    case .yaml: "application/yaml"
+    }
+  }
+
+  /// Returns the representation that the client prefers; of equals the first. Throws 406 if it accepts none of them.
+  static func negotiate(
+    _ request: borrowing HTTPRequestHead, _ offered: [Representation], note: String = ""
+  ) throws(ProblemError) -> Representation {
+    var best: (representation: Representation, quality: Int)?
+    for representation in offered {
+      let quality = request.fields.quality(of: representation.name.type, representation.name.subtype)
+      if quality > best?.quality ?? 0 { best = (representation, quality) }
+    }
+    if let best { return best.representation }
+    let names = offered.map { "\($0.name.type)/\($0.name.subtype)" }.joined(separator: ", ")
+    throw ProblemError(
+      .notAcceptable,
+      "Accept '\(request.fields.first(.accept)?.excerpt() ?? "")' allows nothing that \(request.methodBytes.excerpt()) \(request.path.excerpt()) responds with: use \(names)\(note), or */*"
+    )
+  }
+
+  /// Returns the content coding of a response. Throws 406 if the client excludes all.
+  static func coding(of request: borrowing HTTPRequestHead) throws(ProblemError) -> HTTPAcceptedCodings {
+    guard request.fields.contains(.acceptEncoding) else { return .identity }
+    let coding = HTTPAcceptedCodings(request.fields)
+    guard coding != .none else {
+      throw ProblemError(
+        .notAcceptable,
+        "Accept-Encoding '\(request.fields.first(.acceptEncoding)?.excerpt() ?? "")' allows no coding: use gzip or identity"
+      )
+    }
+    // HEAD gets the fields of a response without a coding.
+    return request.method == .head ? .identity : coding
+  }
+}

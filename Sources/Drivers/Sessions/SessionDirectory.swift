@@ -20,25 +20,27 @@ package struct SessionDirectory: Sendable {
     named = sessions.map { (Array($0.name.utf8), $0) }
     var size = 2
     while size < 2 * sessions.count { size *= 2 }
+    let mask = size - 1
     var slots = [Int32](repeating: -1, count: size)
     for position in named.indices {
       let name = named[position].name
-      var slot = Self.hash(of: name.span)
-      while slots[slot & (size - 1)] >= 0 { slot += 1 }
-      slots[slot & (size - 1)] = Int32(position)
+      var slot = Self.hash(of: name.span) & mask
+      while slots[slot] >= 0 { slot = (slot + 1) & mask }
+      slots[slot] = Int32(position)
     }
     self.slots = slots
   }
 
   /// Returns the session with this name, or nil. On the path of every request to a named session.
   package func find(_ name: Span<UInt8>) -> Session? {
-    var slot = Self.hash(of: name)
+    let mask = slots.count - 1
+    var slot = Self.hash(of: name) & mask
     while true {
-      let position = slots[slot & (slots.count - 1)]
+      let position = slots[slot]
       guard position >= 0 else { return nil }
       let entry = named[Int(position)]
       if name.equals(entry.name.span) { return entry.session }
-      slot += 1
+      slot = (slot + 1) & mask
     }
   }
 
@@ -47,7 +49,8 @@ package struct SessionDirectory: Sendable {
     return find(name.span)
   }
 
-  /// FNV-1a. The names are the operator's, so no client can choose those that collide.
+  /// FNV-1a, without a secret. A client can choose where its look-up begins, but not the names in the table, which are the operator's. A
+  /// look-up ends at the first empty slot.
   private static func hash(of name: Span<UInt8>) -> Int {
     var hash: UInt64 = 0xcbf2_9ce4_8422_2325
     for index in name.indices { hash = (hash ^ UInt64(name[index])) &* 0x100_0000_01b3 }

@@ -41,6 +41,11 @@ import WebSocketCodec
 
   @Test func findsNothingIfThereAreNoSessions() throws { #expect(try directory().find("default") == nil) }
 
+  /// The hash of this name is the largest integer, and `market` is in the last slot: the look-up continues in the first.
+  @Test func continuesInTheFirstSlotAfterTheLast() throws {
+    #expect(find("E6E1CFYz6UAKvhS2p8BFbNUz", in: try directory("market")) == nil)
+  }
+
   @Test func worksWithoutADefaultSession() throws {
     let directory = try directory("market")
     #expect(directory.default == nil)

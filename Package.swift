@@ -17,7 +17,7 @@ let tests: [SwiftSetting] = [
 /// Beyond that, outside tests: every unsafe operation is marked where it stands.
 let strict: [SwiftSetting] = tests + [.strictMemorySafety()]
 
-/// For the four targets that every request passes: no run-time checks of exclusive access in release builds. They took
+/// For the five targets that every request passes: no run-time checks of exclusive access in release builds. They took
 /// a fifth of the program's instructions per POST. Debug builds, and so the unit tests and the sanitizers, keep them.
 let hottest: [SwiftSetting] =
   strict + [.unsafeFlags(["-enforce-exclusivity=unchecked"], .when(configuration: .release))]
@@ -101,7 +101,7 @@ let package = Package(
         "TLSEngine", "UpstreamProtocol", "UpstreamSession", "Outbox", "RouteNetlink", "Reactor", "Configuration",
         "Metrics",
         "Logging",
-      ]),
+      ], settings: hottest),
     target(
       .drivers, "Sessions",
       [

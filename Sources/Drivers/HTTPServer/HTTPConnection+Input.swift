@@ -16,44 +16,46 @@ extension HTTPConnection: InputTarget {
     case ended
   }
 
-  /// Reads once, and waits until the deadline of the phase if nothing is available. Returns true when `advance()` has input, or
-  /// `openNeed` is set; false when the connection is over.
+  /// Waits until `advance()` or `serve()` has something to do that `processInput()` cannot do. Returns false when the connection is
+  /// over.
   func receive() async -> Bool {
-    beginReceiving()
-    while openNeed == nil {
-      switch read() {
-      case .input: return true
-      case .ended: return false
-      case .none: break
-      }
-      let outcome = await channel.readEvent(for: self)
-      isIdleWait = false
-      switch outcome {
-      case .ready: continue
+    while processInput() {
+      if channel.isClosed { return false }
+      switch await channel.readEvent(for: self) {
+      case .ready: return true
       case .woken: guard await flush() else { return false }
       case .closed: return false
+      case .deadline where isHeld:
+        finishHolding()
+        return true
       case .deadline: return timeOut()
       }
     }
     return true
   }
 
-  var inputDeadline: MonotonicTime { phase.deadline(worker.timeouts) }
+  var inputDeadline: MonotonicTime { isHeld ? waitingDeadline() : phase.deadline(worker.timeouts) }
 
-  /// Does during the wait of `receive()` what `serve()` would do after it, as long as nothing but further input must be waited for.
-  /// So the usual request does not resume the task.
+  /// Does during the wait of `receive()` what `serve()` would do after it, as long as nothing but further input and new data for a held
+  /// request must be waited for. So the usual request does not resume the task.
   func processInput() -> Bool {
     isIdleWait = false
     while true {
       let need: Need
-      switch read() {
-      case .none: return true
-      case .ended:
-        // Sends what is deferred. Closing the channel ends the wait.
-        _ = flushNow()
-        channel.close()
-        return true
-      case .input: need = advance()
+      if isHeld {
+        if canWait(after: .ready) || channel.isClosed { return true }
+        finishHolding()
+        need = advance()
+      } else {
+        switch read() {
+        case .none: return true
+        case .ended:
+          // Sends what is deferred. Closing the channel ends the wait.
+          _ = flushNow()
+          channel.close()
+          return true
+        case .input: need = advance()
+        }
       }
       if !deferOutput(until: need) {
         // All connections share the output, so nothing of this one may stay in it.
@@ -67,16 +69,18 @@ extension HTTPConnection: InputTarget {
           return true
         }
       }
-      guard case .input = need else {
+      switch need {
+      case .input: beginReceiving()
+      case .newData: beginHolding()
+      case .content, .output, .turn, .end:
         openNeed = need
         return false
       }
-      beginReceiving()
     }
   }
 
   @inline(never)
-  private func beginReceiving() {
+  func beginReceiving() {
     phase.restart(at: worker.loop.now, isReceiving: http.isReceivingRequest)
   }
 

@@ -3,10 +3,10 @@ import HTTPCodec
 import Metrics
 import Reactor
 
-/// Waiting for new data: one code path for held requests and for streams between two batches.
+/// Waiting for new data. A held request waits in `receive()`, and is usually finished without resuming the task (`processInput()`); a
+/// stream between two batches waits in `hold()`.
 extension HTTPConnection {
-  /// Waits until `waiting` has new data, its deadline passes, the client is gone, or the server drains. The async frames of this
-  /// wait are the cost of each held poll. So all work is done in functions that are not inlined into it.
+  /// Waits until the stream in `waiting` has new data, its deadline passes, the client is gone, or the server drains.
   func hold() async {
     beginHolding()
     var outcome = WaitOutcome.ready
@@ -14,8 +14,20 @@ extension HTTPConnection {
     endHolding()
   }
 
-  /// Ends the wait with a response from the data available now.
+  /// Called when `waiting` may have new data, or must end because the server drains.
+  func notified() {
+    if !channel.processInput() { channel.wake() }
+  }
+
+  /// Ends the hold with a response from the data available now.
   @inline(never)
+  func finishHolding() {
+    endHolding()
+    respondAfterWait()
+    handled += 1
+  }
+
+  /// Responds to the request in `waiting` from the data available now.
   func respondAfterWait() {
     guard case .request(let request) = waiting else { return }
     waiting = .none
@@ -24,7 +36,7 @@ extension HTTPConnection {
   }
 
   @inline(never)
-  private func waitingDeadline() -> MonotonicTime {
+  func waitingDeadline() -> MonotonicTime {
     switch waiting {
     case .none: worker.loop.now
     case .request(let request): request.deadline
@@ -62,26 +74,29 @@ extension HTTPConnection {
   /// A wake-up removes the registration, even if input from the client ended the same wait first. So an old registration may be void.
   /// Every wait registers anew and then checks for new data.
   @inline(never)
-  private func canWait(after outcome: WaitOutcome) -> Bool {
+  func canWait(after outcome: WaitOutcome) -> Bool {
     if outcome == .deadline || channel.isClosed { return false }
-    guard receiveWhileHeld(), !worker.heldConnections.isDraining, let notifier else { return false }
+    guard receiveWhileHeld(), !worker.heldConnections.isDraining else { return false }
     if let registration {
       if hasNewData { return false }
       worker.heldConnections.unregister(registration)
     }
+    guard let notifier else { return false }
     registration = worker.heldConnections.register(self, for: notifier)
     return !hasNewData
   }
 
   @inline(never)
-  private func beginHolding() {
+  func beginHolding() {
+    isHeld = true
     http.releaseStorageIfIdle()
     if case .request(let request) = waiting { request.heldCount?.add(1) }
     access?.hold(at: worker.loop.now)
   }
 
   @inline(never)
-  private func endHolding() {
+  func endHolding() {
+    isHeld = false
     if case .request(let request) = waiting { request.heldCount?.add(-1) }
     if let registration { worker.heldConnections.unregister(registration) }
     registration = nil

@@ -38,6 +38,8 @@ final class HTTPConnection: LoopTask {
   var pending = OutputQueue()
   var phase: RequestPhase
   var isIdleWait = false
+  /// Whether the request or stream in `waiting` is held.
+  var isHeld = false
   /// What `processInput` has left to `serve()`.
   var openNeed: Need?
   /// Whether responses of this turn are deferred to its end.
@@ -77,6 +79,7 @@ final class HTTPConnection: LoopTask {
 
   func run() async {
     await serve()
+    if isHeld { endHolding() }
     if isOutputDeferred { worker.sendDeferred() }
     if access != nil { reportAborted() }
     abandon()
@@ -120,12 +123,11 @@ final class HTTPConnection: LoopTask {
         (handled, taken) = (0, 0)
         await worker.loop.yieldTurn()
       case .input:
+        beginReceiving()
         guard await receive() else { return }
       case .newData:
-        await hold()
-        if channel.isClosed { return }
-        respondAfterWait()
-        handled += 1
+        beginHolding()
+        guard await receive() else { return }
       case .content:
         guard await stream() else { return }
         handled += 1

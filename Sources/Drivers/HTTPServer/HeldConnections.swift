@@ -26,6 +26,8 @@ final class HeldConnections {
 
   init(loop: LoopContext) { self.loop = loop }
 
+  deinit { for group in groups.values { group.close() } }
+
   /// Number of held connections.
   var count: Int { groups.values.reduce(0) { $0 + $1.count } }
 
@@ -89,6 +91,7 @@ private final class WaitingGroup {
   let notifier: Notifier
   private let listener: Notifier.Listener
   private let nextSlice: Signal
+  private let relays: [Relay]
   private var entries = ArrivalList<Entry>()
   private(set) var lastNumber: UInt64 = 0
   /// Entries up to this number are to be woken. Later ones have seen the new data.
@@ -99,6 +102,7 @@ private final class WaitingGroup {
     self.notifier = notifier
     let relay = Relay { $0.wakeAll(because: .notification) }
     let slice = Relay { $0.wakeSlice() }
+    relays = [relay, slice]
     listener = Notifier.Listener(loop.makeSignal(for: relay))
     nextSlice = loop.makeSignal(for: slice)
     relay.group = self
@@ -106,9 +110,10 @@ private final class WaitingGroup {
     notifier.add(listener)
   }
 
-  /// Breaks an initialization cycle: the signals are made before the group exists.
+  /// The signals are made before the group exists. `close()` ends the cycle: a weak reference would make each retain of the group, one
+  /// per held connection, slower.
   private final class Relay: SignalTarget {
-    weak var group: WaitingGroup?
+    var group: WaitingGroup?
     private let action: (WaitingGroup) -> Void
     init(_ action: @escaping (WaitingGroup) -> Void) { self.action = action }
     func signalled() { if let group { action(group) } }
@@ -116,7 +121,10 @@ private final class WaitingGroup {
 
   var count: Int { entries.count }
 
-  func close() { notifier.remove(listener) }
+  func close() {
+    notifier.remove(listener)
+    for relay in relays { relay.group = nil }
+  }
 
   func add(_ connection: HTTPConnection) -> ArrivalList<Entry>.Handle {
     listener.isWaiting.store(true, ordering: .sequentiallyConsistent)
@@ -146,7 +154,7 @@ private final class WaitingGroup {
       seen += 1
       if reason == .drain || first.connection.shouldWake {
         _ = entries.popFirst()
-        first.connection.channel.wake()
+        first.connection.notified()
       } else {
         // It has checked for this data, and stays held.
         lastNumber += 1

@@ -48,7 +48,7 @@ package final class SharedInbox: Sendable {
       let message = appender.renderer.render(payload, kind: kind, topic: topic, id: id, time: time, arrival: now)
       log.withLock { log in
         log.append(message, dropping: &appender.dropped)
-        position.store(log.last.position, ordering: .releasing)
+        position.store(log.last.position, ordering: .sequentiallyConsistent)
         changes.add(1, ordering: .releasing)
       }
       appender.free()
@@ -60,7 +60,7 @@ package final class SharedInbox: Sendable {
   package func recordUpstreamGap() {
     log.withLock {
       $0.recordUpstreamGap()
-      position.store($0.last.position, ordering: .releasing)
+      position.store($0.last.position, ordering: .sequentiallyConsistent)
       changes.add(1, ordering: .releasing)
     }
     notifier.notify()
@@ -102,7 +102,11 @@ package final class SharedInbox: Sendable {
     log.withLock { $0.read(after: start, limit: limit, maxBytes: maxBytes, matching: filter) }
   }
 
-  package func hasNewData(after start: ReadStart) -> Bool { log.withLock { $0.hasNewData(after: start) } }
+  /// Whether a read from `start` would return a message or a gap, without a lock. Sequentially consistent, like the flag of a waiter that
+  /// `notifier` reads after a change: so either the waiter sees the change, or the notification sees the waiter.
+  package func hasNewData(after start: ReadStart) -> Bool {
+    start.precedes(cursor(at: position.load(ordering: .sequentiallyConsistent)))
+  }
 
   /// As `hasNewData(after:)`, for a reader with a filter. Moves `start` past messages that do not match.
   package func hasNewData(after start: inout ReadStart, matching filter: TopicFilter) -> Bool {

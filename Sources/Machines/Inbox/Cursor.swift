@@ -121,4 +121,9 @@ package struct ReadStart: Hashable, Sendable {
     self.cursor = cursor
     self.gap = gap
   }
+
+  /// Whether a read of a log that ends at `end` would return a message or a gap.
+  package func precedes(_ end: Cursor) -> Bool {
+    gap != nil || cursor.epoch != end.epoch || cursor.position < end.position
+  }
 }

@@ -179,7 +179,7 @@ package struct PushLog {
 
   /// Whether a read from `start` would return a message or a gap.
   package func hasNewData(after start: ReadStart) -> Bool {
-    start.gap != nil || start.cursor.epoch != epoch || start.cursor.position < last.position
+    start.precedes(last)
   }
 
   /// Whether a read from `start` would return a message that matches `filter`, or a gap, or would reach the limit of a search.

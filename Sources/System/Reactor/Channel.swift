@@ -106,19 +106,22 @@ package final class Channel {
       deadline < .distantFuture ? loop.schedule(at: deadline, self, token: TimerToken.reader.rawValue) : nil
   }
 
-  /// Called by the loop after an event, unless the wait has ended in the same turn.
-  func processInput() {
-    guard let target = inputTarget else { return }
+  /// Calls the input target: by the loop after an event, or because what the target waits for apart from input has happened. Returns
+  /// false if no wait with an input target is in progress.
+  @discardableResult
+  package func processInput() -> Bool {
+    guard let target = inputTarget else { return false }
     guard target.processInput() else {
       endReading(with: .ready)
-      return
+      return true
     }
-    guard inputTarget != nil else { return }
+    guard inputTarget != nil else { return true }
     // A timer that fires too early is set again (`timerFired`). That is cheaper than a new one per request.
     let deadline = target.inputDeadline
-    guard deadline < inputTimerDeadline else { return }
+    guard deadline < inputTimerDeadline else { return true }
     if let timer = reader.timer { loop.cancel(timer) }
     setInputTimer(deadline)
+    return true
   }
 
   /// Waits until writing is worth trying or `deadline` has passed.

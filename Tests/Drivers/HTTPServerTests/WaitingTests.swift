@@ -67,6 +67,36 @@ import Testing
     #expect(served.isHolding(0))
   }
 
+  @Test func requestsOfOneConnectionWaitOneAfterAnother() async throws {
+    let served = try ServedApplication()
+    let client = served.connect()
+    for round in 1...3 {
+      client.get("/wait")
+      #expect(served.isHolding(1))
+      #expect(served.board.held.current == 1)
+      served.inOneTurn {
+        // Both wait behind the first request, which ends now.
+        client.get("/now")
+        client.get("/wait")
+        served.board.publish()
+      }
+      #expect(client.read(through: "news \(2 * round - 1)") != nil)
+      #expect(client.read(through: "now") != nil)
+      #expect(served.isHolding(1))
+      served.board.publish()
+      #expect(client.read(through: "news \(2 * round)") != nil)
+      #expect(served.isHolding(0))
+      #expect(served.board.held.current == 0)
+    }
+    client.get("/wait")
+    #expect(served.isHolding(1))
+    client.close()
+    #expect(eventually { served.metrics.openConnections.current == 0 })
+    #expect(served.isHolding(0))
+    #expect(served.board.held.current == 0)
+    #expect(served.board.abandoned.current == 1)
+  }
+
   @Test func aRequestWhoseContentNeverComesIsAbandonedWithItsClient() async throws {
     let served = try ServedApplication()
     let client = served.connect()

@@ -64,6 +64,15 @@ import Testing
     }
   }
 
+  @Test func theTargetIsCalledOnlyWhileTheTaskWaits() async throws {
+    try await Self.wait(until: .seconds(60)) { _, _ in
+      false
+    } check: { _, target, _ in
+      #expect(!target.channel.processInput())
+      #expect(target.events == 1)
+    }
+  }
+
   @Test func aTargetThatClosesItsChannelEndsTheWait() async throws {
     try await Self.wait(until: .seconds(60)) { target, _ in
       target.channel.close()

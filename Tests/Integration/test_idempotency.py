@@ -35,20 +35,23 @@ async def test_fifty_connections_with_one_key_send_one_message(gateway_for, upst
 
 
 async def test_a_keyed_batch_whose_last_line_is_refused_sends_none(gateway_for, upstream):
-    client = (await gateway_for(upstream, env={"DRAWBRIDGE_UPSTREAM_QUEUE_MESSAGES": "2"})).client()
+    client = (await gateway_for(upstream, env={"DRAWBRIDGE_UPSTREAM_QUEUE_MESSAGES": "3"})).client()
     await upstream.kill()
 
     async def is_lost():
         return (await client.session())["state"] != "ready"
 
     await eventually(is_lost, what="the gateway notices")
+    await client.accepted("0")
     (await _keyed(client, b"1\n2\n3\n", "batch", LINES)).problem(503)
+    too_large = await _keyed(client, b"1\n2\n3\n4\n", "batch", LINES)
+    assert "upstream.queue.messages" in too_large.problem(413)["detail"]
     (await _keyed(client, b"1\n\xff\n", "batch", LINES)).problem(400)
-    assert (await client.session())["queue"]["messages"] == 0
+    assert (await client.session())["queue"]["messages"] == 1
     answer = await _keyed(client, b"1\n2\n", "batch", LINES)
     assert answer.status == 202
     await upstream.start()
-    assert await upstream.has_received(2) == ["1", "2"]
+    assert await upstream.has_received(3) == ["0", "1", "2"]
 
 
 async def test_a_repetition_shows_that_its_message_arrived(client, upstream):

@@ -145,14 +145,30 @@ extension API {
   private func queueAll(
     _ items: [IncomingMessage.Item], _ message: IncomingMessage, to session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> [SendReceipt.BatchItem] {
-    let receipt = session.upstream.post(
-      all: items.map(\.payload), kind: .text,
-      timeToLive: message.parameters.timeToLive ?? session.upstream.defaultTimeToLive,
-      topic: message.parameters.topic, now: now)
+    let payloads = items.map(\.payload)
+    let timeToLive = message.parameters.timeToLive ?? session.upstream.defaultTimeToLive
+    let topic = message.parameters.topic
+    if let limit = session.upstream.queueSettings.batchLimit(for: payloads, timeToLive: timeToLive, topic: topic) {
+      throw ProblemError(.contentTooLarge, Self.batchDetail(limit, session))
+    }
+    let receipt = session.upstream.post(all: payloads, kind: .text, timeToLive: timeToLive, topic: topic, now: now)
     let first = try accepted(receipt, items.count, by: session, at: now)
     return (0..<UInt64(items.count)).map {
       .accepted(SendReceipt.Accepted(sequence: first.sequence + $0, nextAttempt: first.nextAttempt))
     }
+  }
+
+  /// Describes why a batch does not fit even into an empty queue.
+  private static func batchDetail(_ limit: BatchLimit, _ session: Session) -> String {
+    let queue = session.upstream.queueSettings
+    let (most, setting) =
+      switch limit {
+      case .messages: ("\(queue.maximumMessages) messages", "messages")
+      case .bytes: ("\(queue.maximumBytes) bytes", "bytes")
+      case .burst: ("\(queue.burst) messages, with TTL: 0", "burst")
+      }
+    return
+      "the batch has more than \(most) (the setting \(settingPrefix(of: session))upstream.queue.\(setting)), and with an Idempotency-Key it is accepted as a whole or not at all: send several batches, each with its own key"
   }
 
   private func queue(

@@ -38,3 +38,20 @@ extension Outbox {
     return others + count == 1 || held + size <= settings.maximumBytes ? nil : .bytes
   }
 }
+
+/// The limit of a queue, or of its pace, above which a batch can never be queued as a whole.
+package enum BatchLimit: Equatable, Sendable {
+  case messages, bytes, burst
+}
+
+extension OutboxSettings {
+  /// The limit that these messages together exceed even if the outbox is empty; nil if none. Until a setting changes, every repetition would be
+  /// refused too.
+  package func batchLimit(for payloads: [SharedBytes], timeToLive: TimeSpan?, topic: String?) -> BatchLimit? {
+    if timeToLive == .zero, let pace, payloads.count > pace.burst { return .burst }
+    // With a topic, each replaces the one before it, and an empty outbox accepts any single message.
+    guard topic == nil, payloads.count > 1 else { return nil }
+    guard payloads.count <= maximumMessages else { return .messages }
+    return payloads.reduce(0) { $0 + $1.count } <= maximumBytes ? nil : .bytes
+  }
+}

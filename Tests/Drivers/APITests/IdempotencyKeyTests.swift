@@ -123,6 +123,26 @@ import Upstream
     #expect(try queued(api) == 3)
   }
 
+  @Test(arguments: [
+    ("1\n2\n3\n4\n", "", "3 messages (the setting upstream.queue.messages)"),
+    ("12345\n67890\n", "", "8 bytes (the setting upstream.queue.bytes)"),
+    ("1\n2\n3\n", "TTL: 0\r\n", "2 messages, with TTL: 0 (the setting upstream.queue.burst)"),
+  ])
+  func aKeyedBatchThatCanNeverFitIsNotRetryable(body: String, fields: String, part: String) throws {
+    let api = try APIFixture {
+      $0.session.upstream.outbox.maximumMessages = 3
+      $0.session.upstream.outbox.maximumBytes = 8
+      $0.session.upstream.outbox.pace = Pace(messages: 1, burst: 2)
+    }
+    let response = try post(api, body, "key", lines + fields)
+    #expect(response.status == 413 && response.problem == "content-too-large")
+    #expect(response.json["retryable"] as? Bool == false)
+    #expect(response.text("detail")?.contains(part) == true, "\(response.body)")
+    // Without a key, what fits is queued. The key is free.
+    if fields.isEmpty { #expect(try api.post(body, fields: lines).status == 207) }
+    #expect(api.api.shared.idempotency.withLock { $0.count } == 0)
+  }
+
   @Test func atTheLimitOfKeysTheSettingIsNamed() throws {
     let api = try APIFixture { $0.http.idempotencyKeys = 2 }
     for key in ["a", "b"] { _ = try post(api, "x", key) }

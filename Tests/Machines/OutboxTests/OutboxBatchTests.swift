@@ -56,6 +56,34 @@ import UpstreamSession
     }
   }
 
+  /// An empty outbox, with a connection that may send at once, accepts every batch that does not exceed a limit, and no other.
+  @Test(arguments: 0..<30)
+  func aBatchExceedsALimitIfAnEmptyOutboxRefusesIt(seed: UInt64) {
+    var random = SeededGenerator(seed: seed)
+    var limits: Set<BatchLimit> = []
+    for _ in 0..<200 {
+      var outbox = OutboxFixture {
+        $0.maximumMessages = Int.random(in: 1...4, using: &random)
+        $0.maximumBytes = Int.random(in: 1...20, using: &random)
+        $0.overflow = Bool.random(using: &random) ? .refuse : .dropOldest
+        if Bool.random(using: &random) { $0.pace = Pace(messages: 1, burst: .random(in: 1...4, using: &random)) }
+      }
+      outbox.outbox.startSending(on: Generation(1))
+      let sizes = (0..<Int.random(in: 1...6, using: &random)).map { _ in Int.random(in: 0...8, using: &random) }
+      let batch = payloads(sizes)
+      let timeToLive = TimeSpan.seconds(Bool.random(using: &random) ? 0 : 30)
+      let topic = Bool.random(using: &random) ? "t" : nil
+      let limit = outbox.outbox.settings.batchLimit(for: batch, timeToLive: timeToLive, topic: topic)
+      let result = outbox.outbox.enqueueAll(batch, kind: .text, timeToLive: timeToLive, topic: topic, now: outbox.now)
+      switch (result, limit) {
+      case (.queued, nil), (.full(.messages), .messages), (.full(.bytes), .bytes), (.notReady(.pace), .burst): break
+      default: Issue.record("\(result) although the limit is \(String(describing: limit))")
+      }
+      if let limit { limits.insert(limit) }
+    }
+    #expect(limits == [.messages, .bytes, .burst])
+  }
+
   @Test func aBatchForNowNeedsAConnectionAndItsPace() {
     var outbox = OutboxFixture { $0.pace = Pace(messages: 1, burst: 2) }
     func post(_ count: Int) -> EnqueueResult {

@@ -34,15 +34,23 @@ struct SendParameters {
     if let value = request.fields.first(.topic) { topic = try Self.topic("Topic", value) }
     guard !request.query.isEmpty else { return }
     var asked: TimeSpan?
+    var milestone: Milestone?
     try QueryParameter.forEach(of: request, accepting: .send) { parameter, value throws(ProblemError) in
       switch parameter {
       case .ttl: try merge(timeToLive: value)
       case .topic: try merge(topic: value)
-      case .until: until = try Self.milestone(value)
+      case .until: milestone = try Self.milestone(value)
       case .wait: asked = try WaitParameter.read(value)
       case .cursor, .since, .last, .limit, .maxBytes: preconditionFailure("not accepted")
       }
     }
+    // Unlike `Prefer`, which a server may ignore (RFC 7240 §2), a parameter never is.
+    guard asked == nil || milestone != nil else {
+      throw ProblemError(
+        .invalidParameter,
+        "wait needs until: add until=written or until=confirmed, or leave out wait for a response at once")
+    }
+    until = milestone ?? .queued
     // `queued` is reached at once, whatever the wait.
     guard until != .queued else { return }
     let preferred = asked == nil ? WaitParameter.preference(of: request) : nil

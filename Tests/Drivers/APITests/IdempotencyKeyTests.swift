@@ -61,15 +61,16 @@ import Upstream
     #expect(try post(api, "1\n", "key", lines).body == first.body)
   }
 
-  @Test func aRepetitionWaitsAsTheFirstDid() throws {
+  @Test func aRepetitionWaitsByItsOwnParameters() throws {
     let api = try APIFixture()
-    let request =
-      "POST /v1/messages?until=confirmed HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: key\r\nContent-Length: 1\r\n\r\na"
     var held: [any WaitingRequest] = []
-    for _ in 0..<2 {
+    for wait in [5, 7] {
+      let request =
+        "POST /v1/messages?until=confirmed&wait=\(wait) HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: key\r\nContent-Length: 1\r\n\r\na"
       if case .wait(let request) = try api.send(Array(request.utf8)).outcome { held.append(request) }
     }
-    #expect(held.count == 2)
+    #expect(held.map(\.deadline) == [api.now + .seconds(5), api.now + .seconds(7)])
+    #expect(try post(api, "a", "key").status == 202)
     try api.session().upstream.refuseMessages()
     let responses = held.map { api.finish($0) }
     #expect(responses[0].body == responses[1].body && responses[0].status == 200)

@@ -66,7 +66,8 @@ import Threading
   @Test(arguments: [
     ("ttl=5", "TTL: 6\r\n", "TTL"), ("topic=a", "Topic: b\r\n", "Topic"), ("ttl=x", "", "ttl 'x'"),
     ("topic=", "", "topic"), ("topic=a%0Ab", "", "topic"), ("until=sent", "", "until 'sent'"),
-    ("until=written&wait=x", "", "wait 'x'"), ("ttl=1&ttl=1", "", "repeated"),
+    ("until=written&wait=x", "", "wait 'x'"), ("wait=10", "", "wait needs until"), ("wait=0", "", "wait needs until"),
+    ("ttl=1&ttl=1", "", "repeated"),
     ("cursor=latest", "", "ttl, topic and until"),
   ])
   func anOptionThatIsNotValidIsRefused(query: String, fields: String, part: String) throws {
@@ -108,6 +109,7 @@ import Threading
     #expect(response.field("Location") == response.text("id").map { "/v1/deliveries/\($0)" })
     // Nothing to wait for: the preference is not applied.
     #expect(try api.post("a", fields: "Prefer: wait=7\r\n").field("Preference-Applied") == nil)
+    #expect(try api.post("a", to: "/v1/messages?wait=10&until=queued").status == 202)
   }
 
   @Test(arguments: ["written", "confirmed"])
@@ -147,11 +149,12 @@ import Threading
 
   @Test func aMixedBatchWaitsForTheMessagesThatWereAccepted() throws {
     let api = try APIFixture { $0.session.upstream.outbox.maximumMessages = 1 }
-    let held = try hold(api, "until=confirmed", "Content-Type: application/x-ndjson\r\n", "1\n2\n")
+    let held = try hold(
+      api, "until=confirmed", "Content-Type: application/x-ndjson\r\nPrefer: wait=7\r\n", "1\n2\n")
     try api.session().upstream.refuseMessages()
     #expect(held.hasNewData)
     let response = api.finish(held)
-    #expect(response.status == 207)
+    #expect(response.status == 207 && response.field("Preference-Applied") == "wait=7")
     let results = try #require(response.json["results"] as? [[String: Any]])
     #expect(results[0]["state"] as? String == "rejected" && results[1]["type"] as? String == "/errors/queue-full")
   }

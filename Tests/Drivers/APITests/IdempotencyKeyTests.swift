@@ -54,6 +54,25 @@ import Upstream
     #expect(states == ["rejected", "rejected"])
   }
 
+  @Test func aRepetitionAfterItsStateIsForgottenIsUnknownWithoutReason() throws {
+    let api = try APIFixture { $0.session.upstream.outbox.maximumMessages = 1 }
+    let fields = "Topic: t\r\n"
+    let first = try post(api, "a", "key", fields)
+    let upstream = try api.session().upstream
+    func postMore(_ count: Int) {
+      for _ in 0..<count {
+        _ = upstream.post(SharedBytes([0x62]), kind: .text, timeToLive: .seconds(30), topic: "t", now: api.now)
+      }
+    }
+    postMore(upstream.rememberedDeliveries - 1)
+    #expect(try post(api, "a", "key", fields).text("state") == "replaced")
+    postMore(1)
+    let again = try post(api, "a", "key", fields)
+    #expect(again.status == 200 && again.text("id") == first.text("id"))
+    #expect(again.text("state") == "unknown" && again.json["reason"] == nil)
+    #expect(try api.session().upstream.snapshot().queuedMessages == 1)
+  }
+
   @Test func aRepetitionOfABatchOfOneIsABatch() throws {
     let api = try APIFixture()
     let first = try post(api, "1\n", "key", lines)

@@ -11,7 +11,7 @@ struct PendingSend {
   let parameters: SendParameters
   let isReplayed: Bool
   /// The messages before this one have reached the state. Each notification continues here, so that a batch is read once in all.
-  var progress = 0
+  var progress = BatchResults.Position()
 }
 
 /// The waiting part of a `PendingSend`, which is in a table of the loop, so that this struct fits inline in the connection.

@@ -84,7 +84,7 @@ extension API {
     let parameters = pending.parameters
     guard parameters.until != .queued else {
       // 202, unless a repetition finds that the outcome of every message is known.
-      var progress = 0
+      var progress = BatchResults.Position()
       let isComplete = pending.isReplayed && pending.receipt.advance(&progress, to: .confirmed)
       pending.write(isComplete: isComplete, at: now, into: &response)
       return .respond
@@ -109,7 +109,7 @@ extension API {
       let items = try message.items(in: content)
       results = .batch(
         message.idempotency == nil
-          ? try queueBatch(items, message, to: session, at: now)
+          ? BatchResults(try queueBatch(items, message, to: session, at: now))
           : try queueAll(items, message, to: session, at: now))
     } else {
       let item = try message.item(in: content)
@@ -144,7 +144,7 @@ extension API {
   /// Queues a batch as a whole or not at all.
   private func queueAll(
     _ items: [IncomingMessage.Item], _ message: IncomingMessage, to session: Session, at now: MonotonicTime
-  ) throws(ProblemError) -> [SendReceipt.BatchItem] {
+  ) throws(ProblemError) -> BatchResults {
     let payloads = items.map(\.payload)
     let timeToLive = message.parameters.timeToLive ?? session.upstream.defaultTimeToLive
     let topic = message.parameters.topic
@@ -152,10 +152,7 @@ extension API {
       throw ProblemError(.contentTooLarge, Self.batchDetail(limit, session))
     }
     let receipt = session.upstream.post(all: payloads, kind: .text, timeToLive: timeToLive, topic: topic, now: now)
-    let first = try accepted(receipt, items.count, by: session, at: now)
-    return (0..<UInt64(items.count)).map {
-      .accepted(SendReceipt.Accepted(sequence: first.sequence + $0, nextAttempt: first.nextAttempt))
-    }
+    return BatchResults(try accepted(receipt, items.count, by: session, at: now), count: items.count)
   }
 
   /// Describes why a batch does not fit even into an empty queue.

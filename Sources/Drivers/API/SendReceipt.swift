@@ -17,7 +17,7 @@ struct SendReceipt {
 
   enum Results {
     case single(Accepted, MessageKind)
-    case batch([BatchItem])
+    case batch(BatchResults)
   }
 
   enum BatchItem {
@@ -33,8 +33,8 @@ struct SendReceipt {
 
   /// Whether some messages of a batch were refused.
   var hasRefusals: Bool {
-    guard case .batch(let items) = results else { return false }
-    return items.contains { if case .refused = $0 { true } else { false } }
+    guard case .batch(let results) = results else { return false }
+    return results.hasRefusals
   }
 
   init(session: Session, cursor: Cursor, results: Results) {
@@ -48,7 +48,7 @@ struct SendReceipt {
     self.session = session
     cursor = session.inbox.cursor(at: acceptance.position)
     if let count = acceptance.batchCount {
-      results = .batch((0..<UInt64(count)).map { .accepted(Accepted(sequence: acceptance.first + $0)) })
+      results = .batch(BatchResults(Accepted(sequence: acceptance.first), count: Int(count)))
     } else {
       results = .single(Accepted(sequence: acceptance.first), acceptance.kind)
     }
@@ -60,32 +60,16 @@ struct SendReceipt {
     case .single(let accepted, let kind):
       return IdempotencyTable.Acceptance(
         first: accepted.sequence, batchCount: nil, kind: kind, position: cursor.position)
-    case .batch(let items):
-      guard case .accepted(let first)? = items.first else {
+    case .batch(let results):
+      guard case .accepted(let first, let count)? = results.runs.first, results.runs.count == 1 else {
         preconditionFailure("a keyed batch is accepted as a whole")
       }
       return IdempotencyTable.Acceptance(
-        first: first.sequence, batchCount: Int32(items.count), kind: .text, position: cursor.position)
+        first: first.sequence, batchCount: Int32(count), kind: .text, position: cursor.position)
     }
   }
 
   // MARK: States
-
-  /// Whether the message or batch item at `index` has reached the milestone, or a final state; nil after the last one. An item that
-  /// was refused has.
-  private func hasReached(_ milestone: SendParameters.Milestone, at index: Int) -> Bool? {
-    switch results {
-    case .single(let accepted, _): index == 0 ? hasReached(milestone, accepted.sequence) : nil
-    case .batch(let items):
-      if index == items.count {
-        nil
-      } else if case .accepted(let accepted) = items[index] {
-        hasReached(milestone, accepted.sequence)
-      } else {
-        true
-      }
-    }
-  }
 
   private func hasReached(_ milestone: SendParameters.Milestone, _ sequence: UInt64) -> Bool {
     switch milestone {
@@ -95,13 +79,15 @@ struct SendReceipt {
     }
   }
 
-  /// Moves `index` to the first message that has not reached the milestone. Returns whether there is none.
-  func advance(_ index: inout Int, to milestone: SendParameters.Milestone) -> Bool {
-    while let isReached = hasReached(milestone, at: index) {
-      guard isReached else { return false }
-      index += 1
+  /// Moves `position` to the first message that has neither reached the milestone nor a final state. Returns whether there is none. A
+  /// refused message does not count. One that has reached the milestone has, even if it is sent again later.
+  func advance(_ position: inout BatchResults.Position, to milestone: SendParameters.Milestone) -> Bool {
+    switch results {
+    case .single(let accepted, _):
+      if position.run == 0, hasReached(milestone, accepted.sequence) { position.run = 1 }
+      return position.run == 1
+    case .batch(let results): return results.advance(&position) { hasReached(milestone, $0) }
     }
-    return true
   }
 
   // MARK: Representation
@@ -121,10 +107,10 @@ struct SendReceipt {
         kind == .text ? ",\"type\":\"text\"" as StaticString : ",\"type\":\"binary\"")
       writeCursor(into: &response.content.text)
       writeNextAttempt(of: accepted, at: now, into: &response.content.text)
-    case .batch(let items):
+    case .batch(let results):
       response.content.text.append("{\"results\":[" as StaticString)
       var isFirst = true
-      for item in items {
+      results.forEach { item in
         if !isFirst { response.content.text.append("," as StaticString) }
         isFirst = false
         switch item {

@@ -147,6 +147,18 @@ import Threading
     #expect(try api.session().upstream.shared.withLock { $0.writeWaiters } == 0)
   }
 
+  @Test func aBatchThatWaitsIsKeptAsOneRun() throws {
+    let api = try APIFixture()
+    let held = try #require(
+      hold(api, "until=confirmed", "Content-Type: application/x-ndjson\r\n", "1\n2\n3\n") as? HeldSend)
+    guard case .batch(let results)? = api.api.sends[held.slot]?.receipt.results else {
+      Issue.record("the request is not a batch")
+      return
+    }
+    #expect(results.runs.count == 1)
+    #expect((api.finish(held).json["results"] as? [Any])?.count == 3)
+  }
+
   @Test func aMixedBatchWaitsForTheMessagesThatWereAccepted() throws {
     let api = try APIFixture { $0.session.upstream.outbox.maximumMessages = 1 }
     let held = try hold(

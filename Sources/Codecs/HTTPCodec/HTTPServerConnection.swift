@@ -189,6 +189,7 @@ package struct HTTPServerConnection: ~Copyable {
 
   private mutating func readHead() throws(HTTPProtocolError) -> HTTPRequestEvent? {
     guard state.response == .idle else { return nil }
+    hasRequest = false
     let limits = pool.limits
     var reader = self.reader
     if !reader.hasRequestLine, let head = unsafe head { unsafe head.pointee.method = .other }
@@ -201,7 +202,6 @@ package struct HTTPServerConnection: ~Copyable {
     guard !input.isEmpty else { return endOfInput() }
     if unsafe head == nil { unsafe head = pool.acquire() }
     guard let head = unsafe head else { return nil }
-    hasRequest = false
     guard let size = unsafe try reader.read(input.bytes, into: &head.pointee, limits) else {
       self.reader = reader
       guard inputEnded else { return nil }

@@ -29,6 +29,24 @@ import Testing
       ["GET / HTTP/1.1", "end", "GET /b HTTP/1.1", "end"])
   }
 
+  @Test func anErrorAfterARequestDoesNotBelongToIt() throws {
+    var connection = HTTPServerConnection()
+    connection.receive(Array("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab\n".utf8).span)
+    while try connection.nextEvent() != nil {}
+    #expect(connection.hasRequest == true)
+    var output = ByteQueue()
+    connection.beginResponse(.ok, .none, date: Span(), into: &output)
+    output.endFields()
+    connection.finishResponse(into: &output)
+    do throws(HTTPProtocolError) {
+      _ = try connection.nextEvent()
+      Issue.record("a line feed between requests is accepted")
+    } catch {
+      #expect(error == .bareLineFeed)
+    }
+    #expect(connection.hasRequest == false)
+  }
+
   @Test(arguments: [
     ("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", true),
     ("GET / HTTP/1.0\r\n\r\n", false),

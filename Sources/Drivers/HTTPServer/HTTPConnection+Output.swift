@@ -156,20 +156,21 @@ extension HTTPConnection {
     guard case .input = need, pending.isEmpty else { return false }
     if worker.output.isEmpty { return true }
     guard worker.deferOutput(of: self) else { return false }
-    isOutputDeferred = true
+    deferredParts += 1
     return true
   }
 
   /// Sends the deferred responses at the end of the turn. What the kernel does not take is queued, and the task is woken to wait
   /// for room.
   func sendDeferred(_ bytes: Span<UInt8>) {
-    isOutputDeferred = false
+    deferredParts -= 1
     guard !channel.isClosed else { return }
     var sent = 0
     if pending.isEmpty {
       switch channel.send(bytes) {
       case .bytes(let count) where count == bytes.count:
-        if access != nil { reportSent() }
+        // The access record does not know which responses are in which part.
+        if access != nil, deferredParts == 0 { reportSent() }
         return
       case .bytes(let count): sent = count
       case .wouldBlock: break
@@ -194,7 +195,7 @@ extension HTTPConnection {
 
   @inline(never)
   func flushNow() -> OutputQueue.FlushResult {
-    if isOutputDeferred {
+    if deferredParts > 0 {
       worker.sendDeferred()
       // If the client is gone, the channel must not be written to, and the output is for this client only.
       guard !channel.isClosed else {

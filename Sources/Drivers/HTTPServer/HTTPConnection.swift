@@ -42,8 +42,8 @@ final class HTTPConnection: LoopTask {
   var isHeld = false
   /// What `processInput` has left to `serve()`.
   var openNeed: Need?
-  /// Whether responses of this turn are deferred to its end.
-  var isOutputDeferred = false
+  /// How many parts of the worker's deferred output are responses of this connection.
+  var deferredParts: Int32 = 0
   /// Requests responded to and bytes read in this turn.
   var handled = 0
   var taken = 0
@@ -80,7 +80,7 @@ final class HTTPConnection: LoopTask {
   func run() async {
     await serve()
     if isHeld { endHolding() }
-    if isOutputDeferred { worker.sendDeferred() }
+    if deferredParts > 0 { worker.sendDeferred() }
     if access != nil { reportAborted() }
     abandon()
     channel.close()

@@ -1,7 +1,10 @@
+import ByteStreams
 import Configuration
 import Foundation
+import HTTPCodec
 import Logging
 import Metrics
+import Reactor
 import Synchronization
 import Testing
 
@@ -56,6 +59,38 @@ import Testing
     #expect(lines.map { $0["bytes"] as? Int } == [prepared?.utf8.count, waited?.utf8.count])
     #expect(lines[0]["held_seconds"] as? Double == 0)
     #expect(lines[1]["held_seconds"] as? Double ?? 0 > 0)
+  }
+
+  @Test func aResponseInTheSecondPartOfATurnIsNotReportedWithTheFirst() throws {
+    let output = AccessOutput()
+    let served = try ServedApplication(log: output.logger, access: .all)
+    let (descriptor, peer) = socketPair()
+    var size: Int32 = 4_096
+    #expect(unsafe setsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &size, socklen_t(MemoryLayout<Int32>.size)) == 0)
+    let isCut = served.onLoop { worker -> Bool in
+      guard let channel = try? Channel(descriptor: descriptor, loop: worker.loop) else { return false }
+      let connection = HTTPConnection(
+        channel: channel, origin: .local, listener: HTTPListener(.client, reach: .local), worker: worker,
+        index: 0)
+      let access = AccessRecord(client: "x")
+      connection.access = access
+      for bytes in [10, 200_000] {
+        access.begin(at: worker.loop.now)
+        access.respond(with: .ok, id: ByteQueue())
+        access.addBytes(bytes)
+        access.finish()
+        worker.output.withText { $0.append([UInt8](repeating: UInt8(ascii: "x"), count: bytes)) }
+        guard connection.deferOutput(until: .input) else { return false }
+      }
+      worker.sendDeferred()
+      let isCut = !connection.pending.isEmpty
+      connection.reportAborted()
+      channel.close()
+      return isCut
+    }
+    _ = Foundation.close(peer)
+    #expect(isCut == true)
+    #expect(try output.lines().map { $0["aborted"] as? String } == [nil, "sending"])
   }
 
   @Test func aRequestHeldAtShutdownGetsItsResponseAndItsLine() throws {

@@ -30,10 +30,9 @@ package struct OutboxSettings: Sendable, Equatable {
   /// A barrier ping is sent after this many messages, or `barrierDelay` after the first message that no barrier follows.
   package var barrierMessages = 64
   package var barrierDelay: TimeSpan = .milliseconds(20)
-  /// Minimum time between a barrier and the next that is sent because of `barrierDelay`, unless a client waits for a confirmation. A
-  /// ping, its pong and their system calls cost more than a message. With 1,000 sessions that send a message every 40 ms, 20 ms alone
-  /// means a ping for every second message. A person does not notice a fifth of a second, and a lost connection leaves few messages
-  /// unconfirmed.
+  /// Minimum time between a barrier and the next that is sent because of `barrierDelay`, unless a client waits for a confirmation or
+  /// messages may be sent again. A ping and its pong are two frames and their system calls, and `barrierDelay` alone permits 50 a second
+  /// in each session. The other bound is how long a state stays `written`: a lost connection makes such messages `unknown`.
   package var barrierInterval: TimeSpan = .milliseconds(200)
   /// Maximum barrier pings without a pong; the next one waits. Several, so that a long round trip does not delay confirmations;
   /// few, so that an upstream that never responds costs nothing.

@@ -87,6 +87,45 @@ import UpstreamSession
     upstream.stop()
   }
 
+  @Test func theIntervalAlsoAppliesToATimerThatWasSetBeforeTheLastPing() async throws {
+    let upstream = try ScriptedUpstream(.listen)
+    let session = try SessionFixture(upstream.url) {
+      Self.withoutHeartbeat(&$0)
+      $0.outbox.barrierDelay = .milliseconds(100)
+      $0.outbox.barrierInterval = .hours(1)
+    }
+    try await session.until("ready") { session.handle.isReady }
+    session.post("sets the timer")
+    try await session.until("it is written") { session.handle.total(.written) == 1 }
+    let delayEnd = session.now + .milliseconds(100)
+    session.handle.beginWaitingForConfirmations()
+    try await session.until("it is confirmed") { confirmed(session) == 1 }
+    session.handle.endWaitingForConfirmations()
+    session.post("sent after the ping")
+    try await session.until("the delay has passed") { session.now > delayEnd + .milliseconds(50) }
+    session.post("sent after the delay")
+    try await session.until("all are written") { session.handle.total(.written) == 3 }
+    #expect(session.handle.metrics.pings.total == 1)
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func messagesThatMayBeSentAgainDoNotWaitForTheInterval() async throws {
+    let upstream = try ScriptedUpstream(.listen)
+    let session = try SessionFixture(upstream.url) {
+      Self.withoutHeartbeat(&$0)
+      $0.outbox.redelivery = .unconfirmed
+      $0.outbox.barrierDelay = .milliseconds(1)
+      $0.outbox.barrierInterval = .hours(1)
+    }
+    for number in 1...3 {
+      session.post("\(number)")
+      try await session.until("it is confirmed") { confirmed(session) == number }
+    }
+    try await session.finish()
+    upstream.stop()
+  }
+
   @Test func pingsAtOnceWhileAClientWaitsForAConfirmation() async throws {
     let upstream = try ScriptedUpstream(.listen)
     let session = try SessionFixture(upstream.url) {

@@ -103,10 +103,16 @@ final class OutboxPump: TimerTarget {
     guard messagesWithoutBarrier > 0 else { return false }
     if isAwaited || messagesWithoutBarrier >= UInt64(settings.barrierMessages) { return true }
     if barrierTimer == nil {
-      let earliest = lastBarrier.map { $0 + settings.barrierInterval } ?? .zero
-      barrierTimer = schedule(.barrier, at: max(loop.now + settings.barrierDelay, earliest))
+      barrierTimer = schedule(.barrier, at: max(loop.now + settings.barrierDelay, earliestDelayedBarrier))
     }
     return false
+  }
+
+  /// When a ping may follow the last one because of `barrierDelay`. Messages that may be sent again count against the limits of the queue
+  /// until they are confirmed, so they do not wait for `barrierInterval`.
+  private var earliestDelayedBarrier: MonotonicTime {
+    guard let lastBarrier, settings.redelivery == .never else { return .zero }
+    return lastBarrier + settings.barrierInterval
   }
 
   /// A ping with this counter is sent. Any ping is a barrier for the messages before it.
@@ -177,9 +183,7 @@ final class OutboxPump: TimerTarget {
     switch TimerToken(rawValue: token) {
     case .barrier:
       barrierTimer = nil
-      if handle.shared.withLock({ $0.outbox.messagesWithoutBarrier }) > 0 {
-        owner?.pump(self, reports: .barrierDue)
-      }
+      barrierDelayEnded()
     case .time:
       timer = nil
       handle.update { _ = $0.outbox.expire(now: loop.now) }
@@ -188,6 +192,20 @@ final class OutboxPump: TimerTarget {
       lossTimer = nil
       logLosses()
     case nil: preconditionFailure("no timer \(token)")
+    }
+  }
+
+  private func barrierDelayEnded() {
+    let (messagesWithoutBarrier, isAwaited) = handle.shared.withLock {
+      ($0.outbox.messagesWithoutBarrier, $0.confirmationWaiters > 0)
+    }
+    guard messagesWithoutBarrier > 0 else { return }
+    // Another ping may have been sent since the timer was set.
+    let earliest = earliestDelayedBarrier
+    if isAwaited || earliest <= loop.now {
+      owner?.pump(self, reports: .barrierDue)
+    } else {
+      barrierTimer = schedule(.barrier, at: earliest)
     }
   }
 

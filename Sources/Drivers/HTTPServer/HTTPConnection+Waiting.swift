@@ -31,6 +31,10 @@ extension HTTPConnection {
   func respondAfterWait() {
     guard case .request(let request) = waiting else { return }
     waiting = .none
+    if !heldRequestID.isEmpty {
+      worker.response.requestID.append(heldRequestID)
+      heldRequestID = []
+    }
     request.finish(at: worker.loop.now, into: &worker.response)
     writeResponse()
   }

@@ -32,6 +32,8 @@ final class HTTPConnection: LoopTask {
   var waiting = Waiting.none
   /// Whether a half-closed client was probed (`probeHalfClosed`). It is stored here because padding makes it free.
   var isProbed = false
+  /// The client's own id of the request in `waiting`, for a problem. Empty, and so without memory, if there is none.
+  var heldRequestID: [UInt8] = []
   /// The registration in `HeldConnections` during `hold()`.
   var registration: HeldConnections.Registration?
   /// Responses that the kernel has not taken yet.
@@ -222,7 +224,10 @@ final class HTTPConnection: LoopTask {
       switch worker.application.finish(exchange, at: worker.loop.now, into: &worker.response) {
       case .respond: writeResponse()
       case .wait(let request):
-        worker.response.requestID.removeAll()
+        if !worker.response.requestID.isEmpty {
+          heldRequestID = worker.response.requestID.copyBytes()
+          worker.response.requestID.removeAll()
+        }
         waiting = .request(request)
       case .stream(let source):
         waiting = .stream(source)
@@ -242,6 +247,7 @@ final class HTTPConnection: LoopTask {
     case .stream(let source): source.close()
     }
     waiting = .none
+    heldRequestID = []
   }
 
   func refuse(_ refusal: HTTPServerRefusal) {

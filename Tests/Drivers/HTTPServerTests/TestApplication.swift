@@ -102,6 +102,7 @@ private struct WaitForNews: WaitingRequest {
 
   func finish(at now: MonotonicTime, into response: inout Response) {
     response.content.text.append(hasNewData ? "news \(board.news.current)" : "nothing")
+    if !response.requestID.isEmpty { response.content.text.append(" for \(response.requestID.bytes.text())") }
   }
 
   func abandon() { board.abandoned.add(1, ordering: .sequentiallyConsistent) }

@@ -24,6 +24,19 @@ import Testing
     #expect(client.read(through: "now") != nil)
   }
 
+  @Test func aHeldRequestKeepsTheIdThatItsClientChose() async throws {
+    let served = try ServedApplication()
+    let client = served.connect()
+    client.send("GET /wait HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: id-1\r\n\r\n")
+    #expect(served.isHolding(1))
+    served.board.publish()
+    #expect(client.read(through: "news 1 for id-1") != nil)
+    client.get("/wait")
+    #expect(served.isHolding(1))
+    served.board.publish()
+    #expect(client.read(through: "news 2")?.contains("Content-Length: 6\r\n") == true, "the next has none")
+  }
+
   @Test func aNotificationWithoutNewDataEndsNoWait() async throws {
     let served = try ServedApplication()
     let client = served.connect()

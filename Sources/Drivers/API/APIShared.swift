@@ -43,8 +43,17 @@ package final class APIShared: Sendable {
     let keys = settings.http.idempotencyKeys
     idempotency = Locked(IdempotencyTable(IdempotencyTable.Limits(keys: keys, keysPerPrincipal: keys)))
     registry.gauge("drawbridge_idempotency_keys", "Idempotency keys that are remembered.") { [self] in
-      Double(idempotency.withLock { $0.count })
+      Double(countIdempotencyKeys())
     }
+  }
+
+  /// Removes expired keys first, which nothing else does while no request has a key. A call does not hold up its loop for long: what is left
+  /// of very many is removed by the next.
+  private func countIdempotencyKeys() -> Int {
+    let now = ProcessInformation.monotonicTime()
+    var rounds = 64
+    while rounds > 0, idempotency.withLock({ $0.expire(now: now) }) { rounds -= 1 }
+    return idempotency.withLock { $0.count }
   }
 }
 

@@ -3,7 +3,8 @@ import ByteStreams
 /// The idempotency keys of clients, and what was accepted under each, so that a repeated request sends nothing again.
 ///
 /// Only acceptance is remembered: a refused request may be repeated with the same key. An accepted key is remembered for `retention`, and never
-/// evicted before, since that would break the promise. At the limit, new keys are refused instead.
+/// evicted before, since that would break the promise. At the limit, new keys are refused instead. Expired keys are removed by later requests
+/// and by `expire(now:)`.
 ///
 /// Keys are distributed over shards by their first bits. A dictionary that grows copies its entries while callers wait, and a shard of the
 /// default limit has only 16,384. A key takes 100 to 220 bytes, depending on how recently its shard has grown.
@@ -11,6 +12,8 @@ package struct IdempotencyTable: Sendable {
   /// How long an accepted key is remembered.
   package static var retention: TimeSpan { .minutes(10) }
   private static var shardCount: Int { 64 }
+  /// Maximum number of expired keys that one call removes, since other callers wait for the lock meanwhile.
+  package static var removalsPerCall: Int { 1_024 }
 
   /// The first 128 bits of a SHA-256. Everything that a key is scoped to is part of the hashed text.
   package struct Key: Hashable, Sendable {
@@ -22,6 +25,8 @@ package struct IdempotencyTable: Sendable {
       high = Self.word(digest, at: 0)
       low = Self.word(digest, at: 8)
     }
+
+    fileprivate init() { (high, low) = (0, 0) }
 
     private static func word(_ digest: Span<UInt8>, at offset: Int) -> UInt64 {
       var value: UInt64 = 0
@@ -78,16 +83,18 @@ package struct IdempotencyTable: Sendable {
     let principal: UInt32
     /// nil until the request is accepted.
     var acceptance: Acceptance?
+    /// When an accepted key expires.
+    var end = MonotonicTime.distantFuture
   }
 
   private struct Shard: Sendable {
     var entries: [Key: Entry] = [:]
-    /// The accepted keys, in the order in which they expire.
-    var expiries = RingDeque(filler: Expiry(key: nil, time: .zero))
+    /// The accepted keys, in the order in which they expire. A key that was accepted again after it had expired is in here twice.
+    var expiries = RingDeque(filler: Expiry(key: Key(), time: .zero))
   }
 
   private struct Expiry: Sendable {
-    let key: Key?
+    let key: Key
     let time: MonotonicTime
   }
 
@@ -113,17 +120,16 @@ package struct IdempotencyTable: Sendable {
   ) -> Verdict {
     latest = max(latest, now)
     let index = index(of: key)
-    expire(index)
-    if let entry = shards[index].entries[key] {
+    var removals = Self.removalsPerCall
+    expire(index, atMost: &removals)
+    if let entry = shards[index].entries[key], entry.end > latest {
       guard entry.fingerprint == fingerprint else { return .different }
       return entry.acceptance.map { .repeated($0) } ?? .inProgress
     }
+    // It may have expired without having been removed.
+    remove(key, from: index)
     if !hasRoom(principal) {
-      var other = 0
-      while other < shards.count, !hasRoom(principal) {
-        expire(other)
-        other += 1
-      }
+      expireAll(atMost: &removals)
       guard hasRoom(principal) else { return .full(until: nextExpiry) }
     }
     shards[index].entries[key] = Entry(fingerprint: fingerprint, principal: principal)
@@ -137,12 +143,22 @@ package struct IdempotencyTable: Sendable {
     latest = max(latest, now)
     let index = index(of: key)
     guard shards[index].entries[key]?.acceptance == nil else { preconditionFailure("a key is accepted twice") }
+    let end = latest + Self.retention
     shards[index].entries[key]?.acceptance = acceptance
-    shards[index].expiries.append(Expiry(key: key, time: latest + Self.retention))
+    shards[index].entries[key]?.end = end
+    shards[index].expiries.append(Expiry(key: key, time: end))
   }
 
   /// The first request with `key` is refused, and the key is free again.
   package mutating func cancel(_ key: Key) { remove(key, from: index(of: key)) }
+
+  /// Removes expired keys, at most `removalsPerCall`. Returns whether there may be more.
+  package mutating func expire(now: MonotonicTime) -> Bool {
+    latest = max(latest, now)
+    var removals = Self.removalsPerCall
+    expireAll(atMost: &removals)
+    return removals == 0
+  }
 
   private func index(of key: Key) -> Int { Int(key.high >> 58) }
 
@@ -150,13 +166,21 @@ package struct IdempotencyTable: Sendable {
     count < limits.keys && countsByPrincipal[principal] ?? 0 < limits.keysPerPrincipal
   }
 
-  private mutating func expire(_ index: Int) {
-    while !shards[index].expiries.isEmpty {
+  private mutating func expireAll(atMost removals: inout Int) {
+    for index in shards.indices { expire(index, atMost: &removals) }
+  }
+
+  private mutating func expire(_ index: Int, atMost removals: inout Int) {
+    guard !shards[index].expiries.isEmpty else { return }
+    while removals > 0, !shards[index].expiries.isEmpty {
       let expiry = shards[index].expiries[shards[index].expiries.front]
       guard expiry.time <= latest else { return }
       shards[index].expiries.removeFirst()
-      if let key = expiry.key { remove(key, from: index) }
+      if shards[index].entries[expiry.key]?.end == expiry.time { remove(expiry.key, from: index) }
+      removals -= 1
     }
+    // A dictionary and a ring keep the memory of their largest size.
+    if shards[index].expiries.isEmpty, shards[index].entries.isEmpty { shards[index] = Shard() }
   }
 
   private mutating func remove(_ key: Key, from index: Int) {
@@ -166,9 +190,10 @@ package struct IdempotencyTable: Sendable {
     countsByPrincipal[entry.principal] = left == 0 ? nil : left
   }
 
-  /// When the first of the accepted keys expires. While all keys are in progress, some will be free soon.
+  /// When the first of the accepted keys expires. While all keys are in progress, or expired ones of others are to be removed first, some
+  /// will be free soon.
   private var nextExpiry: MonotonicTime {
-    shards.lazy.compactMap { $0.expiries.isEmpty ? nil : $0.expiries[$0.expiries.front].time }.min()
-      ?? latest + .seconds(1)
+    let first = shards.lazy.compactMap { $0.expiries.isEmpty ? nil : $0.expiries[$0.expiries.front].time }.min()
+    return first.flatMap { $0 > latest ? $0 : nil } ?? latest + .seconds(1)
   }
 }

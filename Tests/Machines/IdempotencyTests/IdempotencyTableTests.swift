@@ -73,6 +73,42 @@ import Testing
     #expect(table.begin(key(1), key(8), principal: 0, now: end) == .first)
   }
 
+  // MARK: Expiry
+
+  @Test func keysExpireWithoutFurtherRequests() {
+    var table = table(100, perPrincipal: 100)
+    for number in 0..<100 {
+      _ = table.begin(key(number), key(9), principal: 0, now: start)
+      if number < 99 { table.accept(key(number), acceptance(7), now: start) }
+    }
+    #expect(table.expire(now: start + Table.retention - .nanoseconds(1)) == false)
+    #expect(table.count == 100)
+    #expect(table.expire(now: start + Table.retention) == false)
+    #expect(table.count == 1, "the one in progress")
+  }
+
+  @Test func oneCallRemovesALimitedNumberAndNoExpiredKeyIsFound() {
+    let count = 2 * Table.removalsPerCall + 1
+    var table = table(count + 1, perPrincipal: count + 1)
+    // All in one shard.
+    let keys = (0..<count).map { number in
+      Table.Key(([0, 0, 0, 0, 0, 0, UInt8(number >> 8), UInt8(number & 255)] + [UInt8](repeating: 0, count: 8)).span)
+    }
+    for key in keys {
+      _ = table.begin(key, self.key(9), principal: 0, now: start)
+      table.accept(key, acceptance(7), now: start)
+    }
+    let end = start + Table.retention
+    #expect(table.begin(keys[count - 1], key(8), principal: 0, now: end) == .first)
+    #expect(table.count == count - Table.removalsPerCall)
+    table.accept(keys[count - 1], acceptance(8), now: end)
+    #expect(table.expire(now: end) == true)
+    #expect(table.expire(now: end) == false)
+    #expect(table.count == 1)
+    // The expiry of its first acceptance does not end the second.
+    #expect(table.begin(keys[count - 1], key(8), principal: 0, now: end) == .repeated(acceptance(8)))
+  }
+
   // MARK: Limits
 
   @Test func atTheLimitNewKeysAreRefusedAndOldOnesKept() {

@@ -161,7 +161,7 @@ package final class API: HTTPApplication {
     case .errorPage(let kind):
       response.begin(.ok, representation.contentType)
       response.fields.append("Vary: Accept\r\n" as StaticString)
-      ErrorPages.write(kind, as: representation, into: &response.content.text)
+      response.content.append(SharedSlice(ErrorPages.page(kind, as: representation)))
     case .live:
       response.begin(.ok, .plainText)
       response.content.text.append("ok\n" as StaticString)

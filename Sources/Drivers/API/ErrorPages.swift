@@ -7,29 +7,35 @@ enum ErrorPages {
   /// Text first: `*/*` gets it, since a terminal can show it. Browsers ask for HTML by name.
   static let representations = [Representation.text, .html]
 
-  /// - Parameter format: one of `representations`.
-  static func write(_ kind: Problem.Kind, as format: Representation, into output: inout ByteQueue) {
-    let blocks = section(kind.name.description).split(separator: "\n\n")
-    switch format {
-    case .text, .json, .lines, .bytes, .yaml:
-      output.append("\(kind.name): \(kind.title)\n")
-      for block in blocks {
-        output.append("\n")
-        output.append(plain(block))
-        output.append("\n")
-      }
-    case .html:
-      output.append(
-        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>\(kind.name)</title>\n<h1>\(kind.title)</h1>\n<p><code>\(kind.name)</code></p>\n"
-      )
-      for block in blocks { output.append(html(block)) }
-      output.append("</html>\n")
+  /// Rendered when the first page is requested: together they are smaller than 100 KiB, and reading the document takes longer than any
+  /// other request.
+  private static let pages: [Problem.Kind: (text: SharedBytes, html: SharedBytes)] = {
+    let document = String(decoding: PackageResources.errors_md, as: UTF8.self)
+    var pages: [Problem.Kind: (text: SharedBytes, html: SharedBytes)] = [:]
+    for kind in Problem.Kind.allCases {
+      let blocks = section(kind.name.description, of: document).split(separator: "\n\n")
+      pages[kind] = (SharedBytes(Array(text(kind, blocks).utf8)), SharedBytes(Array(html(kind, blocks).utf8)))
     }
+    return pages
+  }()
+
+  /// - Parameter format: one of `representations`.
+  static func page(_ kind: Problem.Kind, as format: Representation) -> SharedBytes {
+    guard let page = pages[kind] else { preconditionFailure("a problem type without a page") }
+    return format == .html ? page.html : page.text
+  }
+
+  private static func text(_ kind: Problem.Kind, _ blocks: [Substring]) -> String {
+    "\(kind.name): \(kind.title)\n" + blocks.map { "\n\(plain($0))\n" }.joined()
+  }
+
+  private static func html(_ kind: Problem.Kind, _ blocks: [Substring]) -> String {
+    "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>\(kind.name)</title>\n<h1>\(kind.title)</h1>\n<p><code>\(kind.name)</code></p>\n"
+      + blocks.map { html($0) }.joined() + "</html>\n"
   }
 
   /// Returns the text under the heading `name`, or an empty text.
-  static func section(_ name: String) -> Substring {
-    let document = String(decoding: PackageResources.errors_md, as: UTF8.self)
+  private static func section(_ name: String, of document: String) -> Substring {
     let heading = "\n## \(name)\n"
     guard let start = document.firstRange(of: heading)?.upperBound else { return "" }
     let end = document[start...].firstRange(of: "\n## ")?.lowerBound ?? document.endIndex

@@ -27,8 +27,8 @@ final class AccessRecord {
 
   // MARK: One request
 
-  /// Input was read while no request was arriving.
-  func beginInput(at now: MonotonicTime) { inputBegan = inputBegan ?? now }
+  /// Input was read while no request was arriving. Earlier input that began no request was an empty line.
+  func beginInput(at now: MonotonicTime) { inputBegan = now }
 
   /// A request has begun.
   func begin(at now: MonotonicTime) {

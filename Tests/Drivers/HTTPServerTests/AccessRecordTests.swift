@@ -65,6 +65,17 @@ final class AccessOutput: Sendable {
     #expect(lines[0]["message"] as? String == "request" && lines[0]["level"] as? String == "info")
   }
 
+  @Test func theTimeOfARequestDoesNotIncludeAnEmptyLineBeforeIt() throws {
+    let output = AccessOutput()
+    let record = AccessRecord(client: "x")
+    record.beginInput(at: Self.start - .milliseconds(500))
+    record.beginInput(at: Self.start - .milliseconds(3))
+    try request(record)
+    respond(record, bytes: 1)
+    record.reportSent(to: output.log, at: Self.start + .milliseconds(2))
+    #expect(try output.lines().map { $0["seconds"] as? Double } == [0.005])
+  }
+
   @Test func eachPipelinedRequestHasItsOwnId() throws {
     let output = AccessOutput()
     let record = AccessRecord(client: "x")

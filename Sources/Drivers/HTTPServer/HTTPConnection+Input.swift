@@ -132,7 +132,8 @@ extension HTTPConnection: InputTarget {
   /// Reads and drops further input, within a limit of time and bytes, so that the client can read the last response. Closing with
   /// unread bytes would make the kernel reset the connection and discard that response (RFC 9112 §9.6).
   func linger() async {
-    guard !channel.isClosed else { return }
+    // After the client's end, nothing is left to drop, and closing sends ours.
+    guard !channel.isClosed, !channel.hasReadEnd else { return }
     channel.shutdownWriting()
     let end = worker.loop.now + worker.timeouts.linger
     var dropped = 0

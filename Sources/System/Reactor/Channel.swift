@@ -42,6 +42,8 @@ package final class Channel {
   /// The kernel has reported that both directions have ended: the peer has reset the connection, or a Unix-domain socket is closed.
   package private(set) var isBroken = false
   package private(set) var isClosed = false
+  /// The end of the stream has been read: no byte is unread, and none will arrive.
+  package private(set) var hasReadEnd = false
   private var reader = Waiter()
   private var writer = Waiter()
   /// Processes the input that the reader waits for.
@@ -187,7 +189,10 @@ package final class Channel {
       // A short read has drained the socket; further bytes raise a new edge. The end of the stream may have arrived together with
       // these bytes and raises none, so a hung-up socket stays readable.
       if count < room.count, !isHungUp { isReadable = false }
-    case .endOfStream, .failed:
+    case .endOfStream:
+      isHungUp = true
+      hasReadEnd = true
+    case .failed:
       isHungUp = true
     }
     return result

@@ -174,7 +174,7 @@ package struct ByteQueue: ~Copyable {
   }
 
   /// Passes at least `minimum` writable bytes at the end to `body`, which returns how many it wrote. Returns that number.
-  package mutating func withWritableBytes(
+  @inlinable package mutating func withWritableBytes(
     minimum: Int, _ body: (UnsafeMutableRawBufferPointer) -> Int
   ) -> Int {
     reserve(max(minimum, 1))

@@ -2,35 +2,40 @@
 ///
 /// Only Reactor reads the clock. Other code takes a `MonotonicTime` as an argument, so a test can pass any value.
 @frozen
+@usableFromInline
 package struct MonotonicTime: Hashable, Comparable, Sendable {
-  package var nanoseconds: UInt64
+  @usableFromInline package var nanoseconds: UInt64
 
-  @inline(__always)
+  @inlinable @inline(__always)
   package init(nanoseconds: UInt64) { self.nanoseconds = nanoseconds }
 
   /// The earliest value. Tests start from it.
-  package static var zero: MonotonicTime { MonotonicTime(nanoseconds: 0) }
+  @inlinable package static var zero: MonotonicTime { MonotonicTime(nanoseconds: 0) }
   /// The latest value: a deadline that never expires.
-  package static var distantFuture: MonotonicTime { MonotonicTime(nanoseconds: .max) }
+  @inlinable package static var distantFuture: MonotonicTime { MonotonicTime(nanoseconds: .max) }
 
-  @inline(__always)
+  // Written out, since the synthesised function is not inlined into other targets.
+  @inlinable @inline(__always)
+  package static func == (left: MonotonicTime, right: MonotonicTime) -> Bool { left.nanoseconds == right.nanoseconds }
+
+  @inlinable @inline(__always)
   package static func < (left: MonotonicTime, right: MonotonicTime) -> Bool { left.nanoseconds < right.nanoseconds }
 
   /// The time `duration` later, clamped to the range of the type.
-  @inline(__always)
+  @inlinable @inline(__always)
   package static func + (left: MonotonicTime, duration: TimeSpan) -> MonotonicTime {
     let (sum, overflow) = left.nanoseconds.addingReportingOverflow(UInt64(bitPattern: duration.nanoseconds))
     if duration.nanoseconds >= 0 { return overflow ? .distantFuture : MonotonicTime(nanoseconds: sum) }
     return overflow ? MonotonicTime(nanoseconds: sum) : .zero
   }
 
-  @inline(__always)
+  @inlinable @inline(__always)
   package static func - (left: MonotonicTime, duration: TimeSpan) -> MonotonicTime {
     left + TimeSpan(nanoseconds: 0 &- duration.nanoseconds)
   }
 
   /// The time from `right` to `left`; negative if `right` is later. Clamped to the range of `TimeSpan`.
-  @inline(__always)
+  @inlinable @inline(__always)
   package static func - (left: MonotonicTime, right: MonotonicTime) -> TimeSpan {
     let (difference, borrowed) = left.nanoseconds.subtractingReportingOverflow(right.nanoseconds)
     if borrowed { return TimeSpan(nanoseconds: 0 &- Int64(clamping: right.nanoseconds &- left.nanoseconds)) }
@@ -40,13 +45,14 @@ package struct MonotonicTime: Hashable, Comparable, Sendable {
 
 /// A duration in nanoseconds. It has 64 bits; `Duration` has 128.
 @frozen
+@usableFromInline
 package struct TimeSpan: Hashable, Comparable, Sendable {
-  package var nanoseconds: Int64
+  @usableFromInline package var nanoseconds: Int64
 
-  @inline(__always)
+  @inlinable @inline(__always)
   package init(nanoseconds: Int64) { self.nanoseconds = nanoseconds }
 
-  package static var zero: TimeSpan { TimeSpan(nanoseconds: 0) }
+  @inlinable package static var zero: TimeSpan { TimeSpan(nanoseconds: 0) }
   package static func nanoseconds(_ count: Int64) -> TimeSpan { TimeSpan(nanoseconds: count) }
   // Counts may come from a peer, so values outside the range (±292 years) are clamped.
   package static func microseconds(_ count: Int64) -> TimeSpan { TimeSpan(nanoseconds: 1_000) * count }
@@ -62,14 +68,16 @@ package struct TimeSpan: Hashable, Comparable, Sendable {
     nanoseconds / 1_000_000 + (nanoseconds % 1_000_000 > 0 ? 1 : 0)
   }
 
-  @inline(__always)
+  @inlinable @inline(__always)
+  package static func == (left: TimeSpan, right: TimeSpan) -> Bool { left.nanoseconds == right.nanoseconds }
+  @inlinable @inline(__always)
   package static func < (left: TimeSpan, right: TimeSpan) -> Bool { left.nanoseconds < right.nanoseconds }
-  @inline(__always)
+  @inlinable @inline(__always)
   package static func + (left: TimeSpan, right: TimeSpan) -> TimeSpan {
     let (sum, overflow) = left.nanoseconds.addingReportingOverflow(right.nanoseconds)
     return TimeSpan(nanoseconds: overflow ? (left.nanoseconds > 0 ? .max : .min) : sum)
   }
-  @inline(__always)
+  @inlinable @inline(__always)
   package static func - (left: TimeSpan, right: TimeSpan) -> TimeSpan {
     left + TimeSpan(nanoseconds: right.nanoseconds == .min ? .max : -right.nanoseconds)
   }

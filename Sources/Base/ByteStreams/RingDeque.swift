@@ -24,9 +24,13 @@ package struct RingDeque<Element> {
   @inlinable package var count: Int { end &- front }
 
   @inlinable package subscript(index: Int) -> Element {
-    @inline(__always) get {
+    // Not `get`, which copies, and so retains, the whole element to read a part of it. The address is used while the ring is borrowed, so
+    // `storage` is not changed meanwhile.
+    @inlinable @inline(__always) unsafeAddress {
       precondition(index >= front && index < end, "no element at this index")
-      return storage[index & (storage.count &- 1)]
+      return unsafe storage.withUnsafeBufferPointer {
+        unsafe $0.baseAddress.unsafelyUnwrapped + (index & (storage.count &- 1))
+      }
     }
     @inline(__always) _modify {
       precondition(index >= front && index < end, "no element at this index")
@@ -34,7 +38,7 @@ package struct RingDeque<Element> {
     }
   }
 
-  @inlinable package mutating func append(_ element: Element) {
+  @inlinable package mutating func append(_ element: consuming Element) {
     if count == storage.count { grow() }
     storage[end & (storage.count &- 1)] = element
     end &+= 1

@@ -2,8 +2,9 @@
 ///
 /// A push from the upstream is rendered into one of these, and every poll that returns it sends from the same memory.
 @safe
+@usableFromInline
 package struct SharedBytes: Sendable {
-  private let storage: [UInt8]
+  @usableFromInline let storage: [UInt8]
 
   package init(copying span: Span<UInt8>) { storage = [UInt8](copying: span) }
 
@@ -13,11 +14,11 @@ package struct SharedBytes: Sendable {
     storage = spare > 64 && spare > bytes.count / 4 ? [UInt8](copying: bytes.span) : bytes
   }
 
-  package var count: Int { storage.count }
+  @inlinable package var count: Int { storage.count }
 
   package var bytes: Span<UInt8> {
     @_lifetime(borrow self)
-    @inline(__always) get { storage.span }
+    @inlinable @inline(__always) get { storage.span }
   }
 
   /// The address of the bytes, for a gathering write. There must be at least one byte. The address is valid while a copy of this
@@ -28,9 +29,10 @@ package struct SharedBytes: Sendable {
 }
 
 /// A range of a `SharedBytes`, which the slice keeps alive.
+@usableFromInline
 package struct SharedSlice: Sendable {
-  package let storage: SharedBytes
-  package let range: Range<Int>
+  @usableFromInline package let storage: SharedBytes
+  @usableFromInline package let range: Range<Int>
 
   package init(_ storage: SharedBytes, range: Range<Int>) {
     precondition(range.lowerBound >= 0 && range.upperBound <= storage.count, "slice outside its storage")
@@ -40,7 +42,10 @@ package struct SharedSlice: Sendable {
 
   package init(_ storage: SharedBytes) { self.init(storage, range: 0..<storage.count) }
 
-  package var count: Int { range.count }
+  @inlinable package var count: Int { range.count }
+
+  /// The bytes alone: the storage itself if the slice is all of it, otherwise a copy.
+  package var standalone: SharedBytes { count == storage.count ? storage : SharedBytes(copying: bytes) }
 
   package var bytes: Span<UInt8> {
     @_lifetime(borrow self)

@@ -78,25 +78,29 @@ package struct FrameHeader: Equatable, Sendable {
     return (header, total)
   }
 
+  @inline(__always)
   func write(into output: inout ByteQueue) {
-    output.append(opcode.rawValue | (isFinal ? 0x80 : 0) | (isCompressed ? 0x40 : 0))
-    let masked: UInt8 = maskingKey == nil ? 0 : 0x80
-    if payloadLength <= 125 {
-      output.append(masked | UInt8(truncatingIfNeeded: payloadLength))
-    } else if payloadLength <= 0xFFFF {
-      output.append(masked | 126)
-      output.append(UInt8(truncatingIfNeeded: payloadLength >> 8))
-      output.append(UInt8(truncatingIfNeeded: payloadLength))
-    } else {
-      output.append(masked | 127)
-      var shift = 56
-      while shift >= 0 {
-        output.append(UInt8(truncatingIfNeeded: payloadLength >> shift))
-        shift -= 8
+    _ = unsafe output.withWritableBytes(minimum: Self.maximumLength) { room in
+      let masked: UInt8 = maskingKey == nil ? 0 : 0x80
+      unsafe room[0] = opcode.rawValue | (isFinal ? 0x80 : 0) | (isCompressed ? 0x40 : 0)
+      var length = 2
+      if payloadLength <= 125 {
+        unsafe room[1] = masked | UInt8(truncatingIfNeeded: payloadLength)
+      } else if payloadLength <= 0xFFFF {
+        unsafe room[1] = masked | 126
+        let short = UInt16(truncatingIfNeeded: payloadLength)
+        unsafe room.storeBytes(of: short.bigEndian, toByteOffset: 2, as: UInt16.self)
+        length = 4
+      } else {
+        unsafe room[1] = masked | 127
+        unsafe room.storeBytes(of: UInt64(payloadLength).bigEndian, toByteOffset: 2, as: UInt64.self)
+        length = 10
       }
-    }
-    if let key = maskingKey?.bytes {
-      for index in 0..<4 { output.append(UInt8(truncatingIfNeeded: key >> UInt32(8 * index))) }
+      if let key = maskingKey?.bytes {
+        unsafe room.storeBytes(of: key.littleEndian, toByteOffset: length, as: UInt32.self)
+        length &+= 4
+      }
+      return length
     }
   }
 }

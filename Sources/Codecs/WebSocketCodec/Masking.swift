@@ -7,7 +7,11 @@ package struct MaskingKey: Hashable, Sendable {
 
   package init(bytes: UInt32) { self.bytes = bytes }
 
-  package init(using generator: inout some RandomNumberGenerator) { bytes = generator.next() }
+  package init(using generator: inout some RandomNumberGenerator) {
+    // The requirement itself: the generic function that returns a `UInt32` is not specialised across modules.
+    let word: UInt64 = generator.next()
+    bytes = UInt32(truncatingIfNeeded: word)
+  }
 
   /// The key for the part of a payload that begins at `offset`.
   func advanced(by offset: Int) -> MaskingKey {
@@ -35,19 +39,25 @@ package struct MaskingKey: Hashable, Sendable {
   private static func mask(
     _ source: UnsafeRawPointer, _ count: Int, _ word: UInt64, into target: UnsafeMutableRawPointer
   ) {
-    let words = count / 8
-    var index = 0
-    while index < words {
-      let masked = unsafe source.loadUnaligned(fromByteOffset: index &* 8, as: UInt64.self) ^ word
-      unsafe target.storeBytes(of: masked, toByteOffset: index &* 8, as: UInt64.self)
-      index &+= 1
+    guard count >= 8 else {
+      for offset in 0..<count {
+        let masked = unsafe source.load(fromByteOffset: offset, as: UInt8.self)
+        unsafe target.storeBytes(
+          of: masked ^ UInt8(truncatingIfNeeded: word &>> UInt64(offset &* 8)), toByteOffset: offset, as: UInt8.self)
+      }
+      return
     }
-    var offset = words &* 8
-    while offset < count {
-      let key = UInt8(truncatingIfNeeded: word >> (UInt64(offset & 7) &* 8))
-      let masked = unsafe source.load(fromByteOffset: offset, as: UInt8.self) ^ key
-      unsafe target.storeBytes(of: masked, toByteOffset: offset, as: UInt8.self)
-      offset &+= 1
+    let last = count &- 8
+    var offset = 0
+    while offset < last {
+      let masked = unsafe source.loadUnaligned(fromByteOffset: offset, as: UInt64.self) ^ word
+      unsafe target.storeBytes(of: masked, toByteOffset: offset, as: UInt64.self)
+      offset &+= 8
     }
+    // The last word overlaps the one before it, and its key begins with another byte.
+    let shift = UInt64(last & 3) &* 8
+    let key = shift == 0 ? word : word &>> shift | word &<< (64 &- shift)
+    unsafe target.storeBytes(
+      of: unsafe source.loadUnaligned(fromByteOffset: last, as: UInt64.self) ^ key, toByteOffset: last, as: UInt64.self)
   }
 }

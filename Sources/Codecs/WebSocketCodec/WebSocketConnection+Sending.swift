@@ -13,7 +13,11 @@ extension WebSocketConnection {
     precondition(fragmentBytes > 0, "a fragment must have at least one byte")
     writePongs(using: &generator, into: &output)
     let opcode: Opcode = kind.isText ? .text : .binary
-    if compression.isWorthwhile(payload.count), compression.compress(payload) {
+    guard compression.isWorthwhile(payload.count) else {
+      return Self.writeMessage(
+        opcode, payload, isCompressed: false, fragmentBytes, from: role, using: &generator, into: &output)
+    }
+    if compression.compress(payload) {
       Self.writeMessage(
         opcode, compression.compressed, isCompressed: true, fragmentBytes, from: role, using: &generator, into: &output)
     } else {

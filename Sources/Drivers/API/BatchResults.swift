@@ -6,7 +6,7 @@ struct BatchResults {
   enum Run {
     /// Messages with consecutive sequence numbers.
     case accepted(SendReceipt.Accepted, count: Int)
-    /// `detail`: of the first message. The others have none.
+    /// `detail`: of the first message, and only with the first refusal of its kind, since a batch can have thousands with the same reason.
     case refused(Problem.Kind, detail: String?, count: Int)
   }
 
@@ -16,29 +16,14 @@ struct BatchResults {
     var offset = 0
   }
 
-  private(set) var runs: [Run] = []
+  let runs: [Run]
 
-  init(_ items: [SendReceipt.BatchItem]) {
-    for item in items { append(item) }
-  }
+  init(_ runs: [Run]) { self.runs = runs }
 
   /// The results of a batch that was accepted as a whole.
   init(_ first: SendReceipt.Accepted, count: Int) { runs = [.accepted(first, count: count)] }
 
   var hasRefusals: Bool { runs.contains { if case .refused = $0 { true } else { false } } }
-
-  func forEach(_ body: (SendReceipt.BatchItem) -> Void) {
-    for run in runs {
-      switch run {
-      case .accepted(let first, let count):
-        for offset in 0..<UInt64(count) {
-          body(.accepted(SendReceipt.Accepted(sequence: first.sequence + offset, nextAttempt: first.nextAttempt)))
-        }
-      case .refused(let kind, let detail, let count):
-        for index in 0..<count { body(.refused(kind, detail: index == 0 ? detail : nil)) }
-      }
-    }
-  }
 
   /// Moves `position` to the first accepted message for which `isDone` is false. Returns whether there is none.
   func advance(_ position: inout Position, while isDone: (UInt64) -> Bool) -> Bool {
@@ -53,17 +38,5 @@ struct BatchResults {
       position.offset = 0
     }
     return true
-  }
-
-  private mutating func append(_ item: SendReceipt.BatchItem) {
-    switch (runs.last, item) {
-    case (.accepted(let first, let count), .accepted(let next))
-    where next.sequence == first.sequence + UInt64(count) && next.nextAttempt == first.nextAttempt:
-      runs[runs.count - 1] = .accepted(first, count: count + 1)
-    case (.refused(let kind, let detail, let count), .refused(let next, detail: nil)) where next == kind:
-      runs[runs.count - 1] = .refused(kind, detail: detail, count: count + 1)
-    case (_, .accepted(let accepted)): runs.append(.accepted(accepted, count: 1))
-    case (_, .refused(let kind, let detail)): runs.append(.refused(kind, detail: detail, count: 1))
-    }
   }
 }

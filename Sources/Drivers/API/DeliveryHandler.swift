@@ -57,7 +57,9 @@ private struct WaitingDelivery: WaitingRequest {
       return
     }
     response.begin(.ok, "application/json")
-    DeliveryJSON.begin(sequence, of: session, record.state, into: &response.content.text)
+    DeliveryJSON.begin(of: session, into: &response.content.text)
+    response.content.text.append(decimal: sequence)
+    DeliveryJSON.end(with: record.state, of: session, into: &response.content.text)
     DeliveryJSON.write(record.reason, into: &response.content.text)
     response.content.text.append(",\"time\":\"" as StaticString)
     var clock = TimestampWriter()
@@ -70,15 +72,17 @@ private struct WaitingDelivery: WaitingRequest {
   func abandon() { session.upstream.endWaitingForConfirmations() }
 }
 
-/// A delivery in a response: `{"id":"…","state":"…","session":"…"}`.
+/// A delivery in a response: `{"id":"…","state":"…","session":"…"}`. The id ends with the number of the message, which the caller writes
+/// between the two parts.
 enum DeliveryJSON {
-  /// Writes everything but the final brace.
-  static func begin(
-    _ sequence: UInt64, of session: Session, _ state: DeliveryState, into output: inout ByteQueue
-  ) {
+  /// Writes everything before the number.
+  static func begin(of session: Session, into output: inout ByteQueue) {
     output.append("{\"id\":\"" as StaticString)
     output.append(session.deliveryPrefix)
-    output.append(decimal: sequence)
+  }
+
+  /// Writes everything after the number but the final brace.
+  static func end(with state: DeliveryState, of session: Session, into output: inout ByteQueue) {
     output.append("\",\"state\":\"" as StaticString)
     output.append(state.name)
     output.append("\",\"session\":\"" as StaticString)

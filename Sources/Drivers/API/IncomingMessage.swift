@@ -109,34 +109,23 @@ struct IncomingMessage {
     return Item(payload: SharedBytes(plain), kind: isText ? .text : .binary)
   }
 
-  /// Returns the messages in the decoded body of a batch, validated.
-  func items(in plain: [UInt8]) throws(ProblemError) -> [Item] {
-    var items: [Item] = []
-    var lineNumber = 0
-    // Line by line, so that memory depends on the limit of a batch, not on the number of lines in the body.
-    let text = plain.span
-    var start = 0
-    while start < text.count {
-      let end = text.firstIndex(of: UInt8(ascii: "\n"), from: start) ?? text.count
-      var line = text.extracting(start..<end)
-      start = end + 1
-      lineNumber += 1
-      if !line.isEmpty, line[line.count - 1] == UInt8(ascii: "\r") { line = line.extracting(first: line.count - 1) }
-      if line.isEmpty { continue }
-      guard items.count < limits.batchMessages else {
-        throw ProblemError(
-          .contentTooLarge,
-          "the batch has more than \(limits.batchMessages) messages (the setting http.batch_messages): send several batches"
-        )
-      }
-      guard UTF8StreamValidator.isValid(line) else {
-        throw ProblemError(
-          .invalidText, "line \(lineNumber) of the batch is not UTF-8: no message of the batch was accepted")
-      }
-      items.append(Item(payload: SharedBytes(copying: line), kind: .text))
+  /// Returns the messages in the decoded body of a batch, validated. All are text.
+  func lines(in plain: [UInt8]) throws(ProblemError) -> [SharedSlice] {
+    // No sequence of UTF-8 contains a line feed, so the lines are valid if the whole is.
+    guard UTF8StreamValidator.isValid(plain.span) else {
+      let number = BatchLines.firstInvalid(in: plain.span)
+      throw ProblemError(
+        .invalidText, "line \(number) of the batch is not UTF-8: no message of the batch was accepted")
     }
-    guard !items.isEmpty else { throw ProblemError(.invalidParameter, "the batch is empty: send one message per line") }
-    return items
+    guard let lines = BatchLines.split(plain.span, atMost: limits.batchMessages, sharesStorage: parameters.topic == nil)
+    else {
+      throw ProblemError(
+        .contentTooLarge,
+        "the batch has more than \(limits.batchMessages) messages (the setting http.batch_messages): send several batches"
+      )
+    }
+    guard !lines.isEmpty else { throw ProblemError(.invalidParameter, "the batch is empty: send one message per line") }
+    return lines
   }
 
   private func inflated(_ bytes: [UInt8]) throws(ProblemError) -> [UInt8] {

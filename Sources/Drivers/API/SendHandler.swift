@@ -106,11 +106,11 @@ extension API {
     let cursor = session.inbox.latest
     let results: SendReceipt.Results
     if message.isBatch {
-      let items = try message.items(in: content)
+      let lines = try message.lines(in: content)
       results = .batch(
         message.idempotency == nil
-          ? BatchResults(try queueBatch(items, message, to: session, at: now))
-          : try queueAll(items, message, to: session, at: now))
+          ? try queueBatch(lines, message, to: session, at: now)
+          : try queueAll(lines, message, to: session, at: now))
     } else {
       let item = try message.item(in: content)
       results = .single(try queue(item, message, to: session, at: now), item.kind)
@@ -120,39 +120,44 @@ extension API {
 
   /// Throws the first problem if every message is refused.
   private func queueBatch(
-    _ items: [IncomingMessage.Item], _ message: IncomingMessage, to session: Session, at now: MonotonicTime
-  ) throws(ProblemError) -> [SendReceipt.BatchItem] {
-    var results: [SendReceipt.BatchItem] = []
-    results.reserveCapacity(items.count)
-    var refusals = 0
+    _ lines: [SharedSlice], _ message: IncomingMessage, to session: Session, at now: MonotonicTime
+  ) throws(ProblemError) -> BatchResults {
+    let receipt = session.upstream.post(
+      lines, kind: .text, timeToLive: message.parameters.timeToLive ?? session.upstream.defaultTimeToLive,
+      topic: message.parameters.topic, now: now)
+    var runs: [BatchResults.Run] = []
+    var accepted = 0
     var firstRefusal: ProblemError?
     var kinds: Set<Problem.Kind> = []
-    for item in items {
-      do throws(ProblemError) {
-        results.append(.accepted(try queue(item, message, to: session, at: now)))
-      } catch {
-        refusals += 1
-        if firstRefusal == nil { firstRefusal = error }
-        let problem = error.problem
-        results.append(.refused(problem.kind, detail: kinds.insert(problem.kind).inserted ? problem.detail : nil))
+    for results in receipt.results {
+      if case .queued(let sequence, _) = results.result {
+        accepted += results.count
+        let first = SendReceipt.Accepted(sequence: sequence, nextAttempt: receipt.nextAttempt)
+        runs.append(.accepted(first, count: results.count))
+      } else {
+        let problem = problem(results.result, receipt.nextAttempt, session, at: now)
+        if firstRefusal == nil { firstRefusal = ProblemError(problem) }
+        let detail = kinds.insert(problem.kind).inserted ? problem.detail : nil
+        runs.append(.refused(problem.kind, detail: detail, count: results.count))
       }
     }
-    if refusals == items.count, let firstRefusal { throw firstRefusal }
-    return results
+    shared.metrics.acceptedMessages.add(accepted)
+    shared.metrics.refusedMessages.add(lines.count - accepted)
+    if accepted == 0, let firstRefusal { throw firstRefusal }
+    return BatchResults(runs)
   }
 
   /// Queues a batch as a whole or not at all.
   private func queueAll(
-    _ items: [IncomingMessage.Item], _ message: IncomingMessage, to session: Session, at now: MonotonicTime
+    _ lines: [SharedSlice], _ message: IncomingMessage, to session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> BatchResults {
-    let payloads = items.map(\.payload)
     let timeToLive = message.parameters.timeToLive ?? session.upstream.defaultTimeToLive
     let topic = message.parameters.topic
-    if let limit = session.upstream.queueSettings.batchLimit(for: payloads, timeToLive: timeToLive, topic: topic) {
+    if let limit = session.upstream.queueSettings.batchLimit(for: lines, timeToLive: timeToLive, topic: topic) {
       throw ProblemError(.contentTooLarge, Self.batchDetail(limit, session))
     }
-    let receipt = session.upstream.post(all: payloads, kind: .text, timeToLive: timeToLive, topic: topic, now: now)
-    return BatchResults(try accepted(receipt, items.count, by: session, at: now), count: items.count)
+    let receipt = session.upstream.post(all: lines, kind: .text, timeToLive: timeToLive, topic: topic, now: now)
+    return BatchResults(try accepted(receipt, lines.count, by: session, at: now), count: lines.count)
   }
 
   /// Describes why a batch does not fit even into an empty queue.
@@ -181,29 +186,36 @@ extension API {
   private func accepted(
     _ receipt: SessionHandle.Receipt, _ count: Int, by session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt.Accepted {
-    let problem: Problem
-    switch receipt.result {
-    case .queued(let sequence, _):
-      shared.metrics.acceptedMessages.add(count)
-      return SendReceipt.Accepted(sequence: sequence, nextAttempt: receipt.nextAttempt)
+    guard case .queued(let sequence, _) = receipt.result else {
+      shared.metrics.refusedMessages.add(count)
+      throw ProblemError(problem(receipt.result, receipt.nextAttempt, session, at: now))
+    }
+    shared.metrics.acceptedMessages.add(count)
+    return SendReceipt.Accepted(sequence: sequence, nextAttempt: receipt.nextAttempt)
+  }
+
+  /// The problem of a message that was not queued.
+  private func problem(
+    _ result: EnqueueResult, _ nextAttempt: MonotonicTime?, _ session: Session, at now: MonotonicTime
+  ) -> Problem {
+    switch result {
+    case .queued: preconditionFailure("a queued message is not a problem")
     case .full(let limit):
-      problem = Problem(
-        .queueFull, detail: queueFullDetail(limit, session), retryAfter: Self.retryAfter(receipt.nextAttempt, now))
+      return Problem(
+        .queueFull, detail: queueFullDetail(limit, session), retryAfter: Self.retryAfter(nextAttempt, now))
     case .notReady(let hindrance):
       let (reason, next): (String, MonotonicTime?) =
         switch hindrance {
-        case .notConnected: ("the upstream is not connected", receipt.nextAttempt)
+        case .notConnected: ("the upstream is not connected", nextAttempt)
         case .blocked: ("the upstream has not read what was sent before", nil)
         case .pace(let until): ("the limit of \(Self.settingPrefix(of: session))upstream.queue.rate is reached", until)
         }
-      problem = Problem(
+      return Problem(
         .upstreamDown, detail: "the message has TTL: 0 and cannot be sent now: \(reason)",
         retryAfter: Self.retryAfter(next, now))
     case .closed:
-      problem = Problem(.sessionClosed, detail: "the gateway is shutting down: the message was not accepted")
+      return Problem(.sessionClosed, detail: "the gateway is shutting down: the message was not accepted")
     }
-    shared.metrics.refusedMessages.add(count)
-    throw ProblemError(problem)
   }
 
   /// The prefix of this session's setting paths.

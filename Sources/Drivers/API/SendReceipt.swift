@@ -20,12 +20,6 @@ struct SendReceipt {
     case batch(BatchResults)
   }
 
-  enum BatchItem {
-    case accepted(Accepted)
-    /// `detail`: only with the first refusal of its kind, since a batch can have thousands with the same reason.
-    case refused(Problem.Kind, detail: String?)
-  }
-
   let session: Session
   /// The position among the pushes before the messages were queued: a poll from it cannot miss a reply.
   let cursor: Cursor
@@ -109,16 +103,17 @@ struct SendReceipt {
       writeNextAttempt(of: accepted, at: now, into: &response.content.text)
     case .batch(let results):
       response.content.text.append("{\"results\":[" as StaticString)
-      var isFirst = true
-      results.forEach { item in
-        if !isFirst { response.content.text.append("," as StaticString) }
-        isFirst = false
-        switch item {
-        case .accepted(let accepted):
-          begin(accepted, showsStates, into: &response.content.text)
-          writeNextAttempt(of: accepted, at: now, into: &response.content.text)
-          response.content.text.append("}" as StaticString)
-        case .refused(let kind, let detail): kind.writeInBatch(detail: detail, into: &response.content.text)
+      for (index, run) in results.runs.enumerated() {
+        if index > 0 { response.content.text.append("," as StaticString) }
+        switch run {
+        case .accepted(let first, let count):
+          write(count, from: first, showsStates, at: now, into: &response.content.text)
+        case .refused(let kind, let detail, let count):
+          kind.writeInBatch(detail: detail, into: &response.content.text)
+          for _ in 1..<count {
+            response.content.text.append("," as StaticString)
+            kind.writeInBatch(detail: nil, into: &response.content.text)
+          }
         }
       }
       response.content.text.append("]" as StaticString)
@@ -128,14 +123,39 @@ struct SendReceipt {
   }
 
   private func begin(_ accepted: Accepted, _ showsState: Bool, into output: inout ByteQueue) {
-    guard showsState else {
-      DeliveryJSON.begin(accepted.sequence, of: session, .queued, into: &output)
-      return
-    }
+    DeliveryJSON.begin(of: session, into: &output)
+    output.append(decimal: accepted.sequence)
+    guard showsState else { return DeliveryJSON.end(with: .queued, of: session, into: &output) }
     // nil for a forgotten message: its outcome is not known any more.
     let record = session.upstream.deliveryRecord(accepted.sequence, now: .zero)
-    DeliveryJSON.begin(accepted.sequence, of: session, record?.state ?? .unknown, into: &output)
+    DeliveryJSON.end(with: record?.state ?? .unknown, of: session, into: &output)
     if let reason = record?.reason { DeliveryJSON.write(reason, into: &output) }
+  }
+
+  /// Writes `count` messages queued one after another, from `first`. If no state is shown, they differ only in their numbers, so the text
+  /// between two numbers is rendered once.
+  private func write(
+    _ count: Int, from first: Accepted, _ showsStates: Bool, at now: MonotonicTime, into output: inout ByteQueue
+  ) {
+    for number in 0..<(showsStates ? UInt64(count) : 1) {
+      if number > 0 { output.append("," as StaticString) }
+      begin(Accepted(sequence: first.sequence + number), showsStates, into: &output)
+      writeNextAttempt(of: first, at: now, into: &output)
+      output.append("}" as StaticString)
+    }
+    guard !showsStates, count > 1 else { return }
+    var before = ByteQueue()
+    before.append("," as StaticString)
+    DeliveryJSON.begin(of: session, into: &before)
+    var after = ByteQueue()
+    DeliveryJSON.end(with: .queued, of: session, into: &after)
+    writeNextAttempt(of: first, at: now, into: &after)
+    after.append("}" as StaticString)
+    for number in 1..<UInt64(count) {
+      output.append(before.bytes)
+      output.append(decimal: first.sequence + number)
+      output.append(after.bytes)
+    }
   }
 
   private func writeCursor(into output: inout ByteQueue) {

@@ -141,12 +141,12 @@ package final class SessionHandle: Sendable {
   package func post(
     _ payload: SharedBytes, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
   ) -> Receipt {
-    post(at: now) { $0.enqueue(payload, kind: kind, timeToLive: timeToLive, topic: topic, now: now) }
+    post(at: now) { $0.enqueue(SharedSlice(payload), kind: kind, timeToLive: timeToLive, topic: topic, now: now) }
   }
 
   /// Queues all messages or none. The receipt has the number of the first; the others follow it.
   package func post(
-    all payloads: [SharedBytes], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
+    all payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
   ) -> Receipt {
     post(at: now) { $0.enqueueAll(payloads, kind: kind, timeToLive: timeToLive, topic: topic, now: now) }
   }
@@ -155,13 +155,27 @@ package final class SessionHandle: Sendable {
   private func post(at now: MonotonicTime, _ enqueue: (inout Outbox) -> EnqueueResult) -> Receipt {
     let (receipt, signal) = update(at: now) { shared in
       let result = enqueue(&shared.outbox)
-      let receipt = Receipt(
-        result: result, nextAttempt: shared.outbox.hasSendingConnection ? nil : shared.status.nextAttempt)
-      switch result {
-      case .queued(sequence: _, wakes: true): return (receipt, shared.signal)
-      case .notReady(.notConnected): return (receipt, shared.requestConnection())
-      case .queued, .notReady, .full, .closed: return (receipt, nil)
-      }
+      return (Receipt(result: result, nextAttempt: shared.nextAttempt), shared.signal(after: result))
+    }
+    signal?.notify()
+    return receipt
+  }
+
+  /// The results of posting several messages, in their order.
+  package struct BatchReceipt: Sendable {
+    package let results: [EnqueueResults]
+    package let nextAttempt: MonotonicTime?
+  }
+
+  /// Queues messages in their order, each as `post` does for one. No other message is queued between them.
+  package func post(
+    _ payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
+  ) -> BatchReceipt {
+    let (receipt, signal) = update(at: now) { shared in
+      let results = shared.outbox.enqueue(payloads, kind: kind, timeToLive: timeToLive, topic: topic, now: now)
+      var signal: Signal?
+      for results in results { signal = shared.signal(after: results.result) ?? signal }
+      return (BatchReceipt(results: results, nextAttempt: shared.nextAttempt), signal)
     }
     signal?.notify()
     return receipt
@@ -309,6 +323,21 @@ package final class SessionHandle: Sendable {
 }
 
 extension SessionHandle.Shared {
+  /// The time of the next connection attempt; nil while a connection sends.
+  fileprivate var nextAttempt: MonotonicTime? {
+    guard let next = status.nextAttempt else { return nil }
+    return outbox.hasSendingConnection ? nil : next
+  }
+
+  /// The signal that must be notified after a post with this result.
+  fileprivate mutating func signal(after result: EnqueueResult) -> Signal? {
+    switch result {
+    case .queued(sequence: _, wakes: true): signal
+    case .notReady(.notConnected): requestConnection()
+    case .queued, .notReady, .full, .closed: nil
+    }
+  }
+
   /// Records that the upstream is needed. Returns the signal that wakes the driver, unless it is already woken.
   fileprivate mutating func requestConnection() -> Signal? {
     guard !isConnectionRequested else { return nil }

@@ -32,9 +32,9 @@ package struct DeliveryLedger: Sendable {
   /// The last sequence number assigned; numbers begin at 1.
   package private(set) var last: UInt64 = 0
   /// How many messages entered each state, by its raw value.
-  private var totals: [UInt64] = Array(repeating: 0, count: 8)
+  private var totals = InlineArray<8, UInt64>(repeating: 0)
   /// How many of the remembered messages are in each state now, by its raw value.
-  private var present: [Int] = Array(repeating: 0, count: 8)
+  private var present = InlineArray<8, Int>(repeating: 0)
   /// Messages that returned to the queue after they had been written.
   package private(set) var redeliveries: UInt64 = 0
   private var reported = DeliveryLosses()
@@ -124,6 +124,9 @@ package struct DeliveryLedger: Sendable {
 
   private static func state(_ packed: UInt8) -> DeliveryState? { DeliveryState(rawValue: packed & 15) }
   private static func reason(_ packed: UInt8) -> DeliveryReason? { DeliveryReason(rawValue: packed >> 4) }
+  private static func packed(_ state: DeliveryState, _ reason: DeliveryReason?) -> UInt8 {
+    state.rawValue | (reason?.rawValue ?? 0) << 4
+  }
 
   /// The resolution of times. 32 bits hold the times of 248 days, on both sides of the present, since threads' clocks differ slightly.
   private static var timeUnit: TimeSpan { .milliseconds(10) }
@@ -152,20 +155,52 @@ package struct DeliveryLedger: Sendable {
     replace(sequence, by: .queued, nil)
   }
 
-  /// Moves all written messages from `first` through `last` to `state`; returns how many. Only remembered messages are visited: a
-  /// connection may have carried millions without a pong.
-  mutating func setWritten(
-    from first: UInt64, through last: UInt64, to state: DeliveryState, because reason: DeliveryReason? = nil
+  /// Moves all messages from `first` through `last` that are in the state `before` to `state`; returns how many. Only remembered
+  /// messages are visited: a connection may have carried millions without a pong.
+  @discardableResult
+  mutating func setAll(
+    _ before: DeliveryState, from first: UInt64, through last: UInt64, to state: DeliveryState,
+    because reason: DeliveryReason? = nil
   ) -> Int {
-    var count = 0
-    let start = max(first, oldest)
-    for sequence in start..<max(start, last &+ 1) where self.state(of: sequence) == .written {
+    var count = setRemembered(before, from: max(first, oldest), through: min(last, self.last), to: state, reason)
+    if late.isEmpty { return count }
+    for (sequence, found) in late where found.state == before && sequence >= first && sequence <= last {
       set(sequence, to: state, because: reason)
       count += 1
     }
-    for (sequence, before) in late where before.state == .written && sequence >= first && sequence <= last {
-      set(sequence, to: state, because: reason)
-      count += 1
+    return count
+  }
+
+  /// As `setAll`, for numbers that `states` contains.
+  private mutating func setRemembered(
+    _ before: DeliveryState, from first: UInt64, through last: UInt64, to state: DeliveryState,
+    _ reason: DeliveryReason?
+  ) -> Int {
+    guard first <= last else { return 0 }
+    let count = Self.replace(
+      before, by: Self.packed(state, reason), at: currentTime, first...last, in: &states, &times)
+    present[Int(before.rawValue)] &-= count
+    present[Int(state.rawValue)] &+= count
+    totals[Int(state.rawValue)] &+= UInt64(count)
+    if isFinal(state) { completions &+= UInt64(count) }
+    return count
+  }
+
+  /// Replaces each `before` in `states` by the packed value `new`; returns how many.
+  private static func replace(
+    _ before: DeliveryState, by new: UInt8, at time: UInt32, _ sequences: ClosedRange<UInt64>,
+    in states: inout [UInt8], _ times: inout [UInt32]
+  ) -> Int {
+    var count = 0
+    let mask = UInt64(states.count &- 1)
+    var states = states.mutableSpan
+    var times = times.mutableSpan
+    for sequence in sequences {
+      let index = Int((sequence &- 1) & mask)
+      guard states[index] & 15 == before.rawValue else { continue }
+      states[index] = new
+      times[index] = time
+      count &+= 1
     }
     return count
   }
@@ -190,7 +225,7 @@ package struct DeliveryLedger: Sendable {
     let index = index(of: sequence)
     present[Int(states[index] & 15)] &-= 1
     present[Int(state.rawValue)] &+= 1
-    states[index] = state.rawValue | (reason?.rawValue ?? 0) << 4
+    states[index] = Self.packed(state, reason)
     times[index] = currentTime
   }
 

@@ -4,10 +4,12 @@ import ByteStreams
 /// one still applies.
 ///
 /// Most messages have the same time to live, so they are added in the order of their deadlines. Then an insertion moves nothing.
+/// Messages that are queued in a row with the same deadline, such as those of a batch, share an entry.
 struct ExpiryHeap: Sendable {
   struct Entry: Sendable {
     let deadline: MonotonicTime
-    let position: Int
+    /// The positions of the messages.
+    fileprivate(set) var positions: Range<Int>
   }
 
   private var entries: [Entry] = []
@@ -15,9 +17,13 @@ struct ExpiryHeap: Sendable {
   var count: Int { entries.count }
   var first: Entry? { entries.first }
 
-  mutating func insert(_ entry: Entry) {
-    entries.append(entry)
-    var child = entries.count - 1
+  mutating func insert(_ position: Int, at deadline: MonotonicTime) {
+    var child = entries.count
+    if child > 0, entries[child - 1].deadline == deadline, entries[child - 1].positions.upperBound == position {
+      entries[child - 1].positions = entries[child - 1].positions.lowerBound..<position + 1
+      return
+    }
+    entries.append(Entry(deadline: deadline, positions: position..<position + 1))
     while child > 0 {
       let parent = (child - 1) / 2
       guard entries[child].deadline < entries[parent].deadline else { return }
@@ -39,6 +45,9 @@ struct ExpiryHeap: Sendable {
       parent = least
     }
   }
+
+  /// Removes the positions before `position` from the first entry.
+  mutating func trimFirst(to position: Int) { entries[0].positions = position..<entries[0].positions.upperBound }
 
   mutating func removeAll() { entries.removeAll(keepingCapacity: true) }
 }

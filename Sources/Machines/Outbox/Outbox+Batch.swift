@@ -5,7 +5,7 @@ extension Outbox {
   /// Queues all messages, with consecutive numbers, or none. The result has the number of the first. The parameters are those of `enqueue`
   /// for a single message.
   package mutating func enqueueAll(
-    _ payloads: [SharedBytes], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
+    _ payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
   ) -> EnqueueResult {
     guard !isClosed else { return .closed }
     if timeToLive == .zero, let reason = notReadyReason(for: payloads.count, now: now) { return .notReady(reason) }
@@ -21,7 +21,7 @@ extension Outbox {
   }
 
   /// The limit that all these messages together would exceed; nil if none.
-  private func exceededLimit(for payloads: [SharedBytes], replacing topic: String?) -> QueueLimit? {
+  private func exceededLimit(for payloads: [SharedSlice], replacing topic: String?) -> QueueLimit? {
     // With a topic, each replaces the one before it.
     let count = topic == nil ? payloads.count : 1
     let size = topic == nil ? payloads.reduce(0) { $0 + $1.count } : payloads.map(\.count).max() ?? 0
@@ -47,7 +47,7 @@ package enum BatchLimit: Equatable, Sendable {
 extension OutboxSettings {
   /// The limit that these messages together exceed even if the outbox is empty; nil if none. Until a setting changes, every repetition would be
   /// refused too.
-  package func batchLimit(for payloads: [SharedBytes], timeToLive: TimeSpan?, topic: String?) -> BatchLimit? {
+  package func batchLimit(for payloads: [SharedSlice], timeToLive: TimeSpan?, topic: String?) -> BatchLimit? {
     if timeToLive == .zero, let pace, payloads.count > pace.burst { return .burst }
     // With a topic, each replaces the one before it, and an empty outbox accepts any single message.
     guard topic == nil, payloads.count > 1 else { return nil }

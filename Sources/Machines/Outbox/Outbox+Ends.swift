@@ -78,7 +78,7 @@ extension Outbox {
   /// Records the deadline of a waiting message, and its topic unless a newer message has the same.
   mutating func index(_ position: Int) {
     let entry = ring[position]
-    if entry.deadline < .distantFuture { expiry.insert(.init(deadline: entry.deadline, position: position)) }
+    if entry.deadline < .distantFuture { expiry.insert(position, at: entry.deadline) }
     if let topic = entry.topic, topics[topic] ?? -1 < position { topics[topic] = position }
   }
 }

@@ -64,15 +64,13 @@ extension Outbox {
   /// A ping with this counter is sent after everything that the connection has taken: the sending connection, or the retiring one
   /// before its close frame.
   package mutating func barrierSent(_ counter: UInt64, on connection: Generation) {
-    let isRetired = isRetiring(connection)
-    guard settings.confirms, var target = isRetired ? retiring : flight, target.connection == connection,
-      target.last > target.lastWithBarrier
-    else { return }
+    guard settings.confirms else { return }
     // Heartbeats are sent whether or not another barrier is allowed. The next barrier confirms the messages before them.
-    guard isRetired || isPaused || target.barriers.count < settings.maximumBarriers else { return }
-    target.lastWithBarrier = target.last
-    target.barriers.append(Barrier(counter: counter, through: target.last))
-    if isRetired { retiring = target } else { flight = target }
+    if isRetiring(connection) {
+      retiring?.appendBarrier(counter, atMost: .max)
+    } else if flight?.connection == connection {
+      flight?.appendBarrier(counter, atMost: isPaused ? .max : settings.maximumBarriers)
+    }
   }
 
   /// The connection that sent before, until its messages are settled.
@@ -84,23 +82,18 @@ extension Outbox {
   /// A pong arrived on this connection: the peer has received everything before the ping. Returns how many messages that confirms.
   @discardableResult
   package mutating func confirm(_ counter: UInt64, on connection: Generation) -> Int {
-    let isRetired = isRetiring(connection)
-    guard var target = isRetired ? retiring : flight, target.connection == connection else { return 0 }
-    var through: UInt64 = 0
-    while !target.barriers.isEmpty, target.barriers[target.barriers.front].counter <= counter {
-      through = target.barriers[target.barriers.front].through
-      target.barriers.removeFirst()
+    let confirmed: ClosedRange<UInt64>?
+    if isRetiring(connection) {
+      confirmed = retiring?.confirm(counter)
+    } else if flight?.connection == connection {
+      confirmed = flight?.confirm(counter)
+    } else {
+      confirmed = nil
     }
-    var count = 0
-    if through >= target.first {
-      count = ledger.setWritten(from: target.first, through: through, to: .confirmed)
-      target.first = through + 1
-      while !target.largest.isEmpty, target.largest[target.largest.front].sequence <= through {
-        target.largest.removeFirst()
-      }
-    }
-    if isRetired { retiring = target } else { flight = target }
-    if keepsWritten, count > 0 { releaseConfirmed(through: through) }
+    guard let confirmed else { return 0 }
+    let count = ledger.setAll(
+      .written, from: confirmed.lowerBound, through: confirmed.upperBound, to: .confirmed)
+    if keepsWritten, count > 0 { releaseConfirmed(through: confirmed.upperBound) }
     return count
   }
 
@@ -119,7 +112,7 @@ extension Outbox {
     guard let ended = retiring else { return }
     retiring = nil
     if settings.confirms, ended.last >= ended.first, !keepsWritten {
-      _ = ledger.setWritten(from: ended.first, through: ended.last, to: .unknown, because: .connectionLost)
+      ledger.setAll(.written, from: ended.first, through: ended.last, to: .unknown, because: .connectionLost)
     }
     // If a successor has taken messages, it owns the front of the ring, and nothing of the old connection is left there.
     if let successor = flight, successor.last >= successor.first { return }
@@ -181,8 +174,8 @@ extension Outbox {
 
   /// Records the size of a written message for the connection that wrote it.
   mutating func recordSent(_ sent: Sent) {
-    if let retiring, sent.sequence <= retiring.last, sent.sequence >= retiring.first {
-      self.retiring?.recordSent(sent)
+    if let first = retiring?.first, let last = retiring?.last, sent.sequence >= first, sent.sequence <= last {
+      retiring?.recordSent(sent)
     } else {
       flight?.recordSent(sent)
     }
@@ -209,6 +202,27 @@ extension Outbox {
 }
 
 extension Outbox.Flight {
+  /// Records a barrier after the last message, unless there are `limit` barriers or one follows that message already.
+  fileprivate mutating func appendBarrier(_ counter: UInt64, atMost limit: Int) {
+    guard last > lastWithBarrier, barriers.count < limit else { return }
+    lastWithBarrier = last
+    barriers.append(Outbox.Barrier(counter: counter, through: last))
+  }
+
+  /// Removes the barriers up to this one. Returns the messages that this confirms.
+  fileprivate mutating func confirm(_ counter: UInt64) -> ClosedRange<UInt64>? {
+    var through: UInt64 = 0
+    while !barriers.isEmpty, barriers[barriers.front].counter <= counter {
+      through = barriers[barriers.front].through
+      barriers.removeFirst()
+    }
+    guard through >= first else { return nil }
+    let confirmed = first...through
+    first = through + 1
+    while !largest.isEmpty, largest[largest.front].sequence <= through { largest.removeFirst() }
+    return confirmed
+  }
+
   /// Takes the messages from `sequence` on out of the flight. A ping that was sent after them confirms none of them.
   fileprivate mutating func returnToQueue(from sequence: UInt64) {
     last = sequence - 1

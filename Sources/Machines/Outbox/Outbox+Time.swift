@@ -5,7 +5,10 @@ extension Outbox {
   /// When the next waiting message expires; nil if none does.
   package mutating func nextExpiry() -> MonotonicTime? {
     while let first = expiry.first {
-      if isWaiting(first) { return first.deadline }
+      if let position = first.positions.first(where: { isWaiting($0, until: first.deadline) }) {
+        expiry.trimFirst(to: position)
+        return first.deadline
+      }
       expiry.removeFirst()
     }
     return nil
@@ -17,16 +20,16 @@ extension Outbox {
     var count = 0
     while let first = expiry.first, first.deadline <= now {
       expiry.removeFirst()
-      guard isWaiting(first) else { continue }
-      end(first.position, as: .expired, because: .ttl)
-      count += 1
+      for position in first.positions where isWaiting(position, until: first.deadline) {
+        end(position, as: .expired, because: .ttl)
+        count += 1
+      }
     }
     return count
   }
 
-  private func isWaiting(_ entry: ExpiryHeap.Entry) -> Bool {
-    entry.position >= takenEnd && entry.position < ring.end && ring[entry.position].payload != nil
-      && ring[entry.position].deadline == entry.deadline
+  private func isWaiting(_ position: Int, until deadline: MonotonicTime) -> Bool {
+    position >= takenEnd && position < ring.end && ring[position].payload != nil && ring[position].deadline == deadline
   }
 
   /// When the pace permits the next message; nil if none can be taken, or one is permitted now.

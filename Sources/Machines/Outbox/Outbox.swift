@@ -17,7 +17,7 @@ package struct Outbox: Sendable {
   struct Entry: Sendable {
     var sequence: UInt64 = 0
     /// nil once the message has ended or was released: its position is skipped.
-    var payload: SharedBytes?
+    var payload: SharedSlice?
     var topic: String?
     var deadline = MonotonicTime.distantFuture
     var kind = MessageKind.text
@@ -113,33 +113,61 @@ package struct Outbox: Sendable {
 
   /// Queues a message. `timeToLive`: 0 means now or never; nil means no expiry.
   package mutating func enqueue(
-    _ payload: SharedBytes, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
+    _ payload: SharedSlice, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
   ) -> EnqueueResult {
     guard !isClosed else { return .closed }
-    let isImmediate = timeToLive == .zero
+    let isImmediate = timeToLive?.nanoseconds == 0
     if isImmediate, let reason = notReadyReason(for: 1, now: now) { return .notReady(reason) }
+    let size = payload.count
     var isFirstLoss = false
-    while let limit = exceededLimit(for: payload.count, replacing: topic) {
-      isFirstLoss = isFirstLoss || ledger.losses.isEmpty
-      guard settings.overflow == .dropOldest, canMakeRoom(for: payload.count), dropOldest() else { return .full(limit) }
+    if messages &+ kept >= settings.maximumMessages || bytes &+ size > settings.maximumBytes {
+      while let limit = exceededLimit(for: size, replacing: topic) {
+        isFirstLoss = isFirstLoss || ledger.losses.isEmpty
+        guard settings.overflow == .dropOldest, canMakeRoom(for: size), dropOldest() else { return .full(limit) }
+      }
     }
     if let topic, let position = topics[topic] { end(position, as: .replaced) }
 
     let sequence = ledger.open()
-    var entry = Entry(sequence: sequence, payload: payload, topic: topic, kind: kind, isImmediate: isImmediate)
-    if let timeToLive, !isImmediate { entry.deadline = now + timeToLive }
+    let deadline = isImmediate ? .distantFuture : timeToLive.map { now + $0 } ?? .distantFuture
     let position = ring.end
     let mostUrgent = expiry.first?.deadline ?? .distantFuture
-    ring.append(entry)
+    ring.append(
+      Entry(
+        sequence: sequence, payload: payload, topic: topic, deadline: deadline, kind: kind, isImmediate: isImmediate))
     messages &+= 1
     waiting &+= 1
-    waitingBytes &+= payload.count
-    bytes &+= payload.count
+    waitingBytes &+= size
+    bytes &+= size
     if let topic { topics[topic] = position }
-    if entry.deadline < .distantFuture { expiry.insert(.init(deadline: entry.deadline, position: position)) }
+    if deadline < .distantFuture { expiry.insert(position, at: deadline) }
     if isImmediate { immediateEnd = ring.end }
     compact()
-    return .queued(sequence: sequence, wakes: isFirstLoss || waiting == 1 || entry.deadline < mostUrgent)
+    return .queued(sequence: sequence, wakes: isFirstLoss || waiting == 1 || deadline < mostUrgent)
+  }
+
+  /// Queues messages in their order, each as the function above does.
+  package mutating func enqueue(
+    _ payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
+  ) -> [EnqueueResults] {
+    var all: [EnqueueResults] = []
+    var last = EnqueueResults(result: .closed, count: 0)
+    // Not the array's own iteration, which retains each payload.
+    let payloads = payloads.span
+    for index in payloads.indices {
+      let result = enqueue(payloads[index], kind: kind, timeToLive: timeToLive, topic: topic, now: now)
+      switch (last.result, result) {
+      case (.queued(let first, let wakes), .queued(_, let wakesNow)):
+        if wakesNow, !wakes { last.result = .queued(sequence: first, wakes: true) }
+      case (let before, _):
+        if before == result { break }
+        if last.count > 0 { all.append(last) }
+        last = EnqueueResults(result: result, count: 0)
+      }
+      last.count &+= 1
+    }
+    if last.count > 0 { all.append(last) }
+    return all
   }
 
   /// Why this many messages could not be written in the next turn; nil if they could.
@@ -193,9 +221,10 @@ package struct Outbox: Sendable {
       takenEnd &+= 1
       guard let payload = ring[position].payload else { continue }
       let sequence = ring[position].sequence
+      let count = payload.count
       if let topic = ring[position].topic, topics[topic] == position { topics[topic] = nil }
       waiting &-= 1
-      waitingBytes &-= payload.count
+      waitingBytes &-= count
       if ring[position].deadline <= now {
         finish(position, as: .expired, because: .ttl)
         continue
@@ -203,7 +232,7 @@ package struct Outbox: Sendable {
       ring[position].attempts &+= 1
       batch.append(OutboxMessage(sequence: sequence, kind: ring[position].kind, payload: payload))
       taken &+= 1
-      size &+= payload.count
+      size &+= count
       flight?.last = sequence
     }
     bucket?.take(taken, now: now)
@@ -214,12 +243,17 @@ package struct Outbox: Sendable {
 
   /// The kernel has accepted every message up to `sequence` that this connection took.
   package mutating func written(through sequence: UInt64) {
+    var first: UInt64?
+    var last = Sent(sequence: 0, size: 0)
     while writtenEnd < takenEnd, ring[writtenEnd].sequence <= sequence {
       let position = writtenEnd
       writtenEnd &+= 1
       guard let size = ring[position].payload?.count else { continue }
-      ledger.set(ring[position].sequence, to: .written)
-      recordSent(Sent(sequence: ring[position].sequence, size: size))
+      let current = Sent(sequence: ring[position].sequence, size: size)
+      if first == nil { first = current.sequence }
+      // A message need not be recorded if the next one is as large.
+      if last.size > size { recordSent(last) }
+      last = current
       messages &-= 1
       if keepsWritten {
         kept &+= 1
@@ -228,6 +262,9 @@ package struct Outbox: Sendable {
         ring[position].payload = nil
       }
     }
+    guard let first else { return popFront() }
+    recordSent(last)
+    ledger.setAll(.queued, from: first, through: last.sequence, to: .written)
     popFront()
   }
 

@@ -62,12 +62,20 @@ package struct OutboxSettings: Sendable, Equatable {
 package struct OutboxMessage: Sendable {
   package let sequence: UInt64
   package let kind: MessageKind
-  package let payload: SharedBytes
+  package let payload: SharedSlice
 }
 
 /// The limit of the queue for which a message is refused.
 package enum QueueLimit: Equatable, Sendable {
   case messages, bytes
+}
+
+/// The result of queueing one message or several in a row.
+package struct EnqueueResults: Equatable, Sendable {
+  /// The result of the first message. If it is queued, the others have the following sequence numbers; otherwise they have the same
+  /// result.
+  package var result: EnqueueResult
+  package var count: Int
 }
 
 /// The result of queueing a message.

@@ -68,11 +68,11 @@ package struct SubscriptionLedger: Sendable {
   package var messages: [Entry] { entries.values.sorted { $0.sequence < $1.sequence } }
 
   /// Called for each client message that is sent to the upstream.
-  package mutating func sent(_ payload: SharedBytes, kind: MessageKind) -> Effect {
+  package mutating func sent(_ payload: SharedSlice, kind: MessageKind) -> Effect {
     if let key = rules.remove.key(in: payload.bytes) { return remove(key) ? .removed : .none }
     guard let key = rules.add.key(in: payload.bytes) else { return .none }
     lastSequence += 1
-    let entry = Entry(kind: kind, payload: payload, key: key, sequence: lastSequence)
+    let entry = Entry(kind: kind, payload: payload.standalone, key: key, sequence: lastSequence)
     // The replaced entry is out of date, even if the new one does not fit.
     remove(key)
     guard entries.count < rules.entries, bytes + entry.size <= rules.bytes else { return .full }

@@ -17,7 +17,7 @@ import Testing
     }
   }
 
-  @Test(arguments: [0, 1, 9, 10, 99, 100, 12_345, .max] as [UInt64])
+  @Test(arguments: [0, 1, 9, 10, 99, 100, 12_345, 99_999_999, 100_000_000, 1_000_000_007, .max] as [UInt64])
   func writesDecimals(value: UInt64) {
     var queue = ByteQueue()
     queue.append(decimal: value)

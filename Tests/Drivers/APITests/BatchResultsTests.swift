@@ -6,41 +6,24 @@ import Testing
 
 /// The results of a batch, which are kept as runs.
 @Suite struct BatchResultsTests {
-  private typealias Item = SendReceipt.BatchItem
-
-  private func accepted(_ sequence: UInt64, _ nextAttempt: MonotonicTime? = nil) -> Item {
-    .accepted(SendReceipt.Accepted(sequence: sequence, nextAttempt: nextAttempt))
-  }
-
-  @Test func consecutiveEqualResultsAreOneRun() {
-    #expect(BatchResults((1...1_000).map { accepted($0) }).runs.count == 1)
-    let others = Array(repeating: Item.refused(.queueFull, detail: nil), count: 999)
-    let refused = [.refused(.queueFull, detail: "full")] + others
-    #expect(BatchResults(refused).runs.count == 1)
-  }
-
+  /// However often the wait is interrupted.
   @Test(arguments: 0..<30)
-  func theItemsAreThoseItWasMadeOf(seed: UInt64) {
+  func eachAcceptedMessageIsVisitedOnce(seed: UInt64) {
     var random = SeededGenerator(seed: seed)
     for _ in 0..<100 {
-      var sequence: UInt64 = 0
-      let items = (0..<Int.random(in: 0...12, using: &random)).map { _ -> Item in
-        if Int.random(in: 0..<3, using: &random) > 0 {
-          sequence += .random(in: 1...10, using: &random) > 2 ? 1 : 2
-          return accepted(sequence, Int.random(in: 0..<8, using: &random) == 0 ? .zero + .seconds(1) : nil)
+      var sequences: [UInt64] = []
+      var hasRefusals = false
+      let runs = (0..<Int.random(in: 0...6, using: &random)).map { _ -> BatchResults.Run in
+        let count = Int.random(in: 1...4, using: &random)
+        guard Bool.random(using: &random) else {
+          hasRefusals = true
+          return .refused(.queueFull, detail: nil, count: count)
         }
-        return .refused(
-          Bool.random(using: &random) ? .queueFull : .sessionClosed,
-          detail: Int.random(in: 0..<4, using: &random) == 0 ? "detail" : nil)
+        let first = (sequences.last ?? 0) + .random(in: 1...3, using: &random)
+        sequences += (0..<UInt64(count)).map { first + $0 }
+        return .accepted(SendReceipt.Accepted(sequence: first), count: count)
       }
-      let results = BatchResults(items)
-      var expanded: [String] = []
-      results.forEach { expanded.append("\($0)") }
-      #expect(expanded == items.map { "\($0)" })
-      #expect(results.runs.count <= items.count)
-
-      // Each accepted message is visited once, however often the wait is interrupted.
-      let sequences = items.compactMap { if case .accepted(let message) = $0 { message.sequence } else { nil } }
+      let results = BatchResults(runs)
       var (position, visited) = (BatchResults.Position(), [UInt64]())
       for done in 0...sequences.count {
         let isComplete = results.advance(&position) { next in
@@ -51,7 +34,7 @@ import Testing
         #expect(isComplete == (done == sequences.count))
       }
       #expect(visited == sequences)
-      #expect(results.hasRefusals == (sequences.count < items.count))
+      #expect(results.hasRefusals == hasRefusals)
     }
   }
 }

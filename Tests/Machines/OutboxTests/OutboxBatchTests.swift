@@ -7,8 +7,8 @@ import UpstreamSession
 
 /// Batches that are queued as a whole or not at all.
 @Suite struct OutboxBatchTests {
-  private func payloads(_ sizes: [Int]) -> [SharedBytes] {
-    sizes.map { SharedBytes([UInt8](repeating: 0x61, count: $0)) }
+  private func payloads(_ sizes: [Int]) -> [SharedSlice] {
+    sizes.map { SharedSlice(SharedBytes([UInt8](repeating: 0x61, count: $0))) }
   }
 
   /// What the rule says: all fit, or nothing changes. Whether they fit is decided by the limits as for single messages.

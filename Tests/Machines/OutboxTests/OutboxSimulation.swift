@@ -32,7 +32,7 @@ import Testing
         let ttl: TimeSpan? = [.zero, .milliseconds(50), .seconds(1), nil].randomElement(using: &random) ?? nil
         let topic: String? = Int.random(in: 0..<6, using: &random) == 0 ? "t" : nil
         let body = SharedBytes(Array(repeating: 1, count: Int.random(in: 0...64, using: &random)))
-        _ = outbox.enqueue(body, kind: .binary, timeToLive: ttl, topic: topic, now: now)
+        _ = outbox.enqueue(SharedSlice(body), kind: .binary, timeToLive: ttl, topic: topic, now: now)
       case 8..<11:
         outbox.takeBatch(
           maximumMessages: Int.random(in: 1...8, using: &random), maximumBytes: 256, now: now, into: &buffer)

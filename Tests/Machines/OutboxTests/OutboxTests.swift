@@ -18,7 +18,7 @@ struct OutboxFixture {
   mutating func post(
     _ text: String, ttl: TimeSpan? = .seconds(30), topic: String? = nil
   ) -> EnqueueResult {
-    outbox.enqueue(SharedBytes(Array(text.utf8)), kind: .text, timeToLive: ttl, topic: topic, now: now)
+    outbox.enqueue(SharedSlice(SharedBytes(Array(text.utf8))), kind: .text, timeToLive: ttl, topic: topic, now: now)
   }
 
   mutating func take(messages: Int = .max, bytes: Int = .max) -> [String] {

@@ -20,7 +20,7 @@ import Testing
   }
 
   private func say(_ ledger: inout SubscriptionLedger, _ text: String) -> SubscriptionLedger.Effect {
-    ledger.sent(SharedBytes(Array(text.utf8)), kind: .text)
+    ledger.sent(SharedSlice(SharedBytes(Array(text.utf8))), kind: .text)
   }
 
   private func hear(_ ledger: inout SubscriptionLedger, _ text: String) -> SubscriptionLedger.Effect {

@@ -80,10 +80,12 @@ extension UpstreamConnection {
     _ messages: [OutboxMessage], with socket: inout WebSocketConnection, using entropy: inout EntropyPool,
     into output: inout ByteQueue, at offset: UInt64, _ marks: inout OutputMarks
   ) {
-    for message in messages {
+    // Not the array's own iteration, which retains each payload.
+    let messages = messages.span
+    for index in messages.indices {
       let start = offset + UInt64(output.count)
-      socket.sendMessage(message.kind, message.payload.bytes, using: &entropy, into: &output)
-      marks.append(message.sequence, from: start, to: offset + UInt64(output.count))
+      socket.sendMessage(messages[index].kind, messages[index].payload.bytes, using: &entropy, into: &output)
+      marks.append(messages[index].sequence, from: start, to: offset + UInt64(output.count))
     }
   }
 

@@ -11,21 +11,22 @@ import Testing
   private static let inboxes = [ObjectIdentifier(Inbox.self), ObjectIdentifier(PreparedPollsTests.self)]
 
   private static func key(
-    _ sequence: UInt64, limit: Int32 = 100, revision: UInt64 = 1, inbox: Int = 0
+    _ sequence: UInt64, limit: Int32 = 100, revision: UInt64 = 1, inbox: Int = 0,
+    coding: HTTPAcceptedCodings = .identity
   ) -> PreparedPolls.Key {
     PreparedPolls.Key(
       inbox: inboxes[inbox], start: ReadStart(Cursor(epoch: Epoch(7), sequence: sequence)),
-      options: PollOptions(limit: limit, maxBytes: 1000, wait: 0, coding: .identity), revision: revision)
+      options: PollOptions(limit: limit, maxBytes: 1000, wait: 0, coding: coding), revision: revision)
   }
 
   private static func note(
-    _ key: PreparedPolls.Key, _ text: String, in polls: inout PreparedPolls
+    _ key: PreparedPolls.Key, _ text: String, isCompressed: Bool = false, in polls: inout PreparedPolls
   ) -> PreparedResponse? {
     var response = Response()
     response.content.text.append("[")
     response.content.append(SharedSlice(SharedBytes(Array(text.utf8))))
     response.content.text.append("]")
-    return polls.note(key, response, messages: 3)
+    return polls.note(key, response, messages: 3, isCompressed: isCompressed)
   }
 
   @Test func keepsAResponseOnceItIsAskedForTwice() {
@@ -47,8 +48,31 @@ import Testing
     #expect(polls.find(Self.key(1, limit: 1)) == nil)
     #expect(polls.find(Self.key(1, revision: 2)) == nil)
     #expect(polls.find(Self.key(1, inbox: 1)) == nil)
-    _ = Self.note(Self.key(2), "other", in: &polls)
+  }
+
+  @Test func clientsThatTakeTurnsShareTheirResponses() {
+    var polls = PreparedPolls()
+    for _ in 0..<2 {
+      _ = Self.note(Self.key(1), "plain", in: &polls)
+      _ = Self.note(Self.key(1, coding: .gzip), "packed", in: &polls)
+    }
+    #expect(polls.find(Self.key(1)) != nil && polls.find(Self.key(1, coding: .gzip)) != nil)
+    #expect(polls.find(Self.key(1))?.response !== polls.find(Self.key(1, coding: .gzip))?.response)
+  }
+
+  @Test func aCompressedResponseIsKeptAtOnce() {
+    var polls = PreparedPolls()
+    #expect(Self.note(Self.key(1, coding: .gzip), "packed", isCompressed: true, in: &polls) != nil)
+    #expect(polls.find(Self.key(1, coding: .gzip)) != nil)
+  }
+
+  @Test func theOldestOfManyKeysIsReplaced() {
+    var polls = PreparedPolls()
+    for sequence in 1...5 as ClosedRange<UInt64> {
+      for _ in 0..<2 { _ = Self.note(Self.key(sequence), "body", in: &polls) }
+    }
     #expect(polls.find(Self.key(1)) == nil)
+    for sequence in 2...5 as ClosedRange<UInt64> { #expect(polls.find(Self.key(sequence)) != nil) }
   }
 
   @Test func keepsNoLargeResponse() {

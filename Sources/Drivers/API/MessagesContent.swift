@@ -8,18 +8,23 @@ enum MessagesContent {
   static func writeLines(_ messages: [RetainedMessage], into content: inout ResponseContent) {
     for message in messages {
       let bytes = message.rendered.bytes
-      if bytes.firstIndex(of: UInt8(ascii: "\n")) == nil, bytes.firstIndex(of: UInt8(ascii: "\r")) == nil {
-        content.append(SharedSlice(message.rendered))
-      } else {
-        content.text.reserve(bytes.count)
-        for index in bytes.indices {
-          let byte = bytes[index]
-          content.text.append(byte == UInt8(ascii: "\n") || byte == UInt8(ascii: "\r") ? UInt8(ascii: " ") : byte)
-        }
+      var start = 0
+      for index in bytes.indices where bytes[index] == UInt8(ascii: "\n") || bytes[index] == UInt8(ascii: "\r") {
+        write(SharedSlice(message.rendered, range: start..<index), into: &content)
+        content.text.append(" " as StaticString)
+        start = index + 1
       }
+      write(SharedSlice(message.rendered, range: start..<bytes.count), into: &content)
       content.text.append("\n" as StaticString)
     }
   }
+
+  /// Shares `slice` unless it is so short that a copy needs less memory.
+  private static func write(_ slice: SharedSlice, into content: inout ResponseContent) {
+    if slice.count < shortestShared { content.text.append(slice.bytes) } else { content.append(slice) }
+  }
+
+  private static var shortestShared: Int { 128 }
 
   /// The payload of a message alone, and what else is known about it as fields.
   static func write(_ message: RetainedMessage, id: Cursor, into response: inout Response) {
@@ -35,7 +40,11 @@ enum MessagesContent {
       writeField(topic, into: &response.fields)
       response.fields.append("\r\n" as StaticString)
     }
-    message.writePayload(into: &response.content.text)
+    if let payload = message.embeddedPayload {
+      response.content.append(payload)
+    } else {
+      message.writePayload(into: &response.content.text)
+    }
   }
 
   /// Percent-encodes what a field cannot contain, and the percent sign.

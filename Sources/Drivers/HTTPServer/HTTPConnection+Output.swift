@@ -210,8 +210,12 @@ extension HTTPConnection {
     guard !worker.output.isEmpty else { return .done }
     let result = worker.output.flush(to: channel)
     switch result {
-    case .done: if access != nil { reportSent() }
-    case .failed: worker.output.removeAll()
+    case .done:
+      if access != nil { reportSent() }
+      worker.releaseLargeOutput()
+    case .failed:
+      worker.output.removeAll()
+      worker.releaseLargeOutput()
     case .blocked: pending.takeAll(from: &worker.output)
     }
     return result

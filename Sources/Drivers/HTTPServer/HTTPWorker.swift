@@ -10,6 +10,8 @@ final class HTTPWorker: TurnEndTarget {
   private static var warningInterval: TimeSpan { .seconds(10) }
   /// Bytes of responses that may be deferred to the end of a turn.
   private static var deferredBytesPerTurn: Int { 256 * 1024 }
+  /// A larger `output`, in bytes of memory, was needed by an exceptional response only, and is released once it is sent.
+  private static var retainedOutputBytes: Int { 512 * 1024 }
 
   let loop: LoopContext
   let server: HTTPServer
@@ -145,6 +147,11 @@ final class HTTPWorker: TurnEndTarget {
     output.moveText(to: &deferredOutput)
     deferredEnds.append((connection, deferredOutput.count))
     return true
+  }
+
+  /// Releases the memory of `output`, which must be empty, if a large response was sent from it.
+  func releaseLargeOutput() {
+    if output.heldBytes > Self.retainedOutputBytes { output.releaseStorage() }
   }
 
   func turnEnded() { sendDeferred() }

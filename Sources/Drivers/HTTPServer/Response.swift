@@ -82,8 +82,13 @@ package struct ResponseContent: ~Copyable {
   private var textInPieces = 0
   private var pieces: [Piece] = []
   private var sharedCount = 0
+  /// A larger buffer, in bytes, was needed by an exceptional response only, and is released with it.
+  private static var retainedBytes: Int { 256 << 10 }
 
   package init() {}
+
+  /// Size of the memory for text.
+  var allocatedBytes: Int { text.allocatedBytes }
 
   package var count: Int { text.count &+ sharedCount }
   package var isEmpty: Bool { count == 0 }
@@ -100,6 +105,7 @@ package struct ResponseContent: ~Copyable {
 
   package mutating func removeAll() {
     text.removeAll()
+    if text.allocatedBytes > Self.retainedBytes { text.releaseStorage() }
     textInPieces = 0
     pieces.removeAll(keepingCapacity: true)
     sharedCount = 0

@@ -92,6 +92,11 @@ package struct RetainedMessage: Sendable {
     }
   }
 
+  /// The payload as it came from the upstream, if `rendered` contains it byte for byte.
+  package var embeddedPayload: SharedSlice? {
+    kind == .json ? SharedSlice(rendered, range: Int(dataStart)..<rendered.count - 1) : nil
+  }
+
   /// Appends the payload as it came from the upstream.
   package func writePayload(into output: inout ByteQueue) {
     let bytes = rendered.bytes

@@ -41,6 +41,18 @@ import Testing
     #expect(again == "again")
   }
 
+  @Test func theMemoryOfALargeResponseIsReleasedWithIt() {
+    var content = ResponseContent()
+    content.text.append([UInt8](repeating: 1, count: 1000))
+    content.removeAll()
+    let kept = content.allocatedBytes
+    #expect(kept >= 1000)
+    content.text.append([UInt8](repeating: 1, count: 1 << 20))
+    content.removeAll()
+    let left = content.allocatedBytes
+    #expect(left == 0)
+  }
+
   @Test func aBodyIsCollectedUpToItsLimit() {
     var body = RequestBody(.chunked, limit: 5)
     body.append(Array("abc".utf8).span)

@@ -19,8 +19,8 @@ package final class APIShared: Sendable {
   let openConnections: Gauge
   /// The version of Drawbridge.
   let version: String
-  /// Wall-clock time minus monotonic time at the start, in milliseconds: the same monotonic time is always shown as the same time.
-  let clockOffset: Int64
+  /// Converts times for responses.
+  let clockOffset = ClockOffset()
   /// The idempotency keys of all sessions. Held for about two dictionary look-ups per keyed request.
   let idempotency: Locked<IdempotencyTable>
 
@@ -36,9 +36,6 @@ package final class APIShared: Sendable {
     self.openConnections = openConnections
     self.version = version
     metrics = APIMetrics(registry)
-    clockOffset =
-      ProcessInformation.wallClockMilliseconds()
-      - Int64(clamping: ProcessInformation.monotonicTime().nanoseconds / 1_000_000)
     // All clients are one principal as long as there is no authentication, and there is no other whose keys a share would protect.
     let keys = settings.http.idempotencyKeys
     idempotency = Locked(IdempotencyTable(IdempotencyTable.Limits(keys: keys, keysPerPrincipal: keys)))

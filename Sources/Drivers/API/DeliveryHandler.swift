@@ -45,7 +45,8 @@ private struct WaitingDelivery: WaitingRequest {
   }
 
   func write(into response: inout Response) {
-    guard let record = session.upstream.deliveryRecord(sequence, now: ProcessInformation.monotonicTime()) else {
+    let now = ProcessInformation.monotonicTime()
+    guard let record = session.upstream.deliveryRecord(sequence, now: now) else {
       let remembered = session.upstream.rememberedDeliveries
       api.respond(
         with: Problem(
@@ -63,9 +64,9 @@ private struct WaitingDelivery: WaitingRequest {
     DeliveryJSON.write(record.reason, into: &response.content.text)
     response.content.text.append(",\"time\":\"" as StaticString)
     var clock = TimestampWriter()
-    clock.write(
-      milliseconds: Int64(clamping: record.time.nanoseconds / 1_000_000) + api.shared.clockOffset,
-      into: &response.content.text)
+    let time = api.shared.clockOffset.wallClock(
+      of: record.time, wallClock: ProcessInformation.wallClockMilliseconds(), now: now)
+    clock.write(milliseconds: time, into: &response.content.text)
     response.content.text.append("\"}\n" as StaticString)
   }
 

@@ -21,7 +21,7 @@ extension Outbox {
     while let first = expiry.first, first.deadline <= now {
       expiry.removeFirst()
       for position in first.positions where isWaiting(position, until: first.deadline) {
-        end(position, as: .expired, because: .ttl)
+        end(position, as: .expired, because: ring[position].expiryReason)
         count += 1
       }
     }

@@ -27,6 +27,9 @@ package struct Outbox: Sendable {
     var attempts: UInt8 = 0
     /// Connections that were lost while it was partially written.
     var interruptions: UInt8 = 0
+
+    /// Why it ends at its deadline. A message with time to live 0 has one during a hand-over only.
+    var expiryReason: DeliveryReason { isImmediate ? .notSentAtOnce : .ttl }
   }
 
   /// The messages that one connection has taken and that are not confirmed yet.
@@ -226,7 +229,7 @@ package struct Outbox: Sendable {
       waiting &-= 1
       waitingBytes &-= count
       if ring[position].deadline <= now {
-        finish(position, as: .expired, because: .ttl)
+        finish(position, as: .expired, because: ring[position].expiryReason)
         continue
       }
       ring[position].attempts &+= 1

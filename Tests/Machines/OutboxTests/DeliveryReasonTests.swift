@@ -65,6 +65,22 @@ import UpstreamSession
     #expect(box.outbox.ledger.state(of: 1) == .unknown && reason(box) == .connectionLost)
   }
 
+  /// Its time ends by a timer, or when the successor takes it.
+  @Test(arguments: [false, true]) func aMessageWithTimeToLive0ThatWaitsForAHandOverWasNotSentAtOnce(isTaken: Bool) {
+    var box = OutboxFixture()
+    box.outbox.startSending(on: Generation(1))
+    box.post("a", ttl: .zero)
+    box.outbox.pause(now: box.now)
+    box.now = box.now + .seconds(1)
+    if isTaken {
+      box.outbox.resume()
+      #expect(box.take() == [])
+    } else {
+      box.outbox.expire(now: box.now)
+    }
+    #expect(box.outbox.ledger.state(of: 1) == .expired && reason(box) == .notSentAtOnce)
+  }
+
   @Test func aMessageThatArrivedOrWasReplacedHasNoReason() {
     var box = OutboxFixture()
     box.post("a", topic: "t")

@@ -17,6 +17,8 @@ package struct TopicFilter: Hashable, Sendable {
   package init() {}
 
   package var isEmpty: Bool { patterns.isEmpty }
+  /// Number of patterns.
+  var count: Int { patterns.count }
 
   /// Adds a topic, or with a final `*` all topics that begin with the text before it. Returns false if the text is empty or longer
   /// than a topic, or the filter has its maximum number of patterns.

@@ -96,6 +96,22 @@ import Testing
       ])
   }
 
+  @Test func theLimitOfASearchCountsEveryPattern() {
+    var log = PushLog(epoch: epoch, retention: Retention())
+    let limit = PushLog.searchLimit / 16
+    for _ in 0..<limit + 1 { push("m", topic: "b", to: &log) }
+    var many = TopicFilter()
+    for index in 0..<16 {
+      let isAdded = many.add(Array("topic\(index)".utf8).span)
+      #expect(isAdded)
+    }
+    let first = log.read(after: ReadStart(log.start), limit: 9, maxBytes: 99, matching: many)
+    #expect(first.messages.isEmpty && first.more && first.cursor.sequence == UInt64(limit))
+    var start = ReadStart(log.start)
+    let found = log.hasNewData(after: &start, matching: many)
+    #expect(found && start.cursor.sequence == UInt64(limit))
+  }
+
   @Test func aGapIsReportedOnceAmongMessagesThatDoNotMatch() {
     var log = PushLog(epoch: epoch, retention: Retention(count: 5))
     var start = ReadStart(log.start)

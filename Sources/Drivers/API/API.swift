@@ -54,8 +54,7 @@ package final class API: HTTPApplication {
     let pending: PendingRequest
     var coding = HTTPAcceptedCodings.identity
     do throws(ProblemError) {
-      coding = try Representation.coding(of: request)
-      pending = try accept(request, on: listener, coding, &body)
+      pending = try accept(request, on: listener, &coding, &body)
     } catch {
       pending = .refused(error.problem)
     }
@@ -63,12 +62,13 @@ package final class API: HTTPApplication {
   }
 
   private func accept(
-    _ request: borrowing HTTPRequestHead, on listener: HTTPListener, _ coding: HTTPAcceptedCodings,
+    _ request: borrowing HTTPRequestHead, on listener: HTTPListener, _ coding: inout HTTPAcceptedCodings,
     _ body: inout RequestBody?
   ) throws(ProblemError) -> PendingRequest {
     let principal = try shared.access.admit(request, on: listener, &acceptedHost)
     let route = try router.route(request, on: listener.role)
     let representation = try representation(of: route, for: request)
+    if route.readsAcceptEncoding { coding = try Representation.coding(of: request) }
     switch route {
     case .send(let session):
       let message = try IncomingMessage(request, messageLimits)
@@ -128,9 +128,10 @@ package final class API: HTTPApplication {
         respond(to: route, as: representation, at: now, into: &response)
       case .refused(let problem): respond(with: problem, into: &response)
       }
-      if response.content.count >= ResponseCompressor.minimumBytes {
+      // Problems are small, and are sent as they are.
+      if response.refusal.isEmpty, response.content.count >= ResponseCompressor.minimumBytes {
         response.fields.append("Vary: Accept-Encoding\r\n" as StaticString)
-        compressor.compress(&response, coding)
+        compressor.compress(&response, coding, at: now)
       }
     } catch {
       respond(with: error.problem, into: &response)

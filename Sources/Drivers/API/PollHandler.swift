@@ -28,21 +28,30 @@ extension API {
       return .wait(
         HeldPoll(api: self, slot: Int32(slot), isFiltered: isFiltered, deadline: now + parameters.wait))
     }
-    respond(to: poll, into: &response)
+    respond(to: poll, at: now, into: &response)
     return .respond
   }
 
   /// Responds with the pushes available now.
-  fileprivate func respond(to poll: Poll, into response: inout Response) {
+  fileprivate func respond(to poll: Poll, at now: MonotonicTime, into response: inout Response) {
     let inbox = poll.session.inbox
-    let key = PreparedPolls.Key(
-      inbox: ObjectIdentifier(inbox), start: poll.start, options: poll.options, revision: inbox.revision)
-    if let entry = preparedPolls.find(key) {
+    var options = poll.options
+    let revision = inbox.revision
+    var key = PreparedPolls.Key(
+      inbox: ObjectIdentifier(inbox), start: poll.start, options: options, revision: revision)
+    var entry = preparedPolls.find(key)
+    if entry == nil, options.coding != .identity, !compressor.hasTime(at: now) {
+      // The response is the one without compression, which may be prepared.
+      options.coding = .identity
+      key = PreparedPolls.Key(
+        inbox: ObjectIdentifier(inbox), start: poll.start, options: options, revision: revision)
+      entry = preparedPolls.find(key)
+    }
+    if let entry {
       count(entry.messages)
       response.prepared = entry.response
       return
     }
-    let options = poll.options
     let result = inbox.read(
       after: poll.start, limit: Int(options.limit), maxBytes: Int(options.maxBytes), matching: options.filter)
     count(result.messages.count)
@@ -52,15 +61,17 @@ extension API {
     response.begin(status, status == .ok ? Self.contentType(of: result, options) : nil)
     PollFields.write(cursorText.bytes, of: poll.session, options, into: &response.fields)
     if let gap = result.gap { PollFields.write(gap, into: &response.fields) }
+    var isCompressed = false
     if status == .ok {
       if options.representation == .json {
         MessagesJSON.write(result, cursorText.bytes, into: &response.content)
       } else {
         Self.write(result, options, into: &response)
       }
-      compressor.compress(&response, options.coding)
+      isCompressed = compressor.compress(&response, options.coding, at: now)
     }
-    response.prepared = preparedPolls.note(key, response, messages: result.messages.count)
+    response.prepared = preparedPolls.note(
+      key, response, messages: result.messages.count, isCompressed: isCompressed)
   }
 
   private static func status(of result: ReadResult, _ options: PollOptions) -> HTTPStatus {
@@ -130,7 +141,7 @@ private struct HeldPoll: WaitingRequest {
   func finish(at now: MonotonicTime, into response: inout Response) {
     let poll = poll
     abandon()
-    api.respond(to: poll, into: &response)
+    api.respond(to: poll, at: now, into: &response)
   }
 
   func abandon() { api.polls.remove(Int(slot)) }

@@ -7,31 +7,48 @@ import HTTPServer
 ///
 /// One per loop. Its memory, 268 KiB and a buffer, is allocated for the first response that is compressed.
 struct ResponseCompressor: ~Copyable {
-  /// Level 1, since it runs on the loop: a response of 1 MiB takes about as long as 100 polls without compression.
+  /// Level 1, since it runs on the loop.
   private var deflater = Deflater(.gzip, windowBits: 15, level: 1, memoryLevel: 8)
   private var output = ByteQueue()
+  /// When the content compressed so far is paid for, at `timePerByte`.
+  private var paidUntil = MonotonicTime.zero
 
   /// Smaller content, in bytes, is not compressed: it fits into one packet anyway.
   static var minimumBytes: Int { 1_024 }
-  /// Larger content, in bytes, is not compressed, since it would block the loop. A poll with the default `max_bytes` is below it.
-  static var maximumBytes: Int { 2 << 20 }
+  /// Larger content, in bytes, is not compressed, since it would block the loop. A poll with the default `max_bytes`, 1 MiB, is below it.
+  static var maximumBytes: Int { 1_088 << 10 }
   /// A larger buffer, in bytes, is released after use.
   private static var retainedBytes: Int { 256 << 10 }
+  /// A loop compresses 1 MiB in 32 ms on average. zlib needs 4 to 10 ms for that, so most of the loop's time is left for other requests.
+  private static var timePerByte: TimeSpan { .nanoseconds(32) }
+  /// Content that may be compressed at once, in bytes, before this average applies: 1 to 3 ms of work.
+  static var burstBytes: Int { 256 << 10 }
 
-  /// Compresses the content of `response` if the client accepts it and it has a suitable size.
-  mutating func compress(_ response: inout Response, _ coding: HTTPAcceptedCodings) {
-    guard coding == .gzip || coding == .gzipOnly else { return }
+  /// Whether there is time to compress a response. If not, responses are sent as they are, to clients that accept gzip only, too.
+  func hasTime(at now: MonotonicTime) -> Bool {
+    paidUntil < now + Self.timePerByte * Int64(Self.burstBytes)
+  }
+
+  /// Compresses the content of `response` if the client accepts it, it has a suitable size, and there is time. Returns whether it did.
+  @discardableResult
+  mutating func compress(
+    _ response: inout Response, _ coding: HTTPAcceptedCodings, at now: MonotonicTime
+  ) -> Bool {
+    guard coding == .gzip || coding == .gzipOnly, hasTime(at: now) else { return false }
     let size = response.content.count
-    guard size > 0, size >= Self.minimumBytes || coding == .gzipOnly, size <= Self.maximumBytes else { return }
+    guard size > 0, size >= Self.minimumBytes || coding == .gzipOnly, size <= Self.maximumBytes else { return false }
+    paidUntil = max(paidUntil, now) + Self.timePerByte * Int64(size)
     output.removeAll()
     response.content.forEachPiece { deflater.append($0, into: &output) }
     deflater.finish(into: &output)
     deflater.reset()
-    if output.count < size || coding == .gzipOnly {
+    let isSmaller = output.count < size || coding == .gzipOnly
+    if isSmaller {
       response.content.removeAll()
       response.content.text.append(output.bytes)
       response.fields.append("Content-Encoding: gzip\r\n" as StaticString)
     }
     if output.allocatedBytes > Self.retainedBytes { output.releaseStorage() }
+    return isSmaller
   }
 }

@@ -17,6 +17,14 @@ enum Route {
   /// `OPTIONS`, with the value of `Allow`.
   case options(StaticString)
 
+  /// Whether Accept-Encoding is read. Not for a probe, which reads the status only.
+  var readsAcceptEncoding: Bool {
+    switch self {
+    case .live, .ready, .started, .options: false
+    default: true
+    }
+  }
+
   /// Whether a query is accepted: the handler validates it, or it does not matter. `OPTIONS` applies to the path with all its
   /// methods.
   fileprivate var readsQuery: Bool {

@@ -29,6 +29,14 @@ import Upstream
     try api.respond("GET", "/v1/messages?" + query, "Accept: \(accept)\r\n\(fields)")
   }
 
+  @Test func longPartsOfLinesAreSharedAndTheirBreaksAreSpaces() throws {
+    let part = String(repeating: "1,", count: 1_000)
+    try push("[\n\n\(part)\r\n\(part)2\n]\n")
+    let response = try get("application/x-ndjson")
+    #expect(response.body.hasSuffix("\"data\":[  \(part)  \(part)2 ] }\n"), "\(response.body)")
+    #expect(try get("text/plain", "cursor=earliest&wait=0&limit=1").body == "[\n\n\(part)\r\n\(part)2\n]\n")
+  }
+
   @Test func linesAreMessagesAndThePositionIsInTheFields() throws {
     try push("a")
     try push("{\"b\":\r\n 1}\n")
@@ -148,6 +156,41 @@ import Upstream
     let unchanged = try content(
       "Accept-Encoding: gzip, identity;q=0\r\nIf-None-Match: \(try #require(plain.field("ETag")))\r\n", "wait=0")
     #expect(unchanged.0.status == 304 && unchanged.0.field("Content-Encoding") == nil && unchanged.1.isEmpty)
+  }
+
+  @Test func noMoreIsCompressedAtOnceThanThereIsTimeFor() throws {
+    var api = api
+    for _ in 0..<40 { try push(String(repeating: "x", count: 4_000)) }
+    func isCompressed(_ limit: Int, _ coding: String = "gzip") throws -> Bool {
+      let response = try api.respond(
+        "GET", "/v1/messages?cursor=earliest&wait=0&limit=\(limit)", "Accept-Encoding: \(coding)\r\n")
+      #expect(response.status == 200)
+      let packed = response.field("Content-Encoding") == "gzip"
+      let text = try packed ? inflated(response.bytes) : response.body
+      #expect(text.hasPrefix("{") && text.hasSuffix("}\n"))
+      return packed
+    }
+    // 160, then 156 KB: the second begins below the limit of 256 KiB, and the third does not.
+    #expect(try isCompressed(40) && isCompressed(39))
+    for limit in 1...38 {
+      #expect(try !isCompressed(limit))
+      if limit < 3 { #expect(try isCompressed(39), "a compressed response is shared, which takes no time") }
+    }
+    #expect(try !isCompressed(37, "gzip, identity;q=0"))
+    let document = try api.respond("GET", "/openapi.yaml", "Accept-Encoding: gzip\r\n")
+    #expect(document.field("Content-Encoding") == nil)
+    api.now = api.now + .seconds(1)
+    #expect(try isCompressed(20))
+  }
+
+  @Test func problemsAreNotCompressedAndProbesReadNoCoding() throws {
+    let fields = "Accept-Encoding: gzip, identity;q=0\r\n"
+    for target in ["/nothing", "/v1/messages?wait=x", "/v1/deliveries/x"] {
+      let response = try api.respond("GET", target, fields)
+      #expect(response.status >= 400 && response.problem != nil, "\(target)")
+      #expect(response.field("Content-Encoding") == nil, "\(target)")
+    }
+    #expect(try api.respond("GET", "/livez", "Accept-Encoding: identity;q=0\r\n", .management).status == 200)
   }
 
   @Test func otherRoutesCompressToo() throws {

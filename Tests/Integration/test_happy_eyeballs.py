@@ -122,10 +122,10 @@ async def test_all_dead_the_time_limit_ends_it(connect, cable):
     cable.blackhole(FOUR)
     gateway, _ = await connect(FOUR, ready=False, env={"DRAWBRIDGE_UPSTREAM_TIMEOUTS_CONNECT": "1s"})
 
-    async def told():
+    async def reported():
         return (await gateway.client().session())["last_failure"]
 
     assert (
-        await eventually(told, what="the session reports a failure")
+        await eventually(reported, what="the session reports a failure")
         == "the upstream did not respond to the TCP handshake within 1.0 s ('upstream.timeouts.connect')"
     )

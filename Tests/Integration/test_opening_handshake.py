@@ -22,11 +22,11 @@ def upgrades(*fields, **options):
 async def told_session(gateway):
     """The session, once it reports a failed attempt."""
 
-    async def told():
+    async def reported():
         session = await gateway.client().session()
         return session if session["last_failure"] else None
 
-    return await eventually(told, what="the session reports a failure")
+    return await eventually(reported, what="the session reports a failure")
 
 
 # -- The request -------------------------------------------------------------------------------------------------------

@@ -18,11 +18,11 @@ SECRET = "open%20sesame"
 async def failure(gateway):
     """The session, once it reports a failed attempt."""
 
-    async def told():
+    async def reported():
         session = await gateway.client().session()
         return session if session["last_failure"] else None
 
-    return await eventually(told, what="the session reports a failure")
+    return await eventually(reported, what="the session reports a failure")
 
 
 @pytest.mark.parametrize("kind", PROXIES)

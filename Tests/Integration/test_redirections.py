@@ -53,11 +53,11 @@ class _Again:
 
 
 async def failure(gateway):
-    async def told():
+    async def reported():
         session = await gateway.client().session()
         return session if session["last_failure"] else None
 
-    return await eventually(told, what="the session tells of a failure")
+    return await eventually(reported, what="the session reports a failure")
 
 
 @pytest.mark.parametrize(

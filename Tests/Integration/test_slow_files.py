@@ -14,11 +14,11 @@ from harness.waiting import eventually
 
 
 async def failure_about(gateway, word):
-    async def told():
+    async def reported():
         said = (await gateway.client().session())["last_failure"] or ""
         return said if word in said else None
 
-    return await eventually(told, what=f"a failure about {word!r}")
+    return await eventually(reported, what=f"a failure about {word!r}")
 
 
 # -- A reload ----------------------------------------------------------------------------------------------------------

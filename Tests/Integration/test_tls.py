@@ -78,10 +78,10 @@ class Strict:
 async def failure(gateway):
     """What the session reports about its failed attempt."""
 
-    async def told():
+    async def reported():
         return (await gateway.client().session())["last_failure"]
 
-    return await eventually(told, what="the session reports a failure")
+    return await eventually(reported, what="the session reports a failure")
 
 
 # -- Who is trusted ----------------------------------------------------------------------------------------------------
@@ -283,11 +283,11 @@ async def test_a_changed_certificate_of_ours_is_read_at_the_next_dial(
 
 
 async def failure_about(gateway, word):
-    async def told():
+    async def reported():
         said = (await gateway.client().session())["last_failure"] or ""
         return said if word in said else None
 
-    return await eventually(told, what=f"a failure about {word}")
+    return await eventually(reported, what=f"a failure about {word}")
 
 
 async def test_our_certificate_is_not_shown_where_a_redirection_leads(gateway_for, start, authority, certificate):

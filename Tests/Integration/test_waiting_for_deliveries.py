@@ -16,40 +16,46 @@ async def _lose_upstream(client, upstream):
     await eventually(is_lost, what="the gateway notices")
 
 
-async def _wait_for(client, told, wait):
-    return await client.request("GET", f"/v1/deliveries/{told['id']}?wait={wait}")
+async def _wait_for(client, accepted, wait):
+    return await client.request("GET", f"/v1/deliveries/{accepted['id']}?wait={wait}")
 
 
 async def test_a_delivery_is_waited_for_until_it_is_confirmed(gateway_for, upstream):
     client = (await gateway_for(upstream)).client()
     await _lose_upstream(client, upstream)
-    told = await client.accepted("late")
-    waiting = asyncio.create_task(_wait_for(client, told, "50s"))
+    accepted = await client.accepted("late")
+    waiting = asyncio.create_task(_wait_for(client, accepted, "50s"))
     # A second one ends while the first goes on: the first is held by then, or is so soon.
-    assert (await _wait_for(client, told, "50ms")).json["state"] == "queued"
+    assert (await _wait_for(client, accepted, "50ms")).json["state"] == "queued"
     assert not waiting.done()
     await upstream.start()
     answer = await waiting
     assert answer.status == 200
     time = answer.json["time"]
-    assert answer.json == {"id": told["id"], "state": "confirmed", "session": "default", "reason": None, "time": time}
+    assert answer.json == {
+        "id": accepted["id"],
+        "state": "confirmed",
+        "session": "default",
+        "reason": None,
+        "time": time,
+    }
     # It stays the same.
-    assert (await _wait_for(client, told, "0")).json["time"] == time
+    assert (await _wait_for(client, accepted, "0")).json["time"] == time
 
 
 async def test_a_delivery_is_waited_for_until_it_expires(gateway_for, upstream):
     client = (await gateway_for(upstream)).client()
     await _lose_upstream(client, upstream)
-    told = await client.accepted("short", headers={"TTL": "1"})
-    delivery = (await _wait_for(client, told, "50s")).json
+    accepted = await client.accepted("short", headers={"TTL": "1"})
+    delivery = (await _wait_for(client, accepted, "50s")).json
     assert (delivery["state"], delivery["reason"]) == ("expired", "ttl")
 
 
 async def test_many_wait_for_one_delivery(gateway_for, upstream):
     client = (await gateway_for(upstream)).client()
     await _lose_upstream(client, upstream)
-    told = await client.accepted("late")
-    waits = [asyncio.create_task(_wait_for(client, told, "50s")) for _ in range(20)]
+    accepted = await client.accepted("late")
+    waits = [asyncio.create_task(_wait_for(client, accepted, "50s")) for _ in range(20)]
     await upstream.start()
     answers = await asyncio.gather(*waits)
     assert {answer.json["state"] for answer in answers} == {"confirmed"}
@@ -59,14 +65,14 @@ async def test_the_wait_ends_at_its_maximum(gateway_for, upstream):
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_DELIVERY_MAXIMUM_WAIT": "50ms"})
     client = gateway.client()
     await _lose_upstream(client, upstream)
-    told = await client.accepted("late")
-    assert (await _wait_for(client, told, "50s")).json["state"] == "queued"
+    accepted = await client.accepted("late")
+    assert (await _wait_for(client, accepted, "50s")).json["state"] == "queued"
 
 
 @pytest.mark.parametrize("query", ["wait=x", "wait=1&wait=2", "colour=red"])
 async def test_another_parameter_is_refused(client, query):
-    told = await client.accepted("a")
-    (await client.request("GET", f"/v1/deliveries/{told['id']}?{query}")).problem(400)
+    accepted = await client.accepted("a")
+    (await client.request("GET", f"/v1/deliveries/{accepted['id']}?{query}")).problem(400)
 
 
 @pytest.mark.parametrize("state", ["written", "confirmed"])

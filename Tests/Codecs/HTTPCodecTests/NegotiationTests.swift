@@ -21,7 +21,7 @@ import Testing
     ("application", "json"), ("application", "x-ndjson"), ("text", "plain"), ("application", "octet-stream"),
   ]
 
-  /// What clients send unless they are told otherwise.
+  /// What clients send by default.
   @Test(arguments: [
     (
       "Chrome, navigation",

@@ -41,7 +41,7 @@ import Testing
     _ = table.begin(key(1), key(9), principal: 0, now: start)
     #expect(table.begin(key(1), key(9), principal: 0, now: start) == .inProgress)
     #expect(table.begin(key(1), key(8), principal: 0, now: start) == .different)
-    // It has no end of its own: whoever began it ends it.
+    // It does not expire. Only the request that began it can end it.
     #expect(table.begin(key(1), key(9), principal: 0, now: start + Table.retention * 2) == .inProgress)
   }
 

@@ -1,57 +1,26 @@
 """Proxies that other people wrote: tinyproxy (HTTP CONNECT) and microsocks (SOCKS5)."""
 
-import asyncio
-import contextlib
-import shutil
-import socket
-
 import pytest
 
+from harness.program import Program, free_port
 from harness.upstream import Upstream
 from harness.waiting import eventually
 
 USER, PASSWORD = "ann", "open-sesame"
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
-class Program:
+class Proxy(Program):
     """A proxy as a child process, listening on loopback."""
 
     def __init__(self, folder, *, has_credentials):
-        self.port = free_port()
-        self._folder = folder
+        super().__init__(folder)
         self._has_credentials = has_credentials
-        self._process = None
 
     def url(self, credentials=""):
         return f"{self.scheme}://{credentials}127.0.0.1:{self.port}"
 
-    async def start(self):
-        if not shutil.which(self.program):
-            pytest.skip(f"'{self.program}' is missing: scripts/setup test installs it")
-        self._process = await asyncio.create_subprocess_exec(
-            self.program, *self.arguments(), stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
-        )
-        await eventually(self._answers, what=f"{self.program} listens")
 
-    async def _answers(self):
-        with contextlib.suppress(OSError):
-            _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-            writer.close()
-            return True
-        return False
-
-    async def stop(self):
-        if self._process:
-            self._process.kill()
-            await self._process.wait()
-
-
-class Tinyproxy(Program):
+class Tinyproxy(Proxy):
     program, scheme = "tinyproxy", "http"
     # With wrong credentials it says 401, not 407.
     refused = "it rejected the user name or the password"
@@ -65,7 +34,7 @@ class Tinyproxy(Program):
         return ["-d", "-c", path]
 
 
-class Microsocks(Program):
+class Microsocks(Proxy):
     program, scheme = "microsocks", "socks5h"
     refused = "the proxy rejected the user name or the password"
 

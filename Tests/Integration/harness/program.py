@@ -1,0 +1,63 @@
+"""Servers of other projects as child processes."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from .waiting import eventually
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def find(program):
+    """The path of a program, in PATH or in the Python environment of the tests; skips the test if there is none."""
+    path = shutil.which(program, path=os.pathsep.join([os.environ["PATH"], str(Path(sys.executable).parent)]))
+    return path or pytest.skip(f"'{program}' is missing: scripts/setup test installs it")
+
+
+class Program:
+    """A server as a child process, listening on loopback. A subclass has its name and its arguments."""
+
+    program = ""
+
+    def __init__(self, folder):
+        self.port = free_port()
+        self._folder = folder
+        self._process = None
+        self._log = folder / f"{type(self).__name__}-{self.port}.log"
+
+    @property
+    def address(self):
+        return "127.0.0.1", self.port
+
+    def arguments(self):
+        raise NotImplementedError
+
+    async def start(self):
+        with self._log.open("wb") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                find(self.program), *self.arguments(), stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        await eventually(self._listens, what=f"{self.program} listens")
+
+    async def _listens(self):
+        assert self._process.returncode is None, f"{self.program} ended:\n{self._log.read_text()[-2000:]}"
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection(*self.address)
+            writer.close()
+            return True
+        return False
+
+    async def stop(self):
+        if self._process and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()

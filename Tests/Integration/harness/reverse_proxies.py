@@ -1,0 +1,114 @@
+"""Reverse proxies in front of the gateway: nginx, HAProxy and Envoy with their default settings."""
+
+import json
+import os
+
+from .program import Program
+
+
+class ReverseProxy(Program):
+    """Passes every request to the gateway at `target`, a host and a port."""
+
+    def __init__(self, folder, target):
+        super().__init__(folder)
+        self.target = target
+
+    def configuration(self):
+        raise NotImplementedError
+
+    def write_configuration(self):
+        path = self._folder / f"{self.program}-{self.port}.conf"
+        path.write_text(self.configuration())
+        return path
+
+
+class Nginx(ReverseProxy):
+    """Requests to the gateway are HTTP/1.0, and responses are buffered unless the gateway says otherwise."""
+
+    program = "nginx"
+
+    def arguments(self):
+        return ["-p", self._folder, "-c", self.write_configuration(), "-e", "stderr"]
+
+    def configuration(self):
+        host, port = self.target
+        # The built-in folders for temporary files belong to root.
+        folders = "\n".join(f"  {name}_temp_path {name};" for name in _TEMPORARY_FILES)
+        return f"""
+{"user root;" if os.geteuid() == 0 else ""}
+daemon off;
+pid nginx-{self.port}.pid;
+events {{}}
+http {{
+{folders}
+  access_log off;
+  server {{
+    listen 127.0.0.1:{self.port};
+    location / {{ proxy_pass http://{host}:{port}; }}
+  }}
+}}
+"""
+
+
+_TEMPORARY_FILES = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+
+
+class HAProxy(ReverseProxy):
+    """It has no default timeouts and warns of that. These are the ones of Debian's configuration and of its manual."""
+
+    program = "haproxy"
+
+    def arguments(self):
+        return ["-db", "-f", self.write_configuration()]
+
+    def configuration(self):
+        host, port = self.target
+        return f"""
+defaults
+  mode http
+  timeout connect 5000
+  timeout client 50000
+  timeout server 50000
+frontend clients
+  bind 127.0.0.1:{self.port}
+  default_backend gateway
+backend gateway
+  server gateway {host}:{port}
+"""
+
+
+class Envoy(ReverseProxy):
+    """It ends a request after 15 seconds, and reports that to the gateway (`x-envoy-expected-rq-timeout-ms`)."""
+
+    program = "envoy"
+
+    def arguments(self):
+        # Several may run on this machine.
+        return ["--disable-hot-restart", "--concurrency", "1", "-l", "error", "-c", self.write_configuration()]
+
+    def write_configuration(self):
+        # The suffix selects the parser.
+        return super().write_configuration().rename(self._folder / f"envoy-{self.port}.json")
+
+    def configuration(self):
+        filters = "envoy.extensions.filters"
+        router = {"@type": f"type.googleapis.com/{filters}.http.router.v3.Router"}
+        route = {"match": {"prefix": "/"}, "route": {"cluster": "gateway"}}
+        manager = {
+            "@type": f"type.googleapis.com/{filters}.network.http_connection_manager.v3.HttpConnectionManager",
+            "stat_prefix": "clients",
+            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
+            "http_filters": [{"name": "envoy.filters.http.router", "typed_config": router}],
+        }
+        chain = {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
+        listener = {"address": _address(*self.address), "filter_chains": [chain]}
+        endpoints = [{"lb_endpoints": [{"endpoint": {"address": _address(*self.target)}}]}]
+        cluster = {"name": "gateway", "load_assignment": {"cluster_name": "gateway", "endpoints": endpoints}}
+        return json.dumps({"static_resources": {"listeners": [listener], "clusters": [cluster]}})
+
+
+def _address(host, port):
+    return {"socket_address": {"address": host, "port_value": port}}
+
+
+REVERSE_PROXIES = [Nginx, HAProxy, Envoy]

@@ -13,7 +13,7 @@ package final class API: HTTPApplication {
   private let messageLimits: IncomingMessage.Limits
   private let loopIndex: Int
   /// Requests between their heads and their responses.
-  private var requests = SlotTable<(PendingRequest, HTTPAcceptedCodings)>()
+  private var requests = SlotTable<Pending>()
   /// The held polls.
   var polls = SlotTable<Poll>()
   /// The requests whose messages are queued and whose responses wait.
@@ -36,7 +36,12 @@ package final class API: HTTPApplication {
       wait: shared.settings.delivery.wait, maximumWait: shared.settings.delivery.maximumWait)
   }
 
-  /// A request whose head has been read.
+  /// A request whose head has been read, and the codings that its client accepts.
+  private struct Pending {
+    let request: PendingRequest
+    let coding: HTTPAcceptedCodings
+  }
+
   private enum PendingRequest {
     case send(IncomingMessage, to: Session, for: Access.Principal)
     case poll(PollParameters, of: Session)
@@ -51,14 +56,15 @@ package final class API: HTTPApplication {
 
   package func begin(_ request: borrowing HTTPRequestHead, on listener: HTTPListener) -> Exchange {
     var body: RequestBody?
-    let pending: PendingRequest
     var coding = HTTPAcceptedCodings.identity
+    let slot: Int
     do throws(ProblemError) {
-      pending = try accept(request, on: listener, &coding, &body)
+      let request = try accept(request, on: listener, &coding, &body)
+      slot = requests.insert(Pending(request: request, coding: coding))
     } catch {
-      pending = .refused(error.problem)
+      slot = requests.insert(Pending(request: .refused(error.problem), coding: coding))
     }
-    return Exchange(state: requests.insert((pending, coding)), body: body)
+    return Exchange(state: slot, body: body)
   }
 
   private func accept(
@@ -111,11 +117,11 @@ package final class API: HTTPApplication {
   package func finish(
     _ exchange: consuming Exchange, at now: MonotonicTime, into response: inout Response
   ) -> Outcome {
-    guard let (pending, coding) = requests.remove(exchange.state) else {
+    guard let pending = requests.remove(exchange.state) else {
       preconditionFailure("a request was finished twice")
     }
     do throws(ProblemError) {
-      switch pending {
+      switch pending.request {
       case .send(let message, let session, let principal):
         return try send(message, exchange.body, to: session, for: principal, at: now, into: &response)
       case .poll(let parameters, let session):
@@ -131,7 +137,7 @@ package final class API: HTTPApplication {
       // Problems are small, and are sent as they are.
       if response.refusal.isEmpty, response.content.count >= ResponseCompressor.minimumBytes {
         response.fields.append("Vary: Accept-Encoding\r\n" as StaticString)
-        compressor.compress(&response, coding, at: now)
+        compressor.compress(&response, pending.coding, at: now)
       }
     } catch {
       respond(with: error.problem, into: &response)

@@ -5,14 +5,14 @@ struct SlotTable<Value> {
 
   var count: Int { values.count - free.count }
 
-  mutating func insert(_ value: Value) -> Int {
+  mutating func insert(_ value: consuming Value) -> Int {
     if let slot = free.popLast() {
-      values[Int(slot)] = value
+      values[Int(slot)] = consume value
       return Int(slot)
     }
     // Grows by an eighth. With doubling, half of a table of ten thousand held polls could be unused.
     if values.count == values.capacity { values.reserveCapacity(values.count + max(32, values.count / 8)) }
-    values.append(value)
+    values.append(consume value)
     return values.count - 1
   }
 

@@ -575,7 +575,9 @@ def spread(bench: Bench) -> list[Growth]:
     Frames of different connections cannot share a system call. The C bridge shows what that costs in the kernel.
     """
     most = 1000
-    rate = Growth("POST spread over the sessions of one process, by their number", "requests/s", Target("≥", 0.8))
+    rate = Growth(
+        "POST spread over the sessions of one process, by their number", "requests/s", Target("≥", 0.8), "spread"
+    )
     cost = Growth("the same: processor time per request", "µs")
     floor = Growth("the same with the C bridge: processor time per request", "µs")
     # The limit on connection attempts would delay the start by a minute.

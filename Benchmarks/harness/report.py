@@ -73,6 +73,9 @@ def _targets(figures: list[Figure], growths: list[Growth], titles) -> list[str]:
             title = f"{growth.title}: {last} relative to {first}"
             runs = growth.runs[first] + growth.runs[last]
             rows.append(_row(title, growth.target, f"× {first}", growth.ratio(), "×", runs))
+            text = note(growth.key)
+            if not growth.target.is_met(growth.ratio()) and text:
+                notes.append(text)
     if not rows:
         return []
     lines = [

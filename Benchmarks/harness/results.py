@@ -91,6 +91,7 @@ class Growth(Series):
     unit: str
     #: Limit on the ratio of the last size to the first.
     target: Target | None = None
+    key: str = ""
 
     def sort(self) -> "Growth":
         """Sorts by size. A size begins with a number."""

@@ -146,7 +146,8 @@ package final class GatewayServer: Sendable {
     lifecycle.enter(.draining)
     let limits = settings.shutdown
     for file in socketFiles { file.remove() }
-    server.drain(loops)
+    // The rest of the time is for the last streams to be sent.
+    server.drain(loops, endingStreamsOver: limits.drain / 2)
     sessions.shutDown(flushWithin: limits.flush)
     var result = Self.wait(atMost: limits.drain) { server.isDrained && sessions.haveEnded }
     if result == .timedOut {

@@ -134,6 +134,8 @@ ELSEWHERE = {
     "delivery.wait": "a default",
     "delivery.limit": "a default",
     "delivery.answer_bytes": "a default",
+    "delivery.stream_heartbeat": "a heartbeat: test_streams.py",
+    "delivery.stream_lifetime": "the stream ends: test_streams.py",
     "upstream.queue.ttl": "a default; the message expires: test_queue.py",
     "upstream.queue.overflow": "no limit",
     "upstream.queue.redeliver": "no limit",

@@ -19,6 +19,7 @@ package final class API: HTTPApplication {
   /// The requests whose messages are queued and whose responses wait.
   var sends = SlotTable<PendingSend>()
   var preparedPolls = PreparedPolls()
+  var preparedBatches = PreparedBatches()
   /// The cursor of the response being written, which contains it several times.
   var cursorText = ByteQueue()
   private var acceptedHost = AcceptedHost()

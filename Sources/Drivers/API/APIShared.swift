@@ -72,6 +72,7 @@ struct APIMetrics: Sendable {
   let acceptedMessages: Counter
   let refusedMessages: Counter
   let heldPolls: Gauge
+  let openStreams: Gauge
   let pollResponses: Counter
   let deliveredMessages: Counter
 
@@ -80,8 +81,9 @@ struct APIMetrics: Sendable {
       "drawbridge_messages_accepted_total", "Messages of clients accepted for the upstream.")
     refusedMessages = registry.counter("drawbridge_messages_refused_total", "Messages refused with 503 or 410.")
     heldPolls = registry.gauge("drawbridge_polls_held", "Polls waiting for a push.")
+    openStreams = registry.gauge("drawbridge_streams_open", "Event streams of clients.")
     pollResponses = registry.counter("drawbridge_polls_answered_total", "Responses to polls.")
     deliveredMessages = registry.counter(
-      "drawbridge_messages_delivered_total", "Messages delivered in responses to polls.")
+      "drawbridge_messages_delivered_total", "Messages delivered in responses to polls, and on streams.")
   }
 }

@@ -2,7 +2,8 @@ import ByteStreams
 import HTTPServer
 import Inbox
 
-/// The content of the response to a poll, in the formats other than `MessagesJSON`. The position and the gap are in header fields.
+/// The content of the response to a poll, in the formats other than `MessagesJSON`. The position and the gap are in header fields. A stream
+/// has the same lines.
 enum MessagesContent {
   /// One message per line. A message that is JSON may contain line breaks between its tokens, which become spaces.
   static func writeLines(_ messages: [RetainedMessage], into content: inout ResponseContent) {
@@ -20,7 +21,7 @@ enum MessagesContent {
   }
 
   /// Shares `slice` unless it is so short that a copy needs less memory.
-  private static func write(_ slice: SharedSlice, into content: inout ResponseContent) {
+  static func write(_ slice: SharedSlice, into content: inout ResponseContent) {
     if slice.count < shortestShared { content.text.append(slice.bytes) } else { content.append(slice) }
   }
 

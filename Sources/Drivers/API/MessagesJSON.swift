@@ -25,18 +25,27 @@ enum MessagesJSON {
       output.append("null}\n" as StaticString)
       return
     }
-    output.append("{\"missed\":" as StaticString)
-    if let missed = gap.missed { output.append(decimal: missed) } else { output.append("null" as StaticString) }
+    output.append("{" as StaticString)
+    gap.writeMembers(into: &output)
+    output.append("}}\n" as StaticString)
+  }
+}
+
+extension Gap {
+  /// Writes the members of the JSON object: `"missed":12,"reason":"retention","reasons":["retention"]`.
+  func writeMembers(into output: inout ByteQueue) {
+    output.append("\"missed\":" as StaticString)
+    if let missed { output.append(decimal: missed) } else { output.append("null" as StaticString) }
     output.append(",\"reason\":\"" as StaticString)
-    output.append(gap.reasons[0].name)
+    output.append(reasons[0].name)
     output.append("\",\"reasons\":[" as StaticString)
     var isFirst = true
-    for reason in gap.reasons {
+    for reason in reasons {
       output.append(isFirst ? "\"" : ",\"" as StaticString)
       isFirst = false
       output.append(reason.name)
       output.append("\"" as StaticString)
     }
-    output.append("]}}\n" as StaticString)
+    output.append("]" as StaticString)
   }
 }

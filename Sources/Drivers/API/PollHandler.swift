@@ -8,18 +8,14 @@ import Sessions
 import Upstream
 
 extension API {
-  /// `GET /v1/messages`: responds with the pushes after the cursor, or waits for one.
+  /// `GET /v1/messages`: responds with the pushes after the cursor, waits for one, or streams them.
   func poll(
     _ parameters: PollParameters, of session: Session, at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome {
     session.upstream.noteReader()
-    let start: ReadStart
-    do throws(CursorAheadError) {
-      start = try session.inbox.resolve(parameters.start, now: now)
-    } catch {
-      throw ProblemError(
-        .invalidParameter,
-        "the cursor is ahead of the newest push: use the cursor of an earlier response, 'earliest' or 'latest'")
+    let start = try resolve(parameters.start, of: session, at: now)
+    if let format = parameters.streamFormat {
+      return stream(parameters, format, of: session, from: start, at: now, into: &response)
     }
     var poll = Poll(session: session, start: start, options: parameters.options)
     if parameters.wait > .zero, !poll.hasNewData() {
@@ -30,6 +26,38 @@ extension API {
     }
     respond(to: poll, at: now, into: &response)
     return .respond
+  }
+
+  private func resolve(
+    _ start: StartingPoint, of session: Session, at now: MonotonicTime
+  ) throws(ProblemError) -> ReadStart {
+    do throws(CursorAheadError) {
+      return try session.inbox.resolve(start, now: now)
+    } catch {
+      throw ProblemError(
+        .invalidParameter,
+        "the cursor is ahead of the newest push: use the cursor of an earlier response, 'earliest' or 'latest'")
+    }
+  }
+
+  /// Begins a stream.
+  private func stream(
+    _ parameters: PollParameters, _ format: StreamFormat, of session: Session, from start: ReadStart,
+    at now: MonotonicTime, into response: inout Response
+  ) -> Outcome {
+    // A proxy that compresses or collects a stream would delay each message until many have arrived.
+    response.fields.appendField("Content-Type", format.representation.contentType)
+    response.fields.append(
+      "Cache-Control: no-store, no-transform\r\nX-Content-Type-Options: nosniff\r\nX-Accel-Buffering: no\r\n"
+        as StaticString)
+    response.fields.append("Vary: Accept\r\nGateway-Cursor: " as StaticString)
+    start.cursor.write(into: &response.fields)
+    response.fields.append("\r\n" as StaticString)
+    let options = MessageStream.Options(format: format, filter: parameters.options.filter)
+    return .stream(
+      MessageStream(
+        self, session, from: start, options, withState: parameters.options.given.contains(.events),
+        until: now + parameters.wait))
   }
 
   /// Responds with the pushes available now.

@@ -6,9 +6,11 @@ import Inbox
 /// The parameters of a `GET /v1/messages`, with the limits of the settings applied.
 struct PollParameters {
   private(set) var start = StartingPoint.latest
-  /// How long to hold the request.
+  /// How long to hold the request; the lifetime of a stream.
   private(set) var wait: TimeSpan
   private(set) var options: PollOptions
+  /// The format of a stream; nil for a poll.
+  private(set) var streamFormat: StreamFormat?
 
   init(
     _ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery,
@@ -21,7 +23,18 @@ struct PollParameters {
     try QueryParameter.forEach(of: request, accepting: .poll) { parameter, value throws(ProblemError) in
       try read(parameter, value, settings)
     }
-    if !request.fields.acceptsAllMediaTypes { options.representation = try Self.representation(request, options) }
+    if options.given.contains(.stream) || !request.fields.acceptsAllMediaTypes {
+      options.representation = try Self.representation(request, options)
+    }
+    streamFormat = options.streamFormat
+    guard streamFormat == nil else {
+      try readStream(request, settings)
+      return
+    }
+    if options.given.contains(.events) {
+      throw ProblemError(
+        .invalidParameter, "events is a parameter of streams: use it with Accept: text/event-stream, or with stream=1")
+    }
     if request.fields.contains(.ifNoneMatch), !options.given.statesPosition { readValidator(of: request) }
     if request.method == .head {
       // The latest position, at once (RFC 9110 §9.3.2 allows no other use of HEAD).
@@ -33,9 +46,34 @@ struct PollParameters {
   private static func representation(
     _ request: borrowing HTTPRequestHead, _ options: PollOptions
   ) throws(ProblemError) -> Representation {
-    if options.limit == 1 { return try Representation.negotiate(request, [.json, .lines, .text, .bytes]) }
+    if options.given.contains(.stream) {
+      // Without Accept the response is JSON, which is not a stream.
+      guard request.fields.acceptsAllMediaTypes else {
+        return try Representation.negotiate(request, [.lines, .events])
+      }
+      throw ProblemError(
+        .notAcceptable, "stream=1 needs a format: use Accept: application/x-ndjson, or Accept: text/event-stream")
+    }
+    if options.limit == 1 { return try Representation.negotiate(request, [.json, .lines, .text, .bytes, .events]) }
     return try Representation.negotiate(
-      request, [.json, .lines], note: ", with limit=1 also text/plain and application/octet-stream")
+      request, [.json, .lines, .events], note: ", with limit=1 also text/plain and application/octet-stream")
+  }
+
+  /// The rest of the parameters of a stream.
+  private mutating func readStream(
+    _ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery
+  ) throws(ProblemError) {
+    for parameter in [QueryParameter.wait, .limit, .maxBytes] where options.given.contains(parameter) {
+      throw ProblemError(
+        .invalidParameter,
+        "\(parameter.name) is a parameter of polls: leave it out, since a stream sends all that follows")
+    }
+    // EventSource repeats its first request, so the position in its URL is an old one.
+    if let id = request.fields.first(.lastEventID), !id.isEmpty { start = .validator(Cursor(id)) }
+    if request.method == .head { start = .latest }
+    // Clients that came together must not all return together.
+    let lifetime = settings.streamLifetime / 1000 * Int64.random(in: 900...1100)
+    wait = WaitParameter.granted(lifetime, for: request, maximum: lifetime)
   }
 
   /// For clients that can only repeat a request with the `ETag` of the last response.
@@ -71,6 +109,16 @@ struct PollParameters {
         throw ProblemError(.invalidParameter, "last '\(value.excerpt())' is not valid: use a number of messages")
       }
       start = .last(UInt64(count))
+    case .stream:
+      guard value.equals("1") else {
+        throw ProblemError(
+          .invalidParameter, "stream '\(value.excerpt())' is not valid: use 1, or leave it out for a poll")
+      }
+    case .events:
+      guard value.equals("session") else {
+        throw ProblemError(
+          .invalidParameter, "events '\(value.excerpt())' is not valid: use session, or leave it out for messages only")
+      }
     case .ttl, .until: preconditionFailure("not accepted")
     case .wait:
       wait = try WaitParameter.read(value)
@@ -107,6 +155,16 @@ struct PollParameters {
     throw ProblemError(
       .invalidParameter,
       "cursor '\(shown)' \(wrong): use \(StartingPoint.expectation); since=10m and last=5 are parameters of their own")
+  }
+}
+
+extension PollOptions {
+  fileprivate var streamFormat: StreamFormat? {
+    switch representation {
+    case .events: .events
+    case .lines where given.contains(.stream): .lines
+    default: nil
+    }
   }
 }
 

@@ -1,10 +1,7 @@
 import HTTPServer
 import Inbox
 
-/// A cache of the latest responses to polls. The thousands of polls that one push wakes share them in memory.
-///
-/// One per loop. A response is kept when a second poll has the same key, so that polls that all differ cost a few comparisons each. A
-/// compressed response is kept at once: the copy costs little in comparison.
+/// A cache of the latest responses to polls. A compressed response is kept at once: the copy costs little in comparison.
 struct PreparedPolls {
   /// Everything that the content of a response depends on.
   struct Key: Equatable {
@@ -25,42 +22,19 @@ struct PreparedPolls {
   /// Larger responses are not kept: they consist of slices of the log, which are shared already.
   private static var largest: Int { 256 * 1024 }
 
-  /// Number of keys, and so the most responses kept. Clients that wait for the same pushes differ in little more than the coding and
-  /// the representation.
-  private static var capacity: Int { 4 }
+  private var recent = RecentContents<Key, Entry>()
 
-  private var slots: [(key: Key, entry: Entry?)] = []
-  /// The slot that the next new key replaces: the oldest.
-  private var oldest = 0
-
-  func find(_ wanted: Key) -> Entry? { index(of: wanted).flatMap { slots[$0].entry } }
-
-  private func index(of key: Key) -> Int? {
-    for index in slots.indices where slots[index].key == key { return index }
-    return nil
-  }
+  func find(_ wanted: Key) -> Entry? { recent.find(wanted) }
 
   /// Notes that `response` is the response for `asked`. Returns the kept copy, if there is one.
   @discardableResult
   mutating func note(
     _ asked: Key, _ response: borrowing Response, messages: Int, isCompressed: Bool = false
   ) -> PreparedResponse? {
-    let known = index(of: asked)
-    let slot = known ?? replaceOldest(by: asked)
-    if slots[slot].entry == nil, known != nil || isCompressed, response.content.count <= Self.largest {
-      slots[slot].entry = Entry(response: PreparedResponse(copying: response), messages: messages)
-    }
-    return slots[slot].entry?.response
-  }
-
-  private mutating func replaceOldest(by key: Key) -> Int {
-    if slots.count < Self.capacity {
-      slots.append((key, nil))
-      return slots.count - 1
-    }
-    let slot = oldest
-    slots[slot] = (key, nil)
-    oldest = (oldest + 1) % Self.capacity
-    return slot
+    let size = response.content.count
+    guard size <= Self.largest else { return nil }
+    return recent.note(asked, atOnce: isCompressed) {
+      Entry(response: PreparedResponse(copying: response), messages: messages)
+    }?.response
   }
 }

@@ -12,6 +12,8 @@ enum QueryParameter: UInt16, CaseIterable {
   case ttl = 64
   case topic = 128
   case until = 256
+  case stream = 512
+  case events = 1024
 
   /// In a request.
   var name: StaticString {
@@ -25,6 +27,8 @@ enum QueryParameter: UInt16, CaseIterable {
     case .topic: "topic"
     case .ttl: "ttl"
     case .until: "until"
+    case .stream: "stream"
+    case .events: "events"
     }
   }
 
@@ -47,6 +51,10 @@ enum QueryParameter: UInt16, CaseIterable {
       self = .ttl
     } else if name.equals("until") {
       self = .until
+    } else if name.equals("stream") {
+      self = .stream
+    } else if name.equals("events") {
+      self = .events
     } else {
       return nil
     }
@@ -69,7 +77,8 @@ enum QueryParameter: UInt16, CaseIterable {
       Names(
         bits: QueryParameter.cursor.rawValue | QueryParameter.since.rawValue | QueryParameter.last.rawValue
           | QueryParameter.wait.rawValue | QueryParameter.limit.rawValue | QueryParameter.maxBytes.rawValue
-          | QueryParameter.topic.rawValue, repeatable: QueryParameter.topic.rawValue)
+          | QueryParameter.topic.rawValue | QueryParameter.stream.rawValue | QueryParameter.events.rawValue,
+        repeatable: QueryParameter.topic.rawValue)
     }
 
     func contains(_ parameter: QueryParameter) -> Bool { bits & parameter.rawValue != 0 }
@@ -77,7 +86,7 @@ enum QueryParameter: UInt16, CaseIterable {
     mutating func insert(_ parameter: QueryParameter) { bits |= parameter.rawValue }
 
     /// For an error: `cursor, wait and limit`.
-    fileprivate var text: String {
+    var text: String {
       let names = QueryParameter.allCases.filter(contains).map(\.name.description)
       guard let last = names.last else { return "none" }
       return names.count == 1 ? last : names.dropLast().joined(separator: ", ") + " and " + last

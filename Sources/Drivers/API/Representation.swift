@@ -6,6 +6,8 @@ enum Representation: UInt8 {
   case json
   /// One message per line.
   case lines
+  /// Server-sent events.
+  case events
   case text
   /// The payload of one message.
   case bytes
@@ -17,6 +19,7 @@ enum Representation: UInt8 {
     switch self {
     case .json: ("application", "json")
     case .lines: ("application", "x-ndjson")
+    case .events: ("text", "event-stream")
     case .text: ("text", "plain")
     case .bytes: ("application", "octet-stream")
     case .html: ("text", "html")
@@ -29,6 +32,7 @@ enum Representation: UInt8 {
     switch self {
     case .json: "application/json"
     case .lines: "application/x-ndjson"
+    case .events: "text/event-stream"
     case .text: .plainText
     case .bytes: "application/octet-stream"
     case .html: "text/html; charset=utf-8"

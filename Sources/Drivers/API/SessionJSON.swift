@@ -7,8 +7,8 @@ import UpstreamSession
 extension SessionSnapshot {
   /// Writes the body of `GET /v1/session`. Times are relative to now, in seconds, so that clients need no synchronized clock.
   func write(name: String, now: MonotonicTime, into output: inout ByteQueue) {
-    writeSummary(name: name, into: &output)
-    output.removeLast(1)
+    output.append("{")
+    writeSummaryMembers(name: name, into: &output)
     output.append(",\"seconds_in_state\":")
     output.append(seconds: now - since)
     output.append(",\"proxy\":")
@@ -58,7 +58,24 @@ extension SessionSnapshot {
 
   /// Writes one element of `GET /v1/sessions`.
   func writeSummary(name: String, into output: inout ByteQueue) {
-    output.append("{\"session\":")
+    output.append("{")
+    writeSummaryMembers(name: name, into: &output)
+    output.append("}")
+  }
+
+  /// Writes the members of a `session` event: the summary, and the last transition or null.
+  func writeState(name: String, now: MonotonicTime, into output: inout ByteQueue) {
+    writeSummaryMembers(name: name, into: &output)
+    output.append(",\"transition\":")
+    if let transition = status.history.last {
+      write(transition, now: now, into: &output)
+    } else {
+      output.append("null")
+    }
+  }
+
+  private func writeSummaryMembers(name: String, into output: inout ByteQueue) {
+    output.append("\"session\":")
     output.append(jsonString: name)
     output.append(",\"desired\":\"")
     output.append(desired == .up ? "up" : "down" as StaticString)
@@ -66,7 +83,6 @@ extension SessionSnapshot {
     output.append(state.name)
     output.append("\",\"upstream\":")
     output.append(jsonString: url)
-    output.append("}")
   }
 
   /// Writes how the upstream refused the last opening handshake. Of its response only the status is included. An error page may

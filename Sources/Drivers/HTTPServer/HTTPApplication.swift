@@ -58,7 +58,7 @@ package protocol Waiter {
   var deadline: MonotonicTime { get }
   /// Whether there is new data. Checked after each notification.
   var hasNewData: Bool { get }
-  /// Whether most notifications concern other waiters only. If so, the server checks `hasNewData` before it resumes the request's task.
+  /// Whether most notifications concern other waiters only. If so, the server checks `hasNewData` before it ends the wait.
   var sharesNotifier: Bool { get }
 }
 
@@ -85,6 +85,7 @@ package protocol WaitingRequest: Waiter {
 ///
 /// The server requests the next batch only after the kernel has taken the previous one, so a slow client costs one batch, not a
 /// queue. Only a write detects that a client is gone. So a source without new data must have a deadline, and a batch to send at it.
+/// While the server drains, sources continue until each stream ends at a time of its own.
 package protocol Source: Waiter, AnyObject {
   /// Appends the next batch to `content`, if there is one.
   func next(at now: MonotonicTime, into content: inout ResponseContent) -> SourceStep

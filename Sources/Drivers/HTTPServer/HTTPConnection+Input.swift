@@ -36,8 +36,8 @@ extension HTTPConnection: InputTarget {
 
   var inputDeadline: MonotonicTime { isHeld ? waitingDeadline() : phase.deadline(worker.timeouts) }
 
-  /// Does during the wait of `receive()` what `serve()` would do after it, as long as nothing but further input and new data for a held
-  /// request must be waited for. So the usual request does not resume the task.
+  /// Does during the wait of `receive()` what `serve()` would do after it, as long as nothing but further input and new data must be
+  /// waited for. So the usual request, and the usual batch of a stream, do not resume the task.
   func processInput() -> Bool {
     isIdleWait = false
     while true {
@@ -72,7 +72,7 @@ extension HTTPConnection: InputTarget {
       switch need {
       case .input: beginReceiving()
       case .newData: beginHolding()
-      case .content, .output, .turn, .end:
+      case .output, .turn, .end:
         openNeed = need
         return false
       }

@@ -58,15 +58,6 @@ extension HTTPConnection {
     }
   }
 
-  /// Returns false if no content is sent: the request is HEAD, or the content is empty.
-  private func beginContent(_ count: Int) -> Bool {
-    var takesContent = false
-    withOutput { http, output in takesContent = http.beginContent(count, into: &output) }
-    return takesContent
-  }
-
-  private func endContent() { withOutput { http, output in http.endContent(into: &output) } }
-
   /// Logs a refusal with the `request_id` of its response.
   private func logRefusal() {
     let isServerError = worker.response.status.rawValue >= 500
@@ -85,75 +76,16 @@ extension HTTPConnection {
     worker.server.logger.log(suppressed == nil ? .debug : .info, "request refused", fields)
   }
 
-  // MARK: Streams
-
-  /// Writes the head of the response that `waiting` streams.
-  func beginStream() {
-    if worker.isDraining { http.closeAfterThisResponse() }
-    if let access { recordResponse(in: access) }
-    let start = worker.output.count
-    let date = worker.date
-    withOutput { http, output in
-      http.beginResponse(worker.response.status, .stream, date: date.bytes, into: &output)
-      worker.response.writeFields(into: &output)
-      output.endFields()
-    }
-    worker.response.reset()
-    worker.response.requestID.removeAll()
-    access?.addBytes(worker.output.count - start)
-  }
-
-  /// Sends the content of the source in `waiting`. Returns false when the connection is over. Not inlined: its frame would enlarge
-  /// that of every held poll.
-  @inline(never)
-  func stream() async -> Bool {
-    while true {
-      let step = writeBatch()
-      guard await flush() else { return false }
-      switch step {
-      case .more: await worker.loop.yieldTurn()
-      case .wait where isWaitOver: await worker.loop.yieldTurn()
-      case .wait: await hold()
-      case .end: return true
-      }
-      if channel.isClosed { return false }
-    }
-  }
-
-  @inline(never)
-  private func writeBatch() -> SourceStep {
-    guard case .stream(let source) = waiting else { return .end }
-    let start = worker.output.count
-    var step = SourceStep.end
-    defer { worker.response.content.removeAll() }
-    if worker.isDraining {
-      http.closeAfterThisResponse()
-    } else if http.responseHasContent {
-      step = source.next(at: worker.loop.now, into: &worker.response.content)
-    }
-    if beginContent(worker.response.content.count) {
-      worker.response.content.write(into: &worker.output)
-      endContent()
-    }
-    if case .end = step {
-      waiting = .none
-      source.close()
-      withOutput { http, output in http.finishResponse(into: &output) }
-    }
-    if let access {
-      access.addBytes(worker.output.count - start)
-      if case .end = step { access.finish() }
-    }
-    return step
-  }
-
   // MARK: Sending
 
   /// Defers sending to the end of the turn, when the responses of all connections are sent one after another. A client that reads
   /// many of them is then woken once, not once per response. Returns false if responses must be sent now.
   @inline(never)
   func deferOutput(until need: Need) -> Bool {
-    guard case .input = need, pending.isEmpty else { return false }
+    switch need {
+    case .input, .newData: guard pending.isEmpty else { return false }
+    case .output, .turn, .end: return false
+    }
     if worker.output.isEmpty { return true }
     guard worker.deferOutput(of: self) else { return false }
     deferredParts += 1

@@ -3,23 +3,15 @@ import HTTPCodec
 import Metrics
 import Reactor
 
-/// Waiting for new data. A held request waits in `receive()`, and is usually finished without resuming the task (`processInput()`); a
-/// stream between two batches waits in `hold()`.
+/// Waiting for new data. A held request, and a stream between two batches, wait in `receive()`. The response or the next batch is usually
+/// sent without resuming the task (`processInput()`).
 extension HTTPConnection {
-  /// Waits until the stream in `waiting` has new data, its deadline passes, the client is gone, or the server drains.
-  func hold() async {
-    beginHolding()
-    var outcome = WaitOutcome.ready
-    while canWait(after: outcome) { outcome = await channel.readEvent(until: waitingDeadline()) }
-    endHolding()
-  }
-
   /// Called when `waiting` may have new data, or must end because the server drains.
   func notified() {
     if !channel.processInput() { channel.wake() }
   }
 
-  /// Ends the hold with a response from the data available now.
+  /// Ends the hold. A request gets a response from the data available now; for a stream, `advance()` follows.
   @inline(never)
   func finishHolding() {
     endHolding()
@@ -44,8 +36,15 @@ extension HTTPConnection {
     switch waiting {
     case .none: worker.loop.now
     case .request(let request): request.deadline
-    case .stream(let source): source.deadline
+    case .stream(let source): min(source.deadline, worker.streamEnd(of: channel))
     }
+  }
+
+  /// Whether the server drains and the wait must end.
+  var isDrained: Bool {
+    guard worker.isDraining else { return false }
+    guard case .stream = waiting else { return true }
+    return worker.streamEnd(of: channel) <= worker.loop.now
   }
 
   private var hasNewData: Bool {
@@ -56,13 +55,13 @@ extension HTTPConnection {
     }
   }
 
-  /// Whether `hold()` would return at once, without letting other tasks run.
-  var isWaitOver: Bool { hasNewData || waitingDeadline() <= worker.loop.now }
-
-  /// Whether the task must be resumed after a notification.
+  /// Whether a notification concerns this connection.
   var shouldWake: Bool {
-    guard case .request(let request) = waiting, request.sharesNotifier else { return true }
-    return request.hasNewData
+    switch waiting {
+    case .none: true
+    case .request(let request): !request.sharesNotifier || request.hasNewData
+    case .stream(let source): !source.sharesNotifier || source.hasNewData
+    }
   }
 
   private var notifier: Notifier? {
@@ -80,7 +79,7 @@ extension HTTPConnection {
   @inline(never)
   func canWait(after outcome: WaitOutcome) -> Bool {
     if outcome == .deadline || channel.isClosed { return false }
-    guard receiveWhileHeld(), !worker.heldConnections.isDraining else { return false }
+    guard receiveWhileHeld(), !isDrained else { return false }
     if let registration {
       if hasNewData { return false }
       worker.heldConnections.unregister(registration)

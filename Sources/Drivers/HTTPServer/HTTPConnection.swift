@@ -9,11 +9,11 @@ import Reactor
 /// One task, pinned to one loop. Every wait has a deadline: for a head (absolute, from its first byte or from accept), for a body
 /// and for a client that does not read (see `TransferPace`), and between requests.
 ///
-/// The class is split into five files: life cycle and requests (this one), reading (`+Input`), writing (`+Output`), waiting for new
-/// data (`+Waiting`), and the access log (`+Access`). Separate objects would cost an allocation each per held request.
+/// The class is split into six files: life cycle and requests (this one), reading (`+Input`), writing (`+Output`), streams (`+Stream`),
+/// waiting for new data (`+Waiting`), and the access log (`+Access`). Separate objects would cost an allocation each per held request.
 final class HTTPConnection: LoopTask {
-  /// Requests per turn, so that a pipelining client does not starve other connections.
-  private static var requestsPerTurn: Int { 64 }
+  /// Requests per turn, so that a pipelining client does not starve other connections. A batch of a stream counts as a request.
+  static var requestsPerTurn: Int { 64 }
   /// Bytes read per turn, so that a client which sends faster than we read does not starve other connections.
   private static var inputPerTurn: Int { 64 * 1024 }
   /// Bytes of responses collected within one turn before they are sent.
@@ -28,13 +28,13 @@ final class HTTPConnection: LoopTask {
   var index: Int
   var http: HTTPServerConnection
   private var current = Current.none
-  /// The request or stream that `hold()` waits for.
+  /// The request or stream that waits for new data.
   var waiting = Waiting.none
   /// Whether a half-closed client was probed (`probeHalfClosed`). It is stored here because padding makes it free.
   var isProbed = false
   /// The client's own id of the request in `waiting`, for a problem. Empty, and so without memory, if there is none.
   var heldRequestID: [UInt8] = []
-  /// The registration in `HeldConnections` during `hold()`.
+  /// The registration in `HeldConnections` while `isHeld`.
   var registration: HeldConnections.Registration?
   /// Responses that the kernel has not taken yet.
   var pending = OutputQueue()
@@ -100,10 +100,8 @@ final class HTTPConnection: LoopTask {
   enum Need {
     /// More bytes from the client.
     case input
-    /// New data for the request in `waiting`.
+    /// New data for the request or stream in `waiting`.
     case newData
-    /// The rest of the content of the stream in `waiting`.
-    case content
     /// Room for output: the responses so far must be sent first.
     case output
     /// As `output`, and then all other tasks run once.
@@ -112,9 +110,9 @@ final class HTTPConnection: LoopTask {
     case end(lingering: Bool)
   }
 
-  /// The only function that waits, together with its callees `receive`, `hold`, `stream`, `flush` and `linger`. All other code runs
-  /// synchronously between two waits or during one (`processInput`). That keeps the frames of a held poll, its largest cost, within one
-  /// slab of the task allocator (1 KiB).
+  /// The only function that waits, together with its callees `receive`, `flush` and `linger`. All other code runs synchronously between
+  /// two waits or during one (`processInput`). That keeps the frames of a held poll or stream, its largest cost, within one slab of the
+  /// task allocator (1 KiB).
   private func serve() async {
     while !channel.isClosed {
       let need = openNeed.take() ?? advance()
@@ -130,9 +128,6 @@ final class HTTPConnection: LoopTask {
       case .newData:
         beginHolding()
         guard await receive() else { return }
-      case .content:
-        guard await stream() else { return }
-        handled += 1
       case .end(let lingering):
         if lingering || shouldLinger { await linger() }
         return
@@ -140,10 +135,12 @@ final class HTTPConnection: LoopTask {
     }
   }
 
-  /// Processes requests until something must be waited for.
+  /// Processes requests, and continues a stream, until something must be waited for.
   @inline(never)
   func advance() -> Need {
     while true {
+      // Before the rest of its request, which may still be arriving (`finishBeforeContent`).
+      if case .stream = waiting, let need = continueStream() { return need }
       let event: HTTPRequestEvent?
       do throws(HTTPProtocolError) {
         event = try http.nextEvent()
@@ -170,18 +167,13 @@ final class HTTPConnection: LoopTask {
         forgetBody()
         phase = .idle(worker.loop.now)
         finish()
-        switch waiting {
-        case .none: break
-        case .request: return .newData
-        case .stream: return .content
-        }
+        if case .request = waiting { return .newData }
         handled += 1
         if handled >= Self.requestsPerTurn { return .turn }
         if worker.output.count > Self.outputPerFlush { return .output }
       case .endOfInput:
         return .end(lingering: false)
       case nil:
-        if case .stream = waiting { return .content }
         if http.isClosed { return .end(lingering: !http.expectsNoInput) }
         countBody()
         return taken >= Self.inputPerTurn ? .turn : .input

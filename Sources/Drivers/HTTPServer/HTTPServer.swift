@@ -71,11 +71,13 @@ package final class HTTPServer: Sendable {
     }
   }
 
-  /// Stops accepting, ends all waits and streams, and closes each connection after its pending response.
-  package func drain(_ loops: [EventLoop]) {
+  /// Stops accepting, ends all waits, and closes each connection after its pending response.
+  ///
+  /// - Parameter spread: the time over which streams end.
+  package func drain(_ loops: [EventLoop], endingStreamsOver spread: TimeSpan) {
     for loop in loops {
       loop.submit { context in
-        (context.userObject as? HTTPWorker)?.drain()
+        (context.userObject as? HTTPWorker)?.drain(endingStreamsOver: spread)
         return nil
       }
     }

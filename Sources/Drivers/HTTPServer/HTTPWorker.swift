@@ -30,6 +30,9 @@ final class HTTPWorker: TurnEndTarget {
   private var deferredOutput = ByteQueue()
   private var deferredEnds: [(connection: HTTPConnection, end: Int)] = []
   private(set) var isDraining = false
+  /// While draining, streams end between this time and `drainSpread` later.
+  private var drainStart = MonotonicTime.zero
+  private var drainSpread = TimeSpan.zero
 
   /// Each connection stores its index, so that adding and removing one hashes nothing.
   private var connections: [HTTPConnection] = []
@@ -126,15 +129,30 @@ final class HTTPWorker: TurnEndTarget {
   // MARK: Draining
 
   /// Stops accepting, ends all waits, and closes every connection after its pending response.
-  func drain() {
+  ///
+  /// - Parameter spread: the time over which streams end. Their clients reconnect at once, so they must not all do so together.
+  func drain(endingStreamsOver spread: TimeSpan) {
     guard !isDraining else { return }
     isDraining = true
+    (drainStart, drainSpread) = (loop.now, spread)
     // Connections whose responses are deferred are idle by now and will be closed, so send first.
     sendDeferred()
     for acceptor in acceptors { acceptor.stop() }
     acceptors = []
     heldConnections.drain()
     for connection in connections { connection.drain() }
+  }
+
+  /// When the stream on `channel` must end because the server drains.
+  func streamEnd(of channel: Channel) -> MonotonicTime {
+    guard isDraining else { return .distantFuture }
+    return drainStart + drainSpread / 1024 * Int64(Self.drainShare(of: channel.descriptor))
+  }
+
+  /// Which part of the spread passes before a stream ends, in 1024ths. Descriptors are small consecutive numbers. Their products with
+  /// 2^32 divided by the golden ratio, modulo 2^32, are spread evenly, however many there are (Fibonacci hashing).
+  static func drainShare(of descriptor: Int32) -> UInt32 {
+    (UInt32(truncatingIfNeeded: descriptor) &* 2_654_435_769) >> 22
   }
 
   // MARK: Responses at the end of the turn

@@ -22,7 +22,6 @@ final class HeldConnections {
   private var latest: WaitingGroup?
   /// Number of groups at which empty ones are removed.
   private var sweepThreshold = HeldConnections.groupsKept
-  private(set) var isDraining = false
 
   init(loop: LoopContext) { self.loop = loop }
 
@@ -44,9 +43,8 @@ final class HeldConnections {
   /// Does nothing if the connection was woken already.
   func unregister(_ registration: Registration) { registration.group.remove(registration.handle) }
 
-  /// Ends every wait. New waits end at once.
+  /// Wakes every entry, because the server drains.
   func drain() {
-    isDraining = true
     for group in groups.values { group.wakeAll(because: .drain) }
   }
 

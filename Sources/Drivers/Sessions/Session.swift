@@ -100,6 +100,8 @@ private final class InboxSink: UpstreamSink {
 
   var hasReaders: Bool { inbox.notifier.hasWaiters }
 
+  func stateChanged() { if inbox.hasStateReaders { inbox.notifier.notify() } }
+
   func connectionLost() {
     if !isEnding.load(ordering: .acquiring) { inbox.recordUpstreamGap() }
   }

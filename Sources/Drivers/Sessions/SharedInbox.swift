@@ -28,6 +28,8 @@ package final class SharedInbox: Sendable {
   /// The position after the newest push or gap. Written within the lock, after the change.
   private let position: Atomic<UInt64>
   private let epoch: Epoch
+  /// Number of readers that also wait for changes of the session's state.
+  private let stateReaders = Atomic<Int>(0)
   /// Notified after every change that readers may wait for.
   package let notifier = Notifier()
 
@@ -65,6 +67,14 @@ package final class SharedInbox: Sendable {
     }
     notifier.notify()
   }
+
+  /// From now on, `notifier` also notifies when the state of the session changes. Ends with `endReadingState()`.
+  package func beginReadingState() { stateReaders.add(1, ordering: .sequentiallyConsistent) }
+
+  package func endReadingState() { stateReaders.subtract(1, ordering: .sequentiallyConsistent) }
+
+  /// Whether a reader waits for changes of the session's state. The others are not woken for them.
+  var hasStateReaders: Bool { stateReaders.load(ordering: .sequentiallyConsistent) > 0 }
 
   package func expire(now: MonotonicTime) {
     appender.withLock { appender in

@@ -49,6 +49,8 @@ package final class SessionHandle: Sendable {
   let shared: Locked<Shared>
   /// Notified when deliveries may have reached final states, or states that a client waits for.
   package let deliveryNotifier = Notifier()
+  /// Number of changes of the state and of the desired state.
+  private let stateChanges = Atomic<UInt64>(0)
   /// Whether the session connects only on demand.
   let isOnDemand: Atomic<Bool>
   let settings: SharedSettings
@@ -249,6 +251,14 @@ package final class SessionHandle: Sendable {
     }
   }
 
+  /// Incremented after every change of the state and of the desired state.
+  package var stateRevision: UInt64 { stateChanges.load(ordering: .acquiring) }
+
+  func noteStateChange() {
+    stateChanges.add(1, ordering: .sequentiallyConsistent)
+    sink.stateChanged()
+  }
+
   package func snapshot() -> SessionSnapshot {
     shared.withLock { shared in
       SessionSnapshot(
@@ -312,13 +322,15 @@ package final class SessionHandle: Sendable {
   package func networkChanged(_ change: NetworkChange) { send(.networkChanged(change)) }
 
   private func send(_ command: Command, _ desired: DesiredState? = nil) {
-    let signal = shared.withLock { shared in
+    let (signal, isNews) = shared.withLock { shared in
       // The requested state is shown at once, before the session's loop processes the command.
+      let isNews = desired != nil && desired != shared.status.figures.desired
       if let desired { shared.status.figures.desired = desired }
       shared.commands.append(command)
-      return shared.signal
+      return (shared.signal, isNews)
     }
     signal?.notify()
+    if isNews { noteStateChange() }
   }
 }
 

@@ -7,6 +7,8 @@ package protocol UpstreamSink: AnyObject, Sendable {
   func received(_ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, now: Int64)
   /// A ready connection has ended: pushes may be missing from here on.
   func connectionLost()
+  /// The state of the session, or the desired state, has changed. May be called from any thread.
+  func stateChanged()
   /// Whether clients wait for pushes now. If so, an on-demand session stays open.
   var hasReaders: Bool { get }
   /// Whether messages posted inside `received` are written before the next push is read, each in its own write. Then a response is sent
@@ -17,4 +19,5 @@ package protocol UpstreamSink: AnyObject, Sendable {
 extension UpstreamSink {
   package var flushesAfterEachMessage: Bool { false }
   package var hasReaders: Bool { false }
+  package func stateChanged() {}
 }

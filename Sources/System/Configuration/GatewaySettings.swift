@@ -102,7 +102,7 @@ package struct GatewaySettings: Equatable, Sendable {
     package var settle = TimeSpan.milliseconds(500)
   }
 
-  /// Defaults and maximums of the parameters of a poll.
+  /// Defaults and maximums of the parameters of a poll, and the times of streams.
   package struct Delivery: Equatable, Sendable {
     package var wait = TimeSpan.seconds(25)
     package var maximumWait = TimeSpan.seconds(55)
@@ -110,6 +110,8 @@ package struct GatewaySettings: Equatable, Sendable {
     package var maximumLimit = 10_000
     package var answerBytes = 1 << 20
     package var maximumAnswerBytes = 64 << 20
+    package var streamHeartbeat = TimeSpan.seconds(15)
+    package var streamLifetime = TimeSpan.minutes(10)
 
     package init() {}
   }

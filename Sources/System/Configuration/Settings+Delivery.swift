@@ -1,7 +1,7 @@
 import ByteStreams
 import Inbox
 
-/// Pushes: how many a session keeps, and how many a poll returns.
+/// Pushes: how many a session keeps, how many a poll returns, and how long a stream lasts.
 extension SettingSection {
   static func retention(_ retention: SettingScope<Retention>) -> SettingSection {
     SettingSection(settings: [
@@ -30,6 +30,12 @@ extension SettingSection {
         delivery(
           "maximum_answer_bytes", \.maximumAnswerBytes, .size(1...(1 << 30)),
           "maximum max_bytes= of a poll; larger values are lowered to this"),
+        delivery(
+          "stream_heartbeat", \.streamHeartbeat, .duration(.seconds(1)...(.minutes(10))),
+          "longest time without a byte on a stream; then a heartbeat states the position"),
+        delivery(
+          "stream_lifetime", \.streamLifetime, .duration(.seconds(1)...day),
+          "a stream ends after this time ± 10 %, and its client reconnects"),
       ],
       orders: [
         delivery.order("wait", \.wait, "maximum_wait", \.maximumWait, "no poll is held for longer than the maximum"),

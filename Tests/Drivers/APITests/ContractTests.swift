@@ -69,12 +69,15 @@ import Testing
   @Test func thePollTakesTheQueryParametersOfTheFileAndNoOthers() throws {
     let settings = GatewaySettings().delivery
     let declared = operations().first { $0.path == "/v1/messages" && $0.method == "GET" }?.queryParameters ?? []
-    #expect(Set(declared) == ["cursor", "since", "last", "wait", "limit", "max_bytes", "topic"])
+    #expect(Set(declared) == ["cursor", "since", "last", "wait", "limit", "max_bytes", "topic", "stream", "events"])
     let values = [
       "cursor": "earliest", "since": "10m", "last": "5", "topic": "a", "wait": "1s", "limit": "5", "max_bytes": "10",
     ]
-    for name in declared {
+    for name in declared where values[name] != nil {
       _ = try withRequest("/v1/messages?\(name)=\(values[name] ?? "")") { try PollParameters($0, settings) }
+    }
+    _ = try withRequest("/v1/messages?stream=1&events=session", fields: "Accept: application/x-ndjson\r\n") {
+      try PollParameters($0, settings)
     }
     for bad in [
       "other=1", "wait=x", "wait=1&wait=2", "last=1&since=1m", "limit=0", "limit=-1", "max_bytes=", "cursor=nope",

@@ -102,6 +102,55 @@ import Testing
     #expect(served.board.closed.current == 1)
   }
 
+  @Test func streamsThatDrainContinueUntilTheirTimesWhichAreSpread() async throws {
+    let served = try ServedApplication()
+    let clients = (0..<5).map { _ in served.connect() }
+    for client in clients {
+      client.get("/stream")
+      #expect(client.read(through: "\r\n\r\n") != nil)
+    }
+    #expect(served.isHolding(5))
+    served.drain(endingStreamsOver: .hours(1))
+    #expect(served.onLoop { $0.isDraining } == true)
+    served.board.publish()
+    for client in clients { #expect(client.read(through: "news 1\n\r\n") != nil) }
+    #expect(served.isHolding(5))
+    // Of any 64 descriptors in a row, about four are in each sixteenth of the time.
+    for first in [3, 1_000, 40_000] as [Int32] {
+      var counts = [Int](repeating: 0, count: 16)
+      for descriptor in first..<first + 64 { counts[Int(HTTPWorker.drainShare(of: descriptor) / 64)] += 1 }
+      #expect(counts.allSatisfy { (2...6).contains($0) }, "\(counts)")
+    }
+  }
+
+  @Test func aStreamBehindAResponseOfItsTurnIsSentAfterIt() async throws {
+    let served = try ServedApplication()
+    let client = served.connect()
+    client.get("/now")
+    #expect(client.read(through: "now") != nil)
+    served.inOneTurn {
+      client.get("/now")
+      client.get("/stream")
+    }
+    #expect(client.read(through: "now")?.contains("Content-Length: 3\r\n") == true)
+    #expect(client.read(through: "\r\n\r\n")?.contains("Transfer-Encoding: chunked\r\n") == true)
+    served.board.publish()
+    #expect(client.read(through: "news 1\n\r\n") == "7\r\nnews 1\n\r\n")
+  }
+
+  @Test func aStreamMayBeginBeforeTheContentOfItsRequest() async throws {
+    let served = try ServedApplication()
+    let client = served.connect()
+    client.send("POST /stream HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+    #expect(client.read(through: "\r\n\r\n")?.hasPrefix("HTTP/1.1 200 ") == true)
+    #expect(served.isHolding(1))
+    client.send("abc")
+    served.board.end.store(1, ordering: .sequentiallyConsistent)
+    served.board.publish()
+    #expect(client.read(through: "0\r\n\r\n") == "7\r\nnews 1\n\r\n0\r\n\r\n")
+    #expect(client.readAll().isEmpty, "only closing is unambiguous, since the content may or may not follow")
+  }
+
   @Test func aStreamTakesWhatItsClientSendsMeanwhileAsTheNextRequest() async throws {
     let served = try ServedApplication()
     let client = served.connect()

@@ -216,7 +216,7 @@ final class ServedApplication {
   /// Whether `count` connections are held.
   func isHolding(_ count: Int) -> Bool { eventually { onLoop { $0.heldConnections.count } == count } }
 
-  func drain() { server.drain([loop]) }
+  func drain(endingStreamsOver spread: TimeSpan = .zero) { server.drain([loop], endingStreamsOver: spread) }
 
   deinit {
     loop.stop()

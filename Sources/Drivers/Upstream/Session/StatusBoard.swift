@@ -25,13 +25,15 @@ final class StatusBoard {
   func publish(_ machine: borrowing SessionStateMachine) {
     let figures = machine.figures
     let facts = changedFacts.first
-    handle.shared.withLock { shared in
-      let desired = shared.status.figures.desired
+    let hasChangedState = handle.shared.withLock { shared in
+      let (state, desired) = (shared.status.figures.state, shared.status.figures.desired)
       shared.status.figures = figures
       // A requested state is shown at once, and until the machine has processed the command.
       if !shared.commands.isEmpty { shared.status.figures.desired = desired }
       if let facts { shared.status.facts = facts }
+      return shared.status.figures.state != state || shared.status.figures.desired != desired
     }
+    if hasChangedState { handle.noteStateChange() }
     changedFacts = []
   }
 

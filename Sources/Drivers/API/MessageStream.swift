@@ -1,0 +1,106 @@
+import ByteStreams
+import Configuration
+import HTTPServer
+import Inbox
+import Metrics
+import Reactor
+import Sessions
+import Upstream
+
+/// A stream of one client: a position in the log of pushes, which advances at the pace of the client. A client that reads slowly falls
+/// behind in the log, not in memory, and gets a gap if retention overtakes it.
+final class MessageStream: Source {
+  /// What a stream sends, apart from its position. Streams with equal options at the same position share their bytes.
+  struct Options: Equatable {
+    var format: StreamFormat
+    var filter: TopicFilter?
+  }
+
+  private let api: API
+  private let session: Session
+  private let options: Options
+  /// With a filter, it advances past the pushes that do not match.
+  private var start: ReadStart
+  private let end: MonotonicTime
+  private var nextHeartbeat: MonotonicTime
+  private var hasBegun = false
+  /// The revision of the session's state that was sent last. Nil if the stream does not send it.
+  private var sentState: UInt64?
+
+  init(
+    _ api: API, _ session: Session, from start: ReadStart, _ options: Options, withState: Bool, until end: MonotonicTime
+  ) {
+    self.api = api
+    self.session = session
+    self.start = start
+    self.options = options
+    self.end = end
+    nextHeartbeat = end
+    if withState {
+      sentState = .max
+      session.inbox.beginReadingState()
+    }
+    api.shared.metrics.openStreams.add(1)
+  }
+
+  var notifier: Notifier { session.inbox.notifier }
+  var deadline: MonotonicTime { min(nextHeartbeat, end) }
+
+  /// A stream with a filter is woken only for pushes that match.
+  var sharesNotifier: Bool { options.filter != nil }
+
+  var hasNewData: Bool { hasNewState || hasNewMessages }
+
+  private var hasNewState: Bool { sentState.map { $0 != session.upstream.stateRevision } ?? false }
+
+  private var hasNewMessages: Bool {
+    guard let filter = options.filter else { return session.inbox.hasNewData(after: start) }
+    return session.inbox.hasNewData(after: &start, matching: filter)
+  }
+
+  func next(at now: MonotonicTime, into content: inout ResponseContent) -> SourceStep {
+    if !hasBegun {
+      hasBegun = true
+      options.format.writeBeginning(start, into: &content.text)
+    }
+    var hasMore = false
+    if hasNewMessages { hasMore = appendBatch(to: &content) }
+    if content.isEmpty, now >= nextHeartbeat { options.format.writeHeartbeat(start.cursor, into: &content.text) }
+    if !content.isEmpty { nextHeartbeat = now + api.shared.settings.delivery.streamHeartbeat }
+    if hasNewState { appendState(to: &content.text, at: now) }
+    if now >= end { return .end }
+    return hasMore ? .more : .wait
+  }
+
+  /// Returns whether there is more to send now.
+  private func appendBatch(to content: inout ResponseContent) -> Bool {
+    let inbox = session.inbox
+    let key = PreparedBatches.Key(
+      inbox: ObjectIdentifier(inbox), start: start, options: options, revision: inbox.revision)
+    let batch = api.preparedBatches.append(key, to: &content) {
+      inbox.read(
+        after: start, limit: StreamLimits.batchMessages, maxBytes: StreamLimits.batchBytes, matching: options.filter)
+    }
+    start = ReadStart(batch.cursor)
+    api.shared.metrics.deliveredMessages.add(batch.messages)
+    return batch.hasMore
+  }
+
+  /// Only the latest state is sent, however many there were since the last batch. It has no position.
+  private func appendState(to text: inout ByteQueue, at now: MonotonicTime) {
+    sentState = session.upstream.stateRevision
+    options.format.write(session.upstream.snapshot(), of: session, at: now, into: &text)
+  }
+
+  func close() {
+    if sentState != nil { session.inbox.endReadingState() }
+    api.shared.metrics.openStreams.add(-1)
+  }
+}
+
+/// Limits of one batch, which is what a stream costs if its client does not read.
+enum StreamLimits {
+  /// Bytes of messages. With what is written around each of 256 messages, a batch has at most 64 KiB, or one larger message.
+  static var batchBytes: Int { 48 << 10 }
+  static var batchMessages: Int { 256 }
+}

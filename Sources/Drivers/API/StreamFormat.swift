@@ -1,0 +1,126 @@
+import ByteStreams
+import HTTPServer
+import Inbox
+import Sessions
+import Upstream
+
+/// How a stream is written: server-sent events (WHATWG HTML, section 9.2), or one JSON object per line.
+///
+/// Each message and each gap has the position after it, so a client that was cut off after any of them continues there. A position
+/// without a message follows in heartbeats, for clients whose topics match little of what arrives.
+enum StreamFormat: UInt8 {
+  case events
+  case lines
+
+  /// How long a browser waits before it reconnects, in milliseconds. Without it, browsers wait 3 to 5 s.
+  private static var retry: Int { 2_000 }
+
+  var representation: Representation {
+    switch self {
+    case .events: .events
+    case .lines: .lines
+    }
+  }
+
+  /// Writes what every stream begins with. A client that is cut off before its first message continues at `start`. If a gap follows,
+  /// its event has the first position: a client that is cut off before it must get it again.
+  func writeBeginning(_ start: ReadStart, into text: inout ByteQueue) {
+    if self == .events {
+      text.append("retry: " as StaticString)
+      text.append(decimal: Self.retry)
+      text.append("\n" as StaticString)
+    }
+    if start.gap == nil {
+      writeHeartbeat(start.cursor, into: &text)
+    } else if self == .events {
+      text.append("\n" as StaticString)
+    }
+  }
+
+  /// Writes the position. An event without data is not dispatched, but sets the last event ID.
+  func writeHeartbeat(_ cursor: Cursor, into text: inout ByteQueue) {
+    switch self {
+    case .events:
+      writeID(cursor, into: &text)
+      text.append("\n" as StaticString)
+    case .lines:
+      text.append("{\"type\":\"heartbeat\",\"cursor\":\"" as StaticString)
+      cursor.write(into: &text)
+      text.append("\"}\n" as StaticString)
+    }
+  }
+
+  /// Writes a batch: the gap, then the messages.
+  func write(_ result: ReadResult, into content: inout ResponseContent) {
+    if let gap = result.gap { write(gap, result.cursorAfterGap, into: &content.text) }
+    switch self {
+    case .events:
+      for message in result.messages {
+        writeID(Cursor(epoch: result.cursor.epoch, sequence: message.sequence), into: &content.text)
+        writeData(message, into: &content)
+        content.text.append("\n\n" as StaticString)
+      }
+    case .lines: MessagesContent.writeLines(result.messages, into: &content)
+    }
+  }
+
+  private func write(_ gap: Gap, _ cursor: Cursor, into text: inout ByteQueue) {
+    switch self {
+    case .events:
+      text.append("event: gap\n" as StaticString)
+      writeID(cursor, into: &text)
+      text.append("data: {" as StaticString)
+      gap.writeMembers(into: &text)
+      text.append("}\n\n" as StaticString)
+    case .lines:
+      text.append("{\"type\":\"gap\",\"cursor\":\"" as StaticString)
+      cursor.write(into: &text)
+      text.append("\"," as StaticString)
+      gap.writeMembers(into: &text)
+      text.append("}\n" as StaticString)
+    }
+  }
+
+  /// Writes the state of the session. It is not a position, so a client that reconnects gets it again.
+  func write(_ snapshot: SessionSnapshot, of session: Session, at now: MonotonicTime, into text: inout ByteQueue) {
+    text.append(self == .events ? "event: session\ndata: {" : "{\"type\":\"session\"," as StaticString)
+    snapshot.writeState(name: session.name, now: now, into: &text)
+    text.append(self == .events ? "}\n\n" : "}\n" as StaticString)
+  }
+
+  private func writeID(_ cursor: Cursor, into text: inout ByteQueue) {
+    text.append("id: " as StaticString)
+    cursor.write(into: &text)
+    text.append("\n" as StaticString)
+  }
+
+  /// Writes a message as `data`. Only JSON of the upstream may contain line breaks, between its tokens. Each line becomes a field of its
+  /// own, and the client joins them with LF.
+  private func writeData(_ message: RetainedMessage, into content: inout ResponseContent) {
+    content.text.append("data: " as StaticString)
+    let bytes = message.rendered.bytes
+    var start = 0
+    if message.kind == .json {
+      var index = 0
+      while index < bytes.count {
+        let byte = bytes[index]
+        index += 1
+        guard byte == UInt8(ascii: "\n") || byte == UInt8(ascii: "\r") else { continue }
+        MessagesContent.write(SharedSlice(message.rendered, range: start..<(index - 1)), into: &content)
+        content.text.append("\ndata: " as StaticString)
+        // CRLF is one line break.
+        if byte == UInt8(ascii: "\r"), index < bytes.count, bytes[index] == UInt8(ascii: "\n") { index += 1 }
+        start = index
+      }
+    }
+    MessagesContent.write(SharedSlice(message.rendered, range: start..<bytes.count), into: &content)
+  }
+}
+
+extension ReadResult {
+  /// The position after the gap and before the first message.
+  fileprivate var cursorAfterGap: Cursor {
+    guard let first = messages.first else { return cursor }
+    return Cursor(epoch: cursor.epoch, sequence: first.sequence - 1, isAfterGap: true)
+  }
+}

@@ -1,0 +1,66 @@
+import ByteStreams
+import HTTPCodec
+import Reactor
+
+/// Sending a stream batch by batch. Between two batches it is held like a poll: new data is usually sent without resuming the task. The
+/// next batch is requested only after the kernel has taken the last one.
+extension HTTPConnection {
+  /// Writes the head of the response that `waiting` streams.
+  func beginStream() {
+    if worker.isDraining { http.closeAfterThisResponse() }
+    if let access { recordResponse(in: access) }
+    let start = worker.output.count
+    let date = worker.date
+    withOutput { http, output in
+      http.beginResponse(worker.response.status, .stream, date: date.bytes, into: &output)
+      worker.response.writeFields(into: &output)
+      output.endFields()
+    }
+    worker.response.reset()
+    worker.response.requestID.removeAll()
+    access?.addBytes(worker.output.count - start)
+  }
+
+  /// Writes the next batch of the stream in `waiting`. Returns what must happen before the one after it, or nil if the stream has ended.
+  @inline(never)
+  func continueStream() -> Need? {
+    guard case .stream(let source) = waiting else { return nil }
+    let start = worker.output.count
+    var step = SourceStep.end
+    // A response to HEAD has no content.
+    if http.responseHasContent, !isDrained {
+      step = source.next(at: worker.loop.now, into: &worker.response.content)
+      writeContent()
+    }
+    if case .end = step { endStream(source) }
+    if let access {
+      access.addBytes(worker.output.count - start)
+      if case .end = step { access.finish() }
+    }
+    handled += 1
+    switch step {
+    case .end: return nil
+    case .more: return .turn
+    // Other connections get their turn even if new data always arrives in time.
+    case .wait: return handled >= Self.requestsPerTurn ? .turn : .newData
+    }
+  }
+
+  private func writeContent() {
+    var hasContent = false
+    withOutput { http, output in hasContent = http.beginContent(worker.response.content.count, into: &output) }
+    if hasContent {
+      worker.response.content.write(into: &worker.output)
+      withOutput { http, output in http.endContent(into: &output) }
+    }
+    worker.response.content.removeAll()
+  }
+
+  private func endStream(_ source: any Source) {
+    waiting = .none
+    source.close()
+    // The head may have been sent long before. Its connection then ends without `Connection: close`.
+    if worker.isDraining { http.closeAfterThisResponse() }
+    withOutput { http, output in http.finishResponse(into: &output) }
+  }
+}

@@ -1,0 +1,336 @@
+"""Event streams: messages at once, in order and once, wherever the connection is cut; slow readers, and the end."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import socket
+
+import pytest
+
+from harness.abuse import deaf, was_reset
+from harness.client import Batch
+from harness.streams import RawStream
+from harness.waiting import eventually
+
+KIBIBYTE = 1 << 10
+TOPIC = """
+upstream:
+  topic: {pointer: /topic}
+"""
+
+
+async def open_streams(gateway, count):
+    async def is_open():
+        return (await gateway.metrics())["drawbridge_streams_open"] == count
+
+    await eventually(is_open, what=f"{count} streams are open")
+
+
+# -- At once ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [["text/event-stream", ""], ["application/x-ndjson", "?stream=1"]])
+async def test_curl_shows_each_message_at_once(gateway, upstream, curl, arguments):
+    accept, query = arguments
+    process = await asyncio.create_subprocess_exec(
+        curl, "-sSN", "-H", f"Accept: {accept}", f"{gateway.url()}/v1/messages{query}", stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        await open_streams(gateway, 1)
+        for index in range(3):
+            await upstream.push(f"message {index}")
+            while f'"message {index}"'.encode() not in await asyncio.wait_for(process.stdout.readline(), 30):
+                pass
+    finally:
+        process.kill()
+        await process.wait()
+    # The gateway notices at the next write that the client is gone.
+    await upstream.push("gone", "gone")
+    await open_streams(gateway, 0)
+
+
+async def test_http_10_gets_the_stream_without_chunks_to_the_end_of_the_connection(gateway_for, upstream):
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_DELIVERY_STREAM_LIFETIME": "2s"})
+    stream = await RawStream.open(gateway.address(), version="1.0")
+    assert b"chunked" not in stream.head
+    assert b"\r\nConnection: close\r\n" in stream.head
+    await upstream.push("a", "b")
+    assert [event.json["data"] for event in await stream.has(2)] == ["a", "b"]
+    while await stream.read():
+        pass
+
+
+async def test_a_stream_ends_by_itself_and_its_connection_is_used_again(gateway_for, upstream):
+    env = {"DRAWBRIDGE_DELIVERY_STREAM_LIFETIME": "1s", "DRAWBRIDGE_DELIVERY_STREAM_HEARTBEAT": "1s"}
+    gateway = await gateway_for(upstream, env=env)
+    stream = await RawStream.open(gateway.address())
+    await upstream.push("a")
+    while await stream.read():
+        pass
+    assert stream.is_complete
+    assert [event.json["data"] for event in stream.events] == ["a"]
+    stream.writer.write(b"GET /v1/messages?wait=0 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert (await stream._reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+    stream.close()
+    await open_streams(gateway, 0)
+
+
+async def test_heartbeats_state_a_position_past_what_does_not_match(gateway_for, upstream):
+    gateway = await gateway_for(upstream, config=TOPIC, env={"DRAWBRIDGE_DELIVERY_STREAM_HEARTBEAT": "1s"})
+    for form in ("events", "lines"):
+        stream = await RawStream.open(gateway.address(), "topic=b", format=form)
+        await stream.until(lambda stream: stream.parser.blocks == 1)
+        await upstream.push('{"topic":"a"}')
+        _, here = await gateway.client().collect(1, stream.parser.last_id)
+        await stream.until(lambda stream, here=here: stream.parser.last_id == here)
+        assert stream.events == []
+        stream.close()
+
+
+# -- Cut anywhere -----------------------------------------------------------------------------------------------------
+
+# Text, JSON with every kind of line break between its tokens, bytes, and something that is longer than what is copied.
+MESSAGES = [
+    "text",
+    '{"topic":"x.1",\r\n"n":\n\r1}\n',
+    b"\x00\xff",
+    '{"topic":"y","n":2}',
+    "x" * 1200,
+    '{"topic":"x.2"}',
+]
+
+
+@pytest.mark.parametrize("form", ["events", "lines"])
+@pytest.mark.parametrize("query", ["", "topic=x.*&topic=y"])
+async def test_a_client_that_is_cut_off_after_any_byte_misses_and_repeats_nothing(gateway_for, upstream, form, query):
+    gateway = await gateway_for(upstream, config=TOPIC)
+    client = gateway.client()
+    first = await client.here()
+    await upstream.push(*MESSAGES[:3])
+    await client.collect(3, first)
+    # A gap among the messages: the upstream's connection is lost.
+    upstream.reset_connections()
+
+    async def has_gap():
+        return Batch.of(await client.get(cursor=first, wait=0)).more
+
+    await eventually(has_gap, what="the gap is known")
+    await gateway.ready()
+    await upstream.push(*MESSAGES[3:])
+
+    async def end():
+        batch = await client.poll(last=1, wait=0)
+        return batch.payloads == [{"topic": "x.2"}] and batch.cursor
+
+    last = await eventually(end, what="all messages have come")
+    whole = await RawStream.open(gateway.address(), f"cursor={first}&{query}", format=form)
+    await whole.until(lambda stream: stream.parser.last_id == last)
+    expected = [(event.type, event.data) for event in whole.events]
+    kinds = [kind for kind, _ in expected]
+    assert kinds == (
+        ["message"] * 3 + ["gap"] + ["message"] * 3 if not query else ["message", "gap", "message", "message"]
+    )
+    size = len(await read_all(gateway, first, query, form, last))
+    whole.close()
+
+    async def cut(count):
+        stream = await RawStream.open(gateway.address(), f"cursor={first}&{query}", format=form)
+        await stream.read_exactly(count)
+        stream.close()
+        position = stream.parser.last_id
+        resumed = await RawStream.open(gateway.address(), f"cursor={first}&{query}", format=form, last_id=position)
+        if position != last:
+            await resumed.until(lambda stream: stream.parser.last_id == last)
+        resumed.close()
+        got = [(event.type, event.data) for event in stream.events + resumed.events]
+        assert got == expected, f"cut off after {count} of {size} bytes, at {position}"
+
+    for start in range(0, size + 1, 16):
+        await asyncio.gather(*(cut(count) for count in range(start, min(start + 16, size + 1))))
+
+
+async def read_all(gateway, cursor, query, form, last):
+    stream = await RawStream.open(gateway.address(), f"cursor={cursor}&{query}", format=form)
+    data = b""
+    while stream.parser.last_id != last:
+        data += await stream.read()
+    stream.close()
+    return data
+
+
+# -- The session ------------------------------------------------------------------------------------------------------
+
+
+async def test_changes_of_the_session_are_events_without_a_position(gateway, upstream):
+    stream = await RawStream.open(gateway.address(), "events=session")
+    (first,) = await stream.has(1)
+    assert (first.type, first.json["state"], first.json["desired"]) == ("session", "ready", "up")
+    position = stream.parser.last_id
+    plain = await RawStream.open(gateway.address())
+    upstream.reset_connections()
+    # A slow reader would get the latest only; this one gets at least the loss, and in the end `ready` again.
+    await stream.until(lambda stream: any(event.type == "gap" for event in stream.events))
+    await stream.until(
+        lambda stream: stream.events[-1].type == "session" and stream.events[-1].json["state"] == "ready"
+    )
+    states = [event.json for event in stream.events if event.type == "session"]
+    assert states[-1]["transition"]["sequence"] > states[0]["transition"]["sequence"]
+    assert states[-1]["transition"]["to"] == "ready"
+    assert {event.id for event in stream.events if event.type == "session"} <= {position, position + "g"}
+    await plain.has(1)
+    assert [event.type for event in plain.events] == ["gap"]
+    stream.close()
+    plain.close()
+
+
+# -- Slow readers -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.load
+async def test_stalled_readers_cost_a_batch_each_and_get_their_gap(gateway_for, upstream, measured):
+    env = {
+        "DRAWBRIDGE_DELIVERY_BYTES": "1MiB",
+        "DRAWBRIDGE_HTTP_WRITE_TIMEOUT": "10m",
+        "DRAWBRIDGE_HTTP_WRITE_MINIMUM_RATE": "0",
+    }
+    gateway = await gateway_for(upstream, "--loops", "1", env=env)
+    request = b"GET /v1/messages HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n"
+    readers = [deaf(gateway.address(), request) for _ in range(100)]
+    await open_streams(gateway, 100)
+
+    async def stalled():
+        return (await gateway.metrics())["drawbridge_http_unsent_bytes"]
+
+    client = gateway.client()
+    cursor = await client.here()
+    # The kernel takes some from each at first. In pieces, since a burst may overtake the streams.
+    for number in itertools.count():
+        await upstream.push(*(f"{number} ".ljust(8 * KIBIBYTE, "x") for _ in range(64)))
+        cursor = (await client.collect(64, cursor))[1]
+        if number >= 8 and await stalled() > 0 and number % 8 == 0:
+            before = await stalled()
+            await upstream.push(*("y" * 8 * KIBIBYTE for _ in range(64)))
+            cursor = (await client.collect(64, cursor))[1]
+            if await stalled() == before:
+                break
+    held = await stalled()
+    measured(f"{held / 100:.0f} bytes are unsent for a stalled reader, after {number + 2} times 512 KiB")
+    # A batch, which streams at the same position share; each counts it.
+    assert held <= 100 * 72 * KIBIBYTE
+    # One of them reads again: what it had, then its gap, then what is kept.
+    reader = readers[0]
+    reader.setblocking(False)
+    loop = asyncio.get_running_loop()
+    tail = b""
+    async with asyncio.timeout(60):
+        while b"event: gap\n" not in tail:
+            tail = tail[-100:] + await loop.sock_recv(reader, 256 * KIBIBYTE)
+        while (
+            b"\r\n\r\n" not in tail.partition(b"event: gap\n")[2] and b"\n\n" not in tail.partition(b"event: gap\n")[2]
+        ):
+            tail += await loop.sock_recv(reader, 256 * KIBIBYTE)
+    gap = json.loads(tail.partition(b"event: gap\n")[2].partition(b"data: ")[2].partition(b"\n")[0])
+    assert gap["reason"] == "retention"
+    assert gap["missed"] > 0
+    for reader in readers:
+        reader.close()
+
+
+async def test_a_client_that_reads_a_byte_now_and_then_is_reset(gateway_for, upstream):
+    env = {"DRAWBRIDGE_HTTP_WRITE_TIMEOUT": "1s", "DRAWBRIDGE_DELIVERY_BYTES": "1MiB"}
+    gateway = await gateway_for(upstream, env=env)
+    reader = deaf(gateway.address(), b"GET /v1/messages HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n")
+    await open_streams(gateway, 1)
+    reader.setblocking(False)
+    loop = asyncio.get_running_loop()
+
+    async def sip():
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await asyncio.sleep(0.5)
+                assert await loop.sock_recv(reader, 1)
+
+    sipping = asyncio.create_task(sip())
+    async with asyncio.timeout(60):
+        while (await gateway.metrics())["drawbridge_http_readers_slow_total"] == 0:
+            await upstream.push(*("x" * 16 * KIBIBYTE for _ in range(16)))
+    await open_streams(gateway, 0)
+    await eventually(lambda: was_reset(reader), what="the connection is reset")
+    sipping.cancel()
+    reader.close()
+
+
+# -- Many, and the end ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.load
+async def test_a_thousand_streams_get_each_push(gateway, upstream):
+    streams = []
+    for _ in range(10):
+        streams += await asyncio.gather(*(RawStream.open(gateway.address()) for _ in range(100)))
+    await open_streams(gateway, 1_000)
+    for number in range(3):
+        await upstream.push(f"push {number}")
+    for events in await asyncio.gather(*(stream.has(3) for stream in streams)):
+        assert [event.json["data"] for event in events] == ["push 0", "push 1", "push 2"]
+    assert (await gateway.metrics())["drawbridge_messages_delivered_total"] >= 3_000
+    for stream in streams:
+        stream.close()
+    await open_streams(gateway, 0)
+
+
+async def test_a_shutdown_ends_every_stream_with_its_last_chunk(gateway_for, upstream):
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_SHUTDOWN_DRAIN": "2s"})
+    streams = [await RawStream.open(gateway.address()) for _ in range(20)]
+    poll = asyncio.create_task(gateway.client().get(wait=50))
+    await upstream.push("a")
+    for stream in streams:
+        await stream.has(1)
+    gateway.signal()
+    assert (await poll).status == 200
+
+    async def ended(stream):
+        while await stream.read():
+            pass
+        return stream.is_complete
+
+    assert all(await asyncio.gather(*map(ended, streams)))
+    assert await gateway.exit_status() == 0
+
+
+# -- Through HTTP -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_stream_of_a_named_session_has_its_own_messages(gateway_for, upstream):
+    config = f"sessions: {{market: {{upstream: {{url: '{upstream.url}'}}}}}}\n"
+    gateway = await gateway_for(None, config=config)
+    stream = await RawStream.open(gateway.address(), path="/v1/sessions/market/messages")
+    await upstream.push("a")
+    assert (await stream.has(1))[0].json["data"] == "a"
+    stream.close()
+
+
+async def test_the_fields_keep_proxies_from_collecting_a_stream(gateway, upstream):
+    stream = await RawStream.open(gateway.address(), fields="Accept-Encoding: gzip\r\n")
+    fields = stream.head.lower()
+    for field in (
+        b"x-accel-buffering: no",
+        b"cache-control: no-store, no-transform",
+        b"x-content-type-options: nosniff",
+    ):
+        assert b"\r\n" + field + b"\r\n" in fields
+    assert b"content-encoding" not in fields
+    assert b"content-type: text/event-stream\r\n" in fields
+    stream.close()
+
+
+async def test_a_client_that_goes_is_forgotten_at_the_next_write(gateway_for, upstream):
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_DELIVERY_STREAM_HEARTBEAT": "1s"})
+    stream = await RawStream.open(gateway.address())
+    await open_streams(gateway, 1)
+    stream.writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
+    await upstream.push("still here")
+    assert (await stream.has(1))[0].json["data"] == "still here"
+    stream.writer.close()
+    await open_streams(gateway, 0)

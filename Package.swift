@@ -79,6 +79,7 @@ let package = Package(
     target(.machines, "Outbox", ["ByteStreams", "UpstreamSession"]),
     target(.machines, "Inbox", ["ByteStreams", "JSONCodec"]),
     target(.machines, "Idempotency", ["ByteStreams"]),
+    target(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
     target(.machines, "RouteNetlink", ["ByteStreams"]),
 
     // System: the kernel, TLS, the file, the eyes of the operator.
@@ -98,9 +99,8 @@ let package = Package(
       .drivers, "Upstream",
       [
         "Threading", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec",
-        "TLSEngine", "UpstreamProtocol", "UpstreamSession", "Outbox", "RouteNetlink", "Reactor", "Configuration",
-        "Metrics",
-        "Logging",
+        "TLSEngine", "UpstreamProtocol", "UpstreamSession", "Outbox", "Calls", "RouteNetlink", "Reactor",
+        "Configuration", "Metrics", "Logging",
       ], settings: hottest),
     target(
       .drivers, "Sessions",
@@ -116,8 +116,8 @@ let package = Package(
       name: "API",
       dependencies: [
         "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "UpstreamSession", "Outbox", "Inbox",
-        "Idempotency", "Upstream", "Sessions", "HTTPServer", "Reactor", "Configuration", "Metrics", "Logging",
-        "Threading",
+        "Idempotency", "Calls", "UpstreamProtocol", "Upstream", "Sessions", "HTTPServer", "Reactor", "Configuration",
+        "Metrics", "Logging", "Threading",
       ],
       path: "Sources/Drivers/API",
       resources: [.embedInCode("openapi.yaml"), .embedInCode("errors.md")],
@@ -151,6 +151,7 @@ let package = Package(
     tested(.machines, "Outbox", ["UpstreamSession"]),
     tested(.machines, "Inbox"),
     tested(.machines, "Idempotency", ["ByteStreams"]),
+    tested(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
     tested(.machines, "RouteNetlink"),
     tested(.system, "Reactor"),
     tested(.system, "TLSEngine", ["COpenSSL", "Digests"]),
@@ -178,7 +179,8 @@ let package = Package(
       [
         "ByteStreams", "Configuration", "Deflate", "HTTPCodec", "HTTPServer", "Idempotency", "Inbox", "Logging",
         "Metrics",
-        "Outbox", "Reactor", "Sessions", "Threading", "Upstream", "UpstreamSession", "WebSocketCodec",
+        "Outbox", "Calls", "JSONCodec", "Reactor", "Sessions", "Threading", "Upstream", "UpstreamProtocol",
+        "UpstreamSession", "WebSocketCodec",
       ]),
     tested(nil, "Gateway", ["Reactor", "Upstream"]),
     // What the Autobahn TestSuite judges: the gateway's session with an echo behind it (scripts/conformance).

@@ -15,6 +15,7 @@ import Testing
     "Outbox": ["ByteStreams", "UpstreamSession"],
     "Inbox": ["ByteStreams", "JSONCodec"],
     "Idempotency": ["ByteStreams"],
+    "Calls": ["ByteStreams", "UpstreamSession"],
     "RouteNetlink": ["ByteStreams"],
   ]
 

@@ -52,6 +52,17 @@ package struct JSONPointer: Hashable, Sendable, CustomStringConvertible {
     return scanner.value(in: text)
   }
 
+  /// Whether a name of the pointer is repeated in its object in `text`. Other parsers may then find another value than `find` does.
+  package func isAmbiguous(in text: Span<UInt8>) -> Bool {
+    var scanner = JSONScanner()
+    for token in tokens {
+      guard scanner.enter(token, in: text) else { return false }
+      var rest = scanner
+      if rest.hasAnother(token, in: text) { return true }
+    }
+    return false
+  }
+
   /// The content of a string, or any other value as written. Returns nil if there is none.
   package func content(in text: Span<UInt8>) -> [UInt8]? {
     guard let range = find(in: text) else { return nil }

@@ -41,6 +41,16 @@ struct JSONScanner {
     }
   }
 
+  /// After `enter`: whether a later member of the same object has this name, too.
+  mutating func hasAnother(_ name: [UInt8], in text: Span<UInt8>) -> Bool {
+    while skipValue(text), skip(UInt8(ascii: ","), text) {
+      // nil in an array, whose elements have no names.
+      guard let found = self.name(in: text) else { return false }
+      if JSONString.equals(text.extracting(found), name) { return true }
+    }
+    return false
+  }
+
   private mutating func enterElement(_ token: [UInt8], in text: Span<UInt8>) -> Bool {
     // RFC 6901 §4: digits without a leading zero.
     guard token.first != UInt8(ascii: "0") || token.count == 1, var left = token.span.decimalValue() else {

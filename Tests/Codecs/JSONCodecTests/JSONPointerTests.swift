@@ -54,6 +54,22 @@ import Testing
     }
   }
 
+  @Test(arguments: [
+    ("/a", #"{"a":1}"#, false), ("/a", #"{"a":1,"b":{"a":2},"c":["a"]}"#, false), ("/a", #"{"a":1,"a":2}"#, true),
+    ("/a", #"{"b":0, "a" : [1,{}] , "c":"" , "\u0061":2}"#, true), ("/a/b", #"{"a":{"b":1},"b":2}"#, false),
+    ("/a/b", #"{"a":{"b":1,"b":2}}"#, true), ("/a/b", #"{"a":{"b":1},"a":{}}"#, true), ("/0", #"["0","0"]"#, false),
+    ("/1/a", #"[{"a":1,"a":1},{"a":1}]"#, false), ("", #"{"a":1,"a":2}"#, false), ("/a", #"{"b":1,"b":2}"#, false),
+  ])
+  func aRepeatedNameMakesItAmbiguous(pointer: String, text: String, expected: Bool) throws {
+    let bytes = Array(text.utf8)
+    let isAmbiguous = try #require(JSONPointer(pointer)).isAmbiguous(in: bytes.span)
+    #expect(isAmbiguous == expected)
+    for end in 0..<bytes.count {
+      let cut = Array(bytes[..<end])
+      _ = JSONPointer(pointer)?.isAmbiguous(in: cut.span)
+    }
+  }
+
   @Test func deepNestingCostsNoStack() {
     let deep = Array(String(repeating: "[", count: 1_000_000).utf8)
     let found = JSONPointer("/0")?.find(in: deep.span)

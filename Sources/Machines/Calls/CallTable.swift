@@ -1,0 +1,186 @@
+import ByteStreams
+import UpstreamSession
+
+/// The calls of one session: requests that wait for their replies.
+///
+/// Each call gets exactly one outcome, which its client collects with `finish`, or none if the client leaves it with `abandon`. The first
+/// outcome counts. After a timeout, `LateCalls` remembers the call for a while, so that a late reply is found. A value without socket, clock or
+/// randomness: the owner makes the ids and reports messages and the ends of connections.
+package struct CallTable: Sendable {
+  /// Limits of one session.
+  package struct Limits: Sendable {
+    /// Calls at a time. As many requests are held: a quarter of the default of `http.connections`.
+    package var calls = 4_096
+    /// Size of the replies that their clients have not collected. A client collects its reply in the next turn of its loop, so this is reached
+    /// only if a loop is stuck. A single larger reply is taken.
+    package var replyBytes = 64 << 20
+    package var late = LateCalls.Limits()
+
+    package init() {}
+  }
+
+  /// How a call ended.
+  package enum Outcome: Sendable {
+    case replied(CallReply)
+    /// The connection that carried the request has ended, and the request is not sent again.
+    case upstreamClosed
+    /// The request was not sent, and will not be.
+    case notSent
+    /// The client has waited as long as it wanted to.
+    case timedOut
+  }
+
+  /// What a message with the id of a call was.
+  package enum Match: Equatable, Sendable {
+    /// The reply of the call in this lane, which must be woken.
+    case reply(lane: Int)
+    /// The reply of a call that timed out.
+    case lateReply
+    /// No reply: the call has another outcome already, or there is no room for it.
+    case none
+  }
+
+  private struct Call: Sendable {
+    let token: SharedBytes
+    let sequence: UInt64
+    let lane: Int
+    /// The connection that the request was given to last.
+    var carrier: Generation?
+    var outcome: Outcome?
+  }
+
+  /// A table that had at most so many calls at a time keeps its memory.
+  private static var lanesKept: Int { 64 }
+
+  private let limits: Limits
+  private var calls: [CallID: Call] = [:]
+  /// By the number of the message with the request.
+  private var ids: [UInt64: CallID] = [:]
+  /// Lanes below `laneCount` that no call has. The last is used first, so that few calls use few lanes.
+  private var freeLanes: [Int] = []
+  private var laneCount = 0
+  private var late: LateCalls
+  private var replyBytes = 0
+  /// Calls without an outcome.
+  package private(set) var pending = 0
+
+  package init(_ limits: Limits = Limits()) {
+    self.limits = limits
+    late = LateCalls(limits.late)
+  }
+
+  /// Whether there is no call, not even a remembered one: no message of the upstream need be examined.
+  package var isEmpty: Bool { calls.isEmpty && late.isEmpty }
+  /// Calls whose clients have not collected an outcome.
+  package var count: Int { calls.count }
+  package var hasRoom: Bool { calls.count < limits.calls }
+
+  /// Whether a message with this id may be a reply.
+  package func contains(_ id: CallID) -> Bool { calls[id] != nil || late.contains(id) }
+
+  // MARK: Clients
+
+  /// Adds a call. There must be room for it, and its id must be new. Returns its lane, a small number that no other call has until this one is
+  /// over.
+  ///
+  /// - Parameters:
+  ///   - token: the client's id, as JSON.
+  ///   - sequence: the number of the message with the request.
+  package mutating func open(_ id: CallID, token: SharedBytes, sequence: UInt64) -> Int {
+    precondition(hasRoom && !contains(id), "a call needs room and a new id")
+    let lane = freeLanes.popLast() ?? laneCount
+    if lane == laneCount { laneCount += 1 }
+    calls[id] = Call(token: token, sequence: sequence, lane: lane)
+    ids[sequence] = id
+    pending += 1
+    return lane
+  }
+
+  /// Whether the call has an outcome.
+  package func isOver(_ id: CallID) -> Bool { calls[id]?.outcome != nil }
+
+  /// The client collects the outcome. Without one the call has timed out.
+  package mutating func finish(_ id: CallID, now: MonotonicTime) -> Outcome {
+    guard let call = remove(id) else { preconditionFailure("a call was finished twice") }
+    if let outcome = call.outcome { return outcome }
+    late.add(id, token: call.token, sequence: call.sequence, now: now)
+    return .timedOut
+  }
+
+  /// The client is gone. A reply is then a message like any other.
+  package mutating func abandon(_ id: CallID) { _ = remove(id) }
+
+  private mutating func remove(_ id: CallID) -> Call? {
+    guard let call = calls.removeValue(forKey: id) else { return nil }
+    ids[call.sequence] = nil
+    freeLanes.append(call.lane)
+    switch call.outcome {
+    case nil: pending -= 1
+    case .replied(let reply): replyBytes -= reply.count
+    case .upstreamClosed, .notSent, .timedOut: break
+    }
+    // The memory of many calls is not kept.
+    if calls.isEmpty, laneCount > Self.lanesKept { (calls, ids, freeLanes, laneCount) = ([:], [:], [], 0) }
+    return call
+  }
+
+  // MARK: The upstream
+
+  /// A connection has taken the message with this number.
+  package mutating func taken(_ sequence: UInt64, by connection: Generation) {
+    guard let id = ids[sequence] else { return }
+    calls[id]?.carrier = connection
+  }
+
+  /// A message with the id of a call has arrived.
+  ///
+  /// - Parameters:
+  ///   - range: of the id.
+  ///   - canBeLate: whether the message may be shown inside another document.
+  package mutating func receive(
+    _ id: CallID, _ message: SharedBytes, _ range: Range<Int>, canBeLate: Bool, now: MonotonicTime
+  ) -> Match {
+    guard let call = calls[id] else {
+      return canBeLate && late.receive(id, message, range, now: now) ? .lateReply : .none
+    }
+    guard call.outcome == nil, replyBytes == 0 || replyBytes + message.count <= limits.replyBytes else { return .none }
+    replyBytes += message.count
+    settle(id, as: .replied(CallReply(message, range, token: call.token)))
+    return .reply(lane: call.lane)
+  }
+
+  /// A connection has ended, and its messages are settled. Returns the lanes of the calls that end by that.
+  ///
+  /// - Parameter isQueued: whether the message with this number will be sent on another connection.
+  package mutating func connectionEnded(_ connection: Generation, isQueued: (UInt64) -> Bool) -> [Int] {
+    end { $0.carrier == connection && !isQueued($0.sequence) ? .upstreamClosed : nil }
+  }
+
+  /// Messages have ended. Returns the lanes of the calls that end by that.
+  ///
+  /// - Parameter outcome: of the call whose request is the message with this number; nil if the message has not ended.
+  package mutating func messagesEnded(_ outcome: (UInt64) -> Outcome?) -> [Int] { end { outcome($0.sequence) } }
+
+  private mutating func end(_ outcome: (Call) -> Outcome?) -> [Int] {
+    guard pending > 0 else { return [] }
+    var ended: [(CallID, Outcome, lane: Int)] = []
+    for (id, call) in calls where call.outcome == nil {
+      if let outcome = outcome(call) { ended.append((id, outcome, call.lane)) }
+    }
+    for (id, outcome, _) in ended { settle(id, as: outcome) }
+    return ended.map(\.lane)
+  }
+
+  private mutating func settle(_ id: CallID, as outcome: Outcome) {
+    calls[id]?.outcome = outcome
+    pending -= 1
+  }
+
+  // MARK: Late replies
+
+  /// The late reply to the request in the message with this number.
+  package func lateReply(to sequence: UInt64, now: MonotonicTime) -> CallReply? { late.reply(to: sequence, now: now) }
+
+  /// Forgets calls that timed out long ago.
+  package mutating func expire(now: MonotonicTime) { late.expire(now: now) }
+}

@@ -1,0 +1,81 @@
+import ByteStreams
+
+/// The calls of a session that timed out in the last minute, and the replies that have arrived for them since.
+///
+/// Above a limit the oldest are forgotten. A reply to a forgotten call is a message like any other.
+package struct LateCalls: Sendable {
+  package struct Limits: Sendable {
+    /// How long a call is remembered after its timeout. A client that has got a timeout needs time to ask again.
+    package var time = TimeSpan.seconds(60)
+    /// As many as there can be calls at a time.
+    package var calls = 4_096
+    /// Size of the replies. The default of `upstream.message_bytes`: a reply of any allowed size can be kept.
+    package var replyBytes = 16 << 20
+
+    package init() {}
+  }
+
+  private struct Call: Sendable {
+    let id: CallID
+    let token: SharedBytes
+    let end: MonotonicTime
+    var reply: CallReply?
+  }
+
+  private let limits: Limits
+  private var calls: [UInt64: Call] = [:]
+  private var sequences: [CallID: UInt64] = [:]
+  /// In the order of their timeouts.
+  private var order = RingDeque<UInt64>(filler: 0)
+  private var replyBytes = 0
+  /// Callers on different threads pass times that are not quite in order.
+  private var latest = MonotonicTime.zero
+
+  init(_ limits: Limits) { self.limits = limits }
+
+  var isEmpty: Bool { calls.isEmpty }
+
+  func contains(_ id: CallID) -> Bool { sequences[id] != nil }
+
+  mutating func add(_ id: CallID, token: SharedBytes, sequence: UInt64, now: MonotonicTime) {
+    expire(now: now)
+    if calls.count >= limits.calls { forgetOldest() }
+    calls[sequence] = Call(id: id, token: token, end: latest + limits.time)
+    sequences[id] = sequence
+    order.append(sequence)
+  }
+
+  /// Returns whether the message is the first reply to a call, and is kept.
+  mutating func receive(_ id: CallID, _ message: SharedBytes, _ range: Range<Int>, now: MonotonicTime) -> Bool {
+    expire(now: now)
+    guard let sequence = sequences[id], let call = calls[sequence], call.reply == nil,
+      message.count <= limits.replyBytes
+    else { return false }
+    while replyBytes + message.count > limits.replyBytes { forgetOldest() }
+    // It may be the oldest itself.
+    guard calls[sequence] != nil else { return false }
+    replyBytes += message.count
+    calls[sequence]?.reply = CallReply(message, range, token: call.token)
+    return true
+  }
+
+  func reply(to sequence: UInt64, now: MonotonicTime) -> CallReply? {
+    calls[sequence].flatMap { $0.end > now ? $0.reply : nil }
+  }
+
+  mutating func expire(now: MonotonicTime) {
+    latest = max(latest, now)
+    while !order.isEmpty, let oldest = calls[order[order.front]], oldest.end <= latest { forgetOldest() }
+  }
+
+  private mutating func forgetOldest() {
+    let sequence = order[order.front]
+    order.removeFirst()
+    if let call = calls.removeValue(forKey: sequence) {
+      sequences[call.id] = nil
+      replyBytes -= call.reply?.count ?? 0
+    }
+    // The memory of many calls is not kept.
+    if calls.isEmpty { (calls, sequences, order) = ([:], [:], RingDeque(filler: 0)) }
+  }
+}

@@ -47,7 +47,13 @@ class Plan:
     @staticmethod
     def smoke() -> "Plan":
         return dataclasses.replace(
-            Plan.short(), repetitions=1, seconds=0.3, rounds=1, latency_seconds=0.3, echo_seconds=0.3
+            Plan.short(),
+            repetitions=1,
+            seconds=0.3,
+            waiters=1000,
+            rounds=1,
+            latency_seconds=0.3,
+            echo_seconds=0.3,
         )
 
 
@@ -146,6 +152,24 @@ class Bench:
         holder.receive()
         subject.server.settle()
         return holder
+
+    def open_streams(self, stack, subject: Subject, count: int) -> Tool:
+        holder = stack.enter_context(Tool("streams", subject.port, count, subject.stream, cores=self.cores.load))
+        holder.receive()
+        subject.server.settle()
+        return holder
+
+    def fan_out(self, subject: Subject, holder: Tool, count: int) -> tuple[float, float]:
+        """One push to `count` clients of `holder`: µs of processor time per delivery, and ms until the last one."""
+        start = subject.server.cpu()
+        holder.ask(f"expect {count} 20000")
+        subject.push(1)
+        result = holder.receive()
+        if not result["complete"]:
+            raise SystemExit(f"error: {subject.name} delivered {result['deliveries']} of {count}")
+        # Clients that poll have polled again by now. That belongs to the cost of a delivery.
+        subject.server.settle()
+        return (subject.server.cpu() - start) / count * 1e6, result["max"] / 1000
 
 
 def post(bench: Bench) -> list[Figure]:
@@ -248,20 +272,48 @@ def held(bench: Bench) -> list[Figure]:
             for subject in subjects:
                 subject.server.settle()
                 with bench.run(cost, last):
-                    start = subject.server.cpu()
-                    waiting = counts[subject]
-                    holders[subject].ask(f"expect {waiting} 20000")
-                    subject.push(1)
-                    result = holders[subject].receive()
-                    if not result["complete"]:
-                        raise SystemExit(f"error: {subject.name} delivered {result['deliveries']} of {waiting}")
-                    # Every client has polled again by now. That belongs to the cost of a delivery.
-                    subject.server.settle()
-                    cost.add(subject.name, (subject.server.cpu() - start) / waiting * 1e6)
-                    last.add(subject.name, result["max"] / 1000)
+                    microseconds, milliseconds = bench.fan_out(subject, holders[subject], counts[subject])
+                    cost.add(subject.name, microseconds)
+                    last.add(subject.name, milliseconds)
         for subject in subjects:
             after.add(subject.name, (subject.server.memory() - before[subject]) / counts[subject] / 1024)
     return [memory, after, cost, last]
+
+
+def streams(bench: Bench) -> list[Figure]:
+    """Ten thousand event streams per subject, beside as many held polls, and single pushes to all of them."""
+    count = bench.plan.waiters
+    memory = Figure("streams_memory", f"memory of the server per idle event stream, at {count:,}", "KiB", False)
+    memory.targets = [Target("≤", 2.5)]
+    after = Figure("streams_memory_after", "the same, after pushes to all of them", "KiB", False)
+    cost = Figure("streams_cpu", f"one push to {count:,} event streams: processor time per delivery", "µs", False)
+    cost.targets = [Target("≤", 1, "polls"), Target("≤", 1, "nchan")]
+    last = Figure("streams_last", "the same: time until the last stream has received it", "ms", False)
+    last.targets = [Target("≤", 1, "nchan")]
+    figures = [memory, after, cost, last]
+    for figure in figures:
+        figure.titles["polls"] = "Drawbridge, held polls"
+    with contextlib.ExitStack() as stack:
+        kinds = [kind for kind in bench.subjects if kind.stream]
+        runs = [(subject, subject.name, bench.open_streams) for subject in bench.start(stack, kinds)]
+        runs += [(subject, "polls", bench.hold) for subject in bench.start(stack, [Gateway])]
+        holders, before = {}, {}
+        for subject, name, open_all in runs:
+            bench.say(f"{count:,} {'polls' if name == 'polls' else 'streams'} at {subject.title}")
+            subject.server.settle()
+            before[name] = subject.server.memory()
+            holders[name] = open_all(stack, subject, count)
+            memory.add(name, (subject.server.memory() - before[name]) / count / 1024)
+        for _ in range(bench.plan.rounds):
+            for subject, name, _ in runs:
+                subject.server.settle()
+                with bench.run(cost, last):
+                    microseconds, milliseconds = bench.fan_out(subject, holders[name], count)
+                    cost.add(name, microseconds)
+                    last.add(name, milliseconds)
+        for subject, name, _ in runs:
+            after.add(name, (subject.server.memory() - before[name]) / count / 1024)
+    return figures
 
 
 def latency(bench: Bench) -> list[Figure]:
@@ -606,6 +658,7 @@ MEASURES = {
     "batches": batches,
     "poll": poll,
     "held": held,
+    "streams": streams,
     "many": many,
     "sessions": sessions,
     "latency": latency,

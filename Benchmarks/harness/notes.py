@@ -33,6 +33,8 @@ _NOTES = {
         dominates.""",
     "held": """
         Held polls: each needs the state of its connection, a task with its frames, and a deadline.""",
+    "streams": """
+        Event streams: each needs the state of its connection, a position and a timer for its next keep-alive.""",
     "session": """
         Sessions: each needs a state machine, a queue, the states of its messages, and a task that reads.""",
     "spread": """

@@ -14,6 +14,7 @@ _FIGURES = {
     "connections_cpu": "POST on a new connection each: processor time per request",
     "held_memory": "Memory per held poll",
     "fanout_cpu": "One push to 10,000 polls: processor time per delivery",
+    "streams_cpu": "One push to 10,000 event streams: processor time per delivery",
     "latency_p50_100": "Push to response, median at 100 pushes/s",
     "latency_p99_10000": "Push to response, 99th percentile at 10,000 pushes/s",
     "echo_p50": "POST to the poll with its echo, median at 100/s",

@@ -40,6 +40,8 @@ class Subject:
     most_waiters: tuple[int, str] | None = None
     #: Path of a long poll, and how its client sends its position (hold.c).
     hold = ("/v1/messages?wait=55", "gateway")
+    #: Path of an event stream. None: it has none.
+    stream: str | None = None
 
     def __init__(self, cores: Cores, *, sink_options=()):
         self.cores = cores
@@ -110,6 +112,7 @@ class Subject:
 class Gateway(Subject):
     name = "drawbridge"
     title = "Drawbridge"
+    stream = "/v1/messages"
     program = PROJECT / ".build/release/drawbridge"
 
     def __init__(self, cores, *, loops=None, settings=None, sessions=0, **options):
@@ -169,6 +172,7 @@ class Nchan(Subject):
     post_path = "/send"
     short = "/short"
     hold = ("/poll", "nchan")
+    stream = "/stream"
 
     @staticmethod
     def missing():

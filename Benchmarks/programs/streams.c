@@ -1,0 +1,102 @@
+// streams PORT CONNECTIONS PATH: opens event streams and holds them.
+//
+// It prints a JSON object when each has received the head of its response. For each line 'expect N MILLISECONDS' on standard input it
+// counts messages that contain a time, until there are N or the time is over, and prints a JSON object: latencies in microseconds from
+// the time in the message to its arrival. It fails if a stream is refused or ends.
+#include "common.h"
+
+#define TIME_LENGTH 20
+
+struct stream {
+  int fd;
+  bool is_open;
+  // The start of a time that the last read cut off.
+  uint8_t rest_count;
+  char rest[TIME_LENGTH];
+};
+
+static struct samples latencies;
+static int64_t expected, deadline, reads;
+static int opened;
+
+static void read_stream(struct stream *stream) {
+  // One byte more, for the end of a number.
+  static char buffer[(1 << 20) + 1];
+  memcpy(buffer, stream->rest, stream->rest_count);
+  ssize_t received = recv(stream->fd, buffer + stream->rest_count, sizeof buffer - 1 - stream->rest_count, 0);
+  if (received < 0 && errno == EAGAIN) return;
+  if (received <= 0) die("a stream ended");
+  int64_t time = now();
+  reads++;
+  if (!stream->is_open) {
+    // The servers send a head in one segment.
+    if (received < 12 || memcmp(buffer, "HTTP/1.1 200", 12) != 0) die("not a stream: %.*s", (int)received, buffer);
+    stream->is_open = true;
+    opened++;
+  }
+  const char *bytes = buffer, *end = buffer + stream->rest_count + received;
+  *(char *)end = 0;
+  for (int64_t sent; (sent = next_time(&bytes, end));) {
+    if (expected > 0) add_sample(&latencies, time - sent);
+  }
+  const char *mark = memchr(bytes, '@', (size_t)(end - bytes));
+  stream->rest_count = mark ? (uint8_t)(end - mark) : 0;
+  if (mark) memcpy(stream->rest, mark, stream->rest_count);
+}
+
+static void report(void) {
+  printf("{\"deliveries\":%zu,\"reads\":%lld,\"complete\":%s", latencies.count, (long long)reads,
+         (int64_t)latencies.count >= expected ? "true" : "false");
+  print_percentiles(&latencies);
+  printf("}\n");
+  fflush(stdout);
+  expected = 0;
+}
+
+int main(int count, char **arguments) {
+  if (count != 4) die("usage: streams PORT CONNECTIONS PATH");
+  raise_descriptor_limit();
+  int port = atoi(arguments[1]), connections = atoi(arguments[2]);
+  setvbuf(stdin, NULL, _IONBF, 0);
+  char request[1024];
+  int length = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n",
+                        arguments[3]);
+  if (length >= (int)sizeof request) die("the path is too long");
+
+  int epoll = epoll_create1(EPOLL_CLOEXEC);
+  struct stream *all = calloc((size_t)connections, sizeof *all);
+  for (int index = 0; index < connections; index++) {
+    all[index].fd = connect_to(port);
+    watch(epoll, all[index].fd, EPOLLIN, (uint64_t)index);
+    write_all(all[index].fd, request, (size_t)length);
+  }
+  watch(epoll, STDIN_FILENO, EPOLLIN, UINT64_MAX);
+
+  bool has_reported = false;
+  struct epoll_event events[512];
+  while (true) {
+    int64_t left = expected > 0 ? deadline - now() : -1;
+    int ready = wait_for(epoll, events, 512, expected > 0 && left < 0 ? 0 : left);
+    for (int index = 0; index < ready; index++) {
+      uint64_t which = events[index].data.u64;
+      if (which != UINT64_MAX) {
+        read_stream(&all[which]);
+        continue;
+      }
+      long long wanted, milliseconds;
+      if (sscanf(read_command(), "expect %lld %lld", &wanted, &milliseconds) != 2) die("no command");
+      expected = wanted;
+      deadline = now() + milliseconds * 1000000;
+      latencies.count = 0;
+      reads = 0;
+      printf("{}\n");
+      fflush(stdout);
+    }
+    if (!has_reported && opened == connections) {
+      printf("{\"held\":%d}\n", opened);
+      fflush(stdout);
+      has_reported = true;
+    }
+    if (expected > 0 && ((int64_t)latencies.count >= expected || now() >= deadline)) report();
+  }
+}

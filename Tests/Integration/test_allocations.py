@@ -14,6 +14,7 @@ from harness.gateway import BINARY
 from harness.heap import HeapCounter
 from harness.held_polls import hold
 from harness.raw import frame, upgrade
+from harness.streams import RawStream
 from harness.upstream import Upstream
 from harness.waiting import eventually
 
@@ -171,6 +172,52 @@ async def test_a_held_poll_holds_one_slab_of_its_task_and_its_objects(gateway, h
         gc.enable()
         for poll in warm + polls:
             poll.transport.abort()
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("query", ["", "?topic=orders.*"])
+async def test_an_idle_stream_holds_little_more_than_a_held_poll(gateway, heap, measured, query):
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    path, fields, count = f"/v1/messages{query}", "Accept: text/event-stream\r\n", 4_000
+    gc.disable()
+    warm = await hold(gateway.address(), 100, path, fields=fields)
+    streams = []
+    try:
+        await eventually(lambda: streaming(gateway, 100), what="100 streams are open")
+        before = heap.read()
+        streams = await hold(gateway.address(), count, path, fields=fields)
+        await eventually(lambda: streaming(gateway, 100 + count), within=40, what=f"{count} streams more are open")
+        used = heap.read() - before
+        measured(f"{used.bytes / count:.0f} bytes in {used.blocks / count:.2f} blocks a stream")
+        assert used.bytes / count <= 2560
+    finally:
+        gc.enable()
+        for stream in warm + streams:
+            stream.transport.abort()
+
+
+async def test_delivering_one_push_to_many_streams_allocates_for_few_of_them(gateway, heap, plain_upstream, measured):
+    streams = await asyncio.gather(*(RawStream.open(gateway.address()) for _ in range(500)))
+    try:
+        await eventually(lambda: streaming(gateway, 500), what="500 streams are open")
+        # Once around first: buffers grow to their size.
+        await plain_upstream.push("to everybody")
+        await asyncio.gather(*(stream.has(1) for stream in streams))
+        before = heap.read()
+        for number in range(2, 6):
+            await plain_upstream.push("to everybody again")
+            await asyncio.gather(*(stream.has(number) for stream in streams))
+        count = (heap.read() - before).allocations / 2_000
+        measured(f"{count:.3f} allocations a delivery to streams")
+        assert count <= 0.1
+    finally:
+        for stream in streams:
+            stream.close()
+
+
+async def streaming(gateway, count):
+    return (await gateway.metrics())["drawbridge_streams_open"] == count
 
 
 async def held(gateway, count):

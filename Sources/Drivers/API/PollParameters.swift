@@ -52,7 +52,7 @@ struct PollParameters {
         return try Representation.negotiate(request, [.lines, .events])
       }
       throw ProblemError(
-        .notAcceptable, "stream=1 needs a format: use Accept: application/x-ndjson, or Accept: text/event-stream")
+        .invalidParameter, "stream=1 needs a format: use Accept: application/x-ndjson, or Accept: text/event-stream")
     }
     if options.limit == 1 { return try Representation.negotiate(request, [.json, .lines, .text, .bytes, .events]) }
     return try Representation.negotiate(

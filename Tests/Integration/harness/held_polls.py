@@ -23,6 +23,8 @@ class HeldPoll(asyncio.Protocol):
             if end < 0:
                 return
             head = bytes(self._received[:end]).lower()
+            if b"content-length:" not in head:
+                return  # A stream, which has no end.
             length = head.split(b"content-length:")[1].split(b"\r\n")[0]
             self._length = end + 4 + int(length)
         if len(self._received) >= self._length and not self.answer.done():
@@ -45,9 +47,9 @@ class HeldPoll(asyncio.Protocol):
         return self.answer.result().partition(b"\r\n\r\n")[2]
 
 
-async def hold(address, count, path, *, at_once=200):
+async def hold(address, count, path, *, at_once=200, fields=""):
     """Opens `count` connections, each with a GET of `path` on its way; no more than `at_once` half open at a time."""
-    request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n".encode()
     loop = asyncio.get_running_loop()
     gate = asyncio.Semaphore(at_once)
 

@@ -4,6 +4,7 @@ import HTTPCodec
 import HTTPServer
 import Logging
 import Metrics
+import Reactor
 import Sessions
 
 /// The HTTP API on one event loop: routing, access control, parameters and representations. It has no access to sockets.
@@ -18,6 +19,10 @@ package final class API: HTTPApplication {
   var polls = SlotTable<Poll>()
   /// The requests whose messages are queued and whose responses wait.
   var sends = SlotTable<PendingSend>()
+  /// The requests that wait for the replies to their calls.
+  var calls = SlotTable<PendingCall>()
+  /// Makes the ids of calls.
+  var entropy = EntropyPool()
   var preparedPolls = PreparedPolls()
   var preparedBatches = PreparedBatches()
   /// The cursor of the response being written, which contains it several times.
@@ -47,6 +52,7 @@ package final class API: HTTPApplication {
     case send(IncomingMessage, to: Session, for: Access.Principal)
     case poll(PollParameters, of: Session)
     case delivery(sequence: UInt64, of: Session, wait: TimeSpan)
+    case call(IncomingCall, of: Session)
     case change(Session)
     /// A request whose response depends on its path only.
     indirect case read(Route, Representation)
@@ -86,6 +92,10 @@ package final class API: HTTPApplication {
     case .delivery(let sequence, let session):
       let wait = try WaitParameter.read(request, default: .zero, maximum: shared.settings.delivery.maximumWait)
       return .delivery(sequence: sequence, of: session, wait: wait)
+    case .call(let session):
+      let call = try IncomingCall(request, of: session, messageLimits)
+      body = RequestBody(request.framing, limit: messageLimits.bodyBytes)
+      return .call(call, of: session)
     case .changeSession(let session):
       try SessionChange.check(request)
       body = RequestBody(request.framing, limit: SessionChange.limit)
@@ -101,7 +111,7 @@ package final class API: HTTPApplication {
   ) throws(ProblemError) -> Representation {
     let offered: [Representation]
     switch route {
-    case .send, .delivery, .changeSession, .session, .sessions:
+    case .send, .delivery, .call, .changeSession, .session, .sessions:
       if request.fields.acceptsAllMediaTypes { return .json }
       offered = [.json]
     case .document: offered = [.yaml]
@@ -129,6 +139,8 @@ package final class API: HTTPApplication {
         return try poll(parameters, of: session, at: now, into: &response)
       case .delivery(let sequence, let session, let wait):
         return try respond(with: sequence, of: session, wait: wait, at: now, into: &response)
+      case .call(let call, let session):
+        return try self.call(call, exchange.body, of: session, at: now, into: &response)
       case .change(let session):
         try change(session, as: exchange.body, at: now, into: &response)
       case .read(let route, let representation):
@@ -153,7 +165,7 @@ package final class API: HTTPApplication {
   }
 
   /// Number of requests without a response so far. For tests.
-  var pendingRequests: Int { requests.count + polls.count + sends.count }
+  var pendingRequests: Int { requests.count + polls.count + sends.count + calls.count }
 
   // MARK: Responses
 
@@ -185,7 +197,7 @@ package final class API: HTTPApplication {
     case .options(let methods):
       response.begin(.noContent, nil)
       response.fields.appendField("Allow", methods)
-    case .send, .receive, .delivery, .changeSession: preconditionFailure("these requests have more than a path")
+    case .send, .receive, .delivery, .call, .changeSession: preconditionFailure("these requests have more than a path")
     }
   }
 

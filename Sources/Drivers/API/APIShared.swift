@@ -6,6 +6,7 @@ import Reactor
 import Sessions
 import Synchronization
 import Threading
+import Upstream
 
 /// The state that the `API` objects of all event loops share.
 package final class APIShared: Sendable {
@@ -39,6 +40,9 @@ package final class APIShared: Sendable {
     // All clients are one principal as long as there is no authentication, and there is no other whose keys a share would protect.
     let keys = settings.http.idempotencyKeys
     idempotency = Locked(IdempotencyTable(IdempotencyTable.Limits(keys: keys, keysPerPrincipal: keys)))
+    registry.gauge("drawbridge_calls", "Calls that wait for their replies.") {
+      Double(sessions.all.reduce(0) { $0 + $1.upstream.callCount })
+    }
     registry.gauge("drawbridge_idempotency_keys", "Idempotency keys that are remembered.") { [self] in
       Double(countIdempotencyKeys())
     }
@@ -75,6 +79,7 @@ struct APIMetrics: Sendable {
   let openStreams: Gauge
   let pollResponses: Counter
   let deliveredMessages: Counter
+  let calls: CallMetrics
 
   init(_ registry: MetricsRegistry) {
     acceptedMessages = registry.counter(
@@ -85,5 +90,6 @@ struct APIMetrics: Sendable {
     pollResponses = registry.counter("drawbridge_polls_answered_total", "Responses to polls.")
     deliveredMessages = registry.counter(
       "drawbridge_messages_delivered_total", "Messages delivered in responses to polls, and on streams.")
+    calls = CallMetrics(registry)
   }
 }

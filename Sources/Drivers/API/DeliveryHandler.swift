@@ -1,4 +1,5 @@
 import ByteStreams
+import Calls
 import HTTPCodec
 import HTTPServer
 import JSONCodec
@@ -67,7 +68,12 @@ private struct WaitingDelivery: WaitingRequest {
     let time = api.shared.clockOffset.wallClock(
       of: record.time, wallClock: ProcessInformation.wallClockMilliseconds(), now: now)
     clock.write(milliseconds: time, into: &response.content.text)
-    response.content.text.append("\"}\n" as StaticString)
+    response.content.text.append("\"" as StaticString)
+    if let reply = session.upstream.lateReply(to: sequence, now: now) {
+      response.content.text.append(",\"reply\":" as StaticString)
+      for piece in reply.pieces { response.content.append(piece) }
+    }
+    response.content.text.append("}\n" as StaticString)
   }
 
   func abandon() { session.upstream.endWaitingForConfirmations() }
@@ -90,6 +96,20 @@ enum DeliveryJSON {
     // A session name contains no character that JSON escapes (see `SessionName`). Escaping would copy it for each message.
     output.append(session.name)
     output.append("\"" as StaticString)
+  }
+
+  /// Writes the header field `Location` with the path of the delivery.
+  static func writeLocation(of sequence: UInt64, in session: Session, into fields: inout ByteQueue) {
+    fields.append("Location: /v1/" as StaticString)
+    if session.name != Session.defaultName {
+      fields.append("sessions/" as StaticString)
+      fields.append(session.name)
+      fields.append("/" as StaticString)
+    }
+    fields.append("deliveries/" as StaticString)
+    fields.append(session.deliveryPrefix)
+    fields.append(decimal: sequence)
+    fields.append("\r\n" as StaticString)
   }
 
   static func write(_ reason: DeliveryReason?, into output: inout ByteQueue) {

@@ -4,7 +4,7 @@ import HTTPCodec
 
 /// The head of a `POST /v1/messages`. The body is one message, byte for byte, or a batch of one message per line.
 struct IncomingMessage {
-  private enum Form {
+  enum Form {
     case text, binary, lines
     /// Without `Content-Type`: text if the body is UTF-8, else binary.
     case undeclared
@@ -35,7 +35,7 @@ struct IncomingMessage {
     idempotency = try IdempotencyField(request)
   }
 
-  private static func form(of request: borrowing HTTPRequestHead) throws(ProblemError) -> Form {
+  static func form(of request: borrowing HTTPRequestHead) throws(ProblemError) -> Form {
     guard let value = request.fields.first(.contentType), !value.isEmpty else { return .undeclared }
     // The usual values, which need no parsing.
     if value.equals("application/json") || value.equals("text/plain")
@@ -72,7 +72,7 @@ struct IncomingMessage {
       || type.is("application", "x-www-form-urlencoded") || type.hasSuffix("+json") || type.hasSuffix("+xml")
   }
 
-  private static func isCompressed(_ request: borrowing HTTPRequestHead) throws(ProblemError) -> Bool {
+  static func isCompressed(_ request: borrowing HTTPRequestHead) throws(ProblemError) -> Bool {
     // RFC 9110 §8.4: a list, in the order in which the codings were applied.
     var compressions = 0
     var isKnown = true
@@ -96,7 +96,9 @@ struct IncomingMessage {
   var isBatch: Bool { form == .lines }
 
   /// Returns the body without its content coding.
-  func decoded(_ bytes: [UInt8]) throws(ProblemError) -> [UInt8] { isCompressed ? try inflated(bytes) : bytes }
+  func decoded(_ bytes: [UInt8]) throws(ProblemError) -> [UInt8] {
+    isCompressed ? try Self.inflated(bytes, limit: limits.bodyBytes) : bytes
+  }
 
   /// Returns the decoded body as one message, validated.
   func item(in plain: [UInt8]) throws(ProblemError) -> Item {
@@ -128,11 +130,12 @@ struct IncomingMessage {
     return lines
   }
 
-  private func inflated(_ bytes: [UInt8]) throws(ProblemError) -> [UInt8] {
+  /// - Parameter limit: the setting `http.body_bytes`.
+  static func inflated(_ bytes: [UInt8], limit: Int) throws(ProblemError) -> [UInt8] {
     var inflater = Inflater(.gzipOrZlib)
     var output = ByteQueue()
     do throws(InflateError) {
-      try inflater.inflate(bytes.span, into: &output, limit: limits.bodyBytes)
+      try inflater.inflate(bytes.span, into: &output, limit: limit)
     } catch {
       switch error {
       case .malformed:
@@ -141,7 +144,7 @@ struct IncomingMessage {
       case .tooLarge:
         throw ProblemError(
           .contentTooLarge,
-          "the body decompresses to more than \(limits.bodyBytes) bytes (the setting http.body_bytes): send less"
+          "the body decompresses to more than \(limit) bytes (the setting http.body_bytes): send less"
         )
       }
     }

@@ -11,6 +11,7 @@ struct Problem {
     case notAcceptable
     case idempotencyKeyInProgress, idempotencyKeyReused
     case queueFull, tooManyBodies, tooManyKeys, upstreamDown, sessionClosed
+    case callsNotConfigured, tooManyCalls, replyTimeout, upstreamClosed
 
     /// The last segment of the `type` URI, `/errors/{name}`, and the heading of its section in `docs/errors.md`.
     var name: StaticString {
@@ -39,6 +40,10 @@ struct Problem {
       case .idempotencyKeyReused: "idempotency-key-reused"
       case .upstreamDown: "upstream-down"
       case .sessionClosed: "session-closed"
+      case .callsNotConfigured: "calls-not-configured"
+      case .tooManyCalls: "too-many-calls"
+      case .replyTimeout: "reply-timeout"
+      case .upstreamClosed: "upstream-closed"
       case .expectationFailed: "expectation-failed"
       }
     }
@@ -69,6 +74,10 @@ struct Problem {
       case .idempotencyKeyReused: "The idempotency key belongs to another request"
       case .upstreamDown: "The message cannot be sent now"
       case .sessionClosed: "The session is closed"
+      case .callsNotConfigured: "The session is not configured for calls"
+      case .tooManyCalls: "Too many calls wait for their replies"
+      case .replyTimeout: "No reply arrived in time"
+      case .upstreamClosed: "The connection that carried the request has ended"
       case .expectationFailed: "The expectation is not supported"
       }
     }
@@ -84,12 +93,14 @@ struct Problem {
       case .unsupportedVersion: .versionNotSupported
       case .requestTimeout: .requestTimeout
       case .hostNotAllowed, .originNotAllowed: .forbidden
-      case .notFound: .notFound
+      case .notFound, .callsNotConfigured: .notFound
       case .methodNotAllowed: .methodNotAllowed
       case .unsupportedMediaType, .unsupportedEncoding: .unsupportedMediaType
       case .notAcceptable: .notAcceptable
       case .contentTooLarge: .contentTooLarge
-      case .queueFull, .tooManyBodies, .tooManyKeys, .upstreamDown: .serviceUnavailable
+      case .queueFull, .tooManyBodies, .tooManyKeys, .tooManyCalls, .upstreamDown: .serviceUnavailable
+      case .upstreamClosed: .badGateway
+      case .replyTimeout: .gatewayTimeout
       case .sessionClosed: .gone
       case .expectationFailed: .expectationFailed
       }
@@ -107,11 +118,14 @@ struct Problem {
     /// Whether the same request may succeed later.
     var isRetryable: Bool {
       switch self {
-      case .requestTimeout, .idempotencyKeyInProgress, .queueFull, .tooManyBodies, .tooManyKeys, .upstreamDown: true
+      case .requestTimeout, .idempotencyKeyInProgress, .queueFull, .tooManyBodies, .tooManyKeys, .tooManyCalls,
+        .upstreamDown:
+        true
       case .protocolError, .uriTooLong, .headerFieldsTooLarge, .unsupportedTransferCoding, .unsupportedVersion,
         .expectationFailed, .hostNotAllowed, .originNotAllowed, .notFound, .methodNotAllowed, .invalidParameter,
         .invalidText, .invalidDocument, .unsupportedMediaType, .unsupportedEncoding, .contentTooLarge,
-        .idempotencyKeyReused, .notAcceptable, .sessionClosed:
+        .idempotencyKeyReused, .notAcceptable, .sessionClosed, .callsNotConfigured, .replyTimeout, .upstreamClosed:
+        // The upstream may have acted upon a call without a reply. Repeating it is the client's decision.
         false
       }
     }

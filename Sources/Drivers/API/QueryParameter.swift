@@ -68,6 +68,7 @@ enum QueryParameter: UInt16, CaseIterable {
 
     static var none: Names { Names(bits: 0) }
     static var delivery: Names { Names(bits: QueryParameter.wait.rawValue) }
+    static var call: Names { Names(bits: QueryParameter.wait.rawValue | QueryParameter.ttl.rawValue) }
     static var send: Names {
       Names(
         bits: QueryParameter.ttl.rawValue | QueryParameter.topic.rawValue | QueryParameter.until.rawValue

@@ -18,6 +18,7 @@ extension Router {
     guard path.starts(with: "/v1/") else { return "-" }
     let rest = path.extracting(4..<path.count)
     if rest.equals("messages") { return "/v1/messages" }
+    if rest.equals("call") { return "/v1/call" }
     if rest.equals("session") { return "/v1/session" }
     if rest.equals("sessions") { return "/v1/sessions" }
     if rest.isItem(below: "deliveries/") { return "/v1/deliveries/{id}" }
@@ -27,6 +28,7 @@ extension Router {
     guard let slash = named.firstIndex(of: UInt8(ascii: "/")), slash > 0 else { return "-" }
     let part = named.extracting((slash + 1)..<named.count)
     if part.equals("messages") { return "/v1/sessions/{name}/messages" }
+    if part.equals("call") { return "/v1/sessions/{name}/call" }
     return part.isItem(below: "deliveries/") ? "/v1/sessions/{name}/deliveries/{id}" : "-"
   }
 }

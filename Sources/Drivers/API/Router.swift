@@ -8,6 +8,7 @@ enum Route {
   case send(to: Session)
   case receive(from: Session)
   case delivery(sequence: UInt64, of: Session)
+  case call(of: Session)
   case session(Session)
   case changeSession(Session)
   case sessions
@@ -29,7 +30,7 @@ enum Route {
   /// methods.
   fileprivate var readsQuery: Bool {
     switch self {
-    case .send, .receive, .delivery, .options: true
+    case .send, .receive, .delivery, .call, .options: true
     case .session, .changeSession, .sessions, .document, .errorPage, .live, .ready, .started, .metrics, .status:
       false
     }
@@ -126,6 +127,11 @@ struct Router {
       default: return try reject(request, allowing: "GET, HEAD, POST, OPTIONS")
       }
     }
+    if path.equals("call") {
+      let session = try served(session)
+      guard case .post = request.method else { return try reject(request, allowing: "POST, OPTIONS") }
+      return .call(of: session)
+    }
     guard path.starts(with: "deliveries/") else { throw Self.noSuchPath }
     let served = try served(session)
     let id = path.extracting(11..<path.count)
@@ -149,7 +155,7 @@ struct Router {
   private static var noSuchPath: ProblemError {
     ProblemError(
       .notFound,
-      "no such path: the paths are /v1/messages, /v1/session, /v1/deliveries/{id}, /v1/sessions, /v1/sessions/{name}, /errors/{type} and /openapi.yaml"
+      "no such path: the paths are /v1/messages, /v1/call, /v1/session, /v1/deliveries/{id}, /v1/sessions, /v1/sessions/{name}, /errors/{type} and /openapi.yaml"
     )
   }
 

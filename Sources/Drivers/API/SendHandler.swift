@@ -195,7 +195,7 @@ extension API {
   }
 
   /// The problem of a message that was not queued.
-  private func problem(
+  func problem(
     _ result: EnqueueResult, _ nextAttempt: MonotonicTime?, _ session: Session, at now: MonotonicTime
   ) -> Problem {
     switch result {
@@ -219,12 +219,12 @@ extension API {
   }
 
   /// The prefix of this session's setting paths.
-  private static func settingPrefix(of session: Session) -> String {
+  static func settingPrefix(of session: Session) -> String {
     session.name == Session.defaultName ? "" : "sessions.\(session.name)."
   }
 
   /// Describes which limit was reached, and why the queue does not drain.
-  private func queueFullDetail(_ limit: QueueLimit, _ session: Session) -> String {
+  func queueFullDetail(_ limit: QueueLimit, _ session: Session) -> String {
     let queue = session.upstream.queueSettings
     let prefix = Self.settingPrefix(of: session)
     let held =
@@ -242,7 +242,7 @@ extension API {
   }
 
   /// Returns the value of `Retry-After` in seconds: the time until `moment`, or 1 if it is not known.
-  private static func retryAfter(_ moment: MonotonicTime?, _ now: MonotonicTime) -> Int {
+  static func retryAfter(_ moment: MonotonicTime?, _ now: MonotonicTime) -> Int {
     guard let moment else { return 1 }
     let seconds = ((moment - now).millisecondsRoundedUp + 999) / 1_000
     return Int(min(max(seconds, 1), longestRetryAfter))

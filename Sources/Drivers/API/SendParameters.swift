@@ -37,7 +37,7 @@ struct SendParameters {
     var milestone: Milestone?
     try QueryParameter.forEach(of: request, accepting: .send) { parameter, value throws(ProblemError) in
       switch parameter {
-      case .ttl: try merge(timeToLive: value)
+      case .ttl: timeToLive = try Self.timeToLive(inQuery: value, field: timeToLive)
       case .topic: try merge(topic: value)
       case .until: milestone = try Self.milestone(value)
       case .wait: asked = try WaitParameter.read(value)
@@ -60,22 +60,25 @@ struct SendParameters {
 
   // MARK: Values
 
-  private static func timeToLive(inField value: Span<UInt8>) throws(ProblemError) -> TimeSpan {
+  static func timeToLive(inField value: Span<UInt8>) throws(ProblemError) -> TimeSpan {
     guard let seconds = value.deltaSeconds() else {
       throw ProblemError(.invalidParameter, "TTL '\(value.excerpt())' is not valid: use whole seconds, such as TTL: 30")
     }
     return .seconds(Int64(seconds))
   }
 
-  private mutating func merge(timeToLive value: Span<UInt8>) throws(ProblemError) {
+  /// Returns the value of the query parameter, which must not differ from that of the header field.
+  static func timeToLive(
+    inQuery value: Span<UInt8>, field: TimeSpan?
+  ) throws(ProblemError) -> TimeSpan {
     guard let span = TimeSpan(value) else {
       throw ProblemError(
         .invalidParameter,
         "ttl '\(value.excerpt())' is not valid: use a duration such as 30s, 500ms, 1h30m or whole seconds, or 0 to send now or not at all"
       )
     }
-    try Self.refuseDifference(timeToLive.map { $0 == span }, "TTL", "ttl")
-    timeToLive = span
+    try refuseDifference(field.map { $0 == span }, "TTL", "ttl")
+    return span
   }
 
   private static func topic(_ name: StaticString, _ value: Span<UInt8>) throws(ProblemError) -> String {

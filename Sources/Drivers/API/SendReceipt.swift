@@ -95,7 +95,7 @@ struct SendReceipt {
     response.begin(hasRefusals ? .multiStatus : isComplete ? .ok : .accepted, "application/json")
     switch results {
     case .single(let accepted, let kind):
-      writeLocation(of: accepted.sequence, into: &response.fields)
+      DeliveryJSON.writeLocation(of: accepted.sequence, in: session, into: &response.fields)
       begin(accepted, showsStates, into: &response.content.text)
       response.content.text.append(
         kind == .text ? ",\"type\":\"text\"" as StaticString : ",\"type\":\"binary\"")
@@ -168,18 +168,5 @@ struct SendReceipt {
     guard let next = accepted.nextAttempt else { return }
     output.append(",\"next_attempt_in_seconds\":" as StaticString)
     output.append(seconds: max(.zero, next - now))
-  }
-
-  private func writeLocation(of sequence: UInt64, into fields: inout ByteQueue) {
-    fields.append("Location: /v1/" as StaticString)
-    if session.name != Session.defaultName {
-      fields.append("sessions/" as StaticString)
-      fields.append(session.name)
-      fields.append("/" as StaticString)
-    }
-    fields.append("deliveries/" as StaticString)
-    fields.append(session.deliveryPrefix)
-    fields.append(decimal: sequence)
-    fields.append("\r\n" as StaticString)
   }
 }

@@ -73,12 +73,18 @@ extension Waiter {
 package protocol WaitingRequest: Waiter {
   /// Incremented while the request is held.
   var heldCount: Gauge? { get }
+  /// Whether the request gets its response at once when the server drains. If not, it may wait for its deadline.
+  var endsAtDrain: Bool { get }
 
   /// Writes the response, with or without new data. `response` is empty on entry.
   func finish(at now: MonotonicTime, into response: inout Response)
 
   /// Called instead of `finish` when the client is gone.
   func abandon()
+}
+
+extension WaitingRequest {
+  package var endsAtDrain: Bool { true }
 }
 
 /// The content of a streamed response.

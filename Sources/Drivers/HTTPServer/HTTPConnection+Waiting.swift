@@ -43,8 +43,11 @@ extension HTTPConnection {
   /// Whether the server drains and the wait must end.
   var isDrained: Bool {
     guard worker.isDraining else { return false }
-    guard case .stream = waiting else { return true }
-    return worker.streamEnd(of: channel) <= worker.loop.now
+    return switch waiting {
+    case .none: true
+    case .request(let request): request.endsAtDrain
+    case .stream: worker.streamEnd(of: channel) <= worker.loop.now
+    }
   }
 
   private var hasNewData: Bool {

@@ -73,8 +73,8 @@ package final class Session: Sendable {
 
   /// Starts connecting. All I/O of the session happens on `loop`.
   func start(on loop: EventLoop, resolver: Resolver) {
-    let inbox = inbox
-    loop.submit { context in InboxExpiry(inbox, loop: context) }
+    let (inbox, upstream) = (inbox, upstream)
+    loop.submit { context in SessionExpiry(inbox, upstream, loop: context) }
     upstream.start(on: loop, resolver: resolver)
   }
 
@@ -107,15 +107,17 @@ private final class InboxSink: UpstreamSink {
   }
 }
 
-/// Drops expired pushes, even when no new ones arrive.
-private final class InboxExpiry: LoopTask, TimerTarget {
+/// Drops expired pushes and late replies, even when no new ones arrive.
+private final class SessionExpiry: LoopTask, TimerTarget {
   private static var interval: TimeSpan { .seconds(5) }
 
   private let inbox: SharedInbox
+  private let upstream: SessionHandle
   private let loop: LoopContext
 
-  init(_ inbox: SharedInbox, loop: LoopContext) {
+  init(_ inbox: SharedInbox, _ upstream: SessionHandle, loop: LoopContext) {
     self.inbox = inbox
+    self.upstream = upstream
     self.loop = loop
   }
 
@@ -123,6 +125,7 @@ private final class InboxExpiry: LoopTask, TimerTarget {
 
   func timerFired(_ token: Int) {
     inbox.expire(now: loop.now)
+    upstream.expireCalls(now: loop.now)
     _ = loop.schedule(at: loop.now + Self.interval, self)
   }
 }

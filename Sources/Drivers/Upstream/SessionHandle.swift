@@ -1,4 +1,5 @@
 import ByteStreams
+import Calls
 import Configuration
 import Logging
 import Metrics
@@ -8,6 +9,7 @@ import RouteNetlink
 import Synchronization
 import TLSEngine
 import Threading
+import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
@@ -38,6 +40,13 @@ package final class SessionHandle: Sendable {
     var writeWaiters = 0
     /// Clients that wait until their messages are confirmed.
     var confirmationWaiters = 0
+    var calls = CallTable()
+    /// Wake the clients of calls. Each serves the lanes that are equal to its index, modulo `callNotifierLimit`.
+    var callNotifiers: [Notifier] = []
+    /// How calls are related to their replies, by the latest settings.
+    var correlation: Correlation?
+    /// The session shuts down, and ends when the last call has.
+    var isShuttingDown = false
 
     /// A number that changes when a client that waits for deliveries may have news.
     var deliveryNews: UInt64 {
@@ -51,6 +60,8 @@ package final class SessionHandle: Sendable {
   package let deliveryNotifier = Notifier()
   /// Number of changes of the state and of the desired state.
   private let stateChanges = Atomic<UInt64>(0)
+  /// Whether a message of the upstream may be the reply to a call. Written under the lock.
+  let mayHaveReplies = Atomic(false)
   /// Whether the session connects only on demand.
   let isOnDemand: Atomic<Bool>
   let settings: SharedSettings
@@ -70,7 +81,9 @@ package final class SessionHandle: Sendable {
     self.logger = logger
     self.metrics = metrics
     let status = SessionStatus(url: settings.value.urls[0].redacted)
-    shared = Locked(Shared(outbox: Outbox(settings.value.outbox), status: status))
+    shared = Locked(
+      Shared(
+        outbox: Outbox(settings.value.outbox), status: status, correlation: settings.value.conventions.correlation))
   }
 
   package convenience init(
@@ -121,13 +134,16 @@ package final class SessionHandle: Sendable {
   func update<Result>(
     at now: MonotonicTime = ProcessInformation.monotonicTime(), _ body: (inout Shared) -> Result
   ) -> Result {
-    let (result, hasNews) = shared.withLock { shared in
+    let (result, hasNews, callers) = shared.withLock { shared in
       shared.outbox.clock = now
       let before = shared.deliveryNews
+      let losses = shared.outbox.ledger.failures
       let result = body(&shared)
-      return (result, shared.deliveryNews != before)
+      let callers = shared.calls.pending == 0 ? [] : shared.endCalls(ifLossesSince: losses)
+      return (result, shared.deliveryNews != before, callers)
     }
     if hasNews { deliveryNotifier.notify() }
+    for caller in callers { caller.notify() }
     return result
   }
 
@@ -281,7 +297,10 @@ package final class SessionHandle: Sendable {
 
   /// Shuts the session down. Queued messages get `flushWithin` to be sent; then the connection is closed with 1001, 'going away'.
   /// `hasEnded` becomes true when it is over.
-  package func close(flushWithin: TimeSpan) { send(.shutDown(flushWithin: flushWithin)) }
+  package func close(flushWithin: TimeSpan) {
+    shared.withLock { $0.isShuttingDown = true }
+    send(.shutDown(flushWithin: flushWithin))
+  }
 
   /// Refuses every post from now on.
   package func refuseMessages() { update { $0.outbox.close() } }
@@ -312,6 +331,7 @@ package final class SessionHandle: Sendable {
   /// Applies new settings through a new connection that replaces the current one. The connection is replaced even if the
   /// settings are equal, since certificates and credentials that they refer to may have changed.
   package func reconfigure(_ settings: SharedSettings, because reason: ReplacementReason) {
+    shared.withLock { $0.correlation = settings.value.conventions.correlation }
     send(.reconfigure(settings, because: reason))
   }
 
@@ -336,13 +356,13 @@ package final class SessionHandle: Sendable {
 
 extension SessionHandle.Shared {
   /// The time of the next connection attempt; nil while a connection sends.
-  fileprivate var nextAttempt: MonotonicTime? {
+  var nextAttempt: MonotonicTime? {
     guard let next = status.nextAttempt else { return nil }
     return outbox.hasSendingConnection ? nil : next
   }
 
   /// The signal that must be notified after a post with this result.
-  fileprivate mutating func signal(after result: EnqueueResult) -> Signal? {
+  mutating func signal(after result: EnqueueResult) -> Signal? {
     switch result {
     case .queued(sequence: _, wakes: true): signal
     case .notReady(.notConnected): requestConnection()

@@ -240,6 +240,9 @@ package struct DeliveryLedger: Sendable {
       unknown: total(.unknown) &- reported.unknown)
   }
 
+  /// A number that is incremented when a message ends that may not have arrived.
+  package var failures: UInt64 { total(.expired) &+ total(.rejected) &+ total(.unknown) }
+
   mutating func takeLosses() -> DeliveryLosses {
     let losses = losses
     reported = DeliveryLosses(expired: total(.expired), rejected: total(.rejected), unknown: total(.unknown))

@@ -9,6 +9,8 @@ package struct UpstreamConventions: Equatable, Sendable {
   package var codec = PayloadCodec.raw
   package var cursor = CursorSource()
   package var topics = TopicSource()
+  /// nil: no calls.
+  package var correlation: Correlation?
   package var subscriptions = SubscriptionRules()
   package var credential = CredentialUse()
 

@@ -58,6 +58,8 @@ extension SettingSection {
       upstream(
         "topic.pointer", \.conventions.topics.pointer, .pointer, "JSON pointer to the topic of a push; empty: none"),
       upstream("topic.rules", \.conventions.topics.rules, .topicRules, "topics of messages that a matcher recognises"),
+      upstream(
+        "correlation", \.conventions.correlation, .correlation, "where requests and replies have their id, for calls"),
     ]
   }
 

@@ -11,6 +11,8 @@ struct StructureReader {
   let place: (YAMLNode) -> String
 
   static let matcherKeys = ["text", "prefix", "json", "json_prefix", "json_has"]
+  static let correlationKeys = ["request", "reply", "match"]
+  static let jsonRPC = "jsonrpc"
   static let openingKeys = ["send", "expect", "refuse", "timeout"]
 
   /// Maximum number of steps of an opening. A longer exchange is not a handshake.
@@ -162,6 +164,32 @@ struct StructureReader {
       result.append(TopicSource.Rule(match: match, topic: topic))
     }
     return result
+  }
+
+  // MARK: Calls
+
+  /// Returns nil for empty text.
+  func correlation(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> Correlation? {
+    if case .scalar(let text) = node.value {
+      if text.isEmpty { return nil }
+      guard text == Self.jsonRPC else {
+        throw fail(node, "'\(text)' is not valid for '\(key)': use jsonrpc, or {request: /id, reply: /id}")
+      }
+      return .jsonRPC
+    }
+    var (request, reply): (JSONPointer?, JSONPointer?)
+    var shape = Correlation.ReplyShape.any
+    for (name, value) in try members(node, key, Self.correlationKeys) {
+      switch name {
+      case "request": request = try pointer(value, "\(key).request")
+      case "reply": reply = try pointer(value, "\(key).reply")
+      default: shape = try matcher(value, "\(key).match").map { .matching($0) } ?? .any
+      }
+    }
+    guard let request, let reply else {
+      throw fail(node, "'\(key)' needs 'request' and 'reply': the JSON pointers of the id in each, such as /id")
+    }
+    return Correlation(request: request, reply: reply, shape: shape)
   }
 
   // MARK: Opening

@@ -45,6 +45,17 @@ enum StructureText {
     return "[\(items.joined(separator: ", "))]"
   }
 
+  static func text(of correlation: Correlation?) -> String {
+    guard let correlation else { return PrintableText.quoted("") }
+    if correlation.shape == .jsonRPC { return StructureReader.jsonRPC }
+    var members = [
+      ("request", PrintableText.quoted(correlation.request.description)),
+      ("reply", PrintableText.quoted(correlation.reply.description)),
+    ]
+    if case .matching(let matcher) = correlation.shape { members.append(("match", text(of: matcher))) }
+    return mapping(members)
+  }
+
   private static func mapping(_ members: [(String, String)]) -> String {
     "{" + members.map { "\($0): \($1)" }.joined(separator: ", ") + "}"
   }

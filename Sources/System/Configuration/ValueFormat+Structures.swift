@@ -53,3 +53,13 @@ extension ValueFormat where Value == [TopicSource.Rule] {
       }, format: StructureText.text(of:))
   }
 }
+
+extension ValueFormat where Value == Correlation? {
+  static var correlation: ValueFormat {
+    ValueFormat(
+      expectation: "jsonrpc, or JSON pointers such as {request: /id, reply: /id}",
+      reader: .structure(isText: false) { reader, node, key throws(ConfigurationError) in
+        try reader.correlation(node, key)
+      }, format: StructureText.text(of:))
+  }
+}

@@ -5,6 +5,7 @@ import HTTPCodec
 import HTTPServer
 import Reactor
 import Testing
+import UpstreamProtocol
 
 @testable import API
 
@@ -41,8 +42,8 @@ import Testing
 
   @Test func everyPathOfTheFileIsServedWithItsMethodsAndNoOthers() throws {
     let operations = operations()
-    #expect(operations.count == 8)
-    let api = try APIFixture()
+    #expect(operations.count == 9)
+    let api = try APIFixture { $0.session.upstream.conventions.correlation = .jsonRPC }
     let id = try #require(try api.post("a").text("id"))
     for path in Set(operations.map(\.path)) {
       let target =
@@ -105,6 +106,15 @@ import Testing
     }
   }
 
+  @Test func aCallTakesTheQueryParametersOfTheFileAndNoOthers() throws {
+    let declared = operations().first { $0.path == "/v1/call" }?.queryParameters ?? []
+    #expect(Set(declared) == ["wait", "ttl"])
+    let api = try APIFixture { $0.session.upstream.conventions.correlation = .jsonRPC }
+    for bad in ["other=1", "wait=x", "ttl=x", "wait=1&wait=2", "until=written", "topic=a", "cursor=latest"] {
+      #expect(try api.post(#"{"id":1}"#, to: "/v1/call?\(bad)").problem == "invalid-parameter", "\(bad)")
+    }
+  }
+
   @Test func theWaitIsTheShortestOfWhatAllSidesGrant() throws {
     let settings = GatewaySettings().delivery
     func wait(_ query: String, _ fields: String = "") throws -> TimeSpan {
@@ -152,10 +162,11 @@ import Testing
     // Without a default session, its paths are not there.
     case .notFound: return path != "/v1/sessions" && path != "/openapi.yaml"
     case .requestTimeout, .contentTooLarge, .unsupportedMediaType: return takesBody
-    case .invalidDocument: return method == "PATCH"
-    case .invalidText, .unsupportedEncoding, .queueFull, .tooManyBodies, .tooManyKeys, .upstreamDown,
-      .idempotencyKeyInProgress, .idempotencyKeyReused, .sessionClosed:
+    case .invalidDocument: return method == "PATCH" || path == "/v1/call"
+    case .invalidText, .unsupportedEncoding, .queueFull, .tooManyBodies, .upstreamDown, .sessionClosed:
       return method == "POST"
+    case .tooManyKeys, .idempotencyKeyInProgress, .idempotencyKeyReused: return method == "POST" && path != "/v1/call"
+    case .callsNotConfigured, .tooManyCalls, .replyTimeout, .upstreamClosed: return path == "/v1/call"
     }
   }
 

@@ -54,6 +54,7 @@ import Upstream
       try api.beginKeyed("a", body: "first")
       return try api.post("first", fields: "Idempotency-Key: a\r\n")
     case .upstreamDown: return try api.post("x", fields: "TTL: 0\r\n")
+    case .callsNotConfigured, .tooManyCalls, .replyTimeout, .upstreamClosed: return try CallTests().example(of: kind)
     case .sessionClosed:
       try api.session().upstream.refuseMessages()
       return try api.post("x")

@@ -30,6 +30,7 @@ import Testing
       payload_codec: gzip
       cursor: {pointer: /seq, match: {prefix: "{"}, initial: "0"}
       topic: {pointer: /channel, rules: [{match: {prefix: tick}, topic: ticks}, {match: hello, topic: "a b"}]}
+      correlation: {request: /1, reply: /reply/id, match: {json: {/0: "3"}}}
 
     """
 
@@ -54,7 +55,20 @@ import Testing
     #expect(conventions.cursor.pointer?.description == "/seq" && conventions.cursor.initial != nil)
     #expect(conventions.codec == .gzip)
     #expect(conventions.topics.pointer?.description == "/channel" && conventions.topics.rules.count == 2)
+    let correlation = try #require(conventions.correlation)
+    #expect(correlation.request.description == "/1" && correlation.reply.description == "/reply/id")
+    #expect(correlation.shape == .matching(Matcher([.value(try #require(JSONPointer("/0")), "3")])))
     #expect(conventions.topics.rules[1] == TopicSource.Rule(match: Matcher([.text("hello")]), topic: "a b"))
+  }
+
+  @Test func correlationHasAPreset() throws {
+    #expect(try load("upstream: {correlation: jsonrpc}").session.upstream.conventions.correlation == .jsonRPC)
+    #expect(try load("upstream: {correlation: ''}").session.upstream.conventions.correlation == nil)
+    let environment = ["DRAWBRIDGE_UPSTREAM_CORRELATION": "jsonrpc"]
+    let settings = try load(nil, environment: environment)
+    #expect(settings.session.upstream.conventions.correlation == .jsonRPC)
+    let setting = try #require(Setting.all.first { $0.path == "upstream.correlation" })
+    #expect(setting.format(settings) == "jsonrpc")
   }
 
   /// What `check-config` shows can stand in the environment, and means the same.
@@ -75,6 +89,18 @@ import Testing
   }
 
   @Test(arguments: [
+    (
+      "correlation: json-rpc",
+      "d.yaml:2:16: 'json-rpc' is not valid for 'upstream.correlation': use jsonrpc, or {request: /id, reply: /id}"
+    ),
+    (
+      "correlation: {request: /id}",
+      "d.yaml:2:16: 'upstream.correlation' needs 'request' and 'reply': the JSON pointers of the id in each, such as /id"
+    ),
+    (
+      "correlation: {request: id, reply: /id}",
+      "d.yaml:2:26: 'id' is not a JSON pointer: it must begin with '/', as in /data/sequence"
+    ),
     ("on_open: [{sned: x}]", "d.yaml:2:14: unknown key 'upstream.on_open[0].sned' (did you mean 'send'?)"),
     (
       "on_open: [{timeout: 1s}]",

@@ -1,4 +1,5 @@
 import ByteStreams
+import Calls
 import Logging
 import Outbox
 import Reactor
@@ -59,6 +60,9 @@ final class OutboxPump: TimerTarget {
     let leavesMore = handle.update { shared in
       shared.outbox.takeBatch(
         maximumMessages: Self.messagesPerTurn, maximumBytes: room, now: loop.now, into: &batch)
+      if shared.calls.pending > 0 {
+        for message in batch { shared.calls.taken(message.sequence, by: connection.generation) }
+      }
       return shared.outbox.hasWaiting
     }
     connection.append(batch)
@@ -152,11 +156,11 @@ final class OutboxPump: TimerTarget {
     }
   }
 
-  /// Closes the outbox if it is empty or `mayWait` is false, and returns whether it did. The check and the closing share one lock:
-  /// no message can be accepted in between.
+  /// Closes the outbox if it is empty and no call waits for its reply, or `mayWait` is false, and returns whether it did. The check and the
+  /// closing share one lock: no message can be accepted in between.
   func closeIfFlushed(mayWait: Bool) -> Bool {
     handle.update { shared in
-      guard !mayWait || shared.outbox.isEmpty else { return false }
+      guard !mayWait || shared.outbox.isEmpty && shared.calls.pending == 0 else { return false }
       shared.outbox.close()
       return true
     }

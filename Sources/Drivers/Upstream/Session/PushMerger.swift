@@ -2,6 +2,7 @@ import ByteStreams
 import Configuration
 import Outbox
 import Reactor
+import Synchronization
 import UpstreamProtocol
 import UpstreamSession
 
@@ -11,9 +12,10 @@ protocol PushMergerOwner: AnyObject {
   func requestPong(from generation: Generation)
 }
 
-/// Passes the pushes of a session to its sink. While one connection takes over from another, a push that both deliver is passed on
-/// once (`OverlapFilter`).
+/// Passes the pushes of a session to its sink, and replies to the calls that wait for them. While one connection takes over from another, a push
+/// that both deliver is passed on once (`OverlapFilter`).
 final class PushMerger: TimerTarget {
+  private let handle: SessionHandle
   private let sink: any UpstreamSink
   private let loop: LoopContext
   weak var owner: (any PushMergerOwner)?
@@ -40,9 +42,10 @@ final class PushMerger: TimerTarget {
   /// The latest settings, which say where a push has its topic.
   var settings: SharedSettings
 
-  init(_ sink: any UpstreamSink, _ settings: SharedSettings, loop: LoopContext) {
-    self.sink = sink
-    self.settings = settings
+  init(_ handle: SessionHandle, loop: LoopContext) {
+    self.handle = handle
+    sink = handle.sink
+    settings = handle.settings
     self.loop = loop
   }
 
@@ -64,12 +67,19 @@ final class PushMerger: TimerTarget {
 
   @inline(__always)
   private func deliver(_ payload: Span<UInt8>, _ kind: MessageKind, time: Int64) {
+    if handle.mayHaveReplies.load(ordering: .relaxed), kind.isText, isReply(payload) { return }
     if kind.isText, !settings.value.conventions.topics.isEmpty {
       let topic = settings.value.conventions.topics.topic(of: payload)
       sink.received(payload, kind: kind, topic: topic.span, now: time)
     } else {
       sink.received(payload, kind: kind, topic: Span(), now: time)
     }
+  }
+
+  @inline(never)
+  private func isReply(_ payload: Span<UInt8>) -> Bool {
+    guard let correlation = settings.value.conventions.correlation else { return false }
+    return handle.receiveReply(payload, correlation, now: loop.now)
   }
 
   private func merge(_ payload: Span<UInt8>, _ kind: MessageKind, from generation: Generation, time: Int64) {

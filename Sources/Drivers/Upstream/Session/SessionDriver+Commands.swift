@@ -21,6 +21,8 @@ extension SessionDriver: SignalTarget {
       )
     }
     for command in commands { perform(command) }
+    // The last call may have ended, for which a shutdown waits.
+    endIfFlushed()
     if hasWaiting || isConnectionRequested, settings.session.onDemand { apply(machine.demand(now: loop.now)) }
     pump.reportLosses()
     let sending = sending

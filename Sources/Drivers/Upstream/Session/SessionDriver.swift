@@ -1,4 +1,5 @@
 import ByteStreams
+import Calls
 import Configuration
 import Logging
 import Metrics
@@ -63,7 +64,7 @@ final class SessionDriver {
     let settings = handle.settings.value
     machine = SessionStateMachine(settings.session)
     pump = OutboxPump(handle, settings.outbox, loop: loop)
-    merger = PushMerger(handle.sink, handle.settings, loop: loop)
+    merger = PushMerger(handle, loop: loop)
     runner = ProtocolRunner(settings, loop: loop, logger: handle.logger, metrics: handle.metrics)
     status = StatusBoard(handle)
     pump.owner = self
@@ -197,6 +198,7 @@ final class SessionDriver {
     connection.discard()
     forget(connection)
     settle(connection.generation, partiallyWritten: connection.partiallyWrittenMessage)
+    handle.endCalls(of: connection.generation)
   }
 
   /// Settles the messages of a predecessor, because its successor stops sending too. A message that the predecessor has written in part
@@ -274,9 +276,11 @@ extension SessionDriver: TimerTarget {
   /// The machine's next deadline.
   func timerFired(_ token: Int) {
     timer = nil
-    // A session is in use while messages wait for the rate limit, a pong or the upstream's window, and while a poll is held.
+    // A session is in use while messages wait for the rate limit, a pong or the upstream's window, while a poll is held, and while a call waits
+    // for its reply.
     if settings.session.onDemand,
-      sink.hasReaders || handle.shared.withLock({ !$0.outbox.isEmpty || $0.outbox.unconfirmed > 0 })
+      sink.hasReaders
+        || handle.shared.withLock({ !$0.outbox.isEmpty || $0.outbox.unconfirmed > 0 || $0.calls.pending > 0 })
     {
       apply(machine.demand(now: loop.now))
     }

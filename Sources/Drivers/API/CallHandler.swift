@@ -1,0 +1,174 @@
+import ByteStreams
+import Calls
+import HTTPCodec
+import HTTPServer
+import Metrics
+import Outbox
+import Reactor
+import Sessions
+import Upstream
+import UpstreamSession
+
+extension API {
+  /// `POST /v1/call`: queues the request, and responds with its reply.
+  func call(
+    _ call: IncomingCall, _ body: RequestBody?, of session: Session, at now: MonotonicTime,
+    into response: inout Response
+  ) throws(ProblemError) -> Outcome {
+    let (request, id) = try call.content(body?.bytes ?? [])
+    let registered = try register(call, request, id, of: session, at: now)
+    let pending = PendingCall(
+      session: session, call: registered, preferredWait: call.isPreferenceApplied ? call.wait : nil)
+    let held = HeldCall(api: self, slot: calls.insert(pending), deadline: now + call.wait)
+    if call.wait > .zero, !held.hasNewData { return .wait(held) }
+    held.finish(at: now, into: &response)
+    return .respond
+  }
+
+  private func register(
+    _ call: IncomingCall, _ request: [UInt8], _ id: Range<Int>, of session: Session, at now: MonotonicTime
+  ) throws(ProblemError) -> SessionHandle.RegisteredCall {
+    let token = SharedBytes(copying: request.span.extracting(id))
+    let form = CallID.form(of: token.bytes)
+    let timeToLive = call.timeToLive(default: session.upstream.defaultTimeToLive)
+    while true {
+      let new = CallID(form, random: UInt128(entropy.next()) << 64 | UInt128(entropy.next()))
+      let message = SharedSlice(SharedBytes(new.replacing(id, in: request.span)))
+      switch session.upstream.call(new, message, token: token, timeToLive: timeToLive, now: now) {
+      case .registered(let registered):
+        shared.metrics.acceptedMessages.add()
+        return registered
+      case .idInUse: continue
+      case .full:
+        shared.metrics.refusedMessages.add()
+        throw ProblemError(
+          Problem(
+            .tooManyCalls,
+            detail:
+              "\(CallTable.Limits().calls) calls of this session wait for their replies: try again after the time in Retry-After",
+            retryAfter: 1))
+      case .refused(let receipt):
+        shared.metrics.refusedMessages.add()
+        throw ProblemError(problem(receipt.result, receipt.nextAttempt, session, at: now))
+      }
+    }
+  }
+
+  fileprivate func respond(to pending: PendingCall, at now: MonotonicTime, into response: inout Response) {
+    let (session, sequence) = (pending.session, pending.call.sequence)
+    let outcome = session.upstream.finish(pending.call, now: now)
+    shared.metrics.calls.count(outcome)
+    if let wait = pending.preferredWait {
+      response.fields.append("Preference-Applied: wait=" as StaticString)
+      response.fields.append(decimal: Int(wait.seconds))
+      response.fields.append("\r\n" as StaticString)
+    }
+    switch outcome {
+    case .replied(let reply):
+      response.begin(.ok, "application/json")
+      for piece in reply.pieces { response.content.append(piece) }
+    case .timedOut:
+      DeliveryJSON.writeLocation(of: sequence, in: session, into: &response.fields)
+      respond(
+        with: Problem(
+          .replyTimeout,
+          detail:
+            "the upstream sent no reply within the wait. The delivery in Location shows the reply if it arrives within \(LateCalls.Limits().time.text); a longer wait is possible, up to delivery.maximum_wait"
+        ), into: &response)
+    case .upstreamClosed:
+      DeliveryJSON.writeLocation(of: sequence, in: session, into: &response.fields)
+      respond(
+        with: Problem(
+          .upstreamClosed,
+          detail:
+            "the connection to the upstream ended before the reply, and the request is not sent again. The upstream may have acted upon it: repeat the call only if that does no harm"
+        ), into: &response)
+    case .notSent:
+      respond(with: notSent(sequence, of: session, at: now), into: &response)
+    }
+  }
+
+  /// The problem of a request that ended in the queue.
+  private func notSent(_ sequence: UInt64, of session: Session, at now: MonotonicTime) -> Problem {
+    switch session.upstream.deliveryRecord(sequence, now: now)?.reason {
+    case .sessionClosed: Problem(.sessionClosed, detail: "the gateway is shutting down: the request was not sent")
+    case .queueFull: Problem(.queueFull, detail: queueFullDetail(.messages, session), retryAfter: 1)
+    case .ttl, .notSentAtOnce, .connectionLost, .tooLarge, nil:
+      Problem(
+        .upstreamDown,
+        detail:
+          "the request was not sent within the wait or its TTL: the upstream is not connected, or reads more slowly than clients send (state \(session.upstream.snapshot().state.name))",
+        retryAfter: Self.retryAfter(session.upstream.nextAttempt, now))
+    }
+  }
+}
+
+/// A `POST /v1/call` whose request is queued and whose response waits for the reply.
+struct PendingCall {
+  let session: Session
+  let call: SessionHandle.RegisteredCall
+  /// The wait if it is from `Prefer`.
+  let preferredWait: TimeSpan?
+}
+
+/// The waiting part of a `PendingCall`, which is in a table of the loop, so that this struct fits inline in the connection.
+private struct HeldCall: WaitingRequest {
+  let api: API
+  let slot: Int
+  let deadline: MonotonicTime
+
+  var heldCount: Gauge? { nil }
+  var notifier: Notifier { pending.call.notifier }
+  /// A few calls have the same one.
+  var sharesNotifier: Bool { true }
+  /// The session waits for the reply, too, within `shutdown.flush`.
+  var endsAtDrain: Bool { false }
+  var hasNewData: Bool { pending.session.upstream.isOver(pending.call) }
+
+  private var pending: PendingCall {
+    guard let pending = api.calls[slot] else { preconditionFailure("a call waits that has ended") }
+    return pending
+  }
+
+  func finish(at now: MonotonicTime, into response: inout Response) {
+    let pending = pending
+    api.calls.remove(slot)
+    api.respond(to: pending, at: now, into: &response)
+  }
+
+  func abandon() {
+    let pending = pending
+    api.calls.remove(slot)
+    pending.session.upstream.abandon(pending.call)
+    api.shared.metrics.calls.abandoned.add()
+  }
+}
+
+/// How many calls had each outcome.
+struct CallMetrics: Sendable {
+  private let replied: Counter
+  private let timedOut: Counter
+  private let upstreamClosed: Counter
+  private let notSent: Counter
+  let abandoned: Counter
+
+  init(_ registry: MetricsRegistry) {
+    func counter(_ outcome: String) -> Counter {
+      registry.counter("drawbridge_calls_total", "Calls that ended, by their outcome.", [("outcome", outcome)])
+    }
+    replied = counter("replied")
+    timedOut = counter("timed-out")
+    upstreamClosed = counter("upstream-closed")
+    notSent = counter("not-sent")
+    abandoned = counter("abandoned")
+  }
+
+  func count(_ outcome: CallTable.Outcome) {
+    switch outcome {
+    case .replied: replied.add()
+    case .timedOut: timedOut.add()
+    case .upstreamClosed: upstreamClosed.add()
+    case .notSent: notSent.add()
+    }
+  }
+}

@@ -1,0 +1,108 @@
+import ByteStreams
+import HTTPCodec
+import JSONCodec
+import Sessions
+import Upstream
+import UpstreamProtocol
+
+/// The head of a `POST /v1/call`. The body is a JSON text with an id, which the reply repeats.
+struct IncomingCall {
+  /// How long to wait for the reply, unless the request says so.
+  private static var defaultWait: TimeSpan { .seconds(10) }
+
+  private let isCompressed: Bool
+  private let bodyLimit: Int
+  private let timeToLive: TimeSpan?
+  private let correlation: Correlation
+  let wait: TimeSpan
+  /// Whether `wait` is from `Prefer`, which the response confirms.
+  let isPreferenceApplied: Bool
+
+  init(
+    _ request: borrowing HTTPRequestHead, of session: Session, _ limits: IncomingMessage.Limits
+  ) throws(ProblemError) {
+    guard let correlation = session.upstream.correlation else {
+      throw ProblemError(
+        .callsNotConfigured,
+        "session '\(session.name)' is not configured for calls: set \(API.settingPrefix(of: session))upstream.correlation to jsonrpc, or to the places of the id"
+      )
+    }
+    self.correlation = correlation
+    guard try IncomingMessage.form(of: request).mayBeJSON else {
+      throw ProblemError(
+        .unsupportedMediaType, "a call is one JSON text: send it with Content-Type: application/json")
+    }
+    isCompressed = try IncomingMessage.isCompressed(request)
+    bodyLimit = limits.bodyBytes
+    try Self.refuseFields(of: request)
+    var timeToLive: TimeSpan?
+    if let value = request.fields.first(.ttl) { timeToLive = try SendParameters.timeToLive(inField: value) }
+    var asked: TimeSpan?
+    try QueryParameter.forEach(of: request, accepting: .call) { parameter, value throws(ProblemError) in
+      if parameter == .ttl {
+        timeToLive = try SendParameters.timeToLive(inQuery: value, field: timeToLive)
+      } else {
+        asked = try WaitParameter.read(value)
+      }
+    }
+    self.timeToLive = timeToLive
+    let preferred = asked == nil ? WaitParameter.preference(of: request) : nil
+    isPreferenceApplied = preferred != nil
+    wait = WaitParameter.granted(asked ?? preferred ?? Self.defaultWait, for: request, maximum: limits.maximumWait)
+  }
+
+  /// Refuses the options of `POST /v1/messages` that a call does not have.
+  private static func refuseFields(of request: borrowing HTTPRequestHead) throws(ProblemError) {
+    if request.fields.first(.idempotencyKey) != nil {
+      throw ProblemError(
+        .invalidParameter,
+        "Idempotency-Key is not accepted for a call, since replies are not kept: leave it out, or use POST /v1/messages"
+      )
+    }
+    if request.fields.first(.topic) != nil {
+      throw ProblemError(
+        .invalidParameter, "Topic is not accepted for a call, which no other message may replace: leave it out")
+    }
+  }
+
+  /// How long the request may be queued. Never longer than the client waits: nobody wants the reply after that.
+  func timeToLive(default standard: TimeSpan) -> TimeSpan { min(timeToLive ?? standard, wait) }
+
+  /// Returns the request and the range of its id.
+  func content(_ bytes: [UInt8]) throws(ProblemError) -> (request: [UInt8], id: Range<Int>) {
+    let request = isCompressed ? try IncomingMessage.inflated(bytes, limit: bodyLimit) : bytes
+    guard UTF8StreamValidator.isValid(request.span) else {
+      throw ProblemError(.invalidText, "a call must be UTF-8: JSON has no other encoding")
+    }
+    do throws(JSONError) {
+      _ = try JSONValidator.validate(request.span)
+    } catch {
+      throw ProblemError(.invalidDocument, "the call is not valid JSON: \(error)")
+    }
+    do throws(Correlation.RequestError) {
+      return (request, try correlation.identifier(ofRequest: request.span))
+    } catch {
+      throw ProblemError(.invalidDocument, detail(of: error))
+    }
+  }
+
+  private func detail(of error: Correlation.RequestError) -> String {
+    let place = "at \(correlation.request) (upstream.correlation)"
+    return switch error {
+    case .absent:
+      "the request has no id \(place), so it gets no reply: add a string or a number, or use POST /v1/messages"
+    case .batch: "a call is one request, and this is an array: send each of its elements as a call of its own"
+    case .neitherStringNorNumber: "the id \(place) is neither a string nor a number: use one of them"
+    case .repeated: "a name on the way to the id \(place) is repeated, so it is not clear which id counts: use it once"
+    }
+  }
+}
+
+extension IncomingMessage.Form {
+  fileprivate var mayBeJSON: Bool {
+    switch self {
+    case .text, .undeclared: true
+    case .binary, .lines: false
+    }
+  }
+}

@@ -1,0 +1,179 @@
+import ByteStreams
+import Calls
+import JSONCodec
+import Outbox
+import Reactor
+import Synchronization
+import Threading
+import UpstreamProtocol
+import UpstreamSession
+
+/// Calls: requests of clients that wait for their replies. The table of calls is behind the same lock as the outbox, so a reply or the end of a
+/// connection cannot come between the registration of a call and the queueing of its request.
+extension SessionHandle {
+  /// The limit of notifiers for calls. A reply wakes the calls of one lane, so with 4,096 calls at most 16 check whether it is theirs.
+  private static var callNotifierLimit: Int { 256 }
+
+  /// A registered call.
+  package struct RegisteredCall: Sendable {
+    package let id: CallID
+    /// The number of the message with the request.
+    package let sequence: UInt64
+    /// Notified when the call may have an outcome.
+    package let notifier: Notifier
+  }
+
+  package enum CallReceipt: Sendable {
+    case registered(RegisteredCall)
+    /// There are too many calls.
+    case full
+    /// Another call has this id.
+    case idInUse
+    /// The message was not queued.
+    case refused(Receipt)
+  }
+
+  /// How calls are related to their replies; nil if the session is not configured for calls.
+  package var correlation: Correlation? { shared.withLock { $0.correlation } }
+
+  /// Registers a call and queues its request. Callable from any loop.
+  ///
+  /// - Parameters:
+  ///   - request: with the id of the call.
+  ///   - token: the client's id, as JSON.
+  ///   - timeToLive: as of `post`. It must not exceed the time that the client waits.
+  package func call(
+    _ id: CallID, _ request: SharedSlice, token: SharedBytes, timeToLive: TimeSpan, now: MonotonicTime
+  ) -> CallReceipt {
+    let (receipt, signal) = update(at: now) { shared -> (CallReceipt, Signal?) in
+      shared.calls.expire(now: now)
+      guard shared.calls.hasRoom else { return (.full, nil) }
+      guard !shared.calls.contains(id) else { return (.idInUse, nil) }
+      let result = shared.outbox.enqueue(request, kind: .text, timeToLive: timeToLive, now: now)
+      guard case .queued(let sequence, _) = result else {
+        let receipt = Receipt(result: result, nextAttempt: shared.nextAttempt)
+        return (.refused(receipt), shared.signal(after: result))
+      }
+      let lane = shared.calls.open(id, token: token, sequence: sequence)
+      mayHaveReplies.store(true, ordering: .relaxed)
+      let call = RegisteredCall(id: id, sequence: sequence, notifier: shared.callNotifier(ofLane: lane))
+      return (.registered(call), shared.signal(after: result))
+    }
+    signal?.notify()
+    return receipt
+  }
+
+  /// Whether a call has an outcome. Its client has not collected it.
+  package func isOver(_ call: RegisteredCall) -> Bool { shared.withLock { $0.calls.isOver(call.id) } }
+
+  /// The client collects the outcome of its call, once. Without one the call has timed out.
+  package func finish(_ call: RegisteredCall, now: MonotonicTime) -> CallTable.Outcome {
+    // A request whose time to live ends now was not sent, even if its loop has not noticed yet.
+    if !isOver(call) { update { _ = $0.outbox.expire(now: now) } }
+    return end { $0.calls.finish(call.id, now: now) }
+  }
+
+  /// The client of a call is gone.
+  package func abandon(_ call: RegisteredCall) { end { $0.calls.abandon(call.id) } }
+
+  private func end<Result>(_ body: (inout Shared) -> Result) -> Result {
+    let (result, signal) = update { shared in
+      let result = body(&shared)
+      mayHaveReplies.store(!shared.calls.isEmpty, ordering: .relaxed)
+      return (result, shared.signalOfLastCall)
+    }
+    signal?.notify()
+    return result
+  }
+
+  /// The time of the next connection attempt; nil while a connection sends, and if it is unknown.
+  package var nextAttempt: MonotonicTime? { shared.withLock { $0.nextAttempt } }
+
+  /// The reply that arrived after the call with this request had timed out.
+  package func lateReply(to sequence: UInt64, now: MonotonicTime) -> CallReply? {
+    guard mayHaveReplies.load(ordering: .relaxed) else { return nil }
+    return shared.withLock { $0.calls.lateReply(to: sequence, now: now) }
+  }
+
+  /// Frees the memory of calls that timed out long ago.
+  package func expireCalls(now: MonotonicTime) {
+    guard mayHaveReplies.load(ordering: .relaxed) else { return }
+    shared.withLock { shared in
+      shared.calls.expire(now: now)
+      mayHaveReplies.store(!shared.calls.isEmpty, ordering: .relaxed)
+    }
+  }
+
+  /// Number of calls whose clients wait.
+  package var callCount: Int {
+    mayHaveReplies.load(ordering: .relaxed) ? shared.withLock { $0.calls.count } : 0
+  }
+
+  // MARK: The session's loop
+
+  /// Returns whether a text message of the upstream is the reply to a call, which has then got it.
+  func receiveReply(_ message: Span<UInt8>, _ correlation: Correlation, now: MonotonicTime) -> Bool {
+    guard let range = correlation.identifier(ofReply: message), let id = CallID(token: message.extracting(range)),
+      shared.withLock({ $0.calls.contains(id) }), correlation.isReply(message)
+    else { return false }
+    let traits: JSONTraits
+    do throws(JSONError) {
+      traits = try JSONValidator.validate(message)
+    } catch {
+      return false
+    }
+    let copy = SharedBytes(copying: message)
+    let (isReply, notifier, signal) = shared.withLock { shared -> (Bool, Notifier?, Signal?) in
+      switch shared.calls.receive(id, copy, range, canBeLate: !traits.hasUnpairedSurrogates, now: now) {
+      case .reply(let lane): (true, shared.callNotifier(ofLane: lane), shared.signalOfLastCall)
+      case .lateReply: (true, nil, nil)
+      case .none: (false, nil, nil)
+      }
+    }
+    notifier?.notify()
+    signal?.notify()
+    return isReply
+  }
+
+  /// A connection has ended, and its messages are settled.
+  func endCalls(of connection: Generation) {
+    guard mayHaveReplies.load(ordering: .relaxed) else { return }
+    let callers = shared.withLock { shared in
+      let ledger = shared.outbox.ledger
+      let lanes = shared.calls.connectionEnded(connection) { ledger.state(of: $0) == .queued }
+      return lanes.map { shared.callNotifier(ofLane: $0) }
+    }
+    for caller in callers { caller.notify() }
+  }
+}
+
+extension SessionHandle.Shared {
+  fileprivate mutating func callNotifier(ofLane lane: Int) -> Notifier {
+    let index = lane % SessionHandle.callNotifierLimit
+    while callNotifiers.count <= index { callNotifiers.append(Notifier()) }
+    return callNotifiers[index]
+  }
+
+  /// Ends the calls whose requests have ended, if any message has since the ledger had this number of failures. Returns the notifiers of
+  /// their clients.
+  mutating func endCalls(ifLossesSince failures: UInt64) -> [Notifier] {
+    guard outbox.ledger.failures != failures else { return [] }
+    let ledger = outbox.ledger
+    let lanes = calls.messagesEnded { sequence in
+      // Without a record, many messages have followed, and the reply may still come.
+      guard let record = ledger.record(of: sequence, now: .zero) else { return nil }
+      switch record.state {
+      case .queued, .written, .confirmed: return nil
+      case .expired, .replaced: return .notSent
+      case .unknown: return .upstreamClosed
+      case .rejected:
+        let isSent = record.reason == .connectionLost || record.reason == .tooLarge
+        return isSent ? .upstreamClosed : .notSent
+      }
+    }
+    return lanes.map { callNotifier(ofLane: $0) }
+  }
+
+  /// The signal that must be notified if the last call has ended during a shutdown, which waits for it.
+  fileprivate var signalOfLastCall: Signal? { isShuttingDown && calls.pending == 0 ? signal : nil }
+}

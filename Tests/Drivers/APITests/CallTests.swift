@@ -1,0 +1,291 @@
+import ByteStreams
+import Calls
+import Configuration
+import Foundation
+import HTTPServer
+import JSONCodec
+import Outbox
+import Sessions
+import Synchronization
+import Testing
+import Threading
+import UpstreamProtocol
+import UpstreamSession
+
+@testable import API
+@testable import Upstream
+
+/// `POST /v1/call`, driven by hand: the connection to the upstream is this test.
+@Suite struct CallTests {
+  private static let connection = Generation(1)
+
+  private func fixture(_ correlation: Correlation? = .jsonRPC) throws -> APIFixture {
+    try APIFixture(sessions: ["default", "market"]) { $0.session.upstream.conventions.correlation = correlation }
+  }
+
+  /// The call that waits.
+  private func hold(
+    _ body: String, to target: String = "/v1/call", fields: String = "", _ api: APIFixture
+  ) throws -> any WaitingRequest {
+    let head = "POST \(target) HTTP/1.1\r\nHost: localhost\r\nContent-Length: \(body.utf8.count)\r\n\(fields)\r\n"
+    let (outcome, response) = try api.send(Array((head + body).utf8))
+    guard case .wait(let call) = outcome else {
+      Issue.record("no call waits: \(response.body)")
+      throw CancellationError()
+    }
+    return call
+  }
+
+  /// Writes the queued messages to the connection, and returns them.
+  private func write(_ session: Session, _ api: APIFixture) -> [String] {
+    session.upstream.update { shared in
+      var batch: [OutboxMessage] = []
+      if !shared.outbox.hasSendingConnection { shared.outbox.startSending(on: Self.connection) }
+      shared.outbox.takeBatch(maximumMessages: 10_000, maximumBytes: .max, now: api.now, into: &batch)
+      for message in batch { shared.calls.taken(message.sequence, by: Self.connection) }
+      if let last = batch.last { shared.outbox.written(through: last.sequence) }
+      return batch.map { $0.payload.bytes.text() }
+    }
+  }
+
+  /// The upstream sends a message. Returns whether it is a reply.
+  private func receive(_ text: String, _ session: Session, _ api: APIFixture) -> Bool {
+    guard let correlation = session.upstream.correlation else { return false }
+    let bytes = Array(text.utf8)
+    return session.upstream.receiveReply(bytes.span, correlation, now: api.now)
+  }
+
+  /// The id in a message as JSON.
+  private func id(_ message: String) throws -> String {
+    let match = try #require(message.firstMatch(of: /"id" ?: ?("[^"]*"|[0-9]+)/))
+    return String(match.1)
+  }
+
+  /// The response that shows this kind of problem.
+  func example(of kind: Problem.Kind) throws -> Received {
+    let api = try fixture(kind == .callsNotConfigured ? nil : .jsonRPC)
+    let session = try api.session()
+    switch kind {
+    case .tooManyCalls:
+      for number in 0..<CallTable.Limits().calls {
+        let receipt = session.upstream.call(
+          CallID(.number, random: UInt128(number)), SharedSlice(SharedBytes([])), token: SharedBytes([]),
+          timeToLive: .seconds(1), now: api.now)
+        _ = write(session, api)
+        guard case .registered = receipt else {
+          Issue.record("call \(number) is refused")
+          break
+        }
+      }
+    case .upstreamClosed:
+      let call = try hold(#"{"id":1}"#, api)
+      _ = write(session, api)
+      session.upstream.endCalls(of: Self.connection)
+      #expect(call.hasNewData)
+      return api.finish(call)
+    case .replyTimeout: return api.finish(try hold(#"{"id":1}"#, api))
+    default: break
+    }
+    return try api.post(#"{"id":1}"#, to: "/v1/call")
+  }
+
+  // MARK: Replies
+
+  @Test(arguments: [#""a""#, #""""#, #""é\"\u0041""#, "7", "-1.50E+3", "123456789012345678901234567890"])
+  func theReplyHasTheIDOfTheClientByteForByte(token: String) throws {
+    let api = try fixture()
+    let session = try api.session()
+    let call = try hold(#" {"method":"m", "id" : \#(token) ,"x":{"id":3}} "#, api)
+    #expect(call.deadline == api.now + .seconds(10) && !call.hasNewData && !call.endsAtDrain)
+    let sent = try #require(write(session, api).first)
+    let ours = try id(sent)
+    #expect(ours != token && ours.hasPrefix("\"") == token.hasPrefix("\""), "the type is the client's")
+    #expect(sent == #" {"method":"m", "id" : \#(ours) ,"x":{"id":3}} "#)
+    #expect(receive(#"{ "result":"\#(ours.filter(\.isHexDigit))", "id":\#(ours)}"#, session, api))
+    #expect(call.hasNewData)
+    let response = api.finish(call)
+    #expect(response.status == 200 && response.field("Content-Type") == "application/json")
+    #expect(response.body == #"{ "result":"\#(ours.filter(\.isHexDigit))", "id":\#(token)}"#)
+    #expect(api.api.pendingRequests == 0 && session.upstream.callCount == 0)
+    let mayHaveReplies = session.upstream.mayHaveReplies.load(ordering: .relaxed)
+    #expect(!mayHaveReplies)
+  }
+
+  @Test func aMessageThatIsNoReplyIsAPush() throws {
+    let api = try fixture()
+    let session = try api.session()
+    let call = try hold(#"{"id":1}"#, api)
+    let ours = try id(try #require(write(session, api).first))
+    for text in [
+      #"{"id":1,"result":1}"#, #"{"id":"\#(ours)","result":1}"#, #"{"id":\#(ours),"method":"m"}"#, #"{"id":\#(ours)}"#,
+      #"{"id":\#(ours),"result":1"#, #"{"id":\#(ours),"result":1}}"#, #"{"id":\#(ours),"result":1,"id":2}"#,
+      #"[{"id":\#(ours),"result":1}]"#, #"{"id":\#(ours)0,"result":1}"#, "", "x",
+    ] {
+      #expect(!receive(text, session, api), "\(text)")
+    }
+    #expect(!call.hasNewData)
+    #expect(receive(#"{"id":\#(ours),"error":{}}"#, session, api))
+    #expect(!receive(#"{"id":\#(ours),"error":{}}"#, session, api), "the first counts")
+    #expect(api.finish(call).body == #"{"id":1,"error":{}}"#)
+  }
+
+  @Test func callsOfTwoSessionsAreNotConfused() throws {
+    let api = try fixture()
+    let (session, other) = (try api.session(), try api.session("market"))
+    let call = try hold(#"{"id":1}"#, api)
+    let theirs = try hold(#"{"id":1}"#, to: "/v1/sessions/market/call", api)
+    let ours = try id(try #require(write(session, api).first))
+    #expect(!receive(#"{"id":\#(ours),"result":1}"#, other, api))
+    #expect(receive(#"{"id":\#(ours),"result":1}"#, session, api))
+    #expect(call.hasNewData && !theirs.hasNewData)
+    _ = api.finish(call)
+    theirs.abandon()
+  }
+
+  @Test func aLateReplyIsShownByTheDelivery() throws {
+    var api = try fixture()
+    let session = try api.session("market")
+    let call = try hold(#"{"id":"a"}"#, to: "/v1/sessions/market/call", fields: "Prefer: wait=3\r\n", api)
+    #expect(call.deadline == api.now + .seconds(3))
+    let ours = try id(try #require(write(session, api).first))
+    let response = api.finish(call)
+    #expect(response.status == 504 && response.problem == "reply-timeout")
+    #expect(response.json["retryable"] as? Bool == false)
+    #expect(response.field("Preference-Applied") == "wait=3")
+    let location = try #require(response.field("Location"))
+    #expect(location.hasPrefix("/v1/sessions/market/deliveries/d-"))
+    #expect(try api.respond("GET", location).json["reply"] == nil)
+    #expect(!receive(#"{"id":\#(ours),"result":"\ud800"}"#, session, api), "it cannot be shown in another document")
+    #expect(receive(#"{"id":\#(ours),"result":[1]}"#, session, api))
+    let reply = try #require(try api.respond("GET", location).json["reply"] as? [String: Any])
+    #expect(reply["id"] as? String == "a" && reply["result"] as? [Int] == [1])
+    api.now = api.now + .seconds(60)
+    session.upstream.expireCalls(now: api.now)
+    #expect(try api.respond("GET", location).json["reply"] == nil)
+    let mayHaveReplies = session.upstream.mayHaveReplies.load(ordering: .relaxed)
+    #expect(!mayHaveReplies)
+  }
+
+  // MARK: Without a reply
+
+  @Test func aRequestThatIsStillQueuedWhenItsClientGivesUpIsNeverSent() throws {
+    for fields in ["TTL: 30\r\n", "TTL: 2\r\n", ""] {
+      var api = try fixture()
+      let call = try hold(#"{"id":1}"#, to: "/v1/call?wait=5s", fields: fields, api)
+      api.now = call.deadline
+      let response = api.finish(call)
+      #expect(response.status == 503 && response.problem == "upstream-down" && response.field("Retry-After") == "1")
+      #expect(write(try api.session(), api) == [])
+      #expect(api.api.pendingRequests == 0)
+    }
+  }
+
+  @Test func aCallEndsAsSoonAsItsRequestDoes() throws {
+    var api = try fixture()
+    let session = try api.session()
+    let call = try hold(#"{"id":1}"#, to: "/v1/call?ttl=1s", api)
+    api.now = api.now + .seconds(1)
+    let now = api.now
+    session.upstream.update { _ = $0.outbox.expire(now: now) }
+    #expect(call.hasNewData)
+    #expect(api.finish(call).problem == "upstream-down")
+    let other = try hold(#"{"id":1}"#, api)
+    session.upstream.refuseMessages()
+    #expect(other.hasNewData)
+    #expect(api.finish(other).problem == "session-closed")
+    #expect(try api.post(#"{"id":1}"#, to: "/v1/call").problem == "session-closed")
+  }
+
+  @Test func aLostConnectionEndsTheCallsThatItCarriedAndNoOthers() throws {
+    let api = try fixture()
+    let session = try api.session()
+    let carried = try hold(#"{"id":1}"#, api)
+    _ = write(session, api)
+    let queued = try hold(#"{"id":2}"#, api)
+    session.upstream.update { shared in
+      shared.outbox.stopSending()
+      shared.outbox.settle()
+    }
+    session.upstream.endCalls(of: Self.connection)
+    #expect(carried.hasNewData && !queued.hasNewData)
+    let response = api.finish(carried)
+    #expect(response.status == 502 && response.problem == "upstream-closed")
+    #expect(response.field("Location")?.hasPrefix("/v1/deliveries/d-") == true)
+    queued.abandon()
+  }
+
+  @Test func aClientThatIsGoneLeavesNothingBehind() throws {
+    let api = try fixture()
+    let session = try api.session()
+    let calls = try (0..<3).map { try hold(#"{"id":\#($0)}"#, api) }
+    let sent = write(session, api)
+    #expect(session.upstream.callCount == 3)
+    calls[1].abandon()
+    #expect(!receive(#"{"id":\#(try id(sent[1])),"result":1}"#, session, api), "nobody waits for it")
+    calls[0].abandon()
+    calls[2].abandon()
+    #expect(api.api.pendingRequests == 0 && session.upstream.callCount == 0)
+  }
+
+  @Test func withoutAWaitTheReplyIsOnlyInTheDelivery() throws {
+    let api = try fixture()
+    let session = try api.session()
+    #expect(try api.post(#"{"id":1}"#, to: "/v1/call?wait=0").problem == "upstream-down")
+    _ = write(session, api)
+    let response = try api.post(#"{"id":1}"#, to: "/v1/call?wait=0")
+    #expect(response.problem == "reply-timeout")
+    let ours = try id(try #require(write(session, api).first))
+    #expect(receive(#"{"id":\#(ours),"result":5}"#, session, api))
+    let delivery = try api.respond("GET", try #require(response.field("Location")))
+    #expect((delivery.json["reply"] as? [String: Int])?["result"] == 5)
+  }
+
+  // MARK: Requests
+
+  @Test(arguments: [
+    ("", "not valid JSON"), ("x", "not valid JSON"), (#"{"id":1}{"#, "not valid JSON"), (#"{"method":"m"}"#, "no id"),
+    (#"{"id":null}"#, "no id"), (#"[{"id":1}]"#, "array"), (#"{"id":[]}"#, "neither a string nor a number"),
+    (#"{"id":1,"id":1}"#, "repeated"), (String(repeating: "[", count: 200), "nested deeper"),
+  ])
+  func aRequestWithoutOneIDIsRefused(body: String, part: String) throws {
+    let api = try fixture()
+    let response = try api.post(body, to: "/v1/call")
+    #expect(response.status == 422 && response.problem == "invalid-document", "\(response.body)")
+    #expect(response.text("detail")?.contains(part) == true, "\(response.body)")
+    #expect(write(try api.session(), api) == [])
+  }
+
+  @Test(arguments: [
+    ("Idempotency-Key: a\r\n", "invalid-parameter"), ("Topic: a\r\n", "invalid-parameter"),
+    ("Content-Type: application/x-ndjson\r\n", "unsupported-media-type"),
+    ("Content-Type: application/octet-stream\r\n", "unsupported-media-type"),
+    ("Content-Encoding: br\r\n", "unsupported-encoding"), ("Content-Encoding: gzip\r\n", "unsupported-encoding"),
+    ("TTL: x\r\n", "invalid-parameter"), ("TTL: 0\r\n", "upstream-down"), ("Accept: text/plain\r\n", "not-acceptable"),
+  ])
+  func anOptionThatACallDoesNotHaveIsRefused(fields: String, problem: String) throws {
+    #expect(try fixture().post(#"{"id":1}"#, to: "/v1/call", fields: fields).problem == problem)
+  }
+
+  @Test func otherProblemsOfACallNameWhatToDo() throws {
+    #expect(try fixture().post([0x22, 0xFF, 0x22], to: "/v1/call").problem == "invalid-text")
+    let response = try fixture(nil).post(#"{"id":1}"#, to: "/v1/sessions/market/call")
+    #expect(response.status == 404 && response.problem == "calls-not-configured")
+    #expect(response.text("detail")?.contains("sessions.market.upstream.correlation") == true)
+    let api = try fixture()
+    #expect(try api.respond("GET", "/v1/call").field("Allow") == "POST, OPTIONS")
+    #expect(try api.respond("OPTIONS", "/v1/sessions/market/call").status == 204)
+  }
+
+  @Test func aReloadChangesHowRequestsAreRead() throws {
+    let api = try fixture(nil)
+    let session = try api.session()
+    var settings = session.upstream.settings.value
+    let pointer = try #require(JSONPointer("/1"))
+    settings.conventions.correlation = Correlation(request: pointer, reply: pointer, shape: .any)
+    session.upstream.reconfigure(try SharedSettings(settings), because: .configuration)
+    let call = try hold(#"[2,"19","Boot"]"#, api)
+    let sent = try #require(write(session, api).first)
+    #expect(receive(sent, session, api))
+    #expect(api.finish(call).body == #"[2,"19","Boot"]"#)
+  }
+}

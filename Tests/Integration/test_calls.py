@@ -1,0 +1,382 @@
+"""Calls: `POST /v1/call` responds with the reply of the upstream, whatever the upstream does and whoever else calls."""
+
+import asyncio
+import collections
+import json
+import random
+import re
+import shlex
+import signal
+
+import pytest
+from jsonrpc import Dispatcher, JSONRPCResponseManager
+from websockets.exceptions import ConnectionClosed
+
+from harness.conventions import ConventionUpstream
+from harness.gateway import PROJECT, Gateway
+from harness.waiting import eventually
+
+JSONRPC = {"DRAWBRIDGE_UPSTREAM_CORRELATION": "jsonrpc"}
+
+
+class Calculator:
+    """Each request says how it is treated: `now`, `late`, `doubled`, `missing`, `shapeless`."""
+
+    def __init__(self):
+        self.requests = []
+        self.late = []
+
+    async def __call__(self, conversation):
+        pending = []
+        try:
+            async with asyncio.TaskGroup() as replies:
+                while True:
+                    request = json.loads(await conversation.hear())
+                    self.requests.append(request)
+                    pending.append(request)
+                    if len(pending) == 1:
+                        replies.create_task(self._reply(conversation, pending))
+        except* ConnectionClosed:
+            pass
+
+    async def _reply(self, conversation, pending):
+        """Replies to the requests of the same burst, in any order."""
+        for _ in range(5):
+            await asyncio.sleep(0)
+        burst = pending.copy()
+        pending.clear()
+        random.shuffle(burst)
+        for request in burst:
+            await self._treat(conversation, request)
+
+    async def _treat(self, conversation, request):
+        number, how = request["params"]
+        reply = json.dumps({"jsonrpc": "2.0", "result": number * 2, "id": request["id"]})
+        match how:
+            case "now":
+                await conversation.say(reply)
+            case "doubled":
+                await conversation.say(reply, reply)
+            case "shapeless":
+                await conversation.say(json.dumps({"id": request["id"], "method": "it is a request"}))
+            case "late":
+                self.late.append((conversation, reply))
+
+
+def request(number, how="now", **more):
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": "double", "params": [number, how], **more})
+
+
+async def call(client, body, **parameters):
+    return await client.request(
+        "POST",
+        f"{client.root}/call",
+        params=parameters,
+        data=body,
+        headers={"Content-Type": "application/json"},
+    )
+
+
+async def calls(gateway):
+    return (await gateway.metrics())["drawbridge_calls"]
+
+
+async def outcomes(gateway):
+    samples = (await gateway.metrics()).samples
+    return {
+        labels.removeprefix('outcome="').removesuffix('"'): value
+        for (name, labels), value in samples.items()
+        if name == "drawbridge_calls_total" and value
+    }
+
+
+async def is_over(gateway):
+    return await calls(gateway) == 0
+
+
+@pytest.fixture
+def calculator(start, gateway_for):
+    async def calculator(converse=None, **options):
+        converse = converse or Calculator()
+        upstream = await start(ConventionUpstream(converse))
+        env = {**JSONRPC, **options.pop("env", {})}
+        return await gateway_for(upstream, env=env, **options), converse, upstream
+
+    return calculator
+
+
+async def test_200_clients_call_at_once_and_each_gets_its_own_outcome(calculator):
+    gateway, upstream, _ = await calculator()
+    client = gateway.client()
+    here = await client.here()
+    kinds = ["now"] * 5 + ["doubled", "missing", "shapeless", "late"]
+    plan = [(number, kinds[number % len(kinds)]) for number in range(400)]
+    random.shuffle(plan)
+
+    async def one(number, how):
+        # Every client uses the id 1, and its own token for it.
+        token = [1, 1.0, "1", f"client {number}"][number % 4]
+        body = json.dumps({"jsonrpc": "2.0", "method": "double", "params": [number, how], "id": token})
+        wait = "60s" if how in ("now", "doubled") else "3s"
+        answer = await call(client, body, wait=wait)
+        if how in ("now", "doubled"):
+            assert answer.status == 200, answer.body
+            assert answer.json == {"jsonrpc": "2.0", "result": number * 2, "id": token}
+            assert type(answer.json["id"]) is type(token)
+            return None
+        problem = answer.problem(504)
+        assert problem["type"] == "/errors/reply-timeout"
+        return (how, number, token, answer.headers["Location"])
+
+    async def worker():
+        # 200 at a time.
+        return [await one(*plan.pop()) for _ in range(2)]
+
+    finished = await asyncio.gather(*(worker() for _ in range(200)))
+    unanswered = [each for pair in finished for each in pair if each]
+    # No id was seen twice, and none is a client's.
+    seen = [each["id"] for each in upstream.requests]
+    assert len(set(seen)) == 400
+    assert all(isinstance(each, str) or each > 10**12 for each in seen)
+
+    # The replies of those that were late come now, and their deliveries show them.
+    for conversation, reply in upstream.late:
+        await conversation.say(reply)
+    for how, number, token, location in unanswered:
+        if how == "late":
+
+            async def has_reply(location=location):
+                return (await client.request("GET", location)).json.get("reply")
+
+            reply = await eventually(has_reply, what="the delivery shows the late reply")
+            assert reply == {"jsonrpc": "2.0", "result": number * 2, "id": token}
+        else:
+            assert "reply" not in (await client.request("GET", location)).json
+
+    # What no call waited for is a push like any other: the second of two replies, and messages that are no replies.
+    counts = collections.Counter(how for _, how in ((n, kinds[n % len(kinds)]) for n in range(400)))
+    pushes, _ = await client.collect(counts["doubled"] + counts["shapeless"], here)
+    assert sorted("method" if "method" in each else "reply" for each in pushes) == sorted(
+        ["reply"] * counts["doubled"] + ["method"] * counts["shapeless"]
+    )
+    assert await is_over(gateway)
+    timed_out = counts["missing"] + counts["shapeless"] + counts["late"]
+    assert await outcomes(gateway) == {"replied": 400 - timed_out, "timed-out": timed_out}
+
+
+async def test_a_client_that_disconnects_leaves_no_call_behind(calculator):
+    gateway, upstream, _ = await calculator()
+    client = gateway.client()
+    here = await client.here()
+    waiting = [asyncio.create_task(call(client, request(n, "late"), wait="50s")) for n in range(20)]
+    await eventually(lambda: len(upstream.late) == 20, what="the upstream has the requests")
+    for each in waiting:
+        each.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    await eventually(lambda: is_over(gateway), what="no call is left")
+    assert await outcomes(gateway) == {"abandoned": 20}
+    # Their replies are pushes.
+    for conversation, reply in upstream.late:
+        await conversation.say(reply)
+    assert len((await client.collect(20, here))[0]) == 20
+
+
+async def test_a_lost_connection_ends_the_calls_that_it_carried(calculator):
+    gateway, upstream, server = await calculator()
+    client = gateway.client()
+    carried = [asyncio.create_task(call(client, request(n, "late"), wait="50s")) for n in range(20)]
+    await eventually(lambda: len(upstream.late) == 20, what="the upstream has the requests")
+    server.reset_connections()
+    for each in carried:
+        answer = await each
+        assert answer.problem(502)["type"] == "/errors/upstream-closed"
+        assert answer.headers["Location"].startswith("/v1/deliveries/d-")
+    assert await is_over(gateway)
+    # The next connection serves the next call.
+    assert (await call(client, request(5), wait="50s")).json["result"] == 10
+    assert await outcomes(gateway) == {"upstream-closed": 20, "replied": 1}
+
+
+async def test_requests_that_wait_for_a_connection_are_sent_within_the_wait_or_never(calculator):
+    gateway, upstream, server = await calculator()
+    client = gateway.client()
+    await server.stop()
+    await eventually(lambda: is_down(client), what="the connection is gone")
+    given_up = await call(client, request(1), wait="200ms")
+    assert given_up.problem(503)["type"] == "/errors/upstream-down"
+    assert "Retry-After" in given_up.headers
+    patient = asyncio.create_task(call(client, request(2), wait="50s"))
+    await eventually(lambda: counts(gateway, 1), what="the call waits")
+    await server.start()
+    assert (await patient).json["result"] == 4
+    assert [each["params"][0] for each in upstream.requests] == [2]
+
+
+async def is_down(client):
+    return (await client.session())["state"] != "ready"
+
+
+async def counts(gateway, count):
+    return await calls(gateway) == count
+
+
+async def test_an_operator_closes_the_session_and_its_calls_end(calculator):
+    gateway, upstream, _ = await calculator()
+    client = gateway.client()
+    waiting = asyncio.create_task(call(client, request(1, "late"), wait="50s"))
+    await eventually(lambda: upstream.late, what="the upstream has the request")
+    await client.request("PATCH", "/v1/session", json={"desired": "down"})
+    assert (await waiting).problem(502)["type"] == "/errors/upstream-closed"
+
+
+async def test_calls_in_flight_finish_before_the_gateway_stops(calculator):
+    gateway, upstream, server = await calculator()
+    client = gateway.client()
+    waiting = asyncio.create_task(call(client, request(1, "late"), wait="50s"))
+    await eventually(lambda: upstream.late, what="the upstream has the request")
+    gateway.signal(signal.SIGTERM)
+    await eventually(lambda: refuses(gateway), what="the gateway accepts no more connections")
+    conversation, reply = upstream.late.pop()
+    await conversation.say(reply)
+    assert (await waiting).json["result"] == 2
+    assert await gateway.exit_status() == 0
+    assert server.last.connection.close_code == 1001
+
+
+async def refuses(gateway):
+    try:
+        _, writer = await asyncio.open_connection(*gateway.address())
+    except OSError:
+        return True
+    writer.close()
+    return False
+
+
+async def test_a_call_that_gets_no_reply_does_not_delay_the_end_beyond_the_flush(calculator):
+    gateway, upstream, _ = await calculator(env={"DRAWBRIDGE_SHUTDOWN_FLUSH": "300ms"})
+    waiting = asyncio.create_task(call(gateway.client(), request(1, "late"), wait="50s"))
+    await eventually(lambda: upstream.late, what="the upstream has the request")
+    gateway.signal(signal.SIGTERM)
+    assert (await waiting).problem(502)["type"] == "/errors/upstream-closed"
+    assert await gateway.exit_status() == 0
+
+
+async def test_a_reply_arrives_on_the_connection_that_is_replaced(calculator):
+    gateway, upstream, server = await calculator(env={"DRAWBRIDGE_UPSTREAM_OVERLAP": "60s"})
+    client = gateway.client()
+    waiting = asyncio.create_task(call(client, request(1, "late"), wait="50s"))
+    await eventually(lambda: upstream.late, what="the upstream has the request")
+    gateway.signal(signal.SIGHUP)
+    await server.has_conversations(2)
+    await eventually(lambda: sends_on_the_second(client), what="the new connection sends")
+    # On both connections, as upstreams do that send everything to everyone.
+    conversation, reply = upstream.late.pop()
+    await conversation.say(reply)
+    await server.last.say(reply)
+    assert (await waiting).json["result"] == 2
+    assert (await call(client, request(2))).json["result"] == 4
+    assert len(server.last.heard) == 1
+
+
+async def sends_on_the_second(client):
+    return (await client.session())["generation"] >= 2 and (await client.session())["state"] == "ready"
+
+
+async def test_an_on_demand_session_stays_connected_for_a_call(calculator):
+    gateway, upstream, server = await calculator(
+        ready=False,
+        env={"DRAWBRIDGE_UPSTREAM_ON_DEMAND": "true", "DRAWBRIDGE_UPSTREAM_IDLE_AFTER": "100ms"},
+    )
+    client = gateway.client()
+    waiting = asyncio.create_task(call(client, request(1, "late"), wait="50s"))
+    await eventually(lambda: upstream.late, what="the upstream has the request")
+    # Several times the idle time: it was idle if the connection ended.
+    for _ in range(5):
+        await client.poll(wait="100ms", cursor="latest")
+    conversation, reply = upstream.late.pop()
+    await conversation.say(reply)
+    assert (await waiting).json["result"] == 2
+    assert len(server.conversations) == 1
+
+
+# -- JSON-RPC by a server that shares no code with the gateway --------------------------------------------------------
+
+
+def rpc_server(dispatcher):
+    async def converse(conversation):
+        while True:
+            response = JSONRPCResponseManager.handle(await conversation.hear(), dispatcher)
+            if response is not None:
+                await conversation.say(response.json)
+
+    return converse
+
+
+async def test_the_profile_calls_a_real_json_rpc_server(start):
+    dispatcher = Dispatcher({"subtract": lambda minuend, subtrahend: minuend - subtrahend})
+
+    upstream = await start(ConventionUpstream(rpc_server(dispatcher)))
+    profile = PROJECT / "config" / "profiles" / "json-rpc.yaml"
+    gateway = await start(Gateway("--config", profile, "--upstream", upstream.url))
+    await gateway.ready()
+    client = gateway.client()
+
+    def rpc(method, **more):
+        return json.dumps({"jsonrpc": "2.0", "method": method, **more})
+
+    named = rpc("subtract", params={"minuend": 42, "subtrahend": 23}, id="a")
+    assert (await call(client, named)).json == {"jsonrpc": "2.0", "result": 19, "id": "a"}
+    answers = await asyncio.gather(*(call(client, rpc("subtract", params=[n, 1], id=1)) for n in range(100)))
+    assert [answer.json for answer in answers] == [{"jsonrpc": "2.0", "result": n - 1, "id": 1} for n in range(100)]
+    missing = (await call(client, rpc("nothing", id=7))).json
+    assert (missing["id"], missing["error"]["code"]) == (7, -32601)
+    # A notification gets no reply, and a batch would get several.
+    assert (await call(client, rpc("subtract", params=[1, 2]))).problem(422)["type"] == "/errors/invalid-document"
+    batch = f"[{named},{named}]"
+    assert "call of its own" in (await call(client, batch)).problem(422)["detail"]
+    # Whatever is not a call is forwarded as it is, and its reply is a push.
+    here = await client.here()
+    await client.accepted(rpc("subtract", params=[3, 1], id=7))
+    assert (await client.collect(1, here))[0] == [{"jsonrpc": "2.0", "result": 2, "id": 7}]
+
+
+# -- Limits -----------------------------------------------------------------------------------------------------------
+
+
+async def test_4096_calls_wait_and_the_next_is_refused(calculator):
+    gateway, upstream, _ = await calculator(
+        env={"DRAWBRIDGE_UPSTREAM_QUEUE_MESSAGES": "5000", "DRAWBRIDGE_UPSTREAM_QUEUE_BYTES": "64MiB"}
+    )
+    client = gateway.client()
+    waiting = [asyncio.create_task(call(client, request(n, "late"), wait="55s")) for n in range(4096)]
+    await eventually(lambda: counts(gateway, 4096), what="all calls wait", within=60)
+    refused = await call(client, request(1))
+    assert refused.problem(503)["type"] == "/errors/too-many-calls"
+    assert refused.headers["Retry-After"] == "1"
+    sent = 0
+    while sent < 4096:
+        await eventually(lambda: upstream.late, what="the upstream has more requests")
+        while upstream.late:
+            conversation, reply = upstream.late.pop(random.randrange(len(upstream.late)))
+            await conversation.say(reply)
+            sent += 1
+    answers = await asyncio.gather(*waiting)
+    assert [answer.json["result"] for answer in answers] == [n * 2 for n in range(4096)]
+    assert await is_over(gateway)
+
+
+async def test_the_lines_of_the_readme_work(start, curl):
+    section = (PROJECT / "README.md").read_text().partition("\n## Request and reply\n")[2].partition("\n## ")[0]
+    serve, line = re.search(r"```\n(.*?)```", section, re.DOTALL)[1].splitlines()
+    shown = re.search(r"^`(\{.*\})`", section, re.MULTILINE)[1]
+    dispatcher = Dispatcher({"eth_blockNumber": lambda: json.loads(shown)["result"]})
+    upstream = await start(ConventionUpstream(rpc_server(dispatcher)))
+    words = shlex.split(serve)
+    assert words[1:3] == ["serve", "--config"]
+    gateway = await start(Gateway("--config", PROJECT / words[3], "--upstream", upstream.url))
+    await gateway.ready()
+    line = line.replace("localhost:8080", "{}:{}".format(*gateway.address()))
+    command = [curl, "-sS", *shlex.split(line)[1:]]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    out, _ = await asyncio.wait_for(process.communicate(), 30)
+    assert json.loads(out) == json.loads(shown)

@@ -1,0 +1,134 @@
+"""A TCP proxy that cuts the connections of event streams at chosen bytes."""
+
+import asyncio
+import collections
+import contextlib
+
+from .raw import RawUpstream, read_head, reset
+
+# What EventSource waits before it reconnects, and 10 ms in as many characters.
+_RETRY, _SHORT_RETRY = b"retry: 2000\n", b"retry: 0010\n"
+
+_REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class Cutter(RawUpstream):
+    """Passes the requests of clients to `target`, a host and a port, and their responses back.
+
+    Each cut in `cuts` is for one stream. `(blocks, count)` ends the connection `count` bytes after the end of that many
+    blocks of the response, or before it if `count` is negative. A block ends with `end`: the default is for events.
+    Streams without a cut are not ended. Every other connection that is cut is reset, the others are closed.
+    """
+
+    def __init__(self, target, cuts=(), *, end=b"\n\n", retries_soon=False):
+        super().__init__(self._relay)
+        self.target = target
+        self.cuts = collections.deque(cuts)
+        #: While false, connections end at once.
+        self.is_open = True
+        #: Responds to that many streams with 503.
+        self.refusals = 0
+        #: The heads of all requests for streams, and what was received in response to those that were not refused.
+        self.streams = []
+        self.responses = []
+        self.cut_count = 0
+        self._end = end
+        self._retries_soon = retries_soon
+        self._writers = set()
+
+    @property
+    def address(self):
+        return "127.0.0.1", self.port
+
+    def close_connections(self):
+        """Ends every connection, and each new one until `is_open` is true again."""
+        self.is_open = False
+        for writer in list(self._writers):
+            writer.close()
+
+    async def _relay(self, reader, writer):
+        if not self.is_open:
+            return
+        far_reader, far_writer = await asyncio.open_connection(*self.target)
+        self._writers.add(writer)
+        stream = _Stream()
+        requests = asyncio.create_task(self._pass_requests(reader, writer, far_writer, stream))
+        try:
+            while data := await far_reader.read(65536):
+                if self._retries_soon:
+                    data = data.replace(_RETRY, _SHORT_RETRY)
+                stream.received += data
+                if (position := stream.cut_position(len(data), self._end)) is None:
+                    writer.write(data)
+                    await writer.drain()
+                    continue
+                writer.write(data[:position])
+                await writer.drain()
+                self.cut_count += 1
+                if self.cut_count % 2:
+                    reset(writer)
+                return
+        finally:
+            self._writers.discard(writer)
+            requests.cancel()
+            await asyncio.gather(requests, return_exceptions=True)
+            far_writer.close()
+
+    async def _pass_requests(self, reader, writer, far_writer, stream):
+        """Requests have no body."""
+        try:
+            while True:
+                head, _ = await read_head(reader)
+                if b"text/event-stream" in head or b"stream=1" in head:
+                    self.streams.append(head.decode())
+                    if self.refusals > 0:
+                        self.refusals -= 1
+                        writer.write(_REFUSAL)
+                        break
+                    stream.begin(self.cuts.popleft() if self.cuts else None)
+                    self.responses.append(stream.received)
+                far_writer.write(head)
+        except (OSError, EOFError):
+            pass
+        finally:
+            far_writer.close()
+
+
+class _Stream:
+    """The response to one stream, and the cut that ends it."""
+
+    def __init__(self):
+        self.begin(None)
+
+    def begin(self, cut):
+        self.cut = cut
+        self.received = bytearray()
+
+    def cut_position(self, count, end):
+        """Where the cut is in the last `count` bytes; None if it is not in them."""
+        if self.cut is None:
+            return None
+        blocks, offset = self.cut
+        at = 0
+        for _ in range(blocks):
+            found = self.received.find(end, at)
+            if found < 0:
+                return None
+            at = found + len(end)
+        at += offset
+        # Of a block that arrives in pieces, those before the last one have been passed on.
+        return max(0, count - (len(self.received) - at)) if at <= len(self.received) else None
+
+
+def cuts_everywhere(blocks=4):
+    """Cuts at the end of each of the first `blocks` blocks, and around it: in the framing, the fields and the data."""
+    offsets = (0, 1, 2, 5, 9, 20, 60, 150, -1, -2, -3, -8, -40)
+    return [(block, count) for block in range(1, blocks + 1) for count in offsets]
+
+
+@contextlib.contextmanager
+def closed(cutter):
+    """No client is connected in this block."""
+    cutter.close_connections()
+    yield
+    cutter.is_open = True

@@ -78,6 +78,7 @@ let package = Package(
     target(.machines, "UpstreamSession", ["ByteStreams"]),
     target(.machines, "Outbox", ["ByteStreams", "UpstreamSession"]),
     target(.machines, "Inbox", ["ByteStreams", "JSONCodec"]),
+    target(.machines, "Consumers", ["ByteStreams", "JSONCodec", "Inbox"]),
     target(.machines, "Idempotency", ["ByteStreams"]),
     target(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
     target(.machines, "RouteNetlink", ["ByteStreams"]),
@@ -105,8 +106,8 @@ let package = Package(
     target(
       .drivers, "Sessions",
       [
-        "ByteStreams", "Threading", "Inbox", "RouteNetlink", "UpstreamSession", "Upstream", "Reactor", "Configuration",
-        "Metrics", "Logging",
+        "ByteStreams", "Threading", "Inbox", "Consumers", "RouteNetlink", "UpstreamSession", "Upstream", "Reactor",
+        "Configuration", "Metrics", "Logging",
       ]),
     target(
       .drivers, "HTTPServer",
@@ -116,8 +117,8 @@ let package = Package(
       name: "API",
       dependencies: [
         "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "UpstreamSession", "Outbox", "Inbox",
-        "Idempotency", "Calls", "UpstreamProtocol", "Upstream", "Sessions", "HTTPServer", "Reactor", "Configuration",
-        "Metrics", "Logging", "Threading",
+        "Consumers", "Idempotency", "Calls", "UpstreamProtocol", "Upstream", "Sessions", "HTTPServer", "Reactor",
+        "Configuration", "Metrics", "Logging", "Threading",
       ],
       path: "Sources/Drivers/API",
       resources: [.embedInCode("openapi.yaml"), .embedInCode("errors.md")],
@@ -150,6 +151,7 @@ let package = Package(
     tested(.machines, "UpstreamSession"),
     tested(.machines, "Outbox", ["UpstreamSession"]),
     tested(.machines, "Inbox"),
+    tested(.machines, "Consumers", ["ByteStreams", "Inbox", "JSONCodec"]),
     tested(.machines, "Idempotency", ["ByteStreams"]),
     tested(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
     tested(.machines, "RouteNetlink"),
@@ -177,7 +179,8 @@ let package = Package(
     tested(
       .drivers, "API",
       [
-        "ByteStreams", "Configuration", "Deflate", "HTTPCodec", "HTTPServer", "Idempotency", "Inbox", "Logging",
+        "ByteStreams", "Configuration", "Consumers", "Deflate", "HTTPCodec", "HTTPServer", "Idempotency", "Inbox",
+        "Logging",
         "Metrics",
         "Outbox", "Calls", "JSONCodec", "Reactor", "Sessions", "Threading", "Upstream", "UpstreamProtocol",
         "UpstreamSession", "WebSocketCodec",

@@ -14,6 +14,7 @@ import Testing
     "UpstreamSession": ["ByteStreams"],
     "Outbox": ["ByteStreams", "UpstreamSession"],
     "Inbox": ["ByteStreams", "JSONCodec"],
+    "Consumers": ["ByteStreams", "JSONCodec", "Inbox"],
     "Idempotency": ["ByteStreams"],
     "Calls": ["ByteStreams", "UpstreamSession"],
     "RouteNetlink": ["ByteStreams"],

@@ -31,6 +31,11 @@ package struct Gap: Hashable, Sendable {
   package let missed: UInt64?
   /// At least one, without duplicates, in the order of the cases above.
   package let reasons: [Reason]
+
+  package init(missed: UInt64?, reasons: [Reason]) {
+    self.missed = missed
+    self.reasons = reasons
+  }
 }
 
 /// The result of one read. The gap, if any, is before the first message.
@@ -126,6 +131,14 @@ package struct PushLog {
     }
   }
 
+  /// The number of the oldest message retained, or of the next one if none is.
+  package var firstRetained: UInt64 { first }
+
+  /// Returns nil if the message is not retained, or does not exist yet.
+  package func message(_ sequence: UInt64) -> RetainedMessage? {
+    sequence >= first && sequence < next ? entry(sequence).message : nil
+  }
+
   private func entry(_ sequence: UInt64) -> Entry {
     guard let entry = ring[Int(sequence - 1)] else { preconditionFailure("the log lost message \(sequence)") }
     return entry
@@ -211,18 +224,16 @@ package struct PushLog {
     var reasons: [Gap.Reason] = []
     var missed: UInt64?
     let isOtherEpoch = position.epoch != epoch
-    if isOtherEpoch {
-      reasons.append(.restart)
-      position = self.start
-    }
+    if isOtherEpoch { position = self.start }
+    if isOtherEpoch || start.gap == .restart { reasons.append(.restart) }
     var crossesGap = false
     if position.position < oldest.position {
       reasons.append(.retention)
       if !isOtherEpoch { missed = first - 1 - position.sequence }
       crossesGap = newestTrimmedGap > position.position
       position = oldest
-    } else if let gap = start.gap {
-      reasons.append(gap)
+    } else if start.gap == .retention {
+      reasons.append(.retention)
     }
     var messages: [RetainedMessage] = []
     var bytes = 0

@@ -1,0 +1,78 @@
+import ByteStreams
+import Inbox
+import JSONCodec
+
+/// What a client has requested of a consumer.
+package struct ConsumerSettings: Equatable, Sendable {
+  /// Whether several workers share the pushes, each push to one of them.
+  package var isShared = false
+  /// How long a lease lasts.
+  package var visibility = TimeSpan.seconds(30)
+  /// After this many deliveries without an acknowledgement a push becomes a dead letter.
+  package var maximumDeliveries: UInt32 = 5
+  /// nil: pushes are independent of each other.
+  package var order: ConsumerOrder?
+  /// The topics as the client wrote them; empty for all.
+  package private(set) var topics: [String] = []
+  package private(set) var filter: TopicFilter?
+  /// A consumer that is not used for this long is removed.
+  package var idle = TimeSpan.hours(24 * 7)
+
+  /// Long enough for a worker's response to arrive, and short enough that a push is not withheld for days by a worker that died.
+  package static let visibilities = TimeSpan.milliseconds(100)...TimeSpan.hours(12)
+  package static let deliveries: ClosedRange<UInt32> = 1...1_000
+  package static let idleTimes = TimeSpan.seconds(1)...TimeSpan.hours(24 * 365)
+  /// How long a released push can be withheld.
+  package static let delays = TimeSpan.zero...TimeSpan.hours(24)
+
+  package init() {}
+
+  /// Adds a topic, or with a final `*` all that begin so. Returns false if `TopicFilter` does not accept it.
+  package mutating func add(topic: [UInt8]) -> Bool {
+    var changed = filter ?? TopicFilter()
+    guard changed.add(topic.span) else { return false }
+    filter = changed
+    topics.append(String(decoding: topic, as: UTF8.self))
+    return true
+  }
+}
+
+/// What pushes must be handled one after another.
+package enum ConsumerOrder: Equatable, Sendable {
+  /// Those with the same topic.
+  case topic
+  /// Those with the same value at this place of their JSON.
+  case pointer(JSONPointer)
+
+  /// `topic`, or a JSON pointer that begins with `/`.
+  package init?(_ text: String) {
+    if text == "topic" {
+      self = .topic
+    } else {
+      guard text.utf8.first == UInt8(ascii: "/"), let pointer = JSONPointer(text) else { return nil }
+      self = .pointer(pointer)
+    }
+  }
+
+  package var text: String {
+    switch self {
+    case .topic: "topic"
+    case .pointer(let pointer): pointer.description
+    }
+  }
+
+  /// The key of a push, as a keyed hash; nil if the push has none and is independent of all others. Pushes whose hashes are equal by
+  /// chance are handled one after another, which delays them and breaks nothing.
+  func key(of message: RetainedMessage) -> UInt64? {
+    var hasher = Hasher()
+    switch self {
+    case .topic:
+      guard let topic = message.topic else { return nil }
+      hasher.combine(topic)
+    case .pointer(let pointer):
+      guard let payload = message.embeddedPayload, let value = pointer.content(in: payload.bytes) else { return nil }
+      hasher.combine(value)
+    }
+    return UInt64(bitPattern: Int64(hasher.finalize()))
+  }
+}

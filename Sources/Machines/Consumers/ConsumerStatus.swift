@@ -1,0 +1,62 @@
+import Inbox
+
+/// The state of a consumer, for clients and metrics.
+package struct ConsumerStatus: Sendable {
+  package let name: String
+  package let settings: ConsumerSettings
+  /// Everything up to it is handled, or was reported as missing.
+  package let position: Cursor
+  /// Number of pushes after the position, of all topics.
+  package let lag: UInt64
+  package let leases: Int
+  package let deadLetters: Int
+  package let deadBytes: Int
+  /// Number of dead letters that were dropped to stay within the limits.
+  package let droppedDeadLetters: UInt64
+  /// Number of pushes that retention removed before a worker handled them.
+  package let missed: UInt64
+
+  init(_ name: String, _ consumer: ConsumerTable.Consumer, _ latest: Cursor) {
+    self.name = name
+    settings = consumer.settings
+    position = consumer.queue?.position ?? consumer.position
+    lag = position.epoch == latest.epoch ? latest.sequence - min(position.sequence, latest.sequence) : latest.sequence
+    leases = consumer.queue?.leaseCount ?? 0
+    deadLetters = consumer.queue?.dead.letters.count ?? 0
+    deadBytes = consumer.queue?.dead.bytes ?? 0
+    droppedDeadLetters = consumer.queue?.dead.dropped ?? 0
+    missed = consumer.queue?.missedTotal ?? 0
+  }
+}
+
+/// A receive of a consumer, from its request to its response.
+package struct ReceiveTurn: Sendable {
+  let consumer: UInt64
+  /// nil if the consumer is shared.
+  let receiver: UInt64?
+  /// Where the pushes of a consumer that is not shared begin, and which of them it reads.
+  package var start: ReadStart?
+  package let filter: TopicFilter?
+
+  init(consumer: UInt64, receiver: UInt64?, start: ReadStart? = nil, filter: TopicFilter? = nil) {
+    self.consumer = consumer
+    self.receiver = receiver
+    self.start = start
+    self.filter = filter
+  }
+}
+
+/// Why a consumer does not do what a client requests.
+package enum ConsumerRefusal: Error, Equatable, Sendable {
+  /// There is no consumer of this name.
+  case unknown
+  /// The existing consumer has another `share` or `order_by`.
+  case differs(ConsumerSettings)
+  case tooMany
+  /// The request is for a consumer that is not shared.
+  case isShared
+  /// The request is for a shared consumer.
+  case isExclusive
+  /// A later receive has taken over.
+  case superseded
+}

@@ -1,0 +1,212 @@
+import ByteStreams
+import Inbox
+
+/// The consumers of a session: named readers whose positions the server keeps.
+///
+/// Has no clock, no randomness and no socket. A consumer that shares its pushes among workers has a `LeaseQueue`. Any other is one reader: it
+/// receives what follows its acknowledged position, again and again, until it acknowledges a later one.
+package struct ConsumerTable: Sendable {
+  /// Names are chosen by clients, so their number needs a limit.
+  package static var maximumConsumers: Int { 1_000 }
+  /// Maximum bytes of the dead letters of all consumers. Beyond it, the consumer with the most drops its oldest.
+  package static var maximumDeadBytes: Int { 256 << 20 }
+
+  struct Consumer: Sendable {
+    /// Distinguishes a consumer from one that had its name before.
+    let id: UInt64
+    var settings: ConsumerSettings
+    /// The acknowledged position. Not used if there is a queue.
+    var position: Cursor
+    /// The number of the latest receive. A receive with another number is superseded. Not used if there is a queue.
+    var receiver: UInt64 = 0
+    var queue: LeaseQueue?
+    var lastUse: MonotonicTime
+    /// Number of held receives.
+    var held = 0
+
+    func idleEnd() -> MonotonicTime {
+      held > 0 || queue?.leaseCount ?? 0 > 0 ? .distantFuture : lastUse + settings.idle
+    }
+  }
+
+  private var consumers: [String: Consumer] = [:]
+  private var lastID: UInt64 = 0
+
+  package init() {}
+
+  package var count: Int { consumers.count }
+
+  // MARK: Consumers
+
+  /// Creates a consumer, or changes the settings of an existing one. Returns whether it is new.
+  ///
+  /// - Parameter start: where a new consumer starts.
+  package mutating func put(
+    _ name: String, _ settings: ConsumerSettings, start: Cursor, now: MonotonicTime
+  ) throws(ConsumerRefusal) -> Bool {
+    if let existing = consumers[name]?.settings {
+      guard existing.isShared == settings.isShared, existing.order == settings.order else {
+        throw .differs(existing)
+      }
+      consumers[name]?.settings = settings
+      consumers[name]?.queue?.settings = settings
+      consumers[name]?.lastUse = now
+      return false
+    }
+    guard consumers.count < Self.maximumConsumers else { throw .tooMany }
+    lastID += 1
+    consumers[name] = Consumer(
+      id: lastID, settings: settings, position: start,
+      queue: settings.isShared ? LeaseQueue(settings, after: start) : nil, lastUse: now)
+    return true
+  }
+
+  /// Returns false if there is none of this name.
+  package mutating func remove(_ name: String) -> Bool { consumers.removeValue(forKey: name) != nil }
+
+  package func status(of name: String, _ source: some PushSource) throws(ConsumerRefusal) -> ConsumerStatus {
+    guard let consumer = consumers[name] else { throw .unknown }
+    return ConsumerStatus(name, consumer, source.latest)
+  }
+
+  /// All consumers, by name.
+  package func statuses(_ source: some PushSource) -> [ConsumerStatus] {
+    let latest = source.latest
+    return consumers.map { ConsumerStatus($0, $1, latest) }.sorted { $0.name < $1.name }
+  }
+
+  // MARK: Receiving
+
+  /// Begins a receive. If the consumer is one reader, this supersedes the receive before.
+  ///
+  /// - Parameter acknowledged: the position up to which the reader has handled everything. An earlier position than the acknowledged one changes
+  ///   nothing. One of another epoch is reported as a gap.
+  package mutating func beginReceive(
+    _ name: String, acknowledging acknowledged: Cursor? = nil, now: MonotonicTime, _ source: some PushSource
+  ) throws(ConsumerRefusal) -> ReceiveTurn {
+    guard var start = consumers[name]?.position, let id = consumers[name]?.id else { throw .unknown }
+    consumers[name]?.lastUse = now
+    guard consumers[name]?.queue == nil else {
+      if acknowledged != nil { throw .isShared }
+      return ReceiveTurn(consumer: id, receiver: nil)
+    }
+    var gap: Gap.Reason?
+    if let acknowledged {
+      if acknowledged.epoch != source.latest.epoch {
+        gap = .restart
+      } else if start.epoch != acknowledged.epoch || start.position < acknowledged.position {
+        start = acknowledged
+      }
+    }
+    consumers[name]?.position = start
+    consumers[name]?.receiver += 1
+    return ReceiveTurn(
+      consumer: id, receiver: consumers[name]?.receiver, start: ReadStart(start, gap: gap),
+      filter: consumers[name]?.settings.filter)
+  }
+
+  /// Throws if the receive has been superseded, or its consumer is gone.
+  package func check(_ turn: ReceiveTurn, of name: String) throws(ConsumerRefusal) {
+    guard let consumer = consumers[name], consumer.id == turn.consumer else { throw .unknown }
+    if let receiver = turn.receiver, receiver != consumer.receiver { throw .superseded }
+  }
+
+  /// The next pushes for a worker. The consumer must be shared.
+  package mutating func receive(
+    _ turn: ReceiveTurn, of name: String, limit: Int, maxBytes: Int, now: MonotonicTime,
+    from source: some PushSource, using generator: inout some RandomNumberGenerator
+  ) throws(ConsumerRefusal) -> LeasedBatch {
+    try check(turn, of: name)
+    consumers[name]?.lastUse = now
+    if consumers[name]?.queue?.refresh(now: now, source) == true { dropExcessDeadLetters() }
+    let batch = consumers[name]?.queue?.receive(
+      limit: limit, maxBytes: maxBytes, now: now, from: source, using: &generator)
+    guard let batch else { throw .isExclusive }
+    return batch
+  }
+
+  /// Whether a receive of a shared consumer would return something. Examines new pushes.
+  package mutating func hasNews(_ turn: ReceiveTurn, of name: String, _ source: some PushSource) -> Bool {
+    guard consumers[name]?.id == turn.consumer else { return true }
+    return consumers[name]?.queue?.hasNews(source) ?? true
+  }
+
+  /// A receive is held, or no longer. Until then its consumer is in use.
+  package mutating func hold(_ turn: ReceiveTurn, of name: String, _ change: Int, now: MonotonicTime) {
+    guard consumers[name]?.id == turn.consumer else { return }
+    consumers[name]?.held += change
+    consumers[name]?.lastUse = now
+  }
+
+  // MARK: Settling
+
+  /// Settles leases, in order. Returns one outcome for each.
+  package mutating func settle(
+    _ settlements: [(lease: Lease, settlement: Settlement)], of name: String, now: MonotonicTime,
+    _ source: some PushSource
+  ) throws(ConsumerRefusal) -> [SettlementOutcome] {
+    try use(name, now: now)
+    let hasChanged = consumers[name]?.queue?.refresh(now: now, source) == true
+    let outcomes = settlements.map { lease, settlement in
+      consumers[name]?.queue?.settle(lease, settlement, now: now, source) ?? .leaseLost
+    }
+    if hasChanged || outcomes.contains(.dead) { dropExcessDeadLetters() }
+    return outcomes
+  }
+
+  private mutating func dropExcessDeadLetters() {
+    var excess = consumers.values.reduce(-Self.maximumDeadBytes) { $0 + ($1.queue?.keptBytes ?? 0) }
+    while excess > 0 {
+      let largest = consumers.max { $0.value.queue?.dead.bytes ?? 0 < $1.value.queue?.dead.bytes ?? 0 }
+      guard let name = largest?.key, let before = consumers[name]?.queue?.keptBytes,
+        consumers[name]?.queue?.dropDeadLetter() == true
+      else { return }
+      excess -= before - (consumers[name]?.queue?.keptBytes ?? 0)
+    }
+  }
+
+  package func deadLetters(of name: String) throws(ConsumerRefusal) -> (letters: [DeadLetter], dropped: UInt64) {
+    guard let consumer = consumers[name] else { throw .unknown }
+    guard let queue = consumer.queue else { throw .isExclusive }
+    return (queue.dead.letters, queue.dead.dropped)
+  }
+
+  package mutating func removeDeadLetters(of name: String, now: MonotonicTime) throws(ConsumerRefusal) -> Int {
+    try use(name, now: now)
+    return consumers[name]?.queue?.removeDeadLetters() ?? 0
+  }
+
+  package mutating func retryDeadLetters(of name: String, now: MonotonicTime) throws(ConsumerRefusal) -> Int {
+    try use(name, now: now)
+    return consumers[name]?.queue?.retryDeadLetters() ?? 0
+  }
+
+  private mutating func use(_ name: String, now: MonotonicTime) throws(ConsumerRefusal) {
+    guard consumers[name] != nil else { throw .unknown }
+    guard consumers[name]?.queue != nil else { throw .isExclusive }
+    consumers[name]?.lastUse = now
+  }
+
+  // MARK: Time
+
+  /// Ends leases and delays whose time is over, and removes idle consumers. Returns whether a held receive may have news.
+  package mutating func expire(now: MonotonicTime, _ source: some PushSource) -> Bool {
+    var hasChanged = false
+    for name in Array(consumers.keys) {
+      if consumers[name]?.queue?.refresh(now: now, source) == true { hasChanged = true }
+      if let consumer = consumers[name], consumer.idleEnd() <= now { consumers[name] = nil }
+    }
+    if hasChanged { dropExcessDeadLetters() }
+    return hasChanged
+  }
+
+  /// When `expire` has something to do; nil if never.
+  package mutating func nextDeadline() -> MonotonicTime? {
+    var next = MonotonicTime.distantFuture
+    for name in Array(consumers.keys) {
+      if let deadline = consumers[name]?.queue?.nextDeadline() { next = min(next, deadline) }
+      next = min(next, consumers[name]?.idleEnd() ?? .distantFuture)
+    }
+    return next == .distantFuture ? nil : next
+  }
+}

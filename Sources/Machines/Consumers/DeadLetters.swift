@@ -1,0 +1,71 @@
+import ByteStreams
+import Inbox
+
+/// A push that no worker has handled, kept until a client removes or retries it.
+package struct DeadLetter: Sendable {
+  package enum Reason: Sendable {
+    /// A worker rejected it.
+    case rejected
+    /// It was delivered as often as the consumer allows.
+    case deliveries
+  }
+
+  package let message: RetainedMessage
+  package let reason: Reason
+  package let deliveries: UInt32
+}
+
+/// The dead letters of a consumer, oldest first. The bytes are shared with the push log as long as that keeps them.
+struct DeadLetters: Sendable {
+  /// Enough to find out what is wrong with the messages of a broken worker.
+  static var maximumCount: Int { 1_000 }
+  /// Rendered bytes and `RetainedMessage.overhead` for each message.
+  static var maximumBytes: Int { 16 << 20 }
+
+  private(set) var letters: [DeadLetter] = []
+  private var numbers: Set<UInt64> = []
+  private(set) var bytes = 0
+  /// Number of dead letters that were dropped to stay within the limits.
+  private(set) var dropped: UInt64 = 0
+
+  func contains(_ number: UInt64) -> Bool { numbers.contains(number) }
+
+  /// Drops the oldest if there are too many. The newest stays, whatever its size, if there is no other.
+  ///
+  /// - Parameter retried: number and size of the copies that are being delivered again. They count towards the limits.
+  mutating func append(_ letter: DeadLetter, besides retried: (count: Int, bytes: Int)) {
+    letters.append(letter)
+    numbers.insert(letter.message.sequence)
+    bytes += letter.message.cost
+    var excess = 0
+    while letters.count - excess + retried.count > Self.maximumCount || bytes + retried.bytes > Self.maximumBytes {
+      guard letters.count - excess > (retried.count == 0 ? 1 : 0) else { break }
+      let oldest = letters[excess].message
+      bytes -= oldest.cost
+      numbers.remove(oldest.sequence)
+      excess += 1
+    }
+    letters.removeFirst(excess)
+    dropped += UInt64(excess)
+  }
+
+  /// Returns false if there is none.
+  mutating func dropOldest() -> Bool {
+    guard let oldest = letters.first?.message else { return false }
+    letters.removeFirst()
+    numbers.remove(oldest.sequence)
+    bytes -= oldest.cost
+    dropped += 1
+    return true
+  }
+
+  /// Removes and returns all.
+  mutating func takeAll() -> [DeadLetter] {
+    defer {
+      letters = []
+      numbers = []
+      bytes = 0
+    }
+    return letters
+  }
+}

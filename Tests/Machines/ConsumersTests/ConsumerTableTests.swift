@@ -1,0 +1,167 @@
+import ByteStreams
+import Inbox
+import Testing
+
+@testable import Consumers
+
+/// The consumers by name, and those with one reader.
+@Suite struct ConsumerTableTests {
+  private let name = ConsumerFixture.name
+
+  /// What a reader gets that begins to receive now.
+  private func read(
+    _ fixture: inout ConsumerFixture, acknowledging cursor: Cursor? = nil
+  ) throws -> (turn: ReceiveTurn, result: ReadResult) {
+    let turn = try fixture.table.beginReceive(name, acknowledging: cursor, now: fixture.now, fixture.log)
+    let start = try #require(turn.start)
+    return (turn, fixture.log.read(after: start, limit: 100, maxBytes: 1 << 20, matching: turn.filter))
+  }
+
+  private func exclusive(retention: Retention = Retention()) throws -> ConsumerFixture {
+    var fixture = ConsumerFixture(retention: retention)
+    #expect(try fixture.put(ConsumerSettings()))
+    return fixture
+  }
+
+  @Test func aReaderGetsEverythingAgainUntilItAcknowledges() throws {
+    var fixture = try exclusive()
+    fixture.push("1", "2")
+    for _ in 0..<3 { #expect(try read(&fixture).result.messages.map(\.sequence) == [1, 2]) }
+    let cursor = try read(&fixture).result.cursor
+    fixture.push("3")
+    #expect(try read(&fixture, acknowledging: cursor).result.messages.map(\.sequence) == [3])
+    #expect(try read(&fixture).result.messages.map(\.sequence) == [3])
+    #expect(try fixture.status.lag == 1 && fixture.status.position == cursor)
+  }
+
+  @Test func anEarlierAcknowledgementChangesNothing() throws {
+    var fixture = try exclusive()
+    fixture.push("1", "2")
+    let cursor = try read(&fixture).result.cursor
+    _ = try read(&fixture, acknowledging: cursor)
+    #expect(try read(&fixture, acknowledging: fixture.log.start).result.messages.isEmpty)
+  }
+
+  @Test func aCursorOfAnotherEpochIsAGap() throws {
+    var fixture = try exclusive(retention: Retention(count: 1))
+    fixture.push("1")
+    let foreign = Cursor(epoch: Epoch(0xDEF), sequence: 50)
+    let (_, result) = try read(&fixture, acknowledging: foreign)
+    #expect(result.gap == Gap(missed: nil, reasons: [.restart]) && result.messages.map(\.sequence) == [1])
+    fixture.push("2")
+    #expect(
+      try read(&fixture, acknowledging: foreign).result.gap == Gap(missed: 1, reasons: [.restart, .retention]))
+    #expect(try read(&fixture).result.gap == Gap(missed: 1, reasons: [.retention]))
+  }
+
+  @Test func aLaterReceiveSupersedesTheOneBefore() throws {
+    var fixture = try exclusive()
+    let first = try read(&fixture).turn
+    try fixture.table.check(first, of: name)
+    let second = try read(&fixture).turn
+    #expect(throws: ConsumerRefusal.superseded) { try fixture.table.check(first, of: name) }
+    try fixture.table.check(second, of: name)
+  }
+
+  @Test func aReceiveOfARemovedConsumerEndsEvenIfItsNameIsUsedAgain() throws {
+    var fixture = try exclusive()
+    let turn = try read(&fixture).turn
+    _ = fixture.table.remove(name)
+    #expect(throws: ConsumerRefusal.unknown) { try fixture.table.check(turn, of: name) }
+    #expect(try fixture.put(ConsumerSettings()))
+    #expect(throws: ConsumerRefusal.unknown) { try fixture.table.check(turn, of: name) }
+    let wasThere = fixture.table.remove("other")
+    #expect(!wasThere)
+  }
+
+  @Test func puttingAConsumerAgainConfirmsItAndChangesWhatCanChange() throws {
+    var fixture = try ConsumerFixture { _ in }
+    var settings = ConsumerSettings()
+    settings.isShared = true
+    settings.visibility = .seconds(1)
+    #expect(try !fixture.put(settings))
+    fixture.push("1")
+    #expect(try fixture.receive().messages[0].expires == fixture.now + .seconds(1))
+    var other = settings
+    other.order = .topic
+    #expect(throws: ConsumerRefusal.differs(settings)) { try fixture.put(other) }
+    #expect(throws: ConsumerRefusal.differs(settings)) { try fixture.put(ConsumerSettings()) }
+  }
+
+  @Test func aSessionHasAtMostAThousandConsumers() throws {
+    var fixture = ConsumerFixture()
+    for index in 0..<1_000 { #expect(try fixture.put(ConsumerSettings(), as: "c\(index)")) }
+    #expect(throws: ConsumerRefusal.tooMany) { try fixture.put(ConsumerSettings(), as: "other") }
+    #expect(try !fixture.put(ConsumerSettings(), as: "c7"), "an existing one is no more")
+    #expect(fixture.table.statuses(fixture.log).count == 1_000)
+    _ = fixture.table.remove("c8")
+    #expect(try fixture.put(ConsumerSettings(), as: "other"))
+  }
+
+  @Test func eachKindOfConsumerRefusesTheRequestsOfTheOther() throws {
+    var fixture = try exclusive()
+    #expect(throws: ConsumerRefusal.isExclusive) { try fixture.settle(.acknowledge) }
+    #expect(throws: ConsumerRefusal.isExclusive) { try fixture.receive() }
+    #expect(throws: ConsumerRefusal.isExclusive) { try fixture.table.deadLetters(of: name) }
+    #expect(throws: ConsumerRefusal.isExclusive) { try fixture.table.retryDeadLetters(of: name, now: fixture.now) }
+    var shared = try ConsumerFixture { _ in }
+    #expect(throws: ConsumerRefusal.isShared) { try read(&shared, acknowledging: shared.log.start) }
+    #expect(throws: ConsumerRefusal.unknown) { try shared.table.status(of: "other", shared.log) }
+    #expect(throws: ConsumerRefusal.unknown) {
+      try shared.table.settle([], of: "other", now: shared.now, shared.log)
+    }
+  }
+
+  @Test func theDeadLettersOfAllConsumersHaveALimit() throws {
+    var fixture = ConsumerFixture()
+    fixture.push(String(repeating: "x", count: 15 << 20))
+    var settings = ConsumerSettings()
+    settings.isShared = true
+    for index in 0..<20 {
+      let name = "c\(index)"
+      _ = try fixture.put(settings, as: name)
+      let turn = try fixture.table.beginReceive(name, now: fixture.now, fixture.log)
+      let batch = try fixture.table.receive(
+        turn, of: name, limit: 1, maxBytes: 1, now: fixture.now, from: fixture.log, using: &fixture.generator)
+      _ = try fixture.table.settle(
+        [(batch.messages[0].lease, .reject)], of: name, now: fixture.now, fixture.log)
+    }
+    let statuses = fixture.table.statuses(fixture.log)
+    #expect(statuses.reduce(0) { $0 + $1.deadBytes } <= ConsumerTable.maximumDeadBytes)
+    #expect(statuses.reduce(0) { $0 + $1.deadLetters } == 17)
+    #expect(statuses.reduce(0) { $0 + $1.droppedDeadLetters } == 3)
+  }
+
+  @Test func aConsumerThatIsNotUsedIsRemoved() throws {
+    var fixture = try ConsumerFixture { $0.idle = .minutes(1) }
+    let next = fixture.table.nextDeadline()
+    #expect(next == fixture.now + .minutes(1))
+    fixture.wait(.seconds(59))
+    _ = try fixture.receive()
+    fixture.wait(.seconds(59))
+    _ = fixture.table.expire(now: fixture.now, fixture.log)
+    #expect(fixture.table.count == 1)
+    fixture.wait(.seconds(1))
+    _ = fixture.table.expire(now: fixture.now, fixture.log)
+    let last = fixture.table.nextDeadline()
+    #expect(fixture.table.count == 0 && last == nil)
+  }
+
+  @Test func aConsumerWithAHeldReceiveOrALeaseIsInUse() throws {
+    var fixture = try ConsumerFixture { $0.idle = .seconds(10) }
+    let turn = try fixture.table.beginReceive(name, now: fixture.now, fixture.log)
+    fixture.table.hold(turn, of: name, 1, now: fixture.now)
+    fixture.wait(.seconds(11))
+    _ = fixture.table.expire(now: fixture.now, fixture.log)
+    #expect(fixture.table.count == 1)
+    fixture.table.hold(turn, of: name, -1, now: fixture.now)
+    fixture.push("1")
+    _ = try fixture.lease()
+    fixture.wait(.seconds(29))
+    _ = fixture.table.expire(now: fixture.now, fixture.log)
+    #expect(fixture.table.count == 1)
+    fixture.wait(.seconds(1))
+    _ = fixture.table.expire(now: fixture.now, fixture.log)
+    #expect(fixture.table.count == 0)
+  }
+}

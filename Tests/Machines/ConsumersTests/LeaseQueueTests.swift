@@ -1,0 +1,276 @@
+import ByteStreams
+import Inbox
+import JSONCodec
+import Testing
+
+@testable import Consumers
+
+/// Which push a worker gets, and when.
+@Suite struct LeaseQueueTests {
+  @Test func eachPushIsHandedOutToOneWorker() throws {
+    var fixture = try ConsumerFixture { _ in }
+    fixture.push("a", "b", "c")
+    #expect(try fixture.take(2) == [1, 2])
+    #expect(try fixture.take(2) == [3])
+    #expect(try fixture.take(2) == [])
+  }
+
+  @Test func anExpiredLeaseMakesThePushReadyAgainWithTheNextAttempt() throws {
+    var fixture = try ConsumerFixture { $0.visibility = .seconds(10) }
+    fixture.push("a", "b")
+    let first = try fixture.receive(1).messages[0]
+    #expect(first.expires == fixture.now + .seconds(10))
+    fixture.wait(.milliseconds(9_999))
+    #expect(try fixture.take() == [2])
+    fixture.wait(.milliseconds(1))
+    let again = try fixture.receive().messages
+    #expect(again.map(\.lease.number) == [1] && again[0].lease.attempt == 2)
+    #expect(again[0].lease.bits != first.lease.bits)
+  }
+
+  @Test func anExtendedLeaseLastsLonger() throws {
+    var fixture = try ConsumerFixture { $0.visibility = .seconds(10) }
+    fixture.push("a")
+    let lease = try fixture.lease()
+    for _ in 0..<500 {
+      fixture.wait(.seconds(9))
+      #expect(try fixture.settle(.extend, lease) == [.extended(until: fixture.now + .seconds(10))])
+    }
+    fixture.wait(.seconds(9))
+    #expect(try fixture.take() == [])
+    fixture.wait(.seconds(1))
+    #expect(try fixture.take() == [1])
+  }
+
+  @Test func aReleasedPushIsReadyAfterItsDelay() throws {
+    var fixture = try ConsumerFixture { _ in }
+    fixture.push("a", "b")
+    _ = try fixture.settle(.release(.seconds(5)), try fixture.lease())
+    #expect(try fixture.take() == [2])
+    let next = fixture.table.nextDeadline()
+    #expect(next == fixture.now + .seconds(5))
+    fixture.wait(.seconds(5))
+    let hasChanged = fixture.table.expire(now: fixture.now, fixture.log)
+    #expect(hasChanged)
+    #expect(try fixture.take() == [1])
+  }
+
+  @Test func aReleasedPushIsHandedOutBeforeNewerOnes() throws {
+    var fixture = try ConsumerFixture { _ in }
+    fixture.push("a", "b", "c")
+    _ = try fixture.settle(.release(.zero), try fixture.lease())
+    #expect(try fixture.take() == [1, 2, 3])
+  }
+
+  @Test func aPushIsDeadAfterItsLastDelivery() throws {
+    var fixture = try ConsumerFixture { $0.maximumDeliveries = 2 }
+    fixture.push("a")
+    _ = try fixture.lease()
+    fixture.wait(.seconds(30))
+    #expect(try fixture.settle(.release(.zero), try fixture.lease()) == [.dead])
+    #expect(try fixture.take() == [])
+    let dead = try fixture.table.deadLetters(of: ConsumerFixture.name).letters
+    #expect(dead.map(\.message.sequence) == [1] && dead[0].reason == .deliveries && dead[0].deliveries == 2)
+    #expect(try fixture.status.position == fixture.log.last)
+  }
+
+  @Test func aDeadLetterCanBeRetriedAfterRetentionHasRemovedThePush() throws {
+    var fixture = try ConsumerFixture(retention: Retention(count: 1)) { _ in }
+    fixture.push("a")
+    #expect(try fixture.settle(.reject, try fixture.lease()) == [.dead])
+    fixture.push("b")
+    #expect(try fixture.table.retryDeadLetters(of: ConsumerFixture.name, now: fixture.now) == 1)
+    let batch = try fixture.receive()
+    #expect(batch.messages.map(\.lease.number) == [1, 2] && batch.messages[0].lease.attempt == 1)
+    #expect(batch.gap == nil)
+    fixture.wait(.seconds(30))
+    #expect(try fixture.take() == [1, 2], "a retried push keeps its copy")
+    #expect(try fixture.status.deadLetters == 0)
+  }
+
+  @Test func deadLettersHaveLimitsAndCountWhatTheyDrop() throws {
+    var fixture = try ConsumerFixture { _ in }
+    for _ in 0..<DeadLetters.maximumCount + 5 {
+      fixture.push("a")
+      _ = try fixture.settle(.reject, try fixture.lease())
+    }
+    #expect(try fixture.status.deadLetters == DeadLetters.maximumCount)
+    #expect(try fixture.status.droppedDeadLetters == 5)
+    #expect(try fixture.table.deadLetters(of: ConsumerFixture.name).letters[0].message.sequence == 6)
+    let large = String(repeating: "x", count: 6 << 20)
+    for _ in 0..<4 {
+      fixture.push(large)
+      _ = try fixture.settle(.reject, try fixture.lease())
+    }
+    #expect(try fixture.status.deadBytes <= DeadLetters.maximumBytes)
+    #expect(try fixture.status.deadLetters == 2)
+    #expect(try fixture.table.removeDeadLetters(of: ConsumerFixture.name, now: fixture.now) == 2)
+    #expect(try fixture.status.deadBytes == 0)
+    fixture.push(String(repeating: "x", count: 17 << 20))
+    _ = try fixture.settle(.reject, try fixture.receive().messages[0].lease)
+    #expect(try fixture.status.deadLetters == 1, "the newest stays whatever its size")
+  }
+
+  @Test func copiesThatAreRetriedCountTowardsTheLimit() throws {
+    var fixture = try ConsumerFixture { _ in }
+    let large = String(repeating: "x", count: 6 << 20)
+    fixture.push(large, large)
+    for _ in 0..<2 { _ = try fixture.settle(.reject, try fixture.lease()) }
+    _ = try fixture.table.retryDeadLetters(of: ConsumerFixture.name, now: fixture.now)
+    fixture.push(large)
+    let leases = try fixture.receive(3, maxBytes: .max).messages.map(\.lease)
+    _ = try fixture.settle(.reject, leases[2])
+    #expect(try fixture.status.deadLetters == 0 && fixture.status.droppedDeadLetters == 1)
+    _ = try fixture.settle(.acknowledge, leases[0])
+    _ = try fixture.settle(.reject, leases[1])
+    #expect(try fixture.status.deadLetters == 1)
+  }
+
+  // MARK: Order
+
+  @Test func nothingBehindALeasedPushOfTheSameTopicIsHandedOut() throws {
+    var fixture = try ConsumerFixture { $0.order = .topic }
+    fixture.push("1", "2", topic: "a")
+    fixture.push("3", topic: "b")
+    fixture.push("4", "5")
+    let batch = try fixture.receive()
+    #expect(batch.messages.map(\.lease.number) == [1, 3, 4, 5])
+    let blocked = try fixture.receive()
+    #expect(blocked.messages.isEmpty && blocked.isBlocked && !blocked.more)
+    _ = try fixture.settle(.acknowledge, batch.messages[0].lease)
+    #expect(try fixture.take() == [2])
+  }
+
+  @Test func aReleasedPushBlocksItsKeyAndIsItselfNext() throws {
+    var fixture = try ConsumerFixture { $0.order = .topic }
+    fixture.push("1", "2", topic: "a")
+    _ = try fixture.settle(.release(.seconds(5)), try fixture.lease())
+    let batch = try fixture.receive()
+    #expect(batch.messages.isEmpty && !batch.isBlocked, "by a delay, not by a lease")
+    fixture.wait(.seconds(5))
+    #expect(try fixture.take() == [1])
+  }
+
+  @Test func aRejectedPushFreesItsKey() throws {
+    var fixture = try ConsumerFixture { $0.order = .topic }
+    fixture.push("1", "2", topic: "a")
+    _ = try fixture.settle(.reject, try fixture.lease())
+    #expect(try fixture.take() == [2])
+  }
+
+  @Test func theKeyCanBeAnyValueInTheJSON() throws {
+    var fixture = try ConsumerFixture { $0.order = ConsumerOrder("/order/id") }
+    fixture.push(#"{"order":{"id":1}}"#, #"{"order":{"id":1}}"#, #"{"order":{"id":2}}"#, "no JSON", #"{"order":3}"#)
+    #expect(try fixture.take() == [1, 3, 4, 5])
+    #expect(ConsumerOrder("order") == nil && ConsumerOrder("") == nil && ConsumerOrder("/a~2") == nil)
+  }
+
+  // MARK: Topics
+
+  @Test func otherTopicsArePassed() throws {
+    var fixture = try ConsumerFixture { _ = $0.add(topic: Array("orders.*".utf8)) }
+    fixture.push("1", topic: "orders.new")
+    fixture.push("2", topic: "ticks")
+    fixture.push("3", topic: "orders.old")
+    let batch = try fixture.receive()
+    #expect(batch.messages.map(\.lease.number) == [1, 3])
+    _ = try fixture.settle(.acknowledge, batch.messages[0].lease)
+    #expect(try fixture.status.position.sequence == 2)
+    fixture.push("4", topic: "ticks")
+    #expect(try !fixture.hasNews())
+    fixture.push("5", topic: "orders.new")
+    #expect(try fixture.hasNews())
+  }
+
+  // MARK: Limits
+
+  @Test func thereAreAtMostAThousandLeases() throws {
+    var fixture = try ConsumerFixture { _ in }
+    for _ in 0...LeaseQueue.maximumLeases { fixture.push("a") }
+    let batch = try fixture.receive(5_000)
+    #expect(batch.messages.count == 1_000 && LeaseQueue.maximumLeases == 1_000 && !batch.more)
+    let blocked = try fixture.receive()
+    #expect(blocked.messages.isEmpty && blocked.isBlocked)
+    #expect(try !fixture.hasNews())
+    _ = try fixture.settle(.acknowledge, batch.messages[500].lease)
+    #expect(try fixture.hasNews())
+    #expect(try fixture.take() == [1_001])
+  }
+
+  @Test func theSearchEndsTenThousandPushesAfterTheOldestThatIsNotSettled() throws {
+    var fixture = try ConsumerFixture(retention: Retention(count: 20_000)) { $0.order = .topic }
+    for _ in 0..<10_001 { fixture.push("1", topic: "a") }
+    fixture.push("2", topic: "b")
+    let first = try fixture.receive()
+    #expect(first.messages.map(\.lease.number) == [1])
+    #expect(try fixture.receive().isBlocked)
+    #expect(try !fixture.hasNews())
+    _ = try fixture.settle(.acknowledge, first.messages[0].lease)
+    let second = try fixture.lease()
+    #expect(second.number == 2)
+    _ = try fixture.settle(.acknowledge, second)
+    #expect(try fixture.take() == [3, 10_002])
+  }
+
+  @Test func oneReceiveExaminesTenThousandPushesAtMost() throws {
+    var fixture = try ConsumerFixture(retention: Retention(count: 20_000)) { _ = $0.add(topic: Array("b".utf8)) }
+    for _ in 0..<15_000 { fixture.push("1", topic: "a") }
+    fixture.push("2", topic: "b")
+    let first = try fixture.receive()
+    #expect(first.messages.isEmpty && first.more && !first.isBlocked)
+    #expect(try fixture.take() == [15_001])
+  }
+
+  @Test func aBatchHasAtMostSoManyBytesButOnePushAtLeast() throws {
+    var fixture = try ConsumerFixture { _ in }
+    fixture.push(String(repeating: "x", count: 1_000), "a", "b")
+    #expect(try fixture.receive(maxBytes: 100).messages.count == 1)
+    #expect(try fixture.receive(maxBytes: 250).messages.count == 2)
+  }
+
+  // MARK: Retention
+
+  @Test func pushesThatRetentionRemovesAreAGapOnce() throws {
+    var fixture = try ConsumerFixture(retention: Retention(count: 2)) { _ in }
+    fixture.push("1", "2", "3", "4", "5")
+    let batch = try fixture.receive()
+    #expect(batch.gap == Gap(missed: 3, reasons: [.retention]) && batch.messages.map(\.lease.number) == [4, 5])
+    #expect(try fixture.receive().gap == nil)
+    #expect(try fixture.status.missed == 3)
+  }
+
+  @Test func aLeasedPushThatRetentionRemovesIsMissingOnlyIfItMustBeDeliveredAgain() throws {
+    var fixture = try ConsumerFixture(retention: Retention(count: 2)) { _ in }
+    fixture.push("1", "2")
+    let leases = try fixture.receive().messages.map(\.lease)
+    fixture.push("3", "4")
+    #expect(try fixture.settle(.acknowledge, leases[0]) == [.acknowledged])
+    #expect(try fixture.settle(.release(.zero), leases[1]) == [.released])
+    let batch = try fixture.receive()
+    #expect(batch.gap == Gap(missed: 1, reasons: [.retention]) && batch.messages.map(\.lease.number) == [3, 4])
+  }
+
+  @Test func queuedPushesThatRetentionRemovesAreMissing() throws {
+    var fixture = try ConsumerFixture(retention: Retention(count: 3)) { $0.order = .topic }
+    fixture.push("1", "2", "3", topic: "a")
+    let lease = try fixture.lease()
+    #expect(try fixture.take() == [])
+    fixture.push("4", "5", topic: "a")
+    let blocked = try fixture.receive()
+    #expect(blocked.gap == Gap(missed: 1, reasons: [.retention]) && blocked.messages.isEmpty)
+    _ = try fixture.settle(.acknowledge, lease)
+    #expect(try fixture.take() == [3])
+  }
+
+  @Test func anUpstreamGapIsReportedOnce() throws {
+    var fixture = try ConsumerFixture { _ in }
+    fixture.push("1")
+    fixture.log.recordUpstreamGap()
+    #expect(try fixture.hasNews())
+    #expect(try fixture.receive().gap == Gap(missed: nil, reasons: [.upstream]))
+    #expect(try !fixture.hasNews())
+    fixture.log.recordUpstreamGap()
+    fixture.push("2")
+    #expect(try fixture.receive().gap == nil, "two gaps without a push in between are one")
+  }
+}

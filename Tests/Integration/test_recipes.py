@@ -103,6 +103,23 @@ async def test_the_loop_of_the_readme_works_in_the_plainest_shell(gateway, upstr
     assert lines[1]["data"] == "after the gap"
 
 
+@needs("jq")
+async def test_the_workers_of_the_readme_divide_the_pushes(gateway, upstream, start, tmp_path):
+    readme = (PROJECT / "README.md").read_text()
+    section = readme.partition("\n## Divide the work among workers\n")[2]
+    code = re.search(r"```bash\n(.*?)```", section, re.DOTALL).group(1).replace("localhost:8080", host(gateway))
+    await upstream.push(*(f"message {number}" for number in range(6)))
+    workers = [await start(Program("bash", "-c", code, folder=tmp_path)) for _ in range(2)]
+    await eventually(lambda: sum(len(worker.lines) for worker in workers) >= 6, what="all pushes are handled")
+    assert sorted(line["data"] for worker in workers for line in worker.lines) == [f"message {n}" for n in range(6)]
+
+    async def is_acknowledged():
+        consumer = (await gateway.client().request("GET", "/v1/consumers/workers")).json
+        return consumer["lag"] == 0 and consumer["leases"] == 0
+
+    await eventually(is_acknowledged, what="all pushes are acknowledged")
+
+
 async def test_the_python_client_receives_every_push_and_sends(gateway, upstream):
     language, code = recipe("Python")
     assert language == "python"

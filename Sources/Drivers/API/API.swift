@@ -23,6 +23,8 @@ package final class API: HTTPApplication {
   var calls = SlotTable<PendingCall>()
   /// Makes the ids of calls.
   var entropy = EntropyPool()
+  /// The held receives of consumers.
+  var receives = SlotTable<PendingReceive>()
   var preparedPolls = PreparedPolls()
   var preparedBatches = PreparedBatches()
   /// The cursor of the response being written, which contains it several times.
@@ -54,6 +56,7 @@ package final class API: HTTPApplication {
     case delivery(sequence: UInt64, of: Session, wait: TimeSpan)
     case call(IncomingCall, of: Session)
     case change(Session)
+    indirect case consumer(PendingConsumerRequest)
     /// A request whose response depends on its path only.
     indirect case read(Route, Representation)
     indirect case refused(Problem)
@@ -100,6 +103,7 @@ package final class API: HTTPApplication {
       try SessionChange.check(request)
       body = RequestBody(request.framing, limit: SessionChange.limit)
       return .change(session)
+    case .consumer(let target): return .consumer(try accept(request, for: target, &body))
     case .session, .sessions, .document, .errorPage, .live, .ready, .started, .metrics, .status, .options:
       return .read(route, representation)
     }
@@ -111,7 +115,7 @@ package final class API: HTTPApplication {
   ) throws(ProblemError) -> Representation {
     let offered: [Representation]
     switch route {
-    case .send, .delivery, .call, .changeSession, .session, .sessions:
+    case .send, .delivery, .call, .changeSession, .session, .sessions, .consumer:
       if request.fields.acceptsAllMediaTypes { return .json }
       offered = [.json]
     case .document: offered = [.yaml]
@@ -143,6 +147,9 @@ package final class API: HTTPApplication {
         return try self.call(call, exchange.body, of: session, at: now, into: &response)
       case .change(let session):
         try change(session, as: exchange.body, at: now, into: &response)
+      case .consumer(let request):
+        let outcome = try serve(request, exchange.body, at: now, into: &response)
+        if !request.target.isReading { return outcome }
       case .read(let route, let representation):
         respond(to: route, as: representation, at: now, into: &response)
       case .refused(let problem): respond(with: problem, into: &response)
@@ -165,7 +172,7 @@ package final class API: HTTPApplication {
   }
 
   /// Number of requests without a response so far. For tests.
-  var pendingRequests: Int { requests.count + polls.count + sends.count + calls.count }
+  var pendingRequests: Int { requests.count + polls.count + sends.count + calls.count + receives.count }
 
   // MARK: Responses
 
@@ -197,7 +204,8 @@ package final class API: HTTPApplication {
     case .options(let methods):
       response.begin(.noContent, nil)
       response.fields.appendField("Allow", methods)
-    case .send, .receive, .delivery, .call, .changeSession: preconditionFailure("these requests have more than a path")
+    case .send, .receive, .delivery, .call, .changeSession, .consumer:
+      preconditionFailure("these requests have more than a path")
     }
   }
 

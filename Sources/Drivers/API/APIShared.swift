@@ -77,6 +77,7 @@ struct APIMetrics: Sendable {
   let refusedMessages: Counter
   let heldPolls: Gauge
   let openStreams: Gauge
+  let heldReceives: Gauge
   let pollResponses: Counter
   let deliveredMessages: Counter
   let calls: CallMetrics
@@ -87,6 +88,7 @@ struct APIMetrics: Sendable {
     refusedMessages = registry.counter("drawbridge_messages_refused_total", "Messages refused with 503 or 410.")
     heldPolls = registry.gauge("drawbridge_polls_held", "Polls waiting for a push.")
     openStreams = registry.gauge("drawbridge_streams_open", "Event streams of clients.")
+    heldReceives = registry.gauge("drawbridge_receives_held", "Receives of consumers waiting for a push.")
     pollResponses = registry.counter("drawbridge_polls_answered_total", "Responses to polls.")
     deliveredMessages = registry.counter(
       "drawbridge_messages_delivered_total", "Messages delivered in responses to polls, and on streams.")

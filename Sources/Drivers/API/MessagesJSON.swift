@@ -21,13 +21,18 @@ enum MessagesJSON {
     output.append("],\"cursor\":\"" as StaticString)
     output.append(cursor)
     output.append(result.more ? "\",\"more\":true,\"gap\":" : "\",\"more\":false,\"gap\":" as StaticString)
-    guard let gap = result.gap else {
-      output.append("null}\n" as StaticString)
+    write(result.gap, into: &output)
+    output.append("}\n" as StaticString)
+  }
+
+  static func write(_ gap: Gap?, into output: inout ByteQueue) {
+    guard let gap else {
+      output.append("null" as StaticString)
       return
     }
     output.append("{" as StaticString)
     gap.writeMembers(into: &output)
-    output.append("}}\n" as StaticString)
+    output.append("}" as StaticString)
   }
 }
 

@@ -119,22 +119,12 @@ struct PollParameters {
         throw ProblemError(
           .invalidParameter, "events '\(value.excerpt())' is not valid: use session, or leave it out for messages only")
       }
-    case .ttl, .until: preconditionFailure("not accepted")
+    case .ttl, .until, .ack: preconditionFailure("not accepted")
     case .wait:
       wait = try WaitParameter.read(value)
       options.wait = Int32(min(wait, settings.maximumWait).millisecondsRoundedUp)
-    case .limit:
-      guard let limit = value.decimalValue(), limit > 0 else {
-        throw ProblemError(
-          .invalidParameter, "limit '\(value.excerpt())' is not valid: use a number of messages, 1 or more")
-      }
-      options.limit = Int32(min(limit, settings.maximumLimit))
-    case .maxBytes:
-      guard let bytes = value.decimalValue(), bytes > 0 else {
-        throw ProblemError(
-          .invalidParameter, "max_bytes '\(value.excerpt())' is not valid: use a number of bytes, 1 or more")
-      }
-      options.maxBytes = Int32(min(bytes, settings.maximumAnswerBytes))
+    case .limit: options.limit = Int32(try Self.limit(value, settings))
+    case .maxBytes: options.maxBytes = Int32(try Self.maxBytes(value, settings))
     case .topic:
       var filter = options.filter ?? TopicFilter()
       guard filter.add(value) else {
@@ -145,6 +135,24 @@ struct PollParameters {
       }
       options.filter = filter
     }
+  }
+
+  /// Parses `limit`, and lowers it to the maximum.
+  static func limit(_ value: Span<UInt8>, _ settings: GatewaySettings.Delivery) throws(ProblemError) -> Int {
+    guard let limit = value.decimalValue(), limit > 0 else {
+      throw ProblemError(
+        .invalidParameter, "limit '\(value.excerpt())' is not valid: use a number of messages, 1 or more")
+    }
+    return min(limit, settings.maximumLimit)
+  }
+
+  /// Parses `max_bytes`, and lowers it to the maximum.
+  static func maxBytes(_ value: Span<UInt8>, _ settings: GatewaySettings.Delivery) throws(ProblemError) -> Int {
+    guard let bytes = value.decimalValue(), bytes > 0 else {
+      throw ProblemError(
+        .invalidParameter, "max_bytes '\(value.excerpt())' is not valid: use a number of bytes, 1 or more")
+    }
+    return min(bytes, settings.maximumAnswerBytes)
   }
 
   private static func cursor(_ value: Span<UInt8>) throws(ProblemError) -> StartingPoint {

@@ -12,6 +12,7 @@ struct Problem {
     case idempotencyKeyInProgress, idempotencyKeyReused
     case queueFull, tooManyBodies, tooManyKeys, upstreamDown, sessionClosed
     case callsNotConfigured, tooManyCalls, replyTimeout, upstreamClosed
+    case consumerConflict, superseded, leaseLost, tooManyConsumers
 
     /// The last segment of the `type` URI, `/errors/{name}`, and the heading of its section in `docs/errors.md`.
     var name: StaticString {
@@ -45,6 +46,10 @@ struct Problem {
       case .replyTimeout: "reply-timeout"
       case .upstreamClosed: "upstream-closed"
       case .expectationFailed: "expectation-failed"
+      case .consumerConflict: "consumer-conflict"
+      case .superseded: "superseded"
+      case .leaseLost: "lease-lost"
+      case .tooManyConsumers: "too-many-consumers"
       }
     }
 
@@ -79,6 +84,10 @@ struct Problem {
       case .replyTimeout: "No reply arrived in time"
       case .upstreamClosed: "The connection that carried the request has ended"
       case .expectationFailed: "The expectation is not supported"
+      case .consumerConflict: "The consumer is of another kind"
+      case .superseded: "Another receive has taken over"
+      case .leaseLost: "The lease is not valid"
+      case .tooManyConsumers: "Too many consumers"
       }
     }
 
@@ -86,7 +95,7 @@ struct Problem {
       switch self {
       case .protocolError, .invalidParameter, .invalidText: .badRequest
       case .invalidDocument, .idempotencyKeyReused: .unprocessableContent
-      case .idempotencyKeyInProgress: .conflict
+      case .idempotencyKeyInProgress, .consumerConflict, .superseded, .leaseLost: .conflict
       case .uriTooLong: .uriTooLong
       case .headerFieldsTooLarge: .headerFieldsTooLarge
       case .unsupportedTransferCoding: .notImplemented
@@ -98,7 +107,8 @@ struct Problem {
       case .unsupportedMediaType, .unsupportedEncoding: .unsupportedMediaType
       case .notAcceptable: .notAcceptable
       case .contentTooLarge: .contentTooLarge
-      case .queueFull, .tooManyBodies, .tooManyKeys, .tooManyCalls, .upstreamDown: .serviceUnavailable
+      case .queueFull, .tooManyBodies, .tooManyKeys, .tooManyCalls, .tooManyConsumers, .upstreamDown:
+        .serviceUnavailable
       case .upstreamClosed: .badGateway
       case .replyTimeout: .gatewayTimeout
       case .sessionClosed: .gone
@@ -119,12 +129,13 @@ struct Problem {
     var isRetryable: Bool {
       switch self {
       case .requestTimeout, .idempotencyKeyInProgress, .queueFull, .tooManyBodies, .tooManyKeys, .tooManyCalls,
-        .upstreamDown:
+        .tooManyConsumers, .upstreamDown:
         true
       case .protocolError, .uriTooLong, .headerFieldsTooLarge, .unsupportedTransferCoding, .unsupportedVersion,
         .expectationFailed, .hostNotAllowed, .originNotAllowed, .notFound, .methodNotAllowed, .invalidParameter,
         .invalidText, .invalidDocument, .unsupportedMediaType, .unsupportedEncoding, .contentTooLarge,
-        .idempotencyKeyReused, .notAcceptable, .sessionClosed, .callsNotConfigured, .replyTimeout, .upstreamClosed:
+        .idempotencyKeyReused, .notAcceptable, .sessionClosed, .consumerConflict, .superseded, .leaseLost,
+        .callsNotConfigured, .replyTimeout, .upstreamClosed:
         // The upstream may have acted upon a call without a reply. Repeating it is the client's decision.
         false
       }

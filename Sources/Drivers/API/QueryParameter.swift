@@ -14,6 +14,7 @@ enum QueryParameter: UInt16, CaseIterable {
   case until = 256
   case stream = 512
   case events = 1024
+  case ack = 2048
 
   /// In a request.
   var name: StaticString {
@@ -29,6 +30,7 @@ enum QueryParameter: UInt16, CaseIterable {
     case .until: "until"
     case .stream: "stream"
     case .events: "events"
+    case .ack: "ack"
     }
   }
 
@@ -55,6 +57,8 @@ enum QueryParameter: UInt16, CaseIterable {
       self = .stream
     } else if name.equals("events") {
       self = .events
+    } else if name.equals("ack") {
+      self = .ack
     } else {
       return nil
     }
@@ -73,6 +77,11 @@ enum QueryParameter: UInt16, CaseIterable {
       Names(
         bits: QueryParameter.ttl.rawValue | QueryParameter.topic.rawValue | QueryParameter.until.rawValue
           | QueryParameter.wait.rawValue)
+    }
+    static var receive: Names {
+      Names(
+        bits: QueryParameter.wait.rawValue | QueryParameter.limit.rawValue | QueryParameter.maxBytes.rawValue
+          | QueryParameter.ack.rawValue)
     }
     static var poll: Names {
       Names(

@@ -22,6 +22,7 @@ extension Router {
     if rest.equals("session") { return "/v1/session" }
     if rest.equals("sessions") { return "/v1/sessions" }
     if rest.isItem(below: "deliveries/") { return "/v1/deliveries/{id}" }
+    if rest.starts(with: "consumers") { return consumerTemplate(of: rest, isNamed: false) }
     if rest.isItem(below: "sessions/") { return "/v1/sessions/{name}" }
     guard rest.starts(with: "sessions/") else { return "-" }
     let named = rest.extracting(9..<rest.count)
@@ -29,7 +30,31 @@ extension Router {
     let part = named.extracting((slash + 1)..<named.count)
     if part.equals("messages") { return "/v1/sessions/{name}/messages" }
     if part.equals("call") { return "/v1/sessions/{name}/call" }
+    if part.starts(with: "consumers") { return consumerTemplate(of: part, isNamed: true) }
     return part.isItem(below: "deliveries/") ? "/v1/sessions/{name}/deliveries/{id}" : "-"
+  }
+
+  /// - Parameter isNamed: whether the path has the name of a session.
+  private static func consumerTemplate(of path: Span<UInt8>, isNamed: Bool) -> StaticString {
+    if path.equals("consumers") { return isNamed ? "/v1/sessions/{name}/consumers" : "/v1/consumers" }
+    if path.isItem(below: "consumers/") {
+      return isNamed ? "/v1/sessions/{name}/consumers/{consumer}" : "/v1/consumers/{consumer}"
+    }
+    guard path.starts(with: "consumers/") else { return "-" }
+    let rest = path.extracting(10..<path.count)
+    guard let slash = rest.firstIndex(of: UInt8(ascii: "/")), slash > 0 else { return "-" }
+    let part = rest.extracting(slash..<rest.count)
+    if part.equals("/receive") {
+      return isNamed ? "/v1/sessions/{name}/consumers/{consumer}/receive" : "/v1/consumers/{consumer}/receive"
+    }
+    if part.equals("/settle") {
+      return isNamed ? "/v1/sessions/{name}/consumers/{consumer}/settle" : "/v1/consumers/{consumer}/settle"
+    }
+    if part.equals("/dead") {
+      return isNamed ? "/v1/sessions/{name}/consumers/{consumer}/dead" : "/v1/consumers/{consumer}/dead"
+    }
+    guard part.equals("/dead/retry") else { return "-" }
+    return isNamed ? "/v1/sessions/{name}/consumers/{consumer}/dead/retry" : "/v1/consumers/{consumer}/dead/retry"
   }
 }
 

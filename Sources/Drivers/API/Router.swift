@@ -12,6 +12,7 @@ enum Route {
   case session(Session)
   case changeSession(Session)
   case sessions
+  indirect case consumer(ConsumerTarget)
   case document
   case errorPage(Problem.Kind)
   case live, ready, started, metrics, status
@@ -31,6 +32,7 @@ enum Route {
   fileprivate var readsQuery: Bool {
     switch self {
     case .send, .receive, .delivery, .call, .options: true
+    case .consumer(let target): target.action == .receive
     case .session, .changeSession, .sessions, .document, .errorPage, .live, .ready, .started, .metrics, .status:
       false
     }
@@ -40,7 +42,7 @@ enum Route {
 /// Maps a request to its route. The only place that knows paths.
 struct Router {
   /// Every method that any path accepts.
-  static let allMethods: StaticString = "GET, HEAD, POST, PATCH, OPTIONS"
+  static let allMethods: StaticString = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
   private let sessions: SessionDirectory
 
@@ -132,6 +134,11 @@ struct Router {
       guard case .post = request.method else { return try reject(request, allowing: "POST, OPTIONS") }
       return .call(of: session)
     }
+    if path.starts(with: "consumers") {
+      let below = path.extracting(9..<path.count)
+      guard below.isEmpty || below[0] == UInt8(ascii: "/") else { throw Self.noSuchPath }
+      return try consumers(below, of: try served(session), request)
+    }
     guard path.starts(with: "deliveries/") else { throw Self.noSuchPath }
     let served = try served(session)
     let id = path.extracting(11..<path.count)
@@ -152,10 +159,10 @@ struct Router {
     return id.extracting(prefix.count..<id.count).decimalValue().map(UInt64.init)
   }
 
-  private static var noSuchPath: ProblemError {
+  static var noSuchPath: ProblemError {
     ProblemError(
       .notFound,
-      "no such path: the paths are /v1/messages, /v1/call, /v1/session, /v1/deliveries/{id}, /v1/sessions, /v1/sessions/{name}, /errors/{type} and /openapi.yaml"
+      "no such path: the paths are /v1/messages, /v1/call, /v1/session, /v1/deliveries/{id}, /v1/consumers, /v1/consumers/{name}, /v1/sessions, /v1/sessions/{name}, /errors/{type} and /openapi.yaml"
     )
   }
 
@@ -203,7 +210,7 @@ struct Router {
     }
   }
 
-  private func reject(
+  func reject(
     _ request: borrowing HTTPRequestHead, allowing methods: StaticString
   ) throws(ProblemError) -> Route {
     if request.method == .options { return .options(methods) }

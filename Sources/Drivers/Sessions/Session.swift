@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Consumers
 import Inbox
 import Logging
 import Metrics
@@ -17,6 +18,7 @@ package final class Session: Sendable {
 
   package let name: String
   package let inbox: SharedInbox
+  package let consumers: SharedConsumers
   package let upstream: SessionHandle
   /// The prefix of this session's delivery ids: `d-`, the epoch of its inbox, and a dot.
   package let deliveryPrefix: String
@@ -33,7 +35,8 @@ package final class Session: Sendable {
     let epoch = Epoch(using: &generator)
     self.name = name
     inbox = SharedInbox(epoch: epoch, retention: retention)
-    sink = InboxSink(inbox)
+    consumers = SharedConsumers(inbox: inbox)
+    sink = InboxSink(inbox, consumers)
     upstream = SessionHandle(
       settings, named: name, sink: sink, logger: logger.with([.text("session", name)]), metrics: metrics,
       attemptLimiter: attemptLimiter)
@@ -47,7 +50,7 @@ package final class Session: Sendable {
 
   private func registerMetrics(in metrics: MetricsRegistry) {
     let labels = [(name: "session", value: name)]
-    let (inbox, upstream) = (inbox, upstream)
+    let (inbox, upstream, consumers) = (inbox, upstream, consumers)
     metrics.gauge("drawbridge_buffer_messages", "Pushes retained for clients.", labels) {
       Double(inbox.summary.count)
     }
@@ -69,12 +72,24 @@ package final class Session: Sendable {
     metrics.gauge("drawbridge_queue_bytes", "Size of the messages queued for the upstream, in bytes.", labels) {
       Double(upstream.snapshot().queuedBytes)
     }
+    // Clients choose the names of consumers, so no metric has them as labels.
+    metrics.gauge("drawbridge_consumers", "Consumers.", labels) { Double(consumers.statuses.count) }
+    metrics.gauge(
+      "drawbridge_consumer_lag_messages", "Pushes after the position of the consumer that is furthest behind.", labels
+    ) { Double(consumers.statuses.map(\.lag).max() ?? 0) }
+    metrics.gauge("drawbridge_consumer_leases", "Pushes leased to workers, of all consumers.", labels) {
+      Double(consumers.statuses.reduce(0) { $0 + $1.leases })
+    }
+    metrics.gauge("drawbridge_consumer_dead_letters", "Dead letters kept, of all consumers.", labels) {
+      Double(consumers.statuses.reduce(0) { $0 + $1.deadLetters })
+    }
   }
 
   /// Starts connecting. All I/O of the session happens on `loop`.
   func start(on loop: EventLoop, resolver: Resolver) {
-    let (inbox, upstream) = (inbox, upstream)
+    let (inbox, upstream, consumers) = (inbox, upstream, consumers)
     loop.submit { context in SessionExpiry(inbox, upstream, loop: context) }
+    loop.submit { context in ConsumerClock(consumers, loop: context) }
     upstream.start(on: loop, resolver: resolver)
   }
 
@@ -88,22 +103,29 @@ package final class Session: Sendable {
 /// Appends the messages from the upstream to the inbox.
 private final class InboxSink: UpstreamSink {
   private let inbox: SharedInbox
+  private let consumers: SharedConsumers
   private let isEnding = Atomic(false)
 
-  init(_ inbox: SharedInbox) { self.inbox = inbox }
+  init(_ inbox: SharedInbox, _ consumers: SharedConsumers) {
+    self.inbox = inbox
+    self.consumers = consumers
+  }
 
   func sessionWillEnd() { isEnding.store(true, ordering: .releasing) }
 
   func received(_ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, now: Int64) {
     inbox.append(payload, kind: kind, topic: topic, time: now, now: ProcessInformation.monotonicTime())
+    consumers.pushed()
   }
 
-  var hasReaders: Bool { inbox.notifier.hasWaiters }
+  var hasReaders: Bool { inbox.notifier.hasWaiters || consumers.hasReaders }
 
   func stateChanged() { if inbox.hasStateReaders { inbox.notifier.notify() } }
 
   func connectionLost() {
-    if !isEnding.load(ordering: .acquiring) { inbox.recordUpstreamGap() }
+    guard !isEnding.load(ordering: .acquiring) else { return }
+    inbox.recordUpstreamGap()
+    consumers.pushed()
   }
 }
 

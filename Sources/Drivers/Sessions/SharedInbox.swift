@@ -112,6 +112,12 @@ package final class SharedInbox: Sendable {
     log.withLock { $0.read(after: start, limit: limit, maxBytes: maxBytes, matching: filter) }
   }
 
+  /// The number of the oldest push that is kept, or of the next one if none is.
+  package var firstRetained: UInt64 { log.withLock { $0.firstRetained } }
+
+  /// Returns nil if the push is no longer kept.
+  package func message(_ number: UInt64) -> RetainedMessage? { log.withLock { $0.message(number) } }
+
   /// Whether a read from `start` would return a message or a gap, without a lock. Sequentially consistent, like the flag of a waiter that
   /// `notifier` reads after a change: so either the waiter sees the change, or the notification sees the waiter.
   package func hasNewData(after start: ReadStart) -> Bool {

@@ -100,6 +100,12 @@ struct APIFixture {
     return try send(Array(head.utf8) + body).response
   }
 
+  /// Puts a consumer.
+  func put(_ name: String, _ body: String, of path: String = "/v1") throws -> Received {
+    try respond(
+      "PUT \(path)/consumers/\(name) HTTP/1.1\r\nHost: localhost\r\nContent-Length: \(body.utf8.count)\r\n\r\n\(body)")
+  }
+
   /// Begins a POST with this key, and neither accepts nor refuses it.
   func beginKeyed(_ key: String, body: String) throws {
     var connection = HTTPServerConnection()
@@ -126,8 +132,9 @@ struct APIFixture {
   }
 
   /// The request that waits.
-  func hold(_ target: String) throws -> any WaitingRequest {
-    let (outcome, _) = try send(Array("GET \(target) HTTP/1.1\r\nHost: localhost\r\n\r\n".utf8))
+  func hold(_ target: String, _ method: String = "GET") throws -> any WaitingRequest {
+    let fields = method == "GET" ? "" : "Content-Length: 0\r\n"
+    let (outcome, _) = try send(Array("\(method) \(target) HTTP/1.1\r\nHost: localhost\r\n\(fields)\r\n".utf8))
     guard case .wait(let request) = outcome else { throw NotHeld() }
     return request
   }

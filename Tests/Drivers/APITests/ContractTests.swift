@@ -42,16 +42,18 @@ import UpstreamProtocol
 
   @Test func everyPathOfTheFileIsServedWithItsMethodsAndNoOthers() throws {
     let operations = operations()
-    #expect(operations.count == 9)
+    #expect(operations.count == 18)
     let api = try APIFixture { $0.session.upstream.conventions.correlation = .jsonRPC }
     let id = try #require(try api.post("a").text("id"))
     for path in Set(operations.map(\.path)) {
       let target =
         path.replacingOccurrences(of: "{id}", with: id).replacingOccurrences(of: "{type}", with: "not-found")
-        + (path == "/v1/messages" ? "?wait=0" : "")
+        .replacingOccurrences(of: "{consumer}", with: "workers")
+        + (path == "/v1/messages" || path.hasSuffix("/receive") ? "?wait=0" : "")
       let declared = Set(operations.filter { $0.path == path }.map(\.method))
       for method in ["GET", "POST", "PUT", "DELETE", "PATCH"] {
         let fields = method == "GET" ? "" : "Content-Length: 0\r\n"
+        _ = try api.put("workers", #"{"share":true}"#)
         #expect(isServed(try api.respond(method, target, fields)) == declared.contains(method), "\(method) \(path)")
       }
     }
@@ -115,6 +117,22 @@ import UpstreamProtocol
     }
   }
 
+  @Test func aReceiveTakesTheQueryParametersOfTheFileAndNoOthers() throws {
+    let settings = GatewaySettings().delivery
+    let declared = operations().first { $0.path.hasSuffix("/receive") }?.queryParameters ?? []
+    #expect(declared == ["ack", "wait", "limit", "max_bytes"])
+    let path = "/v1/consumers/workers/receive"
+    let values = ["ack": "p-0123456789ab.7", "wait": "1s", "limit": "5", "max_bytes": "10"]
+    for name in declared {
+      _ = try withRequest("\(path)?\(name)=\(values[name] ?? "")") { try ReceiveParameters($0, settings) }
+    }
+    for bad in ["ack=latest", "ack=d-0123456789ab.7", "cursor=latest", "wait=x", "limit=0", "max_bytes=0"] {
+      #expect(throws: ProblemError.self, "\(bad)") {
+        try withRequest("\(path)?\(bad)") { try ReceiveParameters($0, settings) }
+      }
+    }
+  }
+
   @Test func theWaitIsTheShortestOfWhatAllSidesGrant() throws {
     let settings = GatewaySettings().delivery
     func wait(_ query: String, _ fields: String = "") throws -> TimeSpan {
@@ -152,7 +170,9 @@ import UpstreamProtocol
 
   /// Whether a well-formed request of this operation may get this problem. A kind that is new must be decided on here.
   private static func isPossible(_ kind: Problem.Kind, _ method: String, _ path: String) -> Bool {
-    let takesBody = method == "POST" || method == "PATCH"
+    let isConsumer = path.hasPrefix("/v1/consumers/")
+    let takesBody =
+      method == "PATCH" || method == "PUT" || method == "POST" && (!isConsumer || path.hasSuffix("/settle"))
     switch kind {
     // Before there is a request whose operation is known, or for methods that are none of the operation.
     case .protocolError, .uriTooLong, .headerFieldsTooLarge, .unsupportedTransferCoding, .unsupportedVersion,
@@ -162,11 +182,17 @@ import UpstreamProtocol
     // Without a default session, its paths are not there.
     case .notFound: return path != "/v1/sessions" && path != "/openapi.yaml"
     case .requestTimeout, .contentTooLarge, .unsupportedMediaType: return takesBody
-    case .invalidDocument: return method == "PATCH" || path == "/v1/call"
-    case .invalidText, .unsupportedEncoding, .queueFull, .tooManyBodies, .upstreamDown, .sessionClosed:
-      return method == "POST"
-    case .tooManyKeys, .idempotencyKeyInProgress, .idempotencyKeyReused: return method == "POST" && path != "/v1/call"
+    case .invalidDocument: return takesBody && path != "/v1/messages"
+    case .invalidText, .unsupportedEncoding, .queueFull, .upstreamDown, .sessionClosed:
+      return method == "POST" && !isConsumer
+    case .tooManyBodies: return method == "POST" && !isConsumer
+    case .tooManyKeys, .idempotencyKeyInProgress, .idempotencyKeyReused:
+      return path == "/v1/messages" && method == "POST"
     case .callsNotConfigured, .tooManyCalls, .replyTimeout, .upstreamClosed: return path == "/v1/call"
+    case .tooManyConsumers: return method == "PUT"
+    case .consumerConflict: return method == "PUT" || isConsumer && path != "/v1/consumers/{consumer}"
+    case .superseded: return path.hasSuffix("/receive")
+    case .leaseLost: return path.hasSuffix("/settle")
     }
   }
 

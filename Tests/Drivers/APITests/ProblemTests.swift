@@ -37,7 +37,7 @@ import Upstream
       return try api.respond("PATCH /v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")
     case .unsupportedMediaType: return try api.post("x", fields: "Content-Type: multipart/mixed; boundary=b\r\n")
     case .unsupportedEncoding: return try api.post("x", fields: "Content-Encoding: br\r\n")
-    case .notAcceptable: return try api.respond("GET", "/v1/messages", "Accept: text/event-stream\r\n")
+    case .notAcceptable: return try api.respond("GET", "/v1/messages", "Accept: image/png\r\n")
     case .contentTooLarge:
       return try api.post("1\n2\n", fields: "Content-Type: application/x-ndjson\r\n")
     case .queueFull:
@@ -53,6 +53,20 @@ import Upstream
     case .idempotencyKeyInProgress:
       try api.beginKeyed("a", body: "first")
       return try api.post("first", fields: "Idempotency-Key: a\r\n")
+    case .consumerConflict:
+      _ = try api.put("workers", #"{"share":true}"#)
+      return try api.put("workers", "{}")
+    case .superseded:
+      _ = try api.put("reader", "{}")
+      let held = try api.hold("/v1/consumers/reader/receive", "POST")
+      _ = try api.respond("POST", "/v1/consumers/reader/receive?wait=0", "Content-Length: 0\r\n")
+      return api.finish(held)
+    case .leaseLost:
+      _ = try api.put("workers", #"{"share":true}"#)
+      return try api.post(#"{"ack":["l-1.1.0123456789abcdef"]}"#, to: "/v1/consumers/workers/settle")
+    case .tooManyConsumers:
+      for index in 0..<1_000 { _ = try api.put("c\(index)", "") }
+      return try api.put("other", "")
     case .upstreamDown: return try api.post("x", fields: "TTL: 0\r\n")
     case .callsNotConfigured, .tooManyCalls, .replyTimeout, .upstreamClosed: return try CallTests().example(of: kind)
     case .sessionClosed:

@@ -17,7 +17,9 @@ import Testing
     let lines = String(decoding: OpenAPIDocument.text, as: UTF8.self).split(separator: "\n")
     let paths = lines.filter { $0.hasPrefix("  /") && $0.hasSuffix(":") }.map { String($0.dropFirst(2).dropLast()) }
     #expect(paths.count >= 6)
-    let named = ["", "/messages", "/deliveries/{id}"].map { "/v1/sessions/{name}" + $0 }
+    let consumers = paths.filter { $0.hasPrefix("/v1/consumers") }.map { $0.dropFirst(3) }
+    #expect(consumers.count == 6)
+    let named = (["", "/messages", "/deliveries/{id}"] + consumers).map { "/v1/sessions/{name}" + $0 }
     for path in paths + named {
       let target = path.replacing(/\{\w+\}/, with: "some-thing_1")
       #expect(try template(of: target) == path)
@@ -34,6 +36,8 @@ import Testing
   @Test(arguments: [
     "/", "/v1", "/v1/", "/v2/messages", "/v1/messages/", "/v1/messages/x", "/v1/deliveries/", "/v1/deliveries/a/b",
     "/v1/sessions/", "/v1/sessions/a/", "/v1/sessions//messages", "/v1/sessions/a/messages/b", "/v1/sessions/a/b",
+    "/v1/consumers/", "/v1/consumersx", "/v1/consumers/a/", "/v1/consumers//dead", "/v1/consumers/a/dead/",
+    "/v1/consumers/a/dead/retry/b", "/v1/consumers/a/b", "/v1/sessions/a/consumers/b/c",
     "/errors/", "/errors/a/b", "/SECRET", "/livez",
   ])
   func anyOtherPathIsNotShown(path: String) throws {

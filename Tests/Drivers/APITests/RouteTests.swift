@@ -42,7 +42,10 @@ import UpstreamSession
     let id = try #require(try api.post("a").text("id"))
     let targets: [(String, String, HTTPListener)] = [
       ("POST", "/v1/messages", .loopback), ("GET", "/v1/session", .loopback), ("PATCH", "/v1/session", .loopback),
-      ("GET", "/v1/sessions", .loopback), ("GET", "/v1/sessions/default", .loopback),
+      ("GET", "/v1/consumers", .loopback), ("PUT", "/v1/consumers/a", .loopback),
+      ("POST", "/v1/consumers/b/receive", .loopback), ("POST", "/v1/consumers/a/settle", .loopback),
+      ("DELETE", "/v1/consumers/a/dead", .loopback), ("GET", "/v1/sessions", .loopback),
+      ("GET", "/v1/sessions/default", .loopback),
       ("GET", "/openapi.yaml", .loopback), ("GET", "/v1/deliveries/\(id)", .loopback), ("GET", "/", .management),
       ("GET", "/livez", .management), ("HEAD", "/readyz", .management), ("GET", "/startupz", .management),
       ("GET", "/metrics", .management),
@@ -62,7 +65,7 @@ import UpstreamSession
     let poll = try api.respond("GET", "/v1/messages?waits=1").text("detail")
     #expect(
       poll
-        == "query parameter 'waits' is unknown: GET /v1/messages accepts cursor, since, last, wait, limit, max_bytes and topic"
+        == "query parameter 'waits' is unknown: GET /v1/messages accepts cursor, since, last, wait, limit, max_bytes, topic, stream and events"
     )
     // Known, but not here.
     let limit = try api.respond("GET", "/v1/session?limit=1").text("detail")
@@ -81,7 +84,7 @@ import UpstreamSession
     #expect(response.problem == "method-not-allowed")
     #expect(response.field("Allow") == "GET, HEAD, POST, OPTIONS")
     #expect(try api.respond("OPTIONS", "/v1/session").field("Allow") == "GET, HEAD, PATCH, OPTIONS")
-    #expect(try api.respond("OPTIONS", "*").field("Allow") == "GET, HEAD, POST, PATCH, OPTIONS")
+    #expect(try api.respond("OPTIONS", "*").field("Allow") == "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
   }
 
   @Test func eachSessionHasItsOwnMessagesAndDeliveries() throws {

@@ -1,0 +1,216 @@
+import ByteStreams
+import Consumers
+import HTTPCodec
+import HTTPServer
+import Inbox
+import JSONCodec
+
+/// A JSON object that a client sends, with its members by name. Unknown and repeated members are refused.
+struct RequestDocument {
+  private let bytes: [UInt8]
+  private let members: [(name: String, value: Range<Int>)]
+
+  /// Refuses a request by its head, before its content is read.
+  static func check(_ request: borrowing HTTPRequestHead, limit: Int) throws(ProblemError) {
+    if case .length(let count) = request.framing, count > limit { throw tooLarge(limit) }
+    guard let value = request.fields.first(.contentType), !value.isEmpty else { return }
+    // `curl -d` sends the type of a form unless another is given.
+    guard let type = HTTPMediaType(value),
+      type.is("application", "json") || type.is("application", "x-www-form-urlencoded")
+    else {
+      throw ProblemError(
+        .unsupportedMediaType, "Content-Type '\(value.excerpt())' is not supported: use application/json")
+    }
+  }
+
+  /// - Parameter accepted: the names of all members.
+  init(_ body: RequestBody?, limit: Int, accepting accepted: [String]) throws(ProblemError) {
+    if body?.exceedsLimit == true { throw Self.tooLarge(limit) }
+    let bytes = body?.bytes ?? []
+    self.bytes = bytes
+    guard !bytes.isEmpty else {
+      members = []
+      return
+    }
+    guard UTF8StreamValidator.isValid(bytes.span) else {
+      throw ProblemError(.invalidDocument, "the body is not JSON: it is not UTF-8")
+    }
+    do throws(JSONError) {
+      _ = try JSONValidator.validate(bytes.span)
+    } catch {
+      throw ProblemError(.invalidDocument, "the body is not JSON: \(error)")
+    }
+    guard let object = JSONObject(bytes.span) else {
+      throw ProblemError(.invalidDocument, "the body is not a JSON object")
+    }
+    var members: [(name: String, value: Range<Int>)] = []
+    for member in object.members {
+      let name = String(decoding: JSONString.content(of: bytes.span.extracting(member.name)) ?? [], as: UTF8.self)
+      guard accepted.contains(name) else {
+        throw ProblemError(
+          .invalidDocument,
+          "member '\(Array(name.utf8).span.excerpt())' is unknown: use \(accepted.joined(separator: ", "))")
+      }
+      guard !members.contains(where: { $0.name == name }) else {
+        throw ProblemError(.invalidDocument, "member '\(name)' is repeated: give it once")
+      }
+      members.append((name, member.value))
+    }
+    self.members = members
+  }
+
+  private static func tooLarge(_ limit: Int) -> ProblemError {
+    ProblemError(.contentTooLarge, "the body is larger than \(limit) bytes, the maximum for this path")
+  }
+
+  /// The value of a member as written; nil if the member is missing or null.
+  private func value(_ name: String) -> ArraySlice<UInt8>? {
+    guard let member = members.first(where: { $0.name == name }) else { return nil }
+    let value = bytes[member.value]
+    return value.elementsEqual("null".utf8) ? nil : value
+  }
+
+  func has(_ name: String) -> Bool { value(name) != nil }
+
+  private func fail(_ name: String, _ expectation: String) -> ProblemError {
+    let shown = value(name).map { Array($0).span.excerpt() } ?? "null"
+    return ProblemError(.invalidDocument, "\(name) \(shown) is not valid: use \(expectation)")
+  }
+
+  func boolean(_ name: String) throws(ProblemError) -> Bool? {
+    guard let value = value(name) else { return nil }
+    if value.elementsEqual("true".utf8) { return true }
+    if value.elementsEqual("false".utf8) { return false }
+    throw fail(name, "true or false")
+  }
+
+  func string(_ name: String, _ expectation: String) throws(ProblemError) -> [UInt8]? {
+    guard let value = value(name) else { return nil }
+    guard let content = JSONString.content(of: Array(value).span) else { throw fail(name, expectation) }
+    return content
+  }
+
+  func parsed<Value>(
+    _ name: String, _ expectation: String, _ parse: ([UInt8]) -> Value?
+  ) throws(ProblemError) -> Value? {
+    guard let text = try string(name, expectation) else { return nil }
+    guard let value = parse(text) else { throw fail(name, expectation) }
+    return value
+  }
+
+  /// A duration as a string, as in query parameters, or a number of seconds.
+  func duration(_ name: String, in range: ClosedRange<TimeSpan>) throws(ProblemError) -> TimeSpan? {
+    guard let value = value(name) else { return nil }
+    let text = JSONString.content(of: Array(value).span) ?? Array(value)
+    guard let span = TimeSpan(text.span), range.contains(span) else {
+      throw fail(
+        name, "a duration from \(range.lowerBound.text) to \(range.upperBound.text), such as \"30s\" or \"1h30m\"")
+    }
+    return span
+  }
+
+  func count(_ name: String, in range: ClosedRange<UInt32>) throws(ProblemError) -> UInt32? {
+    guard let value = value(name) else { return nil }
+    guard let count = Array(value).span.decimalValue().flatMap({ UInt32(exactly: $0) }), range.contains(count) else {
+      throw fail(name, "a number from \(range.lowerBound) to \(range.upperBound)")
+    }
+    return count
+  }
+
+  /// The elements of an array of strings; empty if the member is missing.
+  ///
+  /// - Parameter maximum: number of elements.
+  func strings(_ name: String, maximum: Int) throws(ProblemError) -> [[UInt8]] {
+    guard let value = value(name) else { return [] }
+    let expectation = "an array of at most \(maximum) strings"
+    guard let ranges = JSONArray.elements(of: Array(value).span, maximum: maximum) else {
+      throw fail(name, expectation)
+    }
+    var strings: [[UInt8]] = []
+    let bytes = Array(value)
+    for range in ranges {
+      guard let content = JSONString.content(of: bytes.span.extracting(range)) else { throw fail(name, expectation) }
+      strings.append(content)
+    }
+    return strings
+  }
+}
+
+/// The document of a `PUT /v1/consumers/{name}`.
+struct ConsumerDocument {
+  /// Maximum size in bytes: 16 topics of 256 bytes, each of which may be escaped, and the rest.
+  static let limit = 32_768
+
+  var settings = ConsumerSettings()
+  var start = StartingPoint.latest
+
+  init(_ body: RequestBody?) throws(ProblemError) {
+    let document = try RequestDocument(
+      body, limit: Self.limit,
+      accepting: ["start", "share", "visibility", "max_deliveries", "order_by", "topics", "idle"])
+    settings.isShared = try document.boolean("share") ?? false
+    if let start = try document.parsed("start", StartingPoint.expectation, { StartingPoint(cursor: $0.span) }) {
+      self.start = start
+    }
+    if !settings.isShared {
+      for name in ["visibility", "max_deliveries", "order_by"] where document.has(name) {
+        throw ProblemError(
+          .invalidDocument,
+          "\(name) is not accepted for a consumer that is not shared: leave it out, or add \"share\":true")
+      }
+    }
+    if let span = try document.duration("visibility", in: ConsumerSettings.visibilities) { settings.visibility = span }
+    if let span = try document.duration("idle", in: ConsumerSettings.idleTimes) { settings.idle = span }
+    if let count = try document.count("max_deliveries", in: ConsumerSettings.deliveries) {
+      settings.maximumDeliveries = count
+    }
+    settings.order = try document.parsed("order_by", "\"topic\" or a JSON pointer such as \"/order/id\"") {
+      ConsumerOrder(String(decoding: $0, as: UTF8.self))
+    }
+    for topic in try document.strings("topics", maximum: TopicFilter.maximumPatterns) {
+      guard settings.add(topic: topic) else {
+        throw ProblemError(
+          .invalidDocument,
+          "topic '\(topic.span.excerpt())' is not accepted: use 1 to \(PushTopic.maximumBytes) bytes, with a final '*' for all topics that begin so"
+        )
+      }
+    }
+  }
+}
+
+/// The document of a `POST /v1/consumers/{name}/settle`.
+struct SettleDocument {
+  /// Maximum number of leases: as many as a consumer has.
+  static let maximumLeases = 1_000
+  /// Maximum size in bytes: as many of the longest leases, with quotation marks, a comma and a line break each, and the names.
+  static let limit = 65_536
+
+  /// In the order in which the results are returned.
+  private(set) var settlements: [(lease: Lease, settlement: Settlement)] = []
+
+  init(_ body: RequestBody?) throws(ProblemError) {
+    let document = try RequestDocument(
+      body, limit: Self.limit, accepting: ["ack", "release", "reject", "extend", "delay"])
+    let delay = try document.duration("delay", in: ConsumerSettings.delays)
+    if delay != nil, !document.has("release") {
+      throw ProblemError(.invalidDocument, "delay applies to release: add the leases to release, or leave it out")
+    }
+    let all: [(String, Settlement)] = [
+      ("ack", .acknowledge), ("release", .release(delay ?? .zero)), ("reject", .reject), ("extend", .extend),
+    ]
+    for (name, settlement) in all {
+      for text in try document.strings(name, maximum: Self.maximumLeases) {
+        guard let lease = Lease(text.span) else {
+          throw ProblemError(
+            .invalidDocument, "lease '\(text.span.excerpt())' is not valid: use the 'lease' of a received message")
+        }
+        settlements.append((lease, settlement))
+      }
+    }
+    guard settlements.count <= Self.maximumLeases else {
+      throw ProblemError(
+        .invalidDocument,
+        "the body has \(settlements.count) leases: settle at most \(Self.maximumLeases) with one request")
+    }
+  }
+}

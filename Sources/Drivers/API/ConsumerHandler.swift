@@ -1,0 +1,165 @@
+import ByteStreams
+import Configuration
+import Consumers
+import HTTPCodec
+import HTTPServer
+import Inbox
+import Sessions
+import Upstream
+
+/// A request for a consumer whose head has been read.
+struct PendingConsumerRequest {
+  let target: ConsumerTarget
+  /// Only for a receive.
+  let parameters: ReceiveParameters?
+}
+
+extension API {
+  /// Checks a request for a consumer, and prepares for its body if it has one that is read.
+  func accept(
+    _ request: borrowing HTTPRequestHead, for target: ConsumerTarget, _ body: inout RequestBody?
+  ) throws(ProblemError) -> PendingConsumerRequest {
+    if target.readsBody {
+      let limit = target.action == .put ? ConsumerDocument.limit : SettleDocument.limit
+      try RequestDocument.check(request, limit: limit)
+      body = RequestBody(request.framing, limit: limit)
+    }
+    guard target.action == .receive else { return PendingConsumerRequest(target: target, parameters: nil) }
+    return PendingConsumerRequest(target: target, parameters: try ReceiveParameters(request, shared.settings.delivery))
+  }
+
+  func serve(
+    _ request: PendingConsumerRequest, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
+  ) throws(ProblemError) -> Outcome {
+    let (target, consumers) = (request.target, request.target.session.consumers)
+    do throws(ConsumerRefusal) {
+      switch target.action {
+      case .list:
+        response.begin(.ok, "application/json")
+        ConsumerJSON.write(consumers.statuses, into: &response.content.text)
+      case .show:
+        let status = try consumers.status(of: target.name)
+        response.begin(.ok, "application/json")
+        ConsumerJSON.write(status, into: &response.content.text)
+        response.content.text.append("\n" as StaticString)
+      case .remove:
+        guard consumers.remove(target.name) else { throw .unknown }
+        response.begin(.noContent, nil)
+      case .deadLetters:
+        let dead = try consumers.deadLetters(of: target.name)
+        response.begin(.ok, "application/json")
+        ConsumerJSON.write(dead.letters, dropped: dead.dropped, into: &response.content)
+      case .removeDeadLetters:
+        let count = try consumers.removeDeadLetters(of: target.name, now: now)
+        response.begin(.ok, "application/json")
+        ConsumerJSON.write("removed", count, into: &response.content.text)
+      case .retryDeadLetters:
+        let count = try consumers.retryDeadLetters(of: target.name, now: now)
+        response.begin(.ok, "application/json")
+        ConsumerJSON.write("retried", count, into: &response.content.text)
+      case .put, .settle, .receive: break
+      }
+    } catch {
+      throw target.problem(error)
+    }
+    switch target.action {
+    case .put: try put(target, body, at: now, into: &response)
+    case .settle: try settle(target, body, at: now, into: &response)
+    case .receive:
+      if let parameters = request.parameters {
+        return try receive(target, parameters, at: now, into: &response)
+      }
+    default: break
+    }
+    return .respond
+  }
+
+  private func put(
+    _ target: ConsumerTarget, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
+  ) throws(ProblemError) {
+    let document = try ConsumerDocument(body)
+    let start: ReadStart
+    do throws(CursorAheadError) {
+      start = try target.session.inbox.resolve(document.start, now: now)
+    } catch {
+      throw ProblemError(
+        .invalidDocument,
+        "start is ahead of the newest push: use the cursor of an earlier response, \"earliest\" or \"latest\"")
+    }
+    do throws(ConsumerRefusal) {
+      let (isNew, status) = try target.session.consumers.put(
+        target.name, document.settings, start: start.cursor, now: now)
+      response.begin(isNew ? .created : .ok, "application/json")
+      if isNew {
+        response.fields.append("Location: " as StaticString)
+        response.fields.append(target.path)
+        response.fields.append("\r\n" as StaticString)
+      }
+      ConsumerJSON.write(status, into: &response.content.text)
+      response.content.text.append("\n" as StaticString)
+    } catch {
+      throw target.problem(error)
+    }
+  }
+
+  private func settle(
+    _ target: ConsumerTarget, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
+  ) throws(ProblemError) {
+    let settlements = try SettleDocument(body).settlements
+    let outcomes: [SettlementOutcome]
+    do throws(ConsumerRefusal) {
+      outcomes = try target.session.consumers.settle(settlements, of: target.name, now: now)
+    } catch {
+      throw target.problem(error)
+    }
+    let lost = outcomes.count { $0 == .leaseLost }
+    if lost > 0, lost == outcomes.count {
+      throw ProblemError(
+        .leaseLost,
+        "none of the leases is valid (\(lost) given): a lease ends when it expires, is settled, or its consumer is removed; receive the messages again"
+      )
+    }
+    response.begin(lost == 0 ? .ok : .multiStatus, "application/json")
+    ConsumerJSON.write(
+      zip(settlements.lazy.map(\.lease), outcomes), shared.clockOffset, now, into: &response.content.text)
+  }
+}
+
+extension ConsumerTarget {
+  /// The path of the consumer.
+  var path: String {
+    session.name == Session.defaultName ? "/v1/consumers/\(name)" : "/v1/sessions/\(session.name)/consumers/\(name)"
+  }
+
+  func problem(_ refusal: ConsumerRefusal) -> ProblemError {
+    switch refusal {
+    case .unknown:
+      ProblemError(.notFound, "consumer '\(name)' does not exist, or is removed: create it with PUT \(path)")
+    case .differs(let settings):
+      ProblemError(
+        .consumerConflict,
+        "consumer '\(name)' has share \(settings.isShared) and order_by \(settings.order?.text ?? "null"), which cannot be changed: use the same, another name, or delete it first"
+      )
+    case .tooMany:
+      ProblemError(
+        Problem(
+          .tooManyConsumers,
+          detail:
+            "this session has \(ConsumerTable.maximumConsumers) consumers, the maximum: delete one, or use a shorter 'idle' so that unused ones are removed",
+          retryAfter: 60))
+    case .isShared:
+      ProblemError(
+        .consumerConflict,
+        "consumer '\(name)' is shared, and 'ack' is for consumers that are not: acknowledge leases with POST \(path)/settle"
+      )
+    case .isExclusive:
+      ProblemError(
+        .consumerConflict,
+        "consumer '\(name)' is not shared, and has no leases and dead letters: acknowledge with POST \(path)/receive?ack=CURSOR"
+      )
+    case .superseded:
+      ProblemError(
+        .superseded, "a later receive of consumer '\(name)' has taken over: only one reader may receive at a time")
+    }
+  }
+}

@@ -1,0 +1,271 @@
+import ByteStreams
+import Consumers
+import Inbox
+import Reactor
+import Synchronization
+import Threading
+
+/// The consumers of one session, shared by all event loops.
+///
+/// A push costs one atomic load if no receive is held. Leases and delays end by a timer on the session's loop.
+package final class SharedConsumers: Sendable {
+  private struct State: ~Copyable {
+    var table = ConsumerTable()
+    /// For the random bits of leases.
+    var entropy = EntropyPool()
+    /// Wakes the timer. nil before the session has started.
+    var clock: Signal?
+    /// When the timer is to fire at the latest.
+    var alarm = MonotonicTime.distantFuture
+  }
+
+  /// Lock order: taken before the locks of the inbox.
+  private let state = Locked(State())
+  private let inbox: SharedInbox
+  /// Number of held receives. Incremented before a receive checks for pushes the last time.
+  private let held = Atomic<Int>(0)
+  /// Notified when a held receive may have something to return.
+  package let notifier = Notifier()
+
+  package init(inbox: SharedInbox) { self.inbox = inbox }
+
+  // MARK: The session
+
+  /// A push or a gap was appended.
+  func pushed() {
+    if held.load(ordering: .sequentiallyConsistent) > 0 { notifier.notify() }
+  }
+
+  package var hasReaders: Bool { held.load(ordering: .acquiring) > 0 }
+
+  fileprivate func start(_ clock: Signal) {
+    state.withLock { $0.clock = clock }
+    clock.notify()
+  }
+
+  /// Does what is due. Returns when there is something to do next.
+  fileprivate func tick(at now: MonotonicTime) -> MonotonicTime? {
+    let inbox = inbox
+    let (hasNews, next) = state.withLock { state in
+      let hasNews = state.table.expire(now: now, inbox)
+      let next = state.table.nextDeadline()
+      state.alarm = next ?? .distantFuture
+      return (hasNews, next)
+    }
+    if hasNews { notifier.notify() }
+    return next
+  }
+
+  /// Calls `body` with the table and wakes the timer if it must fire earlier than it would.
+  private func withTable<Result: Sendable>(
+    deadline: MonotonicTime = .distantFuture,
+    _ body: (inout ConsumerTable, inout EntropyPool) throws(ConsumerRefusal) -> Result
+  ) throws(ConsumerRefusal) -> Result {
+    let result = state.withLock { state -> Swift.Result<Result, ConsumerRefusal> in
+      do throws(ConsumerRefusal) {
+        let result = try body(&state.table, &state.entropy)
+        if deadline < state.alarm {
+          state.alarm = deadline
+          state.clock?.notify()
+        }
+        return .success(result)
+      } catch {
+        return .failure(error)
+      }
+    }
+    return try result.get()
+  }
+
+  // MARK: Consumers
+
+  /// Creates or confirms a consumer. Returns whether it is new, and its state.
+  package func put(
+    _ name: String, _ settings: ConsumerSettings, start: Cursor, now: MonotonicTime
+  ) throws(ConsumerRefusal) -> (isNew: Bool, status: ConsumerStatus) {
+    let inbox = inbox
+    let result = try withTable(deadline: now + settings.idle) { table, _ throws(ConsumerRefusal) in
+      let isNew = try table.put(name, settings, start: start, now: now)
+      return PutResult(isNew: isNew, status: try table.status(of: name, inbox))
+    }
+    return (result.isNew, result.status)
+  }
+
+  private struct PutResult: Sendable {
+    let isNew: Bool
+    let status: ConsumerStatus
+  }
+
+  package func status(of name: String) throws(ConsumerRefusal) -> ConsumerStatus {
+    let inbox = inbox
+    return try withTable { table, _ throws(ConsumerRefusal) in try table.status(of: name, inbox) }
+  }
+
+  package var statuses: [ConsumerStatus] {
+    let inbox = inbox
+    return state.withLock { $0.table.statuses(inbox) }
+  }
+
+  /// Returns false if there is none. Held receives of it end.
+  package func remove(_ name: String) -> Bool {
+    let wasThere = state.withLock { $0.table.remove(name) }
+    if wasThere { notifier.notify() }
+    return wasThere
+  }
+
+  // MARK: Receiving
+
+  /// Begins a receive. A held receive of the same reader ends.
+  package func beginReceive(
+    _ name: String, acknowledging cursor: Cursor?, now: MonotonicTime
+  ) throws(ConsumerRefusal) -> ReceiveTurn {
+    let inbox = inbox
+    let turn = try withTable { table, _ throws(ConsumerRefusal) in
+      try table.beginReceive(name, acknowledging: cursor, now: now, inbox)
+    }
+    // The receive that is superseded ends.
+    if turn.start != nil { pushed() }
+    return turn
+  }
+
+  /// The next pushes of a consumer that is not shared.
+  package func read(
+    _ turn: ReceiveTurn, of name: String, limit: Int, maxBytes: Int
+  ) throws(ConsumerRefusal) -> ReadResult {
+    try withTable { table, _ throws(ConsumerRefusal) in try table.check(turn, of: name) }
+    guard let start = turn.start else { throw .isShared }
+    return inbox.read(after: start, limit: limit, maxBytes: maxBytes, matching: turn.filter)
+  }
+
+  /// The next pushes of a shared consumer, leased to this receiver.
+  package func lease(
+    _ turn: ReceiveTurn, of name: String, limit: Int, maxBytes: Int, now: MonotonicTime
+  ) throws(ConsumerRefusal) -> LeasedBatch {
+    let inbox = inbox
+    let batch = try withTable { table, entropy throws(ConsumerRefusal) in
+      try table.receive(
+        turn, of: name, limit: limit, maxBytes: maxBytes, now: now, from: inbox, using: &entropy)
+    }
+    if let expires = batch.messages.first?.expires { schedule(expires) }
+    return batch
+  }
+
+  /// Whether the receive would return something now, or must end.
+  package func hasNews(_ turn: inout ReceiveTurn, of name: String) -> Bool {
+    let inbox = inbox
+    guard var start = turn.start else {
+      let turn = turn
+      return state.withLock { $0.table.hasNews(turn, of: name, inbox) }
+    }
+    let current = turn
+    let isOver = state.withLock { state in
+      do throws(ConsumerRefusal) {
+        try state.table.check(current, of: name)
+        return false
+      } catch {
+        return true
+      }
+    }
+    if isOver { return true }
+    guard let filter = turn.filter else { return inbox.hasNewData(after: start) }
+    defer { turn.start = start }
+    return inbox.hasNewData(after: &start, matching: filter)
+  }
+
+  /// To be called before `hasNews` is called the last time before the wait.
+  package func beginHolding(_ turn: ReceiveTurn, of name: String, now: MonotonicTime) {
+    held.add(1, ordering: .sequentiallyConsistent)
+    state.withLock { $0.table.hold(turn, of: name, 1, now: now) }
+  }
+
+  package func endHolding(_ turn: ReceiveTurn, of name: String, now: MonotonicTime) {
+    held.subtract(1, ordering: .sequentiallyConsistent)
+    state.withLock { $0.table.hold(turn, of: name, -1, now: now) }
+  }
+
+  // MARK: Settling
+
+  package func settle(
+    _ settlements: [(lease: Lease, settlement: Settlement)], of name: String, now: MonotonicTime
+  ) throws(ConsumerRefusal) -> [SettlementOutcome] {
+    let inbox = inbox
+    let outcomes = try withTable { table, _ throws(ConsumerRefusal) in
+      try table.settle(settlements, of: name, now: now, inbox)
+    }
+    var deadline = MonotonicTime.distantFuture
+    for (settlement, outcome) in zip(settlements, outcomes) {
+      if case .release(let delay) = settlement.settlement, outcome == .released {
+        deadline = min(deadline, now + delay)
+      }
+      if case .extended(let end) = outcome { deadline = min(deadline, end) }
+    }
+    schedule(deadline)
+    pushed()
+    return outcomes
+  }
+
+  package func deadLetters(of name: String) throws(ConsumerRefusal) -> (letters: [DeadLetter], dropped: UInt64) {
+    let result = try withTable { table, _ throws(ConsumerRefusal) in
+      let (letters, dropped) = try table.deadLetters(of: name)
+      return DeadLetterList(letters: letters, dropped: dropped)
+    }
+    return (result.letters, result.dropped)
+  }
+
+  private struct DeadLetterList: Sendable {
+    let letters: [DeadLetter]
+    let dropped: UInt64
+  }
+
+  package func removeDeadLetters(of name: String, now: MonotonicTime) throws(ConsumerRefusal) -> Int {
+    try withTable { table, _ throws(ConsumerRefusal) in try table.removeDeadLetters(of: name, now: now) }
+  }
+
+  package func retryDeadLetters(of name: String, now: MonotonicTime) throws(ConsumerRefusal) -> Int {
+    let count = try withTable { table, _ throws(ConsumerRefusal) in
+      try table.retryDeadLetters(of: name, now: now)
+    }
+    pushed()
+    return count
+  }
+
+  /// Lets the timer fire at `deadline` at the latest.
+  private func schedule(_ deadline: MonotonicTime) {
+    state.withLock { state in
+      guard deadline < state.alarm else { return }
+      state.alarm = deadline
+      state.clock?.notify()
+    }
+  }
+}
+
+extension SharedInbox: PushSource {}
+
+/// Ends leases and delays of a session's consumers, and removes idle consumers.
+final class ConsumerClock: LoopTask, TimerTarget, SignalTarget {
+  /// Ends that are closer together cost one pass over the consumers.
+  private static var resolution: TimeSpan { .milliseconds(10) }
+
+  private let consumers: SharedConsumers
+  private let loop: LoopContext
+  private var timer: LoopTimer?
+
+  init(_ consumers: SharedConsumers, loop: LoopContext) {
+    self.consumers = consumers
+    self.loop = loop
+  }
+
+  func run() async { consumers.start(loop.makeSignal(for: self)) }
+
+  /// There may be an earlier deadline.
+  func signalled() { advance() }
+
+  func timerFired(_ token: Int) {
+    timer = nil
+    advance()
+  }
+
+  private func advance() {
+    if let timer { loop.cancel(timer) }
+    timer = consumers.tick(at: loop.now).map { loop.schedule(at: max($0, loop.now + Self.resolution), self) }
+  }
+}

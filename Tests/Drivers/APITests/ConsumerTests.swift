@@ -1,0 +1,281 @@
+import ByteStreams
+import Foundation
+import HTTPServer
+import Inbox
+import Sessions
+import Testing
+
+@testable import API
+
+/// Consumers over HTTP, without a socket.
+@Suite struct ConsumerTests {
+  private let path = "/v1/consumers/workers"
+
+  private func push(_ texts: String..., topic: String = "", to api: APIFixture) throws {
+    for text in texts {
+      try api.session().inbox.append(
+        Array(text.utf8).span, kind: .text, topic: Array(topic.utf8).span, time: 0, now: api.now)
+    }
+  }
+
+  private func receive(_ api: APIFixture, _ query: String = "wait=0", _ name: String = "workers") throws -> Received {
+    try api.respond("POST", "/v1/consumers/\(name)/receive?\(query)", "Content-Length: 0\r\n")
+  }
+
+  private func messages(_ response: Received) -> [[String: Any]] { response.json["messages"] as? [[String: Any]] ?? [] }
+
+  private func leases(_ response: Received) -> [String] { messages(response).compactMap { $0["lease"] as? String } }
+
+  private func settle(_ api: APIFixture, _ body: String) throws -> Received { try api.post(body, to: path + "/settle") }
+
+  @Test func aConsumerIsCreatedConfirmedShownAndRemoved() throws {
+    let api = try APIFixture()
+    let created = try api.put("workers", #"{"share":true,"order_by":"/a","topics":["b.*"],"visibility":"1m30s"}"#)
+    #expect(created.status == 201 && created.field("Location") == path)
+    let confirmed = try api.put("workers", #"{"share":true,"order_by":"/a","idle":3600}"#)
+    #expect(confirmed.status == 200 && confirmed.field("Location") == nil)
+    #expect(
+      confirmed.body
+        == "{\"name\":\"workers\",\"share\":true,\"visibility\":\"30s\",\"max_deliveries\":5,\"order_by\":\"/a\",\"topics\":[],\"idle\":\"1h\",\"position\":\"\(try api.session().inbox.latest.text)\",\"lag\":0,\"leases\":0,\"missed\":0,\"dead\":{\"messages\":0,\"bytes\":0,\"dropped\":0}}\n"
+    )
+    #expect(try api.respond("GET", path).body == confirmed.body)
+    let plain = try api.put("a", "{}")
+    #expect(plain.json["visibility"] is NSNull)
+    let list = try api.respond("GET", "/v1/consumers").json["consumers"] as? [[String: Any]]
+    #expect(list?.map { $0["name"] as? String } == ["a", "workers"])
+    #expect(try api.respond("DELETE", path).status == 204)
+    #expect(try api.respond("DELETE", path).problem == "not-found")
+    for request in ["GET \(path)", "GET \(path)/dead", "POST \(path)/receive", "POST \(path)/dead/retry"] {
+      let words = request.split(separator: " ").map(String.init)
+      let fields = words[0] == "POST" ? "Content-Length: 0\r\n" : ""
+      let response = try api.respond(words[0], words[1], fields)
+      #expect(response.problem == "not-found" && response.body.contains("PUT \(path)"), "\(response.body)")
+    }
+  }
+
+  @Test(arguments: [
+    (#"{"shared":true}"#, "member 'shared' is unknown: use start, share, visibility"),
+    (#"{"share":1}"#, "share 1 is not valid: use true or false"), (#"{"share":true,"share":true}"#, "is repeated"),
+    (#"{"share":true,"visibility":"1"}"#, ""), (#"{"share":true,"visibility":"99ms"}"#, "from 100ms to 12h"),
+    (#"{"share":true,"max_deliveries":0}"#, "a number from 1 to 1000"), (#"{"idle":"0s"}"#, "from 1s to 365d"),
+    (#"{"visibility":"1s"}"#, "not shared"), (#"{"order_by":"topic"}"#, "not shared"),
+    (#"{"share":true,"order_by":"id"}"#, "JSON pointer"), (#"{"start":"now"}"#, "'earliest' or 'latest'"),
+    (#"{"start":"p-0123456789ab.1"}"#, ""), (#"{"topics":"a"}"#, "an array of at most 16 strings"),
+    (#"{"topics":[1]}"#, "an array"), (#"{"topics":[""]}"#, "1 to 256 bytes"), ("[]", "not a JSON object"),
+    ("{", "not JSON"), ("\u{FEFF}{}", "not JSON"),
+    (#"{"topics":[\#(String(repeating: #""a","#, count: 16))"a"]}"#, "at most 16"),
+  ]) func aDocumentThatIsNotValidIsRefusedWithWhatIsAccepted(body: String, detail: String) throws {
+    let response = try APIFixture().put("workers", body)
+    guard !detail.isEmpty else {
+      #expect(response.status == 201)
+      return
+    }
+    #expect(response.problem == "invalid-document")
+    #expect(response.text("detail")?.contains(detail) == true, "\(response.body)")
+  }
+
+  @Test func theDocumentsHaveASizeAndAType() throws {
+    let api = try APIFixture()
+    #expect(
+      try api.put("workers", String(repeating: " ", count: ConsumerDocument.limit + 1)).problem == "content-too-large")
+    let request = "PUT \(path) HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}"
+    #expect(try api.respond(request).problem == "unsupported-media-type")
+    _ = try api.put("workers", #"{"share":true}"#)
+    let lease = #""l-1.1.0123456789abcdef""#
+    let thousand = Array(repeating: lease, count: 1_000).joined(separator: ",")
+    #expect(try settle(api, "{\"ack\":[\(thousand)]}").problem == "lease-lost")
+    #expect(try settle(api, "{\"ack\":[\(thousand)],\"reject\":[\(lease)]}").problem == "invalid-document")
+    #expect(try settle(api, "{\"ack\":[\(thousand),\(lease)]}").problem == "invalid-document")
+    #expect(try settle(api, String(repeating: " ", count: SettleDocument.limit + 1)).problem == "content-too-large")
+  }
+
+  @Test func aNameHasOneToSixtyFourCharacters() throws {
+    let api = try APIFixture()
+    let longest = String(repeating: "a", count: 64)
+    for name in ["a", "A.b-c_9", longest] { #expect(try api.put(name, "").status == 201) }
+    for name in ["", "a~", "a%20b", longest + "a", "%C3%A9"] {
+      #expect(try api.put(name, "").problem == "not-found", "\(name)")
+    }
+  }
+
+  @Test func workersShareThePushesAndSettleTheirLeases() throws {
+    var api = try APIFixture()
+    _ = try api.put("workers", #"{"share":true,"max_deliveries":2}"#)
+    try push("one", #"{"n":2}"#, "three", "four", to: api)
+    let first = try receive(api, "wait=0&limit=3")
+    #expect(first.status == 200 && first.json["more"] as? Bool == true && first.json["gap"] is NSNull)
+    #expect(messages(first).map { $0["type"] as? String } == ["text", "json", "text"])
+    #expect(messages(first)[0]["data"] as? String == "one" && messages(first)[0]["deliveries"] as? Int == 1)
+    #expect((messages(first)[0]["expires"] as? String)?.hasSuffix("Z") == true)
+    let leases = leases(first)
+    let mixed = try settle(
+      api, #"{"extend":["\#(leases[2])"],"ack":["\#(leases[0])","l-9.1.0123456789abcdef"],"reject":["\#(leases[1])"]}"#)
+    #expect(mixed.status == 207)
+    let results = try #require(mixed.json["results"] as? [[String: Any]])
+    #expect(results.map { $0["status"] as? Int } == [200, 409, 200, 200])
+    #expect(results.map { $0["state"] as? String } == ["acknowledged", nil, "dead", "extended"])
+    #expect(results[1]["type"] as? String == "/errors/lease-lost" && results[3]["expires"] is String)
+    #expect(try settle(api, #"{"ack":["\#(leases[0])"]}"#).status == 200, "an acknowledgement can be repeated")
+    #expect(try settle(api, #"{"reject":["\#(leases[0])"]}"#).problem == "lease-lost")
+
+    let dead = try api.respond("GET", path + "/dead")
+    #expect(messages(dead).map { $0["reason"] as? String } == ["rejected"] && dead.json["dropped"] as? Int == 0)
+    #expect((messages(dead)[0]["data"] as? [String: Int]) == ["n": 2])
+    #expect(try api.respond("POST", path + "/dead/retry", "Content-Length: 0\r\n").body == "{\"retried\":1}\n")
+    #expect(messages(try receive(api)).count == 2)
+    api.now = api.now + .seconds(31)
+    #expect(messages(try receive(api)).map { $0["deliveries"] as? Int } == [2, 2, 2])
+    api.now = api.now + .seconds(31)
+    #expect(messages(try receive(api)).isEmpty)
+    #expect(messages(try api.respond("GET", path + "/dead")).count == 3)
+    #expect(try api.respond("DELETE", path + "/dead").body == "{\"removed\":3}\n")
+    #expect(try api.respond("GET", path).json["lag"] as? Int == 0)
+  }
+
+  @Test func settlingNothingIsNoError() throws {
+    let api = try APIFixture()
+    _ = try api.put("workers", #"{"share":true}"#)
+    #expect(try settle(api, #"{"ack":[]}"#).body == "{\"results\":[]}\n")
+    #expect(try settle(api, #"{"ack":["x"]}"#).problem == "invalid-document")
+    #expect(try settle(api, #"{"delay":"5s"}"#).problem == "invalid-document")
+    #expect(try settle(api, #"{"release":[],"delay":"25h"}"#).problem == "invalid-document")
+    #expect(
+      try settle(api, #"{"nack":[]}"#).text("detail")?.contains("use ack, release, reject, extend, delay") == true)
+  }
+
+  @Test func aReceiveIsHeldUntilThereIsSomethingToReceive() throws {
+    let api = try APIFixture()
+    _ = try api.put("workers", #"{"share":true}"#)
+    let held = try (0..<3).map { _ in try api.hold(path + "/receive?wait=20s", "POST") }
+    #expect(held[0].notifier === (try api.session().consumers.notifier) && held[0].sharesNotifier)
+    #expect(held[0].deadline == api.now + .seconds(20) && !held[0].hasNewData)
+    #expect(held[0].heldCount === api.api.shared.metrics.heldReceives)
+    try push("one", "two", to: api)
+    #expect(held.allSatisfy { $0.hasNewData })
+    let first = api.finish(held[0])
+    #expect(messages(first).count == 2)
+    #expect(!held[1].hasNewData, "another worker has taken them")
+    held[2].abandon()
+    let body = #"{"release":["\#(leases(first)[0])"]}"#
+    #expect(try settle(api, body).status == 200)
+    #expect(held[1].hasNewData)
+    #expect(messages(api.finish(held[1])).map { $0["deliveries"] as? Int } == [2])
+    #expect(api.api.pendingRequests == 0)
+    #expect(try !api.session().consumers.hasReaders)
+  }
+
+  @Test func aClientThatIsGoneTakesNoLease() throws {
+    let api = try APIFixture()
+    _ = try api.put("workers", #"{"share":true}"#)
+    let held = try api.hold(path + "/receive", "POST")
+    try push("one", to: api)
+    #expect(held.hasNewData)
+    held.abandon()
+    #expect(try api.respond("GET", path).json["leases"] as? Int == 0)
+    #expect(messages(try receive(api)).map { $0["deliveries"] as? Int } == [1])
+  }
+
+  @Test func anEmptyResponseSaysThatLeasesBlockTheRest() throws {
+    let api = try APIFixture()
+    _ = try api.put("workers", #"{"share":true,"order_by":"topic"}"#)
+    #expect(try receive(api).json["blocked"] is NSNull)
+    try push("one", "two", topic: "a", to: api)
+    #expect(messages(try receive(api)).count == 1)
+    #expect(try receive(api).json["blocked"] as? String == "leases")
+  }
+
+  @Test func aReaderAcknowledgesByCursor() throws {
+    let api = try APIFixture()
+    _ = try api.put("reader", #"{"start":"earliest"}"#)
+    try push("one", "two", to: api)
+    let first = try receive(api, "wait=0&limit=1", "reader")
+    #expect(messages(first).map { $0["data"] as? String } == ["one"])
+    #expect(try receive(api, "wait=0&limit=1", "reader").body == first.body)
+    let cursor = try #require(first.text("cursor"))
+    #expect(first.field("Gateway-Cursor") == cursor)
+    let second = try receive(api, "wait=0&ack=\(cursor)", "reader")
+    #expect(messages(second).map { $0["data"] as? String } == ["two"])
+    #expect(try receive(api, "wait=0&ack=p-000000000000.9", "reader").field("Gateway-Gap")?.contains("restart") == true)
+    let prefix = String(cursor.prefix { $0 != "." })
+    #expect(try receive(api, "wait=0&ack=\(prefix).9", "reader").problem == "invalid-parameter")
+    #expect(try receive(api, "wait=0&ack=latest", "reader").problem == "invalid-parameter")
+  }
+
+  @Test func aHeldReaderThatIsSupersededEndsAndLosesNothing() throws {
+    let api = try APIFixture()
+    _ = try api.put("reader", "")
+    let first = try api.hold("/v1/consumers/reader/receive", "POST")
+    let second = try api.hold("/v1/consumers/reader/receive", "POST")
+    #expect(first.hasNewData && !second.hasNewData)
+    #expect(api.finish(first).problem == "superseded")
+    try push("one", to: api)
+    #expect(messages(api.finish(second)).count == 1)
+    let third = try api.hold("/v1/consumers/reader/receive?ack=\(try api.session().inbox.latest.text)", "POST")
+    #expect(try api.respond("DELETE", "/v1/consumers/reader").status == 204)
+    #expect(third.hasNewData)
+    #expect(api.finish(third).problem == "not-found")
+    #expect(api.api.pendingRequests == 0)
+  }
+
+  @Test func eachKindRefusesTheRequestsOfTheOther() throws {
+    let api = try APIFixture()
+    _ = try api.put("reader", "")
+    _ = try api.put("workers", #"{"share":true}"#)
+    #expect(try receive(api, "ack=\(try api.session().inbox.latest.text)").problem == "consumer-conflict")
+    for (method, part, body) in [
+      ("POST", "settle", "{}"), ("GET", "dead", ""), ("DELETE", "dead", ""), ("POST", "dead/retry", ""),
+    ] {
+      let fields = method == "POST" ? "Content-Length: \(body.count)\r\n" : ""
+      let request = "\(method) /v1/consumers/reader/\(part) HTTP/1.1\r\nHost: localhost\r\n\(fields)\r\n\(body)"
+      #expect(try api.respond(request).problem == "consumer-conflict", "\(part)")
+    }
+  }
+
+  @Test func eachSessionHasItsOwnConsumers() throws {
+    let api = try APIFixture(sessions: ["default", "market"])
+    let created = try api.put("workers", #"{"share":true}"#, of: "/v1/sessions/market")
+    #expect(created.field("Location") == "/v1/sessions/market/consumers/workers")
+    #expect(try api.respond("GET", path).problem == "not-found")
+    try push("ours", to: api)
+    let theirs = try api.respond(
+      "POST", "/v1/sessions/market/consumers/workers/receive?wait=0", "Content-Length: 0\r\n")
+    #expect(theirs.status == 200 && messages(theirs).isEmpty)
+  }
+
+  @Test func theMetricsOfASessionCountItsConsumers() throws {
+    let api = try APIFixture()
+    _ = try api.put("workers", #"{"share":true}"#)
+    try push("one", "two", "three", to: api)
+    let leases = leases(try receive(api, "wait=0&limit=2"))
+    _ = try settle(api, #"{"reject":["\#(leases[0])"]}"#)
+    let metrics = try api.respond("GET", "/metrics", "", .management).body
+    for line in [
+      "drawbridge_consumers{session=\"default\"} 1", "drawbridge_consumer_lag_messages{session=\"default\"} 2",
+      "drawbridge_consumer_leases{session=\"default\"} 1", "drawbridge_consumer_dead_letters{session=\"default\"} 1",
+    ] {
+      #expect(metrics.contains(line + "\n"), "\(line)")
+    }
+  }
+
+  @Test func readingAConsumerChangesNothing() throws {
+    let api = try APIFixture()
+    _ = try api.put("workers", #"{"share":true}"#)
+    try push("one", to: api)
+    _ = try receive(api)
+    let before = try api.respond("GET", path).body
+    for target in [path, path + "/dead", "/v1/consumers"] {
+      #expect(try api.respond("GET", target).status == 200)
+      #expect(try api.respond("HEAD", target).status == 200)
+    }
+    #expect(try api.respond("GET", path).body == before)
+    #expect(try api.respond("GET", path + "/receive").problem == "method-not-allowed")
+  }
+}
+
+extension Cursor {
+  fileprivate var text: String {
+    var output = ByteQueue()
+    write(into: &output)
+    return output.bytes.text()
+  }
+}

@@ -1,0 +1,166 @@
+"""Consumers on a running gateway: workers that are killed, readers that are replaced."""
+
+import asyncio
+import json
+import os
+import random
+
+from harness.waiting import eventually
+
+# Set for a longer form: 10,000 messages and 50 workers take some minutes.
+MESSAGES = int(os.environ.get("DRAWBRIDGE_CONSUMER_MESSAGES", "1500"))
+WORKERS = int(os.environ.get("DRAWBRIDGE_CONSUMER_WORKERS", "20"))
+KEYS = 40
+
+
+async def put(client, name, **settings):
+    answer = await client.request("PUT", f"/v1/consumers/{name}", json=settings)
+    assert answer.status in (200, 201), answer.body
+    return answer
+
+
+async def receive(client, name, **parameters):
+    query = {key: str(value) for key, value in parameters.items()}
+    return await client.request("POST", f"/v1/consumers/{name}/receive", params=query)
+
+
+async def settle(client, name, **leases):
+    return await client.request("POST", f"/v1/consumers/{name}/settle", json=leases)
+
+
+async def show(client, name):
+    return (await client.request("GET", f"/v1/consumers/{name}")).json
+
+
+async def run(*command, stdin=b""):
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    return process, asyncio.create_task(process.communicate(stdin))
+
+
+async def test_curl_workers_that_are_killed_handle_every_message_in_order(gateway, upstream, client, curl):
+    base = f"{gateway.url()}/v1/consumers/workers"
+    await put(client, "workers", share=True, start="earliest", order_by="/key", visibility="2s", max_deliveries=1000)
+    chance = random.Random(1)
+    handled = []
+    seen = set()
+    victims = []
+
+    async def call(path, body=b""):
+        """The response to a curl that may be killed at any moment; None if it was."""
+        process, reading = await run(curl, "-sS", "-d", "@-", f"{base}/{path}", stdin=body)
+        victims.append(process)
+        out, _ = await reading
+        victims.remove(process)
+        return json.loads(out) if process.returncode == 0 and out else None
+
+    async def work():
+        while len(seen) < MESSAGES:
+            batch = await call("receive?wait=1s&limit=5")
+            if not batch or not batch["messages"]:
+                continue
+            assert batch["gap"] is None
+            handled.extend((m["data"]["n"], m["data"]["key"]) for m in batch["messages"])
+            seen.update(m["data"]["n"] for m in batch["messages"])
+            await call("settle", json.dumps({"ack": [m["lease"] for m in batch["messages"]]}).encode())
+
+    async def kill():
+        while True:
+            await asyncio.sleep(0.05)
+            if victims:
+                chance.choice(victims).kill()
+
+    async def push():
+        for start in range(0, MESSAGES, 100):
+            numbers = range(start, min(start + 100, MESSAGES))
+            await upstream.push(*(json.dumps({"n": n, "key": n % KEYS}) for n in numbers))
+
+    killing = asyncio.create_task(kill())
+    try:
+        await asyncio.wait_for(asyncio.gather(push(), *(work() for _ in range(WORKERS))), 120 + MESSAGES / 20)
+    finally:
+        killing.cancel()
+    assert seen == set(range(MESSAGES))
+    firsts = {}
+    for n, key in handled:
+        newest = firsts.setdefault(key, -1)
+        # A message that comes again is not new; a new one comes after all before it.
+        assert n <= newest or n == newest + KEYS or (newest == -1 and n == key), (n, key, newest)
+        firsts[key] = max(newest, n)
+
+    async def is_done():
+        # Acknowledgements of killed workers are missing, and their leases expire.
+        batch = (await receive(client, "workers", wait=0, limit=1000)).json
+        if batch["messages"]:
+            await settle(client, "workers", ack=[m["lease"] for m in batch["messages"]])
+        state = await show(client, "workers")
+        return state["lag"] == 0 and state["leases"] == 0 and state["missed"] == 0 and state["dead"]["messages"] == 0
+
+    await eventually(is_done, what="every message is acknowledged")
+
+
+async def holds(gateway, count):
+    async def is_held():
+        return (await gateway.metrics())["drawbridge_receives_held"] == count
+
+    await eventually(is_held, what=f"{count} receives are held")
+
+
+async def test_a_reader_that_is_superseded_ends_and_nothing_is_lost(gateway, upstream, client):
+    await put(client, "reader", start="earliest")
+    received = []
+    cursor = {}
+    for turn in range(5):
+        first = asyncio.create_task(receive(client, "reader", wait=30, **cursor))
+        await holds(gateway, 1)
+        second = asyncio.create_task(receive(client, "reader", wait=30, **cursor))
+        assert (await first).problem(409)["type"] == "/errors/superseded"
+        await upstream.push(f"push {turn}")
+        batch = (await second).json
+        assert batch["gap"] is None
+        received += [message["data"] for message in batch["messages"]]
+        cursor = {"ack": batch["cursor"]}
+    assert received == [f"push {turn}" for turn in range(5)]
+
+
+async def test_a_held_worker_is_woken_by_pushes_releases_and_expired_leases(gateway, upstream, client):
+    await put(client, "workers", share=True, visibility="300ms", max_deliveries=9)
+    worker = asyncio.create_task(receive(client, "workers", wait=30))
+    await holds(gateway, 1)
+    await upstream.push("one")
+    (message,) = (await worker).json["messages"]
+    assert message["deliveries"] == 1
+    # Nothing else happens: the timer of the session ends the lease.
+    (again,) = (await receive(client, "workers", wait=30)).json["messages"]
+    assert again["deliveries"] == 2
+    assert (await settle(client, "workers", ack=[message["lease"]])).status == 409
+    worker = asyncio.create_task(receive(client, "workers", wait=30))
+    # The lease may have expired before, on a busy machine.
+    assert (await settle(client, "workers", release=[again["lease"]], delay="200ms")).status in (200, 409)
+    (last,) = (await worker).json["messages"]
+    assert last["deliveries"] == 3
+
+
+async def test_a_consumer_that_is_not_used_is_removed(client):
+    await put(client, "brief", idle="1s")
+    await put(client, "kept", idle="1m")
+
+    async def is_removed():
+        listed = (await client.request("GET", "/v1/consumers")).json["consumers"]
+        return [consumer["name"] for consumer in listed] == ["kept"]
+
+    await eventually(is_removed, what="the consumer is removed")
+    (await receive(client, "brief", wait=0)).problem(404)
+
+
+async def test_a_worker_whose_connection_ends_takes_no_lease(gateway, upstream, client, curl):
+    await put(client, "workers", share=True)
+    process, reading = await run(curl, "-sS", "-X", "POST", f"{gateway.url()}/v1/consumers/workers/receive?wait=30")
+    await holds(gateway, 1)
+    process.kill()
+    await reading
+    await holds(gateway, 0)
+    await upstream.push("one")
+    (message,) = (await receive(client, "workers", wait=30)).json["messages"]
+    assert message["deliveries"] == 1

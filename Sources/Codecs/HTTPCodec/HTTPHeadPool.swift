@@ -50,8 +50,22 @@ package final class HTTPHeadPool {
   /// Gives the memory of a returned buffer to `input`, which must have none.
   func lendInput(to input: inout ByteQueue) { swap(&spareInput, &input) }
 
-  /// Takes the memory of `input`, which must be empty.
+  /// Takes the memory of `input` unless its bytes need it. Bytes that a much smaller buffer holds are moved to one: otherwise a client that
+  /// has sent one byte of its next request would keep the memory of a large read for as long as it waits.
   func takeInput(from input: inout ByteQueue) {
+    guard !input.isEmpty else { return takeMemory(of: &input) }
+    guard input.allocatedBytes >= 2 * max(input.count, Self.smallestInput) else { return }
+    var own = ByteQueue(capacity: input.count)
+    own.append(input.bytes)
+    swap(&own, &input)
+    own.removeAll()
+    takeMemory(of: &own)
+  }
+
+  /// The smallest capacity of a buffer, in bytes.
+  private static var smallestInput: Int { 256 }
+
+  private func takeMemory(of input: inout ByteQueue) {
     if spareInput.allocatedBytes == 0, input.allocatedBytes <= Self.keptBytes {
       swap(&spareInput, &input)
     } else {

@@ -298,12 +298,13 @@ package struct HTTPServerConnection: ~Copyable {
 
   // MARK: Memory
 
-  /// Frees what a waiting connection does not need: the input buffer if it is empty, and the request's storage unless the request is
-  /// still arriving. Copy what the response needs from `request` first.
+  /// Frees what a waiting connection does not need: the input buffer as far as it is unused, and the request's storage unless a request is
+  /// arriving. Copy what the response needs from `request` first.
   package mutating func releaseStorageIfIdle() {
-    guard reportedBytes == 0, input.isEmpty else { return }
+    guard reportedBytes == 0 else { return }
     pool.takeInput(from: &input)
-    guard state.request != .body, let head = unsafe head else { return }
+    // Input behind a request that has ended is not read before the response has ended, so it does not use the head.
+    guard state.request == .done || input.isEmpty && state.request != .body, let head = unsafe head else { return }
     unsafe pool.release(head)
     unsafe self.head = nil
     hasRequest = false

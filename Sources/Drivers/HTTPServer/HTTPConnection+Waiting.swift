@@ -116,7 +116,9 @@ extension HTTPConnection {
     let channel = channel
     while http.remainingPipelineBytes > 0, channel.isReadable {
       switch channel.receive(atMost: http.remainingPipelineBytes) {
-      case .bytes: http.receive(channel.received)
+      case .bytes:
+        http.receive(channel.received)
+        http.releaseStorageIfIdle()
       case .wouldBlock: break
       case .endOfStream: http.receiveEndOfInput()
       case .failed:

@@ -189,6 +189,36 @@ import Testing
     #expect(MemoryLayout<HTTPServerConnection>.size <= 200)
   }
 
+  /// Attack: large heads, to enlarge the buffer that the connections of a loop lend to each other, and then a few bytes behind each of many
+  /// requests that wait.
+  @Test(arguments: ["G", "GET / HTTP/1.1\r\nHost: b\r\n\r\n"], [true, false])
+  func keepsLittleMoreThanWhatArrivedWhileItWaits(rest: String, isTogether: Bool) throws {
+    let pool = HTTPHeadPool()
+    let large = "GET / HTTP/1.1\r\nHost: a\r\nA: \(String(repeating: "a", count: 8_000))\r\n\r\n"
+    var connection = HTTPServerConnection(pool: pool)
+    connection.receive(Array((large + (isTogether ? rest : "")).utf8).span)
+    #expect(try [connection.nextEvent(), connection.nextEvent()] == [.head, .end])
+    connection.releaseStorageIfIdle()
+    if !isTogether { connection.receive(Array(rest.utf8).span) }
+    connection.releaseStorageIfIdle()
+    #expect(connection.unparsedBytes == rest.utf8.count)
+    #expect(connection.allocatedBytes <= 256)
+    var output = ByteQueue()
+    connection.beginResponse(.ok, .none, date: Span(), into: &output)
+    output.endFields()
+    connection.finishResponse(into: &output)
+    guard rest == "G" else {
+      #expect(try connection.nextEvent() == .head)
+      return
+    }
+    // A head in part is not lost either.
+    #expect(try connection.nextEvent() == nil)
+    connection.releaseStorageIfIdle()
+    connection.receive(Array("ET /b HTTP/1.1\r\nHost: b\r\n\r\n".utf8).span)
+    #expect(try connection.nextEvent() == .head)
+    #expect(connection.request.path.text() == "/b")
+  }
+
   /// Attack: a value from outside that brings its own line ends into our answer.
   @Test func writesNoLineEndsOfOthers() {
     var output = ByteQueue()

@@ -24,6 +24,9 @@ package struct TopicSource: Equatable, Sendable {
   package var isEmpty: Bool { rules.isEmpty && pointer == nil }
 
   /// The topic of a push: the content of a string, or a number or boolean as written. Empty if there is none.
+  ///
+  /// Only the value itself must be valid JSON, not the text around it. An upstream that writes `NaN` in a price has topics all the same, and
+  /// the text is not validated a second time.
   package func topic(of payload: Span<UInt8>) -> [UInt8] {
     for rule in rules where rule.match.matches(payload) { return Array(rule.topic.utf8) }
     guard let range = pointer?.find(in: payload) else { return [] }
@@ -32,7 +35,7 @@ package struct TopicSource: Equatable, Sendable {
     case UInt8(ascii: "\""): return JSONString.content(of: token) ?? []
     // An object, an array or null names nothing.
     case UInt8(ascii: "{"), UInt8(ascii: "["), UInt8(ascii: "n"): return []
-    default: return [UInt8](copying: token)
+    default: return JSONValidator.isValid(token) ? [UInt8](copying: token) : []
     }
   }
 }

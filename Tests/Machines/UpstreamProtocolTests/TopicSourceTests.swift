@@ -24,6 +24,17 @@ import Testing
     #expect(topic(payload) == "")
   }
 
+  @Test(arguments: [
+    (#"{"channel":"btc","price":NaN}"#, "btc"), (#"{"price":NaN,"channel":"btc"}"#, "btc"),
+    (#"{"channel":"btc""#, "btc"), (#"{"channel":"a"}{"channel":"b"}"#, "a"),
+    (#"{"channel":btc}"#, ""), (#"{"channel":01}"#, ""), (#"{"channel":tru"#, ""), (#"{"channel":NaN}"#, ""),
+    (#"{"channel":"bt"#, ""), (#"{"channel":"a\\x"}"#, "a\\x"), (#"{"channel":"a\x"}"#, ""), (#"{"channel":}"#, ""),
+    (#"{"channel":1.5e3}"#, "1.5e3"), (#"{'channel':"a"}"#, ""), (#"data: {"channel":"a"}"#, ""),
+  ])
+  func onlyTheValueItselfMustBeValidJSON(payload: String, expected: String) {
+    #expect(topic(payload, pointer: "/channel") == expected)
+  }
+
   @Test func theFirstRuleThatMatchesComesBeforeThePointer() {
     let rules: [(Matcher.Condition, String)] = [(.prefix("tick"), "ticks"), (.prefix("ti"), "others")]
     #expect(topic("tick 1", rules: rules) == "ticks" && topic("time", rules: rules) == "others")

@@ -25,7 +25,7 @@ extension GatewayServer {
   /// `upstream` except its queue, by a new connection that replaces the old one. The log names the others. A session that the plan does
   /// not contain keeps running unchanged.
   ///
-  /// A session whose `upstream` has not changed keeps its connection. If no setting has changed, the reason for the reload must be a
+  /// A session whose `upstream` has not changed, or only its topics, keeps its connection. If no setting has changed, the reason for the reload must be a
   /// new certificate or credential, so every session makes a new connection.
   func reload(_ plan: GatewayPlan, _ running: inout RunningSettings) {
     let old = running.effective
@@ -48,10 +48,15 @@ extension GatewayServer {
     for new in effective.configuredSessions {
       guard let planned = plan.sessions.first(where: { $0.name == new.name }), let session = sessions.find(new.name)
       else { continue }
-      let isSame = before.first { $0.name == new.name }?.configuration.upstream == new.configuration.upstream
-      guard reconnectsAll || !isSame else { continue }
-      session.upstream.reconfigure(
-        planned.settings.with(new.configuration.upstream), because: isSame ? .credential : .configuration)
+      let upstream = new.configuration.upstream
+      let old = before.first { $0.name == new.name }?.configuration.upstream
+      guard reconnectsAll || upstream != old else { continue }
+      let settings = planned.settings.with(upstream)
+      if !reconnectsAll, let old, !upstream.needsConnection(after: old) {
+        session.upstream.changeTopics(settings)
+      } else {
+        session.upstream.reconfigure(settings, because: upstream == old ? .credential : .configuration)
+      }
     }
     logger.level = effective.log.level
     server.accessLog.mode = effective.log.access

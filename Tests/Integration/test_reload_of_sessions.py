@@ -57,6 +57,29 @@ async def test_only_a_reload_without_a_change_makes_new_connections_for_all(star
         await eventually(lambda upstream=upstream: len(upstream.requests) == 2, what="a new connection")
 
 
+async def test_a_change_of_topics_applies_to_the_next_push_and_keeps_the_connection(start, tmp_path):
+    upstream = await start(Upstream())
+    text = "upstream: {{url: '" + upstream.url + "', topic: {{pointer: {}}}}}\n"
+    gateway = await start(Gateway(config=text.format("/a"), folder=tmp_path))
+    await gateway.ready()
+    client = gateway.client()
+
+    async def topic_of_a_push(number):
+        await upstream.push('{"a": "first", "b": "second"}')
+        await client.collect(number, "earliest")
+        return (await client.poll(last=1, wait=0)).messages[0]["topic"]
+
+    assert await topic_of_a_push(1) == "first"
+    gateway.rewrite(text.format("/b"))
+    gateway.signal(signal.SIGHUP)
+    await gateway.logs(lambda record: record["message"] == "configuration reloaded", what="the end of the reload")
+    assert await topic_of_a_push(2) == "second"
+    assert len(upstream.requests) == 1
+    # The same again reads certificates and credentials anew, so it makes a new connection.
+    gateway.signal(signal.SIGHUP)
+    await eventually(lambda: len(upstream.requests) == 2, what="a new connection")
+
+
 async def test_a_session_that_was_removed_needs_its_files_no_more(start, tmp_path, authority, certificate):
     market, news, moved = (
         await start(Upstream(certificate=certificate)),

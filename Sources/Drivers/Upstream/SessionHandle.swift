@@ -24,6 +24,7 @@ package final class SessionHandle: Sendable {
     /// As `close(code: 1001)`, once everything queued has been written, or after this time at the latest.
     case shutDown(flushWithin: TimeSpan)
     case reconfigure(SharedSettings, because: ReplacementReason)
+    case changeTopics(SharedSettings)
     case networkChanged(NetworkChange)
   }
 
@@ -334,6 +335,9 @@ package final class SessionHandle: Sendable {
     shared.withLock { $0.correlation = settings.value.conventions.correlation }
     send(.reconfigure(settings, because: reason))
   }
+
+  /// Applies new settings that differ from the current ones only in their topics, from the next push on. The connection stays.
+  package func changeTopics(_ settings: SharedSettings) { send(.changeTopics(settings)) }
 
   /// Whether the shutdown of the session is complete.
   package var hasEnded: Bool { shared.withLock { $0.hasEnded } }

@@ -73,6 +73,13 @@ package struct UpstreamSettings: Equatable, Sendable {
     }
   }
 
+  /// Whether these settings can replace `old` only through a new connection. Topics are read from each push as it arrives.
+  package func needsConnection(after old: UpstreamSettings) -> Bool {
+    var old = old
+    old.conventions.topics = conventions.topics
+    return self != old
+  }
+
   /// Whether the origin of `url` is configured. Otherwise, a redirection led to it.
   package func isConfigured(_ url: WebSocketURL) -> Bool { urls.contains { $0.hasSameOrigin(as: url) } }
 

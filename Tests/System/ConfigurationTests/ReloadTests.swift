@@ -62,6 +62,19 @@ import WebSocketCodec
     }
   }
 
+  @Test func onlyTopicsChangeWithoutANewConnection() throws {
+    func upstream(_ text: String) throws -> UpstreamSettings {
+      try load("upstream: {url: 'ws://a/'\(text)}").settings.session.upstream
+    }
+    let old = try upstream("")
+    #expect(try !upstream(", topic: {pointer: /c}").needsConnection(after: old))
+    #expect(try !old.needsConnection(after: upstream(", topic: {rules: [{match: {prefix: a}, topic: b}]}")))
+    #expect(!old.needsConnection(after: old))
+    for text in [", cursor: {pointer: /c}", ", headers: {A: b}", ", topic: {pointer: /c}, on_open: [{send: a}]"] {
+      #expect(try upstream(text).needsConnection(after: old), "\(text)")
+    }
+  }
+
   @Test func theSameAgainChangesNothing() throws {
     let text = "upstream: {url: 'ws://a/', close_codes: {4000: stop}, headers: {A: b}}"
     let (settings, stale) = try reload(text, after: text)

@@ -100,12 +100,8 @@ enum DeliveryJSON {
 
   /// Writes the header field `Location` with the path of the delivery.
   static func writeLocation(of sequence: UInt64, in session: Session, into fields: inout ByteQueue) {
-    fields.append("Location: /v1/" as StaticString)
-    if session.name != Session.defaultName {
-      fields.append("sessions/" as StaticString)
-      fields.append(session.name)
-      fields.append("/" as StaticString)
-    }
+    fields.append("Location: " as StaticString)
+    fields.append(session.path)
     fields.append("deliveries/" as StaticString)
     fields.append(session.deliveryPrefix)
     fields.append(decimal: sequence)

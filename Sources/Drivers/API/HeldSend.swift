@@ -1,4 +1,5 @@
 import ByteStreams
+import HTTPCodec
 import HTTPServer
 import Metrics
 import Reactor
@@ -57,6 +58,9 @@ extension PendingSend {
   func write(isComplete: Bool, at now: MonotonicTime, into response: inout Response) {
     receipt.write(
       isComplete: isComplete, showsStates: isReplayed || parameters.until != .queued, at: now, into: &response)
+    if parameters.isTimeToLiveReduced, let granted = parameters.timeToLive {
+      response.fields.appendField("TTL", decimal: Int(granted.seconds))
+    }
     if isReplayed { response.fields.append("Idempotency-Replayed: true\r\n" as StaticString) }
     if parameters.isPreferenceApplied {
       response.fields.append("Preference-Applied: wait=" as StaticString)

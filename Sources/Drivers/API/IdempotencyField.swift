@@ -13,7 +13,7 @@ struct IdempotencyField {
   /// Lower case, without parameters.
   private let mediaType: [UInt8]
 
-  /// Returns nil without the field.
+  /// Returns nil without the field. `Content-Type` must have been validated.
   init?(_ request: borrowing HTTPRequestHead) throws(ProblemError) {
     guard let value = request.fields.first(.idempotencyKey) else { return nil }
     // A string of structured fields, as the draft wants it, or what most clients send: the same without quotation marks.
@@ -24,14 +24,14 @@ struct IdempotencyField {
         "Idempotency-Key is not valid: use 1 to \(Self.longestKey) visible ASCII characters other than quotation mark and backslash, such as a UUID"
       )
     }
-    var type = ByteQueue()
-    if let value = request.fields.first(.contentType), let media = HTTPMediaType(value) {
-      type.append(media.type)
-      type.append(UInt8(ascii: "/"))
-      type.append(media.subtype)
-    }
-    self.key = key.copyBytes()
-    mediaType = type.copyBytes().map { ASCII.lowercased($0) }
+    self.key = [UInt8](copying: key)
+    if let value = request.fields.first(.contentType) { mediaType = Self.mediaType(in: value) } else { mediaType = [] }
+  }
+
+  private static func mediaType(in contentType: Span<UInt8>) -> [UInt8] {
+    var end = contentType.firstIndex(of: UInt8(ascii: ";")) ?? contentType.count
+    while end > 0, contentType[end - 1] == 0x20 || contentType[end - 1] == 0x09 { end -= 1 }
+    return [UInt8](copying: contentType.extracting(first: end)).map { ASCII.lowercased($0) }
   }
 
   /// The key with its scope.
@@ -67,12 +67,5 @@ extension Span where Element == UInt8 {
       if byte <= 0x20 || byte >= 0x7F || byte == UInt8(ascii: "\"") || byte == UInt8(ascii: "\\") { return false }
     }
     return true
-  }
-
-  fileprivate func copyBytes() -> [UInt8] {
-    var bytes: [UInt8] = []
-    bytes.reserveCapacity(count)
-    for index in indices { bytes.append(self[index]) }
-    return bytes
   }
 }

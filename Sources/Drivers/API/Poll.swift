@@ -39,13 +39,9 @@ enum PollFields {
     fields.append(cursor)
     fields.append("\r\nETag: W/\"" as StaticString)
     fields.append(cursor)
-    if session.name == Session.defaultName {
-      fields.append("\"\r\nLink: </v1/messages?cursor=" as StaticString)
-    } else {
-      fields.append("\"\r\nLink: </v1/sessions/" as StaticString)
-      fields.append(session.name)
-      fields.append("/messages?cursor=" as StaticString)
-    }
+    fields.append("\"\r\nLink: <" as StaticString)
+    fields.append(session.path)
+    fields.append("messages?cursor=" as StaticString)
     fields.append(cursor)
     if options.given.contains(.wait) {
       fields.append("&wait=" as StaticString)

@@ -65,14 +65,12 @@ extension API {
     let inbox = poll.session.inbox
     var options = poll.options
     let revision = inbox.revision
-    var key = PreparedPolls.Key(
-      inbox: ObjectIdentifier(inbox), start: poll.start, options: options, revision: revision)
+    var key = PreparedPolls.Key(inbox: inbox.epoch, start: poll.start, options: options, revision: revision)
     var entry = preparedPolls.find(key)
     if entry == nil, options.coding != .identity, !compressor.hasTime(at: now) {
       // The response is the one without compression, which may be prepared.
       options.coding = .identity
-      key = PreparedPolls.Key(
-        inbox: ObjectIdentifier(inbox), start: poll.start, options: options, revision: revision)
+      key = PreparedPolls.Key(inbox: inbox.epoch, start: poll.start, options: options, revision: revision)
       entry = preparedPolls.find(key)
     }
     if let entry {

@@ -5,8 +5,9 @@ import Inbox
 struct PreparedPolls {
   /// Everything that the content of a response depends on.
   struct Key: Equatable {
-    /// The inbox. A cursor does not identify it: a cursor of another inbox, or of an earlier epoch, is accepted as a start too.
-    let inbox: ObjectIdentifier
+    /// The epoch of the inbox. The one in `start` can be another: a cursor of another inbox, or of an earlier epoch, is accepted as a start
+    /// too. The address of the inbox would not do, since that of a removed session is used again.
+    let inbox: Epoch
     let start: ReadStart
     let options: PollOptions
     /// The revision of the inbox (`SharedInbox.revision`), read before its messages.

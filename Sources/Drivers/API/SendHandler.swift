@@ -135,10 +135,15 @@ extension API {
         let first = SendReceipt.Accepted(sequence: sequence, nextAttempt: receipt.nextAttempt)
         runs.append(.accepted(first, count: results.count))
       } else {
-        let problem = problem(results.result, receipt.nextAttempt, session, at: now)
-        if firstRefusal == nil { firstRefusal = ProblemError(problem) }
-        let detail = kinds.insert(problem.kind).inserted ? problem.detail : nil
-        runs.append(.refused(problem.kind, detail: detail, count: results.count))
+        let kind = Self.problemKind(of: results.result)
+        var detail: String?
+        // A batch can have thousands of refusals, and only the first of each kind has a detail.
+        if kinds.insert(kind).inserted {
+          let problem = problem(results.result, receipt.nextAttempt, session, at: now)
+          if firstRefusal == nil { firstRefusal = ProblemError(problem) }
+          detail = problem.detail
+        }
+        runs.append(.refused(kind, detail: detail, count: results.count))
       }
     }
     shared.metrics.acceptedMessages.add(accepted)
@@ -194,15 +199,24 @@ extension API {
     return SendReceipt.Accepted(sequence: sequence, nextAttempt: receipt.nextAttempt)
   }
 
+  private static func problemKind(of result: EnqueueResult) -> Problem.Kind {
+    switch result {
+    case .queued: preconditionFailure("a queued message is not a problem")
+    case .full: .queueFull
+    case .notReady: .upstreamDown
+    case .closed: .sessionClosed
+    }
+  }
+
   /// The problem of a message that was not queued.
   func problem(
     _ result: EnqueueResult, _ nextAttempt: MonotonicTime?, _ session: Session, at now: MonotonicTime
   ) -> Problem {
+    let kind = Self.problemKind(of: result)
     switch result {
     case .queued: preconditionFailure("a queued message is not a problem")
     case .full(let limit):
-      return Problem(
-        .queueFull, detail: queueFullDetail(limit, session), retryAfter: Self.retryAfter(nextAttempt, now))
+      return Problem(kind, detail: queueFullDetail(limit, session), retryAfter: Self.retryAfter(nextAttempt, now))
     case .notReady(let hindrance):
       let (reason, next): (String, MonotonicTime?) =
         switch hindrance {
@@ -211,10 +225,10 @@ extension API {
         case .pace(let until): ("the limit of \(Self.settingPrefix(of: session))upstream.queue.rate is reached", until)
         }
       return Problem(
-        .upstreamDown, detail: "the message has TTL: 0 and cannot be sent now: \(reason)",
+        kind, detail: "the message has TTL: 0 and cannot be sent now: \(reason)",
         retryAfter: Self.retryAfter(next, now))
     case .closed:
-      return Problem(.sessionClosed, detail: "the gateway is shutting down: the message was not accepted")
+      return Problem(kind, detail: "the gateway is shutting down: the message was not accepted")
     }
   }
 

@@ -1,5 +1,6 @@
 import ByteStreams
 import HTTPCodec
+import Outbox
 
 /// How a `POST /v1/messages` is to be sent, from its header fields and its query. Each option may be in either, for clients that cannot set header
 /// fields. An option in both must have the same value.
@@ -10,9 +11,20 @@ struct SendParameters {
     case queued
     case written
     case confirmed
+
+    /// Whether a message has reached this state, or a final one.
+    func isReached(by sequence: UInt64, in deliveries: borrowing DeliveryLedger) -> Bool {
+      switch self {
+      case .queued: true
+      case .written: deliveries.isWritten(sequence)
+      case .confirmed: deliveries.isSettled(sequence)
+      }
+    }
   }
 
   private(set) var timeToLive: TimeSpan?
+  /// Whether less was granted than the TTL that was asked for, so that the response states it (RFC 8030 §5.2).
+  private(set) var isTimeToLiveReduced = false
   private(set) var topic: String?
   private(set) var until = Milestone.queued
   /// How long to wait for `until`.
@@ -30,7 +42,11 @@ struct SendParameters {
     _ request: borrowing HTTPRequestHead, wait standard: TimeSpan, maximum: TimeSpan
   ) throws(ProblemError) {
     wait = .zero
-    if let value = request.fields.first(.ttl) { timeToLive = try Self.timeToLive(inField: value) }
+    if let value = request.fields.first(.ttl) {
+      let granted = try Self.timeToLive(inField: value)
+      timeToLive = granted
+      isTimeToLiveReduced = granted == .longestParsable && TimeSpan(value) != granted
+    }
     if let value = request.fields.first(.topic) { topic = try Self.topic("Topic", value) }
     guard !request.query.isEmpty else { return }
     var asked: TimeSpan?

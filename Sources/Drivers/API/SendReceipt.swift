@@ -65,22 +65,17 @@ struct SendReceipt {
 
   // MARK: States
 
-  private func hasReached(_ milestone: SendParameters.Milestone, _ sequence: UInt64) -> Bool {
-    switch milestone {
-    case .queued: true
-    case .written: session.upstream.isWritten(sequence)
-    case .confirmed: session.upstream.isSettled(sequence)
-    }
-  }
-
   /// Moves `position` to the first message that has neither reached the milestone nor a final state. Returns whether there is none. A
   /// refused message does not count. One that has reached the milestone has, even if it is sent again later.
   func advance(_ position: inout BatchResults.Position, to milestone: SendParameters.Milestone) -> Bool {
-    switch results {
-    case .single(let accepted, _):
-      if position.run == 0, hasReached(milestone, accepted.sequence) { position.run = 1 }
-      return position.run == 1
-    case .batch(let results): return results.advance(&position) { hasReached(milestone, $0) }
+    session.upstream.readDeliveries { deliveries in
+      switch results {
+      case .single(let accepted, _):
+        if position.run == 0, milestone.isReached(by: accepted.sequence, in: deliveries) { position.run = 1 }
+        return position.run == 1
+      case .batch(let results):
+        return results.advance(&position) { milestone.isReached(by: $0, in: deliveries) }
+      }
     }
   }
 
@@ -96,7 +91,13 @@ struct SendReceipt {
     switch results {
     case .single(let accepted, let kind):
       DeliveryJSON.writeLocation(of: accepted.sequence, in: session, into: &response.fields)
-      begin(accepted, showsStates, into: &response.content.text)
+      if showsStates {
+        // The time, which is not shown, needs no clock.
+        let record = session.upstream.deliveryRecord(accepted.sequence, now: .zero)
+        begin(accepted.sequence, record, into: &response.content.text)
+      } else {
+        beginQueued(accepted.sequence, into: &response.content.text)
+      }
       response.content.text.append(
         kind == .text ? ",\"type\":\"text\"" as StaticString : ",\"type\":\"binary\"")
       writeCursor(into: &response.content.text)
@@ -107,7 +108,11 @@ struct SendReceipt {
         if index > 0 { response.content.text.append("," as StaticString) }
         switch run {
         case .accepted(let first, let count):
-          write(count, from: first, showsStates, at: now, into: &response.content.text)
+          if showsStates {
+            writeStates(count, from: first, at: now, into: &response.content.text)
+          } else {
+            writeQueued(count, from: first, at: now, into: &response.content.text)
+          }
         case .refused(let kind, let detail, let count):
           kind.writeInBatch(detail: detail, into: &response.content.text)
           for _ in 1..<count {
@@ -122,28 +127,46 @@ struct SendReceipt {
     response.content.text.append("}\n" as StaticString)
   }
 
-  private func begin(_ accepted: Accepted, _ showsState: Bool, into output: inout ByteQueue) {
+  private func beginQueued(_ sequence: UInt64, into output: inout ByteQueue) {
     DeliveryJSON.begin(of: session, into: &output)
-    output.append(decimal: accepted.sequence)
-    guard showsState else { return DeliveryJSON.end(with: .queued, of: session, into: &output) }
-    // nil for a forgotten message: its outcome is not known any more.
-    let record = session.upstream.deliveryRecord(accepted.sequence, now: .zero)
-    DeliveryJSON.end(with: record?.state ?? .unknown, of: session, into: &output)
-    if let reason = record?.reason { DeliveryJSON.write(reason, into: &output) }
+    output.append(decimal: sequence)
+    DeliveryJSON.end(with: .queued, of: session, into: &output)
   }
 
-  /// Writes `count` messages queued one after another, from `first`. If no state is shown, they differ only in their numbers, so the text
-  /// between two numbers is rendered once.
-  private func write(
-    _ count: Int, from first: Accepted, _ showsStates: Bool, at now: MonotonicTime, into output: inout ByteQueue
+  /// - Parameter record: nil for a message that is forgotten: its outcome is not known any more.
+  private func begin(_ sequence: UInt64, _ record: DeliveryRecord?, into output: inout ByteQueue) {
+    DeliveryJSON.begin(of: session, into: &output)
+    output.append(decimal: sequence)
+    DeliveryJSON.end(with: record?.state ?? .unknown, of: session, into: &output)
+    if let record {
+      if let reason = record.reason { DeliveryJSON.write(reason, into: &output) }
+    } else {
+      output.append(",\"reason\":\"forgotten\"" as StaticString)
+    }
+  }
+
+  /// Writes `count` messages queued one after another, from `first`, with their present states.
+  private func writeStates(
+    _ count: Int, from first: Accepted, at now: MonotonicTime, into output: inout ByteQueue
   ) {
-    for number in 0..<(showsStates ? UInt64(count) : 1) {
-      if number > 0 { output.append("," as StaticString) }
-      begin(Accepted(sequence: first.sequence + number), showsStates, into: &output)
+    let records = session.upstream.deliveryRecords(from: first.sequence, count: count, now: .zero)
+    for (index, record) in records.enumerated() {
+      if index > 0 { output.append("," as StaticString) }
+      begin(first.sequence + UInt64(index), record, into: &output)
       writeNextAttempt(of: first, at: now, into: &output)
       output.append("}" as StaticString)
     }
-    guard !showsStates, count > 1 else { return }
+  }
+
+  /// Writes `count` messages queued one after another, from `first`, as `queued`. They differ only in their numbers, so the text between
+  /// two numbers is rendered once.
+  private func writeQueued(
+    _ count: Int, from first: Accepted, at now: MonotonicTime, into output: inout ByteQueue
+  ) {
+    beginQueued(first.sequence, into: &output)
+    writeNextAttempt(of: first, at: now, into: &output)
+    output.append("}" as StaticString)
+    guard count > 1 else { return }
     var before = ByteQueue()
     before.append("," as StaticString)
     DeliveryJSON.begin(of: session, into: &before)

@@ -17,6 +17,8 @@ package final class Session: Sendable {
   package static let defaultName = SessionName.default
 
   package let name: String
+  /// What the paths below this session begin with: `/v1/sessions/{name}/`, or `/v1/` for the default session.
+  package let path: String
   package let inbox: SharedInbox
   package let consumers: SharedConsumers
   package let upstream: SessionHandle
@@ -34,6 +36,7 @@ package final class Session: Sendable {
     var generator = SystemRandomNumberGenerator()
     let epoch = Epoch(using: &generator)
     self.name = name
+    path = name == Self.defaultName ? "/v1/" : "/v1/sessions/\(name)/"
     inbox = SharedInbox(epoch: epoch, retention: retention)
     consumers = SharedConsumers(inbox: inbox)
     sink = InboxSink(inbox, consumers)

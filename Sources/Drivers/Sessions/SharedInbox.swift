@@ -27,7 +27,7 @@ package final class SharedInbox: Sendable {
   private let changes = Atomic<UInt64>(0)
   /// The position after the newest push or gap. Written within the lock, after the change.
   private let position: Atomic<UInt64>
-  private let epoch: Epoch
+  package let epoch: Epoch
   /// Number of readers that also wait for changes of the session's state.
   private let stateReaders = Atomic<Int>(0)
   /// Notified after every change that readers may wait for.

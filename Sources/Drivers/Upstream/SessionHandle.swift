@@ -216,18 +216,17 @@ package final class SessionHandle: Sendable {
     shared.withLock { $0.outbox.ledger.record(of: sequence, now: now) }
   }
 
-  /// Whether the state of a message is final or unknown.
-  package func isSettled(_ sequence: UInt64) -> Bool {
-    shared.withLock { shared in
-      shared.outbox.ledger.state(of: sequence).map { shared.outbox.ledger.isFinal($0) } ?? true
-    }
+  /// As `deliveryRecord`, for `count` messages with consecutive numbers.
+  package func deliveryRecords(from first: UInt64, count: Int, now: MonotonicTime) -> [DeliveryRecord?] {
+    shared.withLock { shared in (0..<UInt64(count)).map { shared.outbox.ledger.record(of: first + $0, now: now) } }
   }
 
-  /// Whether a message was written, or its state is final or unknown.
-  package func isWritten(_ sequence: UInt64) -> Bool {
-    shared.withLock { shared in
-      shared.outbox.ledger.state(of: sequence).map { $0 == .written || shared.outbox.ledger.isFinal($0) } ?? true
-    }
+  /// Whether the state of a message is final or unknown.
+  package func isSettled(_ sequence: UInt64) -> Bool { readDeliveries { $0.isSettled(sequence) } }
+
+  /// Calls `body` with the states of all deliveries, under the lock: a reader of many messages takes it once.
+  package func readDeliveries<Result: Sendable>(_ body: (borrowing DeliveryLedger) -> Result) -> Result {
+    shared.withLock { body($0.outbox.ledger) }
   }
 
   /// From now on, `deliveryNotifier` also notifies when messages are written. Ends with `endWaitingForWrites()`.

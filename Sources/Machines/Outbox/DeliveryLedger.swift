@@ -98,6 +98,14 @@ package struct DeliveryLedger: Sendable {
     }
   }
 
+  /// Whether the state of a message is final or unknown.
+  package func isSettled(_ sequence: UInt64) -> Bool { state(of: sequence).map { isFinal($0) } ?? true }
+
+  /// Whether a message was written, or its state is final or unknown.
+  package func isWritten(_ sequence: UInt64) -> Bool {
+    state(of: sequence).map { $0 == .written || isFinal($0) } ?? true
+  }
+
   /// Whether the outbox holds a message in this state.
   private func isHeld(_ state: DeliveryState) -> Bool { state == .queued || state == .written && keepsWritten }
 

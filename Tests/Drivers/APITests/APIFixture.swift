@@ -46,13 +46,16 @@ struct APIFixture {
   func session(_ name: String = "default") throws -> Session { try #require(sessions.find(name)) }
 
   /// The outcome of a request, and its response if there is one.
+  ///
+  /// - Parameter requestID: the `X-Request-Id` that the server has read.
   func send(
-    _ request: [UInt8], _ listener: HTTPListener = .loopback
+    _ request: [UInt8], _ listener: HTTPListener = .loopback, requestID: String = ""
   ) throws -> (outcome: Outcome, response: Received) {
     var connection = HTTPServerConnection()
     connection.receive(request.span)
     var exchange: Exchange?
     var response = Response()
+    response.requestID.append(requestID)
     do {
       while let event = try connection.nextEvent() {
         switch event {

@@ -74,6 +74,10 @@ import Upstream
     let none = try get("text/plain", "wait=0&limit=1")
     #expect(none.status == 204 && none.body.isEmpty && none.field("Content-Type") == nil)
     #expect(none.field("Gateway-Cursor")?.hasSuffix(".3") == true && none.field("Link") != nil)
+    #expect(none.field("Gateway-Gap") == nil)
+    try api.session().inbox.recordUpstreamGap()
+    let gap = try get("text/plain", "cursor=p-0123456789ab.1&wait=0&limit=1&topic=none")
+    #expect(gap.status == 204 && gap.field("Gateway-Gap")?.contains("reason=restart") == true)
   }
 
   @Test func onlyWhatIsAcceptedIsSent() throws {
@@ -112,6 +116,52 @@ import Upstream
     let page = try api.respond("GET", "/errors/not-found", "Accept: text/html, */*;q=0.8\r\n")
     #expect(page.field("Content-Type") == "text/html; charset=utf-8")
     #expect(try api.respond("GET", "/errors/not-found").field("Content-Type") == "text/plain; charset=utf-8")
+  }
+
+  /// What each sends unless its user says otherwise.
+  @Test(arguments: [
+    (
+      "Chrome, address bar",
+      "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8,application/signed-exchange;v=b3;q=0.7",
+      "gzip, deflate, br, zstd"
+    ),
+    (
+      "Firefox, address bar", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+      "gzip, deflate, br, zstd"
+    ),
+    ("fetch() and XMLHttpRequest", "*/*", "gzip, deflate, br, zstd"),
+    ("axios", "application/json, text/plain, */*", "gzip"),
+    ("curl", "*/*", ""), ("Wget", "*/*", "identity"), ("Python requests", "*/*", "gzip, deflate"),
+    ("Python urllib", "", "identity"), ("Go net/http", "", "gzip"), ("Java HttpClient", "", ""),
+    ("Java HttpURLConnection", "text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2", ""), ("OkHttp", "", "gzip"),
+  ])
+  func eachClientGetsWhatItsUserExpects(name: String, accept: String, coding: String) throws {
+    let fields =
+      (accept.isEmpty ? "" : "Accept: \(accept)\r\n") + (coding.isEmpty ? "" : "Accept-Encoding: \(coding)\r\n")
+    let sent = try api.post("a", fields: fields)
+    #expect(sent.status == 202 && sent.field("Content-Type") == "application/json")
+    for index in 0..<50 { try push("message \(index) with some text") }
+    let isPacked = coding.hasPrefix("gzip")
+    for target in ["/v1/messages?cursor=earliest&wait=0", "/v1/messages?cursor=earliest&wait=0&limit=1"] {
+      let poll = try api.respond("GET", target, fields)
+      #expect(poll.status == 200 && poll.field("Content-Type") == "application/json")
+      let isLarge = !target.hasSuffix("limit=1")
+      #expect((poll.field("Content-Encoding") == "gzip") == (isPacked && isLarge))
+      let text = try poll.field("Content-Encoding") == "gzip" ? inflated(poll.bytes) : poll.body
+      #expect(text.hasPrefix("{\"messages\":[{") && text.hasSuffix("}\n"))
+    }
+    let id = try #require(sent.text("id"))
+    for target in ["/v1/session", "/v1/sessions", "/v1/deliveries/\(id)"] {
+      let response = try api.respond("GET", target, fields)
+      #expect(response.field("Content-Type") == "application/json" && response.body.hasSuffix("}\n"), "\(target)")
+    }
+    #expect(try api.respond("GET", "/openapi.yaml", fields).field("Content-Type") == "application/yaml")
+    let page = try api.respond("GET", "/errors/queue-full", fields).field("Content-Type")
+    #expect(page == (accept.hasPrefix("text/html") ? "text/html; charset=utf-8" : "text/plain; charset=utf-8"))
+    for target in ["/", "/metrics"] {
+      #expect(try api.respond("GET", target, fields, .management).status == 200, "\(target)")
+    }
+    #expect(try api.respond("GET", "/v1/messages?wait=x", fields).field("Content-Type") == "application/problem+json")
   }
 
   // MARK: gzip
@@ -189,6 +239,14 @@ import Upstream
       let response = try api.respond("GET", target, fields)
       #expect(response.status >= 400 && response.problem != nil, "\(target)")
       #expect(response.field("Content-Encoding") == nil, "\(target)")
+    }
+    // These are smaller than anything that is compressed. An id longer than a client may choose makes one large enough.
+    let id = String(repeating: "i", count: 2 * ResponseCompressor.minimumBytes)
+    for coding in ["gzip", "gzip, identity;q=0"] {
+      let head = "GET /v1/messages?wait=x HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: \(coding)\r\n\r\n"
+      let response = try api.send(Array(head.utf8), requestID: id).response
+      #expect(response.problem == "invalid-parameter" && response.text("request_id") == id)
+      #expect(response.field("Content-Encoding") == nil)
     }
     #expect(try api.respond("GET", "/livez", "Accept-Encoding: identity;q=0\r\n", .management).status == 200)
   }

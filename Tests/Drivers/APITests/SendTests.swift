@@ -63,6 +63,18 @@ import Threading
     #expect(try api.post("a", to: "/v1/messages?ttl=60&topic=a%20b", fields: "TTL: 60\r\nTopic: a b\r\n").status == 202)
   }
 
+  @Test func theResponseStatesTheTTLIfLessIsGranted() throws {
+    let api = try APIFixture()
+    #expect(try api.post("a", fields: "TTL: 2147483649\r\n").field("TTL") == "2147483648")
+    #expect(try api.post("a", fields: "TTL: 99999999999999999999999\r\n").field("TTL") == "2147483648")
+    let lines = try api.post("1\n2\n", fields: "TTL: 2147483649\r\nContent-Type: application/x-ndjson\r\n")
+    #expect(lines.field("TTL") == "2147483648")
+    for ttl in ["2147483648", "30", "0030"] {
+      #expect(try api.post("a", fields: "TTL: \(ttl)\r\n").field("TTL") == nil, "\(ttl)")
+    }
+    #expect(try api.post("a").field("TTL") == nil)
+  }
+
   @Test(arguments: [
     ("ttl=5", "TTL: 6\r\n", "TTL"), ("topic=a", "Topic: b\r\n", "Topic"), ("ttl=x", "", "ttl 'x'"),
     ("topic=", "", "topic"), ("topic=a%0Ab", "", "topic"), ("until=sent", "", "until 'sent'"),

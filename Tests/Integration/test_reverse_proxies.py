@@ -1,22 +1,43 @@
 """What clients send and poll through reverse proxies with their default settings."""
 
 import asyncio
+import contextlib
+import os
 
+import pytest
 import pytest_asyncio
 
 from harness.client import Client
-from harness.reverse_proxies import REVERSE_PROXIES, Envoy
+from harness.reverse_proxies import REVERSE_PROXIES, Envoy, HAProxy, Nginx
 from harness.waiting import eventually
+
+MEBIBYTE = 1 << 20
+
+
+@pytest_asyncio.fixture
+async def through(start, tmp_path, gateway):
+    """`await through(Nginx, "setting")`: a client that reaches the gateway through that reverse proxy, at `address`."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def through(kind, *settings):
+            proxy = await start(kind(tmp_path, gateway.address(), *settings))
+            client = Client("http://{}:{}".format(*proxy.address))
+            stack.push_async_callback(client.close)
+            client.address = proxy.address
+            client.is_envoy = kind is Envoy
+            return client
+
+        yield through
 
 
 @pytest_asyncio.fixture(params=REVERSE_PROXIES, ids=lambda route: route.program)
-async def proxied(request, start, tmp_path, gateway):
-    """A client that reaches the gateway through a reverse proxy; `is_envoy` says through which."""
-    proxy = await start(request.param(tmp_path, gateway.address()))
-    client = Client("http://{}:{}".format(*proxy.address))
-    client.is_envoy = request.param is Envoy
-    yield client
-    await client.close()
+async def proxied(request, through):
+    """A client behind each of them in turn; `is_envoy` says behind which."""
+    return await through(request.param)
+
+
+async def held(gateway):
+    return (await gateway.metrics())["drawbridge_polls_held"]
 
 
 async def test_messages_pass_both_ways(proxied, upstream):
@@ -64,3 +85,138 @@ async def test_a_long_response_arrives_compressed(proxied, upstream):
     plain = await proxied.get(cursor="earliest", wait=0, headers={"Accept-Encoding": "identity"})
     assert "Content-Encoding" not in plain.headers
     assert plain.json == packed.json
+
+
+async def test_keys_links_and_validators_pass(proxied, upstream):
+    head = await proxied.request("HEAD", "/v1/messages")
+    sent = await proxied.send("down", headers={"Idempotency-Key": "one"})
+    assert sent.headers["Location"] == f"/v1/deliveries/{sent.json['id']}"
+    again = await proxied.send("down", headers={"Idempotency-Key": "one"})
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert await upstream.has_received(1) == ["down"]
+    poll = asyncio.create_task(proxied.get(cursor=sent.json["cursor"], wait=10))
+    await upstream.push("up")
+    target = (await poll).headers["Link"].split(">")[0][1:]
+    assert target.startswith("/v1/messages?cursor=p-")
+    # A weak validator and its comparison pass: nothing but the gateway responds to it.
+    first = await proxied.get(wait=0, headers={"If-None-Match": head.headers["ETag"]})
+    assert [message["data"] for message in first.json["messages"]] == ["up"]
+    assert (await proxied.get(wait=0, headers={"If-None-Match": first.headers["ETag"]})).status == 304
+    (await proxied.get(wait="x")).problem(400)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    ("kind", "settings", "wait", "granted"),
+    [
+        (Nginx, [], 55, 55),
+        (HAProxy, [], 45, 45),
+        (HAProxy, ["timeout client 60s", "timeout server 60s"], 55, 55),
+        (Envoy, [], 55, 14.5),
+    ],
+    ids=["nginx", "haproxy", "haproxy with longer timeouts", "envoy"],
+)
+async def test_a_poll_is_held_as_long_as_the_proxy_allows(kind, settings, wait, granted, through, gateway, upstream):
+    client = await through(kind, *settings)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    answer = await client.get(wait=wait)
+    # It ended by itself, and not by a timeout of the proxy.
+    assert answer.status == 200, answer.body
+    assert answer.json["messages"] == []
+    assert loop.time() - began >= granted - 1
+    poll = asyncio.create_task(client.get(cursor=answer.json["cursor"], wait=wait))
+    await eventually(lambda: held(gateway), what="the next poll is held")
+    await upstream.push("news")
+    assert [message["data"] for message in (await poll).json["messages"]] == ["news"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "largest"),
+    [
+        (Nginx, [], MEBIBYTE),
+        (Nginx, ["client_max_body_size 16m"], 16 * MEBIBYTE),
+        (HAProxy, [], 16 * MEBIBYTE),
+        (Envoy, [], 16 * MEBIBYTE),
+    ],
+    ids=["nginx", "nginx with a higher limit", "haproxy", "envoy"],
+)
+async def test_the_largest_body_passes(kind, settings, largest, through, upstream):
+    client = await through(kind, *settings)
+    message = os.urandom(largest)
+    await client.accepted(message)
+    assert await upstream.has_received(1) == [message]
+    if kind is Nginx:
+        # Its own response: the body does not reach the gateway.
+        refused = await client.send(message + b"x")
+        assert refused.status == 413
+        assert b"nginx" in refused.body
+
+
+async def test_a_client_that_expects_100_continue_sends_its_body(proxied, upstream, curl, tmp_path):
+    body = tmp_path / "body"
+    body.write_bytes(os.urandom(900_000))
+    # With a timeout longer than the test: it sends the body only if it is told to continue.
+    process = await asyncio.create_subprocess_exec(
+        *(curl, "--silent", "--show-error", "--expect100-timeout", "600", "-H", "Expect: 100-continue"),
+        *("-H", "Content-Type: application/octet-stream", "--data-binary", f"@{body}", f"{proxied.base}/v1/messages"),
+        *("--output", "-", "--write-out", "%{http_code}"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await process.communicate()
+    assert out.endswith(b"202"), out
+    assert await upstream.has_received(1) == [body.read_bytes()]
+
+
+async def hold_and_abort(client, gateway):
+    _, writer = await asyncio.open_connection(*client.address)
+    writer.write(b"GET /v1/messages?wait=55 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await eventually(lambda: held(gateway), what="the poll is held")
+    writer.transport.abort()
+
+
+async def none_is_held(gateway):
+    return await held(gateway) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [(Nginx, []), (HAProxy, ["option abortonclose"]), (Envoy, [])],
+    ids=["nginx", "haproxy", "envoy"],
+)
+async def test_a_poll_whose_client_is_gone_ends(kind, settings, through, gateway, upstream):
+    client = await through(kind, *settings)
+    for _ in range(3):
+        await hold_and_abort(client, gateway)
+        await eventually(lambda: none_is_held(gateway), what="the aborted poll is forgotten")
+    cursor = await client.here()
+    await upstream.push("news")
+    assert (await client.collect(1, cursor))[0] == ["news"]
+
+
+async def test_behind_haproxy_without_abortonclose_it_ends_with_the_next_push(through, gateway, upstream):
+    client = await through(HAProxy)
+    cursor = await client.here()
+    for number in range(1, 4):
+        await hold_and_abort(client, gateway)
+        await upstream.push(f"news {number}")
+        await eventually(lambda: none_is_held(gateway), what="the aborted poll has ended")
+    # A poll removes nothing, so the aborted ones have taken nothing from anybody.
+    assert (await client.collect(3, cursor))[0] == ["news 1", "news 2", "news 3"]
+
+
+async def test_a_message_whose_client_is_gone_before_its_end_is_not_sent(proxied, gateway, upstream):
+    for _ in range(3):
+        _, writer = await asyncio.open_connection(*proxied.address)
+        writer.write(
+            b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 300000\r\n\r\n" + bytes(299_999)
+        )
+        await writer.drain()
+        writer.transport.abort()
+
+    async def nothing_is_pending():
+        return (await gateway.metrics())["drawbridge_http_body_bytes"] == 0
+
+    await proxied.accepted("whole")
+    await eventually(nothing_is_pending, what="the parts of the aborted bodies are freed")
+    assert await upstream.has_received(1) == ["whole"]

@@ -7,11 +7,12 @@ from .program import Program
 
 
 class ReverseProxy(Program):
-    """Passes every request to the gateway at `target`, a host and a port."""
+    """Passes every request to the gateway at `target`, a host and a port. `settings` are lines of its configuration."""
 
-    def __init__(self, folder, target):
+    def __init__(self, folder, target, *settings):
         super().__init__(folder)
         self.target = target
+        self.settings = settings
 
     def configuration(self):
         raise NotImplementedError
@@ -41,6 +42,7 @@ pid nginx-{self.port}.pid;
 events {{}}
 http {{
 {folders}
+{"".join(f"  {setting};" for setting in self.settings)}
   access_log off;
   server {{
     listen 127.0.0.1:{self.port};
@@ -63,12 +65,14 @@ class HAProxy(ReverseProxy):
 
     def configuration(self):
         host, port = self.target
+        settings = "\n".join(f"  {setting}" for setting in self.settings)
         return f"""
 defaults
   mode http
   timeout connect 5000
   timeout client 50000
   timeout server 50000
+{settings}
 frontend clients
   bind 127.0.0.1:{self.port}
   default_backend gateway

@@ -25,6 +25,8 @@ pytestmark = [
 
 ROUNDS = 2_000
 
+TOPICS = {"DRAWBRIDGE_UPSTREAM_TOPIC_POINTER": "/topic"}
+
 
 @pytest.fixture
 def heap(tmp_path):
@@ -82,6 +84,25 @@ async def test_a_post_allocates_its_message_and_little_else(gateway, heap, plain
     measured(f"{count:.2f} allocations a POST")
     # The message; and the buffer for the output to the upstream, which is given back while its connection waits.
     assert count <= 2.5
+
+
+async def test_a_batch_allocates_little_for_each_message(gateway, heap, plain_upstream, measured):
+    lines = (b"x" * 100 + b"\n") * 100
+    head = b"Content-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n" % len(lines)
+    connection = await Connection.open(gateway, "POST /v1/messages HTTP/1.1", head + lines)
+    # The queue has room for ten batches, so each is sent before the next.
+    for rounds in range(1, 11):
+        await connection.repeat(1, 202)
+        await plain_upstream.has_received(100 * rounds)
+    before = heap.read()
+    for rounds in range(11, 51):
+        await connection.repeat(1, 202)
+        await plain_upstream.has_received(100 * rounds)
+    count = (heap.read() - before).allocations / 4_000
+    connection.close()
+    measured(f"{count:.2f} allocations a message of a batch")
+    # Three pieces that 40 lines share, the body, the array of lines, and the output to the upstream.
+    assert count <= 0.25
 
 
 async def test_a_short_poll_allocates_nothing(gateway, heap, plain_upstream, measured):
@@ -143,6 +164,29 @@ async def test_delivering_one_push_to_many_allocates_for_few_of_them(gateway, he
         count = (heap.read() - before).allocations / 1_000
         measured(f"{count:.3f} allocations a delivery to held polls")
         assert count <= 0.1
+    finally:
+        for poll in polls:
+            poll.transport.abort()
+
+
+async def test_a_push_that_one_of_many_filters_matches_allocates_for_few_of_them(
+    gateway_for, plain_upstream, heap, measured
+):
+    gateway = await gateway_for(plain_upstream, "--loops", "1", env={**heap.environment, **TOPICS})
+    cursor = await gateway.client().here()
+    polls = await hold(
+        gateway.address(), 1_000, lambda index: f"/v1/messages?cursor={cursor}&wait=50&topic=topic-{index}"
+    )
+    try:
+        await eventually(lambda: held(gateway, 1_000), what="1,000 polls are held")
+        before = heap.read()
+        for index in range(0, 1_000, 50):
+            await plain_upstream.push(f'{{"topic":"topic-{index}"}}')
+            await polls[index].answer
+        count = (heap.read() - before).allocations / 20
+        measured(f"{count:.1f} allocations a push that matches one of 1,000 filters")
+        # Those of the push and of its response; none for the polls that it does not match.
+        assert count <= 40
     finally:
         for poll in polls:
             poll.transport.abort()

@@ -79,6 +79,37 @@ async def test_polls_that_ask_again_while_others_are_still_answered_are_held(ups
 
 
 @pytest.mark.load
+async def test_a_push_ends_only_the_poll_whose_filter_matches(upstream, gateway_for):
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_UPSTREAM_TOPIC_POINTER": "/topic"})
+    client = gateway.client()
+    cursor = await client.here()
+    polls = await hold(
+        gateway.address(), 2000, lambda index: f"/v1/messages?cursor={cursor}&wait=55&topic=topic-{index}"
+    )
+    try:
+        await eventually(lambda: waiting(gateway, 2000), what="2000 polls are held")
+        chosen = range(0, 2000, 199)
+        for count, index in enumerate(chosen, 1):
+            # The first three match nobody.
+            await upstream.push('{"topic":"other"}', "no topic", b"binary", f'{{"topic":"topic-{index}"}}')
+            body = (await polls[index].answer).partition(b"\r\n\r\n")[2]
+            assert [message["topic"] for message in json.loads(body)["messages"]] == [f"topic-{index}"]
+            # Other clients are served between the slices of a fan-out.
+            assert (await client.poll(last=1, wait=0)).messages[0]["topic"] == f"topic-{index}"
+            await eventually(lambda count=count: waiting(gateway, 2000 - count), what="the others are held")
+        assert [index for index, poll in enumerate(polls) if poll.answer.done()] == list(chosen)
+        # A burst wakes each poll that has a message in it.
+        others = [index for index in range(2000) if index not in chosen]
+        await upstream.push(*(f'{{"topic":"topic-{index}"}}' for index in others[:300]))
+        await asyncio.gather(*(polls[index].answer for index in others[:300]))
+        await eventually(lambda: waiting(gateway, len(others) - 300), what="all others are still held")
+    finally:
+        for poll in polls:
+            poll.transport.abort()
+        await asyncio.gather(*(poll.answer for poll in polls), return_exceptions=True)
+
+
+@pytest.mark.load
 async def test_polls_that_hang_up_while_held_cost_nothing(upstream, gateway):
     client = gateway.client()
     cursor = await client.here()

@@ -48,14 +48,18 @@ class HeldPoll(asyncio.Protocol):
 
 
 async def hold(address, count, path, *, at_once=200, fields=""):
-    """Opens `count` connections, each with a GET of `path` on its way; no more than `at_once` half open at a time."""
-    request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n".encode()
+    """Opens `count` connections, each with a GET of `path` on its way; no more than `at_once` half open at a time.
+
+    `path` may be a function of the number of the connection, from 0.
+    """
     loop = asyncio.get_running_loop()
     gate = asyncio.Semaphore(at_once)
 
-    async def open_one():
+    async def open_one(index):
+        target = path(index) if callable(path) else path
+        request = f"GET {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n".encode()
         async with gate:
             _, protocol = await loop.create_connection(lambda: HeldPoll(request), *address)
             return protocol
 
-    return await asyncio.gather(*(open_one() for _ in range(count)))
+    return await asyncio.gather(*(open_one(index) for index in range(count)))

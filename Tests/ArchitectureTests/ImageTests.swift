@@ -3,10 +3,12 @@ import Testing
 
 /// The image is built from a part of the tree (Dockerfile, .dockerignore), and the package must find every target there.
 @Suite struct ImageTests {
+  private static var root: URL {
+    URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent()
+  }
+
   private static func text(of name: String) throws -> String {
-    let here = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
-    let root = here.deletingLastPathComponent().deletingLastPathComponent()
-    return try String(contentsOf: root.appendingPathComponent(name), encoding: .utf8)
+    try String(contentsOf: root.appendingPathComponent(name), encoding: .utf8)
   }
 
   @Test func theImageIsBuiltFromTheFoldersOfAllTargets() throws {
@@ -19,5 +21,19 @@ import Testing
       #expect(copied.contains("COPY \(folder) \(folder)"), "the Dockerfile does not copy \(folder)")
       #expect(sent.contains("!\(folder)"), ".dockerignore leaves \(folder) out")
     }
+    let sources = try #require(FileManager.default.enumerator(atPath: Self.root.appendingPathComponent("Sources").path))
+    var links = 0
+    for case let name as String in sources {
+      let file = Self.root.appendingPathComponent("Sources").appendingPathComponent(name)
+      guard let target = try? FileManager.default.destinationOfSymbolicLink(atPath: file.path) else { continue }
+      links += 1
+      let path = file.deletingLastPathComponent().appendingPathComponent(target).standardizedFileURL.path
+      let relative = String(path.dropFirst(Self.root.path.count + 1))
+      #expect(
+        copied.contains("COPY \(relative) \(relative)"),
+        "the Dockerfile does not copy \(relative), the target of \(name)")
+      #expect(sent.contains("!\(relative)"), ".dockerignore leaves \(relative) out")
+    }
+    #expect(links > 0)
   }
 }

@@ -9,11 +9,15 @@ enum BatchLines {
   /// more than 4 MiB, the default limit of its bytes.
   private static var pieceBytes: Int { 4_096 }
 
+  /// The size of a line for which the memory of the result is allocated at first. Of shorter lines, there are more than that.
+  private static var expectedBytes: Int { 64 }
+
   /// - Parameters:
   ///   - limit: maximum number of lines; nil is returned if there are more.
   ///   - sharesStorage: false if the messages may leave the queue at very different times. Then each line has its own storage.
   static func split(_ text: Span<UInt8>, atMost limit: Int, sharesStorage: Bool) -> [SharedSlice]? {
     var lines: [SharedSlice] = []
+    lines.reserveCapacity(min(limit, text.count / expectedBytes + 1))
     var start = 0
     // Piece by piece, so that memory depends on `limit`, not on the number of lines in the body.
     while start < text.count {

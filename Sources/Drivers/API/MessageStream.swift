@@ -76,7 +76,7 @@ final class MessageStream: Source {
   private func appendBatch(to content: inout ResponseContent) -> Bool {
     let inbox = session.inbox
     let key = PreparedBatches.Key(
-      inbox: ObjectIdentifier(inbox), start: start, options: options, revision: inbox.revision)
+      inbox: inbox.epoch, start: start, options: options, revision: inbox.revision)
     let batch = api.preparedBatches.append(key, to: &content) {
       inbox.read(
         after: start, limit: StreamLimits.batchMessages, maxBytes: StreamLimits.batchBytes, matching: options.filter)

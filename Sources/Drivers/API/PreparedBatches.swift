@@ -6,7 +6,7 @@ import Inbox
 struct PreparedBatches {
   /// Everything that a batch depends on.
   struct Key: Equatable {
-    let inbox: ObjectIdentifier
+    let inbox: Epoch
     let start: ReadStart
     let options: MessageStream.Options
     /// The revision of the inbox (`SharedInbox.revision`), read before its messages.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from .interference import QUIET, Interference
 from .processes import PROJECT, WORK, Cores, IdleConnections, Process, Tool, free_port, run_tool
 from .results import Figure, Growth, Runs, Series, Target
-from .subjects import BATCH, BATCH_CONNECTIONS, BATCH_SETTINGS, CBridge, Floor, Gateway, Go, Nchan, Subject
+from .subjects import BATCH, BATCH_CONNECTIONS, BATCH_SETTINGS, Aiohttp, CBridge, Floor, Gateway, Go, Nchan, Subject
 
 
 @dataclass
@@ -368,6 +368,27 @@ def echo(bench: Bench) -> list[Figure]:
     return [p50, p99]
 
 
+def call(bench: Bench) -> list[Figure]:
+    """Calls whose ids are all the same, to an upstream that returns each message as its reply."""
+    body = '{"id":1,"method":"echo","params":["%s"]}' % ("x" * 62)
+    title = f"POST /v1/call of {len(body)} bytes to the reply of the upstream, 64 connections"
+    rate = Figure("call_rate", title, "calls/s", True)
+    cost = Figure("call_cpu", "the same: processor time of the server per call", "µs", False)
+    settings = {"UPSTREAM_CORRELATION": "{request: /id, reply: /id}"}
+    with contextlib.ExitStack() as stack:
+        options = {Gateway: {"settings": settings}, Aiohttp: {}}
+        subjects = [
+            stack.enter_context(kind(bench.cores, sink_options=["echo"], **options[kind]))
+            for kind in bench.subjects
+            if kind in options
+        ]
+        for subject in bench.turns(subjects, rate, cost):
+            result, seconds = bench.rate(subject, "POST", "/v1/call", body)
+            rate.add(subject.name, result["rate"])
+            cost.add(subject.name, seconds / result["all"] * 1e6)
+    return [rate, cost]
+
+
 def receive(bench: Bench) -> list[Figure]:
     """Rate at which one session receives messages from an upstream that never pauses, without polls."""
     figures = []
@@ -663,6 +684,7 @@ MEASURES = {
     "sessions": sessions,
     "latency": latency,
     "echo": echo,
+    "call": call,
     "receive": receive,
     "codecs": codecs,
     "start": start,

@@ -1,11 +1,13 @@
 """bridge.py PORT UPSTREAM-URL: a small bridge that a developer might write: aiohttp to clients, websockets upstream.
 
 POST /v1/messages forwards its body; GET /v1/messages?cursor=N&wait=S&limit=L returns the pushes after N, or holds
-the request until something does. It keeps the last 10,000 pushes and has a bounded queue to the upstream. It does not
-reconnect, confirm, or report gaps.
+the request until something does. POST /v1/call forwards a request with an id of its own, and returns the reply. It
+keeps the last 10,000 pushes and has a bounded queue to the upstream. It does not reconnect, confirm, or report gaps.
 """
 
 import asyncio
+import itertools
+import json
 import sys
 
 import websockets
@@ -51,7 +53,35 @@ async def main(port, url):
 
     async def read():
         async for message in upstream:
-            pushes.append(message)
+            if not (calls and reply(message)):
+                pushes.append(message)
+
+    calls = {}
+    numbers = itertools.count(1)
+
+    def reply(message):
+        document = json.loads(message)
+        future, token = calls.get(document.get("id"), (None, None))
+        if future is None or future.done():
+            return False
+        document["id"] = token
+        future.set_result(json.dumps(document))
+        return True
+
+    async def call(request):
+        document, number = await request.json(), next(numbers)
+        calls[number] = asyncio.get_running_loop().create_future(), document["id"]
+        document["id"] = number
+        try:
+            queue.put_nowait(json.dumps(document))
+            text = await asyncio.wait_for(calls[number][0], 10)
+        except asyncio.QueueFull:
+            return web.Response(status=503, text="queue full\n")
+        except TimeoutError:
+            return web.Response(status=504, text="no reply\n")
+        finally:
+            del calls[number]
+        return web.Response(content_type="application/json", text=text)
 
     async def post(request):
         try:
@@ -73,6 +103,7 @@ async def main(port, url):
 
     application = web.Application(client_max_size=16 << 20)
     application.router.add_post("/v1/messages", post)
+    application.router.add_post("/v1/call", call)
     application.router.add_get("/v1/messages", poll)
     runner = web.AppRunner(application, access_log=None, keepalive_timeout=75)
     await runner.setup()

@@ -8,6 +8,8 @@ package enum HTTPResponseContent: Equatable, Sendable {
   case length(Int)
   /// Length unknown: sent chunked, or delimited by the end of the connection in HTTP/1.0.
   case stream
+  /// Length unknown: delimited by the end of the connection.
+  case untilClose
 }
 
 /// The framing of the content that is being written (RFC 9112 §6).
@@ -67,7 +69,7 @@ extension HTTPServerConnection {
     case .length(let count):
       output.appendField("Content-Length", decimal: count)
       self.output = requestIsHEAD ? .none : .length(count)
-    case .stream where requestIsHTTP10:
+    case .stream where requestIsHTTP10, .untilClose:
       state.keepsAlive = false
       self.output = requestIsHEAD ? .none : .untilClose
     case .stream:

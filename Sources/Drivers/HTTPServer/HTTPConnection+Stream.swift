@@ -12,7 +12,9 @@ extension HTTPConnection {
     let start = worker.output.count
     let date = worker.date
     withOutput { http, output in
-      http.beginResponse(worker.response.status, .stream, date: date.bytes, into: &output)
+      http.beginResponse(
+        worker.response.status, worker.response.endsWithConnection ? .untilClose : .stream, date: date.bytes,
+        into: &output)
       worker.response.writeFields(into: &output)
       output.endFields()
     }

@@ -19,6 +19,9 @@ package struct Response: ~Copyable {
   /// application sets one if its response names it. `reset()` keeps it.
   package var requestID = ByteQueue()
 
+  /// Ends a stream with its connection instead of a last chunk.
+  package var endsWithConnection = false
+
   package init() {}
 
   /// Resets to an empty 200. Allocated memory is kept.
@@ -28,6 +31,7 @@ package struct Response: ~Copyable {
     content.removeAll()
     prepared = nil
     if !refusal.isEmpty { refusal = [] }
+    endsWithConnection = false
   }
 
   func writeFields(into output: inout ByteQueue) { output.append(fields.bytes) }

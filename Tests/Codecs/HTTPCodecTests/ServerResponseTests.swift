@@ -40,6 +40,12 @@ import Testing
     #expect(closed)
   }
 
+  @Test func endsContentWithTheConnectionIfAsked() throws {
+    let (text, closed) = try respond(to: "GET / HTTP/1.1\r\nHost: a\r\n\r\n", .untilClose, ["hello", "world"])
+    #expect(text == "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhelloworld")
+    #expect(closed)
+  }
+
   @Test func saysKeepAliveToHTTP10() throws {
     let (text, closed) = try respond(to: "GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", .none)
     #expect(text == "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive\r\n\r\n")

@@ -31,6 +31,10 @@ class EventParser:
     _type: str = ""
     _data: list = field(default_factory=list)
 
+    @property
+    def is_between_blocks(self):
+        return not (self._rest or self._data or self._type) and self._id == self.last_id
+
     def feed(self, data):
         """The events that are complete now."""
         events = []
@@ -83,17 +87,13 @@ FORMATS = {"events": ("text/event-stream", EventParser), "lines": ("application/
 
 
 class RawStream:
-    """One connection with a GET of a stream. `read` returns content as it arrives, without its chunks."""
+    """One connection with a GET of a stream. `read` returns content as it arrives."""
 
     def __init__(self, reader, writer, parser):
         self._reader, self.writer = reader, writer
         self.parser = parser
         self.head = b""
         self.events = []
-        self._chunked = False
-        self._left = 0
-        # Whether the content has ended as HTTP says, and not with the connection.
-        self.is_complete = False
 
     @classmethod
     async def open(
@@ -109,32 +109,12 @@ class RawStream:
         target = f"{path}?{query}" if query else path
         writer.write(f"GET {target} HTTP/{version}\r\nHost: localhost\r\nAccept: {media}\r\n{fields}\r\n".encode())
         stream.head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
-        stream._chunked = b"\r\nTransfer-Encoding: chunked\r\n" in stream.head
         assert stream.head.startswith(b"HTTP/1.1 200 "), stream.head
         return stream
 
-    async def _content(self, most):
-        """Some content, at most `most` bytes; nothing at its end."""
-        if not self._chunked:
-            return await self._reader.read(most)
-        if self._left == 0:
-            line = await self._reader.readuntil(b"\r\n")
-            self._left = int(line, 16)
-            if self._left == 0:
-                assert await self._reader.readexactly(2) == b"\r\n"
-                self.is_complete = True
-                return b""
-        data = await self._reader.read(min(most, self._left))
-        if not data:
-            raise asyncio.IncompleteReadError(b"", self._left)
-        self._left -= len(data)
-        if self._left == 0:
-            assert await self._reader.readexactly(2) == b"\r\n"
-        return data
-
     async def read(self, most=65536, *, within=30.0):
         """Reads once, and adds the events that are complete. Returns the bytes; none at the end of the stream."""
-        data = await asyncio.wait_for(self._content(most), within)
+        data = await asyncio.wait_for(self._reader.read(most), within)
         self.events += self.parser.feed(data)
         return data
 

@@ -36,7 +36,7 @@ struct LeaseQueue: Sendable {
     var deadline = MonotonicTime.distantFuture
   }
 
-  private struct Deadline: Comparable, Sendable {
+  struct Deadline: Comparable, Sendable {
     let time: MonotonicTime
     let number: UInt64
 
@@ -44,32 +44,32 @@ struct LeaseQueue: Sendable {
   }
 
   var settings: ConsumerSettings
-  private(set) var frontier: Cursor
-  private(set) var records: [UInt64: Record] = [:]
+  var frontier: Cursor
+  var records: [UInt64: Record] = [:]
   /// The dead letters that are delivered again, which the push log may no longer keep.
-  private var copies: [UInt64: RetainedMessage] = [:]
-  private var copiedBytes = 0
+  var copies: [UInt64: RetainedMessage] = [:]
+  var copiedBytes = 0
   /// The examined pushes in order, from the oldest that is not settled. Those without a record are settled.
-  private var examined = RingDeque<UInt64>(filler: 0)
+  var examined = RingDeque<UInt64>(filler: 0)
   /// The last push of each key.
-  private var tails: [UInt64: UInt64] = [:]
+  var tails: [UInt64: UInt64] = [:]
   /// The pushes in the state `ready`, and some that no longer are.
-  private var ready = MinimumHeap<UInt64>()
+  var ready = MinimumHeap<UInt64>()
   /// The deadlines of leases and delays, and some that are no longer valid.
-  private var deadlines = MinimumHeap<Deadline>()
-  private(set) var leaseCount = 0
-  private var readyCount = 0
-  private var delayedCount = 0
-  private var queuedCount = 0
+  var deadlines = MinimumHeap<Deadline>()
+  var leaseCount = 0
+  var readyCount = 0
+  var delayedCount = 0
+  var queuedCount = 0
   /// Every push before this number that retention has removed is accounted for.
-  private var swept: UInt64 = 1
-  private(set) var dead = DeadLetters()
+  var swept: UInt64 = 1
+  var dead = DeadLetters()
 
   /// What the next response reports as a gap.
-  private var missed: UInt64 = 0
-  private var gapReasons: [Gap.Reason] = []
+  var missed: UInt64 = 0
+  var gapReasons: [Gap.Reason] = []
   /// Number of pushes that retention removed before they were settled.
-  private(set) var missedTotal: UInt64 = 0
+  var missedTotal: UInt64 = 0
 
   init(_ settings: ConsumerSettings, after start: Cursor) {
     self.settings = settings
@@ -122,18 +122,18 @@ struct LeaseQueue: Sendable {
     return leaseCount < Self.maximumLeases && (readyCount > 0 || canSearch(source))
   }
 
-  private func canSearch(_ source: some PushSource) -> Bool {
+  func canSearch(_ source: some PushSource) -> Bool {
     isBehind(source.latest) && searchRoom > 0
   }
 
-  private func isBehind(_ latest: Cursor) -> Bool {
+  func isBehind(_ latest: Cursor) -> Bool {
     frontier.epoch != latest.epoch || frontier.position < latest.position
   }
 
-  private var searchRoom: Int { Self.searchLimit - Int(frontier.sequence - position.sequence) }
+  var searchRoom: Int { Self.searchLimit - Int(frontier.sequence - position.sequence) }
 
   /// Examines pushes until `count` can be handed out. `budget` is how many may be examined.
-  private mutating func search(for count: Int, _ budget: inout Int, _ source: some PushSource) {
+  mutating func search(for count: Int, _ budget: inout Int, _ source: some PushSource) {
     while readyCount < count, budget > 0, canSearch(source) {
       let result = source.read(
         after: ReadStart(frontier), limit: min(count - readyCount, searchRoom), maxBytes: .max,
@@ -148,7 +148,7 @@ struct LeaseQueue: Sendable {
     }
   }
 
-  private mutating func insert(_ message: RetainedMessage) {
+  mutating func insert(_ message: RetainedMessage) {
     let number = message.sequence
     let key = settings.order?.key(of: message)
     records[number] = Record(key: key, state: .queued)
@@ -162,7 +162,7 @@ struct LeaseQueue: Sendable {
     makeReady(number)
   }
 
-  private mutating func firstReady() -> UInt64? {
+  mutating func firstReady() -> UInt64? {
     while let number = ready.first {
       if records[number]?.state == .ready { return number }
       ready.removeFirst()
@@ -171,7 +171,7 @@ struct LeaseQueue: Sendable {
   }
 
   /// Leases the first of the pushes that are ready.
-  private mutating func lease(_ message: RetainedMessage, until end: MonotonicTime, bits: UInt64) -> LeasedMessage {
+  mutating func lease(_ message: RetainedMessage, until end: MonotonicTime, bits: UInt64) -> LeasedMessage {
     let number = message.sequence
     ready.removeFirst()
     records[number]?.attempts += 1
@@ -180,183 +180,18 @@ struct LeaseQueue: Sendable {
     return LeasedMessage(lease: lease, expires: end, message: message)
   }
 
-  private func payload(of number: UInt64, _ source: some PushSource) -> RetainedMessage? {
+  func payload(of number: UInt64, _ source: some PushSource) -> RetainedMessage? {
     copies[number] ?? source.message(number)
-  }
-
-  // MARK: Settling
-
-  /// `refresh` must have been called for this time.
-  mutating func settle(
-    _ lease: Lease, _ settlement: Settlement, now: MonotonicTime, _ source: some PushSource
-  ) -> SettlementOutcome {
-    let number = lease.number
-    guard let record = records[number] else {
-      // An acknowledgement can be repeated, since its response may have been lost.
-      let isSettled = number <= frontier.sequence && !dead.contains(number)
-      return settlement == .acknowledge && isSettled ? .acknowledged : .leaseLost
-    }
-    guard record.state == .leased(bits: lease.bits), record.attempts == lease.attempt else { return .leaseLost }
-    switch settlement {
-    case .acknowledge:
-      remove(number)
-      return .acknowledged
-    case .reject:
-      bury(number, .rejected, source)
-      return .dead
-    case .release(let delay):
-      return end(number, at: now + delay, now: now, source) ? .dead : .released
-    case .extend:
-      let expires = now + settings.visibility
-      set(record.state, until: expires, of: number)
-      return .extended(until: expires)
-    }
-  }
-
-  /// Ends a lease without an acknowledgement. The push can be handed out again at `time`. Returns whether it became a dead letter.
-  @discardableResult
-  private mutating func end(
-    _ number: UInt64, at time: MonotonicTime, now: MonotonicTime, _ source: some PushSource
-  ) -> Bool {
-    guard let record = records[number] else { return false }
-    if record.attempts >= settings.maximumDeliveries {
-      bury(number, .deliveries, source)
-      return true
-    }
-    if number < source.firstRetained, copies[number] == nil {
-      lose(number)
-    } else if time > now {
-      set(.delayed, until: time, of: number)
-    } else {
-      makeReady(number)
-    }
-    return false
-  }
-
-  private mutating func bury(_ number: UInt64, _ reason: DeadLetter.Reason, _ source: some PushSource) {
-    guard let message = payload(of: number, source), let record = records[number] else {
-      lose(number)
-      return
-    }
-    remove(number)
-    dead.append(
-      DeadLetter(message: message, reason: reason, deliveries: record.attempts), besides: (copies.count, copiedBytes))
-  }
-
-  /// Bytes of the payloads that the push log may no longer keep.
-  var keptBytes: Int { dead.bytes + copiedBytes }
-
-  /// Drops the oldest dead letter. Returns false if there is none.
-  mutating func dropDeadLetter() -> Bool { dead.dropOldest() }
-
-  // MARK: Dead letters
-
-  /// Removes all. Returns their number.
-  mutating func removeDeadLetters() -> Int { dead.takeAll().count }
-
-  /// Delivers all dead letters again, as if they had not been delivered before. With an order, each is handled after the pushes of its key that
-  /// were examined before. Returns their number.
-  mutating func retryDeadLetters() -> Int {
-    let letters = dead.takeAll()
-    for letter in letters {
-      copies[letter.message.sequence] = letter.message
-      copiedBytes += letter.message.cost
-      insert(letter.message)
-    }
-    return letters.count
-  }
-
-  // MARK: Time and retention
-
-  /// Ends leases and delays whose time is over, and accounts for pushes that retention has removed. Returns whether anything changed.
-  @discardableResult
-  mutating func refresh(now: MonotonicTime, _ source: some PushSource) -> Bool {
-    var hasChanged = false
-    while let deadline = nextDeadline(), deadline <= now {
-      guard let number = deadlines.first?.number, let record = records[number] else { break }
-      deadlines.removeFirst()
-      hasChanged = true
-      if record.state == .delayed { makeReady(number) } else { end(number, at: now, now: now, source) }
-    }
-    sweep(before: source.firstRetained)
-    return hasChanged
-  }
-
-  /// When the next lease or delay ends.
-  mutating func nextDeadline() -> MonotonicTime? {
-    while let first = deadlines.first {
-      if let record = records[first.number], record.deadline == first.time { return first.time }
-      deadlines.removeFirst()
-    }
-    return nil
-  }
-
-  /// Accounts for the pushes before `first`, which retention has removed. Each push is visited once. Leases of removed pushes stay valid:
-  /// they can be acknowledged, but not delivered again.
-  private mutating func sweep(before first: UInt64) {
-    let end = min(first, frontier.sequence + 1)
-    while swept < end {
-      guard !examined.isEmpty else {
-        swept = end
-        return
-      }
-      swept = max(swept, examined[examined.front])
-      guard swept < end else { return }
-      if let record = records[swept], copies[swept] == nil {
-        switch record.state {
-        case .ready, .delayed: lose(swept)
-        case .queued:
-          count(missing: 1)
-          set(.missing, until: .distantFuture, of: swept)
-        case .leased, .missing: break
-        }
-      }
-      swept += 1
-    }
-  }
-
-  private mutating func lose(_ number: UInt64) {
-    count(missing: 1)
-    remove(number)
-  }
-
-  // MARK: Gaps
-
-  private mutating func count(missing count: UInt64) {
-    missed += count
-    missedTotal += count
-    note(.retention)
-  }
-
-  private mutating func note(_ gap: Gap) {
-    if let missed = gap.missed {
-      self.missed += missed
-      missedTotal += missed
-    }
-    for reason in gap.reasons { note(reason) }
-  }
-
-  private mutating func note(_ reason: Gap.Reason) {
-    if !gapReasons.contains(reason) { gapReasons.append(reason) }
-  }
-
-  private mutating func takeGap() -> Gap? {
-    guard !gapReasons.isEmpty else { return nil }
-    defer { (missed, gapReasons) = (0, []) }
-    // As in a poll: a number only if it is known.
-    let isKnown = missed > 0 && !gapReasons.contains(.restart)
-    let order: [Gap.Reason] = [.restart, .retention, .upstream]
-    return Gap(missed: isKnown ? missed : nil, reasons: order.filter { gapReasons.contains($0) })
   }
 
   // MARK: Records
 
-  private mutating func makeReady(_ number: UInt64) {
+  mutating func makeReady(_ number: UInt64) {
     set(.ready, until: .distantFuture, of: number)
     ready.insert(number)
   }
 
-  private mutating func set(_ state: State, until deadline: MonotonicTime, of number: UInt64) {
+  mutating func set(_ state: State, until deadline: MonotonicTime, of number: UInt64) {
     guard let record = records[number] else { return }
     count(record.state, -1)
     count(state, 1)
@@ -373,7 +208,7 @@ struct LeaseQueue: Sendable {
     }
   }
 
-  private mutating func count(_ state: State, _ change: Int) {
+  mutating func count(_ state: State, _ change: Int) {
     switch state {
     case .queued: queuedCount += change
     case .ready: readyCount += change
@@ -384,7 +219,7 @@ struct LeaseQueue: Sendable {
   }
 
   /// Removes a push, and makes the next one of its key ready.
-  private mutating func remove(_ number: UInt64) {
+  mutating func remove(_ number: UInt64) {
     guard let record = records.removeValue(forKey: number) else { return }
     count(record.state, -1)
     if let copy = copies.removeValue(forKey: number) { copiedBytes -= copy.cost }
@@ -392,7 +227,7 @@ struct LeaseQueue: Sendable {
     while !examined.isEmpty, records[examined[examined.front]] == nil { examined.removeFirst() }
   }
 
-  private mutating func advance(_ key: UInt64, to successor: UInt64) {
+  mutating func advance(_ key: UInt64, to successor: UInt64) {
     var successor = successor
     while successor != 0 {
       if records[successor]?.state != .missing { return makeReady(successor) }

@@ -1,0 +1,86 @@
+import ByteStreams
+import Inbox
+
+/// What time and retention do to the pushes of a consumer, and the gaps that report it.
+extension LeaseQueue {
+  /// Ends leases and delays whose time is over, and accounts for pushes that retention has removed. Returns whether anything changed.
+  @discardableResult
+  mutating func refresh(now: MonotonicTime, _ source: some PushSource) -> Bool {
+    var hasChanged = false
+    while let deadline = nextDeadline(), deadline <= now {
+      guard let number = deadlines.first?.number, let record = records[number] else { break }
+      deadlines.removeFirst()
+      hasChanged = true
+      if record.state == .delayed { makeReady(number) } else { end(number, at: now, now: now, source) }
+    }
+    sweep(before: source.firstRetained)
+    return hasChanged
+  }
+
+  /// When the next lease or delay ends.
+  mutating func nextDeadline() -> MonotonicTime? {
+    while let first = deadlines.first {
+      if let record = records[first.number], record.deadline == first.time { return first.time }
+      deadlines.removeFirst()
+    }
+    return nil
+  }
+
+  /// Accounts for the pushes before `first`, which retention has removed. Each push is visited once. Leases of removed pushes stay valid:
+  /// they can be acknowledged, but not delivered again.
+  mutating func sweep(before first: UInt64) {
+    let end = min(first, frontier.sequence + 1)
+    while swept < end {
+      guard !examined.isEmpty else {
+        swept = end
+        return
+      }
+      swept = max(swept, examined[examined.front])
+      guard swept < end else { return }
+      if let record = records[swept], copies[swept] == nil {
+        switch record.state {
+        case .ready, .delayed: lose(swept)
+        case .queued:
+          count(missing: 1)
+          set(.missing, until: .distantFuture, of: swept)
+        case .leased, .missing: break
+        }
+      }
+      swept += 1
+    }
+  }
+
+  mutating func lose(_ number: UInt64) {
+    count(missing: 1)
+    remove(number)
+  }
+
+  // MARK: Gaps
+
+  mutating func count(missing count: UInt64) {
+    missed += count
+    missedTotal += count
+    note(.retention)
+  }
+
+  mutating func note(_ gap: Gap) {
+    if let missed = gap.missed {
+      self.missed += missed
+      missedTotal += missed
+    }
+    for reason in gap.reasons { note(reason) }
+  }
+
+  mutating func note(_ reason: Gap.Reason) {
+    if !gapReasons.contains(reason) { gapReasons.append(reason) }
+  }
+
+  mutating func takeGap() -> Gap? {
+    guard !gapReasons.isEmpty else { return nil }
+    defer { (missed, gapReasons) = (0, []) }
+    // As in a poll: a number only if it is known.
+    let isKnown = missed > 0 && !gapReasons.contains(.restart)
+    let order: [Gap.Reason] = [.restart, .retention, .upstream]
+    return Gap(missed: isKnown ? missed : nil, reasons: order.filter { gapReasons.contains($0) })
+  }
+}

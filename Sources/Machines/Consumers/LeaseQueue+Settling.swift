@@ -1,0 +1,85 @@
+import ByteStreams
+import Inbox
+
+/// What workers do with their leases, and what becomes of pushes that no worker handles.
+extension LeaseQueue {
+  /// `refresh` must have been called for this time.
+  mutating func settle(
+    _ lease: Lease, _ settlement: Settlement, now: MonotonicTime, _ source: some PushSource
+  ) -> SettlementOutcome {
+    let number = lease.number
+    guard let record = records[number] else {
+      // An acknowledgement can be repeated, since its response may have been lost.
+      let isSettled = number <= frontier.sequence && !dead.contains(number)
+      return settlement == .acknowledge && isSettled ? .acknowledged : .leaseLost
+    }
+    guard record.state == .leased(bits: lease.bits), record.attempts == lease.attempt else { return .leaseLost }
+    switch settlement {
+    case .acknowledge:
+      remove(number)
+      return .acknowledged
+    case .reject:
+      bury(number, .rejected, source)
+      return .dead
+    case .release(let delay):
+      return end(number, at: now + delay, now: now, source) ? .dead : .released
+    case .extend:
+      let expires = now + settings.visibility
+      set(record.state, until: expires, of: number)
+      return .extended(until: expires)
+    }
+  }
+
+  /// Ends a lease without an acknowledgement. The push can be handed out again at `time`. Returns whether it became a dead letter.
+  @discardableResult
+  mutating func end(
+    _ number: UInt64, at time: MonotonicTime, now: MonotonicTime, _ source: some PushSource
+  ) -> Bool {
+    guard let record = records[number] else { return false }
+    if record.attempts >= settings.maximumDeliveries {
+      bury(number, .deliveries, source)
+      return true
+    }
+    if number < source.firstRetained, copies[number] == nil {
+      lose(number)
+    } else if time > now {
+      set(.delayed, until: time, of: number)
+    } else {
+      makeReady(number)
+    }
+    return false
+  }
+
+  mutating func bury(_ number: UInt64, _ reason: DeadLetter.Reason, _ source: some PushSource) {
+    guard let message = payload(of: number, source), let record = records[number] else {
+      lose(number)
+      return
+    }
+    remove(number)
+    dead.append(
+      DeadLetter(message: message, reason: reason, deliveries: record.attempts), besides: (copies.count, copiedBytes))
+  }
+
+  /// Bytes of the payloads that the push log may no longer keep.
+  var keptBytes: Int { dead.bytes + copiedBytes }
+
+  /// Drops the oldest dead letter. Returns false if there is none.
+  mutating func dropDeadLetter() -> Bool { dead.dropOldest() }
+
+  // MARK: Dead letters
+
+  /// Removes all. Returns their number.
+  mutating func removeDeadLetters() -> Int { dead.takeAll().count }
+
+  /// Delivers all dead letters again, as if they had not been delivered before. With an order, each is handled after the pushes of its key that
+  /// were examined before. Returns their number.
+  mutating func retryDeadLetters() -> Int {
+    let letters = dead.takeAll()
+    for letter in letters {
+      copies[letter.message.sequence] = letter.message
+      copiedBytes += letter.message.cost
+      insert(letter.message)
+    }
+    return letters.count
+  }
+}

@@ -24,6 +24,8 @@ final class MessageStream: Source {
   private let end: MonotonicTime
   private var nextHeartbeat: MonotonicTime
   private var hasBegun = false
+  /// The position that the client has, if it is known. With a filter, a batch may end past the position of its last message.
+  private var sentCursor: Cursor?
   /// The revision of the session's state that was sent last. Nil if the stream does not send it.
   private var sentState: UInt64?
 
@@ -62,10 +64,16 @@ final class MessageStream: Source {
     if !hasBegun {
       hasBegun = true
       options.format.writeBeginning(start, into: &content.text)
+      if start.gap == nil { sentCursor = start.cursor }
     }
     var hasMore = false
     if hasNewMessages { hasMore = appendBatch(to: &content) }
-    if content.isEmpty, now >= nextHeartbeat { options.format.writeHeartbeat(start.cursor, into: &content.text) }
+    // The last position is sent before the end, also by a stream that ends before its first heartbeat. Otherwise a client whose topics
+    // match nothing would return to the same position until retention overtakes it.
+    if now >= end ? sentCursor != start.cursor : content.isEmpty && now >= nextHeartbeat {
+      options.format.writeHeartbeat(start.cursor, into: &content.text)
+      sentCursor = start.cursor
+    }
     if !content.isEmpty { nextHeartbeat = now + api.shared.settings.delivery.streamHeartbeat }
     if hasNewState { appendState(to: &content.text, at: now) }
     if now >= end { return .end }
@@ -82,6 +90,7 @@ final class MessageStream: Source {
         after: start, limit: StreamLimits.batchMessages, maxBytes: StreamLimits.batchBytes, matching: options.filter)
     }
     start = ReadStart(batch.cursor)
+    sentCursor = options.filter == nil ? start.cursor : nil
     api.shared.metrics.deliveredMessages.add(batch.messages)
     return batch.hasMore
   }

@@ -154,6 +154,35 @@ import Upstream
     #expect(none.next(at: api.now).hasPrefix("retry: 2000\nid: ") && none.step == .end)
   }
 
+  @Test(arguments: ["lines", "events"])
+  func aStreamThatEndsBeforeItsFirstHeartbeatHasStatedItsLastPosition(_ format: String) throws {
+    let fields = "x-envoy-expected-rq-timeout-ms: 15000\r\n"
+    let isLines = format == "lines"
+    let stream = try api.open(
+      isLines ? "topic=x&stream=1" : "topic=x", isLines ? .lines : .events, fields: fields)
+    _ = stream.next(at: api.now)
+    for _ in 0..<3 { try push("a", topic: "y") }
+    #expect(!stream.source.hasNewData && stream.next(at: api.now + .seconds(14)).isEmpty && stream.step == .wait)
+    let last = stream.next(at: api.now + .milliseconds(14_500))
+    #expect(stream.step == .end)
+    #expect(last == (isLines ? "{\"type\":\"heartbeat\",\"cursor\":\"\(epoch).3\"}\n" : "id: \(epoch).3\n\n"))
+    // Not twice: neither after it was stated, nor after a message.
+    let quiet = try api.open(fields: fields)
+    _ = quiet.next(at: api.now)
+    #expect(quiet.next(at: api.now + .milliseconds(14_500)).isEmpty && quiet.step == .end)
+    let busy = try api.open(fields: fields)
+    _ = busy.next(at: api.now)
+    try push("b")
+    #expect(busy.next(at: api.now + .milliseconds(14_500)).hasSuffix("\"data\":\"b\"}\n\n") && busy.step == .end)
+    // A message matches, and later ones do not.
+    let filtered = try api.open("topic=x", fields: fields)
+    _ = filtered.next(at: api.now)
+    try push("c", topic: "x")
+    try push("d", topic: "y")
+    let batch = filtered.next(at: api.now + .milliseconds(14_500))
+    #expect(batch.contains("\"data\":\"c\"") && batch.hasSuffix("\n\nid: \(epoch).6\n\n"))
+  }
+
   @Test func aBatchIsLimitedAndSharedByStreamsAtTheSamePosition() throws {
     for index in 0..<400 { try push(String(repeating: "x", count: 200) + "\(index)") }
     let streams = try (0..<4).map { _ in try api.open("cursor=earliest") }

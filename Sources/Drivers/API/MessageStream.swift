@@ -42,6 +42,7 @@ final class MessageStream: Source {
       sentState = .max
       session.inbox.beginReadingState()
     }
+    session.inbox.beginStream()
     api.shared.metrics.openStreams.add(1)
   }
 
@@ -103,6 +104,7 @@ final class MessageStream: Source {
 
   func close() {
     if sentState != nil { session.inbox.endReadingState() }
+    session.inbox.endStream()
     api.shared.metrics.openStreams.add(-1)
   }
 }

@@ -121,7 +121,7 @@ private final class InboxSink: UpstreamSink {
     consumers.pushed()
   }
 
-  var hasReaders: Bool { inbox.notifier.hasWaiters || consumers.hasReaders }
+  var hasReaders: Bool { inbox.hasReaders || consumers.hasReaders }
 
   func stateChanged() { if inbox.hasStateReaders { inbox.notifier.notify() } }
 

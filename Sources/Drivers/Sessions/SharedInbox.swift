@@ -30,6 +30,8 @@ package final class SharedInbox: Sendable {
   package let epoch: Epoch
   /// Number of readers that also wait for changes of the session's state.
   private let stateReaders = Atomic<Int>(0)
+  /// Number of open streams, whether they wait or their clients still read earlier batches.
+  private let streams = Atomic<Int>(0)
   /// Notified after every change that readers may wait for.
   package let notifier = Notifier()
 
@@ -75,6 +77,14 @@ package final class SharedInbox: Sendable {
 
   /// Whether a reader waits for changes of the session's state. The others are not woken for them.
   var hasStateReaders: Bool { stateReaders.load(ordering: .sequentiallyConsistent) > 0 }
+
+  /// A stream begins to read. Ends with `endStream()`.
+  package func beginStream() { streams.add(1, ordering: .relaxed) }
+
+  package func endStream() { streams.subtract(1, ordering: .relaxed) }
+
+  /// Whether clients receive pushes now. A stream does not wait on `notifier` while its client reads slowly.
+  var hasReaders: Bool { notifier.hasWaiters || streams.load(ordering: .relaxed) > 0 }
 
   package func expire(now: MonotonicTime) {
     appender.withLock { appender in

@@ -9,7 +9,7 @@ package protocol UpstreamSink: AnyObject, Sendable {
   func connectionLost()
   /// The state of the session, or the desired state, has changed. May be called from any thread.
   func stateChanged()
-  /// Whether clients wait for pushes now. If so, an on-demand session stays open.
+  /// Whether clients wait for pushes now, or receive them in a stream. If so, an on-demand session stays open.
   var hasReaders: Bool { get }
   /// Whether messages posted inside `received` are written before the next push is read, each in its own write. Then a response is sent
   /// even if a protocol violation follows the message that caused it. False favours throughput.

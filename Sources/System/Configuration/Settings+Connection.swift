@@ -24,7 +24,7 @@ extension SettingSection {
       upstream(
         "fail_back_after", \.session.endpoints.failBackAfter, .duration(.zero...day),
         "how long a fallback must have been ready before a reconnect starts with the first URL again"),
-      upstream("on_demand", \.session.onDemand, .boolean, "connect only to send a message or for a poll"),
+      upstream("on_demand", \.session.onDemand, .boolean, "connect only to send a message, or for a poll or a stream"),
       upstream(
         "idle_after", \.session.idleAfter, .duration(millisecond...day),
         "how long an on-demand session may be idle before it closes its connection"),

@@ -3,11 +3,13 @@ import Foundation
 import HTTPServer
 import Inbox
 import Metrics
+import Reactor
 import Testing
-import Upstream
+import Threading
 
 @testable import API
 @testable import Sessions
+@testable import Upstream
 
 /// `GET /v1/messages` as a stream: batches, positions and gaps in both formats.
 @Suite struct EventStreamTests {
@@ -181,6 +183,18 @@ import Upstream
     try push("d", topic: "y")
     let batch = filtered.next(at: api.now + .milliseconds(14_500))
     #expect(batch.contains("\"data\":\"c\"") && batch.hasSuffix("\n\nid: \(epoch).6\n\n"))
+  }
+
+  @Test func anOpenStreamKeepsItsSessionInUseAlsoWhileItDoesNotWait() throws {
+    let session = try api.session()
+    #expect(!session.upstream.sink.hasReaders)
+    // Not registered with the notifier, like one whose client has not read the last batch.
+    let streams = [try api.open(), try api.open("topic=x")]
+    #expect(!session.inbox.notifier.hasWaiters && session.upstream.sink.hasReaders)
+    streams[0].source.close()
+    #expect(session.upstream.sink.hasReaders)
+    streams[1].source.close()
+    #expect(!session.upstream.sink.hasReaders)
   }
 
   @Test func aBatchIsLimitedAndSharedByStreamsAtTheSamePosition() throws {

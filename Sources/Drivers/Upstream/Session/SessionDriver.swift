@@ -237,8 +237,8 @@ final class SessionDriver {
 
   func armOutboxTimer() { pump.armTimer(includesPermits: sending?.isBlocked == false) }
 
-  /// An on-demand session becomes idle when no message is pending and no poll is held. Messages and polls that arrived or returned
-  /// since then wake it.
+  /// An on-demand session becomes idle when no message is pending, no poll is held and no stream is open. Messages, polls and streams
+  /// that arrived or returned since then wake it.
   private func wakeIfIdle() {
     guard machine.observed == .idle, sink.hasReaders || handle.shared.withLock({ $0.outbox.hasWaiting }) else { return }
     apply(machine.demand(now: loop.now))
@@ -276,7 +276,7 @@ extension SessionDriver: TimerTarget {
   /// The machine's next deadline.
   func timerFired(_ token: Int) {
     timer = nil
-    // A session is in use while messages wait for the rate limit, a pong or the upstream's window, while a poll is held, and while a call waits
+    // A session is in use while messages wait for the rate limit, a pong or the upstream's window, while a poll is held or a stream is open, and while a call waits
     // for its reply.
     if settings.session.onDemand,
       sink.hasReaders

@@ -6,6 +6,7 @@ import Metrics
 import Reactor
 import Sessions
 import Upstream
+import UpstreamSession
 
 /// A stream of one client: a position in the log of pushes, which advances at the pace of the client. A client that reads slowly falls
 /// behind in the log, not in memory, and gets a gap if retention overtakes it.
@@ -26,8 +27,15 @@ final class MessageStream: Source {
   private var hasBegun = false
   /// The position that the client has, if it is known. With a filter, a batch may end past the position of its last message.
   private var sentCursor: Cursor?
-  /// The revision of the session's state that was sent last. Nil if the stream does not send it.
-  private var sentState: UInt64?
+  /// What was sent of the session's state. Nil if the stream does not send it.
+  private var sentState: SentState?
+
+  private struct SentState {
+    /// The revision of the state (`SessionHandle.stateRevision`) that was sent last.
+    var revision = UInt64.max
+    /// The number of the last transition that was sent. Nil before the first event.
+    var transition: UInt64?
+  }
 
   init(
     _ api: API, _ session: Session, from start: ReadStart, _ options: Options, withState: Bool, until end: MonotonicTime
@@ -39,7 +47,7 @@ final class MessageStream: Source {
     self.end = end
     nextHeartbeat = end
     if withState {
-      sentState = .max
+      sentState = SentState()
       session.inbox.beginReadingState()
     }
     session.inbox.beginStream()
@@ -54,7 +62,7 @@ final class MessageStream: Source {
 
   var hasNewData: Bool { hasNewState || hasNewMessages }
 
-  private var hasNewState: Bool { sentState.map { $0 != session.upstream.stateRevision } ?? false }
+  private var hasNewState: Bool { sentState.map { $0.revision != session.upstream.stateRevision } ?? false }
 
   private var hasNewMessages: Bool {
     guard let filter = options.filter else { return session.inbox.hasNewData(after: start) }
@@ -96,10 +104,24 @@ final class MessageStream: Source {
     return batch.hasMore
   }
 
-  /// Only the latest state is sent, however many there were since the last batch. It has no position.
+  /// Sends each transition since the last event, or the state alone if only the desired state has changed. A client that reads slowly
+  /// gets those that the session still remembers (`TransitionHistory.limit`). They have no position.
   private func appendState(to text: inout ByteQueue, at now: MonotonicTime) {
-    sentState = session.upstream.stateRevision
-    options.format.write(session.upstream.snapshot(), of: session, at: now, into: &text)
+    let revision = session.upstream.stateRevision
+    let snapshot = session.upstream.snapshot()
+    let history = snapshot.status.history
+    var news = history[...]
+    if let sent = sentState?.transition {
+      news = history.drop { $0.sequence <= sent }
+    } else {
+      // At the start of the stream only the present state.
+      news = news.suffix(1)
+    }
+    for transition in news {
+      options.format.write(snapshot, after: transition, of: session, at: now, into: &text)
+    }
+    if news.isEmpty { options.format.write(snapshot, after: history.last, of: session, at: now, into: &text) }
+    sentState = SentState(revision: revision, transition: history.last?.sequence ?? 0)
   }
 
   func close() {

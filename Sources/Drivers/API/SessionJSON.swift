@@ -63,24 +63,27 @@ extension SessionSnapshot {
     output.append("}")
   }
 
-  /// Writes the members of a `session` event: the summary, and the last transition or null.
-  func writeState(name: String, now: MonotonicTime, into output: inout ByteQueue) {
-    writeSummaryMembers(name: name, into: &output)
+  /// Writes the members of a `session` event: the summary with the state after `transition`, and the transition or null.
+  func writeState(
+    name: String, after transition: SessionTransition?, now: MonotonicTime, into output: inout ByteQueue
+  ) {
+    writeSummaryMembers(name: name, state: transition?.to, into: &output)
     output.append(",\"transition\":")
-    if let transition = status.history.last {
+    if let transition {
       write(transition, now: now, into: &output)
     } else {
       output.append("null")
     }
   }
 
-  private func writeSummaryMembers(name: String, into output: inout ByteQueue) {
+  /// - Parameter shown: replaces the present state.
+  private func writeSummaryMembers(name: String, state shown: SessionState? = nil, into output: inout ByteQueue) {
     output.append("\"session\":")
     output.append(jsonString: name)
     output.append(",\"desired\":\"")
     output.append(desired == .up ? "up" : "down" as StaticString)
     output.append("\",\"state\":\"")
-    output.append(state.name)
+    output.append((shown ?? state).name)
     output.append("\",\"upstream\":")
     output.append(jsonString: url)
   }

@@ -3,6 +3,7 @@ import HTTPServer
 import Inbox
 import Sessions
 import Upstream
+import UpstreamSession
 
 /// How a stream is written: server-sent events (WHATWG HTML, section 9.2), or one JSON object per line.
 ///
@@ -81,10 +82,14 @@ enum StreamFormat: UInt8 {
     }
   }
 
-  /// Writes the state of the session. It is not a position, so a client that reconnects gets it again.
-  func write(_ snapshot: SessionSnapshot, of session: Session, at now: MonotonicTime, into text: inout ByteQueue) {
+  /// Writes the state of the session after `transition`, or its present state if that is nil. It is not a position, so a client that
+  /// reconnects gets the present state again.
+  func write(
+    _ snapshot: SessionSnapshot, after transition: SessionTransition?, of session: Session, at now: MonotonicTime,
+    into text: inout ByteQueue
+  ) {
     text.append(self == .events ? "event: session\ndata: {" : "{\"type\":\"session\"," as StaticString)
-    snapshot.writeState(name: session.name, now: now, into: &text)
+    snapshot.writeState(name: session.name, after: transition, now: now, into: &text)
     text.append(self == .events ? "}\n\n" : "}\n" as StaticString)
   }
 

@@ -267,8 +267,9 @@ package final class SessionHandle: Sendable {
     }
   }
 
-  /// Incremented after every change of the state and of the desired state.
-  package var stateRevision: UInt64 { stateChanges.load(ordering: .acquiring) }
+  /// Incremented after every transition and every change of the desired state. Sequentially consistent, as the flag of a waiter: either the
+  /// waiter sees the change, or the notification sees the waiter.
+  package var stateRevision: UInt64 { stateChanges.load(ordering: .sequentiallyConsistent) }
 
   func noteStateChange() {
     stateChanges.add(1, ordering: .sequentiallyConsistent)

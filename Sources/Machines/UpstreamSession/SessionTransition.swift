@@ -68,5 +68,9 @@ package struct TransitionHistory: Sendable {
     }
   }
 
+  package var newest: SessionTransition? {
+    ring.isEmpty ? nil : ring[(next + ring.count - 1) % ring.count]
+  }
+
   package var entries: [SessionTransition] { Array(ring[next...] + ring[..<next]) }
 }

@@ -10,6 +10,7 @@ import Threading
 @testable import API
 @testable import Sessions
 @testable import Upstream
+@testable import UpstreamSession
 
 /// `GET /v1/messages` as a stream: batches, positions and gaps in both formats.
 @Suite struct EventStreamTests {
@@ -246,7 +247,45 @@ import Threading
     #expect(stream.response.field("Content-Type") == "text/event-stream")
   }
 
-  @Test func theStateOfTheSessionIsSentWithoutAPositionAndOnlyTheLatest() throws {
+  private func addTransitions(_ numbers: ClosedRange<UInt64>) throws {
+    let handle = try api.session().upstream
+    for number in numbers {
+      let transition = SessionTransition(
+        sequence: number, from: number % 2 == 0 ? .connecting : .backoff, to: number % 2 == 0 ? .backoff : .connecting,
+        cause: .waited, generation: Generation(number), time: api.now, roundTrip: nil, nextAttempt: nil)
+      handle.shared.withLock { $0.status.facts.transitions.append(transition) }
+    }
+    handle.noteStateChange()
+  }
+
+  @Test func everyTransitionOfTheSessionIsAnEventWithTheStateAfterIt() throws {
+    try addTransitions(1...3)
+    let stream = try api.open("events=session&stream=1", .lines)
+    func events() -> [(state: String, transition: Int)] {
+      stream.next(at: api.now).split(separator: "\n").filter { $0.hasPrefix("{\"type\":\"session\"") }.map { line in
+        (
+          line.firstRange(of: "\"state\":\"").map { String(line[$0.upperBound...].prefix { $0 != "\"" }) } ?? "",
+          line.firstRange(of: "{\"sequence\":").flatMap { Int(line[$0.upperBound...].prefix { $0.isNumber }) } ?? 0
+        )
+      }
+    }
+    #expect(events().map(\.transition) == [3], "at the start, only the present state")
+    // Back to the same state, before the stream's loop has noticed the first.
+    try addTransitions(4...6)
+    #expect(stream.source.hasNewData)
+    let three = events()
+    #expect(three.map(\.transition) == [4, 5, 6])
+    #expect(three.map(\.state) == ["backoff", "connecting", "backoff"])
+    #expect(!stream.source.hasNewData)
+    // A client that read nothing meanwhile gets what the session remembers. The numbers show the jump.
+    try addTransitions(7...100)
+    #expect(events().map(\.transition) == Array(69...100))
+    // Only the desired state.
+    try api.session().upstream.open()
+    #expect(events().map(\.transition) == [100])
+  }
+
+  @Test func theStateOfTheSessionIsSentWithoutAPosition() throws {
     let session = try api.session()
     let stream = try api.open("events=session")
     let events = stream.next(at: api.now).components(separatedBy: "\n\n")

@@ -77,6 +77,11 @@ import UpstreamSession
     }
     #expect(upstream.seen.connections == 1)
     #expect(waiting.handle.snapshot().attempts == 0)
+    // Each delay is two transitions that lead back to the same state, and a change for those who read it.
+    func last() -> UInt64 { waiting.handle.snapshot().status.history.last?.sequence ?? 0 }
+    let (revision, transition) = (waiting.handle.stateRevision, last())
+    try await waiting.until("it has been delayed again") { last() > transition + 4 }
+    #expect(waiting.handle.stateRevision > revision)
     hanging.handle.close()
     try await waiting.until("it is allowed to connect") { waiting.handle.isReady }
     for session in [hanging, waiting] { try await session.finish() }

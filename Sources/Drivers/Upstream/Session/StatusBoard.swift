@@ -26,12 +26,13 @@ final class StatusBoard {
     let figures = machine.figures
     let facts = changedFacts.first
     let hasChangedState = handle.shared.withLock { shared in
-      let (state, desired) = (shared.status.figures.state, shared.status.figures.desired)
+      let (last, desired) = (shared.status.facts.transitions.newest?.sequence, shared.status.figures.desired)
       shared.status.figures = figures
       // A requested state is shown at once, and until the machine has processed the command.
       if !shared.commands.isEmpty { shared.status.figures.desired = desired }
       if let facts { shared.status.facts = facts }
-      return shared.status.figures.state != state || shared.status.figures.desired != desired
+      // Transitions are compared, not states: two of them may lead back to the same state.
+      return shared.status.facts.transitions.newest?.sequence != last || shared.status.figures.desired != desired
     }
     if hasChangedState { handle.noteStateChange() }
     changedFacts = []

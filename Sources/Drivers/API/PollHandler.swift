@@ -53,6 +53,8 @@ extension API {
     response.fields.append("Vary: Accept\r\nGateway-Cursor: " as StaticString)
     start.cursor.write(into: &response.fields)
     response.fields.append("\r\n" as StaticString)
+    // The position is after this gap, and a client may continue there without having read the event.
+    if let reason = start.gap { PollFields.write(Gap(missed: nil, reasons: [reason]), into: &response.fields) }
     // HAProxy delays each part of a response whose end it can recognize by 200 ms, unless it has `option http-no-delay`.
     response.endsWithConnection = true
     let options = MessageStream.Options(format: format, filter: parameters.options.filter)

@@ -69,7 +69,11 @@ struct PollParameters {
         "\(parameter.name) is a parameter of polls: leave it out, since a stream sends all that follows")
     }
     // EventSource repeats its first request, so the position in its URL is an old one.
-    if let id = request.fields.first(.lastEventID), !id.isEmpty { start = .validator(Cursor(id)) }
+    if let id = request.fields.first(.lastEventID), !id.isEmpty {
+      start = .validator(Cursor(id))
+    } else if request.fields.contains(.ifNoneMatch), !options.given.statesPosition {
+      readValidator(of: request)
+    }
     if request.method == .head { start = .latest }
     // Clients that came together must not all return together.
     let lifetime = settings.streamLifetime / 1000 * Int64.random(in: 900...1100)

@@ -198,6 +198,32 @@ import Threading
     #expect(!session.upstream.sink.hasReaders)
   }
 
+  @Test func aGapThatIsKnownAtTheStartIsInAFieldToo() throws {
+    try push("a")
+    let stream = try api.open("", fields: "Last-Event-ID: 17\r\n")
+    #expect(stream.response.field("Gateway-Gap") == "missed=null, reason=restart")
+    #expect(stream.response.field("Gateway-Cursor") == "\(epoch).1")
+    #expect(try api.open().response.field("Gateway-Gap") == nil)
+    // A position before the gap: a client that continues there gets the gap.
+    let other = try api.open("", fields: "Last-Event-ID: p-0123456789ab.7\r\n")
+    #expect(other.response.field("Gateway-Gap") == nil)
+    #expect(other.response.field("Gateway-Cursor") == "p-0123456789ab.7")
+  }
+
+  @Test func theValidatorOfAPollIsAPositionAndAPreferredWaitIsIgnored() throws {
+    try push("a")
+    let validator = "If-None-Match: W/\"\(epoch).0\"\r\n"
+    #expect(try api.open(fields: validator).response.field("Gateway-Cursor") == "\(epoch).0")
+    #expect(try api.open("cursor=latest", fields: validator).response.field("Gateway-Cursor") == "\(epoch).1")
+    let both = try api.open(fields: "\(validator)Last-Event-ID: \(epoch).1\r\n")
+    #expect(both.response.field("Gateway-Cursor") == "\(epoch).1")
+    let other = try api.open(fields: "If-None-Match: \"x\"\r\n")
+    #expect(other.response.field("Gateway-Gap") == "missed=null, reason=restart")
+    let stream = try api.open(fields: "Prefer: wait=1\r\n")
+    _ = stream.next(at: api.now)
+    #expect(stream.next(at: api.now + .seconds(2)).isEmpty && stream.step == .wait)
+  }
+
   @Test func aBatchIsLimitedAndSharedByStreamsAtTheSamePosition() throws {
     for index in 0..<400 { try push(String(repeating: "x", count: 200) + "\(index)") }
     let streams = try (0..<4).map { _ in try api.open("cursor=earliest") }

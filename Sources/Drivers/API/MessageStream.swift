@@ -133,7 +133,9 @@ final class MessageStream: Source {
 
 /// Limits of one batch, which is what a stream costs if its client does not read.
 enum StreamLimits {
-  /// Bytes of messages. With what is written around each of 256 messages, a batch has at most 64 KiB, or one larger message.
+  /// Bytes of content, or one larger message.
+  static var contentBytes: Int { 64 << 10 }
+  /// Bytes of messages. With what is written around each of 256 messages, they fit in `contentBytes`, unless they have many line breaks.
   static var batchBytes: Int { 48 << 10 }
   static var batchMessages: Int { 256 }
 }

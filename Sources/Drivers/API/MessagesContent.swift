@@ -8,16 +8,22 @@ enum MessagesContent {
   /// One message per line. A message that is JSON may contain line breaks between its tokens, which become spaces.
   static func writeLines(_ messages: [RetainedMessage], into content: inout ResponseContent) {
     for message in messages {
+      writeLine(message, into: &content)
+      content.text.append("\n" as StaticString)
+    }
+  }
+
+  static func writeLine(_ message: RetainedMessage, into content: inout ResponseContent) {
+    var start = 0
+    if message.hasLineBreaks {
       let bytes = message.rendered.bytes
-      var start = 0
       for index in bytes.indices where bytes[index] == UInt8(ascii: "\n") || bytes[index] == UInt8(ascii: "\r") {
         write(SharedSlice(message.rendered, range: start..<index), into: &content)
         content.text.append(" " as StaticString)
         start = index + 1
       }
-      write(SharedSlice(message.rendered, range: start..<bytes.count), into: &content)
-      content.text.append("\n" as StaticString)
     }
+    write(SharedSlice(message.rendered, range: start..<message.rendered.count), into: &content)
   }
 
   /// Shares `slice` unless it is so short that a copy needs less memory.

@@ -22,10 +22,9 @@ struct PreparedBatches {
     let messages: Int
   }
 
-  /// A larger batch is one large message, which streams share in any case.
-  private static var largest: Int { 64 << 10 }
-
-  private var recent = RecentContents<Key, (batch: Batch, bytes: SharedBytes)>()
+  /// Streams that are woken by the same push differ in their format, topics and positions.
+  private var recent = RecentContents<Key, (batch: Batch, bytes: SharedBytes)>(capacity: 16)
+  private var largeLines = SingleLines()
 
   /// Appends the batch for `key` to `content`.
   ///
@@ -36,17 +35,29 @@ struct PreparedBatches {
       return batch
     }
     let result = read()
-    let batch = Batch(cursor: result.cursor, hasMore: result.more, messages: result.messages.count)
+    // A large message is alone in its batch, and streams share it without a copy. To keep the batch would copy it.
+    if let first = result.messages.first, first.rendered.count > StreamLimits.batchBytes {
+      return Self.write(result, key, &largeLines, into: &content)
+    }
+    var lines = SingleLines()
     let kept = recent.note(key) {
       var own = ResponseContent()
-      key.options.format.write(result, into: &own)
-      return own.count <= Self.largest ? (batch, SharedBytes(own.copyBytes())) : nil
+      let batch = Self.write(result, key, &lines, into: &own)
+      return (batch, SharedBytes(own.copyBytes()))
     }
-    if let kept {
-      content.append(SharedSlice(kept.bytes))
-    } else {
-      key.options.format.write(result, into: &content)
+    guard let kept else { return Self.write(result, key, &lines, into: &content) }
+    content.append(SharedSlice(kept.bytes))
+    return kept.batch
+  }
+
+  private static func write(
+    _ result: ReadResult, _ key: Key, _ lines: inout SingleLines, into content: inout ResponseContent
+  ) -> Batch {
+    let count = key.options.format.write(result, &lines, into: &content)
+    guard count < result.messages.count else {
+      return Batch(cursor: result.cursor, hasMore: result.more, messages: count)
     }
-    return batch
+    let end = Cursor(epoch: result.cursor.epoch, sequence: result.messages[count - 1].sequence)
+    return Batch(cursor: end, hasMore: true, messages: count)
   }
 }

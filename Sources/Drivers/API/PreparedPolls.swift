@@ -23,7 +23,8 @@ struct PreparedPolls {
   /// Larger responses are not kept: they consist of slices of the log, which are shared already.
   private static var largest: Int { 256 * 1024 }
 
-  private var recent = RecentContents<Key, Entry>()
+  /// Polls that wait for the same pushes differ in little more than the format.
+  private var recent = RecentContents<Key, Entry>(capacity: 4)
 
   func find(_ wanted: Key) -> Entry? { recent.find(wanted) }
 

@@ -2,12 +2,14 @@
 ///
 /// One per loop. A content is usually kept when a second client asks for it, so that clients that all differ cost a few comparisons each.
 struct RecentContents<Key: Equatable, Content> {
-  /// Number of keys, and so the most contents kept. Clients that wait for the same pushes differ in little more than the format.
-  private static var capacity: Int { 4 }
+  /// Number of keys, and so the most contents kept.
+  private let capacity: Int
 
   private var slots: [(key: Key, content: Content?)] = []
   /// The slot that the next new key replaces: the oldest.
   private var oldest = 0
+
+  init(capacity: Int) { self.capacity = capacity }
 
   func find(_ wanted: Key) -> Content? { index(of: wanted).flatMap { slots[$0].content } }
 
@@ -31,13 +33,13 @@ struct RecentContents<Key: Equatable, Content> {
   }
 
   private mutating func replaceOldest(by key: Key) -> Int {
-    if slots.count < Self.capacity {
+    if slots.count < capacity {
       slots.append((key, nil))
       return slots.count - 1
     }
     let slot = oldest
     slots[slot] = (key, nil)
-    oldest = (oldest + 1) % Self.capacity
+    oldest = (oldest + 1) % capacity
     return slot
   }
 }

@@ -51,18 +51,31 @@ enum StreamFormat: UInt8 {
     }
   }
 
-  /// Writes a batch: the gap, then the messages.
-  func write(_ result: ReadResult, into content: inout ResponseContent) {
+  /// Writes a batch: the gap, then the messages that fit in `StreamLimits.contentBytes`, and at least one. Returns their number.
+  func write(_ result: ReadResult, _ lines: inout SingleLines, into content: inout ResponseContent) -> Int {
     if let gap = result.gap { write(gap, result.cursorAfterGap, into: &content.text) }
-    switch self {
-    case .events:
-      for message in result.messages {
+    var count = 0
+    for message in result.messages {
+      let hasFields = self == .events && message.hasLineBreaks && message.rendered.count <= Self.largestOfSeveralFields
+      let most = message.rendered.count * (hasFields ? 7 : 1) + Self.mostAround
+      if count > 0, content.count + most > StreamLimits.contentBytes { break }
+      count += 1
+      switch self {
+      case .events:
         writeID(Cursor(epoch: result.cursor.epoch, sequence: message.sequence), into: &content.text)
-        writeData(message, into: &content)
+        content.text.append("data: " as StaticString)
+        if hasFields {
+          writeFields(message.rendered, into: &content)
+        } else {
+          lines.write(message, into: &content)
+        }
         content.text.append("\n\n" as StaticString)
+      case .lines:
+        lines.write(message, into: &content)
+        content.text.append("\n" as StaticString)
       }
-    case .lines: MessagesContent.writeLines(result.messages, into: &content)
     }
+    return count
   }
 
   private func write(_ gap: Gap, _ cursor: Cursor, into text: inout ByteQueue) {
@@ -99,26 +112,28 @@ enum StreamFormat: UInt8 {
     text.append("\n" as StaticString)
   }
 
-  /// Writes a message as `data`. Only JSON of the upstream may contain line breaks, between its tokens. Each line becomes a field of its
-  /// own, and the client joins them with LF.
-  private func writeData(_ message: RetainedMessage, into content: inout ResponseContent) {
-    content.text.append("data: " as StaticString)
-    let bytes = message.rendered.bytes
+  /// The most bytes that are written around a message: `id: `, the cursor, `data: ` and three line breaks.
+  private static var mostAround: Int { 13 + Cursor.maximumTextLength }
+
+  /// A larger message is sent in one line: each line break would add 6 bytes, so a message of line breaks would become seven times as large.
+  private static var largestOfSeveralFields: Int { 4 << 10 }
+
+  /// Writes each line of `rendered` as a `data` field of its own. The client joins them with LF.
+  private func writeFields(_ rendered: SharedBytes, into content: inout ResponseContent) {
+    let bytes = rendered.bytes
     var start = 0
-    if message.kind == .json {
-      var index = 0
-      while index < bytes.count {
-        let byte = bytes[index]
-        index += 1
-        guard byte == UInt8(ascii: "\n") || byte == UInt8(ascii: "\r") else { continue }
-        MessagesContent.write(SharedSlice(message.rendered, range: start..<(index - 1)), into: &content)
-        content.text.append("\ndata: " as StaticString)
-        // CRLF is one line break.
-        if byte == UInt8(ascii: "\r"), index < bytes.count, bytes[index] == UInt8(ascii: "\n") { index += 1 }
-        start = index
-      }
+    var index = 0
+    while index < bytes.count {
+      let byte = bytes[index]
+      index += 1
+      guard byte == UInt8(ascii: "\n") || byte == UInt8(ascii: "\r") else { continue }
+      MessagesContent.write(SharedSlice(rendered, range: start..<(index - 1)), into: &content)
+      content.text.append("\ndata: " as StaticString)
+      // CRLF is one line break.
+      if byte == UInt8(ascii: "\r"), index < bytes.count, bytes[index] == UInt8(ascii: "\n") { index += 1 }
+      start = index
     }
-    MessagesContent.write(SharedSlice(message.rendered, range: start..<bytes.count), into: &content)
+    MessagesContent.write(SharedSlice(rendered, range: start..<bytes.count), into: &content)
   }
 }
 

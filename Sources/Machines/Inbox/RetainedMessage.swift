@@ -35,6 +35,8 @@ package struct RetainedMessage: Sendable {
   private let topicStart: UInt8
   private let topicCount: UInt16
   private let dataStart: UInt16
+  /// Whether `rendered` contains CR or LF. Only JSON of the upstream may contain them, between its tokens.
+  package let hasLineBreaks: Bool
   /// The JSON object in a response, from `{` to `}`.
   package let rendered: SharedBytes
 
@@ -47,6 +49,10 @@ package struct RetainedMessage: Sendable {
     topicStart = UInt8(topic.lowerBound)
     topicCount = UInt16(topic.count)
     self.dataStart = UInt16(dataStart)
+    hasLineBreaks =
+      kind == .json
+      && (rendered.bytes.firstIndex(of: UInt8(ascii: "\n"), from: dataStart) != nil
+        || rendered.bytes.firstIndex(of: UInt8(ascii: "\r"), from: dataStart) != nil)
     self.rendered = rendered
   }
 

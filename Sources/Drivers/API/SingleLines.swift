@@ -1,0 +1,34 @@
+import ByteStreams
+import HTTPServer
+import Inbox
+
+/// Writes messages as single lines: line breaks between the tokens of JSON become spaces.
+///
+/// One per loop. It keeps the last large message with line breaks in this form, so that all streams share it, whatever their format, topics
+/// and positions. Its memory is that of one push.
+struct SingleLines {
+  /// Smaller messages are copied with their batch.
+  private static var smallestKept: Int { StreamLimits.batchBytes }
+
+  private var kept: (message: SharedBytes, line: SharedBytes)?
+
+  mutating func write(_ message: RetainedMessage, into content: inout ResponseContent) {
+    guard message.hasLineBreaks, message.rendered.count > Self.smallestKept else {
+      MessagesContent.writeLine(message, into: &content)
+      return
+    }
+    content.append(SharedSlice(line(of: message.rendered)))
+  }
+
+  private mutating func line(of message: SharedBytes) -> SharedBytes {
+    // `kept` keeps the message alive, so no other one has its address.
+    if let kept, unsafe kept.message.baseAddress == message.baseAddress { return kept.line }
+    var bytes = [UInt8](copying: message.bytes)
+    for index in bytes.indices where bytes[index] == UInt8(ascii: "\n") || bytes[index] == UInt8(ascii: "\r") {
+      bytes[index] = UInt8(ascii: " ")
+    }
+    let line = SharedBytes(bytes)
+    kept = (message, line)
+    return line
+  }
+}

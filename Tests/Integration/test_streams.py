@@ -253,6 +253,19 @@ async def test_a_client_that_reads_a_byte_now_and_then_is_reset(gateway_for, ups
     reader.close()
 
 
+async def test_a_client_of_a_quiet_stream_that_takes_nothing_is_reset(gateway_for, upstream):
+    env = {"DRAWBRIDGE_HTTP_WRITE_TIMEOUT": "1s", "DRAWBRIDGE_DELIVERY_STREAM_HEARTBEAT": "1s"}
+    gateway = await gateway_for(upstream, env=env)
+    reader = deaf(gateway.address(), b"GET /v1/messages HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n")
+    await open_streams(gateway, 1)
+    # More than the client's buffer, and less than the gateway's: the gateway's kernel takes all that follows.
+    await upstream.push("x" * 64 * KIBIBYTE)
+    await open_streams(gateway, 0)
+    metrics = await gateway.metrics()
+    assert metrics["drawbridge_http_readers_slow_total"] == 0, "the kernel has noticed it"
+    reader.close()
+
+
 # -- Many, and the end ------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,9 @@ extension HTTPConnection {
   func beginStream() {
     if worker.isDraining { http.closeAfterThisResponse() }
     if let access { recordResponse(in: access) }
+    // The heartbeats of a quiet stream never fill the kernel's buffer, so `flushPending` does not notice that the client is gone. Twice the
+    // timeout, so that a client that is there and does not read is counted and reset by `flushPending`.
+    if !channel.isClosed { channel.setUserTimeout(worker.timeouts.write * 2) }
     let start = worker.output.count
     let date = worker.date
     withOutput { http, output in

@@ -234,6 +234,12 @@ package final class Channel {
     return max(0, Int(clinux_unsent_bytes(descriptor)))
   }
 
+  /// The kernel ends the connection if the peer acknowledges nothing of what was sent for this time (RFC 5482).
+  package func setUserTimeout(_ timeout: TimeSpan) {
+    precondition(!isClosed, "a closed channel was changed")
+    Sockets.setUserTimeout(timeout, of: descriptor)
+  }
+
   // MARK: Ending
 
   /// Sends FIN. Reading remains possible.

@@ -87,11 +87,7 @@ package enum Sockets {
     if address.family != AF_UNIX {
       disableDelay(descriptor)
       _ = SystemCall.setOption(descriptor, level: SOL_SOCKET, name: SO_KEEPALIVE, value: 1)
-      if let userTimeout {
-        _ = SystemCall.setOption(
-          descriptor, level: Int32(IPPROTO_TCP), name: TCP_USER_TIMEOUT,
-          value: Int32(clamping: userTimeout.millisecondsRoundedUp))
-      }
+      if let userTimeout { setUserTimeout(userTimeout, of: descriptor) }
     }
     let result = SystemCall.retrying {
       unsafe Int(address.withKernelAddress { unsafe Glibc.connect(descriptor, $0, $1) })
@@ -122,6 +118,13 @@ package enum Sockets {
     let descriptor = socket(address.family, kind, 0)
     guard descriptor >= 0 else { throw SystemError("socket", code: errno, subject: address.description) }
     return descriptor
+  }
+
+  /// Has no effect on a UNIX socket, whose peer cannot disappear silently.
+  static func setUserTimeout(_ timeout: TimeSpan, of descriptor: Int32) {
+    _ = SystemCall.setOption(
+      descriptor, level: Int32(IPPROTO_TCP), name: TCP_USER_TIMEOUT,
+      value: Int32(clamping: timeout.millisecondsRoundedUp))
   }
 
   private static func disableDelay(_ descriptor: Int32) {

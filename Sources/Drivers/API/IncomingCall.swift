@@ -9,6 +9,8 @@ import UpstreamProtocol
 struct IncomingCall {
   /// How long to wait for the reply, unless the request says so.
   private static var defaultWait: TimeSpan { .seconds(10) }
+  /// The limit of an id, in bytes of JSON. The session keeps the id of every call, up to a minute after its timeout.
+  private static var idLimit: Int { 256 }
 
   private let isCompressed: Bool
   private let bodyLimit: Int
@@ -79,16 +81,33 @@ struct IncomingCall {
     } catch {
       throw ProblemError(.invalidDocument, "the call is not valid JSON: \(error)")
     }
+    let id: Range<Int>
     do throws(Correlation.RequestError) {
-      return (request, try correlation.identifier(ofRequest: request.span))
+      id = try correlation.identifier(ofRequest: request.span)
     } catch {
       throw ProblemError(.invalidDocument, detail(of: error))
     }
+    try refuse(id: request.span.extracting(id))
+    return (request, id)
   }
 
+  /// Refuses an id that is too large to be remembered, or that a delivery, which is a document of the gateway, cannot contain.
+  private func refuse(id: Span<UInt8>) throws(ProblemError) {
+    guard id.count <= Self.idLimit else {
+      throw ProblemError(
+        .invalidDocument, "the id \(place) has \(id.count) bytes: use a string or a number of at most \(Self.idLimit)")
+    }
+    let traits = try? JSONValidator.validate(id)
+    guard let traits, !traits.hasUnpairedSurrogates else {
+      throw ProblemError(
+        .invalidDocument, "the id \(place) contains half of a surrogate pair: use both halves, or another id")
+    }
+  }
+
+  private var place: String { "at \(correlation.request) (upstream.correlation)" }
+
   private func detail(of error: Correlation.RequestError) -> String {
-    let place = "at \(correlation.request) (upstream.correlation)"
-    return switch error {
+    switch error {
     case .absent:
       "the request has no id \(place), so it gets no reply: add a string or a number, or use POST /v1/messages"
     case .batch: "a call is one request, and this is an array: send each of its elements as a call of its own"

@@ -91,7 +91,10 @@ import UpstreamSession
 
   // MARK: Replies
 
-  @Test(arguments: [#""a""#, #""""#, #""é\"\u0041""#, "7", "-1.50E+3", "123456789012345678901234567890"])
+  @Test(arguments: [
+    #""a""#, #""""#, #""é\"\u0041""#, #""\ud83d\ude00""#, "7", "-1.50E+3", "123456789012345678901234567890",
+    "\"" + String(repeating: "a", count: 254) + "\"",
+  ])
   func theReplyHasTheIDOfTheClientByteForByte(token: String) throws {
     let api = try fixture()
     let session = try api.session()
@@ -246,12 +249,16 @@ import UpstreamSession
     ("", "not valid JSON"), ("x", "not valid JSON"), (#"{"id":1}{"#, "not valid JSON"), (#"{"method":"m"}"#, "no id"),
     (#"{"id":null}"#, "no id"), (#"[{"id":1}]"#, "array"), (#"{"id":[]}"#, "neither a string nor a number"),
     (#"{"id":1,"id":1}"#, "repeated"), (String(repeating: "[", count: 200), "nested deeper"),
+    (#"{"id":""# + String(repeating: "a", count: 255) + #""}"#, "has 257 bytes"),
+    (#"{"id":1"# + String(repeating: "0", count: 256) + "}", "at most 256"),
+    (#"{"id":"\ud83d"}"#, "surrogate"),
   ])
   func aRequestWithoutOneIDIsRefused(body: String, part: String) throws {
     let api = try fixture()
     let response = try api.post(body, to: "/v1/call")
     #expect(response.status == 422 && response.problem == "invalid-document", "\(response.body)")
     #expect(response.text("detail")?.contains(part) == true, "\(response.body)")
+    #expect(try api.session().upstream.callCount == 0)
     #expect(write(try api.session(), api) == [])
   }
 

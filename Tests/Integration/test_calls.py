@@ -212,6 +212,49 @@ async def test_requests_that_wait_for_a_connection_are_sent_within_the_wait_or_n
     assert [each["params"][0] for each in upstream.requests] == [2]
 
 
+async def test_a_queued_request_whose_client_has_left_is_never_sent(calculator):
+    gateway, upstream, server = await calculator()
+    client = gateway.client()
+    await server.stop()
+    await eventually(lambda: is_down(client), what="the connection is gone")
+    leaving = asyncio.create_task(call(client, request(1), wait="50s", ttl="50s"))
+    await eventually(lambda: counts(gateway, 1), what="the call waits")
+    patient = asyncio.create_task(call(client, request(2), wait="50s", ttl="50s"))
+    await eventually(lambda: counts(gateway, 2), what="both calls wait")
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    await eventually(lambda: counts(gateway, 1), what="the call has ended")
+    await server.start()
+    assert (await patient).json["result"] == 4
+    assert [each["params"][0] for each in upstream.requests] == [2]
+    assert await outcomes(gateway) == {"abandoned": 1, "replied": 1}
+
+
+async def test_a_queued_request_waits_until_the_operator_opens_the_session(calculator):
+    gateway, upstream, _ = await calculator()
+    client = gateway.client()
+    await client.request("PATCH", "/v1/session", json={"desired": "down"})
+    await eventually(lambda: is_down(client), what="the session is down")
+    waiting = asyncio.create_task(call(client, request(1), wait="50s", ttl="50s"))
+    await eventually(lambda: counts(gateway, 1), what="the call waits")
+    assert not upstream.requests
+    await client.request("PATCH", "/v1/session", json={"desired": "up"})
+    assert (await waiting).json["result"] == 2
+
+
+async def test_a_queued_request_ends_with_the_gateway(calculator):
+    gateway, upstream, server = await calculator(env={"DRAWBRIDGE_SHUTDOWN_FLUSH": "300ms"})
+    client = gateway.client()
+    await server.stop()
+    await eventually(lambda: is_down(client), what="the connection is gone")
+    waiting = asyncio.create_task(call(client, request(1), wait="50s", ttl="50s"))
+    await eventually(lambda: counts(gateway, 1), what="the call waits")
+    gateway.signal(signal.SIGTERM)
+    assert (await waiting).problem(410)["type"] == "/errors/session-closed"
+    assert await gateway.exit_status() == 0
+    assert not upstream.requests
+
+
 async def is_down(client):
     return (await client.session())["state"] != "ready"
 

@@ -68,13 +68,23 @@ extension SessionHandle {
 
   /// The client collects the outcome of its call, once. Without one the call has timed out.
   package func finish(_ call: RegisteredCall, now: MonotonicTime) -> CallTable.Outcome {
-    // A request whose time to live ends now was not sent, even if its loop has not noticed yet.
-    if !isOver(call) { update { _ = $0.outbox.expire(now: now) } }
+    // A request that is still queued is not sent later, and its call ends as one that was not sent.
+    if !isOver(call) {
+      update { shared in
+        shared.outbox.expire(now: now)
+        shared.outbox.withdraw(call.sequence)
+      }
+    }
     return end { $0.calls.finish(call.id, now: now) }
   }
 
-  /// The client of a call is gone.
-  package func abandon(_ call: RegisteredCall) { end { $0.calls.abandon(call.id) } }
+  /// The client of a call is gone. If the request is still queued, it is not sent later.
+  package func abandon(_ call: RegisteredCall) {
+    end { shared in
+      shared.calls.abandon(call.id)
+      shared.withdraw(call.sequence)
+    }
+  }
 
   private func end<Result>(_ body: (inout Shared) -> Result) -> Result {
     let (result, signal) = update { shared in
@@ -154,10 +164,18 @@ extension SessionHandle.Shared {
     return callNotifiers[index]
   }
 
-  /// Ends the calls whose requests have ended, if any message has since the ledger had this number of failures. Returns the notifiers of
-  /// their clients.
-  mutating func endCalls(ifLossesSince failures: UInt64) -> [Notifier] {
-    guard outbox.ledger.failures != failures else { return [] }
+  /// Withdraws the request of a call that has been removed. That ends no other call, so that clients that leave at once cause no search for
+  /// each of them.
+  fileprivate mutating func withdraw(_ sequence: UInt64) {
+    let isExamined = examinedFailures == outbox.ledger.failures
+    outbox.withdraw(sequence)
+    if isExamined { examinedFailures = outbox.ledger.failures }
+  }
+
+  /// Ends the calls whose requests have ended, if any message has ended since the last time. Returns the notifiers of their clients.
+  mutating func endCallsOfEndedMessages() -> [Notifier] {
+    guard outbox.ledger.failures != examinedFailures else { return [] }
+    examinedFailures = outbox.ledger.failures
     let ledger = outbox.ledger
     let lanes = calls.messagesEnded { sequence in
       // Without a record, many messages have followed, and the reply may still come.

@@ -44,6 +44,8 @@ package final class SessionHandle: Sendable {
     var calls = CallTable()
     /// Wake the clients of calls. Each serves the lanes that are equal to its index, modulo `callNotifierLimit`.
     var callNotifiers: [Notifier] = []
+    /// `outbox.ledger.failures`, when `endCalls` last looked for calls whose requests have ended.
+    var examinedFailures: UInt64 = 0
     /// How calls are related to their replies, by the latest settings.
     var correlation: Correlation?
     /// The session shuts down, and ends when the last call has.
@@ -138,9 +140,8 @@ package final class SessionHandle: Sendable {
     let (result, hasNews, callers) = shared.withLock { shared in
       shared.outbox.clock = now
       let before = shared.deliveryNews
-      let losses = shared.outbox.ledger.failures
       let result = body(&shared)
-      let callers = shared.calls.pending == 0 ? [] : shared.endCalls(ifLossesSince: losses)
+      let callers = shared.calls.pending == 0 ? [] : shared.endCallsOfEndedMessages()
       return (result, shared.deliveryNews != before, callers)
     }
     if hasNews { deliveryNotifier.notify() }

@@ -8,7 +8,7 @@ package enum DeliveryState: UInt8, CaseIterable, Sendable {
   case written
   /// The upstream's WebSocket layer responded to a ping that was sent after the message. Final.
   case confirmed
-  /// Its time to live ended before it was written. Final.
+  /// Its time to live ended before it was written, or its sender gave up. Final.
   case expired
   /// A newer message with the same topic replaced it. Final.
   case replaced
@@ -33,7 +33,7 @@ package enum DeliveryState: UInt8, CaseIterable, Sendable {
 
 /// Why a message did not arrive, or may not have arrived.
 package enum DeliveryReason: UInt8, CaseIterable, Sendable {
-  /// Its time to live ended while it was queued.
+  /// Its time to live ended while it was queued. That of a call ends when its client gives up.
   case ttl = 1
   /// It had to be sent at once (time to live 0), and was not.
   case notSentAtOnce

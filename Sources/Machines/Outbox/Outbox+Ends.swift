@@ -11,6 +11,26 @@ extension Outbox {
     popFront()
   }
 
+  /// Ends a waiting message whose sender has given up, as if its time to live were over. A message that a connection has taken stays, and so
+  /// does one with time to live 0, which is sent in the next turn or ends by itself.
+  package mutating func withdraw(_ sequence: UInt64) {
+    // The numbers in the ring increase.
+    var (low, high) = (takenEnd, ring.end)
+    while low < high {
+      let middle = low + (high - low) / 2
+      if ring[middle].sequence < sequence { low = middle + 1 } else { high = middle }
+    }
+    guard low < ring.end, ring[low].sequence == sequence, ring[low].payload != nil, !ring[low].isImmediate
+    else { return }
+    end(low, as: .expired, because: .ttl)
+    trimExpiry()
+  }
+
+  /// Removes the deadlines of messages that have left, once they are the most. They are not removed one by one.
+  mutating func trimExpiry() {
+    if waiting == 0 { expiry.removeAll() } else if expiry.count > 2 * waiting + 64 { reindexWaiting() }
+  }
+
   /// Ends the waiting messages with time to live 0.
   mutating func endImmediate() {
     endWaiting(as: .expired, because: .notSentAtOnce, before: min(immediateEnd, ring.end)) { $0.isImmediate }

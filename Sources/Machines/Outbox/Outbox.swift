@@ -240,8 +240,7 @@ package struct Outbox: Sendable {
     }
     bucket?.take(taken, now: now)
     popFront()
-    // Deadlines of messages that have left are not removed one by one.
-    if waiting == 0 { expiry.removeAll() } else if expiry.count > 2 * waiting + 64 { reindexWaiting() }
+    trimExpiry()
   }
 
   /// The kernel has accepted every message up to `sequence` that this connection took.

@@ -83,7 +83,10 @@ import UpstreamSession
       session.upstream.endCalls(of: Self.connection)
       #expect(call.hasNewData)
       return api.finish(call)
-    case .replyTimeout: return api.finish(try hold(#"{"id":1}"#, api))
+    case .replyTimeout:
+      let call = try hold(#"{"id":1}"#, api)
+      _ = write(session, api)
+      return api.finish(call)
     default: break
     }
     return try api.post(#"{"id":1}"#, to: "/v1/call")
@@ -181,6 +184,35 @@ import UpstreamSession
       #expect(write(try api.session(), api) == [])
       #expect(api.api.pendingRequests == 0)
     }
+  }
+
+  @Test func aRequestThatIsStillQueuedWhenItsClientLeavesIsNeverSent() throws {
+    let api = try fixture()
+    let session = try api.session()
+    let calls = try (0..<3).map { try hold(#"{"id":\#($0)}"#, api) }
+    // A client that closed its side of the connection gets its response before the deadline.
+    #expect(api.finish(calls[0]).problem == "upstream-down")
+    calls[1].abandon()
+    for number in [1, 2] as [UInt64] {
+      let record = try #require(session.upstream.deliveryRecord(number, now: api.now))
+      #expect(record.state == .expired && record.reason == .ttl)
+    }
+    #expect(!calls[2].hasNewData && write(session, api).count == 1)
+    #expect(api.finish(calls[2]).problem == "reply-timeout")
+    #expect(api.api.pendingRequests == 0 && session.upstream.callCount == 0)
+  }
+
+  @Test func anotherCallEndsAlsoAfterAClientHasLeft() throws {
+    var api = try fixture()
+    let session = try api.session()
+    let call = try hold(#"{"id":1}"#, to: "/v1/call?ttl=1s", api)
+    let other = try hold(#"{"id":2}"#, api)
+    api.now = api.now + .seconds(1)
+    let now = api.now
+    session.upstream.shared.withLock { _ = $0.outbox.expire(now: now) }
+    other.abandon()
+    #expect(call.hasNewData)
+    #expect(api.finish(call).problem == "upstream-down")
   }
 
   @Test func aCallEndsAsSoonAsItsRequestDoes() throws {

@@ -58,6 +58,8 @@ import Testing
         outbox.confirm(pings.removeFirst())
       case 18:
         outbox.expire(now: now)
+        // One of the last 16, whatever its state.
+        outbox.withdraw(outbox.ledger.last &- UInt64.random(in: 0..<16, using: &random))
         guard outbox.hasSendingConnection, Bool.random(using: &random) else { continue }
         // The kernel has a part of the first message at most.
         let kept = Int.random(in: 0...min(1, buffer.count), using: &random)

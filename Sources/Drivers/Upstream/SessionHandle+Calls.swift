@@ -177,13 +177,15 @@ extension SessionHandle.Shared {
     guard outbox.ledger.failures != examinedFailures else { return [] }
     examinedFailures = outbox.ledger.failures
     let ledger = outbox.ledger
-    let lanes = calls.messagesEnded { sequence in
+    let isDriven = !hasEnded && !isAbandoned
+    let lanes = calls.messagesEnded { sequence, hasCarrier in
       // Without a record, many messages have followed, and the reply may still come.
       guard let record = ledger.record(of: sequence, now: .zero) else { return nil }
       switch record.state {
       case .queued, .written, .confirmed: return nil
       case .expired, .replaced: return .notSent
-      case .unknown: return .upstreamClosed
+      // During a hand-over the state may be final though the connection is open and the reply may still come. Its end ends the call.
+      case .unknown: return hasCarrier && isDriven ? nil : .upstreamClosed
       case .rejected:
         let isSent = record.reason == .connectionLost || record.reason == .tooLarge
         return isSent ? .upstreamClosed : .notSent

@@ -35,6 +35,8 @@ package final class SessionHandle: Sendable {
     /// Wakes the driver's loop; nil before the driver has started and after it has ended.
     var signal: Signal?
     var hasEnded = false
+    /// The session's loop has ended before the session.
+    var isAbandoned = false
     /// A held poll or a `TTL: 0` message needs the upstream, so an on-demand session connects.
     var isConnectionRequested = false
     /// Clients that wait until their messages are written.
@@ -311,6 +313,7 @@ package final class SessionHandle: Sendable {
   package func abandon() {
     update { shared in
       guard !shared.hasEnded else { return }
+      shared.isAbandoned = true
       shared.outbox.stopSending()
       shared.outbox.settle()
       shared.outbox.close()

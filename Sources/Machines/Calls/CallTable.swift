@@ -44,7 +44,7 @@ package struct CallTable: Sendable {
     let token: SharedBytes
     let sequence: UInt64
     let lane: Int
-    /// The connection that the request was given to last.
+    /// The connection that the request was given to last. nil again once that has ended and the request is queued.
     var carrier: Generation?
     var outcome: Outcome?
   }
@@ -153,13 +153,19 @@ package struct CallTable: Sendable {
   ///
   /// - Parameter isQueued: whether the message with this number will be sent on another connection.
   package mutating func connectionEnded(_ connection: Generation, isQueued: (UInt64) -> Bool) -> [Int] {
-    end { $0.carrier == connection && !isQueued($0.sequence) ? .upstreamClosed : nil }
+    let lanes = end { $0.carrier == connection && !isQueued($0.sequence) ? .upstreamClosed : nil }
+    guard pending > 0 else { return lanes }
+    for (id, call) in calls where call.outcome == nil && call.carrier == connection { calls[id]?.carrier = nil }
+    return lanes
   }
 
   /// Messages have ended. Returns the lanes of the calls that end by that.
   ///
-  /// - Parameter outcome: of the call whose request is the message with this number; nil if the message has not ended.
-  package mutating func messagesEnded(_ outcome: (UInt64) -> Outcome?) -> [Int] { end { outcome($0.sequence) } }
+  /// - Parameter outcome: of the call whose request is the message with this number, and whether a connection that has not ended was given it;
+  ///   nil if the message has not ended.
+  package mutating func messagesEnded(_ outcome: (UInt64, _ hasCarrier: Bool) -> Outcome?) -> [Int] {
+    end { outcome($0.sequence, $0.carrier != nil) }
+  }
 
   private mutating func end(_ outcome: (Call) -> Outcome?) -> [Int] {
     guard pending > 0 else { return [] }

@@ -38,6 +38,8 @@ package struct DeliveryLedger: Sendable {
   /// Messages that returned to the queue after they had been written.
   package private(set) var redeliveries: UInt64 = 0
   private var reported = DeliveryLosses()
+  /// Messages that count as `unknown` because they were forgotten.
+  private var forgottenUnconfirmed: UInt64 = 0
   /// How many times a message entered a final state.
   package private(set) var completions: UInt64 = 0
 
@@ -85,7 +87,10 @@ package struct DeliveryLedger: Sendable {
   @inline(__always)
   private mutating func forget(_ state: DeliveryState) {
     present[Int(state.rawValue)] &-= 1
-    if state == .written, confirms { totals[Int(DeliveryState.unknown.rawValue)] &+= 1 }
+    if state == .written, confirms {
+      totals[Int(DeliveryState.unknown.rawValue)] &+= 1
+      forgottenUnconfirmed &+= 1
+    }
     if !isFinal(state) { completions &+= 1 }
   }
 
@@ -248,8 +253,8 @@ package struct DeliveryLedger: Sendable {
       unknown: total(.unknown) &- reported.unknown)
   }
 
-  /// A number that is incremented when a message ends that may not have arrived.
-  package var failures: UInt64 { total(.expired) &+ total(.rejected) &+ total(.unknown) }
+  /// A number that is incremented when a remembered message ends that may not have arrived.
+  package var failures: UInt64 { total(.expired) &+ total(.rejected) &+ total(.unknown) &- forgottenUnconfirmed }
 
   mutating func takeLosses() -> DeliveryLosses {
     let losses = losses

@@ -249,6 +249,39 @@ import UpstreamSession
     queued.abandon()
   }
 
+  @Test(arguments: [false, true])
+  func aConnectionThatIsStillOpenMayReplyThoughItsMessagesAreSettled(isReplied: Bool) throws {
+    let api = try fixture()
+    let session = try api.session()
+    let call = try hold(#"{"id":1}"#, api)
+    let ours = try id(try #require(write(session, api).first))
+    session.upstream.update { shared in
+      shared.outbox.stopSending()
+      shared.outbox.settle()
+    }
+    #expect(session.upstream.deliveryState(1) == .unknown && !call.hasNewData)
+    if isReplied {
+      #expect(receive(#"{"id":\#(ours),"result":1}"#, session, api))
+      #expect(api.finish(call).status == 200)
+    } else {
+      session.upstream.endCalls(of: Self.connection)
+      #expect(call.hasNewData)
+      #expect(api.finish(call).problem == "upstream-closed")
+    }
+  }
+
+  @Test func withoutItsLoopASessionEndsItsCalls() throws {
+    let api = try fixture()
+    let session = try api.session()
+    let carried = try hold(#"{"id":1}"#, api)
+    _ = write(session, api)
+    let queued = try hold(#"{"id":2}"#, api)
+    session.upstream.abandon()
+    #expect(carried.hasNewData && queued.hasNewData)
+    #expect(api.finish(carried).problem == "upstream-closed")
+    #expect(api.finish(queued).problem == "session-closed")
+  }
+
   @Test func aClientThatIsGoneLeavesNothingBehind() throws {
     let api = try fixture()
     let session = try api.session()

@@ -75,6 +75,7 @@ import UpstreamSession
     table.taken(1, by: connection)
     #expect(table.connectionEnded(Generation(2)) { _ in false } == [])
     #expect(table.connectionEnded(connection) { $0 == 1 } == [], "it is sent again")
+    table.taken(1, by: connection)
     #expect(table.connectionEnded(connection) { _ in false } == [0])
     #expect(table.connectionEnded(connection) { _ in false } == [], "once")
     #expect(receive(&table, 1) == .none, "the first outcome counts")
@@ -90,15 +91,36 @@ import UpstreamSession
     #expect(table.connectionEnded(Generation(2)) { _ in false } == [0])
   }
 
+  @Test func aRequestHasACarrierUntilThatConnectionEnds() {
+    var table = table()
+    func hasCarrier() -> Bool {
+      var result = false
+      _ = table.messagesEnded { _, hasCarrier in
+        result = hasCarrier
+        return nil
+      }
+      return result
+    }
+    #expect(!hasCarrier())
+    table.taken(1, by: connection)
+    #expect(hasCarrier())
+    _ = table.connectionEnded(Generation(2)) { _ in true }
+    #expect(hasCarrier())
+    _ = table.connectionEnded(connection) { _ in true }
+    #expect(!hasCarrier(), "it is queued")
+    table.taken(1, by: Generation(2))
+    #expect(hasCarrier())
+  }
+
   @Test func aMessageThatEndsEndsItsCall() {
     var table = table()
     _ = table.open(id(2), token: bytes("2"), sequence: 2)
-    #expect(table.messagesEnded { _ in nil } == [])
-    #expect(table.messagesEnded { $0 == 2 ? .notSent : nil } == [1])
-    #expect(table.messagesEnded { $0 == 2 ? .upstreamClosed : nil } == [], "the first outcome counts")
+    #expect(table.messagesEnded { _, _ in nil } == [])
+    #expect(table.messagesEnded { number, _ in number == 2 ? .notSent : nil } == [1])
+    #expect(table.messagesEnded { number, _ in number == 2 ? .upstreamClosed : nil } == [], "the first outcome counts")
     #expect(finish(&table, 2) == "not sent")
     _ = receive(&table, 1)
-    #expect(table.messagesEnded { _ in .upstreamClosed } == [], "it has its reply")
+    #expect(table.messagesEnded { _, _ in .upstreamClosed } == [], "it has its reply")
     #expect(finish(&table, 1) == #"["a"]"#)
   }
 

@@ -1,7 +1,7 @@
 # The commands of this project, for people and CI. They are implemented in scripts/ and in the Swift package.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint format asan tsan conformance contract fuzz bench profile soak clean
+.PHONY: help run build test lint format asan tsan conformance contract fuzz bench profile soak workers clean
 
 help: ## Show this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
@@ -48,6 +48,10 @@ fuzz: ## Fuzz every parser of untrusted bytes with libFuzzer, 30 seconds each (m
 
 soak: ## Kill the upstream a thousand times under load and check the state of every message
 	@scripts/soak
+
+workers: build ## Kill 50 curl workers at random that share 10,000 messages, and check that each message is handled in order
+	@scripts/setup test
+	@DRAWBRIDGE_CONSUMER_MESSAGES=10000 DRAWBRIDGE_CONSUMER_WORKERS=50 .venv/bin/python -m pytest Tests/Integration/test_consumers.py -k curl_workers
 
 clean: ## Remove all build output (keeps .venv and .tools, which would have to be downloaded again)
 	rm -rf .build .build-address .build-thread .build-fuzz

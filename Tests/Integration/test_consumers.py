@@ -7,7 +7,7 @@ import random
 
 from harness.waiting import eventually
 
-# Set for a longer form: 10,000 messages and 50 workers take some minutes.
+# `make workers` sets these for the long form.
 MESSAGES = int(os.environ.get("DRAWBRIDGE_CONSUMER_MESSAGES", "1500"))
 WORKERS = int(os.environ.get("DRAWBRIDGE_CONSUMER_WORKERS", "20"))
 KEYS = 40
@@ -152,6 +152,70 @@ async def test_a_consumer_that_is_not_used_is_removed(client):
 
     await eventually(is_removed, what="the consumer is removed")
     (await receive(client, "brief", wait=0)).problem(404)
+
+
+async def test_a_consumer_is_removed_after_a_receive_that_was_held_for_longer(client):
+    await put(client, "brief", share=True, idle="1s")
+    # Longer than the time after which the timer looks for idle consumers.
+    assert (await receive(client, "brief", wait="1500ms")).status == 200
+
+    async def is_removed():
+        return (await client.request("GET", "/v1/consumers")).json["consumers"] == []
+
+    await eventually(is_removed, what="the consumer is removed")
+
+
+async def test_the_limits_of_consumers_and_leases_are_crossed(upstream, client):
+    for index in range(999):
+        await put(client, f"c{index}")
+    await put(client, "workers", share=True)
+    problem = await client.request("PUT", "/v1/consumers/other", json={})
+    assert problem.problem(503)["type"] == "/errors/too-many-consumers"
+    assert int(problem.headers["Retry-After"]) > 0
+    await put(client, "c7")
+    await upstream.push(*(str(n) for n in range(1001)))
+    leases = []
+    while len(leases) < 1000:
+        leases += [m["lease"] for m in (await receive(client, "workers", wait=10, limit=1000)).json["messages"]]
+    assert len(leases) == 1000
+    blocked = (await receive(client, "workers", wait=0)).json
+    assert (blocked["messages"], blocked["blocked"], blocked["more"]) == ([], "leases", False)
+    assert (await settle(client, "workers", ack=leases[:1])).status == 200
+
+    async def is_received():
+        batch = (await receive(client, "workers", wait=0)).json
+        return [m["data"] for m in batch["messages"]] == [1000]
+
+    await eventually(is_received, what="the message beyond the limit is received")
+
+
+async def test_readers_that_take_over_while_pushes_arrive_lose_nothing(gateway, upstream, client):
+    await put(client, "reader", start="earliest")
+    count = 300
+    received = []
+
+    async def push():
+        for n in range(count):
+            await upstream.push(str(n))
+
+    async def read(cursor):
+        parameters = {"ack": cursor} if cursor else {}
+        first, second = await asyncio.gather(*(receive(client, "reader", wait=5, limit=7, **parameters) for _ in "ab"))
+        batches = [answer for answer in (first, second) if answer.status == 200]
+        # A receive that ends before the other one begins is not superseded.
+        assert batches
+        assert all(a.status == 200 or a.problem(409)["type"] == "/errors/superseded" for a in (first, second))
+        batch = batches[-1].json
+        assert batch["gap"] is None
+        received.extend(message["data"] for message in batch["messages"])
+        return batch["cursor"]
+
+    pushing = asyncio.create_task(push())
+    cursor = None
+    while len(received) < count:
+        cursor = await read(cursor)
+    await pushing
+    assert received == list(range(count))
 
 
 async def test_a_worker_whose_connection_ends_takes_no_lease(gateway, upstream, client, curl):

@@ -78,17 +78,21 @@ extension API {
     _ target: ConsumerTarget, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) {
     let document = try ConsumerDocument(body)
-    let start: ReadStart
+    let start: Cursor
     do throws(CursorAheadError) {
-      start = try target.session.inbox.resolve(document.start, now: now)
+      start = try target.session.inbox.resolve(document.start, now: now).cursor
     } catch {
-      throw ProblemError(
-        .invalidDocument,
-        "start is ahead of the newest push: use the cursor of an earlier response, \"earliest\" or \"latest\"")
+      // The start of an existing consumer is ignored.
+      guard (try? target.session.consumers.status(of: target.name)) != nil else {
+        throw ProblemError(
+          .invalidDocument,
+          "start is ahead of the newest push: use the cursor of an earlier response, \"earliest\" or \"latest\"")
+      }
+      start = target.session.inbox.latest
     }
     do throws(ConsumerRefusal) {
       let (isNew, status) = try target.session.consumers.put(
-        target.name, document.settings, start: start.cursor, now: now)
+        target.name, document.settings, start: start, now: now)
       response.begin(isNew ? .created : .ok, "application/json")
       if isNew {
         response.fields.append("Location: " as StaticString)

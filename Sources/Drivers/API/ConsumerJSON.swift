@@ -42,7 +42,11 @@ enum ConsumerJSON {
     output.append(",\"leases\":" as StaticString)
     output.append(decimal: status.leases)
     output.append(",\"missed\":" as StaticString)
-    output.append(decimal: status.missed)
+    if let missed = status.missed {
+      output.append(decimal: missed)
+    } else {
+      output.append("null" as StaticString)
+    }
     output.append(",\"dead\":{\"messages\":" as StaticString)
     output.append(decimal: status.deadLetters)
     output.append(",\"bytes\":" as StaticString)

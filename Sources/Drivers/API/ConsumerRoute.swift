@@ -74,17 +74,20 @@ extension Router {
     guard isValid else {
       throw ProblemError(
         .notFound,
-        "'\(name.excerpt())' is not the name of a consumer: use 1 to \(longestConsumerName) letters, digits, dots, hyphens and underscores"
+        "'\(name.excerpt())' is not the name of a consumer: use 1 to \(longestConsumerName) letters, digits, dots, hyphens and underscores, not only dots"
       )
     }
     return name.text()
   }
 
   private static func isConsumerName(_ name: Span<UInt8>) -> Bool {
+    // Clients and proxies remove `.` and `..` from a path (RFC 3986, section 5.2.4).
+    var isOnlyDots = true
     for index in name.indices {
       // All unreserved characters but the tilde.
       guard ASCII.isUnreserved(name[index]), name[index] != UInt8(ascii: "~") else { return false }
+      if name[index] != UInt8(ascii: ".") { isOnlyDots = false }
     }
-    return true
+    return !isOnlyDots
   }
 }

@@ -91,7 +91,7 @@ package final class Session: Sendable {
   /// Starts connecting. All I/O of the session happens on `loop`.
   func start(on loop: EventLoop, resolver: Resolver) {
     let (inbox, upstream, consumers) = (inbox, upstream, consumers)
-    loop.submit { context in SessionExpiry(inbox, upstream, loop: context) }
+    loop.submit { context in SessionExpiry(inbox, consumers, upstream, loop: context) }
     loop.submit { context in ConsumerClock(consumers, loop: context) }
     upstream.start(on: loop, resolver: resolver)
   }
@@ -137,11 +137,13 @@ private final class SessionExpiry: LoopTask, TimerTarget {
   private static var interval: TimeSpan { .seconds(5) }
 
   private let inbox: SharedInbox
+  private let consumers: SharedConsumers
   private let upstream: SessionHandle
   private let loop: LoopContext
 
-  init(_ inbox: SharedInbox, _ upstream: SessionHandle, loop: LoopContext) {
+  init(_ inbox: SharedInbox, _ consumers: SharedConsumers, _ upstream: SessionHandle, loop: LoopContext) {
     self.inbox = inbox
+    self.consumers = consumers
     self.upstream = upstream
     self.loop = loop
   }
@@ -149,7 +151,8 @@ private final class SessionExpiry: LoopTask, TimerTarget {
   func run() async { timerFired(0) }
 
   func timerFired(_ token: Int) {
-    inbox.expire(now: loop.now)
+    // What is dropped may have blocked others of its key, and is a gap.
+    if inbox.expire(now: loop.now) { consumers.pushed() }
     upstream.expireCalls(now: loop.now)
     _ = loop.schedule(at: loop.now + Self.interval, self)
   }

@@ -43,6 +43,12 @@ package final class SharedConsumers: Sendable {
     clock.notify()
   }
 
+  /// When the timer is to fire; nil if never.
+  fileprivate var nextAlarm: MonotonicTime? {
+    let alarm = state.withLock { $0.alarm }
+    return alarm == .distantFuture ? nil : alarm
+  }
+
   /// Does what is due. Returns when there is something to do next.
   fileprivate func tick(at now: MonotonicTime) -> MonotonicTime? {
     let inbox = inbox
@@ -146,6 +152,8 @@ package final class SharedConsumers: Sendable {
         turn, of: name, limit: limit, maxBytes: maxBytes, now: now, from: inbox, using: &entropy)
     }
     if let expires = batch.messages.first?.expires { schedule(expires) }
+    // This receive was before the timer, which now finds nothing to do.
+    if batch.leavesFreed { pushed() }
     return batch
   }
 
@@ -174,12 +182,13 @@ package final class SharedConsumers: Sendable {
   /// To be called before `hasNews` is called the last time before the wait.
   package func beginHolding(_ turn: ReceiveTurn, of name: String, now: MonotonicTime) {
     held.add(1, ordering: .sequentiallyConsistent)
-    state.withLock { $0.table.hold(turn, of: name, 1, now: now) }
+    state.withLock { _ = $0.table.hold(turn, of: name, 1, now: now) }
   }
 
   package func endHolding(_ turn: ReceiveTurn, of name: String, now: MonotonicTime) {
     held.subtract(1, ordering: .sequentiallyConsistent)
-    state.withLock { $0.table.hold(turn, of: name, -1, now: now) }
+    // The timer ignores a consumer with a held receive.
+    schedule(state.withLock { $0.table.hold(turn, of: name, -1, now: now) })
   }
 
   // MARK: Settling
@@ -193,7 +202,7 @@ package final class SharedConsumers: Sendable {
     }
     var deadline = MonotonicTime.distantFuture
     for (settlement, outcome) in zip(settlements, outcomes) {
-      if case .release(let delay) = settlement.settlement, outcome == .released {
+      if case .release(let delay) = settlement.settlement, outcome == .released, delay > .zero {
         deadline = min(deadline, now + delay)
       }
       if case .extended(let end) = outcome { deadline = min(deadline, end) }
@@ -242,12 +251,13 @@ extension SharedInbox: PushSource {}
 
 /// Ends leases and delays of a session's consumers, and removes idle consumers.
 final class ConsumerClock: LoopTask, TimerTarget, SignalTarget {
-  /// Ends that are closer together cost one pass over the consumers.
+  /// Time between two passes over the consumers: ends that are closer together cost one.
   private static var resolution: TimeSpan { .milliseconds(10) }
 
   private let consumers: SharedConsumers
   private let loop: LoopContext
   private var timer: LoopTimer?
+  private var lastPass = MonotonicTime.zero
 
   init(_ consumers: SharedConsumers, loop: LoopContext) {
     self.consumers = consumers
@@ -257,15 +267,16 @@ final class ConsumerClock: LoopTask, TimerTarget, SignalTarget {
   func run() async { consumers.start(loop.makeSignal(for: self)) }
 
   /// There may be an earlier deadline.
-  func signalled() { advance() }
+  func signalled() { setTimer(consumers.nextAlarm) }
 
   func timerFired(_ token: Int) {
     timer = nil
-    advance()
+    lastPass = loop.now
+    setTimer(consumers.tick(at: loop.now))
   }
 
-  private func advance() {
+  private func setTimer(_ deadline: MonotonicTime?) {
     if let timer { loop.cancel(timer) }
-    timer = consumers.tick(at: loop.now).map { loop.schedule(at: max($0, loop.now + Self.resolution), self) }
+    timer = deadline.map { loop.schedule(at: max($0, lastPass + Self.resolution), self) }
   }
 }

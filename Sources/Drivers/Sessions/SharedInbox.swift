@@ -86,13 +86,15 @@ package final class SharedInbox: Sendable {
   /// Whether clients receive pushes now. A stream does not wait on `notifier` while its client reads slowly.
   var hasReaders: Bool { notifier.hasWaiters || streams.load(ordering: .relaxed) > 0 }
 
-  package func expire(now: MonotonicTime) {
+  /// Drops the pushes whose time is over. Returns whether there were any.
+  package func expire(now: MonotonicTime) -> Bool {
     appender.withLock { appender in
       log.withLock { log in
         log.expire(now: now, dropping: &appender.dropped)
         changes.add(1, ordering: .releasing)
       }
-      appender.free()
+      defer { appender.free() }
+      return !appender.dropped.isEmpty
     }
   }
 

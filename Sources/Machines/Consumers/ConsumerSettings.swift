@@ -61,6 +61,9 @@ package enum ConsumerOrder: Equatable, Sendable {
     }
   }
 
+  /// Whether a key is searched for in the payload.
+  var readsPayloads: Bool { self != .topic }
+
   /// The key of a push, as a keyed hash; nil if the push has none and is independent of all others. Pushes whose hashes are equal by
   /// chance are handled one after another, which delays them and breaks nothing.
   func key(of message: RetainedMessage) -> UInt64? {

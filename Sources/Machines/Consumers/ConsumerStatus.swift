@@ -13,8 +13,8 @@ package struct ConsumerStatus: Sendable {
   package let deadBytes: Int
   /// Number of dead letters that were dropped to stay within the limits.
   package let droppedDeadLetters: UInt64
-  /// Number of pushes that retention removed before a worker handled them.
-  package let missed: UInt64
+  /// Number of pushes that retention removed before a worker handled them. nil if the consumer is not shared.
+  package let missed: UInt64?
 
   init(_ name: String, _ consumer: ConsumerTable.Consumer, _ latest: Cursor) {
     self.name = name
@@ -25,7 +25,7 @@ package struct ConsumerStatus: Sendable {
     deadLetters = consumer.queue?.dead.letters.count ?? 0
     deadBytes = consumer.queue?.dead.bytes ?? 0
     droppedDeadLetters = consumer.queue?.dead.dropped ?? 0
-    missed = consumer.queue?.missedTotal ?? 0
+    missed = consumer.queue?.missedTotal
   }
 }
 

@@ -10,6 +10,9 @@ package struct ConsumerTable: Sendable {
   package static var maximumConsumers: Int { 1_000 }
   /// Maximum bytes of the dead letters of all consumers. Beyond it, the consumer with the most drops its oldest.
   package static var maximumDeadBytes: Int { 256 << 20 }
+  /// Maximum number of records of all consumers, which are about 120 bytes each. Beyond it, a consumer examines new pushes only while it has
+  /// fewer than `LeaseQueue.guaranteedRecords`.
+  package static var maximumRecords: Int { 1_000_000 }
 
   struct Consumer: Sendable {
     /// Distinguishes a consumer from one that had its name before.
@@ -31,8 +34,13 @@ package struct ConsumerTable: Sendable {
 
   private var consumers: [String: Consumer] = [:]
   private var lastID: UInt64 = 0
+  /// Number of records of all consumers.
+  private(set) var recordCount = 0
+  private let maximumRecords: Int
 
-  package init() {}
+  package init() { self.init(maximumRecords: Self.maximumRecords) }
+
+  init(maximumRecords: Int) { self.maximumRecords = maximumRecords }
 
   package var count: Int { consumers.count }
 
@@ -62,7 +70,16 @@ package struct ConsumerTable: Sendable {
   }
 
   /// Returns false if there is none of this name.
-  package mutating func remove(_ name: String) -> Bool { consumers.removeValue(forKey: name) != nil }
+  package mutating func remove(_ name: String) -> Bool {
+    guard let removed = consumers.removeValue(forKey: name) else { return false }
+    recordCount -= removed.queue?.records.count ?? 0
+    return true
+  }
+
+  /// Calls `body` with the queue of a consumer. Returns nil if it has none.
+  private mutating func withQueue<Result>(of name: String, _ body: (inout LeaseQueue) -> Result) -> Result? {
+    consumers[name]?.queue?.counting(&recordCount, limit: maximumRecords, body)
+  }
 
   package func status(of name: String, _ source: some PushSource) throws(ConsumerRefusal) -> ConsumerStatus {
     guard let consumer = consumers[name] else { throw .unknown }
@@ -118,9 +135,10 @@ package struct ConsumerTable: Sendable {
   ) throws(ConsumerRefusal) -> LeasedBatch {
     try check(turn, of: name)
     consumers[name]?.lastUse = now
-    if consumers[name]?.queue?.refresh(now: now, source) == true { dropExcessDeadLetters() }
-    let batch = consumers[name]?.queue?.receive(
-      limit: limit, maxBytes: maxBytes, now: now, from: source, using: &generator)
+    if withQueue(of: name, { $0.refresh(now: now, source) }) == true { dropExcessDeadLetters() }
+    let batch = withQueue(of: name) {
+      $0.receive(limit: limit, maxBytes: maxBytes, now: now, from: source, using: &generator)
+    }
     guard let batch else { throw .isExclusive }
     return batch
   }
@@ -128,14 +146,18 @@ package struct ConsumerTable: Sendable {
   /// Whether a receive of a shared consumer would return something. Examines new pushes.
   package mutating func hasNews(_ turn: ReceiveTurn, of name: String, _ source: some PushSource) -> Bool {
     guard consumers[name]?.id == turn.consumer else { return true }
-    return consumers[name]?.queue?.hasNews(source) ?? true
+    return withQueue(of: name) { $0.hasNews(source) } ?? true
   }
 
-  /// A receive is held, or no longer. Until then its consumer is in use.
-  package mutating func hold(_ turn: ReceiveTurn, of name: String, _ change: Int, now: MonotonicTime) {
-    guard consumers[name]?.id == turn.consumer else { return }
+  /// A receive is held, or no longer. Until then its consumer is in use. Returns when the consumer will be idle; `distantFuture` while it is in use.
+  @discardableResult
+  package mutating func hold(
+    _ turn: ReceiveTurn, of name: String, _ change: Int, now: MonotonicTime
+  ) -> MonotonicTime {
+    guard consumers[name]?.id == turn.consumer else { return .distantFuture }
     consumers[name]?.held += change
     consumers[name]?.lastUse = now
+    return consumers[name]?.idleEnd() ?? .distantFuture
   }
 
   // MARK: Settling
@@ -146,9 +168,9 @@ package struct ConsumerTable: Sendable {
     _ source: some PushSource
   ) throws(ConsumerRefusal) -> [SettlementOutcome] {
     try use(name, now: now)
-    let hasChanged = consumers[name]?.queue?.refresh(now: now, source) == true
+    let hasChanged = withQueue(of: name) { $0.refresh(now: now, source) } == true
     let outcomes = settlements.map { lease, settlement in
-      consumers[name]?.queue?.settle(lease, settlement, now: now, source) ?? .leaseLost
+      withQueue(of: name) { $0.settle(lease, settlement, now: now, source) } ?? .leaseLost
     }
     if hasChanged || outcomes.contains(.dead) { dropExcessDeadLetters() }
     return outcomes
@@ -178,7 +200,7 @@ package struct ConsumerTable: Sendable {
 
   package mutating func retryDeadLetters(of name: String, now: MonotonicTime) throws(ConsumerRefusal) -> Int {
     try use(name, now: now)
-    return consumers[name]?.queue?.retryDeadLetters() ?? 0
+    return withQueue(of: name) { $0.retryDeadLetters() } ?? 0
   }
 
   private mutating func use(_ name: String, now: MonotonicTime) throws(ConsumerRefusal) {
@@ -193,8 +215,9 @@ package struct ConsumerTable: Sendable {
   package mutating func expire(now: MonotonicTime, _ source: some PushSource) -> Bool {
     var hasChanged = false
     for name in Array(consumers.keys) {
-      if consumers[name]?.queue?.refresh(now: now, source) == true { hasChanged = true }
-      if let consumer = consumers[name], consumer.idleEnd() <= now { consumers[name] = nil }
+      if withQueue(of: name, { $0.refresh(now: now, source) }) == true { hasChanged = true }
+      // Its records make room for those of others.
+      if let consumer = consumers[name], consumer.idleEnd() <= now, remove(name) { hasChanged = true }
     }
     if hasChanged { dropExcessDeadLetters() }
     return hasChanged

@@ -6,7 +6,7 @@ package struct Lease: Hashable, Sendable {
   package let number: UInt64
   /// The number of this delivery, counted from 1.
   package let attempt: UInt32
-  /// 64 random bits, so that a lease cannot be guessed, and that of a consumer of the same name which was removed is not valid.
+  /// 64 random bits, so that a lease cannot be guessed, and that of a removed consumer of the same name is not valid.
   package let bits: UInt64
 
   package init(number: UInt64, attempt: UInt32, bits: UInt64) {

@@ -11,10 +11,12 @@ extension LeaseQueue {
       guard let number = deadlines.first?.number, let record = records[number] else { break }
       deadlines.removeFirst()
       hasChanged = true
+      hasFreed = true
       if record.state == .delayed { makeReady(number) } else { end(number, at: now, now: now, source) }
     }
+    let missedBefore = missedTotal
     sweep(before: source.firstRetained)
-    return hasChanged
+    return hasChanged || missedTotal > missedBefore
   }
 
   /// When the next lease or delay ends.
@@ -51,6 +53,7 @@ extension LeaseQueue {
   }
 
   mutating func lose(_ number: UInt64) {
+    hasFreed = true
     count(missing: 1)
     remove(number)
   }

@@ -9,8 +9,10 @@ extension LeaseQueue {
   ) -> SettlementOutcome {
     let number = lease.number
     guard let record = records[number] else {
-      // An acknowledgement can be repeated, since its response may have been lost.
-      let isSettled = number <= frontier.sequence && !dead.contains(number)
+      // An acknowledgement can be repeated, since its response may have been lost. How a push was settled is not remembered: one that
+      // retention removed, or a dead letter that was removed, is acknowledged as well.
+      let wasExamined = frontier.epoch == source.latest.epoch && number > startSequence && number <= frontier.sequence
+      let isSettled = wasExamined && !dead.contains(number)
       return settlement == .acknowledge && isSettled ? .acknowledged : .leaseLost
     }
     guard record.state == .leased(bits: lease.bits), record.attempts == lease.attempt else { return .leaseLost }

@@ -9,9 +9,20 @@ import Inbox
 struct LeaseQueue: Sendable {
   /// Maximum number of leases at a time.
   static var maximumLeases: Int { 1_000 }
-  /// Maximum number of pushes that are examined beyond the oldest one that is not settled, and in one request: this limits the memory of a
-  /// consumer, and how long others wait for its lock.
+  /// Maximum number of pushes that are examined beyond the oldest one that is not settled: this limits the memory of a consumer.
   static var searchLimit: Int { 10_000 }
+  /// A consumer may have so many records however many the others have, so that it can always continue.
+  static var guaranteedRecords: Int { 100 }
+  /// With an order, pushes are read in groups, since most may be behind others of their keys.
+  static var groupSize: Int { 32 }
+
+  /// How much one call examines, since others wait for the lock meanwhile.
+  struct SearchBudget {
+    /// As many as there can be leases: enough for the largest batch without an order.
+    var pushes = LeaseQueue.maximumLeases
+    /// Payload bytes that are searched for keys.
+    var bytes = 1 << 20
+  }
 
   enum State: Equatable, Sendable {
     /// Behind another push of its key.
@@ -63,6 +74,12 @@ struct LeaseQueue: Sendable {
   var queuedCount = 0
   /// Every push before this number that retention has removed is accounted for.
   var swept: UInt64 = 1
+  /// Every push up to this number was before the consumer.
+  private(set) var startSequence: UInt64
+  /// Maximum number of records, considering those of the session's other consumers.
+  private var recordLimit = LeaseQueue.searchLimit
+  /// Whether time or retention has made pushes ready since the last `receive`.
+  var hasFreed = false
   var dead = DeadLetters()
 
   /// What the next response reports as a gap.
@@ -74,6 +91,17 @@ struct LeaseQueue: Sendable {
   init(_ settings: ConsumerSettings, after start: Cursor) {
     self.settings = settings
     frontier = start
+    startSequence = start.sequence
+  }
+
+  /// Calls `body` and keeps `total` current, the number of records of all consumers of a session.
+  mutating func counting<Result>(
+    _ total: inout Int, limit: Int, _ body: (inout LeaseQueue) -> Result
+  ) -> Result {
+    let before = records.count
+    recordLimit = max(limit - (total - before), Self.guaranteedRecords)
+    defer { total += records.count - before }
+    return body(&self)
   }
 
   /// The position before the oldest push that is not settled. Dead letters that are delivered again do not move it back.
@@ -92,7 +120,7 @@ struct LeaseQueue: Sendable {
     refresh(now: now, source)
     var messages: [LeasedMessage] = []
     var bytes = 0
-    var budget = Self.searchLimit
+    var budget = SearchBudget()
     while messages.count < limit, leaseCount < Self.maximumLeases {
       if readyCount == 0 {
         search(for: min(limit - messages.count, Self.maximumLeases - leaseCount), &budget, source)
@@ -107,16 +135,19 @@ struct LeaseQueue: Sendable {
       messages.append(lease(message, until: now + settings.visibility, bits: generator.next()))
     }
     let mayContinue = leaseCount < Self.maximumLeases && (readyCount > 0 || canSearch(source))
-    let isBehindLeases = queuedCount > 0 || readyCount > 0 || isBehind(source.latest)
+    let isWaiting = leaseCount > 0 || delayedCount > 0
+    let isBehindOthers = queuedCount > 0 || readyCount > 0 || isBehind(source.latest)
+    defer { hasFreed = false }
     return LeasedBatch(
       messages: messages, gap: takeGap(), more: mayContinue,
-      isBlocked: messages.isEmpty && !mayContinue && leaseCount > 0 && isBehindLeases)
+      isBlocked: messages.isEmpty && !mayContinue && isWaiting && isBehindOthers,
+      leavesFreed: hasFreed && mayContinue)
   }
 
   /// Whether `receive` would return something. Examines new pushes, each once.
   mutating func hasNews(_ source: some PushSource) -> Bool {
     sweep(before: source.firstRetained)
-    var budget = Self.searchLimit
+    var budget = SearchBudget()
     if readyCount == 0 { search(for: 1, &budget, source) }
     if missed > 0 || !gapReasons.isEmpty { return true }
     return leaseCount < Self.maximumLeases && (readyCount > 0 || canSearch(source))
@@ -130,18 +161,24 @@ struct LeaseQueue: Sendable {
     frontier.epoch != latest.epoch || frontier.position < latest.position
   }
 
-  var searchRoom: Int { Self.searchLimit - Int(frontier.sequence - position.sequence) }
+  var searchRoom: Int {
+    min(Self.searchLimit - Int(frontier.sequence - position.sequence), recordLimit - records.count)
+  }
 
-  /// Examines pushes until `count` can be handed out. `budget` is how many may be examined.
-  mutating func search(for count: Int, _ budget: inout Int, _ source: some PushSource) {
-    while readyCount < count, budget > 0, canSearch(source) {
+  /// Examines pushes until `count` can be handed out, or a group more with an order.
+  mutating func search(for count: Int, _ budget: inout SearchBudget, _ source: some PushSource) {
+    let readsPayloads = settings.order?.readsPayloads == true
+    while readyCount < count, budget.pushes > 0, budget.bytes > 0, canSearch(source) {
+      let wanted = settings.order == nil ? count - readyCount : max(count - readyCount, Self.groupSize)
       let result = source.read(
-        after: ReadStart(frontier), limit: min(count - readyCount, searchRoom), maxBytes: .max,
+        after: ReadStart(frontier), limit: min(wanted, searchRoom), maxBytes: readsPayloads ? budget.bytes : .max,
         matching: settings.filter)
       if let gap = result.gap { note(gap) }
-      budget -= Int(result.cursor.sequence - min(frontier.sequence, result.cursor.sequence)) + 1
+      if frontier.epoch != result.cursor.epoch { startSequence = 0 }
+      budget.pushes -= Int(result.cursor.sequence - min(frontier.sequence, result.cursor.sequence)) + 1
       frontier = result.cursor
       for message in result.messages {
+        if readsPayloads { budget.bytes -= message.rendered.count }
         examined.append(message.sequence)
         insert(message)
       }

@@ -15,13 +15,15 @@ package struct LeasedBatch: Sendable {
   package let gap: Gap?
   /// Whether there may be more to receive now.
   package let more: Bool
-  /// Whether there are pushes that cannot be handed out before leases end.
+  /// Whether there are pushes that cannot be handed out before leases or delays end.
   package let isBlocked: Bool
+  /// Whether other workers can receive what time or retention has freed.
+  package let leavesFreed: Bool
 }
 
 /// What a worker does with a lease.
 package enum Settlement: Equatable, Sendable {
-  /// The push is handled.
+  /// The push is handled. Repeated for a push that is settled, it needs no valid lease.
   case acknowledge
   /// The push is to be delivered again after this time.
   case release(TimeSpan)

@@ -40,7 +40,10 @@ import Testing
     )
     #expect(try api.respond("GET", path).body == confirmed.body)
     let plain = try api.put("a", "{}")
-    #expect(plain.json["visibility"] is NSNull)
+    #expect(plain.json["visibility"] is NSNull && plain.json["missed"] is NSNull)
+    let ahead = "{\"start\":\"\(try api.session().inbox.latest.text)9\"}"
+    #expect(try api.put("a", ahead).status == 200, "the start of an existing consumer is ignored")
+    #expect(try api.put("b", ahead).problem == "invalid-document")
     let list = try api.respond("GET", "/v1/consumers").json["consumers"] as? [[String: Any]]
     #expect(list?.map { $0["name"] as? String } == ["a", "workers"])
     #expect(try api.respond("DELETE", path).status == 204)
@@ -93,7 +96,7 @@ import Testing
     let api = try APIFixture()
     let longest = String(repeating: "a", count: 64)
     for name in ["a", "A.b-c_9", longest] { #expect(try api.put(name, "").status == 201) }
-    for name in ["", "a~", "a%20b", longest + "a", "%C3%A9"] {
+    for name in ["", ".", "..", "%2E", "...", "a~", "a%20b", longest + "a", "%C3%A9"] {
       #expect(try api.put(name, "").problem == "not-found", "\(name)")
     }
   }

@@ -185,7 +185,7 @@ import UpstreamProtocol
     case .invalidDocument: return takesBody && path != "/v1/messages"
     case .invalidText, .unsupportedEncoding, .queueFull, .upstreamDown, .sessionClosed:
       return method == "POST" && !isConsumer
-    case .tooManyBodies: return method == "POST" && !isConsumer
+    case .tooManyBodies: return takesBody
     case .tooManyKeys, .idempotencyKeyInProgress, .idempotencyKeyReused:
       return path == "/v1/messages" && method == "POST"
     case .callsNotConfigured, .tooManyCalls, .replyTimeout, .upstreamClosed: return path == "/v1/call"

@@ -132,6 +132,66 @@ import Testing
     #expect(statuses.reduce(0) { $0 + $1.droppedDeadLetters } == 3)
   }
 
+  @Test func theRecordsOfAllConsumersHaveALimit() throws {
+    var fixture = ConsumerFixture()
+    fixture.table = ConsumerTable(maximumRecords: 500)
+    for _ in 0..<400 { fixture.push("1", topic: "a") }
+    var settings = ConsumerSettings()
+    settings.isShared = true
+    settings.order = .topic
+    var leases: [Lease] = []
+    func receive(_ name: String, _ fixture: inout ConsumerFixture) throws -> LeasedBatch {
+      let turn = try fixture.table.beginReceive(name, now: fixture.now, fixture.log)
+      return try fixture.table.receive(
+        turn, of: name, limit: 10, maxBytes: 1 << 20, now: fixture.now, from: fixture.log, using: &fixture.generator)
+    }
+    for name in ["a", "b", "c"] {
+      _ = try fixture.put(settings, as: name)
+      leases += try receive(name, &fixture).messages.map(\.lease)
+    }
+    #expect(leases.map(\.number) == [1, 1, 1], "each has a part that others cannot take")
+    #expect(fixture.table.recordCount == 400 + 100 + LeaseQueue.guaranteedRecords)
+    let blocked = try receive("c", &fixture)
+    #expect(blocked.isBlocked && !blocked.more)
+    _ = try fixture.table.settle([(leases[2], .acknowledge)], of: "c", now: fixture.now, fixture.log)
+    #expect(try receive("c", &fixture).messages.map(\.lease.number) == [2])
+    _ = fixture.table.remove("a")
+    _ = try receive("c", &fixture)
+    #expect(fixture.table.recordCount == 100 + 399)
+    for name in ["b", "c"] { _ = fixture.table.remove(name) }
+    #expect(fixture.table.recordCount == 0)
+    #expect(ConsumerTable.maximumRecords == 1_000_000)
+  }
+
+  @Test func aReaderAcknowledgesAGapWithoutMessagesByTheCursorOfTheResponse() throws {
+    var fixture = try exclusive()
+    fixture.push("1")
+    let first = try read(&fixture).result.cursor
+    fixture.log.recordUpstreamGap()
+    for _ in 0..<2 {
+      let (turn, result) = try read(&fixture, acknowledging: first)
+      #expect(result.messages.isEmpty && result.gap == Gap(missed: nil, reasons: [.upstream]))
+      #expect(turn.start?.precedes(fixture.log.last) == true, "until it is acknowledged")
+    }
+    let cursor = try read(&fixture).result.cursor
+    let (turn, result) = try read(&fixture, acknowledging: cursor)
+    #expect(result.gap == nil && turn.start?.precedes(fixture.log.last) == false)
+    #expect(try fixture.status.missed == nil, "only workers have a number")
+  }
+
+  @Test func aConsumerWhoseReceiveEndsIsIdleAfterItsTime() throws {
+    var fixture = try ConsumerFixture { $0.idle = .seconds(10) }
+    let turn = try fixture.table.beginReceive(name, now: fixture.now, fixture.log)
+    var end = fixture.table.hold(turn, of: name, 1, now: fixture.now)
+    #expect(end == .distantFuture)
+    end = fixture.table.hold(turn, of: name, 1, now: fixture.now)
+    fixture.wait(.seconds(5))
+    end = fixture.table.hold(turn, of: name, -1, now: fixture.now)
+    #expect(end == .distantFuture, "another one is held")
+    end = fixture.table.hold(turn, of: name, -1, now: fixture.now)
+    #expect(end == fixture.now + .seconds(10))
+  }
+
   @Test func aConsumerThatIsNotUsedIsRemoved() throws {
     var fixture = try ConsumerFixture { $0.idle = .minutes(1) }
     let next = fixture.table.nextDeadline()

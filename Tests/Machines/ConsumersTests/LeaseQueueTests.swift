@@ -146,7 +146,7 @@ import Testing
     fixture.push("1", "2", topic: "a")
     _ = try fixture.settle(.release(.seconds(5)), try fixture.lease())
     let batch = try fixture.receive()
-    #expect(batch.messages.isEmpty && !batch.isBlocked, "by a delay, not by a lease")
+    #expect(batch.messages.isEmpty && batch.isBlocked && !batch.more)
     fixture.wait(.seconds(5))
     #expect(try fixture.take() == [1])
   }
@@ -202,7 +202,10 @@ import Testing
     for _ in 0..<10_001 { fixture.push("1", topic: "a") }
     fixture.push("2", topic: "b")
     let first = try fixture.receive()
-    #expect(first.messages.map(\.lease.number) == [1])
+    #expect(first.messages.map(\.lease.number) == [1] && first.more)
+    var calls = 0
+    while try fixture.receive().more { calls += 1 }
+    #expect(calls > 1, "one call examines a part of them")
     #expect(try fixture.receive().isBlocked)
     #expect(try !fixture.hasNews())
     _ = try fixture.settle(.acknowledge, first.messages[0].lease)
@@ -212,13 +215,52 @@ import Testing
     #expect(try fixture.take() == [3, 10_002])
   }
 
-  @Test func oneReceiveExaminesTenThousandPushesAtMost() throws {
+  @Test func oneReceiveSearchesOneMebibyteOfPayloadsForKeys() throws {
+    var fixture = try ConsumerFixture { $0.order = ConsumerOrder("/key") }
+    let payload = #"{"key":1,"rest":"\#(String(repeating: "x", count: 400 << 10))"}"#
+    fixture.push(payload, payload, payload, payload, payload)
+    let first = try fixture.receive()
+    #expect(first.messages.map(\.lease.number) == [1] && first.more)
+    let second = try fixture.receive()
+    #expect(second.messages.isEmpty && !second.more && second.isBlocked)
+  }
+
+  @Test func whatAReceiveBeforeTheTimerFreesIsForOtherWorkersToo() throws {
+    var fixture = try ConsumerFixture { _ in }
+    fixture.push("a", "b", "c")
+    #expect(try !fixture.receive(1).leavesFreed, "the others were notified of the push")
+    #expect(try fixture.take() == [2, 3])
+    fixture.wait(.seconds(30))
+    let first = try fixture.receive(1)
+    #expect(first.messages.map(\.lease.number) == [1] && first.leavesFreed)
+    #expect(try !fixture.receive(1).leavesFreed, "once")
+    fixture.wait(.seconds(30))
+    #expect(try !fixture.receive().leavesFreed, "nothing is left")
+  }
+
+  @Test func whatRetentionFreesCountsAsAChange() throws {
+    var fixture = try ConsumerFixture(retention: Retention(count: 2)) { $0.order = .topic }
+    fixture.push("1", "2", topic: "a")
+    _ = try fixture.settle(.release(.minutes(60)), try fixture.lease())
+    #expect(try !fixture.hasNews())
+    var hasChanged = fixture.table.expire(now: fixture.now, fixture.log)
+    #expect(!hasChanged)
+    fixture.push("3", topic: "a")
+    hasChanged = fixture.table.expire(now: fixture.now, fixture.log)
+    #expect(hasChanged)
+    let batch = try fixture.receive()
+    #expect(batch.messages.map(\.lease.number) == [2] && batch.gap == Gap(missed: 1, reasons: [.retention]))
+  }
+
+  @Test func oneReceiveExaminesAPartOfManyPushesAndTheNextContinues() throws {
     var fixture = try ConsumerFixture(retention: Retention(count: 20_000)) { _ = $0.add(topic: Array("b".utf8)) }
     for _ in 0..<15_000 { fixture.push("1", topic: "a") }
     fixture.push("2", topic: "b")
     let first = try fixture.receive()
     #expect(first.messages.isEmpty && first.more && !first.isBlocked)
-    #expect(try fixture.take() == [15_001])
+    var taken: [UInt64] = []
+    for _ in 0..<20 where taken.isEmpty { taken = try fixture.take() }
+    #expect(taken == [15_001])
   }
 
   @Test func aBatchHasAtMostSoManyBytesButOnePushAtLeast() throws {

@@ -146,6 +146,8 @@ package struct Outbox: Sendable {
     if deadline < .distantFuture { expiry.insert(position, at: deadline) }
     if isImmediate { immediateEnd = ring.end }
     compact()
+    // A message that was replaced or dropped for this one has left its deadline.
+    trimExpiry()
     return .queued(sequence: sequence, wakes: isFirstLoss || waiting == 1 || deadline < mostUrgent)
   }
 

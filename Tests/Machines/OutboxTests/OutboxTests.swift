@@ -342,6 +342,20 @@ struct OutboxFixture {
     #expect(box.outbox.ledger.total(.expired) == 5_000)
   }
 
+  @Test(arguments: ["t", nil]) func messagesThatAreReplacedOrDroppedLeaveNoDeadlines(topic: String?) {
+    var box = OutboxFixture {
+      $0.maximumMessages = 10
+      $0.overflow = .dropOldest
+    }
+    for _ in 0..<10_000 {
+      // Messages with the same deadline share an entry.
+      box.now = box.now + .milliseconds(1)
+      box.post("m", ttl: .hours(1), topic: topic)
+    }
+    #expect(box.outbox.messages == (topic == nil ? 10 : 1))
+    #expect(box.outbox.expiry.count < 200)
+  }
+
   @Test func remembersTheLastMessagesOnly() {
     var box = OutboxFixture()
     box.outbox.startSending()

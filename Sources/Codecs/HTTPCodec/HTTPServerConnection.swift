@@ -163,7 +163,8 @@ package struct HTTPServerConnection: ~Copyable {
     do throws(HTTPProtocolError) {
       switch state.request {
       case .idle: return try readHead()
-      case .body: return try readBody()
+      // Without a head, the rest is not read (`isRestUnread`).
+      case .body: return unsafe head == nil ? nil : try readBody()
       case .done, .failed, .closed: return nil
       }
     } catch {
@@ -299,16 +300,31 @@ package struct HTTPServerConnection: ~Copyable {
   // MARK: Memory
 
   /// Frees what a waiting connection does not need: the input buffer as far as it is unused, and the request's storage unless a request is
-  /// arriving. Copy what the response needs from `request` first.
+  /// arriving whose rest is still read. Copy what the response needs from `request` first.
   package mutating func releaseStorageIfIdle() {
     guard reportedBytes == 0 else { return }
     pool.takeInput(from: &input)
-    // Input behind a request that has ended is not read before the response has ended, so it does not use the head.
-    guard state.request == .done || input.isEmpty && state.request != .body, let head = unsafe head else { return }
+    guard !usesHead, let head = unsafe head else { return }
     unsafe pool.release(head)
     unsafe self.head = nil
     hasRequest = false
   }
+
+  /// Whether input that is pending or arrives during a wait may use the head.
+  private var usesHead: Bool {
+    switch state.request {
+    case .idle: !input.isEmpty
+    // The end of a last response also ends a request that is still arriving. Such a response begins while the client waits for
+    // `100 Continue`, and may be a stream, which lasts for minutes.
+    case .body: !isRestUnread
+    // Input behind the request is not read before the response has ended.
+    case .done: false
+    case .failed, .closed: !input.isEmpty
+    }
+  }
+
+  /// Whether the rest of the request is never read, since the response has begun and closes the connection.
+  private var isRestUnread: Bool { state.request == .body && state.response == .body && !state.keepsAlive }
 
   /// Ends the wait for `100 Continue`: it was written, or a final response makes it unnecessary. Returns whether the client waited.
   mutating func endContinueWait() -> Bool {

@@ -219,6 +219,32 @@ import Testing
     #expect(connection.request.path.text() == "/b")
   }
 
+  /// Attack: requests whose heads are large and whose content never arrives, each answered with a stream that lasts for minutes.
+  @Test(arguments: ["Content-Length: 1", "Transfer-Encoding: chunked"])
+  func keepsNoHeadWhileItStreamsToAClientThatAwaitsContinue(framing: String) throws {
+    let pool = HTTPHeadPool()
+    var connection = HTTPServerConnection(pool: pool)
+    let large = "A: \(String(repeating: "a", count: 8_000))\r\n"
+    connection.receive(
+      Array("GET / HTTP/1.1\r\nHost: a\r\n\(large)\(framing)\r\nExpect: 100-continue\r\n\r\n".utf8).span)
+    #expect(try connection.nextEvent() == .head)
+    connection.releaseStorageIfIdle()
+    let isKept = connection.hasRequest
+    #expect(isKept, "without a response, the rest of the request is read")
+    var output = ByteQueue()
+    connection.beginResponse(.ok, .stream, date: Span(), into: &output)
+    output.endFields()
+    connection.releaseStorageIfIdle()
+    #expect(connection.allocatedBytes == 0)
+    #expect(pool.freeCount == 1)
+    connection.receive(Array("1\r\na\r\n0\r\nB: c\r\n\r\n".utf8).span)
+    #expect(try connection.nextEvent() == nil)
+    connection.finishResponse(into: &output)
+    #expect(try connection.nextEvent() == nil)
+    let isClosed = connection.isClosed
+    #expect(isClosed)
+  }
+
   /// Attack: a value from outside that brings its own line ends into our answer.
   @Test func writesNoLineEndsOfOthers() {
     var output = ByteQueue()

@@ -138,16 +138,23 @@ import Testing
     #expect(client.read(through: "news 1\n\r\n") == "7\r\nnews 1\n\r\n")
   }
 
-  @Test func aStreamMayBeginBeforeTheContentOfItsRequest() async throws {
+  @Test(arguments: [
+    ("Content-Length: 3", "a", "bc"), ("Transfer-Encoding: chunked", "1\r\na\r\n0\r\nA: b\r\n\r", "\n"),
+  ])
+  func aStreamMayBeginBeforeTheContentOfItsRequest(framing: String, first: String, last: String) async throws {
     let served = try ServedApplication()
     let client = served.connect()
-    client.send("POST /stream HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+    client.send("POST /stream HTTP/1.1\r\nHost: localhost\r\n\(framing)\r\nExpect: 100-continue\r\n\r\n")
     #expect(client.read(through: "\r\n\r\n")?.hasPrefix("HTTP/1.1 200 ") == true)
     #expect(served.isHolding(1))
-    client.send("abc")
+    client.send(first)
+    served.board.publish()
+    #expect(client.read(through: "news 1\n\r\n") == "7\r\nnews 1\n\r\n")
+    #expect(served.isHolding(1))
     served.board.end.store(1, ordering: .sequentiallyConsistent)
     served.board.publish()
-    #expect(client.read(through: "0\r\n\r\n") == "7\r\nnews 1\n\r\n0\r\n\r\n")
+    #expect(client.read(through: "0\r\n\r\n") == "7\r\nnews 2\n\r\n0\r\n\r\n")
+    client.send(last)
     #expect(client.readAll().isEmpty, "only closing is unambiguous, since the content may or may not follow")
   }
 

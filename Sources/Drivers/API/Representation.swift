@@ -46,7 +46,9 @@ enum Representation: UInt8 {
   ) throws(ProblemError) -> Representation {
     var best: (representation: Representation, quality: Int)?
     for representation in offered {
-      let quality = request.fields.quality(of: representation.name.type, representation.name.subtype)
+      // A client that did not ask for a stream would wait for its end, for minutes.
+      let quality = request.fields.quality(
+        of: representation.name.type, representation.name.subtype, byName: representation == .events)
       if quality > best?.quality ?? 0 { best = (representation, quality) }
     }
     if let best { return best.representation }

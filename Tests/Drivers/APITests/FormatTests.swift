@@ -98,6 +98,25 @@ import Upstream
     #expect(try get("text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2").status == 200)
   }
 
+  @Test func onlyAClientThatNamesEventStreamsGetsOne() throws {
+    try push("a")
+    let ranges = ["text/*", "text/html, text/*;q=0.5, image/*"]
+    for accept in ranges {
+      #expect(try get(accept).status == 406, "\(accept)")
+      #expect(try get(accept, "cursor=earliest").status == 406, "\(accept)")
+      #expect(try get(accept, "cursor=earliest&wait=0&limit=1").field("Content-Type") == "text/plain; charset=utf-8")
+    }
+    #expect(try get("text/*, */*;q=0.1").field("Content-Type") == "application/json")
+    for accept in ["text/event-stream", "TEXT/Event-Stream;q=0.1", "text/event-stream, application/json;q=0.9"] {
+      let request = "GET /v1/messages HTTP/1.1\r\nHost: localhost\r\nAccept: \(accept)\r\n\r\n"
+      guard case .stream(let source) = try api.send(Array(request.utf8)).outcome else {
+        Issue.record("\(accept) gets no stream")
+        continue
+      }
+      source.close()
+    }
+  }
+
   @Test func everyRouteWithAContentNegotiates() throws {
     let id = try #require(try api.post("a").text("id"))
     for (path, listener) in [

@@ -10,9 +10,10 @@ extension HTTPFields {
   }
 
   /// The quality of `type/subtype`, by the most specific media range that matches. Parameters of ranges other than `q` are ignored, since
-  /// no representation differs by them. Both arguments must be in lower case.
-  package func quality(of type: StaticString, _ subtype: StaticString) -> Int {
-    if acceptsAllMediaTypes { return 1000 }
+  /// no representation differs by them. Both names must be in lower case.
+  /// - Parameter byName: only if a range is this type itself, without a wildcard; otherwise the quality is 0.
+  package func quality(of type: StaticString, _ subtype: StaticString, byName: Bool = false) -> Int {
+    if acceptsAllMediaTypes { return byName ? 0 : 1000 }
     var best = (specificity: -1, quality: 0)
     forEachElement(of: .accept) { element in
       guard let (specificity, quality) = Self.match(element, type, subtype) else { return }
@@ -20,7 +21,7 @@ extension HTTPFields {
         best = (specificity, quality)
       }
     }
-    return best.quality
+    return byName && best.specificity < 2 ? 0 : best.quality
   }
 
   /// Returns the quality of a media range that matches and how specific it is, or nil if it does not match.

@@ -83,6 +83,13 @@ package final class API: HTTPApplication {
   ) throws(ProblemError) -> PendingRequest {
     let principal = try shared.access.admit(request, on: listener, &acceptedHost)
     let route = try router.route(request, on: listener.role)
+    if request.fields.contains(.idempotencyKey), !route.allowsIdempotencyKey {
+      // A client that sends a key relies on its effect when it repeats the request.
+      throw ProblemError(
+        .invalidParameter,
+        "Idempotency-Key is not accepted by \(request.methodBytes.excerpt()) \(request.path.excerpt()): leave it out, since only POST of messages has it"
+      )
+    }
     let representation = try representation(of: route, for: request)
     if route.readsAcceptEncoding { coding = try Representation.coding(of: request) }
     switch route {

@@ -36,7 +36,10 @@ struct IncomingCall {
     }
     isCompressed = try IncomingMessage.isCompressed(request)
     bodyLimit = limits.bodyBytes
-    try Self.refuseFields(of: request)
+    if request.fields.contains(.topic) {
+      throw ProblemError(
+        .invalidParameter, "Topic is not accepted for a call, which no other message may replace: leave it out")
+    }
     var timeToLive: TimeSpan?
     if let value = request.fields.first(.ttl) { timeToLive = try SendParameters.timeToLive(inField: value) }
     var asked: TimeSpan?
@@ -51,20 +54,6 @@ struct IncomingCall {
     let preferred = asked == nil ? WaitParameter.preference(of: request) : nil
     isPreferenceApplied = preferred != nil
     wait = WaitParameter.granted(asked ?? preferred ?? Self.defaultWait, for: request, maximum: limits.maximumWait)
-  }
-
-  /// Refuses the options of `POST /v1/messages` that a call does not have.
-  private static func refuseFields(of request: borrowing HTTPRequestHead) throws(ProblemError) {
-    if request.fields.first(.idempotencyKey) != nil {
-      throw ProblemError(
-        .invalidParameter,
-        "Idempotency-Key is not accepted for a call, since replies are not kept: leave it out, or use POST /v1/messages"
-      )
-    }
-    if request.fields.first(.topic) != nil {
-      throw ProblemError(
-        .invalidParameter, "Topic is not accepted for a call, which no other message may replace: leave it out")
-    }
   }
 
   /// How long the request may be queued. Never longer than the client waits: nobody wants the reply after that.

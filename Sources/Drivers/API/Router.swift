@@ -27,6 +27,14 @@ enum Route {
     }
   }
 
+  /// Whether Idempotency-Key has an effect. `OPTIONS` applies to the path with all its methods.
+  var allowsIdempotencyKey: Bool {
+    switch self {
+    case .send, .options: true
+    default: false
+    }
+  }
+
   /// Whether a query is accepted: the handler validates it, or it does not matter. `OPTIONS` applies to the path with all its
   /// methods.
   fileprivate var readsQuery: Bool {
@@ -198,7 +206,8 @@ struct Router {
     if path.equals("/startupz") { return try reading(request, .started) }
     if path.equals("/metrics") { return try reading(request, .metrics) }
     if path.equals("/") || path.isEmpty { return try reading(request, .status) }
-    throw ProblemError(.notFound, "no such path: the paths are /, /livez, /readyz, /startupz and /metrics")
+    throw ProblemError(
+      .notFound, "no such path: the paths are /, /livez, /readyz, /startupz and /metrics")
   }
 
   // MARK: Methods

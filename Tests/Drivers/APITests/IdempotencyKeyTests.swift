@@ -7,6 +7,7 @@ import Sessions
 import Testing
 import Threading
 import Upstream
+import UpstreamProtocol
 
 @testable import API
 
@@ -39,6 +40,24 @@ import Upstream
     #expect(try post(api, "a", "other").text("id") != first.text("id"))
     _ = try api.post("a")
     #expect(try queued(api) == 3)
+  }
+
+  @Test func onlyAPOSTOfMessagesMayHaveAKey() throws {
+    let api = try APIFixture { $0.session.upstream.conventions.correlation = .jsonRPC }
+    _ = try api.put("w", "{}")
+    for (method, path) in [
+      ("POST", "/v1/call"), ("POST", "/v1/consumers/w/receive"), ("POST", "/v1/consumers/w/settle"),
+      ("POST", "/v1/consumers/w/dead/retry"), ("PUT", "/v1/consumers/w"), ("DELETE", "/v1/consumers/w"),
+      ("PATCH", "/v1/session"), ("GET", "/v1/messages"), ("GET", "/v1/session"),
+    ] {
+      let response = try api.respond(method, path, "Content-Length: 0\r\nIdempotency-Key: key\r\n")
+      #expect(response.problem == "invalid-parameter" && response.status == 400, "\(method) \(path)")
+      let detail = response.text("detail") ?? ""
+      #expect(detail.hasPrefix("Idempotency-Key is not accepted by \(method) \(path): "), "\(detail)")
+    }
+    #expect(try api.respond("GET", "/v1/consumers/w").status == 200)
+    #expect(try api.respond("OPTIONS", "/v1/messages", "Idempotency-Key: key\r\n").status == 204)
+    #expect(try post(api, "a", "key").status == 202)
   }
 
   @Test func aRepetitionShowsThePresentStates() throws {

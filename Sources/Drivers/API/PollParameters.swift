@@ -105,7 +105,8 @@ struct PollParameters {
       guard let span = TimeSpan(value) else {
         throw ProblemError(
           .invalidParameter,
-          "since '\(value.excerpt())' is not valid: use a duration such as 10m, 1h30m or whole seconds")
+          "since '\(value.excerpt())' is not valid: use a duration such as 10m, 1h30m or whole seconds, of at most 2147483648 s"
+        )
       }
       start = .since(span)
     case .last:

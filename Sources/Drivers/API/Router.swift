@@ -207,7 +207,7 @@ struct Router {
     if path.equals("/metrics") { return try reading(request, .metrics) }
     if path.equals("/") || path.isEmpty { return try reading(request, .status) }
     throw ProblemError(
-      .notFound, "no such path: the paths are /, /livez, /readyz, /startupz and /metrics")
+      .notFound, "no such path: the paths are /, /livez, /readyz, /startupz, /metrics and /errors/{type}")
   }
 
   // MARK: Methods

@@ -90,7 +90,7 @@ struct SendParameters {
     guard let span = TimeSpan(value) else {
       throw ProblemError(
         .invalidParameter,
-        "ttl '\(value.excerpt())' is not valid: use a duration such as 30s, 500ms, 1h30m or whole seconds, or 0 to send now or not at all"
+        "ttl '\(value.excerpt())' is not valid: use a duration such as 30s, 500ms, 1h30m or whole seconds, of at most 2147483648 s, or 0 to send now or not at all"
       )
     }
     try refuseDifference(field.map { $0 == span }, "TTL", "ttl")

@@ -23,7 +23,7 @@ enum WaitParameter {
     guard let wait = TimeSpan(value) else {
       throw ProblemError(
         .invalidParameter,
-        "wait '\(value.excerpt())' is not valid: use a duration such as 25s, 500ms, 1m30s or whole seconds, or 0 for a response at once"
+        "wait '\(value.excerpt())' is not valid: use a duration such as 25s, 500ms, 1m30s or whole seconds, of at most 2147483648 s, or 0 for a response at once"
       )
     }
     return wait

@@ -84,6 +84,23 @@ import Testing
     #expect(try data(get("&last=1", "If-None-Match: \(tag)\r\n")) == ["a"])
   }
 
+  @Test func a304WithAFilterHasThePositionAfterWhatDoesNotMatch() throws {
+    try push("a", topic: "x")
+    let first = try #require(try get("&cursor=earliest&topic=x").field("ETag"))
+    try push("b", topic: "y")
+    let unchanged = try get("&topic=x", "If-None-Match: \(first)\r\n")
+    #expect(unchanged.status == 304 && unchanged.body.isEmpty)
+    let cursor = try #require(unchanged.field("Gateway-Cursor"))
+    #expect(cursor.hasSuffix(".2") && link(unchanged)?.contains("cursor=\(cursor)&") == true)
+    let tag = try #require(unchanged.field("ETag"))
+    #expect(tag == "W/\"\(cursor)\"" && tag != first)
+    try push("c", topic: "x")
+    for validator in [first, tag] {
+      let response = try get("&topic=x", "If-None-Match: \(validator)\r\n")
+      #expect(data(response) == ["c"] && response.json["gap"] is NSNull, "\(validator)")
+    }
+  }
+
   @Test func aValidatorThatIsNoCursorStartsNowWithAGap() throws {
     try push("a")
     for tag in ["\"abc\"", "*", "W/\"d-0123456789ab.1\"", "\"\""] {

@@ -92,6 +92,16 @@ import UpstreamSession
     return try api.post(#"{"id":1}"#, to: "/v1/call")
   }
 
+  /// The response to a call with these header fields that gets its reply.
+  func answered(_ fields: String) throws -> Received {
+    let api = try fixture()
+    let session = try api.session()
+    let call = try hold(#"{"id":1}"#, fields: fields, api)
+    let ours = try id(try #require(write(session, api).first))
+    #expect(receive(#"{"id":\#(ours),"result":5}"#, session, api))
+    return api.finish(call)
+  }
+
   // MARK: Replies
 
   @Test(arguments: [

@@ -11,32 +11,7 @@ import UpstreamProtocol
 
 /// The file that is served as the contract, against what the server does.
 @Suite struct ContractTests {
-  /// Paths with their methods and, for each, the names of its query parameters and its statuses.
-  private struct Operation {
-    let path: String
-    let method: String
-    var queryParameters: [String] = []
-    var statuses: Set<Int> = []
-  }
-
-  private func operations() -> [Operation] {
-    var found: [Operation] = []
-    var path = ""
-    for line in String(decoding: OpenAPIDocument.text, as: UTF8.self).split(separator: "\n") {
-      if line.hasPrefix("components:") { break }
-      if line.hasPrefix("  /") { path = String(line.dropFirst(2).dropLast()) }
-      if line.hasPrefix("    "), !line.hasPrefix("     "), line.hasSuffix(":") {
-        found.append(Operation(path: path, method: line.dropFirst(4).dropLast().uppercased()))
-      }
-      if line.contains("in: query"), let start = line.firstRange(of: "{name: ") {
-        found[found.count - 1].queryParameters.append(String(line[start.upperBound...].prefix { $0 != "," }))
-      }
-      if line.hasPrefix("        '"), let status = Int(line.dropFirst(9).prefix(3)) {
-        found[found.count - 1].statuses.insert(status)
-      }
-    }
-    return found
-  }
+  private func operations() -> [ContractOperation] { ContractOperation.all() }
 
   private func isServed(_ response: Received) -> Bool { response.status != 404 && response.status != 405 }
 
@@ -114,6 +89,18 @@ import UpstreamProtocol
     let api = try APIFixture { $0.session.upstream.conventions.correlation = .jsonRPC }
     for bad in ["other=1", "wait=x", "ttl=x", "wait=1&wait=2", "until=written", "topic=a", "cursor=latest"] {
       #expect(try api.post(#"{"id":1}"#, to: "/v1/call?\(bad)").problem == "invalid-parameter", "\(bad)")
+    }
+  }
+
+  @Test func aSendTakesTheQueryParametersOfTheFileAndNoOthers() throws {
+    let declared = operations().first { $0.path == "/v1/messages" && $0.method == "POST" }?.queryParameters ?? []
+    #expect(Set(declared) == ["ttl", "topic", "until", "wait"])
+    let api = try APIFixture()
+    for accepted in ["ttl=90s", "topic=a", "until=queued", "until=written&wait=0"] {
+      #expect(try api.post("a", to: "/v1/messages?\(accepted)").status == 202, "\(accepted)")
+    }
+    for bad in ["other=1", "ttl=1&ttl=1", "cursor=latest", "limit=1", "ack=latest", "stream=1"] {
+      #expect(try api.post("a", to: "/v1/messages?\(bad)").problem == "invalid-parameter", "\(bad)")
     }
   }
 

@@ -592,7 +592,7 @@ async def test_methods_that_are_not_served_are_refused(method, gateway):
     )
     assert answer.statuses == [405]
     # CONNECT names no path: the methods are those of the server as a whole.
-    methods = b"GET, HEAD, POST, PATCH, OPTIONS" if method == "CONNECT" else b"GET, HEAD, POST, OPTIONS"
+    methods = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS" if method == "CONNECT" else b"GET, HEAD, POST, OPTIONS"
     assert b"\r\nAllow: " + methods + b"\r\n" in answer.data
 
 

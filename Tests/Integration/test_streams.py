@@ -180,6 +180,18 @@ async def test_changes_of_the_session_are_events_without_a_position(gateway, ups
 
 
 @pytest.mark.load
+async def next_gap(reader):
+    """Reads server-sent events from a socket up to the next gap."""
+    reader.setblocking(False)
+    loop = asyncio.get_running_loop()
+    tail = b""
+    while b"event: gap\n" not in tail:
+        tail = tail[-100:] + await loop.sock_recv(reader, 256 * KIBIBYTE)
+    while b"\n\n" not in tail.partition(b"event: gap\n")[2]:
+        tail += await loop.sock_recv(reader, 256 * KIBIBYTE)
+    return json.loads(tail.partition(b"event: gap\n")[2].partition(b"data: ")[2].partition(b"\n")[0])
+
+
 async def test_stalled_readers_cost_a_batch_each_and_get_their_gap(gateway_for, upstream, measured):
     env = {
         "DRAWBRIDGE_DELIVERY_BYTES": "1MiB",
@@ -210,21 +222,10 @@ async def test_stalled_readers_cost_a_batch_each_and_get_their_gap(gateway_for, 
     measured(f"{held / 100:.0f} bytes are unsent for a stalled reader, after {number + 2} times 512 KiB")
     # A batch, which streams at the same position share; each counts it.
     assert held <= 100 * 72 * KIBIBYTE
-    # One of them reads again: what it had, then its gap, then what is kept.
-    reader = readers[0]
-    reader.setblocking(False)
-    loop = asyncio.get_running_loop()
-    tail = b""
+    # They read again: what each had, then its gap, then what is kept.
     async with asyncio.timeout(60):
-        while b"event: gap\n" not in tail:
-            tail = tail[-100:] + await loop.sock_recv(reader, 256 * KIBIBYTE)
-        while (
-            b"\r\n\r\n" not in tail.partition(b"event: gap\n")[2] and b"\n\n" not in tail.partition(b"event: gap\n")[2]
-        ):
-            tail += await loop.sock_recv(reader, 256 * KIBIBYTE)
-    gap = json.loads(tail.partition(b"event: gap\n")[2].partition(b"data: ")[2].partition(b"\n")[0])
-    assert gap["reason"] == "retention"
-    assert gap["missed"] > 0
+        gaps = await asyncio.gather(*(next_gap(reader) for reader in readers))
+    assert all(gap["reason"] == "retention" and gap["missed"] > 0 for gap in gaps)
     for reader in readers:
         reader.close()
 

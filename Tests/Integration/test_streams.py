@@ -341,3 +341,27 @@ async def test_a_client_that_goes_is_forgotten_at_the_next_write(gateway_for, up
     assert (await stream.has(1))[0].json["data"] == "still here"
     stream.writer.close()
     await open_streams(gateway, 0)
+
+
+async def test_streams_end_one_after_another_while_the_gateway_drains(gateway_for, upstream):
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_SHUTDOWN_DRAIN": "10s"})
+    request = b"GET /v1/messages HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"
+
+    async def stream():
+        reader, writer = await asyncio.open_connection(*gateway.address())
+        writer.write(request)
+        try:
+            return await reader.read()
+        finally:
+            writer.close()
+
+    streams = [asyncio.create_task(stream()) for _ in range(50)]
+    await open_streams(gateway, 50)
+    gateway.signal()
+    async with asyncio.timeout(60):
+        _, others = await asyncio.wait(streams, return_when=asyncio.FIRST_COMPLETED)
+        # Their clients return to another gateway at different times.
+        assert len(others) >= 10
+        responses = await asyncio.gather(*streams)
+    assert all(b"\nretry: 2000\n" in response for response in responses)
+    assert await gateway.exit_status() == 0

@@ -59,5 +59,10 @@ class Program:
 
     async def stop(self):
         if self._process and self._process.returncode is None:
+            # Not at once by SIGKILL, which would leave the worker processes of nginx.
+            self._process.terminate()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), 10)
+        if self._process and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()

@@ -33,7 +33,7 @@ enum RedirectLocationTarget {
     try requireReadable(next)
   }
 
-  /// The URL, written and parsed again, is the same.
+  /// The URL, written and parsed again, is the same, except for a zone: `hostField` has none.
   private static func requireReadable(_ url: WebSocketURL) throws(Finding) {
     let text = (url.isSecure ? "wss://" : "ws://") + url.hostField + url.target
     let again: WebSocketURL
@@ -42,7 +42,7 @@ enum RedirectLocationTarget {
     } catch {
       throw Finding("\(text) is refused: \(error)")
     }
-    let isSame = again.host == url.host && again.port == url.port && again.target == url.target
+    let isSame = again.hostField == url.hostField && again.port == url.port && again.target == url.target
     try require(isSame, "\(text) is read as \(again) instead of \(url)")
   }
 

@@ -1,4 +1,4 @@
-"""Calls: `POST /v1/call` responds with the reply of the upstream, whatever the upstream does and whoever else calls."""
+"""Calls: `POST /v1/call` responds with the reply of the upstream, also if replies are late or many clients call."""
 
 import asyncio
 import collections

@@ -160,7 +160,7 @@ async def test_it_resumes_with_a_topic_filter(route, gateway_for, upstream, star
 
 
 async def test_it_advances_while_nothing_matches_its_topics(gateway_for, upstream, start, listen):
-    """Else it would be told of a gap among pushes that it did not ask for."""
+    """Otherwise its stream would report a gap among pushes that do not match its topics."""
     env = {"DRAWBRIDGE_DELIVERY_MESSAGES": "5", "DRAWBRIDGE_DELIVERY_STREAM_HEARTBEAT": "1s"}
     gateway = await gateway_for(upstream, config=TOPICS, env=env)
     client = gateway.client()

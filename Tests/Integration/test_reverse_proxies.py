@@ -156,7 +156,7 @@ async def test_the_largest_body_passes(kind, settings, largest, through, upstrea
 async def test_a_client_that_expects_100_continue_sends_its_body(proxied, upstream, curl, tmp_path):
     body = tmp_path / "body"
     body.write_bytes(os.urandom(900_000))
-    # With a timeout longer than the test: it sends the body only if it is told to continue.
+    # The timeout is longer than the test, so curl sends the body only after a 100 Continue.
     process = await asyncio.create_subprocess_exec(
         *(curl, "--silent", "--show-error", "--expect100-timeout", "600", "-H", "Expect: 100-continue"),
         *("-H", "Content-Type: application/octet-stream", "--data-binary", f"@{body}", f"{proxied.base}/v1/messages"),

@@ -82,6 +82,7 @@ let package = Package(
     target(.machines, "Idempotency", ["ByteStreams"]),
     target(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
     target(.machines, "RouteNetlink", ["ByteStreams"]),
+    target(.machines, "Access", ["ByteStreams"]),
 
     // System: the kernel, TLS, the file, the eyes of the operator.
     target(.system, "Reactor", ["Threading", "CLinux", "ByteStreams"], settings: hottest),
@@ -155,6 +156,7 @@ let package = Package(
     tested(.machines, "Idempotency", ["ByteStreams"]),
     tested(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
     tested(.machines, "RouteNetlink"),
+    tested(.machines, "Access", ["ByteStreams"]),
     tested(.system, "Reactor"),
     tested(.system, "TLSEngine", ["COpenSSL", "Digests"]),
     tested(

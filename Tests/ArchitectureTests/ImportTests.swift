@@ -18,6 +18,7 @@ import Testing
     "Idempotency": ["ByteStreams"],
     "Calls": ["ByteStreams", "UpstreamSession"],
     "RouteNetlink": ["ByteStreams"],
+    "Access": ["ByteStreams"],
   ]
 
   private static var root: URL {

@@ -82,7 +82,7 @@ let package = Package(
     target(.machines, "Idempotency", ["ByteStreams"]),
     target(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
     target(.machines, "RouteNetlink", ["ByteStreams"]),
-    target(.machines, "Access", ["ByteStreams"]),
+    target(.machines, "Access", ["ByteStreams", "Digests", "JSONCodec"]),
 
     // System: the kernel, TLS, the file, the eyes of the operator.
     target(.system, "Reactor", ["Threading", "CLinux", "ByteStreams"], settings: hottest),
@@ -156,7 +156,7 @@ let package = Package(
     tested(.machines, "Idempotency", ["ByteStreams"]),
     tested(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
     tested(.machines, "RouteNetlink"),
-    tested(.machines, "Access", ["ByteStreams"]),
+    tested(.machines, "Access", ["ByteStreams", "Digests"]),
     tested(.system, "Reactor"),
     tested(.system, "TLSEngine", ["COpenSSL", "Digests"]),
     tested(

@@ -1,0 +1,59 @@
+import Synchronization
+
+/// What one authenticated client may do. Every request carries one, and so does everything that is held for a client.
+///
+/// Any thread may read it. It is immutable, except that it can be revoked.
+package final class Grant: Sendable {
+  /// The client: the name of a static token, issuer and subject of a JWT separated by a space, or a name in a certificate. Empty for
+  /// an open gateway. It does not contain control characters.
+  package let principal: String
+  /// A hash of `principal` with a key of this process, for quotas. Two principals can have the same number.
+  package let number: UInt32
+  package let scopes: Scopes
+  /// The sessions that the client may use.
+  package let sessions: NamePatterns
+  /// The topics that the client may receive and send.
+  package let topics: NamePatterns
+  /// The UNIX time in milliseconds from which the grant is not valid. nil: no end.
+  package let expires: Int64?
+  private let revocation: Revocation
+
+  /// - Parameter revocation: shared by all grants that must end together, such as those of one key.
+  package init(
+    principal: String, scopes: Scopes, sessions: NamePatterns = .all, topics: NamePatterns = .all,
+    expires: Int64? = nil, revocation: Revocation = Revocation()
+  ) {
+    self.principal = principal
+    self.scopes = scopes
+    self.sessions = sessions
+    self.topics = topics
+    self.expires = expires
+    self.revocation = revocation
+    // The standard library's hash is keyed at random for each process.
+    var hasher = Hasher()
+    hasher.combine(principal)
+    number = principal.isEmpty ? 0 : UInt32(truncatingIfNeeded: hasher.finalize())
+  }
+
+  /// The grant of every client of an open gateway.
+  package static let open = Grant(principal: "", scopes: .all)
+
+  /// Whether the token, key or authority on which the grant is based was removed. Once true, it stays true.
+  package var isRevoked: Bool { revocation.isRevoked }
+
+  package func isExpired(at now: Int64) -> Bool {
+    guard let expires else { return false }
+    return now >= expires
+  }
+}
+
+/// Ends the grants that share it, on all threads.
+package final class Revocation: Sendable {
+  private let flag = Atomic(false)
+
+  package init() {}
+
+  package var isRevoked: Bool { flag.load(ordering: .acquiring) }
+
+  package func revoke() { flag.store(true, ordering: .releasing) }
+}

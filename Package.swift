@@ -112,14 +112,14 @@ let package = Package(
       ]),
     target(
       .drivers, "HTTPServer",
-      ["Threading", "ByteStreams", "HTTPCodec", "Reactor", "Configuration", "Metrics", "Logging"],
+      ["Threading", "ByteStreams", "HTTPCodec", "Reactor", "TLSEngine", "Configuration", "Metrics", "Logging"],
       settings: hottest),
     .target(
       name: "API",
       dependencies: [
         "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "UpstreamSession", "Outbox", "Inbox",
         "Consumers", "Idempotency", "Calls", "UpstreamProtocol", "Upstream", "Sessions", "HTTPServer", "Reactor",
-        "Configuration", "Metrics", "Logging", "Threading",
+        "TLSEngine", "Configuration", "Metrics", "Logging", "Threading",
       ],
       path: "Sources/Drivers/API",
       resources: [.embedInCode("openapi.yaml"), .embedInCode("errors.md")],
@@ -177,7 +177,8 @@ let package = Package(
       .drivers, "Sessions",
       ["Configuration", "Inbox", "Logging", "Metrics", "Upstream", "WebSocketCodec"]),
     tested(
-      .drivers, "HTTPServer", ["ByteStreams", "Configuration", "HTTPCodec", "Logging", "Metrics", "Reactor"]),
+      .drivers, "HTTPServer",
+      ["ByteStreams", "Configuration", "HTTPCodec", "Logging", "Metrics", "Reactor", "TLSEngine"]),
     tested(
       .drivers, "API",
       [
@@ -185,7 +186,7 @@ let package = Package(
         "Logging",
         "Metrics",
         "Outbox", "Calls", "JSONCodec", "Reactor", "Sessions", "Threading", "Upstream", "UpstreamProtocol",
-        "UpstreamSession", "WebSocketCodec",
+        "UpstreamSession", "TLSEngine", "WebSocketCodec",
       ]),
     tested(nil, "Gateway", ["Reactor", "Upstream"]),
     // What the Autobahn TestSuite judges: the gateway's session with an echo behind it (scripts/conformance).

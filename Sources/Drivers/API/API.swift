@@ -64,7 +64,9 @@ package final class API: HTTPApplication {
 
   // MARK: HTTPApplication
 
-  package func begin(_ request: borrowing HTTPRequestHead, on listener: HTTPListener) -> Exchange {
+  package func begin(
+    _ request: borrowing HTTPRequestHead, on listener: HTTPListener, from client: borrowing ClientConnection
+  ) -> Exchange {
     var body: RequestBody?
     var coding = HTTPAcceptedCodings.identity
     let slot: Int

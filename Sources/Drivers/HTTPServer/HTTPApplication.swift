@@ -9,7 +9,9 @@ import Reactor
 /// of `finish`, when the content has arrived, and `abandon`.
 package protocol HTTPApplication: AnyObject {
   /// Validates and routes a request by its head. A request that is refused here still gets its response from `finish`.
-  func begin(_ request: borrowing HTTPRequestHead, on listener: HTTPListener) -> Exchange
+  func begin(
+    _ request: borrowing HTTPRequestHead, on listener: HTTPListener, from client: borrowing ClientConnection
+  ) -> Exchange
 
   /// The template of a client's request path, such as `/items/{id}`, for the access log; `-` if there is none.
   func route(of request: borrowing HTTPRequestHead) -> StaticString

@@ -153,7 +153,7 @@ final class HTTPConnection: LoopTask {
       case .head:
         if worker.isDraining { http.closeAfterThisResponse() }
         if let access { recordRequest(in: access) }
-        current = .accepted(worker.application.begin(http.request, on: listener))
+        current = .accepted(worker.application.begin(http.request, on: listener, from: client))
         phase = .body(TransferPace(at: worker.loop.now))
         if http.shouldSendContinue, !finishBeforeContent() {
           withOutput { http, output in http.writeContinue(into: &output) }
@@ -182,6 +182,10 @@ final class HTTPConnection: LoopTask {
   }
 
   // MARK: Requests
+
+  private var client: ClientConnection {
+    ClientConnection(origin: origin, socket: channel.descriptor, certificate: nil, isSecure: false)
+  }
 
   private func collectContent() {
     guard case .accepted(var exchange) = current, exchange.body != nil else { return }

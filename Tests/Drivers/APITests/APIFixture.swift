@@ -49,7 +49,8 @@ struct APIFixture {
   ///
   /// - Parameter requestID: the `X-Request-Id` that the server has read.
   func send(
-    _ request: [UInt8], _ listener: HTTPListener = .loopback, requestID: String = ""
+    _ request: [UInt8], _ listener: HTTPListener = .loopback, from client: ClientConnection = .neighbour,
+    requestID: String = ""
   ) throws -> (outcome: Outcome, response: Received) {
     var connection = HTTPServerConnection()
     connection.receive(request.span)
@@ -59,7 +60,7 @@ struct APIFixture {
     do {
       while let event = try connection.nextEvent() {
         switch event {
-        case .head: exchange = api.begin(connection.request, on: listener)
+        case .head: exchange = api.begin(connection.request, on: listener, from: client)
         case .content: exchange?.body?.append(connection.content)
         case .end:
           let finished = try #require(exchange)
@@ -196,4 +197,9 @@ struct Received {
 extension HTTPListener {
   static let loopback = HTTPListener(.client, reach: .loopback)
   static let management = HTTPListener(.management, reach: .loopback)
+}
+
+extension ClientConnection {
+  /// A client on the same machine.
+  static let neighbour = ClientConnection(.ipv4(0x7F00_0001))
 }

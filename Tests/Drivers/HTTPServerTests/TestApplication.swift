@@ -54,7 +54,9 @@ final class TestApplication: HTTPApplication {
     self.wait = wait
   }
 
-  func begin(_ request: borrowing HTTPRequestHead, on listener: HTTPListener) -> Exchange {
+  func begin(
+    _ request: borrowing HTTPRequestHead, on listener: HTTPListener, from client: borrowing ClientConnection
+  ) -> Exchange {
     let path = request.path.text()
     let route = Route.allCases.first { path == "/\($0)" } ?? .now
     return Exchange(

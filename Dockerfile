@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 #
 #   docker build -t drawbridge .
-#   docker run --rm -p 8080:8080 drawbridge serve --upstream wss://example.com/socket
+#   docker run --rm -p 127.0.0.1:8080:8080 -e DRAWBRIDGE_ACCESS=none drawbridge serve --upstream wss://example.com/socket
 #
 # Two stages: the first compiles; the second contains only the program and its configuration. Both base images are build arguments, so
 # that a mirror or another base image can replace them. They must be of the same Debian release.
@@ -33,7 +33,8 @@ RUN apt-get update -qq \
 COPY --from=builder /out/drawbridge /usr/local/bin/drawbridge
 COPY config/drawbridge.yaml /etc/drawbridge/drawbridge.yaml
 
-# Listen on all addresses: clients cannot reach the loopback address of a container. Publish only the ports that clients need.
+# Listen on all addresses: clients cannot reach the loopback address of a container. Publish only the ports that clients need. Who may
+# use it is not set here: the start fails without DRAWBRIDGE_AUTHENTICATION_TOKENS (or jwt) or DRAWBRIDGE_ACCESS=none.
 ENV DRAWBRIDGE_LISTENERS_HTTP=0.0.0.0:8080 \
     DRAWBRIDGE_LISTENERS_MANAGEMENT=0.0.0.0:9090
 EXPOSE 8080 9090

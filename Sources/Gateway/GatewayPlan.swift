@@ -19,7 +19,7 @@ package struct GatewayPlan: Sendable {
   ///   session's files are not read, and the plan must not be used.
   package init(_ settings: GatewaySettings, isUsable: (String) -> Bool = { _ in true }) throws(SettingProblems) {
     self.settings = settings
-    var problems: [SettingProblem] = []
+    var problems = settings.accessProblems()
     let configured = settings.configuredSessions
     if configured.isEmpty { problems.append(SettingProblem("upstream.url", .missing, Self.urlMissing)) }
     var sessions: [SessionPlan] = []

@@ -123,7 +123,8 @@ enum Help {
 
   /// The placeholder in the help for a flag's value.
   private static let placeholders = [
-    "listen": "ADDRESS", "management": "ADDRESS", "loops": "NUMBER", "upstream": "URL", "subprotocol": "NAME",
+    "listen": "ADDRESS", "management": "ADDRESS", "loops": "NUMBER", "access": "auto|none", "upstream": "URL",
+    "subprotocol": "NAME",
     "header": "'NAME: VALUE'", "proxy": "URL", "ca-file": "FILE", "log-level": "LEVEL", "log-format": "FORMAT",
   ]
 

@@ -97,7 +97,9 @@ async def test_a_unix_socket_accepts_any_host_and_no_foreign_origin(gateway_for,
 
 
 async def test_a_listener_on_every_address_accepts_any_host_and_no_foreign_origin(gateway_for, upstream):
-    gateway = await gateway_for(upstream, "--listen", "0.0.0.0:0", env={"DRAWBRIDGE_HTTP_HOSTS": ""})
+    gateway = await gateway_for(
+        upstream, "--listen", "0.0.0.0:0", "--access", "none", env={"DRAWBRIDGE_HTTP_HOSTS": ""}
+    )
     client = gateway.client()
     await client.accepted("x", headers={"Host": "anything.example"})
     (await client.send("x", headers={"Origin": EVIL})).problem(403)

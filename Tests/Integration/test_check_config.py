@@ -50,6 +50,22 @@ REFUSED = {
         "5:16",
         "another listener uses this address",
     ),
+    "a public listener": (GOOD + "listeners:\n  http: [':0']\n", "4:10", "set access to none"),
+    "no access and tokens": (
+        GOOD + "access: none\nauthentication: {tokens: /dev/null}\n",
+        "3:9",
+        "authentication is configured as well",
+    ),
+    "keys for every service": (
+        GOOD + "authentication:\n  jwt: {keys: /dev/null}\n",
+        None,
+        "'authentication.jwt.audience' is not set",
+    ),
+    "a certificate's scope": (
+        GOOD + "authentication:\n  certificates: [{name: 'dns:a', scopes: [sned]}]\n",
+        "4:42",
+        "'sned' is not a scope (did you mean 'send'?)",
+    ),
     "no listener": (GOOD + "listeners:\n  http: []\n", "4:9", "set at least one address"),
     "a host with a port": (GOOD + "http:\n  hosts: ['x:80']\n", "4:11", "without scheme and port"),
     "an origin without a scheme": (GOOD + "http:\n  origins: [x]\n", "4:13", "scheme://host"),

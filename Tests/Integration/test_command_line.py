@@ -203,6 +203,7 @@ FLAGS = {
     "config": "/nowhere",
     "listen": "127.0.0.1:0",
     "management": "127.0.0.1:1",
+    "access": "none",
     "loops": "1",
     "upstream": "ws://127.0.0.1:1/",
     "subprotocol": "v1",

@@ -10,6 +10,8 @@ package struct GatewaySettings: Equatable, Sendable {
   package var listeners = Listeners()
   /// Number of event loops; 0: one per usable processor.
   package var loops = 0
+  package var access = OpenAccess.auto
+  package var authentication = AuthenticationSettings()
   package var http = HTTP()
   /// The session `default`, which `upstream` and `delivery` at the top of the file describe.
   package var session = SessionConfiguration()

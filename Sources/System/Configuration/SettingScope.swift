@@ -68,7 +68,8 @@ extension SettingSection {
   /// key paths cannot be shared between threads.)
   static var all: [SettingSection] {
     let gateway = SettingScope<GatewaySettings>(prefix: "", root: \.self)
-    return [general(gateway), http(gateway), dials(gateway)] + session(gateway.section(\.session, isReloadable: true))
+    return [general(gateway), access(gateway), http(gateway), dials(gateway)]
+      + session(gateway.section(\.session, isReloadable: true))
       + [delivery(gateway), shutdownAndLog(gateway)]
   }
 

@@ -24,17 +24,17 @@ struct StructureReader {
   /// Maximum number of conditions of a matcher. Each may scan the whole message.
   private static let conditionLimit = 16
 
-  private func fail(_ node: YAMLNode, _ message: String) -> ConfigurationError {
+  func fail(_ node: YAMLNode, _ message: String) -> ConfigurationError {
     ConfigurationError(place: place(node), message: message)
   }
 
-  private func scalar(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> String {
+  func scalar(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> String {
     guard case .scalar(let text) = node.value else { throw fail(node, "'\(key)' must be a plain value") }
     return text
   }
 
   /// Returns the keys and values of a node whose keys must be in `known`.
-  private func members(
+  func members(
     _ node: YAMLNode, _ key: String, _ known: [String]
   ) throws(ConfigurationError) -> [(name: String, value: YAMLNode)] {
     guard case .mapping(let pairs) = node.value else {

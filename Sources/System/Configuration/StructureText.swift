@@ -56,7 +56,7 @@ enum StructureText {
     return mapping(members)
   }
 
-  private static func mapping(_ members: [(String, String)]) -> String {
+  static func mapping(_ members: [(String, String)]) -> String {
     "{" + members.map { "\($0): \($1)" }.joined(separator: ", ") + "}"
   }
 }

@@ -1,0 +1,59 @@
+import ByteStreams
+import Reactor
+
+/// Who may use a gateway that configures no authentication.
+package enum OpenAccess: String, CaseIterable, Sendable {
+  /// Only programs of this machine: a listener that others can reach is an error.
+  case auto
+  /// Everyone who can connect.
+  case none
+}
+
+/// How clients authenticate. Without any of these, they need not.
+package struct AuthenticationSettings: Equatable, Sendable {
+  package struct JWT: Equatable, Sendable {
+    /// The file of the keys; nil if JSON Web Tokens are not accepted.
+    package var keys: String?
+    package var audiences: [String] = []
+    /// Empty: the keys decide.
+    package var issuers: [String] = []
+    package var leeway = TimeSpan.seconds(60)
+  }
+
+  /// What the client certificates with a name may do.
+  package struct CertificateRule: Equatable, Sendable {
+    /// A URI or DNS SAN: `uri:spiffe://example.org/billing`, or `dns:*.clients.example.org`.
+    package var name: String
+    package var scopes: [String]
+    package var sessions: [String]
+    package var topics: [String]
+  }
+
+  /// The file of the static tokens; nil if there are none.
+  package var tokens: String?
+  package var jwt = JWT()
+  package var certificates: [CertificateRule] = []
+
+  /// Whether requests need credentials.
+  package var isConfigured: Bool { tokens != nil || jwt.keys != nil || !certificates.isEmpty }
+}
+
+extension GatewaySettings {
+  /// Returns the problems of listeners that clients of other machines can reach without authentication, unless the operator says so.
+  ///
+  /// Not a rule of the section: `healthcheck` reads the same settings, but is not the program that listens.
+  package func accessProblems() -> [SettingProblem] {
+    if authentication.isConfigured || access == .none { return [] }
+    return listeners.http.enumerated().compactMap { index, address in
+      guard address.ip.map({ !$0.isLoopback }) ?? false else { return nil }
+      return SettingProblem(
+        "listeners.http", .item(index),
+        "other machines can connect to it, and clients need no authentication: set authentication.tokens to a file of tokens ('drawbridge token --help'), use a loopback address or a Unix socket, or set access to none (--access none, DRAWBRIDGE_ACCESS=none) so that everyone who can connect may send and receive",
+        comparedWith: Self.accessPaths)
+    }
+  }
+
+  private static let accessPaths = [
+    "access", "authentication.tokens", "authentication.jwt.keys", "authentication.certificates",
+  ]
+}

@@ -33,6 +33,31 @@ async def test_down_closes_the_session_and_up_opens_it(upstream, gateway, client
     assert waiting["state"] == "queued"
 
 
+async def test_the_gap_of_a_closed_session_is_after_its_last_push(gateway_for, raw_upstream):
+    """The upstream sends until it has read the close frame. What it would have pushed later is missing."""
+
+    async def behave(reader, writer):
+        await upgrade(reader, writer)
+        writer.write(frame(1, b"before"))
+        while True:
+            opcode, payload = await read_frame(reader)
+            if opcode == 9:
+                writer.write(frame(10, payload))
+            elif opcode == 8:
+                writer.write(frame(1, b"last") + frame(8, payload))
+                return
+
+    gateway = await gateway_for(await raw_upstream(behave))
+    client = gateway.client()
+    for desired, state in (("down", "stopped"), ("up", "ready")):
+        await patch(client, f'{{"desired":"{desired}"}}')
+        await eventually(lambda state=state: is_in(client, state), what=f"the session is {state}")
+    first = await client.poll(cursor="earliest", wait=20, limit=2)
+    assert (first.payloads, first.gap) == (["before", "last"], None)
+    second = await client.poll(cursor=first.cursor, wait=20)
+    assert (second.payloads, second.gap["reason"]) == (["before"], "upstream")
+
+
 async def test_a_lost_connection_never_reopens_a_session_that_is_down(upstream, gateway, client):
     await patch(client, '{"desired":"down"}')
     await eventually(lambda: is_in(client, "stopped"), what="the session is stopped")

@@ -9,10 +9,21 @@ extension SessionDriver {
     status.record(
       transition, machine, concerned: connection(transition.generation), newest: connection(machine.generation),
       explanation: explanation(of: transition.cause))
-    if transition.from.isSending, !transition.to.isSending { sink.connectionLost() }
+    reportLoss(after: transition)
     metrics.transitions(to: transition.to).add()
     if transition.isConnection { metrics.connections.add() }
     if transition.isFailure { metrics.failures.add() }
+  }
+
+  /// Reports that pushes may be missing from here on. A connection that the gateway closes brings pushes until it has ended, so the loss is
+  /// after these.
+  private func reportLoss(after transition: SessionTransition) {
+    if transition.from.isSending, transition.to == .closing {
+      isLosingPushes = true
+    } else if transition.from.isSending && !transition.to.isSending || transition.from == .closing && isLosingPushes {
+      isLosingPushes = false
+      sink.connectionLost()
+    }
   }
 
   /// The description of a failure whose cause has none.

@@ -37,6 +37,8 @@ final class SessionDriver {
   /// The URL whose failure is being handled.
   var refusingURL: WebSocketURL?
   private var isApplying = false
+  /// The session was ready, and closes its connection.
+  var isLosingPushes = false
   private var timer: (deadline: MonotonicTime, timer: LoopTimer)?
 
   /// Starts a session on `loop`. `makeDialer` creates the dialer of its transports, on `loop`.

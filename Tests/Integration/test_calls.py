@@ -321,6 +321,67 @@ async def test_a_reply_arrives_on_the_connection_that_is_replaced(calculator):
     assert len(server.last.heard) == 1
 
 
+async def test_a_reply_to_a_call_that_timed_out_arrives_on_the_connection_that_is_replaced(calculator):
+    gateway, upstream, server = await calculator(env={"DRAWBRIDGE_UPSTREAM_OVERLAP": "60s"})
+    client = gateway.client()
+    answer = await call(client, request(1, "late"), wait="500ms")
+    assert answer.problem(504)["type"] == "/errors/reply-timeout"
+    await eventually(lambda: upstream.late, what="the upstream has the request")
+    gateway.signal(signal.SIGHUP)
+    await server.has_conversations(2)
+    await eventually(lambda: sends_on_the_second(client), what="the new connection sends")
+    conversation, reply = upstream.late.pop()
+    await conversation.say(reply)
+
+    async def has_reply():
+        return (await client.request("GET", answer.headers["Location"])).json.get("reply")
+
+    assert (await eventually(has_reply, what="the delivery shows the late reply"))["result"] == 2
+
+
+async def test_a_queued_call_is_sent_once_by_the_next_connection_and_a_withdrawn_one_never(calculator):
+    # After the first message no other may be sent for a while, so calls are queued during the hand-over.
+    gateway, _, server = await calculator(
+        env={"DRAWBRIDGE_UPSTREAM_QUEUE_RATE": "1", "DRAWBRIDGE_UPSTREAM_QUEUE_RATE_INTERVAL": "4s"}
+    )
+    client = gateway.client()
+    assert (await call(client, request(0))).json["result"] == 0
+    leaving = asyncio.create_task(call(client, request(1), wait="50s"))
+    await eventually(lambda: counts(gateway, 1), what="the first call waits")
+    patient = asyncio.create_task(call(client, request(2), wait="50s"))
+    await eventually(lambda: counts(gateway, 2), what="both calls wait")
+    gateway.signal(signal.SIGHUP)
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    assert (await patient).json["result"] == 4
+    assert await sends_on_the_second(client)
+    numbers = [[json.loads(each)["params"][0] for each in one.heard] for one in server.conversations]
+    assert numbers == [[0], [2]]
+
+
+async def test_a_request_whose_reply_has_arrived_is_not_sent_again(calculator):
+    gateway, upstream, server = await calculator(
+        env={
+            "DRAWBRIDGE_UPSTREAM_QUEUE_REDELIVER": "unconfirmed",
+            # Only replies confirm messages here: no ping is sent before the connection is lost.
+            "DRAWBRIDGE_UPSTREAM_QUEUE_CONFIRM_DELAY": "10s",
+            "DRAWBRIDGE_UPSTREAM_QUEUE_CONFIRM_MESSAGES": "1000",
+        }
+    )
+    client = gateway.client()
+    waiting = asyncio.create_task(call(client, request(1, "late"), wait="50s"))
+    await eventually(lambda: len(upstream.late) == 1, what="the upstream has the request")
+    assert (await call(client, request(2))).json["result"] == 4
+    server.reset_connections()
+    # The one without a reply is sent again.
+    await eventually(lambda: len(upstream.late) == 2, what="the upstream has the request again")
+    conversation, reply = upstream.late.pop()
+    await conversation.say(reply)
+    assert (await waiting).json["result"] == 2
+    assert (await call(client, request(3))).json["result"] == 6
+    assert [each["params"][0] for each in upstream.requests] == [1, 2, 1, 3]
+
+
 async def sends_on_the_second(client):
     return (await client.session())["generation"] >= 2 and (await client.session())["state"] == "ready"
 

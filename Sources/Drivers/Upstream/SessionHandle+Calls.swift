@@ -49,7 +49,8 @@ extension SessionHandle {
       shared.calls.expire(now: now)
       guard shared.calls.hasRoom else { return (.full, nil) }
       guard !shared.calls.contains(id) else { return (.idInUse, nil) }
-      let result = shared.outbox.enqueue(request, kind: .text, timeToLive: timeToLive, now: now)
+      let result = shared.outbox.enqueue(
+        request, kind: .text, timeToLive: timeToLive, reportsEnd: true, now: now)
       guard case .queued(let sequence, _) = result else {
         let receipt = Receipt(result: result, nextAttempt: shared.nextAttempt)
         return (.refused(receipt), shared.signal(after: result))
@@ -82,7 +83,7 @@ extension SessionHandle {
   package func abandon(_ call: RegisteredCall) {
     end { shared in
       shared.calls.abandon(call.id)
-      shared.withdraw(call.sequence)
+      shared.outbox.withdraw(call.sequence)
     }
   }
 
@@ -133,8 +134,11 @@ extension SessionHandle {
       return false
     }
     let copy = SharedBytes(copying: message)
-    let (isReply, notifier, signal) = shared.withLock { shared -> (Bool, Notifier?, Signal?) in
-      switch shared.calls.receive(id, copy, range, canBeLate: !traits.hasUnpairedSurrogates, now: now) {
+    let (isReply, notifier, signal) = update(at: now) { shared -> (Bool, Notifier?, Signal?) in
+      let request = shared.calls.sequence(of: id)
+      let match = shared.calls.receive(id, copy, range, canBeLate: !traits.hasUnpairedSurrogates, now: now)
+      if let request, match != .none { shared.outbox.replied(to: request) }
+      return switch match {
       case .reply(let lane): (true, shared.callNotifier(ofLane: lane), shared.signalOfLastCall)
       case .lateReply: (true, nil, nil)
       case .none: (false, nil, nil)
@@ -164,21 +168,19 @@ extension SessionHandle.Shared {
     return callNotifiers[index]
   }
 
-  /// Withdraws the request of a call that has been removed. That ends no other call, so that clients that leave at once cause no search for
-  /// each of them.
-  fileprivate mutating func withdraw(_ sequence: UInt64) {
-    let isExamined = examinedFailures == outbox.ledger.failures
-    outbox.withdraw(sequence)
-    if isExamined { examinedFailures = outbox.ledger.failures }
-  }
+  /// Whether calls may end because their requests have ended.
+  @inline(__always)
+  var hasEndedCalls: Bool { !outbox.ended.isEmpty || calls.pending > 0 && !isDriven }
 
-  /// Ends the calls whose requests have ended, if any message has ended since the last time. Returns the notifiers of their clients.
+  /// Whether the session's loop still reports the ends of connections.
+  private var isDriven: Bool { !hasEnded && !isAbandoned }
+
+  /// Ends the calls whose requests have ended in the queue. The others end with their connections. Returns the notifiers of their clients.
   mutating func endCallsOfEndedMessages() -> [Notifier] {
-    guard outbox.ledger.failures != examinedFailures else { return [] }
-    examinedFailures = outbox.ledger.failures
+    let isDriven = isDriven
+    let ended = outbox.takeEnded()
     let ledger = outbox.ledger
-    let isDriven = !hasEnded && !isAbandoned
-    let lanes = calls.messagesEnded { sequence, hasCarrier in
+    let lanes = calls.messagesEnded(isDriven ? ended : calls.sequences) { sequence, hasCarrier in
       // Without a record, many messages have followed, and the reply may still come.
       guard let record = ledger.record(of: sequence, now: .zero) else { return nil }
       switch record.state {

@@ -46,8 +46,6 @@ package final class SessionHandle: Sendable {
     var calls = CallTable()
     /// Wake the clients of calls. Each serves the lanes that are equal to its index, modulo `callNotifierLimit`.
     var callNotifiers: [Notifier] = []
-    /// `outbox.ledger.failures`, when `endCalls` last looked for calls whose requests have ended.
-    var examinedFailures: UInt64 = 0
     /// How calls are related to their replies, by the latest settings.
     var correlation: Correlation?
     /// The session shuts down, and ends when the last call has.
@@ -143,7 +141,7 @@ package final class SessionHandle: Sendable {
       shared.outbox.clock = now
       let before = shared.deliveryNews
       let result = body(&shared)
-      let callers = shared.calls.pending == 0 ? [] : shared.endCallsOfEndedMessages()
+      let callers = shared.hasEndedCalls ? shared.endCallsOfEndedMessages() : []
       return (result, shared.deliveryNews != before, callers)
     }
     if hasNews { deliveryNotifier.notify() }

@@ -75,8 +75,13 @@ package struct CallTable: Sendable {
   package var count: Int { calls.count }
   package var hasRoom: Bool { calls.count < limits.calls }
 
-  /// Whether a message with this id may be a reply.
-  package func contains(_ id: CallID) -> Bool { calls[id] != nil || late.contains(id) }
+  /// The number of the message with the request, if a message with this id may be a reply.
+  package func sequence(of id: CallID) -> UInt64? { calls[id]?.sequence ?? late.sequence(of: id) }
+
+  package func contains(_ id: CallID) -> Bool { sequence(of: id) != nil }
+
+  /// The numbers of the messages with the requests.
+  package var sequences: [UInt64] { Array(ids.keys) }
 
   // MARK: Clients
 
@@ -153,28 +158,33 @@ package struct CallTable: Sendable {
   ///
   /// - Parameter isQueued: whether the message with this number will be sent on another connection.
   package mutating func connectionEnded(_ connection: Generation, isQueued: (UInt64) -> Bool) -> [Int] {
-    let lanes = end { $0.carrier == connection && !isQueued($0.sequence) ? .upstreamClosed : nil }
-    guard pending > 0 else { return lanes }
-    for (id, call) in calls where call.outcome == nil && call.carrier == connection { calls[id]?.carrier = nil }
+    guard pending > 0 else { return [] }
+    var lanes: [Int] = []
+    for (id, call) in calls where call.outcome == nil && call.carrier == connection {
+      if isQueued(call.sequence) {
+        calls[id]?.carrier = nil
+      } else {
+        settle(id, as: .upstreamClosed)
+        lanes.append(call.lane)
+      }
+    }
     return lanes
   }
 
-  /// Messages have ended. Returns the lanes of the calls that end by that.
+  /// Messages have ended, or may have. Returns the lanes of the calls that end by that. The cost does not depend on the number of calls.
   ///
   /// - Parameter outcome: of the call whose request is the message with this number, and whether a connection that has not ended was given it;
   ///   nil if the message has not ended.
-  package mutating func messagesEnded(_ outcome: (UInt64, _ hasCarrier: Bool) -> Outcome?) -> [Int] {
-    end { outcome($0.sequence, $0.carrier != nil) }
-  }
-
-  private mutating func end(_ outcome: (Call) -> Outcome?) -> [Int] {
-    guard pending > 0 else { return [] }
-    var ended: [(CallID, Outcome, lane: Int)] = []
-    for (id, call) in calls where call.outcome == nil {
-      if let outcome = outcome(call) { ended.append((id, outcome, call.lane)) }
+  package mutating func messagesEnded(
+    _ sequences: [UInt64], _ outcome: (UInt64, _ hasCarrier: Bool) -> Outcome?
+  ) -> [Int] {
+    sequences.compactMap { sequence in
+      guard let id = ids[sequence], let call = calls[id], call.outcome == nil,
+        let outcome = outcome(sequence, call.carrier != nil)
+      else { return nil }
+      settle(id, as: outcome)
+      return call.lane
     }
-    for (id, outcome, _) in ended { settle(id, as: outcome) }
-    return ended.map(\.lane)
   }
 
   private mutating func settle(_ id: CallID, as outcome: Outcome) {

@@ -35,7 +35,7 @@ package struct LateCalls: Sendable {
 
   var isEmpty: Bool { calls.isEmpty }
 
-  func contains(_ id: CallID) -> Bool { sequences[id] != nil }
+  func sequence(of id: CallID) -> UInt64? { sequences[id] }
 
   mutating func add(_ id: CallID, token: SharedBytes, sequence: UInt64, now: MonotonicTime) {
     expire(now: now)

@@ -38,8 +38,6 @@ package struct DeliveryLedger: Sendable {
   /// Messages that returned to the queue after they had been written.
   package private(set) var redeliveries: UInt64 = 0
   private var reported = DeliveryLosses()
-  /// Messages that count as `unknown` because they were forgotten.
-  private var forgottenUnconfirmed: UInt64 = 0
   /// How many times a message entered a final state.
   package private(set) var completions: UInt64 = 0
 
@@ -89,7 +87,6 @@ package struct DeliveryLedger: Sendable {
     present[Int(state.rawValue)] &-= 1
     if state == .written, confirms {
       totals[Int(DeliveryState.unknown.rawValue)] &+= 1
-      forgottenUnconfirmed &+= 1
     }
     if !isFinal(state) { completions &+= 1 }
   }
@@ -252,9 +249,6 @@ package struct DeliveryLedger: Sendable {
       expired: total(.expired) &- reported.expired, rejected: total(.rejected) &- reported.rejected,
       unknown: total(.unknown) &- reported.unknown)
   }
-
-  /// A number that is incremented when a remembered message ends that may not have arrived.
-  package var failures: UInt64 { total(.expired) &+ total(.rejected) &+ total(.unknown) &- forgottenUnconfirmed }
 
   mutating func takeLosses() -> DeliveryLosses {
     let losses = losses

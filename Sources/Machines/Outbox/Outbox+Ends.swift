@@ -14,16 +14,36 @@ extension Outbox {
   /// Ends a waiting message whose sender has given up, as if its time to live were over. A message that a connection has taken stays, and so
   /// does one with time to live 0, which is sent in the next turn or ends by itself.
   package mutating func withdraw(_ sequence: UInt64) {
+    guard let position = position(of: sequence), position >= takenEnd, !ring[position].isImmediate else { return }
+    end(position, as: .expired, because: .ttl)
+    trimExpiry()
+  }
+
+  /// The upstream has replied to a message, so it has arrived: it is confirmed without a pong, and not sent again. Only a message that a new
+  /// connection has taken meanwhile cannot be stopped.
+  package mutating func replied(to sequence: UInt64) {
+    guard settings.confirms else { return }
+    if ledger.state(of: sequence) == .written { ledger.set(sequence, to: .confirmed) }
+    guard keepsWritten, let position = position(of: sequence) else { return }
+    if position < writtenEnd {
+      release(position)
+      popFront()
+    } else if position >= takenEnd {
+      // It was returned to the queue when its connection stopped sending.
+      end(position, as: .confirmed)
+      trimExpiry()
+    }
+  }
+
+  /// The position of a message that has not ended and was not released.
+  private func position(of sequence: UInt64) -> Int? {
     // The numbers in the ring increase.
-    var (low, high) = (takenEnd, ring.end)
+    var (low, high) = (ring.front, ring.end)
     while low < high {
       let middle = low + (high - low) / 2
       if ring[middle].sequence < sequence { low = middle + 1 } else { high = middle }
     }
-    guard low < ring.end, ring[low].sequence == sequence, ring[low].payload != nil, !ring[low].isImmediate
-    else { return }
-    end(low, as: .expired, because: .ttl)
-    trimExpiry()
+    return low < ring.end && ring[low].sequence == sequence && ring[low].payload != nil ? low : nil
   }
 
   /// Removes the deadlines of messages that have left, once they are the most. They are not removed one by one.
@@ -51,9 +71,11 @@ extension Outbox {
   /// Ends a message that is not written. Its position stays, empty.
   mutating func finish(_ position: Int, as state: DeliveryState, because reason: DeliveryReason?) {
     // It was written once, to a connection that was lost. However it ends now, it may have arrived.
-    let wasWritten = ring[position].attempts > 0
+    let mayHaveArrived = ring[position].attempts > 0 && state != .confirmed
     ledger.set(
-      ring[position].sequence, to: wasWritten ? .unknown : state, because: wasWritten ? .connectionLost : reason)
+      ring[position].sequence, to: mayHaveArrived ? .unknown : state, because: mayHaveArrived ? .connectionLost : reason
+    )
+    if ring[position].reportsEnd { ended.append(ring[position].sequence) }
     messages &-= 1
     bytes &-= ring[position].payload?.count ?? 0
     ring[position].payload = nil

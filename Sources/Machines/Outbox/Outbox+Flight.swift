@@ -184,7 +184,11 @@ extension Outbox {
   /// The upstream closed with 1009. The largest message in flight, or the last of the largest, is too large for it and would end
   /// every connection, so it is never sent again.
   private mutating func rejectLargest(partiallyWritten: UInt64?) {
-    var largest = retiring.flatMap { $0.largest.isEmpty ? nil : $0.largest[$0.largest.front] }
+    // A message with a reply has arrived.
+    while let first = retiring?.firstLargest, ledger.state(of: first.sequence) == .confirmed {
+      retiring?.largest.removeFirst()
+    }
+    var largest = retiring?.firstLargest
     for position in writtenEnd..<takenEnd where ring[position].sequence == partiallyWritten {
       guard let size = ring[position].payload?.count, size >= largest?.size ?? 0 else { continue }
       largest = nil
@@ -202,6 +206,8 @@ extension Outbox {
 }
 
 extension Outbox.Flight {
+  fileprivate var firstLargest: Outbox.Sent? { largest.isEmpty ? nil : largest[largest.front] }
+
   /// Records a barrier after the last message, unless there are `limit` barriers or one follows that message already.
   fileprivate mutating func appendBarrier(_ counter: UInt64, atMost limit: Int) {
     guard last > lastWithBarrier, barriers.count < limit else { return }

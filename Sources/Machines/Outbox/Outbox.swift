@@ -23,6 +23,8 @@ package struct Outbox: Sendable {
     var kind = MessageKind.text
     /// Time to live 0: it ends if it cannot be written at once.
     var isImmediate = false
+    /// Its end is reported in `ended`.
+    var reportsEnd = false
     /// Connections that took it, except those that ended before it was written as a whole.
     var attempts: UInt8 = 0
     /// Connections that were lost while it was partially written.
@@ -85,6 +87,8 @@ package struct Outbox: Sendable {
   package internal(set) var bytes = 0
   /// Written messages that are kept until they are confirmed.
   var kept = 0
+  /// Messages with `reportsEnd` that were waiting when they ended, since the last `takeEnded`.
+  package internal(set) var ended: [UInt64] = []
   /// Waiting messages, and their bytes.
   var waiting = 0
   var waitingBytes = 0
@@ -114,9 +118,11 @@ package struct Outbox: Sendable {
 
   // MARK: In
 
-  /// Queues a message. `timeToLive`: 0 means now or never; nil means no expiry.
+  /// Queues a message. `timeToLive`: 0 means now or never; nil means no expiry. `reportsEnd`: `takeEnded` reports the message if it ends in the
+  /// queue.
   package mutating func enqueue(
-    _ payload: SharedSlice, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
+    _ payload: SharedSlice, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, reportsEnd: Bool = false,
+    now: MonotonicTime
   ) -> EnqueueResult {
     guard !isClosed else { return .closed }
     let isImmediate = timeToLive?.nanoseconds == 0
@@ -137,7 +143,8 @@ package struct Outbox: Sendable {
     let mostUrgent = expiry.first?.deadline ?? .distantFuture
     ring.append(
       Entry(
-        sequence: sequence, payload: payload, topic: topic, deadline: deadline, kind: kind, isImmediate: isImmediate))
+        sequence: sequence, payload: payload, topic: topic, deadline: deadline, kind: kind, isImmediate: isImmediate,
+        reportsEnd: reportsEnd))
     messages &+= 1
     waiting &+= 1
     waitingBytes &+= size
@@ -301,6 +308,12 @@ package struct Outbox: Sendable {
 
   /// Ends the pause: the hand-over has failed or is complete.
   package mutating func resume() { isPaused = false }
+
+  /// The messages with `reportsEnd` that ended in the queue since the last call.
+  package mutating func takeEnded() -> [UInt64] {
+    defer { ended = [] }
+    return ended
+  }
 
   /// Messages that ended since the last call and may not have arrived.
   package mutating func takeLosses() -> DeliveryLosses { ledger.takeLosses() }

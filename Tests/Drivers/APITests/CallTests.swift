@@ -19,8 +19,13 @@ import UpstreamSession
 @Suite struct CallTests {
   private static let connection = Generation(1)
 
-  private func fixture(_ correlation: Correlation? = .jsonRPC) throws -> APIFixture {
-    try APIFixture(sessions: ["default", "market"]) { $0.session.upstream.conventions.correlation = correlation }
+  private func fixture(
+    _ correlation: Correlation? = .jsonRPC, _ change: (inout OutboxSettings) -> Void = { _ in }
+  ) throws -> APIFixture {
+    try APIFixture(sessions: ["default", "market"]) {
+      $0.session.upstream.conventions.correlation = correlation
+      change(&$0.session.upstream.outbox)
+    }
   }
 
   /// The call that waits.
@@ -182,7 +187,52 @@ import UpstreamSession
     #expect(!mayHaveReplies)
   }
 
+  @Test(arguments: [OutboxSettings.Redelivery.never, .unconfirmed])
+  func aReplyConfirmsItsRequestWhichIsNotSentAgain(redelivery: OutboxSettings.Redelivery) throws {
+    let api = try fixture { $0.redelivery = redelivery }
+    let session = try api.session()
+    let calls = try (0..<3).map { try hold(#"{"id":\#($0)}"#, api) }
+    let sent = write(session, api)
+    #expect(receive(#"{"id":\#(try id(sent[1])),"result":1}"#, session, api))
+    #expect(api.finish(calls[1]).status == 200)
+    #expect(api.finish(calls[0]).problem == "reply-timeout")
+    #expect(receive(#"{"id":\#(try id(sent[0])),"result":1}"#, session, api), "a late reply")
+    for number in [1, 2] as [UInt64] { #expect(session.upstream.deliveryState(number) == .confirmed) }
+    #expect(session.upstream.deliveryState(3) == .written)
+    session.upstream.update { shared in
+      shared.outbox.stopSending()
+      shared.outbox.settle()
+    }
+    session.upstream.endCalls(of: Self.connection)
+    #expect(write(session, api) == (redelivery == .never ? [] : [sent[2]]))
+    #expect(api.finish(calls[2]).problem == (redelivery == .never ? "upstream-closed" : "reply-timeout"))
+  }
+
+  @Test func aProxyThatStatesItsTimeoutShortensTheWait() throws {
+    let api = try fixture()
+    let call = try hold(
+      #"{"id":1}"#, to: "/v1/call?wait=30s", fields: "x-envoy-expected-rq-timeout-ms: 2000\r\n", api)
+    #expect(call.deadline == api.now + .milliseconds(1_500))
+    call.abandon()
+  }
+
   // MARK: Without a reply
+
+  @Test func aCallThatAFullQueueDropsEndsAtOnceAndNoOther() throws {
+    let api = try fixture {
+      $0.overflow = .dropOldest
+      $0.maximumMessages = 3
+    }
+    let session = try api.session()
+    let calls = try (0..<3).map { try hold(#"{"id":\#($0)}"#, api) }
+    _ = try api.post("a")
+    #expect(calls.map { $0.hasNewData } == [true, false, false])
+    _ = try api.post("b")
+    #expect(calls.map { $0.hasNewData } == [true, true, false])
+    #expect(calls[0...1].map { api.finish($0).problem } == ["queue-full", "queue-full"])
+    #expect(write(session, api).count == 3)
+    calls[2].abandon()
+  }
 
   @Test func aRequestThatIsStillQueuedWhenItsClientGivesUpIsNeverSent() throws {
     for fields in ["TTL: 30\r\n", "TTL: 2\r\n", ""] {

@@ -137,7 +137,7 @@ import UpstreamSession
       guard !queue.isEmpty else { return }
       let index = queue.remove(at: number(queue.count))
       guard callers[index].outcome == nil else { return }
-      let lanes = table.messagesEnded { number, _ in number == callers[index].sequence ? .notSent : nil }
+      let lanes = table.messagesEnded([callers[index].sequence]) { _, _ in .notSent }
       guard callers[index].repliesSeen == 0 else {
         #expect(lanes == [], "it has its reply")
         return

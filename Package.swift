@@ -175,7 +175,10 @@ let package = Package(
       ]),
     tested(
       .drivers, "Sessions",
-      ["Configuration", "Inbox", "Logging", "Metrics", "Upstream", "WebSocketCodec"]),
+      [
+        "ByteStreams", "Configuration", "Consumers", "Inbox", "Logging", "Metrics", "Reactor", "Upstream",
+        "WebSocketCodec",
+      ]),
     tested(
       .drivers, "HTTPServer",
       ["ByteStreams", "Configuration", "HTTPCodec", "Logging", "Metrics", "Reactor", "TLSEngine"]),

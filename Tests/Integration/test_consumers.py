@@ -142,6 +142,18 @@ async def test_a_held_worker_is_woken_by_pushes_releases_and_expired_leases(gate
     assert last["deliveries"] == 3
 
 
+async def test_a_held_worker_is_told_what_retention_removes_while_nothing_else_happens(gateway_for, upstream):
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_DELIVERY_AGE": "1s"})
+    client = gateway.client()
+    await put(client, "workers", share=True, order_by="/key")
+    await upstream.push('{"key":1}', '{"key":1}')
+    (message,) = (await receive(client, "workers", wait=30)).json["messages"]
+    # It blocks the other one for an hour, and no lease or delay ends before.
+    assert (await settle(client, "workers", release=[message["lease"]], delay="1h")).status == 200
+    batch = (await asyncio.wait_for(receive(client, "workers", wait=55), 30)).json
+    assert (batch["messages"], batch["gap"]["missed"], batch["gap"]["reason"]) == ([], 2, "retention")
+
+
 async def test_a_consumer_that_is_not_used_is_removed(client):
     await put(client, "brief", idle="1s")
     await put(client, "kept", idle="1m")

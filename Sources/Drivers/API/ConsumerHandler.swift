@@ -11,7 +11,9 @@ import Upstream
 struct PendingConsumerRequest {
   let target: ConsumerTarget
   /// Only for a receive.
-  let parameters: ReceiveParameters?
+  var parameters: ReceiveParameters?
+  /// Only for a list.
+  var page: ConsumerListParameters?
 }
 
 extension API {
@@ -24,8 +26,13 @@ extension API {
       try RequestDocument.check(request, limit: limit)
       body = RequestBody(request.framing, limit: limit)
     }
-    guard target.action == .receive else { return PendingConsumerRequest(target: target, parameters: nil) }
-    return PendingConsumerRequest(target: target, parameters: try ReceiveParameters(request, shared.settings.delivery))
+    var pending = PendingConsumerRequest(target: target)
+    switch target.action {
+    case .receive: pending.parameters = try ReceiveParameters(request, shared.settings.delivery)
+    case .list: pending.page = try ConsumerListParameters(request)
+    default: break
+    }
+    return pending
   }
 
   func serve(
@@ -35,8 +42,10 @@ extension API {
     do throws(ConsumerRefusal) {
       switch target.action {
       case .list:
+        guard let page = request.page else { break }
         response.begin(.ok, "application/json")
-        ConsumerJSON.write(consumers.statuses, into: &response.content.text)
+        ConsumerJSON.write(
+          consumers.statuses(after: page.after, limit: page.limit), into: &response.content.text)
       case .show:
         let status = try consumers.status(of: target.name)
         response.begin(.ok, "application/json")

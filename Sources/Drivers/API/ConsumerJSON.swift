@@ -56,13 +56,13 @@ enum ConsumerJSON {
     output.append("}}" as StaticString)
   }
 
-  static func write(_ statuses: [ConsumerStatus], into output: inout ByteQueue) {
+  static func write(_ page: ConsumerPage, into output: inout ByteQueue) {
     output.append("{\"consumers\":[" as StaticString)
-    for (index, status) in statuses.enumerated() {
+    for (index, status) in page.consumers.enumerated() {
       if index > 0 { output.append("," as StaticString) }
       write(status, into: &output)
     }
-    output.append("]}\n" as StaticString)
+    output.append(page.more ? "],\"more\":true}\n" : "],\"more\":false}\n" as StaticString)
   }
 
   /// `{"name":count}`

@@ -15,6 +15,7 @@ enum QueryParameter: UInt16, CaseIterable {
   case stream = 512
   case events = 1024
   case ack = 2048
+  case after = 4096
 
   /// In a request.
   var name: StaticString {
@@ -31,6 +32,7 @@ enum QueryParameter: UInt16, CaseIterable {
     case .stream: "stream"
     case .events: "events"
     case .ack: "ack"
+    case .after: "after"
     }
   }
 
@@ -59,6 +61,8 @@ enum QueryParameter: UInt16, CaseIterable {
       self = .events
     } else if name.equals("ack") {
       self = .ack
+    } else if name.equals("after") {
+      self = .after
     } else {
       return nil
     }
@@ -83,6 +87,7 @@ enum QueryParameter: UInt16, CaseIterable {
         bits: QueryParameter.wait.rawValue | QueryParameter.limit.rawValue | QueryParameter.maxBytes.rawValue
           | QueryParameter.ack.rawValue)
     }
+    static var list: Names { Names(bits: QueryParameter.limit.rawValue | QueryParameter.after.rawValue) }
     static var poll: Names {
       Names(
         bits: QueryParameter.cursor.rawValue | QueryParameter.since.rawValue | QueryParameter.last.rawValue

@@ -40,7 +40,7 @@ enum Route {
   fileprivate var readsQuery: Bool {
     switch self {
     case .send, .receive, .delivery, .call, .options: true
-    case .consumer(let target): target.action == .receive
+    case .consumer(let target): target.action == .receive || target.action == .list
     case .session, .changeSession, .sessions, .document, .errorPage, .live, .ready, .started, .metrics, .status:
       false
     }

@@ -57,7 +57,8 @@ struct SendParameters {
       case .topic: try merge(topic: value)
       case .until: milestone = try Self.milestone(value)
       case .wait: asked = try WaitParameter.read(value)
-      case .cursor, .since, .last, .limit, .maxBytes, .stream, .events, .ack: preconditionFailure("not accepted")
+      case .cursor, .since, .last, .limit, .maxBytes, .stream, .events, .ack, .after:
+        preconditionFailure("not accepted")
       }
     }
     // Unlike `Prefer`, which a server may ignore (RFC 7240 §2), a parameter never is.

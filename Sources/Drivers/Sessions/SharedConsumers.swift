@@ -111,6 +111,12 @@ package final class SharedConsumers: Sendable {
     return state.withLock { $0.table.statuses(inbox) }
   }
 
+  /// The next `limit` consumers after a name, by name.
+  package func statuses(after name: String, limit: Int) -> ConsumerPage {
+    let inbox = inbox
+    return state.withLock { $0.table.statuses(after: name, limit: limit, inbox) }
+  }
+
   /// Returns false if there is none. Held receives of it end.
   package func remove(_ name: String) -> Bool {
     let wasThere = state.withLock { $0.table.remove(name) }

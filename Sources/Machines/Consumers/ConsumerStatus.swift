@@ -29,6 +29,13 @@ package struct ConsumerStatus: Sendable {
   }
 }
 
+/// Some consumers of a session, by name.
+package struct ConsumerPage: Sendable {
+  package let consumers: [ConsumerStatus]
+  /// Whether there are consumers with later names.
+  package let more: Bool
+}
+
 /// A receive of a consumer, from its request to its response.
 package struct ReceiveTurn: Sendable {
   let consumer: UInt64

@@ -92,6 +92,16 @@ package struct ConsumerTable: Sendable {
     return consumers.map { ConsumerStatus($0, $1, latest) }.sorted { $0.name < $1.name }
   }
 
+  /// The next `limit` consumers after a name, by name, and whether there are more.
+  package func statuses(after name: String, limit: Int, _ source: some PushSource) -> ConsumerPage {
+    let latest = source.latest
+    let names = consumers.keys.filter { $0 > name }.sorted()
+    let page = names.prefix(limit).compactMap { name in
+      consumers[name].map { ConsumerStatus(name, $0, latest) }
+    }
+    return ConsumerPage(consumers: page, more: names.count > limit)
+  }
+
   // MARK: Receiving
 
   /// Begins a receive. If the consumer is one reader, this supersedes the receive before.

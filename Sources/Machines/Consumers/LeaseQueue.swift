@@ -18,8 +18,12 @@ struct LeaseQueue: Sendable {
 
   /// How much one call examines, since others wait for the lock meanwhile.
   struct SearchBudget {
-    /// As many as there can be leases: enough for the largest batch without an order.
+    /// Pushes with a topic of the consumer, each of which gets a record. As many as there can be leases: enough for the largest batch
+    /// without an order.
     var pushes = LeaseQueue.maximumLeases
+    /// Comparisons of the other pushes with a topic, about 10 ns each. Enough for all that the default retention keeps if the consumer has one
+    /// topic, and for `pushes` if it has as many as possible.
+    var comparisons = TopicFilter.maximumPatterns * LeaseQueue.maximumLeases
     /// Payload bytes that are searched for keys.
     var bytes = 1 << 20
   }
@@ -168,14 +172,17 @@ struct LeaseQueue: Sendable {
   /// Examines pushes until `count` can be handed out, or a group more with an order.
   mutating func search(for count: Int, _ budget: inout SearchBudget, _ source: some PushSource) {
     let readsPayloads = settings.order?.readsPayloads == true
-    while readyCount < count, budget.pushes > 0, budget.bytes > 0, canSearch(source) {
+    while readyCount < count, budget.pushes > 0, budget.comparisons > 0, budget.bytes > 0, canSearch(source) {
       let wanted = settings.order == nil ? count - readyCount : max(count - readyCount, Self.groupSize)
       let result = source.read(
         after: ReadStart(frontier), limit: min(wanted, searchRoom), maxBytes: readsPayloads ? budget.bytes : .max,
         matching: settings.filter)
       if let gap = result.gap { note(gap) }
       if frontier.epoch != result.cursor.epoch { startSequence = 0 }
-      budget.pushes -= Int(result.cursor.sequence - min(frontier.sequence, result.cursor.sequence)) + 1
+      let passed = Int(result.cursor.sequence - min(frontier.sequence, result.cursor.sequence))
+      budget.pushes -= result.messages.count
+      // A read that only passes a gap counts as well.
+      budget.comparisons -= (passed - result.messages.count + 1) * max(1, settings.topics.count)
       frontier = result.cursor
       for message in result.messages {
         if readsPayloads { budget.bytes -= message.rendered.count }

@@ -56,6 +56,30 @@ import Testing
     }
   }
 
+  @Test func aListHasPages() throws {
+    let api = try APIFixture()
+    for number in 100..<350 { _ = try api.put("c\(number)", "") }
+    func page(_ query: String = "") throws -> (names: [String], more: Bool) {
+      let json = try api.respond("GET", "/v1/consumers\(query)").json
+      let consumers = try #require(json["consumers"] as? [[String: Any]])
+      return (consumers.compactMap { $0["name"] as? String }, try #require(json["more"] as? Bool))
+    }
+    var (names, more) = try page()
+    #expect(names.count == 100 && more)
+    while more {
+      let next = try page("?after=\(try #require(names.last))&limit=75")
+      names += next.names
+      more = next.more
+    }
+    #expect(names == (100..<350).map { "c\($0)" })
+    #expect(try page("?limit=1000").names.count == 100, "lowered to the maximum")
+    #expect(try page("?after=c349") == ([], false))
+    #expect(try page("?after=c3485&limit=1") == (["c349"], false), "a name that does not exist")
+    for query in ["limit=0", "limit=x", "after=a&after=b", "cursor=latest"] {
+      #expect(try api.respond("GET", "/v1/consumers?\(query)").problem == "invalid-parameter", "\(query)")
+    }
+  }
+
   @Test(arguments: [
     (#"{"shared":true}"#, "member 'shared' is unknown: use start, share, visibility"),
     (#"{"share":1}"#, "share 1 is not valid: use true or false"), (#"{"share":true,"share":true}"#, "is repeated"),

@@ -126,6 +126,38 @@ import Testing
     #expect(try fixture.status.deadLetters == 1)
   }
 
+  // MARK: Topics
+
+  @Test func oneReceiveFindsTheOnlyPushOfItsTopicAmongAllThatTheDefaultRetentionKeeps() throws {
+    var fixture = try ConsumerFixture { _ = $0.add(topic: Array("rare".utf8)) }
+    for _ in 1..<LeaseQueue.searchLimit { fixture.push("a", topic: "frequent") }
+    fixture.push("b", topic: "rare")
+    let batch = try fixture.receive()
+    #expect(batch.messages.map(\.lease.number) == [UInt64(LeaseQueue.searchLimit)] && !batch.more)
+    #expect(fixture.table.recordCount == 1)
+  }
+
+  @Test func aSearchForManyTopicsEndsAfterAsManyComparisons() throws {
+    var fixture = try ConsumerFixture { settings in
+      for number in 0..<TopicFilter.maximumPatterns { _ = settings.add(topic: Array("rare \(number)".utf8)) }
+    }
+    for _ in 0..<LeaseQueue.maximumLeases + 500 { fixture.push("a", topic: "frequent") }
+    fixture.push("b", topic: "rare 15")
+    let first = try fixture.receive()
+    #expect(first.messages.isEmpty && first.more)
+    #expect(try fixture.take() == [UInt64(LeaseQueue.maximumLeases) + 501])
+  }
+
+  @Test func pushesOfTheTopicAreExaminedInSmallerNumbers() throws {
+    var fixture = try ConsumerFixture {
+      _ = $0.add(topic: Array("a*".utf8))
+      $0.order = .topic
+    }
+    for _ in 0..<3_000 { fixture.push("a", topic: "a") }
+    #expect(try fixture.take() == [1])
+    #expect((1_000...1_100).contains(fixture.table.recordCount))
+  }
+
   // MARK: Order
 
   @Test func nothingBehindALeasedPushOfTheSameTopicIsHandedOut() throws {
@@ -254,13 +286,13 @@ import Testing
 
   @Test func oneReceiveExaminesAPartOfManyPushesAndTheNextContinues() throws {
     var fixture = try ConsumerFixture(retention: Retention(count: 20_000)) { _ = $0.add(topic: Array("b".utf8)) }
-    for _ in 0..<15_000 { fixture.push("1", topic: "a") }
+    for _ in 0..<17_000 { fixture.push("1", topic: "a") }
     fixture.push("2", topic: "b")
     let first = try fixture.receive()
     #expect(first.messages.isEmpty && first.more && !first.isBlocked)
     var taken: [UInt64] = []
     for _ in 0..<20 where taken.isEmpty { taken = try fixture.take() }
-    #expect(taken == [15_001])
+    #expect(taken == [17_001])
   }
 
   @Test func aBatchHasAtMostSoManyBytesButOnePushAtLeast() throws {

@@ -1,0 +1,26 @@
+import ByteStreams
+import HTTPCodec
+
+/// The parameters of a `GET /v1/consumers`.
+struct ConsumerListParameters {
+  /// Maximum number of consumers in a response. One has up to 25 KB, most of it topics.
+  static let maximumLimit = 100
+
+  private(set) var after = ""
+  private(set) var limit = maximumLimit
+
+  init(_ request: borrowing HTTPRequestHead) throws(ProblemError) {
+    try QueryParameter.forEach(of: request, accepting: .list) { parameter, value throws(ProblemError) in
+      switch parameter {
+      case .after: after = value.text()
+      case .limit:
+        guard let count = value.decimalValue(), count > 0 else {
+          throw ProblemError(
+            .invalidParameter, "limit '\(value.excerpt())' is not valid: use a number of consumers, 1 or more")
+        }
+        limit = min(count, Self.maximumLimit)
+      default: preconditionFailure("not accepted")
+      }
+    }
+  }
+}

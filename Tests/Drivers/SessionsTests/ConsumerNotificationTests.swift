@@ -1,0 +1,87 @@
+import ByteStreams
+import Consumers
+import Inbox
+import Synchronization
+import Testing
+
+@testable import Reactor
+@testable import Sessions
+
+/// When held receives of other workers are woken. The consumers have no timer here.
+@Suite struct ConsumerNotificationTests {
+  private let now = MonotonicTime(nanoseconds: 1_000_000_000)
+
+  /// A listener that waits, on a loop of its own.
+  private final class Listener: SignalTarget, Sendable {
+    private let count = Mutex(0)
+    let loop: EventLoop
+
+    init(_ notifier: Notifier) async throws {
+      loop = try EventLoop(index: 0)
+      loop.submit { context in
+        let registered = Notifier.Listener(context.makeSignal(for: self))
+        registered.isWaiting.store(true, ordering: .sequentiallyConsistent)
+        notifier.add(registered)
+        return nil
+      }
+      try await until("the listener waits") { notifier.hasWaiters }
+    }
+
+    func signalled() { count.withLock { $0 += 1 } }
+
+    var notifications: Int { count.withLock { $0 } }
+
+    func until(_ what: String, _ fact: () -> Bool) async throws {
+      let start = ContinuousClock.now
+      while !fact() {
+        try #require(ContinuousClock.now - start < .seconds(60), "never: \(what)")
+        try await Task.sleep(for: .milliseconds(1))
+      }
+    }
+
+    /// Waits until everything that was signalled before is counted.
+    func settle() async throws {
+      let isOver = Mutex(false)
+      loop.submit { _ in
+        isOver.withLock { $0 = true }
+        return nil
+      }
+      try await until("the loop has done what was signalled") { isOver.withLock { $0 } }
+    }
+
+    func stop() {
+      loop.stop()
+      loop.join()
+    }
+  }
+
+  private func settings() -> ConsumerSettings {
+    var settings = ConsumerSettings()
+    settings.isShared = true
+    settings.visibility = .seconds(10)
+    return settings
+  }
+
+  @Test func aReceiveThatFindsExpiredLeasesWakesTheOtherWorkersForTheRest() async throws {
+    let inbox = SharedInbox(epoch: Epoch(0xABC), retention: Retention())
+    let consumers = SharedConsumers(inbox: inbox)
+    _ = try consumers.put("workers", settings(), start: inbox.latest, now: now)
+    for text in ["a", "b"] { inbox.append(Array(text.utf8).span, kind: .text, time: 0, now: now) }
+    let turns = try (0..<3).map { _ in try consumers.beginReceive("workers", acknowledging: nil, now: now) }
+    func receive(_ turn: Int, limit: Int, at time: MonotonicTime) throws -> LeasedBatch {
+      try consumers.lease(turns[turn], of: "workers", limit: limit, maxBytes: .max, now: time)
+    }
+    #expect(try receive(0, limit: 2, at: now).messages.count == 2)
+    let listener = try await Listener(consumers.notifier)
+    consumers.beginHolding(turns[1], of: "workers", now: now)
+    #expect(try receive(2, limit: 1, at: now + .seconds(9)).messages.isEmpty)
+    try await listener.settle()
+    #expect(listener.notifications == 0)
+    #expect(try receive(2, limit: 1, at: now + .seconds(10)).messages.count == 1)
+    try await listener.until("the held receive is woken") { listener.notifications > 0 }
+    var held = turns[1]
+    #expect(consumers.hasNews(&held, of: "workers"))
+    consumers.endHolding(turns[1], of: "workers", now: now + .seconds(10))
+    listener.stop()
+  }
+}

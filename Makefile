@@ -46,8 +46,8 @@ profile: ## Profile the gateway under load (LOADS="post fan-out": only these loa
 fuzz: ## Fuzz every parser of untrusted bytes with libFuzzer, 30 seconds each (more options: scripts/fuzz)
 	@scripts/fuzz
 
-soak: ## Kill the upstream a thousand times under load and check the state of every message
-	@scripts/soak
+soak: ## Run everything at once for an hour (MINUTES=N) and check what became of each message, and that memory is flat
+	@scripts/soak $(if $(MINUTES),--minutes $(MINUTES))
 
 workers: build ## Kill 50 curl workers at random that share 10,000 messages, and check that each message is handled in order
 	@scripts/setup test

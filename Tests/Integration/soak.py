@@ -1,71 +1,47 @@
-"""The runs of test_kills.py, long: `make soak`. Prints progress, a line for each run, and a summary at the end."""
+"""`make soak`: everything at once for an hour. Prints progress, a line for each account, and a summary at the end."""
 
 import argparse
 import asyncio
 import random
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from harness.gateway import BINARY, Gateway
-from harness.kills import KillRun, push_settings, settings
-from harness.push_loss import PushRun
-
-
-def _runs(deaths, seed):
-    """Name, the run itself, the gateway's settings."""
-    return [
-        ("redeliver: never", KillRun(deaths, seed, "never"), settings("never")),
-        ("redeliver: unconfirmed", KillRun(deaths, seed, "unconfirmed"), settings("unconfirmed")),
-        ("pushes", PushRun(deaths, seed), push_settings()),
-    ]
-
-
-async def _carry_out(run, environment, progress):
-    await run.upstream.start()
-    with tempfile.TemporaryDirectory() as folder:
-        gateway = Gateway("--upstream", run.upstream.url, env=environment, folder=Path(folder))
-        await gateway.start()
-        try:
-            return await run.run(gateway, progress=progress)
-        finally:
-            # In order, and without a trace of a crash: stop() sees to it.
-            await gateway.stop()
-            await run.upstream.stop()
+from harness.gateway import BINARY, PROJECT
+from harness.soak.run import SoakRun
 
 
 async def _main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--deaths", type=int, default=1000, help="of the upstream, in each run (1000)")
+    parser.add_argument("--minutes", type=float, default=60, help="length of the run (60)")
+    parser.add_argument("--rate", type=float, default=1, help="load, relative to the usual one (1)")
     parser.add_argument("--seed", type=int, help="to have the same choices once more; timing varies nevertheless")
-    parser.add_argument("--only", help="runs whose name contains this")
+    parser.add_argument("--curve", type=Path, default=PROJECT / ".build/reports/soak.csv", help="file for the curve")
     options = parser.parse_args()
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
-    print(f"{BINARY.name}, {options.deaths} deaths, seed {seed}", flush=True)
-    passed = failed = 0
-    for name, run, environment in _runs(options.deaths, seed):
-        if options.only and options.only not in name:
-            continue
-        started = time.monotonic()
-
-        def progress(text, name=name):
-            print(f"  {name}: {text}", flush=True)
-
+    print(f"{BINARY.name}, {options.minutes:g} minutes, seed {seed}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        run = SoakRun(options.minutes * 60, seed, folder, rate=options.rate)
+        every = 10 if sys.stdout.isatty() else 60
         try:
-            verdict = await _carry_out(run, environment, progress)
+            accounts = await run.run(lambda text: print(f"  {text}", flush=True), every=every)
         except (AssertionError, OSError) as error:
-            failed += 1
-            print(f"FAILED {name}: {error}", flush=True)
-            continue
-        verb = "FAILED" if verdict.faults else "passed"
-        print(f"{verb} {name}, {time.monotonic() - started:.0f} s: {verdict}", flush=True)
-        for fault in verdict.faults[:20]:
-            print(f"  {fault}", flush=True)
-        passed += not verdict.faults
-        failed += bool(verdict.faults)
-    print(f"{passed} passed, {failed} failed")
-    return 0 if passed and not failed else 1
+            print(f"FAILED: {error}\n0 passed, 1 failed")
+            return 1
+        finally:
+            if run.curve and run.curve.samples:
+                run.curve.write(options.curve)
+    for line in run.curve.lines():
+        print(line)
+    for name, text, count, faults in accounts:
+        print(f"{'FAILED' if count else 'passed'} {name}: {text}")
+        if count:
+            print(f"  {count} faults with seed {seed}:")
+        for fault in faults:
+            print(f"  {fault}")
+    failed = sum(bool(count) for _, _, count, _ in accounts)
+    print(f"{len(accounts) - failed} passed, {failed} failed")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

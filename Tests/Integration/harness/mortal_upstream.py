@@ -101,7 +101,7 @@ class _Peer(asyncio.Protocol):
         self._input += data
         if not self._is_open and not self._upgrade():
             return
-        while not self._is_dead and (found := _take_frame(self._input)):
+        while not self._is_dead and (found := take_frame(self._input)):
             if self.frames_left is not None:
                 if self.frames_left == 0:
                     self.die()
@@ -150,7 +150,7 @@ class _Peer(asyncio.Protocol):
                     self.transport.pause_reading()
 
 
-def _take_frame(data):
+def take_frame(data):
     """Takes one whole masked frame off `data`: its opcode and its payload; None while it is not there yet."""
     if len(data) < 6:
         return None

@@ -1,0 +1,72 @@
+"""Choices and pace of a run."""
+
+import asyncio
+import collections
+import random
+import time
+
+
+class Pace:
+    """Lets `rate` steps pass per second. What is not used is lost, so a busy machine is not flooded later."""
+
+    def __init__(self, rate, burst=5):
+        self._rate = rate
+        self._burst = burst
+        self._tokens = burst
+        self._last = time.monotonic()
+
+    async def step(self):
+        now = time.monotonic()
+        self._tokens = min(self._burst, self._tokens + (now - self._last) * self._rate)
+        self._last = now
+        self._tokens -= 1
+        if self._tokens < 0:
+            await asyncio.sleep(-self._tokens / self._rate)
+
+
+class Faults:
+    """What went wrong, by account. Each fault has the history of its message, if there is one."""
+
+    #: As many as a person reads.
+    KEPT = 10
+
+    def __init__(self):
+        self.counts = {}
+        self.texts = {}
+        #: What was done to the gateway, with its time. The last of these are part of each history.
+        self.disruptions = collections.deque(maxlen=5)
+
+    def add(self, account, text, history=()):
+        self.counts[account] = self.counts.get(account, 0) + 1
+        kept = self.texts.setdefault(account, [])
+        if len(kept) < self.KEPT:
+            events = sorted([*history, *self.disruptions])
+            kept.append("\n    ".join([text, *(f"{at:10.3f} {event}" for at, event in events)]))
+
+
+class Context:
+    """What all loads share: the gateway, the seed's choices, the clock of the run, and the faults."""
+
+    def __init__(self, gateway, client, seed, rate):
+        self.gateway = gateway
+        self.client = client
+        self.seed = seed
+        self.rate = rate
+        self.faults = Faults()
+        self.is_over = False
+        self._start = time.monotonic()
+
+    def random(self, name):
+        """Each load has choices of its own, which do not depend on the timing of the others."""
+        return random.Random(f"{self.seed} {name}")
+
+    def pace(self, rate):
+        return Pace(rate * self.rate)
+
+    def disrupted(self, what):
+        self.faults.disruptions.append((self.now, f"*** {what}"))
+
+    @property
+    def now(self):
+        """Seconds since the start."""
+        return time.monotonic() - self._start

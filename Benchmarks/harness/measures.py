@@ -159,6 +159,28 @@ class Bench:
         subject.server.settle()
         return holder
 
+    def rounds(self, holders, memory: Figure, after: Figure, cost: Figure, last: Figure):
+        """Opens the waiters of several subjects, sends single pushes to all of them, and records the memory they need.
+
+        `holders` are tuples: subject, name of its values, number of waiters, and the function that opens them.
+        """
+        with contextlib.ExitStack() as stack:
+            before, tools = {}, {}
+            for subject, name, count, open_all in holders:
+                subject.server.settle()
+                before[name] = subject.server.memory()
+                tools[name] = open_all(stack, subject, count)
+                memory.add(name, (subject.server.memory() - before[name]) / count / 1024)
+            for _ in range(self.plan.rounds):
+                for subject, name, count, _ in holders:
+                    subject.server.settle()
+                    with self.run(cost, last):
+                        microseconds, milliseconds = self.fan_out(subject, tools[name], count)
+                        cost.add(name, microseconds)
+                        last.add(name, milliseconds)
+            for subject, name, count, _ in holders:
+                after.add(name, (subject.server.memory() - before[name]) / count / 1024)
+
     def fan_out(self, subject: Subject, holder: Tool, count: int) -> tuple[float, float]:
         """One push to `count` clients of `holder`: µs of processor time per delivery, and ms until the last one."""
         start = subject.server.cpu()
@@ -253,31 +275,18 @@ def held(bench: Bench) -> list[Figure]:
     cost.targets = [Target("≤", 1.15, "floor"), Target("≤", 0.8, "nchan")]
     last = Figure("fanout_last", "the same: time until the last poll has received it", "ms", False)
     last.targets = [Target("≤", 1.15, "floor"), Target("≤", 0.8, "nchan")]
+    figures = [memory, after, cost, last]
     with contextlib.ExitStack() as stack:
-        holders = {}
-        before = {}
-        subjects = bench.start(stack)
-        counts = {}
-        for subject in subjects:
-            counts[subject], remark = subject.most_waiters or (count, "")
-            for figure in (memory, after, cost, last):
+        holders = []
+        for subject in bench.start(stack):
+            most, remark = subject.most_waiters or (count, "")
+            for figure in figures:
                 if remark:
                     figure.remarks[subject.name] = remark
-            bench.say(f"{counts[subject]:,} polls at {subject.title}")
-            subject.server.settle()
-            before[subject] = subject.server.memory()
-            holders[subject] = bench.hold(stack, subject, counts[subject])
-            memory.add(subject.name, (subject.server.memory() - before[subject]) / counts[subject] / 1024)
-        for _ in range(bench.plan.rounds):
-            for subject in subjects:
-                subject.server.settle()
-                with bench.run(cost, last):
-                    microseconds, milliseconds = bench.fan_out(subject, holders[subject], counts[subject])
-                    cost.add(subject.name, microseconds)
-                    last.add(subject.name, milliseconds)
-        for subject in subjects:
-            after.add(subject.name, (subject.server.memory() - before[subject]) / counts[subject] / 1024)
-    return [memory, after, cost, last]
+            bench.say(f"{most:,} polls at {subject.title}")
+            holders.append((subject, subject.name, most, bench.hold))
+        bench.rounds(holders, *figures)
+    return figures
 
 
 def streams(bench: Bench) -> list[Figure]:
@@ -295,24 +304,10 @@ def streams(bench: Bench) -> list[Figure]:
         figure.titles["polls"] = "Drawbridge, held polls"
     with contextlib.ExitStack() as stack:
         kinds = [kind for kind in bench.subjects if kind.stream]
-        runs = [(subject, subject.name, bench.open_streams) for subject in bench.start(stack, kinds)]
-        runs += [(subject, "polls", bench.hold) for subject in bench.start(stack, [Gateway])]
-        holders, before = {}, {}
-        for subject, name, open_all in runs:
-            bench.say(f"{count:,} {'polls' if name == 'polls' else 'streams'} at {subject.title}")
-            subject.server.settle()
-            before[name] = subject.server.memory()
-            holders[name] = open_all(stack, subject, count)
-            memory.add(name, (subject.server.memory() - before[name]) / count / 1024)
-        for _ in range(bench.plan.rounds):
-            for subject, name, _ in runs:
-                subject.server.settle()
-                with bench.run(cost, last):
-                    microseconds, milliseconds = bench.fan_out(subject, holders[name], count)
-                    cost.add(name, microseconds)
-                    last.add(name, milliseconds)
-        for subject, name, _ in runs:
-            after.add(name, (subject.server.memory() - before[name]) / count / 1024)
+        holders = [(subject, subject.name, count, bench.open_streams) for subject in bench.start(stack, kinds)]
+        holders += [(subject, "polls", count, bench.hold) for subject in bench.start(stack, [Gateway])]
+        bench.say(f"{count:,} streams and polls each at {', '.join(subject.title for subject, *_ in holders)}")
+        bench.rounds(holders, *figures)
     return figures
 
 

@@ -241,3 +241,47 @@ static inline int64_t next_time(const char **bytes, const char *end) {
   }
   return 0;
 }
+
+// --------------------------------------------------------------------------------------------------------- Expected messages
+
+// The command 'expect N MILLISECONDS' on standard input: the latencies of messages are recorded until there are N or the time is over,
+// and then reported. 0 messages are expected between two commands.
+struct expectation {
+  int64_t count, deadline;
+  struct samples latencies;
+};
+
+// Reads the command, and confirms it.
+static inline void begin_expectation(struct expectation *expectation) {
+  long long count, milliseconds;
+  if (sscanf(read_command(), "expect %lld %lld", &count, &milliseconds) != 2) die("no command");
+  expectation->count = count;
+  expectation->deadline = now() + milliseconds * 1000000;
+  expectation->latencies.count = 0;
+  printf("{}\n");
+  fflush(stdout);
+}
+
+// As `wait_for`, until the deadline at the latest.
+static inline int wait_expecting(const struct expectation *expectation, int epoll, struct epoll_event *events, int capacity) {
+  int64_t left = expectation->deadline - now();
+  return wait_for(epoll, events, capacity, expectation->count == 0 ? -1 : left < 0 ? 0 : left);
+}
+
+// Records the messages in [*bytes, end), which arrived at `time`. Moves *bytes after the last one.
+static inline void add_messages(struct expectation *expectation, const char **bytes, const char *end, int64_t time) {
+  for (int64_t sent; (sent = next_time(bytes, end));) {
+    if (expectation->count > 0) add_sample(&expectation->latencies, time - sent);
+  }
+}
+
+// Prints the result if the messages are there or the time is over.
+static inline void report_expectation(struct expectation *expectation) {
+  bool is_complete = (int64_t)expectation->latencies.count >= expectation->count;
+  if (expectation->count == 0 || (!is_complete && now() < expectation->deadline)) return;
+  printf("{\"deliveries\":%zu,\"complete\":%s", expectation->latencies.count, is_complete ? "true" : "false");
+  print_percentiles(&expectation->latencies);
+  printf("}\n");
+  fflush(stdout);
+  expectation->count = 0;
+}

@@ -5,7 +5,7 @@
 //
 // Prints {"held":N} when every poll is sent. For each line 'expect N MILLISECONDS' on standard input it counts messages that
 // contain a time, until there are N or the time is over, and prints a JSON object: latencies in microseconds from the time in
-// the message to its arrival, and the number of responses.
+// the message to its arrival.
 #include "common.h"
 
 enum cursor { CURSOR_NONE, CURSOR_GATEWAY, CURSOR_NCHAN };
@@ -21,8 +21,7 @@ struct poller {
 static int port, epoll;
 static const char *path;
 static enum cursor style;
-static struct samples latencies;
-static int64_t expected, deadline, responses, reconnects, refused;
+static struct expectation expectation;
 
 static void poll_again(struct poller *poller) {
   char request[1024];
@@ -52,13 +51,8 @@ static void keep_field(const struct response *response, const char *name, char *
 }
 
 static void take_response(struct poller *poller, const struct response *response) {
-  int64_t time = now();
-  const char *bytes = response->body, *end = bytes + response->body_length;
-  for (int64_t sent; (sent = next_time(&bytes, end));) {
-    if (expected > 0) add_sample(&latencies, time - sent);
-  }
-  responses++;
-  if (response->status >= 400) refused++;
+  const char *bytes = response->body;
+  add_messages(&expectation, &bytes, bytes + response->body_length, now());
   if (style == CURSOR_GATEWAY) keep_field(response, "gateway-cursor:", poller->cursor[0]);
   if (style == CURSOR_NCHAN) {
     keep_field(response, "last-modified:", poller->cursor[0]);
@@ -86,20 +80,9 @@ static void read_poller(struct poller *poller, uint64_t index) {
   if (received > 0 && !response.closes) {
     poll_again(poller);
   } else {
-    reconnects++;
     close(poller->fd);
     open_poller(poller, index);
   }
-}
-
-static void report(void) {
-  printf("{\"deliveries\":%zu,\"responses\":%lld,\"reconnects\":%lld,\"refused\":%lld,\"complete\":%s", latencies.count,
-         (long long)responses, (long long)reconnects, (long long)refused,
-         (int64_t)latencies.count >= expected ? "true" : "false");
-  print_percentiles(&latencies);
-  printf("}\n");
-  fflush(stdout);
-  expected = 0;
 }
 
 int main(int count, char **arguments) {
@@ -120,23 +103,12 @@ int main(int count, char **arguments) {
 
   struct epoll_event events[512];
   while (true) {
-    int64_t left = expected > 0 ? deadline - now() : -1;
-    int ready = wait_for(epoll, events, 512, expected > 0 && left < 0 ? 0 : left);
+    int ready = wait_expecting(&expectation, epoll, events, 512);
     for (int index = 0; index < ready; index++) {
       uint64_t which = events[index].data.u64;
-      if (which != UINT64_MAX) {
-        read_poller(&all[which], which);
-        continue;
-      }
-      long long wanted, milliseconds;
-      if (sscanf(read_command(), "expect %lld %lld", &wanted, &milliseconds) != 2) die("no command");
-      expected = wanted;
-      deadline = now() + milliseconds * 1000000;
-      latencies.count = 0;
-      responses = reconnects = refused = 0;
-      printf("{}\n");
-      fflush(stdout);
+      if (which == UINT64_MAX) begin_expectation(&expectation);
+      else read_poller(&all[which], which);
     }
-    if (expected > 0 && ((int64_t)latencies.count >= expected || now() >= deadline)) report();
+    report_expectation(&expectation);
   }
 }

@@ -15,8 +15,7 @@ struct stream {
   char rest[TIME_LENGTH];
 };
 
-static struct samples latencies;
-static int64_t expected, deadline, reads;
+static struct expectation expectation;
 static int opened;
 
 static void read_stream(struct stream *stream) {
@@ -27,7 +26,6 @@ static void read_stream(struct stream *stream) {
   if (received < 0 && errno == EAGAIN) return;
   if (received <= 0) die("a stream ended");
   int64_t time = now();
-  reads++;
   if (!stream->is_open) {
     // The servers send a head in one segment.
     if (received < 12 || memcmp(buffer, "HTTP/1.1 200", 12) != 0) die("not a stream: %.*s", (int)received, buffer);
@@ -36,21 +34,10 @@ static void read_stream(struct stream *stream) {
   }
   const char *bytes = buffer, *end = buffer + stream->rest_count + received;
   *(char *)end = 0;
-  for (int64_t sent; (sent = next_time(&bytes, end));) {
-    if (expected > 0) add_sample(&latencies, time - sent);
-  }
+  add_messages(&expectation, &bytes, end, time);
   const char *mark = memchr(bytes, '@', (size_t)(end - bytes));
   stream->rest_count = mark ? (uint8_t)(end - mark) : 0;
   if (mark) memcpy(stream->rest, mark, stream->rest_count);
-}
-
-static void report(void) {
-  printf("{\"deliveries\":%zu,\"reads\":%lld,\"complete\":%s", latencies.count, (long long)reads,
-         (int64_t)latencies.count >= expected ? "true" : "false");
-  print_percentiles(&latencies);
-  printf("}\n");
-  fflush(stdout);
-  expected = 0;
 }
 
 int main(int count, char **arguments) {
@@ -75,28 +62,17 @@ int main(int count, char **arguments) {
   bool has_reported = false;
   struct epoll_event events[512];
   while (true) {
-    int64_t left = expected > 0 ? deadline - now() : -1;
-    int ready = wait_for(epoll, events, 512, expected > 0 && left < 0 ? 0 : left);
+    int ready = wait_expecting(&expectation, epoll, events, 512);
     for (int index = 0; index < ready; index++) {
       uint64_t which = events[index].data.u64;
-      if (which != UINT64_MAX) {
-        read_stream(&all[which]);
-        continue;
-      }
-      long long wanted, milliseconds;
-      if (sscanf(read_command(), "expect %lld %lld", &wanted, &milliseconds) != 2) die("no command");
-      expected = wanted;
-      deadline = now() + milliseconds * 1000000;
-      latencies.count = 0;
-      reads = 0;
-      printf("{}\n");
-      fflush(stdout);
+      if (which == UINT64_MAX) begin_expectation(&expectation);
+      else read_stream(&all[which]);
     }
     if (!has_reported && opened == connections) {
       printf("{\"held\":%d}\n", opened);
       fflush(stdout);
       has_reported = true;
     }
-    if (expected > 0 && ((int64_t)latencies.count >= expected || now() >= deadline)) report();
+    report_expectation(&expectation);
   }
 }

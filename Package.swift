@@ -65,6 +65,7 @@ let package = Package(
     target(.base, "Threading", ["CLinux"]),
     target(.base, "ByteStreams", ["CBytes"]),
     target(.base, "Digests", ["COpenSSL", "ByteStreams"]),
+    target(.base, "Signatures", ["COpenSSL", "ByteStreams", "Digests"]),
 
     // Codecs: bytes to values and back. No socket, no clock, no log.
     target(.codecs, "Deflate", ["CZlib", "ByteStreams"]),
@@ -82,7 +83,7 @@ let package = Package(
     target(.machines, "Idempotency", ["ByteStreams"]),
     target(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
     target(.machines, "RouteNetlink", ["ByteStreams"]),
-    target(.machines, "Access", ["ByteStreams", "Digests", "JSONCodec"]),
+    target(.machines, "Access", ["ByteStreams", "Digests", "Signatures", "JSONCodec"]),
 
     // System: the kernel, TLS, the file, the eyes of the operator.
     target(.system, "Reactor", ["Threading", "CLinux", "ByteStreams"], settings: hottest),
@@ -143,6 +144,7 @@ let package = Package(
     .target(name: "TestSupport", dependencies: ["ByteStreams"], path: "Tests/TestSupport", swiftSettings: tests),
     tested(.base, "ByteStreams"),
     tested(.base, "Digests"),
+    tested(.base, "Signatures", ["Digests"]),
     tested(.codecs, "Deflate"),
     tested(.codecs, "JSONCodec"),
     tested(.codecs, "HTTPCodec"),
@@ -156,7 +158,7 @@ let package = Package(
     tested(.machines, "Idempotency", ["ByteStreams"]),
     tested(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
     tested(.machines, "RouteNetlink"),
-    tested(.machines, "Access", ["ByteStreams", "Digests"]),
+    tested(.machines, "Access", ["ByteStreams", "Digests", "Signatures", "COpenSSL"]),
     tested(.system, "Reactor"),
     tested(.system, "TLSEngine", ["COpenSSL", "Digests"]),
     tested(

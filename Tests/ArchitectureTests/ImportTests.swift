@@ -19,7 +19,7 @@ import Testing
     "Calls": ["ByteStreams", "UpstreamSession"],
     "RouteNetlink": ["ByteStreams"],
     // An atomic flag, and nothing else of the standard library's module.
-    "Access": ["ByteStreams", "Digests", "JSONCodec", "Synchronization"],
+    "Access": ["ByteStreams", "Digests", "Signatures", "JSONCodec", "Synchronization"],
   ]
 
   private static var root: URL {

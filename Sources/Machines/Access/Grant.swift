@@ -41,6 +41,8 @@ package final class Grant: Sendable {
   /// Whether the token, key or authority on which the grant is based was removed. Once true, it stays true.
   package var isRevoked: Bool { revocation.isRevoked }
 
+  func revoke() { revocation.revoke() }
+
   package func isExpired(at now: Int64) -> Bool {
     guard let expires else { return false }
     return now >= expires

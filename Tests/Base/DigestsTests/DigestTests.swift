@@ -32,4 +32,29 @@ import Testing
     let isNothingEqual = Digest.equalInConstantTime(Span(), Span())
     #expect(isNothingEqual)
   }
+
+  private func digest(hexadecimal text: String) -> SecretDigest? {
+    SecretDigest(hexadecimal: Array(text.utf8).span)
+  }
+
+  @Test func aSecretDigestIsTheSHA256() throws {
+    let abc = Array("abc".utf8)
+    let digest = SecretDigest(of: abc.span)
+    let text = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    for text in [text, text.uppercased()] {
+      let read = try #require(self.digest(hexadecimal: text))
+      #expect(digest.matches(read) && read.matches(digest))
+      #expect(digest.placeNumber == read.placeNumber)
+    }
+    #expect(digest.placeNumber == 0x3A78_16BF_8F01_CFEA)
+    for index in 0..<64 {
+      var other = Array(text)
+      other[index] = other[index] == "0" ? "1" : "0"
+      let read = try #require(self.digest(hexadecimal: String(other)))
+      #expect(!digest.matches(read), "digit \(index)")
+    }
+    for wrong in ["", String(text.dropLast()), text + "0", String(text.dropLast()) + "g", " " + text.dropLast()] {
+      #expect(self.digest(hexadecimal: wrong) == nil)
+    }
+  }
 }

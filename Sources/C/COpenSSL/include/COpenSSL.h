@@ -64,4 +64,32 @@ int copenssl_name_text(const X509_NAME *name, char *text, int capacity);
 // Reads the private key in `pem`, or returns NULL. For an encrypted key, sets `*is_encrypted` instead of prompting for a passphrase.
 EVP_PKEY *copenssl_read_private_key(BIO *pem, int *is_encrypted);
 
+// Public keys from their numbers, big-endian, without checks of their size. NULL if OpenSSL refuses them: for P-256, the point (04, x,
+// y; 65 bytes) must be on the curve.
+EVP_PKEY *copenssl_rsa_public_key(const unsigned char *modulus, size_t modulus_length, const unsigned char *exponent,
+                                  size_t exponent_length);
+EVP_PKEY *copenssl_p256_public_key(const unsigned char *point);
+EVP_PKEY *copenssl_ed25519_public_key(const unsigned char *bytes);
+
+// Reads the next public key (SubjectPublicKeyInfo) in `pem`, or returns NULL.
+EVP_PKEY *copenssl_read_public_key(BIO *pem);
+
+// What a public key is for. `copenssl_other_key` is none of those that we use.
+enum copenssl_key_kind { copenssl_other_key, copenssl_rsa_key, copenssl_p256_key, copenssl_ed25519_key };
+enum copenssl_key_kind copenssl_kind_of_key(const EVP_PKEY *key);
+
+// Returns the public exponent of an RSA key, or 0 if it has more than 32 bits.
+uint32_t copenssl_rsa_exponent(const EVP_PKEY *key);
+
+// Returns whether an RSA modulus is odd.
+int copenssl_rsa_modulus_is_odd(const EVP_PKEY *key);
+
+// Writes the SHA-256 of the key's SubjectPublicKeyInfo to `digest` (32 bytes). Returns 0 if OpenSSL fails.
+int copenssl_key_digest(const EVP_PKEY *key, unsigned char *digest);
+
+// Returns 1 if `signature` is the key's signature of `text`: RSA (PKCS #1 v1.5) and ECDSA with SHA-256, or Ed25519. ECDSA signatures are
+// r and s, 32 bytes each (RFC 7518 section 3.4), and must be 64 bytes long. Leaves no entry in the error queue.
+int copenssl_verify(EVP_PKEY *key, const unsigned char *signature, size_t signature_length, const unsigned char *text,
+                    size_t text_length);
+
 #endif

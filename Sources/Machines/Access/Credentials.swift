@@ -1,0 +1,37 @@
+/// What authenticates clients: the contents of the files of tokens and keys, and the policy for JWT. Immutable and shared by all event loops.
+package final class Credentials: Sendable {
+  package struct JWT: Sendable {
+    package let keys: KeySet
+    package let policy: JWTPolicy
+
+    package init(keys: KeySet, policy: JWTPolicy) {
+      self.keys = keys
+      self.policy = policy
+    }
+  }
+
+  /// nil: there are no static tokens.
+  package let tokens: TokenTable?
+  /// nil: JWT are not accepted.
+  package let jwt: JWT?
+
+  /// - Parameter previous: what these replace at a reload. Grants of unchanged tokens and keys stay valid. If the policy for JWT has changed,
+  ///   those of all keys end.
+  package init(tokens: TokenTable?, jwt: JWT?, replacing previous: Credentials? = nil) {
+    self.tokens = tokens
+    if let jwt, let before = previous?.jwt, before.policy == jwt.policy {
+      self.jwt = JWT(keys: jwt.keys.sharing(with: before.keys), policy: jwt.policy)
+    } else {
+      self.jwt = jwt
+    }
+  }
+
+  /// Revokes the grants of tokens and keys that `current` does not have. Call it after every event loop uses `current`. Before, a loop would
+  /// refuse tokens whose rights have only changed.
+  package func revokeGrants(notIn current: Credentials?) {
+    tokens?.revokeGrants(notIn: current?.tokens)
+    for key in jwt?.keys.keys ?? [] where current?.jwt?.keys.keys.contains(where: { $0 === key }) != true {
+      key.revocation.revoke()
+    }
+  }
+}

@@ -1,0 +1,76 @@
+import ByteStreams
+import Digests
+
+/// The static tokens of a file. Only their SHA-256 is known here.
+package struct TokenTable: Sendable {
+  /// A file that cannot be used. The whole file is refused: a token that is left out would refuse a client later.
+  package struct Invalid: Error, Equatable, Sendable, CustomStringConvertible {
+    package let description: String
+    init(_ description: String) { self.description = description }
+  }
+
+  private struct Entry: Sendable {
+    let digest: SecretDigest
+    let grant: Grant
+  }
+
+  /// Maximum size of the file in bytes: 10,000 lines of 400 bytes.
+  package static var maximumBytes: Int { 4 << 20 }
+  /// Maximum number of tokens. Each takes about 400 bytes. Use JWT for more.
+  package static var maximumTokens: Int { 10_000 }
+  /// The length of a token in bytes. A shorter one can be guessed. A longer one is not a static token.
+  package static var tokenBytes: ClosedRange<Int> { 16...512 }
+
+  private var entries: [Entry] = []
+  /// A hash table with open addressing: the index of an entry, or -1. At most half of the places are in use.
+  private var places: [Int32] = []
+
+  package var count: Int { entries.count }
+
+  /// - Parameter previous: the table before a reload. Tokens that have the same rights in both keep their grants, so that nothing that is held
+  ///   for them ends.
+  package init(_ contents: [UInt8], sharingGrantsOf previous: TokenTable? = nil) throws(Invalid) {
+    let lines = try TokenFile.read(contents)
+    var size = 2
+    while size < lines.count * 2 { size *= 2 }
+    places = [Int32](repeating: -1, count: size)
+    entries.reserveCapacity(lines.count)
+    for (line, token) in lines {
+      let place = place(of: token.digest)
+      guard places[place] < 0 else {
+        throw Invalid("line \(line): its token is that of '\(entries[Int(places[place])].grant.principal)' as well")
+      }
+      places[place] = Int32(entries.count)
+      entries.append(Entry(digest: token.digest, grant: Self.grant(token, previous)))
+    }
+  }
+
+  private static func grant(_ token: TokenFile.Entry, _ previous: TokenTable?) -> Grant {
+    if let grant = previous?.grant(for: token.digest), !grant.isRevoked, grant.principal == token.name,
+      grant.scopes == token.scopes, grant.sessions == token.sessions, grant.topics == token.topics
+    {
+      return grant
+    }
+    return Grant(principal: token.name, scopes: token.scopes, sessions: token.sessions, topics: token.topics)
+  }
+
+  package func grant(for digest: SecretDigest) -> Grant? {
+    guard !entries.isEmpty else { return nil }
+    let index = places[place(of: digest)]
+    return index < 0 ? nil : entries[Int(index)].grant
+  }
+
+  /// Revokes the grants that `current` does not have.
+  func revokeGrants(notIn current: TokenTable?) {
+    for entry in entries where current?.grant(for: entry.digest) !== entry.grant { entry.grant.revoke() }
+  }
+
+  /// The place with this digest, or else the free one where it belongs.
+  private func place(of digest: SecretDigest) -> Int {
+    var place = digest.placeNumber & (places.count - 1)
+    while places[place] >= 0, !entries[Int(places[place])].digest.matches(digest) {
+      place = (place + 1) & (places.count - 1)
+    }
+    return place
+  }
+}

@@ -1,0 +1,61 @@
+import ByteStreams
+import Digests
+import Signatures
+
+/// The algorithms of signatures (RFC 7518 §3.1, RFC 8037 §3.1).
+enum SignatureAlgorithm: String, Sendable {
+  case hs256 = "HS256"
+  case rs256 = "RS256"
+  case es256 = "ES256"
+  case edDSA = "EdDSA"
+
+  /// `Ed25519` is the newer name of EdDSA with that curve (RFC 9864), the only one that we accept.
+  init?(name: [UInt8]) {
+    let name = name.span.text()
+    self.init(rawValue: name == "Ed25519" ? "EdDSA" : name)
+  }
+}
+
+/// A configured key. It has one algorithm, which no token can change (RFC 8725 §3.1).
+final class VerificationKey: Sendable {
+  enum Material: Sendable {
+    case secret(HMACKey)
+    case publicKey(PublicKey)
+  }
+
+  /// `kid`. A key without one verifies tokens with any `kid` that no other key has.
+  let id: [UInt8]?
+  let algorithm: SignatureAlgorithm
+  /// Of the grants of all tokens that the key signed.
+  let revocation = Revocation()
+  private let material: Material
+  private let fingerprint: SecretDigest
+
+  init(id: [UInt8]?, _ material: Material) {
+    self.id = id
+    self.material = material
+    switch material {
+    case .secret(let key):
+      algorithm = .hs256
+      fingerprint = key.fingerprint
+    case .publicKey(let key):
+      switch key.kind {
+      case .rsa: algorithm = .rs256
+      case .p256: algorithm = .es256
+      case .ed25519: algorithm = .edDSA
+      }
+      fingerprint = key.fingerprint
+    }
+  }
+
+  func isSame(as other: VerificationKey) -> Bool {
+    id == other.id && algorithm == other.algorithm && fingerprint.matches(other.fingerprint)
+  }
+
+  func isValid(_ signature: Span<UInt8>, of text: Span<UInt8>) -> Bool {
+    switch material {
+    case .secret(let key): key.isValid(signature, of: text)
+    case .publicKey(let key): key.isValid(signature, of: text)
+    }
+  }
+}

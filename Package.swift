@@ -220,8 +220,8 @@ let package = Package(
     .target(
       name: "FuzzTargets",
       dependencies: [
-        "ByteStreams", "CZlib", "Deflate", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "RouteNetlink",
-        "Inbox", "Configuration", "Upstream",
+        "ByteStreams", "CZlib", "Deflate", "Digests", "Signatures", "JSONCodec", "HTTPCodec", "WebSocketCodec",
+        "ProxyCodec", "RouteNetlink", "Access", "Inbox", "Configuration", "Upstream",
       ],
       path: "Tests/Fuzzing/Targets", swiftSettings: tests),
     tested(nil, "FuzzTargets", ["ByteStreams"]),

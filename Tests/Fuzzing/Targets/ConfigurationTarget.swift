@@ -35,12 +35,6 @@ enum ConfigurationTarget {
       })
   }
 
-  /// `check-config` prints no control characters.
-  private static func requirePrintable(_ text: String) throws(Finding) {
-    let isPrintable = text.unicodeScalars.allSatisfy { $0.value >= 0x20 && !(0x7F...0x9F).contains($0.value) }
-    try require(isPrintable, "a control character is printed: \(String(reflecting: text))")
-  }
-
   /// The value that `check-config` shows is read as the same value from a file.
   private static func requireReadable(_ setting: Setting, _ settings: GatewaySettings) throws(Finding) {
     let shown = setting.format(settings)

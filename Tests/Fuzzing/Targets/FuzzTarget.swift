@@ -36,6 +36,9 @@ package struct FuzzTarget: Sendable {
       FuzzTarget("websocket-messages", longestInput: 256, WebSocketMessagesTarget.run),
       FuzzTarget("deflate", longestInput: 256, DeflateTarget.run),
       FuzzTarget("rendered-push", longestInput: 256, RenderedPushTarget.run),
+      FuzzTarget("json-web-token", longestInput: 256, JSONWebTokenTarget.run),
+      FuzzTarget("key-set", longestInput: 512, KeySetTarget.run),
+      FuzzTarget("token-file", longestInput: 256, TokenFileTarget.run),
     ]
   }
 }

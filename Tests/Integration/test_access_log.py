@@ -386,3 +386,19 @@ async def test_nothing_hostile_reaches_the_access_log(logging_all):
     assert "SECRET" not in text
     assert "owned" not in text
     assert text.isascii()
+
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+async def test_the_lines_about_a_request_name_its_trace(gateway_for, upstream):
+    gateway = await gateway_for(upstream, env={**ALL, "DRAWBRIDGE_LOG_LEVEL": "debug"})
+    client = gateway.client()
+    valid = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01", "X-Request-Id": "traced"}
+    await client.request("GET", "/v1/messages?wait=x", headers=valid)
+    assert (await line(gateway, request_id="traced"))["trace_id"] == TRACE
+    refused = await gateway.logs(lambda record: record["message"] == "request refused", what="the refusal")
+    assert refused["trace_id"] == TRACE
+    invalid = {"traceparent": f"00-{TRACE}-0000000000000000-01", "X-Request-Id": "untraced"}
+    await client.request("GET", "/v1/messages?wait=0", headers=invalid)
+    assert "trace_id" not in await line(gateway, request_id="untraced")

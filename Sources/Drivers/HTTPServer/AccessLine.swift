@@ -25,6 +25,8 @@ struct AccessLine {
   var route: StaticString = Self.none
   /// The length of its id. `AccessRecord` has the bytes.
   var idCount = 0
+  /// The trace that it belongs to.
+  var traceID: TraceID?
   /// Zero if there is no response.
   var status = 0
   /// Size of its response as sent, with the head.
@@ -63,6 +65,7 @@ struct AccessLine {
     format.append("bytes", number: bytes, to: &line)
     format.append("seconds", seconds: now - began, to: &line)
     format.append("held_seconds", seconds: held, to: &line)
+    if let traceID { format.append("trace_id", hexadecimal: traceID.value, to: &line) }
     if let abort { format.append("aborted", abort.name, to: &line) }
   }
 }

@@ -40,6 +40,7 @@ final class AccessRecord {
   func describe(_ request: borrowing HTTPRequestHead, route: StaticString) {
     current?.method = request.method
     current?.route = route
+    current?.traceID = request.traceID
     if let id = RequestID.read(request) { setID(id) }
   }
 

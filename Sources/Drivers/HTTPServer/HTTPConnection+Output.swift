@@ -68,6 +68,7 @@ extension HTTPConnection {
       // The query may contain secrets, and the client determines the length of the path.
       fields.append(.text("method", http.request.methodBytes.excerpt()))
       fields.append(.text("path", http.request.path.excerpt()))
+      if let trace = http.request.traceID { fields.append(.text("trace_id", trace.text)) }
     }
     if let client = try? Sockets.peerAddress(of: channel.descriptor) {
       fields.append(.text("client", client.description))

@@ -51,6 +51,15 @@ package enum LogFieldFormat: Sendable {
     line.append(decimal: microseconds % 1_000_000, digits: 6)
   }
 
+  /// Appends 32 digits.
+  package func append(_ name: StaticString, hexadecimal value: (high: UInt64, low: UInt64), to line: inout ByteQueue) {
+    begin(name, &line)
+    if self == .json { line.append(UInt8(ascii: "\"")) }
+    line.append(hexadecimal: value.high, digits: 16)
+    line.append(hexadecimal: value.low, digits: 16)
+    if self == .json { line.append(UInt8(ascii: "\"")) }
+  }
+
   private func begin(_ name: StaticString, _ line: inout ByteQueue) {
     line.append(self == .json ? ",\"" as StaticString : "  ")
     line.append(name)

@@ -50,6 +50,14 @@ import Testing
     #expect(fields(line, id: "id-1", at: Self.start, .text).hasSuffix("  aborted=\(name)"))
   }
 
+  @Test func aLineNamesTheTraceOfItsRequest() {
+    var line = poll
+    line.traceID = TraceID(traceparent: Array("00-0000000000000abc0000000000000def-00f067aa0ba902b7-01".utf8).span)
+    let id = "0000000000000abc0000000000000def"
+    #expect(fields(line, id: "id-1", at: Self.start, .json).hasSuffix(#","trace_id":"\#(id)""#))
+    #expect(fields(line, id: "id-1", at: Self.start, .text).hasSuffix("  trace_id=\(id)"))
+  }
+
   @Test func whatIsNotKnownIsADashOrZero() {
     let line = AccessLine(began: Self.start)
     #expect(

@@ -94,7 +94,7 @@ let package = Package(
       .system, "Configuration",
       [
         "CYAML", "ByteStreams", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "UpstreamProtocol",
-        "UpstreamSession", "Outbox", "Inbox", "Reactor", "TLSEngine", "Logging",
+        "UpstreamSession", "Outbox", "Inbox", "Access", "Reactor", "TLSEngine", "Logging",
       ]),
 
     // Drivers: they do.
@@ -118,7 +118,7 @@ let package = Package(
     .target(
       name: "API",
       dependencies: [
-        "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "UpstreamSession", "Outbox", "Inbox",
+        "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "UpstreamSession", "Outbox", "Inbox", "Access",
         "Consumers", "Idempotency", "Calls", "UpstreamProtocol", "Upstream", "Sessions", "HTTPServer", "Reactor",
         "TLSEngine", "Configuration", "Metrics", "Logging", "Threading",
       ],
@@ -187,7 +187,8 @@ let package = Package(
     tested(
       .drivers, "API",
       [
-        "ByteStreams", "Configuration", "Consumers", "Deflate", "HTTPCodec", "HTTPServer", "Idempotency", "Inbox",
+        "Access", "ByteStreams", "Configuration", "Consumers", "Deflate", "HTTPCodec", "HTTPServer", "Idempotency",
+        "Inbox",
         "Logging",
         "Metrics",
         "Outbox", "Calls", "JSONCodec", "Reactor", "Sessions", "Threading", "Upstream", "UpstreamProtocol",

@@ -1,8 +1,13 @@
 """What a web page in a browser on the same machine may do: nothing, unless its origin is allowed."""
 
-import pytest
+import json
 
+import pytest
+from aiohttp import web
+
+from harness.browser import Chromium
 from harness.raw import exchange
+from harness.waiting import eventually
 
 EVIL = "https://evil.example"
 
@@ -125,3 +130,84 @@ async def test_a_request_without_host_is_no_browsers(gateway):
 async def test_no_response_may_be_taken_for_another_type(gateway, request_bytes):
     answer = await exchange(gateway.address(), request_bytes, end_of_input=True)
     assert b"\r\nX-Content-Type-Options: nosniff\r\n" in answer.data
+
+
+# What a page may try. Each result is a value that the page could read, or "failed".
+PAGE = """<!doctype html>
+<script>
+  async function tried(attempt) {
+    try { return await attempt(); } catch (error) { return "failed"; }
+  }
+  async function attempt(base) {
+    const post = { method: "POST", body: '{"a":1}', headers: {
+      "Content-Type": "application/json", "Authorization": "Bearer x", "Idempotency-Key": "page", "TTL": "60" } };
+    return {
+      send: await tried(async () => (await fetch(base + "/v1/messages", post)).status),
+      cursor: await tried(async () => (await fetch(base + "/v1/messages?wait=0")).headers.get("Gateway-Cursor")),
+      missing: await tried(async () => (await (await fetch(base + "/v1/missing")).json()).type),
+      change: await tried(async () => (await fetch(base + "/v1/session", { method: "PATCH", body: '{"desired":"up"}',
+        headers: { "Content-Type": "application/json" } })).status),
+      stream: await tried(() => new Promise((resolve, reject) => {
+        const source = new EventSource(base + "/v1/messages?cursor=earliest");
+        source.onmessage = (event) => { source.close(); resolve(JSON.parse(event.data).data); };
+        source.onerror = () => { source.close(); reject(new Error("closed")); };
+      })),
+    };
+  }
+</script>"""
+
+
+class Site:
+    """A web server with one page.
+
+    A browser sees its real address: requests from a page of an unknown address to this machine would need a permission.
+    """
+
+    async def start(self):
+        async def page(request):
+            return web.Response(text=PAGE, content_type="text/html")
+
+        app = web.Application()
+        app.router.add_get("/", page)
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        # Another site than 127.0.0.1 for a browser.
+        self.origin = f"http://localhost:{self._runner.addresses[0][1]}"
+        return self
+
+    async def stop(self):
+        await self._runner.cleanup()
+
+
+async def attempt(gateway, site, start):
+    """What the page reads."""
+    page = await (await start(Chromium())).visit(site.origin + "/")
+    return await page.evaluate(f"attempt({json.dumps(gateway.url())})")
+
+
+async def test_a_page_of_an_allowed_origin_sends_and_reads_in_a_browser(gateway_for, upstream, start):
+    site = await start(Site())
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_HTTP_ORIGINS": site.origin})
+    await upstream.push("up")
+    client = gateway.client()
+
+    async def has_push():
+        return (await client.poll(cursor="earliest", wait=0)).payloads == ["up"]
+
+    await eventually(has_push, what="the gateway has the push")
+    result = await attempt(gateway, site, start)
+    assert result.pop("cursor").startswith("p-"), result
+    assert result == {"send": 202, "missing": "/errors/not-found", "change": 200, "stream": "up"}
+    assert await upstream.has_received(1) == ['{"a":1}']
+
+
+async def test_a_page_of_another_origin_can_do_none_of_it_in_a_browser(gateway_for, upstream, start):
+    site = await start(Site())
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_HTTP_ORIGINS": "http://localhost:1"})
+    await upstream.push("up")
+    result = await attempt(gateway, site, start)
+    assert set(result.values()) == {"failed"}
+    await gateway.client().accepted("own")
+    assert await upstream.has_received(1) == ["own"]

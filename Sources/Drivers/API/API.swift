@@ -48,6 +48,8 @@ package final class API: HTTPApplication {
   private struct Pending {
     let request: PendingRequest
     let coding: HTTPAcceptedCodings
+    /// Nil for most requests.
+    let context: RequestContext?
   }
 
   private enum PendingRequest {
@@ -59,7 +61,20 @@ package final class API: HTTPApplication {
     indirect case consumer(PendingConsumerRequest)
     /// A request whose response depends on its path only.
     indirect case read(Route, Representation)
+    case preflight(CrossOrigin.Origin, allowsCredentials: Bool)
     indirect case refused(Problem)
+
+    /// Whether the response may have to wait, or is a stream.
+    var mayWait: Bool {
+      switch self {
+      case .send(let message, _, _): message.parameters.until != .queued && message.parameters.wait > .zero
+      case .poll(let parameters, _): parameters.wait > .zero
+      case .delivery(_, _, let wait): wait > .zero
+      case .call(let call, _): call.wait > .zero
+      case .consumer(let request): request.parameters.map { $0.wait > .zero } ?? false
+      case .change, .read, .preflight, .refused: false
+      }
+    }
   }
 
   // MARK: HTTPApplication
@@ -69,21 +84,37 @@ package final class API: HTTPApplication {
   ) -> Exchange {
     var body: RequestBody?
     var coding = HTTPAcceptedCodings.identity
+    var context: RequestContext?
     let slot: Int
     do throws(ProblemError) {
-      let request = try accept(request, on: listener, &coding, &body)
-      slot = requests.insert(Pending(request: request, coding: coding))
+      let request = try accept(request, on: listener, from: client, &coding, &body, &context)
+      if let context, request.mayWait { try hold(context) }
+      slot = requests.insert(Pending(request: request, coding: coding, context: context))
     } catch {
-      slot = requests.insert(Pending(request: .refused(error.problem), coding: coding))
+      body = nil
+      slot = requests.insert(Pending(request: .refused(error.problem), coding: coding, context: context))
     }
     return Exchange(state: slot, body: body)
   }
 
   private func accept(
-    _ request: borrowing HTTPRequestHead, on listener: HTTPListener, _ coding: inout HTTPAcceptedCodings,
-    _ body: inout RequestBody?
+    _ request: borrowing HTTPRequestHead, on listener: HTTPListener, from client: borrowing ClientConnection,
+    _ coding: inout HTTPAcceptedCodings, _ body: inout RequestBody?, _ context: inout RequestContext?
   ) throws(ProblemError) -> PendingRequest {
+    if let origin = shared.access.crossOrigin.origin(of: request) {
+      context = RequestContext(origin, allowsCredentials: allowsCredentials(request), nil)
+    }
     let principal = try shared.access.admit(request, on: listener, &acceptedHost)
+    // Not counted: a browser would report its 429 as a failure of the network.
+    if let context, let origin = context.origin, CrossOrigin.isPreflight(request) {
+      context.isPreflight = true
+      return .preflight(origin, allowsCredentials: context.allowsCredentials)
+    }
+    if listener.role == .client, let limited = shared.limiter.client("", at: client.origin) {
+      if context == nil { context = RequestContext(nil, allowsCredentials: false, nil) }
+      context?.client = limited
+      try shared.limiter.admitRequest(of: limited, at: ProcessInformation.monotonicTime())
+    }
     let route = try router.route(request, on: listener.role)
     if request.fields.contains(.idempotencyKey), !route.allowsIdempotencyKey {
       // A client that sends a key relies on its effect when it repeats the request.
@@ -97,6 +128,8 @@ package final class API: HTTPApplication {
     switch route {
     case .send(let session):
       let message = try IncomingMessage(request, messageLimits)
+      // The wait that a batch needs is known when its lines are.
+      if !message.isBatch { try checkMessages(in: context) }
       body = RequestBody(request.framing, limit: messageLimits.bodyBytes)
       return .send(message, to: session, for: principal)
     case .receive(let session):
@@ -105,6 +138,7 @@ package final class API: HTTPApplication {
       let wait = try WaitParameter.read(request, default: .zero, maximum: shared.settings.delivery.maximumWait)
       return .delivery(sequence: sequence, of: session, wait: wait)
     case .call(let session):
+      try checkMessages(in: context)
       let call = try IncomingCall(request, of: session, messageLimits)
       body = RequestBody(request.framing, limit: messageLimits.bodyBytes)
       return .call(call, of: session)
@@ -144,23 +178,37 @@ package final class API: HTTPApplication {
     guard let pending = requests.remove(exchange.state) else {
       preconditionFailure("a request was finished twice")
     }
+    let outcome = respond(to: pending, exchange.body, at: now, into: &response)
+    guard let context = pending.context else { return outcome }
+    return accompany(outcome, in: context, at: now, into: &response)
+  }
+
+  private func respond(
+    to pending: Pending, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
+  ) -> Outcome {
     do throws(ProblemError) {
       switch pending.request {
       case .send(let message, let session, let principal):
-        return try send(message, exchange.body, to: session, for: principal, at: now, into: &response)
+        return try send(message, body, to: session, for: principal, pending.context, at: now, into: &response)
       case .poll(let parameters, let session):
         return try poll(parameters, of: session, at: now, into: &response)
       case .delivery(let sequence, let session, let wait):
         return try respond(with: sequence, of: session, wait: wait, at: now, into: &response)
       case .call(let call, let session):
-        return try self.call(call, exchange.body, of: session, at: now, into: &response)
+        try admitMessages(1, in: pending.context, at: now)
+        return try self.call(call, body, of: session, at: now, into: &response)
       case .change(let session):
-        try change(session, as: exchange.body, at: now, into: &response)
+        try change(session, as: body, at: now, into: &response)
       case .consumer(let request):
-        let outcome = try serve(request, exchange.body, at: now, into: &response)
+        let outcome = try serve(request, body, at: now, into: &response)
         if !request.target.isReading { return outcome }
       case .read(let route, let representation):
         respond(to: route, as: representation, at: now, into: &response)
+      case .preflight(let origin, let allowsCredentials):
+        response.begin(.noContent, nil)
+        shared.access.crossOrigin.writePreflight(
+          for: origin, allowsCredentials: allowsCredentials, into: &response.fields)
+        return .respond
       case .refused(let problem): respond(with: problem, into: &response)
       }
       // Problems are small, and are sent as they are.
@@ -174,7 +222,15 @@ package final class API: HTTPApplication {
     return .respond
   }
 
-  package func abandon(_ exchange: consuming Exchange) { requests.remove(exchange.state) }
+  package func abandon(_ exchange: consuming Exchange) {
+    if let context = requests.remove(exchange.state)?.context { release(context) }
+  }
+
+  package func addFields(to response: inout Response, for request: borrowing HTTPRequestHead) {
+    guard let origin = shared.access.crossOrigin.origin(of: request) else { return }
+    shared.access.crossOrigin.writeFields(
+      for: origin, allowsCredentials: allowsCredentials(request), into: &response.additionalFields)
+  }
 
   package func refuse(_ refusal: HTTPServerRefusal, into response: inout Response) {
     respond(with: Problem(refusal, shared.settings.http), into: &response)

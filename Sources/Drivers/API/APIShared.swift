@@ -12,6 +12,7 @@ import Upstream
 package final class APIShared: Sendable {
   let settings: GatewaySettings
   let access: Access
+  let limiter: RateLimiter
   let sessions: SessionDirectory
   let lifecycle: Lifecycle
   let registry: MetricsRegistry
@@ -31,6 +32,7 @@ package final class APIShared: Sendable {
   ) {
     self.settings = settings
     self.access = access
+    limiter = RateLimiter(settings.limits, registry)
     self.sessions = sessions
     self.lifecycle = lifecycle
     self.registry = registry

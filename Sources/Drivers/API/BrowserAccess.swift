@@ -10,13 +10,13 @@ import HTTPServer
 package struct BrowserAccess: Sendable {
   /// Lower case, without port.
   private let hosts: [[UInt8]]
-  /// Lower case and without a path, as browsers send them: `https://app.example.org`.
-  private let origins: [[UInt8]]
+  /// The other origins whose pages may send requests.
+  let crossOrigin: CrossOrigin
 
   /// Reads `http.hosts` and `http.origins`.
   package init(_ settings: GatewaySettings.HTTP) {
     hosts = settings.hosts.map { Array($0.lowercased().utf8) }
-    origins = settings.origins.map { Array($0.lowercased().utf8) }
+    crossOrigin = CrossOrigin(settings)
   }
 
   /// Returns the problem (403) if a listener of this reach refuses the request, else nil.
@@ -34,7 +34,7 @@ package struct BrowserAccess: Sendable {
       acceptedHost.note(host, reach)
     }
     if let origin = request.fields.first(.origin) {
-      if contains(origin, in: origins) { return nil }
+      if crossOrigin.find(origin) != nil { return nil }
       guard isOwn(origin, host) else {
         return Problem(
           .originNotAllowed,

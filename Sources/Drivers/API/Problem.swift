@@ -12,6 +12,7 @@ struct Problem {
     case idempotencyKeyInProgress, idempotencyKeyReused
     case queueFull, tooManyBodies, tooManyKeys, upstreamDown, sessionClosed
     case callsNotConfigured, tooManyCalls, replyTimeout, upstreamClosed
+    case tooManyRequests
     case consumerConflict, superseded, leaseLost, tooManyConsumers
 
     /// The last segment of the `type` URI, `/errors/{name}`, and the heading of its section in `docs/errors.md`.
@@ -46,6 +47,7 @@ struct Problem {
       case .replyTimeout: "reply-timeout"
       case .upstreamClosed: "upstream-closed"
       case .expectationFailed: "expectation-failed"
+      case .tooManyRequests: "too-many-requests"
       case .consumerConflict: "consumer-conflict"
       case .superseded: "superseded"
       case .leaseLost: "lease-lost"
@@ -84,6 +86,7 @@ struct Problem {
       case .replyTimeout: "No reply arrived in time"
       case .upstreamClosed: "The connection that carried the request has ended"
       case .expectationFailed: "The expectation is not supported"
+      case .tooManyRequests: "A limit of this client is reached"
       case .consumerConflict: "The consumer is of another kind"
       case .superseded: "Another receive has taken over"
       case .leaseLost: "The lease is not valid"
@@ -113,6 +116,7 @@ struct Problem {
       case .replyTimeout: .gatewayTimeout
       case .sessionClosed: .gone
       case .expectationFailed: .expectationFailed
+      case .tooManyRequests: .tooManyRequests
       }
     }
 
@@ -129,7 +133,7 @@ struct Problem {
     var isRetryable: Bool {
       switch self {
       case .requestTimeout, .idempotencyKeyInProgress, .queueFull, .tooManyBodies, .tooManyKeys, .tooManyCalls,
-        .tooManyConsumers, .upstreamDown:
+        .tooManyConsumers, .upstreamDown, .tooManyRequests:
         true
       case .protocolError, .uriTooLong, .headerFieldsTooLarge, .unsupportedTransferCoding, .unsupportedVersion,
         .expectationFailed, .hostNotAllowed, .originNotAllowed, .notFound, .methodNotAllowed, .invalidParameter,
@@ -146,7 +150,7 @@ struct Problem {
   let detail: String
   /// The value of `Allow`, for 405.
   var allow: StaticString?
-  /// The value of `Retry-After` in seconds, for 503.
+  /// The value of `Retry-After` in seconds, for 429 and 503.
   var retryAfter: Int?
 
   init(_ kind: Kind, detail: String, allow: StaticString? = nil, retryAfter: Int? = nil) {

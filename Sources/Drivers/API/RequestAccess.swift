@@ -18,6 +18,9 @@ package struct Access: Sendable {
 
   package init(_ browsers: BrowserAccess) { self.browsers = browsers }
 
+  /// The origins whose pages may read responses.
+  var crossOrigin: CrossOrigin { browsers.crossOrigin }
+
   /// Throws the problem to respond with if the request is refused.
   ///
   /// - Parameter acceptedHost: one per event loop.

@@ -17,7 +17,7 @@ extension API {
   /// client waits for.
   func send(
     _ message: IncomingMessage, _ body: RequestBody?, to session: Session, for principal: Access.Principal,
-    at now: MonotonicTime, into response: inout Response
+    _ context: RequestContext?, at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome {
     if message.parameters.until == .confirmed, !session.upstream.queueSettings.confirms {
       throw ProblemError(
@@ -28,9 +28,9 @@ extension API {
     let content = try message.decoded(body?.bytes ?? [])
     let pending: PendingSend
     if let field = message.idempotency {
-      pending = try acceptOnce(message, field, content, for: session, principal, at: now)
+      pending = try acceptOnce(message, field, content, for: session, principal, context, at: now)
     } else {
-      let receipt = try accept(message, content, for: session, at: now)
+      let receipt = try accept(message, content, for: session, context, at: now)
       pending = PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false)
     }
     return respond(with: pending, at: now, into: &response)
@@ -39,7 +39,7 @@ extension API {
   /// Accepts a request with an idempotency key, or finds what was accepted under that key before.
   private func acceptOnce(
     _ message: IncomingMessage, _ field: IdempotencyField, _ content: [UInt8], for session: Session,
-    _ principal: Access.Principal, at now: MonotonicTime
+    _ principal: Access.Principal, _ context: RequestContext?, at now: MonotonicTime
   ) throws(ProblemError) -> PendingSend {
     let key = field.key(of: principal, in: session)
     let fingerprint = field.fingerprint(message.parameters, content)
@@ -52,7 +52,7 @@ extension API {
         receipt: SendReceipt(acceptance, in: session), parameters: message.parameters, isReplayed: true)
     case .first:
       do throws(ProblemError) {
-        let receipt = try accept(message, content, for: session, at: now)
+        let receipt = try accept(message, content, for: session, context, at: now)
         shared.idempotency.withLock { $0.accept(key, receipt.acceptance, now: now) }
         return PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false)
       } catch {
@@ -100,19 +100,22 @@ extension API {
   }
 
   private func accept(
-    _ message: IncomingMessage, _ content: [UInt8], for session: Session, at now: MonotonicTime
+    _ message: IncomingMessage, _ content: [UInt8], for session: Session, _ context: RequestContext?,
+    at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt {
     // Before a message is queued.
     let cursor = session.inbox.latest
     let results: SendReceipt.Results
     if message.isBatch {
       let lines = try message.lines(in: content)
+      try admitMessages(lines.count, in: context, at: now)
       results = .batch(
         message.idempotency == nil
           ? try queueBatch(lines, message, to: session, at: now)
           : try queueAll(lines, message, to: session, at: now))
     } else {
       let item = try message.item(in: content)
+      try admitMessages(1, in: context, at: now)
       results = .single(try queue(item, message, to: session, at: now), item.kind)
     }
     return SendReceipt(session: session, cursor: cursor, results: results)

@@ -25,8 +25,15 @@ package protocol HTTPApplication: AnyObject {
   /// Ends a request without a response from the application: the client is gone or too slow, or it violated HTTP.
   func abandon(_ exchange: consuming Exchange)
 
+  /// Adds to `response` the fields that every response to this request has, before `refuse`.
+  func addFields(to response: inout Response, for request: borrowing HTTPRequestHead)
+
   /// Writes the response to a request that the server itself refuses.
   func refuse(_ refusal: HTTPServerRefusal, into response: inout Response)
+}
+
+extension HTTPApplication {
+  package func addFields(to response: inout Response, for request: borrowing HTTPRequestHead) {}
 }
 
 /// A request between `begin` and `finish` or `abandon`.

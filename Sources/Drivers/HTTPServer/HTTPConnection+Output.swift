@@ -41,7 +41,7 @@ extension HTTPConnection {
   /// One push can wake thousands of polls that get identical responses. They all share one rendering in memory.
   private func write(_ prepared: PreparedResponse) {
     let second = worker.wallSecond
-    let canSendRendering = http.canSendPreparedResponse
+    let canSendRendering = http.canSendPreparedResponse && worker.response.additionalFields.isEmpty
     if canSendRendering, let rendering = prepared.rendering(at: second) {
       http.completePreparedResponse()
       worker.output.append(SharedSlice(rendering))
@@ -49,10 +49,7 @@ extension HTTPConnection {
     }
     // Only an output that contains nothing but this response can be kept.
     let isAlone = worker.output.isEmpty
-    let (fields, content) = (prepared.fields, prepared.content)
-    worker.output.appendResponse(
-      prepared.status, fields.bytes, contentCount: content.count, with: &http, date: worker.date
-    ) { $0.append(SharedSlice(content)) }
+    worker.response.write(prepared, to: &worker.output, with: &http, date: worker.date)
     if canSendRendering, isAlone, worker.output.count <= Self.largestRendering {
       prepared.keep(worker.output, at: second)
     }
@@ -60,8 +57,9 @@ extension HTTPConnection {
 
   /// Logs a refusal with the `request_id` of its response.
   private func logRefusal() {
-    let isServerError = worker.response.status.rawValue >= 500
-    let suppressed = isServerError ? worker.server.refusalLog.withLock { $0.admit(at: worker.loop.now) } : nil
+    let status = worker.response.status
+    let isOfInterest = status.rawValue >= 500 || status == .tooManyRequests
+    let suppressed = isOfInterest ? worker.server.refusalLog.withLock { $0.admit(at: worker.loop.now) } : nil
     let id = String(decoding: worker.response.requestID.copyBytes(), as: UTF8.self)
     var fields: [LogField] = [.text("request_id", id)] + worker.response.refusal
     if http.hasRequest {

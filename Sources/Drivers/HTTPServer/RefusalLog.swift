@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// Rate-limits the log lines at `info` for refusals with a 5xx status, so that an outage of the upstream does not fill the log. At
+/// Rate-limits the log lines at `info` for refusals with status 429 or 5xx, so that an outage of the upstream does not fill the log. At
 /// `debug` every refusal is logged.
 struct RefusalLog {
   /// Lines per second, for all loops together. Enough to see what fails, and few enough to keep a day's log.

@@ -11,7 +11,9 @@ package struct Response: ~Copyable {
   /// Header fields, each ending with CRLF.
   package var fields = ByteQueue()
   package var content = ResponseContent()
-  /// If set, it replaces all of the above.
+  /// Header fields, each ending with CRLF, that this response has even if it is a prepared one.
+  package var additionalFields = ByteQueue()
+  /// If set, it replaces `status`, `fields` and `content`.
   package var prepared: PreparedResponse?
   /// Log fields for a refused request. The server adds the id, the method, the path and the client.
   package var refusal: [LogField] = []
@@ -29,20 +31,36 @@ package struct Response: ~Copyable {
     status = .ok
     fields.removeAll()
     content.removeAll()
+    additionalFields.removeAll()
     prepared = nil
     if !refusal.isEmpty { refusal = [] }
     endsWithConnection = false
   }
 
-  func writeFields(into output: inout ByteQueue) { output.append(fields.bytes) }
+  func writeFields(into output: inout ByteQueue) {
+    output.append(fields.bytes)
+    output.append(additionalFields.bytes)
+  }
 
   /// Writes the whole response for the request pending in `http` and resets `self`. One call, so that its parts do not each access
   /// the state of the worker.
   mutating func move(to output: inout OutputQueue, with http: inout HTTPServerConnection, date: SharedBytes) {
-    output.appendResponse(status, fields.bytes, contentCount: content.count, with: &http, date: date) {
+    output.appendResponse(
+      status, fields.bytes, additionalFields.bytes, contentCount: content.count, with: &http, date: date
+    ) {
       content.write(into: &$0)
     }
     reset()
+  }
+
+  /// Writes `prepared` and `additionalFields` for the request pending in `http`.
+  func write(
+    _ prepared: PreparedResponse, to output: inout OutputQueue, with http: inout HTTPServerConnection, date: SharedBytes
+  ) {
+    let (fields, content) = (prepared.fields, prepared.content)
+    output.appendResponse(
+      prepared.status, fields.bytes, additionalFields.bytes, contentCount: content.count, with: &http, date: date
+    ) { $0.append(SharedSlice(content)) }
   }
 }
 
@@ -51,17 +69,19 @@ extension OutputQueue {
   ///
   /// - Parameters:
   ///   - fields: header fields, each ending with CRLF.
+  ///   - more: further ones.
   ///   - writeContent: appends `contentCount` bytes. Not called if no content is sent.
   @inline(__always)
   mutating func appendResponse(
-    _ status: HTTPStatus, _ fields: Span<UInt8>, contentCount: Int, with http: inout HTTPServerConnection,
-    date: SharedBytes, _ writeContent: (inout OutputQueue) -> Void
+    _ status: HTTPStatus, _ fields: Span<UInt8>, _ more: Span<UInt8>, contentCount: Int,
+    with http: inout HTTPServerConnection, date: SharedBytes, _ writeContent: (inout OutputQueue) -> Void
   ) {
     var hasContent = false
     withText { text in
       http.beginResponse(
         status, status.forbidsContent ? .none : .length(contentCount), date: date.bytes, into: &text)
       text.append(fields)
+      if !more.isEmpty { text.append(more) }
       text.endFields()
       hasContent = http.beginContent(contentCount, into: &text)
     }

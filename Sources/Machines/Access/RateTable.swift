@@ -27,7 +27,7 @@ package struct RateTable: Sendable {
 
     package var isEmpty: Bool { self == Limits() }
 
-    subscript(rate: Rate) -> RateLimit? {
+    package subscript(rate: Rate) -> RateLimit? {
       switch rate {
       case .requests: requests
       case .messages: messages

@@ -1,3 +1,4 @@
+import Access
 import ByteStreams
 import HTTPCodec
 import Logging
@@ -13,6 +14,7 @@ package struct GatewaySettings: Equatable, Sendable {
   package var access = OpenAccess.auto
   package var authentication = AuthenticationSettings()
   package var http = HTTP()
+  package var limits = Limits()
   /// The session `default`, which `upstream` and `delivery` at the top of the file describe.
   package var session = SessionConfiguration()
   /// The sessions of `sessions`, in the order of the file.
@@ -94,6 +96,14 @@ package struct GatewaySettings: Equatable, Sendable {
     package init() {}
 
     package var bodyBytes: Int { limits.bodyBytes }
+  }
+
+  /// Limits of each client.
+  package struct Limits: Equatable, Sendable {
+    package var principal = RateTable.Limits()
+    package var address = RateTable.Limits()
+
+    package init() { address.failures = RateLimit(10, per: .seconds(1), burst: 100) }
   }
 
   /// Reactions to changes of this machine's network.

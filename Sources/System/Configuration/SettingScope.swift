@@ -68,7 +68,7 @@ extension SettingSection {
   /// key paths cannot be shared between threads.)
   static var all: [SettingSection] {
     let gateway = SettingScope<GatewaySettings>(prefix: "", root: \.self)
-    return [general(gateway), access(gateway), http(gateway), dials(gateway)]
+    return [general(gateway), access(gateway), http(gateway), limits(gateway), dials(gateway)]
       + session(gateway.section(\.session, isReloadable: true))
       + [delivery(gateway), shutdownAndLog(gateway)]
   }

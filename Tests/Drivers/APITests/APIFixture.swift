@@ -22,6 +22,7 @@ struct APIFixture {
   let sessions: SessionDirectory
   let lifecycle = Lifecycle()
   let registry = MetricsRegistry()
+  var client = ClientConnection.neighbour
   var now = ProcessInformation.monotonicTime()
 
   init(sessions names: [String] = ["default"], _ change: (inout GatewaySettings) -> Void = { _ in }) throws {
@@ -49,7 +50,7 @@ struct APIFixture {
   ///
   /// - Parameter requestID: the `X-Request-Id` that the server has read.
   func send(
-    _ request: [UInt8], _ listener: HTTPListener = .loopback, from client: ClientConnection = .neighbour,
+    _ request: [UInt8], _ listener: HTTPListener = .loopback, from other: ClientConnection? = nil,
     requestID: String = ""
   ) throws -> (outcome: Outcome, response: Received) {
     var connection = HTTPServerConnection()
@@ -60,7 +61,7 @@ struct APIFixture {
     do {
       while let event = try connection.nextEvent() {
         switch event {
-        case .head: exchange = api.begin(connection.request, on: listener, from: client)
+        case .head: exchange = api.begin(connection.request, on: listener, from: other ?? client)
         case .content: exchange?.body?.append(connection.content)
         case .end:
           let finished = try #require(exchange)
@@ -169,11 +170,11 @@ struct Received {
     if let prepared {
       let (head, content) = (prepared.fields, prepared.content)
       status = Int(prepared.status.rawValue)
-      fields = head.bytes.text()
+      fields = head.bytes.text() + response.additionalFields.bytes.text()
       bytes = [UInt8](copying: content.bytes)
     } else {
       status = Int(response.status.rawValue)
-      fields = response.fields.bytes.text()
+      fields = response.fields.bytes.text() + response.additionalFields.bytes.text()
       bytes = response.content.copyBytes()
     }
   }

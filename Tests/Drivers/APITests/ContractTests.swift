@@ -165,7 +165,7 @@ import UpstreamProtocol
     case .protocolError, .uriTooLong, .headerFieldsTooLarge, .unsupportedTransferCoding, .unsupportedVersion,
       .expectationFailed, .methodNotAllowed:
       return false
-    case .hostNotAllowed, .originNotAllowed, .invalidParameter, .notAcceptable: return true
+    case .hostNotAllowed, .originNotAllowed, .invalidParameter, .notAcceptable, .tooManyRequests: return true
     // Without a default session, its paths are not there.
     case .notFound: return path != "/v1/sessions" && path != "/openapi.yaml"
     case .requestTimeout, .contentTooLarge, .unsupportedMediaType: return takesBody

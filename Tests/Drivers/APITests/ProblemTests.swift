@@ -1,3 +1,4 @@
+import Access
 import ByteStreams
 import Configuration
 import HTTPCodec
@@ -67,6 +68,10 @@ import Upstream
     case .tooManyConsumers:
       for index in 0..<1_000 { _ = try api.put("c\(index)", "") }
       return try api.put("other", "")
+    case .tooManyRequests:
+      let limited = try APIFixture { $0.limits.address.requests = RateLimit(1, per: .hours(1)) }
+      _ = try limited.respond("GET", "/v1/session")
+      return try limited.respond("GET", "/v1/session")
     case .upstreamDown: return try api.post("x", fields: "TTL: 0\r\n")
     case .callsNotConfigured, .tooManyCalls, .replyTimeout, .upstreamClosed: return try CallTests().example(of: kind)
     case .sessionClosed:
@@ -83,7 +88,7 @@ import Upstream
     #expect(response.json["status"] as? Int == response.status)
     #expect(response.json["retryable"] as? Bool == kind.isRetryable)
     #expect(response.field("Content-Type") == "application/problem+json")
-    #expect((response.field("Retry-After") != nil) == (response.status == 503))
+    #expect((response.field("Retry-After") != nil) == (response.status == 503 || response.status == 429))
     #expect((response.field("Allow") != nil) == (response.status == 405))
     // The client can give the operator the id of the log line.
     #expect(response.refusal == response.text("request_id"))

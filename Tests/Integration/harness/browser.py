@@ -37,6 +37,12 @@ class Chromium:
         await page.goto(url)
         return page
 
+    async def visit(self, url):
+        """The page that a server sends."""
+        page = await self._browser.new_page()
+        await page.goto(url)
+        return page
+
     async def stop(self):
         if self._browser:
             await self._browser.close()

@@ -1,0 +1,136 @@
+import ByteStreams
+import HTTPCodec
+import HTTPServer
+import Metrics
+import Reactor
+
+/// What a request has besides its content, until its response: the web page that sent it, and the limits that count it. Exists only for
+/// requests that have one of them.
+final class RequestContext {
+  /// The allowed origin of the page.
+  let origin: CrossOrigin.Origin?
+  /// Whether the page may use the cookie.
+  let allowsCredentials: Bool
+  var isPreflight = false
+  var client: RateLimiter.Client?
+  fileprivate var hold: RateLimiter.Hold?
+
+  init(_ origin: CrossOrigin.Origin?, allowsCredentials: Bool, _ client: RateLimiter.Client?) {
+    self.origin = origin
+    self.allowsCredentials = allowsCredentials
+    self.client = client
+  }
+}
+
+extension API {
+  /// Whether the page that sends the request may use the cookie, which is for GET and HEAD only.
+  func allowsCredentials(_ request: borrowing HTTPRequestHead) -> Bool { false }
+
+  /// Throws 429 if the client of the request may send no message now.
+  func checkMessages(in context: RequestContext?) throws(ProblemError) {
+    guard let client = context?.client else { return }
+    try shared.limiter.checkMessages(of: client, at: ProcessInformation.monotonicTime())
+  }
+
+  /// Counts the messages of a request, or throws 429.
+  func admitMessages(_ count: Int, in context: RequestContext?, at now: MonotonicTime) throws(ProblemError) {
+    guard let client = context?.client else { return }
+    try shared.limiter.admitMessages(count, of: client, at: now)
+  }
+
+  /// Counts a request that may wait, until `release`. Throws 429 if too many are in progress.
+  func hold(_ context: RequestContext) throws(ProblemError) {
+    guard let client = context.client else { return }
+    context.hold = try shared.limiter.hold(for: client, at: ProcessInformation.monotonicTime())
+  }
+
+  func release(_ context: RequestContext) {
+    if let hold = context.hold.take() { shared.limiter.release(hold) }
+  }
+
+  /// Adds to a response, or to the one that follows a wait, what the context of its request demands.
+  func accompany(
+    _ outcome: Outcome, in context: RequestContext, at now: MonotonicTime, into response: inout Response
+  ) -> Outcome {
+    switch outcome {
+    case .respond:
+      release(context)
+      writeFields(of: context, at: now, into: &response)
+      return .respond
+    case .wait(let request): return .wait(AccompaniedRequest(request, context, self))
+    case .stream(let source):
+      writeFields(of: context, at: now, into: &response)
+      return context.hold == nil ? .stream(source) : .stream(AccompaniedSource(source, context, self))
+    }
+  }
+
+  fileprivate func writeFields(of context: RequestContext, at now: MonotonicTime, into response: inout Response) {
+    // A preflight's response has them already.
+    if let origin = context.origin, !context.isPreflight {
+      shared.access.crossOrigin.writeFields(
+        for: origin, allowsCredentials: context.allowsCredentials, into: &response.additionalFields)
+    }
+    if let client = context.client {
+      let isRefused = response.prepared == nil && response.status == .tooManyRequests
+      shared.limiter.writeFields(of: client, all: isRefused, at: now, into: &response.additionalFields)
+    }
+  }
+}
+
+/// A held request with a context.
+private final class AccompaniedRequest: WaitingRequest {
+  private let request: any WaitingRequest
+  private let context: RequestContext
+  private let api: API
+
+  init(_ request: any WaitingRequest, _ context: RequestContext, _ api: API) {
+    self.request = request
+    self.context = context
+    self.api = api
+  }
+
+  var heldCount: Gauge? { request.heldCount }
+  var notifier: Notifier { request.notifier }
+  var deadline: MonotonicTime { request.deadline }
+  var hasNewData: Bool { request.hasNewData }
+  var sharesNotifier: Bool { request.sharesNotifier }
+  var endsAtDrain: Bool { request.endsAtDrain }
+
+  func finish(at now: MonotonicTime, into response: inout Response) {
+    request.finish(at: now, into: &response)
+    api.release(context)
+    api.writeFields(of: context, at: now, into: &response)
+  }
+
+  func abandon() {
+    request.abandon()
+    api.release(context)
+  }
+}
+
+/// A stream that is counted as a held request.
+private final class AccompaniedSource: Source {
+  private let source: any Source
+  private let context: RequestContext
+  private let api: API
+
+  init(_ source: any Source, _ context: RequestContext, _ api: API) {
+    self.source = source
+    self.context = context
+    self.api = api
+  }
+
+  var notifier: Notifier { source.notifier }
+  var deadline: MonotonicTime { source.deadline }
+  var hasNewData: Bool { source.hasNewData }
+  var sharesNotifier: Bool { source.sharesNotifier }
+
+  func next(at now: MonotonicTime, into content: inout ResponseContent) -> SourceStep {
+    source.next(at: now, into: &content)
+  }
+
+  func close() {
+    source.close()
+    api.release(context)
+  }
+}

@@ -1,0 +1,166 @@
+"""Limits of each client: exact, true about the time to wait, bounded in memory, and given back."""
+
+import asyncio
+import re
+import time
+
+import pytest
+
+from harness.held_polls import hold
+from harness.raw import exchange, reset_transport
+from harness.waiting import eventually
+
+CLIENTS = 10_000
+POLL = b"GET /v1/messages?wait=0 HTTP/1.1\r\nHost: x\r\n\r\n"
+LAST_POLL = b"GET /v1/messages?wait=0 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+
+def limits(**values):
+    """The environment of a gateway with these limits of each address."""
+    return {f"DRAWBRIDGE_LIMITS_ADDRESS_{name.upper()}": str(value) for name, value in values.items()}
+
+
+def address(number):
+    """One of the addresses of this machine."""
+    return f"127.{1 + number // 60_000}.{number // 250 % 240}.{1 + number % 250}"
+
+
+async def statuses(gateway, source, data):
+    """The status codes of the responses to pipelined requests from that address."""
+    reader, writer = await asyncio.open_connection(*gateway.address(), local_addr=(source, 0))
+    try:
+        writer.write(data)
+        received = await asyncio.wait_for(reader.read(-1), 30)
+    finally:
+        writer.close()
+    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d+) ", received)]
+
+
+@pytest.mark.load
+async def test_ten_thousand_clients_have_exact_limits_in_bounded_memory(gateway_for, upstream, measured):
+    gateway = await gateway_for(upstream, env={**limits(requests="3/h"), "DRAWBRIDGE_LOOPS": "2"})
+    # What the process keeps for good is not charged to the clients.
+    assert await statuses(gateway, "127.255.0.1", POLL * 4 + LAST_POLL) == [200, 200, 200, 429, 429]
+    before = gateway.memory()
+    room = asyncio.Semaphore(64)
+
+    async def use(number):
+        async with room:
+            return await statuses(gateway, address(number), POLL * 3 + LAST_POLL)
+
+    for answers in await asyncio.gather(*(use(number) for number in range(CLIENTS))):
+        assert answers == [200, 200, 200, 429]
+    # None has been forgotten.
+    for number in (0, 1, CLIENTS // 2, CLIENTS - 1):
+        assert await statuses(gateway, address(number), LAST_POLL) == [429]
+    metrics = await gateway.metrics()
+    assert metrics["drawbridge_rate_limit_keys"] == CLIENTS + 1
+    assert metrics["drawbridge_requests_limited_total"] == CLIENTS + 6
+    grown = gateway.memory() - before
+    assert grown < 8 << 20
+    measured(f"{grown / CLIENTS:.0f} bytes of memory for each of {CLIENTS} clients with a limit")
+
+
+async def test_a_limit_is_exact_over_time_and_over_all_loops(gateway_for, upstream):
+    gateway = await gateway_for(upstream, env={**limits(requests="50/s burst 20"), "DRAWBRIDGE_LOOPS": "4"})
+    start = time.monotonic()
+
+    async def hammer():
+        """The number of admitted requests on one connection."""
+        reader, writer = await asyncio.open_connection(*gateway.address())
+        admitted = 0
+        try:
+            while time.monotonic() < start + 3:
+                writer.write(POLL)
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+                length = int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
+                await reader.readexactly(length)
+                admitted += head.startswith(b"HTTP/1.1 200 ")
+        finally:
+            writer.close()
+        return admitted
+
+    admitted = sum(await asyncio.gather(*(hammer() for _ in range(8))))
+    took = time.monotonic() - start
+    assert 20 < admitted <= 20 + 50 * took
+
+
+async def test_a_client_that_waits_as_told_is_admitted(gateway_for, upstream):
+    gateway = await gateway_for(upstream, env=limits(requests="60/m burst 2"))
+    client = gateway.client()
+    for _ in range(2):
+        assert (await client.get(wait=0)).status == 200
+    refused = await client.get(wait=0)
+    assert refused.problem(429)["type"] == "/errors/too-many-requests"
+    assert refused.headers["RateLimit-Policy"] == '"address-requests";q=2;w=2'
+    assert refused.headers["RateLimit"] == f'"address-requests";r=0;t={refused.headers["Retry-After"]}'
+    await asyncio.sleep(int(refused.headers["Retry-After"]))
+    assert (await client.get(wait=0)).status == 200
+
+
+async def test_a_client_that_waits_as_told_may_send_its_batch(gateway_for, upstream):
+    gateway = await gateway_for(upstream, env=limits(messages="60/m burst 3"))
+    client = gateway.client()
+    assert (await client.send("1\n2\n3\n", type="application/x-ndjson")).status == 202
+    refused = await client.send("4\n5\n", type="application/x-ndjson")
+    refused.problem(429)
+    await asyncio.sleep(int(refused.headers["Retry-After"]))
+    assert (await client.send("4\n5\n", type="application/x-ndjson")).status == 202
+    assert await upstream.has_received(5) == ["1", "2", "3", "4", "5"]
+
+
+async def test_held_requests_are_given_back_however_they_end(gateway_for, upstream):
+    most = 100
+    gateway = await gateway_for(upstream, env=limits(held=most))
+    stream = "Accept: text/event-stream\r\n"
+
+    async def held(polls, streams):
+        metrics = await gateway.metrics()
+        return metrics["drawbridge_polls_held"] == polls and metrics["drawbridge_streams_open"] == streams
+
+    async def refused():
+        data = LAST_POLL.replace(b"wait=0", b"wait=20")
+        return (await exchange(gateway.address(), data)).statuses == [429]
+
+    for round in range(10):
+        polls = await hold(gateway.address(), most // 2, "/v1/messages?wait=55")
+        streams = await hold(gateway.address(), most // 2, "/v1/messages", fields=stream)
+        await eventually(lambda: held(most // 2, most // 2), what=f"{most} requests are held in round {round}")
+        assert await refused()
+        for request in polls + streams:
+            request.answer.cancel()
+            reset_transport(request.transport)
+        await eventually(lambda: held(0, 0), what="the requests have ended")
+    polls = await hold(gateway.address(), most, "/v1/messages?wait=55")
+    await eventually(lambda: held(most, 0), what="all are held again")
+    await upstream.push("to everybody")
+    await asyncio.gather(*(poll.answer for poll in polls))
+    # They end by a response too, and at last by the shutdown.
+    last = await hold(gateway.address(), most, "/v1/messages?wait=55")
+    await eventually(lambda: held(most, 0), what="all are held again after their responses")
+    gateway.signal()
+    await asyncio.gather(*(poll.answer for poll in last))
+    assert await gateway.exit_status() == 0
+    for poll in polls:
+        poll.transport.abort()
+
+
+async def test_refusals_are_logged_and_counted_without_filling_the_log(gateway_for, upstream):
+    gateway = await gateway_for(upstream, env=limits(requests="1/h"))
+    client = gateway.client()
+    for _ in range(50):
+        await client.get(wait=0)
+    metrics = await gateway.metrics()
+    assert metrics["drawbridge_requests_limited_total"] == 49
+    refused = [record for record in gateway.records if record["message"] == "request refused"]
+    assert 1 <= len(refused) < 49
+    assert refused[0]["type"] == "too-many-requests"
+    # Probes are not limited.
+    for _ in range(5):
+        assert (await gateway.manage("/livez")).status == 200
+
+
+@pytest.mark.parametrize("value", ["10", "0/s", "10/d", "10/s burst", "10/s burst 0", "fast"])
+async def test_a_limit_that_is_none_ends_the_start(gateway_for, upstream, value):
+    with pytest.raises(AssertionError, match=r"exit 78\)(?s:.*)limits\.address\.requests(?s:.*)100/s burst 200"):
+        await gateway_for(upstream, env=limits(requests=value))

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/ioctl.h>
+#include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -33,6 +34,18 @@ int clinux_unacknowledged_bytes(int socket) {
 int clinux_unsent_bytes(int socket) {
   int count = 0;
   return ioctl(socket, SIOCOUTQNSD, &count) == 0 ? count : -1;
+}
+
+int clinux_signal_descriptor(const int *signals, int count) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int index = 0; index < count; index++) sigaddset(&set, signals[index]);
+  return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+int clinux_take_signal(int descriptor) {
+  struct signalfd_siginfo information;
+  return read(descriptor, &information, sizeof information) == sizeof information ? (int)information.ssi_signo : -1;
 }
 
 int clinux_semaphore_wait(sem_t *semaphore, long seconds, long nanoseconds) {

@@ -49,7 +49,10 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
       let six = unsafe withUnsafeBytes(of: storage) { unsafe $0.loadUnaligned(as: sockaddr_in6.self) }
       self.init(six.sin6_addr, port: UInt16(bigEndian: six.sin6_port), scope: six.sin6_scope_id)
     case AF_UNIX:
-      self = .unix(path: "")
+      // Empty for most clients, which bind no path, and for an abstract socket.
+      self = unsafe withUnsafeBytes(of: storage) { raw in
+        unsafe .unix(path: String(decoding: raw[2...].prefix(Self.longestPath).prefix { $0 != 0 }, as: UTF8.self))
+      }
     default:
       return nil
     }

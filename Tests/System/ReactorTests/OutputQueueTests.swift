@@ -1,4 +1,5 @@
 import ByteStreams
+import CLinux
 import Glibc
 import Testing
 

@@ -41,6 +41,10 @@ int clinux_accept(int listener, struct sockaddr *address, socklen_t *size);
 int clinux_unacknowledged_bytes(int socket);
 // Returns the bytes in a TCP socket's send buffer that were not sent yet (SIOCOUTQNSD), or -1 if unknown.
 int clinux_unsent_bytes(int socket);
+// signalfd(2), non-blocking and close-on-exec, for these signals. Returns like signalfd(2).
+int clinux_signal_descriptor(const int *signals, int count);
+// Reads a signal from such a descriptor. Returns its number, or -1 if none is pending.
+int clinux_take_signal(int descriptor);
 // sem_clockwait(3) on CLOCK_MONOTONIC. The arguments are the absolute time at which the wait ends.
 int clinux_semaphore_wait(sem_t *semaphore, long seconds, long nanoseconds);
 // Writes the text of an errno value to `text`, cut to `size` bytes and always terminated.

@@ -1,0 +1,132 @@
+import ByteStreams
+import CLinux
+import Glibc
+
+/// Reports files that have changed (inotify(7)): written in place, renamed over, removed and created again, or reached through a symbolic
+/// link or directory that was replaced, as Kubernetes replaces `..data`.
+///
+/// A change is reported once it has settled. Whoever waits for `descriptor` calls `readEvents` when it can be read, and `takeChanges` at
+/// `deadline`. Used by one thread.
+package final class FileWatcher {
+  /// A change has settled when nothing has happened for this time: an editor may write, rename and change permissions.
+  private static var quietTime: TimeSpan { .milliseconds(200) }
+  /// A file that changes all the time is reported this long after its first change, and so no more often.
+  private static var longestDelay: TimeSpan { .seconds(2) }
+  /// Buffers of events read per call, so that a busy directory does not keep the thread from its other tasks.
+  private static var readsPerCall: Int { 16 }
+  private static var bufferBytes: Int { 16 * 1024 }
+  /// What happens to a name in a directory, and to the directory itself. `IN_ATTRIB`: permission to read it may have been added.
+  private static var mask: UInt32 {
+    UInt32(
+      IN_CLOSE_WRITE | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF)
+  }
+
+  /// Readable when there are events.
+  package let descriptor: Int32
+  /// What was last known of each watched file. Nil: there was none.
+  private var files: [String: FileFingerprint?] = [:]
+  /// The names of interest by watch. The watch of a file itself has none; its events have no name.
+  private var names: [Int32: Set<String>] = [:]
+  private var firstEvent: MonotonicTime?
+  private var settledAt = MonotonicTime.distantFuture
+
+  package init() throws(SystemError) {
+    descriptor = inotify_init1(Int32(IN_NONBLOCK) | Int32(IN_CLOEXEC))
+    guard descriptor >= 0 else { throw SystemError("inotify_init1", code: errno) }
+  }
+
+  deinit { if descriptor >= 0 { SystemCall.close(descriptor) } }
+
+  /// Number of watches, one per directory on the way to a watched file, and one per file.
+  package var watchCount: Int { names.count }
+
+  /// Watches these files and no others. One whose fingerprint is no longer the given one counts as changed now, so a change between reading a
+  /// file and this call is not missed. Throws if a watch cannot be added; the others are.
+  package func watch(_ files: [String: FileFingerprint?], now: MonotonicTime) throws(SystemError) {
+    self.files = files
+    let failure = addWatches()
+    if !files.allSatisfy({ FileFingerprint(of: $0.key) == $0.value }) { noteEvent(at: now) }
+    if let failure { throw failure }
+  }
+
+  /// When `takeChanges` has something to report.
+  package var deadline: MonotonicTime { settledAt }
+
+  /// Reads the events that have arrived.
+  package func readEvents(now: MonotonicTime) {
+    var buffer = [UInt8](repeating: 0, count: Self.bufferBytes)
+    for _ in 0..<Self.readsPerCall {
+      let count = SystemCall.retrying { unsafe read(descriptor, &buffer, buffer.count) }
+      guard count > 0 else { return }
+      if concernsFiles(buffer[..<count]) { noteEvent(at: now) }
+    }
+  }
+
+  /// Whether one of the events concerns a watched file.
+  private func concernsFiles(_ events: ArraySlice<UInt8>) -> Bool {
+    unsafe events.withUnsafeBytes { bytes in
+      var offset = 0
+      while offset + MemoryLayout<inotify_event>.size <= bytes.count {
+        let watch = unsafe bytes.loadUnaligned(fromByteOffset: offset, as: Int32.self)
+        let length = unsafe Int(bytes.loadUnaligned(fromByteOffset: offset + 12, as: UInt32.self))
+        offset += MemoryLayout<inotify_event>.size
+        let name = unsafe bytes[offset..<min(offset + length, bytes.count)].prefix { $0 != 0 }
+        offset += length
+        guard let names = names[watch] else {
+          // Events were lost. Other numbers are those of watches that have been removed.
+          if watch == -1 { return true }
+          continue
+        }
+        // Without a name: the file or the directory itself has changed, or its watch has ended.
+        if unsafe name.isEmpty || names.contains(String(decoding: name, as: UTF8.self)) { return true }
+      }
+      return false
+    }
+  }
+
+  private func noteEvent(at now: MonotonicTime) {
+    let first = firstEvent ?? now
+    firstEvent = first
+    settledAt = min(now + Self.quietTime, first + Self.longestDelay)
+  }
+
+  /// Returns the paths of the files that have changed since they were last reported. Watches what leads to the files now.
+  package func takeChanges() -> Set<String> {
+    firstEvent = nil
+    settledAt = .distantFuture
+    // Before the files are examined: what changes after that raises another event. A watch that fails was reported by `watch`.
+    _ = addWatches()
+    var changed: Set<String> = []
+    for (path, known) in files {
+      let current = FileFingerprint(of: path)
+      guard current != known else { continue }
+      files[path] = .some(current)
+      changed.insert(path)
+    }
+    return changed
+  }
+
+  /// Adds a watch for each directory on the way to a file and for the file itself, and removes those no longer needed. Returns the first error.
+  private func addWatches() -> SystemError? {
+    var names: [Int32: Set<String>] = [:]
+    var failure: SystemError?
+    func add(_ path: String, name: String?) {
+      // Adding a watch again returns the same number.
+      let watch = unsafe inotify_add_watch(descriptor, path, Self.mask)
+      if watch >= 0 {
+        names[watch, default: []].formUnion(name.map { [$0] } ?? [])
+      } else if name != nil || errno != ENOENT {
+        // It is no error if the file does not exist: its directory is watched.
+        failure = failure ?? SystemError("inotify_add_watch", code: errno, subject: path)
+      }
+    }
+    for path in files.keys {
+      for entry in DirectoryEntry.all(leadingTo: path) { add(entry.directory, name: entry.name) }
+      // A container runtime may mount the file alone. Then nothing happens in its directory.
+      add(path, name: nil)
+    }
+    for watch in self.names.keys where names[watch] == nil { inotify_rm_watch(descriptor, watch) }
+    self.names = names
+    return failure
+  }
+}

@@ -19,15 +19,15 @@ struct RunningSettings {
   }
 }
 
-/// Reload on SIGHUP.
+/// Applies a configuration that was read again.
 extension GatewayServer {
-  /// Applies the changed settings of the plan that can change without a restart: `log.level`, `log.access`, and of each session
-  /// `upstream` except its queue, by a new connection that replaces the old one. The log names the others. A session that the plan does
-  /// not contain keeps running unchanged.
+  /// Applies the changed settings of the plan that can change without a restart: `log.level`, `log.access`, `reload`, `shutdown`, and of each
+  /// session its retention, and `upstream` except its queue, by a new connection that replaces the old one. The log names the others. A
+  /// session that the plan does not contain keeps running unchanged. Returns false, and has logged why, if the settings are invalid.
   ///
-  /// A session whose `upstream` has not changed, or only its topics, keeps its connection. If no setting has changed, the reason for the reload must be a
-  /// new certificate or credential, so every session makes a new connection.
-  func reload(_ plan: GatewayPlan, _ running: inout RunningSettings) {
+  /// A session whose `upstream` has not changed, or only its topics, keeps its connection. If no setting has changed on SIGHUP, its reason must
+  /// be a new certificate or credential, so every session makes a new connection.
+  func reload(_ plan: GatewayPlan, because reason: ReloadReason, _ running: inout RunningSettings) -> Bool {
     let old = running.effective
     let (effective, requiringRestart) = plan.settings.effective(after: old)
     if !requiringRestart.isEmpty {
@@ -41,15 +41,18 @@ extension GatewayServer {
     } catch {
       logger.error(
         "the new configuration is not valid; the old one remains in effect", [.text("reason", error.description)])
-      return
+      return false
     }
-    let reconnectsAll = plan.settings == running.lastRead
+    // A file that was written again with the same content, as configuration management does, is no reason.
+    let reconnectsAll = reason == .signal && plan.settings == running.lastRead
     let before = old.configuredSessions
     for new in effective.configuredSessions {
       guard let planned = plan.sessions.first(where: { $0.name == new.name }), let session = sessions.find(new.name)
       else { continue }
+      let oldConfiguration = before.first { $0.name == new.name }?.configuration
+      if new.configuration.retention != oldConfiguration?.retention { session.change(new.configuration.retention) }
       let upstream = new.configuration.upstream
-      let old = before.first { $0.name == new.name }?.configuration.upstream
+      let old = oldConfiguration?.upstream
       guard reconnectsAll || upstream != old else { continue }
       let settings = planned.settings.with(upstream)
       if !reconnectsAll, let old, !upstream.needsConnection(after: old) {
@@ -63,5 +66,6 @@ extension GatewayServer {
     logger.info("configuration reloaded", [.flag("changed", effective != old)])
     running.effective = effective
     running.lastRead = plan.settings
+    return true
   }
 }

@@ -25,25 +25,39 @@ package final class GatewayServer: Sendable {
   /// All signals that `runUntilSignalled` handles. They must be blocked before any thread is started.
   package static let handledSignals = shutdownSignals + [reloadSignal]
 
-  private let settings: GatewaySettings
+  let settings: GatewaySettings
   let logger: Logger
-  private let lifecycle = Lifecycle()
+  let lifecycle = Lifecycle()
   let server: HTTPServer
-  private let loops: [EventLoop]
+  let loops: [EventLoop]
   let sessions: SessionDirectory
   /// Addresses of the listeners, with their actual ports.
   package let clientAddresses: [SocketAddress]
   package let managementAddresses: [SocketAddress]
-  private let socketFiles: [SocketFile]
-
-  /// Timeout for writing the last log lines: a pipe that nobody reads must not prevent the process from exiting.
-  package static let logFlushTimeout = TimeSpan.seconds(2)
+  let clientSocketFiles: [SocketFile]
+  let managementSocketFiles: [SocketFile]
+  /// What the main thread waits for.
+  let events: ProcessEvents
+  let reloadStatus: ReloadStatus
+  let supervisor: ServiceNotifier
 
   /// Starts everything. Returns while the sessions are still connecting.
-  package init(_ plan: GatewayPlan, logger: Logger) throws(StartError) {
+  ///
+  /// - Parameters:
+  ///   - inherited: sockets that take the place of those that the gateway would bind to the same addresses.
+  ///   - supervisor: is notified of the start, of reloads and of the shutdown.
+  package init(
+    _ plan: GatewayPlan, inherited: InheritedSockets = .none, supervisor: ServiceNotifier = .none, logger: Logger
+  ) throws(StartError) {
     let settings = plan.settings
     self.settings = settings
     self.logger = logger
+    self.supervisor = supervisor
+    do throws(SystemError) {
+      events = try ProcessEvents(signals: Self.handledSignals)
+    } catch {
+      throw StartError(message: "cannot wait for signals: \(error)")
+    }
     let descriptorLimit = Sockets.raiseDescriptorLimit()
     let loopCount = settings.loops > 0 ? settings.loops : ProcessorCount.usable
     do throws(SystemError) {
@@ -56,6 +70,7 @@ package final class GatewayServer: Sendable {
 
     let metrics = MetricsRegistry()
     ProcessMetrics.register(in: metrics)
+    reloadStatus = ReloadStatus(metrics)
     for planned in plan.sessions where planned.settings.value.tls.verification == .offForTestsOnly {
       logger.warning(
         "the upstream's certificate is not verified: anyone on the path can read and change all messages",
@@ -69,11 +84,12 @@ package final class GatewayServer: Sendable {
           attemptLimiter: attemptLimiter)
       })
 
-    let clients = try Self.bind(plan.clients, loops: loopCount)
-    let management = try Self.bind(plan.management, loops: 1)
+    let clients = try Self.bind(plan.clients, inherited, loops: loopCount)
+    let management = try Self.bind(plan.management, inherited, loops: 1)
     clientAddresses = clients.map(\.address)
     managementAddresses = management.map(\.address)
-    socketFiles = (clients + management).compactMap(\.file)
+    clientSocketFiles = clients.compactMap(\.file)
+    managementSocketFiles = management.compactMap(\.file)
 
     let descriptors = DescriptorBudget(
       limit: descriptorLimit, inUse: ProcessInformation.openDescriptors(), loops: loopCount,
@@ -104,84 +120,30 @@ package final class GatewayServer: Sendable {
       }
     }
     lifecycle.enter(.serving)
-    for address in clientAddresses {
-      logger.info("listening", [.text("listener", "api"), .text("address", address.description)])
+    for (name, listeners) in [("api", clients), ("management", management)] {
+      for listener in listeners {
+        logger.info(
+          "listening",
+          [.text("listener", name), .text("address", listener.address.description)]
+            + (listener.isInherited ? [.flag("inherited", true)] : []))
+      }
     }
-    for address in managementAddresses {
-      logger.info("listening", [.text("listener", "management"), .text("address", address.description)])
-    }
+    supervisor.notify(.ready)
   }
 
-  private static func bind(_ addresses: [SocketAddress], loops: Int) throws(StartError) -> [BoundListener] {
+  private static func bind(
+    _ addresses: [SocketAddress], _ inherited: InheritedSockets, loops: Int
+  ) throws(StartError) -> [BoundListener] {
     var result: [BoundListener] = []
     for address in addresses {
       do throws(SystemError) {
-        result.append(try BoundListener(address, loops: loops))
+        let sockets = inherited.sockets.filter { $0.address == address }
+        if sockets.isEmpty { result.append(try BoundListener(address, loops: loops)) }
+        for socket in sockets { result.append(try BoundListener(socket, loops: loops)) }
       } catch {
         throw StartError(message: "cannot listen on \(address): \(error)")
       }
     }
     return result
-  }
-
-  // MARK: Shutdown
-
-  /// Waits for a shutdown signal, then shuts down in order: stop accepting, respond to held polls, send queued messages within
-  /// `shutdown.flush`, close the upstream connections with 1001. A second signal exits at once. Returns the exit code.
-  ///
-  /// On SIGHUP, applies the plan that `reload` returns. It returns nil, and has logged the errors, if the configuration is invalid.
-  package func runUntilSignalled(reload: () -> GatewayPlan?) -> Int32 {
-    var running = RunningSettings(settings)
-    var signal = ProcessSignals.wait(for: Self.handledSignals)
-    while signal == Self.reloadSignal {
-      if let plan = reload() { self.reload(plan, &running) }
-      signal = ProcessSignals.wait(for: Self.handledSignals)
-    }
-    shutDown(after: signal)
-    return 0
-  }
-
-  private func shutDown(after signal: Int32) {
-    logger.info("shutting down", [.text("signal", signal == 15 ? "SIGTERM" : "SIGINT")])
-    lifecycle.enter(.draining)
-    let limits = settings.shutdown
-    for file in socketFiles { file.remove() }
-    // The rest of the time is for the last streams to be sent.
-    server.drain(loops, endingStreamsOver: limits.drain / 2)
-    sessions.shutDown(flushWithin: limits.flush)
-    var result = Self.wait(atMost: limits.drain) { server.isDrained && sessions.haveEnded }
-    if result == .timedOut {
-      // The time of the clients is over. The sessions may have more time, counted from the same start.
-      let closing = settings.configuredSessions.map(\.configuration.upstream.session.limits.closing).max() ?? .zero
-      let left = limits.flush + closing - limits.drain
-      result = Self.wait(atMost: left) { sessions.haveEnded }
-      if result == .reached, !server.isDrained { result = .timedOut }
-    }
-    // From now on nothing is sent, even if a second signal or the timeout ended the wait.
-    sessions.refuseMessages()
-    for loop in loops { loop.stop() }
-    for loop in loops { loop.join() }
-    sessions.abandon()
-    logger.info("stopped", [.flag("orderly", result == .reached)])
-    Self.flushLog(logger, timeout: result == .interrupted ? .milliseconds(100) : Self.logFlushTimeout)
-  }
-
-  /// Waits until the log is written, the timeout expires or a signal arrives.
-  package static func flushLog(_ logger: Logger, timeout: TimeSpan = logFlushTimeout) {
-    _ = wait(atMost: timeout) { logger.isWritten }
-  }
-
-  private enum WaitResult { case reached, timedOut, interrupted }
-
-  /// Waits until `isReached` returns true, the limit expires or a signal arrives.
-  private static func wait(atMost limit: TimeSpan, until isReached: () -> Bool) -> WaitResult {
-    var left = limit
-    let step = TimeSpan.milliseconds(5)
-    while !isReached() {
-      guard left > .zero else { return .timedOut }
-      if ProcessSignals.wait(for: shutdownSignals, atMost: step) != nil { return .interrupted }
-      left = left - step
-    }
-    return .reached
   }
 }

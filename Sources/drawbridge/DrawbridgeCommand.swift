@@ -39,9 +39,9 @@ enum DrawbridgeCommand {
       case .version:
         Terminal.print("drawbridge \(DrawbridgeVersion.text)")
         return ExitCode.ok
-      case .checkConfig: return withPlan(invocation) { outcome, _ in printSettings(outcome) }
+      case .checkConfig: return withPlan(invocation) { outcome, _, _ in printSettings(outcome) }
       case .healthcheck: return withSettings(invocation) { HealthCheck.run($0) }
-      case .serve: return withPlan(invocation) { outcome, plan in run(invocation, plan, outcome.warnings) { _ in } }
+      case .serve: return serve(invocation)
       case .demo: return demo(invocation)
       }
     } catch {
@@ -62,17 +62,17 @@ enum DrawbridgeCommand {
   /// Runs `body` with the plan, or reports the errors of the configuration.
   private static func withPlan(
     _ invocation: Invocation, overriding overrides: SettingOverrides = SettingOverrides(),
-    _ body: (ConfigurationLoader.Outcome, GatewayPlan) -> Int32
+    _ body: (ConfigurationLoader.Outcome, GatewayPlan, ConfigurationFiles) -> Int32
   ) -> Int32 {
-    withOutcome(invocation, ignoring: overrides.ignoredPaths) { outcome throws(ConfigurationErrors) in
-      body(outcome, try plan(for: outcome, overriding: overrides))
+    withOutcome(invocation, ignoring: overrides.ignoredPaths) { outcome, files throws(ConfigurationErrors) in
+      body(outcome, try plan(for: outcome, overriding: overrides), files)
     }
   }
 
   private static func withSettings(
     _ invocation: Invocation, _ body: (ConfigurationLoader.Outcome) -> Int32
   ) -> Int32 {
-    withOutcome(invocation) { outcome throws(ConfigurationErrors) in
+    withOutcome(invocation) { outcome, _ throws(ConfigurationErrors) in
       try outcome.check()
       return body(outcome)
     }
@@ -80,17 +80,19 @@ enum DrawbridgeCommand {
 
   private static func withOutcome(
     _ invocation: Invocation, ignoring ignored: Set<String> = [],
-    _ body: (ConfigurationLoader.Outcome) throws(ConfigurationErrors) -> Int32
+    _ body: (ConfigurationLoader.Outcome, ConfigurationFiles) throws(ConfigurationErrors) -> Int32
   ) -> Int32 {
+    let files = FileRecorder()
     let content: [UInt8]?
     do throws(FileError) {
-      content = try invocation.configurationFile.map(contents)
+      content = try invocation.configurationFile.map(files.contents)
     } catch {
       Terminal.printError("drawbridge: \(invocation.configurationFile ?? "") cannot be read: \(error)")
       return ExitCode.noInput
     }
     do throws(ConfigurationErrors) {
-      return try body(read(invocation, ignoring: ignored, content))
+      let outcome = read(invocation, ignoring: ignored, content, files)
+      return try body(outcome, files.fingerprints)
     } catch {
       return report(error)
     }
@@ -101,22 +103,14 @@ enum DrawbridgeCommand {
     return ExitCode.configuration
   }
 
-  /// One byte more than a file may have, so that the loader reports a larger file.
-  private static let fileSizeLimit = ConfigurationLoader.maximumFileBytes + 1
-
-  /// The content of a configuration file, which may be a pipe and is read once.
-  private static func contents(of path: String) throws(FileError) -> [UInt8] {
-    try SystemFile.contents(of: path, atMost: fileSizeLimit, within: .seconds(10))
-  }
-
   /// - Parameter content: the content of the configuration file.
   private static func read(
-    _ invocation: Invocation, ignoring ignored: Set<String>, _ content: [UInt8]?
+    _ invocation: Invocation, ignoring ignored: Set<String>, _ content: [UInt8]?, _ files: FileRecorder
   ) -> ConfigurationLoader.Outcome {
     ConfigurationLoader.read(
       file: invocation.configurationFile, environment: SystemFile.environment(), flags: invocation.flags,
       ignored: ignored,
-      readFile: { $0 == invocation.configurationFile ? content : SystemFile.bytes(of: $0, atMost: fileSizeLimit) })
+      readFile: { $0 == invocation.configurationFile ? content : try? files.contents(of: $0) })
   }
 
   /// Makes the plan from the settings. Throws the errors of the loader together with those that the plan finds.
@@ -135,13 +129,21 @@ enum DrawbridgeCommand {
     return plan
   }
 
-  /// Returns a plan from the current configuration, or nil if it is invalid. The log then contains the errors.
+  /// Reads the current configuration. If it is invalid, the log contains the errors.
   private static func reload(
     _ invocation: Invocation, overriding overrides: SettingOverrides, _ logger: Logger
+  ) -> ReadConfiguration {
+    let files = FileRecorder()
+    let plan = reload(invocation, overriding: overrides, logger, files)
+    return ReadConfiguration(plan: plan, files: files.fingerprints)
+  }
+
+  private static func reload(
+    _ invocation: Invocation, overriding overrides: SettingOverrides, _ logger: Logger, _ files: FileRecorder
   ) -> GatewayPlan? {
     let content: [UInt8]?
     do throws(FileError) {
-      content = try invocation.configurationFile.map(contents)
+      content = try invocation.configurationFile.map(files.contents)
     } catch {
       logger.error(
         "cannot read the new configuration; the old one remains in effect",
@@ -149,7 +151,7 @@ enum DrawbridgeCommand {
       return nil
     }
     do throws(ConfigurationErrors) {
-      return try plan(for: read(invocation, ignoring: overrides.ignoredPaths, content), overriding: overrides)
+      return try plan(for: read(invocation, ignoring: overrides.ignoredPaths, content, files), overriding: overrides)
     } catch {
       for line in error.errors {
         logger.error(
@@ -182,6 +184,30 @@ enum DrawbridgeCommand {
     return logger
   }
 
+  private static func serve(_ invocation: Invocation) -> Int32 {
+    let supervisor = ServiceNotifier.take()
+    let inherited: InheritedSockets
+    do throws(InheritedSockets.Problem) {
+      inherited = try InheritedSockets.take()
+    } catch {
+      Terminal.printError("drawbridge: \(error)")
+      return ExitCode.unavailable
+    }
+    let overrides = SettingOverrides { $0.listeners.use(inherited) }
+    return withPlan(invocation, overriding: overrides) { outcome, plan, files in
+      var listeners = plan.settings.listeners
+      if let unused = listeners.use(inherited).first {
+        Terminal.printError(
+          "drawbridge: inherited socket \(unused.descriptor) ('\(unused.name)', \(unused.address)) is for no listener: "
+            + "name it http or management (FileDescriptorName= in systemd), or list its address in listeners.http")
+        return ExitCode.configuration
+      }
+      return run(
+        invocation, plan, files, outcome.warnings, overriding: overrides, inherited: inherited, supervisor: supervisor
+      ) { _ in }
+    }
+  }
+
   private static func demo(_ invocation: Invocation) -> Int32 {
     // Threads inherit the mask, so block the signals before the upstream starts its thread.
     ProcessSignals.block(GatewayServer.handledSignals)
@@ -204,8 +230,8 @@ enum DrawbridgeCommand {
     ]) {
       $0.session.upstream.url = url
     }
-    return withPlan(invocation, overriding: overrides) { outcome, plan in
-      run(invocation, plan, outcome.warnings, overriding: overrides) { server in
+    return withPlan(invocation, overriding: overrides) { outcome, plan, files in
+      run(invocation, plan, files, outcome.warnings, overriding: overrides) { server in
         guard let client = server.clientAddresses.first else { return }
         let management = server.managementAddresses.first
         Terminal.print(Help.demoLines(client: client, management: management, upstream: upstream.address))
@@ -214,8 +240,9 @@ enum DrawbridgeCommand {
   }
 
   private static func run(
-    _ invocation: Invocation, _ plan: GatewayPlan, _ warnings: [ConfigurationError],
-    overriding overrides: SettingOverrides = SettingOverrides(), onStart: (GatewayServer) -> Void
+    _ invocation: Invocation, _ plan: GatewayPlan, _ files: ConfigurationFiles, _ warnings: [ConfigurationError],
+    overriding overrides: SettingOverrides, inherited: InheritedSockets = .none, supervisor: ServiceNotifier = .none,
+    onStart: (GatewayServer) -> Void
   ) -> Int32 {
     ProcessSignals.block(GatewayServer.handledSignals)
     let logger = makeLogger(plan.settings.log)
@@ -223,9 +250,9 @@ enum DrawbridgeCommand {
       logger.warning("configuration warning", [.text("place", warning.place), .text("reason", warning.message)])
     }
     do throws(StartError) {
-      let server = try GatewayServer(plan, logger: logger)
+      let server = try GatewayServer(plan, inherited: inherited, supervisor: supervisor, logger: logger)
       onStart(server)
-      return server.runUntilSignalled { reload(invocation, overriding: overrides, logger) }
+      return server.runUntilSignalled(files) { reload(invocation, overriding: overrides, logger) }
     } catch {
       GatewayServer.flushLog(logger)
       // Standard error may be a pipe that nobody reads.

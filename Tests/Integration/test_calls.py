@@ -243,7 +243,8 @@ async def test_a_queued_request_waits_until_the_operator_opens_the_session(calcu
 
 
 async def test_a_queued_request_ends_with_the_gateway(calculator):
-    gateway, upstream, server = await calculator(env={"DRAWBRIDGE_SHUTDOWN_FLUSH": "300ms"})
+    limits = {"DRAWBRIDGE_SHUTDOWN_DRAIN": "300ms", "DRAWBRIDGE_SHUTDOWN_FLUSH": "300ms"}
+    gateway, upstream, server = await calculator(env=limits)
     client = gateway.client()
     await server.stop()
     await eventually(lambda: is_down(client), what="the connection is gone")
@@ -295,8 +296,10 @@ async def refuses(gateway):
     return False
 
 
-async def test_a_call_that_gets_no_reply_does_not_delay_the_end_beyond_the_flush(calculator):
-    gateway, upstream, _ = await calculator(env={"DRAWBRIDGE_SHUTDOWN_FLUSH": "300ms"})
+@pytest.mark.parametrize("limit", ["0s", "300ms"])
+async def test_a_call_that_gets_no_reply_delays_the_end_only_by_the_limits_of_the_shutdown(calculator, limit):
+    limits = {"DRAWBRIDGE_SHUTDOWN_DRAIN": limit, "DRAWBRIDGE_SHUTDOWN_FLUSH": limit}
+    gateway, upstream, _ = await calculator(env=limits)
     waiting = asyncio.create_task(call(gateway.client(), request(1, "late"), wait="50s"))
     await eventually(lambda: upstream.late, what="the upstream has the request")
     gateway.signal(signal.SIGTERM)

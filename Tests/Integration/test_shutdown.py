@@ -69,7 +69,7 @@ async def test_a_post_that_is_complete_only_after_the_upstream_was_closed_is_ref
         is_closing.set()
         await is_asked.wait()
 
-    gateway = await gateway_for(await raw_upstream(behave))
+    gateway = await gateway_for(await raw_upstream(behave), env={"DRAWBRIDGE_SHUTDOWN_DRAIN": "100ms"})
     reader, writer = await asyncio.open_connection(*gateway.address())
     writer.write(b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nhalf ")
     await eventually(lambda: has_begun(gateway), what="half of the post has arrived")

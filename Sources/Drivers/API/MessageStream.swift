@@ -22,7 +22,7 @@ final class MessageStream: Source {
   private let options: Options
   /// With a filter, it advances past the pushes that do not match.
   private var start: ReadStart
-  private let end: MonotonicTime
+  private var end: MonotonicTime
   private var nextHeartbeat: MonotonicTime
   private var hasBegun = false
   /// The position that the client has, if it is known. With a filter, a batch may end past the position of its last message.
@@ -87,6 +87,12 @@ final class MessageStream: Source {
     if hasNewState { appendState(to: &content.text, at: now) }
     if now >= end { return .end }
     return hasMore ? .more : .wait
+  }
+
+  func writeLast(at now: MonotonicTime, into content: inout ResponseContent) {
+    // As at the end of its lifetime: what has arrived, and the position.
+    end = min(end, now)
+    _ = next(at: now, into: &content)
   }
 
   /// Returns whether there is more to send now.

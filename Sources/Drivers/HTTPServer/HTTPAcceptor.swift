@@ -9,20 +9,23 @@ final class HTTPAcceptor: LoopTask {
   private static var rest: TimeSpan { .milliseconds(100) }
 
   private let socket: Channel
-  private let listener: HTTPListener
+  let listener: HTTPListener
+  /// Whether other processes have the socket, too, so that its pending connections are not lost when this one closes it.
+  private let isInherited: Bool
   private unowned let worker: HTTPWorker
   private var isStopped = false
 
-  init(socket: Channel, listener: HTTPListener, worker: HTTPWorker) {
+  init(socket: Channel, listener: HTTPListener, isInherited: Bool, worker: HTTPWorker) {
     self.socket = socket
     self.listener = listener
+    self.isInherited = isInherited
     self.worker = worker
   }
 
   func stop() {
     isStopped = true
-    // Connections that the kernel has already established are served, not reset.
-    acceptBurst(limit: 4096)
+    // Connections that the kernel has already established are served, not reset. Those of an inherited socket are left to the next process.
+    if !isInherited { acceptBurst(limit: 4096) }
     socket.close()
   }
 

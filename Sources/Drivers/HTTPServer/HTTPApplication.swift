@@ -82,7 +82,7 @@ extension Waiter {
 package protocol WaitingRequest: Waiter {
   /// Incremented while the request is held.
   var heldCount: Gauge? { get }
-  /// Whether the request gets its response at once when the server drains. If not, it may wait for its deadline.
+  /// Whether the wait ends early when the server drains. If not, the request may wait for its deadline.
   var endsAtDrain: Bool { get }
 
   /// Writes the response, with or without new data. `response` is empty on entry.
@@ -100,13 +100,20 @@ extension WaitingRequest {
 ///
 /// The server requests the next batch only after the kernel has taken the previous one, so a slow client costs one batch, not a
 /// queue. Only a write detects that a client is gone. So a source without new data must have a deadline, and a batch to send at it.
-/// While the server drains, sources continue until each stream ends at a time of its own.
+/// While the server drains, sources continue until each stream ends at a time of its own, with `writeLast`.
 package protocol Source: Waiter, AnyObject {
   /// Appends the next batch to `content`, if there is one.
   func next(at now: MonotonicTime, into content: inout ResponseContent) -> SourceStep
 
+  /// Appends the last batch, because the server drains.
+  func writeLast(at now: MonotonicTime, into content: inout ResponseContent)
+
   /// Called once, when the source has ended, the client is gone, or the server drains.
   func close()
+}
+
+extension Source {
+  package func writeLast(at now: MonotonicTime, into content: inout ResponseContent) {}
 }
 
 package enum SourceStep {

@@ -12,7 +12,7 @@ extension HTTPConnection: InputTarget {
     case input
     /// No bytes are available.
     case none
-    /// The connection has failed, or is idle while the server drains.
+    /// The connection has failed.
     case ended
   }
 
@@ -34,7 +34,12 @@ extension HTTPConnection: InputTarget {
     return true
   }
 
-  var inputDeadline: MonotonicTime { isHeld ? waitingDeadline() : phase.deadline(worker.timeouts) }
+  var inputDeadline: MonotonicTime {
+    if isHeld { return waitingDeadline() }
+    let deadline = phase.deadline(worker.timeouts)
+    guard worker.isDraining, http.isIdle else { return deadline }
+    return phase.idleStart.map { min(deadline, $0 + HTTPWorker.drainIdle) } ?? deadline
+  }
 
   /// Does during the wait of `receive()` what `serve()` would do after it, as long as nothing but further input and new data must be
   /// waited for. So the usual request, and the usual batch of a stream, do not resume the task.
@@ -102,7 +107,6 @@ extension HTTPConnection: InputTarget {
     case .failed:
       return .ended
     case .wouldBlock:
-      if worker.isDraining, http.isIdle { return .ended }
       (handled, taken) = (0, 0)
       http.releaseStorageIfIdle()
       isIdleWait = http.isIdle

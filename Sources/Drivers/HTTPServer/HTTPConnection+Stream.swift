@@ -33,8 +33,12 @@ extension HTTPConnection {
     let start = worker.output.count
     var step = SourceStep.end
     // A response to HEAD has no content.
-    if http.responseHasContent, !isDrained {
-      step = source.next(at: worker.loop.now, into: &worker.response.content)
+    if http.responseHasContent {
+      if isDrained {
+        source.writeLast(at: worker.loop.now, into: &worker.response.content)
+      } else {
+        step = source.next(at: worker.loop.now, into: &worker.response.content)
+      }
       writeContent()
     }
     if case .end = step { endStream(source) }

@@ -35,8 +35,9 @@ extension HTTPConnection {
   func waitingDeadline() -> MonotonicTime {
     switch waiting {
     case .none: worker.loop.now
-    case .request(let request): request.deadline
-    case .stream(let source): min(source.deadline, worker.streamEnd(of: channel))
+    case .request(let request):
+      worker.isDraining && request.endsAtDrain ? min(request.deadline, worker.drainEnd(of: channel)) : request.deadline
+    case .stream(let source): min(source.deadline, worker.drainEnd(of: channel))
     }
   }
 
@@ -45,8 +46,8 @@ extension HTTPConnection {
     guard worker.isDraining else { return false }
     return switch waiting {
     case .none: true
-    case .request(let request): request.endsAtDrain
-    case .stream: worker.streamEnd(of: channel) <= worker.loop.now
+    case .request(let request): request.endsAtDrain && worker.drainEnd(of: channel) <= worker.loop.now
+    case .stream: worker.drainEnd(of: channel) <= worker.loop.now
     }
   }
 

@@ -89,9 +89,15 @@ final class HTTPConnection: LoopTask {
     worker.remove(self)
   }
 
-  /// Closes the connection if no response is pending. Called when the process shuts down.
+  /// Closes the connection if it has been idle for long enough. Called when the server begins to drain.
   func drain() {
-    if isIdleWait { channel.close() }
+    guard isIdleWait else { return }
+    if inputDeadline <= worker.loop.now {
+      channel.close()
+    } else {
+      // Sets the timer for the new deadline.
+      channel.processInput()
+    }
   }
 
   // MARK: Life cycle

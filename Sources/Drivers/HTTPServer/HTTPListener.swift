@@ -35,11 +35,23 @@ package struct BoundListener: Sendable {
   package let address: SocketAddress
   /// One per loop. A Unix socket has only one, since several cannot share an address.
   package let descriptors: [Int32]
-  /// The file of a Unix socket.
+  /// The file of a Unix socket that this process has bound.
   package let file: SocketFile?
+  /// Whether the process was started with the socket. Then it outlives the process.
+  package let isInherited: Bool
+
+  /// Shares an inherited socket. Each connection wakes all loops that are idle, and the first one accepts it. Waking only one loop
+  /// (EPOLLEXCLUSIVE) would wake the same one while it is idle, and leave most held requests to it.
+  package init(_ inherited: InheritedSockets.Socket, loops: Int) throws(SystemError) {
+    address = inherited.address
+    descriptors = try InheritedSockets.share(inherited.descriptor, count: max(1, loops))
+    file = nil
+    isInherited = true
+  }
 
   /// Binds `address` once per loop. Port 0 is replaced by a port that the kernel picks.
   package init(_ address: SocketAddress, loops: Int) throws(SystemError) {
+    isInherited = false
     if case .unix(let path) = address {
       descriptors = [try Sockets.listen(on: address, sharedPort: false)]
       file = SocketFile(at: path)

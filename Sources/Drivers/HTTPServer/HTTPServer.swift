@@ -4,6 +4,7 @@ import HTTPCodec
 import Logging
 import Metrics
 import Reactor
+import Synchronization
 import Threading
 
 /// The shared part of an HTTP/1.1 server that runs on several event loops. It has no routes: each loop has an `HTTPApplication`.
@@ -28,6 +29,9 @@ package final class HTTPServer: Sendable {
   let refusalLog = Locked(RefusalLog())
   private let clientLimiter: Locked<ConnectionLimiter>
   private let managementLimiter: Locked<ConnectionLimiter>
+  /// The loops whose acceptors have not stopped yet; -1 while the server does not drain.
+  private let loopsToDrain = Atomic(-1)
+  private let drainEnd = Locked<(@Sendable () -> Void)?>(nil)
 
   package init(
     _ settings: GatewaySettings.HTTP, _ connections: ConnectionLimits, logger: Logger, access: AccessLog.Mode = .off,
@@ -54,37 +58,57 @@ package final class HTTPServer: Sendable {
     application: @escaping @Sendable (LoopContext) -> any HTTPApplication
   ) {
     for (index, loop) in loops.enumerated() {
-      var sockets: [(descriptor: Int32, listener: HTTPListener)] = []
+      var sockets: [(descriptor: Int32, listener: HTTPListener, isInherited: Bool)] = []
       for bound in clients where index < bound.descriptors.count {
-        sockets.append((bound.descriptors[index], HTTPListener(.client, reach: bound.address.reach)))
+        sockets.append(
+          (bound.descriptors[index], HTTPListener(.client, reach: bound.address.reach), bound.isInherited))
       }
       for bound in management where index == 0 {
         let listener = HTTPListener(.management, reach: bound.address.reach)
-        for descriptor in bound.descriptors { sockets.append((descriptor, listener)) }
+        for descriptor in bound.descriptors { sockets.append((descriptor, listener, bound.isInherited)) }
       }
       loop.submit { [sockets] context in
         let worker = HTTPWorker(loop: context, server: self, application: application(context))
         context.userObject = worker
-        for (descriptor, listener) in sockets { worker.listen(descriptor, listener) }
+        for (descriptor, listener, isInherited) in sockets {
+          worker.listen(descriptor, listener, isInherited: isInherited)
+        }
         return nil
       }
     }
   }
 
-  /// Stops accepting, ends all waits, and closes each connection after its pending response.
+  /// Stops accepting clients, ends their waits, and closes each of their connections after its pending response. Management is served
+  /// until the loops stop.
   ///
-  /// - Parameter spread: the time over which streams end.
-  package func drain(_ loops: [EventLoop], endingStreamsOver spread: TimeSpan) {
+  /// - Parameters:
+  ///   - spread: the time over which held requests and streams end.
+  ///   - end: called when `isDrained` becomes true, on any thread.
+  package func drain(
+    _ loops: [EventLoop], releasingOver spread: TimeSpan, whenDrained end: @escaping @Sendable () -> Void
+  ) {
+    drainEnd.withLock { $0 = end }
+    loopsToDrain.store(loops.count, ordering: .sequentiallyConsistent)
     for loop in loops {
-      loop.submit { context in
-        (context.userObject as? HTTPWorker)?.drain(endingStreamsOver: spread)
+      loop.submit { [self] context in
+        (context.userObject as? HTTPWorker)?.drain(releasingOver: spread)
+        // Only now are the connections counted that the kernel had established before.
+        loopsToDrain.subtract(1, ordering: .sequentiallyConsistent)
+        reportIfDrained()
         return nil
       }
     }
   }
 
-  /// Whether all connections are closed.
-  package var isDrained: Bool { metrics.openConnections.current <= 0 }
+  /// Number of open connections of clients.
+  package var clientConnections: Int { clientLimiter.withLock { $0.count } }
+
+  /// Whether a drain has ended: all connections of clients are closed.
+  package var isDrained: Bool { loopsToDrain.load(ordering: .sequentiallyConsistent) == 0 && clientConnections == 0 }
+
+  private func reportIfDrained() {
+    if isDrained { drainEnd.withLock { $0 }?() }
+  }
 
   /// Counts a connection from `origin` if no limit is reached.
   func admit(_ origin: ClientOrigin, to role: HTTPListener.Role) -> ConnectionLimiter.Verdict {
@@ -97,7 +121,9 @@ package final class HTTPServer: Sendable {
   /// Records that an admitted connection has ended.
   func release(_ origin: ClientOrigin, from role: HTTPListener.Role) {
     switch role {
-    case .client: clientLimiter.withLock { $0.release(origin) }
+    case .client:
+      clientLimiter.withLock { $0.release(origin) }
+      if loopsToDrain.load(ordering: .sequentiallyConsistent) == 0 { reportIfDrained() }
     case .management: managementLimiter.withLock { $0.release(origin) }
     }
   }

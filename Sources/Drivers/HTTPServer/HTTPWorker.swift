@@ -10,6 +10,9 @@ final class HTTPWorker: TurnEndTarget {
   private static var warningInterval: TimeSpan { .seconds(10) }
   /// Bytes of responses that may be deferred to the end of a turn.
   private static var deferredBytesPerTurn: Int { 256 * 1024 }
+  /// While draining, a connection without a request is closed when it has been idle for this time. A client that has just received a
+  /// response often sends its next request at once, and would lose it if the connection were closed meanwhile.
+  static var drainIdle: TimeSpan { .seconds(1) }
   /// A larger `output`, in bytes of memory, was needed by an exceptional response only, and is released once it is sent.
   private static var retainedOutputBytes: Int { 512 * 1024 }
 
@@ -30,7 +33,7 @@ final class HTTPWorker: TurnEndTarget {
   private var deferredOutput = ByteQueue()
   private var deferredEnds: [(connection: HTTPConnection, end: Int)] = []
   private(set) var isDraining = false
-  /// While draining, streams end between this time and `drainSpread` later.
+  /// While draining, held requests and streams end between this time and `drainSpread` later.
   private var drainStart = MonotonicTime.zero
   private var drainSpread = TimeSpan.zero
 
@@ -56,10 +59,11 @@ final class HTTPWorker: TurnEndTarget {
   // MARK: Connections
 
   /// Starts serving a listening socket on this loop.
-  func listen(_ descriptor: Int32, _ listener: HTTPListener) {
+  func listen(_ descriptor: Int32, _ listener: HTTPListener, isInherited: Bool = false) {
     do throws(SystemError) {
       let acceptor = HTTPAcceptor(
-        socket: try Channel(descriptor: descriptor, loop: loop), listener: listener, worker: self)
+        socket: try Channel(descriptor: descriptor, loop: loop), listener: listener, isInherited: isInherited,
+        worker: self)
       acceptors.append(acceptor)
       loop.spawn(acceptor)
     } catch {
@@ -128,28 +132,31 @@ final class HTTPWorker: TurnEndTarget {
 
   // MARK: Draining
 
-  /// Stops accepting, ends all waits, and closes every connection after its pending response.
+  /// Stops accepting clients, ends all waits, and closes every connection after its pending response.
   ///
-  /// - Parameter spread: the time over which streams end. Their clients reconnect at once, so they must not all do so together.
-  func drain(endingStreamsOver spread: TimeSpan) {
+  /// - Parameter spread: the time over which held requests and streams end. Their clients return at once, to another instance or to the
+  ///   next process, so they must not all do so together.
+  func drain(releasingOver spread: TimeSpan) {
     guard !isDraining else { return }
     isDraining = true
     (drainStart, drainSpread) = (loop.now, spread)
     // Connections whose responses are deferred are idle by now and will be closed, so send first.
     sendDeferred()
-    for acceptor in acceptors { acceptor.stop() }
-    acceptors = []
+    // Probes and metrics are served until the end.
+    for acceptor in acceptors where acceptor.listener.role == .client { acceptor.stop() }
+    acceptors.removeAll { $0.listener.role == .client }
     heldConnections.drain()
+    // Closing one removes it from the table only later, in its task.
     for connection in connections { connection.drain() }
   }
 
-  /// When the stream on `channel` must end because the server drains.
-  func streamEnd(of channel: Channel) -> MonotonicTime {
+  /// When the held request or stream on `channel` must end because the server drains.
+  func drainEnd(of channel: Channel) -> MonotonicTime {
     guard isDraining else { return .distantFuture }
     return drainStart + drainSpread / 1024 * Int64(Self.drainShare(of: channel.descriptor))
   }
 
-  /// Which part of the spread passes before a stream ends, in 1024ths. Descriptors are small consecutive numbers. Their products with
+  /// Which part of the spread passes before a wait ends, in 1024ths. Descriptors are small consecutive numbers. Their products with
   /// 2^32 divided by the golden ratio, modulo 2^32, are spread evenly, however many there are (Fibonacci hashing).
   static func drainShare(of descriptor: Int32) -> UInt32 {
     (UInt32(truncatingIfNeeded: descriptor) &* 2_654_435_769) >> 22

@@ -16,6 +16,14 @@ enum RequestPhase {
     }
   }
 
+  /// Since when the client has sent nothing, if no byte of a request has arrived. Meaningless otherwise.
+  var idleStart: MonotonicTime? {
+    switch self {
+    case .idle(let since), .head(let since): since
+    case .body: nil
+    }
+  }
+
   /// Records that bytes have arrived. Between two requests they begin a head.
   mutating func beginHead(at now: MonotonicTime) { if case .idle = self { self = .head(now) } }
 

@@ -96,10 +96,17 @@ package final class Session: Sendable {
     upstream.start(on: loop, resolver: resolver)
   }
 
+  /// Applies other limits to the pushes that are kept.
+  package func change(_ retention: Retention) {
+    if inbox.change(retention, now: ProcessInformation.monotonicTime()) { consumers.pushed() }
+  }
+
   /// Shuts the session down: sends queued messages for up to `limit`, then closes the connection. This does not count as a gap.
-  func shutDown(flushWithin limit: TimeSpan) {
+  ///
+  /// - Parameter end: called on the session's loop when that is complete.
+  func shutDown(flushWithin limit: TimeSpan, whenEnded end: @escaping @Sendable () -> Void) {
     sink.sessionWillEnd()
-    upstream.close(flushWithin: limit)
+    upstream.close(flushWithin: limit, whenEnded: end)
   }
 }
 

@@ -72,8 +72,10 @@ package struct SessionDirectory: Sendable {
 
   /// Shuts every session down: sends queued messages for up to `limit`, then closes the connection with 1001. `haveEnded` becomes
   /// true at the end.
-  package func shutDown(flushWithin limit: TimeSpan) {
-    for session in all { session.shutDown(flushWithin: limit) }
+  ///
+  /// - Parameter end: called each time that a session has ended, on its loop.
+  package func shutDown(flushWithin limit: TimeSpan, whenEnded end: @escaping @Sendable () -> Void) {
+    for session in all { session.shutDown(flushWithin: limit, whenEnded: end) }
   }
 
   package var haveEnded: Bool { all.allSatisfy { $0.upstream.hasEnded } }

@@ -98,6 +98,18 @@ package final class SharedInbox: Sendable {
     }
   }
 
+  /// Applies other limits. Returns whether they have dropped pushes.
+  package func change(_ retention: Retention, now: MonotonicTime) -> Bool {
+    appender.withLock { appender in
+      log.withLock { log in
+        log.change(retention, now: now, dropping: &appender.dropped)
+        changes.add(1, ordering: .releasing)
+      }
+      defer { appender.free() }
+      return !appender.dropped.isEmpty
+    }
+  }
+
   /// Incremented on every change. Read it before the data: while it stays the same, the data is current.
   package var revision: UInt64 { changes.load(ordering: .acquiring) }
 

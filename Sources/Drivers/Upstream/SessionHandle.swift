@@ -50,6 +50,8 @@ package final class SessionHandle: Sendable {
     var correlation: Correlation?
     /// The session shuts down, and ends when the last call has.
     var isShuttingDown = false
+    /// Called when the shutdown is complete.
+    var whenEnded: (@Sendable () -> Void)?
 
     /// A number that changes when a client that waits for deliveries may have news.
     var deliveryNews: UInt64 {
@@ -299,8 +301,13 @@ package final class SessionHandle: Sendable {
 
   /// Shuts the session down. Queued messages get `flushWithin` to be sent; then the connection is closed with 1001, 'going away'.
   /// `hasEnded` becomes true when it is over.
-  package func close(flushWithin: TimeSpan) {
-    shared.withLock { $0.isShuttingDown = true }
+  ///
+  /// - Parameter end: called then, on the session's loop.
+  package func close(flushWithin: TimeSpan, whenEnded end: (@Sendable () -> Void)? = nil) {
+    shared.withLock { shared in
+      shared.isShuttingDown = true
+      shared.whenEnded = end
+    }
     send(.shutDown(flushWithin: flushWithin))
   }
 

@@ -64,7 +64,7 @@ package struct CursorAheadError: Error, Hashable, Sendable {
 /// trimmed, only three values are kept for them. Messages are stored in a ring and found by number; a read costs what it returns.
 package struct PushLog {
   package let epoch: Epoch
-  package let retention: Retention
+  package private(set) var retention: Retention
 
   private struct Entry {
     let message: RetainedMessage
@@ -112,6 +112,12 @@ package struct PushLog {
 
   /// Records that the upstream was disconnected here. Two gaps in a row count as one.
   package mutating func recordUpstreamGap() { endsWithGap = true }
+
+  /// Applies other limits. What exceeds them is dropped, and is a gap for readers that have not read it.
+  package mutating func change(_ retention: Retention, now: MonotonicTime, dropping dropped: inout [RetainedMessage]) {
+    self.retention = retention
+    expire(now: now, dropping: &dropped)
+  }
 
   /// Drops what exceeds the limits. To be called also while no messages arrive, for those that become too old.
   package mutating func expire(now: MonotonicTime, dropping dropped: inout [RetainedMessage]) {

@@ -11,6 +11,7 @@ package struct GatewaySettings: Equatable, Sendable {
   package var listeners = Listeners()
   /// Number of event loops; 0: one per usable processor.
   package var loops = 0
+  package var reload = Reload.watch
   package var access = OpenAccess.auto
   package var authentication = AuthenticationSettings()
   package var http = HTTP()
@@ -128,9 +129,19 @@ package struct GatewaySettings: Equatable, Sendable {
     package init() {}
   }
 
+  /// What reloads the configuration, apart from SIGHUP.
+  package enum Reload: String, CaseIterable, Sendable {
+    /// A change of its files.
+    case watch
+    /// Nothing.
+    case signal
+  }
+
+  /// The longest times of the steps of a shutdown, in their order.
   package struct Shutdown: Equatable, Sendable {
-    package var flush = TimeSpan.seconds(5)
+    package var pause = TimeSpan.zero
     package var drain = TimeSpan.seconds(10)
+    package var flush = TimeSpan.seconds(5)
   }
 
   package struct Log: Equatable, Sendable {

@@ -95,7 +95,7 @@ extension SettingSection {
     let upstream = session.section("upstream", \.upstream)
     return [
       connection(upstream), security(upstream), liveness(upstream), conventions(upstream), queue(upstream),
-      retention(session.section("delivery", \.retention, isReloadable: false)),
+      retention(session.section("delivery", \.retention)),
     ]
   }
 }

@@ -20,6 +20,10 @@ extension SettingSection {
         gateway(
           "loops", \.loops, .automaticCount(0...1024), "event loops, one thread each; auto: one per usable processor",
           flag: "loops"),
+        gateway(
+          "reload", \.reload, .choice,
+          "watch: a change of the configuration file, or of a file that it names by ${file:…}, takes effect; signal: only SIGHUP",
+          isReloadable: true),
       ], rules: [listeners.rule(listenerProblems)])
   }
 
@@ -58,13 +62,16 @@ extension SettingSection {
   }
 
   static func shutdownAndLog(_ gateway: SettingScope<GatewaySettings>) -> SettingSection {
-    let shutdown = gateway.section("shutdown", \.shutdown)
+    let shutdown = gateway.section("shutdown", \.shutdown, isReloadable: true)
     let log = gateway.section("log", \.log)
     return SettingSection(settings: [
-      shutdown("flush", \.flush, .duration(.zero...(.minutes(10))), "time to send queued messages during shutdown"),
+      shutdown(
+        "pause", \.pause, .duration(.zero...(.minutes(10))),
+        "how long requests are served after /readyz has begun to fail, so that load balancers notice"),
       shutdown(
         "drain", \.drain, .duration(.zero...(.minutes(10))),
-        "time for clients to receive their responses during shutdown"),
+        "time for clients to receive their responses, after listeners have closed"),
+      shutdown("flush", \.flush, .duration(.zero...(.minutes(10))), "time to send queued messages after that"),
       log(
         "level", \.level, .logLevel, "lowest level that is logged: trace, debug, info, warning or error",
         flag: "log-level", isReloadable: true),

@@ -110,7 +110,7 @@ import Testing
       #expect(client.read(through: "\r\n\r\n") != nil)
     }
     #expect(served.isHolding(5))
-    served.drain(endingStreamsOver: .hours(1))
+    served.drain(releasingOver: .hours(1))
     #expect(served.onLoop { $0.isDraining } == true)
     served.board.publish()
     for client in clients { #expect(client.read(through: "news 1\n\r\n") != nil) }

@@ -218,7 +218,7 @@ final class ServedApplication {
   /// Whether `count` connections are held.
   func isHolding(_ count: Int) -> Bool { eventually { onLoop { $0.heldConnections.count } == count } }
 
-  func drain(endingStreamsOver spread: TimeSpan = .zero) { server.drain([loop], endingStreamsOver: spread) }
+  func drain(releasingOver spread: TimeSpan = .zero) { server.drain([loop], releasingOver: spread) {} }
 
   deinit {
     loop.stop()

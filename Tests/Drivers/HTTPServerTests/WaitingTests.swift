@@ -209,7 +209,7 @@ import Testing
   private final class Drain: LoopTask {
     private let worker: HTTPWorker?
     init(_ context: LoopContext) { worker = context.userObject as? HTTPWorker }
-    func run() async { worker?.drain(endingStreamsOver: .zero) }
+    func run() async { worker?.drain(releasingOver: .zero) }
   }
 
   @Test func aDrainSendsTheResponsesOfItsTurnBeforeItClosesTheirConnections() async throws {

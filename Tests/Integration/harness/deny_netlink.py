@@ -1,8 +1,9 @@
 """Runs a program for which the kernel denies netlink sockets, as systemd's RestrictAddressFamilies= does.
 
-    python deny_netlink.py PROGRAM ARGUMENT…
+    python deny_netlink.py [--inotify] PROGRAM ARGUMENT…
 
-A seccomp filter answers socket(AF_NETLINK, …) with EAFNOSUPPORT and lets everything else through. Needs no privilege.
+A seccomp filter answers socket(AF_NETLINK, …) with EAFNOSUPPORT and lets everything else through. With `--inotify` it
+answers inotify_init1(2) instead, with EMFILE, as where too many programs watch files. Needs no privilege.
 """
 
 import ctypes
@@ -13,6 +14,7 @@ import struct
 import sys
 
 _SOCKET = {"x86_64": 41, "aarch64": 198}
+_INOTIFY_INIT1 = {"x86_64": 294, "aarch64": 26}
 _AF_NETLINK = 16
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 _LOAD, _JUMP_EQUAL, _RETURN = 0x20, 0x15, 0x06
@@ -29,14 +31,21 @@ _program = (
     (_RETURN, 0, 0, _ALLOW),
 )
 
+_without_inotify = (
+    (_LOAD, 0, 0, _NUMBER),
+    (_JUMP_EQUAL, 0, 1, _INOTIFY_INIT1[platform.machine()]),
+    (_RETURN, 0, 0, _ERROR | errno.EMFILE),
+    (_RETURN, 0, 0, _ALLOW),
+)
+
 
 class _Filter(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
-def deny():
-    code = b"".join(struct.pack("HBBI", *instruction) for instruction in _program)
-    rules = _Filter(len(_program), code)
+def deny(program):
+    code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
+    rules = _Filter(len(program), code)
     libc = ctypes.CDLL(None, use_errno=True)
     for option, *rest in (
         (_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
@@ -47,5 +56,8 @@ def deny():
 
 
 if __name__ == "__main__":
-    deny()
-    os.execv(sys.argv[1], sys.argv[1:])
+    arguments = sys.argv[1:]
+    denies_inotify = arguments[0] == "--inotify"
+    deny(_without_inotify if denies_inotify else _program)
+    arguments = arguments[denies_inotify:]
+    os.execv(arguments[0], arguments)

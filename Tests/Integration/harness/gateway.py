@@ -24,6 +24,9 @@ _QUICK_REDIAL = {
     "DRAWBRIDGE_UPSTREAM_RECONNECT_MAXIMUM": "500ms",
 }
 
+# The configuration file is read on SIGHUP only, which tests send when they have written it.
+_RELOAD = {"DRAWBRIDGE_RELOAD": "signal"}
+
 # The raw requests of these tests name their host x, which a listener on the loopback accepts only by this setting.
 _HOSTS = {"DRAWBRIDGE_HTTP_HOSTS": "x"}
 
@@ -73,7 +76,7 @@ class Gateway:
     Listeners are on port 0; the log says which ports they got, and `listening` is the one place that reads it.
     """
 
-    def __init__(self, *arguments, config=None, env=None, command="serve", folder=None, prefix=()):
+    def __init__(self, *arguments, config=None, env=None, command="serve", folder=None, prefix=(), pass_fds=()):
         self._arguments = list(map(str, arguments))
         self._config = config
         self._env = env
@@ -81,6 +84,7 @@ class Gateway:
         self._folder = folder
         # A command that becomes the program, such as `nsenter`.
         self._prefix = prefix
+        self._pass_fds = pass_fds
         self._listeners = {}
         self._readers = []
         self._clients = []
@@ -103,11 +107,12 @@ class Gateway:
             *self._prefix,
             BINARY,
             *map(str, arguments + self._arguments),
-            env=_environment({**_QUICK_REDIAL, **_HOSTS, **(self._env or {})}),
+            env=_environment({**_QUICK_REDIAL, **_HOSTS, **_RELOAD, **(self._env or {})}),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             limit=1 << 20,
+            pass_fds=self._pass_fds,
         )
         self._readers = [
             asyncio.create_task(self._read(stream)) for stream in (self.process.stdout, self.process.stderr)

@@ -262,15 +262,16 @@ final class SessionDriver {
   private func finishIfStopped() {
     guard machine.isShuttingDown, machine.observed == .stopped, connections.isEmpty else { return }
     pump.stop()
-    let signal = handle.update { shared in
+    let (signal, whenEnded) = handle.update { shared in
       shared.outbox.close()
       shared.hasEnded = true
-      let signal = shared.signal
-      shared.signal = nil
-      return signal
+      let result = (shared.signal, shared.whenEnded)
+      (shared.signal, shared.whenEnded) = (nil, nil)
+      return result
     }
     signal?.close()
     handle.logLosses()
+    whenEnded?()
   }
 }
 

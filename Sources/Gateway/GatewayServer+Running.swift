@@ -1,0 +1,73 @@
+import Configuration
+import Logging
+import Reactor
+
+/// A configuration as it was read.
+package struct ReadConfiguration: Sendable {
+  /// Nil if it is invalid. The log contains the errors.
+  package let plan: GatewayPlan?
+  package let files: ConfigurationFiles
+
+  package init(plan: GatewayPlan?, files: ConfigurationFiles) {
+    self.plan = plan
+    self.files = files
+  }
+}
+
+/// The main thread between start and shutdown.
+extension GatewayServer {
+  /// Why a reload is made.
+  enum ReloadReason {
+    case signal
+    /// A file of the configuration has changed.
+    case changedFile
+  }
+
+  /// Waits for a shutdown signal, then shuts down in order. Returns the exit code. Before that, SIGHUP and changes of the configuration's
+  /// files apply what `read` returns.
+  ///
+  /// - Parameter files: those of the configuration with which the gateway was started.
+  package func runUntilSignalled(_ files: ConfigurationFiles, read: () -> ReadConfiguration) -> Int32 {
+    var running = RunningSettings(settings)
+    let watch = ConfigurationWatch(logger)
+    watch.update(running.effective.reload, files.merging(otherFiles, uniquingKeysWith: { first, _ in first }))
+    var known = files
+    func reload(because reason: ReloadReason) {
+      supervisor.notify(.reloading)
+      let configuration = read()
+      let isApplied = configuration.plan.map { self.reload($0, because: reason, &running) } ?? false
+      reloadStatus.record(isApplied)
+      // An invalid configuration may not have been read to its end, so the files of the last one are watched as well.
+      let files = configuration.files
+      known = isApplied ? files : known.merging(files) { _, new in new }
+      filesMayHaveChanged()
+      watch.update(
+        running.effective.reload, known.merging(otherFiles, uniquingKeysWith: { first, _ in first }))
+      supervisor.notify(.ready)
+    }
+    while true {
+      switch events.wait(until: watch.deadline, orReadable: watch.descriptor) {
+      case .signal(Self.reloadSignal): reload(because: .signal)
+      case .signal(let signal):
+        shutDown(after: signal, running.effective)
+        return 0
+      case .readable: watch.readEvents()
+      case .deadline:
+        let changed = watch.takeChanges()
+        if changed.isDisjoint(with: known.keys) {
+          if !changed.isEmpty { filesMayHaveChanged() }
+        } else {
+          reload(because: .changedFile)
+        }
+      case .woken: break
+      }
+    }
+  }
+
+  /// Files that are watched, too, and whose users read them again: those of access and of the HTTPS listeners.
+  private var otherFiles: ConfigurationFiles { [:] }
+
+  /// Lets the users of `otherFiles` read them again. Called on the main thread after a change of one of them, and at each reload. May block
+  /// as long as reading a file takes.
+  func filesMayHaveChanged() {}
+}

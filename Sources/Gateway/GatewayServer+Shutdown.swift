@@ -1,0 +1,102 @@
+import API
+import ByteStreams
+import Configuration
+import HTTPServer
+import Logging
+import Reactor
+import Sessions
+import UpstreamSession
+
+/// The shutdown, in steps that are each limited in time.
+extension GatewayServer {
+  /// Time for the last responses to be sent when the sessions have ended, such as those of calls that got no reply.
+  private static var lastResponses: TimeSpan { .seconds(1) }
+  /// Held requests and streams are released at this interval, and their clients return at this rate, unless there are so many that half of
+  /// `shutdown.drain` is not enough.
+  private static var releaseInterval: TimeSpan { .milliseconds(5) }
+  /// Timeout for writing the last log lines: a pipe that nobody reads must not prevent the process from exiting.
+  package static var logFlushTimeout: TimeSpan { .seconds(2) }
+
+  /// Shuts down:
+  ///
+  /// 1. `/readyz` fails. Everything is served for `shutdown.pause`.
+  /// 2. Listeners of clients close. Held requests and streams end one after another, calls when they have their replies, and each connection
+  ///    after its response, within `shutdown.drain`.
+  /// 3. Queued messages are sent within `shutdown.flush`. All requests that could post have been responded to before, except those that were
+  ///    not complete in time: a message is refused once nothing can be sent.
+  /// 4. The upstream connections close with 1001, and the responses that waited for that are sent.
+  ///
+  /// A second signal ends the wait of each step.
+  func shutDown(after signal: Int32, _ settings: GatewaySettings) {
+    let limits = settings.shutdown
+    logger.info("shutting down", [.text("signal", signal == 15 ? "SIGTERM" : "SIGINT")])
+    supervisor.notify(.stopping)
+    lifecycle.enter(.draining)
+    var result = WaitResult.reached
+    if limits.pause > .zero {
+      logger.info("readiness fails, requests are served", [.fraction("seconds", limits.pause.seconds)])
+      result = wait(atMost: limits.pause) { false }
+    }
+    if result != .interrupted { result = drain(within: limits.drain) }
+    if result != .interrupted {
+      // What was not complete at the end of the drain has a little more time.
+      let closing = settings.configuredSessions.map(\.configuration.upstream.session.limits.closing).max() ?? .zero
+      result = flush(within: limits.flush, closing: closing)
+      let last = result == .interrupted ? result : wait(atMost: Self.lastResponses) { server.isDrained }
+      if last != .reached { result = last }
+    }
+    // From now on nothing is sent, even if a second signal or the timeout ended the wait.
+    sessions.refuseMessages()
+    for file in clientSocketFiles + managementSocketFiles { file.remove() }
+    for loop in loops { loop.stop() }
+    for loop in loops { loop.join() }
+    sessions.abandon()
+    logger.info("stopped", [.flag("orderly", result == .reached)])
+    Self.flushLog(logger, timeout: result == .interrupted ? .milliseconds(100) : Self.logFlushTimeout)
+  }
+
+  private func drain(within limit: TimeSpan) -> WaitResult {
+    let connections = server.clientConnections
+    logger.info("draining", [.number("connections", connections), .fraction("seconds", limit.seconds)])
+    for file in clientSocketFiles { file.remove() }
+    // The rest of the time is for the last ones to be sent.
+    let spread = min(limit / 2, Self.releaseInterval * Int64(connections))
+    server.drain(loops, releasingOver: spread) { [events] in events.wake() }
+    return wait(atMost: limit) { server.isDrained }
+  }
+
+  private func flush(within limit: TimeSpan, closing: TimeSpan) -> WaitResult {
+    logger.info(
+      "sending queued messages",
+      [.number("connections", server.clientConnections), .fraction("seconds", limit.seconds)])
+    sessions.shutDown(flushWithin: limit) { [events] in events.wake() }
+    return wait(atMost: limit + closing) { sessions.haveEnded }
+  }
+
+  /// Waits until the log is written, the timeout expires or a signal arrives.
+  package static func flushLog(_ logger: Logger, timeout: TimeSpan = logFlushTimeout) {
+    var left = timeout
+    let step = TimeSpan.milliseconds(5)
+    while !logger.isWritten, left > .zero {
+      if ProcessSignals.wait(for: shutdownSignals, atMost: step) != nil { return }
+      left = left - step
+    }
+  }
+
+  private enum WaitResult { case reached, timedOut, interrupted }
+
+  /// Waits until `isReached` returns true, which is checked after each wake-up, the limit expires or a shutdown signal arrives.
+  private func wait(atMost limit: TimeSpan, until isReached: () -> Bool) -> WaitResult {
+    let deadline = ProcessInformation.monotonicTime() + limit
+    while !isReached() {
+      switch events.wait(until: deadline) {
+      case .deadline: return .timedOut
+      case .signal(Self.reloadSignal):
+        logger.info("the gateway is shutting down: the configuration is not reloaded", [])
+      case .signal: return .interrupted
+      case .woken, .readable: break
+      }
+    }
+    return .reached
+  }
+}

@@ -1,0 +1,184 @@
+"""A changed configuration file takes effect by itself, however it is replaced."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from harness import deny_netlink
+from harness.gateway import Gateway
+from harness.waiting import eventually
+
+WATCH = {"DRAWBRIDGE_RELOAD": "watch"}
+
+
+async def watching(start, folder, upstream, text="", *, config=None, ready=True, **options):
+    """A gateway with its configuration in `folder`, or at `config`."""
+    content = f"upstream: {{url: '{upstream.url}'}}\n" + text
+    arguments = []
+    if config:
+        arguments, content = ["--config", config], None
+    gateway = await start(Gateway(*arguments, config=content, env=WATCH, folder=folder, **options))
+    gateway.base = f"upstream: {{url: '{upstream.url}'}}\n"
+    if ready:
+        await gateway.ready()
+    return gateway
+
+
+def reloads(gateway):
+    return [record for record in gateway.records if record["message"] == "configuration reloaded"]
+
+
+async def reloaded(gateway, count):
+    return await eventually(lambda: len(reloads(gateway)) >= count and reloads(gateway), what=f"reload {count}")
+
+
+async def test_a_file_that_is_written_renamed_or_created_again_takes_effect(start, tmp_path, upstream):
+    gateway = await watching(start, tmp_path, upstream)
+    file = tmp_path / "drawbridge.yaml"
+    client = gateway.client()
+
+    # In place, and the log of requests is on.
+    gateway.rewrite(gateway.base + "log: {access: all}\n")
+    assert (await reloaded(gateway, 1))[0]["changed"]
+    await client.get(wait=0)
+    await gateway.logs(lambda record: record["message"] == "request", what="a request")
+
+    # As editors do.
+    (tmp_path / "new").write_text(gateway.base + "log: {access: 'off'}\n")
+    (tmp_path / "new").rename(file)
+    await reloaded(gateway, 2)
+
+    # Removed: the old configuration stays.
+    file.unlink()
+    await gateway.logs(lambda record: record["message"].startswith("cannot read the new configuration"), what="that")
+    assert (await gateway.metrics())["drawbridge_config_reload_success"] == 0
+    file.write_text(gateway.base + "log: {access: errors}\n")
+    await reloaded(gateway, 3)
+    assert (await gateway.metrics())["drawbridge_config_reload_success"] == 1
+    assert len(upstream.requests) == 1, "the session keeps its connection"
+    assert (await client.get(wait=0)).status == 200
+
+
+async def test_a_volume_of_kubernetes_takes_effect(start, tmp_path, upstream):
+    """The file is a link to `..data/drawbridge.yaml`, and `..data` a link to a folder, which is replaced."""
+
+    def publish(version, text):
+        folder = tmp_path / f"..{version}"
+        folder.mkdir()
+        (folder / "drawbridge.yaml").write_text(f"upstream: {{url: '{upstream.url}'}}\n" + text)
+        (folder / "token").write_text(f"token-{version}\n")
+        (tmp_path / "..data_tmp").symlink_to(folder.name)
+        (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+
+    publish(1, "")
+    for name in ("drawbridge.yaml", "token"):
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    gateway = await watching(start, None, upstream, config=tmp_path / "drawbridge.yaml")
+    publish(2, "log: {level: debug}\n")
+    assert (await reloaded(gateway, 1))[0]["changed"]
+    publish(3, "log: {level: warning}\n")
+    await eventually(lambda: any("configuration reloaded" in line for line in gateway.log), what="the first one")
+
+    async def is_quiet():
+        return (await gateway.metrics())["drawbridge_config_reload_success"] == 1
+
+    assert await is_quiet()
+
+
+async def test_a_secret_that_the_file_names_takes_effect(start, tmp_path, upstream):
+    secret = tmp_path / "token"
+    secret.write_text("first\n")
+    text = f"upstream: {{url: '{upstream.url}', headers: {{Authorization: 'Bearer ${{file:{secret}}}'}}}}\n"
+    config = tmp_path / "drawbridge.yaml"
+    config.write_text(text)
+    await watching(start, None, upstream, config=config)
+    assert upstream.requests[0].headers["Authorization"] == "Bearer first"
+    (tmp_path / "new").write_text("second\n")
+    (tmp_path / "new").rename(secret)
+    await eventually(lambda: len(upstream.requests) == 2, what="a hand-over with the new secret")
+    assert upstream.requests[1].headers["Authorization"] == "Bearer second"
+
+
+async def test_an_invalid_file_changes_nothing_and_is_reported(start, tmp_path, upstream):
+    gateway = await watching(start, tmp_path, upstream)
+    before = (await gateway.metrics())["drawbridge_config_reload_success_time_seconds"]
+    assert before > 0
+    gateway.rewrite(gateway.base + "shutdown: {drain: soon}\n")
+    error = await gateway.logs(lambda record: record["message"].startswith("the new configuration"), what="the error")
+    assert "drawbridge.yaml:2:" in error["reason"]
+    assert (await gateway.metrics())["drawbridge_config_reload_success"] == 0
+    assert (await gateway.client().get(wait=0)).status == 200
+    gateway.rewrite(gateway.base)
+    await reloaded(gateway, 1)
+    metrics = await gateway.metrics()
+    assert metrics["drawbridge_config_reload_success"] == 1
+    assert metrics["drawbridge_config_reload_success_time_seconds"] >= before
+
+
+async def test_the_same_content_makes_no_new_connection_but_sighup_does(start, tmp_path, upstream):
+    gateway = await watching(start, tmp_path, upstream)
+    gateway.rewrite(gateway.base)
+    assert not (await reloaded(gateway, 1))[0]["changed"]
+    assert len(upstream.requests) == 1
+    gateway.signal(signal.SIGHUP)
+    await eventually(lambda: len(upstream.requests) == 2, what="a hand-over")
+
+
+async def test_a_thousand_changes_in_a_row_are_few_reloads(start, tmp_path, upstream):
+    gateway = await watching(start, tmp_path, upstream)
+    for number in range(1000):
+        (tmp_path / "new").write_text(gateway.base + f"shutdown: {{drain: {number}ms}}\n")
+        (tmp_path / "new").rename(tmp_path / "drawbridge.yaml")
+    # The last one is in effect: no client that does not finish its request delays the end for longer.
+    (tmp_path / "new").write_text(gateway.base + "shutdown: {drain: 50ms}\nlog: {access: all}\n")
+    (tmp_path / "new").rename(tmp_path / "drawbridge.yaml")
+    client = gateway.client()
+
+    async def is_last():
+        await client.get(wait=0)
+        return any(record["message"] == "request" for record in gateway.records)
+
+    await eventually(is_last, what="the last configuration is in effect")
+    assert len(reloads(gateway)) <= 20
+    _, writer = await asyncio.open_connection(*gateway.address())
+    writer.write(b"GET /v1/mess")
+    gateway.signal()
+    assert await gateway.exit_status() == 0
+    writer.close()
+
+
+async def test_fewer_pushes_are_kept_without_a_restart(start, tmp_path, upstream):
+    gateway = await watching(start, tmp_path, upstream)
+    client = gateway.client()
+    await upstream.push(*(f"push {number}" for number in range(10)))
+    _, cursor = await client.collect(10, "earliest")
+    gateway.rewrite(gateway.base + "delivery: {messages: 3}\n")
+    await reloaded(gateway, 1)
+    answer = await client.get(cursor="earliest", wait=0)
+    assert [message["data"] for message in answer.json["messages"]] == ["push 7", "push 8", "push 9"]
+    gateway.rewrite(gateway.base)
+    await reloaded(gateway, 2)
+    await upstream.push("another")
+    assert (await client.collect(1, cursor))[0] == ["another"]
+    assert len(upstream.requests) == 1
+
+
+async def test_without_inotify_only_sighup_reloads(start, tmp_path, upstream):
+    prefix = (sys.executable, Path(deny_netlink.__file__), "--inotify")
+    gateway = await watching(start, tmp_path, upstream, prefix=prefix)
+    warning = await gateway.logs(lambda record: "cannot watch the configuration" in record["message"], what="that")
+    assert "send SIGHUP" in warning["message"]
+    gateway.rewrite(gateway.base + "log: {access: all}\n")
+    gateway.signal(signal.SIGHUP)
+    assert (await reloaded(gateway, 1))[0]["changed"]
+
+
+async def test_a_configuration_from_a_pipe_is_read_once(start, upstream):
+    reading, writing = os.pipe()
+    os.write(writing, f"upstream: {{url: '{upstream.url}'}}\n".encode())
+    os.close(writing)
+    gateway = await watching(start, None, upstream, config=f"/dev/fd/{reading}", pass_fds=(reading,))
+    os.close(reading)
+    assert (await gateway.client().get(wait=0)).status == 200

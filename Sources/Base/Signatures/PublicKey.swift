@@ -33,7 +33,8 @@ package final class PublicKey: Sendable {
     }
   }
 
-  /// Smaller keys are insecure (RFC 7518 §3.3). Larger ones take a millisecond for each signature that a client makes up.
+  /// Smaller keys are insecure (RFC 7518 §3.3). With larger ones, each signature that a client makes up takes more
+  /// than 0.35 ms, 15 times as long as with the smallest.
   package static let modulusBits = 2_048...8_192
 
   package let kind: Kind

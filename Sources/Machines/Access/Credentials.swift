@@ -15,8 +15,10 @@ package final class Credentials: Sendable {
   /// nil: JWT are not accepted.
   package let jwt: JWT?
 
-  /// - Parameter previous: what these replace at a reload. Grants of unchanged tokens and keys stay valid. If the policy for JWT has changed,
-  ///   those of all keys end.
+  /// - Parameters:
+  ///   - tokens: at a reload, made with `sharingGrantsOf` those of `previous`.
+  ///   - previous: what these replace at a reload. Grants of unchanged tokens and keys stay valid. If the policy for JWT has changed,
+  ///     those of all keys end.
   package init(tokens: TokenTable?, jwt: JWT?, replacing previous: Credentials? = nil) {
     self.tokens = tokens
     if let jwt, let before = previous?.jwt, before.policy == jwt.policy {

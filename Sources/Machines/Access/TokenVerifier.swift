@@ -3,7 +3,7 @@ import Digests
 
 /// Finds the grant of a bearer token. One per event loop, without a lock.
 ///
-/// A static token, and a JWT that was verified before, cost one SHA-256 and a look-up. Nothing is allocated for them.
+/// A static token, and a JWT that was verified before, cost one SHA-256 and a look-up.
 package struct TokenVerifier {
   /// Maximum number of JWT whose grants are remembered. An entry has 40 bytes, and its grant usually 200 to 400. With the longest lists of
   /// sessions and topics it has 3 KiB, which makes 50 MiB at most.

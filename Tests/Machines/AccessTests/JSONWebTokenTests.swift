@@ -264,6 +264,19 @@ import TestSupport
     }
   }
 
+  /// It becomes `error_description`, in quotes (RFC 6750 §3).
+  @Test func descriptionsForClientsNeedNoEscapes() {
+    let claims: [TokenRefusal.Claim] = [.exp, .nbf, .iat, .aud, .iss, .sub, .scope, .drawbridge]
+    let refusals =
+      claims.flatMap { [TokenRefusal.missing($0), .malformed($0)] } + [
+        .unknown, .parameter("jku"), .expired, .notYetValid, .otherAudience, .otherIssuer,
+      ]
+    for refusal in refusals {
+      let text = refusal.clientDescription
+      #expect(text.utf8.allSatisfy { (0x20...0x7E).contains($0) && $0 != 0x22 && $0 != 0x5C }, "\(text)")
+    }
+  }
+
   // MARK: Mutations
 
   @Test func noMutatedTokenIsAccepted() throws {

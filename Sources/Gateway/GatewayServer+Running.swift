@@ -30,8 +30,12 @@ extension GatewayServer {
   package func runUntilSignalled(_ files: ConfigurationFiles, read: () -> ReadConfiguration) -> Int32 {
     var running = RunningSettings(settings)
     let watch = ConfigurationWatch(logger)
-    watch.update(running.effective.reload, files.merging(otherFiles, uniquingKeysWith: { first, _ in first }))
     var known = files
+    func watchFiles() {
+      let others = Self.otherFiles(running.effective)
+      watch.update(running.effective.reload, known.merging(others) { first, _ in first })
+    }
+    watchFiles()
     func reload(because reason: ReloadReason) {
       supervisor.notify(.reloading)
       let configuration = read()
@@ -40,9 +44,9 @@ extension GatewayServer {
       // An invalid configuration may not have been read to its end, so the files of the last one are watched as well.
       let files = configuration.files
       known = isApplied ? files : known.merging(files) { _, new in new }
+      // Before they are read again, so that a change after that is noticed.
+      watchFiles()
       filesMayHaveChanged()
-      watch.update(
-        running.effective.reload, known.merging(otherFiles, uniquingKeysWith: { first, _ in first }))
       supervisor.notify(.ready)
     }
     while true {
@@ -64,8 +68,11 @@ extension GatewayServer {
     }
   }
 
-  /// Files that are watched, too, and whose users read them again: those of access and of the HTTPS listeners.
-  private var otherFiles: ConfigurationFiles { [:] }
+  /// Files that are watched, too, and whose users read them again: those of access.
+  private static func otherFiles(_ settings: GatewaySettings) -> ConfigurationFiles {
+    let paths = [settings.authentication.tokens, settings.authentication.jwt.keys].compactMap(\.self)
+    return Dictionary(paths.map { ($0, FileFingerprint(of: $0)) }) { first, _ in first }
+  }
 
   /// Lets the users of `otherFiles` read them again. Called on the main thread after a change of one of them, and at each reload. May block
   /// as long as reading a file takes.

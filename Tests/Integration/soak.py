@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import logging
 import random
 import sys
 import tempfile
@@ -20,6 +21,8 @@ async def _main():
     options = parser.parse_args()
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     print(f"{BINARY.name}, {options.minutes:g} minutes, seed {seed}", flush=True)
+    # Not a warning for each write to a connection that was reset.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:
         run = SoakRun(options.minutes * 60, seed, folder, rate=options.rate)
         every = 10 if sys.stdout.isatty() else 60

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 from pathlib import Path
 
+from aiohttp import ClientError
+
 from ..gateway import Gateway
 from ..heap import HeapCounter
 from ..waiting import eventually
@@ -50,8 +52,11 @@ class SoakRun:
             self.context = Context(gateway, gateway.client(), self.seed, self._rate)
             self.curve = Curve(self.context, self._heap)
             self.pushes.context = self.context
-            await self._all(progress, every)
-            self.curve.judge()
+            try:
+                await self._all(progress, every)
+                self.curve.judge()
+            except (AssertionError, OSError, ClientError) as error:
+                self.context.faults.add(disruptions.NAME, f"the run ended after {self.context.now:.0f} s: {error!r}")
         finally:
             # In order, and without a trace of a crash: stop() sees to it.
             await gateway.stop()

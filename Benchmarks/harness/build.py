@@ -5,7 +5,7 @@ import subprocess
 
 from .processes import BENCHMARKS, WORK
 
-_PROGRAMS = ("rate", "hold", "streams", "publish", "roundtrip", "floor", "sink")
+_PROGRAMS = ("rate", "hold", "streams", "publish", "roundtrip", "workers", "floor", "sink")
 
 
 def build_programs():

@@ -384,6 +384,36 @@ def call(bench: Bench) -> list[Figure]:
     return [rate, cost]
 
 
+def workers(bench: Bench) -> list[Figure]:
+    """Workers that share messages: each is received with a lease and acknowledged, one by one and in hundreds."""
+    figures = []
+    path = "/v1/consumers/workers"
+    settings = {"DELIVERY_MESSAGES": 500_000, "DELIVERY_BYTES": "512MiB"}
+    # A consumer has at most 1,000 leases.
+    for limit, connections, count in ((1, bench.plan.connections, 20_000), (100, 8, 100_000)):
+        of = "one message" if limit == 1 else f"{limit} messages"
+        title = f"receive and acknowledge {of} of 100 bytes per request, {connections} workers"
+        rate = Figure(f"workers_{limit}_rate", title, "messages/s", True)
+        cost = Figure(f"workers_{limit}_cpu", "the same: processor time of the server per message", "µs", False)
+        with contextlib.ExitStack() as stack:
+            options = {Gateway: {"settings": settings}, Aiohttp: {}}
+            kinds = [kind for kind in bench.subjects if kind in options]
+            subjects = [stack.enter_context(kind(bench.cores, **options[kind])) for kind in kinds]
+            for subject in subjects:
+                subject.request("PUT", path, '{"share":true,"start":"earliest"}')
+            for subject in bench.turns(subjects, rate, cost):
+                messages = int(count * bench.plan.seconds / subject.slowness)
+                subject.source.ask(f"blast {messages} 100")
+                subject.server.settle()
+                before = subject.server.cpu()
+                arguments = (subject.port, connections, messages, path, limit)
+                result = run_tool("workers", *arguments, cores=bench.cores.load)
+                rate.add(subject.name, result["messages"] / result["seconds"])
+                cost.add(subject.name, (subject.server.cpu() - before) / result["messages"] * 1e6)
+        figures += [rate, cost]
+    return figures
+
+
 def receive(bench: Bench) -> list[Figure]:
     """Rate at which one session receives messages from an upstream that never pauses, without polls."""
     figures = []
@@ -680,6 +710,7 @@ MEASURES = {
     "latency": latency,
     "echo": echo,
     "call": call,
+    "workers": workers,
     "receive": receive,
     "codecs": codecs,
     "start": start,

@@ -42,6 +42,8 @@ class Subject:
     hold = ("/v1/messages?wait=55", "gateway")
     #: Path of an event stream. None: it has none.
     stream: str | None = None
+    #: How much less it is given to do, so that a run takes as long as those of the others.
+    slowness = 1
 
     def __init__(self, cores: Cores, *, sink_options=()):
         self.cores = cores
@@ -90,6 +92,11 @@ class Subject:
 
     def prepare_short(self):
         self.push(1)
+
+    def request(self, method: str, path: str, body: str):
+        """A request that must succeed."""
+        url = f"http://127.0.0.1:{self.port}{path}"
+        urllib.request.urlopen(urllib.request.Request(url, body.encode(), method=method)).close()
 
     def stop(self):
         for process in (self.server, self.source):
@@ -281,6 +288,7 @@ class Go(Bridge):
 class Aiohttp(Bridge):
     name = "aiohttp"
     title = "aiohttp + websockets"
+    slowness = 20
 
     def arguments(self):
         return [PROJECT / ".venv/bin/python", BENCHMARKS / "peers/aiohttp/bridge.py"]

@@ -1,14 +1,17 @@
 """bridge.py PORT UPSTREAM-URL: a small bridge that a developer might write: aiohttp to clients, websockets upstream.
 
 POST /v1/messages forwards its body; GET /v1/messages?cursor=N&wait=S&limit=L returns the pushes after N, or holds
-the request until something does. POST /v1/call forwards a request with an id of its own, and returns the reply. It
-keeps the last 10,000 pushes and has a bounded queue to the upstream. It does not reconnect, confirm, or report gaps.
+the request until something does. POST /v1/call forwards a request with an id of its own, and returns the reply. PUT
+/v1/consumers/workers begins to share the pushes among workers, which receive and settle them. It keeps the last 10,000
+pushes and has a bounded queue to the upstream. It does not reconnect, confirm, or report gaps.
 """
 
 import asyncio
+import collections
 import itertools
 import json
 import sys
+import time
 
 import websockets
 from aiohttp import web
@@ -42,8 +45,35 @@ class Pushes:
         return messages, cursor + len(messages)
 
 
+class Work:
+    """Pushes that workers share: each is leased to one of them until it acknowledges it, or the lease expires."""
+
+    VISIBILITY = 30
+
+    def __init__(self):
+        self.queue = collections.deque()
+        # In the order in which they expire.
+        self.leases = {}
+        self.numbers = itertools.count(1)
+
+    def receive(self, limit):
+        now = time.monotonic()
+        while self.leases and (first := next(iter(self.leases.items())))[1][1] <= now:
+            self.queue.appendleft(self.leases.pop(first[0])[0])
+        messages = []
+        while self.queue and len(messages) < limit:
+            message, lease = self.queue.popleft(), f"l-{next(self.numbers)}"
+            self.leases[lease] = message, now + self.VISIBILITY
+            messages.append(f'{{"lease":"{lease}","data":{message}}}')
+        return messages
+
+    def acknowledge(self, leases):
+        return [{"lease": lease, "status": 200 if self.leases.pop(lease, None) else 409} for lease in leases]
+
+
 async def main(port, url):
     pushes = Pushes()
+    work = None
     queue = asyncio.Queue(1024)
     upstream = await websockets.connect(url, max_size=16 << 20, compression=None)
 
@@ -54,6 +84,8 @@ async def main(port, url):
     async def read():
         async for message in upstream:
             if not (calls and reply(message)):
+                if work:
+                    work.queue.append(message)
                 pushes.append(message)
 
     calls = {}
@@ -101,10 +133,29 @@ async def main(port, url):
         text = f'{{"messages":[{",".join(messages)}]}}\n'
         return web.Response(text=text, content_type="application/json", headers={"Gateway-Cursor": str(cursor)})
 
+    async def share(request):
+        nonlocal work
+        work = Work()
+        return web.Response(status=201)
+
+    async def receive(request):
+        limit, wait = int(request.query.get("limit", 100)), int(request.query.get("wait", 25))
+        messages = work.receive(limit)
+        if not messages and wait > 0:
+            await asyncio.wait([pushes.changed], timeout=wait)
+            messages = work.receive(limit)
+        return web.Response(text=f'{{"messages":[{",".join(messages)}]}}\n', content_type="application/json")
+
+    async def settle(request):
+        return web.json_response({"results": work.acknowledge((await request.json())["ack"])})
+
     application = web.Application(client_max_size=16 << 20)
     application.router.add_post("/v1/messages", post)
     application.router.add_post("/v1/call", call)
     application.router.add_get("/v1/messages", poll)
+    application.router.add_put("/v1/consumers/workers", share)
+    application.router.add_post("/v1/consumers/workers/receive", receive)
+    application.router.add_post("/v1/consumers/workers/settle", settle)
     runner = web.AppRunner(application, access_log=None, keepalive_timeout=75)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port, backlog=4096).start()

@@ -229,7 +229,8 @@ async def take_over(context, account):
         answers = await asyncio.gather(*receives)
         batches = [answer for answer in answers if answer.status == 200]
         # Either can be the later one for the gateway, which takes over.
-        assert batches and all(a.status == 200 or a.problem(409)["type"] == "/errors/superseded" for a in answers)
+        assert batches
+        assert all(each.status == 200 or each.problem(409)["type"] == "/errors/superseded" for each in answers)
         # All begin after the same position.
         batch = Batch.of(batches[-1])
         reader.gap(batch.gap)

@@ -113,7 +113,10 @@ let package = Package(
       ]),
     target(
       .drivers, "HTTPServer",
-      ["Threading", "ByteStreams", "HTTPCodec", "Reactor", "TLSEngine", "Configuration", "Metrics", "Logging"],
+      [
+        "Threading", "ByteStreams", "HTTPCodec", "ProxyCodec", "Reactor", "TLSEngine", "Configuration", "Metrics",
+        "Logging",
+      ],
       settings: hottest),
     .target(
       name: "API",
@@ -128,7 +131,8 @@ let package = Package(
     .target(
       name: "Gateway",
       dependencies: [
-        "ByteStreams", "TLSEngine", "UpstreamSession", "Inbox", "Upstream", "Sessions", "HTTPServer", "API", "Reactor",
+        "ByteStreams", "Threading", "TLSEngine", "UpstreamSession", "Inbox", "Upstream", "Sessions", "HTTPServer",
+        "API", "Reactor",
         "Configuration", "Metrics", "Logging",
       ],
       swiftSettings: strict),

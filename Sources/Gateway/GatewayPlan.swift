@@ -12,6 +12,8 @@ package struct GatewayPlan: Sendable {
   package let settings: GatewaySettings
   /// The default session first, if there is one; then the named ones, in the order of the file.
   package let sessions: [SessionPlan]
+  /// The certificate of the HTTPS listeners; nil if there are none.
+  package let certificate: TLSServerContext?
 
   /// Reads the files that the settings name. Blocks.
   ///
@@ -35,11 +37,23 @@ package struct GatewayPlan: Sendable {
         problems.append(SettingProblem(error, prefix: session.pathPrefix))
       }
     }
+    var certificate: TLSServerContext?
+    let tls = settings.listeners.tls
+    if !settings.listeners.https.isEmpty, !tls.certificateFile.isEmpty, !tls.keyFile.isEmpty, isUsable("listeners.tls")
+    {
+      do throws(TLSSettingsError) {
+        certificate = try ListenerCertificate.read(tls)
+      } catch {
+        problems.append(SettingProblem(ofListeners: error))
+      }
+    }
     guard problems.isEmpty else { throw SettingProblems(problems) }
     self.sessions = sessions
+    self.certificate = certificate
   }
 
   var clients: [SocketAddress] { settings.listeners.http }
+  var secureClients: [SocketAddress] { settings.listeners.https }
   var management: [SocketAddress] { settings.listeners.management }
 
   private static let urlMissing =

@@ -62,6 +62,7 @@ extension GatewayServer {
       }
     }
     logger.level = effective.log.level
+    certificateWatcher?.check(isRequested: true)
     server.accessLog.mode = effective.log.access
     logger.info("configuration reloaded", [.flag("changed", effective != old)])
     running.effective = effective

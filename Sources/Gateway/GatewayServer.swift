@@ -33,6 +33,7 @@ package final class GatewayServer: Sendable {
   let sessions: SessionDirectory
   /// Addresses of the listeners, with their actual ports.
   package let clientAddresses: [SocketAddress]
+  package let secureAddresses: [SocketAddress]
   package let managementAddresses: [SocketAddress]
   let clientSocketFiles: [SocketFile]
   let managementSocketFiles: [SocketFile]
@@ -40,6 +41,8 @@ package final class GatewayServer: Sendable {
   let events: ProcessEvents
   let reloadStatus: ReloadStatus
   let supervisor: ServiceNotifier
+  /// Nil without HTTPS listeners.
+  let certificateWatcher: CertificateWatcher?
 
   /// Starts everything. Returns while the sessions are still connecting.
   ///
@@ -85,10 +88,12 @@ package final class GatewayServer: Sendable {
       })
 
     let clients = try Self.bind(plan.clients, inherited, loops: loopCount)
+    let secure = try Self.bind(plan.secureClients, inherited, loops: loopCount)
     let management = try Self.bind(plan.management, inherited, loops: 1)
     clientAddresses = clients.map(\.address)
+    secureAddresses = secure.map(\.address)
     managementAddresses = management.map(\.address)
-    clientSocketFiles = clients.compactMap(\.file)
+    clientSocketFiles = (clients + secure).compactMap(\.file)
     managementSocketFiles = management.compactMap(\.file)
 
     let descriptors = DescriptorBudget(
@@ -106,12 +111,15 @@ package final class GatewayServer: Sendable {
     let httpMetrics = HTTPServerMetrics(metrics)
     server = HTTPServer(
       settings.http, HTTPServer.ConnectionLimits(clients: descriptors.clients, management: descriptors.management),
-      logger: logger, access: settings.log.access, metrics: httpMetrics)
+      logger: logger, access: settings.log.access,
+      certificate: plan.certificate.map(CurrentCertificate.init), metrics: httpMetrics)
+    certificateWatcher = server.certificate.map { CertificateWatcher($0, logger: logger, metrics: metrics) }
+    certificateWatcher?.start()
     let api = APIShared(
       settings, access: Access(BrowserAccess(settings.http)), sessions: sessions, lifecycle: lifecycle,
       registry: metrics,
       openConnections: httpMetrics.openConnections, version: DrawbridgeVersion.text)
-    server.start(clients: clients, management: management, on: loops) { API(api, loopIndex: $0.index) }
+    server.start(clients: clients, secure: secure, management: management, on: loops) { API(api, loopIndex: $0.index) }
     sessions.start(on: loops)
     let network = settings.network
     if network.changes == .watch {
@@ -120,7 +128,7 @@ package final class GatewayServer: Sendable {
       }
     }
     lifecycle.enter(.serving)
-    for (name, listeners) in [("api", clients), ("management", management)] {
+    for (name, listeners) in [("api", clients), ("https", secure), ("management", management)] {
       for listener in listeners {
         logger.info(
           "listening",

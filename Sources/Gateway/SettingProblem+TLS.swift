@@ -8,9 +8,9 @@ extension SettingProblem {
       switch error {
       case .unreadable(let role, _, _), .noCertificate(let role, _), .malformedCertificate(let role, _, _, _):
         switch role {
-        case .authorities: (".ca_file", .none, error.description)
-        case .certificate: (".client_certificate", .none, error.description)
-        case .key: (".client_key", .none, error.description)
+        case .authorities, .clientAuthorities: (".ca_file", .none, error.description)
+        case .certificate, .serverCertificate: (".client_certificate", .none, error.description)
+        case .key, .serverKey: (".client_key", .none, error.description)
         }
       case .noPrivateKey, .encryptedPrivateKey, .keyDoesNotMatchCertificate:
         (".client_key", .none, error.description)

@@ -53,6 +53,22 @@ int copenssl_alternative_name(X509 *certificate, int index, char *text, int capa
   return length;
 }
 
+int copenssl_identity_name(X509 *certificate, int index, int *is_uri, char *text, int capacity) {
+  GENERAL_NAMES *names = X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL);
+  int length = index < sk_GENERAL_NAME_num(names) ? 0 : -1;
+  if (length == 0) {
+    const GENERAL_NAME *name = sk_GENERAL_NAME_value(names, index);
+    *is_uri = name->type == GEN_URI;
+    if (name->type == GEN_DNS || name->type == GEN_URI) {
+      length = ASN1_STRING_length(name->d.ia5);
+      if (length > capacity) length = 0;
+      memcpy(text, ASN1_STRING_get0_data(name->d.ia5), (size_t)length);
+    }
+  }
+  sk_GENERAL_NAME_pop_free(names, GENERAL_NAME_free);
+  return length;
+}
+
 int copenssl_name_text(const X509_NAME *name, char *text, int capacity) {
   BIO *memory = BIO_new(BIO_s_mem());
   int length = 0;

@@ -27,6 +27,8 @@ struct AccessLine {
   var idCount = 0
   /// The trace that it belongs to.
   var traceID: TraceID?
+  /// The client; nil if it is that of the connection.
+  var client: [UInt8]?
   /// Zero if there is no response.
   var status = 0
   /// Size of its response as sent, with the head.

@@ -44,6 +44,9 @@ final class AccessRecord {
     if let id = RequestID.read(request) { setID(id) }
   }
 
+  /// The client that a trusted proxy names for the current request.
+  func setClient(_ text: String?) { current?.client = text.map { Array($0.utf8) } }
+
   func hold(at now: MonotonicTime) { heldSince = now }
 
   func resume(at now: MonotonicTime) {
@@ -107,7 +110,7 @@ final class AccessRecord {
   private func report(_ line: AccessLine, to log: AccessLog, at now: MonotonicTime) {
     if log.includes(line) {
       fields.removeAll()
-      line.write(ids: ids, client: client, at: now, log.format, to: &fields)
+      line.write(ids: ids, client: line.client ?? client, at: now, log.format, to: &fields)
       log.write(fields)
     }
     ids.consume(line.idCount)

@@ -34,6 +34,16 @@ struct ConnectionLimiter {
     return .admitted
   }
 
+  /// Counts an admitted connection from `old` by `new` instead, if the limit of `new` is not reached.
+  mutating func move(_ old: ClientOrigin, to new: ClientOrigin) -> Bool {
+    if old == new { return true }
+    guard countByOrigin[new, default: 0] < limitPerOrigin || new == .local else { return false }
+    release(old)
+    count += 1
+    countByOrigin[new, default: 0] += 1
+    return true
+  }
+
   /// Records that an admitted connection has ended.
   mutating func release(_ origin: ClientOrigin) {
     guard let others = countByOrigin[origin] else { preconditionFailure("no connection of this origin was admitted") }

@@ -20,13 +20,14 @@ extension HTTPConnection {
   }
 
   private func makeAccessRecord() -> AccessRecord {
-    AccessRecord(client: (try? Sockets.peerAddress(of: channel.descriptor))?.description ?? "-")
+    AccessRecord(client: connectionAddress?.description ?? "-")
   }
 
   /// The head of a request has been read.
   func recordRequest(in access: AccessRecord) {
     access.begin(at: worker.loop.now)
     access.describe(http.request, route: worker.application.route(of: http.request))
+    if isBehindProxy { access.setClient(clientText) }
   }
 
   /// `worker.response` is about to be written.
@@ -55,7 +56,7 @@ extension HTTPConnection {
       }
     if !access.isOpen, !http.hasRequest, http.isReceivingRequest { access.begin(at: worker.loop.now) }
     access.reportAborted(
-      doing, unsentBytes: pending.isEmpty ? nil : pending.count, to: worker.accessLog,
+      doing, unsentBytes: hasUnsent ? pending.count + (layers?.pendingBytes ?? 0) : nil, to: worker.accessLog,
       at: ProcessInformation.monotonicTime())
   }
 

@@ -14,6 +14,8 @@ extension HTTPConnection: InputTarget {
     case none
     /// The connection has failed.
     case ended
+    /// TLS or the PROXY protocol has failed. The client may have been told why.
+    case refused
   }
 
   /// Waits until `advance()` or `serve()` has something to do that `processInput()` cannot do. Returns false when the connection is
@@ -53,12 +55,17 @@ extension HTTPConnection: InputTarget {
         need = advance()
       } else {
         switch read() {
-        case .none: return true
+        case .none:
+          guard layers != nil, hasUnsent else { return true }
+          need = .input
         case .ended:
           // Sends what is deferred. Closing the channel ends the wait.
           _ = flushNow()
-          channel.close()
+          close()
           return true
+        case .refused:
+          if let layers { reportLayers(layers) }
+          need = .end(lingering: true)
         case .input: need = advance()
         }
       }
@@ -94,10 +101,13 @@ extension HTTPConnection: InputTarget {
   @inline(never)
   private func read() -> ReadProgress {
     let channel = channel
-    switch channel.receive() {
+    let layers = layers
+    let result =
+      if let layers { receive(through: layers, atMost: LoopContext.receiveBufferSize) } else { channel.receive() }
+    switch result {
     case .bytes(let count):
       if worker.accessLog.isOn || access != nil { recordInput() }
-      http.receive(channel.received)
+      if layers == nil { http.receive(channel.received) } else { receivePlaintext() }
       taken += count
       phase.beginHead(at: worker.loop.now)
       return .input
@@ -105,10 +115,11 @@ extension HTTPConnection: InputTarget {
       http.receiveEndOfInput()
       return .input
     case .failed:
-      return .ended
+      return layers?.failure == nil ? .ended : .refused
     case .wouldBlock:
       (handled, taken) = (0, 0)
       http.releaseStorageIfIdle()
+      layers?.releaseIdleStorage()
       isIdleWait = http.isIdle
       return .none
     }
@@ -138,6 +149,7 @@ extension HTTPConnection: InputTarget {
   func linger() async {
     // After the client's end, nothing is left to drop, and closing sends ours.
     guard !channel.isClosed, !channel.hasReadEnd else { return }
+    layers?.sendClose(to: channel)
     channel.shutdownWriting()
     let end = worker.loop.now + worker.timeouts.linger
     var dropped = 0

@@ -68,9 +68,7 @@ extension HTTPConnection {
       fields.append(.text("path", http.request.path.excerpt()))
       if let trace = http.request.traceID { fields.append(.text("trace_id", trace.text)) }
     }
-    if let client = try? Sockets.peerAddress(of: channel.descriptor) {
-      fields.append(.text("client", client.description))
-    }
+    if let client = clientText { fields.append(.text("client", client)) }
     if let suppressed, suppressed > 0 { fields.append(.number("suppressed", suppressed)) }
     worker.server.logger.log(suppressed == nil ? .debug : .info, "request refused", fields)
   }
@@ -82,7 +80,7 @@ extension HTTPConnection {
   @inline(never)
   func deferOutput(until need: Need) -> Bool {
     switch need {
-    case .input, .newData: guard pending.isEmpty else { return false }
+    case .input, .newData: guard !hasUnsent else { return false }
     case .output, .turn, .end: return false
     }
     if worker.output.isEmpty { return true }
@@ -97,7 +95,8 @@ extension HTTPConnection {
     deferredParts -= 1
     guard !channel.isClosed else { return }
     var sent = 0
-    if pending.isEmpty {
+    if !hasUnsent {
+      if let layers, layers.isSecure { return sendDeferred(bytes, through: layers) }
       switch channel.send(bytes) {
       case .bytes(let count) where count == bytes.count:
         // The access record does not know which responses are in which part.
@@ -134,12 +133,13 @@ extension HTTPConnection {
         return .failed(EPIPE)
       }
     }
-    guard pending.isEmpty else {
+    guard !hasUnsent else {
       if !worker.output.isEmpty { pending.takeAll(from: &worker.output) }
       return .blocked
     }
     guard !worker.output.isEmpty else { return .done }
-    let result = worker.output.flush(to: channel)
+    let result =
+      if let layers { flush(&worker.output, through: layers) } else { worker.output.flush(to: channel) }
     switch result {
     case .done:
       if access != nil { reportSent() }
@@ -156,8 +156,9 @@ extension HTTPConnection {
   private func flushPending() async -> Bool {
     var pace = ReaderPace(at: worker.loop.now, unacknowledged: channel.unacknowledgedBytes)
     while true {
-      let before = pending.count
-      switch pending.flush(to: channel) {
+      let before = sentPosition
+      let result = if let layers { flush(&pending, through: layers) } else { pending.flush(to: channel) }
+      switch result {
       case .done:
         pending.releaseStorage()
         if access != nil { reportSent() }
@@ -165,7 +166,7 @@ extension HTTPConnection {
       case .failed:
         return false
       case .blocked:
-        pace.advance(sent: before - pending.count, unacknowledged: channel.unacknowledgedBytes, at: worker.loop.now)
+        pace.advance(sent: sentPosition - before, unacknowledged: channel.unacknowledgedBytes, at: worker.loop.now)
         let deadline = pace.deadline(worker.timeouts)
         guard worker.loop.now < deadline else {
           worker.server.metrics.slowReaders.add()
@@ -173,7 +174,7 @@ extension HTTPConnection {
           return false
         }
         pending.releaseSpareCapacity()
-        let entry = worker.slowReaders.add(channel, bytes: pending.heldBytes)
+        let entry = worker.slowReaders.add(channel, bytes: unsentBytes)
         let outcome = await channel.writable(until: deadline)
         guard worker.slowReaders.remove(entry) else {
           channel.reset()

@@ -97,6 +97,7 @@ extension HTTPConnection {
   func beginHolding() {
     isHeld = true
     http.releaseStorageIfIdle()
+    layers?.releaseIdleStorage()
     if case .request(let request) = waiting { request.heldCount?.add(1) }
     access?.hold(at: worker.loop.now)
   }
@@ -115,12 +116,15 @@ extension HTTPConnection {
   /// held any longer.
   private func receiveWhileHeld() -> Bool {
     let channel = channel
-    while http.remainingPipelineBytes > 0, channel.isReadable {
-      switch channel.receive(atMost: http.remainingPipelineBytes) {
+    let layers = layers
+    while http.remainingPipelineBytes > 0, channel.isReadable || layers?.hasBufferedInput == true {
+      let limit = http.remainingPipelineBytes
+      let result = if let layers { receive(through: layers, atMost: limit) } else { channel.receive(atMost: limit) }
+      switch result {
       case .bytes:
-        http.receive(channel.received)
+        if layers == nil { http.receive(channel.received) } else { receivePlaintext() }
         http.releaseStorageIfIdle()
-      case .wouldBlock: break
+      case .wouldBlock: if layers?.hasBufferedInput == true { return true }
       case .endOfStream: http.receiveEndOfInput()
       case .failed:
         channel.close()
@@ -129,6 +133,11 @@ extension HTTPConnection {
     }
     if channel.isBroken {
       channel.close()
+      return false
+    }
+    // After close_notify a client reads nothing more (RFC 5246 §7.2.1). TLS 1.3 would allow it to, but none does.
+    if layers?.isClosedByPeer == true {
+      close()
       return false
     }
     return !channel.isHungUp || probeHalfClosed()

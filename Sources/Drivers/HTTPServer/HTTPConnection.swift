@@ -9,8 +9,8 @@ import Reactor
 /// One task, pinned to one loop. Every wait has a deadline: for a head (absolute, from its first byte or from accept), for a body
 /// and for a client that does not read (see `TransferPace`), and between requests.
 ///
-/// The class is split into six files: life cycle and requests (this one), reading (`+Input`), writing (`+Output`), streams (`+Stream`),
-/// waiting for new data (`+Waiting`), and the access log (`+Access`). Separate objects would cost an allocation each per held request.
+/// The class is split into seven files: life cycle and requests (this one), reading (`+Input`), writing (`+Output`), streams (`+Stream`),
+/// waiting for new data (`+Waiting`), what is below HTTP (`+Layers`), and the access log (`+Access`). Separate objects would cost an allocation each per held request.
 final class HTTPConnection: LoopTask {
   /// Requests per turn, so that a pipelining client does not starve other connections. A batch of a stream counts as a request.
   static var requestsPerTurn: Int { 64 }
@@ -20,10 +20,13 @@ final class HTTPConnection: LoopTask {
   private static var outputPerFlush: Int { 64 * 1024 }
 
   let channel: Channel
-  let origin: ClientOrigin
+  /// By which the connection is counted.
+  var origin: ClientOrigin
   let listener: HTTPListener
   /// Strong, since an unowned reference costs an atomic operation per use. `run` ends the cycle: it removes the connection.
   let worker: HTTPWorker
+  /// The PROXY protocol and TLS; nil for a connection without them.
+  let layers: ConnectionLayers?
   /// The index in the worker's table of connections.
   var index: Int
   var http: HTTPServerConnection
@@ -32,6 +35,8 @@ final class HTTPConnection: LoopTask {
   var waiting = Waiting.none
   /// Whether a half-closed client was probed (`probeHalfClosed`). It is stored here because padding makes it free.
   var isProbed = false
+  /// Whether the peer is a proxy that is trusted to name the client of each request.
+  var isBehindProxy: Bool
   /// The client's own id of the request in `waiting`, for a problem. Empty, and so without memory, if there is none.
   var heldRequestID: [UInt8] = []
   /// The registration in `HeldConnections` while `isHeld`.
@@ -69,8 +74,13 @@ final class HTTPConnection: LoopTask {
     case stream(any Source)
   }
 
-  init(channel: Channel, origin: ClientOrigin, listener: HTTPListener, worker: HTTPWorker, index: Int) {
+  init(
+    channel: Channel, origin: ClientOrigin, listener: HTTPListener, layers: ConnectionLayers? = nil,
+    isBehindProxy: Bool = false, worker: HTTPWorker, index: Int
+  ) {
     self.channel = channel
+    self.layers = layers
+    self.isBehindProxy = isBehindProxy
     self.origin = origin
     self.listener = listener
     self.worker = worker
@@ -85,7 +95,8 @@ final class HTTPConnection: LoopTask {
     if deferredParts > 0 { worker.sendDeferred() }
     if access != nil { reportAborted() }
     abandon()
-    channel.close()
+    if let layers { reportLayers(layers) }
+    close()
     worker.remove(self)
   }
 
@@ -93,7 +104,7 @@ final class HTTPConnection: LoopTask {
   func drain() {
     guard isIdleWait else { return }
     if inputDeadline <= worker.loop.now {
-      channel.close()
+      close()
     } else {
       // Sets the timer for the new deadline.
       channel.processInput()
@@ -190,7 +201,8 @@ final class HTTPConnection: LoopTask {
   // MARK: Requests
 
   private var client: ClientConnection {
-    ClientConnection(origin: origin, socket: channel.descriptor, certificate: nil, isSecure: false)
+    if layers != nil || isBehindProxy { return identifiedClient() }
+    return ClientConnection(origin: origin, socket: channel.descriptor, certificate: nil, isSecure: false)
   }
 
   private func collectContent() {

@@ -15,10 +15,13 @@ package struct HTTPListener: Sendable {
 
   package let role: Role
   package let reach: Reach
+  /// Whether its clients use HTTPS.
+  package let isSecure: Bool
 
-  package init(_ role: Role, reach: Reach) {
+  package init(_ role: Role, reach: Reach, isSecure: Bool = false) {
     self.role = role
     self.reach = reach
+    self.isSecure = isSecure
   }
 }
 

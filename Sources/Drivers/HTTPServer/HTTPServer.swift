@@ -27,6 +27,9 @@ package final class HTTPServer: Sendable {
   let unsentResponses: UnsentResponses
   package let accessLog: AccessLog
   let refusalLog = Locked(RefusalLog())
+  let handshakeLog = Locked(RefusalLog())
+  /// Nil without HTTPS listeners.
+  package let certificate: CurrentCertificate?
   private let clientLimiter: Locked<ConnectionLimiter>
   private let managementLimiter: Locked<ConnectionLimiter>
   /// The loops whose acceptors have not stopped yet; -1 while the server does not drain.
@@ -35,9 +38,10 @@ package final class HTTPServer: Sendable {
 
   package init(
     _ settings: GatewaySettings.HTTP, _ connections: ConnectionLimits, logger: Logger, access: AccessLog.Mode = .off,
-    metrics: HTTPServerMetrics
+    certificate: CurrentCertificate? = nil, metrics: HTTPServerMetrics
   ) {
     self.settings = settings
+    self.certificate = certificate
     self.logger = logger
     self.metrics = metrics
     accessLog = AccessLog(access, logger)
@@ -54,7 +58,7 @@ package final class HTTPServer: Sendable {
   ///
   /// - Parameter application: creates the application of a loop; called on that loop.
   package func start(
-    clients: [BoundListener], management: [BoundListener], on loops: [EventLoop],
+    clients: [BoundListener], secure: [BoundListener] = [], management: [BoundListener], on loops: [EventLoop],
     application: @escaping @Sendable (LoopContext) -> any HTTPApplication
   ) {
     for (index, loop) in loops.enumerated() {
@@ -62,6 +66,10 @@ package final class HTTPServer: Sendable {
       for bound in clients where index < bound.descriptors.count {
         sockets.append(
           (bound.descriptors[index], HTTPListener(.client, reach: bound.address.reach), bound.isInherited))
+      }
+      for bound in secure where index < bound.descriptors.count {
+        let listener = HTTPListener(.client, reach: bound.address.reach, isSecure: true)
+        sockets.append((bound.descriptors[index], listener, bound.isInherited))
       }
       for bound in management where index == 0 {
         let listener = HTTPListener(.management, reach: bound.address.reach)
@@ -118,6 +126,9 @@ package final class HTTPServer: Sendable {
     }
   }
 
+  /// Counts an admitted connection of a client by another origin, if its limit is not reached.
+  func move(_ old: ClientOrigin, to new: ClientOrigin) -> Bool { clientLimiter.withLock { $0.move(old, to: new) } }
+
   /// Records that an admitted connection has ended.
   func release(_ origin: ClientOrigin, from role: HTTPListener.Role) {
     switch role {
@@ -139,6 +150,10 @@ package struct HTTPServerMetrics: Sendable {
   let slowReaders: Counter
   let pendingBodyBytes: Gauge
   let unsentBytes: Gauge
+  let handshakes: Counter
+  let resumedHandshakes: Counter
+  let failedHandshakes: Counter
+  let refusedProxyHeaders: Counter
 
   package init(_ registry: MetricsRegistry) {
     openConnections = registry.gauge("drawbridge_http_connections", "Open client connections.")
@@ -153,6 +168,15 @@ package struct HTTPServerMetrics: Sendable {
       "drawbridge_http_readers_slow_total", "Connections closed because the client did not read its response.")
     pendingBodyBytes = registry.gauge(
       "drawbridge_http_body_bytes", "Memory used by partially received request bodies, in bytes.")
+    handshakes = registry.counter(
+      "drawbridge_http_tls_handshakes_total", "TLS handshakes completed on the HTTPS listeners.")
+    resumedHandshakes = registry.counter(
+      "drawbridge_http_tls_handshakes_resumed_total", "Those of them that resumed an earlier session.")
+    failedHandshakes = registry.counter(
+      "drawbridge_http_tls_handshakes_failed_total", "TLS handshakes that failed or did not end in time.")
+    refusedProxyHeaders = registry.counter(
+      "drawbridge_http_proxy_headers_refused_total",
+      "Connections refused because the header of the PROXY protocol was malformed, or its peer is not trusted.")
     unsentBytes = registry.gauge("drawbridge_http_unsent_bytes", "Memory used by unsent responses, in bytes.")
   }
 }

@@ -1,7 +1,9 @@
 import ByteStreams
+import Configuration
 import HTTPCodec
 import Logging
 import Metrics
+import ProxyCodec
 import Reactor
 
 /// The state that the HTTP connections of one event loop share.
@@ -27,6 +29,8 @@ final class HTTPWorker: TurnEndTarget {
   /// Responses to send. A connection fills and flushes this queue without waiting in between, so all connections can share it. What
   /// the kernel does not take at once moves to the connection's own queue.
   var output = OutputQueue()
+  /// What a connection with TLS or the PROXY protocol has read last. Also gathers what such a connection encrypts.
+  var plaintext = ByteQueue()
   /// The response being written by the application.
   var response = Response()
   /// Responses deferred to the end of the turn, concatenated, and the end offset of each connection's part.
@@ -82,13 +86,27 @@ final class HTTPWorker: TurnEndTarget {
       warn(of: verdict, listener.role)
       return
     }
+    let settings = server.settings
+    let isTrusted = !settings.trustedProxies.isEmpty && settings.trustedProxies.contains(peer.ip)
+    let expectsHeader = listener.role == .client && settings.proxyProtocol == .required
+    if expectsHeader, !isTrusted {
+      server.release(origin, from: listener.role)
+      Sockets.reset(descriptor)
+      server.metrics.refusedProxyHeaders.add()
+      warnOfUntrusted(peer)
+      return
+    }
     guard let channel = try? Channel(descriptor: descriptor, loop: loop) else {
       server.metrics.refusedConnections.add()
       server.release(origin, from: listener.role)
       return
     }
     let connection = HTTPConnection(
-      channel: channel, origin: origin, listener: listener, worker: self, index: connections.count)
+      channel: channel, origin: origin, listener: listener,
+      layers: expectsHeader || listener.isSecure
+        ? ConnectionLayers(expectsHeader: expectsHeader, certificate: listener.isSecure ? server.certificate : nil)
+        : nil,
+      isBehindProxy: isTrusted && listener.role == .client, worker: self, index: connections.count)
     connections.append(connection)
     server.metrics.openConnections.add(1)
     server.metrics.acceptedConnections.add()
@@ -105,6 +123,31 @@ final class HTTPWorker: TurnEndTarget {
     }
     server.metrics.openConnections.add(-1)
     server.release(connection.origin, from: connection.listener.role)
+  }
+
+  /// Counts a connection by the client that the header of the PROXY protocol names. Resets it and returns false if that client has too
+  /// many.
+  func recount(_ connection: HTTPConnection, as client: SocketAddress) -> Bool {
+    let origin = ClientOrigin(client)
+    guard server.move(connection.origin, to: origin) else {
+      server.metrics.refusedConnections.add()
+      warn(of: .tooManyFromOrigin, .client)
+      connection.channel.reset()
+      return false
+    }
+    connection.origin = origin
+    // What `X-Forwarded-For` says counts only if the client of the proxy is a trusted proxy itself.
+    connection.isBehindProxy = server.settings.trustedProxies.contains(client.ip)
+    return true
+  }
+
+  /// Logs that a peer which may not send the PROXY protocol has connected to a listener that requires it.
+  private func warnOfUntrusted(_ peer: SocketAddress) {
+    guard loop.now >= nextWarning else { return }
+    nextWarning = loop.now + Self.warningInterval
+    server.logger.warning(
+      "a connection was refused: its peer is not in http.trusted_proxies, and listeners.proxy_protocol is required",
+      [.text("peer", peer.description)])
   }
 
   /// Logs which limit was reached. Rate-limited, since a flood must not fill the log.

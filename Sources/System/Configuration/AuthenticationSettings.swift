@@ -1,5 +1,6 @@
 import ByteStreams
 import Reactor
+import TLSEngine
 
 /// Who may use a gateway that configures no authentication.
 package enum OpenAccess: String, CaseIterable, Sendable {
@@ -44,10 +45,14 @@ extension GatewaySettings {
   /// Not a rule of the section: `healthcheck` reads the same settings, but is not the program that listens.
   package func accessProblems() -> [SettingProblem] {
     if authentication.isConfigured || access == .none { return [] }
-    return listeners.http.enumerated().compactMap { index, address in
+    // Who has no certificate of the authority cannot send a request.
+    let isClosed = listeners.tls.clientCertificates == .required
+    let keys = [("listeners.http", listeners.http), ("listeners.https", isClosed ? [] : listeners.https)]
+    return keys.flatMap { key, addresses in addresses.enumerated().map { (key, $0, $1) } }.compactMap {
+      key, index, address in
       guard address.ip.map({ !$0.isLoopback }) ?? false else { return nil }
       return SettingProblem(
-        "listeners.http", .item(index),
+        key, .item(index),
         "other machines can connect to it, and clients need no authentication: set authentication.tokens to a file of tokens ('drawbridge token --help'), use a loopback address or a Unix socket, or set access to none (--access none, DRAWBRIDGE_ACCESS=none) so that everyone who can connect may send and receive",
         comparedWith: Self.accessPaths)
     }

@@ -2,7 +2,9 @@ import Access
 import ByteStreams
 import HTTPCodec
 import Logging
+import ProxyCodec
 import Reactor
+import TLSEngine
 import UpstreamSession
 
 /// All settings. Each value is stored in a type of the target that uses it, which also defines its default. Values without such a type
@@ -69,13 +71,19 @@ package struct GatewaySettings: Equatable, Sendable {
 
   package struct Listeners: Equatable, Sendable {
     package var http = [SocketAddress.ipv4(0x7F00_0001, port: 8080)]
+    package var https: [SocketAddress] = []
+    package var tls = TLSServerSettings()
     package var management = [SocketAddress.ipv4(0x7F00_0001, port: 9090)]
   }
 
   /// Limits for clients.
   package struct HTTP: Equatable, Sendable {
+    package enum ProxyProtocol: String, CaseIterable, Sendable { case off, required }
+
     /// Limits that the codec enforces.
     package var limits = HTTPLimits()
+    package var trustedProxies = TrustedProxies()
+    package var proxyProtocol = ProxyProtocol.off
     package var hosts: [String] = []
     package var origins: [String] = []
     package var pendingBodyBytes = 256 << 20

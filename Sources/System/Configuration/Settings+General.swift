@@ -1,5 +1,6 @@
 import ByteStreams
 import Reactor
+import TLSEngine
 import UpstreamSession
 
 /// The process: listeners, what its sessions share, shutdown and log.
@@ -9,12 +10,23 @@ extension SettingSection {
 
   static func general(_ gateway: SettingScope<GatewaySettings>) -> SettingSection {
     let listeners = gateway.section("listeners", \.listeners)
+    let tls = listeners.section("tls", \.tls)
     return SettingSection(
       settings: [
         listeners(
           "http", \.http, .listeners,
           "addresses for clients: host:port, [v6]:port or unix:/path; port 0: a free one (repeatable)",
           flag: "listen"),
+        listeners(
+          "https", \.https, .listeners, "addresses for clients that use HTTPS, as http (repeatable)",
+          flag: "listen-https"),
+        tls("certificate", \.certificateFile, .text, "PEM file of the HTTPS certificate, followed by its chain"),
+        tls("key", \.keyFile, .text, "PEM file of its private key"),
+        tls("client_ca", \.clientCAFile, .text, "PEM file of the authorities of client certificates"),
+        tls(
+          "client_certificates", \.clientCertificates, .choice,
+          "whether clients show a certificate: none, optional or required"),
+        tls("minimum_version", \.minimumVersion, .tlsVersion, "minimum TLS version of clients"),
         listeners(
           "management", \.management, .listeners, "addresses for probes and metrics (repeatable)", flag: "management"),
         gateway(
@@ -30,14 +42,42 @@ extension SettingSection {
   private static func listenerProblems(_ listeners: GatewaySettings.Listeners) -> [SettingProblem] {
     var problems: [SettingProblem] = []
     var seen: Set<SocketAddress> = []
-    for (key, addresses) in [("http", listeners.http), ("management", listeners.management)] {
-      if addresses.isEmpty { problems.append(SettingProblem(key, .none, "it is empty: set at least one address")) }
+    for (key, addresses) in [
+      ("http", listeners.http), ("https", listeners.https), ("management", listeners.management),
+    ] {
+      // One of `http` and `https` suffices.
+      if addresses.isEmpty, key != "https", key != "http" || listeners.https.isEmpty {
+        problems.append(SettingProblem(key, .none, "it is empty: set at least one address"))
+      }
       // Port 0 is a different port each time.
       for (index, address) in addresses.enumerated() where !seen.insert(address).inserted && address.port != 0 {
         problems.append(
           SettingProblem(
-            key, .item(index), "another listener uses this address", comparedWith: ["http", "management"]))
+            key, .item(index), "another listener uses this address", comparedWith: ["http", "https", "management"]))
       }
+    }
+    return problems + certificateProblems(listeners)
+  }
+
+  private static func certificateProblems(_ listeners: GatewaySettings.Listeners) -> [SettingProblem] {
+    let tls = listeners.tls
+    var problems: [SettingProblem] = []
+    if !listeners.https.isEmpty {
+      for (key, path) in [("tls.certificate", tls.certificateFile), ("tls.key", tls.keyFile)] where path.isEmpty {
+        problems.append(SettingProblem(key, .missing, "'listeners.https' is set: set it to a PEM file"))
+      }
+    }
+    if tls.clientCertificates != .none, tls.clientCAFile.isEmpty {
+      problems.append(
+        SettingProblem(
+          "tls.client_ca", .missing,
+          "'listeners.tls.client_certificates' is \(tls.clientCertificates.rawValue): set it to a PEM file"))
+    }
+    if tls.clientCertificates == .none, !tls.clientCAFile.isEmpty {
+      problems.append(
+        SettingProblem(
+          "tls.client_certificates", .none, "'listeners.tls.client_ca' has no effect: set it to optional or required",
+          comparedWith: ["tls.client_ca"]))
     }
     return problems
   }

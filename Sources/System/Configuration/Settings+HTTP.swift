@@ -1,5 +1,6 @@
 import ByteStreams
 import HTTPCodec
+import ProxyCodec
 
 /// Limits for clients.
 extension SettingSection {
@@ -9,6 +10,12 @@ extension SettingSection {
       settings: [
         http(
           "hosts", \.hosts, .hosts, "names accepted in Host, besides localhost and loopback addresses; others get 403"),
+        http(
+          "trusted_proxies", \.trustedProxies, .trustedProxies,
+          "reverse proxies that name the client: addresses, blocks (10.0.0.0/8) or unix"),
+        http(
+          "proxy_protocol", \.proxyProtocol, .choice,
+          "required: trusted proxies begin each connection with a PROXY protocol header, version 1 or 2; or off"),
         http(
           "origins", \.origins, .origins,
           "origins whose web pages may send requests, besides the gateway's own; others get 403"
@@ -90,6 +97,14 @@ extension SettingSection {
         http.order(
           "body_bytes", \.limits.bodyBytes, "pending_body_bytes", \.pendingBodyBytes,
           "a body of that size could never be accepted"),
-      ])
+      ], rules: [http.rule(proxyProblems)])
+  }
+
+  private static func proxyProblems(_ http: GatewaySettings.HTTP) -> [SettingProblem] {
+    guard http.proxyProtocol == .required, http.trustedProxies.isEmpty else { return [] }
+    return [
+      SettingProblem(
+        "trusted_proxies", .missing, "'http.proxy_protocol' is required: set the addresses of the proxies that send it")
+    ]
   }
 }

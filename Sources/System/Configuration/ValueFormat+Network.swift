@@ -144,6 +144,20 @@ extension ValueFormat where Value == [String] {
   }
 }
 
+extension ValueFormat where Value == TrustedProxies {
+  static var trustedProxies: ValueFormat {
+    ValueFormat(
+      expectation: "a list",
+      reader: .list(isMapping: false) { texts throws(InvalidValue) in
+        var proxies = TrustedProxies()
+        for (index, text) in texts.enumerated() where !proxies.add(text) {
+          throw InvalidValue(index: index, reason: TrustedProxies.expectation)
+        }
+        return proxies
+      }, format: { "[" + $0.texts.map(PrintableText.quoted).joined(separator: ", ") + "]" })
+  }
+}
+
 /// An asterisk is legal in a host name, but a setting that contains one is meant as a pattern.
 private func isHostAndPort(_ text: Span<UInt8>) -> Bool {
   !text.isEmpty && text.isHostAndPort() && text.firstIndex(of: UInt8(ascii: "*")) == nil

@@ -135,6 +135,33 @@ package struct OutputQueue: ~Copyable {
     textInSegments = 0
   }
 
+  /// Removes the first bytes, at most `limit`, and passes them to `body` in one piece. The bytes of several segments are gathered in
+  /// `scratch`.
+  package mutating func takeFirst<Failure: Error>(
+    _ limit: Int, gatheringIn scratch: inout ByteQueue, _ body: (Span<UInt8>) throws(Failure) -> Void
+  ) throws(Failure) {
+    let size = min(limit, count)
+    if segments.isEmpty {
+      try body(text.bytes.extracting(first: size))
+    } else {
+      closeText()
+      scratch.removeAll()
+      var textOffset = 0
+      for segment in segments[firstSegment...] {
+        let room = size &- scratch.count
+        if room == 0 { break }
+        switch segment {
+        case .text(let length):
+          scratch.append(text.bytes.extracting(textOffset..<textOffset &+ min(length, room)))
+          textOffset &+= length
+        case .shared(let slice): scratch.append(slice.bytes.extracting(first: min(slice.count, room)))
+        }
+      }
+      try body(scratch.bytes)
+    }
+    consume(size)
+  }
+
   /// Sends as much as the kernel accepts.
   package mutating func flush(to channel: Channel) -> FlushResult {
     while count > 0 {

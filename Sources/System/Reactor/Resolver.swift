@@ -140,10 +140,10 @@ package final class Resolver: Sendable {
 ///
 /// Unchecked: a semaphore is safe for use by many threads, and its address does not change.
 @safe
-final class CountingSemaphore: @unchecked Sendable {
+package final class CountingSemaphore: @unchecked Sendable {
   private let semaphore: UnsafeMutablePointer<sem_t>
 
-  init() {
+  package init() {
     unsafe semaphore = .allocate(capacity: 1)
     unsafe sem_init(semaphore, 0, 0)
   }
@@ -160,7 +160,7 @@ final class CountingSemaphore: @unchecked Sendable {
   }
 
   /// Returns false if `signal()` was not called within `limit`.
-  func wait(atMost limit: TimeSpan) -> Bool {
+  package func wait(atMost limit: TimeSpan) -> Bool {
     let deadline = MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds()) + limit
     let (seconds, nanoseconds) = deadline.nanoseconds.quotientAndRemainder(dividingBy: 1_000_000_000)
     while unsafe clinux_semaphore_wait(semaphore, Int(clamping: seconds), Int(nanoseconds)) != 0 {

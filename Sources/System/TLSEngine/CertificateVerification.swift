@@ -4,11 +4,12 @@ import Digests
 
 /// Validates the peer's certificate: the chain and the name by OpenSSL, then our pins.
 enum CertificateVerification {
-  static func install(in context: OpaquePointer) {
+  /// - Parameter mode: for a server, also whether a client without a certificate is refused.
+  static func install(in context: OpaquePointer, mode: Int32) {
     // One callback for the whole chain instead of one per certificate. It makes the decision, so OpenSSL's verification is
     // enabled even if ours is off. After a failure OpenSSL sends the matching alert, before anything of ours such as a client
     // certificate.
-    unsafe SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nil)
+    unsafe SSL_CTX_set_verify(context, mode, nil)
     unsafe SSL_CTX_set_cert_verify_callback(
       context,
       { store, _ in
@@ -30,17 +31,17 @@ enum CertificateVerification {
   }
 
   private static func verify(_ store: OpaquePointer, _ connection: TLSConnection) -> TLSError? {
-    let settings = connection.context.settings
-    var keys: [PublicKeyPin] = []
     guard let leaf = unsafe X509_STORE_CTX_get0_cert(store) else {
       return .protocolViolation(reason: "it sent no certificate")
     }
+    guard case .client(let context, let peerName) = connection.role else {
+      return unsafe chainFailure(store, leaf, expected: "")
+    }
+    let settings = context.settings
+    var keys: [PublicKeyPin] = []
     switch settings.verification {
     case .full:
-      if unsafe X509_verify_cert(store) != 1 {
-        let code = unsafe X509_STORE_CTX_get_error(store)
-        return unsafe failure(code, at: X509_STORE_CTX_get_current_cert(store) ?? leaf, leaf: leaf, connection)
-      }
+      if let failure = unsafe chainFailure(store, leaf, expected: peerName.text) { return failure }
       guard !settings.pins.isEmpty else { return nil }
       let chain = unsafe X509_STORE_CTX_get0_chain(store)
       for index in 0..<(unsafe copenssl_chain_count(chain)) {
@@ -58,8 +59,15 @@ enum CertificateVerification {
     return unsafe .pinMismatch(presented: publicKeyPin(of: leaf))
   }
 
+  /// `expected`: the host that the certificate must be for; empty for a client's.
+  private static func chainFailure(_ store: OpaquePointer, _ leaf: OpaquePointer, expected: String) -> TLSError? {
+    if unsafe X509_verify_cert(store) == 1 { return nil }
+    let code = unsafe X509_STORE_CTX_get_error(store)
+    return unsafe failure(code, at: X509_STORE_CTX_get_current_cert(store) ?? leaf, leaf: leaf, expected)
+  }
+
   private static func failure(
-    _ code: Int32, at certificate: OpaquePointer, leaf: OpaquePointer, _ connection: TLSConnection
+    _ code: Int32, at certificate: OpaquePointer, leaf: OpaquePointer, _ expected: String
   ) -> TLSError {
     switch code {
     case X509_V_ERR_CERT_HAS_EXPIRED:
@@ -68,7 +76,7 @@ enum CertificateVerification {
       return unsafe .certificateNotYetValid(
         subject: subject(of: certificate), from: copenssl_unix_seconds(X509_get0_notBefore(certificate)))
     case X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH:
-      return unsafe .wrongHost(expected: connection.peerName.text, covers: names(in: leaf))
+      return unsafe .wrongHost(expected: expected, covers: names(in: leaf))
     case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
       return unsafe .selfSignedCertificate(subject: subject(of: certificate))
     case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT,
@@ -117,7 +125,7 @@ enum CertificateVerification {
   }
 
   /// Replaces all but printable ASCII. The peer's text is logged, and must contain no line ends or terminal escapes.
-  private static func printable(_ characters: ArraySlice<CChar>) -> String {
+  static func printable(_ characters: ArraySlice<CChar>) -> String {
     String(decoding: characters.map { $0 > 0x1F && $0 < 0x7F ? UInt8($0) : UInt8(ascii: "?") }, as: UTF8.self)
   }
 }

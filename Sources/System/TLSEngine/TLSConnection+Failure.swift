@@ -8,25 +8,40 @@ extension TLSConnection {
     guard let entry else { return .protocolViolation(reason: "OpenSSL reported no reason") }
     guard entry.library == ERR_LIB_SSL else { return .protocolViolation(reason: entry.text) }
     switch entry.reason {
+    case SSL_R_HTTP_REQUEST where isServer && isExpectingHello: return .plainHTTP
     case SSL_R_WRONG_VERSION_NUMBER, SSL_R_HTTP_REQUEST, SSL_R_PACKET_LENGTH_TOO_LONG:
-      // After a valid ServerHello this is a protocol violation, since the peer does speak TLS.
-      return hasReceivedServerHello ? .protocolViolation(reason: entry.text) : .notTLS
+      // After a valid hello this is a protocol violation, since the peer does speak TLS.
+      return isExpectingHello ? .notTLS : .protocolViolation(reason: entry.text)
     case SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC: return .badRecord
     case SSL_R_UNSUPPORTED_PROTOCOL: return versionUnsupported
+    case SSL_R_NO_SHARED_CIPHER, SSL_R_NO_APPLICATION_PROTOCOL, SSL_R_NO_SUITABLE_KEY_SHARE, SSL_R_NO_SHARED_GROUPS,
+      SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM:
+      return .nothingInCommon(reason: entry.text)
+    case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE: return .noClientCertificate
     case SSL_AD_REASON_OFFSET...SSL_AD_REASON_OFFSET + 255:
       return refusal(TLSAlert(code: UInt8(truncatingIfNeeded: entry.reason - SSL_AD_REASON_OFFSET)))
     default: return .protocolViolation(reason: entry.text)
     }
   }
 
-  /// Whether a valid ServerHello has been received. Until then the state is that of the ClientHello.
-  private var hasReceivedServerHello: Bool { unsafe SSL_get_state(raw) != TLS_ST_CW_CLNT_HELLO }
+  private var isServer: Bool { if case .server = role { true } else { false } }
+
+  /// Whether no valid hello of the peer has been received. Until then a client's state is that of its own hello.
+  private var isExpectingHello: Bool {
+    let state = unsafe SSL_get_state(raw)
+    return isServer ? state == TLS_ST_BEFORE || state == TLS_ST_SR_CLNT_HELLO : state == TLS_ST_CW_CLNT_HELLO
+  }
 
   private var versionUnsupported: TLSError {
-    .versionUnsupported(minimum: context.settings.minimumVersion, maximum: context.settings.maximumVersion)
+    switch role {
+    case .client(let context, _):
+      .versionUnsupported(minimum: context.settings.minimumVersion, maximum: context.settings.maximumVersion)
+    case .server(let context): .versionUnsupported(minimum: context.settings.minimumVersion, maximum: .v1_3)
+    }
   }
 
   private func refusal(_ alert: TLSAlert) -> TLSError {
+    guard case .client(let context, _) = role else { return .alert(alert) }
     let hasCertificate = context.settings.clientCertificate != nil
     switch alert {
     case .protocolVersion: return versionUnsupported

@@ -1,7 +1,7 @@
 import ByteStreams
 import COpenSSL
 
-/// The client end of one TLS connection, as a state machine over bytes: no socket, no waiting, no clock except OpenSSL's for
+/// One end of a TLS connection, as a state machine over bytes: no socket, no waiting, no clock except OpenSSL's for
 /// certificate dates.
 ///
 /// The driver moves ciphertext both ways. It passes received bytes to `receive`, calls `advanceHandshake()` until it is complete,
@@ -36,8 +36,13 @@ package final class TLSConnection {
     case failed(TLSError)
   }
 
-  let context: TLSContext
-  let peerName: PeerName
+  /// The end of the connection that this is, and what it verifies.
+  enum Role {
+    case client(TLSContext, PeerName)
+    case server(TLSServerContext)
+  }
+
+  let role: Role
   /// Set by the verification during the handshake.
   var verificationFailure: TLSError?
   var wasCertificateRequested = false
@@ -51,23 +56,32 @@ package final class TLSConnection {
 
   /// Creates a connection to `host`, written as in a URL: a name, an IPv4 address, or an IPv6 address with or without brackets.
   /// The context's `serverName`, if set, replaces it. The first `advanceHandshake()` produces the first bytes of the handshake.
-  package init(to host: String, context: TLSContext) throws(TLSSettingsError) {
+  package convenience init(to host: String, context: TLSContext) throws(TLSSettingsError) {
     let name = try PeerName(context.settings.serverName ?? host)
+    unsafe try self.init(.client(context, name)) { unsafe context.makeConnection() }
+    unsafe SSL_set_connect_state(raw)
+    guard set(name) else { throw .badServerName(name.text) }
+  }
+
+  /// Creates the server's end. The client begins the handshake.
+  package convenience init(accepting context: TLSServerContext) throws(TLSSettingsError) {
+    unsafe try self.init(.server(context)) { unsafe context.makeConnection() }
+    unsafe SSL_set_accept_state(raw)
+  }
+
+  private init(_ role: Role, _ make: () -> OpaquePointer?) throws(TLSSettingsError) {
     ErrorQueue.clear()
-    guard let raw = unsafe context.makeConnection() else { throw .library(reason: ErrorQueue.drainText()) }
+    guard let raw = unsafe make() else { throw .library(reason: ErrorQueue.drainText()) }
     unsafe self.raw = raw
-    self.context = context
-    peerName = name
+    self.role = role
     guard let bio = unsafe CiphertextBIO.make(for: self) else { throw .library(reason: ErrorQueue.drainText()) }
     // For both directions; the connection owns it from here.
     unsafe SSL_set_bio(raw, bio, bio)
-    unsafe SSL_set_connect_state(raw)
-    guard setPeerName() else { throw .badServerName(name.text) }
   }
 
   deinit { unsafe SSL_free(raw) }
 
-  private func setPeerName() -> Bool {
+  private func set(_ peerName: PeerName) -> Bool {
     guard let parameters = unsafe SSL_get0_param(raw) else { return false }
     if peerName.isAddress { return unsafe X509_VERIFY_PARAM_set1_ip_asc(parameters, peerName.text) == 1 }
     // RFC 9525 allows a wildcard as a whole label only, not `w*.example.com` (§6.3), and no host in the subject's common name
@@ -169,7 +183,26 @@ package final class TLSConnection {
     }
   }
 
+  /// Whether the handshake has continued an earlier session.
+  package var isResumed: Bool { unsafe SSL_session_reused(raw) == 1 }
+
+  /// The client's certificate, which was verified; nil if it has shown none. For a server, after the handshake.
+  package var clientCertificate: ClientCertificate? {
+    guard case .server = role, isHandshakeComplete, unsafe SSL_get_verify_result(raw) == Int(X509_V_OK),
+      let certificate = unsafe SSL_get0_peer_certificate(raw)
+    else { return nil }
+    return unsafe ClientCertificate(certificate)
+  }
+
   // MARK: Plaintext
+
+  /// Whether `read` may return bytes, or the end, without further ciphertext.
+  package var hasBufferedInput: Bool {
+    unsafe isClosedByPeer || hasReceivedEnd || !input.isEmpty || SSL_has_pending(raw) == 1
+  }
+
+  /// The peer has sent close_notify, and all before it has been read.
+  package var isClosedByPeer: Bool { if case .closedByPeer = phase { true } else { false } }
 
   /// Decrypts received records and appends up to `limit` bytes to `plaintext`.
   ///

@@ -28,8 +28,10 @@ package final class TLSContext: Sendable {
     fingerprints = files.fingerprints
     try setProtocol()
     if settings.verification == .full { try setTrust(files) }
-    unsafe CertificateVerification.install(in: raw)
-    if let certificate = files.certificate, let key = files.key { try setCertificate(certificate, key: key) }
+    unsafe CertificateVerification.install(in: raw, mode: SSL_VERIFY_PEER)
+    if let certificate = files.certificate, let key = files.key {
+      unsafe try ContextSetup.setCertificate(certificate, key: key, in: raw)
+    }
   }
 
   deinit { unsafe SSL_CTX_free(raw) }
@@ -59,6 +61,7 @@ package final class TLSContext: Sendable {
         case .authorities: authorities = file
         case .certificate: certificate = file
         case .key: key = file
+        case .serverCertificate, .serverKey, .clientAuthorities: break
         }
       }
     }
@@ -70,14 +73,9 @@ package final class TLSContext: Sendable {
     guard unsafe copenssl_set_minimum_version(raw, settings.minimumVersion.wireNumber) == 1,
       unsafe copenssl_set_maximum_version(raw, settings.maximumVersion.wireNumber) == 1
     else { throw .library(reason: ErrorQueue.drainText()) }
-    // A session lasts as long as its connection: every connection attempt verifies the peer anew. Renegotiation let a TLS 1.2
-    // peer force expensive computations (CVE-2011-1473). Compression revealed secrets through their length (CRIME).
-    unsafe SSL_CTX_set_options(raw, copenssl_no_renegotiation | copenssl_no_ticket | copenssl_no_compression)
-    unsafe copenssl_disable_session_cache(raw)
-    // Saves about 34 KiB per idle connection.
-    unsafe copenssl_set_mode(raw, Int(SSL_MODE_RELEASE_BUFFERS))
-    // Reads as many records at once as the buffer holds. One by one, the buffer would be freed and allocated again for each.
-    unsafe copenssl_enable_read_ahead(raw)
+    unsafe ContextSetup.setOptions(of: raw)
+    // A session lasts as long as its connection: every connection attempt verifies the peer anew.
+    unsafe SSL_CTX_set_options(raw, copenssl_no_ticket)
     var list: [UInt8] = []
     for name in settings.applicationProtocols {
       guard (1...255).contains(name.utf8.count) else { throw .badApplicationProtocol(name) }
@@ -94,7 +92,6 @@ package final class TLSContext: Sendable {
   private func setTrust(_ files: Files) throws(TLSSettingsError) {
     let trust = settings.trust
     guard trust.systemStore || files.authorities != nil || trust.caPEM != nil else { throw .noTrustedCertificate }
-    guard let store = unsafe SSL_CTX_get_cert_store(raw) else { throw .library(reason: ErrorQueue.drainText()) }
     if trust.systemStore {
       let isLoaded = unsafe SystemTrustStore.load(into: raw)
       // With other trusted certificates, a missing system store is not an error.
@@ -105,40 +102,7 @@ package final class TLSContext: Sendable {
     if let text = trust.caPEM {
       sources.append(try PEMFile(Array(text.utf8), named: "given as text", for: .authorities))
     }
-    for source in sources {
-      try unsafe source.forEachCertificate { certificate throws(TLSSettingsError) in
-        // The store takes its own reference. Adding a certificate again is not an error.
-        guard unsafe X509_STORE_add_cert(store, certificate) == 1 else {
-          throw .library(reason: ErrorQueue.drainText())
-        }
-      }
-    }
-    // A trusted certificate need not be a root: an intermediate or a self-signed leaf given here is trusted on purpose.
-    unsafe X509_STORE_set_flags(store, UInt(X509_V_FLAG_PARTIAL_CHAIN))
-  }
-
-  private func setCertificate(_ file: PEMFile, key keyFile: PEMFile) throws(TLSSettingsError) {
-    var isFirst = true
-    try unsafe file.forEachCertificate { certificate throws(TLSSettingsError) in
-      if isFirst {
-        isFirst = false
-        guard unsafe SSL_CTX_use_certificate(raw, certificate) == 1 else {
-          throw .unusableCertificate(file: file.path, reason: ErrorQueue.drainText())
-        }
-      } else {
-        unsafe X509_up_ref(certificate)
-        guard unsafe copenssl_add_chain_certificate(raw, certificate) == 1 else {
-          unsafe X509_free(certificate)
-          throw .unusableCertificate(file: file.path, reason: ErrorQueue.drainText())
-        }
-      }
-    }
-    let key = try unsafe keyFile.readPrivateKey()
-    defer { unsafe EVP_PKEY_free(key) }
-    // Setting a key compares it with the current certificate.
-    guard unsafe SSL_CTX_use_PrivateKey(raw, key) == 1, unsafe SSL_CTX_check_private_key(raw) == 1 else {
-      ErrorQueue.clear()
-      throw .keyDoesNotMatchCertificate(keyFile: keyFile.path, certificateFile: file.path)
-    }
+    for source in sources { unsafe try ContextSetup.trust(source, in: raw) }
+    unsafe ContextSetup.allowPartialChains(in: raw)
   }
 }

@@ -17,12 +17,18 @@ package enum TLSError: Error, Equatable, Sendable, CustomStringConvertible {
   // The two ends could not agree.
   case versionUnsupported(minimum: TLSVersion, maximum: TLSVersion)
   case clientCertificateRequired
+  /// The client has shown no certificate, and the server requires one.
+  case noClientCertificate
+  /// No cipher, key exchange or application protocol is acceptable to both.
+  case nothingInCommon(reason: String)
   /// The peer ended the connection with this alert (RFC 8446 §6.2).
   case alert(TLSAlert)
 
   // The received bytes are not valid.
   /// The first bytes are not a TLS record.
   case notTLS
+  /// The first bytes are an HTTP request.
+  case plainHTTP
   /// A record was altered in transit, or encrypted with another key.
   case badRecord
   case protocolViolation(reason: String)
@@ -55,6 +61,12 @@ package enum TLSError: Error, Equatable, Sendable, CustomStringConvertible {
       "the peer does not speak any version from \(minimum) to \(maximum)"
     case .clientCertificateRequired:
       "the peer requires a client certificate and none is configured"
+    case .noClientCertificate:
+      "the client sent no certificate, and one is required"
+    case .nothingInCommon(let reason):
+      "the two ends have nothing in common to use: \(reason)"
+    case .plainHTTP:
+      "the client sent plain HTTP to an HTTPS port"
     case .alert(let alert):
       "the peer ended the connection with the alert '\(alert)'"
     case .notTLS:

@@ -5,6 +5,9 @@ package enum TLSSettingsError: Error, Equatable, Sendable, CustomStringConvertib
     case authorities = "CA file"
     case certificate = "client certificate file"
     case key = "client key file"
+    case serverCertificate = "certificate file"
+    case serverKey = "key file"
+    case clientAuthorities = "client CA file"
   }
 
   case unreadable(Role, file: String, reason: String)
@@ -32,11 +35,11 @@ package enum TLSSettingsError: Error, Equatable, Sendable, CustomStringConvertib
     case .noCertificate(let role, let file):
       "\(role.rawValue) \(file) has no certificate: it must be PEM text with '-----BEGIN CERTIFICATE-----'"
     case .noPrivateKey(let file):
-      "client key file \(file) has no private key: it must be PEM text with '-----BEGIN PRIVATE KEY-----'"
+      "key file \(file) has no private key: it must be PEM text with '-----BEGIN PRIVATE KEY-----'"
     case .malformedCertificate(let role, let file, let index, let reason):
       "\(role.rawValue) \(file): certificate \(index) is malformed: \(reason)"
     case .encryptedPrivateKey(let file):
-      "client key file \(file) is encrypted: use a key without a passphrase, readable by this process only"
+      "key file \(file) is encrypted: use a key without a passphrase, readable by this process only"
     case .keyDoesNotMatchCertificate(let keyFile, let certificateFile):
       "the key in \(keyFile) does not match the certificate in \(certificateFile)"
     case .unusableCertificate(let file, let reason):

@@ -23,6 +23,9 @@ static inline void copenssl_disable_session_cache(SSL_CTX *context) {
 static inline int copenssl_set_server_name(SSL *connection, const char *name) {
   return (int)SSL_set_tlsext_host_name(connection, name);
 }
+static inline int copenssl_set_groups(SSL_CTX *context, const char *names) {
+  return (int)SSL_CTX_set1_groups_list(context, names);
+}
 // Takes over the caller's reference. Adds to the chain of the certificate set by SSL_CTX_use_certificate.
 static inline int copenssl_add_chain_certificate(SSL_CTX *context, X509 *certificate) {
   return (int)SSL_CTX_add0_chain_cert(context, certificate);
@@ -34,6 +37,7 @@ static inline void copenssl_clear_retry_flags(BIO *bio) { BIO_clear_retry_flags(
 static const uint64_t copenssl_no_renegotiation = SSL_OP_NO_RENEGOTIATION;
 static const uint64_t copenssl_no_ticket = SSL_OP_NO_TICKET;
 static const uint64_t copenssl_no_compression = SSL_OP_NO_COMPRESSION;
+static const uint64_t copenssl_server_preference = SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA;
 
 // Stack functions are typed by macros.
 static inline int copenssl_chain_count(const STACK_OF(X509) *chain) { return chain ? sk_X509_num(chain) : 0; }
@@ -56,6 +60,10 @@ int64_t copenssl_unix_seconds(const ASN1_TIME *time);
 // Writes the subject alternative name number `index` of `certificate` to `text` (at most `capacity` bytes, terminated) and returns
 // its length. Returns 0 for a type that is not compared with hosts, and -1 after the last name.
 int copenssl_alternative_name(X509 *certificate, int index, char *text, int capacity);
+
+// Writes the DNS name or URI number `index` of the subject alternative names of `certificate` to `text`, and sets `*is_uri`. Returns its
+// length; 0 for a name of another type, or with more than `capacity` bytes; and -1 after the last name. `text` is not terminated.
+int copenssl_identity_name(X509 *certificate, int index, int *is_uri, char *text, int capacity);
 
 // Writes a distinguished name in readable form (`CN = example.com, O = Example`), with unprintable characters escaped. Returns its
 // length. `text` is terminated, and cut at `capacity`.

@@ -1,0 +1,280 @@
+import ByteStreams
+import Glibc
+import HTTPCodec
+import ProxyCodec
+import Reactor
+import TLSEngine
+
+/// What a connection carries below HTTP: first the header of the PROXY protocol, then TLS. A plain connection has none, and pays one
+/// branch for it.
+///
+/// The deadline of the first request head applies to both: all three must be complete that long after accept. No waiting is done here.
+/// Input is buffered up to one read of the socket. Output is encrypted only when the kernel has taken what was encrypted before it, so a
+/// slow reader costs at most `sealedBytes` here, besides its responses.
+final class ConnectionLayers {
+  /// Why a connection ended before HTTP.
+  enum Failure {
+    case proxyHeader(ProxyHeaderError)
+    case tls(TLSError)
+    /// Handshake messages beyond `handshakeBytes`.
+    case handshakeTooLong
+    case unavailable(TLSSettingsError)
+
+    var description: String {
+      switch self {
+      case .proxyHeader(let error): error.description
+      case .tls(let error): error.description
+      case .handshakeTooLong: "the handshake has more than \(ConnectionLayers.handshakeBytes) bytes"
+      case .unavailable(let error): error.description
+      }
+    }
+  }
+
+  /// Maximum ciphertext received before the handshake is complete, in bytes. The largest usual one, with a client's certificate chain,
+  /// has some 10 KB. OpenSSL limits each message to about 130 KB.
+  static var handshakeBytes: Int { 256 * 1024 }
+  /// Maximum plaintext that is encrypted and sent at once, in bytes: four records. More would cost memory per slow reader, and less
+  /// system calls per large response.
+  private static var sealedBytes: Int { 64 * 1024 }
+  /// What a record adds to its plaintext at most, so that a read of this much more returns a whole record.
+  private static var recordOverhead: Int { 512 }
+
+  private let certificate: CurrentCertificate?
+  /// The bytes of the header that have arrived. Afterwards, what follows the header.
+  private var header: ByteQueue
+  private(set) var expectsHeader: Bool
+  /// The client that the header names. Nil before it, and if it names none.
+  private(set) var client: SocketAddress?
+  /// Created when the first byte arrives, so that a silent connection costs little.
+  private var tls: TLSConnection?
+  private(set) var isEstablished = false
+  private(set) var clientCertificate: ClientCertificate?
+  private(set) var failure: Failure?
+  /// Whether the end of this connection, if it was no orderly one, is counted and logged.
+  var isReported = false
+  private var received = 0
+  /// Ciphertext that the kernel has taken, in bytes.
+  private(set) var sentBytes = 0
+
+  /// - Parameter certificate: nil without TLS.
+  init(expectsHeader: Bool, certificate: CurrentCertificate?) {
+    self.expectsHeader = expectsHeader
+    self.certificate = certificate
+    header = ByteQueue()
+  }
+
+  var isSecure: Bool { certificate != nil }
+
+  var isResumed: Bool { tls?.isResumed ?? false }
+
+  /// Whether the client has begun a handshake that is not complete.
+  var isHandshaking: Bool { tls != nil && !isEstablished }
+
+  // MARK: Input
+
+  /// Reads plaintext into `plaintext`, at most `limit` bytes. `.failed` if a layer fails, with `failure`; what is to be said to the
+  /// client has then been sent.
+  func receive(_ channel: Channel, atMost limit: Int, into plaintext: inout ByteQueue) -> IOResult {
+    plaintext.removeAll()
+    if expectsHeader {
+      if let end = receiveHeader(channel) { return end }
+    }
+    if certificate != nil { return receiveSecure(channel, atMost: limit, into: &plaintext) }
+    guard header.isEmpty else {
+      let count = min(limit, header.count)
+      plaintext.append(header.bytes.extracting(first: count))
+      header.consume(count)
+      return .bytes(count)
+    }
+    return channel.receive(into: &plaintext, atMost: limit)
+  }
+
+  /// Returns nil when the header is complete. What follows it is in `header`.
+  private func receiveHeader(_ channel: Channel) -> IOResult? {
+    while true {
+      // The proxy may send the request together with its header.
+      switch channel.receive(into: &header, atMost: ProxyHeader.maximumLength) {
+      case .bytes: break
+      case let end: return end
+      }
+      do throws(ProxyHeaderError) {
+        guard let complete = try ProxyHeader.read(header.bytes) else { continue }
+        expectsHeader = false
+        if let address = complete.address { client = .ip(address, port: complete.port) }
+        header.consume(complete.length)
+        return nil
+      } catch {
+        failure = .proxyHeader(error)
+        return .failed(EPROTO)
+      }
+    }
+  }
+
+  private func receiveSecure(_ channel: Channel, atMost limit: Int, into plaintext: inout ByteQueue) -> IOResult {
+    while true {
+      if let tls {
+        do throws(TLSError) {
+          if !isEstablished {
+            if try tls.advanceHandshake() == .complete { establish(tls) }
+            if case .failed(let code) = send(tls, channel) { return .failed(code) }
+          }
+          if isEstablished {
+            switch try tls.read(into: &plaintext, atMost: limit) {
+            case .bytes(let count): return .bytes(count)
+            case .closed: return .endOfStream
+            case .needsCiphertext: break
+            }
+          }
+        } catch {
+          // HTTP shows whether anything is missing.
+          if error == .truncated { return .endOfStream }
+          failure = .tls(error)
+          refuse(tls, channel, plain: error == .plainHTTP)
+          return .failed(EPROTO)
+        }
+        // Replies of TLS itself, such as to key updates: a client that does not read them is not read any further.
+        if case .failed(let code) = send(tls, channel) { return .failed(code) }
+        if tls.hasPendingCiphertext { return .wouldBlock }
+      }
+      if let end = receiveCiphertext(channel, atMost: limit) { return end }
+    }
+  }
+
+  /// Returns nil if there is something for OpenSSL to process.
+  private func receiveCiphertext(_ channel: Channel, atMost limit: Int) -> IOResult? {
+    guard header.isEmpty else {
+      // What has arrived behind the header of the PROXY protocol.
+      guard let tls = connection() else { return .failed(EPROTO) }
+      tls.receive(ciphertext: header.bytes)
+      received += header.count
+      header.releaseStorage()
+      return nil
+    }
+    switch channel.receive(atMost: limit + Self.recordOverhead) {
+    case .bytes(let count):
+      guard let tls = connection() else { return .failed(EPROTO) }
+      received &+= count
+      guard isEstablished || received <= Self.handshakeBytes else {
+        failure = .handshakeTooLong
+        return .failed(EPROTO)
+      }
+      tls.receive(ciphertext: channel.received)
+      return nil
+    case .endOfStream:
+      // A connection without a byte is a probe of a load balancer.
+      guard let tls else { return .endOfStream }
+      tls.receiveEndOfCiphertext()
+      return nil
+    case let other: return other
+    }
+  }
+
+  private func connection() -> TLSConnection? {
+    if let tls { return tls }
+    guard let certificate else { return nil }
+    do throws(TLSSettingsError) {
+      tls = try TLSConnection(accepting: certificate.current)
+    } catch {
+      failure = .unavailable(error)
+    }
+    return tls
+  }
+
+  private func establish(_ tls: TLSConnection) {
+    isEstablished = true
+    clientCertificate = tls.clientCertificate
+  }
+
+  /// Sends the alert, or a response to a request in plain HTTP, which a browser shows.
+  private func refuse(_ tls: TLSConnection, _ channel: Channel, plain: Bool) {
+    guard plain else {
+      _ = send(tls, channel)
+      return
+    }
+    var response = ByteQueue()
+    response.append(
+      "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"
+    )
+    response.append("Content-Length: 49\r\n\r\nThis port accepts HTTPS only: use an https:// URL")
+    _ = channel.send(response.bytes)
+  }
+
+  /// Whether a read may return something although the socket has nothing.
+  var hasBufferedInput: Bool {
+    if let tls { return isEstablished && tls.hasBufferedInput }
+    return !header.isEmpty
+  }
+
+  /// The client has ended its side by close_notify. It may still read.
+  var isClosedByPeer: Bool { tls?.isClosedByPeer ?? false }
+
+  // MARK: Output
+
+  /// Ciphertext that the kernel has not taken, in bytes.
+  var pendingBytes: Int { tls?.pendingCiphertextCount ?? 0 }
+
+  /// Encrypts and sends `queue`. `scratch`: any buffer.
+  func flush(
+    _ queue: inout OutputQueue, to channel: Channel, _ scratch: inout ByteQueue
+  ) -> OutputQueue.FlushResult {
+    guard let tls, isEstablished else { return isSecure ? .failed(EPROTO) : queue.flush(to: channel) }
+    while true {
+      let result = send(tls, channel)
+      guard result == .done, !queue.isEmpty else { return result }
+      do throws(TLSError) {
+        try queue.takeFirst(Self.sealedBytes, gatheringIn: &scratch) { bytes throws(TLSError) in try tls.write(bytes) }
+      } catch {
+        return .failed(EPROTO)
+      }
+    }
+  }
+
+  /// Encrypts `bytes` and sends what the kernel accepts of them. There must be no ciphertext pending.
+  func send(_ bytes: Span<UInt8>, to channel: Channel) -> OutputQueue.FlushResult {
+    guard let tls, isEstablished else { return .failed(EPROTO) }
+    do throws(TLSError) {
+      try tls.write(bytes)
+    } catch {
+      return .failed(EPROTO)
+    }
+    return send(tls, channel)
+  }
+
+  /// Sends the pending ciphertext.
+  func sendPending(to channel: Channel) -> OutputQueue.FlushResult { tls.map { send($0, channel) } ?? .done }
+
+  private func send(_ tls: TLSConnection, _ channel: Channel) -> OutputQueue.FlushResult {
+    guard tls.hasPendingCiphertext else { return .done }
+    var taken = 0
+    let result = tls.sendCiphertext { queue -> OutputQueue.FlushResult in
+      while !queue.isEmpty {
+        switch channel.send(queue.bytes) {
+        case .bytes(let count):
+          queue.consume(count)
+          taken += count
+        case .wouldBlock: return .blocked
+        case .failed(let code): return .failed(code)
+        case .endOfStream: return .failed(EPIPE)
+        }
+      }
+      return .done
+    }
+    sentBytes &+= taken
+    return result
+  }
+
+  // MARK: Idle and end
+
+  /// Releases the buffers of a connection that waits.
+  func releaseIdleStorage() {
+    if isEstablished { tls?.releaseIdleStorage() }
+    if header.isEmpty { header.releaseStorage() }
+  }
+
+  /// Sends close_notify, unless a response is cut off: then the client must not take it for complete.
+  func sendClose(to channel: Channel) {
+    guard let tls, isEstablished, !channel.isClosed, !tls.hasPendingCiphertext else { return }
+    tls.sendCloseNotify()
+    _ = send(tls, channel)
+  }
+}

@@ -1,0 +1,129 @@
+import ByteStreams
+import Configuration
+import Glibc
+import HTTPCodec
+import Logging
+import Metrics
+import ProxyCodec
+import Reactor
+import Threading
+
+/// The connection of a client that uses HTTPS, or comes through a proxy that is trusted to name it. None of this is used for others.
+extension HTTPConnection {
+  /// Reads through the layers into `worker.plaintext`.
+  @inline(never)
+  func receive(through layers: ConnectionLayers, atMost limit: Int) -> IOResult {
+    let (expectedHeader, wasEstablished) = (layers.expectsHeader, layers.isEstablished)
+    let result = layers.receive(channel, atMost: limit, into: &worker.plaintext)
+    if expectedHeader, !layers.expectsHeader, let client = layers.client {
+      guard worker.recount(self, as: client) else { return .failed(ECONNRESET) }
+    }
+    if !wasEstablished, layers.isEstablished {
+      worker.server.metrics.handshakes.add()
+      if layers.isResumed { worker.server.metrics.resumedHandshakes.add() }
+    }
+    return result
+  }
+
+  /// Passes the result of the last read to the parser.
+  @inline(never)
+  func receivePlaintext() {
+    var plaintext = ByteQueue()
+    swap(&plaintext, &worker.plaintext)
+    http.receive(plaintext.bytes)
+    swap(&plaintext, &worker.plaintext)
+  }
+
+  /// Whether the kernel has not taken all that was written.
+  var hasUnsent: Bool {
+    if !pending.isEmpty { return true }
+    guard let layers else { return false }
+    return layers.pendingBytes > 0
+  }
+
+  /// A position that advances by the bytes that the kernel takes during a flush of `pending`.
+  var sentPosition: Int {
+    guard let layers, layers.isSecure else { return -pending.count }
+    return layers.sentBytes
+  }
+
+  /// Memory of the output that the kernel has not taken, in bytes.
+  var unsentBytes: Int { pending.heldBytes + (layers?.pendingBytes ?? 0) }
+
+  @inline(never)
+  func flush(_ queue: inout OutputQueue, through layers: ConnectionLayers) -> OutputQueue.FlushResult {
+    layers.flush(&queue, to: channel, &worker.plaintext)
+  }
+
+  /// As `sendDeferred`. What the kernel has not taken is encrypted already, so only the task must be woken.
+  func sendDeferred(_ bytes: Span<UInt8>, through layers: ConnectionLayers) {
+    switch layers.send(bytes, to: channel) {
+    case .done: if access != nil, deferredParts == 0 { reportSent() }
+    case .blocked:
+      isIdleWait = false
+      channel.wake()
+    case .failed: channel.close()
+    }
+  }
+
+  /// Closes the connection; with TLS, after close_notify.
+  func close() {
+    layers?.sendClose(to: channel)
+    channel.close()
+  }
+
+  /// Counts and logs the failure of a layer, once. Called when it has failed, and when the connection has ended.
+  func reportLayers(_ layers: ConnectionLayers) {
+    guard !layers.isReported else { return }
+    layers.isReported = true
+    let metrics = worker.server.metrics
+    let what: StaticString
+    if layers.isHandshaking {
+      metrics.failedHandshakes.add()
+      what = "TLS handshake failed"
+    } else if layers.expectsHeader, layers.failure != nil {
+      metrics.refusedProxyHeaders.add()
+      what = "connection without a valid header of the PROXY protocol"
+    } else {
+      return
+    }
+    guard worker.server.logger.level <= .debug,
+      let suppressed = worker.server.handshakeLog.withLock({ $0.admit(at: worker.loop.now) })
+    else { return }
+    var fields: [LogField] = [.text("reason", layers.failure?.description ?? "it ended, or took too long")]
+    if let client = connectionAddress { fields.append(.text("client", client.description)) }
+    if suppressed > 0 { fields.append(.number("suppressed", suppressed)) }
+    worker.server.logger.log(.debug, what, fields)
+  }
+
+  // MARK: The client
+
+  /// The address of the client, as the connection shows it; nil if it is not known any more.
+  var connectionAddress: SocketAddress? { layers?.client ?? (channel.isClosed ? nil : peerAddress) }
+
+  private var peerAddress: SocketAddress? { try? Sockets.peerAddress(of: channel.descriptor) }
+
+  /// The client of the current request: behind a trusted proxy, the one that the proxy names.
+  @inline(never)
+  func identifiedClient() -> ClientConnection {
+    let peer = connectionAddress?.ip
+    var address = peer
+    var isSecure = layers?.isSecure ?? false
+    if isBehindProxy {
+      let proxies = worker.server.settings.trustedProxies
+      address = proxies.client(behind: peer, http.request.fields)
+      isSecure = proxies.isSecure(http.request.fields) ?? isSecure
+    }
+    return ClientConnection(address, certificate: layers?.clientCertificate, isSecure: isSecure)
+  }
+
+  /// The client of the current request, for logs: with its port where the connection shows it.
+  var clientText: String? {
+    let peer = connectionAddress
+    guard isBehindProxy, http.hasRequest, http.request.fields.contains(.xForwardedFor),
+      let address = worker.server.settings.trustedProxies.client(behind: peer?.ip, http.request.fields),
+      address != peer?.ip
+    else { return peer?.description }
+    return SocketAddress.ip(address, port: 0).host
+  }
+}

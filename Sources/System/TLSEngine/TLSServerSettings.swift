@@ -1,0 +1,30 @@
+/// How a TLS server authenticates itself and its clients.
+package struct TLSServerSettings: Equatable, Sendable {
+  /// Whether clients show a certificate.
+  package enum ClientCertificates: String, CaseIterable, Sendable {
+    /// None is requested.
+    case none
+    /// One is requested. A client without one is accepted; one with an invalid certificate is not.
+    case optional
+    /// The handshake fails without a valid one.
+    case required
+  }
+
+  /// Path of a PEM file: the certificate, followed by those that lead to its root.
+  package var certificateFile = ""
+  /// Path of the PEM file of the private key, which is not encrypted. It may be the same file.
+  package var keyFile = ""
+  /// Path of a PEM file of the authorities of client certificates.
+  package var clientCAFile = ""
+  package var clientCertificates = ClientCertificates.none
+  package var minimumVersion = TLSVersion.v1_2
+
+  package init() {}
+
+  /// The files that a `TLSServerContext` is built from, with the role of each.
+  package var files: [(role: TLSSettingsError.Role, path: String)] {
+    var files: [(TLSSettingsError.Role, String)] = [(.serverCertificate, certificateFile), (.serverKey, keyFile)]
+    if clientCertificates != .none { files.append((.clientAuthorities, clientCAFile)) }
+    return files
+  }
+}

@@ -1,0 +1,372 @@
+"""The HTTPS listener: versions, ciphers, certificates of both sides, resumption, and clients that break TLS."""
+
+import asyncio
+import contextlib
+import json
+import shutil
+import socket
+import ssl
+import warnings
+
+import pytest
+
+from harness.certificates import CertificateAuthority
+from harness.gateway import run
+from harness.waiting import eventually
+
+BROKEN = (OSError, EOFError, asyncio.IncompleteReadError)
+
+
+def trusting(authority, *, client=None, version=None):
+    context = ssl.create_default_context(cafile=authority.path)
+    if version:
+        context.minimum_version = context.maximum_version = version
+    if client:
+        context.load_cert_chain(client.chain, client.key)
+    return context
+
+
+def listening(certificate, *more):
+    return (
+        *("--listen-https", "127.0.0.1:0"),
+        *more,
+    ), {
+        "DRAWBRIDGE_LISTENERS_TLS_CERTIFICATE": str(certificate.chain),
+        "DRAWBRIDGE_LISTENERS_TLS_KEY": str(certificate.key),
+    }
+
+
+@pytest.fixture
+def https_for(gateway_for, upstream, certificate):
+    """`await https_for(NAME=value)`: a gateway with an HTTPS listener and these settings."""
+
+    async def https_for(certificate=certificate, **settings):
+        arguments, env = listening(certificate)
+        env |= {f"DRAWBRIDGE_{name}": str(value) for name, value in settings.items()}
+        return await gateway_for(upstream, *arguments, env=env)
+
+    return https_for
+
+
+async def connect(gateway, context):
+    return await asyncio.open_connection(*gateway.address("https"), ssl=context, server_hostname="localhost")
+
+
+async def exchange(stream, target="/v1/session", *fields, method="GET", body=b""):
+    """Sends a request; its status and body."""
+    reader, writer = stream
+    lines = [f"{method} {target} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *fields]
+    writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)).decode()
+    size = next(line for line in head.split("\r\n") if line.lower().startswith("content-length:")).split(":")[1]
+    return int(head.split()[1]), await asyncio.wait_for(reader.readexactly(int(size)), 20)
+
+
+async def works(gateway, context):
+    stream = await connect(gateway, context)
+    try:
+        return (await exchange(stream))[0] == 200
+    finally:
+        stream[1].close()
+
+
+async def metric(gateway, name):
+    return (await gateway.metrics())[f"drawbridge_http_{name}"]
+
+
+def blocking(gateway, context, session=None):
+    """A connection with Python's blocking sockets, which can resume sessions."""
+    plain = socket.create_connection(gateway.address("https"), timeout=20)
+    return context.wrap_socket(plain, server_hostname="localhost", session=session, suppress_ragged_eofs=False)
+
+
+async def test_messages_pass_both_ways(https_for, upstream, authority):
+    gateway = await https_for()
+    stream = await connect(gateway, trusting(authority))
+    status, body = await exchange(stream, "/v1/messages", "Content-Type: text/plain", method="POST", body=b"hello")
+    assert status == 202
+    assert await upstream.has_received(1) == ["hello"]
+    cursor = json.loads(body)["cursor"]
+    held = asyncio.create_task(exchange(stream, f"/v1/messages?cursor={cursor}&wait=20"))
+    await eventually(lambda: is_held(gateway, 1), what="the poll is held")
+    await upstream.push("reply")
+    assert json.loads((await held)[1])["messages"][0]["data"] == "reply"
+    stream[1].close()
+
+
+async def is_held(gateway, count):
+    return (await gateway.metrics())["drawbridge_polls_held"] == count
+
+
+async def test_large_bodies_pass_both_ways(https_for, upstream, authority):
+    gateway = await https_for()
+    stream = await connect(gateway, trusting(authority))
+    text = "".join(f"{number:07} " for number in range(100_000))
+    status, body = await exchange(stream, "/v1/messages", "Content-Type: text/plain", method="POST", body=text.encode())
+    assert status == 202
+    assert await upstream.has_received(1) == [text]
+    await upstream.push(*[text[:200_000]] * 5)
+    texts = []
+    while len(texts) < 5:
+        cursor = json.loads(body)["cursor"]
+        _, body = await exchange(stream, f"/v1/messages?cursor={cursor}&max_bytes=67108864&wait=5")
+        texts += [message["data"] for message in json.loads(body)["messages"]]
+    assert texts == [text[:200_000]] * 5
+    stream[1].close()
+
+
+async def test_curl_trusts_it(https_for, authority, curl):
+    gateway = await https_for()
+    port = gateway.address("https")[1]
+    for version in ("--http1.1", "--http1.0", "--http2"):
+        process = await asyncio.create_subprocess_exec(
+            *(curl, "-sS", version, "--cacert", str(authority.path), f"https://localhost:{port}/v1/session"),
+            *("--resolve", f"localhost:{port}:127.0.0.1"),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        out, _ = await process.communicate()
+        assert process.returncode == 0, version
+        assert json.loads(out)["state"] == "ready"
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_session_is_resumed(https_for, authority, version):
+    gateway = await https_for()
+    context = trusting(authority, version=version)
+
+    def twice():
+        request = b"GET /v1/session HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        session = None
+        reused = []
+        for _ in range(2):
+            with blocking(gateway, context, session) as connection:
+                connection.sendall(request)
+                assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+                reused.append(connection.session_reused)
+                session = connection.session
+        return reused
+
+    assert await asyncio.to_thread(twice) == [False, True]
+    assert await metric(gateway, "tls_handshakes_resumed_total") == 1
+
+
+async def test_old_versions_weak_ciphers_and_foreign_protocols_are_refused(https_for, authority):
+    gateway = await https_for()
+    assert await works(gateway, trusting(authority, version=ssl.TLSVersion.TLSv1_2))
+    with warnings.catch_warnings(action="ignore"):
+        old = trusting(authority, version=ssl.TLSVersion.TLSv1_1)
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    weak = trusting(authority, version=ssl.TLSVersion.TLSv1_2)
+    weak.set_ciphers("ECDHE-ECDSA-AES128-SHA:AES128-SHA:@SECLEVEL=0")
+    foreign = trusting(authority)
+    foreign.set_alpn_protocols(["h2"])
+    for context, alert in (
+        (old, "protocol.version"),
+        (weak, "handshake.failure"),
+        (foreign, "no.application.protocol"),
+    ):
+        with pytest.raises(ssl.SSLError, match=f"(?i)alert.{alert}"):
+            await connect(gateway, context)
+    both = trusting(authority)
+    both.set_alpn_protocols(["h2", "http/1.1"])
+    _, writer = await connect(gateway, both)
+    assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
+    writer.close()
+    await eventually(lambda: counts(gateway, "tls_handshakes_failed_total", 3), what="three failures are counted")
+
+
+async def counts(gateway, name, count):
+    return await metric(gateway, name) == count
+
+
+@pytest.mark.skipif(not shutil.which("sslscan"), reason="sslscan is not installed")
+async def test_sslscan_finds_nothing_weak(https_for):
+    gateway = await https_for()
+    process = await asyncio.create_subprocess_exec(
+        *("sslscan", "--no-colour", "--no-check-certificate", "{}:{}".format(*gateway.address("https"))),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out = (await process.communicate())[0].decode()
+    accepted = [line.split() for line in out.splitlines() if line.startswith(("Accepted", "Preferred"))]
+    assert {line[1] for line in accepted} == {"TLSv1.2", "TLSv1.3"}, out
+    assert all("GCM" in line[4] or "CHACHA20" in line[4].upper() for line in accepted), out
+    for version in ("SSLv2", "SSLv3", "TLSv1.0", "TLSv1.1"):
+        assert f"{version:<9} disabled" in out, out
+    assert "Session renegotiation not supported" in out, out
+
+
+async def test_client_certificates_are_verified(https_for, authority, tmp_path):
+    gateway = await https_for(LISTENERS_TLS_CLIENT_CA=authority.path, LISTENERS_TLS_CLIENT_CERTIFICATES="required")
+    other = CertificateAuthority(tmp_path, "another CA")
+    good = authority.issue("DNS:client.example", for_clients=True)
+    assert await works(gateway, trusting(authority, client=good))
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        for client, alert in [
+            (None, "CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE"),
+            (other.issue("DNS:client.example", for_clients=True), "UNKNOWN_CA"),
+            (authority.issue("DNS:client.example", for_clients=True, days=1, starts_in=-3), "CERTIFICATE_EXPIRED"),
+            (authority.issue("DNS:client.example"), "UNSUPPORTED_CERTIFICATE|BAD_CERTIFICATE"),
+        ]:
+            with pytest.raises(ssl.SSLError, match=alert):
+                await works(gateway, trusting(authority, client=client, version=version))
+    await eventually(lambda: counts(gateway, "tls_handshakes_failed_total", 8), what="eight failures are counted")
+
+
+async def test_an_optional_client_certificate_is_verified_and_prevents_resumption(https_for, authority, tmp_path):
+    gateway = await https_for(LISTENERS_TLS_CLIENT_CA=authority.path, LISTENERS_TLS_CLIENT_CERTIFICATES="optional")
+    assert await works(gateway, trusting(authority))
+    good = trusting(authority, client=authority.issue("DNS:client.example", for_clients=True))
+    wrong = CertificateAuthority(tmp_path, "another CA").issue("DNS:client.example", for_clients=True)
+    with pytest.raises(ssl.SSLError, match="UNKNOWN_CA"):
+        await works(gateway, trusting(authority, client=wrong))
+
+    def offers_no_session():
+        with blocking(gateway, good) as connection:
+            connection.sendall(b"GET /v1/session HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+            return not connection.session.has_ticket
+
+    assert await asyncio.to_thread(offers_no_session)
+
+
+async def test_plain_http_gets_a_response_that_says_so(https_for):
+    gateway = await https_for()
+    reader, writer = await asyncio.open_connection(*gateway.address("https"))
+    writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    response = await asyncio.wait_for(reader.read(), 20)
+    assert response.startswith(b"HTTP/1.1 400 ")
+    assert response.endswith(b"This port accepts HTTPS only: use an https:// URL")
+    writer.close()
+
+
+async def test_slow_and_broken_handshakes_end_at_the_deadline_of_the_head(https_for, authority):
+    gateway = await https_for(HTTP_HEAD_TIMEOUT="1s")
+    clients = []
+    for first in (b"", b"\x16", b"\x16\x03\x01\x02\x00\x01", b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc" + bytes(1000)):
+        reader, writer = await asyncio.open_connection(*gateway.address("https"))
+        writer.write(first)
+        clients.append((reader, writer))
+    for garbage in (b"\x80\x2e\x01\x00\x02", b"\xff" * 100_000, b"\x16\x03\x01\x00\x05hello"):
+        reader, writer = await asyncio.open_connection(*gateway.address("https"))
+        writer.write(garbage)
+        clients.append((reader, writer))
+    # A handshake without a request is a slow request as well.
+    clients.append(await connect(gateway, trusting(authority)))
+    for reader, writer in clients:
+        with contextlib.suppress(*BROKEN):
+            await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+    # The connection without a byte is a probe, not a handshake.
+    await eventually(lambda: counts(gateway, "tls_handshakes_failed_total", 6), what="six failures are counted")
+    await eventually(lambda: counts(gateway, "connections", 1), what="only the test's own connection is open")
+
+
+async def test_a_new_certificate_is_used_without_dropping_connections(https_for, authority, tmp_path):
+    first, second = authority.issue("DNS:localhost"), authority.issue("DNS:localhost")
+    used = type(first)(tmp_path / "used.pem", tmp_path / "used.key")
+
+    def use(certificate):
+        used.key.write_bytes(certificate.key.read_bytes())
+        used.chain.write_bytes(certificate.chain.read_bytes())
+
+    use(first)
+    gateway = await https_for(certificate=used)
+    context = trusting(authority)
+    streams = [await connect(gateway, context) for _ in range(100)]
+    held = [asyncio.create_task(exchange(stream, "/v1/messages?wait=50")) for stream in streams[:20]]
+    await eventually(lambda: is_held(gateway, 20), what="the polls are held")
+    before = served(streams[0])
+    use(second)
+    gateway.signal(1)
+
+    async def is_used():
+        stream = await connect(gateway, context)
+        now = served(stream)
+        stream[1].close()
+        return now != before
+
+    await eventually(is_used, what="the new certificate is used")
+    for stream in streams[20:]:
+        assert (await exchange(stream))[0] == 200
+    assert not any(poll.done() for poll in held)
+    # One that cannot be used changes nothing. It is noticed without a signal.
+    used.chain.write_bytes(first.chain.read_bytes())
+    await gateway.logs(lambda line: "the old one remains in use" in line["message"], what="the mismatch")
+    assert await works(gateway, context)
+    for poll, stream in zip(held, streams, strict=False):
+        poll.cancel()
+        stream[1].close()
+
+
+def served(stream):
+    return stream[1].get_extra_info("ssl_object").getpeercert(binary_form=True)
+
+
+async def test_a_poll_ends_when_its_client_closes(https_for, authority):
+    gateway = await https_for()
+    streams = [await connect(gateway, trusting(authority)) for _ in range(2)]
+    polls = [asyncio.create_task(exchange(stream, "/v1/messages?wait=50")) for stream in streams]
+    await eventually(lambda: is_held(gateway, 2), what="both polls are held")
+    # With close_notify, and without it.
+    streams[0][1].close()
+    streams[1][1].transport.abort()
+    await eventually(lambda: is_held(gateway, 0), what="no poll is held")
+    for poll in polls:
+        poll.cancel()
+
+
+async def test_a_connection_ends_with_close_notify(https_for, authority):
+    gateway = await https_for()
+
+    def read_to_the_end():
+        with blocking(gateway, trusting(authority)) as connection:
+            connection.sendall(b"GET /v1/session HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            received = b""
+            # An end without close_notify raises SSLEOFError.
+            while piece := connection.recv(4096):
+                received += piece
+            return received
+
+    assert (await asyncio.to_thread(read_to_the_end)).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_client_that_does_not_read_is_reset(https_for, upstream, authority):
+    gateway = await https_for(HTTP_WRITE_TIMEOUT="1s", HTTP_WRITE_MINIMUM_RATE="0")
+    await upstream.push(*["x" * 500_000] * 20)
+    await eventually(lambda: holds(gateway, 20), what="the pushes are there")
+
+    def never_read():
+        connection = blocking(gateway, trusting(authority))
+        request = b"GET /v1/messages?cursor=earliest&max_bytes=67108864&wait=0 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        connection.sendall(request * 4)
+        return connection
+
+    connection = await asyncio.to_thread(never_read)
+    await eventually(lambda: counts(gateway, "readers_slow_total", 1), what="the slow reader is reset")
+    assert await metric(gateway, "unsent_bytes") == 0
+    connection.close()
+
+
+async def holds(gateway, count):
+    stream = await gateway.client().get(cursor="earliest", limit=100, wait=0, max_bytes=67108864)
+    return len(stream.json["messages"]) == count
+
+
+async def test_check_config_reports_files_that_cannot_be_used(certificate, authority):
+    async def check(chain, key):
+        _, env = listening(certificate)
+        env |= {"DRAWBRIDGE_LISTENERS_TLS_CERTIFICATE": str(chain), "DRAWBRIDGE_LISTENERS_TLS_KEY": str(key)}
+        env["DRAWBRIDGE_LISTENERS_HTTPS"] = "127.0.0.1:0"
+        return await run("check-config", "--upstream", "ws://127.0.0.1:1/", env=env)
+
+    assert (await check(certificate.chain, certificate.key))[0] == 0
+    other = authority.issue("DNS:localhost")
+    for chain, key, text in [
+        (certificate.chain, other.key, "does not match the certificate"),
+        (certificate.chain, "/nowhere", "key file /nowhere cannot be read"),
+        (certificate.key, certificate.key, "has no certificate"),
+        ("", "", "listeners.tls.certificate"),
+    ]:
+        status, out, err = await check(chain, key)
+        assert status == 78
+        assert text in out + err

@@ -1,0 +1,205 @@
+"""Who the client is behind a proxy: the PROXY protocol, and X-Forwarded-For."""
+
+import asyncio
+import contextlib
+import struct
+
+import pytest
+
+from harness.client import Client
+from harness.reverse_proxies import HAProxy
+from harness.waiting import eventually
+
+SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
+REQUEST = b"GET /v1/session HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+
+PORTS = struct.pack("!HH", 4711, 80)
+
+
+def version_2(command=0x21, family=0x11, body=b"\xcb\x00\x71\x07\x7f\0\0\1" + PORTS):
+    return SIGNATURE + bytes([command, family]) + struct.pack("!H", len(body)) + body
+
+
+@pytest.fixture
+def proxied_for(gateway_for, upstream):
+    async def proxied_for(trusted="127.0.0.1", required="required", **settings):
+        env = {"DRAWBRIDGE_HTTP_TRUSTED_PROXIES": trusted, "DRAWBRIDGE_HTTP_PROXY_PROTOCOL": required}
+        env |= {"DRAWBRIDGE_LOG_ACCESS": "all"} | {f"DRAWBRIDGE_{name}": value for name, value in settings.items()}
+        return await gateway_for(upstream, env=env)
+
+    return proxied_for
+
+
+async def response(gateway, *pieces):
+    """What the gateway sends until it closes; empty if it sends nothing."""
+    with contextlib.suppress(OSError):
+        reader, writer = await asyncio.open_connection(*gateway.address())
+        with contextlib.closing(writer):
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0)
+            return await asyncio.wait_for(reader.read(), 20)
+    return b""
+
+
+async def client_of(gateway, *pieces):
+    """The client that the access log names for a request."""
+    seen = sum(line["message"] == "request" for line in gateway.records)
+    assert (await response(gateway, *pieces)).startswith(b"HTTP/1.1 200")
+
+    def lines():
+        return [line for line in gateway.records if line["message"] == "request"]
+
+    await eventually(lambda: len(lines()) > seen, what="the request is logged")
+    return lines()[-1]["client"]
+
+
+async def refused(gateway):
+    return (await gateway.metrics())["drawbridge_http_proxy_headers_refused_total"]
+
+
+async def test_both_versions_name_the_client(proxied_for):
+    gateway = await proxied_for()
+    assert await client_of(gateway, b"PROXY TCP4 203.0.113.7 127.0.0.1 4711 80\r\n", REQUEST) == "203.0.113.7:4711"
+    assert await client_of(gateway, b"PROXY TCP6 2001:db8::7 ::1 4711 80\r\n" + REQUEST) == "[2001:db8::7]:4711"
+    assert await client_of(gateway, version_2() + REQUEST) == "203.0.113.7:4711"
+    six = bytes.fromhex("20010db8000000000000000000000007") + bytes(16) + PORTS
+    assert await client_of(gateway, version_2(family=0x21, body=six + b"\x04\0\x02xx"), REQUEST) == "[2001:db8::7]:4711"
+    # Byte by byte.
+    header = version_2() + REQUEST
+    assert await client_of(gateway, *[header[i : i + 1] for i in range(len(header))]) == "203.0.113.7:4711"
+    # The proxy speaks for itself, or does not know the client.
+    for header in (
+        version_2(command=0x20),
+        version_2(family=0),
+        b"PROXY UNKNOWN\r\n",
+        version_2(0x21, 0x31, bytes(216)),
+    ):
+        assert (await client_of(gateway, header, REQUEST)).startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        REQUEST,
+        b"PROXY TCP4 203.0.113.7 127.0.0.1 4711\r\n",
+        b"PROXY TCP4 203.0.113.07 127.0.0.1 4711 80\r\n",
+        b"PROXY TCP4 203.0.113.7  127.0.0.1 4711 80\r\n",
+        b"PROXY TCP4 203.0.113.7 127.0.0.1 04711 80\r\n",
+        b"PROXY TCP4 203.0.113.7 127.0.0.1 4711 65536\r\n",
+        b"PROXY TCP6 203.0.113.7 127.0.0.1 4711 80\r\n",
+        b"PROXY TCP4 203.0.113.7 127.0.0.1 4711 80\n" + REQUEST,
+        b"PROXY UNKNOWN " + b"x" * 107,
+        version_2(command=0x11),
+        version_2(command=0x22),
+        version_2(family=0x12),
+        version_2(body=bytes(11)),
+        version_2(body=bytes(12) + b"\x04\0\x05xx"),
+        version_2(body=bytes(5000)),
+    ],
+)
+async def test_a_malformed_header_ends_the_connection(proxied_for, header):
+    gateway = await proxied_for()
+    assert await response(gateway, header + REQUEST) == b""
+    assert await refused(gateway) == 1
+
+
+async def test_a_peer_that_is_not_trusted_cannot_name_a_client(proxied_for):
+    gateway = await proxied_for(trusted="10.0.0.0/8")
+    assert await response(gateway, b"PROXY TCP4 203.0.113.7 127.0.0.1 4711 80\r\n" + REQUEST) == b""
+    line = await gateway.logs(lambda line: "its peer is not in" in line["message"], what="the refusal")
+    assert line["peer"].startswith("127.0.0.1:")
+
+
+async def test_a_header_that_does_not_come_ends_the_connection(proxied_for):
+    gateway = await proxied_for(HTTP_HEAD_TIMEOUT="1s")
+    for start in (b"", b"PROXY TCP4 203.0.113.7", SIGNATURE):
+        assert await response(gateway, start) == b""
+
+
+async def test_connections_are_counted_by_the_client(proxied_for):
+    gateway = await proxied_for(HTTP_CONNECTIONS_PER_ADDRESS="2")
+
+    async def connected(host):
+        try:
+            reader, writer = await asyncio.open_connection(*gateway.address())
+            writer.write(f"PROXY TCP4 {host} 127.0.0.1 4711 80\r\n".encode() + REQUEST.replace(b"close", b"keep-alive"))
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+        except (OSError, EOFError):
+            return None
+        assert head.startswith(b"HTTP/1.1 200")
+        return writer
+
+    first, second = [await connected("203.0.113.1") for _ in range(2)]
+    assert first is not None
+    assert second is not None
+    assert await connected("203.0.113.1") is None
+    others = [await connected(f"203.0.113.{number}") for number in range(2, 6)]
+    assert all(others)
+    first.close()
+
+    async def is_free():
+        writer = await connected("203.0.113.1")
+        if writer:
+            writer.close()
+        return bool(writer)
+
+    await eventually(is_free, what="the place of the closed connection is free")
+    for writer in (second, *others):
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "client"),
+    [
+        ("203.0.113.7", "203.0.113.7"),
+        ("198.51.100.1, 203.0.113.7", "203.0.113.7"),
+        ("198.51.100.1, 203.0.113.7, 127.0.0.9", "203.0.113.7"),
+        ("127.0.0.8, 127.0.0.9", "127.0.0.8"),
+        ("203.0.113.7, nonsense, 127.0.0.9", "127.0.0.9"),
+        ("203.0.113.7:4711", "203.0.113.7"),
+        ("[2001:db8::7]:4711", "2001:db8::7"),
+        ("203.0.113.7, nonsense", None),
+        ("", None),
+    ],
+)
+async def test_the_client_is_the_rightmost_address_that_is_not_a_trusted_proxy(proxied_for, forwarded, client):
+    gateway = await proxied_for(trusted="127.0.0.0/8", required="off")
+    named = await client_of(gateway, REQUEST.replace(b"Conn", f"X-Forwarded-For: {forwarded}\r\nConn".encode()))
+    assert named.startswith("127.0.0.1:") if client is None else named == client
+
+
+async def test_an_untrusted_peer_cannot_forward(proxied_for):
+    gateway = await proxied_for(trusted="10.0.0.0/8", required="off")
+    named = await client_of(gateway, REQUEST.replace(b"Conn", b"X-Forwarded-For: 203.0.113.7\r\nConn"))
+    assert named.startswith("127.0.0.1:")
+
+
+class ProxyProtocol(HAProxy):
+    """HAProxy that names the client by the PROXY protocol."""
+
+    option = "send-proxy"
+
+    def configuration(self):
+        host, port = self.target
+        return super().configuration().replace(f"{host}:{port}", f"{host}:{port} {self.option}")
+
+
+class ProxyProtocol2(ProxyProtocol):
+    option = "send-proxy-v2 proxy-v2-options ssl,unique-id,crc32c"
+
+
+@pytest.mark.parametrize("kind", [ProxyProtocol, ProxyProtocol2])
+async def test_haproxy_names_the_client(proxied_for, start, tmp_path, kind):
+    gateway = await proxied_for()
+    proxy = await start(kind(tmp_path, gateway.address()))
+    client = Client("http://{}:{}".format(*proxy.address))
+    try:
+        assert (await client.session())["state"] == "ready"
+    finally:
+        await client.close()
+    line = await gateway.logs(lambda line: line["message"] == "request", what="the request")
+    assert line["client"].startswith("127.0.0.1:")
+    assert await refused(gateway) == 0

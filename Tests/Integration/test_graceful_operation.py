@@ -200,7 +200,8 @@ class EnvoyForTwo(Program):
             "no_traffic_interval": "0.2s",
             "unhealthy_threshold": 1,
             "healthy_threshold": 1,
-            "http_health_check": {"path": "/readyz"},
+            # By default the name of the cluster, which a loopback listener refuses. If none is healthy, Envoy uses all.
+            "http_health_check": {"path": "/readyz", "host": "localhost"},
         }
         cluster = {
             "name": "gateways",

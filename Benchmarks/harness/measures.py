@@ -403,7 +403,8 @@ def workers(bench: Bench) -> list[Figure]:
                 subject.request("PUT", path, '{"share":true,"start":"earliest"}')
             for subject in bench.turns(subjects, rate, cost):
                 messages = int(count * bench.plan.seconds / subject.slowness)
-                subject.source.ask(f"blast {messages} 100")
+                # Exactly as many: a lease that is left over would delay the next run until it expires.
+                subject.push(messages)
                 subject.server.settle()
                 before = subject.server.cpu()
                 arguments = (subject.port, connections, messages, path, limit)

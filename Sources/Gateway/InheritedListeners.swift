@@ -2,12 +2,12 @@ import Configuration
 import Reactor
 
 extension GatewaySettings.Listeners {
-  /// Lets inherited sockets take the place of configured addresses. Those named `http` replace all of `listeners.http`, and those named
-  /// `management` all of `listeners.management`. Any other must be bound to one of the addresses. Returns those that are not.
+  /// Lets inherited sockets take the place of configured addresses. Those named `http`, `https` or `management` replace all addresses of that
+  /// setting. Any other must be bound to one of the addresses. Returns those that are not.
   @discardableResult
   package mutating func use(_ inherited: InheritedSockets) -> [InheritedSockets.Socket] {
     let roles: [(name: String, addresses: WritableKeyPath<Self, [SocketAddress]>)] = [
-      ("http", \.http), ("management", \.management),
+      ("http", \.http), ("https", \.https), ("management", \.management),
     ]
     for role in roles {
       var seen: Set<SocketAddress> = []

@@ -199,7 +199,8 @@ enum DrawbridgeCommand {
       if let unused = listeners.use(inherited).first {
         Terminal.printError(
           "drawbridge: inherited socket \(unused.descriptor) ('\(unused.name)', \(unused.address)) is for no listener: "
-            + "name it http or management (FileDescriptorName= in systemd), or list its address in listeners.http")
+            + "name it http, https or management (FileDescriptorName= in systemd), or list its address in listeners.http"
+        )
         return ExitCode.configuration
       }
       return run(

@@ -116,7 +116,7 @@ package final class GatewayServer: Sendable {
     certificateWatcher = server.certificate.map { CertificateWatcher($0, logger: logger, metrics: metrics) }
     certificateWatcher?.start()
     let api = APIShared(
-      settings, access: Access(BrowserAccess(settings.http)), sessions: sessions, lifecycle: lifecycle,
+      settings, access: AccessState(settings.authentication, metrics), sessions: sessions, lifecycle: lifecycle,
       registry: metrics,
       openConnections: httpMetrics.openConnections, version: DrawbridgeVersion.text)
     server.start(clients: clients, secure: secure, management: management, on: loops) { API(api, loopIndex: $0.index) }

@@ -1,3 +1,4 @@
+import Access
 import ByteStreams
 import Configuration
 import HTTPCodec
@@ -29,7 +30,8 @@ package final class API: HTTPApplication {
   var preparedBatches = PreparedBatches()
   /// The cursor of the response being written, which contains it several times.
   var cursorText = ByteQueue()
-  private var acceptedHost = AcceptedHost()
+  /// Who may use which route.
+  var access: RequestAccess
   var compressor = ResponseCompressor()
   private var requestCount: UInt64 = 0
   private let requestPrefix = UInt32.random(in: .min ... .max)
@@ -39,21 +41,23 @@ package final class API: HTTPApplication {
     self.shared = shared
     self.loopIndex = loopIndex
     router = Router(shared.sessions)
+    access = RequestAccess(shared.access, shared.browsers, shared.limiter)
     messageLimits = IncomingMessage.Limits(
       bodyBytes: shared.settings.http.bodyBytes, batchMessages: shared.settings.http.batchMessages,
       wait: shared.settings.delivery.wait, maximumWait: shared.settings.delivery.maximumWait)
   }
 
-  /// A request whose head has been read, and the codings that its client accepts.
+  /// A request whose head has been read, what its client may do, and the codings that it accepts.
   private struct Pending {
     let request: PendingRequest
+    let grant: Grant?
     let coding: HTTPAcceptedCodings
     /// Nil for most requests.
     let context: RequestContext?
   }
 
   private enum PendingRequest {
-    case send(IncomingMessage, to: Session, for: Access.Principal)
+    case send(IncomingMessage, to: Session)
     case poll(PollParameters, of: Session)
     case delivery(sequence: UInt64, of: Session, wait: TimeSpan)
     case call(IncomingCall, of: Session)
@@ -67,7 +71,7 @@ package final class API: HTTPApplication {
     /// Whether the response may have to wait, or is a stream.
     var mayWait: Bool {
       switch self {
-      case .send(let message, _, _): message.parameters.until != .queued && message.parameters.wait > .zero
+      case .send(let message, _): message.parameters.until != .queued && message.parameters.wait > .zero
       case .poll(let parameters, _): parameters.wait > .zero
       case .delivery(_, _, let wait): wait > .zero
       case .call(let call, _): call.wait > .zero
@@ -87,35 +91,49 @@ package final class API: HTTPApplication {
     var context: RequestContext?
     let slot: Int
     do throws(ProblemError) {
-      let request = try accept(request, on: listener, from: client, &coding, &body, &context)
+      let grant = try admit(request, on: listener, from: client, &context)
+      let request = try accept(request, on: listener, for: grant, &coding, &body, &context)
       if let context, request.mayWait { try hold(context) }
-      slot = requests.insert(Pending(request: request, coding: coding, context: context))
+      slot = requests.insert(Pending(request: request, grant: grant, coding: coding, context: context))
     } catch {
       body = nil
-      slot = requests.insert(Pending(request: .refused(error.problem), coding: coding, context: context))
+      slot = requests.insert(
+        Pending(request: .refused(error.problem), grant: nil, coding: coding, context: context))
     }
     return Exchange(state: slot, body: body)
   }
 
-  private func accept(
+  /// Returns what the client may do, and notes what the request has besides its content. Limits count requests with their principal.
+  private func admit(
     _ request: borrowing HTTPRequestHead, on listener: HTTPListener, from client: borrowing ClientConnection,
-    _ coding: inout HTTPAcceptedCodings, _ body: inout RequestBody?, _ context: inout RequestContext?
-  ) throws(ProblemError) -> PendingRequest {
-    if let origin = shared.access.crossOrigin.origin(of: request) {
+    _ context: inout RequestContext?
+  ) throws(ProblemError) -> Grant? {
+    if let origin = shared.browsers.crossOrigin.origin(of: request) {
       context = RequestContext(origin, allowsCredentials: allowsCredentials(request), nil)
     }
-    let principal = try shared.access.admit(request, on: listener, &acceptedHost)
+    let grant = try access.admit(request, on: listener, from: client)
     // Not counted: a browser would report its 429 as a failure of the network.
-    if let context, let origin = context.origin, CrossOrigin.isPreflight(request) {
+    if let context, context.origin != nil, CrossOrigin.isPreflight(request) {
       context.isPreflight = true
-      return .preflight(origin, allowsCredentials: context.allowsCredentials)
+      return grant
     }
-    if listener.role == .client, let limited = shared.limiter.client("", at: client.origin) {
+    if listener.role == .client, let limited = shared.limiter.client(grant?.principal ?? "", at: client.origin) {
       if context == nil { context = RequestContext(nil, allowsCredentials: false, nil) }
       context?.client = limited
       try shared.limiter.admitRequest(of: limited, at: ProcessInformation.monotonicTime())
     }
-    let route = try router.route(request, on: listener.role)
+    return grant
+  }
+
+  private func accept(
+    _ request: borrowing HTTPRequestHead, on listener: HTTPListener, for grant: Grant?,
+    _ coding: inout HTTPAcceptedCodings, _ body: inout RequestBody?, _ context: inout RequestContext?
+  ) throws(ProblemError) -> PendingRequest {
+    if let context, context.isPreflight, let origin = context.origin {
+      return .preflight(origin, allowsCredentials: context.allowsCredentials)
+    }
+    let route = try router.route(request, on: listener.role, for: grant)
+    try route.authorize(grant)
     if request.fields.contains(.idempotencyKey), !route.allowsIdempotencyKey {
       // A client that sends a key relies on its effect when it repeats the request.
       throw ProblemError(
@@ -131,9 +149,9 @@ package final class API: HTTPApplication {
       // The wait that a batch needs is known when its lines are.
       if !message.isBatch { try checkMessages(in: context) }
       body = RequestBody(request.framing, limit: messageLimits.bodyBytes)
-      return .send(message, to: session, for: principal)
+      return .send(message, to: session)
     case .receive(let session):
-      return .poll(try PollParameters(request, shared.settings.delivery, coding), of: session)
+      return .poll(try PollParameters(request, shared.settings.delivery, coding, for: grant), of: session)
     case .delivery(let sequence, let session):
       let wait = try WaitParameter.read(request, default: .zero, maximum: shared.settings.delivery.maximumWait)
       return .delivery(sequence: sequence, of: session, wait: wait)
@@ -188,25 +206,27 @@ package final class API: HTTPApplication {
   ) -> Outcome {
     do throws(ProblemError) {
       switch pending.request {
-      case .send(let message, let session, let principal):
-        return try send(message, body, to: session, for: principal, pending.context, at: now, into: &response)
+      case .send(let message, let session):
+        return try send(
+          message, body, to: session, for: pending.grant, pending.context, at: now, into: &response)
       case .poll(let parameters, let session):
-        return try poll(parameters, of: session, at: now, into: &response)
+        return try poll(parameters, of: session, for: pending.grant, at: now, into: &response)
       case .delivery(let sequence, let session, let wait):
-        return try respond(with: sequence, of: session, wait: wait, at: now, into: &response)
+        let deadline = deadline(after: wait, for: pending.grant, at: now)
+        return try respond(with: sequence, of: session, until: deadline, at: now, into: &response)
       case .call(let call, let session):
         try admitMessages(1, in: pending.context, at: now)
-        return try self.call(call, body, of: session, at: now, into: &response)
+        return try self.call(call, body, of: session, for: pending.grant, at: now, into: &response)
       case .change(let session):
         try change(session, as: body, at: now, into: &response)
       case .consumer(let request):
-        let outcome = try serve(request, body, at: now, into: &response)
+        let outcome = try serve(request, body, for: pending.grant, at: now, into: &response)
         if !request.target.isReading { return outcome }
       case .read(let route, let representation):
-        respond(to: route, as: representation, at: now, into: &response)
+        respond(to: route, as: representation, for: pending.grant, at: now, into: &response)
       case .preflight(let origin, let allowsCredentials):
         response.begin(.noContent, nil)
-        shared.access.crossOrigin.writePreflight(
+        shared.browsers.crossOrigin.writePreflight(
           for: origin, allowsCredentials: allowsCredentials, into: &response.fields)
         return .respond
       case .refused(let problem): respond(with: problem, into: &response)
@@ -227,8 +247,8 @@ package final class API: HTTPApplication {
   }
 
   package func addFields(to response: inout Response, for request: borrowing HTTPRequestHead) {
-    guard let origin = shared.access.crossOrigin.origin(of: request) else { return }
-    shared.access.crossOrigin.writeFields(
+    guard let origin = shared.browsers.crossOrigin.origin(of: request) else { return }
+    shared.browsers.crossOrigin.writeFields(
       for: origin, allowsCredentials: allowsCredentials(request), into: &response.additionalFields)
   }
 
@@ -242,11 +262,12 @@ package final class API: HTTPApplication {
   // MARK: Responses
 
   private func respond(
-    to route: Route, as representation: Representation, at now: MonotonicTime, into response: inout Response
+    to route: Route, as representation: Representation, for grant: Grant?, at now: MonotonicTime,
+    into response: inout Response
   ) {
     switch route {
     case .session(let session): respond(withStateOf: session, at: now, into: &response)
-    case .sessions: listSessions(into: &response)
+    case .sessions: listSessions(for: grant, into: &response)
     case .document:
       response.begin(.ok, representation.contentType)
       response.content.text.append(OpenAPIDocument.text)
@@ -274,6 +295,14 @@ package final class API: HTTPApplication {
     }
   }
 
+  /// Returns the end of a wait that begins now. No wait is longer than the credentials are valid.
+  func deadline(after wait: TimeSpan, for grant: Grant?, at now: MonotonicTime) -> MonotonicTime {
+    guard let expires = grant?.expires else { return now + wait }
+    let left = expires - ProcessInformation.wallClockMilliseconds()
+    // A day is longer than any wait.
+    return now + min(wait, .milliseconds(min(max(left, 0), 86_400_000)))
+  }
+
   func respond(with problem: Problem, into response: inout Response) {
     if response.requestID.isEmpty {
       requestCount += 1
@@ -282,6 +311,7 @@ package final class API: HTTPApplication {
     let id = response.requestID.bytes.text()
     response.begin(problem.status, "application/problem+json")
     if let seconds = problem.retryAfter { response.fields.appendField("Retry-After", decimal: seconds) }
+    if let challenge = problem.challenge { challenge.write(into: &response.fields) }
     if let methods = problem.allow { response.fields.appendField("Allow", methods) }
     problem.write(requestID: id, into: &response.content.text)
     response.refusal = [

@@ -11,7 +11,9 @@ import Upstream
 /// The state that the `API` objects of all event loops share.
 package final class APIShared: Sendable {
   let settings: GatewaySettings
-  let access: Access
+  let access: AccessState
+  /// The rules against foreign web pages.
+  let browsers: BrowserAccess
   let limiter: RateLimiter
   let sessions: SessionDirectory
   let lifecycle: Lifecycle
@@ -27,11 +29,12 @@ package final class APIShared: Sendable {
   let idempotency: Locked<IdempotencyTable>
 
   package init(
-    _ settings: GatewaySettings, access: Access, sessions: SessionDirectory, lifecycle: Lifecycle,
+    _ settings: GatewaySettings, access: AccessState, sessions: SessionDirectory, lifecycle: Lifecycle,
     registry: MetricsRegistry, openConnections: Gauge, version: String
   ) {
     self.settings = settings
     self.access = access
+    browsers = BrowserAccess(settings.http)
     limiter = RateLimiter(settings.limits, registry)
     self.sessions = sessions
     self.lifecycle = lifecycle
@@ -39,9 +42,10 @@ package final class APIShared: Sendable {
     self.openConnections = openConnections
     self.version = version
     metrics = APIMetrics(registry)
-    // All clients are one principal as long as there is no authentication, and there is no other whose keys a share would protect.
+    // Without authentication all clients are one principal, and there is no other whose keys a share would protect.
     let keys = settings.http.idempotencyKeys
-    idempotency = Locked(IdempotencyTable(IdempotencyTable.Limits(keys: keys, keysPerPrincipal: keys)))
+    let share = access.isOpen ? keys : max(1, keys / 4)
+    idempotency = Locked(IdempotencyTable(IdempotencyTable.Limits(keys: keys, keysPerPrincipal: share)))
     registry.gauge("drawbridge_calls", "Calls that wait for their replies.") {
       Double(sessions.all.reduce(0) { $0 + $1.upstream.callCount })
     }

@@ -1,3 +1,4 @@
+import Access
 import ByteStreams
 import Calls
 import HTTPCodec
@@ -12,14 +13,15 @@ import UpstreamSession
 extension API {
   /// `POST /v1/call`: queues the request, and responds with its reply.
   func call(
-    _ call: IncomingCall, _ body: RequestBody?, of session: Session, at now: MonotonicTime,
+    _ call: IncomingCall, _ body: RequestBody?, of session: Session, for grant: Grant?, at now: MonotonicTime,
     into response: inout Response
   ) throws(ProblemError) -> Outcome {
     let (request, id) = try call.content(body?.bytes ?? [])
     let registered = try register(call, request, id, of: session, at: now)
     let pending = PendingCall(
       session: session, call: registered, preferredWait: call.isPreferenceApplied ? call.wait : nil)
-    let held = HeldCall(api: self, slot: calls.insert(pending), deadline: now + call.wait)
+    let deadline = deadline(after: call.wait, for: grant, at: now)
+    let held = HeldCall(api: self, slot: calls.insert(pending), deadline: deadline)
     if call.wait > .zero, !held.hasNewData { return .wait(held) }
     held.finish(at: now, into: &response)
     return .respond

@@ -1,3 +1,4 @@
+import Access
 import ByteStreams
 import Configuration
 import Consumers
@@ -36,16 +37,17 @@ extension API {
   }
 
   func serve(
-    _ request: PendingConsumerRequest, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
+    _ request: PendingConsumerRequest, _ body: RequestBody?, for grant: Grant?, at now: MonotonicTime,
+    into response: inout Response
   ) throws(ProblemError) -> Outcome {
     let (target, consumers) = (request.target, request.target.session.consumers)
+    try target.check(grant)
     do throws(ConsumerRefusal) {
       switch target.action {
       case .list:
         guard let page = request.page else { break }
         response.begin(.ok, "application/json")
-        ConsumerJSON.write(
-          consumers.statuses(after: page.after, limit: page.limit), into: &response.content.text)
+        ConsumerJSON.write(list(page, of: consumers, for: grant), into: &response.content.text)
       case .show:
         let status = try consumers.status(of: target.name)
         response.begin(.ok, "application/json")
@@ -72,21 +74,30 @@ extension API {
       throw target.problem(error)
     }
     switch target.action {
-    case .put: try put(target, body, at: now, into: &response)
+    case .put: try put(target, body, for: grant, at: now, into: &response)
     case .settle: try settle(target, body, at: now, into: &response)
     case .receive:
       if let parameters = request.parameters {
-        return try receive(target, parameters, at: now, into: &response)
+        return try receive(target, parameters, for: grant, at: now, into: &response)
       }
     default: break
     }
     return .respond
   }
 
+  /// Returns the next consumers that the grant allows. A session has at most a thousand.
+  private func list(_ page: ConsumerListParameters, of consumers: SharedConsumers, for grant: Grant?) -> ConsumerPage {
+    guard let grant, !grant.topics.isAll else { return consumers.statuses(after: page.after, limit: page.limit) }
+    let visible = consumers.statuses.filter { $0.name > page.after && grant.allows($0) }
+    return ConsumerPage(consumers: Array(visible.prefix(page.limit)), more: visible.count > page.limit)
+  }
+
   private func put(
-    _ target: ConsumerTarget, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
+    _ target: ConsumerTarget, _ body: RequestBody?, for grant: Grant?, at now: MonotonicTime,
+    into response: inout Response
   ) throws(ProblemError) {
     let document = try ConsumerDocument(body)
+    try grant?.checkConsumer(topics: document.settings.topics)
     let start: Cursor
     do throws(CursorAheadError) {
       start = try target.session.inbox.resolve(document.start, now: now).cursor
@@ -139,6 +150,12 @@ extension API {
 }
 
 extension ConsumerTarget {
+  /// Throws 403 if the consumer has topics that the grant does not allow. They may change while a receive is held, so it checks again.
+  func check(_ grant: Grant?) throws(ProblemError) {
+    guard let grant, !grant.topics.isAll, let status = try? session.consumers.status(of: name) else { return }
+    try grant.checkConsumer(topics: status.settings.topics)
+  }
+
   /// The path of the consumer.
   var path: String {
     session.name == Session.defaultName ? "/v1/consumers/\(name)" : "/v1/sessions/\(session.name)/consumers/\(name)"

@@ -10,12 +10,13 @@ import Sessions
 import Upstream
 
 extension API {
-  /// `GET /v1/deliveries/{id}`: responds with the state of a message. Waits up to `wait` for a final state.
+  /// `GET /v1/deliveries/{id}`: responds with the state of a message. Waits until `deadline` for a final state.
   func respond(
-    with sequence: UInt64, of session: Session, wait: TimeSpan, at now: MonotonicTime, into response: inout Response
+    with sequence: UInt64, of session: Session, until deadline: MonotonicTime, at now: MonotonicTime,
+    into response: inout Response
   ) throws(ProblemError) -> Outcome {
-    let delivery = WaitingDelivery(api: self, session: session, sequence: sequence, deadline: now + wait)
-    if wait > .zero, !delivery.hasNewData {
+    let delivery = WaitingDelivery(api: self, session: session, sequence: sequence, deadline: deadline)
+    if deadline > now, !delivery.hasNewData {
       session.upstream.beginWaitingForConfirmations()
       return .wait(delivery)
     }

@@ -1,3 +1,4 @@
+import Access
 import ByteStreams
 import Consumers
 import HTTPCodec
@@ -11,6 +12,7 @@ import Upstream
 /// A `POST /v1/consumers/{name}/receive`.
 struct PendingReceive {
   let target: ConsumerTarget
+  let grant: Grant?
   /// If the consumer is not shared, its start advances past the pushes that do not match.
   var turn: ReceiveTurn
   let limit: Int
@@ -21,7 +23,8 @@ struct PendingReceive {
 
 extension API {
   func receive(
-    _ target: ConsumerTarget, _ parameters: ReceiveParameters, at now: MonotonicTime, into response: inout Response
+    _ target: ConsumerTarget, _ parameters: ReceiveParameters, for grant: Grant?, at now: MonotonicTime,
+    into response: inout Response
   ) throws(ProblemError) -> Outcome {
     target.session.upstream.noteReader()
     if let cursor = parameters.acknowledged {
@@ -36,14 +39,16 @@ extension API {
     do throws(ConsumerRefusal) {
       let turn = try target.session.consumers.beginReceive(
         target.name, acknowledging: parameters.acknowledged, now: now)
-      receive = PendingReceive(target: target, turn: turn, limit: parameters.limit, maxBytes: parameters.maxBytes)
+      receive = PendingReceive(
+        target: target, grant: grant, turn: turn, limit: parameters.limit, maxBytes: parameters.maxBytes)
     } catch {
       throw target.problem(error)
     }
     if parameters.wait > .zero, !receive.hasNews() {
       target.session.consumers.beginHolding(receive.turn, of: target.name, now: now)
       let slot = receives.insert(receive)
-      return .wait(HeldReceive(api: self, slot: Int32(slot), deadline: now + parameters.wait))
+      let deadline = deadline(after: parameters.wait, for: grant, at: now)
+      return .wait(HeldReceive(api: self, slot: Int32(slot), deadline: deadline))
     }
     try respond(to: receive, at: now, into: &response)
     return .respond
@@ -54,6 +59,7 @@ extension API {
     to receive: PendingReceive, at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) {
     let (name, consumers) = (receive.target.name, receive.target.session.consumers)
+    try receive.target.check(receive.grant)
     do throws(ConsumerRefusal) {
       if receive.turn.start == nil {
         respond(

@@ -35,11 +35,12 @@ struct IdempotencyField {
   }
 
   /// The key with its scope.
-  func key(of principal: Access.Principal, in session: Session) -> IdempotencyTable.Key {
+  func key(of principal: String, in session: Session) -> IdempotencyTable.Key {
     var text = ByteQueue()
-    // Neither of the first two contains a zero byte.
-    text.append(principal.name)
+    // The length, since the subject of a token may contain any character. A session's name contains no zero byte.
+    text.append(decimal: principal.utf8.count)
     text.append(UInt8(0))
+    text.append(principal)
     text.append(session.name)
     text.append("\0messages\0" as StaticString)
     text.append(key)

@@ -1,3 +1,4 @@
+import Access
 import ByteStreams
 import Configuration
 import HTTPServer
@@ -22,6 +23,8 @@ final class MessageStream: Source {
   private let options: Options
   /// With a filter, it advances past the pushes that do not match.
   private var start: ReadStart
+  /// nil only without credentials to check.
+  private let grant: Grant?
   private var end: MonotonicTime
   private var nextHeartbeat: MonotonicTime
   private var hasBegun = false
@@ -38,12 +41,14 @@ final class MessageStream: Source {
   }
 
   init(
-    _ api: API, _ session: Session, from start: ReadStart, _ options: Options, withState: Bool, until end: MonotonicTime
+    _ api: API, _ session: Session, from start: ReadStart, _ options: Options, withState: Bool, for grant: Grant?,
+    until end: MonotonicTime
   ) {
     self.api = api
     self.session = session
     self.start = start
     self.options = options
+    self.grant = grant
     self.end = end
     nextHeartbeat = end
     if withState {
@@ -70,6 +75,7 @@ final class MessageStream: Source {
   }
 
   func next(at now: MonotonicTime, into content: inout ResponseContent) -> SourceStep {
+    if isRevoked { return .end }
     if !hasBegun {
       hasBegun = true
       options.format.writeBeginning(start, into: &content.text)
@@ -93,6 +99,13 @@ final class MessageStream: Source {
     // As at the end of its lifetime: what has arrived, and the position.
     end = min(end, now)
     _ = next(at: now, into: &content)
+  }
+
+  /// Whether the credentials have been removed from their file. Checked at each batch and heartbeat.
+  private var isRevoked: Bool {
+    guard let grant, !api.shared.access.isOpen else { return false }
+    api.access.update()
+    return grant.isRevoked
   }
 
   /// Returns whether there is more to send now.

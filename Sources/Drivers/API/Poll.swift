@@ -56,7 +56,8 @@ enum PollFields {
       fields.append("&max_bytes=" as StaticString)
       fields.append(decimal: Int(options.maxBytes))
     }
-    options.filter?.writeQuery(into: &fields)
+    // The topics of a grant apply to the next poll as well.
+    if options.given.contains(.topic) { options.filter?.writeQuery(into: &fields) }
     fields.append(">; rel=\"next\"\r\n" as StaticString)
   }
 

@@ -1,3 +1,4 @@
+import Access
 import ByteStreams
 import HTTPCodec
 import HTTPServer
@@ -10,19 +11,20 @@ import Upstream
 extension API {
   /// `GET /v1/messages`: responds with the pushes after the cursor, waits for one, or streams them.
   func poll(
-    _ parameters: PollParameters, of session: Session, at now: MonotonicTime, into response: inout Response
+    _ parameters: PollParameters, of session: Session, for grant: Grant?, at now: MonotonicTime,
+    into response: inout Response
   ) throws(ProblemError) -> Outcome {
     session.upstream.noteReader()
     let start = try resolve(parameters.start, of: session, at: now)
+    let deadline = deadline(after: parameters.wait, for: grant, at: now)
     if let format = parameters.streamFormat {
-      return stream(parameters, format, of: session, from: start, at: now, into: &response)
+      return stream(parameters, format, of: session, from: start, until: deadline, for: grant, into: &response)
     }
     var poll = Poll(session: session, start: start, options: parameters.options)
     if parameters.wait > .zero, !poll.hasNewData() {
       let isFiltered = poll.options.filter != nil
       let slot = polls.insert(poll)
-      return .wait(
-        HeldPoll(api: self, slot: Int32(slot), isFiltered: isFiltered, deadline: now + parameters.wait))
+      return .wait(HeldPoll(api: self, slot: Int32(slot), isFiltered: isFiltered, deadline: deadline))
     }
     respond(to: poll, at: now, into: &response)
     return .respond
@@ -43,7 +45,7 @@ extension API {
   /// Begins a stream.
   private func stream(
     _ parameters: PollParameters, _ format: StreamFormat, of session: Session, from start: ReadStart,
-    at now: MonotonicTime, into response: inout Response
+    until end: MonotonicTime, for grant: Grant?, into response: inout Response
   ) -> Outcome {
     // A proxy that compresses or collects a stream would delay each message until many have arrived.
     response.fields.appendField("Content-Type", format.representation.contentType)
@@ -60,8 +62,8 @@ extension API {
     let options = MessageStream.Options(format: format, filter: parameters.options.filter)
     return .stream(
       MessageStream(
-        self, session, from: start, options, withState: parameters.options.given.contains(.events),
-        until: now + parameters.wait))
+        self, session, from: start, options, withState: parameters.options.given.contains(.events), for: grant,
+        until: end))
   }
 
   /// Responds with the pushes available now.

@@ -1,3 +1,4 @@
+import Access
 import ByteStreams
 import Configuration
 import HTTPCodec
@@ -14,7 +15,7 @@ struct PollParameters {
 
   init(
     _ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery,
-    _ coding: HTTPAcceptedCodings = .identity
+    _ coding: HTTPAcceptedCodings = .identity, for grant: Grant? = nil
   ) throws(ProblemError) {
     wait = settings.wait
     options = PollOptions(
@@ -22,7 +23,9 @@ struct PollParameters {
     if let preferred = WaitParameter.preference(of: request) { wait = preferred }
     try QueryParameter.forEach(of: request, accepting: .poll) { parameter, value throws(ProblemError) in
       try read(parameter, value, settings)
+      if parameter == .topic { try grant?.checkTopics(of: value) }
     }
+    if options.filter == nil { options.filter = grant?.topicFilter }
     if options.given.contains(.stream) || !request.fields.acceptsAllMediaTypes {
       options.representation = try Self.representation(request, options)
     }

@@ -6,7 +6,8 @@ import JSONCodec
 struct Problem {
   enum Kind: CaseIterable {
     case protocolError, uriTooLong, headerFieldsTooLarge, unsupportedTransferCoding, unsupportedVersion
-    case expectationFailed, requestTimeout, hostNotAllowed, originNotAllowed, notFound, methodNotAllowed
+    case expectationFailed, requestTimeout, hostNotAllowed, originNotAllowed, unauthorized, insufficientScope
+    case notFound, methodNotAllowed
     case invalidParameter, invalidText, invalidDocument, unsupportedMediaType, unsupportedEncoding, contentTooLarge
     case notAcceptable
     case idempotencyKeyInProgress, idempotencyKeyReused
@@ -26,6 +27,8 @@ struct Problem {
       case .requestTimeout: "request-timeout"
       case .hostNotAllowed: "host-not-allowed"
       case .originNotAllowed: "origin-not-allowed"
+      case .unauthorized: "unauthorized"
+      case .insufficientScope: "insufficient-scope"
       case .notFound: "not-found"
       case .methodNotAllowed: "method-not-allowed"
       case .invalidParameter: "invalid-parameter"
@@ -65,6 +68,8 @@ struct Problem {
       case .requestTimeout: "The request was not received in time"
       case .hostNotAllowed: "The Host is not allowed"
       case .originNotAllowed: "The origin is not allowed"
+      case .unauthorized: "The request has no valid credentials"
+      case .insufficientScope: "The credentials do not allow this"
       case .notFound: "The resource does not exist"
       case .methodNotAllowed: "The method is not allowed for this path"
       case .invalidParameter: "A parameter or header field is not valid"
@@ -104,7 +109,8 @@ struct Problem {
       case .unsupportedTransferCoding: .notImplemented
       case .unsupportedVersion: .versionNotSupported
       case .requestTimeout: .requestTimeout
-      case .hostNotAllowed, .originNotAllowed: .forbidden
+      case .unauthorized: .unauthorized
+      case .hostNotAllowed, .originNotAllowed, .insufficientScope: .forbidden
       case .notFound, .callsNotConfigured: .notFound
       case .methodNotAllowed: .methodNotAllowed
       case .unsupportedMediaType, .unsupportedEncoding: .unsupportedMediaType
@@ -136,8 +142,9 @@ struct Problem {
         .tooManyConsumers, .upstreamDown, .tooManyRequests:
         true
       case .protocolError, .uriTooLong, .headerFieldsTooLarge, .unsupportedTransferCoding, .unsupportedVersion,
-        .expectationFailed, .hostNotAllowed, .originNotAllowed, .notFound, .methodNotAllowed, .invalidParameter,
-        .invalidText, .invalidDocument, .unsupportedMediaType, .unsupportedEncoding, .contentTooLarge,
+        .expectationFailed, .hostNotAllowed, .originNotAllowed, .unauthorized, .insufficientScope, .notFound,
+        .methodNotAllowed, .invalidParameter, .invalidText, .invalidDocument, .unsupportedMediaType,
+        .unsupportedEncoding, .contentTooLarge,
         .idempotencyKeyReused, .notAcceptable, .sessionClosed, .consumerConflict, .superseded, .leaseLost,
         .callsNotConfigured, .replyTimeout, .upstreamClosed:
         // The upstream may have acted upon a call without a reply. Repeating it is the client's decision.
@@ -150,13 +157,16 @@ struct Problem {
   let detail: String
   /// The value of `Allow`, for 405.
   var allow: StaticString?
+  /// The value of `WWW-Authenticate`, for 401, and for 403 if other credentials would help.
+  var challenge: Challenge?
   /// The value of `Retry-After` in seconds, for 429 and 503.
   var retryAfter: Int?
 
-  init(_ kind: Kind, detail: String, allow: StaticString? = nil, retryAfter: Int? = nil) {
+  init(_ kind: Kind, detail: String, allow: StaticString? = nil, challenge: Challenge? = nil, retryAfter: Int? = nil) {
     self.kind = kind
     self.detail = detail
     self.allow = allow
+    self.challenge = challenge
     self.retryAfter = retryAfter
   }
 

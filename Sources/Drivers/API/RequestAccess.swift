@@ -1,33 +1,67 @@
+import Access
+import ByteStreams
 import HTTPCodec
 import HTTPServer
+import Reactor
+import TLSEngine
 
-/// Decides whether a request is served, from its head and its listener. Every request of every route passes through here.
-package struct Access: Sendable {
-  /// The client on whose behalf a request is made.
-  enum Principal: Equatable {
-    /// All clients: there is no authentication.
-    case anyone
+/// Decides whether a request is served, from its head, its client and its listener. Every request of every route passes through here.
+///
+/// One per event loop, so that a client whose credentials were checked before takes no lock.
+struct RequestAccess: ~Copyable {
+  private let state: AccessState
+  private let browsers: BrowserAccess
+  /// What the clients of an open gateway may do. Of this loop: all loops would contend for the reference count of a shared one.
+  private let everything = Grant(principal: "", scopes: .all)
+  private var acceptedHost = AcceptedHost()
+  private var certificates: CertificateGrants
 
-    /// Distinguishes principals.
-    var name: StaticString { "" }
-    /// Whose idempotency keys are counted together.
-    var number: UInt32 { 0 }
+  init(_ state: AccessState, _ browsers: BrowserAccess) {
+    self.state = state
+    self.browsers = browsers
+    certificates = CertificateGrants(state.certificateRules)
   }
 
-  private let browsers: BrowserAccess
-
-  package init(_ browsers: BrowserAccess) { self.browsers = browsers }
-
-  /// The origins whose pages may read responses.
-  var crossOrigin: CrossOrigin { browsers.crossOrigin }
-
-  /// Throws the problem to respond with if the request is refused.
-  ///
-  /// - Parameter acceptedHost: one per event loop.
-  func admit(
-    _ request: borrowing HTTPRequestHead, on listener: HTTPListener, _ acceptedHost: inout AcceptedHost
-  ) throws(ProblemError) -> Principal {
+  /// Returns what the client may do; nil if the request needs no credentials. Throws the problem to respond with if it is refused.
+  mutating func admit(
+    _ request: borrowing HTTPRequestHead, on listener: HTTPListener, from client: borrowing ClientConnection
+  ) throws(ProblemError) -> Grant? {
     if let problem = browsers.refusal(of: request, on: listener.reach, &acceptedHost) { throw ProblemError(problem) }
-    return .anyone
+    // Who may use a management listener is decided by its address.
+    if state.isOpen || listener.role == .management { return everything }
+    if Router.needsNoCredentials(request) { return nil }
+    do throws(AuthenticationRefusal) {
+      return try authenticate(request, client.certificate)
+    } catch {
+      state.refusals.count(error)
+      throw ProblemError(error.problem)
+    }
+  }
+
+  /// Uses the files as last read. Tokens that are no longer in them are revoked.
+  mutating func update() {}
+
+  private mutating func authenticate(
+    _ request: borrowing HTTPRequestHead, _ certificate: ClientCertificate?
+  ) throws(AuthenticationRefusal) -> Grant {
+    update()
+    let now = ProcessInformation.wallClockMilliseconds()
+    if let value = request.fields.first(.authorization) {
+      return try grant(for: try RequestCredentials.bearerToken(in: value), at: now)
+    }
+    if let certificate, let grant = certificates.grant(for: certificate) {
+      if grant.isExpired(at: now) { throw .expiredCertificate }
+      return grant
+    }
+    if let cookie = try RequestCredentials.cookie(of: request) {
+      return try grant(for: request.fields.value(at: cookie.field).extracting(cookie.value), at: now)
+    }
+    throw certificate == nil ? .missing : .unknownCertificate
+  }
+
+  private mutating func grant(
+    for token: Span<UInt8>, at now: Int64
+  ) throws(AuthenticationRefusal) -> Grant {
+    throw .unknownToken
   }
 }

@@ -24,7 +24,10 @@ final class RequestContext {
 
 extension API {
   /// Whether the page that sends the request may use the cookie, which is for GET and HEAD only.
-  func allowsCredentials(_ request: borrowing HTTPRequestHead) -> Bool { false }
+  func allowsCredentials(_ request: borrowing HTTPRequestHead) -> Bool {
+    // Before a GET, a browser may ask by OPTIONS.
+    !shared.access.isOpen && (request.method == .get || request.method == .head || request.method == .options)
+  }
 
   /// Throws 429 if the client of the request may send no message now.
   func checkMessages(in context: RequestContext?) throws(ProblemError) {
@@ -67,7 +70,7 @@ extension API {
   fileprivate func writeFields(of context: RequestContext, at now: MonotonicTime, into response: inout Response) {
     // A preflight's response has them already.
     if let origin = context.origin, !context.isPreflight {
-      shared.access.crossOrigin.writeFields(
+      shared.browsers.crossOrigin.writeFields(
         for: origin, allowsCredentials: context.allowsCredentials, into: &response.additionalFields)
     }
     if let client = context.client {

@@ -1,3 +1,4 @@
+import Access
 import ByteStreams
 import HTTPCodec
 import HTTPServer
@@ -58,17 +59,36 @@ struct Router {
 
   /// Throws the problem to respond with if there is no route. Percent-encoded unreserved characters are equivalent to plain ones
   /// (RFC 9110 §4.2.3).
-  func route(_ request: borrowing HTTPRequestHead, on role: HTTPListener.Role) throws(ProblemError) -> Route {
+  ///
+  /// - Parameter grant: decides which sessions exist for the client. nil for a request that `needsNoCredentials`: its response does not
+  ///   depend on which sessions exist.
+  func route(
+    _ request: borrowing HTTPRequestHead, on role: HTTPListener.Role, for grant: Grant?
+  ) throws(ProblemError) -> Route {
     guard request.hasEscapes else {
-      return try route(request, at: request.path, on: role)
+      return try route(request, at: request.path, on: role, for: grant)
     }
     var path = ByteQueue()
     PercentDecoder.decodeUnreserved(request.path, into: &path)
-    return try route(request, at: path.bytes, on: role)
+    return try route(request, at: path.bytes, on: role, for: grant)
+  }
+
+  /// Whether the request is served without credentials: the contract and the pages of problems, and OPTIONS, which browsers send without.
+  static func needsNoCredentials(_ request: borrowing HTTPRequestHead) -> Bool {
+    if request.method == .options { return true }
+    guard request.method == .get || request.method == .head else { return false }
+    guard request.hasEscapes else { return isPublic(request.path) }
+    var path = ByteQueue()
+    PercentDecoder.decodeUnreserved(request.path, into: &path)
+    return isPublic(path.bytes)
+  }
+
+  private static func isPublic(_ path: Span<UInt8>) -> Bool {
+    path.equals("/openapi.yaml") || path.starts(with: "/errors/")
   }
 
   private func route(
-    _ request: borrowing HTTPRequestHead, at path: Span<UInt8>, on role: HTTPListener.Role
+    _ request: borrowing HTTPRequestHead, at path: Span<UInt8>, on role: HTTPListener.Role, for grant: Grant?
   ) throws(ProblemError) -> Route {
     let route =
       if path.starts(with: "/errors/") {
@@ -76,7 +96,7 @@ struct Router {
         try errorPage(request, path.extracting(8..<path.count))
       } else {
         switch role {
-        case .client: try client(request, at: path)
+        case .client: try client(request, at: path, for: grant)
         case .management: try management(request, at: path)
         }
       }
@@ -98,7 +118,7 @@ struct Router {
 
   /// `/v1/session` is `/v1/sessions/default`, and `/v1/X` is `/v1/sessions/default/X`.
   private func client(
-    _ request: borrowing HTTPRequestHead, at path: Span<UInt8>
+    _ request: borrowing HTTPRequestHead, at path: Span<UInt8>, for grant: Grant?
   ) throws(ProblemError) -> Route {
     // The server as a whole. `OPTIONS http://host` means the same (RFC 9112 §3.2.4).
     if request.targetForm == .asterisk || request.method == .options && path.isEmpty {
@@ -108,12 +128,14 @@ struct Router {
     guard path.starts(with: "/v1/") else { throw Self.noSuchPath }
     let rest = path.extracting(4..<path.count)
     if rest.equals("sessions") { return try reading(request, .sessions) }
-    if rest.equals("session") { return try whole(try served(sessions.default), request) }
-    guard rest.starts(with: "sessions/") else { return try part(rest, of: sessions.default, request) }
+    if rest.equals("session") { return try whole(try served(defaultSession(for: grant), grant), request) }
+    guard rest.starts(with: "sessions/") else { return try part(rest, of: defaultSession(for: grant), request, grant) }
     let named = rest.extracting(9..<rest.count)
-    guard let slash = named.firstIndex(of: UInt8(ascii: "/")) else { return try whole(try find(named), request) }
-    let session = try find(named.extracting(first: slash))
-    return try part(named.extracting((slash + 1)..<named.count), of: session, request)
+    guard let slash = named.firstIndex(of: UInt8(ascii: "/")) else {
+      return try whole(try find(named, for: grant), request)
+    }
+    let session = try find(named.extracting(first: slash), for: grant)
+    return try part(named.extracting((slash + 1)..<named.count), of: session, request, grant)
   }
 
   /// Returns the route of a session itself.
@@ -127,10 +149,10 @@ struct Router {
 
   /// Returns the route of a path below a session. `session` is nil if the path is the default session's and there is none.
   private func part(
-    _ path: Span<UInt8>, of session: Session?, _ request: borrowing HTTPRequestHead
+    _ path: Span<UInt8>, of session: Session?, _ request: borrowing HTTPRequestHead, _ grant: Grant?
   ) throws(ProblemError) -> Route {
     if path.equals("messages") {
-      let session = try served(session)
+      let session = try served(session, grant)
       switch request.method {
       case .post: return .send(to: session)
       case .get, .head: return .receive(from: session)
@@ -138,17 +160,18 @@ struct Router {
       }
     }
     if path.equals("call") {
-      let session = try served(session)
+      let session = try served(session, grant)
       guard case .post = request.method else { return try reject(request, allowing: "POST, OPTIONS") }
       return .call(of: session)
     }
     if path.starts(with: "consumers") {
       let below = path.extracting(9..<path.count)
       guard below.isEmpty || below[0] == UInt8(ascii: "/") else { throw Self.noSuchPath }
-      return try consumers(below, of: try served(session), request)
+      return try consumers(below, of: try served(session, grant), request)
     }
     guard path.starts(with: "deliveries/") else { throw Self.noSuchPath }
-    let served = try served(session)
+    let served = try served(session, grant)
+    if grant == nil { return .options("GET, HEAD, OPTIONS") }
     let id = path.extracting(11..<path.count)
     guard let sequence = Self.sequence(in: id, after: served.deliveryPrefix) else {
       let reason =
@@ -179,23 +202,48 @@ struct Router {
   /// Maximum number of session names in an error; there may be thousands of sessions.
   private static var namesListed: Int { 5 }
 
-  private func find(_ name: Span<UInt8>) throws(ProblemError) -> Session {
-    if let session = sessions.find(name) { return session }
-    throw ProblemError(.notFound, "session '\(name.excerpt())' does not exist: \(configured)")
+  /// Returns the session with this name. One that the grant does not allow gets the same response as one that does not exist.
+  private func find(_ name: Span<UInt8>, for grant: Grant?) throws(ProblemError) -> Session {
+    guard let grant else { return try standIn }
+    if grant.sessions.contains(name), let session = sessions.find(name) { return session }
+    throw ProblemError(.notFound, "session '\(name.excerpt())' does not exist: \(names(for: grant))")
   }
 
-  private func served(_ session: Session?) throws(ProblemError) -> Session {
+  /// Returns the default session, or nil if there is none or the grant does not allow it.
+  private func defaultSession(for grant: Grant?) -> Session? {
+    guard let grant else { return sessions.all.first }
+    guard let session = sessions.default, grant.allows(session) else { return nil }
+    return session
+  }
+
+  private func served(_ session: Session?, _ grant: Grant?) throws(ProblemError) -> Session {
     if let session { return session }
+    guard let grant else { return try standIn }
     throw ProblemError(
       .notFound,
-      "this path belongs to the default session, which is not configured: use /v1/sessions/{name}/…; \(configured)")
+      "this path belongs to the default session, which does not exist: use /v1/sessions/{name}/…; \(names(for: grant))")
   }
 
-  private var configured: String {
-    let names = sessions.all.prefix(Self.namesListed).map(\.name).joined(separator: ", ")
-    let more = sessions.all.count - Self.namesListed
-    return (sessions.all.count == 1 ? "the only session is " : "the sessions are ") + names
-      + (more > 0 ? " and \(more) more" : "")
+  /// Any session, for OPTIONS without credentials: the methods of a path do not depend on which sessions exist.
+  private var standIn: Session {
+    get throws(ProblemError) {
+      guard let session = sessions.all.first else { throw Self.noSuchPath }
+      return session
+    }
+  }
+
+  /// The sessions that exist for the client, as a part of an error.
+  private func names(for grant: Grant) -> String {
+    let visible = sessions.all.lazy.filter { grant.allows($0) }.prefix(Self.namesListed + 1).map(\.name)
+    let names = visible.prefix(Self.namesListed).joined(separator: ", ")
+    switch visible.count {
+    case 0: return "there is none that the credentials allow"
+    case 1: return "the only session is " + names
+    case ...Self.namesListed: return "the sessions are " + names
+    default:
+      return "the sessions are " + names
+        + (grant.sessions.isAll ? " and \(sessions.all.count - Self.namesListed) more" : " and more")
+    }
   }
 
   // MARK: Management

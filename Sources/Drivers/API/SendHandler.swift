@@ -1,3 +1,4 @@
+import Access
 import ByteStreams
 import Configuration
 import HTTPCodec
@@ -16,7 +17,7 @@ extension API {
   /// `POST /v1/messages`: queues the messages and responds with their delivery ids, at once or when they have reached the state that the
   /// client waits for.
   func send(
-    _ message: IncomingMessage, _ body: RequestBody?, to session: Session, for principal: Access.Principal,
+    _ message: IncomingMessage, _ body: RequestBody?, to session: Session, for grant: Grant?,
     _ context: RequestContext?, at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome {
     if message.parameters.until == .confirmed, !session.upstream.queueSettings.confirms {
@@ -28,23 +29,23 @@ extension API {
     let content = try message.decoded(body?.bytes ?? [])
     let pending: PendingSend
     if let field = message.idempotency {
-      pending = try acceptOnce(message, field, content, for: session, principal, context, at: now)
+      pending = try acceptOnce(message, field, content, for: session, grant, context, at: now)
     } else {
       let receipt = try accept(message, content, for: session, context, at: now)
       pending = PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false)
     }
-    return respond(with: pending, at: now, into: &response)
+    return respond(with: pending, for: grant, at: now, into: &response)
   }
 
   /// Accepts a request with an idempotency key, or finds what was accepted under that key before.
   private func acceptOnce(
     _ message: IncomingMessage, _ field: IdempotencyField, _ content: [UInt8], for session: Session,
-    _ principal: Access.Principal, _ context: RequestContext?, at now: MonotonicTime
+    _ grant: Grant?, _ context: RequestContext?, at now: MonotonicTime
   ) throws(ProblemError) -> PendingSend {
-    let key = field.key(of: principal, in: session)
+    let key = field.key(of: grant?.principal ?? "", in: session)
     let fingerprint = field.fingerprint(message.parameters, content)
     let verdict = shared.idempotency.withLock {
-      $0.begin(key, fingerprint, principal: principal.number, now: now)
+      $0.begin(key, fingerprint, principal: grant?.number ?? 0, now: now)
     }
     switch verdict {
     case .repeated(let acceptance):
@@ -72,14 +73,14 @@ extension API {
         Problem(
           .tooManyKeys,
           detail:
-            "\(shared.settings.http.idempotencyKeys) idempotency keys are remembered (the setting http.idempotency_keys): try again after the time in Retry-After, or send without a key",
+            "\(shared.settings.http.idempotencyKeys) idempotency keys are remembered (the setting http.idempotency_keys)\(shared.access.isOpen ? "" : ", or a quarter of them for the same credentials"): try again after the time in Retry-After, or send without a key",
           retryAfter: Self.retryAfter(until, now)))
     }
   }
 
   /// Responds, or waits for the state that the client wants.
   private func respond(
-    with pending: PendingSend, at now: MonotonicTime, into response: inout Response
+    with pending: PendingSend, for grant: Grant?, at now: MonotonicTime, into response: inout Response
   ) -> Outcome {
     let parameters = pending.parameters
     guard parameters.until != .queued else {
@@ -93,7 +94,8 @@ extension API {
     // Before the states are read, so that no change between the two goes unnoticed.
     if parameters.until == .written { upstream.beginWaitingForWrites() }
     if parameters.until == .confirmed { upstream.beginWaitingForConfirmations() }
-    let held = HeldSend(api: self, slot: sends.insert(pending), deadline: now + parameters.wait)
+    let deadline = deadline(after: parameters.wait, for: grant, at: now)
+    let held = HeldSend(api: self, slot: sends.insert(pending), deadline: deadline)
     if parameters.wait > .zero, !held.hasNewData { return .wait(held) }
     held.finish(at: now, into: &response)
     return .respond

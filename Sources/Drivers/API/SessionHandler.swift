@@ -1,3 +1,4 @@
+import Access
 import ByteStreams
 import HTTPCodec
 import HTTPServer
@@ -26,12 +27,12 @@ extension API {
     respond(withStateOf: session, at: now, into: &response)
   }
 
-  /// `GET /v1/sessions`: the sessions in the order of the configuration.
-  func listSessions(into response: inout Response) {
+  /// `GET /v1/sessions`: the sessions that the grant allows, in the order of the configuration.
+  func listSessions(for grant: Grant?, into response: inout Response) {
     response.begin(.ok, "application/json")
     response.content.text.append("{\"sessions\":[" as StaticString)
     var isFirst = true
-    for session in shared.sessions.all {
+    for session in shared.sessions.all where grant?.allows(session) ?? false {
       if !isFirst { response.content.text.append("," as StaticString) }
       isFirst = false
       session.upstream.snapshot().writeSummary(name: session.name, into: &response.content.text)

@@ -83,15 +83,20 @@ package struct NamePatterns: Hashable, Sendable, CustomStringConvertible {
     return false
   }
 
+  /// Whether these are exactly the patterns of `all`.
+  package var isAll: Bool { patterns.count == 1 && patterns[0].isPrefix && text.isEmpty }
+
+  /// Each pattern, with its final `*` if it is a prefix.
+  package var elements: [[UInt8]] {
+    var start = 0
+    return patterns.map { pattern in
+      defer { start = Int(pattern.end) }
+      return text[start..<Int(pattern.end)] + (pattern.isPrefix ? [UInt8(ascii: "*")] : [])
+    }
+  }
+
   /// The patterns as in the configuration, separated by commas.
   package var description: String {
-    var start = 0
-    var names: [String] = []
-    for pattern in patterns {
-      let end = Int(pattern.end)
-      names.append(text.span.extracting(start..<end).text() + (pattern.isPrefix ? "*" : ""))
-      start = end
-    }
-    return names.joined(separator: ",")
+    elements.map { String(decoding: $0, as: UTF8.self) }.joined(separator: ",")
   }
 }

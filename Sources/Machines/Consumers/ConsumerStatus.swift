@@ -34,6 +34,11 @@ package struct ConsumerPage: Sendable {
   package let consumers: [ConsumerStatus]
   /// Whether there are consumers with later names.
   package let more: Bool
+
+  package init(consumers: [ConsumerStatus], more: Bool) {
+    self.consumers = consumers
+    self.more = more
+  }
 }
 
 /// A receive of a consumer, from its request to its response.

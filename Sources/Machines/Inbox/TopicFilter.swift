@@ -16,6 +16,11 @@ package struct TopicFilter: Hashable, Sendable {
 
   package init() {}
 
+  /// A filter for the topics that an operator allows, which may be more. Their number has its own limit.
+  package init(granted patterns: [[UInt8]]) {
+    for pattern in patterns where !pattern.isEmpty { append(pattern.span) }
+  }
+
   package var isEmpty: Bool { patterns.isEmpty }
   /// Number of patterns.
   var count: Int { patterns.count }
@@ -25,13 +30,18 @@ package struct TopicFilter: Hashable, Sendable {
   package mutating func add(_ text: Span<UInt8>) -> Bool {
     guard !text.isEmpty, patterns.count < Self.maximumPatterns else { return false }
     let isPrefix = text[text.count - 1] == UInt8(ascii: "*")
+    guard text.count - (isPrefix ? 1 : 0) <= PushTopic.maximumBytes else { return false }
+    append(text)
+    return true
+  }
+
+  private mutating func append(_ text: Span<UInt8>) {
+    let isPrefix = text[text.count - 1] == UInt8(ascii: "*")
     let topic = isPrefix ? text.extracting(first: text.count - 1) : text
-    guard topic.count <= PushTopic.maximumBytes else { return false }
     var escaped = ByteQueue()
     escaped.append(jsonString: topic)
     patterns.append(
       Pattern(escaped: [UInt8](copying: escaped.bytes.extracting(1..<escaped.count - 1)), isPrefix: isPrefix))
-    return true
   }
 
   /// Whether the message has one of the topics. A message without a topic matches nothing.

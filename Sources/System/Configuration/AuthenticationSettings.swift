@@ -28,6 +28,14 @@ package struct AuthenticationSettings: Equatable, Sendable {
     package var scopes: [String]
     package var sessions: [String]
     package var topics: [String]
+
+    /// All sessions and topics unless they are given.
+    package init(name: String, scopes: [String], sessions: [String] = ["*"], topics: [String] = ["*"]) {
+      self.name = name
+      self.scopes = scopes
+      self.sessions = sessions
+      self.topics = topics
+    }
   }
 
   /// The file of the static tokens; nil if there are none.

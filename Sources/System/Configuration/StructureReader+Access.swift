@@ -1,3 +1,5 @@
+import Access
+
 /// Reads what client certificates may do.
 extension StructureReader {
   static let certificateKeys = ["name", "scopes", "sessions", "topics"]
@@ -5,8 +7,6 @@ extension StructureReader {
 
   /// Maximum number of rules for certificates. Each request with a certificate is compared with all of them.
   private static let certificateLimit = 1_000
-  /// Maximum number of patterns of a rule, and their maximum length in bytes.
-  private static let (patternLimit, patternLength) = (64, 256)
   /// Maximum length of a name in bytes. A DNS name has at most 253, and few URIs are longer.
   private static let certificateNameLength = 512
 
@@ -28,7 +28,7 @@ extension StructureReader {
   private func certificateRule(
     _ node: YAMLNode, _ key: String
   ) throws(ConfigurationError) -> AuthenticationSettings.CertificateRule {
-    var rule = AuthenticationSettings.CertificateRule(name: "", scopes: [], sessions: ["*"], topics: ["*"])
+    var rule = AuthenticationSettings.CertificateRule(name: "", scopes: [])
     for (name, value) in try members(node, key, Self.certificateKeys) {
       switch name {
       case "name": rule.name = try certificateName(value, "\(key).name")
@@ -71,17 +71,21 @@ extension StructureReader {
 
   private func patterns(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> [String] {
     let patterns = try words(node, key)
-    for pattern in patterns
-    where pattern.isEmpty || pattern.utf8.count > Self.patternLength || pattern.dropLast().contains("*") {
+    for pattern in patterns where pattern.dropLast().contains("*") {
       throw fail(
         node, "'\(pattern)' is not valid for '\(key)': use a name, a beginning and '*', or '*' alone for all")
+    }
+    do throws(NamePatterns.Invalid) {
+      _ = try NamePatterns(patterns)
+    } catch {
+      throw fail(node, "'\(key)' is not valid: \(error)")
     }
     return patterns
   }
 
   private func words(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> [String] {
-    guard case .sequence(let items) = node.value, items.count <= Self.patternLimit else {
-      throw fail(node, "'\(key)' must be a list of at most \(Self.patternLimit) plain values")
+    guard case .sequence(let items) = node.value, items.count <= NamePatterns.maximumCount else {
+      throw fail(node, "'\(key)' must be a list of at most \(NamePatterns.maximumCount) plain values")
     }
     var result: [String] = []
     for item in items { result.append(try scalar(item, key)) }

@@ -39,7 +39,7 @@ struct APIFixture {
       })
     api = API(
       APIShared(
-        settings, access: Access(BrowserAccess(settings.http)), sessions: sessions, lifecycle: lifecycle,
+        settings, access: AccessState(settings.authentication, registry), sessions: sessions, lifecycle: lifecycle,
         registry: registry, openConnections: Gauge(), version: "1.2.3"),
       loopIndex: 0)
   }
@@ -124,7 +124,7 @@ struct APIFixture {
     let session = try session()
     let verdict = api.shared.idempotency.withLock {
       $0.begin(
-        field.key(of: .anyone, in: session), field.fingerprint(parameters, Array(body.utf8)), principal: 0, now: now)
+        field.key(of: "", in: session), field.fingerprint(parameters, Array(body.utf8)), principal: 0, now: now)
     }
     #expect(verdict == .first)
   }

@@ -166,6 +166,7 @@ import UpstreamProtocol
       .expectationFailed, .methodNotAllowed:
       return false
     case .hostNotAllowed, .originNotAllowed, .invalidParameter, .notAcceptable, .tooManyRequests: return true
+    case .unauthorized, .insufficientScope: return path.hasPrefix("/v1/")
     // Without a default session, its paths are not there.
     case .notFound: return path != "/v1/sessions" && path != "/openapi.yaml"
     case .requestTimeout, .contentTooLarge, .unsupportedMediaType: return takesBody

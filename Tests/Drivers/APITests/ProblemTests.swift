@@ -30,6 +30,7 @@ import Upstream
     case .requestTimeout: return api.refused(.slowBody(received: 7))
     case .hostNotAllowed: return try api.respond("GET /v1/session HTTP/1.1\r\nHost: evil.example\r\n\r\n")
     case .originNotAllowed: return try api.respond("GET", "/v1/session", "Origin: http://evil.example\r\n")
+    case .unauthorized, .insufficientScope: return try AuthorizationTests().example(of: kind)
     case .notFound: return try api.respond("GET", "/nowhere")
     case .methodNotAllowed: return try api.respond("PUT", "/v1/session", "Content-Length: 0\r\n")
     case .invalidParameter: return try api.respond("GET", "/v1/messages?cursor=x")

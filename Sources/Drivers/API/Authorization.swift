@@ -1,0 +1,71 @@
+import Access
+import ByteStreams
+import Consumers
+import Inbox
+import Sessions
+
+/// What a grant allows: which routes, sessions and topics.
+extension Route {
+  /// The scope that a request needs. Empty: any. nil: no credentials.
+  var scope: Scopes? {
+    switch self {
+    case .send, .delivery: .send
+    case .receive, .consumer: .receive
+    case .call: .call
+    case .changeSession: .admin
+    case .session, .sessions: []
+    case .document, .errorPage, .live, .ready, .started, .metrics, .status, .options: nil
+    }
+  }
+
+  /// Throws 403 unless the grant has the scope of this route. Its session was found by the grant.
+  func authorize(_ grant: Grant?) throws(ProblemError) {
+    guard let scope else { return }
+    guard let grant else { preconditionFailure("a request without credentials has no such route") }
+    if scope.isEmpty ? !grant.scopes.isEmpty : grant.scopes.contains(scope) { return }
+    let needed: Scopes = scope.isEmpty ? [.send, .receive, .call, .admin] : scope
+    let held = grant.scopes.isEmpty ? "none" : "'\(grant.scopes.text)'"
+    let expectation = scope.isEmpty ? "any of the scopes" : "the scope"
+    throw ProblemError(
+      Problem(
+        .insufficientScope,
+        detail: "this request needs \(expectation) '\(needed.text)', and its credentials have \(held)",
+        challenge: .insufficientScope(needed)))
+  }
+}
+
+extension Grant {
+  func allows(_ session: Session) -> Bool {
+    sessions.isAll || sessions.contains(session.name)
+  }
+
+  /// Throws 403 unless all topics of `pattern` are within the grant's.
+  func checkTopics(of pattern: Span<UInt8>) throws(ProblemError) {
+    if topics.isAll || topics.contains(pattern: pattern) { return }
+    throw Self.topicNotAllowed("the topic '\(pattern.excerpt())' is not within them")
+  }
+
+  /// Throws 403 unless a consumer with these topics, none for all, receives nothing else than the grant allows.
+  func checkConsumer(topics patterns: [String]) throws(ProblemError) {
+    if topics.isAll { return }
+    if patterns.isEmpty { throw Self.topicNotAllowed("this consumer has all: create one with 'topics'") }
+    for pattern in patterns { try checkTopics(of: pattern.utf8Span.span) }
+  }
+
+  /// Whether a consumer is visible: all its topics are allowed.
+  func allows(_ consumer: ConsumerStatus) -> Bool {
+    topics.isAll
+      || !consumer.settings.topics.isEmpty
+        && consumer.settings.topics.allSatisfy { topics.contains(pattern: $0.utf8Span.span) }
+  }
+
+  /// The filter of a request that names no topics; nil for all.
+  var topicFilter: TopicFilter? {
+    if topics.isAll { return nil }
+    return TopicFilter(granted: topics.elements)
+  }
+
+  private static func topicNotAllowed(_ reason: String) -> ProblemError {
+    ProblemError(.insufficientScope, "the credentials allow only some topics, and \(reason)")
+  }
+}

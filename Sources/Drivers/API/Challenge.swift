@@ -1,0 +1,35 @@
+import Access
+import ByteStreams
+
+/// The value of `WWW-Authenticate` (RFC 6750, section 3).
+enum Challenge {
+  /// The request has no credentials.
+  case missing
+  /// The description consists of characters that need no quoting.
+  case invalidToken(StaticString)
+  case insufficientScope(Scopes)
+
+  func write(into fields: inout ByteQueue) {
+    fields.append("WWW-Authenticate: Bearer realm=\"drawbridge\"" as StaticString)
+    switch self {
+    case .missing: break
+    case .invalidToken(let description):
+      fields.append(", error=\"invalid_token\", error_description=\"" as StaticString)
+      fields.append(description)
+      fields.append("\"" as StaticString)
+    case .insufficientScope(let scopes):
+      fields.append(", error=\"insufficient_scope\", scope=\"" as StaticString)
+      fields.append(scopes.text)
+      fields.append("\"" as StaticString)
+    }
+    fields.append("\r\n" as StaticString)
+  }
+}
+
+extension Scopes {
+  /// As in a token: the words, separated by spaces.
+  var text: String {
+    [(Scopes.send, "send"), (.receive, "receive"), (.call, "call"), (.admin, "admin")]
+      .filter { contains($0.0) }.map(\.1).joined(separator: " ")
+  }
+}

@@ -131,7 +131,8 @@ let package = Package(
     .target(
       name: "Gateway",
       dependencies: [
-        "ByteStreams", "Threading", "TLSEngine", "UpstreamSession", "Inbox", "Upstream", "Sessions", "HTTPServer",
+        "Access", "ByteStreams", "Threading", "TLSEngine", "UpstreamSession", "Inbox", "Upstream", "Sessions",
+        "HTTPServer",
         "API", "Reactor",
         "Configuration", "Metrics", "Logging",
       ],
@@ -140,7 +141,8 @@ let package = Package(
     .executableTarget(
       name: "drawbridge",
       dependencies: [
-        "ByteStreams", "WebSocketCodec", "Gateway", "DemoUpstream", "Configuration", "Logging", "Reactor",
+        "Access", "Digests", "ByteStreams", "WebSocketCodec", "Gateway", "DemoUpstream", "Configuration", "Logging",
+        "Reactor",
       ],
       swiftSettings: strict),
 

@@ -1,8 +1,12 @@
 """The measures. Each starts its servers, interleaves their runs (A B C, B C A, …), and returns figures."""
 
+import base64
 import contextlib
 import dataclasses
+import hashlib
+import hmac
 import json
+import secrets
 import socket
 import subprocess
 import time
@@ -111,7 +115,7 @@ class Bench:
             one.count_run_since(lengths, is_quiet=is_quiet)
 
     def rate(
-        self, subject: Subject, method: str, path: str, body: str = "", *, connections=0, options=()
+        self, subject: Subject, method: str, path: str, body: str = "", *, connections=0, options=(), fields=()
     ) -> tuple[dict, float]:
         """One run of `rate`: its result, and the processor time of the server in seconds."""
         before = subject.server.cpu()
@@ -119,7 +123,7 @@ class Bench:
         if method == "POST":
             port = subject.post_port or port
             connections, _ = subject.post_connections or (connections, "")
-        run = ("rate", *options, port, connections, self.plan.seconds, method, path, body)
+        run = ("rate", *options, port, connections, self.plan.seconds, method, path, body, *fields)
         result = run_tool(*run, cores=self.cores.load)
         if result["refused"] > 0 or result["requests"] == 0:
             raise SystemExit(f"error: {subject.name} refused {result['refused']} of {result['all']} requests")
@@ -129,12 +133,14 @@ class Bench:
         return result, subject.server.cpu() - before
 
     def post(
-        self, subject: Subject, body: str = "", *, messages=1, path="", connections=0, options=()
+        self, subject: Subject, body: str = "", *, messages=1, path="", connections=0, options=(), fields=()
     ) -> tuple[dict, float]:
         """One run of POSTs with bodies of `messages` messages. Fails unless the upstream receives each message once."""
         before = subject.source.ask("stats")["messages"] if subject.forwards else 0
         path, body = path or subject.post_path, body or subject.post_body
-        result, seconds = self.rate(subject, "POST", path, body, connections=connections, options=options)
+        result, seconds = self.rate(
+            subject, "POST", path, body, connections=connections, options=options, fields=fields
+        )
         if subject.forwards:
             posted, deadline = result["all"] * messages, time.monotonic() + 5
             while (forwarded := subject.source.ask("stats")["messages"] - before) < posted:
@@ -222,6 +228,43 @@ def connections(bench: Bench) -> list[Figure]:
             rate.add(subject.name, result["rate"])
             cost.add(subject.name, seconds / result["all"] * 1e6)
     return [rate, cost]
+
+
+def access(bench: Bench) -> list[Figure]:
+    """POST of 100 bytes without authentication, with a static token, and with a JWT that was verified before."""
+    rate = Figure("access_rate", "POST of 100 bytes, without authentication", "requests/s", True)
+    cost = Figure("access_cpu", "the same: processor time of the server per request", "µs", False)
+    folder = WORK / "run"
+    folder.mkdir(parents=True, exist_ok=True)
+    token, secret = secrets.token_urlsafe(32), secrets.token_bytes(32)
+    tokens, keys = folder / "tokens", folder / "keys.json"
+    tokens.write_text(f"bench sha256:{hashlib.sha256(token.encode()).hexdigest()} scopes=send,receive\n")
+    keys.write_text(json.dumps({"keys": [{"kty": "oct", "kid": "k", "alg": "HS256", "k": _base64url(secret)}]}))
+    claims = {"iss": "bench", "sub": "me", "aud": "bench", "exp": int(time.time()) + 86_400, "scope": "send receive"}
+    text = ".".join(_base64url(json.dumps(part).encode()) for part in ({"alg": "HS256", "kid": "k"}, claims))
+    web_token = f"{text}.{_base64url(hmac.new(secret, text.encode(), hashlib.sha256).digest())}"
+    jwt = {"AUTHENTICATION_JWT_KEYS": keys, "AUTHENTICATION_JWT_AUDIENCE": "bench"}
+    kinds = [
+        ("drawbridge", "without authentication", {}, ()),
+        ("token", "with a static token", {"AUTHENTICATION_TOKENS": tokens}, [f"Authorization: Bearer {token}"]),
+        ("jwt", "with a JWT", jwt, [f"Authorization: Bearer {web_token}"]),
+    ]
+    for figure in (rate, cost):
+        figure.titles |= {name: f"Drawbridge, {title}" for name, title, _, _ in kinds}
+    with contextlib.ExitStack() as stack:
+        subjects = []
+        for name, _, settings, fields in kinds:
+            gateway = stack.enter_context(Gateway(bench.cores, settings=settings))
+            subjects.append((gateway, name, fields))
+        for subject, name, fields in bench.turns(subjects, rate, cost):
+            result, seconds = bench.post(subject, fields=fields)
+            rate.add(name, result["rate"])
+            cost.add(name, seconds / result["all"] * 1e6)
+    return [rate, cost]
+
+
+def _base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def batches(bench: Bench) -> list[Figure]:
@@ -702,6 +745,7 @@ def spread(bench: Bench) -> list[Growth]:
 MEASURES = {
     "post": post,
     "connections": connections,
+    "access": access,
     "batches": batches,
     "poll": poll,
     "held": held,

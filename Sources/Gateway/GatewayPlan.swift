@@ -1,3 +1,4 @@
+import Access
 import ByteStreams
 import Configuration
 import Reactor
@@ -14,6 +15,8 @@ package struct GatewayPlan: Sendable {
   package let sessions: [SessionPlan]
   /// The certificate of the HTTPS listeners; nil if there are none.
   package let certificate: TLSServerContext?
+  /// The content of the files of tokens and keys.
+  let credentials: Credentials
 
   /// Reads the files that the settings name. Blocks.
   ///
@@ -47,8 +50,15 @@ package struct GatewayPlan: Sendable {
         problems.append(SettingProblem(ofListeners: error))
       }
     }
+    var credentials = Credentials(tokens: nil, jwt: nil)
+    do throws(SettingProblem) {
+      credentials = try CredentialFiles.load(settings.authentication)
+    } catch {
+      problems.append(error)
+    }
     guard problems.isEmpty else { throw SettingProblems(problems) }
     self.sessions = sessions
+    self.credentials = credentials
     self.certificate = certificate
   }
 

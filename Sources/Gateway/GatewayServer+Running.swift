@@ -76,5 +76,5 @@ extension GatewayServer {
 
   /// Lets the users of `otherFiles` read them again. Called on the main thread after a change of one of them, and at each reload. May block
   /// as long as reading a file takes.
-  func filesMayHaveChanged() {}
+  func filesMayHaveChanged() { credentialFiles?.reload() }
 }

@@ -37,6 +37,8 @@ package final class GatewayServer: Sendable {
   package let managementAddresses: [SocketAddress]
   let clientSocketFiles: [SocketFile]
   let managementSocketFiles: [SocketFile]
+  /// nil if there are none.
+  let credentialFiles: CredentialFiles?
   /// What the main thread waits for.
   let events: ProcessEvents
   let reloadStatus: ReloadStatus
@@ -115,8 +117,10 @@ package final class GatewayServer: Sendable {
       certificate: plan.certificate.map(CurrentCertificate.init), metrics: httpMetrics)
     certificateWatcher = server.certificate.map { CertificateWatcher($0, logger: logger, metrics: metrics) }
     certificateWatcher?.start()
+    let access = AccessState(settings.authentication, plan.credentials, metrics)
+    credentialFiles = CredentialFiles.watch(settings.authentication, for: access, logger: logger, metrics: metrics)
     let api = APIShared(
-      settings, access: AccessState(settings.authentication, metrics), sessions: sessions, lifecycle: lifecycle,
+      settings, access: access, sessions: sessions, lifecycle: lifecycle,
       registry: metrics,
       openConnections: httpMetrics.openConnections, version: DrawbridgeVersion.text)
     server.start(clients: clients, secure: secure, management: management, on: loops) { API(api, loopIndex: $0.index) }

@@ -85,6 +85,25 @@ enum Help {
         69  not ready, or no response
         78  invalid configuration
       """
+    case .token:
+      """
+      drawbridge token NAME: make a static token, which a client sends in the header field Authorization.
+
+        drawbridge token billing --scopes send,receive >>tokens
+        drawbridge token dashboard --scopes receive --topics 'orders.*' >>tokens 2>dashboard.token
+        drawbridge serve --config FILE      (with authentication.tokens: tokens)
+        curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8080/v1/session
+
+      The line for the file of tokens goes to standard output, and the token to standard error. The line has only a hash of the token, which
+      cannot be shown again. A running gateway reads the file when it changes. docs/access.md explains its format.
+
+      Flags:
+        --scopes LIST            what the client may do: send, receive, call, admin (default send,receive)
+        --sessions LIST          sessions that it may use, or prefixes with a final * (default: all)
+        --topics LIST            topics that it may receive, the same (default: all)
+
+      Exit codes: 0, or 64 for an invalid command line.
+      """
     case .version:
       """
       drawbridge version: print the version.
@@ -104,6 +123,7 @@ enum Help {
       drawbridge serve --upstream wss://example.org/   run the gateway
       drawbridge check-config --config FILE            check a configuration and print the settings
       drawbridge healthcheck                           check whether a running gateway is ready
+      drawbridge token NAME                            make a token for a client
       drawbridge version                               print the version
 
     'drawbridge COMMAND --help' explains a command, its flags and its exit codes. Every setting is explained in

@@ -9,7 +9,7 @@ import threading
 import pytest
 import pytest_asyncio
 
-from harness.gateway import PROJECT
+from harness.gateway import BINARY, PROJECT
 from harness.upstream import Upstream
 from harness.waiting import eventually
 
@@ -181,3 +181,27 @@ async def test_a_request_gets_its_own_reply(responder, gateway_for, start, tmp_p
     (reply,) = await program.prints(1)
     assert reply["result"] == "fine"
     assert reply["id"] == json.loads(responder.received[0])["id"]
+
+
+async def test_the_readme_protects_the_gateway_in_three_lines(gateway_for, upstream, tmp_path):
+    section = (PROJECT / "README.md").read_text().partition("\n## Protect it\n")[2]
+    make, serve, send = re.search(r"```\n(.*?)```", section, re.DOTALL)[1].splitlines()
+
+    async def shell(line):
+        line = line.replace("drawbridge ", f"{BINARY} ", 1) if line.startswith("drawbridge ") else line
+        process = await asyncio.create_subprocess_exec(
+            "bash", "-ec", line, cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        )
+        out, _ = await process.communicate()
+        assert process.returncode == 0
+        return out
+
+    await shell(make)
+    name, _, value = serve.split()[0].partition("=")
+    gateway = await gateway_for(
+        upstream, "--listen", serve.split()[-1].replace("8080", "0"), env={name: str(tmp_path / value)}
+    )
+    port = gateway.address()[1]
+    answer = json.loads(await shell(send.replace("curl ", "curl -s ").replace(":8080", f":{port}")))
+    assert answer["state"] == "queued"
+    assert await upstream.has_received(1) == ["hello"]

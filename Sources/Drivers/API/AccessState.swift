@@ -1,17 +1,41 @@
 import Access
 import Configuration
 import Metrics
+import Synchronization
+import Threading
 
-/// Who may use the gateway. All event loops share it.
+/// Who may use the gateway: the tokens and keys in effect. All event loops share it.
 package final class AccessState: Sendable {
   /// Whether clients need no credentials.
   let isOpen: Bool
   let certificateRules: [CertificateGrants.Rule]
   let refusals: RefusalMetrics
+  private let current: Locked<Credentials>
+  private let number = Atomic<UInt64>(0)
 
-  package init(_ settings: AuthenticationSettings, _ registry: MetricsRegistry) {
+  package init(
+    _ settings: AuthenticationSettings, _ credentials: Credentials, _ registry: MetricsRegistry
+  ) {
     isOpen = !settings.isConfigured
     certificateRules = settings.certificates.map(CertificateGrants.Rule.init)
     refusals = RefusalMetrics(registry, isOpen: isOpen)
+    current = Locked(credentials)
+  }
+
+  package var credentials: Credentials { current.withLock { $0 } }
+
+  /// Incremented whenever `credentials` has changed.
+  var version: UInt64 { number.load(ordering: .acquiring) }
+
+  /// Each event loop uses these from its next request on. What is held for tokens and keys that are gone ends.
+  package func use(_ new: Credentials) {
+    let old = current.withLock { current in
+      let old = current
+      current = new
+      return old
+    }
+    number.wrappingAdd(1, ordering: .acquiringAndReleasing)
+    // A loop that checks a token with the old ones at this moment finds it revoked, and tries again with the new ones.
+    old.revokeGrants(notIn: new)
   }
 }

@@ -1,14 +1,17 @@
+import Access
 import ByteStreams
 import Metrics
 
 /// Why a request is refused with 401. The problem says no more than the client needs, and repeats nothing of its credentials.
-enum AuthenticationRefusal: Error, CaseIterable {
+enum AuthenticationRefusal: Error {
   case missing
   case otherScheme
   case repeatedCookie
   case unknownCertificate
   case expiredCertificate
-  case unknownToken
+  case token(TokenRefusal)
+  /// Too many wrong credentials from this address. The limiter counts these.
+  case limited(Problem)
 
   /// The label of the metric.
   var name: String {
@@ -18,16 +21,23 @@ enum AuthenticationRefusal: Error, CaseIterable {
     case .repeatedCookie: "repeated-cookie"
     case .unknownCertificate: "unknown-certificate"
     case .expiredCertificate: "expired-certificate"
-    case .unknownToken: "unknown-token"
+    case .token(let refusal): refusal.label
+    case .limited: "limited"
     }
   }
 
+  /// All labels of the metric.
+  static let names =
+    [
+      "missing", "other-scheme", "repeated-cookie", "unknown-certificate", "expired-certificate",
+    ] + TokenRefusal.labels
+
   private var challenge: Challenge {
     switch self {
-    case .missing, .otherScheme, .unknownCertificate: .missing
+    case .missing, .otherScheme, .unknownCertificate, .limited: .missing
     case .repeatedCookie: .invalidToken("the cookie is repeated")
     case .expiredCertificate: .invalidToken("the certificate has expired")
-    case .unknownToken: .invalidToken("the token is not valid")
+    case .token(let refusal): .invalidToken(refusal.clientDescription)
     }
   }
 
@@ -41,28 +51,54 @@ enum AuthenticationRefusal: Error, CaseIterable {
     case .unknownCertificate:
       "no rule of authentication.certificates has a name of the client certificate: \(remedy), or use another certificate"
     case .expiredCertificate: "the client certificate has expired: connect again with a new one"
-    case .unknownToken: "the token is not valid: use one that is not expired, for this gateway and unchanged"
+    case .token(let refusal): "\(refusal.clientDescription): use a valid one of this gateway, unchanged"
+    case .limited(let problem): problem.detail
     }
   }
 
-  var problem: Problem { Problem(.unauthorized, detail: detail, challenge: challenge) }
+  var problem: Problem {
+    if case .limited(let problem) = self { return problem }
+    return Problem(.unauthorized, detail: detail, challenge: challenge)
+  }
 }
 
 /// How many requests were refused for each reason.
 struct RefusalMetrics: Sendable {
-  private let counters: [Counter]
+  private let counters: [String: Counter]
 
   init(_ registry: MetricsRegistry, isOpen: Bool) {
     // None without authentication.
-    counters = (isOpen ? [] : AuthenticationRefusal.allCases).map {
-      registry.counter(
+    var counters: [String: Counter] = [:]
+    for name in isOpen ? [] : AuthenticationRefusal.names {
+      counters[name] = registry.counter(
         "drawbridge_requests_unauthenticated_total", "Requests without valid credentials, by reason.",
-        [("reason", $0.name)])
+        [("reason", name)])
     }
+    self.counters = counters
   }
 
-  func count(_ refusal: AuthenticationRefusal) {
-    guard let index = AuthenticationRefusal.allCases.firstIndex(of: refusal), index < counters.count else { return }
-    counters[index].add()
+  func count(_ refusal: AuthenticationRefusal) { counters[refusal.name]?.add() }
+}
+
+extension TokenRefusal {
+  static let labels = [
+    "malformed-token", "unknown-token", "signature", "expired", "not-yet-valid", "audience", "issuer", "claims",
+  ]
+
+  /// The label of the metric: why an operator would look.
+  var label: String {
+    switch self {
+    case .length, .character, .notThreeParts, .notBase64URL, .notAnObject, .duplicateMember, .tooManyMembers,
+      .parameter, .type,
+      .algorithm, .keyID:
+      "malformed-token"
+    case .unknown, .unknownKey, .ambiguousKey, .otherAlgorithm: "unknown-token"
+    case .signature: "signature"
+    case .expired: "expired"
+    case .notYetValid: "not-yet-valid"
+    case .otherAudience: "audience"
+    case .otherIssuer: "issuer"
+    case .missing, .malformed: "claims"
+    }
   }
 }

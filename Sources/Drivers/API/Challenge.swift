@@ -5,8 +5,8 @@ import ByteStreams
 enum Challenge {
   /// The request has no credentials.
   case missing
-  /// The description consists of characters that need no quoting.
-  case invalidToken(StaticString)
+  /// The description is of ours: it repeats nothing of the token.
+  case invalidToken(String)
   case insufficientScope(Scopes)
 
   func write(into fields: inout ByteQueue) {
@@ -15,7 +15,8 @@ enum Challenge {
     case .missing: break
     case .invalidToken(let description):
       fields.append(", error=\"invalid_token\", error_description=\"" as StaticString)
-      fields.append(description)
+      // RFC 6750 excludes these two characters.
+      fields.append(description.filter { $0 != "\"" && $0 != "\\" })
       fields.append("\"" as StaticString)
     case .insufficientScope(let scopes):
       fields.append(", error=\"insufficient_scope\", scope=\"" as StaticString)

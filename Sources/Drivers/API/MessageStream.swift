@@ -102,11 +102,7 @@ final class MessageStream: Source {
   }
 
   /// Whether the credentials have been removed from their file. Checked at each batch and heartbeat.
-  private var isRevoked: Bool {
-    guard let grant, !api.shared.access.isOpen else { return false }
-    api.access.update()
-    return grant.isRevoked
-  }
+  private var isRevoked: Bool { grant?.isRevoked ?? false }
 
   /// Returns whether there is more to send now.
   private func appendBatch(to content: inout ResponseContent) -> Bool {

@@ -11,14 +11,21 @@ import TLSEngine
 struct RequestAccess: ~Copyable {
   private let state: AccessState
   private let browsers: BrowserAccess
+  private let limiter: RateLimiter
   /// What the clients of an open gateway may do. Of this loop: all loops would contend for the reference count of a shared one.
   private let everything = Grant(principal: "", scopes: .all)
   private var acceptedHost = AcceptedHost()
+  private var verifier: TokenVerifier
   private var certificates: CertificateGrants
+  /// The version of the credentials that `verifier` has, or an earlier one.
+  private var version: UInt64
 
-  init(_ state: AccessState, _ browsers: BrowserAccess) {
+  init(_ state: AccessState, _ browsers: BrowserAccess, _ limiter: RateLimiter) {
     self.state = state
     self.browsers = browsers
+    self.limiter = limiter
+    version = state.version
+    verifier = TokenVerifier(state.credentials)
     certificates = CertificateGrants(state.certificateRules)
   }
 
@@ -31,37 +38,60 @@ struct RequestAccess: ~Copyable {
     if state.isOpen || listener.role == .management { return everything }
     if Router.needsNoCredentials(request) { return nil }
     do throws(AuthenticationRefusal) {
-      return try authenticate(request, client.certificate)
+      return try authenticate(request, client.certificate, from: client.origin)
     } catch {
       state.refusals.count(error)
+      if case .token = error { limiter.noteFailure(from: client.origin, at: ProcessInformation.monotonicTime()) }
       throw ProblemError(error.problem)
     }
   }
 
-  /// Uses the files as last read. Tokens that are no longer in them are revoked.
-  mutating func update() {}
+  /// Uses the files of tokens and keys as last read.
+  private mutating func update() {
+    guard state.version != version else { return }
+    version = state.version
+    verifier.use(state.credentials)
+  }
 
   private mutating func authenticate(
-    _ request: borrowing HTTPRequestHead, _ certificate: ClientCertificate?
+    _ request: borrowing HTTPRequestHead, _ certificate: ClientCertificate?, from origin: ClientOrigin
   ) throws(AuthenticationRefusal) -> Grant {
     update()
     let now = ProcessInformation.wallClockMilliseconds()
     if let value = request.fields.first(.authorization) {
-      return try grant(for: try RequestCredentials.bearerToken(in: value), at: now)
+      return try grant(for: try RequestCredentials.bearerToken(in: value), from: origin, at: now)
     }
     if let certificate, let grant = certificates.grant(for: certificate) {
       if grant.isExpired(at: now) { throw .expiredCertificate }
       return grant
     }
     if let cookie = try RequestCredentials.cookie(of: request) {
-      return try grant(for: request.fields.value(at: cookie.field).extracting(cookie.value), at: now)
+      return try grant(for: request.fields.value(at: cookie.field).extracting(cookie.value), from: origin, at: now)
     }
     throw certificate == nil ? .missing : .unknownCertificate
   }
 
   private mutating func grant(
-    for token: Span<UInt8>, at now: Int64
+    for token: Span<UInt8>, from origin: ClientOrigin, at now: Int64
   ) throws(AuthenticationRefusal) -> Grant {
-    throw .unknownToken
+    if let grant = verifier.knownGrant(for: token, at: now) { return grant }
+    // From here on, a wrong token costs the check of a signature.
+    do throws(ProblemError) {
+      try limiter.checkFailures(from: origin, at: ProcessInformation.monotonicTime())
+    } catch {
+      throw .limited(error.problem)
+    }
+    do throws(TokenRefusal) {
+      return try verifier.verify(token, at: now)
+    } catch {
+      guard state.version != version else { throw .token(error) }
+    }
+    // The files changed meanwhile.
+    update()
+    do throws(TokenRefusal) {
+      return try verifier.verify(token, at: now)
+    } catch {
+      throw .token(error)
+    }
   }
 }

@@ -24,6 +24,16 @@ package struct TokenVerifier {
     cache.removeAll()
   }
 
+  /// Returns the grant of a token that needs no signature check: a static token, or a JWT that was verified before. nil for all others.
+  package mutating func knownGrant(for token: Span<UInt8>, at now: Int64) -> Grant? {
+    guard token.count >= TokenTable.tokenBytes.lowerBound, token.count <= JSONWebToken.maximumBytes else { return nil }
+    let digest = SecretDigest(of: token)
+    let isStatic = token.count <= TokenTable.tokenBytes.upperBound
+    let grant = (isStatic ? credentials.tokens?.grant(for: digest) : nil) ?? cache.grant(for: digest)
+    guard let grant, !grant.isRevoked, !grant.isExpired(at: now) else { return nil }
+    return grant
+  }
+
   /// - Parameter now: UNIX time in milliseconds.
   package mutating func verify(_ token: Span<UInt8>, at now: Int64) throws(TokenRefusal) -> Grant {
     guard token.count >= TokenTable.tokenBytes.lowerBound, token.count <= JSONWebToken.maximumBytes else {

@@ -1,3 +1,4 @@
+import Access
 import ByteStreams
 import Configuration
 import Foundation
@@ -39,7 +40,8 @@ struct APIFixture {
       })
     api = API(
       APIShared(
-        settings, access: AccessState(settings.authentication, registry), sessions: sessions, lifecycle: lifecycle,
+        settings, access: AccessState(settings.authentication, Credentials(tokens: nil, jwt: nil), registry),
+        sessions: sessions, lifecycle: lifecycle,
         registry: registry, openConnections: Gauge(), version: "1.2.3"),
       loopIndex: 0)
   }

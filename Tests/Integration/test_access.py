@@ -1,0 +1,616 @@
+"""Who may do what: static tokens, JSON Web Tokens of PyJWT and authlib, cookies, and files that change."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+import signal
+import subprocess
+import time
+
+import jwt
+import pytest
+from authlib.jose import JsonWebKey
+from authlib.jose import jwt as authlib_jwt
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+
+from harness.gateway import run
+from harness.streams import RawStream
+from harness.waiting import eventually
+
+TOPICS = {"DRAWBRIDGE_UPSTREAM_TOPIC_POINTER": "/topic"}
+AUDIENCE = "https://gateway.example"
+ISSUER = "https://issuer.example"
+
+
+JSON = {"Content-Type": "application/json"}
+
+
+def bearer(token):
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def stream_with(gateway, token):
+    return await RawStream.open(gateway.address(), fields=f"Authorization: Bearer {token}\r\n")
+
+
+async def end(stream):
+    """Reads a stream to its end."""
+    while await stream.read():
+        pass
+    stream.close()
+
+
+class TokenFile:
+    """A file of static tokens, replaced as a whole when it changes."""
+
+    def __init__(self, folder):
+        self.path = folder / "tokens"
+        self._lines = {}
+        self._save()
+
+    def add(self, name, **lists):
+        token = secrets.token_urlsafe(32)
+        words = [f"{key}={value}" for key, value in lists.items()]
+        self._lines[token] = " ".join([name, "sha256:" + hashlib.sha256(token.encode()).hexdigest(), *words])
+        self._save()
+        return token
+
+    def remove(self, token):
+        del self._lines[token]
+        self._save()
+
+    def _save(self):
+        new = self.path.with_suffix(".new")
+        new.write_text("".join(line + "\n" for line in self._lines.values()))
+        new.replace(self.path)
+
+
+@pytest.fixture
+def tokens(tmp_path):
+    return TokenFile(tmp_path)
+
+
+def with_tokens(tokens):
+    return {"DRAWBRIDGE_AUTHENTICATION_TOKENS": str(tokens.path), **TOPICS}
+
+
+# ------------------------------------------------------------------------------------------------------- Static tokens
+
+
+async def test_without_credentials_everything_but_the_contract_is_401(gateway_for, upstream, tokens):
+    tokens.add("ci", scopes="send")
+    gateway = await gateway_for(upstream, env=with_tokens(tokens))
+    client = gateway.client()
+    for method, path in [
+        ("POST", "/v1/messages"),
+        ("GET", "/v1/messages"),
+        ("GET", "/v1/session"),
+        ("PATCH", "/v1/session"),
+        ("GET", "/v1/sessions"),
+        ("GET", "/v1/sessions/nowhere"),
+        ("PUT", "/v1/consumers/a"),
+        ("POST", "/v1/call"),
+        ("GET", "/nowhere"),
+    ]:
+        answer = await client.request(method, path, data=b"" if method != "GET" else None)
+        assert answer.problem(401)["type"] == "/errors/unauthorized"
+        assert answer.headers["WWW-Authenticate"] == 'Bearer realm="drawbridge"'
+    for path in ("/openapi.yaml", "/errors/unauthorized"):
+        assert (await client.request("GET", path)).status == 200
+    for path in ("/v1/messages", "/v1/sessions/nowhere/messages", "/v1/deliveries/d-1"):
+        assert (await client.request("OPTIONS", path)).status == 204
+    assert (await gateway.manage("/metrics")).status == 200
+
+
+async def test_a_token_does_what_its_line_allows(gateway_for, upstream, tokens):
+    sender, reader = tokens.add("sender", scopes="send"), tokens.add("reader", scopes="receive")
+    gateway = await gateway_for(upstream, env=with_tokens(tokens))
+    client = gateway.client()
+    accepted = await client.accepted("hello", headers=bearer(sender))
+    path = f"/v1/deliveries/{accepted['id']}"
+    assert (await client.request("GET", path, headers=bearer(sender))).status == 200
+    assert (await client.get(bearer(reader), wait=0)).status == 200
+    for answer, scope in [
+        (await client.send("x", headers=bearer(reader)), "send"),
+        (await client.request("GET", path, headers=bearer(reader)), "send"),
+        (await client.get(bearer(sender), wait=0), "receive"),
+        (await client.request("PUT", "/v1/consumers/a", headers=bearer(sender)), "receive"),
+        (await client.request("POST", "/v1/call", data="{}", headers=bearer(sender)), "call"),
+        (await client.request("PATCH", "/v1/session", data='{"desired":"down"}', headers=bearer(sender)), "admin"),
+    ]:
+        assert answer.problem(403)["type"] == "/errors/insufficient-scope"
+        assert f'error="insufficient_scope", scope="{scope}"' in answer.headers["WWW-Authenticate"]
+    for token in (sender, reader):
+        assert (await client.request("GET", "/v1/session", headers=bearer(token))).status == 200
+
+
+async def test_a_token_that_is_not_in_the_file_is_401_and_says_no_more(gateway_for, upstream, tokens):
+    token = tokens.add("ci", scopes="send")
+    gateway = await gateway_for(upstream, env=with_tokens(tokens))
+    client = gateway.client()
+    for value in [
+        f"Bearer {token}x",
+        f"Bearer {token[:-1]}",
+        f"Bearer {token.swapcase()}",
+        "Bearer",
+        "Bearer ",
+        f"Bearer {token} {token}",
+        f"Basic {base64.b64encode(token.encode()).decode()}",
+        f"bearer={token}",
+        token,
+        "Bearer " + "a" * 20_000,
+    ]:
+        answer = await client.send("x", headers={"Authorization": value})
+        answer.problem(401)
+        assert answer.headers["WWW-Authenticate"].startswith('Bearer realm="drawbridge"')
+        assert token not in answer.body.decode() + str(answer.headers)
+    assert (await client.send("x", headers={"Authorization": f"bEARER   {token}"})).status == 202
+    twice = [("Authorization", f"Bearer {token}")] * 2
+    (await client.request("POST", "/v1/messages", data="x", headers=twice)).problem(400)
+    for name in ("token", "access_token"):
+        (await client.request("GET", "/v1/messages", params={name: token})).problem(401)
+        (await client.request("POST", "/v1/messages", params={name: token}, headers=bearer(token))).problem(400)
+
+
+SESSIONS = """
+sessions:
+  market: {{upstream: {{url: "{url}", topic: {{pointer: /topic}}}}}}
+  secret: {{upstream: {{url: "{url}"}}}}
+"""
+
+
+async def test_a_session_that_is_not_allowed_does_not_exist(gateway_for, upstream, tokens):
+    token = tokens.add("a", scopes="send,receive,admin", sessions="mark*")
+    gateway = await gateway_for(
+        upstream, config=SESSIONS.format(url=upstream.url), env={"DRAWBRIDGE_AUTHENTICATION_TOKENS": str(tokens.path)}
+    )
+    client = gateway.client()
+    answer = await client.request("GET", "/v1/sessions", headers=bearer(token))
+    assert [session["session"] for session in answer.json["sessions"]] == ["market"]
+    assert (await client.request("GET", "/v1/sessions/market", headers=bearer(token))).status == 200
+    for method, part in [
+        ("GET", ""),
+        ("GET", "/messages"),
+        ("POST", "/messages"),
+        ("PATCH", ""),
+        ("GET", "/consumers"),
+    ]:
+        there, elsewhere = [
+            (await client.request(method, f"/v1/sessions/{name}{part}", headers=bearer(token), data=b"")).problem(404)
+            for name in ("secret", "absent")
+        ]
+        assert there["detail"].replace("secret", "absent") == elsewhere["detail"]
+        assert there["detail"].endswith("the only session is market")
+    # The default session exists, but not for this token.
+    for path in ("/v1/session", "/v1/messages", "/v1/sessions/default", "/v1/sessions/default/messages"):
+        assert "secret" not in (await client.request("GET", path, headers=bearer(token))).problem(404)["detail"]
+
+
+async def test_a_token_for_some_topics_receives_no_others(gateway_for, upstream, tokens):
+    token = tokens.add("a", scopes="receive", topics="orders.*,alerts")
+    everything = tokens.add("b", scopes="receive")
+    gateway = await gateway_for(upstream, env=with_tokens(tokens))
+    client = gateway.client()
+    start = (await client.get(bearer(token), wait=0)).json["cursor"]
+    pushes = [{"topic": topic, "n": n} for n, topic in enumerate(["orders.1", "secret", "alerts", "orders"])]
+    for push in pushes:
+        await upstream.push(json.dumps(push))
+    await upstream.push("no topic")
+
+    async def received(**parameters):
+        answer = await client.get(bearer(token), cursor=start, wait=0, **parameters)
+        return [message["data"]["n"] for message in answer.json["messages"]]
+
+    async def all_arrived():
+        return len((await client.get(bearer(everything), cursor=start, wait=0)).json["messages"]) == 5
+
+    await eventually(all_arrived, what="all pushes arrive")
+    assert await received() == [0, 2]
+    assert await received(topic="orders.1*") == [0]
+    answer = await client.get(bearer(token), cursor=start, wait=0, limit=1)
+    assert "topic" not in answer.headers["Link"]
+    for topic in ("secret", "o*", "*", "orders"):
+        (await client.get(bearer(token), wait=0, topic=topic)).problem(403)
+    # A consumer needs its topics within those of the token, at each use.
+    for document, status in [('{"topics":["orders.*"]}', 201), ("{}", 403), ('{"topics":["secret"]}', 403)]:
+        answer = await client.request("PUT", "/v1/consumers/mine", data=document, headers={**bearer(token), **JSON})
+        assert answer.status == status
+    answer = await client.request(
+        "PUT", "/v1/consumers/all", data='{"share":true}', headers={**bearer(everything), **JSON}
+    )
+    assert answer.status == 201
+    for method, path in [
+        ("POST", "/receive?wait=0"),
+        ("POST", "/settle"),
+        ("GET", "/dead"),
+        ("GET", ""),
+        ("DELETE", ""),
+    ]:
+        answer = await client.request(method, f"/v1/consumers/all{path}", headers=bearer(token))
+        answer.problem(403)
+    listed = await client.request("GET", "/v1/consumers", headers=bearer(token))
+    assert [consumer["name"] for consumer in listed.json["consumers"]] == ["mine"]
+
+
+async def test_equal_idempotency_keys_of_two_clients_are_two_keys(gateway_for, upstream, tokens):
+    first, second = tokens.add("a", scopes="send"), tokens.add("b", scopes="send")
+    gateway = await gateway_for(upstream, env={**with_tokens(tokens), "DRAWBRIDGE_HTTP_IDEMPOTENCY_KEYS": "8"})
+    client = gateway.client()
+
+    async def send(token, key):
+        return await client.send("x", headers={**bearer(token), "Idempotency-Key": key})
+
+    ids = {(await send(token, "k")).json["id"] for token in (first, first, second)}
+    assert len(ids) == 2
+    # A quarter of the keys for each.
+    assert (await send(first, "l")).status == 202
+    assert (await send(first, "m")).problem(503)["type"] == "/errors/too-many-keys"
+    assert (await send(second, "m")).status == 202
+
+
+# ------------------------------------------------------------------------------------------------------------- Cookies
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "status"),
+    [
+        ("GET", {"Sec-Fetch-Site": "same-origin"}, 200),
+        ("HEAD", {"Sec-Fetch-Site": "same-origin"}, 200),
+        ("GET", {"Origin": "https://app.example"}, 200),
+        ("GET", {"Origin": "https://app.example", "Sec-Fetch-Site": "cross-site"}, 200),
+        ("GET", {}, 401),
+        ("GET", {"Sec-Fetch-Site": "none"}, 401),
+        ("GET", {"Sec-Fetch-Site": "cross-site"}, 403),
+        ("GET", {"Sec-Fetch-Site": "same-site"}, 403),
+        ("GET", {"Origin": "https://evil.example"}, 403),
+        ("POST", {"Sec-Fetch-Site": "same-origin"}, 401),
+        ("POST", {"Origin": "https://app.example"}, 401),
+        ("PATCH", {"Sec-Fetch-Site": "same-origin"}, 401),
+    ],
+)
+async def test_the_cookie_is_for_reading_pages_of_this_origin(gateway_for, upstream, tokens, method, fields, status):
+    token = tokens.add("a", scopes="send,receive,admin")
+    env = {**with_tokens(tokens), "DRAWBRIDGE_HTTP_ORIGINS": "https://app.example"}
+    gateway = await gateway_for(upstream, env=env)
+    client = gateway.client()
+    path = "/v1/messages?wait=0" if method in ("GET", "HEAD") else "/v1/messages"
+    cookie = {"Cookie": f"a=b; drawbridge_token={token}; c=d"}
+    answer = await client.request(method, path, headers={**fields, **cookie}, data=b"" if method == "POST" else None)
+    assert answer.status == status
+
+
+async def test_a_second_cookie_of_that_name_is_refused(gateway_for, upstream, tokens):
+    token = tokens.add("a", scopes="receive")
+    gateway = await gateway_for(upstream, env=with_tokens(tokens))
+    client = gateway.client()
+    fields = {"Sec-Fetch-Site": "same-origin", "Cookie": f"drawbridge_token={token}; drawbridge_token=x"}
+    (await client.get(fields, wait=0)).problem(401)
+
+
+# ----------------------------------------------------------------------------------------------------- JSON Web Tokens
+
+
+def openssl(*arguments, stdin=None):
+    return subprocess.run(("openssl", *arguments), input=stdin, check=True, capture_output=True).stdout
+
+
+KINDS = {
+    "RS256": ("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"),
+    "ES256": ("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"),
+    "EdDSA": ("genpkey", "-algorithm", "ed25519"),
+}
+
+
+class Issuer:
+    """One key of each algorithm, and their public parts in a JWK Set."""
+
+    def __init__(self, folder):
+        self.path = folder / "keys.json"
+        self.private = {algorithm: openssl(*command) for algorithm, command in KINDS.items()}
+        self.public = {name: openssl("pkey", "-pubout", stdin=key) for name, key in self.private.items()}
+        self.private["HS256"] = secrets.token_bytes(32)
+        self.jwks = []
+        for algorithm, key in self.public.items():
+            jwk = dict(JsonWebKey.import_key(key).as_dict())
+            self.jwks.append({**jwk, "kid": algorithm, "alg": algorithm, "use": "sig"})
+        secret = base64.urlsafe_b64encode(self.private["HS256"]).rstrip(b"=").decode()
+        self.jwks.append({"kty": "oct", "k": secret, "kid": "HS256", "alg": "HS256"})
+        self.save()
+
+    def save(self):
+        new = self.path.with_suffix(".new")
+        new.write_text(json.dumps({"keys": self.jwks}))
+        new.replace(self.path)
+
+    def settings(self, **more):
+        return {
+            "DRAWBRIDGE_AUTHENTICATION_JWT_KEYS": str(self.path),
+            "DRAWBRIDGE_AUTHENTICATION_JWT_AUDIENCE": AUDIENCE,
+            "DRAWBRIDGE_AUTHENTICATION_JWT_ISSUER": ISSUER,
+            "DRAWBRIDGE_AUTHENTICATION_JWT_LEEWAY": "0s",
+            **TOPICS,
+            **more,
+        }
+
+    @staticmethod
+    def claims(**changes):
+        now = time.time()
+        claims = {
+            "iss": ISSUER,
+            "sub": "me",
+            "aud": AUDIENCE,
+            "iat": int(now),
+            "exp": now + 600,
+            "scope": "send receive",
+        }
+        claims.update(changes)
+        return {name: value for name, value in claims.items() if value is not None}
+
+    def token(self, algorithm="ES256", headers=None, **changes):
+        return jwt.encode(
+            self.claims(**changes), self.private[algorithm], algorithm, headers={"kid": algorithm, **(headers or {})}
+        )
+
+
+@pytest.fixture(scope="module")
+def issuer(tmp_path_factory):
+    return Issuer(tmp_path_factory.mktemp("issuer"))
+
+
+def b64(data):
+    data = data if isinstance(data, bytes) else json.dumps(data).encode()
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+async def test_tokens_of_two_libraries_and_all_algorithms_are_accepted(gateway_for, upstream, issuer):
+    gateway = await gateway_for(upstream, env=issuer.settings())
+    client = gateway.client()
+    for algorithm, key in issuer.private.items():
+        by_authlib = authlib_jwt.encode({"alg": algorithm, "kid": algorithm}, issuer.claims(), key).decode()
+        for token in (issuer.token(algorithm), by_authlib):
+            answer = await client.send("x", headers=bearer(token))
+            assert answer.status == 202, (algorithm, answer.body)
+    only = issuer.token(scope="receive", drawbridge={"topics": ["a"]})
+    (await client.send("x", headers=bearer(only))).problem(403)
+    (await client.get(bearer(only), wait=0, topic="b")).problem(403)
+    assert (await client.get(bearer(only), wait=0, topic="a")).status == 200
+    nowhere = issuer.token(drawbridge={"sessions": []})
+    (await client.send("x", headers=bearer(nowhere))).problem(404)
+
+
+def attacks(issuer):
+    """The attacks of RFC 8725 and its neighbours: a token that must be refused, by name."""
+    now = int(time.time())
+    good = issuer.token()
+    header, claims, signature = good.split(".")
+    es256 = {"alg": "ES256", "kid": "ES256"}
+    yield "alg none", f"{b64({'alg': 'none'})}.{claims}."
+    yield "alg none with a kid", f"{b64({'alg': 'none', 'kid': 'ES256'})}.{claims}."
+    yield "alg None", f"{b64({'alg': 'nOnE'})}.{claims}."
+    yield "no signature", f"{header}.{claims}."
+    yield "two parts", f"{header}.{claims}"
+    for name in ("RS256", "ES256"):
+        forged = f"{b64({'alg': 'HS256', 'kid': name})}.{claims}"
+        mac = hmac.new(issuer.public[name], forged.encode(), hashlib.sha256).digest()
+        yield f"HMAC with the public key of {name}", f"{forged}.{b64(mac)}"
+    other = Issuer.claims()
+    yield "another key", jwt.encode(other, openssl(*KINDS["ES256"]), "ES256", headers={"kid": "ES256"})
+    yield "a kid of nobody", issuer.token(headers={"kid": "nobody"})
+    yield "a kid that is a path", issuer.token(headers={"kid": "../../../dev/null"})
+    yield "a kid that is SQL", issuer.token(headers={"kid": "x' OR '1'='1"})
+    yield "the kid of another algorithm", issuer.token(headers={"kid": "RS256"})
+    for field, value in [
+        ("jku", "https://evil.example/keys"),
+        ("x5u", "https://evil.example/chain"),
+        ("jwk", issuer.jwks[1]),
+        ("crit", ["exp"]),
+    ]:
+        yield f"with {field}", _signed(issuer, {**es256, field: value}, other)
+    yield "for another audience", issuer.token(aud="https://other.example")
+    yield "for a longer audience", issuer.token(aud=AUDIENCE + "/x")
+    yield "for no audience", issuer.token(aud=None)
+    yield "of another issuer", issuer.token(iss="https://evil.example")
+    yield "of no issuer", issuer.token(iss=None)
+    yield "of no subject", issuer.token(sub=None)
+    yield "expired", issuer.token(exp=now - 2)
+    yield "without an end", issuer.token(exp=None)
+    yield "with an end in words", _signed(issuer, es256, {**other, "exp": "never"})
+    yield "with an infinite end", _signed(issuer, es256, json.dumps({**other, "exp": 0})[:-2] + "1e999}")
+    yield "not yet valid", issuer.token(nbf=now + 60)
+    yield "too large", issuer.token(pad="x" * 8192)
+    repeated = json.dumps(other)[:-1] + ', "aud": "https://other.example"}'
+    yield "with a member twice", _signed(issuer, es256, repeated)
+    yield "with a header member twice", _signed(issuer, '{"alg":"ES256","kid":"ES256","alg":"none"}', other)
+    yield "of another type", _signed(issuer, {**es256, "typ": "secevent+jwt"}, other)
+    yield "nested", _signed(issuer, {**es256, "cty": "JWT"}, good.encode())
+    yield "with changed claims", f"{header}.{b64(Issuer.claims(scope='admin'))}.{signature}"
+    yield "with padding", f"{header}.{claims}.{signature}="
+    yield "with another last bit", good[:-1] + chr(ord(good[-1]) ^ 1)
+    yield "encrypted", ".".join([header, claims, signature, b64(b"x"), b64(b"y")])
+
+
+def _signed(issuer, header, claims):
+    """A JWS over any header and payload, with the signature that the algorithm asks for."""
+
+    def part(value):
+        if isinstance(value, bytes):
+            return b64(value)
+        return b64(value.encode() if isinstance(value, str) else value)
+
+    text = f"{part(header)}.{part(claims)}"
+    key = serialization.load_pem_private_key(issuer.private["ES256"], None)
+    r, s = decode_dss_signature(key.sign(text.encode(), ec.ECDSA(hashes.SHA256())))
+    return f"{text}.{b64(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
+
+
+async def test_every_attack_of_rfc_8725_gets_401(gateway_for, upstream, issuer):
+    gateway = await gateway_for(upstream, env=issuer.settings())
+    client = gateway.client()
+    # The one that makes tokens by hand makes good ones.
+    good = _signed(issuer, {"alg": "ES256", "kid": "ES256"}, Issuer.claims())
+    assert (await client.send("x", headers=bearer(good))).status == 202
+    count = 0
+    for name, token in attacks(issuer):
+        answer = await client.send("x", headers=bearer(token))
+        assert answer.status == 401, (name, answer.status, answer.body)
+        assert 'error="invalid_token"' in answer.headers["WWW-Authenticate"], name
+        count += 1
+    assert count > 30
+    metrics = await gateway.metrics()
+    assert metrics["drawbridge_requests_unauthenticated_total"] == count
+
+
+async def test_what_is_held_ends_when_its_token_expires(gateway_for, upstream, issuer):
+    gateway = await gateway_for(upstream, env=issuer.settings())
+    client = gateway.client()
+    token = issuer.token(exp=time.time() + 2.5)
+    stream = await stream_with(gateway, token)
+    poll = await client.get(bearer(token), wait=50)
+    # Ended as at its deadline, though it wanted to wait for longer than the test may last.
+    assert poll.status == 200
+    assert poll.json["messages"] == []
+    await end(stream)
+    assert 'error_description="the token has expired"' in (await client.get(bearer(token))).headers["WWW-Authenticate"]
+
+
+# -------------------------------------------------------------------------------------------------- Files that change
+
+
+async def test_tokens_are_rotated_under_load_without_a_failed_request(gateway_for, upstream, tokens):
+    current = tokens.add("ci", scopes="send,receive")
+    gateway = await gateway_for(upstream, env=with_tokens(tokens))
+    statuses, is_over = [], asyncio.Event()
+
+    async def load():
+        client = gateway.client()
+        while not is_over.is_set():
+            statuses.append((await client.get(bearer(current), wait=0)).status)
+
+    tasks = [asyncio.create_task(load()) for _ in range(8)]
+    client = gateway.client()
+
+    async def becomes(token, *expected):
+        async def has_status():
+            return (await client.get(bearer(token), wait=0)).status in expected
+
+        await eventually(has_status, what=f"the token gets one of {expected}")
+
+    def uses(count):
+        return lambda: len(statuses) > count
+
+    for number in range(2):
+        old, new = current, tokens.add(f"ci-{number}", scopes="send,receive")
+        await becomes(new, 200)
+        current = new
+        await eventually(uses(len(statuses) + 100), what="the clients use the new token")
+        tokens.remove(old)
+        # 429: the test itself has sent many wrong tokens by then.
+        await becomes(old, 401, 429)
+    is_over.set()
+    await asyncio.gather(*tasks)
+    assert set(statuses) == {200}
+
+
+async def test_a_stream_ends_when_its_token_is_removed(gateway_for, upstream, tokens):
+    token, other = tokens.add("a", scopes="receive"), tokens.add("b", scopes="receive")
+    env = {**with_tokens(tokens), "DRAWBRIDGE_DELIVERY_STREAM_HEARTBEAT": "1s"}
+    gateway = await gateway_for(upstream, env=env)
+    ending = await stream_with(gateway, token)
+    lasting = await stream_with(gateway, other)
+    tokens.remove(token)
+    await end(ending)
+    await upstream.push("still here")
+    await lasting.has(1)
+    lasting.close()
+
+
+async def test_a_bad_file_keeps_the_tokens_that_were_valid(gateway_for, upstream, tokens):
+    token = tokens.add("a", scopes="send")
+    gateway = await gateway_for(upstream, env=with_tokens(tokens))
+    good = tokens.path.read_text()
+    tokens.path.write_text(good + "broken line\n")
+    record = await gateway.logs(lambda record: "remain in effect" in record["message"], what="the bad file")
+    assert "line 2" in record["reason"]
+    assert (await gateway.client().send("x", headers=bearer(token))).status == 202
+    assert (await gateway.metrics())["drawbridge_access_files_valid"] == 0
+    tokens.path.write_text(good)
+
+    async def is_valid():
+        return (await gateway.metrics())["drawbridge_access_files_valid"] == 1
+
+    await eventually(is_valid, what="the file is valid again")
+
+
+async def test_a_signal_reads_the_files_again(gateway_for, upstream, tokens):
+    gateway = await gateway_for(upstream, env=with_tokens(tokens))
+    token = tokens.add("late", scopes="send")
+    gateway.signal(signal.SIGHUP)
+
+    async def is_accepted():
+        return (await gateway.client().send("x", headers=bearer(token))).status == 202
+
+    await eventually(is_accepted, what="the token is accepted")
+
+
+@pytest.mark.parametrize(
+    ("setting", "content", "hint"),
+    [
+        ("TOKENS", None, "cannot be read"),
+        ("TOKENS", "a sha256:00 scopes=send\n", "line 1"),
+        ("TOKENS", f"a sha256:{'0' * 64} scopes=fly\n", "line 1"),
+        ("JWT_KEYS", "{", "keys"),
+        ("JWT_KEYS", '{"keys":[{"kty":"oct","k":"c2hvcnQ"}]}', "key"),
+    ],
+)
+async def test_an_invalid_file_ends_the_start_and_check_config_with_78(tmp_path, setting, content, hint):
+    path = tmp_path / "file"
+    if content is not None:
+        path.write_text(content)
+    env = {f"DRAWBRIDGE_AUTHENTICATION_{setting}": str(path), "DRAWBRIDGE_AUTHENTICATION_JWT_AUDIENCE": "a"}
+    for command in ("check-config", "serve"):
+        status, _, err = await run(command, "--upstream", "ws://127.0.0.1:1/", env=env)
+        assert status == 78, err
+        assert str(path) in err
+        assert hint in err
+
+
+# ------------------------------------------------------------------------------------------------- The command and logs
+
+
+async def test_the_command_makes_a_token_and_its_line(gateway_for, upstream, tmp_path):
+    status, line, token = await run("token", "billing", "--scopes", "send", "--sessions", "default")
+    assert status == 0
+    token = token.strip()
+    assert token not in line
+    assert line.startswith("billing sha256:")
+    assert line.endswith(" scopes=send sessions=default\n")
+    path = tmp_path / "tokens"
+    path.write_text(line)
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_AUTHENTICATION_TOKENS": str(path)})
+    await gateway.client().accepted("x", headers=bearer(token))
+    for arguments in [(), ("a b",), ("#a",), ("a", "b"), ("a", "--scope", "send")]:
+        status, out, _ = await run("token", *arguments)
+        assert (status, out) == (64, ""), arguments
+
+
+async def test_no_token_is_in_the_log_or_a_response(gateway_for, upstream, tokens, issuer):
+    token = tokens.add("a", scopes="send,receive")
+    web = issuer.token()
+    env = {**issuer.settings(), **with_tokens(tokens), "DRAWBRIDGE_LOG_LEVEL": "trace", "DRAWBRIDGE_LOG_ACCESS": "all"}
+    gateway = await gateway_for(upstream, env=env)
+    client = gateway.client()
+    for secret in (token, web, token + "wrong", web + "wrong"):
+        fields = [bearer(secret), {"Cookie": f"drawbridge_token={secret}", "Sec-Fetch-Site": "same-origin"}]
+        for headers in fields:
+            for path in ("/v1/messages?wait=0", "/v1/messages?wait=x", "/nowhere", f"/v1/messages?token={secret[:6]}"):
+                answer = await client.request("GET", path, headers=headers)
+                assert secret not in answer.body.decode() + str(answer.headers)
+    assert (await client.get(bearer(web), wait=0)).status == 200
+    assert token[:20] not in gateway.output
+    assert web.split(".")[1][:20] not in gateway.output
+    assert web.split(".")[2][:20] not in gateway.output

@@ -231,7 +231,7 @@ async def test_a_token_for_some_topics_receives_no_others(gateway_for, upstream,
         ("GET", ""),
         ("DELETE", ""),
     ]:
-        answer = await client.request(method, f"/v1/consumers/all{path}", headers=bearer(token))
+        answer = await client.request(method, f"/v1/consumers/all{path}", headers={**bearer(token), **JSON})
         answer.problem(403)
     listed = await client.request("GET", "/v1/consumers", headers=bearer(token))
     assert [consumer["name"] for consumer in listed.json["consumers"]] == ["mine"]

@@ -188,7 +188,7 @@ async def test_the_readme_protects_the_gateway_in_three_lines(gateway_for, upstr
     make, serve, send = re.search(r"```\n(.*?)```", section, re.DOTALL)[1].splitlines()
 
     async def shell(line):
-        line = line.replace("drawbridge ", f"{BINARY} ", 1) if line.startswith("drawbridge ") else line
+        line = line.replace("drawbridge ", f"{BINARY.resolve()} ", 1) if line.startswith("drawbridge ") else line
         process = await asyncio.create_subprocess_exec(
             "bash", "-ec", line, cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
         )

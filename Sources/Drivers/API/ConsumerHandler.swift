@@ -145,7 +145,7 @@ extension API {
     }
     response.begin(lost == 0 ? .ok : .multiStatus, "application/json")
     ConsumerJSON.write(
-      zip(settlements.lazy.map(\.lease), outcomes), shared.clockOffset, now, into: &response.content.text)
+      zip(settlements.lazy.map(\.lease), outcomes), shared.clockOffset, into: &response.content.text)
   }
 }
 

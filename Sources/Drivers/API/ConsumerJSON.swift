@@ -77,10 +77,8 @@ enum ConsumerJSON {
   // MARK: Messages
 
   /// Each message has the members of a poll's message after those of its lease.
-  static func write(
-    _ batch: LeasedBatch, _ clock: ClockOffset, _ now: MonotonicTime, into content: inout ResponseContent
-  ) {
-    var times = LeaseTimes(clock, now)
+  static func write(_ batch: LeasedBatch, _ clock: ClockOffset, into content: inout ResponseContent) {
+    var times = LeaseTimes(clock)
     content.text.append("{\"messages\":[" as StaticString)
     for (index, message) in batch.messages.enumerated() {
       content.text.append(index == 0 ? "{\"lease\":\"" : ",{\"lease\":\"" as StaticString)
@@ -122,10 +120,9 @@ enum ConsumerJSON {
   // MARK: Settling
 
   static func write(
-    _ results: some Sequence<(Lease, SettlementOutcome)>, _ clock: ClockOffset, _ now: MonotonicTime,
-    into output: inout ByteQueue
+    _ results: some Sequence<(Lease, SettlementOutcome)>, _ clock: ClockOffset, into output: inout ByteQueue
   ) {
-    var times = LeaseTimes(clock, now)
+    var times = LeaseTimes(clock)
     var isFirst = true
     output.append("{\"results\":[" as StaticString)
     for (lease, outcome) in results {
@@ -151,13 +148,11 @@ enum ConsumerJSON {
 private struct LeaseTimes {
   private var writer = TimestampWriter()
   private let clock: ClockOffset
+  /// Both clocks at the same moment. The time of the loop's turn is older, and the lease would seem to last longer than it does.
   private let wallClock = ProcessInformation.wallClockMilliseconds()
-  private let now: MonotonicTime
+  private let now = ProcessInformation.monotonicTime()
 
-  init(_ clock: ClockOffset, _ now: MonotonicTime) {
-    self.clock = clock
-    self.now = now
-  }
+  init(_ clock: ClockOffset) { self.clock = clock }
 
   mutating func write(_ time: MonotonicTime, into output: inout ByteQueue) {
     writer.write(milliseconds: clock.wallClock(of: time, wallClock: wallClock, now: now), into: &output)

@@ -67,7 +67,7 @@ private struct WaitingDelivery: WaitingRequest {
     response.content.text.append(",\"time\":\"" as StaticString)
     var clock = TimestampWriter()
     let time = api.shared.clockOffset.wallClock(
-      of: record.time, wallClock: ProcessInformation.wallClockMilliseconds(), now: now)
+      of: record.time, wallClock: ProcessInformation.wallClockMilliseconds(), now: ProcessInformation.monotonicTime())
     clock.write(milliseconds: time, into: &response.content.text)
     response.content.text.append("\"" as StaticString)
     if let reply = session.upstream.lateReply(to: sequence, now: now) {

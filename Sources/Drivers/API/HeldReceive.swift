@@ -80,7 +80,7 @@ extension API {
     shared.metrics.deliveredMessages.add(batch.messages.count)
     response.begin(.ok, "application/json")
     if let gap = batch.gap { PollFields.write(gap, into: &response.fields) }
-    ConsumerJSON.write(batch, shared.clockOffset, now, into: &response.content)
+    ConsumerJSON.write(batch, shared.clockOffset, into: &response.content)
   }
 
   private func respond(with result: ReadResult, into response: inout Response) {

@@ -24,6 +24,7 @@ package struct FuzzTarget: Sendable {
       FuzzTarget("websocket-frames", longestInput: 256, WebSocketFramesTarget.run),
       FuzzTarget("handshake-response", longestInput: 512, HandshakeResponseTarget.run),
       FuzzTarget("proxy-response", longestInput: 512, ProxyResponseTarget.run),
+      FuzzTarget("proxy-header", longestInput: 320, ProxyHeaderTarget.run),
       FuzzTarget("inflate", longestInput: 256, InflateTarget.run),
       FuzzTarget("utf-8", longestInput: 192, UTF8Target.run),
       FuzzTarget("extension-header", longestInput: 256, ExtensionHeaderTarget.run),

@@ -145,7 +145,7 @@ async def test_a_held_worker_is_woken_by_pushes_releases_and_expired_leases(gate
 async def test_a_held_worker_is_told_what_retention_removes_while_nothing_else_happens(gateway_for, upstream):
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_DELIVERY_AGE": "1s"})
     client = gateway.client()
-    await put(client, "workers", share=True, order_by="/key")
+    await put(client, "workers", share=True, order_by="/key", visibility="1h")
     await upstream.push('{"key":1}', '{"key":1}')
     (message,) = (await receive(client, "workers", wait=30)).json["messages"]
     # It blocks the other one for an hour, and no lease or delay ends before.

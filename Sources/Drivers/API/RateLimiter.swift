@@ -77,11 +77,16 @@ final class RateLimiter: Sendable {
 
   private let principals: Table?
   private let addresses: Table?
+  /// Whether requests are counted by address, not only their failed authentications.
+  private let countsAddresses: Bool
   private let refused: RefusalCounters
 
   init(_ limits: GatewaySettings.Limits, _ registry: MetricsRegistry) {
     principals = Table(.principal, limits.principal)
     addresses = Table(.address, limits.address)
+    var counted = limits.address
+    counted.failures = nil
+    countsAddresses = !counted.isEmpty
     refused = RefusalCounters(registry)
     registry.gauge("drawbridge_rate_limit_keys", "Principals and addresses whose uses are counted.") { [self] in
       Double((principals?.size.keys ?? 0) + (addresses?.size.keys ?? 0))
@@ -95,7 +100,7 @@ final class RateLimiter: Sendable {
   func client(_ principal: String, at origin: ClientOrigin) -> Client? {
     let byPrincipal = principal.isEmpty ? nil : principals.map { _ in RateTable.Key(principal) }
     // The permissions of the file of a Unix-domain socket decide who may connect, and all its clients have one address.
-    let byAddress = origin == .local ? nil : addresses.map { _ in RateTable.Key(origin) }
+    let byAddress = origin == .local || !countsAddresses ? nil : addresses.map { _ in RateTable.Key(origin) }
     return byPrincipal == nil && byAddress == nil ? nil : Client(principal: byPrincipal, address: byAddress)
   }
 

@@ -58,6 +58,30 @@ async def test_the_gap_of_a_closed_session_is_after_its_last_push(gateway_for, r
     assert (second.payloads, second.gap["reason"]) == (["before"], "upstream")
 
 
+async def test_the_gap_of_a_connection_that_the_upstream_closes_is_reported_at_once(gateway_for, raw_upstream):
+    """The upstream sends nothing after its close frame, but does not end the TCP connection for a long time."""
+
+    async def behave(reader, writer):
+        await upgrade(reader, writer)
+        while True:
+            opcode, payload = await read_frame(reader)
+            if opcode == 9:
+                writer.write(frame(10, payload))
+            elif opcode == 1:
+                writer.write(frame(1, b"last") + frame(8, b"\x03\xe9"))
+
+    upstream = await raw_upstream(behave)
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_UPSTREAM_TIMEOUTS_CLOSING": "60s"})
+    client = gateway.client()
+    await client.accepted("go")
+    first = await client.poll(cursor="earliest", wait=20)
+    assert (first.payloads, first.gap) == (["last"], None)
+    second = await client.poll(cursor=first.cursor, wait=20)
+    assert (second.payloads, second.gap and second.gap["reason"]) == ([], "upstream")
+    assert await is_in(client, "closing")
+    await upstream.kill()
+
+
 async def test_a_lost_connection_never_reopens_a_session_that_is_down(upstream, gateway, client):
     await patch(client, '{"desired":"down"}')
     await eventually(lambda: is_in(client, "stopped"), what="the session is stopped")

@@ -139,8 +139,8 @@ extension SessionHandle {
       let match = shared.calls.receive(id, copy, range, canBeLate: !traits.hasUnpairedSurrogates, now: now)
       if let request, match != .none { shared.outbox.replied(to: request) }
       return switch match {
-      case .reply(let lane): (true, shared.callNotifier(ofLane: lane), shared.signalOfLastCall)
-      case .lateReply: (true, nil, nil)
+      case .reply(let lane): (true, shared.callNotifier(ofLane: lane), shared.signalAfterReply)
+      case .lateReply: (true, nil, shared.signalAfterReply)
       case .none: (false, nil, nil)
       }
     }
@@ -194,6 +194,12 @@ extension SessionHandle.Shared {
       }
     }
     return lanes.map { callNotifier(ofLane: $0) }
+  }
+
+  /// The signal that must be notified after a reply. The reply may have confirmed the last message of a connection that sent before, for which
+  /// the queued messages wait, or the last message of a shutdown.
+  fileprivate var signalAfterReply: Signal? {
+    outbox.retiringConnection != nil && outbox.hasWaiting ? signal : signalOfLastCall
   }
 
   /// The signal that must be notified if the last call has ended during a shutdown, which waits for it.

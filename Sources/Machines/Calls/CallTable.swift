@@ -160,7 +160,9 @@ package struct CallTable: Sendable {
   package mutating func connectionEnded(_ connection: Generation, isQueued: (UInt64) -> Bool) -> [Int] {
     guard pending > 0 else { return [] }
     var lanes: [Int] = []
-    for (id, call) in calls where call.outcome == nil && call.carrier == connection {
+    // Not `calls`, which changes: that would copy it.
+    for id in ids.values {
+      guard let call = calls[id], call.outcome == nil, call.carrier == connection else { continue }
       if isQueued(call.sequence) {
         calls[id]?.carrier = nil
       } else {

@@ -181,8 +181,9 @@ struct LeaseQueue: Sendable {
       if frontier.epoch != result.cursor.epoch { startSequence = 0 }
       let passed = Int(result.cursor.sequence - min(frontier.sequence, result.cursor.sequence))
       budget.pushes -= result.messages.count
-      // A read that only passes a gap counts as well.
-      budget.comparisons -= (passed - result.messages.count + 1) * max(1, settings.topics.count)
+      // Pushes that retention has removed are not compared. A read that only passes a gap counts as well.
+      let compared = max(0, passed - result.messages.count - Int(clamping: result.gap?.missed ?? 0))
+      budget.comparisons -= (compared + 1) * max(1, settings.topics.count)
       frontier = result.cursor
       for message in result.messages {
         if readsPayloads { budget.bytes -= message.rendered.count }

@@ -2,7 +2,8 @@ import ByteStreams
 
 /// The state of a message that a client sent.
 package enum DeliveryState: UInt8, CaseIterable, Sendable {
-  /// In the queue, or in one of our buffers. → written, expired, replaced, rejected; unknown if it was written once before
+  /// In the queue, or in one of our buffers. → written, expired, replaced, rejected; unknown, or confirmed by a
+  /// reply, if it was written once before
   case queued = 1
   /// The kernel has accepted all of it. Final if confirmations are off. → confirmed, unknown, rejected, queued (redelivery)
   case written

@@ -19,8 +19,8 @@ extension Outbox {
     trimExpiry()
   }
 
-  /// The upstream has replied to a message, so it has arrived: it is confirmed without a pong, and not sent again. Only a message that a new
-  /// connection has taken meanwhile cannot be stopped.
+  /// The upstream has replied to a message, so it has arrived: it is confirmed without a pong, and not sent again. A message that a new
+  /// connection has in its buffer meanwhile cannot be stopped. It is confirmed when it leaves the buffer, and not sent once more.
   package mutating func replied(to sequence: UInt64) {
     guard settings.confirms else { return }
     if ledger.state(of: sequence) == .written { ledger.set(sequence, to: .confirmed) }
@@ -28,10 +28,20 @@ extension Outbox {
     if position < writtenEnd {
       release(position)
       popFront()
-    } else if position >= takenEnd {
+    } else if position < takenEnd {
+      ring[position].hasReply = true
+    } else {
       // It was returned to the queue when its connection stopped sending.
       end(position, as: .confirmed)
       trimExpiry()
+    }
+  }
+
+  /// Confirms the messages with a reply among those that were written just now, from the position `start` on.
+  mutating func confirmReplied(from start: Int) {
+    for position in start..<writtenEnd where ring[position].hasReply && ring[position].payload != nil {
+      ledger.set(ring[position].sequence, to: .confirmed)
+      release(position)
     }
   }
 

@@ -41,12 +41,17 @@ extension Outbox {
     while takenEnd > writtenEnd, ring[takenEnd - 1].sequence >= sequence {
       takenEnd &-= 1
       guard let payload = ring[takenEnd].payload else { continue }
+      count += 1
+      if ring[takenEnd].hasReply {
+        finish(takenEnd, as: .confirmed, because: nil)
+        continue
+      }
       ring[takenEnd].attempts &-= 1
       waiting &+= 1
       waitingBytes &+= payload.count
-      count += 1
       index(takenEnd)
     }
+    popFront()
     bucket?.refund(count)
     flight?.returnToQueue(from: sequence)
     waitingStart = takenEnd
@@ -131,6 +136,9 @@ extension Outbox {
           continue
         }
         ledger.reopen(ring[position].sequence)
+      } else if ring[position].hasReply {
+        finish(position, as: .confirmed, because: nil)
+        continue
       } else {
         // The kernel never took the whole message, so it was not written.
         ring[position].attempts &-= 1
@@ -190,18 +198,26 @@ extension Outbox {
     }
     var largest = retiring?.firstLargest
     for position in writtenEnd..<takenEnd where ring[position].sequence == partiallyWritten {
-      guard let size = ring[position].payload?.count, size >= largest?.size ?? 0 else { continue }
+      guard let size = ring[position].payload?.count, size >= largest?.size ?? 0, !ring[position].hasReply else {
+        continue
+      }
       largest = nil
-      ledger.set(ring[position].sequence, to: .rejected, because: .tooLarge)
+      reject(ring[position].sequence)
       messages &-= 1
       bytes &-= size
       ring[position].payload = nil
     }
     if let largest, ledger.state(of: largest.sequence) == .written {
-      ledger.set(largest.sequence, to: .rejected, because: .tooLarge)
+      reject(largest.sequence)
       for position in ring.front..<writtenEnd where ring[position].sequence == largest.sequence { release(position) }
     }
     popFront()
+  }
+
+  /// Records that a message was too large. Its end is always reported: not every written message is kept, and with it `reportsEnd`.
+  private mutating func reject(_ sequence: UInt64) {
+    ledger.set(sequence, to: .rejected, because: .tooLarge)
+    ended.append(sequence)
   }
 }
 

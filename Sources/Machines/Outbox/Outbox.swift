@@ -25,6 +25,8 @@ package struct Outbox: Sendable {
     var isImmediate = false
     /// Its end is reported in `ended`.
     var reportsEnd = false
+    /// The upstream has replied to it while it was in a connection's buffer once more. It is confirmed when it leaves the buffer.
+    var hasReply = false
     /// Connections that took it, except those that ended before it was written as a whole.
     var attempts: UInt8 = 0
     /// Connections that were lost while it was partially written.
@@ -87,7 +89,7 @@ package struct Outbox: Sendable {
   package internal(set) var bytes = 0
   /// Written messages that are kept until they are confirmed.
   var kept = 0
-  /// Messages with `reportsEnd` that were waiting when they ended, since the last `takeEnded`.
+  /// Messages that have ended since the last `takeEnded`: those with `reportsEnd` whose payload was still held, and any that was too large.
   package internal(set) var ended: [UInt64] = []
   /// Waiting messages, and their bytes.
   var waiting = 0
@@ -254,8 +256,10 @@ package struct Outbox: Sendable {
 
   /// The kernel has accepted every message up to `sequence` that this connection took.
   package mutating func written(through sequence: UInt64) {
+    let start = writtenEnd
     var first: UInt64?
     var last = Sent(sequence: 0, size: 0)
+    var hasReplies = false
     while writtenEnd < takenEnd, ring[writtenEnd].sequence <= sequence {
       let position = writtenEnd
       writtenEnd &+= 1
@@ -265,6 +269,7 @@ package struct Outbox: Sendable {
       // A message need not be recorded if the next one is as large.
       if last.size > size { recordSent(last) }
       last = current
+      if ring[position].hasReply { hasReplies = true }
       messages &-= 1
       if keepsWritten {
         kept &+= 1
@@ -276,6 +281,7 @@ package struct Outbox: Sendable {
     guard let first else { return popFront() }
     recordSent(last)
     ledger.setAll(.queued, from: first, through: last.sequence, to: .written)
+    if hasReplies { confirmReplied(from: start) }
     popFront()
   }
 
@@ -309,7 +315,7 @@ package struct Outbox: Sendable {
   /// Ends the pause: the hand-over has failed or is complete.
   package mutating func resume() { isPaused = false }
 
-  /// The messages with `reportsEnd` that ended in the queue since the last call.
+  /// The messages in `ended` since the last call.
   package mutating func takeEnded() -> [UInt64] {
     defer { ended = [] }
     return ended

@@ -309,6 +309,18 @@ import UpstreamSession
     queued.abandon()
   }
 
+  @Test(arguments: [OutboxSettings.Redelivery.never, .unconfirmed])
+  func aCallThatIsTooLargeForTheUpstreamEndsBeforeItsConnection(redelivery: OutboxSettings.Redelivery) throws {
+    let api = try fixture { $0.redelivery = redelivery }
+    let session = try api.session()
+    let calls = try [#"{"id":1}"#, #"{"id":2,"params":"large"}"#].map { try hold($0, api) }
+    _ = write(session, api)
+    session.upstream.update { $0.outbox.stopSending(closedAsTooBig: true) }
+    #expect(calls.map { $0.hasNewData } == [false, true])
+    #expect(api.finish(calls[1]).problem == "upstream-closed")
+    calls[0].abandon()
+  }
+
   @Test(arguments: [false, true])
   func aConnectionThatIsStillOpenMayReplyThoughItsMessagesAreSettled(isReplied: Bool) throws {
     let api = try fixture()

@@ -313,6 +313,18 @@ import Testing
     #expect(try fixture.status.missed == 3)
   }
 
+  @Test func pushesThatRetentionRemovedDoNotDelayTheNextOnes() throws {
+    var fixture = try ConsumerFixture(retention: Retention(count: 5)) { _ = $0.add(topic: Array("b".utf8)) }
+    for _ in 0..<17_000 { fixture.push("1", topic: "a") }
+    fixture.push("2", topic: "b")
+    // One read ends before it.
+    fixture.log.recordUpstreamGap()
+    fixture.push("3", topic: "b")
+    let batch = try fixture.receive()
+    #expect(batch.gap == Gap(missed: 16_997, reasons: [.retention, .upstream]))
+    #expect(batch.messages.map(\.lease.number) == [17_001, 17_002])
+  }
+
   @Test func aLeasedPushThatRetentionRemovesIsMissingOnlyIfItMustBeDeliveredAgain() throws {
     var fixture = try ConsumerFixture(retention: Retention(count: 2)) { _ in }
     fixture.push("1", "2")

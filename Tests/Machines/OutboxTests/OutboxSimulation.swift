@@ -24,10 +24,12 @@ import Testing
     var counter: UInt64 = 0
     var arrived: [UInt64: Int] = [:]
     var lastArrived: UInt64 = 0
+    // How often each message had arrived when the upstream replied to it.
+    var arrivedBeforeReply: [UInt64: Int] = [:]
 
     for _ in 0..<10_000 {
       now = now + .milliseconds(Int64.random(in: 0...20, using: &random))
-      switch Int.random(in: 0..<20, using: &random) {
+      switch Int.random(in: 0..<22, using: &random) {
       case 0..<8:
         let ttl: TimeSpan? = [.zero, .milliseconds(50), .seconds(1), nil].randomElement(using: &random) ?? nil
         let topic: String? = Int.random(in: 0..<6, using: &random) == 0 ? "t" : nil
@@ -65,6 +67,12 @@ import Testing
         let kept = Int.random(in: 0...min(1, buffer.count), using: &random)
         outbox.block(returning: kept < buffer.count ? buffer[kept].sequence : nil)
         buffer.removeSubrange(kept...)
+      case 19..<21:
+        // To one of the last 16, if it has arrived.
+        let sequence = outbox.ledger.last &- UInt64.random(in: 0..<16, using: &random)
+        guard let times = arrived[sequence], let state = outbox.ledger.state(of: sequence) else { continue }
+        outbox.replied(to: sequence)
+        if state == .queued || state == .written { arrivedBeforeReply[sequence] = times }
       default:
         if outbox.hasSendingConnection {
           // Some are lost in the midst of a message, some over one that the upstream finds too large.
@@ -98,6 +106,9 @@ import Testing
       let times = arrived[sequence] ?? 0
       if redelivery == .never { #expect(times <= 1) }
       #expect(times <= settings.maximumAttempts)
+      if let before = arrivedBeforeReply[sequence] {
+        #expect(state == .confirmed && times <= before + 1, "a connection had it in its buffer at most")
+      }
       switch state {
       case .confirmed: #expect(times >= 1)
       case .expired, .replaced: #expect(times == 0)

@@ -56,15 +56,42 @@ import Testing
     #expect(box.take() == ["c"])
   }
 
-  @Test func aMessageThatASuccessorHasTakenCannotBeStopped() {
+  @Test func aMessageThatASuccessorHasTakenCannotBeStoppedAndIsConfirmedWhenItIsWritten() {
     var box = fixture()
     reconnect(&box)
     #expect(box.take() == ["a", "large", "c"])
     box.outbox.replied(to: 2)
     #expect(box.states == "qqq")
     box.outbox.written(through: 3)
+    #expect(box.states == "wcw" && box.outbox.kept == 2 && box.outbox.bytes == 2 && box.outbox.messages == 0)
+    reconnect(&box)
+    #expect(box.take() == ["a", "c"])
+  }
+
+  @Test(arguments: [false, true]) func aMessageThatASuccessorHasNotWrittenIsNotSentAgain(closedAsTooBig: Bool) {
+    var box = fixture()
+    reconnect(&box)
+    _ = box.take()
+    box.outbox.replied(to: 1)
     box.outbox.replied(to: 2)
-    #expect(box.states == "wcw")
+    // The second is partially written, and it was not too large.
+    box.outbox.stopSending(closedAsTooBig: closedAsTooBig, partiallyWritten: 2)
+    box.outbox.settle(partiallyWritten: 2)
+    #expect(box.states == "ccq" && box.outbox.messages == 1 && box.outbox.bytes == 1 && box.outbox.waiting == 1)
+    box.outbox.startSending()
+    #expect(box.take() == ["c"])
+  }
+
+  @Test func aMessageThatTheKernelOfASuccessorDidNotTakeIsNotSentAgain() {
+    var box = fixture()
+    reconnect(&box)
+    _ = box.take()
+    for sequence in [1, 3] as [UInt64] { box.outbox.replied(to: sequence) }
+    box.outbox.block(returning: 1)
+    #expect(box.states == "cqc" && box.outbox.messages == 1 && box.outbox.waiting == 1 && box.outbox.waitingBytes == 5)
+    #expect(box.take() == ["large"])
+    box.outbox.written(through: 2)
+    #expect(box.states == "cwc" && box.outbox.kept == 1 && box.outbox.bytes == 5)
   }
 
   @Test func aMessageWithAReplyWasNotTooLarge() {
@@ -111,5 +138,16 @@ import Testing
     #expect(box.outbox.takeEnded() == [], "it ended with its connection")
     box.outbox.close()
     #expect(box.outbox.takeEnded() == [5, 6])
+  }
+
+  @Test(arguments: [OutboxSettings.Redelivery.never, .unconfirmed], [false, true])
+  func theEndOfAMessageThatWasTooLargeIsReportedAtOnce(redelivery: OutboxSettings.Redelivery, isWritten: Bool) {
+    var box = OutboxFixture { $0.redelivery = redelivery }
+    box.outbox.startSending()
+    for text in ["a", "large"] { box.post(text) }
+    _ = box.take()
+    box.outbox.written(through: isWritten ? 2 : 1)
+    box.outbox.stopSending(closedAsTooBig: true, partiallyWritten: isWritten ? nil : 2)
+    #expect(box.states == "wx" && box.outbox.takeEnded() == [2])
   }
 }

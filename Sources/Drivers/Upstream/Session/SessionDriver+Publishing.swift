@@ -16,9 +16,9 @@ extension SessionDriver {
   }
 
   /// Reports that pushes may be missing from here on. A connection that the gateway closes brings pushes until it has ended, so the loss is
-  /// after these.
+  /// after these. The upstream sends nothing after its own close frame (RFC 6455, section 5.5.1).
   private func reportLoss(after transition: SessionTransition) {
-    if transition.from.isSending, transition.to == .closing {
+    if transition.from.isSending, transition.to == .closing, !transition.cause.isLoss {
       isLosingPushes = true
     } else if transition.from.isSending && !transition.to.isSending || transition.from == .closing && isLosingPushes {
       isLosingPushes = false
@@ -41,5 +41,11 @@ extension SessionDriver {
       "the upstream sent no heartbeat, or no response to one, in time ('upstream.heartbeat')"
     default: nil
     }
+  }
+}
+
+extension TransitionCause {
+  fileprivate var isLoss: Bool {
+    if case .lost = self { true } else { false }
   }
 }

@@ -37,7 +37,7 @@ final class SessionDriver {
   /// The URL whose failure is being handled.
   var refusingURL: WebSocketURL?
   private var isApplying = false
-  /// The session was ready, and closes its connection.
+  /// The session was ready, and the gateway closes its connection.
   var isLosingPushes = false
   private var timer: (deadline: MonotonicTime, timer: LoopTimer)?
 

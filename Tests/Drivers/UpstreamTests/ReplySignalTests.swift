@@ -1,0 +1,136 @@
+import ByteStreams
+import Calls
+import Configuration
+import Logging
+import Metrics
+import Outbox
+import Reactor
+import Synchronization
+import Testing
+import Threading
+import UpstreamProtocol
+import UpstreamSession
+import WebSocketCodec
+
+@testable import Upstream
+
+/// A reply wakes the session's loop if something waits for the message that it confirms. The loop and the connections are this test.
+@Suite struct ReplySignalTests {
+  @Test func messagesThatWaitForAPredecessorAreSentAfterItsLastReply() async throws {
+    let session = try UndrivenSession()
+    session.handle.update { $0.outbox.startSending(on: Generation(1)) }
+    _ = try session.call()
+    #expect(session.write() == 1)
+    session.handle.update { shared in
+      shared.outbox.stopSending()
+      shared.outbox.startSending(on: Generation(2))
+    }
+    _ = session.handle.post(SharedBytes([1]), kind: .text, timeToLive: nil, topic: nil, now: session.now)
+    #expect(session.write() == 0, "the request may have to be sent again, ahead of the message")
+    try await session.expectWake { #expect(session.receiveReply()) }
+    #expect(session.write() == 1)
+  }
+
+  @Test func aShutdownEndsWithALateReply() async throws {
+    let session = try UndrivenSession()
+    session.handle.update { $0.outbox.startSending(on: Generation(1)) }
+    let call = try session.call()
+    #expect(session.write() == 1)
+    guard case .timedOut = session.handle.finish(call, now: session.now) else {
+      Issue.record("the call has another outcome")
+      return
+    }
+    session.handle.update { shared in
+      shared.outbox.stopSending()
+      shared.outbox.settle()
+    }
+    session.handle.close(flushWithin: .hours(1))
+    #expect(session.handle.shared.withLock { !$0.outbox.isEmpty }, "the request is to be sent again")
+    try await session.expectWake { #expect(session.receiveReply()) }
+    #expect(session.handle.shared.withLock { $0.outbox.isEmpty })
+  }
+}
+
+/// A session without a driver, and one call.
+private final class UndrivenSession: UpstreamSink {
+  private static let id = CallID(.number, random: 1)
+
+  private let holder = Mutex<SessionHandle?>(nil)
+  let now = MonotonicTime(nanoseconds: 1_000_000_000)
+
+  init() throws {
+    var settings = UpstreamSettings(urls: [try WebSocketURL("ws://127.0.0.1:1/")])
+    settings.outbox.redelivery = .unconfirmed
+    settings.conventions.correlation = .jsonRPC
+    let logger = Logger(level: .error, format: .text)
+    let handle = try SessionHandle(settings, sink: self, logger: logger, metrics: MetricsRegistry())
+    holder.withLock { $0 = handle }
+  }
+
+  var handle: SessionHandle {
+    guard let handle = holder.withLock({ $0 }) else { preconditionFailure("no session") }
+    return handle
+  }
+
+  func received(_ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, now: Int64) {}
+  func connectionLost() {}
+
+  func call() throws -> SessionHandle.RegisteredCall {
+    let receipt = handle.call(
+      Self.id, SharedSlice(SharedBytes([1])), token: SharedBytes([UInt8(ascii: "1")]), timeToLive: .hours(1), now: now)
+    guard case .registered(let call) = receipt else { throw Refused() }
+    return call
+  }
+
+  /// The sending connection takes and writes what it may. Returns how many messages.
+  func write() -> Int {
+    handle.update { shared in
+      var batch: [OutboxMessage] = []
+      shared.outbox.takeBatch(maximumMessages: 10, maximumBytes: .max, now: now, into: &batch)
+      if let last = batch.last { shared.outbox.written(through: last.sequence) }
+      return batch.count
+    }
+  }
+
+  /// The reply to the call arrives. Returns whether it is one.
+  func receiveReply() -> Bool {
+    let reply = Array(#"{"id":"#.utf8) + Self.id.token + Array(#","result":1}"#.utf8)
+    return handle.receiveReply(reply.span, .jsonRPC, now: now)
+  }
+
+  /// Waits until `action` has woken the session's loop, for a minute at most.
+  func expectWake(by action: () -> Void) async throws {
+    let loop = try EventLoop(index: 0)
+    let (handle, counter) = (handle, WakeCounter())
+    loop.submit { context in
+      let signal = context.makeSignal(for: counter)
+      handle.shared.withLock { $0.signal = signal }
+      return nil
+    }
+    defer {
+      handle.shared.withLock { $0.signal = nil }
+      loop.stop()
+      loop.join()
+    }
+    try await until("the session has a loop") { handle.shared.withLock { $0.signal != nil } }
+    action()
+    try await until("the loop is woken") { counter.count.load(ordering: .sequentiallyConsistent) > 0 }
+  }
+
+  private func until(_ what: String, _ fact: () -> Bool) async throws {
+    let start = ContinuousClock.now
+    while !fact() {
+      try #require(ContinuousClock.now - start < .seconds(60), "never: \(what)")
+      try await Task.sleep(for: .milliseconds(1))
+    }
+  }
+
+  struct Refused: Error {}
+}
+
+/// Counts how often a session's loop is woken.
+private final class WakeCounter: SignalTarget, Sendable {
+  let count = Atomic(0)
+
+  func signalled() { count.add(1, ordering: .sequentiallyConsistent) }
+}

@@ -21,9 +21,12 @@ package struct BrowserAccess: Sendable {
 
   /// Returns the problem (403) if a listener of this reach refuses the request, else nil.
   ///
-  /// - Parameter acceptedHost: the Host accepted last. The same one is not checked again.
+  /// - Parameters:
+  ///   - isSecure: whether the client has used HTTPS.
+  ///   - acceptedHost: the Host accepted last. The same one is not checked again.
   func refusal(
-    of request: borrowing HTTPRequestHead, on reach: HTTPListener.Reach, _ acceptedHost: inout AcceptedHost
+    of request: borrowing HTTPRequestHead, on reach: HTTPListener.Reach, isSecure: Bool = false,
+    _ acceptedHost: inout AcceptedHost
   ) -> Problem? {
     let host = request.authority
     // Browsers always send Host. An HTTP/1.0 request without one is not from a browser.
@@ -35,7 +38,7 @@ package struct BrowserAccess: Sendable {
     }
     if let origin = request.fields.first(.origin) {
       if crossOrigin.find(origin) != nil { return nil }
-      guard isOwn(origin, host) else {
+      guard isOwn(origin, host, isSecure) else {
         return Problem(
           .originNotAllowed,
           detail:
@@ -80,14 +83,15 @@ package struct BrowserAccess: Sendable {
 
   // MARK: Origin
 
-  /// Whether `origin` is `http://` followed by the request's Host. Either may omit the default port.
-  private func isOwn(_ origin: Span<UInt8>, _ host: Span<UInt8>) -> Bool {
-    let scheme = "http://" as StaticString
+  /// Whether `origin` is the scheme of the request followed by its Host. Either may omit the default port.
+  private func isOwn(_ origin: Span<UInt8>, _ host: Span<UInt8>, _ isSecure: Bool) -> Bool {
+    let scheme: StaticString = isSecure ? "https://" : "http://"
     guard !host.isEmpty, origin.count > scheme.utf8CodeUnitCount,
       origin.extracting(first: scheme.utf8CodeUnitCount).equalsIgnoringCase(scheme)
     else { return false }
     let other = origin.extracting(scheme.utf8CodeUnitCount..<origin.count)
-    return other.withoutDefaultPort.equalsIgnoringCase(host.withoutDefaultPort)
+    let port: StaticString = isSecure ? ":443" : ":80"
+    return other.without(defaultPort: port).equalsIgnoringCase(host.without(defaultPort: port))
   }
 
   private func contains(_ text: Span<UInt8>, in list: [[UInt8]]) -> Bool {
@@ -128,14 +132,12 @@ extension Span where Element == UInt8 {
     }
   }
 
-  /// The host of `host:80`; any other value unchanged.
-  fileprivate var withoutDefaultPort: Span<UInt8> {
-    @_lifetime(copy self)
-    get {
-      let host = withoutPort
-      let port = extracting(host.count..<count)
-      return port.equals(":80") || port.equals(":") ? host : self
-    }
+  /// The host of `host:80`, if `:80` is the default port; any other value unchanged.
+  @_lifetime(copy self)
+  fileprivate func without(defaultPort: StaticString) -> Span<UInt8> {
+    let host = withoutPort
+    let port = extracting(host.count..<count)
+    return port.equals(defaultPort) || port.equals(":") ? host : self
   }
 
   fileprivate var isLoopbackHost: Bool { equalsIgnoringCase("localhost") || address?.isLoopback == true }

@@ -33,7 +33,9 @@ struct RequestAccess: ~Copyable {
   mutating func admit(
     _ request: borrowing HTTPRequestHead, on listener: HTTPListener, from client: borrowing ClientConnection
   ) throws(ProblemError) -> Grant? {
-    if let problem = browsers.refusal(of: request, on: listener.reach, &acceptedHost) { throw ProblemError(problem) }
+    if let problem = browsers.refusal(of: request, on: listener.reach, isSecure: client.isSecure, &acceptedHost) {
+      throw ProblemError(problem)
+    }
     // Who may use a management listener is decided by its address.
     if state.isOpen || listener.role == .management { return everything }
     if Router.needsNoCredentials(request) { return nil }

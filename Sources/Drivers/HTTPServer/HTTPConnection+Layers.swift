@@ -106,6 +106,10 @@ extension HTTPConnection {
   /// The client of the current request: behind a trusted proxy, the one that the proxy names.
   @inline(never)
   func identifiedClient() -> ClientConnection {
+    if let layers, layers.client == nil, !isBehindProxy {
+      return ClientConnection(
+        origin: origin, socket: channel.descriptor, certificate: layers.clientCertificate, isSecure: layers.isSecure)
+    }
     let peer = connectionAddress?.ip
     var address = peer
     var isSecure = layers?.isSecure ?? false

@@ -11,7 +11,7 @@ import Testing
 @Suite struct BrowserAccessTests {
   private func kind(
     host: String?, _ fields: String = "", on reach: HTTPListener.Reach = .loopback, hosts: [String] = [],
-    origins: [String] = [], target: String = "/v1/messages"
+    origins: [String] = [], target: String = "/v1/messages", isSecure: Bool = false
   ) throws -> Problem.Kind? {
     var settings = GatewaySettings().http
     settings.hosts = hosts
@@ -23,7 +23,17 @@ import Testing
     let event = try connection.nextEvent()
     #expect(event == .head)
     var accepted = AcceptedHost()
-    return access.refusal(of: connection.request, on: reach, &accepted)?.kind
+    return access.refusal(of: connection.request, on: reach, isSecure: isSecure, &accepted)?.kind
+  }
+
+  @Test(arguments: [
+    ("https://localhost", true), ("https://localhost:443", true), ("HTTPS://LocalHost", true),
+    ("http://localhost", false), ("https://localhost:80", false), ("https://localhost:8443", false),
+  ])
+  func overHTTPSTheOwnOriginHasThisScheme(origin: String, isOwn: Bool) throws {
+    let field = "Origin: \(origin)\r\n"
+    #expect(try kind(host: "localhost", field, isSecure: true) == (isOwn ? nil : .originNotAllowed))
+    #expect(try kind(host: "localhost:443", field, isSecure: true) == (isOwn ? nil : .originNotAllowed))
   }
 
   @Test func aHostThatWasAcceptedIsAcceptedOnThisReachOnly() throws {

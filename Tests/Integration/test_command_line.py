@@ -202,6 +202,7 @@ async def test_healthcheck_needs_a_port():
 FLAGS = {
     "config": "/nowhere",
     "listen": "127.0.0.1:0",
+    "listen-https": "127.0.0.1:0",
     "management": "127.0.0.1:1",
     "access": "none",
     "loops": "1",

@@ -370,3 +370,18 @@ async def test_check_config_reports_files_that_cannot_be_used(certificate, autho
         status, out, err = await check(chain, key)
         assert status == 78
         assert text in out + err
+
+
+async def test_a_client_certificate_does_what_its_rule_allows(https_for, authority):
+    gateway = await https_for(
+        LISTENERS_TLS_CLIENT_CA=authority.path,
+        LISTENERS_TLS_CLIENT_CERTIFICATES="optional",
+        AUTHENTICATION_CERTIFICATES='[{name: "dns:billing.example", scopes: [send]}]',
+    )
+    billing = authority.issue("DNS:billing.example", for_clients=True)
+    other = authority.issue("DNS:other.example", for_clients=True, common_name="billing.example")
+    for client, post, poll in [(billing, 202, 403), (other, 401, 401), (None, 401, 401)]:
+        stream = await connect(gateway, trusting(authority, client=client))
+        assert (await exchange(stream, "/v1/messages", method="POST", body=b"x"))[0] == post
+        assert (await exchange(stream, "/v1/messages?wait=0"))[0] == poll
+        stream[1].close()

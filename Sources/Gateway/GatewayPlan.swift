@@ -20,11 +20,17 @@ package struct GatewayPlan: Sendable {
 
   /// Reads the files that the settings name. Blocks.
   ///
-  /// - Parameter isUsable: whether the settings of a section, such as `upstream.tls`, are free of errors. Where they are not, the
-  ///   session's files are not read, and the plan must not be used.
-  package init(_ settings: GatewaySettings, isUsable: (String) -> Bool = { _ in true }) throws(SettingProblems) {
+  /// - Parameters:
+  ///   - inherited: sockets that `settings.listeners` uses.
+  ///   - isUsable: whether the settings of a section, such as `upstream.tls`, are free of errors. Where they are not, the
+  ///     session's files are not read, and the plan must not be used.
+  package init(
+    _ settings: GatewaySettings, inherited: InheritedSockets = .none, isUsable: (String) -> Bool = { _ in true }
+  ) throws(SettingProblems) {
     self.settings = settings
-    var problems = settings.accessProblems()
+    let listeners = settings.listeners
+    var problems = settings.accessProblems().map { listeners.naming(inherited, in: $0) }
+    problems += listeners.duplicates(of: inherited)
     let configured = settings.configuredSessions
     if configured.isEmpty { problems.append(SettingProblem("upstream.url", .missing, Self.urlMissing)) }
     var sessions: [SessionPlan] = []

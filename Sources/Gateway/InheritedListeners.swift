@@ -2,19 +2,44 @@ import Configuration
 import Reactor
 
 extension GatewaySettings.Listeners {
+  private static var roles: [(name: String, addresses: WritableKeyPath<Self, [SocketAddress]>)] {
+    [("http", \.http), ("https", \.https), ("management", \.management)]
+  }
+
   /// Lets inherited sockets take the place of configured addresses. Those named `http`, `https` or `management` replace all addresses of that
   /// setting. Any other must be bound to one of the addresses. Returns those that are not.
   @discardableResult
   package mutating func use(_ inherited: InheritedSockets) -> [InheritedSockets.Socket] {
-    let roles: [(name: String, addresses: WritableKeyPath<Self, [SocketAddress]>)] = [
-      ("http", \.http), ("https", \.https), ("management", \.management),
-    ]
-    for role in roles {
+    for role in Self.roles {
       var seen: Set<SocketAddress> = []
       let addresses = inherited.sockets.filter { $0.name == role.name }.map(\.address)
       if !addresses.isEmpty { self[keyPath: role.addresses] = addresses.filter { seen.insert($0).inserted } }
     }
-    let used = Set(roles.flatMap { self[keyPath: $0.addresses] })
+    let used = Set(Self.roles.flatMap { self[keyPath: $0.addresses] })
     return inherited.sockets.filter { !used.contains($0.address) }
+  }
+
+  /// Returns a problem for each address of an inherited socket that two settings have. The loader compares only what is configured. Both
+  /// would use the same descriptor.
+  func duplicates(of inherited: InheritedSockets) -> [SettingProblem] {
+    let addresses = Set(inherited.sockets.map(\.address))
+    var seen: Set<SocketAddress> = []
+    return Self.roles.flatMap { role in
+      self[keyPath: role.addresses].filter { !seen.insert($0).inserted && addresses.contains($0) }.map {
+        SettingProblem("listeners.\(role.name)", .none, "another listener uses this address")
+          .of("the inherited socket \($0)")
+      }
+    }
+  }
+
+  /// Returns the problem, which concerns one of the addresses, so that it names the socket if that address is inherited.
+  func naming(_ inherited: InheritedSockets, in problem: SettingProblem) -> SettingProblem {
+    guard case .item(let index) = problem.subject,
+      let role = Self.roles.first(where: { "listeners.\($0.name)" == problem.key }),
+      self[keyPath: role.addresses].indices.contains(index)
+    else { return problem }
+    let address = self[keyPath: role.addresses][index]
+    return inherited.sockets.contains { $0.address == address }
+      ? problem.of("the inherited socket \(address)") : problem
   }
 }

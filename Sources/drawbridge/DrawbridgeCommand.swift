@@ -57,6 +57,8 @@ enum DrawbridgeCommand {
   private struct SettingOverrides {
     /// Paths of the settings that are not read.
     var ignoredPaths: Set<String> = []
+    /// They take the place of configured listeners.
+    var inherited = InheritedSockets.none
     var apply: (inout GatewaySettings) -> Void = { _ in }
   }
 
@@ -119,10 +121,11 @@ enum DrawbridgeCommand {
     for outcome: ConfigurationLoader.Outcome, overriding overrides: SettingOverrides
   ) throws(ConfigurationErrors) -> GatewayPlan {
     var settings = outcome.settings
+    settings.listeners.use(overrides.inherited)
     overrides.apply(&settings)
     let plan: GatewayPlan
     do throws(SettingProblems) {
-      plan = try GatewayPlan(settings) { !outcome.hasErrors(in: $0) }
+      plan = try GatewayPlan(settings, inherited: overrides.inherited) { !outcome.hasErrors(in: $0) }
     } catch {
       throw outcome.errors(with: error)
     }
@@ -194,7 +197,7 @@ enum DrawbridgeCommand {
       Terminal.printError("drawbridge: \(error)")
       return ExitCode.unavailable
     }
-    let overrides = SettingOverrides { $0.listeners.use(inherited) }
+    let overrides = SettingOverrides(inherited: inherited)
     return withPlan(invocation, overriding: overrides) { outcome, plan, files in
       var listeners = plan.settings.listeners
       if let unused = listeners.use(inherited).first {

@@ -1,6 +1,7 @@
 """Listening sockets that the gateway is started with (LISTEN_FDS)."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import socket
@@ -39,6 +40,16 @@ async def get(where):
     return response.split(b"\r\n")[0]
 
 
+def is_watched(gateway, server):
+    """Whether an event loop of the gateway is woken by the socket."""
+    entry = f"ino:{os.fstat(server.fileno()).st_ino:x} "
+    for file in Path(f"/proc/{gateway.process.pid}/fdinfo").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if entry in file.read_text():
+                return True
+    return False
+
+
 async def test_sockets_are_used_by_name_and_replace_the_configured_addresses(upstream, gateway_for):
     with listening() as first, listening() as second, listening() as management:
         sockets = [first, management, second]
@@ -48,6 +59,8 @@ async def test_sockets_are_used_by_name_and_replace_the_configured_addresses(ups
         assert all(record["inherited"] for record in gateway.records if record["message"] == "listening")
         for server in (first, second):
             assert await get(server.getsockname()) == b"HTTP/1.1 200 OK"
+            # Connections inherit it from the listener.
+            assert server.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 async def test_a_socket_without_a_name_is_used_by_its_address(upstream, gateway_for):
@@ -97,6 +110,7 @@ async def test_connections_that_were_not_accepted_are_left_to_the_next_process(u
             return (await first.metrics())["drawbridge_http_body_bytes"] > 0
 
         await eventually(has_begun, what="the first one has a request")
+        assert is_watched(first, server)
         first.signal()
 
         async def has_stopped_accepting():
@@ -104,6 +118,7 @@ async def test_connections_that_were_not_accepted_are_left_to_the_next_process(u
             return (await first.metrics())["drawbridge_http_connections_accepted_total"]
 
         await has_stopped_accepting()
+        await eventually(lambda: not is_watched(first, server), what="new connections no longer wake the first one")
         waiting = [asyncio.create_task(get(server.getsockname())) for _ in range(50)]
         # The first one is still there, and takes none of them once it drains.
         second = await start(Gateway("--upstream", upstream.url, folder=tmp_path, **options))
@@ -137,6 +152,26 @@ async def test_descriptors_that_cannot_be_used_are_clear_errors(tmp_path):
         with (tmp_path / "file").open("w") as file:
             status, text = await fails(tmp_path, [file])
             assert (status, "inherited descriptor 3 is not a socket" in text) == (69, True)
+
+
+async def test_an_address_for_two_listeners_is_a_clear_error(tmp_path):
+    with listening() as server:
+        status, text = await fails(tmp_path, [server], "http", "--management", address(server))
+        assert status == 78
+        assert f"the inherited socket {address(server)}: another listener uses this address" in text
+    with (
+        socket.create_server(("127.0.0.1", 0), reuse_port=True) as first,
+        socket.create_server(first.getsockname(), reuse_port=True) as second,
+    ):
+        status, text = await fails(tmp_path, [first, second], "http:management")
+        assert (status, "another listener uses this address" in text) == (78, True)
+
+
+async def test_a_socket_that_other_machines_can_reach_needs_authentication(tmp_path):
+    with listening("0.0.0.0") as server:
+        status, text = await fails(tmp_path, [server], "http")
+        assert status == 78
+        assert f"the inherited socket {address(server)}: other machines can connect to it" in text
 
 
 async def test_variables_for_another_process_are_ignored(upstream, gateway_for):

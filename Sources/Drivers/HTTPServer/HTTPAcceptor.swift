@@ -25,8 +25,12 @@ final class HTTPAcceptor: LoopTask {
   func stop() {
     isStopped = true
     // Connections that the kernel has already established are served, not reset. Those of an inherited socket are left to the next process.
-    if !isInherited { acceptBurst(limit: 4096) }
-    socket.close()
+    if isInherited {
+      socket.closeShared()
+    } else {
+      acceptBurst(limit: 4096)
+      socket.close()
+    }
   }
 
   func run() async {

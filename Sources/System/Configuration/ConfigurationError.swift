@@ -52,6 +52,11 @@ package struct SettingProblem: Error, Hashable, Sendable {
     SettingProblem(prefix + key, subject, reason, comparedWith: comparedKeys.map { prefix + $0 })
   }
 
+  /// Returns the same problem of `value`, which is not in the configuration.
+  package func of(_ value: String) -> SettingProblem {
+    SettingProblem(key, .none, "\(value): \(reason)", comparedWith: comparedKeys)
+  }
+
   /// What is wrong, without the value.
   var subjectText: String { subject == .missing ? "'\(key)' is not set" : "'\(key)' cannot be used" }
 

@@ -257,6 +257,13 @@ package final class Channel {
     end(&writer, with: .closed)
   }
 
+  /// Closes the descriptor of a socket that other processes have, too. After `close()`, the loop would be woken by its events until they
+  /// have closed it as well.
+  package func closeShared() {
+    if !isClosed { loop.endReports(of: descriptor) }
+    close()
+  }
+
   /// Closes with RST instead of FIN: unsent bytes are discarded, and the peer is notified at once.
   package func reset() {
     guard !isClosed else { return }

@@ -41,7 +41,7 @@ struct Epoll: ~Copyable {
     }
   }
 
-  /// Only for a descriptor that stays open; closing one removes it.
+  /// For a descriptor that stays open, or whose socket another descriptor or process has, too. Closing any other removes it.
   func remove(_ target: Int32) {
     epoll_ctl(descriptor, EPOLL_CTL_DEL, target, nil)
   }

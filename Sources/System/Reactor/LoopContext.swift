@@ -125,6 +125,9 @@ package final class LoopContext {
     freeSlots.append(UInt32(slot))
   }
 
+  /// Ends the reports of events of `descriptor`. Closing it does that as well, unless another process has the socket, too.
+  func endReports(of descriptor: Int32) { epoll.remove(descriptor) }
+
   func inputArrived(on channel: Channel) { channelsWithInput.append(channel) }
 
   // MARK: For signals

@@ -127,7 +127,7 @@ package enum Sockets {
       value: Int32(clamping: timeout.millisecondsRoundedUp))
   }
 
-  private static func disableDelay(_ descriptor: Int32) {
+  static func disableDelay(_ descriptor: Int32) {
     _ = SystemCall.setOption(descriptor, level: Int32(IPPROTO_TCP), name: TCP_NODELAY, value: 1)
   }
 

@@ -40,7 +40,8 @@ extension HTTPConnection: InputTarget {
     if isHeld { return waitingDeadline() }
     let deadline = phase.deadline(worker.timeouts)
     guard worker.isDraining, http.isIdle else { return deadline }
-    return phase.idleStart.map { min(deadline, $0 + HTTPWorker.drainIdle) } ?? deadline
+    let end = worker.drainEnd(of: channel)
+    return phase.idleStart.map { min(deadline, max($0 + HTTPWorker.drainIdle, end)) } ?? deadline
   }
 
   /// Does during the wait of `receive()` what `serve()` would do after it, as long as nothing but further input and new data must be

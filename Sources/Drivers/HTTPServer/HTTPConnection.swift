@@ -100,16 +100,9 @@ final class HTTPConnection: LoopTask {
     worker.remove(self)
   }
 
-  /// Closes the connection if it has been idle for long enough. Called when the server begins to drain.
-  func drain() {
-    guard isIdleWait else { return }
-    if inputDeadline <= worker.loop.now {
-      close()
-    } else {
-      // Sets the timer for the new deadline.
-      channel.processInput()
-    }
-  }
+  /// Sets the timer for the new deadline if the connection is idle. Called when the server begins to drain. Closing it here could lose a
+  /// request that has arrived in this turn. Before the timer fires, such requests are processed.
+  func drain() { if isIdleWait { channel.processInput() } }
 
   // MARK: Life cycle
 

@@ -12,8 +12,8 @@ final class HTTPWorker: TurnEndTarget {
   private static var warningInterval: TimeSpan { .seconds(10) }
   /// Bytes of responses that may be deferred to the end of a turn.
   private static var deferredBytesPerTurn: Int { 256 * 1024 }
-  /// While draining, a connection without a request is closed when it has been idle for this time. A client that has just received a
-  /// response often sends its next request at once, and would lose it if the connection were closed meanwhile.
+  /// While draining, a connection without a request is closed at its `drainEnd`, but not before it has been idle for this time. A client
+  /// that has just received a response often sends its next request at once, and would lose it if the connection were closed meanwhile.
   static var drainIdle: TimeSpan { .seconds(1) }
   /// A larger `output`, in bytes of memory, was needed by an exceptional response only, and is released once it is sent.
   private static var retainedOutputBytes: Int { 512 * 1024 }
@@ -37,12 +37,12 @@ final class HTTPWorker: TurnEndTarget {
   private var deferredOutput = ByteQueue()
   private var deferredEnds: [(connection: HTTPConnection, end: Int)] = []
   private(set) var isDraining = false
-  /// While draining, held requests and streams end between this time and `drainSpread` later.
+  /// While draining, held requests, streams and idle connections end between this time and `drainSpread` later.
   private var drainStart = MonotonicTime.zero
   private var drainSpread = TimeSpan.zero
 
   /// Each connection stores its index, so that adding and removing one hashes nothing.
-  private var connections: [HTTPConnection] = []
+  private(set) var connections: [HTTPConnection] = []
   private var acceptors: [HTTPAcceptor] = []
   private var renderedDate = SharedBytes([])
   private var dateSecond: Int64 = -1
@@ -177,23 +177,21 @@ final class HTTPWorker: TurnEndTarget {
 
   /// Stops accepting clients, ends all waits, and closes every connection after its pending response.
   ///
-  /// - Parameter spread: the time over which held requests and streams end. Their clients return at once, to another instance or to the
-  ///   next process, so they must not all do so together.
+  /// - Parameter spread: the time over which held requests, streams and idle connections end. The clients of the first two return at once,
+  ///   to another instance or to the next process, so they must not all do so together.
   func drain(releasingOver spread: TimeSpan) {
     guard !isDraining else { return }
     isDraining = true
     (drainStart, drainSpread) = (loop.now, spread)
-    // Connections whose responses are deferred are idle by now and will be closed, so send first.
     sendDeferred()
     // Probes and metrics are served until the end.
     for acceptor in acceptors where acceptor.listener.role == .client { acceptor.stop() }
     acceptors.removeAll { $0.listener.role == .client }
     heldConnections.drain()
-    // Closing one removes it from the table only later, in its task.
     for connection in connections { connection.drain() }
   }
 
-  /// When the held request or stream on `channel` must end because the server drains.
+  /// When what waits on `channel` must end because the server drains. Not before the next turn: a timer fires after the input of its turn.
   func drainEnd(of channel: Channel) -> MonotonicTime {
     guard isDraining else { return .distantFuture }
     return drainStart + drainSpread / 1024 * Int64(Self.drainShare(of: channel.descriptor))

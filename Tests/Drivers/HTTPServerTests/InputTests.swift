@@ -1,6 +1,8 @@
 import ByteStreams
 import Configuration
+import Dispatch
 import Metrics
+import Reactor
 import Testing
 
 @testable import HTTPServer
@@ -97,6 +99,30 @@ import Testing
     #expect(client.read(through: Self.answer) != nil)
     served.drain()
     #expect(client.readAll().isEmpty)
+  }
+
+  @Test func aRequestThatArrivesWhileTheServerBeginsToDrainIsServed() throws {
+    let served = try ServedApplication()
+    let client = served.connect()
+    client.get("/now")
+    #expect(client.read(through: Self.answer) != nil)
+    // It has been idle for long.
+    _ = served.onLoop { for connection in $0.connections { connection.phase = .idle(.zero) } }
+    // The request arrives after the loop has asked for events, and before the drain begins in the same turn.
+    let (isInTurn, goesOn) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+    served.inOneTurn {
+      served.loop.submit { _ in
+        isInTurn.signal()
+        goesOn.wait()
+        return nil
+      }
+      served.drain()
+    }
+    isInTurn.wait()
+    client.get("/now")
+    goesOn.signal()
+    #expect(client.read(through: "Connection: close") != nil)
+    #expect(String(decoding: client.readAll(), as: UTF8.self).hasSuffix("now"))
   }
 
   @Test func aMalformedRequestAfterOthersIsRefused() throws {

@@ -18,7 +18,7 @@ final class ConfigurationWatch {
 
   func readEvents() { watcher?.readEvents(now: ProcessInformation.monotonicTime()) }
 
-  func takeChanges() -> Set<String> { watcher?.takeChanges() ?? [] }
+  func takeChanges() -> Set<String> { watcher?.takeChanges(now: ProcessInformation.monotonicTime()) ?? [] }
 
   /// Watches these files from now on, or none.
   func update(_ mode: GatewaySettings.Reload, _ files: ConfigurationFiles) {

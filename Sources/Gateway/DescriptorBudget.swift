@@ -17,9 +17,9 @@ struct DescriptorBudget: Equatable {
   private static let lookUps = Resolver.threadCount * Resolver.descriptorsPerThread
   /// Reading certificates and secrets, and running credential commands.
   private static let blockingWork = BlockingThreadPool.threadLimit * BlockingThreadPool.descriptorsPerThread
-  /// Netlink, the file or directory under /proc that a metric reads, the configuration file during a reload, and a file of tokens or keys.
-  /// (The files of the HTTPS certificate are read as blocking work.)
-  private static let others = 4
+  /// Netlink, inotify, the file or directory under /proc that a metric reads, the configuration file during a reload, a file of tokens or
+  /// keys, and the socket of a notification to the supervisor. (The files of the HTTPS certificate are read as blocking work.)
+  private static let others = 6
 
   /// Maximum open connections of clients and on the management listeners.
   let clients: Int

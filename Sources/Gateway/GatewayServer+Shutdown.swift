@@ -90,7 +90,7 @@ extension GatewayServer {
     let deadline = ProcessInformation.monotonicTime() + limit
     while !isReached() {
       switch events.wait(until: deadline) {
-      case .deadline: return .timedOut
+      case .deadline: return isReached() ? .reached : .timedOut
       case .signal(Self.reloadSignal):
         logger.info("the gateway is shutting down: the configuration is not reloaded", [])
       case .signal: return .interrupted

@@ -18,8 +18,8 @@ final class FileRecorder {
     let fingerprint = FileFingerprint(of: path)
     fingerprints[path] = .some(fingerprint)
     let content = try SystemFile.contents(of: path, atMost: Self.sizeLimit, within: Self.timeout)
-    // A pipe cannot be read again.
-    if fingerprint == nil { fingerprints.removeValue(forKey: path) }
+    // A pipe cannot be read again. A file that was created meanwhile can, and is, since its fingerprint is not known.
+    if fingerprint == nil, FileFingerprint(of: path) == nil { fingerprints.removeValue(forKey: path) }
     return content
   }
 }

@@ -10,8 +10,10 @@ import Glibc
 package final class FileWatcher {
   /// A change has settled when nothing has happened for this time: an editor may write, rename and change permissions.
   private static var quietTime: TimeSpan { .milliseconds(200) }
-  /// A file that changes all the time is reported this long after its first change, and so no more often.
+  /// A file that changes all the time is reported this long after its first change.
   private static var longestDelay: TimeSpan { .seconds(2) }
+  /// The least time between two reports: each may read many files and replace connections.
+  private static var reportInterval: TimeSpan { .seconds(2) }
   /// Buffers of events read per call, so that a busy directory does not keep the thread from its other tasks.
   private static var readsPerCall: Int { 16 }
   private static var bufferBytes: Int { 16 * 1024 }
@@ -29,6 +31,7 @@ package final class FileWatcher {
   private var names: [Int32: Set<String>] = [:]
   private var firstEvent: MonotonicTime?
   private var settledAt = MonotonicTime.distantFuture
+  private var nextReport = MonotonicTime.zero
 
   package init() throws(SystemError) {
     descriptor = inotify_init1(Int32(IN_NONBLOCK) | Int32(IN_CLOEXEC))
@@ -87,11 +90,11 @@ package final class FileWatcher {
   private func noteEvent(at now: MonotonicTime) {
     let first = firstEvent ?? now
     firstEvent = first
-    settledAt = min(now + Self.quietTime, first + Self.longestDelay)
+    settledAt = max(min(now + Self.quietTime, first + Self.longestDelay), nextReport)
   }
 
   /// Returns the paths of the files that have changed since they were last reported. Watches what leads to the files now.
-  package func takeChanges() -> Set<String> {
+  package func takeChanges(now: MonotonicTime) -> Set<String> {
     firstEvent = nil
     settledAt = .distantFuture
     // Before the files are examined: what changes after that raises another event. A watch that fails was reported by `watch`.
@@ -103,6 +106,7 @@ package final class FileWatcher {
       files[path] = .some(current)
       changed.insert(path)
     }
+    if !changed.isEmpty { nextReport = now + Self.reportInterval }
     return changed
   }
 

@@ -37,9 +37,11 @@ package final class ProcessEvents: Sendable {
     unsafe write(wakeUps, &one, 8)
   }
 
-  /// Waits for the first event. A signal takes precedence over a wake-up, and a wake-up over the descriptor.
+  /// Waits for the first event. A deadline that has passed takes precedence, so that no flood of events delays it. Then comes a signal, a
+  /// wake-up, and the descriptor.
   package func wait(until deadline: MonotonicTime = .distantFuture, orReadable descriptor: Int32? = nil) -> Event {
     while true {
+      if SystemCall.monotonicNanoseconds() >= deadline.nanoseconds { return .deadline }
       // poll(2) ignores a negative descriptor.
       var interests = [signals, wakeUps, descriptor ?? -1].map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
       let count = unsafe poll(&interests, nfds_t(interests.count), milliseconds(until: deadline))
@@ -49,7 +51,6 @@ package final class ProcessEvents: Sendable {
         if interests[1].revents != 0, takeWakeUps() { return .woken }
         if interests[2].revents != 0 { return .readable }
       }
-      if SystemCall.monotonicNanoseconds() >= deadline.nanoseconds { return .deadline }
     }
   }
 

@@ -56,7 +56,8 @@ import Threading
         switch events.wait(until: min(watcher.deadline, end), orReadable: watcher.descriptor) {
         case .readable: watcher.readEvents(now: ProcessInformation.monotonicTime())
         case .deadline:
-          let changed = watcher.takeChanges()
+          // As if the report before were long ago.
+          let changed = watcher.takeChanges(now: .zero)
           if !changed.isEmpty { return Set(changed.map { String($0.dropFirst(path.count + 1)) }) }
         case .signal, .woken: break
         }
@@ -158,14 +159,34 @@ import Threading
     }
     // A file that changes all the time is reported, too, but not at each change.
     #expect(folder.watcher.deadline == start + .milliseconds(10) + .seconds(2))
-    #expect(folder.watcher.takeChanges().count == 1)
+    #expect(folder.watcher.takeChanges(now: now).count == 1)
     #expect(folder.watcher.watchCount == watches)
     // Only what has happened to the watched name counts.
     folder.watcher.readEvents(now: now)
-    #expect(folder.watcher.takeChanges().isEmpty)
+    #expect(folder.watcher.takeChanges(now: now).isEmpty)
     folder.write("alone", to: "other")
     folder.watcher.readEvents(now: now)
     #expect(folder.watcher.deadline == .distantFuture)
+  }
+
+  /// Each change has settled before the next one.
+  @Test func changesWithPausesAreReportedEveryTwoSeconds() throws {
+    let folder = try Folder()
+    folder.write("a", to: "one")
+    try folder.watch("one")
+    var now = ProcessInformation.monotonicTime()
+    var reports = 0
+    for number in 0..<40 {
+      folder.write(String(repeating: "x", count: number + 2), to: "one")
+      folder.watcher.readEvents(now: now)
+      // As if 250 ms had passed after each.
+      now = now + .milliseconds(250)
+      if folder.watcher.deadline <= now { reports += folder.watcher.takeChanges(now: now).count }
+    }
+    // After 0.25, 2.25, 4.25, 6.25 and 8.25 s, and the last change after 10.25 s.
+    #expect(reports == 5)
+    #expect(folder.watcher.deadline == now + .milliseconds(250))
+    #expect(folder.watcher.takeChanges(now: folder.watcher.deadline).count == 1)
   }
 
   @Test func aLoopOfSymbolicLinksEnds() throws {
@@ -179,6 +200,10 @@ import Threading
   @Test func theMainThreadIsWokenByOtherThreadsAndByDeadlines() throws {
     let events = try ProcessEvents(signals: [])
     #expect(events.wait(until: ProcessInformation.monotonicTime()) == .deadline)
+    // A deadline that has passed is not delayed by other events.
+    events.wake()
+    #expect(events.wait(until: ProcessInformation.monotonicTime()) == .deadline)
+    #expect(events.wait(until: ProcessInformation.monotonicTime() + .seconds(60)) == .woken)
     #expect(DetachedThread.start(named: "waker") { events.wake() })
     #expect(events.wait(until: ProcessInformation.monotonicTime() + .seconds(60)) == .woken)
     #expect(events.wait(until: ProcessInformation.monotonicTime() + .milliseconds(1)) == .deadline)

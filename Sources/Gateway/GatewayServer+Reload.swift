@@ -10,12 +10,12 @@ import UpstreamSession
 struct RunningSettings {
   /// The settings in effect.
   var effective: GatewaySettings
-  /// The settings as last read. They differ from `effective` if a restart is required.
-  var lastRead: GatewaySettings
+  /// The settings as read at the start or on the last SIGHUP. A changed file may have been read since.
+  var lastRequested: GatewaySettings
 
   init(_ settings: GatewaySettings) {
     effective = settings
-    lastRead = settings
+    lastRequested = settings
   }
 }
 
@@ -25,8 +25,9 @@ extension GatewayServer {
   /// session its retention, and `upstream` except its queue, by a new connection that replaces the old one. The log names the others. A
   /// session that the plan does not contain keeps running unchanged. Returns false, and has logged why, if the settings are invalid.
   ///
-  /// A session whose `upstream` has not changed, or only its topics, keeps its connection. If no setting has changed on SIGHUP, its reason must
-  /// be a new certificate or credential, so every session makes a new connection.
+  /// A session whose `upstream` has not changed, or only its topics, keeps its connection. If no setting has changed since the start or the
+  /// last SIGHUP, the reason of a SIGHUP must be a new certificate or credential, so every session makes a new connection. SIGHUP after a
+  /// change that has taken effect by itself is no such reason: operators and their tools send it after each change.
   func reload(_ plan: GatewayPlan, because reason: ReloadReason, _ running: inout RunningSettings) -> Bool {
     let old = running.effective
     let (effective, requiringRestart) = plan.settings.effective(after: old)
@@ -44,7 +45,7 @@ extension GatewayServer {
       return false
     }
     // A file that was written again with the same content, as configuration management does, is no reason.
-    let reconnectsAll = reason == .signal && plan.settings == running.lastRead
+    let reconnectsAll = reason == .signal && plan.settings == running.lastRequested
     let before = old.configuredSessions
     for new in effective.configuredSessions {
       guard let planned = plan.sessions.first(where: { $0.name == new.name }), let session = sessions.find(new.name)
@@ -66,7 +67,7 @@ extension GatewayServer {
     server.accessLog.mode = effective.log.access
     logger.info("configuration reloaded", [.flag("changed", effective != old)])
     running.effective = effective
-    running.lastRead = plan.settings
+    if reason == .signal { running.lastRequested = plan.settings }
     return true
   }
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness import deny_netlink
 from harness.gateway import Gateway
+from harness.streams import RawStream
 from harness.waiting import eventually
 
 WATCH = {"DRAWBRIDGE_RELOAD": "watch"}
@@ -62,12 +63,13 @@ async def test_a_file_that_is_written_renamed_or_created_again_takes_effect(star
 
 
 async def test_a_volume_of_kubernetes_takes_effect(start, tmp_path, upstream):
-    """The file is a link to `..data/drawbridge.yaml`, and `..data` a link to a folder, which is replaced."""
+    """The file is a link to `..data/drawbridge.yaml`, and `..data` one to a folder that is replaced. So is a secret."""
+    secret = f"{{Authorization: 'Bearer ${{file:{tmp_path / 'token'}}}'}}"
 
     def publish(version, text):
         folder = tmp_path / f"..{version}"
         folder.mkdir()
-        (folder / "drawbridge.yaml").write_text(f"upstream: {{url: '{upstream.url}'}}\n" + text)
+        (folder / "drawbridge.yaml").write_text(f"upstream: {{url: '{upstream.url}', headers: {secret}}}\n" + text)
         (folder / "token").write_text(f"token-{version}\n")
         (tmp_path / "..data_tmp").symlink_to(folder.name)
         (tmp_path / "..data_tmp").rename(tmp_path / "..data")
@@ -76,15 +78,40 @@ async def test_a_volume_of_kubernetes_takes_effect(start, tmp_path, upstream):
     for name in ("drawbridge.yaml", "token"):
         (tmp_path / name).symlink_to(f"..data/{name}")
     gateway = await watching(start, None, upstream, config=tmp_path / "drawbridge.yaml")
-    publish(2, "log: {level: debug}\n")
-    assert (await reloaded(gateway, 1))[0]["changed"]
-    publish(3, "log: {level: warning}\n")
-    await eventually(lambda: any("configuration reloaded" in line for line in gateway.log), what="the first one")
+    for version, text in ((2, "log: {level: debug}\n"), (3, "log: {access: all}\n")):
+        publish(version, text)
+        await eventually(
+            lambda token=f"Bearer token-{version}": upstream.requests[-1].headers["Authorization"] == token,
+            what=f"a hand-over with the secret of version {version}",
+        )
+    # The second replacement is only seen if what the link leads to after the first one is watched.
+    client = gateway.client()
 
-    async def is_quiet():
-        return (await gateway.metrics())["drawbridge_config_reload_success"] == 1
+    async def logs_requests():
+        await client.get(wait=0)
+        return any(record["message"] == "request" for record in gateway.records)
 
-    assert await is_quiet()
+    await eventually(logs_requests, what="version 3 is in effect")
+
+
+async def test_a_held_poll_and_a_stream_outlive_a_reload(start, tmp_path, upstream):
+    gateway = await watching(start, tmp_path, upstream)
+    stream = await RawStream.open(gateway.address())
+    poll = asyncio.create_task(gateway.client().get(wait=50))
+
+    async def is_held():
+        return (await gateway.metrics())["drawbridge_polls_held"] == 1
+
+    await eventually(is_held, what="the poll is held")
+    # With a hand-over.
+    gateway.rewrite(f"upstream: {{url: '{upstream.url}', headers: {{X-Version: '2'}}}}\nlog: {{access: all}}\n")
+    await reloaded(gateway, 1)
+    await eventually(lambda: len(upstream.requests) == 2 and upstream.connected == 1, what="a hand-over")
+    assert not poll.done()
+    await upstream.push("news")
+    assert [message["data"] for message in (await poll).json["messages"]] == ["news"]
+    assert "news" in (await stream.has(1))[0].data
+    stream.close()
 
 
 async def test_a_secret_that_the_file_names_takes_effect(start, tmp_path, upstream):
@@ -108,7 +135,11 @@ async def test_an_invalid_file_changes_nothing_and_is_reported(start, tmp_path, 
     gateway.rewrite(gateway.base + "shutdown: {drain: soon}\n")
     error = await gateway.logs(lambda record: record["message"].startswith("the new configuration"), what="the error")
     assert "drawbridge.yaml:2:" in error["reason"]
-    assert (await gateway.metrics())["drawbridge_config_reload_success"] == 0
+
+    async def is_reported():
+        return (await gateway.metrics())["drawbridge_config_reload_success"] == 0
+
+    await eventually(is_reported, what="the metric reports it")
     assert (await gateway.client().get(wait=0)).status == 200
     gateway.rewrite(gateway.base)
     await reloaded(gateway, 1)
@@ -122,6 +153,24 @@ async def test_the_same_content_makes_no_new_connection_but_sighup_does(start, t
     gateway.rewrite(gateway.base)
     assert not (await reloaded(gateway, 1))[0]["changed"]
     assert len(upstream.requests) == 1
+    gateway.signal(signal.SIGHUP)
+    await eventually(lambda: len(upstream.requests) == 2, what="a hand-over")
+
+
+async def test_sighup_after_a_change_that_has_taken_effect_makes_no_new_connection(start, tmp_path, upstream):
+    gateway = await watching(start, tmp_path, upstream)
+    client = gateway.client()
+    gateway.rewrite(gateway.base + "log: {access: all}\n")
+    await reloaded(gateway, 1)
+    gateway.signal(signal.SIGHUP)
+    await reloaded(gateway, 2)
+    # Had a hand-over been requested, it would have begun before this message was sent.
+    await client.send("afterwards")
+    await upstream.has_received(1)
+    session = (await client.request("GET", "/v1/session")).json
+    assert "replacing" not in [transition["to"] for transition in session["history"]]
+    assert len(upstream.requests) == 1
+    # The next one finds nothing changed.
     gateway.signal(signal.SIGHUP)
     await eventually(lambda: len(upstream.requests) == 2, what="a hand-over")
 

@@ -15,10 +15,8 @@ package final class CredentialFiles: Sendable {
   /// Timeout for a file that is a FIFO or a device.
   private static var timeout: TimeSpan { .seconds(5) }
 
-  private struct Contents: Equatable {
-    var tokens: [UInt8]?
-    var keys: [UInt8]?
-  }
+  /// What a file contains, or why it cannot be read. nil: there is none.
+  private typealias Contents = Result<[UInt8], SettingProblem>?
 
   private let settings: AuthenticationSettings
   private let state: AccessState
@@ -29,10 +27,30 @@ package final class CredentialFiles: Sendable {
   private let last = Locked(Memory())
 
   private struct Memory {
+    var tokens = FileMemory()
+    var keys = FileMemory()
+    /// Whether the files have been judged since the start. Most likely, the start has read the same.
+    var isJudged = false
+  }
+
+  /// What is known about one file. Each is judged alone: an invalid file of keys does not keep a removed token in effect.
+  private struct FileMemory {
     /// What was found last, in effect or not.
-    var found: Result<Contents, SettingProblem>?
+    private var found: Contents = nil
     /// What is in effect, or was found to be invalid.
-    var decided: Result<Contents, SettingProblem>?
+    private var decided: Contents = nil
+    var isValid = true
+
+    init() {}
+
+    /// Whether `new` is to be judged now.
+    mutating func isChange(_ new: Contents, ifStable: Bool) -> Bool {
+      let isStable = new == found
+      found = new
+      guard new != decided, isStable || !ifStable else { return false }
+      decided = new
+      return true
+    }
   }
 
   /// Watches the files of `settings` for as long as the process runs.
@@ -66,28 +84,46 @@ package final class CredentialFiles: Sendable {
     noteSuccess()
   }
 
-  /// Reads the files, and uses them if they have changed. Invalid files change nothing and are logged once. Blocks; any thread.
+  /// Reads the files, and uses those that have changed. An invalid file changes nothing and is logged once. Blocks; any thread.
   ///
   /// - Parameter ifStable: whether a change is left alone until the next look finds the same.
   func reload(ifStable: Bool = false) {
     last.withLock { last in
-      let found = Result { () throws(SettingProblem) in try Self.read(settings) }
-      let isStable = found == last.found
-      last.found = found
-      guard found != last.decided, isStable || !ifStable else { return }
-      // The start has read the same, most likely.
-      let isFirst = last.decided == nil
-      last.decided = found
-      do throws(SettingProblem) {
-        state.use(try Self.credentials(try found.get(), settings, replacing: state.credentials, logger))
-        noteSuccess()
-        if !isFirst { logger.info("tokens and keys were read again") }
-      } catch {
-        isValid.set(0)
-        logger.error(
-          "the new files of tokens and keys are not valid; the old ones remain in effect",
-          [.text("reason", error.description)])
+      let (tokens, keys) = (Self.readTokens(settings), Self.readKeys(settings))
+      let hasNewTokens = last.tokens.isChange(tokens, ifStable: ifStable)
+      let hasNewKeys = last.keys.isChange(keys, ifStable: ifStable)
+      guard hasNewTokens || hasNewKeys else { return }
+      let current = state.credentials
+      var new = (tokens: current.tokens, jwt: current.jwt)
+      if hasNewTokens {
+        last.tokens.isValid = judge(settings.tokens, isFirst: !last.isJudged) { () throws(SettingProblem) in
+          new.tokens = try Self.table(tokens, settings, sharingGrantsOf: current.tokens)
+        }
       }
+      if hasNewKeys {
+        last.keys.isValid = judge(settings.jwt.keys, isFirst: !last.isJudged) { () throws(SettingProblem) in
+          new.jwt = try Self.jwt(keys, settings, logger)
+        }
+      }
+      last.isJudged = true
+      if hasNewTokens && last.tokens.isValid || hasNewKeys && last.keys.isValid {
+        state.use(Credentials(tokens: new.tokens, jwt: new.jwt, replacing: current))
+      }
+      if last.tokens.isValid && last.keys.isValid { noteSuccess() } else { isValid.set(0) }
+    }
+  }
+
+  /// Returns whether `read` succeeds, and logs it.
+  private func judge(_ file: String?, isFirst: Bool, _ read: () throws(SettingProblem) -> Void) -> Bool {
+    do throws(SettingProblem) {
+      try read()
+      if !isFirst { logger.info("a file of tokens or keys was read again", [.text("file", file ?? "")]) }
+      return true
+    } catch {
+      logger.error(
+        "a new file of tokens or keys is not valid; what was read from it before remains in effect",
+        [.text("reason", error.description)])
+      return false
     }
   }
 
@@ -100,51 +136,55 @@ package final class CredentialFiles: Sendable {
 
   /// Reads the files at the start. Blocks.
   static func load(_ settings: AuthenticationSettings) throws(SettingProblem) -> Credentials {
-    try credentials(try read(settings), settings, replacing: nil, nil)
+    Credentials(
+      tokens: try table(readTokens(settings), settings, sharingGrantsOf: nil),
+      jwt: try jwt(readKeys(settings), settings, nil))
   }
 
-  private static func read(_ settings: AuthenticationSettings) throws(SettingProblem) -> Contents {
-    Contents(
-      tokens: try read(settings.tokens, atMost: TokenTable.maximumBytes, "authentication.tokens"),
-      keys: try read(settings.jwt.keys, atMost: KeySet.maximumBytes, "authentication.jwt.keys"))
+  private static func readTokens(_ settings: AuthenticationSettings) -> Contents {
+    read(settings.tokens, atMost: TokenTable.maximumBytes, "authentication.tokens")
+  }
+
+  private static func readKeys(_ settings: AuthenticationSettings) -> Contents {
+    read(settings.jwt.keys, atMost: KeySet.maximumBytes, "authentication.jwt.keys")
   }
 
   /// Reads one byte more than the limit, so that a larger file is refused.
-  private static func read(_ path: String?, atMost limit: Int, _ key: String) throws(SettingProblem) -> [UInt8]? {
+  private static func read(_ path: String?, atMost limit: Int, _ key: String) -> Contents {
     guard let path else { return nil }
     do throws(FileError) {
-      return try SystemFile.contents(of: path, atMost: limit + 1, within: timeout)
+      return .success(try SystemFile.contents(of: path, atMost: limit + 1, within: timeout))
     } catch {
-      throw SettingProblem(key, .none, "\(path) cannot be read: \(error)")
+      return .failure(SettingProblem(key, .none, "\(path) cannot be read: \(error)"))
     }
   }
 
-  private static func credentials(
-    _ contents: Contents, _ settings: AuthenticationSettings, replacing previous: Credentials?, _ logger: Logger?
-  ) throws(SettingProblem) -> Credentials {
-    var tokens: TokenTable?
-    var jwt: Credentials.JWT?
-    if let text = contents.tokens {
-      do throws(TokenTable.Invalid) {
-        tokens = try TokenTable(text, sharingGrantsOf: previous?.tokens)
-      } catch {
-        throw SettingProblem("authentication.tokens", .none, "\(settings.tokens ?? ""): \(error)")
-      }
+  private static func table(
+    _ contents: Contents, _ settings: AuthenticationSettings, sharingGrantsOf previous: TokenTable?
+  ) throws(SettingProblem) -> TokenTable? {
+    guard let text = try contents?.get() else { return nil }
+    do throws(TokenTable.Invalid) {
+      return try TokenTable(text, sharingGrantsOf: previous)
+    } catch {
+      throw SettingProblem("authentication.tokens", .none, "\(settings.tokens ?? ""): \(error)")
     }
-    if let text = contents.keys {
-      do throws(KeySet.Invalid) {
-        let keys = try KeySet(text)
-        for warning in keys.warnings {
-          logger?.warning("a key is not used", [.text("file", settings.jwt.keys ?? ""), .text("reason", warning)])
-        }
-        jwt = Credentials.JWT(
-          keys: keys,
-          policy: JWTPolicy(
-            audiences: settings.jwt.audiences, issuers: settings.jwt.issuers, leeway: settings.jwt.leeway))
-      } catch {
-        throw SettingProblem("authentication.jwt.keys", .none, "\(settings.jwt.keys ?? ""): \(error)")
+  }
+
+  private static func jwt(
+    _ contents: Contents, _ settings: AuthenticationSettings, _ logger: Logger?
+  ) throws(SettingProblem) -> Credentials.JWT? {
+    guard let text = try contents?.get() else { return nil }
+    do throws(KeySet.Invalid) {
+      let keys = try KeySet(text)
+      for warning in keys.warnings {
+        logger?.warning("a key is not used", [.text("file", settings.jwt.keys ?? ""), .text("reason", warning)])
       }
+      return Credentials.JWT(
+        keys: keys,
+        policy: JWTPolicy(
+          audiences: settings.jwt.audiences, issuers: settings.jwt.issuers, leeway: settings.jwt.leeway))
+    } catch {
+      throw SettingProblem("authentication.jwt.keys", .none, "\(settings.jwt.keys ?? ""): \(error)")
     }
-    return Credentials(tokens: tokens, jwt: jwt, replacing: previous)
   }
 }

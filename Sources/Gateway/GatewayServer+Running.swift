@@ -31,11 +31,7 @@ extension GatewayServer {
     var running = RunningSettings(settings)
     let watch = ConfigurationWatch(logger)
     var known = files
-    func watchFiles() {
-      let others = Self.otherFiles(running.effective)
-      watch.update(running.effective.reload, known.merging(others) { first, _ in first })
-    }
-    watchFiles()
+    watch.update(running.effective.reload, known)
     func reload(because reason: ReloadReason) {
       supervisor.notify(.reloading)
       let configuration = read()
@@ -44,9 +40,9 @@ extension GatewayServer {
       // An invalid configuration may not have been read to its end, so the files of the last one are watched as well.
       let files = configuration.files
       known = isApplied ? files : known.merging(files) { _, new in new }
-      // Before they are read again, so that a change after that is noticed.
-      watchFiles()
-      filesMayHaveChanged()
+      watch.update(running.effective.reload, known)
+      // After other events, they take effect when they are known to be complete.
+      if reason == .signal { credentialFiles?.reload() }
       supervisor.notify(.ready)
     }
     while true {
@@ -57,24 +53,9 @@ extension GatewayServer {
         return 0
       case .readable: watch.readEvents()
       case .deadline:
-        let changed = watch.takeChanges()
-        if changed.isDisjoint(with: known.keys) {
-          if !changed.isEmpty { filesMayHaveChanged() }
-        } else {
-          reload(because: .changedFile)
-        }
+        if !watch.takeChanges().isDisjoint(with: known.keys) { reload(because: .changedFile) }
       case .woken: break
       }
     }
   }
-
-  /// Files that are watched, too, and whose users read them again: those of access.
-  private static func otherFiles(_ settings: GatewaySettings) -> ConfigurationFiles {
-    let paths = [settings.authentication.tokens, settings.authentication.jwt.keys].compactMap(\.self)
-    return Dictionary(paths.map { ($0, FileFingerprint(of: $0)) }) { first, _ in first }
-  }
-
-  /// Lets the users of `otherFiles` read them again. Called on the main thread after a change of one of them, and at each reload. May block
-  /// as long as reading a file takes.
-  func filesMayHaveChanged() { credentialFiles?.reload() }
 }

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-from harness.gateway import run
+from harness.gateway import Gateway, run
 from harness.streams import RawStream
 from harness.waiting import eventually
 
@@ -534,7 +534,7 @@ async def test_a_bad_file_keeps_the_tokens_that_were_valid(gateway_for, upstream
     gateway = await gateway_for(upstream, env=with_tokens(tokens))
     good = tokens.path.read_text()
     tokens.path.write_text(good + "broken line\n")
-    record = await gateway.logs(lambda record: "remain in effect" in record["message"], what="the bad file")
+    record = await gateway.logs(lambda record: "remains in effect" in record["message"], what="the bad file")
     assert "line 2" in record["reason"]
     assert (await gateway.client().send("x", headers=bearer(token))).status == 202
     assert (await gateway.metrics())["drawbridge_access_files_valid"] == 0
@@ -544,6 +544,57 @@ async def test_a_bad_file_keeps_the_tokens_that_were_valid(gateway_for, upstream
         return (await gateway.metrics())["drawbridge_access_files_valid"] == 1
 
     await eventually(is_valid, what="the file is valid again")
+
+
+async def test_a_bad_file_of_keys_does_not_keep_a_removed_token(gateway_for, upstream, tokens, issuer, tmp_path):
+    keys = tmp_path / "keys.json"
+    keys.write_text(issuer.path.read_text())
+    token, web = tokens.add("a", scopes="send"), issuer.token()
+    env = {**issuer.settings(DRAWBRIDGE_AUTHENTICATION_JWT_KEYS=str(keys)), **with_tokens(tokens)}
+    gateway = await gateway_for(upstream, env=env)
+    client = gateway.client()
+    keys.unlink()
+    await gateway.logs(lambda record: "remains in effect" in record["message"], what="the file of keys is gone")
+    tokens.remove(token)
+
+    async def is_refused():
+        return (await client.send("x", headers=bearer(token))).status == 401
+
+    await eventually(is_refused, what="the removed token is refused")
+    # The keys that were valid remain.
+    assert (await client.send("x", headers=bearer(web))).status == 202
+    assert (await gateway.metrics())["drawbridge_access_files_valid"] == 0
+
+
+async def test_a_file_that_is_being_written_takes_no_effect(start, tmp_path, upstream, tokens):
+    """Also when the configuration changes meanwhile, and the gateway reads that again."""
+    token = tokens.add("a", scopes="send")
+    text = f"upstream: {{url: '{upstream.url}'}}\nauthentication: {{tokens: '{tokens.path}'}}\n"
+    env = {"DRAWBRIDGE_RELOAD": "watch"}
+    gateway = await start(Gateway(config=text, env=env, folder=tmp_path))
+    await gateway.ready()
+    client = gateway.client()
+    whole = tokens.path.read_text()
+
+    def reloads():
+        return sum(record["message"] == "configuration reloaded" for record in gateway.records)
+
+    # What is written so far has no token, and is never the same at two looks.
+    for number in range(2):
+        with tokens.path.open("w") as file:
+            gateway.rewrite(text + f"log: {{access: {'all' if number == 0 else 'errors'}}}\n")
+            while reloads() <= number:
+                file.write("# Tokens\n")
+                file.flush()
+                assert (await client.send("x", headers=bearer(token))).status == 202
+    tokens.path.write_text(whole)
+    new = tokens.add("b", scopes="send")
+
+    async def is_accepted():
+        return (await client.send("x", headers=bearer(new))).status == 202
+
+    await eventually(is_accepted, what="the whole file takes effect")
+    assert (await client.send("x", headers=bearer(token))).status == 202
 
 
 async def test_a_signal_reads_the_files_again(gateway_for, upstream, tokens):

@@ -179,7 +179,7 @@ package final class CredentialFiles: Sendable {
       for warning in keys.warnings {
         logger?.warning("a key is not used", [.text("file", settings.jwt.keys ?? ""), .text("reason", warning)])
       }
-      return Credentials.JWT(
+      return try Credentials.JWT(
         keys: keys,
         policy: JWTPolicy(
           audiences: settings.jwt.audiences, issuers: settings.jwt.issuers, leeway: settings.jwt.leeway))

@@ -465,6 +465,28 @@ async def test_every_attack_of_rfc_8725_gets_401(gateway_for, upstream, issuer):
     assert metrics["drawbridge_requests_unauthenticated_total"] == count
 
 
+async def test_an_issuer_cannot_sign_in_the_name_of_another(gateway_for, upstream, issuer, tmp_path):
+    other = "https://other.example"
+    owners = {"ES256": ISSUER, "RS256": other}
+    jwks = [{**jwk, "iss": owners[jwk["kid"]]} for jwk in issuer.jwks if jwk["kid"] in owners]
+    path = tmp_path / "keys.json"
+    path.write_text(json.dumps({"keys": jwks}))
+    env = issuer.settings(
+        DRAWBRIDGE_AUTHENTICATION_JWT_KEYS=str(path), DRAWBRIDGE_AUTHENTICATION_JWT_ISSUER=f"{ISSUER},{other}"
+    )
+    gateway = await gateway_for(upstream, env=env)
+    client = gateway.client()
+    for algorithm, owner in owners.items():
+        for claimed in (ISSUER, other):
+            answer = await client.send("x", headers=bearer(issuer.token(algorithm, iss=claimed)))
+            assert answer.status == (202 if claimed == owner else 401), (algorithm, claimed, answer.body)
+    # Keys that do not say whose they are.
+    path.write_text(json.dumps({"keys": issuer.jwks}))
+    status, _, err = await run("check-config", "--upstream", "ws://127.0.0.1:1/", env=env)
+    assert status == 78
+    assert "'iss'" in err
+
+
 async def test_what_is_held_ends_when_its_token_expires(gateway_for, upstream, issuer):
     gateway = await gateway_for(upstream, env=issuer.settings())
     client = gateway.client()
@@ -595,6 +617,52 @@ async def test_a_file_that_is_being_written_takes_no_effect(start, tmp_path, ups
 
     await eventually(is_accepted, what="the whole file takes effect")
     assert (await client.send("x", headers=bearer(token))).status == 202
+
+
+async def test_pem_keys_are_rotated_under_load_without_a_failed_request(gateway_for, upstream, tmp_path):
+    pairs = [openssl(*KINDS["ES256"]) for _ in range(3)]
+    public = [openssl("pkey", "-pubout", stdin=key) for key in pairs]
+    path = tmp_path / "keys.pem"
+
+    def publish(*numbers):
+        new = path.with_suffix(".new")
+        new.write_bytes(b"".join(public[number] for number in numbers))
+        new.replace(path)
+
+    def token(number):
+        return jwt.encode(Issuer.claims(), pairs[number], "ES256")
+
+    publish(0)
+    env = {
+        "DRAWBRIDGE_AUTHENTICATION_JWT_KEYS": str(path),
+        "DRAWBRIDGE_AUTHENTICATION_JWT_AUDIENCE": AUDIENCE,
+        "DRAWBRIDGE_LIMITS_FAILED_AUTHENTICATIONS": "none",
+    }
+    gateway = await gateway_for(upstream, env=env)
+    current, statuses, is_over = token(0), [], asyncio.Event()
+
+    async def load():
+        client = gateway.client()
+        while not is_over.is_set():
+            statuses.append((await client.get(bearer(current), wait=0)).status)
+
+    tasks = [asyncio.create_task(load()) for _ in range(4)]
+    client = gateway.client()
+    for number in (1, 2):
+        publish(number - 1, number)
+
+        async def has_status(status, token):
+            return (await client.get(bearer(token), wait=0)).status == status
+
+        new, old = token(number), current
+        await eventually(lambda new=new: has_status(200, new), what="the new key is in effect")
+        current, count = new, len(statuses)
+        await eventually(lambda count=count: len(statuses) > count + 50, what="the clients use the new key")
+        publish(number)
+        await eventually(lambda old=old: has_status(401, old), what="the old key is gone")
+    is_over.set()
+    await asyncio.gather(*tasks)
+    assert set(statuses) == {200}
 
 
 async def test_a_signal_reads_the_files_again(gateway_for, upstream, tokens):

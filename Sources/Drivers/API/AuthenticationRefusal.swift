@@ -97,7 +97,7 @@ extension TokenRefusal {
     case .expired: "expired"
     case .notYetValid: "not-yet-valid"
     case .otherAudience: "audience"
-    case .otherIssuer: "issuer"
+    case .otherIssuer, .issuerOfOtherKey: "issuer"
     case .missing, .malformed: "claims"
     }
   }

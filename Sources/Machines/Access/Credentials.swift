@@ -4,10 +4,19 @@ package final class Credentials: Sendable {
     package let keys: KeySet
     package let policy: JWTPolicy
 
-    package init(keys: KeySet, policy: JWTPolicy) {
+    /// Throws if a key could sign tokens in the name of another issuer than its own.
+    package init(keys: KeySet, policy: JWTPolicy) throws(KeySet.Invalid) {
+      try keys.checkIssuers(policy)
       self.keys = keys
       self.policy = policy
     }
+
+    private init(checked keys: KeySet, _ policy: JWTPolicy) {
+      self.keys = keys
+      self.policy = policy
+    }
+
+    fileprivate func sharing(with previous: JWT) -> JWT { JWT(checked: keys.sharing(with: previous.keys), policy) }
   }
 
   /// nil: there are no static tokens.
@@ -22,7 +31,7 @@ package final class Credentials: Sendable {
   package init(tokens: TokenTable?, jwt: JWT?, replacing previous: Credentials? = nil) {
     self.tokens = tokens
     if let jwt, let before = previous?.jwt, before.policy == jwt.policy {
-      self.jwt = JWT(keys: jwt.keys.sharing(with: before.keys), policy: jwt.policy)
+      self.jwt = jwt.sharing(with: before)
     } else {
       self.jwt = jwt
     }

@@ -61,7 +61,11 @@ enum JSONWebKey {
         )
       }
       if let reason = try reasonToSkip(algorithm) { return skip(reason) }
-      return .key(VerificationKey(id: id, try material(algorithm)))
+      let issuer = try string("iss")
+      if let issuer, !(1...JWTClaims.maximumNameBytes).contains(issuer.count) {
+        throw fail("'iss' must have 1 to \(JWTClaims.maximumNameBytes) bytes")
+      }
+      return .key(VerificationKey(id: id, issuer: issuer, try material(algorithm)))
     }
 
     private func reasonToSkip(_ algorithm: SignatureAlgorithm) throws(KeySet.Invalid) -> String? {

@@ -26,14 +26,16 @@ package enum JSONWebToken {
     else { throw .notThreeParts }
 
     let header = try members(of: token.extracting(first: headerEnd), .header, maximum: maximumHeaderMembers)
-    let key = try key(for: header, in: keys)
+    let candidates = try candidates(for: header, in: keys)
     guard let signature = Base64URL.decode(token.extracting(claimsEnd + 1..<token.count)) else {
       throw .notBase64URL(.signature)
     }
-    guard key.isValid(signature.span, of: token.extracting(first: claimsEnd)) else { throw .signature }
-    // Nothing of the claims is read before this line.
-    let claims = try members(of: token.extracting(headerEnd + 1..<claimsEnd), .claims, maximum: maximumClaims)
-    return try JWTClaims(claims).grant(by: policy, at: now, key.revocation)
+    for key in candidates where key.isValid(signature.span, of: token.extracting(first: claimsEnd)) {
+      // Nothing of the claims is read before this line.
+      let claims = try members(of: token.extracting(headerEnd + 1..<claimsEnd), .claims, maximum: maximumClaims)
+      return try JWTClaims(claims).grant(by: policy, at: now, key)
+    }
+    throw .signature
   }
 
   private static func members(
@@ -51,7 +53,9 @@ package enum JSONWebToken {
     }
   }
 
-  private static func key(for header: JSONMembers, in keys: KeySet) throws(TokenRefusal) -> VerificationKey {
+  private static func candidates(
+    for header: JSONMembers, in keys: KeySet
+  ) throws(TokenRefusal) -> [VerificationKey] {
     if let name = refusedParameters.first(where: header.has) { throw .parameter(name) }
     guard isAccessToken(header) else { throw .type }
     guard let name = try? header.string("alg"), let algorithm = SignatureAlgorithm(name: name) else {
@@ -63,7 +67,7 @@ package enum JSONWebToken {
     } catch {
       throw .keyID
     }
-    return try keys.key(id: id, algorithm)
+    return try keys.candidates(id: id, algorithm)
   }
 
   /// Whether `typ` does not say that the token is for another purpose (RFC 8725 §3.11, RFC 9068 §2.1).

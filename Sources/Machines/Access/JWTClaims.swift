@@ -12,8 +12,8 @@ struct JWTClaims {
 
   /// - Parameters:
   ///   - now: UNIX time in milliseconds.
-  ///   - revocation: of the key that signed the token.
-  func grant(by policy: JWTPolicy, at now: Int64, _ revocation: Revocation) throws(TokenRefusal) -> Grant {
+  ///   - key: that signed the token.
+  func grant(by policy: JWTPolicy, at now: Int64, _ key: VerificationKey) throws(TokenRefusal) -> Grant {
     guard let expires = try time(.exp) else { throw .missing(.exp) }
     guard now < expires + policy.leeway else { throw .expired }
     // A token from the future: its issuer's clock, or ours, is wrong.
@@ -23,12 +23,13 @@ struct JWTClaims {
     guard try audiences().contains(where: policy.accepts(audience:)) else { throw .otherAudience }
     let issuer = try name(.iss)
     guard policy.accepts(issuer: issuer) else { throw .otherIssuer }
+    if let owner = key.issuer, owner != issuer { throw .issuerOfOtherKey }
     let subject = try name(.sub)
     let scopes = try string(.scope).map { Scopes(listedIn: $0.span) } ?? []
     let (sessions, topics) = try patterns()
     return Grant(
       principal: Self.principal(issuer, subject), scopes: scopes, sessions: sessions, topics: topics,
-      expires: expires + policy.leeway, revocation: revocation)
+      expires: expires + policy.leeway, revocation: key.revocation)
   }
 
   /// Issuer and subject, separated by a space. Other bytes than printable ASCII, and `%`, are percent-encoded. So the text is unambiguous,

@@ -13,12 +13,15 @@ package struct JWTPolicy: Equatable, Sendable {
 
   /// - Parameters:
   ///   - audiences: one of them must be in `aud`. Without any, no token is accepted.
-  ///   - issuers: one of them must be `iss`. Empty: any issuer that has a configured key.
+  ///   - issuers: one of them must be `iss`. Empty: any, or those that the keys name.
   package init(audiences: [String], issuers: [String] = [], leeway: TimeSpan = Self.defaultLeeway) {
     self.audiences = audiences.map { Array($0.utf8) }
     self.issuers = issuers.map { Array($0.utf8) }
     self.leeway = leeway.nanoseconds / 1_000_000
   }
+
+  /// 0: any issuer is accepted.
+  var issuerCount: Int { issuers.count }
 
   func accepts(audience: [UInt8]) -> Bool { audiences.contains(audience) }
 

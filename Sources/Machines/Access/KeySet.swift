@@ -13,6 +13,8 @@ package struct KeySet: Sendable {
   package static var maximumBytes: Int { 256 << 10 }
   /// Maximum number of keys. An issuer that rotates its keys has a few.
   package static var maximumKeys: Int { 64 }
+  /// Maximum number of keys that are tried for one token: each costs the check of a signature. Enough for a rotation.
+  package static var maximumCandidates: Int { 4 }
 
   private(set) var keys: [VerificationKey] = []
   /// Keys of the file that are not used, and why.
@@ -36,21 +38,45 @@ package struct KeySet: Sendable {
     return result
   }
 
-  /// Selects the key for a token (RFC 7515 §4.1.4). Only configured keys are candidates.
-  func key(id: [UInt8]?, _ algorithm: SignatureAlgorithm) throws(TokenRefusal) -> VerificationKey {
+  /// Selects the keys one of which has signed a token (RFC 7515 §4.1.4). Only configured keys are candidates.
+  func candidates(id: [UInt8]?, _ algorithm: SignatureAlgorithm) throws(TokenRefusal) -> [VerificationKey] {
     if let id, let named = keys.first(where: { $0.id == id }) {
       guard named.algorithm == algorithm else { throw .otherAlgorithm }
-      return named
+      return [named]
     }
     let candidates = keys.filter { $0.algorithm == algorithm && (id == nil || $0.id == nil) }
-    guard let key = candidates.first else { throw .unknownKey }
-    guard candidates.count == 1 else { throw .ambiguousKey }
-    return key
+    guard !candidates.isEmpty else { throw .unknownKey }
+    guard candidates.count <= Self.maximumCandidates else { throw .ambiguousKey }
+    return candidates
+  }
+
+  /// Requires that each key belongs to one issuer (RFC 8725 §3.8): otherwise one issuer could sign tokens in the name of another.
+  func checkIssuers(_ policy: JWTPolicy) throws(Invalid) {
+    for key in keys {
+      guard let issuer = key.issuer else { continue }
+      guard policy.accepts(issuer: issuer) else {
+        throw Invalid("the 'iss' \(quoted(issuer)) of a key is not among the accepted issuers")
+      }
+    }
+    // With one accepted issuer, every key is its key.
+    let needsIssuers = policy.issuerCount > 1 || (policy.issuerCount == 0 && keys.contains { $0.issuer != nil })
+    guard needsIssuers, let index = keys.firstIndex(where: { $0.issuer == nil }) else { return }
+    let key = keys[index].id.map { "the key with the kid \(quoted($0))" } ?? "a key without kid"
+    throw Invalid(
+      "\(key) does not say whose it is: with several issuers, use a JWK Set in which each key has the member 'iss'")
   }
 
   private mutating func add(_ key: VerificationKey) throws(Invalid) {
-    if let id = key.id, keys.contains(where: { $0.id == id }) {
-      throw Invalid("two keys have the kid \(quoted(id)): a kid must be unique")
+    if let id = key.id {
+      guard !keys.contains(where: { $0.id == id }) else {
+        throw Invalid("two keys have the kid \(quoted(id)): a kid must be unique")
+      }
+    } else {
+      let others = keys.count { $0.id == nil && $0.algorithm == key.algorithm }
+      guard others < Self.maximumCandidates else {
+        throw Invalid(
+          "more than \(Self.maximumCandidates) keys for \(key.algorithm.rawValue) have no kid: use a JWK Set with kid")
+      }
     }
     keys.append(key)
   }
@@ -82,11 +108,14 @@ package struct KeySet: Sendable {
   private mutating func addPEM(_ contents: [UInt8]) throws(Invalid) {
     var block: [UInt8] = []
     var number = 0
+    var isOpen = false
     for line in contents.split(separator: UInt8(ascii: "\n")) {
       let line = line.last == UInt8(ascii: "\r") ? line.dropLast() : line
       if line.starts(with: "-----BEGIN ".utf8) {
+        guard !isOpen else { throw Invalid("PEM block \(number) has no end") }
         number += 1
         block = []
+        isOpen = true
         guard line.elementsEqual("-----BEGIN PUBLIC KEY-----".utf8) else {
           throw Invalid(
             "PEM block \(number) is not a public key: use BEGIN PUBLIC KEY, which `openssl pkey -pubout` writes")
@@ -95,6 +124,7 @@ package struct KeySet: Sendable {
       }
       block += line + [UInt8(ascii: "\n")]
       guard line.starts(with: "-----END ".utf8) else { continue }
+      isOpen = false
       let key: PublicKey
       do throws(PublicKey.Refused) {
         key = try PublicKey(pem: block)
@@ -103,6 +133,7 @@ package struct KeySet: Sendable {
       }
       try add(VerificationKey(id: nil, .publicKey(key)))
     }
+    guard !isOpen else { throw Invalid("PEM block \(number) has no end") }
   }
 }
 

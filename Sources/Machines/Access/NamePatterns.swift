@@ -83,8 +83,16 @@ package struct NamePatterns: Hashable, Sendable, CustomStringConvertible {
     return false
   }
 
-  /// Whether these are exactly the patterns of `all`.
-  package var isAll: Bool { patterns.count == 1 && patterns[0].isPrefix && text.isEmpty }
+  /// Whether every name is contained, because one of the patterns is `*`.
+  package var isAll: Bool {
+    var start = 0
+    for pattern in patterns {
+      let end = Int(pattern.end)
+      if pattern.isPrefix, end == start { return true }
+      start = end
+    }
+    return false
+  }
 
   /// Each pattern, with its final `*` if it is a prefix.
   package var elements: [[UInt8]] {

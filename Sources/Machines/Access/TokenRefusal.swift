@@ -35,6 +35,7 @@ package enum TokenRefusal: Error, Hashable, Sendable, CustomStringConvertible {
   case notYetValid
   case otherAudience
   case otherIssuer
+  case issuerOfOtherKey
 
   /// For the log.
   package var description: String {
@@ -52,7 +53,8 @@ package enum TokenRefusal: Error, Hashable, Sendable, CustomStringConvertible {
     case .algorithm: "'alg' of the JWT is none of HS256, RS256, ES256, EdDSA"
     case .keyID: "'kid' of the JWT is not a string"
     case .unknownKey: "no configured key has the 'kid' and 'alg' of the JWT"
-    case .ambiguousKey: "the JWT has no 'kid', and several configured keys have its 'alg'"
+    case .ambiguousKey:
+      "the JWT has no 'kid', and more than \(KeySet.maximumCandidates) configured keys have its 'alg'"
     case .otherAlgorithm: "'alg' of the JWT is not that of the configured key with its 'kid'"
     case .signature: "the signature of the JWT is not valid"
     case .missing(let claim): "the claim '\(claim.rawValue)' is missing"
@@ -61,13 +63,14 @@ package enum TokenRefusal: Error, Hashable, Sendable, CustomStringConvertible {
     case .notYetValid: "the token is not valid yet"
     case .otherAudience: "the token is for another audience"
     case .otherIssuer: "the issuer of the token is not accepted"
+    case .issuerOfOtherKey: "the key that signed the token is not one of its issuer"
     }
   }
 
   /// For the client: the whole reason once the signature is valid. Before, nothing that would help to forge a token.
   package var clientDescription: String {
     switch self {
-    case .missing, .malformed, .expired, .notYetValid, .otherAudience, .otherIssuer: description
+    case .missing, .malformed, .expired, .notYetValid, .otherAudience, .otherIssuer, .issuerOfOtherKey: description
     default: "the token is not valid"
     }
   }

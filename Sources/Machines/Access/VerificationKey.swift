@@ -25,14 +25,17 @@ final class VerificationKey: Sendable {
 
   /// `kid`. A key without one verifies tokens with any `kid` that no other key has.
   let id: [UInt8]?
+  /// The issuer whose tokens the key verifies. nil: that of the policy.
+  let issuer: [UInt8]?
   let algorithm: SignatureAlgorithm
   /// Of the grants of all tokens that the key signed.
   let revocation = Revocation()
   private let material: Material
   private let fingerprint: SecretDigest
 
-  init(id: [UInt8]?, _ material: Material) {
+  init(id: [UInt8]?, issuer: [UInt8]? = nil, _ material: Material) {
     self.id = id
+    self.issuer = issuer
     self.material = material
     switch material {
     case .secret(let key):
@@ -49,7 +52,7 @@ final class VerificationKey: Sendable {
   }
 
   func isSame(as other: VerificationKey) -> Bool {
-    id == other.id && algorithm == other.algorithm && fingerprint.matches(other.fingerprint)
+    id == other.id && issuer == other.issuer && algorithm == other.algorithm && fingerprint.matches(other.fingerprint)
   }
 
   func isValid(_ signature: Span<UInt8>, of text: Span<UInt8>) -> Bool {

@@ -22,7 +22,7 @@ enum JSONWebTokenTarget {
     guard let key = HMACKey(secret),
       let keys = try? KeySet(Array(#"{"keys":[{"kty":"oct","kid":"a","k":"\#(encoded)"}]}"#.utf8))
     else { return nil }
-    let jwt = Credentials.JWT(keys: keys, policy: JWTPolicy(audiences: [audience]))
+    guard let jwt = try? Credentials.JWT(keys: keys, policy: JWTPolicy(audiences: [audience])) else { return nil }
     return Parts(key: key, credentials: Credentials(tokens: nil, jwt: jwt))
   }()
 

@@ -118,10 +118,13 @@ import TestSupport
     }
   }
 
-  @Test func aTokenWithoutKeyIDNeedsTheOnlyKeyOfItsAlgorithm() throws {
-    let other = TestKey.secret([UInt8](repeating: 9, count: 32))
+  @Test func aTokenWithoutKeyIDIsTriedWithFewKeysOfItsAlgorithm() throws {
+    func other(_ number: Int) -> TestKey { .secret([UInt8](repeating: UInt8(number), count: 32)) }
+    let others = (1..<KeySet.maximumCandidates).map { other($0).jwk("k\($0)") }
     #expect(refusal(of: key.token(claims), try KeySet([key.jwk("a"), TestKey.es256.jwk("b")])) == nil)
-    #expect(refusal(of: key.token(claims), try KeySet([key.jwk("a"), other.jwk("b")])) == .ambiguousKey)
+    #expect(refusal(of: key.token(claims), try KeySet(others + [key.jwk("a"), TestKey.es256.jwk("b")])) == nil)
+    #expect(refusal(of: other(99).token(claims), try KeySet(others + [key.jwk("a")])) == .signature)
+    #expect(refusal(of: key.token(claims), try KeySet(others + [key.jwk("a"), other(98).jwk()])) == .ambiguousKey)
     #expect(refusal(of: key.token(claims), try keys(.es256)) == .unknownKey)
     for id in ["1", "null", #"["a"]"#, #"{"a":1}"#] {
       let token = key.token(header: #"{"alg":"HS256","kid":\#(id)}"#, claims)
@@ -136,6 +139,43 @@ import TestSupport
     // But not in the name of another key.
     #expect(refusal(of: key.token(claims, id: "b"), set) == .signature)
     #expect(refusal(of: other.token(claims, id: "unknown"), set) == .signature)
+  }
+
+  /// PEM has no `kid`. While keys are rotated, both are in the file.
+  @Test func aKeyWithoutIDCanBeRotated() throws {
+    let (old, new) = (TestKey.p256(), TestKey.p256())
+    for text in [old.pem + new.pem, new.pem + old.pem] {
+      let set = try KeySet(Array(text.utf8))
+      for key in [old, new] {
+        #expect(refusal(of: key.token(claims), set) == nil)
+        #expect(refusal(of: key.token(claims, id: "any"), set) == nil)
+      }
+      #expect(refusal(of: TestKey.p256().token(claims), set) == .signature)
+    }
+  }
+
+  // MARK: §3.8: issuers
+
+  /// Both issuers are accepted, but neither may sign tokens in the name of the other.
+  @Test func aKeyVerifiesTokensOfItsIssuerOnly() throws {
+    let (a, b) = (TestKey.p256(), TestKey.p256())
+    func claims(_ issuer: String) -> String {
+      "{" + soundClaims.replacing("https://login.example", with: issuer) + "}"
+    }
+    for policy in [
+      JWTPolicy(audiences: ["drawbridge"], issuers: ["A", "B"]), JWTPolicy(audiences: ["drawbridge"]),
+    ] {
+      for ids in [("a", "b") as (String?, String?), (nil, nil)] {
+        func jwk(_ key: TestKey, _ id: String?, _ issuer: String) -> String {
+          "{" + key.members + #","iss":"\#(issuer)""# + (id.map { #","kid":"\#($0)""# } ?? "") + "}"
+        }
+        let set = try KeySet([jwk(a, ids.0, "A"), jwk(b, ids.1, "B")])
+        #expect(refusal(of: a.token(claims("A"), id: ids.0), set, policy: policy) == nil)
+        #expect(refusal(of: b.token(claims("B"), id: ids.1), set, policy: policy) == nil)
+        #expect(refusal(of: b.token(claims("A"), id: ids.1), set, policy: policy) == .issuerOfOtherKey)
+        #expect(refusal(of: a.token(claims("B"), id: ids.0), set, policy: policy) == .issuerOfOtherKey)
+      }
+    }
   }
 
   // MARK: §3.11, §3.12: other kinds of tokens

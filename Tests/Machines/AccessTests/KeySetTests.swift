@@ -129,6 +129,57 @@ import Testing
     #expect(error("-----BEGIN PUBLIC KEY-----\n") != nil)
     #expect(
       error("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n") == "PEM block 1: OpenSSL refuses the key")
-    #expect(error(String(repeating: pem, count: KeySet.maximumKeys + 1)) == "there are more than 64 keys")
+  }
+
+  /// As of a file that is still being written, or was cut off.
+  @Test func aPEMBlockWithoutItsEndIsRefused() {
+    let pem = TestKey.es256.pem
+    let lines = pem.split(separator: "\n")
+    let start = lines.dropLast().joined(separator: "\n") + "\n"
+    #expect(error(pem + start) == "PEM block 2 has no end")
+    #expect(error(start + pem) == "PEM block 1 has no end")
+    #expect(error(pem + lines[0]) == "PEM block 2 has no end")
+    #expect(error(pem + "text after it") == nil)
+  }
+
+  // MARK: Candidates
+
+  @Test func fewKeysOfAnAlgorithmHaveNoID() {
+    let pem = TestKey.es256.pem
+    let other = TestKey.edDSA.pem
+    #expect(error(String(repeating: pem + other, count: KeySet.maximumCandidates)) == nil)
+    #expect(
+      error(String(repeating: pem, count: KeySet.maximumCandidates + 1))
+        == "more than 4 keys for ES256 have no kid: use a JWK Set with kid")
+  }
+
+  // MARK: Issuers
+
+  /// What is wrong with these keys for the accepted issuers, or nil.
+  private func error(_ keys: [String], issuers: [String]) throws -> String? {
+    let keys = try KeySet(keys)
+    do throws(KeySet.Invalid) {
+      _ = try Credentials.JWT(keys: keys, policy: JWTPolicy(audiences: ["a"], issuers: issuers))
+      return nil
+    } catch {
+      return error.description
+    }
+  }
+
+  @Test func withSeveralIssuersEachKeyNamesItsOwn() throws {
+    let (a, b) = (key(.rs256, #""kid":"a","iss":"A""#), key(.es256, #""kid":"b","iss":"B""#))
+    let (unbound, nameless) = (TestKey.es256.jwk("b"), TestKey.es256.jwk())
+    let advice = "does not say whose it is: with several issuers, use a JWK Set in which each key has the member 'iss'"
+    #expect(try error([a, b], issuers: ["A", "B"]) == nil)
+    #expect(try error([a, b], issuers: []) == nil)
+    #expect(try error([TestKey.rs256.jwk("a"), unbound], issuers: []) == nil)
+    #expect(try error([a, unbound], issuers: ["A"]) == nil)
+    #expect(try error([a, unbound], issuers: ["A", "B"]) == #"the key with the kid "b" "# + advice)
+    #expect(try error([a, nameless], issuers: ["A", "B"]) == "a key without kid " + advice)
+    // The key of A is only for A, so the other one must not be for A as well.
+    #expect(try error([a, unbound], issuers: []) == #"the key with the kid "b" "# + advice)
+    #expect(try error([a, b], issuers: ["A"]) == #"the 'iss' "B" of a key is not among the accepted issuers"#)
+    #expect(error(ofKeys: key(.rs256, #""iss":["A"]"#)) == "key 1: 'iss' must be a string")
+    #expect(error(ofKeys: key(.rs256, #""iss":"""#)) == "key 1: 'iss' must have 1 to 256 bytes")
   }
 }

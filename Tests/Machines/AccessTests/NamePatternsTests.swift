@@ -35,6 +35,14 @@ import Testing
     #expect(try NamePatterns([] as [String]) == .none)
   }
 
+  @Test(arguments: [
+    (["*"], true), (["*", "a"], true), (["a", "b*", "*"], true), ([], false), (["a"], false), (["a*"], false),
+    (["a", "a*"], false),
+  ])
+  func aListWithAStarIsAll(names: [String], isAll: Bool) throws {
+    #expect(try NamePatterns(names).isAll == isAll)
+  }
+
   @Test func listsHaveLimits() throws {
     let longest = String(repeating: "x", count: NamePatterns.maximumBytes)
     #expect(try NamePatterns([longest + "*"]).contains(longest + "y"))

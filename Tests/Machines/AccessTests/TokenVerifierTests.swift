@@ -17,7 +17,7 @@ import Testing
   }
 
   private func jwt(_ keys: String...) throws -> Credentials.JWT {
-    Credentials.JWT(keys: try KeySet(keys), policy: policy)
+    try Credentials.JWT(keys: try KeySet(keys), policy: policy)
   }
 
   private func verify(
@@ -123,11 +123,25 @@ import Testing
     let grant = try verify(token, &verifier)
     let strict = JWTPolicy(audiences: ["other"])
     let after = Credentials(
-      tokens: nil, jwt: Credentials.JWT(keys: try KeySet([key.jwk()]), policy: strict), replacing: before)
+      tokens: nil, jwt: try Credentials.JWT(keys: try KeySet([key.jwk()]), policy: strict), replacing: before)
     verifier.use(after)
     before.revokeGrants(notIn: after)
     #expect(grant.isRevoked)
     #expect(refusal(token, &verifier) == .otherAudience)
+  }
+
+  /// A key that is now of one issuer only must not keep what it signed for others.
+  @Test func anotherIssuerOfAKeyEndsItsGrants() throws {
+    let before = Credentials(tokens: nil, jwt: try jwt(key.jwk("a")))
+    var verifier = TokenVerifier(before)
+    let token = key.token("{\(soundClaims)}", id: "a")
+    let grant = try verify(token, &verifier)
+    let after = Credentials(
+      tokens: nil, jwt: try jwt("{" + key.members + #","kid":"a","iss":"https://other.example"}"#), replacing: before)
+    verifier.use(after)
+    before.revokeGrants(notIn: after)
+    #expect(grant.isRevoked)
+    #expect(refusal(token, &verifier) == .issuerOfOtherKey)
   }
 
   @Test func withoutNewCredentialsEveryGrantEnds() throws {

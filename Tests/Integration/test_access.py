@@ -717,6 +717,31 @@ async def test_the_command_makes_a_token_and_its_line(gateway_for, upstream, tmp
         assert (status, out) == (64, ""), arguments
 
 
+async def test_the_log_names_principals_and_why_a_token_is_refused(gateway_for, upstream, tokens, issuer):
+    token = tokens.add("billing", scopes="send")
+    env = {**issuer.settings(), **with_tokens(tokens), "DRAWBRIDGE_LOG_LEVEL": "debug", "DRAWBRIDGE_LOG_ACCESS": "all"}
+    gateway = await gateway_for(upstream, env=env)
+    client = gateway.client()
+    for name, credentials, status, principal in [
+        ("r1", token, 202, "billing"),
+        ("r2", issuer.token(sub="me"), 202, f"{ISSUER} me"),
+        ("r3", issuer.token(scope="receive"), 403, f"{ISSUER} me"),
+        ("r4", issuer.token(headers={"kid": "nobody"}), 401, "-"),
+    ]:
+        answer = await client.send("x", headers={**bearer(credentials), "X-Request-Id": name})
+        assert answer.status == status
+        line = await gateway.logs(
+            lambda record, name=name: record["message"] == "request" and record["request_id"] == name, what=name
+        )
+        assert line["principal"] == principal
+    refused = await gateway.logs(
+        lambda record: record["message"] == "request refused" and record["request_id"] == "r4", what="the refusal"
+    )
+    assert refused["detail"] == "no configured key has the 'kid' and 'alg' of the JWT"
+    # The client learns less.
+    assert "kid" not in answer.body.decode()
+
+
 async def test_no_token_is_in_the_log_or_a_response(gateway_for, upstream, tokens, issuer):
     token = tokens.add("a", scopes="send,receive")
     web = issuer.token()

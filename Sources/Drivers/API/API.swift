@@ -89,16 +89,17 @@ package final class API: HTTPApplication {
     var body: RequestBody?
     var coding = HTTPAcceptedCodings.identity
     var context: RequestContext?
+    var grant: Grant?
     let slot: Int
     do throws(ProblemError) {
-      let grant = try admit(request, on: listener, from: client, &context)
+      grant = try admit(request, on: listener, from: client, &context)
       let request = try accept(request, on: listener, for: grant, &coding, &body, &context)
       if let context, request.mayWait { try hold(context) }
       slot = requests.insert(Pending(request: request, grant: grant, coding: coding, context: context))
     } catch {
       body = nil
       slot = requests.insert(
-        Pending(request: .refused(error.problem), grant: nil, coding: coding, context: context))
+        Pending(request: .refused(error.problem), grant: grant, coding: coding, context: context))
     }
     return Exchange(state: slot, body: body)
   }
@@ -189,6 +190,11 @@ package final class API: HTTPApplication {
   }
 
   package func route(of request: borrowing HTTPRequestHead) -> StaticString { Router.template(of: request) }
+
+  package func principal(of exchange: borrowing Exchange) -> String? {
+    guard let principal = requests[exchange.state]?.grant?.principal, !principal.isEmpty else { return nil }
+    return principal
+  }
 
   package func finish(
     _ exchange: consuming Exchange, at now: MonotonicTime, into response: inout Response
@@ -316,7 +322,7 @@ package final class API: HTTPApplication {
     problem.write(requestID: id, into: &response.content.text)
     response.refusal = [
       .text("type", problem.kind.name.description), .number("status", Int(problem.status.rawValue)),
-      .text("detail", problem.detail),
+      .text("detail", problem.logDetail ?? problem.detail),
     ]
   }
 }

@@ -58,7 +58,9 @@ enum AuthenticationRefusal: Error {
 
   var problem: Problem {
     if case .limited(let problem) = self { return problem }
-    return Problem(.unauthorized, detail: detail, challenge: challenge)
+    var problem = Problem(.unauthorized, detail: detail, challenge: challenge)
+    if case .token(let refusal) = self { problem.logDetail = refusal.description }
+    return problem
   }
 }
 

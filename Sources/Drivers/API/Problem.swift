@@ -155,6 +155,8 @@ struct Problem {
 
   let kind: Kind
   let detail: String
+  /// What the log says instead of `detail`, if the client must not know all of it. Nothing in it is from the client.
+  var logDetail: String?
   /// The value of `Allow`, for 405.
   var allow: StaticString?
   /// The value of `WWW-Authenticate`, for 401, and for 403 if other credentials would help.

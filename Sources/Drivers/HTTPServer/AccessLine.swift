@@ -27,6 +27,8 @@ struct AccessLine {
   var idCount = 0
   /// The trace that it belongs to.
   var traceID: TraceID?
+  /// Whom its credentials name; nil if it has none or is not accepted.
+  var principal: String?
   /// The client; nil if it is that of the connection.
   var client: [UInt8]?
   /// Zero if there is no response.
@@ -44,7 +46,8 @@ struct AccessLine {
 
   var isError: Bool { status >= 400 || abort != nil }
 
-  /// Appends the fields of the line. Nothing in them is from the client, except the id, which was checked.
+  /// Appends the fields of the line. Nothing in them is from the client, except the id, which was checked,
+  /// and the principal, which is escaped.
   ///
   /// - Parameters:
   ///   - ids: begins with the id of this request.
@@ -58,8 +61,11 @@ struct AccessLine {
     } else {
       format.append("request_id", ids.bytes.extracting(first: idCount), to: &line)
     }
-    // There is no authentication: every client is anyone.
-    format.append("principal", Self.none, to: &line)
+    if let principal {
+      format.append("principal", principal.utf8Span.span, to: &line)
+    } else {
+      format.append("principal", Self.none, to: &line)
+    }
     format.append("client", client.span, to: &line)
     format.append("method", method == .other ? Self.none : method.name, to: &line)
     format.append("route", route, to: &line)

@@ -47,6 +47,9 @@ final class AccessRecord {
   /// The client that a trusted proxy names for the current request.
   func setClient(_ text: String?) { current?.client = text.map { Array($0.utf8) } }
 
+  /// Who sent the current request.
+  func setPrincipal(_ text: String?) { current?.principal = text }
+
   func hold(at now: MonotonicTime) { heldSince = now }
 
   func resume(at now: MonotonicTime) {

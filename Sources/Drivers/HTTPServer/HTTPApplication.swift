@@ -16,6 +16,9 @@ package protocol HTTPApplication: AnyObject {
   /// The template of a client's request path, such as `/items/{id}`, for the access log; `-` if there is none.
   func route(of request: borrowing HTTPRequestHead) -> StaticString
 
+  /// Who sent a request whose `begin` has returned, for the access log. nil: not known.
+  func principal(of exchange: borrowing Exchange) -> String?
+
   /// Responds to a request. Its content is in `exchange.body` if `begin` set a body, and was dropped otherwise.
   ///
   /// `response` is empty on entry. For a request without a body to collect, `finish` may be called before the content has arrived,

@@ -163,7 +163,9 @@ final class HTTPConnection: LoopTask {
       case .head:
         if worker.isDraining { http.closeAfterThisResponse() }
         if let access { recordRequest(in: access) }
-        current = .accepted(worker.application.begin(http.request, on: listener, from: client))
+        let exchange = worker.application.begin(http.request, on: listener, from: client)
+        if let access { access.setPrincipal(worker.application.principal(of: exchange)) }
+        current = .accepted(exchange)
         phase = .body(TransferPace(at: worker.loop.now))
         if http.shouldSendContinue, !finishBeforeContent() {
           withOutput { http, output in http.writeContinue(into: &output) }

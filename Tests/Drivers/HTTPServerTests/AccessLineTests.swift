@@ -50,6 +50,19 @@ import Testing
     #expect(fields(line, id: "id-1", at: Self.start, .text).hasSuffix("  aborted=\(name)"))
   }
 
+  @Test func aLineNamesThePrincipalOfItsRequest() {
+    var line = poll
+    line.principal = "billing"
+    #expect(fields(line, id: "id-1", at: Self.start, .text).contains("  principal=billing  client="))
+    #expect(fields(line, id: "id-1", at: Self.start, .json).contains(#","principal":"billing","client":"#))
+    // Issuer and subject of a JWT.
+    line.principal = #"https://login.example a"b"#
+    #expect(
+      fields(line, id: "id-1", at: Self.start, .text).contains(#"  principal="https://login.example a\"b"  client="#))
+    #expect(
+      fields(line, id: "id-1", at: Self.start, .json).contains(#","principal":"https://login.example a\"b","client":"#))
+  }
+
   @Test func aLineNamesTheTraceOfItsRequest() {
     var line = poll
     line.traceID = TraceID(traceparent: Array("00-0000000000000abc0000000000000def-00f067aa0ba902b7-01".utf8).span)

@@ -65,6 +65,8 @@ final class TestApplication: HTTPApplication {
 
   func route(of request: borrowing HTTPRequestHead) -> StaticString { "/test" }
 
+  func principal(of exchange: borrowing Exchange) -> String? { nil }
+
   func finish(_ exchange: consuming Exchange, at now: MonotonicTime, into response: inout Response) -> Outcome {
     switch Route(rawValue: exchange.state) {
     case .wait: return .wait(WaitForNews(board: board, seen: board.news.current, deadline: now + wait))

@@ -70,24 +70,31 @@ struct ReferenceJWT {
   }
 
   private static let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".utf8)
+  private static let values = (0...255).map { alphabet.firstIndex(of: UInt8($0)) }
 
   static func encoded(_ bytes: [UInt8]) -> [UInt8] {
-    var bits = bytes.flatMap { byte in (0..<8).map { byte >> (7 - $0) & 1 } }
-    while bits.count % 6 != 0 { bits.append(0) }
-    return stride(from: 0, to: bits.count, by: 6).map { start in
-      alphabet[bits[start..<start + 6].reduce(0) { $0 << 1 | Int($1) }]
+    var text: [UInt8] = []
+    for start in stride(from: 0, to: bytes.count, by: 3) {
+      let group = bytes[start..<min(start + 3, bytes.count)]
+      // 24 bits; the missing bytes are zero.
+      let bits = group.reduce(0) { $0 << 8 | Int($1) } << (8 * (3 - group.count))
+      for digit in 0...group.count { text.append(alphabet[bits >> (18 - 6 * digit) & 63]) }
     }
+    return text
   }
 
   /// The bytes whose only encoding is `text`, or nil.
   private static func decoded(_ text: [UInt8]) -> [UInt8]? {
-    var bits: [UInt8] = []
-    for digit in text {
-      guard let value = alphabet.firstIndex(of: digit) else { return nil }
-      bits += (0..<6).map { UInt8(value >> (5 - $0) & 1) }
-    }
-    let bytes = stride(from: 0, to: bits.count / 8 * 8, by: 8).map { start in
-      bits[start..<start + 8].reduce(UInt8(0)) { $0 << 1 | $1 }
+    var bytes: [UInt8] = []
+    for start in stride(from: 0, to: text.count, by: 4) {
+      let group = text[start..<min(start + 4, text.count)]
+      var bits = 0
+      for digit in group {
+        guard let value = values[Int(digit)] else { return nil }
+        bits = bits << 6 | value
+      }
+      bits <<= 6 * (4 - group.count)
+      for index in 0..<group.count - 1 { bytes.append(UInt8(bits >> (16 - 8 * index) & 255)) }
     }
     return encoded(bytes) == text ? bytes : nil
   }

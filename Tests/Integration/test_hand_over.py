@@ -558,9 +558,9 @@ async def test_a_wrong_new_configuration_changes_nothing(upstream, gateway_for):
 async def test_settings_that_need_a_restart_are_named(upstream, gateway_for):
     config = f"upstream:\n  url: {upstream.url}\n"
     gateway = await gateway_for(None, config=config)
-    gateway.rewrite(config + "delivery:\n  messages: 5\n")
+    gateway.rewrite(config + "delivery:\n  limit: 5\n")
     gateway.signal(signal.SIGHUP)
-    await eventually(lambda: "delivery.messages" in gateway.output, what="the log names the setting")
+    await eventually(lambda: "delivery.limit" in gateway.output, what="the log names the setting")
 
 
 async def test_a_reload_takes_up_new_certificates(start, gateway_for, authority, certificate):

@@ -147,8 +147,8 @@ package final class API: HTTPApplication {
     switch route {
     case .send(let session):
       let message = try IncomingMessage(request, messageLimits)
-      // The wait that a batch needs is known when its lines are.
-      if !message.isBatch { try checkMessages(in: context) }
+      // The wait that a batch needs is known when its lines are. A repetition under an idempotency key sends nothing, so it needs none.
+      if !message.isBatch, message.idempotency == nil { try checkMessages(in: context) }
       body = RequestBody(request.framing, limit: messageLimits.bodyBytes)
       return .send(message, to: session)
     case .receive(let session):

@@ -91,6 +91,8 @@ import Upstream
     #expect(try api.post("2", fields: "Idempotency-Key: b\r\n").status == 202)
     // A refused request may be repeated with its key.
     for _ in 0..<2 { #expect(try api.post("3", fields: "Idempotency-Key: c\r\n").status == 429) }
+    // At the limit too, since the client must learn whether its message was accepted.
+    #expect(try api.post("1", fields: "Idempotency-Key: a\r\n").status == 202)
   }
 
   @Test func theWaitAfterAMessageLimitIncludesThatOfTheRequestLimit() throws {

@@ -2,13 +2,19 @@
 
 import asyncio
 import contextlib
+import fcntl
+import hmac
 import json
 import shutil
+import signal
 import socket
 import ssl
+import struct
+import termios
 import warnings
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from harness.certificates import CertificateAuthority
 from harness.gateway import run
@@ -345,6 +351,152 @@ async def test_a_client_that_does_not_read_is_reset(https_for, upstream, authori
     await eventually(lambda: counts(gateway, "readers_slow_total", 1), what="the slow reader is reset")
     assert await metric(gateway, "unsent_bytes") == 0
     connection.close()
+
+
+class Renegotiator:
+    """A TLS 1.2 client that writes what no library does: one ClientHello after another in an established session."""
+
+    def __init__(self, address, context, keys):
+        context.keylog_filename = str(keys)
+        context.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256")
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.socket.settimeout(20)
+        self.socket.connect(address)
+        incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(incoming, self.outgoing, server_hostname="localhost")
+        received = b""
+        while True:
+            try:
+                self.tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                self.socket.sendall(self.outgoing.read())
+                piece = self.socket.recv(65536)
+                assert piece
+                received += piece
+                incoming.write(piece)
+        label, client_random, secret = keys.read_text().splitlines()[-1].split()
+        assert label == "CLIENT_RANDOM"
+        # RFC 5246 §5 and §6.3. The first record is a ServerHello, whose random follows 11 bytes.
+        seed = b"key expansion" + received[11:43] + bytes.fromhex(client_random)
+
+        def mac(data):
+            return hmac.digest(bytes.fromhex(secret), data, "sha256")
+
+        first = mac(seed)
+        block = mac(first + seed) + mac(mac(first) + seed)
+        self.cipher, self.salt = AESGCM(block[:16]), block[32:36]
+        # The client has sent its Finished.
+        self.number = 1
+
+    def send(self, data):
+        self.tls.write(data)
+        self.socket.sendall(self.outgoing.read())
+        self.number += 1
+
+    def record(self, kind, data):
+        number = struct.pack("!Q", self.number)
+        self.number += 1
+        sealed = self.cipher.encrypt(self.salt + number, data, number + struct.pack("!BHH", kind, 0x0303, len(data)))
+        return struct.pack("!BHH", kind, 0x0303, 8 + len(sealed)) + number + sealed
+
+
+async def test_alerts_that_a_held_client_does_not_read_stop_nobody_else(https_for, authority, tmp_path):
+    gateway = await https_for(HTTP_WRITE_TIMEOUT="1s", HTTP_WRITE_MINIMUM_RATE="0", LOOPS="1")
+    context = trusting(authority, version=ssl.TLSVersion.TLSv1_2)
+    attacker = await asyncio.to_thread(Renegotiator, gateway.address("https"), context, tmp_path / "keys")
+    attacker.send(b"GET /v1/messages?wait=50 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await eventually(lambda: is_held(gateway, 1), what="the poll is held")
+    with contextlib.suppress(OSError):
+        for _ in range(1000):
+            # Each causes 4,096 alerts. The only loop has read it completely before the next is sent.
+            await asyncio.to_thread(attacker.socket.sendall, attacker.record(22, b"\1\0\0\0" * 4096))
+            await asyncio.wait_for(gateway.metrics(), 20)
+    assert await asyncio.wait_for(works(gateway, trusting(authority)), 20)
+    await eventually(lambda: is_held(gateway, 0), what="the attacker is reset")
+    assert await metric(gateway, "readers_slow_total") == 1
+    attacker.socket.close()
+
+
+async def test_handshakes_that_do_not_go_on_are_limited_together(https_for, authority):
+    most, more = 2048, 20
+    gateway = await https_for(HTTP_HEAD_TIMEOUT="60s")
+    clients = []
+    for _ in range(most + more):
+        clients.append(socket.create_connection(gateway.address("https"), timeout=20))
+        clients[-1].sendall(b"\x16")
+    await eventually(lambda: counts(gateway, "connections_refused_total", more), what="those above the limit are reset")
+    with pytest.raises(BROKEN):
+        await connect(gateway, trusting(authority))
+    await gateway.logs(lambda line: "TLS handshakes are in progress" in line["message"], what="the limit")
+    for client in clients:
+        client.close()
+    await eventually(lambda: counts(gateway, "connections", 1), what="they have ended")
+    assert await works(gateway, trusting(authority))
+
+
+def stopped(gateway, act):
+    """Lets a client act while the gateway is stopped, so that it finds all of it at once."""
+    gateway.signal(signal.SIGSTOP)
+    try:
+        return act()
+    finally:
+        gateway.signal(signal.SIGCONT)
+
+
+POST = b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 1\r\n\r\nx"
+
+
+async def test_requests_before_a_reset_are_limited_by_their_address(https_for, authority):
+    gateway = await https_for(LIMITS_ADDRESS_MESSAGES="2/h")
+    connection = await asyncio.to_thread(blocking, gateway, trusting(authority))
+    connection.sendall(b"GET /v1/session HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert (await asyncio.to_thread(connection.recv, 4096)).startswith(b"HTTP/1.1 200")
+
+    def send_and_reset():
+        connection.sendall(POST * 5)
+        # Until the kernel of the other side has them (SIOCOUTQ).
+        while struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0]:
+            pass
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+
+    stopped(gateway, send_and_reset)
+
+    async def are_refused():
+        return (await gateway.metrics())["drawbridge_requests_limited_total"] == 3
+
+    await eventually(are_refused, what="three of five are refused")
+
+
+async def test_a_request_is_served_although_its_client_has_closed_its_side_without_close_notify(https_for, authority):
+    gateway = await https_for()
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        connection = await asyncio.to_thread(blocking, gateway, trusting(authority, version=version))
+
+        def send_and_close(connection=connection):
+            connection.sendall(POST)
+            # That of the class below: the method of SSLSocket forgets the session.
+            socket.socket.shutdown(connection, socket.SHUT_WR)
+
+        stopped(gateway, send_and_close)
+        assert (await asyncio.to_thread(connection.recv, 4096)).startswith(b"HTTP/1.1 202")
+        connection.close()
+
+
+async def test_a_chain_of_certificates_without_end_is_refused(https_for, authority, tmp_path):
+    gateway = await https_for(LISTENERS_TLS_CLIENT_CA=authority.path, LISTENERS_TLS_CLIENT_CERTIFICATES="required")
+    good = authority.issue("DNS:client.example", for_clients=True)
+    assert await works(gateway, trusting(authority, client=good))
+    one = good.chain.read_bytes()
+    size = len(
+        ssl.PEM_cert_to_DER_cert(one.decode().partition("-----END CERTIFICATE-----")[0] + "-----END CERTIFICATE-----\n")
+    )
+    long = type(good)(tmp_path / "long.pem", good.key)
+    long.chain.write_bytes(one * (50_000 // size))
+    with pytest.raises(BROKEN):
+        await works(gateway, trusting(authority, client=long))
 
 
 async def holds(gateway, count):

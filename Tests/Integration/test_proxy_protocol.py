@@ -151,6 +151,47 @@ async def test_connections_are_counted_by_the_client(proxied_for):
         writer.close()
 
 
+async def test_connections_without_their_headers_are_not_counted_by_the_proxy(proxied_for):
+    gateway = await proxied_for(HTTP_CONNECTIONS_PER_ADDRESS="2")
+    streams = [await asyncio.open_connection(*gateway.address()) for _ in range(10)]
+
+    async def are_open():
+        # Those, and the connection of this request.
+        return (await gateway.metrics())["drawbridge_http_connections"] == 11
+
+    await eventually(are_open, what="all are accepted")
+    for number, (reader, writer) in enumerate(streams):
+        writer.write(f"PROXY TCP4 203.0.113.{number} 127.0.0.1 4711 80\r\n".encode() + REQUEST)
+        assert (await asyncio.wait_for(reader.read(), 20)).startswith(b"HTTP/1.1 200")
+        writer.close()
+    # Those that name no client are the proxy's own.
+    unknown = [await asyncio.open_connection(*gateway.address()) for _ in range(3)]
+    answers = []
+    for reader, writer in unknown:
+        writer.write(b"PROXY UNKNOWN\r\n" + REQUEST.replace(b"close", b"keep-alive"))
+        try:
+            answers.append(await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20))
+        except (OSError, EOFError):
+            answers.append(b"")
+    assert [answer[:12] for answer in answers] == [b"HTTP/1.1 200", b"HTTP/1.1 200", b""]
+    for _, writer in unknown:
+        writer.close()
+
+
+@pytest.mark.parametrize("header", [b"PROXY UNKNOWN\r\n", version_2(family=0), version_2(command=0x20)])
+async def test_a_client_that_the_header_does_not_name_cannot_forward(proxied_for, header):
+    gateway = await proxied_for()
+    request = REQUEST.replace(b"Conn", b"X-Forwarded-For: 203.0.113.7\r\nConn")
+    assert (await client_of(gateway, header + request)).startswith("127.0.0.1:")
+
+
+async def test_a_block_of_mapped_addresses_trusts_those_of_ipv4(proxied_for):
+    gateway = await proxied_for(trusted="::ffff:127.0.0.0/104", required="off")
+    assert await client_of(gateway, REQUEST.replace(b"Conn", b"X-Forwarded-For: 203.0.113.7\r\nConn")) == "203.0.113.7"
+    with pytest.raises(AssertionError, match=r"exit 78\)(?s:.*)trusted_proxies"):
+        await proxied_for(trusted="::ffff:127.0.0.0/95", required="off")
+
+
 @pytest.mark.parametrize(
     ("forwarded", "client"),
     [

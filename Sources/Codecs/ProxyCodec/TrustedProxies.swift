@@ -26,7 +26,10 @@ package struct TrustedProxies: Hashable, Sendable {
       guard !text.contains("%"), let address = IPAddress(String(parts[0])) else { return false }
       let width = address.isIPv6 ? 128 : 32
       guard let bits = parts.count == 1 ? width : Int(parts[1]), (0...width).contains(bits) else { return false }
-      blocks.append(Block(address: address, bits: bits))
+      // Peers are compared without the mapping, so the block of mapped addresses is that of the IPv4 addresses in it.
+      let isMapped = address.isIPv6 && !address.unmapped.isIPv6
+      guard !isMapped || bits >= 96 else { return false }
+      blocks.append(Block(address: address.unmapped, bits: isMapped ? bits - 96 : bits))
     }
     texts.append(text)
     return true

@@ -27,6 +27,14 @@ package struct ClientConnection: Sendable {
     peer = .socket(socket)
   }
 
+  /// A client whose origin is known although its address may not be any more.
+  init(origin: ClientOrigin, address: IPAddress?, certificate: ClientCertificate?, isSecure: Bool) {
+    self.origin = origin
+    self.certificate = certificate
+    self.isSecure = isSecure
+    peer = .address(address)
+  }
+
   /// A client with this address; nil for a Unix-domain socket.
   package init(_ address: IPAddress?, certificate: ClientCertificate? = nil, isSecure: Bool = false) {
     origin = ClientOrigin(address)

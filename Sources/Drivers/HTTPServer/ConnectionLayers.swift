@@ -19,6 +19,8 @@ final class ConnectionLayers {
     /// Handshake messages beyond `handshakeBytes`.
     case handshakeTooLong
     case unavailable(TLSSettingsError)
+    /// More handshakes in progress than `HandshakeLimiter.maximum`.
+    case tooManyHandshakes
 
     var description: String {
       switch self {
@@ -26,6 +28,7 @@ final class ConnectionLayers {
       case .tls(let error): error.description
       case .handshakeTooLong: "the handshake has more than \(ConnectionLayers.handshakeBytes) bytes"
       case .unavailable(let error): error.description
+      case .tooManyHandshakes: "\(HandshakeLimiter.maximum) handshakes are in progress"
       }
     }
   }
@@ -40,6 +43,10 @@ final class ConnectionLayers {
   private static var recordOverhead: Int { 512 }
 
   private let certificate: CurrentCertificate?
+  private let handshakes: HandshakeLimiter
+  private var isCounted = false
+  /// The peer at accept. The kernel forgets it when the peer resets the connection, although received bytes can still be read.
+  let peer: SocketAddress
   /// The bytes of the header that have arrived. Afterwards, what follows the header.
   private var header: ByteQueue
   private(set) var expectsHeader: Bool
@@ -57,11 +64,17 @@ final class ConnectionLayers {
   private(set) var sentBytes = 0
 
   /// - Parameter certificate: nil without TLS.
-  init(expectsHeader: Bool, certificate: CurrentCertificate?) {
+  init(
+    from peer: SocketAddress, expectsHeader: Bool, certificate: CurrentCertificate?, handshakes: HandshakeLimiter
+  ) {
+    self.peer = peer
     self.expectsHeader = expectsHeader
     self.certificate = certificate
+    self.handshakes = handshakes
     header = ByteQueue()
   }
+
+  deinit { endHandshake() }
 
   var isSecure: Bool { certificate != nil }
 
@@ -172,6 +185,11 @@ final class ConnectionLayers {
   private func connection() -> TLSConnection? {
     if let tls { return tls }
     guard let certificate else { return nil }
+    guard handshakes.begin() else {
+      failure = .tooManyHandshakes
+      return nil
+    }
+    isCounted = true
     do throws(TLSSettingsError) {
       tls = try TLSConnection(accepting: certificate.current)
     } catch {
@@ -183,6 +201,13 @@ final class ConnectionLayers {
   private func establish(_ tls: TLSConnection) {
     isEstablished = true
     clientCertificate = tls.clientCertificate
+    endHandshake()
+  }
+
+  private func endHandshake() {
+    guard isCounted else { return }
+    isCounted = false
+    handshakes.end()
   }
 
   /// Sends the alert, or a response to a request in plain HTTP, which a browser shows.
@@ -217,7 +242,9 @@ final class ConnectionLayers {
   func flush(
     _ queue: inout OutputQueue, to channel: Channel, _ scratch: inout ByteQueue
   ) -> OutputQueue.FlushResult {
-    guard let tls, isEstablished else { return isSecure ? .failed(EPROTO) : queue.flush(to: channel) }
+    guard let tls else { return isSecure ? .failed(EPROTO) : queue.flush(to: channel) }
+    // Before HTTP there is at most a flight of the handshake, or an alert.
+    guard isEstablished else { return queue.isEmpty ? send(tls, channel) : .failed(EPROTO) }
     while true {
       let result = send(tls, channel)
       guard result == .done, !queue.isEmpty else { return result }

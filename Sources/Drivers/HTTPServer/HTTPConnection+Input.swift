@@ -51,7 +51,15 @@ extension HTTPConnection: InputTarget {
     while true {
       let need: Need
       if isHeld {
-        if canWait(after: .ready) || channel.isClosed { return true }
+        let isWaiting = canWait(after: .ready)
+        if channel.isClosed { return true }
+        if layers != nil, hasUnsent {
+          // What TLS itself replies is sent at the pace of the client like a response. Then the wait begins anew.
+          endHolding()
+          openNeed = .newData
+          return false
+        }
+        if isWaiting { return true }
         finishHolding()
         need = advance()
       } else {

@@ -15,8 +15,8 @@ extension HTTPConnection {
   func receive(through layers: ConnectionLayers, atMost limit: Int) -> IOResult {
     let (expectedHeader, wasEstablished) = (layers.expectsHeader, layers.isEstablished)
     let result = layers.receive(channel, atMost: limit, into: &worker.plaintext)
-    if expectedHeader, !layers.expectsHeader, let client = layers.client {
-      guard worker.recount(self, as: client) else { return .failed(ECONNRESET) }
+    if expectedHeader, !layers.expectsHeader {
+      guard worker.recount(self, behind: layers) else { return .failed(ECONNRESET) }
     }
     if !wasEstablished, layers.isEstablished {
       worker.server.metrics.handshakes.add()
@@ -78,14 +78,15 @@ extension HTTPConnection {
     layers.isReported = true
     let metrics = worker.server.metrics
     let what: StaticString
-    if layers.isHandshaking {
-      metrics.failedHandshakes.add()
-      what = "TLS handshake failed"
-    } else if layers.expectsHeader, layers.failure != nil {
+    switch layers.failure {
+    case .tooManyHandshakes: return worker.refuseHandshake(of: self)
+    case .proxyHeader:
       metrics.refusedProxyHeaders.add()
       what = "connection without a valid header of the PROXY protocol"
-    } else {
-      return
+    case .tls, .handshakeTooLong, .unavailable, nil:
+      guard layers.isHandshaking || layers.failure != nil && !layers.isEstablished else { return }
+      metrics.failedHandshakes.add()
+      what = "TLS handshake failed"
     }
     guard worker.server.logger.level <= .debug,
       let suppressed = worker.server.handshakeLog.withLock({ $0.admit(at: worker.loop.now) })
@@ -99,7 +100,7 @@ extension HTTPConnection {
   // MARK: The client
 
   /// The address of the client, as the connection shows it; nil if it is not known any more.
-  var connectionAddress: SocketAddress? { layers?.client ?? (channel.isClosed ? nil : peerAddress) }
+  var connectionAddress: SocketAddress? { layers?.client ?? layers?.peer ?? (channel.isClosed ? nil : peerAddress) }
 
   private var peerAddress: SocketAddress? { try? Sockets.peerAddress(of: channel.descriptor) }
 
@@ -111,14 +112,17 @@ extension HTTPConnection {
         origin: origin, socket: channel.descriptor, certificate: layers.clientCertificate, isSecure: layers.isSecure)
     }
     let peer = connectionAddress?.ip
-    var address = peer
+    var (address, origin) = (peer, self.origin)
     var isSecure = layers?.isSecure ?? false
     if isBehindProxy {
       let proxies = worker.server.settings.trustedProxies
       address = proxies.client(behind: peer, http.request.fields)
+      // The connection's origin is known even where the address of its peer is not any more, so that limits apply.
+      if address != peer { origin = ClientOrigin(address) }
       isSecure = proxies.isSecure(http.request.fields) ?? isSecure
     }
-    return ClientConnection(address, certificate: layers?.clientCertificate, isSecure: isSecure)
+    return ClientConnection(
+      origin: origin, address: address, certificate: layers?.clientCertificate, isSecure: isSecure)
   }
 
   /// The client of the current request, for logs: with its port where the connection shows it.

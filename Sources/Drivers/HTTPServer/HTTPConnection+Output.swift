@@ -167,7 +167,9 @@ extension HTTPConnection {
         return false
       case .blocked:
         pace.advance(sent: sentPosition - before, unacknowledged: channel.unacknowledgedBytes, at: worker.loop.now)
-        let deadline = pace.deadline(worker.timeouts)
+        var deadline = pace.deadline(worker.timeouts)
+        // A handshake has no more time than the first head.
+        if layers?.isHandshaking == true { deadline = min(deadline, phase.deadline(worker.timeouts)) }
         guard worker.loop.now < deadline else {
           worker.server.metrics.slowReaders.add()
           channel.reset()

@@ -124,7 +124,9 @@ extension HTTPConnection {
       case .bytes:
         if layers == nil { http.receive(channel.received) } else { receivePlaintext() }
         http.releaseStorageIfIdle()
-      case .wouldBlock: if layers?.hasBufferedInput == true { return true }
+      case .wouldBlock:
+        // The kernel does not take a reply of TLS, such as an alert, so the socket is not read, and remains readable.
+        if let layers, layers.hasBufferedInput || layers.pendingBytes > 0 { return true }
       case .endOfStream: http.receiveEndOfInput()
       case .failed:
         channel.close()

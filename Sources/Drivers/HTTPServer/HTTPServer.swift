@@ -27,6 +27,7 @@ package final class HTTPServer: Sendable {
   let unsentResponses: UnsentResponses
   package let accessLog: AccessLog
   let refusalLog = Locked(RefusalLog())
+  let handshakes = HandshakeLimiter()
   let handshakeLog = Locked(RefusalLog())
   /// Nil without HTTPS listeners.
   package let certificate: CurrentCertificate?

@@ -77,23 +77,23 @@ final class HTTPWorker: TurnEndTarget {
 
   /// Serves a new connection, or resets it if a limit is reached.
   func accept(_ descriptor: Int32, from peer: SocketAddress, on listener: HTTPListener) {
-    let origin = ClientOrigin(peer)
+    let settings = server.settings
+    let isTrusted = !settings.trustedProxies.isEmpty && settings.trustedProxies.contains(peer.ip)
+    let expectsHeader = listener.role == .client && settings.proxyProtocol == .required
+    if expectsHeader, !isTrusted {
+      Sockets.reset(descriptor)
+      server.metrics.refusedProxyHeaders.add()
+      warnOfUntrusted(peer)
+      return
+    }
+    // Until the header names the client, no origin's limit applies: the connections of many clients come from one proxy.
+    let origin = expectsHeader ? ClientOrigin.local : ClientOrigin(peer)
     let verdict = server.admit(origin, to: listener.role)
     guard verdict == .admitted else {
       // No response: during a flood, sending responses would cost the server more than the connections cost the attacker.
       Sockets.reset(descriptor)
       server.metrics.refusedConnections.add()
       warn(of: verdict, listener.role)
-      return
-    }
-    let settings = server.settings
-    let isTrusted = !settings.trustedProxies.isEmpty && settings.trustedProxies.contains(peer.ip)
-    let expectsHeader = listener.role == .client && settings.proxyProtocol == .required
-    if expectsHeader, !isTrusted {
-      server.release(origin, from: listener.role)
-      Sockets.reset(descriptor)
-      server.metrics.refusedProxyHeaders.add()
-      warnOfUntrusted(peer)
       return
     }
     guard let channel = try? Channel(descriptor: descriptor, loop: loop) else {
@@ -104,9 +104,11 @@ final class HTTPWorker: TurnEndTarget {
     let connection = HTTPConnection(
       channel: channel, origin: origin, listener: listener,
       layers: expectsHeader || listener.isSecure
-        ? ConnectionLayers(expectsHeader: expectsHeader, certificate: listener.isSecure ? server.certificate : nil)
+        ? ConnectionLayers(
+          from: peer, expectsHeader: expectsHeader, certificate: listener.isSecure ? server.certificate : nil,
+          handshakes: server.handshakes)
         : nil,
-      isBehindProxy: isTrusted && listener.role == .client, worker: self, index: connections.count)
+      isBehindProxy: isTrusted && listener.role == .client && !expectsHeader, worker: self, index: connections.count)
     connections.append(connection)
     server.metrics.openConnections.add(1)
     server.metrics.acceptedConnections.add()
@@ -125,10 +127,10 @@ final class HTTPWorker: TurnEndTarget {
     server.release(connection.origin, from: connection.listener.role)
   }
 
-  /// Counts a connection by the client that the header of the PROXY protocol names. Resets it and returns false if that client has too
-  /// many.
-  func recount(_ connection: HTTPConnection, as client: SocketAddress) -> Bool {
-    let origin = ClientOrigin(client)
+  /// Counts a connection by the client that the header of the PROXY protocol names, or by its peer if it names none. Resets it and returns
+  /// false if that one has too many.
+  func recount(_ connection: HTTPConnection, behind layers: ConnectionLayers) -> Bool {
+    let origin = ClientOrigin(layers.client ?? layers.peer)
     guard server.move(connection.origin, to: origin) else {
       server.metrics.refusedConnections.add()
       warn(of: .tooManyFromOrigin, .client)
@@ -136,9 +138,21 @@ final class HTTPWorker: TurnEndTarget {
       return false
     }
     connection.origin = origin
-    // What `X-Forwarded-For` says counts only if the client of the proxy is a trusted proxy itself.
-    connection.isBehindProxy = server.settings.trustedProxies.contains(client.ip)
+    // What `X-Forwarded-For` says counts only if the client of the proxy is a trusted proxy itself. One that is not named is not: what
+    // follows the header may come from any client.
+    connection.isBehindProxy = layers.client.map { server.settings.trustedProxies.contains($0.ip) } ?? false
     return true
+  }
+
+  /// Resets a connection whose handshake would be one too many.
+  func refuseHandshake(of connection: HTTPConnection) {
+    server.metrics.refusedConnections.add()
+    connection.channel.reset()
+    guard loop.now >= nextWarning else { return }
+    nextWarning = loop.now + Self.warningInterval
+    server.logger.warning(
+      "too many TLS handshakes are in progress: new connections are reset",
+      [.number("limit", HandshakeLimiter.maximum)])
   }
 
   /// Logs that a peer which may not send the PROXY protocol has connected to a listener that requires it.

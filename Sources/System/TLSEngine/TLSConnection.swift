@@ -10,7 +10,7 @@ import COpenSSL
 ///
 ///     handshaking ──advanceHandshake──▶ established ──close_notify received──▶ closedByPeer
 ///          └───────────────┬─────────────────┘
-///                          ▼ any TLSError
+///                          ▼ any TLSError but .truncated
 ///                       failed (final; every later call throws the same error)
 ///
 /// Not Sendable: a connection belongs to one event loop.
@@ -244,7 +244,8 @@ package final class TLSConnection {
     }
     if total > 0 || limit <= 0 { return .bytes(total) }
     if case .closedByPeer = phase { return .closed }
-    if hasReceivedEnd { throw fail(.truncated) }
+    // The peer may have closed its sending side only, so writing remains possible.
+    if hasReceivedEnd { throw .truncated }
     return .needsCiphertext
   }
 

@@ -27,6 +27,9 @@ package final class TLSServerContext: Sendable {
   private static var ticketLifetime: Int { 7200 }
   /// Certificates between a client's and its authority.
   private static var chainDepth: Int32 { 8 }
+  /// Maximum size of a client's chain, in bytes. OpenSSL allocates what a client announces; by default it allows 100 KB. A usual chain has
+  /// less than 10 KB.
+  private static var chainBytes: Int { 32 * 1024 }
   /// Names of authorities sent to clients. A longer list would be sent in every handshake; such clients choose by themselves.
   private static var namedAuthorities: Int { 100 }
 
@@ -124,6 +127,7 @@ package final class TLSServerContext: Sendable {
     unsafe ContextSetup.allowPartialChains(in: raw)
     if names > Self.namedAuthorities { unsafe SSL_CTX_set_client_CA_list(raw, nil) }
     unsafe SSL_CTX_set_verify_depth(raw, Self.chainDepth)
+    _ = unsafe SSL_CTX_ctrl(raw, SSL_CTRL_SET_MAX_CERT_LIST, Self.chainBytes, nil)
     unsafe CertificateVerification.install(
       in: raw, mode: SSL_VERIFY_PEER | (settings.clientCertificates == .required ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0))
   }

@@ -34,6 +34,18 @@ import Testing
     #expect(talk.received == [1, 2, 3])
   }
 
+  /// A peer may close its sending side without close_notify and wait for the rest.
+  @Test(arguments: versions) func canStillWriteAfterTruncation(version: TLSVersion) throws {
+    var talk = try connected(version)
+    talk.client.receiveEndOfCiphertext()
+    for _ in 0..<2 { #expect(throws: TLSError.truncated) { try talk.readAll() } }
+    try talk.client.write([5].span)
+    talk.client.sendCloseNotify()
+    talk.server.receive(talk.client.takeOutput())
+    #expect(talk.server.received == [5])
+    #expect(talk.server.isClosed)
+  }
+
   @Test(arguments: versions) func tellsTruncationWithinARecord(version: TLSVersion) throws {
     let talk = try connected(version)
     talk.server.send([1, 2, 3])

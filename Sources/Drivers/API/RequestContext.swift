@@ -132,6 +132,10 @@ private final class AccompaniedSource: Source {
     source.next(at: now, into: &content)
   }
 
+  func writeLast(at now: MonotonicTime, into content: inout ResponseContent) {
+    source.writeLast(at: now, into: &content)
+  }
+
   func close() {
     source.close()
     api.release(context)

@@ -115,10 +115,6 @@ package protocol Source: Waiter, AnyObject {
   func close()
 }
 
-extension Source {
-  package func writeLast(at now: MonotonicTime, into content: inout ResponseContent) {}
-}
-
 package enum SourceStep {
   /// More content may be available immediately.
   case more

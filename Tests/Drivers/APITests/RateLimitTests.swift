@@ -158,6 +158,23 @@ import Upstream
     #expect(try !isFull())
   }
 
+  @Test func aStreamThatIsCountedSendsItsPositionAtADrain() throws {
+    let api = try limited { $0.held = 2 }
+    let request = stream.replacing("messages HTTP", with: "messages?topic=a HTTP")
+    guard case .stream(let source) = try api.send(Array(request.utf8)).outcome else {
+      Issue.record("not a stream")
+      return
+    }
+    var content = ResponseContent()
+    _ = source.next(at: api.now, into: &content)
+    try api.push("1", topic: "a")
+    content = ResponseContent()
+    source.writeLast(at: api.now, into: &content)
+    let isSilent = content.isEmpty
+    #expect(!isSilent)
+    source.close()
+  }
+
   // MARK: Failed authentication
 
   @Test func anAddressWithManyInvalidCredentialsIsRefusedBeforeTheirCheck() throws {

@@ -127,6 +127,8 @@ private final class NewsSource: Source {
   var deadline: MonotonicTime { loop.now + .seconds(60) }
   var hasNewData: Bool { board.news.current > seen }
 
+  func writeLast(at now: MonotonicTime, into content: inout ResponseContent) {}
+
   func next(at now: MonotonicTime, into content: inout ResponseContent) -> SourceStep {
     board.batches.add(1, ordering: .sequentiallyConsistent)
     guard hasNewData else { return .wait }
@@ -146,6 +148,8 @@ private final class FloodSource: Source {
   let notifier = Notifier()
   let deadline = MonotonicTime.distantFuture
   let hasNewData = true
+
+  func writeLast(at now: MonotonicTime, into content: inout ResponseContent) {}
 
   func next(at now: MonotonicTime, into content: inout ResponseContent) -> SourceStep {
     content.append(SharedSlice(batch))

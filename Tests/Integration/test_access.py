@@ -117,7 +117,7 @@ async def test_a_token_does_what_its_line_allows(gateway_for, upstream, tokens):
     assert (await client.get(bearer(reader), wait=0)).status == 200
     for answer, scope in [
         (await client.send("x", headers=bearer(reader)), "send"),
-        (await client.request("GET", path, headers=bearer(reader)), "send"),
+        (await client.request("GET", path, headers=bearer(reader)), "send call"),
         (await client.get(bearer(sender), wait=0), "receive"),
         (await client.request("PUT", "/v1/consumers/a", headers=bearer(sender)), "receive"),
         (await client.request("POST", "/v1/call", data="{}", headers=bearer(sender)), "call"),
@@ -549,6 +549,47 @@ async def test_a_stream_ends_when_its_token_is_removed(gateway_for, upstream, to
     await upstream.push("still here")
     await lasting.has(1)
     lasting.close()
+
+
+async def test_what_is_held_gets_no_push_after_its_token_is_removed(gateway_for, upstream, tokens):
+    token, other = tokens.add("a", scopes="receive"), tokens.add("b", scopes="receive")
+    gateway = await gateway_for(upstream, env=with_tokens(tokens))
+    client = gateway.client()
+    for name, document in (("one", {}), ("shared", {"share": True})):
+        answer = await client.request("PUT", f"/v1/consumers/{name}", json=document, headers=bearer(other))
+        assert answer.status == 201
+
+    def receive(name):
+        return client.request("POST", f"/v1/consumers/{name}/receive", params={"wait": 50}, headers=bearer(token))
+
+    held = [
+        client.get(bearer(token), wait=50),
+        client.get(bearer(token), wait=50, topic="a*"),
+        receive("one"),
+        receive("shared"),
+    ]
+    held = [asyncio.create_task(request) for request in held]
+    lasting = asyncio.create_task(client.get(bearer(other), wait=50))
+
+    async def are_held():
+        metrics = await gateway.metrics()
+        return metrics["drawbridge_polls_held"] == 3 and metrics["drawbridge_receives_held"] == 2
+
+    await eventually(are_held, what="all requests are held")
+    tokens.remove(token)
+
+    async def is_removed():
+        return (await client.get(bearer(token), wait=0)).status in (401, 429)
+
+    await eventually(is_removed, what="the token is removed")
+    await upstream.push(json.dumps({"topic": "a1"}))
+    for answer in await asyncio.gather(*held):
+        assert answer.problem(401)["type"] == "/errors/unauthorized"
+        assert 'error="invalid_token"' in answer.headers["WWW-Authenticate"]
+    assert (await lasting).json["messages"][0]["data"] == {"topic": "a1"}
+    # The removed client got no lease.
+    answer = await client.request("POST", "/v1/consumers/shared/receive", params={"wait": 0}, headers=bearer(other))
+    assert [message["deliveries"] for message in answer.json["messages"]] == [1]
 
 
 async def test_a_bad_file_keeps_the_tokens_that_were_valid(gateway_for, upstream, tokens):

@@ -112,18 +112,33 @@ package final class API: HTTPApplication {
     if let origin = shared.browsers.crossOrigin.origin(of: request) {
       context = RequestContext(origin, allowsCredentials: allowsCredentials(request), nil)
     }
-    let grant = try access.admit(request, on: listener, from: client)
     // Not counted: a browser would report its 429 as a failure of the network.
-    if let context, context.origin != nil, CrossOrigin.isPreflight(request) {
-      context.isPreflight = true
-      return grant
+    let isPreflight = context != nil && CrossOrigin.isPreflight(request)
+    let grant: Grant?
+    do throws(ProblemError) {
+      grant = try access.admit(request, on: listener, from: client)
+    } catch {
+      // Counted as well, for its address.
+      if !isPreflight { try count(nil, on: listener, from: client, &context) }
+      throw error
     }
-    if listener.role == .client, let limited = shared.limiter.client(grant?.principal ?? "", at: client.origin) {
-      if context == nil { context = RequestContext(nil, allowsCredentials: false, nil) }
-      context?.client = limited
-      try shared.limiter.admitRequest(of: limited, at: ProcessInformation.monotonicTime())
+    if isPreflight {
+      context?.isPreflight = true
+    } else {
+      try count(grant, on: listener, from: client, &context)
     }
     return grant
+  }
+
+  private func count(
+    _ grant: Grant?, on listener: HTTPListener, from client: borrowing ClientConnection,
+    _ context: inout RequestContext?
+  ) throws(ProblemError) {
+    guard listener.role == .client, let limited = shared.limiter.client(grant?.principal ?? "", at: client.origin)
+    else { return }
+    if context == nil { context = RequestContext(nil, allowsCredentials: false, nil) }
+    context?.client = limited
+    try shared.limiter.admitRequest(of: limited, at: ProcessInformation.monotonicTime())
   }
 
   private func accept(
@@ -202,7 +217,10 @@ package final class API: HTTPApplication {
     guard let pending = requests.remove(exchange.state) else {
       preconditionFailure("a request was finished twice")
     }
-    let outcome = respond(to: pending, exchange.body, at: now, into: &response)
+    var outcome = respond(to: pending, exchange.body, at: now, into: &response)
+    if case .wait(let request) = outcome, !shared.access.isOpen, let grant = pending.grant {
+      outcome = .wait(RevocableRequest(request, grant, self))
+    }
     guard let context = pending.context else { return outcome }
     return accompany(outcome, in: context, at: now, into: &response)
   }
@@ -219,7 +237,8 @@ package final class API: HTTPApplication {
         return try poll(parameters, of: session, for: pending.grant, at: now, into: &response)
       case .delivery(let sequence, let session, let wait):
         let deadline = deadline(after: wait, for: pending.grant, at: now)
-        return try respond(with: sequence, of: session, until: deadline, at: now, into: &response)
+        return try respond(
+          with: sequence, of: session, for: pending.grant, until: deadline, at: now, into: &response)
       case .call(let call, let session):
         try admitMessages(1, in: pending.context, at: now)
         return try self.call(call, body, of: session, for: pending.grant, at: now, into: &response)

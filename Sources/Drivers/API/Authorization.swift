@@ -6,10 +6,12 @@ import Sessions
 
 /// What a grant allows: which routes, sessions and topics.
 extension Route {
-  /// The scope that a request needs. Empty: any. nil: no credentials.
+  /// The scopes of which a request needs one. Empty: any. nil: no credentials.
   var scope: Scopes? {
     switch self {
-    case .send, .delivery: .send
+    case .send: .send
+    // Calls have deliveries as well. Their replies are shown only with `call`.
+    case .delivery: [.send, .call]
     case .receive, .consumer: .receive
     case .call: .call
     case .changeSession: .admin
@@ -18,14 +20,14 @@ extension Route {
     }
   }
 
-  /// Throws 403 unless the grant has the scope of this route. Its session was found by the grant.
+  /// Throws 403 unless the grant has a scope of this route. Its session was found by the grant.
   func authorize(_ grant: Grant?) throws(ProblemError) {
     guard let scope else { return }
     guard let grant else { preconditionFailure("a request without credentials has no such route") }
-    if scope.isEmpty ? !grant.scopes.isEmpty : grant.scopes.contains(scope) { return }
     let needed: Scopes = scope.isEmpty ? [.send, .receive, .call, .admin] : scope
+    if !grant.scopes.isDisjoint(with: needed) { return }
     let held = grant.scopes.isEmpty ? "none" : "'\(grant.scopes.text)'"
-    let expectation = scope.isEmpty ? "any of the scopes" : "the scope"
+    let expectation = needed.text.contains(" ") ? "any of the scopes" : "the scope"
     throw ProblemError(
       Problem(
         .insufficientScope,
@@ -57,6 +59,13 @@ extension Grant {
     topics.isAll
       || !consumer.settings.topics.isEmpty
         && consumer.settings.topics.allSatisfy { topics.contains(pattern: $0.utf8Span.span) }
+  }
+
+  /// Whether the client may receive a push. A consumer whose topics were narrowed still has some that it examined before.
+  func allows(_ message: RetainedMessage) -> Bool {
+    if topics.isAll { return true }
+    guard let topic = message.topic else { return false }
+    return topics.contains(topic.span)
   }
 
   /// The filter of a request that names no topics; nil for all.

@@ -59,7 +59,8 @@ extension API {
       case .deadLetters:
         let dead = try consumers.deadLetters(of: target.name)
         response.begin(.ok, "application/json")
-        ConsumerJSON.write(dead.letters, dropped: dead.dropped, into: &response.content)
+        let letters = dead.letters.filter { grant?.allows($0.message) ?? true }
+        ConsumerJSON.write(letters, dropped: dead.dropped, into: &response.content)
       case .removeDeadLetters:
         let count = try consumers.removeDeadLetters(of: target.name, now: now)
         response.begin(.ok, "application/json")

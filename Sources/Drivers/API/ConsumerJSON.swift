@@ -77,10 +77,14 @@ enum ConsumerJSON {
   // MARK: Messages
 
   /// Each message has the members of a poll's message after those of its lease.
-  static func write(_ batch: LeasedBatch, _ clock: ClockOffset, into content: inout ResponseContent) {
+  ///
+  /// - Parameter messages: those of the batch that the client may receive.
+  static func write(
+    _ messages: [LeasedMessage], of batch: LeasedBatch, _ clock: ClockOffset, into content: inout ResponseContent
+  ) {
     var times = LeaseTimes(clock)
     content.text.append("{\"messages\":[" as StaticString)
-    for (index, message) in batch.messages.enumerated() {
+    for (index, message) in messages.enumerated() {
       content.text.append(index == 0 ? "{\"lease\":\"" : ",{\"lease\":\"" as StaticString)
       message.lease.write(into: &content.text)
       content.text.append("\",\"deliveries\":" as StaticString)

@@ -1,3 +1,4 @@
+import Access
 import ByteStreams
 import Calls
 import HTTPCodec
@@ -12,10 +13,12 @@ import Upstream
 extension API {
   /// `GET /v1/deliveries/{id}`: responds with the state of a message. Waits until `deadline` for a final state.
   func respond(
-    with sequence: UInt64, of session: Session, until deadline: MonotonicTime, at now: MonotonicTime,
-    into response: inout Response
+    with sequence: UInt64, of session: Session, for grant: Grant?, until deadline: MonotonicTime,
+    at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome {
-    let delivery = WaitingDelivery(api: self, session: session, sequence: sequence, deadline: deadline)
+    let delivery = WaitingDelivery(
+      api: self, session: session, sequence: sequence, deadline: deadline,
+      showsReply: grant?.scopes.contains(.call) ?? false)
     if deadline > now, !delivery.hasNewData {
       session.upstream.beginWaitingForConfirmations()
       return .wait(delivery)
@@ -31,6 +34,8 @@ private struct WaitingDelivery: WaitingRequest {
   let session: Session
   let sequence: UInt64
   let deadline: MonotonicTime
+  /// Whether the client may read the reply to a call.
+  let showsReply: Bool
 
   var heldCount: Gauge? { nil }
   var notifier: Notifier { session.upstream.deliveryNotifier }
@@ -70,7 +75,7 @@ private struct WaitingDelivery: WaitingRequest {
       of: record.time, wallClock: ProcessInformation.wallClockMilliseconds(), now: ProcessInformation.monotonicTime())
     clock.write(milliseconds: time, into: &response.content.text)
     response.content.text.append("\"" as StaticString)
-    if let reply = session.upstream.lateReply(to: sequence, now: now) {
+    if showsReply, let reply = session.upstream.lateReply(to: sequence, now: now) {
       response.content.text.append(",\"reply\":" as StaticString)
       for piece in reply.pieces { response.content.append(piece) }
     }

@@ -62,10 +62,18 @@ extension API {
     try receive.target.check(receive.grant)
     do throws(ConsumerRefusal) {
       if receive.turn.start == nil {
-        respond(
-          with: try consumers.lease(
-            receive.turn, of: name, limit: receive.limit, maxBytes: receive.maxBytes, now: now),
-          at: now, into: &response)
+        let batch = try consumers.lease(
+          receive.turn, of: name, limit: receive.limit, maxBytes: receive.maxBytes, now: now)
+        var messages = batch.messages
+        if let grant = receive.grant, !grant.topics.isAll {
+          // Examined before the topics of the consumer were narrowed. They are kept for clients that may read them.
+          let others = messages.filter { !grant.allows($0.message) }
+          if !others.isEmpty {
+            _ = try consumers.settle(others.map { ($0.lease, .reject) }, of: name, now: now)
+            messages.removeAll { !grant.allows($0.message) }
+          }
+        }
+        respond(with: messages, of: batch, at: now, into: &response)
       } else {
         respond(
           with: try consumers.read(receive.turn, of: name, limit: receive.limit, maxBytes: receive.maxBytes),
@@ -76,11 +84,13 @@ extension API {
     }
   }
 
-  private func respond(with batch: LeasedBatch, at now: MonotonicTime, into response: inout Response) {
-    shared.metrics.deliveredMessages.add(batch.messages.count)
+  private func respond(
+    with messages: [LeasedMessage], of batch: LeasedBatch, at now: MonotonicTime, into response: inout Response
+  ) {
+    shared.metrics.deliveredMessages.add(messages.count)
     response.begin(.ok, "application/json")
     if let gap = batch.gap { PollFields.write(gap, into: &response.fields) }
-    ConsumerJSON.write(batch, shared.clockOffset, into: &response.content)
+    ConsumerJSON.write(messages, of: batch, shared.clockOffset, into: &response.content)
   }
 
   private func respond(with result: ReadResult, into response: inout Response) {

@@ -82,7 +82,7 @@ final class MessageStream: Source {
       if start.gap == nil { sentCursor = start.cursor }
     }
     var hasMore = false
-    if hasNewMessages { hasMore = appendBatch(to: &content) }
+    if !hasExpired(at: now), hasNewMessages { hasMore = appendBatch(to: &content) }
     // The last position is sent before the end, also by a stream that ends before its first heartbeat. Otherwise a client whose topics
     // match nothing would return to the same position until retention overtakes it.
     if now >= end ? sentCursor != start.cursor : content.isEmpty && now >= nextHeartbeat {
@@ -103,6 +103,12 @@ final class MessageStream: Source {
 
   /// Whether the credentials have been removed from their file. Checked at each batch and heartbeat.
   private var isRevoked: Bool { grant?.isRevoked ?? false }
+
+  /// Whether the credentials have expired. A client that reads slowly may take its next batch only long after that.
+  private func hasExpired(at now: MonotonicTime) -> Bool {
+    // The stream ends no later than they do.
+    now >= end && grant?.isExpired(at: ProcessInformation.wallClockMilliseconds()) ?? false
+  }
 
   /// Returns whether there is more to send now.
   private func appendBatch(to content: inout ResponseContent) -> Bool {

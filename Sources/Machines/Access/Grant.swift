@@ -12,7 +12,7 @@ package final class Grant: Sendable {
   package let scopes: Scopes
   /// The sessions that the client may use.
   package let sessions: NamePatterns
-  /// The topics that the client may receive and send.
+  /// The topics that the client may receive. What it sends is not limited by topic.
   package let topics: NamePatterns
   /// The UNIX time in milliseconds from which the grant is not valid. nil: no end.
   package let expires: Int64?

@@ -1,3 +1,4 @@
+import Access
 import ByteStreams
 import Configuration
 import Foundation
@@ -53,10 +54,10 @@ import UpstreamProtocol
     return try response(api, "GET", "/v1/messages?wait=0", as: kind == .unauthorized ? nil : "me").response
   }
 
-  /// A request for each operation, and the scope that it needs: "" for any.
+  /// A request for each operation, and the scopes of which it needs one: "" for any.
   private static let operations: [(method: String, path: String, body: String, scope: String)] = [
     ("POST", "messages", "x", "send"), ("GET", "messages?wait=0", "", "receive"), ("HEAD", "messages", "", "receive"),
-    ("GET", "deliveries/d-0", "", "send"), ("POST", "call", #"{"id":1}"#, "call"),
+    ("GET", "deliveries/d-0", "", "send call"), ("POST", "call", #"{"id":1}"#, "call"),
     ("GET", "consumers", "", "receive"), ("PUT", "consumers/a", "{}", "receive"), ("GET", "consumers/a", "", "receive"),
     ("DELETE", "consumers/a", "", "receive"), ("POST", "consumers/a/receive?wait=0", "", "receive"),
     ("POST", "consumers/a/settle", "{}", "receive"), ("GET", "consumers/a/dead", "", "receive"),
@@ -76,7 +77,7 @@ import UpstreamProtocol
       let part = operation.path.replacingOccurrences(of: "d-0", with: id)
       let (status, response, _) = try response(
         api, operation.method, path("market", part), as: "me", body: operation.body)
-      let isAllowed = operation.scope.isEmpty || operation.scope == scope
+      let isAllowed = operation.scope.isEmpty || operation.scope.split(separator: " ").contains { $0 == scope }
       #expect((status != 403) == isAllowed, "\(scope): \(operation) \(status)")
       #expect(status != 401)
       guard !isAllowed, operation.method != "HEAD" else { continue }
@@ -196,6 +197,45 @@ import UpstreamProtocol
     }
     let list = try response(api, "GET", "/v1/consumers", as: "me").response.body
     #expect(list.contains("mine") && !list.contains("wide"))
+  }
+
+  @Test func aConsumerWithNarrowedTopicsShowsNothingFromBefore() throws {
+    let api = try api([("me", ["receive"], ["*"], ["orders.*"]), ("all", ["receive"], ["*"], ["*"])])
+    func receive(as name: String) throws -> [[String: Any]] {
+      let response = try response(api, "POST", "/v1/consumers/c/receive?wait=0", as: name).response
+      #expect(response.status == 200)
+      return response.json["messages"] as? [[String: Any]] ?? []
+    }
+    func dead(as name: String) throws -> [String] {
+      let response = try response(api, "GET", "/v1/consumers/c/dead", as: name).response
+      return (response.json["messages"] as? [[String: Any]] ?? []).compactMap { $0["data"] as? String }
+    }
+    _ = try response(api, "PUT", "/v1/consumers/c", as: "all", body: #"{"share":true}"#)
+    try api.push("\"secret\"", topic: "secret")
+    try api.push("\"none\"")
+    try api.push("\"order\"", topic: "orders.1")
+    let leases = try receive(as: "all").compactMap { $0["lease"] as? String }
+    #expect(leases.count == 3)
+    let list = leases.map { "\"\($0)\"" }.joined(separator: ",")
+    let settled = try response(api, "POST", "/v1/consumers/c/settle", as: "all", body: #"{"release":[\#(list)]}"#)
+    #expect(settled.status == 200, "\(settled.response.body)")
+    _ = try response(api, "PUT", "/v1/consumers/c", as: "all", body: #"{"share":true,"topics":["orders.*"]}"#)
+    #expect(try receive(as: "me").compactMap { $0["data"] as? String } == ["order"])
+    #expect(try dead(as: "me").isEmpty)
+    #expect(try dead(as: "all") == ["secret", "none"])
+    #expect(try response(api, "POST", "/v1/consumers/c/dead/retry", as: "me").status == 200)
+    #expect(try receive(as: "me").isEmpty)
+    #expect(try dead(as: "all") == ["secret", "none"])
+  }
+
+  @Test func aRefusedRequestIsCountedForItsAddress() throws {
+    let api = try APIFixture {
+      $0.authentication.certificates = [.init(name: "dns:me", scopes: ["receive"], sessions: ["*"], topics: ["*"])]
+      $0.limits.address.requests = RateLimit(2, per: .hours(1))
+    }
+    #expect(try response(api, "GET", "/v1/messages?wait=0").status == 401)
+    #expect(try response(api, "GET", "/v1/messages?wait=0", as: nil, "Authorization: Basic YQ==\r\n").status == 401)
+    #expect(try response(api, "GET", "/v1/messages?wait=0").status == 429)
   }
 
   @Test func aHeldReceiveChecksTheTopicsOfItsConsumerAgain() throws {

@@ -120,6 +120,8 @@ LOWERED = {
 ELSEWHERE = {
     "http.hosts": "a list of names, not a size: test_browsers.py",
     "http.origins": "a list of names, not a size: test_browsers.py",
+    "http.trusted_proxies": "a list of addresses, not a size: test_proxy_protocol.py",
+    "http.proxy_protocol": "no limit: test_proxy_protocol.py",
     "http.pipelined_bytes": "the rest is read later: test_abuse.py",
     "http.idle_timeout": "there is no request to respond to: test_hostile_clients.py",
     "http.write_timeout": "the client does not read: test_abuse.py",

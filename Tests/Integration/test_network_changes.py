@@ -67,11 +67,16 @@ def causes(session, to, after=0):
 
 
 async def has_just_attempted(client):
-    """Waits for an attempt of an offline session itself: it makes one every five seconds."""
+    """Waits for an attempt of an offline session itself: it makes one every five seconds.
+
+    A change of the network within five seconds of an attempt that another change caused only shortens the wait, so an
+    attempt of that kind does not count.
+    """
 
     async def session_after_attempt():
         session = await client.session()
-        return session["state"] == "offline" and (session["next_attempt_in_seconds"] or 0) > 4
+        is_waiting = session["state"] == "offline" and (session["next_attempt_in_seconds"] or 0) > 4
+        return is_waiting and causes(session, "resolving")[-1] == "wait ended"
 
     await eventually(session_after_attempt, what="an attempt of the session itself")
 

@@ -14,7 +14,7 @@ extension HTTPConnection: InputTarget {
     case none
     /// The connection has failed.
     case ended
-    /// TLS or the PROXY protocol has failed. The client may have been told why.
+    /// TLS or the PROXY protocol has failed. An alert or a response that names the reason may have been sent.
     case refused
   }
 

@@ -5,7 +5,7 @@ import Glibc
 /// Reports files that have changed (inotify(7)): written in place, renamed over, removed and created again, or reached through a symbolic
 /// link or directory that was replaced, as Kubernetes replaces `..data`.
 ///
-/// A change is reported once it has settled. Whoever waits for `descriptor` calls `readEvents` when it can be read, and `takeChanges` at
+/// A change is reported once it has settled. The owner waits for `descriptor`, and calls `readEvents` when it can be read, and `takeChanges` at
 /// `deadline`. Used by one thread.
 package final class FileWatcher {
   /// A change has settled when nothing has happened for this time: an editor may write, rename and change permissions.

@@ -35,7 +35,7 @@ class Post:
 
 
 class Posts:
-    """The account of all messages: what clients were told, and what the upstream has received."""
+    """The account of all messages: what the responses stated, and what the upstream has received."""
 
     NAME = "posts"
 

@@ -94,7 +94,7 @@ class SoakRun:
     async def _watch(self, tasks, progress, every):
         """Until all have ended. The first that fails ends the run."""
         context = self.context
-        told = 0.0
+        reported = 0.0
         pending = set(tasks)
         while pending:
             done, pending = await asyncio.wait(pending, timeout=0.5, return_when=asyncio.FIRST_EXCEPTION)
@@ -102,8 +102,8 @@ class SoakRun:
                 task.result()
             if context.now >= self.seconds:
                 context.is_over = True
-            if context.now - told >= every and not context.is_over:
-                told = context.now
+            if context.now - reported >= every and not context.is_over:
+                reported = context.now
                 progress(self.progress())
             assert context.now < self.seconds + 180, f"the loads do not end: {[task.get_coro() for task in pending]}"
 

@@ -76,6 +76,7 @@ let package = Package(
 
     // Pure machines: they decide.
     target(.machines, "UpstreamProtocol", ["ByteStreams", "Deflate", "Digests", "JSONCodec"]),
+    target(.machines, "Profiles", ["ByteStreams", "WebSocketCodec"]),
     target(.machines, "UpstreamSession", ["ByteStreams"]),
     target(.machines, "Outbox", ["ByteStreams", "UpstreamSession"]),
     target(.machines, "Inbox", ["ByteStreams", "JSONCodec"]),
@@ -94,7 +95,7 @@ let package = Package(
       .system, "Configuration",
       [
         "CYAML", "ByteStreams", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "UpstreamProtocol",
-        "UpstreamSession", "Outbox", "Inbox", "Access", "Reactor", "TLSEngine", "Logging",
+        "Profiles", "UpstreamSession", "Outbox", "Inbox", "Access", "Reactor", "TLSEngine", "Logging",
       ]),
 
     // Drivers: they do.
@@ -102,14 +103,14 @@ let package = Package(
       .drivers, "Upstream",
       [
         "Threading", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec",
-        "TLSEngine", "UpstreamProtocol", "UpstreamSession", "Outbox", "Calls", "RouteNetlink", "Reactor",
+        "TLSEngine", "UpstreamProtocol", "Profiles", "UpstreamSession", "Outbox", "Calls", "RouteNetlink", "Reactor",
         "Configuration", "Metrics", "Logging",
       ], settings: hottest),
     target(
       .drivers, "Sessions",
       [
-        "ByteStreams", "Threading", "Inbox", "Consumers", "RouteNetlink", "UpstreamSession", "Upstream", "Reactor",
-        "Configuration", "Metrics", "Logging",
+        "ByteStreams", "Threading", "Profiles", "Inbox", "Consumers", "Outbox", "RouteNetlink", "UpstreamSession",
+        "Upstream", "Reactor", "Configuration", "Metrics", "Logging",
       ]),
     target(
       .drivers, "HTTPServer",
@@ -121,9 +122,9 @@ let package = Package(
     .target(
       name: "API",
       dependencies: [
-        "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "UpstreamSession", "Outbox", "Inbox", "Access",
-        "Consumers", "Idempotency", "Calls", "UpstreamProtocol", "Upstream", "Sessions", "HTTPServer", "Reactor",
-        "TLSEngine", "Configuration", "Metrics", "Logging", "Threading",
+        "Access", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "UpstreamSession", "Outbox", "Inbox",
+        "Consumers", "Idempotency", "Calls", "UpstreamProtocol", "Profiles", "Upstream", "Sessions", "HTTPServer",
+        "Reactor", "TLSEngine", "Configuration", "Metrics", "Logging", "Threading",
       ],
       path: "Sources/Drivers/API",
       resources: [.embedInCode("openapi.yaml"), .embedInCode("errors.md")],
@@ -157,6 +158,7 @@ let package = Package(
     tested(.codecs, "WebSocketCodec", ["HTTPCodec"]),
     tested(.codecs, "ProxyCodec", ["HTTPCodec"]),
     tested(.machines, "UpstreamProtocol", ["Deflate"]),
+    tested(.machines, "Profiles", ["WebSocketCodec"]),
     tested(.machines, "UpstreamSession"),
     tested(.machines, "Outbox", ["UpstreamSession"]),
     tested(.machines, "Inbox"),

@@ -5,15 +5,16 @@ import Upstream
 struct DescriptorBudget: Equatable {
   /// Descriptors reserved for everything but clients and management. Each part is the maximum that its users can hold, even when
   /// every operation hangs.
-  static func reserve(sessions: Int) -> Int {
-    sessions * connectionsPerSession + min(sessions, racingSessions) * ConnectRace.addressLimit + lookUps + blockingWork
-      + others
+  static func reserve(sessions: Int, created: Int = 0) -> Int {
+    sessions * connectionsPerSession + min(sessions + created, racingSessions) * ConnectRace.addressLimit
+      + (created > 0 ? 2 * lookUps : lookUps) + blockingWork + others
   }
   /// A connection, and its predecessor and successor during a hand-over.
   private static let connectionsPerSession = 3
   /// Sessions whose connection attempts have all their addresses open at once. More are rare, since few names have many addresses
   /// that hang. An attempt without a descriptor fails and is repeated.
   private static let racingSessions = 8
+  /// Of one resolver. The sessions that clients create have one of their own.
   private static let lookUps = Resolver.threadCount * Resolver.descriptorsPerThread
   /// Reading certificates and secrets, and running credential commands.
   private static let blockingWork = BlockingThreadPool.threadLimit * BlockingThreadPool.descriptorsPerThread
@@ -24,6 +25,8 @@ struct DescriptorBudget: Equatable {
   /// Maximum open connections of clients and on the management listeners.
   let clients: Int
   let management: Int
+  /// Number of sessions that clients can create: what the others leave, and a quarter of a low limit at least.
+  let created: Int
   /// A warning if the settings allow more connections than the limit on open files; else nil.
   let warning: String?
 
@@ -32,19 +35,27 @@ struct DescriptorBudget: Equatable {
   ///   - inUse: descriptors open permanently: listeners, event loops, the log.
   ///   - loops: number of event loops. Each may briefly hold one more connection to refuse it.
   ///   - sessions: number of sessions, each with one upstream.
+  ///   - created: `created_sessions.total`, or 0 without profiles.
   ///   - clients: `http.connections`.
   ///   - management: `http.management_connections`.
-  init(limit: Int, inUse: Int, loops: Int, sessions: Int, clients: Int, management: Int) {
-    let available = max(2, limit - inUse - loops - Self.reserve(sessions: sessions))
+  init(limit: Int, inUse: Int, loops: Int, sessions: Int, created: Int = 0, clients: Int, management: Int) {
+    let available = max(2, limit - inUse - loops - Self.reserve(sessions: sessions, created: created))
     // At most a quarter of a low limit: probes and metrics need few.
     self.management = min(management, max(1, available / 4))
-    self.clients = min(clients, available - self.management)
+    let rest = available - self.management
+    let wanted = created * Self.connectionsPerSession
+    self.clients = min(clients, max(1, max(rest - wanted, rest - rest / 4)))
+    // A profile may be added by a reload, so that what is left is usable without one, too.
+    self.created = max(0, rest - self.clients) / Self.connectionsPerSession
     if self.clients < clients {
       warning =
         "open-file limit \(limit) is below http.connections (\(clients)): raise it with `ulimit -n` or lower the setting"
     } else if self.management < management {
       warning =
         "open-file limit \(limit) is too low for http.management_connections (\(management)): raise it with `ulimit -n` or lower the setting"
+    } else if self.created < created {
+      warning =
+        "open-file limit \(limit) is too low for created_sessions.total (\(created)), \(self.created) are possible: raise it with `ulimit -n` or lower the setting"
     } else {
       warning = nil
     }

@@ -3,6 +3,7 @@ import ByteStreams
 import Configuration
 import Reactor
 import TLSEngine
+import Sessions
 import Upstream
 
 /// The settings, validated and with the files that they name read, before any socket is opened. The loader has validated each
@@ -17,6 +18,8 @@ package struct GatewayPlan: Sendable {
   package let certificate: TLSServerContext?
   /// The content of the files of tokens and keys.
   let credentials: Credentials
+  /// In the order of the file.
+  package let profiles: [ProfilePlan]
 
   /// Reads the files that the settings name. Blocks.
   ///
@@ -32,9 +35,12 @@ package struct GatewayPlan: Sendable {
     var problems = settings.accessProblems().map { listeners.naming(inherited, in: $0) }
     problems += listeners.duplicates(of: inherited)
     let configured = settings.configuredSessions
-    if configured.isEmpty { problems.append(SettingProblem("upstream.url", .missing, Self.urlMissing)) }
+    if configured.isEmpty, settings.profiles.isEmpty {
+      problems.append(SettingProblem("upstream.url", .missing, Self.urlMissing))
+    }
     var sessions: [SessionPlan] = []
-    var contexts = TLSContextCache(fileTimeout: configured.map(\.configuration.upstream.fileTimeout).max() ?? .zero)
+    let upstreams = configured.map(\.configuration.upstream) + settings.profiles.map(\.configuration.upstream)
+    var contexts = TLSContextCache(fileTimeout: upstreams.map(\.fileTimeout).max() ?? .zero)
     for session in configured where session.configuration.upstream.url != nil {
       guard isUsable(session.pathPrefix + "upstream.tls") else { continue }
       do throws(TLSSettingsError) {
@@ -62,10 +68,20 @@ package struct GatewayPlan: Sendable {
     } catch {
       problems.append(error)
     }
+    var profiles: [ProfilePlan] = []
+    for profile in settings.profiles where profile.url != nil {
+      guard isUsable(profile.pathPrefix + "upstream.tls") else { continue }
+      do throws(TLSSettingsError) {
+        profiles.append(ProfilePlan(profile, try SharedSettings(profile.sample, with: &contexts)))
+      } catch {
+        problems.append(SettingProblem(error, prefix: profile.pathPrefix))
+      }
+    }
     guard problems.isEmpty else { throw SettingProblems(problems) }
     self.sessions = sessions
     self.credentials = credentials
     self.certificate = certificate
+    self.profiles = profiles
   }
 
   var clients: [SocketAddress] { settings.listeners.http }

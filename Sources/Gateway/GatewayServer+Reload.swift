@@ -62,6 +62,8 @@ extension GatewayServer {
         session.upstream.reconfigure(settings, because: upstream == old ? .credential : .configuration)
       }
     }
+    // Those that exist keep the settings with which they were created.
+    sessions.profiles.replace(with: plan.profiles)
     logger.level = effective.log.level
     certificateWatcher?.check(isRequested: true)
     server.accessLog.mode = effective.log.access

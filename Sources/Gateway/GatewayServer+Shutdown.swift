@@ -40,7 +40,8 @@ extension GatewayServer {
     if result != .interrupted { result = drain(within: limits.drain) }
     if result != .interrupted {
       // What was not complete at the end of the drain has a little more time.
-      let closing = settings.configuredSessions.map(\.configuration.upstream.session.limits.closing).max() ?? .zero
+      let configurations = settings.configuredSessions.map(\.configuration) + settings.profiles.map(\.configuration)
+      let closing = configurations.map(\.upstream.session.limits.closing).max() ?? .zero
       result = flush(within: limits.flush, closing: closing)
       let last = result == .interrupted ? result : wait(atMost: Self.lastResponses) { server.isDrained }
       if last != .reached { result = last }

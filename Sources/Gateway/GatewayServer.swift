@@ -81,14 +81,11 @@ package final class GatewayServer: Sendable {
         "the upstream's certificate is not verified: anyone on the path can read and change all messages",
         [.text("session", planned.name)])
     }
-    let attemptLimiter = SharedAttemptLimiter(settings.dials)
-    sessions = SessionDirectory(
-      plan.sessions.map { planned in
-        Session(
-          planned.name, planned.settings, retention: planned.retention, logger: logger, metrics: metrics,
-          attemptLimiter: attemptLimiter)
-      })
-
+    for profile in settings.profiles where profile.configuration.upstream.tls.verification == .offForTestsOnly {
+      logger.warning(
+        "the upstream's certificate is not verified: anyone on the path can read and change all messages",
+        [.text("profile", profile.name)])
+    }
     let clients = try Self.bind(plan.clients, inherited, loops: loopCount)
     let secure = try Self.bind(plan.secureClients, inherited, loops: loopCount)
     let management = try Self.bind(plan.management, inherited, loops: 1)
@@ -100,7 +97,7 @@ package final class GatewayServer: Sendable {
 
     let descriptors = DescriptorBudget(
       limit: descriptorLimit, inUse: ProcessInformation.openDescriptors(), loops: loopCount,
-      sessions: plan.sessions.count,
+      sessions: plan.sessions.count, created: settings.profiles.isEmpty ? 0 : settings.createdSessions.total,
       clients: settings.http.connections, management: settings.http.managementConnections)
     if let warning = descriptors.warning {
       logger.warning(
@@ -110,6 +107,16 @@ package final class GatewayServer: Sendable {
           .number("management_connections", descriptors.management),
         ])
     }
+    let attemptLimiter = SharedAttemptLimiter(settings.dials)
+    let budget = RetentionBudget(limit: settings.delivery.totalBytes)
+    sessions = SessionDirectory(
+      plan.sessions.map { planned in
+        Session(
+          planned.name, planned.settings, retention: planned.retention, logger: logger, metrics: metrics,
+          attemptLimiter: attemptLimiter, budget: budget)
+      }, creating: CreatedSessions.Limits(settings.createdSessions, descriptors: descriptors.created), logger: logger,
+      registry: metrics, attemptLimiter: attemptLimiter, budget: budget)
+    sessions.profiles.replace(with: plan.profiles)
     let httpMetrics = HTTPServerMetrics(metrics)
     server = HTTPServer(
       settings.http, HTTPServer.ConnectionLimits(clients: descriptors.clients, management: descriptors.management),

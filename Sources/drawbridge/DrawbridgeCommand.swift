@@ -231,7 +231,7 @@ enum DrawbridgeCommand {
       preconditionFailure("the demo upstream's address makes a URL")
     }
     let overrides = SettingOverrides(ignoredPaths: [
-      "upstream.url", "upstream.fallback_urls", "upstream.proxy", "sessions",
+      "upstream.url", "upstream.fallback_urls", "upstream.proxy", "sessions", "profiles",
     ]) {
       $0.session.upstream.url = url
     }

@@ -11,6 +11,7 @@ import Testing
     "WebSocketCodec": ["ByteStreams", "Deflate", "Digests", "HTTPCodec"],
     "ProxyCodec": ["ByteStreams", "HTTPCodec"],
     "UpstreamProtocol": ["ByteStreams", "Deflate", "Digests", "JSONCodec"],
+    "Profiles": ["ByteStreams", "WebSocketCodec"],
     "UpstreamSession": ["ByteStreams"],
     "Outbox": ["ByteStreams", "UpstreamSession"],
     "Inbox": ["ByteStreams", "JSONCodec"],

@@ -41,4 +41,24 @@ import Upstream
     let budget = DescriptorBudget(limit: 1_024, inUse: 20, loops: 2, sessions: 50, clients: 16_384, management: 256)
     #expect(budget.clients + budget.management <= 1_024 - 20 - 2 - 50 * 3)
   }
+
+  private func budget(limit: Int, created: Int, clients: Int = 16_384) -> DescriptorBudget {
+    DescriptorBudget(
+      limit: limit, inUse: 20, loops: 4, sessions: 1, created: created, clients: clients, management: 256)
+  }
+
+  @Test func sessionsOfClientsGetWhatTheOthersLeave() {
+    let rich = budget(limit: 1 << 20, created: 10_000)
+    #expect(rich.clients == 16_384 && rich.created >= 10_000 && rich.warning == nil)
+    #expect(budget(limit: 1_024, created: 0).created == 0)
+  }
+
+  @Test(arguments: [0, 100, 1_024, 4_096, 20_000, 40_000])
+  func aLowLimitLeavesClientsThreeQuarters(limit: Int) {
+    let (with, without) = (budget(limit: limit, created: 10_000), budget(limit: limit, created: 0))
+    #expect(with.clients >= 1 && with.clients * 4 >= (without.clients - 256) * 3 - 256)
+    let reserve = DescriptorBudget.reserve(sessions: 1, created: 10_000)
+    #expect(with.clients + with.management + 3 * with.created <= max(2, limit - 24 - reserve))
+    if limit <= 20_000 { #expect(with.warning != nil) }
+  }
 }

@@ -62,6 +62,9 @@ package final class API: HTTPApplication {
     case delivery(sequence: UInt64, of: Session, wait: TimeSpan)
     case call(IncomingCall, of: Session)
     case change(Session)
+    case putSession(String)
+    case closeSession(Session, code: UInt16)
+    case listSessions(SessionPage)
     indirect case consumer(PendingConsumerRequest)
     /// A request whose response depends on its path only.
     indirect case read(Route, Representation)
@@ -76,7 +79,7 @@ package final class API: HTTPApplication {
       case .delivery(_, _, let wait): wait > .zero
       case .call(let call, _): call.wait > .zero
       case .consumer(let request): request.parameters.map { $0.wait > .zero } ?? false
-      case .change, .read, .preflight, .refused: false
+      case .change, .putSession, .closeSession, .listSessions, .read, .preflight, .refused: false
       }
     }
   }
@@ -180,8 +183,14 @@ package final class API: HTTPApplication {
       try SessionChange.check(request)
       body = RequestBody(request.framing, limit: SessionChange.limit)
       return .change(session)
+    case .putSession(let name):
+      try RequestDocument.check(request, limit: SessionDocument.limit)
+      body = RequestBody(request.framing, limit: SessionDocument.limit)
+      return .putSession(name)
+    case .closeSession(let session): return .closeSession(session, code: try SessionClosing.code(of: request))
+    case .sessions: return .listSessions(try SessionPage(request))
     case .consumer(let target): return .consumer(try accept(request, for: target, &body))
-    case .session, .sessions, .document, .errorPage, .live, .ready, .started, .metrics, .status, .options:
+    case .session, .document, .errorPage, .live, .ready, .started, .metrics, .status, .options:
       return .read(route, representation)
     }
   }
@@ -192,7 +201,7 @@ package final class API: HTTPApplication {
   ) throws(ProblemError) -> Representation {
     let offered: [Representation]
     switch route {
-    case .send, .delivery, .call, .changeSession, .session, .sessions, .consumer:
+    case .send, .delivery, .call, .changeSession, .putSession, .closeSession, .session, .sessions, .consumer:
       if request.fields.acceptsAllMediaTypes { return .json }
       offered = [.json]
     case .document: offered = [.yaml]
@@ -244,6 +253,13 @@ package final class API: HTTPApplication {
         return try self.call(call, body, of: session, for: pending.grant, at: now, into: &response)
       case .change(let session):
         try change(session, as: body, at: now, into: &response)
+      case .putSession(let name):
+        try putSession(name, body, for: pending.grant, at: now, into: &response)
+        return .respond
+      case .closeSession(let session, let code):
+        try closeSession(session, code: code, into: &response)
+        return .respond
+      case .listSessions(let page): listSessions(page, for: pending.grant, into: &response)
       case .consumer(let request):
         let outcome = try serve(request, body, for: pending.grant, at: now, into: &response)
         if !request.target.isReading { return outcome }
@@ -292,7 +308,6 @@ package final class API: HTTPApplication {
   ) {
     switch route {
     case .session(let session): respond(withStateOf: session, at: now, into: &response)
-    case .sessions: listSessions(for: grant, into: &response)
     case .document:
       response.begin(.ok, representation.contentType)
       response.content.text.append(OpenAPIDocument.text)
@@ -315,7 +330,7 @@ package final class API: HTTPApplication {
     case .options(let methods):
       response.begin(.noContent, nil)
       response.fields.appendField("Allow", methods)
-    case .send, .receive, .delivery, .call, .changeSession, .consumer:
+    case .send, .receive, .delivery, .call, .changeSession, .putSession, .closeSession, .sessions, .consumer:
       preconditionFailure("these requests have more than a path")
     }
   }

@@ -47,7 +47,7 @@ package final class APIShared: Sendable {
     let share = access.isOpen ? keys : max(1, keys / 4)
     idempotency = Locked(IdempotencyTable(IdempotencyTable.Limits(keys: keys, keysPerPrincipal: share)))
     registry.gauge("drawbridge_calls", "Calls that wait for their replies.") {
-      Double(sessions.all.reduce(0) { $0 + $1.upstream.callCount })
+      Double(sessions.callCount)
     }
     registry.gauge("drawbridge_idempotency_keys", "Idempotency keys that are remembered.") { [self] in
       Double(countIdempotencyKeys())

@@ -15,7 +15,7 @@ extension Route {
     case .receive, .consumer: .receive
     case .call: .call
     case .changeSession: .admin
-    case .session, .sessions: []
+    case .session, .sessions, .putSession, .closeSession: []
     case .document, .errorPage, .live, .ready, .started, .metrics, .status, .options: nil
     }
   }
@@ -38,7 +38,7 @@ extension Route {
 
 extension Grant {
   func allows(_ session: Session) -> Bool {
-    sessions.isAll || sessions.contains(session.name)
+    (sessions.isAll || sessions.contains(session.name)) && owns(session)
   }
 
   /// Throws 403 unless all topics of `pattern` are within the grant's.

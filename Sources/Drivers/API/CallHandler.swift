@@ -16,6 +16,7 @@ extension API {
     _ call: IncomingCall, _ body: RequestBody?, of session: Session, for grant: Grant?, at now: MonotonicTime,
     into response: inout Response
   ) throws(ProblemError) -> Outcome {
+    session.noteUse(at: now)
     let (request, id) = try call.content(body?.bytes ?? [])
     let registered = try register(call, request, id, of: session, at: now)
     let pending = PendingCall(
@@ -93,7 +94,9 @@ extension API {
   /// The problem of a request that ended in the queue.
   private func notSent(_ sequence: UInt64, of session: Session, at now: MonotonicTime) -> Problem {
     switch session.upstream.deliveryRecord(sequence, now: now)?.reason {
-    case .sessionClosed: Problem(.sessionClosed, detail: "the gateway is shutting down: the request was not sent")
+    case .sessionClosed:
+      session.inbox.isClosed
+        ? .closed(session) : Problem(.sessionClosed, detail: "the gateway is shutting down: the request was not sent")
     case .queueFull: Problem(.queueFull, detail: queueFullDetail(.messages, session), retryAfter: 1)
     case .ttl, .notSentAtOnce, .connectionLost, .tooLarge, nil:
       Problem(

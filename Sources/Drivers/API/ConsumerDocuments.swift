@@ -117,6 +117,22 @@ struct RequestDocument {
     return count
   }
 
+  /// The members of an object whose values are strings; empty if the member is missing. An error repeats no value, which may be secret.
+  func strings(in name: String, _ expectation: String) throws(ProblemError) -> [String: String] {
+    guard let value = value(name) else { return [:] }
+    let bytes = Array(value)
+    let problem = ProblemError(.invalidDocument, "\(name) is not valid: use \(expectation)")
+    guard let object = JSONObject(bytes.span) else { throw problem }
+    var strings: [String: String] = [:]
+    for member in object.members {
+      guard let key = JSONString.content(of: bytes.span.extracting(member.name)),
+        let text = JSONString.content(of: bytes.span.extracting(member.value)),
+        strings.updateValue(String(decoding: text, as: UTF8.self), forKey: String(decoding: key, as: UTF8.self)) == nil
+      else { throw problem }
+    }
+    return strings
+  }
+
   /// The elements of an array of strings; empty if the member is missing.
   ///
   /// - Parameter maximum: number of elements.

@@ -163,7 +163,8 @@ extension ConsumerTarget {
   }
 
   func problem(_ refusal: ConsumerRefusal) -> ProblemError {
-    switch refusal {
+    if session.inbox.isClosed { return ProblemError(.closed(session)) }
+    return switch refusal {
     case .unknown:
       ProblemError(.notFound, "consumer '\(name)' does not exist, or is removed: create it with PUT \(path)")
     case .differs(let settings):

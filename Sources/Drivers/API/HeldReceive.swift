@@ -27,6 +27,7 @@ extension API {
     into response: inout Response
   ) throws(ProblemError) -> Outcome {
     target.session.upstream.noteReader()
+    target.session.noteUse(at: now)
     if let cursor = parameters.acknowledged {
       do throws(CursorAheadError) {
         _ = try target.session.inbox.resolve(.cursor(cursor), now: now)

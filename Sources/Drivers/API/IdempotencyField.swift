@@ -42,6 +42,11 @@ struct IdempotencyField {
     text.append(UInt8(0))
     text.append(principal)
     text.append(session.name)
+    if session.creation != nil {
+      // A session that is created again under the same name is another one.
+      text.append(UInt8(0))
+      text.append(session.deliveryPrefix)
+    }
     text.append("\0messages\0" as StaticString)
     text.append(key)
     return IdempotencyTable.Key(Digest.sha256(text.bytes).span)

@@ -26,7 +26,7 @@ struct IncomingCall {
     guard let correlation = session.upstream.correlation else {
       throw ProblemError(
         .callsNotConfigured,
-        "session '\(session.name)' is not configured for calls: set \(API.settingPrefix(of: session))upstream.correlation to jsonrpc, or to the places of the id"
+        "session '\(session.name)' is not configured for calls: set \(session.settingPrefix)upstream.correlation to jsonrpc, or to the places of the id"
       )
     }
     self.correlation = correlation

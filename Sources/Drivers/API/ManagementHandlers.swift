@@ -9,8 +9,8 @@ import UpstreamSession
 
 /// Handlers for operators and orchestrators.
 extension API {
-  /// `GET /readyz`. Ready means that clients are served and at least one session is connected, or connects on demand and has not
-  /// failed. Kubernetes sends no clients to a pod that is not ready. Messages posted in the meantime are still queued until they
+  /// `GET /readyz`. Ready means that clients are served and at least one configured session is connected, or connects on demand and has
+  /// not failed. Sessions that clients create do not count. Kubernetes sends no clients to a pod that is not ready. Messages posted in the meantime are still queued until they
   /// expire.
   func respondWithReadiness(into response: inout Response) {
     let sessions = shared.sessions.all
@@ -19,7 +19,7 @@ extension API {
       switch shared.lifecycle.phase {
       case .starting: "starting\n"
       case .draining: "draining\n"
-      case .serving: unavailable.count < sessions.count ? nil : "upstream not connected\n"
+      case .serving: unavailable.count < sessions.count || sessions.isEmpty ? nil : "upstream not connected\n"
       }
     response.begin(problem == nil ? .ok : .serviceUnavailable, .plainText)
     response.content.text.append(problem ?? "ok\n")
@@ -32,6 +32,8 @@ extension API {
     response.begin(.ok, .plainText)
     response.content.text.append("drawbridge \(shared.version)\n\n")
     for session in shared.sessions.all { writeStatus(of: session, at: now, into: &response.content.text) }
+    let created = shared.sessions.created.count
+    if created > 0 { response.content.text.append("created      \(created) sessions, which GET /v1/sessions lists\n") }
     response.content.text.append("polls held   \(shared.metrics.heldPolls.current)\n")
     response.content.text.append("connections  \(shared.openConnections.current)\n\n")
     response.content.text.append("/livez /readyz /startupz /metrics\n")

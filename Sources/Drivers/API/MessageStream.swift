@@ -91,7 +91,8 @@ final class MessageStream: Source {
     }
     if !content.isEmpty { nextHeartbeat = now + api.shared.settings.delivery.streamHeartbeat }
     if hasNewState { appendState(to: &content.text, at: now) }
-    if now >= end { return .end }
+    // What was pushed before is gone with the session.
+    if now >= end || session.inbox.isClosed { return .end }
     return hasMore ? .more : .wait
   }
 

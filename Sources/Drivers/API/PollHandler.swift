@@ -15,6 +15,7 @@ extension API {
     into response: inout Response
   ) throws(ProblemError) -> Outcome {
     session.upstream.noteReader()
+    session.noteUse(at: now)
     let start = try resolve(parameters.start, of: session, at: now)
     let deadline = deadline(after: parameters.wait, for: grant, at: now)
     if let format = parameters.streamFormat {
@@ -69,6 +70,7 @@ extension API {
   /// Responds with the pushes available now.
   fileprivate func respond(to poll: Poll, at now: MonotonicTime, into response: inout Response) {
     let inbox = poll.session.inbox
+    if inbox.isClosed { return respond(with: .closed(poll.session), into: &response) }
     var options = poll.options
     let revision = inbox.revision
     var key = PreparedPolls.Key(inbox: inbox.epoch, start: poll.start, options: options, revision: revision)

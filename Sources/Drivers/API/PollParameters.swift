@@ -127,7 +127,7 @@ struct PollParameters {
         throw ProblemError(
           .invalidParameter, "events '\(value.excerpt())' is not valid: use session, or leave it out for messages only")
       }
-    case .ttl, .until, .ack, .after: preconditionFailure("not accepted")
+    case .ttl, .until, .ack, .after, .code: preconditionFailure("not accepted")
     case .wait:
       wait = try WaitParameter.read(value)
       options.wait = Int32(min(wait, settings.maximumWait).millisecondsRoundedUp)

@@ -15,6 +15,7 @@ struct Problem {
     case callsNotConfigured, tooManyCalls, replyTimeout, upstreamClosed
     case tooManyRequests
     case consumerConflict, superseded, leaseLost, tooManyConsumers
+    case sessionConflict, sessionNotOwned, tooManySessions
 
     /// The last segment of the `type` URI, `/errors/{name}`, and the heading of its section in `docs/errors.md`.
     var name: StaticString {
@@ -55,6 +56,9 @@ struct Problem {
       case .superseded: "superseded"
       case .leaseLost: "lease-lost"
       case .tooManyConsumers: "too-many-consumers"
+      case .sessionConflict: "session-conflict"
+      case .sessionNotOwned: "session-not-owned"
+      case .tooManySessions: "too-many-sessions"
       }
     }
 
@@ -96,6 +100,9 @@ struct Problem {
       case .superseded: "Another receive has taken over"
       case .leaseLost: "The lease is not valid"
       case .tooManyConsumers: "Too many consumers"
+      case .sessionConflict: "The session is another one"
+      case .sessionNotOwned: "The session belongs to another client"
+      case .tooManySessions: "Too many sessions"
       }
     }
 
@@ -103,20 +110,23 @@ struct Problem {
       switch self {
       case .protocolError, .invalidParameter, .invalidText: .badRequest
       case .invalidDocument, .idempotencyKeyReused: .unprocessableContent
-      case .idempotencyKeyInProgress, .consumerConflict, .superseded, .leaseLost: .conflict
+      case .idempotencyKeyInProgress, .consumerConflict, .superseded, .leaseLost,
+        .sessionConflict:
+        .conflict
       case .uriTooLong: .uriTooLong
       case .headerFieldsTooLarge: .headerFieldsTooLarge
       case .unsupportedTransferCoding: .notImplemented
       case .unsupportedVersion: .versionNotSupported
       case .requestTimeout: .requestTimeout
       case .unauthorized: .unauthorized
-      case .hostNotAllowed, .originNotAllowed, .insufficientScope: .forbidden
+      case .hostNotAllowed, .originNotAllowed, .insufficientScope, .sessionNotOwned: .forbidden
       case .notFound, .callsNotConfigured: .notFound
       case .methodNotAllowed: .methodNotAllowed
       case .unsupportedMediaType, .unsupportedEncoding: .unsupportedMediaType
       case .notAcceptable: .notAcceptable
       case .contentTooLarge: .contentTooLarge
-      case .queueFull, .tooManyBodies, .tooManyKeys, .tooManyCalls, .tooManyConsumers, .upstreamDown:
+      case .queueFull, .tooManyBodies, .tooManyKeys, .tooManyCalls, .tooManyConsumers, .tooManySessions,
+        .upstreamDown:
         .serviceUnavailable
       case .upstreamClosed: .badGateway
       case .replyTimeout: .gatewayTimeout
@@ -139,14 +149,14 @@ struct Problem {
     var isRetryable: Bool {
       switch self {
       case .requestTimeout, .idempotencyKeyInProgress, .queueFull, .tooManyBodies, .tooManyKeys, .tooManyCalls,
-        .tooManyConsumers, .upstreamDown, .tooManyRequests:
+        .tooManyConsumers, .tooManySessions, .upstreamDown, .tooManyRequests:
         true
       case .protocolError, .uriTooLong, .headerFieldsTooLarge, .unsupportedTransferCoding, .unsupportedVersion,
         .expectationFailed, .hostNotAllowed, .originNotAllowed, .unauthorized, .insufficientScope, .notFound,
         .methodNotAllowed, .invalidParameter, .invalidText, .invalidDocument, .unsupportedMediaType,
         .unsupportedEncoding, .contentTooLarge,
         .idempotencyKeyReused, .notAcceptable, .sessionClosed, .consumerConflict, .superseded, .leaseLost,
-        .callsNotConfigured, .replyTimeout, .upstreamClosed:
+        .callsNotConfigured, .replyTimeout, .upstreamClosed, .sessionConflict, .sessionNotOwned:
         // The upstream may have acted upon a call without a reply. Repeating it is the client's decision.
         false
       }

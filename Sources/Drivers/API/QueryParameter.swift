@@ -16,6 +16,7 @@ enum QueryParameter: UInt16, CaseIterable {
   case events = 1024
   case ack = 2048
   case after = 4096
+  case code = 8192
 
   /// In a request.
   var name: StaticString {
@@ -33,6 +34,7 @@ enum QueryParameter: UInt16, CaseIterable {
     case .events: "events"
     case .ack: "ack"
     case .after: "after"
+    case .code: "code"
     }
   }
 
@@ -63,6 +65,8 @@ enum QueryParameter: UInt16, CaseIterable {
       self = .ack
     } else if name.equals("after") {
       self = .after
+    } else if name.equals("code") {
+      self = .code
     } else {
       return nil
     }
@@ -88,6 +92,7 @@ enum QueryParameter: UInt16, CaseIterable {
           | QueryParameter.ack.rawValue)
     }
     static var list: Names { Names(bits: QueryParameter.limit.rawValue | QueryParameter.after.rawValue) }
+    static var closing: Names { Names(bits: QueryParameter.code.rawValue) }
     static var poll: Names {
       Names(
         bits: QueryParameter.cursor.rawValue | QueryParameter.since.rawValue | QueryParameter.last.rawValue

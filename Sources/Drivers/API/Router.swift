@@ -1,5 +1,6 @@
 import Access
 import ByteStreams
+import Configuration
 import HTTPCodec
 import HTTPServer
 import Sessions
@@ -12,6 +13,8 @@ enum Route {
   case call(of: Session)
   case session(Session)
   case changeSession(Session)
+  case putSession(String)
+  case closeSession(Session)
   case sessions
   indirect case consumer(ConsumerTarget)
   case document
@@ -40,9 +43,9 @@ enum Route {
   /// methods.
   fileprivate var readsQuery: Bool {
     switch self {
-    case .send, .receive, .delivery, .call, .options: true
+    case .send, .receive, .delivery, .call, .sessions, .closeSession, .options: true
     case .consumer(let target): target.action == .receive || target.action == .list
-    case .session, .changeSession, .sessions, .document, .errorPage, .live, .ready, .started, .metrics, .status:
+    case .session, .changeSession, .putSession, .document, .errorPage, .live, .ready, .started, .metrics, .status:
       false
     }
   }
@@ -132,10 +135,32 @@ struct Router {
     guard rest.starts(with: "sessions/") else { return try part(rest, of: defaultSession(for: grant), request, grant) }
     let named = rest.extracting(9..<rest.count)
     guard let slash = named.firstIndex(of: UInt8(ascii: "/")) else {
-      return try whole(try find(named, for: grant), request)
+      return try item(named, request, grant)
     }
     let session = try find(named.extracting(first: slash), for: grant)
     return try part(named.extracting((slash + 1)..<named.count), of: session, request, grant)
+  }
+
+  /// Returns the route of `/v1/sessions/{name}`.
+  private func item(
+    _ name: Span<UInt8>, _ request: borrowing HTTPRequestHead, _ grant: Grant?
+  ) throws(ProblemError) -> Route {
+    switch request.method {
+    case .put:
+      let text = name.text()
+      guard SessionName.isValid(text) else {
+        throw ProblemError(
+          .notFound, "'\(name.excerpt())' is not the name of a session: use \(SessionName.expectation)")
+      }
+      guard grant?.sessions.contains(name) ?? false else {
+        throw ProblemError(
+          .insufficientScope, "the credentials do not allow a session of the name '\(text)': use one that they allow")
+      }
+      return .putSession(text)
+    case .delete: return .closeSession(try find(name, for: grant))
+    case .get, .head, .patch: return try whole(try find(name, for: grant), request)
+    default: return try reject(request, allowing: "GET, HEAD, PUT, PATCH, DELETE, OPTIONS")
+    }
   }
 
   /// Returns the route of a session itself.
@@ -205,7 +230,7 @@ struct Router {
   /// Returns the session with this name. One that the grant does not allow gets the same response as one that does not exist.
   private func find(_ name: Span<UInt8>, for grant: Grant?) throws(ProblemError) -> Session {
     guard let grant else { return try standIn }
-    if grant.sessions.contains(name), let session = sessions.find(name) { return session }
+    if grant.sessions.contains(name), let session = sessions.find(name), grant.owns(session) { return session }
     throw ProblemError(.notFound, "session '\(name.excerpt())' does not exist: \(names(for: grant))")
   }
 

@@ -23,7 +23,7 @@ extension API {
     if message.parameters.until == .confirmed, !session.upstream.queueSettings.confirms {
       throw ProblemError(
         .invalidParameter,
-        "until=confirmed is not possible: \(Self.settingPrefix(of: session))upstream.queue.confirm is off; use until=written"
+        "until=confirmed is not possible: \(session.settingPrefix)upstream.queue.confirm is off; use until=written"
       )
     }
     let content = try message.decoded(body?.bytes ?? [])
@@ -105,6 +105,7 @@ extension API {
     _ message: IncomingMessage, _ content: [UInt8], for session: Session, _ context: RequestContext?,
     at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt {
+    session.noteUse(at: now)
     // Before a message is queued.
     let cursor = session.inbox.latest
     let results: SendReceipt.Results
@@ -180,7 +181,7 @@ extension API {
       case .burst: ("\(queue.burst) messages, with TTL: 0", "burst")
       }
     return
-      "the batch has more than \(most) (the setting \(settingPrefix(of: session))upstream.queue.\(setting)), and with an Idempotency-Key it is accepted as a whole or not at all: send several batches, each with its own key"
+      "the batch has more than \(most) (the setting \(session.settingPrefix)upstream.queue.\(setting)), and with an Idempotency-Key it is accepted as a whole or not at all: send several batches, each with its own key"
   }
 
   private func queue(
@@ -227,25 +228,21 @@ extension API {
         switch hindrance {
         case .notConnected: ("the upstream is not connected", nextAttempt)
         case .blocked: ("the upstream has not read what was sent before", nil)
-        case .pace(let until): ("the limit of \(Self.settingPrefix(of: session))upstream.queue.rate is reached", until)
+        case .pace(let until): ("the limit of \(session.settingPrefix)upstream.queue.rate is reached", until)
         }
       return Problem(
         kind, detail: "the message has TTL: 0 and cannot be sent now: \(reason)",
         retryAfter: Self.retryAfter(next, now))
     case .closed:
+      if session.inbox.isClosed { return .closed(session) }
       return Problem(kind, detail: "the gateway is shutting down: the message was not accepted")
     }
-  }
-
-  /// The prefix of this session's setting paths.
-  static func settingPrefix(of session: Session) -> String {
-    session.name == Session.defaultName ? "" : "sessions.\(session.name)."
   }
 
   /// Describes which limit was reached, and why the queue does not drain.
   func queueFullDetail(_ limit: QueueLimit, _ session: Session) -> String {
     let queue = session.upstream.queueSettings
-    let prefix = Self.settingPrefix(of: session)
+    let prefix = session.settingPrefix
     let held =
       switch limit {
       case .messages: "\(queue.maximumMessages) messages, the setting \(prefix)upstream.queue.messages"

@@ -9,9 +9,11 @@ import UpstreamSession
 
 extension API {
   /// `GET /v1/session`.
-  func respond(withStateOf session: Session, at now: MonotonicTime, into response: inout Response) {
-    response.begin(.ok, "application/json")
-    session.upstream.snapshot().write(name: session.name, now: now, into: &response.content.text)
+  func respond(
+    withStateOf session: Session, at now: MonotonicTime, status: HTTPStatus = .ok, into response: inout Response
+  ) {
+    response.begin(status, "application/json")
+    session.upstream.snapshot().write(of: session, now: now, into: &response.content.text)
     response.content.text.append("\n" as StaticString)
   }
 
@@ -27,16 +29,26 @@ extension API {
     respond(withStateOf: session, at: now, into: &response)
   }
 
-  /// `GET /v1/sessions`: the sessions that the grant allows, in the order of the configuration.
-  func listSessions(for grant: Grant?, into response: inout Response) {
+  /// `GET /v1/sessions`: the sessions that the grant allows. First the configured ones in the order of the configuration, then those that
+  /// clients have created, by name.
+  func listSessions(_ page: SessionPage, for grant: Grant?, into response: inout Response) {
     response.begin(.ok, "application/json")
     response.content.text.append("{\"sessions\":[" as StaticString)
-    var isFirst = true
-    for session in shared.sessions.all where grant?.allows(session) ?? false {
-      if !isFirst { response.content.text.append("," as StaticString) }
-      isFirst = false
+    var configured = shared.sessions.all[...]
+    if let start = page.start {
+      // A name that is not configured is that of a created session, and all of these follow the configured ones.
+      configured = configured.firstIndex { $0.name == start }.map { configured[($0 + 1)...] } ?? []
+    }
+    let isAfterCreated = page.start.map { start in !shared.sessions.all.contains { $0.name == start } } ?? false
+    var sessions = Array(configured.lazy.filter { grant?.allows($0) ?? false }.prefix(page.limit + 1))
+    sessions += shared.sessions.created.list(
+      after: isAfterCreated ? page.start : nil, limit: page.limit + 1 - sessions.count
+    ) { grant?.allows($0) ?? false }
+    for (index, session) in sessions.prefix(page.limit).enumerated() {
+      if index > 0 { response.content.text.append("," as StaticString) }
       session.upstream.snapshot().writeSummary(name: session.name, into: &response.content.text)
     }
-    response.content.text.append("]}\n" as StaticString)
+    response.content.text.append(
+      sessions.count > page.limit ? "],\"more\":true}\n" as StaticString : "],\"more\":false}\n")
   }
 }

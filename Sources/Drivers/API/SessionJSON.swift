@@ -1,14 +1,15 @@
 import ByteStreams
 import JSONCodec
 import Outbox
+import Sessions
 import Upstream
 import UpstreamSession
 
 extension SessionSnapshot {
   /// Writes the body of `GET /v1/session`. Times are relative to now, in seconds, so that clients need no synchronized clock.
-  func write(name: String, now: MonotonicTime, into output: inout ByteQueue) {
+  func write(of session: Session, now: MonotonicTime, into output: inout ByteQueue) {
     output.append("{")
-    writeSummaryMembers(name: name, into: &output)
+    writeSummaryMembers(name: session.name, into: &output)
     output.append(",\"seconds_in_state\":")
     output.append(seconds: now - since)
     output.append(",\"proxy\":")
@@ -53,7 +54,33 @@ extension SessionSnapshot {
       if index > 0 { output.append(",") }
       write(transition, now: now, into: &output)
     }
-    output.append("]}")
+    output.append("],\"creation\":")
+    Self.writeCreation(of: session, now: now, into: &output)
+    output.append("}")
+  }
+
+  /// Writes how a client created the session. Only its owner and clients with the scope `admin` see it.
+  private static func writeCreation(of session: Session, now: MonotonicTime, into output: inout ByteQueue) {
+    guard let creation = session.creation else {
+      output.append("null")
+      return
+    }
+    output.append("{\"profile\":")
+    output.append(jsonString: creation.profile)
+    output.append(",\"variables\":{")
+    for (index, name) in creation.variables.keys.sorted().enumerated() {
+      if index > 0 { output.append(",") }
+      output.append(jsonString: name)
+      output.append(":")
+      output.append(jsonString: creation.variables[name] ?? "")
+    }
+    output.append("},\"owner\":")
+    output.append(jsonString: creation.owner)
+    output.append(",\"seconds_ago\":")
+    output.append(seconds: now - creation.time)
+    output.append(",\"closes_in_seconds\":")
+    output.append(seconds: session.idleDeadline(at: now).map { max(.zero, $0 - now) })
+    output.append("}")
   }
 
   /// Writes one element of `GET /v1/sessions`.

@@ -24,75 +24,87 @@ package final class Session: Sendable {
   package let upstream: SessionHandle
   /// The prefix of this session's delivery ids: `d-`, the epoch of its inbox, and a dot.
   package let deliveryPrefix: String
+  /// Distinguishes the sessions that clients have created since the start; 0 if it is configured.
+  let number: UInt64
+  /// The index of the loop of a session that a client created.
+  let loop: Int
+  /// How a client created it; nil if it is configured.
+  package let creation: SessionCreation?
   private let sink: InboxSink
+  /// The directory of the session, which closes it when it is idle. Only for one that a client created.
+  private let created: CreatedSessions?
+  /// When a client last used it. Kept only for a session that a client created.
+  private let lastUse = Atomic<UInt64>(0)
 
+  /// A configured session.
+  ///
   /// - Parameters:
   ///   - metrics: the session registers its metrics here, labelled with its name.
   ///   - attemptLimiter: limits connection attempts per host, for all sessions of the process.
+  ///   - budget: limits the memory of all inboxes together.
   package init(
     _ name: String, _ settings: SharedSettings, retention: Retention, logger: Logger, metrics: MetricsRegistry,
-    attemptLimiter: SharedAttemptLimiter
+    attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget()
   ) {
-    var generator = SystemRandomNumberGenerator()
-    let epoch = Epoch(using: &generator)
     self.name = name
     path = name == Self.defaultName ? "/v1/" : "/v1/sessions/\(name)/"
-    inbox = SharedInbox(epoch: epoch, retention: retention)
+    (inbox, deliveryPrefix) = Self.makeInbox(retention, budget)
     consumers = SharedConsumers(inbox: inbox)
+    (number, loop) = (0, 0)
+    creation = nil
+    created = nil
     sink = InboxSink(inbox, consumers)
     upstream = SessionHandle(
       settings, named: name, sink: sink, logger: logger.with([.text("session", name)]), metrics: metrics,
       attemptLimiter: attemptLimiter)
+    SessionMetrics.register(of: self, in: metrics)
+  }
+
+  /// A session that a client creates.
+  ///
+  /// - Parameters:
+  ///   - metrics: shared with the others that clients create.
+  ///   - onEnd: called once, when the session has ended for good.
+  init(
+    _ name: String, _ number: UInt64, on loop: Int, _ creation: SessionCreation, _ settings: SharedSettings,
+    retention: Retention, logger: Logger,
+    metrics: UpstreamMetrics, attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget,
+    in created: CreatedSessions, onEnd: @escaping @Sendable () -> Void
+  ) {
+    self.name = name
+    path = "/v1/sessions/\(name)/"
+    (inbox, deliveryPrefix) = Self.makeInbox(retention, budget)
+    consumers = SharedConsumers(inbox: inbox)
+    (self.number, self.loop) = (number, loop)
+    self.creation = creation
+    self.created = created
+    sink = InboxSink(inbox, consumers, onEnd: onEnd)
+    upstream = SessionHandle(
+      settings, sink: sink, logger: logger.with([.text("session", name)]), sharedMetrics: metrics,
+      attemptLimiter: attemptLimiter)
+    noteUse(at: creation.time)
+  }
+
+  private static func makeInbox(_ retention: Retention, _ budget: RetentionBudget) -> (SharedInbox, String) {
+    var generator = SystemRandomNumberGenerator()
+    let epoch = Epoch(using: &generator)
     var prefix = ByteQueue()
     prefix.append("d-" as StaticString)
     epoch.write(into: &prefix)
     prefix.append("." as StaticString)
-    deliveryPrefix = prefix.bytes.text()
-    registerMetrics(in: metrics)
+    return (SharedInbox(epoch: epoch, retention: retention, budget: budget), prefix.bytes.text())
   }
 
-  private func registerMetrics(in metrics: MetricsRegistry) {
-    let labels = [(name: "session", value: name)]
-    let (inbox, upstream, consumers) = (inbox, upstream, consumers)
-    metrics.gauge("drawbridge_buffer_messages", "Pushes retained for clients.", labels) {
-      Double(inbox.summary.count)
-    }
-    metrics.gauge("drawbridge_buffer_bytes", "Size of the retained pushes, in bytes.", labels) {
-      Double(inbox.summary.bytes)
-    }
-    metrics.counter("drawbridge_pushes_total", "Pushes received from the upstream and numbered.", labels) {
-      Double(inbox.summary.last.sequence)
-    }
-    metrics.gauge("drawbridge_session_ready", "1 while messages can be sent to the upstream, otherwise 0.", labels) {
-      upstream.isReady ? 1 : 0
-    }
-    metrics.gauge(
-      "drawbridge_session_desired", "1 while the session should be open, 0 after an operator has closed it.", labels
-    ) { upstream.snapshot().desired == .up ? 1 : 0 }
-    metrics.gauge("drawbridge_queue_messages", "Messages queued for the upstream.", labels) {
-      Double(upstream.snapshot().queuedMessages)
-    }
-    metrics.gauge("drawbridge_queue_bytes", "Size of the messages queued for the upstream, in bytes.", labels) {
-      Double(upstream.snapshot().queuedBytes)
-    }
-    // Clients choose the names of consumers, so no metric has them as labels.
-    metrics.gauge("drawbridge_consumers", "Consumers.", labels) { Double(consumers.statuses.count) }
-    metrics.gauge(
-      "drawbridge_consumer_lag_messages", "Pushes after the position of the consumer that is furthest behind.", labels
-    ) { Double(consumers.statuses.map(\.lag).max() ?? 0) }
-    metrics.gauge("drawbridge_consumer_leases", "Pushes leased to workers, of all consumers.", labels) {
-      Double(consumers.statuses.reduce(0) { $0 + $1.leases })
-    }
-    metrics.gauge("drawbridge_consumer_dead_letters", "Dead letters kept, of all consumers.", labels) {
-      Double(consumers.statuses.reduce(0) { $0 + $1.deadLetters })
-    }
+  /// The prefix of the paths of its settings.
+  package var settingPrefix: String {
+    if let creation { return "profiles.\(creation.profile)." }
+    return name == Self.defaultName ? "" : "sessions.\(name)."
   }
 
   /// Starts connecting. All I/O of the session happens on `loop`.
   func start(on loop: EventLoop, resolver: Resolver) {
-    let (inbox, upstream, consumers) = (inbox, upstream, consumers)
-    loop.submit { context in SessionExpiry(inbox, consumers, upstream, loop: context) }
-    loop.submit { context in ConsumerClock(consumers, loop: context) }
+    loop.submit { [self] context in SessionUpkeep(self, loop: context) }
+    loop.submit { [consumers] context in ConsumerClock(consumers, loop: context) }
     upstream.start(on: loop, resolver: resolver)
   }
 
@@ -108,6 +120,62 @@ package final class Session: Sendable {
     sink.sessionWillEnd()
     upstream.close(flushWithin: limit, whenEnded: end)
   }
+
+  // MARK: Sessions that clients create
+
+  /// A client sends, or receives pushes.
+  package func noteUse(at now: MonotonicTime) {
+    if creation != nil { lastUse.store(now.nanoseconds, ordering: .relaxed) }
+  }
+
+  /// Whether a client is present: a request waits or a stream is open, or accepted messages have no final state.
+  private var isInUse: Bool { sink.hasReaders || upstream.hasWork }
+
+  /// When the session is closed unless it is used; nil if it is configured.
+  package func idleDeadline(at now: MonotonicTime) -> MonotonicTime? {
+    guard let creation else { return nil }
+    let last = isInUse ? now : MonotonicTime(nanoseconds: lastUse.load(ordering: .relaxed))
+    return last + creation.idleLimit
+  }
+
+  /// Closes the session if it is idle. Returns false once it is closed.
+  fileprivate func keepOpen(at now: MonotonicTime) -> Bool {
+    if inbox.isClosed { return false }
+    guard let created, creation != nil else { return true }
+    if isInUse { noteUse(at: now) } else { created.closeIfIdle(self, at: now) }
+    return !inbox.isClosed
+  }
+
+  /// Ends the session for good. Nothing is accepted any more, and everything that waits for it ends.
+  func close(code: UInt16) {
+    sink.sessionWillEnd()
+    upstream.end(code: code)
+    consumers.close()
+    inbox.close()
+  }
+}
+
+/// How a client created a session.
+package struct SessionCreation: Sendable {
+  /// The name of the profile.
+  package let profile: String
+  /// The values of all variables of the profile, by name.
+  package let variables: [String: String]
+  /// The principal of the client.
+  package let owner: String
+  package let time: MonotonicTime
+  /// How long the session may be idle before it is closed.
+  package let idleLimit: TimeSpan
+
+  package init(
+    profile: String, variables: [String: String], owner: String, time: MonotonicTime, idleLimit: TimeSpan
+  ) {
+    self.profile = profile
+    self.variables = variables
+    self.owner = owner
+    self.time = time
+    self.idleLimit = idleLimit
+  }
 }
 
 /// Appends the messages from the upstream to the inbox.
@@ -115,11 +183,15 @@ private final class InboxSink: UpstreamSink {
   private let inbox: SharedInbox
   private let consumers: SharedConsumers
   private let isEnding = Atomic(false)
+  private let onEnd: (@Sendable () -> Void)?
 
-  init(_ inbox: SharedInbox, _ consumers: SharedConsumers) {
+  init(_ inbox: SharedInbox, _ consumers: SharedConsumers, onEnd: (@Sendable () -> Void)? = nil) {
     self.inbox = inbox
     self.consumers = consumers
+    self.onEnd = onEnd
   }
+
+  func sessionEnded() { onEnd?() }
 
   func sessionWillEnd() { isEnding.store(true, ordering: .releasing) }
 
@@ -139,28 +211,30 @@ private final class InboxSink: UpstreamSink {
   }
 }
 
-/// Drops expired pushes and late replies, even when no new ones arrive.
-private final class SessionExpiry: LoopTask, TimerTarget {
+/// Drops expired pushes and late replies, even when no new ones arrive, and closes an idle session that a client created.
+private final class SessionUpkeep: LoopTask, TimerTarget {
+  /// Also of most sessions that clients create. A short idle limit shortens it.
   private static var interval: TimeSpan { .seconds(5) }
+  private static var shortestInterval: TimeSpan { .milliseconds(100) }
 
-  private let inbox: SharedInbox
-  private let consumers: SharedConsumers
-  private let upstream: SessionHandle
+  private let session: Session
   private let loop: LoopContext
+  private let interval: TimeSpan
 
-  init(_ inbox: SharedInbox, _ consumers: SharedConsumers, _ upstream: SessionHandle, loop: LoopContext) {
-    self.inbox = inbox
-    self.consumers = consumers
-    self.upstream = upstream
+  init(_ session: Session, loop: LoopContext) {
+    self.session = session
     self.loop = loop
+    let idle = session.creation?.idleLimit ?? .hours(1)
+    interval = min(Self.interval, max(Self.shortestInterval, idle / 4))
   }
 
   func run() async { timerFired(0) }
 
   func timerFired(_ token: Int) {
+    guard session.keepOpen(at: loop.now) else { return }
     // What is dropped may have blocked others of its key, and is a gap.
-    if inbox.expire(now: loop.now) { consumers.pushed() }
-    upstream.expireCalls(now: loop.now)
-    _ = loop.schedule(at: loop.now + Self.interval, self)
+    if session.inbox.expire(now: loop.now) { session.consumers.pushed() }
+    session.upstream.expireCalls(now: loop.now)
+    _ = loop.schedule(at: loop.now + interval, self)
   }
 }

@@ -1,21 +1,40 @@
 import ByteStreams
+import Logging
+import Metrics
 import Reactor
 import RouteNetlink
 import Upstream
 
-/// The sessions of the process, by name. Immutable.
-package struct SessionDirectory: Sendable {
-  /// In the order of the configuration, the default session first.
+/// The sessions of the process, by name: those of the configuration, which do not change, and those that clients create. Thread-safe.
+package final class SessionDirectory: Sendable {
+  /// The configured ones, in the order of the configuration, the default session first.
   package let all: [Session]
+  package let created: CreatedSessions
+  package let profiles = ProfileBook()
   /// nil if the configuration has named sessions only.
   package let `default`: Session?
+  private let budget: RetentionBudget
   /// `all`, with the bytes of each name.
   private let named: [(name: [UInt8], session: Session)]
   /// Positions in `named` by the hash of the name; -1 is an empty slot. Linear probing, at most half full, a power of two in size.
   private let slots: [Int32]
 
-  package init(_ sessions: [Session]) {
+  /// - Parameters:
+  ///   - sessions: the configured ones.
+  ///   - limits: of the sessions that clients create.
+  ///   - registry: for the metrics of those.
+  ///   - attemptLimiter: for their connection attempts.
+  ///   - budget: that of the configured sessions.
+  package init(
+    _ sessions: [Session], creating limits: CreatedSessions.Limits = CreatedSessions.Limits(), logger: Logger,
+    registry: MetricsRegistry, attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget()
+  ) {
     all = sessions
+    self.budget = budget
+    created = CreatedSessions(
+      limits,
+      CreatedSessions.Surroundings(logger: logger, attemptLimiter: attemptLimiter, budget: budget),
+      registry: registry)
     self.default = sessions.first { $0.name == Session.defaultName }
     named = sessions.map { (Array($0.name.utf8), $0) }
     var size = 2
@@ -31,13 +50,13 @@ package struct SessionDirectory: Sendable {
     self.slots = slots
   }
 
-  /// Returns the session with this name, or nil. On the path of every request to a named session.
+  /// Returns the session with this name, or nil. On the path of every request to a named session. For a configured one without a lock.
   package func find(_ name: Span<UInt8>) -> Session? {
     let mask = slots.count - 1
     var slot = Self.hash(of: name) & mask
     while true {
       let position = slots[slot]
-      guard position >= 0 else { return nil }
+      guard position >= 0 else { return created.find(name) }
       let entry = named[Int(position)]
       if name.equals(entry.name.span) { return entry.session }
       slot = (slot + 1) & mask
@@ -49,6 +68,9 @@ package struct SessionDirectory: Sendable {
     return find(name.span)
   }
 
+  /// Whether the configuration has a session of this name.
+  package func isConfigured(_ session: Session) -> Bool { session.creation == nil }
+
   /// FNV-1a, without a secret. A client can choose where its look-up begins, but not the names in the table, which are the operator's. A
   /// look-up ends at the first empty slot.
   private static func hash(of name: Span<UInt8>) -> Int {
@@ -59,15 +81,29 @@ package struct SessionDirectory: Sendable {
 
   // MARK: Life cycle
 
-  /// Starts the sessions, distributed over the loops in turn.
+  /// Starts the configured sessions, distributed over the loops in turn. A session that a client creates is placed on the loop that has the
+  /// fewest.
   package func start(on loops: [EventLoop]) {
     let resolver = Resolver()
-    for (index, session) in all.enumerated() { session.start(on: loops[index % loops.count], resolver: resolver) }
+    var loads = [Int](repeating: 0, count: loops.count)
+    for (index, session) in all.enumerated() {
+      session.start(on: loops[index % loops.count], resolver: resolver)
+      loads[index % loops.count] += 1
+    }
+    // Clients may choose hosts whose name servers hang. Only each other's look-ups wait for them.
+    created.start(on: loops, resolver: Resolver(), loads: loads)
+    loops[0].submit { [self] context in
+      budget.setTrimmer(context.makeSignal(for: RetentionTrimmer(self)))
+      return nil
+    }
   }
+
+  /// The sessions of the configuration, and those that clients have created.
+  private var everySession: [Session] { all + created.all }
 
   /// Reports a change of links, addresses or routes of this machine.
   package func networkChanged(_ change: NetworkChange) {
-    for session in all { session.upstream.networkChanged(change) }
+    for session in everySession { session.upstream.networkChanged(change) }
   }
 
   /// Shuts every session down: sends queued messages for up to `limit`, then closes the connection with 1001. `haveEnded` becomes
@@ -75,18 +111,45 @@ package struct SessionDirectory: Sendable {
   ///
   /// - Parameter end: called each time that a session has ended, on its loop.
   package func shutDown(flushWithin limit: TimeSpan, whenEnded end: @escaping @Sendable () -> Void) {
-    for session in all { session.shutDown(flushWithin: limit, whenEnded: end) }
+    created.stop()
+    // Also those that clients have closed, whose connections have not ended.
+    for session in everySession { session.shutDown(flushWithin: limit, whenEnded: end) }
   }
 
-  package var haveEnded: Bool { all.allSatisfy { $0.upstream.hasEnded } }
+  package var haveEnded: Bool { everySession.allSatisfy { $0.upstream.hasEnded } }
 
   /// Refuses every message from now on.
   package func refuseMessages() {
-    for session in all { session.upstream.refuseMessages() }
+    for session in everySession { session.upstream.refuseMessages() }
   }
 
   /// Gives every message without a final state one. Called after the loops have ended.
   package func abandon() {
-    for session in all { session.upstream.abandon() }
+    for session in everySession { session.upstream.abandon() }
   }
+
+  /// Number of calls whose clients wait, of all sessions.
+  package var callCount: Int { everySession.reduce(0) { $0 + $1.upstream.callCount } }
+
+  // MARK: Retention
+
+  /// Drops the oldest pushes of the sessions that keep the most, until all pushes fit into `delivery.total_bytes`.
+  fileprivate func trim() {
+    budget.trimBegins()
+    let sessions = everySession
+    let sizes = sessions.map(\.inbox.summary.bytes)
+    guard let level = RetentionBudget.level(of: sizes, limit: budget.limit) else { return }
+    for (session, size) in zip(sessions, sizes) where size > level {
+      if session.inbox.trim(toBytes: level) { session.consumers.pushed() }
+    }
+  }
+}
+
+/// Trims the inboxes on one loop, when an append on any loop exceeds the limit.
+private final class RetentionTrimmer: SignalTarget {
+  private unowned let directory: SessionDirectory
+
+  init(_ directory: SessionDirectory) { self.directory = directory }
+
+  func signalled() { directory.trim() }
 }

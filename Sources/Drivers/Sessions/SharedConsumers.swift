@@ -15,6 +15,8 @@ package final class SharedConsumers: Sendable {
     var entropy = EntropyPool()
     /// Wakes the timer. nil before the session has started.
     var clock: Signal?
+    /// Whether the session is closed: it has no consumers any more, and none is created.
+    var isClosed = false
     /// When the timer is to fire at the latest.
     var alarm = MonotonicTime.distantFuture
   }
@@ -38,9 +40,29 @@ package final class SharedConsumers: Sendable {
 
   package var hasReaders: Bool { held.load(ordering: .acquiring) > 0 }
 
+  /// Removes all consumers. Held receives end.
+  func close() {
+    let clock = state.withLock { state in
+      state.isClosed = true
+      state.table.removeAll()
+      return state.clock
+    }
+    notifier.notify()
+    // The timer releases itself.
+    clock?.notify()
+  }
+
+  fileprivate var isClosed: Bool { state.withLock { $0.isClosed } }
+
   fileprivate func start(_ clock: Signal) {
     state.withLock { $0.clock = clock }
     clock.notify()
+  }
+
+  /// Ends the cycle of references between the timer and its signal. Called on the session's loop.
+  fileprivate func stop() {
+    let clock = state.withLock { $0.clock.take() }
+    clock?.close()
   }
 
   /// When the timer is to fire; nil if never.
@@ -69,6 +91,7 @@ package final class SharedConsumers: Sendable {
   ) throws(ConsumerRefusal) -> Result {
     let result = state.withLock { state -> Swift.Result<Result, ConsumerRefusal> in
       do throws(ConsumerRefusal) {
+        if state.isClosed { throw .unknown }
         let result = try body(&state.table, &state.entropy)
         if deadline < state.alarm {
           state.alarm = deadline
@@ -115,6 +138,11 @@ package final class SharedConsumers: Sendable {
   package func statuses(after name: String, limit: Int) -> ConsumerPage {
     let inbox = inbox
     return state.withLock { $0.table.statuses(after: name, limit: limit, inbox) }
+  }
+
+  package var summary: ConsumerSummary {
+    let inbox = inbox
+    return state.withLock { $0.table.summary(inbox) }
   }
 
   /// Returns false if there is none. Held receives of it end.
@@ -272,8 +300,15 @@ final class ConsumerClock: LoopTask, TimerTarget, SignalTarget {
 
   func run() async { consumers.start(loop.makeSignal(for: self)) }
 
-  /// There may be an earlier deadline.
-  func signalled() { setTimer(consumers.nextAlarm) }
+  /// There may be an earlier deadline, or the session is closed.
+  func signalled() {
+    if consumers.isClosed {
+      setTimer(nil)
+      consumers.stop()
+    } else {
+      setTimer(consumers.nextAlarm)
+    }
+  }
 
   func timerFired(_ token: Int) {
     timer = nil

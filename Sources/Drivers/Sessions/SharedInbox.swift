@@ -14,6 +14,8 @@ package final class SharedInbox: Sendable {
     var renderer = MessageRenderer()
     /// Pushes that the log has dropped; empty between two calls.
     var dropped: [RetainedMessage] = []
+    /// Whether the session is closed: nothing is appended any more.
+    var isClosed = false
 
     /// Frees the dropped pushes. The array keeps its capacity, unless a large push has evicted unusually many.
     mutating func free() { dropped.removeAll(keepingCapacity: dropped.count <= Self.retainedCapacity) }
@@ -32,10 +34,15 @@ package final class SharedInbox: Sendable {
   private let stateReaders = Atomic<Int>(0)
   /// Number of open streams, whether they wait or their clients still read earlier batches.
   private let streams = Atomic<Int>(0)
+  /// Whether the session is closed. Written under the lock of `appender`.
+  private let closed = Atomic(false)
+  private let budget: RetentionBudget
   /// Notified after every change that readers may wait for.
   package let notifier = Notifier()
 
-  package init(epoch: Epoch, retention: Retention) {
+  /// - Parameter budget: limits the memory of all inboxes together.
+  package init(epoch: Epoch, retention: Retention, budget: RetentionBudget = RetentionBudget()) {
+    self.budget = budget
     let first = PushLog(epoch: epoch, retention: retention)
     self.epoch = epoch
     position = Atomic(first.last.position)
@@ -48,17 +55,66 @@ package final class SharedInbox: Sendable {
     _ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8> = Span(), time: Int64, now: MonotonicTime
   ) {
     appender.withLock { appender in
+      guard !appender.isClosed else { return }
       let id = log.withLock { $0.nextID }
       let message = appender.renderer.render(payload, kind: kind, topic: topic, id: id, time: time, arrival: now)
-      log.withLock { log in
+      let growth = log.withLock { log in
+        let before = log.retainedBytes
         log.append(message, dropping: &appender.dropped)
         position.store(log.last.position, ordering: .sequentiallyConsistent)
         changes.add(1, ordering: .releasing)
+        return log.retainedBytes - before
       }
+      budget.add(growth)
       appender.free()
     }
     notifier.notify()
   }
+
+  // MARK: The end
+
+  private enum Removal {
+    case everything
+    case expired(now: MonotonicTime)
+    case beyond(bytes: Int)
+  }
+
+  /// Frees all pushes. Every reader that waits is notified, and none finds data any more.
+  func close() {
+    _ = drop(.everything)
+    notifier.notify()
+  }
+
+  /// Whether the session is closed, so that no push will follow.
+  package var isClosed: Bool { closed.load(ordering: .sequentiallyConsistent) }
+
+  /// Drops the oldest pushes until at most `bytes` are kept. Returns whether there were any.
+  func trim(toBytes bytes: Int) -> Bool { drop(.beyond(bytes: bytes)) }
+
+  /// Returns whether pushes were dropped.
+  private func drop(_ removal: Removal) -> Bool {
+    appender.withLock { appender in
+      if case .everything = removal {
+        appender.isClosed = true
+        closed.store(true, ordering: .sequentiallyConsistent)
+      }
+      let growth = log.withLock { log in
+        let before = log.retainedBytes
+        switch removal {
+        case .everything: log.removeAll(dropping: &appender.dropped)
+        case .expired(let now): log.expire(now: now, dropping: &appender.dropped)
+        case .beyond(let bytes): log.trim(toBytes: bytes, dropping: &appender.dropped)
+        }
+        changes.add(1, ordering: .releasing)
+        return log.retainedBytes - before
+      }
+      budget.add(growth)
+      defer { appender.free() }
+      return !appender.dropped.isEmpty
+    }
+  }
+
+  deinit { budget.add(-log.withLock { $0.retainedBytes }) }
 
   /// Records that the upstream was disconnected, so that pushes may be missing.
   package func recordUpstreamGap() {
@@ -88,14 +144,7 @@ package final class SharedInbox: Sendable {
 
   /// Drops the pushes whose time is over. Returns whether there were any.
   package func expire(now: MonotonicTime) -> Bool {
-    appender.withLock { appender in
-      log.withLock { log in
-        log.expire(now: now, dropping: &appender.dropped)
-        changes.add(1, ordering: .releasing)
-      }
-      defer { appender.free() }
-      return !appender.dropped.isEmpty
-    }
+    drop(.expired(now: now))
   }
 
   /// Applies other limits. Returns whether they have dropped pushes.
@@ -142,15 +191,15 @@ package final class SharedInbox: Sendable {
   /// Returns nil if the push is no longer kept.
   package func message(_ number: UInt64) -> RetainedMessage? { log.withLock { $0.message(number) } }
 
-  /// Whether a read from `start` would return a message or a gap, without a lock. Sequentially consistent, like the flag of a waiter that
+  /// Whether a read from `start` would return a message or a gap, or the session is closed. Without a lock. Sequentially consistent, like the flag of a waiter that
   /// `notifier` reads after a change: so either the waiter sees the change, or the notification sees the waiter.
   package func hasNewData(after start: ReadStart) -> Bool {
-    start.precedes(cursor(at: position.load(ordering: .sequentiallyConsistent)))
+    start.precedes(cursor(at: position.load(ordering: .sequentiallyConsistent))) || isClosed
   }
 
   /// As `hasNewData(after:)`, for a reader with a filter. Moves `start` past messages that do not match.
   package func hasNewData(after start: inout ReadStart, matching filter: TopicFilter) -> Bool {
-    log.withLock { $0.hasNewData(after: &start, matching: filter) }
+    log.withLock { $0.hasNewData(after: &start, matching: filter) } || isClosed
   }
 
   /// For metrics and the status page.

@@ -21,8 +21,8 @@ package final class SessionHandle: Sendable {
   enum Command: Sendable {
     case open
     case close(code: UInt16)
-    /// As `close(code: 1001)`, once everything queued has been written, or after this time at the latest.
-    case shutDown(flushWithin: TimeSpan)
+    /// As `close(code:)`, once everything queued has been written, or after this time at the latest.
+    case shutDown(flushWithin: TimeSpan, code: UInt16)
     case reconfigure(SharedSettings, because: ReplacementReason)
     case changeTopics(SharedSettings)
     case networkChanged(NetworkChange)
@@ -117,6 +117,14 @@ package final class SessionHandle: Sendable {
     let own = UpstreamMetrics(metrics, session: name)
     self.init(settings, sink: sink, logger: logger, metrics: own, attemptLimiter: attemptLimiter)
     own.registerMetrics(of: self, in: metrics)
+  }
+
+  /// A session whose metrics its creator registers.
+  package convenience init(
+    _ settings: SharedSettings, sink: any UpstreamSink, logger: Logger, sharedMetrics: UpstreamMetrics,
+    attemptLimiter: SharedAttemptLimiter
+  ) {
+    self.init(settings, sink: sink, logger: logger, metrics: sharedMetrics, attemptLimiter: attemptLimiter)
   }
 
   /// Starts the session on its loop and opens it.
@@ -288,6 +296,29 @@ package final class SessionHandle: Sendable {
     }
   }
 
+  /// The numbers of the snapshot alone, which are cheap to read of many sessions.
+  package func counts() -> SessionCounts {
+    shared.withLock { shared in
+      var counts = SessionCounts()
+      counts.ready = shared.outbox.hasSendingConnection ? 1 : 0
+      counts.desired = shared.status.desired == .up ? 1 : 0
+      counts.queuedMessages = shared.outbox.messages
+      counts.queuedBytes = shared.outbox.bytes
+      counts.unconfirmed = shared.outbox.unconfirmed
+      counts.calls = shared.calls.count
+      counts.redeliveries = shared.outbox.ledger.redeliveries
+      for (index, state) in DeliveryState.allCases.enumerated() {
+        counts.messages[index] = shared.outbox.ledger.total(state)
+      }
+      return counts
+    }
+  }
+
+  /// Whether messages are queued or being sent, or clients wait for replies.
+  package var hasWork: Bool {
+    shared.withLock { !$0.outbox.isEmpty || $0.outbox.unconfirmed > 0 || $0.calls.count > 0 }
+  }
+
   /// Number of messages that have entered `state`.
   func total(_ state: DeliveryState) -> UInt64 { shared.withLock { $0.outbox.ledger.total(state) } }
 
@@ -308,7 +339,16 @@ package final class SessionHandle: Sendable {
       shared.isShuttingDown = true
       shared.whenEnded = end
     }
-    send(.shutDown(flushWithin: flushWithin))
+    send(.shutDown(flushWithin: flushWithin, code: 1001))
+  }
+
+  /// Ends the session for good: refuses every post, gives queued messages their final states, and closes the connection with `code`.
+  package func end(code: UInt16) {
+    update { shared in
+      shared.isShuttingDown = true
+      shared.outbox.close()
+    }
+    send(.shutDown(flushWithin: .zero, code: code), .down)
   }
 
   /// Refuses every post from now on.

@@ -67,3 +67,37 @@ package struct SessionSnapshot: Sendable {
   package var nextAttempt: MonotonicTime? { status.nextAttempt }
   package var roundTripMilliseconds: Double? { status.roundTrip.map { $0.seconds * 1_000 } }
 }
+
+/// The numbers of one session, or the sums of several, for metrics.
+package struct SessionCounts: Sendable {
+  package var ready = 0
+  package var desired = 0
+  package var queuedMessages = 0
+  package var queuedBytes = 0
+  package var unconfirmed = 0
+  package var calls = 0
+  package var redeliveries: UInt64 = 0
+  /// Messages that have entered each state, in the order of `DeliveryState.allCases`.
+  package var messages = [UInt64](repeating: 0, count: DeliveryState.allCases.count)
+
+  package init() {}
+
+  package static func += (left: inout SessionCounts, right: SessionCounts) {
+    left.ready += right.ready
+    left.desired += right.desired
+    left.queuedMessages += right.queuedMessages
+    left.queuedBytes += right.queuedBytes
+    left.unconfirmed += right.unconfirmed
+    left.calls += right.calls
+    left.redeliveries += right.redeliveries
+    for index in left.messages.indices { left.messages[index] += right.messages[index] }
+  }
+
+  /// What stays of a session that has ended: the values that only increase.
+  package var totals: SessionCounts {
+    var totals = SessionCounts()
+    totals.redeliveries = redeliveries
+    totals.messages = messages
+    return totals
+  }
+}

@@ -25,9 +25,12 @@ package final class SharedSettings: Sendable {
 
   /// Reads the files of `upstream.tls`, unless another session has the same settings. Blocks.
   package convenience init(_ value: UpstreamSettings, with cache: inout TLSContextCache) throws(TLSSettingsError) {
-    let conventions = value.conventions
+    try self.init(value, protocol: Self.plainProtocol(value.conventions), &cache)
+  }
+
+  private static func plainProtocol(_ conventions: UpstreamConventions) -> (any UpstreamProtocol)? {
     let isPlain = conventions.onOpen.isEmpty && conventions.client.message == nil && !conventions.examinesMessages
-    try self.init(value, protocol: isPlain ? nil : PlainProtocol(conventions), &cache)
+    return isPlain ? nil : PlainProtocol(conventions)
   }
 
   convenience init(_ value: UpstreamSettings, protocol prototype: (any UpstreamProtocol)?) throws(TLSSettingsError) {
@@ -49,6 +52,14 @@ package final class SharedSettings: Sendable {
     if !value.session.liveness.isEnabled { value.outbox.confirms = false }
     self.value = value
     self.tlsContext = tlsContext
+  }
+
+  /// The settings of one session of a profile: these are those of the profile, whose TLS settings it has. Reads no file.
+  package func session(_ value: UpstreamSettings) -> SharedSettings {
+    precondition(
+      value.tls == self.value.tls && (tlsContext != nil || !value.urls.contains { $0.isSecure }),
+      "the TLS context was built from other settings")
+    return SharedSettings(value, Self.plainProtocol(value.conventions), tlsContext)
   }
 
   /// A copy with another queue, which a reload does not change. URLs, conventions and TLS context must be the same. Reads no file.

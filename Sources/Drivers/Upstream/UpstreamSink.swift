@@ -9,6 +9,8 @@ package protocol UpstreamSink: AnyObject, Sendable {
   func connectionLost()
   /// The state of the session, or the desired state, has changed. May be called from any thread.
   func stateChanged()
+  /// The session has ended for good. Called once.
+  func sessionEnded()
   /// Whether clients wait for pushes now, or receive them in a stream. If so, an on-demand session stays open.
   var hasReaders: Bool { get }
   /// Whether messages posted inside `received` are written before the next push is read, each in its own write. Then a response is sent
@@ -20,4 +22,5 @@ extension UpstreamSink {
   package var flushesAfterEachMessage: Bool { false }
   package var hasReaders: Bool { false }
   package func stateChanged() {}
+  package func sessionEnded() {}
 }

@@ -20,13 +20,31 @@ package struct ConsumerStatus: Sendable {
     self.name = name
     settings = consumer.settings
     position = consumer.queue?.position ?? consumer.position
-    lag = position.epoch == latest.epoch ? latest.sequence - min(position.sequence, latest.sequence) : latest.sequence
+    lag = Self.lag(of: consumer, latest)
     leases = consumer.queue?.leaseCount ?? 0
     deadLetters = consumer.queue?.dead.letters.count ?? 0
     deadBytes = consumer.queue?.dead.bytes ?? 0
     droppedDeadLetters = consumer.queue?.dead.dropped ?? 0
     missed = consumer.queue?.missedTotal
   }
+
+  /// Number of pushes after the consumer's position.
+  static func lag(of consumer: ConsumerTable.Consumer, _ latest: Cursor) -> UInt64 {
+    let position = consumer.queue?.position ?? consumer.position
+    guard position.epoch == latest.epoch else { return latest.sequence }
+    return latest.sequence - min(position.sequence, latest.sequence)
+  }
+}
+
+/// All consumers of a session together, for metrics.
+package struct ConsumerSummary: Sendable {
+  package var consumers = 0
+  package var leases = 0
+  package var deadLetters = 0
+  /// Of the consumer that is furthest behind.
+  package var lag: UInt64 = 0
+
+  package init() {}
 }
 
 /// Some consumers of a session, by name.

@@ -102,6 +102,23 @@ package struct ConsumerTable: Sendable {
     return ConsumerPage(consumers: page, more: names.count > limit)
   }
 
+  /// The figures of all consumers together, for metrics.
+  package func summary(_ source: some PushSource) -> ConsumerSummary {
+    let latest = source.latest
+    var summary = ConsumerSummary()
+    summary.consumers = consumers.count
+    for consumer in consumers.values {
+      summary.leases += consumer.queue?.leaseCount ?? 0
+      summary.deadLetters += consumer.queue?.dead.letters.count ?? 0
+      summary.lag = max(summary.lag, ConsumerStatus.lag(of: consumer, latest))
+    }
+    return summary
+  }
+
+  package mutating func removeAll() {
+    for name in consumers.keys.sorted() { _ = remove(name) }
+  }
+
   // MARK: Receiving
 
   /// Begins a receive. If the consumer is one reader, this supersedes the receive before.

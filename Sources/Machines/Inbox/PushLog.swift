@@ -127,14 +127,29 @@ package struct PushLog {
       // The newest message stays, whatever its size, so that a reader can get it. Only age removes it.
       let isTooMuch = (retainedCount > retention.count || retainedBytes > retention.bytes) && retainedCount > 1
       guard isTooOld || isTooMuch else { return }
-      retainedBytes -= entry.message.cost
-      if entry.followsGap {
-        newestTrimmedGap = Cursor(epoch: epoch, sequence: first - 1, isAfterGap: true).position
-      }
-      newestTrimmedArrival = entry.message.arrival
-      dropped.append(entry.message)
-      ring.removeFirst()
+      dropFirst(&dropped)
     }
+  }
+
+  /// Drops the oldest messages until at most `bytes` are retained, as if `Retention` were that small. The newest message stays.
+  package mutating func trim(toBytes bytes: Int, dropping dropped: inout [RetainedMessage]) {
+    while retainedBytes > bytes, retainedCount > 1 { dropFirst(&dropped) }
+  }
+
+  /// Drops every message. Positions stay valid.
+  package mutating func removeAll(dropping dropped: inout [RetainedMessage]) {
+    while first < next { dropFirst(&dropped) }
+  }
+
+  private mutating func dropFirst(_ dropped: inout [RetainedMessage]) {
+    let entry = entry(first)
+    retainedBytes -= entry.message.cost
+    if entry.followsGap {
+      newestTrimmedGap = Cursor(epoch: epoch, sequence: first - 1, isAfterGap: true).position
+    }
+    newestTrimmedArrival = entry.message.arrival
+    dropped.append(entry.message)
+    ring.removeFirst()
   }
 
   /// The number of the oldest message retained, or of the next one if none is.

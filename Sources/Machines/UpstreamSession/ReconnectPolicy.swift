@@ -121,7 +121,7 @@ package struct ReconnectPolicy: Sendable {
       return urlRefused(using: &generator)
     case .denied:
       return credentialsRejected(using: &generator)
-    case .timedOut, .attemptTimedOut, .nameNotResolved, .network, .tls, .proxy, .handshake, .setupResponse,
+    case .timedOut, .attemptTimedOut, .nameNotResolved, .notAllowed, .network, .tls, .proxy, .handshake, .setupResponse,
       .preparation:
       endpoints.advance()
       return backOff(using: &generator)

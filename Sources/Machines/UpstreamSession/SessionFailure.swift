@@ -11,6 +11,8 @@ package struct AttemptFailure: Equatable, Sendable {
     case attemptTimedOut
     /// The host name does not exist, or no name server responded.
     case nameNotResolved
+    /// The host, or each of its addresses, is one that the session must not connect to.
+    case notAllowed
     /// `ENETDOWN`, `ENETUNREACH`: this machine has no route. It does not count as an attempt.
     case noRoute
     /// Connection refused or reset, host unreachable, or end of stream before the response to the opening handshake.

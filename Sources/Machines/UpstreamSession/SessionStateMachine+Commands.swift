@@ -60,8 +60,13 @@ extension SessionStateMachine {
   }
 
   /// Begins the shutdown: the session is closed when the outbox is empty (`flushed`), or at `deadline`.
-  package mutating func shutDown(by deadline: MonotonicTime, now: MonotonicTime) -> [SessionAction] {
+  ///
+  /// - Parameter code: sent to the upstream. 1001 when the process shuts down.
+  package mutating func shutDown(
+    by deadline: MonotonicTime, code: UInt16 = 1001, now: MonotonicTime
+  ) -> [SessionAction] {
     flushDeadline = deadline
+    shutdownCode = code
     var actions: [SessionAction] = []
     // The outbox is held during a cut, which may take longer than the flush.
     if case .switching(let old, let successor, _) = state {
@@ -70,7 +75,7 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// Whether the process is shutting down.
+  /// Whether the session ends for good: the process shuts down, or a client has closed the session.
   package var isShuttingDown: Bool { flushDeadline != nil }
 
   /// Whether a shutdown still waits for the outbox to empty. False once an operator has closed the session, since nothing can be
@@ -80,7 +85,7 @@ extension SessionStateMachine {
   /// The shutdown's flush is over: the outbox is closed, and either empty or out of time.
   package mutating func flushed(now: MonotonicTime) -> [SessionAction] {
     // A session that an operator has closed ends without this.
-    desired == .up ? close(code: 1001, now: now) : []
+    desired == .up ? close(code: shutdownCode, now: now) : []
   }
 
   /// There is something to send. Only an idle on-demand session connects because of it.

@@ -100,8 +100,10 @@ package struct SessionStateMachine: ~Copyable, Sendable {
   /// When an on-demand session last had, or could have had, something to send.
   var lastUse = MonotonicTime.zero
   package internal(set) var desired = DesiredState.down
-  /// Set once the process shuts down: until when the outbox may be flushed.
+  /// Set once the session ends for good: until when the outbox may be flushed.
   var flushDeadline: MonotonicTime?
+  /// The close code of that end.
+  var shutdownCode: UInt16 = 1001
   /// When the observed state was entered.
   var since = MonotonicTime.zero
   /// The newest attempt.

@@ -43,6 +43,8 @@ extension ConfigurationLoader {
       let reason: String
       if name.hasPrefix(Self.prefix + "SESSIONS_") {
         reason = "named sessions cannot be configured by variables: use 'sessions' in the file, where ${env:NAME} works"
+      } else if name.hasPrefix(Self.prefix + "PROFILES_") {
+        reason = "profiles cannot be configured by variables: use 'profiles' in the file, where ${env:NAME} works"
       } else {
         reason =
           "no such setting"

@@ -19,13 +19,15 @@ extension ConfigurationLoader {
       return
     }
     let prefix = section.path.isEmpty ? "" : section.path + "."
-    let known = childNames(of: prefix, section.settings) + (prefix.isEmpty ? ["sessions"] : [])
+    let known = childNames(of: prefix, section.settings) + (prefix.isEmpty ? ["sessions", "profiles"] : [])
     for (name, key, value) in uniquePairs(pairs, prefix, file) {
       let full = prefix + name
       if let setting = section.settings.first(where: { $0.path == full }) {
         apply(value, to: setting, file)
       } else if full == "sessions" {
         if !ignored.contains(full) { applySessions(value, file) }
+      } else if full == "profiles" {
+        if !ignored.contains(full) { applyProfiles(value, file) }
       } else if known.contains(name) {
         var inner = section
         inner.path = full
@@ -81,6 +83,30 @@ extension ConfigurationLoader {
       }
       let prefix = "sessions." + name
       walk(value, Section(path: prefix, session: prefix + ".", settings: Setting.named(name)), file)
+    }
+  }
+
+  /// Reads the profiles.
+  private mutating func applyProfiles(_ node: YAMLNode, _ file: String) {
+    if node.isNull { return }
+    guard case .mapping(let pairs) = node.value else {
+      fail(
+        node.place(in: file),
+        "'profiles' must map names to settings, as in 'market: {upstream: {url: \"wss://example.org/{symbol}\"}}'")
+      return
+    }
+    for (name, key, value) in uniquePairs(pairs, "profiles.", file) {
+      let place = key.place(in: file)
+      guard ProfileName.isValid(name) else {
+        fail(place, "'\(name)' is not a valid name of a profile: use \(ProfileName.expectation)")
+        continue
+      }
+      guard add(profile: name, at: place) else {
+        fail(place, "more than \(ProfileName.maximumCount) profiles: use variables instead")
+        return
+      }
+      let prefix = "profiles." + name
+      walk(value, Section(path: prefix, session: prefix + ".", settings: Setting.profile(name)), file)
     }
   }
 

@@ -19,7 +19,8 @@ package struct ConfigurationLoader {
   private let references: SecretReferenceReader
   private var settings = GatewaySettings()
   private var origins: [String: String] = [:]
-  private var sessionPlaces: [String: String] = [:]
+  /// The places of named sessions and profiles, by the prefix of their paths.
+  private var groupPlaces: [String: String] = [:]
   private var written: [String: [WrittenValue]] = [:]
   private var errors: [ConfigurationError] = []
   private var warnings: [ConfigurationError] = []
@@ -203,8 +204,18 @@ package struct ConfigurationLoader {
   /// Adds a named session. Returns false if there are too many.
   mutating func add(session name: String, at place: String) -> Bool {
     guard settings.sessions.count < SessionName.maximumCount else { return false }
-    settings.add(GatewaySettings.NamedSession(name: name))
-    sessionPlaces[name] = place
+    let session = GatewaySettings.NamedSession(name: name)
+    settings.add(session)
+    groupPlaces[session.pathPrefix] = place
+    return true
+  }
+
+  /// Adds a profile. Returns false if there are too many.
+  mutating func add(profile name: String, at place: String) -> Bool {
+    guard settings.profiles.count < ProfileName.maximumCount else { return false }
+    let profile = SessionProfile(name: name)
+    settings.add(profile)
+    groupPlaces[profile.pathPrefix] = place
     return true
   }
 
@@ -214,14 +225,16 @@ package struct ConfigurationLoader {
   private mutating func validated() -> Outcome {
     let sections = SettingSection.all(of: settings)
     for section in sections { apply(section.orders, of: section) }
-    let sessions = [("", settings.session)] + settings.sessions.map { ("sessions.\($0.name).", $0.configuration) }
+    let sessions =
+      [("", settings.session)] + settings.sessions.map { ($0.pathPrefix, $0.configuration) }
+      + settings.profiles.map { ($0.pathPrefix, $0.configuration) }
     for (prefix, session) in sessions {
       checkCredential(session.upstream, prefix)
       checkTLSFiles(session.upstream, prefix)
     }
     warnOfMissingDefault()
     let outcome = Outcome(
-      settings: settings, origins: origins, sessionPlaces: sessionPlaces, errors: errors, warnings: warnings,
+      settings: settings, origins: origins, groupPlaces: groupPlaces, errors: errors, warnings: warnings,
       written: written, failed: failed, hasUnreadableParts: hasUnreadableParts)
     let problems = sections.flatMap { $0.rules.flatMap { $0.problems(settings) } } + missingURLs()
     return problems.isEmpty ? outcome : outcome.adding(SettingProblems(problems))
@@ -258,13 +271,14 @@ package struct ConfigurationLoader {
 
   /// With named sessions, the default session is optional. Without it, its settings have no effect.
   private mutating func warnOfMissingDefault() {
-    guard settings.session.upstream.url == nil, !settings.sessions.isEmpty, !failed.contains("upstream.url"),
+    guard settings.session.upstream.url == nil, !settings.sessions.isEmpty || !settings.profiles.isEmpty,
+      !failed.contains("upstream.url"),
       !ignored.contains("upstream.url")
     else { return }
     for setting in SettingSection.ofDefaultSession where setting.path != "upstream.url" {
       guard let place = origins[setting.path] else { continue }
       let reason =
-        "'upstream.url' is not set, so there is no default session, and named sessions do not inherit its settings"
+        "'upstream.url' is not set, so there is no default session, and named sessions and profiles do not inherit its settings"
       warn(ConfigurationError(place: place, message: "'\(setting.path)' has no effect: \(reason)"))
     }
   }

@@ -4,8 +4,9 @@ extension ConfigurationLoader {
     package let settings: GatewaySettings
     /// The place of each setting that was set, by path.
     package let origins: [String: String]
-    /// The place of each named session. Apart from `origins`: a session's name may look like the path of a setting.
-    let sessionPlaces: [String: String]
+    /// The place of each named session and profile, by the prefix of its paths. Apart from `origins`: a name may look like the path of a
+    /// setting.
+    let groupPlaces: [String: String]
     /// Empty if the settings can be used.
     package let errors: [ConfigurationError]
     package let warnings: [ConfigurationError]
@@ -35,14 +36,15 @@ extension ConfigurationLoader {
     /// The settings to display: all of the top of the file, and of each named session those that were set or differ from the default.
     package var displayedSettings: [Setting] {
       let defaults = GatewaySettings()
-      let named = settings.sessions.flatMap { Setting.named($0.name) }
+      let named =
+        settings.sessions.flatMap { Setting.named($0.name) } + settings.profiles.flatMap { Setting.profile($0.name) }
       return Setting.all + named.filter { origins[$0.path] != nil || $0.format(settings) != $0.format(defaults) }
     }
 
     /// Returns the same outcome with errors for these problems, which the loader found.
     func adding(_ problems: SettingProblems) -> Outcome {
       Outcome(
-        settings: settings, origins: origins, sessionPlaces: sessionPlaces, errors: errors(with: problems).errors,
+        settings: settings, origins: origins, groupPlaces: groupPlaces, errors: errors(with: problems).errors,
         warnings: warnings, written: written, failed: failed, conflicting: Set(problems.problems.map(\.key)),
         hasUnreadableParts: hasUnreadableParts)
     }
@@ -57,9 +59,9 @@ extension ConfigurationLoader {
     /// Whether a setting of this section is invalid or conflicts with others.
     package func hasErrors(in section: String) -> Bool {
       if failed.isEmpty, conflicting.isEmpty { return false }
-      let session = session(of: section)
+      let group = group(of: section)
       let isInside = { [self] (key: String) in
-        (key == section || key.hasPrefix(section + ".")) && self.session(of: key) == session
+        (key == section || key.hasPrefix(section + ".")) && self.group(of: key) == group
       }
       return failed.contains(where: isInside) || conflicting.contains(where: isInside)
     }
@@ -71,9 +73,9 @@ extension ConfigurationLoader {
       if problem.comparedKeys.contains(where: failed.contains) { return true }
       guard problem.subject == .none || problem.subject == .missing else { return false }
       let section = Self.section(of: problem.key)
-      let session = session(of: problem.key)
+      let group = group(of: problem.key)
       return failed.contains {
-        ($0.hasPrefix(problem.key + ".") || Self.section(of: $0) == section) && self.session(of: $0) == session
+        ($0.hasPrefix(problem.key + ".") || Self.section(of: $0) == section) && self.group(of: $0) == group
       }
     }
 
@@ -98,18 +100,26 @@ extension ConfigurationLoader {
 
     private func setting(_ key: String) -> Setting? { settings(beside: key).first { $0.path == key } }
 
-    /// Returns the settings of the session that `key` belongs to, or of the top of the file.
-    private func settings(beside key: String) -> [Setting] { session(of: key).map(Setting.named) ?? Setting.all }
+    /// Returns the settings of the session or profile that `key` belongs to, or of the top of the file.
+    private func settings(beside key: String) -> [Setting] {
+      guard let group = group(of: key) else { return Setting.all }
+      let name = String(group.split(separator: ".", maxSplits: 1)[1].dropLast())
+      return group.hasPrefix("profiles.") ? Setting.profile(name) : Setting.named(name)
+    }
 
-    /// Returns the named session that `key` belongs to. Its name may contain dots, and may begin with another session's name and a dot.
-    /// The part after the name resolves the ambiguity: it must be `upstream` or `delivery`, which no setting's path contains further on.
-    private func session(of key: String) -> String? {
+    /// Returns the prefix of the named session or profile that `key` belongs to. The name of a session may contain dots, and may begin with
+    /// another session's name and a dot. The part after the name resolves the ambiguity: it must be `upstream` or `delivery`, which no
+    /// setting's path contains further on.
+    private func group(of key: String) -> String? {
+      if key.hasPrefix("profiles.") { return settings.profiles.map(\.pathPrefix).first { key.hasPrefix($0) } }
       guard key.hasPrefix("sessions.") else { return nil }
       var longest: String?
       for session in settings.sessions where key.hasPrefix(session.pathPrefix) {
         let part = key.dropFirst(session.pathPrefix.count).prefix { $0 != "." }
-        guard part == "upstream" || part == "delivery", session.name.count > longest?.count ?? 0 else { continue }
-        longest = session.name
+        guard part == "upstream" || part == "delivery", session.pathPrefix.count > longest?.count ?? 0 else {
+          continue
+        }
+        longest = session.pathPrefix
       }
       return longest
     }
@@ -122,10 +132,10 @@ extension ConfigurationLoader {
       settings(beside: key).lazy.filter { $0.path.hasPrefix(key + ".") }.compactMap { origins[$0.path] }.first
     }
 
-    /// Returns the place where `key`, or the first setting of that section, was set; else that of its named session. Empty for a
+    /// Returns the place where `key`, or the first setting of that section, was set; else that of its named session or profile. Empty for a
     /// default.
     private func place(of key: String) -> String {
-      origins[key] ?? firstSet(in: key) ?? session(of: key).flatMap { sessionPlaces[$0] } ?? ""
+      origins[key] ?? firstSet(in: key) ?? group(of: key).flatMap { groupPlaces[$0] } ?? ""
     }
   }
 }

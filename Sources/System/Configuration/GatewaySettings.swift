@@ -24,6 +24,9 @@ package struct GatewaySettings: Equatable, Sendable {
   package private(set) var sessions: [NamedSession] = []
   /// The position of each name in `sessions`. Every setting of a named session is found by its name.
   private var positions: [String: Int] = [:]
+  /// From which clients create sessions, in the order of the file.
+  package private(set) var profiles: [SessionProfile] = []
+  package var createdSessions = CreatedSessions()
   /// Connection attempts of all sessions together.
   package var dials = AttemptLimits()
   package var network = Network()
@@ -61,12 +64,32 @@ package struct GatewaySettings: Equatable, Sendable {
     sessions.append(session)
   }
 
+  /// The profile with this name, which must exist.
+  subscript(profile name: String) -> SessionProfile {
+    get { profiles.first { $0.name == name } ?? SessionProfile(name: name) }
+    set {
+      if let position = profiles.firstIndex(where: { $0.name == name }) { profiles[position] = newValue }
+    }
+  }
+
+  /// Adds a profile whose name is new.
+  mutating func add(_ profile: SessionProfile) { profiles.append(profile) }
+
   /// Takes the sessions of `old`, each with its configuration in these settings if there is one.
   mutating func keepSessions(of old: GatewaySettings) {
     let configured = self
     sessions = []
     positions = [:]
     for running in old.sessions { add(configured.positions[running.name].map { configured.sessions[$0] } ?? running) }
+  }
+
+  /// Sessions that clients create.
+  package struct CreatedSessions: Equatable, Sendable {
+    package var total = 10_000
+    package var perOwner = 100
+    package var idleAfter = TimeSpan.minutes(10)
+
+    package init() {}
   }
 
   package struct Listeners: Equatable, Sendable {
@@ -133,6 +156,8 @@ package struct GatewaySettings: Equatable, Sendable {
     package var maximumAnswerBytes = 64 << 20
     package var streamHeartbeat = TimeSpan.seconds(15)
     package var streamLifetime = TimeSpan.minutes(10)
+    /// Pushes kept by all sessions together, in bytes.
+    package var totalBytes = 512 << 20
 
     package init() {}
   }

@@ -21,10 +21,10 @@ package enum SessionName {
   /// metrics, which a loop renders at one go.
   static let maximumCount = 1_000
 
-  static let expectation = "1 to \(maximumLength) letters, digits, '.', '_' and '-', not beginning with '.'"
+  package static let expectation = "1 to \(maximumLength) letters, digits, '.', '_' and '-', not beginning with '.'"
 
   /// Allows unreserved characters except `~`, so that a name needs no escapes in a path. A leading dot would allow `.` and `..`.
-  static func isValid(_ name: String) -> Bool {
+  package static func isValid(_ name: String) -> Bool {
     guard (1...maximumLength).contains(name.utf8.count), !name.hasPrefix(".") else { return false }
     return name.utf8.allSatisfy { byte in
       switch byte {
@@ -34,5 +34,18 @@ package enum SessionName {
       default: false
       }
     }
+  }
+}
+
+/// Names of profiles, as used in the file and by clients. They have no dots, so that the paths of their settings are unambiguous.
+enum ProfileName {
+  static let maximumLength = 64
+  /// Maximum number of profiles. Each adds some hundred settings that a start and a reload check.
+  static let maximumCount = 100
+
+  static let expectation = "1 to \(maximumLength) letters, digits, '_' and '-'"
+
+  static func isValid(_ name: String) -> Bool {
+    name.utf8.count <= maximumLength && SessionName.isValid(name) && !name.utf8.contains(UInt8(ascii: "."))
   }
 }

@@ -70,12 +70,12 @@ extension SettingSection {
     let gateway = SettingScope<GatewaySettings>(prefix: "", root: \.self)
     return [general(gateway), access(gateway), http(gateway), limits(gateway), dials(gateway)]
       + session(gateway.section(\.session, isReloadable: true))
-      + [delivery(gateway), shutdownAndLog(gateway)]
+      + [delivery(gateway), createdSessions(gateway), shutdownAndLog(gateway)]
   }
 
   /// All sections, including those of the named sessions.
   static func all(of settings: GatewaySettings) -> [SettingSection] {
-    all + settings.sessions.flatMap { named($0.name) }
+    all + settings.sessions.flatMap { named($0.name) } + settings.profiles.flatMap { profile($0.name) }
   }
 
   /// The settings in `all` that belong to the session `default`.
@@ -88,6 +88,20 @@ extension SettingSection {
   static func named(_ name: String) -> [SettingSection] {
     session(
       SettingScope(prefix: "sessions.\(name).", root: \.[named: name], hasFlags: false, isReloadable: true))
+  }
+
+  /// Returns the sections of the profile `name` below `profiles`: those of a session, whose URLs may have variables, and its own.
+  static func profile(_ name: String) -> [SettingSection] {
+    let profile = SettingScope<SessionProfile>(
+      prefix: "profiles.\(name).", root: \.[profile: name], hasFlags: false, isReloadable: true)
+    var sections = session(profile.section(\.configuration, isReloadable: true))
+    let urls = urls(profile)
+    for index in sections.indices {
+      sections[index].settings = sections[index].settings.map { setting in
+        urls.first { $0.path == setting.path } ?? setting
+      }
+    }
+    return [variables(profile)] + sections
   }
 
   /// Returns the sections that every session has.
@@ -115,7 +129,10 @@ extension Setting {
   /// Returns the settings of a named session.
   static func named(_ name: String) -> [Setting] { SettingSection.named(name).flatMap(\.settings) }
 
-  /// All settings, including those of the named sessions.
+  /// Returns the settings of a profile.
+  static func profile(_ name: String) -> [Setting] { SettingSection.profile(name).flatMap(\.settings) }
+
+  /// All settings, including those of the named sessions. Those of profiles apply to new sessions only, and a reload changes all of them.
   package static func all(of settings: GatewaySettings) -> [Setting] {
     all + settings.sessions.flatMap { named($0.name) }
   }

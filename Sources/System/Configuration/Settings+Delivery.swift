@@ -31,6 +31,9 @@ extension SettingSection {
           "maximum_answer_bytes", \.maximumAnswerBytes, .size(1...(1 << 30)),
           "maximum max_bytes= of a poll; larger values are lowered to this"),
         delivery(
+          "total_bytes", \.totalBytes, .size((1 << 20)...(1 << 50)),
+          "maximum size of the pushes that all sessions keep; the largest sessions lose their oldest first"),
+        delivery(
           "stream_heartbeat", \.streamHeartbeat, .duration(.seconds(1)...(.minutes(10))),
           "longest time without a byte on a stream; then a heartbeat states the position"),
         delivery(

@@ -1,4 +1,5 @@
 import ByteStreams
+import Profiles
 import UpstreamProtocol
 import Outbox
 import ProxyCodec
@@ -33,6 +34,8 @@ package struct UpstreamSettings: Equatable, Sendable {
   }
   /// Whether each message of a client must be checked for subscriptions. Computed once.
   package private(set) var keepsSubscriptions = false
+  /// Where connections may lead, also after a redirect; nil for a configured session, whose hosts the operator has chosen.
+  package var connectionRules: ConnectionRules?
   /// Maximum time that sent bytes may stay unacknowledged before the kernel ends the connection (`TCP_USER_TIMEOUT`).
   package var userTimeout: TimeSpan = .seconds(30)
   /// Timeout for reading the files of a connection attempt.

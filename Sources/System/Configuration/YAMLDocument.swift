@@ -1,13 +1,18 @@
 import CYAML
 
+/// The content of a node.
+///
+/// The conformances of both types are written down: what two types are that contain each other, the compiler cannot always infer. It reports a
+/// circular reference, or not, depending on the order of files.
+indirect enum YAMLValue: Sendable, ~BitwiseCopyable {
+  case scalar(String)
+  case sequence([YAMLNode])
+  case mapping([(key: YAMLNode, value: YAMLNode)])
+}
+
 /// A node of a YAML document, with its place for error messages.
-struct YAMLNode {
-  indirect enum Value {
-    case scalar(String)
-    case sequence([YAMLNode])
-    case mapping([(key: YAMLNode, value: YAMLNode)])
-  }
-  let value: Value
+struct YAMLNode: Sendable, ~BitwiseCopyable {
+  let value: YAMLValue
   /// From 1.
   let line: Int
   let column: Int
@@ -253,7 +258,7 @@ struct YAMLDocument: ~Copyable {
     return result
   }
 
-  private func make(_ value: YAMLNode.Value, _ mark: yaml_mark_t, of children: [YAMLNode] = []) -> YAMLNode {
+  private func make(_ value: YAMLValue, _ mark: yaml_mark_t, of children: [YAMLNode] = []) -> YAMLNode {
     var node = YAMLNode(value: value, line: Int(mark.line) + 1, column: Int(mark.column) + 1)
     node.count += children.reduce(0) { $0 + $1.count }
     node.bytes = children.reduce(0) { $0 + $1.bytes }

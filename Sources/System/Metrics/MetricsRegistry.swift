@@ -31,6 +31,7 @@ package final class MetricsRegistry: Sendable {
   }
 
   private let families = Locked<[Family]>([])
+  private let figures = Locked<[@Sendable () -> Void]>([])
 
   package init() {}
 
@@ -59,6 +60,23 @@ package final class MetricsRegistry: Sendable {
     _ name: String, _ help: String, _ labels: Labels = [], computedBy compute: @escaping @Sendable () -> Double
   ) {
     add(name, help, labels, .computedCounter(compute))
+  }
+
+  /// A value that several metrics read. It is computed once per `render`, on the thread that calls it.
+  package final class Figures<Value: Sendable>: Sendable {
+    private let latest: Locked<Value>
+
+    fileprivate init(_ value: Value) { latest = Locked(value) }
+
+    package var value: Value { latest.withLock { $0 } }
+
+    fileprivate func update(_ value: Value) { latest.withLock { $0 = value } }
+  }
+
+  package func figures<Value: Sendable>(computedBy compute: @escaping @Sendable () -> Value) -> Figures<Value> {
+    let result = Figures(compute())
+    figures.withLock { $0.append { result.update(compute()) } }
+    return result
   }
 
   private func add(_ name: String, _ help: String, _ labels: Labels, _ source: Source) {
@@ -91,6 +109,7 @@ package final class MetricsRegistry: Sendable {
   package static let contentType: StaticString = "text/plain; version=0.0.4; charset=utf-8"
 
   package func render(into output: inout ByteQueue) {
+    for update in figures.withLock({ $0 }) { update() }
     for family in families.withLock({ $0 }) {
       output.append("# HELP \(family.name) \(Self.escaped(family.help, quotes: false))\n")
       if let first = family.series.first { output.append("# TYPE \(family.name) \(first.source.kind)\n") }

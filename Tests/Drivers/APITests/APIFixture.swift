@@ -37,13 +37,34 @@ struct APIFixture {
         Session(
           name, upstream, retention: Retention(), logger: Logger(level: .error, format: .json), metrics: registry,
           attemptLimiter: SharedAttemptLimiter())
-      })
+      }, creating: CreatedSessions.Limits(settings.createdSessions), logger: Logger(level: .error, format: .json),
+      registry: registry, attemptLimiter: SharedAttemptLimiter())
+    sessions.profiles.replace(
+      with: try settings.profiles.map { ProfilePlan($0, try SharedSettings($0.sample)) })
     api = API(
       APIShared(
         settings, access: AccessState(settings.authentication, Credentials(tokens: nil, jwt: nil), registry),
         sessions: sessions, lifecycle: lifecycle,
         registry: registry, openConnections: Gauge(), version: "1.2.3"),
       loopIndex: 0)
+  }
+
+  /// Starts the sessions, so that clients can create others. The loop must be ended with `end`.
+  func startSessions() throws -> EventLoop {
+    let loop = try EventLoop(index: 0)
+    sessions.start(on: [loop])
+    return loop
+  }
+
+  static func end(_ loop: EventLoop) {
+    loop.stop()
+    loop.join()
+  }
+
+  /// Puts a session.
+  func putSession(_ name: String, _ body: String) throws -> Received {
+    try respond(
+      "PUT /v1/sessions/\(name) HTTP/1.1\r\nHost: localhost\r\nContent-Length: \(body.utf8.count)\r\n\r\n\(body)")
   }
 
   func session(_ name: String = "default") throws -> Session { try #require(sessions.find(name)) }

@@ -115,9 +115,12 @@ import UpstreamProtocol
   @Test func optionsNeedNoCredentialsAndTellNothingOfSessions() throws {
     let api = try api([("me", ["send"], ["market"], ["*"])])
     for path in ["/v1/messages", "/v1/session", "/v1/call", "/v1/deliveries/d-1", "/v1/consumers/a/receive"] {
-      let allow = try response(api, "OPTIONS", path).response.field("Allow")
+      let part = path == "/v1/session" ? "" : String(path.dropFirst(4))
+      let allow = try response(api, "OPTIONS", self.path("default", part)).response.field("Allow")
+      let plain = try response(api, "OPTIONS", path).response.field("Allow")
+      // The session of the configuration has no PUT and DELETE at its short path.
+      #expect(part.isEmpty || allow == plain)
       for session in ["default", "secret", "absent"] {
-        let part = path == "/v1/session" ? "" : String(path.dropFirst(4))
         let target = self.path(session, part)
         for name in [nil, "me"] {
           let (status, response, _) = try response(api, "OPTIONS", target, as: name)

@@ -102,11 +102,27 @@ import Upstream
     observed.add("GET /v1/consumers", try api.respond("GET", "/v1/consumers"))
   }
 
+  private func useSessions(into observed: inout Observations) throws {
+    let api = try SessionRequestTests.fixture()
+    let loop = try api.startSessions()
+    defer { APIFixture.end(loop) }
+    let path = "/v1/sessions/{name}"
+    for _ in 0..<2 { observed.add("PUT \(path)", try api.putSession("btc", SessionRequestTests.body)) }
+    observed.add("GET \(path)", try api.respond("GET", "/v1/sessions/btc"))
+    let change = #"{"desired":"up"}"#
+    observed.add(
+      "PATCH \(path)",
+      try api.respond(
+        "PATCH /v1/sessions/btc HTTP/1.1\r\nHost: localhost\r\nContent-Length: \(change.utf8.count)\r\n\r\n\(change)"))
+    observed.add("DELETE \(path)", try api.respond("DELETE", "/v1/sessions/btc"))
+  }
+
   @Test func everyResponseHasTheStatusesAndFieldsOfTheFileAndNoOthers() throws {
     var observed = Observations()
     try send(into: &observed)
     try receive(into: &observed)
     try useConsumers(into: &observed)
+    try useSessions(into: &observed)
     observed.add("POST /v1/call", try CallTests().answered("Prefer: wait=7\r\n"))
     let api = try APIFixture()
     let id = try #require(try api.post("a").text("id"))

@@ -17,13 +17,13 @@ import UpstreamProtocol
 
   @Test func everyPathOfTheFileIsServedWithItsMethodsAndNoOthers() throws {
     let operations = operations()
-    #expect(operations.count == 18)
+    #expect(operations.count == 22)
     let api = try APIFixture { $0.session.upstream.conventions.correlation = .jsonRPC }
     let id = try #require(try api.post("a").text("id"))
     for path in Set(operations.map(\.path)) {
       let target =
         path.replacingOccurrences(of: "{id}", with: id).replacingOccurrences(of: "{type}", with: "not-found")
-        .replacingOccurrences(of: "{consumer}", with: "workers")
+        .replacingOccurrences(of: "{consumer}", with: "workers").replacingOccurrences(of: "{name}", with: "default")
         + (path == "/v1/messages" || path.hasSuffix("/receive") ? "?wait=0" : "")
       let declared = Set(operations.filter { $0.path == path }.map(\.method))
       for method in ["GET", "POST", "PUT", "DELETE", "PATCH"] {
@@ -169,6 +169,8 @@ import UpstreamProtocol
     case .unauthorized, .insufficientScope: return path.hasPrefix("/v1/")
     // Without a default session, its paths are not there.
     case .notFound: return path != "/v1/sessions" && path != "/openapi.yaml"
+    case .sessionConflict: return path == "/v1/sessions/{name}" && (method == "PUT" || method == "DELETE")
+    case .sessionNotOwned, .tooManySessions: return path == "/v1/sessions/{name}" && method == "PUT"
     case .requestTimeout, .contentTooLarge, .unsupportedMediaType: return takesBody
     case .invalidDocument: return takesBody && path != "/v1/messages"
     case .invalidText, .unsupportedEncoding, .queueFull, .upstreamDown, .sessionClosed:
@@ -177,8 +179,8 @@ import UpstreamProtocol
     case .tooManyKeys, .idempotencyKeyInProgress, .idempotencyKeyReused:
       return path == "/v1/messages" && method == "POST"
     case .callsNotConfigured, .tooManyCalls, .replyTimeout, .upstreamClosed: return path == "/v1/call"
-    case .tooManyConsumers: return method == "PUT"
-    case .consumerConflict: return method == "PUT" || isConsumer && path != "/v1/consumers/{consumer}"
+    case .tooManyConsumers: return method == "PUT" && isConsumer
+    case .consumerConflict: return isConsumer && (method == "PUT" || path != "/v1/consumers/{consumer}")
     case .superseded: return path.hasSuffix("/receive")
     case .leaseLost: return path.hasSuffix("/settle")
     }

@@ -73,6 +73,14 @@ import Upstream
       let limited = try APIFixture { $0.limits.address.requests = RateLimit(1, per: .hours(1)) }
       _ = try limited.respond("GET", "/v1/session")
       return try limited.respond("GET", "/v1/session")
+    case .sessionConflict: return try api.respond("DELETE", "/v1/sessions/default")
+    case .sessionNotOwned:
+      var response = Response()
+      api.api.respond(with: Problem(kind, detail: "x"), into: &response)
+      return Received(response)
+    case .tooManySessions:
+      return try SessionRequestTests.fixture { $0.createdSessions.perOwner = 0 }
+        .putSession("a", SessionRequestTests.body)
     case .upstreamDown: return try api.post("x", fields: "TTL: 0\r\n")
     case .callsNotConfigured, .tooManyCalls, .replyTimeout, .upstreamClosed: return try CallTests().example(of: kind)
     case .sessionClosed:

@@ -19,7 +19,8 @@ import WebSocketCodec
           name, settings, retention: Retention(), logger: Logger(level: .error, format: .json),
           metrics: MetricsRegistry(),
           attemptLimiter: SharedAttemptLimiter())
-      })
+      }, logger: Logger(level: .error, format: .json), registry: MetricsRegistry(),
+      attemptLimiter: SharedAttemptLimiter())
   }
 
   private func find(_ name: String, in directory: SessionDirectory) -> String? {

@@ -37,7 +37,7 @@ import WebSocketCodec
     #expect(outcome.settings.configuredSessions.map(\.name) == ["market"])
     #expect(
       outcome.warnings.map(\.description) == [
-        "d.yaml:1:30: 'upstream.queue.messages' has no effect: 'upstream.url' is not set, so there is no default session, and named sessions do not inherit its settings"
+        "d.yaml:1:30: 'upstream.queue.messages' has no effect: 'upstream.url' is not set, so there is no default session, and named sessions and profiles do not inherit its settings"
       ])
   }
 

@@ -81,6 +81,7 @@ extension AttemptReport {
     let phase = AttemptPhase(failure.phase)
     switch failure.reason {
     case .nameNotResolved: self.init(phase, .nameNotResolved, failure.detail)
+    case .notAllowed: self.init(phase, .notAllowed, failure.detail)
     case .noRoute: self.init(phase, .noRoute, failure.detail)
     case .network: self.init(phase, .network, failure.detail)
     case .tls(let error): self.init(phase, .tls, failure.detail + error.hint)

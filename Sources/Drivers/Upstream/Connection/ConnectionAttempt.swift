@@ -85,7 +85,7 @@ final class ConnectionAttempt: LoopTask {
     do throws(DialError) {
       let destination = DialDestination(
         host: url.host, port: url.port, authority: url.authority, proxy: proxy, tls: tlsContext,
-        userTimeout: settings.userTimeout)
+        userTimeout: settings.userTimeout, rules: settings.connectionRules)
       transport = try await dialer.dial(destination, cancellation, &input) { report(.advanced(AttemptPhase($0))) }
     } catch {
       throw AttemptError(error)

@@ -1,5 +1,6 @@
 import ByteStreams
 import HTTPCodec
+import Profiles
 import ProxyCodec
 import TLSEngine
 
@@ -33,6 +34,8 @@ struct DialDestination {
   let tls: TLSContext?
   /// Maximum time without an acknowledgement before the kernel ends the connection (`TCP_USER_TIMEOUT`).
   let userTimeout: TimeSpan
+  /// Which addresses may be connected to; nil: any. Not applied to a proxy's own address, which the operator has chosen.
+  var rules: ConnectionRules?
 }
 
 /// The phase of a connection attempt, in the order in which phases occur.
@@ -52,6 +55,8 @@ enum DialError: Error {
 struct DialFailure {
   enum Reason {
     case nameNotResolved
+    /// The rules for connections refuse the host, or all of its addresses.
+    case notAllowed
     /// This machine has no route.
     case noRoute
     case network

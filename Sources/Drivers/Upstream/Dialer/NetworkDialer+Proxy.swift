@@ -13,7 +13,8 @@ extension NetworkDialer {
     case nil, .http:
       return nil
     case .socks5:
-      let addresses = try await resolve(host: destination.host, port: destination.port, cancellation)
+      let addresses = try allowed(
+        try await resolve(host: destination.host, port: destination.port, cancellation), destination)
       guard let first = addresses.first else { throw .cancelled }
       return first.ip.map { .address($0) }
     case .socks5h:

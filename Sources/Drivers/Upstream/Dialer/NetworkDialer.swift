@@ -1,5 +1,6 @@
 import ByteStreams
 import Glibc
+import Profiles
 import ProxyCodec
 import Reactor
 import TLSEngine
@@ -18,10 +19,14 @@ final class NetworkDialer: Dialer {
     _ destination: DialDestination, _ cancellation: Cancellation, _ input: inout ByteQueue,
     report: (DialPhase) -> Void
   ) async throws(DialError) -> Transport {
+    if let reason = destination.rules?.refusal(ofHost: destination.host, isProxied: destination.proxy != nil) {
+      throw .failed(.resolving, .notAllowed, reason)
+    }
     let target = try await tunnelTarget(of: destination, cancellation)
-    let addresses = try await resolve(
+    var addresses = try await resolve(
       host: destination.proxy?.host ?? destination.host, port: destination.proxy?.port ?? destination.port,
       cancellation)
+    if destination.proxy == nil { addresses = try allowed(addresses, destination) }
     report(.connecting)
     let transport = Transport(try await connect(to: addresses, destination, cancellation))
     cancellation.setTransport(transport)
@@ -50,6 +55,24 @@ final class NetworkDialer: Dialer {
     case .success(let addresses): return addresses
     case .failure(let error): throw .failed(.resolving, .nameNotResolved, error.description)
     }
+  }
+
+  /// The addresses that the rules allow: those, and no others, are connected to.
+  func allowed(
+    _ addresses: [SocketAddress], _ destination: DialDestination
+  ) throws(DialError) -> [SocketAddress] {
+    guard let rules = destination.rules else { return addresses }
+    var refusal = ""
+    let allowed = addresses.filter { address in
+      guard let ip = address.ip else { return false }
+      guard let reason = rules.refusal(of: ip) ?? rules.refusal(of: ip, isOwn: Sockets.isOwn(address)) else {
+        return true
+      }
+      refusal = "\(destination.host) is \(address.host): \(reason)"
+      return false
+    }
+    guard !allowed.isEmpty else { throw .failed(.resolving, .notAllowed, refusal) }
+    return allowed
   }
 
   private func connect(

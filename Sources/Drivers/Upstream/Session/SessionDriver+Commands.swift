@@ -36,7 +36,7 @@ extension SessionDriver: SignalTarget {
     switch command {
     case .open: apply(machine.open(now: loop.now, using: &loop.entropy))
     case .close(let code): apply(machine.close(code: code, now: loop.now))
-    case .shutDown(let limit): apply(machine.shutDown(by: loop.now + limit, now: loop.now))
+    case .shutDown(let limit, let code): apply(machine.shutDown(by: loop.now + limit, code: code, now: loop.now))
     case .reconfigure(let settings, let reason): reconfigure(settings, because: reason)
     case .changeTopics(let settings): (sharedSettings, merger.settings) = (settings, settings)
     case .networkChanged(let change): networkChanged(change)

@@ -262,15 +262,17 @@ final class SessionDriver {
   private func finishIfStopped() {
     guard machine.isShuttingDown, machine.observed == .stopped, connections.isEmpty else { return }
     pump.stop()
-    let (signal, whenEnded) = handle.update { shared in
+    let (signal, whenEnded, isFirst) = handle.update { shared in
       shared.outbox.close()
+      let isFirst = !shared.hasEnded
       shared.hasEnded = true
-      let result = (shared.signal, shared.whenEnded)
+      let result = (shared.signal, shared.whenEnded, isFirst)
       (shared.signal, shared.whenEnded) = (nil, nil)
       return result
     }
     signal?.close()
     handle.logLosses()
+    if isFirst { sink.sessionEnded() }
     whenEnded?()
   }
 }

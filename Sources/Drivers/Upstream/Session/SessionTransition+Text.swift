@@ -60,6 +60,7 @@ extension AttemptFailure.Reason {
     switch self {
     case .timedOut, .attemptTimedOut: "timed out"
     case .nameNotResolved: "name not resolved"
+    case .notAllowed: "address not allowed"
     case .noRoute: "no route"
     case .network: "network"
     case .tls: "tls"

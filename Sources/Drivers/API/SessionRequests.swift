@@ -1,0 +1,230 @@
+import Access
+import ByteStreams
+import Configuration
+import HTTPCodec
+import HTTPServer
+import JSONCodec
+import Profiles
+import Reactor
+import Sessions
+import Upstream
+
+/// The body of a `PUT /v1/sessions/{name}`.
+struct SessionDocument {
+  /// Maximum size in bytes. The names and values of all variables of a profile fit, also escaped.
+  static var limit: Int { 64 << 10 }
+
+  let profile: String
+  let variables: [String: String]
+
+  init(_ body: RequestBody?) throws(ProblemError) {
+    let document = try RequestDocument(body, limit: Self.limit, accepting: ["profile", "variables"])
+    guard let profile = try document.string("profile", "the name of a profile in quotes") else {
+      throw ProblemError(
+        .invalidDocument, #"'profile' is missing: use {"profile":"NAME","variables":{"NAME":"VALUE"}}"#)
+    }
+    self.profile = String(decoding: profile, as: UTF8.self)
+    variables = try document.strings(in: "variables", "an object with strings, such as {\"symbol\":\"BTC\"}")
+  }
+}
+
+/// A page of `GET /v1/sessions`.
+struct SessionPage {
+  /// Every configured session fits, unless there is a default one besides.
+  static var defaultLimit: Int { 1_000 }
+  static var maximumLimit: Int { 10_000 }
+
+  var limit = SessionPage.defaultLimit
+  /// The name of the last session of the page before.
+  var start: String?
+
+  init(_ request: borrowing HTTPRequestHead) throws(ProblemError) {
+    var (limit, start) = (Self.defaultLimit, String?.none)
+    try QueryParameter.forEach(of: request, accepting: .list) { parameter, value throws(ProblemError) in
+      switch parameter {
+      case .limit:
+        guard let number = value.decimalValue(), (1...Self.maximumLimit).contains(number) else {
+          throw ProblemError(
+            .invalidParameter,
+            "limit '\(value.excerpt())' is not valid: use a number from 1 to \(Self.maximumLimit)")
+        }
+        limit = number
+      default:
+        let name = value.text()
+        guard SessionName.isValid(name) else {
+          throw ProblemError(
+            .invalidParameter, "after '\(value.excerpt())' is not the name of a session: use \(SessionName.expectation)"
+          )
+        }
+        start = name
+      }
+    }
+    (self.limit, self.start) = (limit, start)
+  }
+}
+
+/// The parameter of a `DELETE /v1/sessions/{name}`.
+enum SessionClosing {
+  /// The close code that is sent to the upstream: `code`, or 1000.
+  static func code(of request: borrowing HTTPRequestHead) throws(ProblemError) -> UInt16 {
+    var code: UInt16 = 1000
+    try QueryParameter.forEach(of: request, accepting: .closing) { _, value throws(ProblemError) in
+      // 1005 and 1006 must not be sent, and the others below 3000 describe an end that is not ours (RFC 6455 §7.4).
+      guard let number = value.decimalValue(), number == 1000 || number == 1001 || (3000...4999).contains(number)
+      else {
+        throw ProblemError(
+          .invalidParameter, "code '\(value.excerpt())' is not valid: use 1000, 1001 or a number from 3000 to 4999")
+      }
+      code = UInt16(number)
+    }
+    return code
+  }
+}
+
+extension API {
+  /// `PUT /v1/sessions/{name}`: creates a session from a profile, or confirms it.
+  func putSession(
+    _ name: String, _ body: RequestBody?, for client: Grant?, at now: MonotonicTime, into response: inout Response
+  ) throws(ProblemError) {
+    guard let grant = client else { preconditionFailure("a request without credentials creates no session") }
+    let document = try SessionDocument(body)
+    if let existing = shared.sessions.find(name) {
+      try confirm(existing, as: document, for: grant)
+      return respond(withStateOf: existing, at: now, into: &response)
+    }
+    guard shared.lifecycle.phase != .draining else { throw Self.draining }
+    guard name != SessionName.default else {
+      throw ProblemError(
+        .sessionConflict, "the name 'default' belongs to the session that 'upstream' configures: use another name")
+    }
+    guard let plan = shared.sessions.profiles.find(document.profile) else { throw unknownProfile(document.profile) }
+    let (settings, values): (SharedSettings, [String: String])
+    do throws(VariableError) {
+      (settings, values) = try plan.session(document.variables)
+    } catch {
+      throw ProblemError(.invalidDocument, error.description)
+    }
+    let creation = SessionCreation(
+      profile: document.profile, variables: values, owner: grant.principal, time: now,
+      idleLimit: shared.sessions.created.idleLimit)
+    let session: Session
+    do throws(CreationRefusal) {
+      session = try shared.sessions.created.create(name, creation, settings, retention: plan.retention)
+    } catch {
+      // Another request was faster.
+      guard case .exists(let existing) = error else { throw problem(error) }
+      try confirm(existing, as: document, for: grant)
+      return respond(withStateOf: existing, at: now, into: &response)
+    }
+    respond(withStateOf: session, at: now, status: .created, into: &response)
+    response.fields.append("Location: " as StaticString)
+    response.fields.append(String(session.path.dropLast()))
+    response.fields.append("\r\n" as StaticString)
+  }
+}
+
+extension API {
+  /// `DELETE /v1/sessions/{name}`.
+  func closeSession(_ session: Session, code: UInt16, into response: inout Response) throws(ProblemError) {
+    guard session.creation != nil else { throw Self.configured(session) }
+    // Another request may have closed it in the meantime.
+    shared.sessions.created.close(session, code: code)
+    response.begin(.noContent, nil)
+  }
+
+  /// Throws the problem to respond with unless an existing session is the one that the document describes.
+  private func confirm(
+    _ existing: Session, as document: SessionDocument, for grant: Grant
+  ) throws(ProblemError) {
+    guard let creation = existing.creation else { throw Self.configured(existing) }
+    guard grant.owns(existing) else {
+      throw ProblemError(
+        .sessionNotOwned, "the name '\(existing.name)' belongs to the session of another client: use another name")
+    }
+    guard creation.profile == document.profile else {
+      throw ProblemError(
+        .sessionConflict,
+        "session '\(existing.name)' has the profile '\(creation.profile)': use another name, or delete it first")
+    }
+    if creation.variables == document.variables { return }
+    // The values of variables with defaults need not be given. A reload may have changed the defaults.
+    var given = creation.variables
+    for (name, value) in document.variables { given[name] = value }
+    let isComplete = creation.variables.allSatisfy { name, value in
+      document.variables[name] == value
+        || document.variables[name] == nil && defaultValue(of: name, in: document.profile) == value
+    }
+    guard given == creation.variables, isComplete else {
+      throw ProblemError(
+        .sessionConflict,
+        "session '\(existing.name)' has other values of its variables, which cannot be changed: use another name, or delete it first"
+      )
+    }
+  }
+
+  private func defaultValue(of variable: String, in profile: String) -> String? {
+    shared.sessions.profiles.find(profile)?.profile.variables.first { $0.name == variable }?.defaultValue
+  }
+
+  private static func configured(_ session: Session) -> ProblemError {
+    ProblemError(
+      .sessionConflict,
+      "session '\(session.name)' is configured: the operator changes it in the configuration; use another name for a session of your own"
+    )
+  }
+
+  private static var draining: ProblemError {
+    ProblemError(
+      Problem(
+        .tooManySessions, detail: "the gateway is shutting down, and creates no sessions: use another instance",
+        retryAfter: 1))
+  }
+
+  /// Maximum number of profiles in an error.
+  private static var profilesListed: Int { 5 }
+
+  private func unknownProfile(_ name: String) -> ProblemError {
+    let names = shared.sessions.profiles.all.map(\.profile.name)
+    let shown = names.prefix(Self.profilesListed).joined(separator: ", ")
+    let more = names.count > Self.profilesListed ? " and \(names.count - Self.profilesListed) more" : ""
+    let known = names.isEmpty ? "the configuration has none" : "the profiles are \(shown)\(more)"
+    return ProblemError(
+      .invalidDocument, "profile '\(Array(name.utf8).span.excerpt())' does not exist: \(known)")
+  }
+
+  private func problem(_ refusal: CreationRefusal) -> ProblemError {
+    let (reason, wait): (String, Int) =
+      switch refusal {
+      case .exists(let session): ("session '\(session.name)' exists", 1)
+      case .tooMany(let limit): ("\(limit) sessions are open (the setting created_sessions.total)", 60)
+      case .tooManyOfOwner(let limit):
+        ("this client has \(limit) sessions (the setting created_sessions.per_principal)", 60)
+      case .noDescriptors(let limit):
+        ("the limit on open files allows \(limit) sessions of clients: the operator can raise it with `ulimit -n`", 60)
+      case .notRunning: ("the gateway is starting or shutting down", 1)
+      }
+    return ProblemError(
+      Problem(
+        .tooManySessions,
+        detail:
+          "\(reason): delete sessions that are not needed; idle ones are closed after created_sessions.idle_after",
+        retryAfter: wait))
+  }
+}
+
+extension Grant {
+  /// Whether a session that a client has created belongs to this client, or this client may use all.
+  func owns(_ session: Session) -> Bool {
+    guard let creation = session.creation else { return true }
+    return creation.owner == principal || scopes.contains(.admin)
+  }
+}
+
+extension Problem {
+  /// A client has closed the session, or it was idle.
+  static func closed(_ session: Session) -> Problem {
+    Problem(
+      .sessionClosed,
+      detail: "session '\(session.name)' is closed: create it again with PUT /v1/sessions/\(session.name)")
+  }
+}

@@ -1,0 +1,281 @@
+import ByteStreams
+import Configuration
+import Inbox
+import Logging
+import Metrics
+import Reactor
+import RouteNetlink
+import Threading
+import Upstream
+
+/// Why a session is not created.
+package enum CreationRefusal: Error, Sendable {
+  /// A session of this name exists.
+  case exists(Session)
+  case tooMany(limit: Int)
+  case tooManyOfOwner(limit: Int)
+  /// The limit on open files leaves no descriptors for another connection.
+  case noDescriptors(limit: Int)
+  /// The process shuts down, or has not started.
+  case notRunning
+}
+
+/// The sessions that clients create, by name. Thread-safe.
+///
+/// A look-up takes the lock of one of several shards, for the time of a dictionary look-up. Everything else takes one lock for all. A session
+/// that is closed leaves at once; until its connection has ended it counts towards the limits.
+package final class CreatedSessions: Sendable {
+  package struct Limits: Sendable {
+    package var settings: GatewaySettings.CreatedSessions
+    /// Number of sessions for whose connections there are descriptors.
+    package var descriptors: Int
+
+    package init(_ settings: GatewaySettings.CreatedSessions = .init(), descriptors: Int = .max) {
+      self.settings = settings
+      self.descriptors = descriptors
+    }
+  }
+
+  /// Why a session was closed.
+  package enum ClosingReason: String, CaseIterable, Sendable { case request, idle }
+
+  /// What the sessions share.
+  struct Surroundings {
+    let logger: Logger
+    let attemptLimiter: SharedAttemptLimiter
+    let budget: RetentionBudget
+  }
+
+  private struct State {
+    /// By name.
+    var open: [Session] = []
+    /// Closed, and their connections have not ended. By number.
+    var closing: [UInt64: Session] = [:]
+    /// Number of sessions created so far.
+    var created: UInt64 = 0
+    /// Number of open and closing sessions of each owner.
+    var owners: [String: Int] = [:]
+    /// Number of sessions on each loop, the configured ones included.
+    var loads: [Int] = []
+    var loops: [EventLoop] = []
+    var resolver: Resolver?
+    /// What the sessions that have ended add to the sums that only increase.
+    var ended = SessionFigures()
+
+    /// The position of the first session whose name is not before `name`.
+    func position(of name: String) -> Int {
+      var (low, high) = (0, open.count)
+      while low < high {
+        let middle = low + (high - low) / 2
+        if open[middle].name < name { low = middle + 1 } else { high = middle }
+      }
+      return low
+    }
+  }
+
+  private final class Shard: Sendable {
+    let sessions = Locked<[String: Session]>([:])
+  }
+
+  private let limits: Limits
+  private let surroundings: Surroundings
+  /// Lock order: taken before that of a shard.
+  private let state = Locked(State())
+  private let shards = (0..<CreatedSessions.shardCount).map { _ in Shard() }
+  private let metrics: Locked<UpstreamMetrics?>
+  private let registry: MetricsRegistry
+  private let createdCount: Counter
+  private let closedCounts: [ClosingReason: Counter]
+
+  /// Enough that loops rarely meet at one.
+  private static var shardCount: Int { 16 }
+
+  init(_ limits: Limits, _ surroundings: Surroundings, registry: MetricsRegistry) {
+    self.limits = limits
+    self.surroundings = surroundings
+    self.registry = registry
+    metrics = Locked(nil)
+    createdCount = registry.counter("drawbridge_sessions_created_total", "Sessions that clients have created.")
+    closedCounts = Dictionary(
+      uniqueKeysWithValues: ClosingReason.allCases.map { reason in
+        (
+          reason,
+          registry.counter(
+            "drawbridge_sessions_closed_total", "Sessions that clients had created and that were closed, by reason.",
+            [("reason", reason.rawValue)])
+        )
+      })
+  }
+
+  // MARK: Look-up
+
+  func find(_ name: Span<UInt8>) -> Session? {
+    guard createdCount.total > 0 else { return nil }
+    return shard(name).sessions.withLock { $0[name.text()] }
+  }
+
+  /// Clients choose the names. Many names in one shard make it slower, but no slower than one lock for all.
+  private func shard(_ name: Span<UInt8>) -> Shard {
+    var hash: UInt32 = 0x811c_9dc5
+    for index in name.indices { hash = (hash ^ UInt32(name[index])) &* 0x0100_0193 }
+    return shards[Int((hash ^ hash >> 16) % UInt32(Self.shardCount))]
+  }
+
+  private func shard(_ name: String) -> Shard { shard(Array(name.utf8).span) }
+
+  /// Returns up to `limit` open sessions in the order of their names, beginning after `name`, for which `isVisible` returns true.
+  package func list(after name: String?, limit: Int, where isVisible: (Session) -> Bool) -> [Session] {
+    let sessions = state.withLock { state in
+      var start = 0
+      if let name {
+        start = state.position(of: name)
+        if start < state.open.count, state.open[start].name == name { start += 1 }
+      }
+      return state.open[start...]
+    }
+    var result: [Session] = []
+    for session in sessions where isVisible(session) {
+      result.append(session)
+      if result.count == limit { break }
+    }
+    return result
+  }
+
+  /// Number of open sessions.
+  package var count: Int { state.withLock { $0.open.count } }
+
+  // MARK: Creating
+
+  /// Creates and starts a session. Throws if there is one of this name.
+  package func create(
+    _ name: String, _ creation: SessionCreation, _ settings: SharedSettings, retention: Retention
+  ) throws(CreationRefusal) -> Session {
+    let metrics = sharedMetrics()
+    let result: Result<Session, CreationRefusal> = state.withLock { state in
+      let position = state.position(of: name)
+      if position < state.open.count, state.open[position].name == name {
+        return .failure(.exists(state.open[position]))
+      }
+      if let refusal = refusal(of: creation.owner, state) { return .failure(refusal) }
+      guard let resolver = state.resolver, let load = state.loads.min(),
+        let place = state.loads.firstIndex(of: load)
+      else { return .failure(.notRunning) }
+      state.created += 1
+      let number = state.created
+      let session = Session(
+        name, number, on: place, creation, settings, retention: retention, logger: surroundings.logger,
+        metrics: metrics,
+        attemptLimiter: surroundings.attemptLimiter, budget: surroundings.budget, in: self
+      ) { [weak self] in self?.ended(number, of: creation.owner, on: place) }
+      state.open.insert(session, at: position)
+      state.owners[creation.owner, default: 0] += 1
+      state.loads[place] += 1
+      shard(name).sessions.withLock { $0[name] = session }
+      session.start(on: state.loops[place], resolver: resolver)
+      return .success(session)
+    }
+    let session = try result.get()
+    createdCount.add()
+    surroundings.logger.info(
+      "a client has created a session",
+      [.text("session", name), .text("profile", creation.profile), .text("owner", creation.owner)])
+    return session
+  }
+
+  private func refusal(of owner: String, _ state: State) -> CreationRefusal? {
+    let count = state.open.count + state.closing.count
+    let settings = limits.settings
+    if state.owners[owner, default: 0] >= settings.perOwner { return .tooManyOfOwner(limit: settings.perOwner) }
+    if count >= settings.total { return .tooMany(limit: settings.total) }
+    return count >= limits.descriptors ? .noDescriptors(limit: limits.descriptors) : nil
+  }
+
+  /// Registered with the first session, so that a gateway without profiles has none of these metrics.
+  private func sharedMetrics() -> UpstreamMetrics {
+    metrics.withLock { metrics in
+      if let metrics { return metrics }
+      let new = SessionMetrics.register(self, in: registry)
+      metrics = new
+      return new
+    }
+  }
+
+  package var idleLimit: TimeSpan { limits.settings.idleAfter }
+
+  // MARK: Closing
+
+  /// Closes a session: its name is free at once. Returns false if it was closed before.
+  @discardableResult
+  package func close(_ session: Session, code: UInt16 = 1000, because reason: ClosingReason = .request) -> Bool {
+    guard remove(session, unless: { false }) else { return false }
+    closed(session, code: code, because: reason)
+    return true
+  }
+
+  /// Closes a session unless a client has used it within its limit.
+  func closeIfIdle(_ session: Session, at now: MonotonicTime) {
+    guard let deadline = session.idleDeadline(at: now), now >= deadline,
+      remove(session, unless: { session.idleDeadline(at: now).map { now < $0 } ?? true })
+    else { return }
+    closed(session, code: 1000, because: .idle)
+  }
+
+  private func remove(_ session: Session, unless isNeeded: () -> Bool) -> Bool {
+    state.withLock { state in
+      let position = state.position(of: session.name)
+      guard position < state.open.count, state.open[position] === session, !isNeeded() else { return false }
+      state.open.remove(at: position)
+      state.closing[session.number] = session
+      _ = shard(session.name).sessions.withLock { $0.removeValue(forKey: session.name) }
+      return true
+    }
+  }
+
+  private func closed(_ session: Session, code: UInt16, because reason: ClosingReason) {
+    closedCounts[reason]?.add()
+    surroundings.logger.info(
+      "a session that a client had created is closed",
+      [.text("session", session.name), .text("reason", reason.rawValue)])
+    session.close(code: code)
+  }
+
+  /// The connection of a session has ended.
+  private func ended(_ number: UInt64, of owner: String, on place: Int) {
+    state.withLock { state in
+      // At shutdown it is still open.
+      guard let session = state.closing.removeValue(forKey: number) else { return }
+      state.ended += SessionFigures(session).totals
+      state.loads[place] -= 1
+      let count = state.owners[owner, default: 1] - 1
+      state.owners[owner] = count > 0 ? count : nil
+    }
+  }
+
+  // MARK: All sessions
+
+  /// Sessions can be created from now on.
+  func start(on loops: [EventLoop], resolver: Resolver, loads: [Int]) {
+    state.withLock { state in
+      state.loops = loops
+      state.loads = loads
+      state.resolver = resolver
+    }
+  }
+
+  /// No session is created from now on.
+  func stop() { state.withLock { $0.resolver = nil } }
+
+  /// The open sessions, and those whose connections have not ended.
+  var all: [Session] { state.withLock { $0.open + $0.closing.values } }
+
+  var open: [Session] { state.withLock { $0.open } }
+
+  /// For metrics.
+  var figures: SessionFigures {
+    let (open, closing, ended) = state.withLock { ($0.open, Array($0.closing.values), $0.ended) }
+    var sum = ended
+    for session in open { sum += SessionFigures(session) }
+    for session in closing { sum += SessionFigures(session).totals }
+    return sum
+  }
+}

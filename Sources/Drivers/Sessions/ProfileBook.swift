@@ -1,0 +1,42 @@
+import Configuration
+import Inbox
+import Profiles
+import Threading
+import Upstream
+
+/// A profile with the files that its settings name read.
+package struct ProfilePlan: Sendable {
+  package let profile: SessionProfile
+  /// With the TLS context that all of its sessions share.
+  private let settings: SharedSettings
+
+  /// - Parameter settings: made of `profile.sample`.
+  package init(_ profile: SessionProfile, _ settings: SharedSettings) {
+    self.profile = profile
+    self.settings = settings
+  }
+
+  package var retention: Retention { profile.configuration.retention }
+
+  /// The settings of a session, and the values of all its variables.
+  ///
+  /// - Parameter given: the values that a client gives.
+  package func session(
+    _ given: [String: String]
+  ) throws(VariableError) -> (settings: SharedSettings, values: [String: String]) {
+    let values = try profile.variables.values(given)
+    return (settings.session(try profile.upstream(values)), values)
+  }
+}
+
+/// The profiles that are in effect. A reload replaces them, for new sessions only. Thread-safe.
+package final class ProfileBook: Sendable {
+  private let plans = Locked<[ProfilePlan]>([])
+
+  /// In the order of the file.
+  package var all: [ProfilePlan] { plans.withLock { $0 } }
+
+  package func find(_ name: String) -> ProfilePlan? { all.first { $0.profile.name == name } }
+
+  package func replace(with plans: [ProfilePlan]) { self.plans.withLock { $0 = plans } }
+}

@@ -1,0 +1,117 @@
+import Consumers
+import Inbox
+import Metrics
+import Outbox
+import Upstream
+
+/// The figures of one session, or the sums of several, computed once for a page of metrics.
+struct SessionFigures: Sendable {
+  var counts = SessionCounts()
+  var consumers = ConsumerSummary()
+  var pushes: UInt64 = 0
+  var retainedMessages = 0
+  var retainedBytes = 0
+  var sessions = 0
+
+  init() {}
+
+  init(_ session: Session) {
+    counts = session.upstream.counts()
+    consumers = session.consumers.summary
+    let inbox = session.inbox.summary
+    (pushes, retainedMessages, retainedBytes) = (inbox.last.sequence, inbox.count, inbox.bytes)
+    sessions = 1
+  }
+
+  /// What stays of a session that has ended: the values that only increase.
+  var totals: SessionFigures {
+    var totals = SessionFigures()
+    totals.counts = counts.totals
+    totals.pushes = pushes
+    return totals
+  }
+
+  static func += (left: inout SessionFigures, right: SessionFigures) {
+    left.counts += right.counts
+    left.consumers.consumers += right.consumers.consumers
+    left.consumers.leases += right.consumers.leases
+    left.consumers.deadLetters += right.consumers.deadLetters
+    left.consumers.lag = max(left.consumers.lag, right.consumers.lag)
+    left.pushes += right.pushes
+    left.retainedMessages += right.retainedMessages
+    left.retainedBytes += right.retainedBytes
+    left.sessions += right.sessions
+  }
+}
+
+/// The metrics that the configured sessions have, and the sessions that clients create have together.
+enum SessionMetrics {
+  /// The value of the label `session` of all sessions that clients create. Clients choose their names, so no metric has them as labels.
+  static var createdLabel: String { "(created)" }
+
+  static func register(of session: Session, in metrics: MetricsRegistry) {
+    let figures = metrics.figures { [weak session] in session.map { SessionFigures($0) } ?? SessionFigures() }
+    register(figures, [(name: "session", value: session.name)], in: metrics)
+  }
+
+  static func register(
+    _ figures: MetricsRegistry.Figures<SessionFigures>, _ labels: MetricsRegistry.Labels, in metrics: MetricsRegistry
+  ) {
+    metrics.gauge("drawbridge_buffer_messages", "Pushes retained for clients.", labels) {
+      Double(figures.value.retainedMessages)
+    }
+    metrics.gauge("drawbridge_buffer_bytes", "Size of the retained pushes, in bytes.", labels) {
+      Double(figures.value.retainedBytes)
+    }
+    metrics.counter("drawbridge_pushes_total", "Pushes received from the upstream and numbered.", labels) {
+      Double(figures.value.pushes)
+    }
+    metrics.gauge("drawbridge_session_ready", "1 while messages can be sent to the upstream, otherwise 0.", labels) {
+      Double(figures.value.counts.ready)
+    }
+    metrics.gauge(
+      "drawbridge_session_desired", "1 while the session should be open, 0 after an operator has closed it.", labels
+    ) { Double(figures.value.counts.desired) }
+    metrics.gauge("drawbridge_queue_messages", "Messages queued for the upstream.", labels) {
+      Double(figures.value.counts.queuedMessages)
+    }
+    metrics.gauge("drawbridge_queue_bytes", "Size of the messages queued for the upstream, in bytes.", labels) {
+      Double(figures.value.counts.queuedBytes)
+    }
+    // Clients choose the names of consumers, so no metric has them as labels.
+    metrics.gauge("drawbridge_consumers", "Consumers.", labels) { Double(figures.value.consumers.consumers) }
+    metrics.gauge(
+      "drawbridge_consumer_lag_messages", "Pushes after the position of the consumer that is furthest behind.", labels
+    ) { Double(figures.value.consumers.lag) }
+    metrics.gauge("drawbridge_consumer_leases", "Pushes leased to workers, of all consumers.", labels) {
+      Double(figures.value.consumers.leases)
+    }
+    metrics.gauge("drawbridge_consumer_dead_letters", "Dead letters kept, of all consumers.", labels) {
+      Double(figures.value.consumers.deadLetters)
+    }
+  }
+
+  /// The metrics of all sessions that clients create, as sums. Those that a configured session has one value of are sums, too.
+  static func register(_ created: CreatedSessions, in metrics: MetricsRegistry) -> UpstreamMetrics {
+    let labels: MetricsRegistry.Labels = [(name: "session", value: createdLabel)]
+    let figures = metrics.figures { [weak created] in created?.figures ?? SessionFigures() }
+    register(figures, labels, in: metrics)
+    metrics.gauge("drawbridge_created_sessions", "Open sessions that clients have created.") {
+      Double(figures.value.sessions)
+    }
+    let upstream = UpstreamMetrics(metrics, session: createdLabel)
+    metrics.gauge(
+      "drawbridge_outbound_unconfirmed", "Messages written but not yet confirmed by the upstream.", labels
+    ) { Double(figures.value.counts.unconfirmed) }
+    metrics.counter(
+      "drawbridge_outbound_redeliveries_total", "Messages sent again after their connection was lost.", labels
+    ) { Double(figures.value.counts.redeliveries) }
+    for (index, state) in DeliveryState.allCases.enumerated() {
+      metrics.counter(
+        "drawbridge_outbound_messages_total", "Messages for the upstream that entered each state.",
+        labels + [(name: "state", value: state.name)]
+      ) { Double(figures.value.counts.messages[index]) }
+    }
+    return upstream
+  }
+}

@@ -1,0 +1,73 @@
+/// A variable of a profile: its name, and which values clients may give it.
+package struct SessionVariable: Hashable, Sendable {
+  package let name: String
+  /// nil: any printable ASCII text.
+  package var pattern: VariablePattern?
+  /// In bytes.
+  package var maximumLength = SessionVariable.longestValue
+  /// nil: a client must give a value.
+  package var defaultValue: String?
+
+  /// The limit of a value, in bytes. Symbols, ids and tokens are shorter, and every part of a session repeats it.
+  package static let longestValue = 256
+  /// The limit of variables per profile. Their values are kept with every session.
+  package static let maximumCount = 32
+  /// The limit of a name, in bytes.
+  static let longestName = 32
+
+  package init(name: String) { self.name = name }
+
+  package static let nameExpectation =
+    "1 to \(longestName) letters, digits and underscores, beginning with a letter"
+
+  package static func isName(_ name: some StringProtocol) -> Bool {
+    guard let first = name.utf8.first, name.utf8.count <= longestName, isLetter(first) else { return false }
+    return name.utf8.allSatisfy { isLetter($0) || (0x30...0x39).contains($0) || $0 == UInt8(ascii: "_") }
+  }
+
+  private static func isLetter(_ byte: UInt8) -> Bool { (0x61...0x7A).contains(byte | 0x20) }
+
+  /// What is wrong with a value; nil if it is accepted.
+  package func problem(with value: String) -> String? {
+    guard value.utf8.allSatisfy({ (0x20...0x7E).contains($0) }) else {
+      return "it has a character that is not printable ASCII"
+    }
+    guard value.utf8.count <= maximumLength else { return "it is longer than \(maximumLength) bytes" }
+    guard let pattern, !pattern.matches(value) else { return nil }
+    return "it does not match the pattern \(pattern)"
+  }
+}
+
+/// Why the variables of a request are refused. For clients.
+package struct VariableError: Error, Hashable, Sendable, CustomStringConvertible {
+  package let description: String
+
+  package init(_ description: String) { self.description = description }
+}
+
+extension [SessionVariable] {
+  /// The values of all variables: those that a client gives, and the defaults of the others.
+  package func values(_ given: [String: String]) throws(VariableError) -> [String: String] {
+    for name in given.keys.sorted() where !contains(where: { $0.name == name }) {
+      throw VariableError("variable '\(Self.shown(name))' is unknown: \(names)")
+    }
+    var values: [String: String] = [:]
+    for variable in self {
+      guard let value = given[variable.name] ?? variable.defaultValue else {
+        throw VariableError("variable '\(variable.name)' is missing and has no default")
+      }
+      if let problem = variable.problem(with: value) {
+        throw VariableError("variable '\(variable.name)' has a value that is not accepted: \(problem)")
+      }
+      values[variable.name] = value
+    }
+    return values
+  }
+
+  private var names: String {
+    isEmpty ? "this profile has none" : "this profile has \(map(\.name).joined(separator: ", "))"
+  }
+
+  /// The beginning of a client's text.
+  private static func shown(_ text: String) -> String { String(text.prefix(SessionVariable.longestName)) }
+}

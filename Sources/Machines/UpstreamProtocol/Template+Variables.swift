@@ -1,0 +1,101 @@
+import ByteStreams
+import JSONCodec
+
+/// Variables of a profile in a message: `{"subscribe":"{symbol}"}`.
+extension Template {
+  /// Replaces the placeholders of variables in the template's own text, and in no value that another placeholder inserts.
+  ///
+  /// Inside a string of a JSON message, a value is escaped. Elsewhere in a JSON message it must be a number, `true`, `false` or `null`. In another
+  /// message it is inserted as it is.
+  ///
+  /// - Parameter values: by name. Other braces are text.
+  package func replacing(_ values: [String: String]) throws(TemplateVariableError) -> Template {
+    guard !values.isEmpty else { return self }
+    var scanner = TextScanner(values: values, isJSON: isJSON)
+    var pieces: [Piece] = []
+    for piece in self.pieces {
+      // Another placeholder contains no variable, whose brace would end it.
+      if case .text(let bytes) = piece {
+        pieces.append(.text(try scanner.replace(bytes)))
+      } else {
+        pieces.append(piece)
+      }
+    }
+    return Template(description: description, pieces: pieces)
+  }
+
+  /// Whether the message is an object or an array.
+  private var isJSON: Bool {
+    guard case .text(let bytes)? = pieces.first else { return false }
+    let first = bytes.first { $0 != 0x20 && $0 != 0x09 && $0 != 0x0A && $0 != 0x0D }
+    guard let first, first == UInt8(ascii: "{") || first == UInt8(ascii: "[") else { return false }
+    // `{symbol} …` is a placeholder at the beginning of another text.
+    return !(pieces.count == 1 && !bytes.contains(UInt8(ascii: "\"")) && first == UInt8(ascii: "{"))
+  }
+}
+
+/// A value is not valid where a template has its variable.
+package struct TemplateVariableError: Error, Hashable, Sendable {
+  package let variable: String
+}
+
+private struct TextScanner {
+  let values: [String: String]
+  let isJSON: Bool
+  /// Whether the position is inside a JSON string. Another placeholder does not change that.
+  private var isInString = false
+  private var isEscaped = false
+
+  init(values: [String: String], isJSON: Bool) {
+    self.values = values
+    self.isJSON = isJSON
+  }
+
+  mutating func replace(_ bytes: [UInt8]) throws(TemplateVariableError) -> [UInt8] {
+    var result = ByteQueue()
+    var index = 0
+    while index < bytes.count {
+      let byte = bytes[index]
+      if byte == UInt8(ascii: "{"), let end = bytes[index...].firstIndex(of: UInt8(ascii: "}")) {
+        let name = String(decoding: bytes[(index + 1)..<end], as: UTF8.self)
+        if let value = values[name] {
+          try insert(value, of: name, into: &result)
+          index = end + 1
+          continue
+        }
+      }
+      follow(byte)
+      result.append(byte)
+      index += 1
+    }
+    return result.copyBytes()
+  }
+
+  private func insert(
+    _ value: String, of name: String, into result: inout ByteQueue
+  ) throws(TemplateVariableError) {
+    let bytes = Array(value.utf8)
+    if isJSON, isInString {
+      result.append(jsonEscaped: bytes.span)
+    } else {
+      guard !isJSON || Self.isLiteral(bytes) else { throw TemplateVariableError(variable: name) }
+      result.append(bytes)
+    }
+  }
+
+  private static func isLiteral(_ bytes: [UInt8]) -> Bool {
+    guard let first = bytes.first, JSONValidator.isValid(bytes.span) else { return false }
+    return ![UInt8(ascii: "\""), UInt8(ascii: "{"), UInt8(ascii: "[")].contains(first) && !bytes.contains(0x20)
+  }
+
+  private mutating func follow(_ byte: UInt8) {
+    guard isJSON else { return }
+    if isEscaped {
+      isEscaped = false
+    } else if isInString, byte == UInt8(ascii: "\\") {
+      isEscaped = true
+    } else if byte == UInt8(ascii: "\"") {
+      isInString.toggle()
+    }
+  }
+}

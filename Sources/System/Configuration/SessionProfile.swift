@@ -1,0 +1,62 @@
+import Profiles
+import UpstreamProtocol
+import WebSocketCodec
+
+/// A profile: the configuration of sessions that clients create, with variables for which they give the values.
+package struct SessionProfile: Equatable, Sendable {
+  package let name: String
+  /// Its `upstream` has no URL: `url` and `fallbackURLs` replace it.
+  package var configuration = SessionConfiguration()
+  package var variables: [SessionVariable] = []
+  package var rules = ConnectionRules()
+  /// nil if it is not set.
+  package var url: URLTemplate?
+  package var fallbackURLs: [URLTemplate] = []
+
+  package init(name: String) { self.name = name }
+
+  /// The prefix of its setting paths.
+  package var pathPrefix: String { "profiles.\(name)." }
+
+  var urls: [URLTemplate] { (url.map { [$0] } ?? []) + fallbackURLs }
+
+  /// The settings of a session with these values, which `variables` has accepted.
+  package func upstream(_ values: [String: String]) throws(VariableError) -> UpstreamSettings {
+    guard let url else { throw VariableError("the profile has no URL") }
+    var upstream = configuration.upstream
+    var fallbackURLs: [WebSocketURL] = []
+    upstream.url = try url.url(values)
+    for template in self.fallbackURLs { fallbackURLs.append(try template.url(values)) }
+    upstream.fallbackURLs = fallbackURLs
+    upstream.connectionRules = rules
+    for url in upstream.urls {
+      if let reason = rules.refusal(ofHost: url.host, isProxied: upstream.proxy(for: url) != nil) {
+        throw VariableError(reason)
+      }
+    }
+    // A value is printable ASCII, and cannot end a field.
+    upstream.fields = upstream.fields.map { field in
+      RequestField(name: field.name, value: VariableText(field.value).replaced { values[$0] ?? "{\($0)}" })
+    }
+    var steps = upstream.conventions.onOpen
+    for index in steps.indices {
+      do throws(TemplateVariableError) {
+        steps[index].send = try steps[index].send?.replacing(values)
+      } catch {
+        throw VariableError(
+          "variable '\(error.variable)' is outside of the strings of a JSON message, and must be a number, true, false or null"
+        )
+      }
+    }
+    upstream.conventions.onOpen = steps
+    return upstream
+  }
+
+  /// The settings with a URL in which `x` is the value of every variable: it has the scheme of each session's.
+  package var sample: UpstreamSettings {
+    var upstream = configuration.upstream
+    upstream.url = url?.sample
+    upstream.fallbackURLs = fallbackURLs.map(\.sample)
+    return upstream
+  }
+}

@@ -1,0 +1,152 @@
+import ByteStreams
+import Profiles
+import WebSocketCodec
+
+/// Profiles, and the limits of the sessions that clients create from them.
+extension SettingSection {
+  static func createdSessions(_ gateway: SettingScope<GatewaySettings>) -> SettingSection {
+    let created = gateway.section("created_sessions", \.createdSessions)
+    return SettingSection(
+      settings: [
+        created("total", \.total, .count(0...100_000), "maximum number of sessions that clients create; above it 503"),
+        created(
+          "per_principal", \.perOwner, .count(0...100_000),
+          "maximum number of them that one principal creates; above it 503"),
+        created(
+          "idle_after", \.idleAfter, .duration(.seconds(1)...(day * 365)),
+          "time without sender or reader after which such a session is closed"),
+      ],
+      orders: [
+        created.order(
+          "per_principal", \.perOwner, "total", \.total, "no principal can create more sessions than all together",
+          isWarning: true)
+      ])
+  }
+
+  /// The settings that only a profile has.
+  static func variables(_ profile: SettingScope<SessionProfile>) -> SettingSection {
+    let rules = profile.section("addresses", \.rules)
+    return SettingSection(
+      settings: [
+        profile("variables", \.variables, .variables, "variables for which a client gives the values"),
+        profile(
+          "hosts", \.rules.hosts, .hostPatterns,
+          "hosts that sessions may connect to, also after a redirect; empty: any public one"),
+        rules("allow", \.allowed, .addressBlocks, "addresses that are allowed although they are not public"),
+      ], rules: [profile.rule(problems)])
+  }
+
+  /// The settings of a session's URLs, with variables.
+  static func urls(_ profile: SettingScope<SessionProfile>) -> [Setting] {
+    let upstream = profile.section("upstream", \.self)
+    return [
+      upstream("url", \.url, .urlTemplate, "URL of the WebSocket service, with variables such as {symbol}"),
+      upstream(
+        "fallback_urls", \.fallbackURLs, .urlTemplates,
+        "further URLs of the same upstream, tried in this order when the first fails"),
+    ]
+  }
+
+  /// Everything that can be known before a client creates a session.
+  private static func problems(_ profile: SessionProfile) -> [SettingProblem] {
+    guard profile.url != nil else {
+      return [SettingProblem("upstream.url", .missing, "every profile needs a URL")]
+    }
+    var problems: [SettingProblem] = []
+    let names = Set(profile.variables.map(\.name))
+    func check(_ used: Set<String>, _ key: String, _ subject: SettingProblem.Subject) {
+      for name in used.subtracting(names).sorted() {
+        problems.append(SettingProblem(key, subject, "variable '{\(name)}' is not declared in 'variables'"))
+      }
+    }
+    let upstream = profile.sample
+    for (index, url) in profile.urls.enumerated() {
+      let key = index == 0 ? "upstream.url" : "upstream.fallback_urls"
+      let subject: SettingProblem.Subject = index == 0 ? .value : .item(index - 1)
+      check(url.variables, key, subject)
+      let isProxied = upstream.proxy(for: url.sample) != nil
+      if url.hasVariableHost {
+        guard profile.rules.hosts.isEmpty else { continue }
+        problems.append(
+          SettingProblem(key, subject, "a variable is part of the host: list the hosts that are possible in 'hosts'"))
+      } else if let reason = profile.rules.refusal(ofHost: url.sample.host, isProxied: isProxied) {
+        problems.append(SettingProblem(key, subject, reason))
+      }
+    }
+    for (index, field) in upstream.fields.enumerated() {
+      check(VariableText(field.value).variables, "upstream.headers", .item(index))
+    }
+    return problems
+  }
+}
+
+extension ValueFormat where Value == [SessionVariable] {
+  static var variables: ValueFormat {
+    ValueFormat(
+      expectation: "names with patterns, as in {symbol: {pattern: '[A-Z]{3,8}'}}",
+      reader: .structure(isText: false) { reader, node, key throws(ConfigurationError) in
+        try reader.variables(node, key)
+      }, format: StructureText.text(of:))
+  }
+}
+
+extension ValueFormat where Value == URLTemplate? {
+  static var urlTemplate: ValueFormat {
+    ValueFormat(
+      expectation: URLTemplate.expectation, isURL: true,
+      reader: .scalar { text throws(InvalidValue) in text.isEmpty ? nil : try readURLTemplate(text) },
+      format: { PrintableText.quoted($0?.text ?? "") })
+  }
+}
+
+extension ValueFormat where Value == [URLTemplate] {
+  static var urlTemplates: ValueFormat {
+    .list(URLTemplate.expectation, isURL: true, read: readURLTemplate, format: \.text)
+  }
+}
+
+private func readURLTemplate(_ text: String) throws(InvalidValue) -> URLTemplate {
+  do throws(VariableError) {
+    return try URLTemplate(text)
+  } catch {
+    throw InvalidValue(reason: error.description)
+  }
+}
+
+extension ValueFormat where Value == HostPatterns {
+  static var hostPatterns: ValueFormat {
+    ValueFormat(
+      expectation: "a list",
+      reader: .list(isMapping: false) { texts throws(InvalidValue) in
+        do throws(HostPatternError) {
+          return try HostPatterns(texts)
+        } catch {
+          throw InvalidValue(index: error.index, reason: HostPatterns.expectation)
+        }
+      }, format: { "[" + $0.texts.map(PrintableText.quoted).joined(separator: ", ") + "]" })
+  }
+}
+
+extension ValueFormat where Value == [AddressBlock] {
+  static var addressBlocks: ValueFormat {
+    .list { text throws(InvalidValue) in
+      guard let block = AddressBlock(text) else { throw InvalidValue(reason: AddressBlock.expectation) }
+      return block
+    } format: {
+      $0.description
+    }
+  }
+}
+
+extension StructureText {
+  static func text(of variables: [SessionVariable]) -> String {
+    let items = variables.map { variable in
+      var members: [String] = []
+      if let pattern = variable.pattern { members.append("pattern: \(PrintableText.quoted(pattern.description))") }
+      members.append("maximum_length: \(variable.maximumLength)")
+      if let value = variable.defaultValue { members.append("default: \(PrintableText.quoted(value))") }
+      return "\(variable.name): {\(members.joined(separator: ", "))}"
+    }
+    return "{\(items.joined(separator: ", "))}"
+  }
+}

@@ -198,6 +198,7 @@ import WebSocketCodec
         #expect(try api.putSession("btc", Self.body).status == 201)
         let response = try api.post("a", to: "/v1/sessions/btc/messages", fields: "Idempotency-Key: k\r\n")
         ids.append(try #require(response.text("id")))
+        #expect(response.status == 202 && response.field("Idempotency-Replayed") == nil)
         #expect(try api.respond("DELETE", "/v1/sessions/btc").status == 204)
       }
       #expect(ids[0] != ids[1])

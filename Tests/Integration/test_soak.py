@@ -18,3 +18,6 @@ async def test_everything_at_once_is_accounted_for(tmp_path, measured):
     assert run.workers.handled > 200
     assert run.calls.outcomes["replied"] > 50
     assert sum(run.disruptions.done.values()) >= 5
+    assert run.sessions.ends["deleted"] >= 5
+    assert run.sessions.ends["idle"] >= 5
+    assert run.sessions.states["confirmed"] > 50

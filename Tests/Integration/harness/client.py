@@ -61,13 +61,15 @@ class Batch:
 class Client:
     """Talks to one session of one gateway. Every connection may be used again, as a browser would."""
 
-    def __init__(self, base, *, unix=None, session=None):
+    def __init__(self, base, *, unix=None, session=None, headers=None):
         self.base = base
         # The default session's paths need no name.
         self.root = f"/v1/sessions/{session}" if session else "/v1"
         self._session_path = self.root if session else "/v1/session"
         connector = aiohttp.UnixConnector(unix) if unix else aiohttp.TCPConnector(limit=0)
-        self._http = aiohttp.ClientSession(base, connector=connector, timeout=aiohttp.ClientTimeout(total=90))
+        self._http = aiohttp.ClientSession(
+            base, connector=connector, headers=headers, timeout=aiohttp.ClientTimeout(total=90)
+        )
 
     async def close(self):
         await self._http.close()

@@ -172,13 +172,13 @@ class Gateway:
         host, port = self.address(listener)
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
-    def client(self, listener="api", *, session=None):
+    def client(self, listener="api", **options):
         """A client of the first listener of that kind, over TCP where there is such a one."""
         addresses = self._listeners[listener]
         if all(address.startswith("unix:") for address in addresses):
-            client = Client("http://localhost", unix=addresses[0].removeprefix("unix:"), session=session)
+            client = Client("http://localhost", unix=addresses[0].removeprefix("unix:"), **options)
         else:
-            client = Client(self.url(listener), session=session)
+            client = Client(self.url(listener), **options)
         self._clients.append(client)
         return client
 

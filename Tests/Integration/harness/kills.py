@@ -80,8 +80,10 @@ class Verdict:
 class Receipts:
     """Asks what became of messages, many questions on one connection."""
 
-    def __init__(self, address):
+    def __init__(self, address, fields=""):
         self._address = address
+        # Header fields of each request, with their line breaks.
+        self._fields = fields
 
     async def __aenter__(self):
         self._reader, self._writer = await asyncio.open_connection(*self._address)
@@ -96,7 +98,7 @@ class Receipts:
         for start in range(0, len(ids), 32):
             chunk = ids[start : start + 32]
             for id in chunk:
-                self._writer.write(f"GET /v1/deliveries/{id} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                self._writer.write(f"GET /v1/deliveries/{id} HTTP/1.1\r\nHost: x\r\n{self._fields}\r\n".encode())
             for id in chunk:
                 told = await self._answer()
                 assert told["id"] == id, (id, told)

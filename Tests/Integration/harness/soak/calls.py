@@ -78,7 +78,8 @@ class Calls:
             self._judge(number, kind, token, answer)
 
     async def _leave(self, body, random):
-        request = f"POST /v1/call HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        fields = f"{self.context.fields}Content-Length: {len(body)}\r\n"
+        request = f"POST /v1/call HTTP/1.1\r\nHost: x\r\n{fields}\r\n{body}".encode()
         with contextlib.suppress(OSError):
             _, writer = await asyncio.open_connection(*self.context.gateway.address())
             writer.write(request)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 
 from ..raw import reset
+from .sessions import ABORTED, aborted_request
 
 _REQUESTS = (
     "GET /v1/messages?wait=20 HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -13,6 +14,9 @@ _REQUESTS = (
     "POST /v1/consumers/nobody/receive?wait=20 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
     'PUT /v1/consumers/brief HTTP/1.1\r\nHost: x\r\nContent-Length: 13\r\n\r\n{"idle":"1s"}',
     "GET /v1/session HTTP/1.1\r\nHost: x\r\n\r\n" * 20,
+    aborted_request(),
+    f"GET /v1/sessions/{ABORTED}/messages?wait=20 HTTP/1.1\r\nHost: x\r\n\r\n",
+    f"DELETE /v1/sessions/{ABORTED} HTTP/1.1\r\nHost: x\r\n\r\n",
     "NONSENSE\r\n\r\n",
 )
 
@@ -32,7 +36,7 @@ class Aborts:
         while not context.is_over:
             await pace.step()
             self.count += 1
-            request = random.choice(_REQUESTS).encode()
+            request = random.choice(_REQUESTS).replace("Host: x\r\n", f"Host: x\r\n{context.fields}").encode()
             if random.random() < 0.3:
                 request = request[: random.randrange(len(request))]
             with contextlib.suppress(OSError):

@@ -86,7 +86,8 @@ class Workers:
         with contextlib.suppress(OSError):
             reader, writer = await asyncio.open_connection(*self.context.gateway.address())
             writer.write(
-                f"POST {_PATH}/receive?wait=1&limit=3 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode()
+                f"POST {_PATH}/receive?wait=1&limit=3 HTTP/1.1\r\nHost: x\r\n"
+                f"{self.context.fields}Content-Length: 0\r\n\r\n".encode()
             )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(reader.read(1), random.choice((0.005, 0.3)))

@@ -24,6 +24,8 @@ class Sample:
     rss: int
     descriptors: int
     threads: int
+    #: Sessions that clients have created and that are open.
+    sessions: int
 
 
 class Curve:
@@ -34,11 +36,12 @@ class Curve:
 
     async def run(self, interval):
         while not self._context.is_over:
-            self.take()
+            await self.take()
             await asyncio.sleep(interval)
 
-    def take(self):
+    async def take(self):
         gateway = self._context.gateway
+        metrics = await gateway.metrics()
         self.samples.append(
             Sample(
                 round(self._context.now, 1),
@@ -46,6 +49,8 @@ class Curve:
                 gateway.memory(),
                 gateway.descriptors(),
                 len(list(Path(f"/proc/{gateway.process.pid}/task").iterdir())),
+                # The metric exists once there was one.
+                int(metrics.samples.get(("drawbridge_created_sessions", ""), 0)),
             )
         )
 
@@ -68,12 +73,12 @@ class Curve:
         last = self.samples[-1]
         return (
             f"heap {last.heap / 2**20:.1f} MiB, memory {last.rss / 2**20:.1f} MiB, "
-            f"{last.descriptors} descriptors, {last.threads} threads"
+            f"{last.descriptors} descriptors, {last.threads} threads, {last.sessions} sessions"
         )
 
     def lines(self, width=60):
         """A small curve of each figure, from 0 to its maximum."""
-        for name in _GROWTH:
+        for name in [*_GROWTH, "sessions"]:
             values = [getattr(sample, name) for sample in self.samples]
             if not any(values):
                 continue

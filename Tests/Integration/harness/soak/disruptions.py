@@ -4,6 +4,7 @@ import asyncio
 import signal
 
 from ..waiting import eventually
+from .sessions import IDLE
 
 NAME = "session"
 
@@ -19,15 +20,31 @@ upstream:
   dials: {{per_second: 100, burst: 100}}
   queue: {{ttl: 60s, messages: 4096}}
 delivery: {{messages: 3000}}
+authentication: {{tokens: '{tokens}'}}
+created_sessions: {{idle_after: {idle}s}}
+profiles:
+  room:
+    variables: {{room: {{pattern: '[a-z0-9]{{1,32}}'}}}}
+    addresses: {{allow: [127.0.0.1]}}
+    upstream:
+      url: '{url}{{room}}'
+      overlap: 1s
+      heartbeat: {{interval: 1s, timeout: 1s}}
+      reconnect: {{minimum: 10ms, base: 50ms, maximum: 300ms}}
+      queue: {{ttl: 5s}}
+    delivery: {{messages: 30}}
 shutdown: {{drain: 3s, flush: 3s}}
 """
 
 
 class Disruptions:
-    def __init__(self, upstream, pushes):
+    def __init__(self, upstream, pushes, sessions, tokens):
         self.context = None
         self._upstream = upstream
         self._pushes = pushes
+        self._sessions = sessions
+        #: The path of the file of tokens.
+        self._tokens = tokens
         self._version = 1
         self._access = "off"
         self.done = {}
@@ -36,7 +53,9 @@ class Disruptions:
         return ", ".join(f"{count} {kind}" for kind, count in sorted(self.done.items()))
 
     def config(self):
-        return _CONFIG.format(url=self._upstream.url, version=self._version, access=self._access)
+        return _CONFIG.format(
+            url=self._upstream.url, version=self._version, access=self._access, tokens=self._tokens, idle=IDLE
+        )
 
     async def run(self, context, pause):
         self.context = context
@@ -119,7 +138,9 @@ class Disruptions:
         await self._reload(random)
         await asyncio.sleep(random.uniform(0, 0.5))
         self._upstream.reset()
+        self._sessions.disturb()
         await self.recover("a reload")
+        self._sessions.disturb()
         self._pushes.disturb(first, self._upstream.pushed + 100)
 
     async def _operate(self, random):

@@ -47,9 +47,11 @@ class Faults:
 class Context:
     """What all loads share: the gateway, the seed's choices, the clock of the run, and the faults."""
 
-    def __init__(self, gateway, client, seed, rate):
+    def __init__(self, gateway, token, seed, rate):
         self.gateway = gateway
-        self.client = client
+        #: A client of all loads but those that have their own principals, and the header field of its requests.
+        self.client = gateway.client(headers={"Authorization": f"Bearer {token}"})
+        self.fields = f"Authorization: Bearer {token}\r\n"
         self.seed = seed
         self.rate = rate
         self.faults = Faults()

@@ -163,7 +163,7 @@ class Posts:
 
     async def _send_and_reset(self, body, fields, random):
         request = (
-            f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n{fields}"
+            f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n{self.context.fields}{fields}"
             f"Content-Length: {len(body)}\r\n\r\n{body}"
         ).encode()
         with contextlib.suppress(OSError):
@@ -214,7 +214,7 @@ class Posts:
     async def _ask(self):
         """Notes the final state of every message, and asks once more before it is forgotten: final means final."""
         context = self.context
-        async with Receipts(context.gateway.address()) as receipts:
+        async with Receipts(context.gateway.address(), context.fields) as receipts:
             while not context.is_over or self._pending or self._unanswered():
                 asked = list(self._pending.values())
                 for post, state in zip(asked, await receipts.states(p.id for p in asked), strict=True):

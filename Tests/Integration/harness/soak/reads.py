@@ -22,7 +22,9 @@ class Pushes:
     #: More than any reader can be behind.
     _REMEMBERED = 50_000
 
-    def __init__(self):
+    def __init__(self, name=NAME):
+        #: The account of its faults.
+        self.name = name
         self.context = None
         self.upstream = None
         self._seen = {}
@@ -56,7 +58,7 @@ class Pushes:
         number = payload.get("n") if isinstance(payload, dict) else None
         before = self._seen.setdefault(id, number)
         if before != number:
-            self.context.faults.add(NAME, f"{reader}: {id} is push {number}, and was push {before} before")
+            self.context.faults.add(self.name, f"{reader}: {id} is push {number}, and was push {before} before")
         if len(self._seen) > self._REMEMBERED:
             for old in list(self._seen)[: self._REMEMBERED // 2]:
                 del self._seen[old]
@@ -86,7 +88,7 @@ class Continuity:
         self._id = number_of(cursor)
 
     def _fault(self, text):
-        self._account.context.faults.add(NAME, f"{self.name}: {text}", self.events[-12:])
+        self._account.context.faults.add(self._account.name, f"{self.name}: {text}", self.events[-12:])
 
     def _note(self, event):
         self.events.append((self._account.context.now, event))
@@ -177,7 +179,9 @@ async def stream(context, account, index, format):
     reader.start(cursor)
     while not context.is_over:
         query, last_id = (f"cursor={cursor}", None) if format == "lines" else ("", cursor)
-        opened = await RawStream.open(context.gateway.address(), query, format=format, last_id=last_id)
+        opened = await RawStream.open(
+            context.gateway.address(), query, format=format, last_id=last_id, fields=context.fields
+        )
         end = context.now + random.uniform(0.05, 10)
         while context.now < end and not context.is_over:
             try:

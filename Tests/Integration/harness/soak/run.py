@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import hashlib
+import secrets
 from pathlib import Path
 
 from aiohttp import ClientError
@@ -9,7 +11,7 @@ from aiohttp import ClientError
 from ..gateway import Gateway
 from ..heap import HeapCounter
 from ..waiting import eventually
-from . import calls, consumers, curve, disruptions, reads
+from . import calls, consumers, curve, disruptions, reads, sessions
 from .calls import Calls
 from .clients import Aborts
 from .consumers import Workers
@@ -18,10 +20,12 @@ from .disruptions import Disruptions
 from .pace import Context
 from .posts import Posts
 from .reads import Pushes
+from .sessions import Sessions
 from .upstream import SoakUpstream
 
-#: Requests or pushes per second. The clients and the upstream, which are Python, take half a core with them.
-_RATES = {"posts": 25, "calls": 15, "pushes": 60, "workers": 40, "aborts": 5}
+#: Requests, pushes or new sessions per second. The clients and the upstream, which are Python, take half a core with
+#: them.
+_RATES = {"posts": 25, "calls": 15, "pushes": 60, "workers": 40, "aborts": 5, "sessions": 2}
 
 
 class SoakRun:
@@ -35,11 +39,24 @@ class SoakRun:
         self._heap = HeapCounter(folder) if counts_heap else None
         self.posts, self.calls, self.pushes = Posts(), Calls(), Pushes()
         self.workers, self.aborts = Workers(), Aborts()
-        self.upstream = SoakUpstream(self.posts, self.calls)
-        self.disruptions = Disruptions(self.upstream, self.pushes)
-        self.pushes.upstream = self.upstream
+        self.sessions = Sessions()
+        self.upstream = SoakUpstream(self.posts, self.calls, self.sessions)
+        tokens = self._folder / "tokens"
+        self.disruptions = Disruptions(self.upstream, self.pushes, self.sessions, tokens)
+        self._token = secrets.token_urlsafe(16)
+        self._write_tokens(tokens)
+        self.pushes.upstream = self.sessions.upstream = self.upstream
         self.curve = None
         self.context = None
+
+    def _write_tokens(self, path):
+        owners = [(f"owner{index}", token, "send,receive") for index, token in enumerate(self.sessions.tokens)]
+        path.write_text(
+            "".join(
+                f"{name} sha256:{hashlib.sha256(token.encode()).hexdigest()} scopes={scopes}\n"
+                for name, token, scopes in [("all", self._token, "send,receive,call,admin"), *owners]
+            )
+        )
 
     async def run(self, progress=lambda text: None, *, every=10.0):
         """Returns the accounts: name, what happened, and the faults."""
@@ -49,7 +66,7 @@ class SoakRun:
         try:
             await gateway.start()
             await gateway.ready()
-            self.context = Context(gateway, gateway.client(), self.seed, self._rate)
+            self.context = Context(gateway, self._token, self.seed, self._rate)
             self.curve = Curve(self.context, self._heap)
             self.pushes.context = self.context
             try:
@@ -79,6 +96,7 @@ class SoakRun:
             self.pushes.run(context, _RATES["pushes"]),
             self.workers.run(context, _RATES["workers"]),
             self.aborts.run(context, _RATES["aborts"]),
+            self.sessions.run(context, _RATES["sessions"]),
             self.disruptions.run(context, pause),
             self.curve.run(max(0.5, min(5.0, self.seconds / 100))),
         ]
@@ -117,6 +135,7 @@ class SoakRun:
         await reads.finish(context, self.pushes, readers, self.upstream.pushed)
         await self.workers.finish()
         await self.calls.finish()
+        await self.sessions.finish()
         totals = (await context.client.session())["messages"]
         for state in ("confirmed", "expired", "replaced", "rejected", "unknown"):
             if totals[state] < self.posts.states[state]:
@@ -144,7 +163,8 @@ class SoakRun:
         return (
             f"{context.now:6.0f} s: {sum(self.posts.states.values())} messages ({self.posts.unsettled} under way), "
             f"{self.upstream.pushed} pushes, {sum(self.calls.outcomes.values())} calls, "
-            f"{self.workers.handled} handled, {sum(self.disruptions.done.values())} disruptions, "
+            f"{self.workers.handled} handled, {self.sessions.created} sessions, "
+            f"{sum(self.disruptions.done.values())} disruptions, "
             f"{faults} faults; {self.curve}"
         )
 
@@ -154,6 +174,7 @@ class SoakRun:
             reads.NAME: str(self.pushes),
             consumers.NAME: str(self.workers),
             calls.NAME: str(self.calls),
+            sessions.NAME: str(self.sessions),
             disruptions.NAME: f"{self.upstream.connections} connections; {self.disruptions}; {self.aborts}",
             curve.NAME: str(self.curve),
         }

@@ -16,9 +16,12 @@ KEYS = 32
 class SoakUpstream:
     """A WebSocket server made of frames. Each push goes to all open connections, as the hand-over expects it."""
 
-    def __init__(self, posts, calls):
+    def __init__(self, posts, calls, sessions):
         self.posts = posts
         self.calls = calls
+        self.sessions = sessions
+        #: Of the sessions that clients create, by the name that is the path of their connections.
+        self.rooms = {}
         self.port = 0
         self.connections = 0
         self.pushed = 0
@@ -57,11 +60,22 @@ class SoakUpstream:
         for peer in list(self.peers):
             peer.hang()
 
+    def arrived_in(self, room, label):
+        if found := self.rooms.get(room):
+            found.arrived(label)
+        else:
+            self.sessions.fault(f"{label} arrived for a session that is closed")
+
     def push(self):
         self.pushed += 1
-        text = json.dumps({"n": self.pushed, "key": self.pushed % KEYS, "pad": "." * (self.pushed % 97)})
+        self.send({"n": self.pushed, "key": self.pushed % KEYS, "pad": "." * (self.pushed % 97)})
+
+    def send(self, document, *, to=""):
+        """To all connections of a session; those of the configured one have no name."""
+        text = json.dumps(document).encode()
         for peer in list(self.peers):
-            peer.send(text.encode())
+            if peer.room == to:
+                peer.send(text)
 
 
 class _Peer(asyncio.Protocol):
@@ -71,6 +85,7 @@ class _Peer(asyncio.Protocol):
         self._is_open = False
         self._is_hung = False
         self.number = 0
+        self.room = ""
 
     def connection_made(self, transport):
         self.transport = transport
@@ -105,6 +120,7 @@ class _Peer(asyncio.Protocol):
             return False
         lines = bytes(self._input[:end]).decode("latin-1").split("\r\n")
         key = next(line[18:].strip() for line in lines if line.lower().startswith("sec-websocket-key:"))
+        self.room = lines[0].split(" ")[1][1:]
         del self._input[: end + 4]
         self._is_open = True
         self._upstream.connections += 1
@@ -116,7 +132,9 @@ class _Peer(asyncio.Protocol):
         return True
 
     def _obey(self, opcode, payload):
-        if opcode == _TEXT and payload.startswith(b"{"):
+        if opcode in (_TEXT, _BINARY) and self.room:
+            self._upstream.arrived_in(self.room, payload.decode())
+        elif opcode == _TEXT and payload.startswith(b"{"):
             self._upstream.calls.arrived(json.loads(payload), self)
         elif opcode in (_TEXT, _BINARY):
             self._upstream.posts.arrived(payload.split(b" ", 1)[0].decode(), self.number)

@@ -8,6 +8,7 @@ import pytest_asyncio
 
 from harness.certificates import CertificateAuthority
 from harness.gateway import BINARY, Gateway
+from harness.https import listening
 from harness.raw import RawUpstream
 from harness.sanitizer import skip_load
 from harness.upstream import Upstream
@@ -96,6 +97,18 @@ async def gateway_for(start, tmp_path):
         return gateway
 
     return gateway_for
+
+
+@pytest.fixture
+def https_for(gateway_for, upstream, certificate):
+    """`await https_for(NAME=value)`: a gateway with an HTTPS listener and these settings."""
+
+    async def https_for(certificate=certificate, **settings):
+        arguments, env = listening(certificate)
+        env |= {f"DRAWBRIDGE_{name}": str(value) for name, value in settings.items()}
+        return await gateway_for(upstream, *arguments, env=env)
+
+    return https_for
 
 
 @pytest_asyncio.fixture

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import fcntl
-import hmac
 import json
 import shutil
 import signal
@@ -14,76 +13,11 @@ import termios
 import warnings
 
 import pytest
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from harness.certificates import CertificateAuthority
 from harness.gateway import run
+from harness.https import BROKEN, blocking, connect, counts, exchange, is_held, listening, metric, trusting, works
 from harness.waiting import eventually
-
-BROKEN = (OSError, EOFError, asyncio.IncompleteReadError)
-
-
-def trusting(authority, *, client=None, version=None):
-    context = ssl.create_default_context(cafile=authority.path)
-    if version:
-        context.minimum_version = context.maximum_version = version
-    if client:
-        context.load_cert_chain(client.chain, client.key)
-    return context
-
-
-def listening(certificate, *more):
-    return (
-        *("--listen-https", "127.0.0.1:0"),
-        *more,
-    ), {
-        "DRAWBRIDGE_LISTENERS_TLS_CERTIFICATE": str(certificate.chain),
-        "DRAWBRIDGE_LISTENERS_TLS_KEY": str(certificate.key),
-    }
-
-
-@pytest.fixture
-def https_for(gateway_for, upstream, certificate):
-    """`await https_for(NAME=value)`: a gateway with an HTTPS listener and these settings."""
-
-    async def https_for(certificate=certificate, **settings):
-        arguments, env = listening(certificate)
-        env |= {f"DRAWBRIDGE_{name}": str(value) for name, value in settings.items()}
-        return await gateway_for(upstream, *arguments, env=env)
-
-    return https_for
-
-
-async def connect(gateway, context):
-    return await asyncio.open_connection(*gateway.address("https"), ssl=context, server_hostname="localhost")
-
-
-async def exchange(stream, target="/v1/session", *fields, method="GET", body=b""):
-    """Sends a request; its status and body."""
-    reader, writer = stream
-    lines = [f"{method} {target} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *fields]
-    writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
-    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)).decode()
-    size = next(line for line in head.split("\r\n") if line.lower().startswith("content-length:")).split(":")[1]
-    return int(head.split()[1]), await asyncio.wait_for(reader.readexactly(int(size)), 20)
-
-
-async def works(gateway, context):
-    stream = await connect(gateway, context)
-    try:
-        return (await exchange(stream))[0] == 200
-    finally:
-        stream[1].close()
-
-
-async def metric(gateway, name):
-    return (await gateway.metrics())[f"drawbridge_http_{name}"]
-
-
-def blocking(gateway, context, session=None):
-    """A connection with Python's blocking sockets, which can resume sessions."""
-    plain = socket.create_connection(gateway.address("https"), timeout=20)
-    return context.wrap_socket(plain, server_hostname="localhost", session=session, suppress_ragged_eofs=False)
 
 
 async def test_messages_pass_both_ways(https_for, upstream, authority):
@@ -98,10 +32,6 @@ async def test_messages_pass_both_ways(https_for, upstream, authority):
     await upstream.push("reply")
     assert json.loads((await held)[1])["messages"][0]["data"] == "reply"
     stream[1].close()
-
-
-async def is_held(gateway, count):
-    return (await gateway.metrics())["drawbridge_polls_held"] == count
 
 
 async def test_large_bodies_pass_both_ways(https_for, upstream, authority):
@@ -179,10 +109,6 @@ async def test_old_versions_weak_ciphers_and_foreign_protocols_are_refused(https
     assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
     writer.close()
     await eventually(lambda: counts(gateway, "tls_handshakes_failed_total", 3), what="three failures are counted")
-
-
-async def counts(gateway, name, count):
-    return await metric(gateway, name) == count
 
 
 @pytest.mark.skipif(not shutil.which("sslscan"), reason="sslscan is not installed")
@@ -267,47 +193,6 @@ async def test_slow_and_broken_handshakes_end_at_the_deadline_of_the_head(https_
     await eventually(lambda: counts(gateway, "connections", 1), what="only the test's own connection is open")
 
 
-async def test_a_new_certificate_is_used_without_dropping_connections(https_for, authority, tmp_path):
-    first, second = authority.issue("DNS:localhost"), authority.issue("DNS:localhost")
-    used = type(first)(tmp_path / "used.pem", tmp_path / "used.key")
-
-    def use(certificate):
-        used.key.write_bytes(certificate.key.read_bytes())
-        used.chain.write_bytes(certificate.chain.read_bytes())
-
-    use(first)
-    gateway = await https_for(certificate=used)
-    context = trusting(authority)
-    streams = [await connect(gateway, context) for _ in range(100)]
-    held = [asyncio.create_task(exchange(stream, "/v1/messages?wait=50")) for stream in streams[:20]]
-    await eventually(lambda: is_held(gateway, 20), what="the polls are held")
-    before = served(streams[0])
-    use(second)
-    gateway.signal(1)
-
-    async def is_used():
-        stream = await connect(gateway, context)
-        now = served(stream)
-        stream[1].close()
-        return now != before
-
-    await eventually(is_used, what="the new certificate is used")
-    for stream in streams[20:]:
-        assert (await exchange(stream))[0] == 200
-    assert not any(poll.done() for poll in held)
-    # One that cannot be used changes nothing. It is noticed without a signal.
-    used.chain.write_bytes(first.chain.read_bytes())
-    await gateway.logs(lambda line: "the old one remains in use" in line["message"], what="the mismatch")
-    assert await works(gateway, context)
-    for poll, stream in zip(held, streams, strict=False):
-        poll.cancel()
-        stream[1].close()
-
-
-def served(stream):
-    return stream[1].get_extra_info("ssl_object").getpeercert(binary_form=True)
-
-
 async def test_a_poll_ends_when_its_client_closes(https_for, authority):
     gateway = await https_for()
     streams = [await connect(gateway, trusting(authority)) for _ in range(2)]
@@ -351,72 +236,6 @@ async def test_a_client_that_does_not_read_is_reset(https_for, upstream, authori
     await eventually(lambda: counts(gateway, "readers_slow_total", 1), what="the slow reader is reset")
     assert await metric(gateway, "unsent_bytes") == 0
     connection.close()
-
-
-class Renegotiator:
-    """A TLS 1.2 client that writes what no library does: one ClientHello after another in an established session."""
-
-    def __init__(self, address, context, keys):
-        context.keylog_filename = str(keys)
-        context.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256")
-        self.socket = socket.socket()
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        self.socket.settimeout(20)
-        self.socket.connect(address)
-        incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(incoming, self.outgoing, server_hostname="localhost")
-        received = b""
-        while True:
-            try:
-                self.tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                self.socket.sendall(self.outgoing.read())
-                piece = self.socket.recv(65536)
-                assert piece
-                received += piece
-                incoming.write(piece)
-        label, client_random, secret = keys.read_text().splitlines()[-1].split()
-        assert label == "CLIENT_RANDOM"
-        # RFC 5246 §5 and §6.3. The first record is a ServerHello, whose random follows 11 bytes.
-        seed = b"key expansion" + received[11:43] + bytes.fromhex(client_random)
-
-        def mac(data):
-            return hmac.digest(bytes.fromhex(secret), data, "sha256")
-
-        first = mac(seed)
-        block = mac(first + seed) + mac(mac(first) + seed)
-        self.cipher, self.salt = AESGCM(block[:16]), block[32:36]
-        # The client has sent its Finished.
-        self.number = 1
-
-    def send(self, data):
-        self.tls.write(data)
-        self.socket.sendall(self.outgoing.read())
-        self.number += 1
-
-    def record(self, kind, data):
-        number = struct.pack("!Q", self.number)
-        self.number += 1
-        sealed = self.cipher.encrypt(self.salt + number, data, number + struct.pack("!BHH", kind, 0x0303, len(data)))
-        return struct.pack("!BHH", kind, 0x0303, 8 + len(sealed)) + number + sealed
-
-
-async def test_alerts_that_a_held_client_does_not_read_stop_nobody_else(https_for, authority, tmp_path):
-    gateway = await https_for(HTTP_WRITE_TIMEOUT="1s", HTTP_WRITE_MINIMUM_RATE="0", LOOPS="1")
-    context = trusting(authority, version=ssl.TLSVersion.TLSv1_2)
-    attacker = await asyncio.to_thread(Renegotiator, gateway.address("https"), context, tmp_path / "keys")
-    attacker.send(b"GET /v1/messages?wait=50 HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    await eventually(lambda: is_held(gateway, 1), what="the poll is held")
-    with contextlib.suppress(OSError):
-        for _ in range(1000):
-            # Each causes 4,096 alerts. The only loop has read it completely before the next is sent.
-            await asyncio.to_thread(attacker.socket.sendall, attacker.record(22, b"\1\0\0\0" * 4096))
-            await asyncio.wait_for(gateway.metrics(), 20)
-    assert await asyncio.wait_for(works(gateway, trusting(authority)), 20)
-    await eventually(lambda: is_held(gateway, 0), what="the attacker is reset")
-    assert await metric(gateway, "readers_slow_total") == 1
-    attacker.socket.close()
 
 
 async def test_handshakes_that_do_not_go_on_are_limited_together(https_for, authority):

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from harness.client import Client
+from harness.https import Ciphertext, connect, counts, exchange, listening, trusting
 from harness.reverse_proxies import HAProxy
 from harness.waiting import eventually
 
@@ -23,12 +23,23 @@ def version_2(command=0x21, family=0x11, body=b"\xcb\x00\x71\x07\x7f\0\0\1" + PO
 
 @pytest.fixture
 def proxied_for(gateway_for, upstream):
-    async def proxied_for(trusted="127.0.0.1", required="required", **settings):
-        env = {"DRAWBRIDGE_HTTP_TRUSTED_PROXIES": trusted, "DRAWBRIDGE_HTTP_PROXY_PROTOCOL": required}
+    async def proxied_for(*arguments, trusted="127.0.0.1", required="required", env=None, **settings):
+        env = (env or {}) | {"DRAWBRIDGE_HTTP_TRUSTED_PROXIES": trusted, "DRAWBRIDGE_HTTP_PROXY_PROTOCOL": required}
         env |= {"DRAWBRIDGE_LOG_ACCESS": "all"} | {f"DRAWBRIDGE_{name}": value for name, value in settings.items()}
-        return await gateway_for(upstream, env=env)
+        return await gateway_for(upstream, *arguments, env=env)
 
     return proxied_for
+
+
+@pytest.fixture
+def secure_proxied_for(proxied_for, certificate):
+    """The same with an HTTPS listener."""
+
+    async def secure_proxied_for(**options):
+        arguments, env = listening(certificate)
+        return await proxied_for(*arguments, env=env, **options)
+
+    return secure_proxied_for
 
 
 async def response(gateway, *pieces):
@@ -44,16 +55,23 @@ async def response(gateway, *pieces):
     return b""
 
 
-async def client_of(gateway, *pieces):
-    """The client that the access log names for a request."""
-    seen = sum(line["message"] == "request" for line in gateway.records)
-    assert (await response(gateway, *pieces)).startswith(b"HTTP/1.1 200")
+async def logged_client(gateway, request):
+    """The client that the access log names for a request that is made meanwhile."""
 
     def lines():
         return [line for line in gateway.records if line["message"] == "request"]
 
+    seen = len(lines())
+    await request
     await eventually(lambda: len(lines()) > seen, what="the request is logged")
     return lines()[-1]["client"]
+
+
+async def client_of(gateway, *pieces, through=response):
+    async def request():
+        assert (await through(gateway, *pieces)).startswith(b"HTTP/1.1 200")
+
+    return await logged_client(gateway, request())
 
 
 async def refused(gateway):
@@ -218,6 +236,129 @@ async def test_an_untrusted_peer_cannot_forward(proxied_for):
     assert named.startswith("127.0.0.1:")
 
 
+async def test_several_field_lines_are_one_list(proxied_for):
+    gateway = await proxied_for(trusted="127.0.0.0/8", required="off")
+    lines = b"X-Forwarded-For: 198.51.100.1\r\nX-Forwarded-For: 203.0.113.7\r\nX-Forwarded-For: 127.0.0.9\r\nConn"
+    assert await client_of(gateway, REQUEST.replace(b"Conn", lines)) == "203.0.113.7"
+
+
+FORWARDED = REQUEST.replace(b"Conn", b"X-Forwarded-For: 203.0.113.7\r\nConn")
+
+
+@pytest.mark.parametrize(
+    ("trusted", "is_trusted"), [("::1", True), ("::/120", True), ("::2/127", False), ("127.0.0.0/8", False)]
+)
+async def test_a_proxy_of_ipv6_is_trusted_by_its_block(proxied_for, trusted, is_trusted):
+    forwarded = await proxied_for("--listen", "[::1]:0", trusted=trusted, required="off")
+    named = await client_of(forwarded, FORWARDED)
+    assert named == "203.0.113.7" if is_trusted else named.startswith("[::1]:")
+    gateway = await proxied_for("--listen", "[::1]:0", trusted=trusted)
+    header = b"PROXY TCP6 2001:db8::7 ::1 4711 80\r\n"
+    if is_trusted:
+        assert await client_of(gateway, header, REQUEST) == "[2001:db8::7]:4711"
+    else:
+        assert await response(gateway, header, REQUEST) == b""
+
+
+async def unix_response(gateway, *pieces):
+    path = gateway.addresses("api")[-1].removeprefix("unix:")
+    reader, writer = await asyncio.open_unix_connection(path)
+    with contextlib.closing(writer), contextlib.suppress(OSError):
+        writer.writelines(pieces)
+        return await asyncio.wait_for(reader.read(), 20)
+    return b""
+
+
+async def test_a_proxy_on_a_unix_socket_is_trusted_by_that_word(proxied_for, tmp_path):
+    header = b"PROXY TCP4 203.0.113.7 127.0.0.1 4711 80\r\n"
+
+    async def gateway(name, **options):
+        return await proxied_for("--listen", f"unix:{tmp_path}/{name}", **options)
+
+    trusting_it = await gateway("1", trusted="unix")
+    assert await client_of(trusting_it, header, REQUEST, through=unix_response) == "203.0.113.7:4711"
+    forwarding = await gateway("2", trusted="unix", required="off")
+    assert await client_of(forwarding, FORWARDED, through=unix_response) == "203.0.113.7"
+    assert await unix_response(await gateway("3", trusted="127.0.0.1"), header, REQUEST) == b""
+    other = await gateway("4", trusted="127.0.0.1", required="off")
+    assert "203.0.113.7" not in await client_of(other, FORWARDED, through=unix_response)
+
+
+# ----------------------------------------------------------------------------------------------------------- Before TLS
+
+
+@pytest.mark.parametrize(
+    ("header", "client"),
+    [
+        (b"PROXY TCP4 203.0.113.7 127.0.0.1 4711 80\r\n", "203.0.113.7:4711"),
+        (version_2(), "203.0.113.7:4711"),
+        (version_2(command=0x20), "127.0.0.1:"),
+        (b"PROXY UNKNOWN\r\n", "127.0.0.1:"),
+    ],
+)
+@pytest.mark.parametrize("arrival", ["together", "apart", "byte by byte"])
+async def test_the_header_comes_before_tls(secure_proxied_for, authority, header, client, arrival):
+    gateway = await secure_proxied_for()
+
+    async def request():
+        reader, writer = await asyncio.open_connection(*gateway.address("https"))
+        tls = Ciphertext(trusting(authority))
+        first = True
+        while not tls.handshake():
+            data = tls.take()
+            pieces = [data]
+            if first:
+                pieces = {"together": [header + data], "apart": [header, data]}.get(arrival) or [
+                    bytes([byte]) for byte in header + data
+                ]
+            first = False
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0)
+            data = await asyncio.wait_for(reader.read(65536), 20)
+            assert data
+            tls.put(data)
+        tls.tls.write(REQUEST)
+        writer.write(tls.take())
+        while b"\r\n\r\n" not in tls.read():
+            tls.put(await asyncio.wait_for(reader.read(65536), 20))
+        assert tls.plaintext.startswith(b"HTTP/1.1 200")
+        writer.close()
+
+    assert (await logged_client(gateway, request())).startswith(client)
+
+
+async def test_without_its_header_no_handshake_begins(secure_proxied_for, authority):
+    gateway = await secure_proxied_for()
+    with pytest.raises((OSError, EOFError)):
+        await connect(gateway, trusting(authority))
+    assert await refused(gateway) == 1
+    assert await counts(gateway, "tls_handshakes_failed_total", 0)
+
+
+async def test_a_header_within_tls_is_a_malformed_request(secure_proxied_for, authority):
+    gateway = await secure_proxied_for(required="off")
+    reader, writer = await connect(gateway, trusting(authority))
+    writer.write(b"PROXY TCP4 203.0.113.7 127.0.0.1 4711 80\r\n" + REQUEST)
+    assert (await asyncio.wait_for(reader.read(), 20)).startswith(b"HTTP/1.1 400")
+    writer.close()
+
+
+async def test_a_trusted_proxy_forwards_over_https(secure_proxied_for, authority):
+    gateway = await secure_proxied_for(required="off")
+
+    async def request():
+        stream = await connect(gateway, trusting(authority))
+        assert (await exchange(stream, "/v1/session", "X-Forwarded-For: 203.0.113.7"))[0] == 200
+        stream[1].close()
+
+    assert await logged_client(gateway, request()) == "203.0.113.7"
+
+
+# -------------------------------------------------------------------------------------------------------------- HAProxy
+
+
 class ProxyProtocol(HAProxy):
     """HAProxy that names the client by the PROXY protocol."""
 
@@ -232,15 +373,42 @@ class ProxyProtocol2(ProxyProtocol):
     option = "send-proxy-v2 proxy-v2-options ssl,unique-id,crc32c"
 
 
+def is_from(named, source):
+    """Whether the log names a client at that address."""
+    return named.rpartition(":")[0] == source
+
+
 @pytest.mark.parametrize("kind", [ProxyProtocol, ProxyProtocol2])
 async def test_haproxy_names_the_client(proxied_for, start, tmp_path, kind):
     gateway = await proxied_for()
     proxy = await start(kind(tmp_path, gateway.address()))
-    client = Client("http://{}:{}".format(*proxy.address))
-    try:
-        assert (await client.session())["state"] == "ready"
-    finally:
-        await client.close()
-    line = await gateway.logs(lambda line: line["message"] == "request", what="the request")
-    assert line["client"].startswith("127.0.0.1:")
+    # HAProxy itself connects from 127.0.0.1.
+    for source in ("127.0.0.2", "127.0.0.3"):
+
+        async def request(source=source):
+            reader, writer = await asyncio.open_connection(*proxy.address, local_addr=(source, 0))
+            writer.write(REQUEST)
+            assert (await asyncio.wait_for(reader.read(), 20)).startswith(b"HTTP/1.1 200")
+            writer.close()
+
+        assert is_from(await logged_client(gateway, request()), source)
     assert await refused(gateway) == 0
+
+
+@pytest.mark.parametrize("kind", [ProxyProtocol, ProxyProtocol2])
+async def test_haproxy_passes_tls_and_names_the_client(secure_proxied_for, authority, start, tmp_path, kind):
+    gateway = await secure_proxied_for(LIMITS_ADDRESS_REQUESTS="2/h")
+    proxy = await start(kind(tmp_path, gateway.address("https"), "mode tcp"))
+    for source in ("127.0.0.2", "127.0.0.3"):
+
+        async def requests(source=source):
+            stream = await asyncio.open_connection(
+                *proxy.address, ssl=trusting(authority), server_hostname="localhost", local_addr=(source, 0)
+            )
+            # Limits count the client, not the proxy.
+            assert [(await exchange(stream))[0] for _ in range(3)] == [200, 200, 429]
+            stream[1].close()
+
+        assert is_from(await logged_client(gateway, requests()), source)
+    assert await refused(gateway) == 0
+    assert await counts(gateway, "tls_handshakes_failed_total", 0)

@@ -1,7 +1,7 @@
 # The commands of this project, for people and CI. They are implemented in scripts/ and in the Swift package.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint format asan tsan conformance contract fuzz bench profile soak workers clean
+.PHONY: help run build test lint format asan tsan conformance contract fuzz bench profile soak restarts workers clean
 
 help: ## Show this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
@@ -48,6 +48,10 @@ fuzz: ## Fuzz every parser of untrusted bytes with libFuzzer, 30 seconds each (m
 
 soak: ## Run everything at once for an hour (MINUTES=N) and check what became of each message, and that memory is flat
 	@scripts/soak $(if $(MINUTES),--minutes $(MINUTES))
+
+restarts: build ## Restart the gateway during 10,000 requests, with inherited sockets and behind HAProxy and Envoy; no request may fail
+	@scripts/setup test
+	@DRAWBRIDGE_OPERATION_REQUESTS=10000 .venv/bin/python -m pytest Tests/Integration/test_graceful_operation.py
 
 workers: build ## Kill 50 curl workers at random that share 10,000 messages, and check that each message is handled in order
 	@scripts/setup test

@@ -1,7 +1,8 @@
 """Requests while the gateway is restarted: with inherited sockets, and behind load balancers that watch /readyz.
 
 No request fails, and each message that was accepted reaches the upstream once. Cursors belong to an instance: a client
-that returns with one to another instance gets a gap with the reason `restart`, and so knows.
+that returns with one to another instance gets a gap with the reason `restart`, and so knows. Without a gap, pushes come
+in order, each once: with held requests and in streams, which continue where they ended.
 
 DRAWBRIDGE_OPERATION_REQUESTS sets the number of requests per test; the issue's number is 10000.
 """
@@ -15,11 +16,13 @@ import socket
 import sys
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from harness import inheritance
 from harness.gateway import Gateway
-from harness.program import Program
+from harness.reverse_proxies import Envoy, HAProxy
+from harness.streams import FORMATS
 from harness.waiting import eventually
 
 REQUESTS = int(os.environ.get("DRAWBRIDGE_OPERATION_REQUESTS", "600"))
@@ -29,12 +32,36 @@ CLIENTS = 8
 PAUSE = {"DRAWBRIDGE_SHUTDOWN_PAUSE": "2s"}
 
 
-class Traffic:
-    """Clients that post, poll and keep their connections as long as responses allow, `count` requests or more."""
+class Sequence:
+    """The pushes that one client sees: they have consecutive numbers, unless there is a gap."""
 
-    def __init__(self, address, count):
+    def __init__(self):
+        self._last = None
+        # Pushes that came after their predecessor.
+        self.followed = 0
+
+    def gap(self):
+        self._last = None
+
+    def received(self, number):
+        assert self._last in (None, number - 1), (number, "follows", self._last)
+        self.followed += self._last is not None
+        self._last = number
+
+
+class Traffic:
+    """Clients that post, poll and keep their connections as long as responses allow, `count` requests or more.
+
+    Others wait for the pushes of the upstream: with held requests, and with a stream of each format.
+    """
+
+    def __init__(self, address, count, upstream):
         self.address = address
         self.count = count
+        self.upstream = upstream
+        self.pushed = 0
+        self._pushing = asyncio.Lock()
+        self.sequences = {"held": Sequence(), **{format: Sequence() for format in FORMATS}}
         self.accepted = []
         self.statuses = collections.Counter()
         self.gaps = collections.Counter()
@@ -47,8 +74,67 @@ class Traffic:
 
     async def run(self):
         async with asyncio.TaskGroup() as group:
-            for client in range(CLIENTS):
-                group.create_task(self._client(client))
+            streams = [group.create_task(self._stream(format)) for format in FORMATS]
+            await asyncio.gather(self._wait(), *(self._client(client) for client in range(CLIENTS)))
+            for stream in streams:
+                stream.cancel()
+
+    async def _push(self):
+        async with self._pushing:
+            if self.upstream.connected:
+                self.pushed += 1
+                await self.upstream.push(str(self.pushed))
+
+    async def _wait(self):
+        """Held requests, which a drain ends."""
+        connection = cursor = None
+        sequence = self.sequences["held"]
+        while self.made < self.count or not self.is_undisturbed:
+            if connection is None:
+                connection = await asyncio.open_connection(*self.address)
+            query = f"&cursor={cursor}" if cursor else ""
+            status, fields, body = await self._request(connection, f"GET /v1/messages?wait=2{query}")
+            self.statuses[status] += 1
+            cursor = body["cursor"]
+            if body["gap"]:
+                self._note(body["gap"], sequence)
+            for message in body["messages"]:
+                sequence.received(int(message["data"]))
+            if fields.get("connection") == "close":
+                connection[1].close()
+                connection = None
+        if connection:
+            connection[1].close()
+
+    async def _stream(self, format):
+        """Each stream ends in order and continues where the one before it has ended."""
+        media, parser = FORMATS[format]
+        sequence, position = self.sequences[format], None
+        async with aiohttp.ClientSession("http://{}:{}".format(*self.address)) as http:
+            while True:
+                headers, query = {"Accept": media}, {}
+                if format == "lines":
+                    query = {"stream": "1"} | ({"cursor": position} if position else {})
+                elif position:
+                    headers["Last-Event-ID"] = position
+                if not position:
+                    sequence.gap()
+                async with http.get("/v1/messages", headers=headers, params=query) as response:
+                    assert response.status == 200, (response.status, await response.read())
+                    self.statuses[200] += 1
+                    reading = parser()
+                    async for data in response.content.iter_any():
+                        for event in reading.feed(data):
+                            if event.type == "gap":
+                                self._note(event.json, sequence)
+                            elif event.type == "message":
+                                sequence.received(int(event.json["data"]))
+                    position = reading.last_id or position
+
+    def _note(self, gap, sequence=None):
+        if sequence:
+            sequence.gap()
+        self.gaps[tuple(gap.get("reasons") or [gap["reason"]])] += 1
 
     async def _client(self, client):
         connection = cursor = None
@@ -67,8 +153,10 @@ class Traffic:
                 status, fields, body = await self._request(connection, f"GET /v1/messages?wait=0{query}")
                 cursor = body["cursor"]
                 if body["gap"]:
-                    self.gaps[tuple(body["gap"].get("reasons") or [body["gap"]["reason"]])] += 1
+                    self._note(body["gap"])
             self.statuses[status] += 1
+            if number % 10 == 5:
+                await self._push()
             if fields.get("connection") == "close" or number % 10 == 9:
                 connection[1].close()
                 connection = None
@@ -103,8 +191,11 @@ async def check(traffic, upstream, gateways, measured):
     received = collections.Counter(await upstream.has_received(len(traffic.accepted)))
     assert received == collections.Counter(traffic.accepted), "a message was lost or sent twice"
     assert set(traffic.gaps) <= {("restart",)}
+    followed = {name: sequence.followed for name, sequence in traffic.sequences.items()}
+    assert all(followed.values()), followed
     measured(
         f"{traffic.made} requests, {RESTARTS} restarts, {len(traffic.accepted)} messages once each, "
+        f"{traffic.pushed} pushes, of which clients got right after their predecessors {followed}, "
         f"{traffic.gaps.total()} gaps because of a restart, 0 failed"
     )
 
@@ -128,73 +219,42 @@ async def test_no_request_fails_while_the_gateway_is_restarted_with_inherited_so
             assert await gateways[-1].exit_status() == 0
             gateways.append(await next_gateway())
 
-        traffic = Traffic(server.getsockname(), REQUESTS)
+        traffic = Traffic(server.getsockname(), REQUESTS, upstream)
         await during(traffic, restart)
         await check(traffic, upstream, gateways, measured)
 
 
-class HAProxyForTwo(Program):
-    """HAProxy before two gateways, each checked by its /readyz."""
-
-    program = "haproxy"
+class HAProxyForTwo(HAProxy):
+    """HAProxy before two gateways, each checked by its /readyz, as docs/operations.md advises."""
 
     def __init__(self, folder, gateways):
-        super().__init__(folder)
+        # A check of a busy machine must not fail for its slowness: with no server left, the response would be 503.
+        super().__init__(folder, None, "option httpchk GET /readyz", "timeout check 10s", "option redispatch")
         self.gateways = gateways
 
-    def arguments(self):
-        servers = "\n".join(
+    def servers(self):
+        return "\n".join(
             f"  server s{number} {api[0]}:{api[1]} check port {management[1]} inter 200 fall 1 rise 1"
             for number, (api, management) in enumerate(self.gateways)
         )
-        path = self._folder / f"haproxy-{self.port}.conf"
-        path.write_text(f"""
-defaults
-  mode http
-  timeout connect 5000
-  timeout client 50000
-  timeout server 50000
-  option httpchk GET /readyz
-frontend clients
-  bind 127.0.0.1:{self.port}
-  default_backend gateways
-backend gateways
-  balance roundrobin
-{servers}
-""")
-        return ["-db", "-f", path]
 
 
-class EnvoyForTwo(Program):
+class EnvoyForTwo(Envoy):
     """Envoy before two gateways, each checked by its /readyz."""
 
-    program = "envoy"
-
     def __init__(self, folder, gateways):
-        super().__init__(folder)
+        super().__init__(folder, None)
         self.gateways = gateways
 
-    def arguments(self):
-        filters = "envoy.extensions.filters"
-
-        def at(host, port):
-            return {"socket_address": {"address": host, "port_value": port}}
-
-        router = {"@type": f"type.googleapis.com/{filters}.http.router.v3.Router"}
-        route = {"match": {"prefix": "/"}, "route": {"cluster": "gateways"}}
-        manager = {
-            "@type": f"type.googleapis.com/{filters}.network.http_connection_manager.v3.HttpConnectionManager",
-            "stat_prefix": "clients",
-            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
-            "http_filters": [{"name": "envoy.filters.http.router", "typed_config": router}],
-        }
-        chain = {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
-        endpoints = [
-            {"endpoint": {"address": at(*api), "health_check_config": {"port_value": management[1]}}}
+    def endpoints(self):
+        return [
+            {"address": self.at(*api), "health_check_config": {"port_value": management[1]}}
             for api, management in self.gateways
         ]
+
+    def cluster_settings(self):
         check = {
-            "timeout": "1s",
+            "timeout": "10s",
             "interval": "0.2s",
             "unhealthy_interval": "0.2s",
             "no_traffic_interval": "0.2s",
@@ -203,15 +263,7 @@ class EnvoyForTwo(Program):
             # By default the name of the cluster, which a loopback listener refuses. If none is healthy, Envoy uses all.
             "http_health_check": {"path": "/readyz", "host": "localhost"},
         }
-        cluster = {
-            "name": "gateways",
-            "health_checks": [check],
-            "load_assignment": {"cluster_name": "gateways", "endpoints": [{"lb_endpoints": endpoints}]},
-        }
-        listener = {"address": at(*self.address), "filter_chains": [chain]}
-        path = self._folder / f"envoy-{self.port}.json"
-        path.write_text(json.dumps({"static_resources": {"listeners": [listener], "clusters": [cluster]}}))
-        return ["--disable-hot-restart", "--concurrency", "1", "-l", "error", "-c", path]
+        return {"health_checks": [check]}
 
 
 @pytest.mark.timeout(900)
@@ -244,7 +296,7 @@ async def test_no_request_fails_while_one_of_two_gateways_drains(balancer, start
         assert await gateways[number].exit_status() == 0
         gateways[number] = await gateway(*addresses[number])
 
-    traffic = Traffic(proxy.address, REQUESTS)
+    traffic = Traffic(proxy.address, REQUESTS, upstream)
     await during(traffic, drain)
     await check(traffic, upstream, gateways, measured)
 

@@ -63,8 +63,11 @@ class HAProxy(ReverseProxy):
     def arguments(self):
         return ["-db", "-f", self.write_configuration()]
 
+    def servers(self):
+        """The lines of the backend."""
+        return "  server gateway {}:{}".format(*self.target)
+
     def configuration(self):
-        host, port = self.target
         settings = "\n".join(f"  {setting}" for setting in self.settings)
         return f"""
 defaults
@@ -77,7 +80,7 @@ frontend clients
   bind 127.0.0.1:{self.port}
   default_backend gateway
 backend gateway
-  server gateway {host}:{port}
+{self.servers()}
 """
 
 
@@ -105,14 +108,21 @@ class Envoy(ReverseProxy):
             "http_filters": [{"name": "envoy.filters.http.router", "typed_config": router}],
         }
         chain = {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
-        listener = {"address": _address(*self.address), "filter_chains": [chain]}
-        endpoints = [{"lb_endpoints": [{"endpoint": {"address": _address(*self.target)}}]}]
-        cluster = {"name": "gateway", "load_assignment": {"cluster_name": "gateway", "endpoints": endpoints}}
+        listener = {"address": self.at(*self.address), "filter_chains": [chain]}
+        endpoints = [{"lb_endpoints": [{"endpoint": each} for each in self.endpoints()]}]
+        assignment = {"cluster_name": "gateway", "endpoints": endpoints}
+        cluster = {"name": "gateway", "load_assignment": assignment, **self.cluster_settings()}
         return json.dumps({"static_resources": {"listeners": [listener], "clusters": [cluster]}})
 
+    @staticmethod
+    def at(host, port):
+        return {"socket_address": {"address": host, "port_value": port}}
 
-def _address(host, port):
-    return {"socket_address": {"address": host, "port_value": port}}
+    def endpoints(self):
+        return [{"address": self.at(*self.target)}]
+
+    def cluster_settings(self):
+        return {}
 
 
 REVERSE_PROXIES = [Nginx, HAProxy, Envoy]

@@ -1,6 +1,7 @@
 """An upstream that behaves: the Python `websockets` server, which shares no code with the gateway."""
 
 import asyncio
+import contextlib
 
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
@@ -66,11 +67,12 @@ class Upstream:
         return len(self._open)
 
     async def push(self, *messages):
-        """Sends to every connected peer, in order; waits for one to be there."""
+        """Sends to every connected peer, in order; waits for one to be there. One that closes gets no more."""
         await eventually(lambda: self._open, what="somebody connects to the upstream")
         for message in messages:
             for connection in list(self._open):
-                await connection.send(message)
+                with contextlib.suppress(ConnectionClosed):
+                    await connection.send(message)
 
     async def has_received(self, count, *, within=30.0):
         """Waits until at least `count` messages arrived, and returns all of them."""

@@ -75,6 +75,7 @@ let package = Package(
     target(.codecs, "ProxyCodec", ["ByteStreams", "HTTPCodec"]),
 
     // Pure machines: they decide.
+    target(.machines, "Journal", ["ByteStreams"]),
     target(.machines, "UpstreamProtocol", ["ByteStreams", "Deflate", "Digests", "JSONCodec"]),
     target(.machines, "Profiles", ["ByteStreams", "WebSocketCodec"]),
     target(.machines, "UpstreamSession", ["ByteStreams"]),
@@ -157,6 +158,7 @@ let package = Package(
     tested(.codecs, "HTTPCodec"),
     tested(.codecs, "WebSocketCodec", ["HTTPCodec"]),
     tested(.codecs, "ProxyCodec", ["HTTPCodec"]),
+    tested(.machines, "Journal", ["ByteStreams"]),
     tested(.machines, "UpstreamProtocol", ["Deflate"]),
     tested(.machines, "Profiles", ["WebSocketCodec"]),
     tested(.machines, "UpstreamSession"),

@@ -11,6 +11,7 @@ import Testing
     "WebSocketCodec": ["ByteStreams", "Deflate", "Digests", "HTTPCodec"],
     "ProxyCodec": ["ByteStreams", "HTTPCodec"],
     "UpstreamProtocol": ["ByteStreams", "Deflate", "Digests", "JSONCodec"],
+    "Journal": ["ByteStreams"],
     "Profiles": ["ByteStreams", "WebSocketCodec"],
     "UpstreamSession": ["ByteStreams"],
     "Outbox": ["ByteStreams", "UpstreamSession"],

@@ -1,0 +1,249 @@
+import ByteStreams
+
+/// One change of a session that is to survive the process.
+///
+/// A session submits its changes in the order in which it makes them, and those that belong together in one call: they are stored together
+/// or not at all. `RestoredSession.apply` defines what each entry means. All times are wall-clock times in milliseconds since the UNIX
+/// epoch, since the monotonic clock starts anew with the machine.
+package enum JournalEntry: Equatable, Sendable {
+  /// The store was opened for this session. Its next push and its next delivery are the first of the term.
+  case opened(JournalTerm)
+  /// A push arrived. Its number follows that of the push before.
+  case push(JournalPush)
+  /// Pushes may be missing after the latest push. Gaps without a push in between are one position with all their reasons.
+  case gap(JournalGaps)
+  /// Retention has dropped all pushes before this number.
+  case trimmed(before: UInt64)
+  /// As `trimmed`, with what is known of the dropped pushes. The store writes it when it deletes them.
+  case retained(JournalRetention)
+  /// A message was queued. Its number is larger than those before, and not always the next: messages with time to live 0 are not stored.
+  case accepted(JournalMessage)
+  /// The messages accepted under an idempotency key. It is submitted together with them.
+  case keyed(JournalKey)
+  /// A connection may write the messages up to this number. The number decreases when a connection is lost before it has written all
+  /// that it had taken: the messages after the number are queued again.
+  case intended(through: UInt64)
+  /// Messages reached another state.
+  case settled(JournalSettlement)
+  /// A subscription was made or replaced. It becomes the latest.
+  case subscribed(JournalSubscription)
+  /// The subscription with this key has ended.
+  case unsubscribed(key: [UInt8])
+  /// What the next connection resumes from. nil: nothing any more.
+  case resume(ResumeValue, [UInt8]?)
+  /// A change of the consumer with this name.
+  case consumer(name: String, ConsumerChange)
+  /// The session has ended for good: everything above is removed.
+  case closed
+
+  /// Bytes that the entry counts towards the limit of what waits for the store: its own size, and what it refers to.
+  package var cost: Int {
+    let own = Self.overhead
+    return switch self {
+    case .push(let push): own + push.rendered.count
+    case .accepted(let message): own + message.payload.count
+    case .subscribed(let subscription): own + subscription.payload.count + subscription.key.count
+    case .resume(_, let value): own + (value?.count ?? 0)
+    case .consumer(_, let change): own + change.size
+    default: own
+    }
+  }
+
+  private static var overhead: Int { 128 }
+}
+
+/// The opening of the store for a session. Each opening has another number, which is stored before any number of the term is issued.
+package struct JournalTerm: Hashable, Sendable {
+  package let term: UInt64
+  /// The number of the first push of the term.
+  package let firstPush: UInt64
+  /// The number of the first delivery of the term.
+  package let firstDelivery: UInt64
+
+  package init(term: UInt64, firstPush: UInt64, firstDelivery: UInt64) {
+    self.term = term
+    self.firstPush = firstPush
+    self.firstDelivery = firstDelivery
+  }
+}
+
+/// A push as it is retained.
+package struct JournalPush: Equatable, Sendable {
+  package let number: UInt64
+  package let time: Int64
+  /// Where the parts of `rendered` are, in the format of the inbox.
+  package let layout: UInt64
+  /// The JSON object in a response.
+  package let rendered: SharedBytes
+
+  package init(number: UInt64, time: Int64, layout: UInt64, rendered: SharedBytes) {
+    self.number = number
+    self.time = time
+    self.layout = layout
+    self.rendered = rendered
+  }
+
+  package static func == (left: JournalPush, right: JournalPush) -> Bool {
+    left.number == right.number && left.time == right.time && left.layout == right.layout
+      && left.rendered.bytes.equals(right.rendered.bytes)
+  }
+}
+
+/// What is known of the pushes that retention has dropped.
+package struct JournalRetention: Hashable, Sendable {
+  /// The number of the oldest push that is kept.
+  package let first: UInt64
+  /// When push 1 arrived.
+  package let firstArrival: Int64?
+  /// When the newest dropped push arrived.
+  package let newestTrimmedArrival: Int64?
+  /// The newest gap that was dropped with the push after it.
+  package let newestTrimmedGap: RestoredSession.Gap?
+
+  package init(
+    first: UInt64, firstArrival: Int64?, newestTrimmedArrival: Int64?, newestTrimmedGap: RestoredSession.Gap?
+  ) {
+    self.first = first
+    self.firstArrival = firstArrival
+    self.newestTrimmedArrival = newestTrimmedArrival
+    self.newestTrimmedGap = newestTrimmedGap
+  }
+}
+
+/// Why pushes may be missing.
+package struct JournalGaps: OptionSet, Hashable, Sendable {
+  package let rawValue: UInt8
+
+  package init(rawValue: UInt8) { self.rawValue = rawValue }
+
+  /// The upstream was disconnected.
+  package static let upstream = JournalGaps(rawValue: 1)
+  /// The store may have lost what was stored last.
+  package static let store = JournalGaps(rawValue: 2)
+  /// Retention has removed pushes before a consumer received them. Only for consumers.
+  package static let retention = JournalGaps(rawValue: 4)
+  /// A position of a consumer was not one of this log. Only for consumers.
+  package static let restart = JournalGaps(rawValue: 8)
+}
+
+/// A message on its way to the upstream.
+package struct JournalMessage: Equatable, Sendable {
+  package let number: UInt64
+  package let payload: SharedBytes
+  package let kind: MessageKind
+  package let topic: String?
+  /// When it expires; nil: never.
+  package let deadline: Int64?
+  /// When it was queued.
+  package let time: Int64
+
+  package init(
+    number: UInt64, payload: SharedBytes, kind: MessageKind, topic: String?, deadline: Int64?, time: Int64
+  ) {
+    self.number = number
+    self.payload = payload
+    self.kind = kind
+    self.topic = topic
+    self.deadline = deadline
+    self.time = time
+  }
+
+  package static func == (left: JournalMessage, right: JournalMessage) -> Bool {
+    left.number == right.number && left.kind == right.kind && left.topic == right.topic
+      && left.deadline == right.deadline && left.time == right.time
+      && left.payload.bytes.equals(right.payload.bytes)
+  }
+}
+
+/// An idempotency key and what was accepted under it.
+package struct JournalKey: Hashable, Sendable {
+  /// 128 bits of a digest. This and the other digests must be the same in every process.
+  package struct Digest: Hashable, Sendable {
+    package let high: UInt64
+    package let low: UInt64
+
+    package init(high: UInt64, low: UInt64) {
+      self.high = high
+      self.low = low
+    }
+  }
+
+  package let key: Digest
+  /// Of the content of the request.
+  package let fingerprint: Digest
+  /// Of the name of who is counted.
+  package let principal: Digest
+  /// The number of the first message.
+  package let first: UInt64
+  /// nil for a single message.
+  package let batchCount: Int32?
+  package let kind: MessageKind
+  /// The position among the pushes before the messages were queued.
+  package let position: UInt64
+  package let accepted: Int64
+  /// When the key expires.
+  package let end: Int64
+
+  package init(
+    key: Digest, fingerprint: Digest, principal: Digest, first: UInt64, batchCount: Int32?, kind: MessageKind,
+    position: UInt64, accepted: Int64, end: Int64
+  ) {
+    self.key = key
+    self.fingerprint = fingerprint
+    self.principal = principal
+    self.first = first
+    self.batchCount = batchCount
+    self.kind = kind
+    self.position = position
+    self.accepted = accepted
+    self.end = end
+  }
+}
+
+/// Messages with consecutive numbers that reached another state.
+package struct JournalSettlement: Hashable, Sendable {
+  package let first: UInt64
+  package let last: UInt64
+  /// The raw values of the outbox. 0 is no state and no reason.
+  package let state: UInt8
+  package let reason: UInt8
+  package let time: Int64
+  /// Whether the payloads are not needed any more: the messages will not be sent again.
+  package let releasesPayloads: Bool
+
+  package init(first: UInt64, last: UInt64, state: UInt8, reason: UInt8, time: Int64, releasesPayloads: Bool) {
+    self.first = first
+    self.last = last
+    self.state = state
+    self.reason = reason
+    self.time = time
+    self.releasesPayloads = releasesPayloads
+  }
+}
+
+/// A message that is sent again on every new connection.
+package struct JournalSubscription: Equatable, Sendable {
+  package let key: [UInt8]
+  package let kind: MessageKind
+  package let payload: SharedBytes
+
+  package init(key: [UInt8], kind: MessageKind, payload: SharedBytes) {
+    self.key = key
+    self.kind = kind
+    self.payload = payload
+  }
+
+  package static func == (left: JournalSubscription, right: JournalSubscription) -> Bool {
+    left.key == right.key && left.kind == right.kind && left.payload.bytes.equals(right.payload.bytes)
+  }
+}
+
+/// What a connection resumes from.
+package enum ResumeValue: UInt8, CaseIterable, Sendable {
+  /// The value of `${cursor}`.
+  case cursor = 1
+  /// The private id of a Socket.IO connection.
+  case socketIOSession
+  /// The offset of the last event of a Socket.IO connection.
+  case socketIOOffset
+}

@@ -1,0 +1,160 @@
+import ByteStreams
+
+/// What a session was when its last entry was stored.
+///
+/// `apply` is the definition of the journal: the state is that after all stored entries. Every value that `apply` accepts is within
+/// limits of its own, since a damaged file must not exhaust the memory.
+package struct RestoredSession: Equatable, Sendable {
+  /// The latest delivery states that are kept, as many as an outbox of the default size remembers.
+  package static var maximumDeliveries: Int { 65_536 }
+  /// The latest terms that are kept. A cursor of an older term is before the oldest of these.
+  package static var maximumTerms: Int { 64 }
+
+  /// A gap: pushes may be missing after push `after`.
+  package struct Gap: Hashable, Sendable {
+    package let after: UInt64
+    package var reasons: JournalGaps
+
+    package init(after: UInt64, reasons: JournalGaps) {
+      self.after = after
+      self.reasons = reasons
+    }
+  }
+
+  /// The state of a message.
+  package struct Delivery: Hashable, Sendable {
+    /// 0: not stored.
+    package var state: UInt8 = 0
+    package var reason: UInt8 = 0
+    /// When it was reached, in units of 10 ms.
+    package var time: Int64 = 0
+
+    package init(state: UInt8 = 0, reason: UInt8 = 0, time: Int64 = 0) {
+      self.state = state
+      self.reason = reason
+      self.time = time
+    }
+  }
+
+  /// The state of a queued message.
+  package static var queued: UInt8 { 1 }
+
+  /// Drawn at random when the session was first opened.
+  package let epoch: UInt64
+  /// Oldest first. The last one is the present. Empty: the session was never opened.
+  package internal(set) var terms: [JournalTerm] = []
+  /// Whether entries at the end may be missing, because the machine failed or the store was restored from a backup. The store appends a gap
+  /// then. This is not part of the journal.
+  package var mayHaveLostEntries = false
+
+  // MARK: Pushes
+
+  /// The retained pushes: those with the numbers before `nextPush`.
+  package internal(set) var pushes = RingDeque(
+    filler: JournalPush(number: 0, time: 0, layout: 0, rendered: SharedBytes([])))
+  package internal(set) var nextPush: UInt64 = 1
+  /// Of and after the oldest retained push, in order, and the newest before it.
+  package internal(set) var gaps: [Gap] = []
+  /// When push 1 arrived.
+  package internal(set) var firstArrival: Int64?
+  /// When the newest dropped push arrived.
+  package internal(set) var newestTrimmedArrival: Int64?
+
+  /// The number of the oldest retained push, or of the next one if none is.
+  package var firstRetained: UInt64 { nextPush - UInt64(pushes.count) }
+  /// The position after the last push and gap, as `Cursor.position`.
+  package var lastPosition: UInt64 { (nextPush - 1) << 1 | (gaps.last?.after == nextPush - 1 ? 1 : 0) }
+
+  // MARK: Deliveries
+
+  package internal(set) var nextDelivery: UInt64 = 1
+  /// A connection may have written the messages up to this one.
+  package internal(set) var intended: UInt64 = 0
+  /// The messages whose payloads may still be needed, by number. Those up to `intended` may have been written.
+  package internal(set) var messages: [UInt64: JournalMessage] = [:]
+  /// The states of the last messages. The last one has the number `nextDelivery` - 1.
+  package internal(set) var deliveries = RingDeque(filler: Delivery())
+  /// In the order in which they expire. Some may have expired.
+  package internal(set) var keys = RingDeque(filler: RestoredSession.noKey)
+
+  private static var noKey: JournalKey {
+    let digest = JournalKey.Digest(high: 0, low: 0)
+    return JournalKey(
+      key: digest, fingerprint: digest, principal: digest, first: 0, batchCount: nil, kind: .text, position: 0,
+      accepted: 0,
+      end: 0)
+  }
+
+  /// The state of a message; nil if it is not stored.
+  package func delivery(_ number: UInt64) -> Delivery? {
+    guard let index = deliveryIndex(number), deliveries[index].state != 0 else { return nil }
+    return deliveries[index]
+  }
+
+  func deliveryIndex(_ number: UInt64) -> Int? {
+    guard number < nextDelivery, nextDelivery - number <= UInt64(deliveries.count) else { return nil }
+    return deliveries.end - Int(nextDelivery - number)
+  }
+
+  // MARK: The rest
+
+  /// In the order in which they were made.
+  package internal(set) var subscriptions: [JournalSubscription] = []
+  package internal(set) var resume: [ResumeValue: [UInt8]] = [:]
+  package internal(set) var consumers: [String: RestoredConsumer] = [:]
+
+  package init(epoch: UInt64) { self.epoch = epoch }
+
+  package static func == (left: RestoredSession, right: RestoredSession) -> Bool {
+    left.epoch == right.epoch && left.terms == right.terms && left.mayHaveLostEntries == right.mayHaveLostEntries
+      && left.nextPush == right.nextPush && left.gaps == right.gaps && left.firstArrival == right.firstArrival
+      && left.newestTrimmedArrival == right.newestTrimmedArrival && areEqual(left.pushes, right.pushes)
+      && left.nextDelivery == right.nextDelivery && left.intended == right.intended && left.messages == right.messages
+      && left.hasSameDeliveries(as: right) && areEqual(left.keys, right.keys)
+      && left.subscriptions == right.subscriptions && left.resume == right.resume && left.consumers == right.consumers
+  }
+
+  /// Messages without a state at the beginning of `deliveries` make no difference.
+  private func hasSameDeliveries(as other: RestoredSession) -> Bool {
+    let count = UInt64(max(deliveries.count, other.deliveries.count))
+    let first = nextDelivery > count ? nextDelivery - count : 1
+    return (first..<nextDelivery).allSatisfy { delivery($0) == other.delivery($0) }
+  }
+
+  private static func areEqual<Element: Equatable>(_ left: RingDeque<Element>, _ right: RingDeque<Element>) -> Bool {
+    left.count == right.count && (0..<left.count).allSatisfy { left[left.front + $0] == right[right.front + $0] }
+  }
+}
+
+/// A consumer when the last entry was stored.
+package struct RestoredConsumer: Equatable, Sendable {
+  /// A push that was handed out and is not settled.
+  package struct Push: Hashable, Sendable {
+    package var attempts: UInt32
+    /// The random bits of the latest lease; nil: the lease ended.
+    package var bits: UInt64?
+    /// When the lease ends, or the push can be handed out again.
+    package var until: Int64
+  }
+
+  package internal(set) var settings: JournalConsumerSettings
+  /// Everything up to it is settled, as `Cursor.position`.
+  package internal(set) var position: UInt64
+  package internal(set) var missed: UInt64 = 0
+  package internal(set) var reasons: JournalGaps = []
+  package internal(set) var lastUse: Int64 = 0
+  /// By number.
+  package internal(set) var pushes: [UInt64: Push] = [:]
+  /// The numbers after `position` that are settled.
+  package internal(set) var settled: Set<UInt64> = []
+  /// Oldest first.
+  package internal(set) var dead: [JournalDeadLetter] = []
+  package internal(set) var droppedDead: Int = 0
+  /// Dead letters that are handed out again, in the order of the retries. Their numbers may be before `position`.
+  package internal(set) var retried: [JournalPush] = []
+
+  init(_ settings: JournalConsumerSettings, position: UInt64) {
+    self.settings = settings
+    self.position = position
+  }
+}

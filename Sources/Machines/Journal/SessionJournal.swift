@@ -1,0 +1,74 @@
+import ByteStreams
+
+/// The number of an entry among all that were submitted to a store in this process, counted from 1.
+package struct JournalTicket: Hashable, Comparable, Sendable {
+  package let number: UInt64
+
+  package init(_ number: UInt64) { self.number = number }
+
+  package static func < (left: JournalTicket, right: JournalTicket) -> Bool { left.number < right.number }
+}
+
+/// What became of a submitted entry.
+package enum JournalOutcome: Equatable, Sendable {
+  case pending
+  /// It survives what the store promises. This is final.
+  case stored
+  /// The store does not work. The entry is kept in memory, and may be stored when the store works again.
+  case failed
+}
+
+/// Where the changes of one session are stored. nil in place of it: nowhere (`store.engine: memory`).
+///
+/// Safe for use from any thread. Nothing in here blocks: the store has a thread of its own, and a slow disk delays only the outcomes.
+package protocol SessionJournal: AnyObject, Sendable {
+  /// Submits one entry. Allocates nothing in the long run.
+  @discardableResult
+  func submit(_ entry: JournalEntry) -> JournalTicket
+
+  /// Submits entries that are stored together or not at all. The ticket is that of the last.
+  @discardableResult
+  func submit(contentsOf entries: [JournalEntry]) -> JournalTicket
+
+  func outcome(of ticket: JournalTicket) -> JournalOutcome
+
+  /// The position after the last push or gap of this session that is stored, as `Cursor.position`.
+  var storedPosition: UInt64 { get }
+
+  /// Whether the store does not work: what is submitted now is kept in memory only. Pushes are shown nevertheless, and messages are refused.
+  var isFailed: Bool { get }
+
+  /// Whether more than `store.pending_bytes` wait to be stored, by all sessions: nothing more may be read from the upstream, and
+  /// messages are refused.
+  var isFull: Bool { get }
+
+  /// Sets who is called from now on. One observer: the session.
+  func observe(_ observer: any JournalObserver)
+}
+
+/// Called on the thread of the store, so it must not block. A method that is called may submit entries.
+package protocol JournalObserver: AnyObject, Sendable {
+  /// Entries of this session were stored, or `isFailed` or `isFull` has changed. At most once per commit.
+  func journalChanged()
+}
+
+/// The store of a process, as the sessions see it.
+package protocol Journal: AnyObject, Sendable {
+  /// Opens the journal of a session, once at a time for each name. `then` is called on the thread of the store, as soon as the term of this
+  /// session is stored.
+  func open(_ name: String, then: @escaping @Sendable (OpenedJournal) -> Void)
+
+  /// For the status output.
+  var state: StoreState { get }
+}
+
+/// The journal of a session, and what it was when the session ended.
+package struct OpenedJournal: Sendable {
+  package let journal: any SessionJournal
+  package let restored: RestoredSession
+
+  package init(journal: any SessionJournal, restored: RestoredSession) {
+    self.journal = journal
+    self.restored = restored
+  }
+}

@@ -1,0 +1,38 @@
+/// Where sessions are stored.
+package struct StoreSettings: Hashable, Sendable {
+  package enum Engine: String, CaseIterable, Sendable {
+    /// Nowhere: they end with the process.
+    case memory
+    /// In an SQLite database.
+    case sqlite
+  }
+
+  package enum Sync: String, CaseIterable, Sendable {
+    /// The file is synchronised one second after a change. A power failure loses the last second.
+    case interval
+    /// The file is synchronised before anything is acknowledged.
+    case always
+  }
+
+  package var engine: Engine = .memory
+  /// The file.
+  package var path = "drawbridge.db"
+  package var sync: Sync = .interval
+  /// Maximum bytes that wait to be stored: at 100 MB/s, more than half a second of pushes.
+  package var pendingBytes = 64 << 20
+
+  package init() {}
+}
+
+/// Whether the store works.
+package struct StoreState: Equatable, Sendable {
+  /// Why it does not; nil: it does.
+  package var failure: String?
+  /// Since when, in milliseconds of UNIX time.
+  package var since: Int64
+
+  package init(failure: String? = nil, since: Int64) {
+    self.failure = failure
+    self.since = since
+  }
+}

@@ -1,0 +1,133 @@
+import ByteStreams
+import Journal
+import TestSupport
+
+/// Makes sequences of entries as a session would submit them.
+struct RandomSession {
+  private var random: SeededGenerator
+  private var term: UInt64 = 0
+  private var nextPush: UInt64 = 1
+  private var firstRetained: UInt64 = 1
+  private var nextDelivery: UInt64 = 1
+  private var time: Int64 = 1_700_000_000_000
+  private var consumers: [String] = []
+
+  init(seed: UInt64) { random = SeededGenerator(seed: seed) }
+
+  static func push(_ number: UInt64, time: Int64 = 0, size: Int = 10) -> JournalPush {
+    let bytes = (0..<size).map { UInt8(truncatingIfNeeded: number &* 31 &+ UInt64($0)) }
+    return JournalPush(number: number, time: time, layout: number &* 0x1_0001, rendered: SharedBytes(bytes))
+  }
+
+  static func message(_ number: UInt64, time: Int64 = 0) -> JournalMessage {
+    JournalMessage(
+      number: number, payload: SharedBytes(Array("message \(number)".utf8)), kind: number % 3 == 0 ? .binary : .text,
+      topic: number % 4 == 0 ? "topic é" : nil, deadline: number % 5 == 0 ? nil : time + 30_000, time: time)
+  }
+
+  static func key(_ number: UInt64, accepted: Int64, lifetime: Int64) -> JournalKey {
+    let digest = JournalKey.Digest(high: number, low: ~number)
+    return JournalKey(
+      key: digest, fingerprint: digest, principal: digest, first: number, batchCount: number % 2 == 0 ? 3 : nil,
+      kind: .text, position: number << 1, accepted: accepted, end: accepted + lifetime)
+  }
+
+  mutating func nextEntries() -> [JournalEntry] {
+    time += Int64.random(in: 0...2_000, using: &random)
+    switch Int.random(in: 0..<16, using: &random) {
+    case 0 where term == 0 || Bool.random(using: &random):
+      term += 1
+      return [.opened(JournalTerm(term: term, firstPush: nextPush, firstDelivery: nextDelivery)), .gap(.upstream)]
+    case 1...4: return push(count: Int.random(in: 1...3, using: &random))
+    case 5: return [.gap(Bool.random(using: &random) ? .upstream : .store)]
+    case 6:
+      firstRetained = UInt64.random(in: firstRetained...nextPush, using: &random)
+      return [.trimmed(before: firstRetained)]
+    case 7...9: return accept()
+    case 10: return [.intended(through: UInt64.random(in: 0..<nextDelivery, using: &random))]
+    case 11: return settle()
+    case 12: return [subscription()]
+    case 13: return [.resume(.cursor, Bool.random(using: &random) ? [1, 2, 3] : nil)]
+    default: return consumer()
+    }
+  }
+
+  private mutating func push(count: Int) -> [JournalEntry] {
+    let entries = (0..<UInt64(count)).map {
+      JournalEntry.push(Self.push(nextPush + $0, time: time, size: Int.random(in: 0...200, using: &random)))
+    }
+    nextPush += UInt64(count)
+    return entries
+  }
+
+  private mutating func accept() -> [JournalEntry] {
+    // Some numbers are those of messages that are not stored.
+    nextDelivery += UInt64.random(in: 0...1, using: &random)
+    let message = Self.message(nextDelivery, time: time)
+    nextDelivery += 1
+    guard Bool.random(using: &random) else { return [.accepted(message)] }
+    return [.accepted(message), .keyed(Self.key(message.number, accepted: time, lifetime: 60_000))]
+  }
+
+  private mutating func settle() -> [JournalEntry] {
+    guard nextDelivery > 1 else { return [] }
+    let first = UInt64.random(in: 1..<nextDelivery, using: &random)
+    return [
+      .settled(
+        JournalSettlement(
+          first: first, last: min(nextDelivery - 1, first + UInt64.random(in: 0...9, using: &random)),
+          state: UInt8.random(in: 1...7, using: &random), reason: UInt8.random(in: 0...6, using: &random), time: time,
+          releasesPayloads: Bool.random(using: &random)))
+    ]
+  }
+
+  private mutating func subscription() -> JournalEntry {
+    let key: [UInt8] = [UInt8.random(in: 0...5, using: &random)]
+    if Bool.random(using: &random) { return .unsubscribed(key: key) }
+    return .subscribed(
+      JournalSubscription(key: key, kind: .text, payload: SharedBytes([UInt8.random(in: 0...255, using: &random)])))
+  }
+
+  // MARK: Consumers
+
+  private mutating func consumer() -> [JournalEntry] {
+    guard let name = consumers.randomElement(using: &random) else { return [put("c\(nextPush)")] }
+    let number = UInt64.random(in: max(1, firstRetained)...max(nextPush, firstRetained), using: &random)
+    let change: ConsumerChange
+    switch Int.random(in: 0..<12, using: &random) {
+    case 0: return [put("c\(nextPush)")]
+    case 1:
+      consumers.removeAll { $0 == name }
+      change = .removed
+    case 2:
+      change = .moved(
+        JournalConsumerPosition(
+          position: UInt64.random(in: 0...nextPush, using: &random) << 1,
+          missed: UInt64.random(in: 0...2, using: &random),
+          reasons: Bool.random(using: &random) ? [] : [.retention, .upstream], time: time))
+    case 3, 4:
+      change = .leased(JournalLease(number: number, attempt: 2, bits: random.next(), end: time + 30_000))
+    case 5: change = .released(number: number, until: time)
+    case 6, 7: change = .settled(number: number)
+    case 8:
+      change = .buried(
+        JournalDeadLetter(push: Self.push(number), isRejected: Bool.random(using: &random), deliveries: 5))
+    case 9: change = .deadRetried
+    case 10: change = Bool.random(using: &random) ? .deadRemoved : .deadDropped(count: 1)
+    default: change = .used(at: time)
+    }
+    return [.consumer(name: name, change)]
+  }
+
+  private mutating func put(_ name: String) -> JournalEntry {
+    if !consumers.contains(name) { consumers.append(name) }
+    var settings = JournalConsumerSettings()
+    settings.isShared = Bool.random(using: &random)
+    settings.visibility = .milliseconds(Int64.random(in: 100...100_000, using: &random))
+    settings.order = Bool.random(using: &random) ? "/a/b" : nil
+    settings.topics = Bool.random(using: &random) ? ["a.*", "é"] : []
+    settings.maximumDeliveries = 5
+    settings.idle = .hours(1)
+    return .consumer(name: name, .put(settings, position: nextPush << 1))
+  }
+}

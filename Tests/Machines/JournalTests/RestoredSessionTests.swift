@@ -1,0 +1,99 @@
+import ByteStreams
+import Journal
+import TestSupport
+import Testing
+
+extension RestoredSession {
+  mutating func follow(_ entry: JournalEntry) {
+    let isApplied = apply(entry)
+    #expect(isApplied, "\(entry)")
+  }
+
+  mutating func refuse(_ entry: JournalEntry) {
+    let isApplied = apply(entry)
+    #expect(!isApplied, "\(entry)")
+  }
+}
+
+@Suite struct RestoredSessionTests {
+  /// The entries of the restored state lead to the same state, wherever the sequence is cut.
+  @Test(arguments: 0..<40 as Range<UInt64>)
+  func theEntriesOfAStateLeadToItWhereverTheSequenceEnds(seed: UInt64) {
+    var writer = RandomSession(seed: seed)
+    var state = RestoredSession(epoch: 7)
+    for step in 0..<400 {
+      for entry in writer.nextEntries() { state.follow(entry) }
+      guard step % 10 == 0 else { continue }
+      #expect(Self.rebuilt(state) == state, "seed \(seed), step \(step)")
+    }
+  }
+
+  /// Pushes are stored apart from the rest, so their entries are applied in another order.
+  static func rebuilt(_ state: RestoredSession) -> RestoredSession {
+    var result = RestoredSession(epoch: state.epoch)
+    let entries = state.stateEntries
+    for entry in entries.prefix(1) { result.follow(entry) }
+    for entry in state.pushEntries { result.follow(entry) }
+    for entry in entries.dropFirst() { result.follow(entry) }
+    return result
+  }
+
+  @Test func aPushThatDoesNotFollowIsRefused() {
+    var state = RestoredSession(epoch: 1)
+    state.follow(.push(RandomSession.push(1)))
+    state.refuse(.push(RandomSession.push(3)))
+    state.refuse(.push(RandomSession.push(1)))
+    #expect(state.nextPush == 2 && state.pushes.count == 1)
+  }
+
+  @Test func aTermThatIsNotNewerIsRefused() {
+    var state = RestoredSession(epoch: 1)
+    state.follow(.opened(JournalTerm(term: 3, firstPush: 1, firstDelivery: 1)))
+    state.refuse(.opened(JournalTerm(term: 3, firstPush: 1, firstDelivery: 1)))
+    #expect(state.terms.count == 1)
+  }
+
+  @Test func aMessageThatIsNotSettledStaysQueuedAndOneThatIsReleasedDoesNot() {
+    var state = RestoredSession(epoch: 1)
+    for number in [1, 2, 4] as [UInt64] { state.follow(.accepted(RandomSession.message(number))) }
+    #expect(state.delivery(3) == nil)
+    let settlement = JournalSettlement(first: 2, last: 2, state: 3, reason: 0, time: 40, releasesPayloads: true)
+    state.follow(.settled(settlement))
+    #expect(state.messages.keys.sorted() == [1, 4])
+    #expect(state.delivery(2) == RestoredSession.Delivery(state: 3, reason: 0, time: 4))
+    #expect(state.nextDelivery == 5)
+  }
+
+  @Test func oldDeliveriesAreForgotten() {
+    var state = RestoredSession(epoch: 1)
+    let last = UInt64(RestoredSession.maximumDeliveries) + 10
+    let settlement = JournalSettlement(first: 1, last: last, state: 3, reason: 0, time: 0, releasesPayloads: true)
+    state.follow(.settled(settlement))
+    #expect(state.delivery(10) == nil)
+    #expect(state.delivery(11) != nil)
+    #expect(state.deliveries.count == RestoredSession.maximumDeliveries)
+  }
+
+  @Test func trimmingKeepsTheNewestGapThatWasDropped() {
+    var state = RestoredSession(epoch: 1)
+    for number in 1...4 as ClosedRange<UInt64> {
+      state.follow(.push(RandomSession.push(number)))
+      state.follow(.gap(.upstream))
+    }
+    state.follow(.gap(.store))
+    state.follow(.trimmed(before: 4))
+    #expect(state.firstRetained == 4)
+    #expect(state.gaps.map(\.after) == [2, 3, 4])
+    #expect(state.gaps.last?.reasons == [.upstream, .store])
+    #expect(state.retention.newestTrimmedGap?.after == 2)
+    #expect(state.lastPosition == 9)
+  }
+
+  @Test func keysThatExpiredAreDropped() {
+    var state = RestoredSession(epoch: 1)
+    for number in 1...3 as ClosedRange<UInt64> {
+      state.follow(.keyed(RandomSession.key(number, accepted: Int64(number) * 100, lifetime: 150)))
+    }
+    #expect((state.keys.front..<state.keys.end).map { state.keys[$0].first } == [2, 3])
+  }
+}

@@ -76,6 +76,7 @@ let package = Package(
 
     // Pure machines: they decide.
     target(.machines, "Journal", ["ByteStreams"]),
+    target(.machines, "SocketIO", ["ByteStreams", "JSONCodec"]),
     target(.machines, "UpstreamProtocol", ["ByteStreams", "Deflate", "Digests", "JSONCodec"]),
     target(.machines, "Profiles", ["ByteStreams", "WebSocketCodec"]),
     target(.machines, "UpstreamSession", ["ByteStreams"]),
@@ -159,6 +160,7 @@ let package = Package(
     tested(.codecs, "WebSocketCodec", ["HTTPCodec"]),
     tested(.codecs, "ProxyCodec", ["HTTPCodec"]),
     tested(.machines, "Journal", ["ByteStreams"]),
+    tested(.machines, "SocketIO", ["ByteStreams", "WebSocketCodec"]),
     tested(.machines, "UpstreamProtocol", ["Deflate"]),
     tested(.machines, "Profiles", ["WebSocketCodec"]),
     tested(.machines, "UpstreamSession"),
@@ -232,7 +234,7 @@ let package = Package(
       name: "FuzzTargets",
       dependencies: [
         "ByteStreams", "CZlib", "Deflate", "Digests", "Signatures", "JSONCodec", "HTTPCodec", "WebSocketCodec",
-        "ProxyCodec", "RouteNetlink", "Access", "Inbox", "Configuration", "Upstream",
+        "ProxyCodec", "SocketIO", "RouteNetlink", "Access", "Inbox", "Configuration", "Upstream",
       ],
       path: "Tests/Fuzzing/Targets", swiftSettings: tests),
     tested(nil, "FuzzTargets", ["ByteStreams"]),

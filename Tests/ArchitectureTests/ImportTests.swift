@@ -10,6 +10,7 @@ import Testing
     "HTTPCodec": ["ByteStreams"],
     "WebSocketCodec": ["ByteStreams", "Deflate", "Digests", "HTTPCodec"],
     "ProxyCodec": ["ByteStreams", "HTTPCodec"],
+    "SocketIO": ["ByteStreams", "JSONCodec"],
     "UpstreamProtocol": ["ByteStreams", "Deflate", "Digests", "JSONCodec"],
     "Journal": ["ByteStreams"],
     "Profiles": ["ByteStreams", "WebSocketCodec"],

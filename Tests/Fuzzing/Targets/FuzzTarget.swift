@@ -39,6 +39,7 @@ package struct FuzzTarget: Sendable {
       FuzzTarget("rendered-push", longestInput: 256, RenderedPushTarget.run),
       FuzzTarget("json-web-token", longestInput: 256, JSONWebTokenTarget.run),
       FuzzTarget("key-set", longestInput: 512, KeySetTarget.run),
+      FuzzTarget("socketio", longestInput: 256, SocketIOTarget.run),
       FuzzTarget("token-file", longestInput: 256, TokenFileTarget.run),
     ]
   }

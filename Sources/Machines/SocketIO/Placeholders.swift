@@ -1,0 +1,64 @@
+import ByteStreams
+import JSONCodec
+
+/// The placeholders of a binary packet: `{"_placeholder":true,"num":0}` wherever an attachment belongs.
+enum Placeholders {
+  /// An object or an array around the current token.
+  private struct Level {
+    let isObject: Bool
+    var isPlaceholder = false
+    var number: Int?
+    /// Invalid placeholders found before this level. What is inside a placeholder counts for nothing.
+    let invalidBefore: Int
+  }
+
+  private enum Name { case placeholder, number, other }
+
+  /// Whether every placeholder at `range`, which must be valid JSON, has the number of an attachment. As the official parser reads them:
+  /// members in any order, others ignored, the last one of a name counts.
+  static func areValid(_ text: Span<UInt8>, _ range: Range<Int>, attachments: Int) -> Bool {
+    var walk = JSONText(range)
+    var levels: [Level] = []
+    var invalid = 0
+    var name: Name?
+    while let token = walk.token(text) {
+      switch text[token.lowerBound] {
+      case UInt8(ascii: "{"), UInt8(ascii: "["):
+        setValue(token, text, of: name, in: &levels)
+        name = nil
+        levels.append(Level(isObject: text[token.lowerBound] == UInt8(ascii: "{"), invalidBefore: invalid))
+      case UInt8(ascii: "}"), UInt8(ascii: "]"):
+        guard let closed = levels.popLast(), closed.isPlaceholder else { continue }
+        invalid = closed.invalidBefore
+        if !(closed.number.map { $0 < attachments } ?? false) { invalid &+= 1 }
+      case UInt8(ascii: ","), UInt8(ascii: ":"): continue
+      default:
+        if levels.last?.isObject == true, name == nil {
+          name = self.name(text.extracting(token))
+        } else {
+          setValue(token, text, of: name, in: &levels)
+          name = nil
+        }
+      }
+    }
+    return invalid == 0
+  }
+
+  private static func name(_ token: Span<UInt8>) -> Name {
+    if JSONString.equals(token, placeholder) { return .placeholder }
+    return JSONString.equals(token, number) ? .number : .other
+  }
+
+  private static let placeholder = Array("_placeholder".utf8)
+  private static let number = Array("num".utf8)
+
+  private static func setValue(_ token: Range<Int>, _ text: Span<UInt8>, of name: Name?, in levels: inout [Level]) {
+    guard let name, !levels.isEmpty else { return }
+    let value = text.extracting(token)
+    switch name {
+    case .placeholder: levels[levels.count - 1].isPlaceholder = value.equals("true")
+    case .number: levels[levels.count - 1].number = value.decimalValue()
+    case .other: return
+    }
+  }
+}

@@ -1,0 +1,94 @@
+import ByteStreams
+import JSONCodec
+
+extension SocketIOConversation {
+  /// Writes a CONNECT. `credentials`: in version 4 a JSON object, in version 3 parameters of a query; empty: none. Version 3 needs none
+  /// for the default namespace, and nothing is written. Returns false if `credentials` are not an object.
+  package mutating func connect(
+    _ namespace: Int, credentials: Span<UInt8> = Span(), into output: inout ByteQueue
+  ) -> Bool {
+    if version == .three { return connectVersion3(namespace, credentials, &output) }
+    var members = Span<UInt8>()
+    if !credentials.isEmpty {
+      guard JSONValidator.isValid(credentials), JSONObject(credentials) != nil else { return false }
+      members = Self.inside(credentials)
+    }
+    if namespaces[namespace].state == .idle { namespaces[namespace].state = .connecting }
+    let name = namespaces[namespace].name
+    output.append(UInt8(ascii: "4"))
+    SocketIOPacket.writeHead(.connect, namespace: name.span, into: &output)
+    let recovery = namespaces[namespace].recovery
+    guard let recovery, let offset = recovery.offset else {
+      output.append(credentials)
+      return true
+    }
+    output.append(#"{"pid":"#)
+    output.append(jsonString: recovery.pid.span)
+    output.append(#","offset":"#)
+    output.append(jsonString: offset.span)
+    if !members.isEmpty { output.append(UInt8(ascii: ",")) }
+    output.append(members)
+    output.append(UInt8(ascii: "}"))
+    return true
+  }
+
+  private mutating func connectVersion3(
+    _ namespace: Int, _ query: Span<UInt8>, _ output: inout ByteQueue
+  ) -> Bool {
+    if namespaces[namespace].state == .idle { namespaces[namespace].state = .connecting }
+    let name = namespaces[namespace].name
+    guard !name.span.equals("/") else { return true }
+    output.append("40")
+    output.append(name)
+    if !query.isEmpty { output.append(UInt8(ascii: "?")) }
+    output.append(query)
+    output.append(UInt8(ascii: ","))
+    return true
+  }
+
+  /// What is between the braces of an object, without the whitespace around it.
+  @_lifetime(copy object)
+  private static func inside(_ object: Span<UInt8>) -> Span<UInt8> {
+    var start = 0
+    var end = object.count
+    func isSpace(_ byte: UInt8) -> Bool { byte == 0x20 || byte == 0x0A || byte == 0x0D || byte == 0x09 }
+    while isSpace(object[start]) { start += 1 }
+    start += 1
+    while isSpace(object[end - 1]) { end -= 1 }
+    end -= 1
+    while start < end, isSpace(object[start]) { start += 1 }
+    return object.extracting(start..<end)
+  }
+
+  /// Writes the pong to a ping.
+  package func writePong(_ content: Span<UInt8>, into output: inout ByteQueue) {
+    EngineIOPacket.write(.pong, content: content, into: &output)
+  }
+
+  /// Writes an event. With an id, its acknowledgement is expected. Its attachments follow as binary messages.
+  package mutating func writeEvent(
+    name: Span<UInt8>, arguments: Span<UInt8>, attachments: Int, namespace: Int, id: UInt64? = nil,
+    into output: inout ByteQueue
+  ) {
+    if let id { expectAcknowledgement(id, namespace: namespace) }
+    let space = namespaces[namespace].name
+    output.append(UInt8(ascii: "4"))
+    SocketIOPacket.writeEvent(
+      name: name, arguments: arguments, attachments: attachments, namespace: space.span, id: id,
+      into: &output)
+  }
+
+  /// Writes the acknowledgement that the server has requested, once. Returns false if it has not, or has been sent one already.
+  package mutating func writeAcknowledgement(
+    _ id: UInt64, arguments: Span<UInt8> = Span(), attachments: Int = 0, namespace: Int, into output: inout ByteQueue
+  ) -> Bool {
+    guard isConnected(namespace), takeOwed(AcknowledgementID(namespace: namespace, id: id)) else {
+      return false
+    }
+    let space = namespaces[namespace].name
+    output.append(UInt8(ascii: "4"))
+    SocketIOPacket.writeAcknowledgement(
+      id, arguments: arguments, attachments: attachments, namespace: space.span, into: &output)
+    return true
+  }
+}

@@ -1,0 +1,247 @@
+import ByteStreams
+import JSONCodec
+
+/// What Socket.IO's packets mean on one connection: a pure state machine, from the WebSocket upgrade to the end of the connection.
+///
+/// It owns the state of the namespaces, the packet whose attachments are being gathered, the ids of the acknowledgements that are
+/// expected and owed, and what is needed to recover the connection's state.
+package struct SocketIOConversation: Sendable {
+  enum State: Equatable {
+    case idle, connecting, connected, ended
+  }
+
+  struct Namespace {
+    let name: [UInt8]
+    var state = State.idle
+    /// Of this connection, or of the previous one until the server answers.
+    var recovery: SocketIORecovery?
+  }
+
+  private struct Gathering {
+    let packet: SocketIOPacket
+    let text: [UInt8]
+    var attachments: [[UInt8]] = []
+    var bytes: Int
+  }
+
+  struct AcknowledgementID: Hashable {
+    let namespace: Int
+    let id: UInt64
+  }
+
+  package let version: EngineIOVersion
+  package let limits: SocketIOLimits
+  package private(set) var handshake: EngineIOHandshake?
+  var namespaces: [Namespace]
+  private var gathering: Gathering?
+  /// Acknowledgements that the server is to send.
+  private var expected: Set<AcknowledgementID> = []
+  /// Acknowledgements that the server has requested and that have not been sent.
+  private var owed: Set<AcknowledgementID> = []
+  /// Their order, with some that have been sent.
+  private var owedOrder = RingDeque(filler: AcknowledgementID(namespace: 0, id: 0))
+
+  /// `recoveries`: what the previous connection has left of each namespace.
+  package init(
+    _ version: EngineIOVersion, namespaces: [String], recoveries: [SocketIORecovery?] = [], _ limits: SocketIOLimits
+  ) {
+    self.version = version
+    self.limits = limits
+    self.namespaces = namespaces.enumerated().map { index, name in
+      Namespace(name: Array(name.utf8), recovery: index < recoveries.count ? recoveries[index] : nil)
+    }
+  }
+
+  package func isConnected(_ namespace: Int) -> Bool { namespaces[namespace].state == .connected }
+
+  /// What the next connection needs; nil: the server does not restore the state of this namespace.
+  package func recovery(_ namespace: Int) -> SocketIORecovery? { namespaces[namespace].recovery }
+
+  /// Bytes of the packet that is being gathered.
+  package var gatheredBytes: Int { gathering?.bytes ?? 0 }
+
+  // MARK: From the server
+
+  /// Reads one WebSocket message. Text must be UTF-8. The ranges in the event refer to `message`, unless the event has a text.
+  package mutating func receive(
+    _ message: Span<UInt8>, _ kind: MessageKind
+  ) throws(SocketIOViolation) -> SocketIOEvent {
+    let packet = try EngineIOPacket(message, kind, version)
+    guard handshake != nil || packet.kind == .open else { throw .notOpened }
+    switch packet.kind {
+    case .open:
+      guard handshake == nil else { throw .openedTwice }
+      let opened = try EngineIOHandshake(message.extracting(packet.content))
+      handshake = opened
+      return .opened(opened)
+    case .close: return .closed
+    case .ping:
+      guard packet.content.count <= SocketIOLimits.pingBytes else { throw .longPing }
+      return .ping(packet.content)
+    case .pong: return version == .three ? .pong : .ignored(.engine)
+    case .upgrade, .noop: return .ignored(.engine)
+    case .message:
+      switch packet.encoding {
+      case .text: return try receive(text: message, from: packet.content.lowerBound)
+      case .binary: return try receive(attachment: [UInt8](copying: message.extracting(packet.content)))
+      case .base64: return try receive(attachment: EngineIOPacket.decoded(base64: message.extracting(packet.content)))
+      }
+    }
+  }
+
+  private mutating func receive(text: Span<UInt8>, from start: Int) throws(SocketIOViolation) -> SocketIOEvent {
+    guard gathering == nil else { throw .textAmongAttachments }
+    let packet = try SocketIOPacket(text, from: start, limits)
+    guard packet.attachments > 0 else { return complete(packet, text, nil, []) }
+    guard text.count <= limits.messageBytes else { throw .tooLarge(limit: limits.messageBytes) }
+    gathering = Gathering(packet: packet, text: [UInt8](copying: text), bytes: text.count)
+    return .partial
+  }
+
+  private mutating func receive(attachment: [UInt8]) throws(SocketIOViolation) -> SocketIOEvent {
+    guard var gathered = gathering else { throw .unannouncedAttachment }
+    guard attachment.count <= limits.messageBytes &- gathered.bytes else {
+      throw .tooLarge(limit: limits.messageBytes)
+    }
+    gathering = nil
+    gathered.bytes &+= attachment.count
+    gathered.attachments.append(attachment)
+    guard gathered.attachments.count == gathered.packet.attachments else {
+      gathering = gathered
+      return .partial
+    }
+    return complete(gathered.packet, gathered.text.span, gathered.text, gathered.attachments)
+  }
+
+  /// `text`: the text of the packet, which is `kept` if it arrived with an earlier message.
+  private mutating func complete(
+    _ packet: SocketIOPacket, _ text: Span<UInt8>, _ kept: [UInt8]?, _ attachments: [[UInt8]]
+  ) -> SocketIOEvent {
+    guard let namespace = namespace(packet, text) else { return .ignored(.namespace) }
+    switch packet.kind {
+    case .connect: return connected(namespace, text.extracting(packet.data))
+    case .connectError: return failed(namespace, text.extracting(packet.data))
+    case .disconnect:
+      guard isConnected(namespace) || namespaces[namespace].state == .connecting else { return .ignored(.namespace) }
+      namespaces[namespace].state = .ended
+      return .disconnected(namespace: namespace)
+    case .event, .binaryEvent:
+      guard isConnected(namespace), let elements = packet.elements, let name = elements.first else {
+        return .ignored(.namespace)
+      }
+      if let id = packet.id { owe(AcknowledgementID(namespace: namespace, id: id)) }
+      keepOffset(namespace, packet, elements, text)
+      return .push(content(packet, namespace, kept, name: name, arguments: elements.rest, attachments))
+    case .acknowledgement, .binaryAcknowledgement:
+      guard let elements = packet.elements, let id = packet.id,
+        expected.remove(AcknowledgementID(namespace: namespace, id: id)) != nil
+      else { return .ignored(.acknowledgement) }
+      return .acknowledged(content(packet, namespace, kept, name: 0..<0, arguments: elements.all, attachments))
+    }
+  }
+
+  private func content(
+    _ packet: SocketIOPacket, _ namespace: Int, _ text: [UInt8]?, name: Range<Int>, arguments: Range<Int>,
+    _ attachments: [[UInt8]]
+  ) -> SocketIOContent {
+    SocketIOContent(
+      namespace: namespace, id: packet.id, text: text, name: name, arguments: arguments, attachments: attachments,
+      hasUnpairedSurrogates: packet.hasUnpairedSurrogates)
+  }
+
+  /// The configured namespace of a packet.
+  private func namespace(_ packet: SocketIOPacket, _ text: Span<UInt8>) -> Int? {
+    var name = text.extracting(packet.namespace)
+    // Version 3 has parameters of a CONNECT in the name, and some servers repeat them.
+    if version == .three, let query = name.firstIndex(of: UInt8(ascii: "?")) { name = name.extracting(first: query) }
+    for index in namespaces.indices {
+      let configured = namespaces[index].name
+      if name.isEmpty ? configured.span.equals("/") : configured.span.equals(name) { return index }
+    }
+    return nil
+  }
+
+  // MARK: Namespaces
+
+  private mutating func connected(_ namespace: Int, _ data: Span<UInt8>) -> SocketIOEvent {
+    let state = namespaces[namespace].state
+    guard state == .idle || state == .connecting else { return .ignored(.repeated) }
+    // A server of version 3 connects the default namespace unasked, also if version 4 is expected.
+    guard version == .three || Self.member("sid", of: data) != nil else {
+      namespaces[namespace].state = .ended
+      return .refused(namespace: namespace, SocketIORefusal(reason: .wrongVersion, text: "", isCut: false))
+    }
+    guard version == .three || state == .connecting else { return .ignored(.namespace) }
+    namespaces[namespace].state = .connected
+    let before = namespaces[namespace].recovery
+    let pid = version == .four ? Self.member("pid", of: data) : nil
+    let isRecovered = pid != nil && before?.offset != nil && pid == before?.pid
+    if !isRecovered { namespaces[namespace].recovery = pid.map { SocketIORecovery(pid: $0) } }
+    return .connected(namespace: namespace, isRecovered: isRecovered)
+  }
+
+  private mutating func failed(_ namespace: Int, _ data: Span<UInt8>) -> SocketIOEvent {
+    // In version 3, an application can send an error to a namespace that stays connected.
+    guard version == .four || namespaces[namespace].state != .connected else { return .ignored(.repeated) }
+    guard namespaces[namespace].state != .ended else { return .ignored(.repeated) }
+    namespaces[namespace].state = .ended
+    let text = data.isEmpty ? [] : EngineIORefusal.text(data)
+    let limit = SocketIOLimits.refusalBytes
+    let refusal = SocketIORefusal(
+      reason: .byServer, text: String(decoding: text.prefix(limit), as: UTF8.self), isCut: text.count > limit)
+    return .refused(namespace: namespace, refusal)
+  }
+
+  /// The content of a string in a CONNECT's object; nil if there is none, or a longer one than an identifier.
+  private static func member(_ name: String, of data: Span<UInt8>) -> [UInt8]? {
+    guard !data.isEmpty, let object = JSONObject(data),
+      let member = object.members.last(where: { JSONString.equals(data.extracting($0.name), Array(name.utf8)) }),
+      let content = JSONString.content(of: data.extracting(member.value)), !content.isEmpty,
+      content.count <= SocketIOLimits.identifierBytes
+    else { return nil }
+    return content
+  }
+
+  /// The last argument of an event is its offset, if it is a string. The server adds none to an event that it wants acknowledged.
+  private mutating func keepOffset(
+    _ namespace: Int, _ packet: SocketIOPacket, _ elements: ArrayElements, _ text: Span<UInt8>
+  ) {
+    guard namespaces[namespace].recovery != nil, packet.id == nil, elements.count > 1, let last = elements.last,
+      last.count <= SocketIOLimits.identifierBytes, let offset = JSONString.content(of: text.extracting(last))
+    else { return }
+    namespaces[namespace].recovery?.offset = offset
+  }
+
+  // MARK: Acknowledgements
+
+  private mutating func owe(_ id: AcknowledgementID) {
+    guard owed.insert(id).inserted else { return }
+    owedOrder.append(id)
+    while !owedOrder.isEmpty {
+      let oldest = owedOrder[owedOrder.front]
+      guard owedOrder.count > limits.owedAcknowledgements || !owed.contains(oldest) else { return }
+      owed.remove(oldest)
+      owedOrder.removeFirst()
+    }
+  }
+
+  /// Returns whether the acknowledgement is owed, and no longer is.
+  mutating func takeOwed(_ id: AcknowledgementID) -> Bool { owed.remove(id) != nil }
+
+  /// An event with this id was sent: its acknowledgement is passed on.
+  package mutating func expectAcknowledgement(_ id: UInt64, namespace: Int) {
+    expected.insert(AcknowledgementID(namespace: namespace, id: id))
+  }
+
+  /// Nobody waits for the acknowledgement any more.
+  package mutating func forgetAcknowledgement(_ id: UInt64, namespace: Int) {
+    expected.remove(AcknowledgementID(namespace: namespace, id: id))
+  }
+
+  /// Removes and returns the ids of the acknowledgements that a namespace still owes us, lowest first.
+  package mutating func takeExpected(namespace: Int) -> [UInt64] {
+    let ids = expected.filter { $0.namespace == namespace }
+    expected.subtract(ids)
+    return ids.map(\.id).sorted()
+  }
+}

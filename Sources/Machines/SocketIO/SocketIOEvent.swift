@@ -1,0 +1,79 @@
+import ByteStreams
+
+/// What a WebSocket message of the server means.
+package enum SocketIOEvent: Equatable, Sendable {
+  case opened(EngineIOHandshake)
+  /// The server expects a pong with this content, which is a range of the message.
+  case ping(Range<Int>)
+  case pong
+  /// The server has connected us to a namespace. `isRecovered`: it has restored the state of the previous connection, so that no event is
+  /// missing.
+  case connected(namespace: Int, isRecovered: Bool)
+  case refused(namespace: Int, SocketIORefusal)
+  /// An event of a namespace to which we are connected.
+  case push(SocketIOContent)
+  /// The reply to an event that we sent with an id.
+  case acknowledged(SocketIOContent)
+  /// The server has disconnected us from a namespace.
+  case disconnected(namespace: Int)
+  /// Engine.IO ends the connection.
+  case closed
+  /// A packet whose attachments have not all arrived.
+  case partial
+  case ignored(SocketIOIgnored)
+}
+
+/// Why a packet means nothing to us. Each is counted.
+package enum SocketIOIgnored: Hashable, Sendable {
+  /// Packets of Engine.IO for other transports, and pongs that nobody waits for.
+  case engine
+  /// A namespace that we have not joined.
+  case namespace
+  /// An acknowledgement that nobody waits for.
+  case acknowledgement
+  /// A second CONNECT, or an error of a namespace that stays connected (version 3).
+  case repeated
+}
+
+/// A namespace is refused.
+package struct SocketIORefusal: Equatable, Sendable {
+  package enum Reason: Equatable, Sendable {
+    /// The server says so, with CONNECT_ERROR.
+    case byServer
+    /// A CONNECT without `sid`: the server speaks Engine.IO 3 and ignores the version in the URL.
+    case wrongVersion
+  }
+
+  package let reason: Reason
+  /// The beginning of the server's text.
+  package let text: String
+  package let isCut: Bool
+}
+
+/// An event or an acknowledgement with its attachments.
+package struct SocketIOContent: Equatable, Sendable {
+  package let namespace: Int
+  /// The id of an acknowledgement, or the one that the server wants for its event.
+  package let id: UInt64?
+  /// The text of the packet, if it arrived with an earlier message than the last attachment; nil: it is the received message.
+  package let text: [UInt8]?
+  /// The event's name: a string or a number; empty for an acknowledgement.
+  package let name: Range<Int>
+  /// JSON values with commas between them, or empty.
+  package let arguments: Range<Int>
+  package let attachments: [[UInt8]]
+  package let hasUnpairedSurrogates: Bool
+}
+
+/// What a server needs to restore the state of a connection that has ended (Socket.IO 4.6 and later).
+package struct SocketIORecovery: Hashable, Sendable {
+  /// The private id of the session.
+  package var pid: [UInt8]
+  /// The offset of the last event; nil: there was none, and the state cannot be restored.
+  package var offset: [UInt8]?
+
+  package init(pid: [UInt8], offset: [UInt8]? = nil) {
+    self.pid = pid
+    self.offset = offset
+  }
+}

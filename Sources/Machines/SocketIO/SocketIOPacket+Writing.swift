@@ -1,0 +1,54 @@
+import ByteStreams
+import JSONCodec
+
+extension SocketIOPacket {
+  /// Writes the packet up to its JSON.
+  package static func writeHead(
+    _ kind: Kind, attachments: Int = 0, namespace: Span<UInt8>, id: UInt64? = nil, into output: inout ByteQueue
+  ) {
+    output.append(kind.rawValue &+ 0x30)
+    if kind.isBinary {
+      output.append(decimal: attachments)
+      output.append(UInt8(ascii: "-"))
+    }
+    if !namespace.equals("/") {
+      output.append(namespace)
+      output.append(UInt8(ascii: ","))
+    }
+    if let id { output.append(decimal: id) }
+  }
+
+  /// Writes an event. `arguments` are JSON values with commas between them, or empty.
+  ///
+  /// Without attachments it is an EVENT, never a BINARY_EVENT: parsers before 4.2.2 fail on the packet after a binary one without
+  /// attachments (CVE-2026-69185).
+  package static func writeEvent(
+    name: Span<UInt8>, arguments: Span<UInt8>, attachments: Int, namespace: Span<UInt8>, id: UInt64? = nil,
+    into output: inout ByteQueue
+  ) {
+    let kind: Kind = attachments > 0 ? .binaryEvent : .event
+    writeHead(kind, attachments: attachments, namespace: namespace, id: id, into: &output)
+    output.append(UInt8(ascii: "["))
+    output.append(jsonString: name)
+    if !arguments.isEmpty { output.append(UInt8(ascii: ",")) }
+    output.append(arguments)
+    output.append(UInt8(ascii: "]"))
+  }
+
+  /// Writes an acknowledgement. `arguments` are JSON values with commas between them, or empty.
+  package static func writeAcknowledgement(
+    _ id: UInt64, arguments: Span<UInt8>, attachments: Int, namespace: Span<UInt8>, into output: inout ByteQueue
+  ) {
+    let kind: Kind = attachments > 0 ? .binaryAcknowledgement : .acknowledgement
+    writeHead(kind, attachments: attachments, namespace: namespace, id: id, into: &output)
+    output.append(UInt8(ascii: "["))
+    output.append(arguments)
+    output.append(UInt8(ascii: "]"))
+  }
+
+  /// The names that the libraries use themselves. A server's parser closes the connection, with all its namespaces, for such an event.
+  package static func isReservedEventName(_ name: Span<UInt8>) -> Bool {
+    name.equals("connect") || name.equals("connect_error") || name.equals("disconnect") || name.equals("disconnecting")
+      || name.equals("newListener") || name.equals("removeListener")
+  }
+}

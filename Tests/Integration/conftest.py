@@ -7,6 +7,7 @@ import pytest
 import pytest_asyncio
 
 from harness.certificates import CertificateAuthority
+from harness.created_sessions import Sessions
 from harness.gateway import BINARY, Gateway
 from harness.https import listening
 from harness.raw import RawUpstream
@@ -109,6 +110,16 @@ def https_for(gateway_for, upstream, certificate):
         return await gateway_for(upstream, *arguments, env=env)
 
     return https_for
+
+
+@pytest_asyncio.fixture
+async def sessions_for(gateway_for):
+    """`await sessions_for(config)`: a gateway that is configured only so, and the sessions that clients create."""
+
+    async def sessions_for(config, *, arguments=(), **options):
+        return Sessions(await gateway_for(None, *arguments, config=config, ready=False, **options))
+
+    return sessions_for
 
 
 @pytest_asyncio.fixture

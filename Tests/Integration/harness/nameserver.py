@@ -12,7 +12,7 @@ import pytest
 # Port 53 of an address that no machine uses: a resolv.conf cannot name another port.
 ADDRESS = "127.0.77.53"
 
-_A, _AAAA = 1, 28
+_A, _CNAME, _AAAA = 1, 5, 28
 
 
 def _reason():
@@ -32,7 +32,10 @@ needs_nameserver = pytest.mark.skipif(_missing is not None, reason=_missing or "
 
 
 class Nameserver(asyncio.DatagramProtocol):
-    """Answers for `names`: a list of answers to successive look-ups, each a list of addresses. The last stays."""
+    """Answers for `names`: a list of answers to successive look-ups, each a list of addresses. The last stays.
+
+    A name in place of the addresses is an alias (CNAME).
+    """
 
     def __init__(self, folder, names=None):
         self._resolv = folder / "resolv.conf"
@@ -65,17 +68,26 @@ class Nameserver(asyncio.DatagramProtocol):
             at += 1 + data[at]
         name = ".".join(labels).lower()
         kind = struct.unpack("!H", data[at + 1 : at + 3])[0]
-        addresses = self._answer(name, kind)
-        code = 3 if addresses is None else 0
-        records = b""
-        for address in addresses or ():
-            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        records = self._records(name, kind)
+        code = 3 if records is None else 0
+        header = data[:2] + struct.pack("!HHHHH", 0x8180 | code, 1, len(records or ()), 0, 0)
+        self._transport.sendto(header + data[12 : at + 5] + b"".join(records or ()), peer)
+
+    def _records(self, name, kind):
+        """None for a name that does not exist."""
+        answer = self._answer(name, kind)
+        if answer is None:
+            return None
+        records = []
+        for value in answer:
+            if not value[-1].isdigit() and ":" not in value:
+                records.append(_record(name, _CNAME, _labels(value)))
+                records += self._records(value, kind) or []
+                continue
+            family = socket.AF_INET6 if ":" in value else socket.AF_INET
             if kind == (_AAAA if family == socket.AF_INET6 else _A):
-                packed = socket.inet_pton(family, address)
-                records += struct.pack("!HHHIH", 0xC00C, kind, 1, 0, len(packed)) + packed
-        count = len(records) // (28 if kind == _AAAA else 16) if records else 0
-        header = data[:2] + struct.pack("!HHHHH", 0x8180 | code, 1, count, 0, 0)
-        self._transport.sendto(header + data[12 : at + 5] + records, peer)
+                records.append(_record(name, kind, socket.inet_pton(family, value)))
+        return records
 
     def _answer(self, name, kind):
         self.asked.append((name, kind))
@@ -85,3 +97,11 @@ class Nameserver(asyncio.DatagramProtocol):
         turn = self._turns.get((name, kind), 0)
         self._turns[name, kind] = turn + 1
         return answers[min(turn, len(answers) - 1)]
+
+
+def _labels(name):
+    return b"".join(bytes([len(label)]) + label.encode() for label in name.split(".")) + b"\0"
+
+
+def _record(name, kind, content):
+    return _labels(name) + struct.pack("!HHIH", kind, 1, 0, len(content)) + content

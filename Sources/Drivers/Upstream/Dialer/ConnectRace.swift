@@ -50,6 +50,11 @@ package final class ConnectRace {
   }
 
   func run() async -> Outcome {
+    // Each attempt refers to the race.
+    defer {
+      attempts = []
+      winner = nil
+    }
     var next = 0
     var nextStart = loop.now
     while true {

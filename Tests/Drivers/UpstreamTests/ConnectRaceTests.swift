@@ -1,0 +1,59 @@
+import ByteStreams
+import Glibc
+import Testing
+
+@testable import Reactor
+@testable import Upstream
+
+@Suite struct ConnectRaceTests {
+  /// A session may connect again for months.
+  @Test func aRaceThatIsOverLeavesNothing() async throws {
+    let loop = try EventLoop(index: 0)
+    let remains = await withCheckedContinuation { done in
+      loop.submit { Race(loop: $0, done: done) }
+    }
+    #expect(!remains)
+    loop.stop()
+    loop.join()
+  }
+
+  /// Connects to a listener and to an address that refuses. Reports whether the race is still in memory afterwards.
+  private final class Race: LoopTask {
+    private let loop: LoopContext
+    private let done: CheckedContinuation<Bool, Never>
+
+    init(loop: LoopContext, done: CheckedContinuation<Bool, Never>) {
+      self.loop = loop
+      self.done = done
+    }
+
+    func run() async {
+      var remains = true
+      do { remains = try await connect() } catch { Issue.record(error) }
+      done.resume(returning: remains)
+    }
+
+    private func connect() async throws -> Bool {
+      let listener = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: false)
+      defer { close(listener) }
+      let refused = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: false)
+      let addresses = [try Sockets.localAddress(of: refused), try Sockets.localAddress(of: listener)]
+      close(refused)
+      weak var race: ConnectRace?
+      do {
+        let new = ConnectRace(addresses, userTimeout: .seconds(30), loop: loop)
+        race = new
+        guard case .connected(let channel, _) = await new.run() else {
+          Issue.record("the race has no winner")
+          return true
+        }
+        channel.close()
+      }
+      // The tasks of the attempts end in later turns of the loop.
+      for _ in 0..<1000 where race != nil {
+        _ = await LoopEvent(loop: loop).wait(until: loop.now + .milliseconds(10))
+      }
+      return race != nil
+    }
+  }
+}

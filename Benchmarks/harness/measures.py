@@ -15,7 +15,19 @@ from dataclasses import dataclass
 from .interference import QUIET, Interference
 from .processes import PROJECT, WORK, Cores, IdleConnections, Process, Tool, free_port, run_tool
 from .results import Figure, Growth, Runs, Series, Target
-from .subjects import BATCH, BATCH_CONNECTIONS, BATCH_SETTINGS, Aiohttp, CBridge, Floor, Gateway, Go, Nchan, Subject
+from .subjects import (
+    BATCH,
+    BATCH_CONNECTIONS,
+    BATCH_SETTINGS,
+    Aiohttp,
+    CBridge,
+    CreatingGateway,
+    Floor,
+    Gateway,
+    Go,
+    Nchan,
+    Subject,
+)
 
 
 @dataclass
@@ -742,6 +754,36 @@ def spread(bench: Bench) -> list[Growth]:
     return [rate.sort(), cost.sort(), floor.sort()]
 
 
+def created(bench: Bench) -> list[Figure | Growth]:
+    """A thousand sessions that clients create from a profile, and POSTs to them in turn, relative to one such one."""
+    most = 1000
+    title = f"{most:,} sessions that clients have created: memory per session"
+    memory = Figure("session_created_memory", title, "KiB", False, targets=[Target("≤", 20)])
+    rate = Growth(
+        "POST spread over sessions that clients have created, by their number",
+        "requests/s",
+        Target("≥", 0.8),
+        "spread_created",
+    )
+    cost = Growth("the same: processor time per request", "µs")
+    settings = {"UPSTREAM_DIALS_PER_SECOND": 1000, "UPSTREAM_DIALS_BURST": 1000}
+    with contextlib.ExitStack() as stack:
+        gateways = []
+        with bench.run(memory):
+            for count in (1, most):
+                gateways.append(stack.enter_context(CreatingGateway(bench.cores, sessions=count, settings=settings)))
+            memory.add("drawbridge", gateways[-1].memory / 1024)
+        for gateway in bench.turns(gateways, rate, cost):
+            options, path = ["-s", gateway.sessions], "/v1/sessions/s*/messages"
+            result, seconds = bench.post(gateway, path=path, options=options)
+            silent = gateway.source.ask("stats")["silent"]
+            if silent > max(0, gateway.sessions - result["all"]):
+                raise SystemExit(f"error: {silent} of {gateway.sessions} sessions forwarded nothing")
+            rate.add(f"{gateway.sessions:,}", result["rate"])
+            cost.add(f"{gateway.sessions:,}", seconds / result["all"] * 1e6)
+    return [memory, rate.sort(), cost.sort()]
+
+
 MEASURES = {
     "post": post,
     "connections": connections,
@@ -760,5 +802,6 @@ MEASURES = {
     "codecs": codecs,
     "start": start,
     "spread": spread,
+    "created": created,
     "growth": growth,
 }

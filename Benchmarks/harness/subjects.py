@@ -1,5 +1,6 @@
 """The subjects: the gateway, other servers, and the floor. Each runs on the server cores."""
 
+import http.client
 import json
 import re
 import shutil
@@ -137,9 +138,12 @@ class Gateway(Subject):
             self.program,
             "serve",
             *("--listen", f"127.0.0.1:{self.port}", "--management", f"127.0.0.1:{self.management}"),
-            *(("--config", self.name_sessions(self.sessions, url)) if self.sessions else ("--upstream", url)),
+            *self.configuration(url),
             *("--loops", self.loops),
         ]
+
+    def configuration(self, url):
+        return ("--config", self.name_sessions(self.sessions, url)) if self.sessions else ("--upstream", url)
 
     def start(self):
         self.launch(self.arguments(self.start_sink()), env=self.settings)
@@ -153,6 +157,45 @@ class Gateway(Subject):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("\n".join(lines) + "\n")
         return file
+
+
+class CreatingGateway(Gateway):
+    """The gateway with `sessions` sessions, s0, s1 and so on, that a client has created from a profile."""
+
+    #: Bytes per session, if there are enough of them.
+    memory: float | None = None
+
+    def configuration(self, url):
+        lines = [
+            "created_sessions: {per_principal: 10000, idle_after: 1h}",
+            "profiles:",
+            f"  bench: {{addresses: {{allow: [127.0.0.1]}}, upstream: {{url: '{url}'}}}}",
+        ]
+        file = WORK / "run" / "profile.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("\n".join(lines) + "\n")
+        return ("--config", file)
+
+    def start(self):
+        self.launch(self.arguments(self.start_sink()), env=self.settings)
+        # The first one also needs what all of them share.
+        self._create(range(1))
+        before = self.server.memory()
+        self._create(range(1, self.sessions))
+        if self.sessions >= 100:
+            self.memory = (self.server.memory() - before) / (self.sessions - 1)
+
+    def _create(self, numbers):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port)
+        for number in numbers:
+            body = json.dumps({"profile": "bench", "variables": {}})
+            connection.request("PUT", f"/v1/sessions/s{number}", body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            if response.status != 201 or not response.read():
+                raise SystemExit(f"error: {self.name} responded with {response.status} to a PUT of a session")
+        connection.close()
+        self.wait_for_session(numbers.stop)
+        self.server.settle()
 
 
 class Floor(Subject):

@@ -16,6 +16,7 @@ extension API {
     with sequence: UInt64, of session: Session, for grant: Grant?, until deadline: MonotonicTime,
     at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome {
+    session.noteUse(at: now)
     let delivery = WaitingDelivery(
       api: self, session: session, sequence: sequence, deadline: deadline,
       showsReply: grant?.scopes.contains(.call) ?? false)

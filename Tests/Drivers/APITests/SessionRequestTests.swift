@@ -69,6 +69,21 @@ import WebSocketCodec
     }
   }
 
+  @Test func readingMessagesAndDeliveriesIsUseAndReadingTheStateIsNot() throws {
+    try withAPI { (api) throws in
+      #expect(try api.putSession("btc", Self.body).status == 201)
+      let session = try api.session("btc")
+      for (path, isUse) in [
+        ("/messages?wait=0", true), ("/deliveries/\(session.deliveryPrefix)1", true), ("", false), ("/consumers", false),
+      ] {
+        session.noteUse(at: .zero)
+        _ = try api.respond("GET", "/v1/sessions/btc\(path)")
+        let deadline = try #require(session.idleDeadline(at: api.now))
+        #expect(deadline == (isUse ? api.now : .zero) + .minutes(10), "\(path)")
+      }
+    }
+  }
+
   @Test(arguments: [
     (#"{"profile":"market","variables":{"symbol":"ETH"}}"#, "other values"),
     (#"{"profile":"market","variables":{"symbol":"BTC","depth":"6"}}"#, "other values"),

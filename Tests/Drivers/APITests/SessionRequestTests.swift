@@ -74,7 +74,8 @@ import WebSocketCodec
       #expect(try api.putSession("btc", Self.body).status == 201)
       let session = try api.session("btc")
       for (path, isUse) in [
-        ("/messages?wait=0", true), ("/deliveries/\(session.deliveryPrefix)1", true), ("", false), ("/consumers", false),
+        ("/messages?wait=0", true), ("/deliveries/\(session.deliveryPrefix)1", true), ("", false),
+        ("/consumers", false),
       ] {
         session.noteUse(at: .zero)
         _ = try api.respond("GET", "/v1/sessions/btc\(path)")

@@ -20,7 +20,7 @@ _OWNERS = 8
 #: Sessions in use at the same moment.
 _LIVES = 16
 #: Seconds without use after which the gateway closes a session. A client of a busy machine is never that slow.
-IDLE = 5
+IDLE = 8
 #: Sessions that clients create and then hang up.
 ABORTED = "aborted"
 

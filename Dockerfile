@@ -12,7 +12,7 @@ ARG RUNTIME_IMAGE=debian:bookworm-slim
 FROM ${BUILDER_IMAGE} AS builder
 RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-      libssl-dev libyaml-dev zlib1g-dev \
+      libsqlite3-dev libssl-dev libyaml-dev zlib1g-dev \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY Package.swift ./
@@ -28,7 +28,7 @@ RUN swift build -c release --static-swift-stdlib --product drawbridge \
 FROM ${RUNTIME_IMAGE}
 RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-      ca-certificates libssl3 libyaml-0-2 zlib1g \
+      ca-certificates libsqlite3-0 libssl3 libyaml-0-2 zlib1g \
  && rm -rf /var/lib/apt/lists/*
 COPY --from=builder /out/drawbridge /usr/local/bin/drawbridge
 COPY config/drawbridge.yaml /etc/drawbridge/drawbridge.yaml

@@ -53,12 +53,13 @@ let package = Package(
   name: "drawbridge",
   products: [.executable(name: "drawbridge", targets: ["drawbridge"])],
   targets: [
-    // C, thin: vector instructions, and what Swift cannot see of the kernel and of three Debian libraries.
+    // C, thin: vector instructions, and what Swift cannot see of the kernel and of four Debian libraries.
     .target(name: "CBytes", path: "Sources/C/CBytes"),
     .target(name: "CLinux", path: "Sources/C/CLinux"),
     .target(
       name: "COpenSSL", path: "Sources/C/COpenSSL", linkerSettings: [.linkedLibrary("ssl"), .linkedLibrary("crypto")]),
     .target(name: "CZlib", path: "Sources/C/CZlib", linkerSettings: [.linkedLibrary("z")]),
+    .target(name: "CSQLite", path: "Sources/C/CSQLite", linkerSettings: [.linkedLibrary("sqlite3")]),
     .target(name: "CYAML", path: "Sources/C/CYAML", linkerSettings: [.linkedLibrary("yaml")]),
 
     // Base: bytes, and what every layer needs of them.
@@ -93,6 +94,8 @@ let package = Package(
     target(.system, "TLSEngine", ["COpenSSL", "ByteStreams", "Digests"]),
     target(.system, "Metrics", ["Threading", "ByteStreams"]),
     target(.system, "Logging", ["Threading", "CLinux", "ByteStreams", "JSONCodec"]),
+    target(
+      .system, "Store", ["CSQLite", "CLinux", "Threading", "ByteStreams", "Journal", "Reactor", "Metrics", "Logging"]),
     target(
       .system, "Configuration",
       [
@@ -159,7 +162,10 @@ let package = Package(
     tested(.codecs, "HTTPCodec"),
     tested(.codecs, "WebSocketCodec", ["HTTPCodec"]),
     tested(.codecs, "ProxyCodec", ["HTTPCodec"]),
-    tested(.machines, "Journal", ["ByteStreams"]),
+    .target(
+      name: "JournalSupport", dependencies: ["ByteStreams", "Journal", "TestSupport"],
+      path: "Tests/Machines/JournalSupport", swiftSettings: tests),
+    tested(.machines, "Journal", ["ByteStreams", "JournalSupport"]),
     tested(.machines, "SocketIO", ["ByteStreams", "WebSocketCodec"]),
     tested(.machines, "UpstreamProtocol", ["Deflate"]),
     tested(.machines, "Profiles", ["WebSocketCodec"]),
@@ -181,6 +187,11 @@ let package = Package(
       ]),
     tested(.system, "Metrics"),
     tested(.system, "Logging", ["ByteStreams"]),
+    // A file system for SQLite that records, fails and stalls.
+    .target(name: "CFaults", dependencies: ["CSQLite"], path: "Tests/System/CFaults"),
+    tested(
+      .system, "Store",
+      ["CFaults", "ByteStreams", "Journal", "JournalSupport", "Logging", "Metrics", "Reactor", "Threading"]),
     tested(
       .drivers, "Upstream",
       [

@@ -42,7 +42,7 @@ package protocol SessionJournal: AnyObject, Sendable {
   /// messages are refused.
   var isFull: Bool { get }
 
-  /// Sets who is called from now on. One observer: the session.
+  /// Sets who is called from now on. One observer: the session, which the journal does not keep alive.
   func observe(_ observer: any JournalObserver)
 }
 

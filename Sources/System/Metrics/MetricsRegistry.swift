@@ -10,11 +10,13 @@ package final class MetricsRegistry: Sendable {
     case gauge(Gauge)
     case computedGauge(@Sendable () -> Double)
     case computedCounter(@Sendable () -> Double)
+    case histogram(Histogram)
 
     var kind: String {
       switch self {
       case .counter, .computedCounter: "counter"
       case .gauge, .computedGauge: "gauge"
+      case .histogram: "histogram"
       }
     }
   }
@@ -47,6 +49,13 @@ package final class MetricsRegistry: Sendable {
     let gauge = Gauge()
     add(name, help, labels, .gauge(gauge))
     return gauge
+  }
+
+  /// - Parameter bounds: the upper bounds of the ranges, in ascending order.
+  package func histogram(_ name: String, _ help: String, _ labels: Labels = [], bounds: [Double]) -> Histogram {
+    let histogram = Histogram(bounds: bounds)
+    add(name, help, labels, .histogram(histogram))
+    return histogram
   }
 
   /// A gauge computed on every `render`, on the thread that calls it.
@@ -114,6 +123,10 @@ package final class MetricsRegistry: Sendable {
       output.append("# HELP \(family.name) \(Self.escaped(family.help, quotes: false))\n")
       if let first = family.series.first { output.append("# TYPE \(family.name) \(first.source.kind)\n") }
       for series in family.series {
+        if case .histogram(let histogram) = series.source {
+          Self.append(histogram, family.name, series.labels, to: &output)
+          continue
+        }
         // Part by part, without a string for each: a thousand sessions have some forty thousand series.
         output.append(family.name)
         if !series.labels.isEmpty {
@@ -126,10 +139,21 @@ package final class MetricsRegistry: Sendable {
         case .counter(let counter): output.append(decimal: counter.total)
         case .gauge(let gauge): output.append(decimal: gauge.current)
         case .computedGauge(let compute), .computedCounter(let compute): Self.append(compute(), to: &output)
+        case .histogram: break
         }
         output.append(UInt8(ascii: "\n"))
       }
     }
+  }
+
+  private static func append(_ histogram: Histogram, _ name: String, _ labels: String, to output: inout ByteQueue) {
+    let (counts, sum) = histogram.snapshot
+    for (index, count) in counts.enumerated() {
+      let bound = index < histogram.bounds.count ? "\(histogram.bounds[index])" : "+Inf"
+      output.append("\(name)_bucket{\(labels)\(labels.isEmpty ? "" : ",")le=\"\(bound)\"} \(count)\n")
+    }
+    let braced = labels.isEmpty ? "" : "{\(labels)}"
+    output.append("\(name)_sum\(braced) \(sum)\n\(name)_count\(braced) \(counts.last ?? 0)\n")
   }
 
   private static func append(_ value: Double, to output: inout ByteQueue) {

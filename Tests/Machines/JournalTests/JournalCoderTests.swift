@@ -1,5 +1,6 @@
 import ByteStreams
 import Journal
+import JournalSupport
 import TestSupport
 import Testing
 

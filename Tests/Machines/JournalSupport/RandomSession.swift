@@ -3,7 +3,7 @@ import Journal
 import TestSupport
 
 /// Makes sequences of entries as a session would submit them.
-struct RandomSession {
+package struct RandomSession {
   private var random: SeededGenerator
   private var term: UInt64 = 0
   private var nextPush: UInt64 = 1
@@ -11,31 +11,41 @@ struct RandomSession {
   private var nextDelivery: UInt64 = 1
   private var time: Int64 = 1_700_000_000_000
   private var consumers: [String] = []
+  private let opensTerms: Bool
 
-  init(seed: UInt64) { random = SeededGenerator(seed: seed) }
+  /// - Parameter opensTerms: whether the sequence contains the openings, which the store itself submits.
+  package init(seed: UInt64, opensTerms: Bool = true) {
+    random = SeededGenerator(seed: seed)
+    self.opensTerms = opensTerms
+  }
 
-  static func push(_ number: UInt64, time: Int64 = 0, size: Int = 10) -> JournalPush {
+  package static func push(_ number: UInt64, time: Int64 = 0, size: Int = 10) -> JournalPush {
     let bytes = (0..<size).map { UInt8(truncatingIfNeeded: number &* 31 &+ UInt64($0)) }
     return JournalPush(number: number, time: time, layout: number &* 0x1_0001, rendered: SharedBytes(bytes))
   }
 
-  static func message(_ number: UInt64, time: Int64 = 0) -> JournalMessage {
+  package static func message(_ number: UInt64, time: Int64 = 0) -> JournalMessage {
     JournalMessage(
       number: number, payload: SharedBytes(Array("message \(number)".utf8)), kind: number % 3 == 0 ? .binary : .text,
       topic: number % 4 == 0 ? "topic é" : nil, deadline: number % 5 == 0 ? nil : time + 30_000, time: time)
   }
 
-  static func key(_ number: UInt64, accepted: Int64, lifetime: Int64) -> JournalKey {
+  package static func key(_ number: UInt64, accepted: Int64, lifetime: Int64) -> JournalKey {
     let digest = JournalKey.Digest(high: number, low: ~number)
     return JournalKey(
       key: digest, fingerprint: digest, principal: digest, first: number, batchCount: number % 2 == 0 ? 3 : nil,
       kind: .text, position: number << 1, accepted: accepted, end: accepted + lifetime)
   }
 
-  mutating func nextEntries() -> [JournalEntry] {
+  package mutating func nextPushEntry() -> JournalEntry {
+    defer { nextPush += 1 }
+    return .push(Self.push(nextPush, time: time))
+  }
+
+  package mutating func nextEntries() -> [JournalEntry] {
     time += Int64.random(in: 0...2_000, using: &random)
     switch Int.random(in: 0..<16, using: &random) {
-    case 0 where term == 0 || Bool.random(using: &random):
+    case 0 where opensTerms && (term == 0 || Bool.random(using: &random)):
       term += 1
       return [.opened(JournalTerm(term: term, firstPush: nextPush, firstDelivery: nextDelivery)), .gap(.upstream)]
     case 1...4: return push(count: Int.random(in: 1...3, using: &random))

@@ -1,0 +1,16 @@
+// SQLite, and what Swift cannot call of it.
+#ifndef CSQLITE_H
+#define CSQLITE_H
+
+#include <sqlite3.h>
+
+// Keeps the number of pages of the write-ahead log in `*pages` from now on. It is current after every commit.
+void csqlite_count_log_pages(sqlite3 *database, int *pages);
+// Binds bytes that stay valid until the statement is reset.
+int csqlite_bind_static_blob(sqlite3_stmt *statement, int index, const void *bytes, sqlite3_uint64 count);
+// Binds text, which is copied.
+int csqlite_bind_text(sqlite3_stmt *statement, int index, const char *text, int count);
+// Closing the database leaves its write-ahead log as it is.
+void csqlite_abandon(sqlite3 *database);
+
+#endif

@@ -1,0 +1,258 @@
+import ByteStreams
+import CLinux
+import Glibc
+import Journal
+import Logging
+import Metrics
+import Reactor
+import Synchronization
+import Threading
+
+/// The store of a process, in an SQLite database.
+///
+/// Sessions submit entries from any thread into a queue. One thread takes everything that was submitted, stores it in one transaction, and
+/// reports that to the sessions: see `StoreWriter`. While it commits, the next entries gather.
+package final class Store: Journal {
+  struct Item: Sendable {
+    /// Position of the session in the writer.
+    let session: Int
+    let entry: JournalEntry
+  }
+
+  enum Command: Sendable {
+    case open(String, @Sendable (OpenedJournal) -> Void)
+    /// Writes a copy to this path. Reports nil, or why it failed.
+    case backUp(String, @Sendable (String?) -> Void)
+  }
+
+  struct Queue: ~Copyable {
+    var items: [Item] = []
+    var commands: [Command] = []
+    /// Number of entries submitted so far.
+    var submitted: UInt64 = 0
+    /// Whether the writer waits, and must be woken.
+    var isSleeping = false
+    var isClosing = false
+  }
+
+  let queue = Locked(Queue())
+  private let wake: Int32
+  /// All entries up to this number are stored.
+  let stored = Atomic<UInt64>(0)
+  /// Bytes that are submitted and not stored.
+  let pendingBytes = Atomic<Int>(0)
+  let failed = Atomic<Bool>(false)
+  private let condition: Locked<StoreState>
+  private let ended = Locked<Bool>(false)
+  private let endSignal: Int32
+
+  let settings: StoreSettings
+  let logger: Logger
+  let metrics: StoreMetrics
+  /// Sessions that were stored when the store was opened.
+  package let storedNames: [String]
+
+  private init(
+    _ settings: StoreSettings, names: [String], logger: Logger, metrics: StoreMetrics, endSignal: Int32
+  ) {
+    self.settings = settings
+    self.logger = logger
+    self.metrics = metrics
+    self.endSignal = endSignal
+    storedNames = names
+    condition = Locked(StoreState(since: ProcessInformation.wallClockMilliseconds()))
+    wake = eventfd(0, O_CLOEXEC)
+    precondition(wake >= 0, "no eventfd for the store")
+  }
+
+  deinit {
+    Glibc.close(wake)
+    Glibc.close(endSignal)
+  }
+
+  // MARK: Opening and closing
+
+  /// Opens the store and begins a term. Blocks until that is done.
+  ///
+  /// - Parameter wait: how long to wait while another process, such as the predecessor in a hand-over, has it open.
+  package static func open(
+    _ settings: StoreSettings, waiting wait: TimeSpan = .zero, logger: Logger, metrics registry: MetricsRegistry
+  ) throws(StoreError) -> Store {
+    let metrics = StoreMetrics(registry)
+    let result = try start(settings, waiting: wait, StoreFile.Environment(), logger: logger, metrics: metrics)
+    metrics.register(result, in: registry)
+    return result
+  }
+
+  static func start(
+    _ settings: StoreSettings, waiting wait: TimeSpan = .zero, _ environment: StoreFile.Environment, logger: Logger,
+    metrics: StoreMetrics
+  ) throws(StoreError) -> Store {
+    // The connection belongs to the thread that opens it.
+    let outcome = Handover<Result<Store, StoreError>>()
+    let endSignal = eventfd(0, O_CLOEXEC)
+    let isStarted = DetachedThread.start(named: "store") {
+      // The file is closed when this returns.
+      serve(settings, waiting: wait, environment, logger, metrics, endSignal, outcome)?.end()
+    }
+    guard isStarted else { throw .failed(path: settings.path, reason: "no thread can be started") }
+    return try outcome.wait().get()
+  }
+
+  /// Opens the store, reports that, and returns it when it was closed; nil if it cannot be opened.
+  private static func serve(
+    _ settings: StoreSettings, waiting wait: TimeSpan, _ environment: StoreFile.Environment, _ logger: Logger,
+    _ metrics: StoreMetrics, _ endSignal: Int32, _ outcome: Handover<Result<Store, StoreError>>
+  ) -> Store? {
+    do throws(StoreError) {
+      let file = try StoreFile.open(settings.path, waiting: wait, environment)
+      let sessions = try file.sessions()
+      let term = try StoreWriter.beginTerm(in: file, settings.sync)
+      let store = Store(
+        settings, names: sessions.map(\.name), logger: logger, metrics: metrics, endSignal: endSignal)
+      let writer = StoreWriter(store, file, sessions, term: term)
+      outcome.set(.success(store))
+      writer.run()
+      return store
+    } catch {
+      Glibc.close(endSignal)
+      outcome.set(.failure(error))
+      return nil
+    }
+  }
+
+  /// Stores everything that was submitted, and closes the file. Blocks for at most this time. Nothing may be submitted afterwards.
+  ///
+  /// Returns false if it takes longer. What was acknowledged is stored all the same.
+  package func close(within span: TimeSpan) -> Bool {
+    queue.withLock { $0.isClosing = true }
+    wakeWriter()
+    let deadline = ProcessInformation.monotonicTime() + span
+    while !ended.withLock({ $0 }) {
+      let rest = deadline - ProcessInformation.monotonicTime()
+      guard rest > .zero else { return false }
+      var event = pollfd(fd: endSignal, events: Int16(POLLIN), revents: 0)
+      _ = unsafe poll(&event, 1, Int32(clamping: rest.millisecondsRoundedUp))
+    }
+    return true
+  }
+
+  private func end() {
+    ended.withLock { $0 = true }
+    var one: UInt64 = 1
+    _ = unsafe Glibc.write(endSignal, &one, 8)
+  }
+
+  // MARK: Submitting
+
+  package func open(_ name: String, then: @escaping @Sendable (OpenedJournal) -> Void) {
+    add(.open(name, then))
+  }
+
+  /// Writes a copy of everything that is stored to `path`, where there must be no file. `then` is called on the thread of the store, with the
+  /// reason if it failed.
+  package func backUp(to path: String, then: @escaping @Sendable (String?) -> Void) { add(.backUp(path, then)) }
+
+  private func add(_ command: Command) {
+    let mustWake = queue.withLock { queue in
+      queue.commands.append(command)
+      return queue.takeSleep()
+    }
+    if mustWake { wakeWriter() }
+  }
+
+  func submit(_ entry: JournalEntry, of session: Int) -> JournalTicket {
+    pendingBytes.add(entry.cost, ordering: .relaxed)
+    let (number, mustWake) = queue.withLock { queue in
+      queue.items.append(Item(session: session, entry: entry))
+      queue.submitted &+= 1
+      return (queue.submitted, queue.takeSleep())
+    }
+    if mustWake { wakeWriter() }
+    return JournalTicket(number)
+  }
+
+  func submit(contentsOf entries: [JournalEntry], of session: Int) -> JournalTicket {
+    pendingBytes.add(entries.reduce(0) { $0 + $1.cost }, ordering: .relaxed)
+    let (number, mustWake) = queue.withLock { queue in
+      for entry in entries { queue.items.append(Item(session: session, entry: entry)) }
+      queue.submitted &+= UInt64(entries.count)
+      return (queue.submitted, !entries.isEmpty && queue.takeSleep())
+    }
+    if mustWake { wakeWriter() }
+    return JournalTicket(number)
+  }
+
+  func outcome(of ticket: JournalTicket) -> JournalOutcome {
+    if ticket.number <= stored.load(ordering: .acquiring) { return .stored }
+    return failed.load(ordering: .acquiring) ? .failed : .pending
+  }
+
+  var isFull: Bool { pendingBytes.load(ordering: .relaxed) > settings.pendingBytes }
+
+  // MARK: State
+
+  package var state: StoreState { condition.withLock { $0 } }
+
+  /// Called by the writer. Returns whether that is a change.
+  func change(to failure: String?) -> Bool {
+    let isChange = condition.withLock { state in
+      guard state.failure != failure else { return false }
+      let wasWorking = state.failure == nil
+      state.failure = failure
+      if wasWorking != (failure == nil) { state.since = ProcessInformation.wallClockMilliseconds() }
+      return wasWorking != (failure == nil)
+    }
+    failed.store(failure != nil, ordering: .releasing)
+    return isChange
+  }
+
+  // MARK: The writer's sleep
+
+  private func wakeWriter() {
+    var one: UInt64 = 1
+    _ = unsafe Glibc.write(wake, &one, 8)
+  }
+
+  /// Waits until something was submitted, but at most until `deadline`. Called by the writer, after it has found the queue empty and has set
+  /// `isSleeping`.
+  func sleep(until deadline: MonotonicTime?) {
+    var event = pollfd(fd: wake, events: Int16(POLLIN), revents: 0)
+    let rest = deadline.map { $0 - ProcessInformation.monotonicTime() }
+    let timeout = rest.map { Int32(clamping: max(0, $0.millisecondsRoundedUp)) } ?? -1
+    if unsafe poll(&event, 1, timeout) > 0 {
+      var count: UInt64 = 0
+      _ = unsafe Glibc.read(wake, &count, 8)
+    }
+  }
+}
+
+extension Store.Queue {
+  /// Whether the writer must be woken. It is woken once.
+  fileprivate mutating func takeSleep() -> Bool {
+    defer { isSleeping = false }
+    return isSleeping
+  }
+}
+
+/// A value that one thread passes to another.
+private final class Handover<Value: Sendable>: Sendable {
+  private let value = Locked<Value?>(nil)
+  private let signal = eventfd(0, O_CLOEXEC)
+
+  deinit { Glibc.close(signal) }
+
+  func set(_ value: Value) {
+    self.value.withLock { $0 = value }
+    var one: UInt64 = 1
+    _ = unsafe Glibc.write(signal, &one, 8)
+  }
+
+  func wait() -> Value {
+    while true {
+      if let value = value.withLock({ $0 }) { return value }
+      var event = pollfd(fd: signal, events: Int16(POLLIN), revents: 0)
+      _ = unsafe poll(&event, 1, -1)
+    }
+  }
+}

@@ -1,0 +1,41 @@
+/// Why a store cannot be opened.
+package enum StoreError: Error, Equatable, CustomStringConvertible {
+  /// Another process has opened it.
+  case inUse(path: String)
+  /// It was written by a newer program.
+  case newerSchema(path: String, found: Int, known: Int)
+  /// It is an SQLite database of another program.
+  case foreign(path: String)
+  /// Its content is not what was written.
+  case damaged(path: String, reason: String)
+  /// The system refuses.
+  case failed(path: String, reason: String)
+
+  /// Whether the file itself must be replaced before a start can succeed.
+  package var concernsFile: Bool {
+    switch self {
+    case .inUse, .failed: false
+    case .newerSchema, .foreign, .damaged: true
+    }
+  }
+
+  package var description: String {
+    switch self {
+    case .inUse(let path):
+      "store '\(path)' is open in another process: stop that process, or set 'store.path' to another file"
+    case .newerSchema(let path, let found, let known):
+      """
+      store '\(path)' has schema \(found), and this program knows schemas up to \(known): run the program that wrote it, or restore a \
+      backup that is older
+      """
+    case .foreign(let path):
+      "'\(path)' is a database of another program: set 'store.path' to another file"
+    case .damaged(let path, let reason):
+      """
+      store '\(path)' is damaged (\(reason)): export what is readable with 'drawbridge store export \(path)', then rename the file or \
+      restore a backup
+      """
+    case .failed(let path, let reason): "store '\(path)' cannot be opened: \(reason)"
+    }
+  }
+}

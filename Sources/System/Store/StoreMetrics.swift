@@ -1,0 +1,34 @@
+import ByteStreams
+import Metrics
+import Reactor
+import Synchronization
+
+/// The metrics of the store.
+package final class StoreMetrics: Sendable {
+  private let commits: Histogram
+  private let bytes: Counter
+  private let logBytes: Gauge
+  private let failed: Gauge
+
+  package init(_ registry: MetricsRegistry) {
+    commits = registry.histogram(
+      "drawbridge_store_commit_seconds", "Time that commits of the store took.",
+      bounds: [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10])
+    bytes = registry.counter("drawbridge_store_written_bytes_total", "Bytes of entries that were stored.")
+    logBytes = registry.gauge(
+      "drawbridge_store_wal_bytes", "Bytes in the write-ahead log that are not copied to the database yet.")
+    failed = registry.gauge(
+      "drawbridge_store_failed", "1 while the store does not work: messages are refused, and pushes are not stored.")
+  }
+
+  func register(_ store: Store, in registry: MetricsRegistry) {
+    registry.gauge("drawbridge_store_pending_bytes", "Bytes that wait to be stored.") { [weak store] in
+      Double(store?.pendingBytes.load(ordering: .relaxed) ?? 0)
+    }
+  }
+
+  func noteCommit(since start: MonotonicTime) { commits.observe((ProcessInformation.monotonicTime() - start).seconds) }
+  func noteBytes(_ count: Int) { bytes.add(count) }
+  func setLogBytes(_ count: Int) { logBytes.set(count) }
+  func setFailed(_ isFailed: Bool) { failed.set(isFailed ? 1 : 0) }
+}

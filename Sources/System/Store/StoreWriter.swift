@@ -1,0 +1,366 @@
+import ByteStreams
+import Glibc
+import Journal
+import Logging
+import Reactor
+import Synchronization
+import Threading
+
+/// Stores what sessions submit. It runs on the thread of the store, and alone uses the file.
+final class StoreWriter {
+  /// Bytes of the write-ahead log at which its pages are copied to the database: a copy then takes some 10 ms.
+  private static var checkpointBytes: Int { 4 << 20 }
+  /// After this time without entries, the rest is copied, so that the log is empty when the process is killed.
+  private static var idleTime: TimeSpan { .seconds(1) }
+  /// How long a commit may remain unsynchronised with `sync: interval`.
+  private static var syncInterval: TimeSpan { .seconds(1) }
+  /// How long to wait after a failure before the next attempt.
+  static var retryInterval: TimeSpan { .seconds(5) }
+  /// Larger arrays were needed by an exceptional commit only.
+  private static var keptCapacity: Int { 1 << 16 }
+  /// A backup continues with a term that is larger by at least this: what was written after the backup may have used the next ones.
+  private static var backupTermDistance: UInt64 { 1 << 20 }
+
+  let store: Store
+  var file: StoreFile?
+  /// By their position in items. A session keeps its position.
+  var sessions: [StoredSession]
+  private var positions: [String: Int] = [:]
+  /// The sessions whose term of this run has begun, by position.
+  private var opened: Set<Int> = []
+  private var nextID: Int64
+  let term: UInt64
+  private let mayHaveLostEntries: Bool
+  let environment: StoreFile.Environment
+
+  private var items: [Store.Item] = []
+  private var touched: [Int] = []
+  /// All entries up to this one were taken.
+  private var taken: UInt64 = 0
+  private var unsyncedSince: MonotonicTime?
+  private var idleSince: MonotonicTime?
+  private var retryAt: MonotonicTime?
+  private var syncCount = 0
+
+  /// What a failure requires.
+  enum Failure: Error {
+    /// The disk is full. The file is as it was.
+    case full(SQLiteDatabase.Failure)
+    /// The content of the file is unknown.
+    case broken(SQLiteDatabase.Failure)
+
+    init(_ failure: SQLiteDatabase.Failure) { self = failure.isFull ? .full(failure) : .broken(failure) }
+  }
+
+  init(_ store: Store, _ file: StoreFile, _ sessions: [StoredSession], term: UInt64) {
+    self.store = store
+    self.file = file
+    self.sessions = sessions
+    self.term = term
+    environment = file.environment
+    mayHaveLostEntries = file.condition.mayHaveLostEntries
+    nextID = (sessions.map(\.id).max() ?? 0) + 1
+    for index in sessions.indices { positions[sessions[index].name] = index }
+    logOpening(file)
+  }
+
+  /// Begins the term after the last. It is synchronised when this returns.
+  static func beginTerm(in file: StoreFile, _ sync: StoreSettings.Sync) throws(StoreError) -> UInt64 {
+    var term = file.condition.term + 1
+    if file.condition.isBackup { term += backupTermDistance + UInt64.random(in: 0..<backupTermDistance) }
+    do throws(SQLiteDatabase.Failure) {
+      try file.begin(term: term, sync)
+      try file.synchronise(sync == .always)
+      return term
+    } catch {
+      throw StoreFile.storeError(error, file.path)
+    }
+  }
+
+  private func logOpening(_ file: StoreFile) {
+    let fields: [LogField] = [
+      .text("path", file.path), .number("term", Int(clamping: term)), .number("sessions", sessions.count),
+      .flag("clean", !file.condition.endedUncleanly), .flag("may_have_lost_entries", mayHaveLostEntries),
+    ]
+    if mayHaveLostEntries {
+      store.logger.warning("store opened; what was stored last may be missing", fields)
+    } else {
+      store.logger.info("store opened", fields)
+    }
+  }
+
+  // MARK: The loop
+
+  /// Returns when the store is closed.
+  func run() {
+    while true {
+      var commands: [Store.Command] = []
+      var isClosing = false
+      store.queue.withLock { queue in
+        swap(&items, &queue.items)
+        swap(&commands, &queue.commands)
+        taken = queue.submitted
+        isClosing = queue.isClosing
+        queue.isSleeping = items.isEmpty && commands.isEmpty && !isClosing
+      }
+      if !items.isEmpty || !commands.isEmpty {
+        idleSince = nil
+        process(commands)
+      } else if isClosing {
+        return end()
+      } else {
+        performDueWork()
+        store.sleep(until: nextDeadline())
+      }
+    }
+  }
+
+  private func nextDeadline() -> MonotonicTime? {
+    var next = retryAt
+    if let unsyncedSince { next = min(next ?? .distantFuture, unsyncedSince + Self.syncInterval) }
+    if let idleSince, file?.database.pagesInLog ?? 0 > 0 {
+      next = min(next ?? .distantFuture, idleSince + Self.idleTime)
+    }
+    return next
+  }
+
+  /// What is due while nothing is submitted. A busy store does it with its commits.
+  private func performDueWork() {
+    let now = ProcessInformation.monotonicTime()
+    if let retryAt, retryAt <= now { return recover() }
+    guard let file, retryAt == nil else { return }
+    if idleSince == nil { idleSince = now }
+    do throws(SQLiteDatabase.Failure) {
+      if let unsyncedSince, unsyncedSince + Self.syncInterval <= now { try synchronise(file) }
+      if let idleSince, idleSince + Self.idleTime <= now, file.database.pagesInLog > 0 {
+        try file.database.checkpoint(.passive)
+        store.metrics.setLogBytes(0)
+      }
+    } catch {
+      fail(Failure(error))
+    }
+  }
+
+  /// An empty transaction synchronises nothing, so this one has a change.
+  private func synchronise(_ file: StoreFile) throws(SQLiteDatabase.Failure) {
+    try file.synchronise(true)
+    syncCount += 1
+    let count = syncCount
+    try file.database.transaction { () throws(SQLiteDatabase.Failure) in
+      try file.set(StoreSchema.Meta.synced, to: String(count))
+    }
+    try file.synchronise(false)
+    unsyncedSince = nil
+  }
+
+  // MARK: Entries
+
+  private func process(_ commands: [Store.Command]) {
+    let wasFull = store.isFull
+    var bytes = 0
+    for item in items {
+      bytes += item.entry.cost
+      apply(item.entry, to: item.session)
+    }
+    var openings: [(index: Int, then: @Sendable (OpenedJournal) -> Void)] = []
+    var backups: [(path: String, then: @Sendable (String?) -> Void)] = []
+    for command in commands {
+      switch command {
+      case .open(let name, let then): openings.append((open(name), then))
+      case .backUp(let path, let then): backups.append((path, then))
+      }
+    }
+    let now = ProcessInformation.monotonicTime()
+    if let retryAt {
+      for index in touched { sessions[index].setBehind() }
+      if retryAt <= now { recover() }
+    } else {
+      // The beginning of a term is synchronised before its numbers are issued.
+      commit(now, isSynchronised: !openings.isEmpty)
+    }
+    store.pendingBytes.subtract(bytes, ordering: .relaxed)
+    let changed = wasFull && !store.isFull ? Array(sessions.indices) : touched
+    for index in touched { sessions[index].clear() }
+    touched.removeAll(keepingCapacity: true)
+    items.removeAll(keepingCapacity: items.capacity <= Self.keptCapacity)
+    for opening in openings { finish(opening.index, opening.then) }
+    for index in changed { sessions[index].journal?.notify() }
+    for backup in backups { backup.then(backUp(to: backup.path)) }
+  }
+
+  private func apply(_ entry: JournalEntry, to index: Int) {
+    let session = sessions[index]
+    guard !session.isClosed else { return }
+    if !session.isTouched {
+      session.isTouched = true
+      touched.append(index)
+    }
+    if !session.apply(entry) {
+      assertionFailure("an entry does not follow those before: \(entry)")
+      store.logger.error(
+        "an entry of a session is not stored: it does not follow those before", [.text("session", session.name)])
+    }
+  }
+
+  /// Begins the term of a session, unless it has begun. Returns its position.
+  private func open(_ name: String) -> Int {
+    if let index = positions[name], !sessions[index].isClosed {
+      if opened.insert(index).inserted { begin(index) }
+      return index
+    }
+    var random = SystemRandomNumberGenerator()
+    let session = StoredSession(id: nextID, name: name, state: RestoredSession(epoch: random.next() & 0xFFFF_FFFF_FFFF))
+    nextID += 1
+    sessions.append(session)
+    positions[name] = sessions.count - 1
+    opened.insert(sessions.count - 1)
+    begin(sessions.count - 1)
+    return sessions.count - 1
+  }
+
+  private func begin(_ index: Int) {
+    let state = sessions[index].state
+    let isNew = state.terms.isEmpty
+    let start = JournalTerm(term: term, firstPush: state.nextPush, firstDelivery: state.nextDelivery)
+    apply(.opened(start), to: index)
+    guard !isNew else { return }
+    // Nobody has received what the upstream has sent meanwhile.
+    apply(.gap(mayHaveLostEntries ? [.upstream, .store] : .upstream), to: index)
+    sessions[index].state.mayHaveLostEntries = mayHaveLostEntries
+  }
+
+  private func finish(_ index: Int, _ then: @Sendable (OpenedJournal) -> Void) {
+    let session = sessions[index]
+    let journal = StoreJournal(store, session: index, position: session.state.lastPosition)
+    session.journal = journal
+    then(OpenedJournal(journal: journal, restored: session.state))
+  }
+
+  // MARK: Commits
+
+  private func commit(_ now: MonotonicTime, isSynchronised: Bool) {
+    guard let file else { return }
+    let isAlways = store.settings.sync == .always
+    let isDue = unsyncedSince.map { $0 + Self.syncInterval <= now } ?? false
+    let synchronises = isAlways || isSynchronised || isDue
+    do throws(SQLiteDatabase.Failure) {
+      try file.synchronise(synchronises)
+      try store(touched.map { sessions[$0] }, in: file)
+      if synchronises { unsyncedSince = nil } else if unsyncedSince == nil { unsyncedSince = now }
+      store.metrics.noteCommit(since: now)
+      publish()
+      try checkpoint(file)
+    } catch {
+      fail(Failure(error))
+    }
+  }
+
+  /// Writes the changes of these sessions in one transaction.
+  func store(_ changed: [StoredSession], in file: StoreFile) throws(SQLiteDatabase.Failure) {
+    var changes: [StoreFile.Changes] = []
+    try file.database.transaction { () throws(SQLiteDatabase.Failure) in
+      changes = []
+      for session in changed { changes.append(try file.write(session)) }
+    }
+    for index in changed.indices {
+      store.metrics.noteBytes(changed[index].pushEntries.count + changes[index].bytes)
+      changed[index].apply(changes[index])
+      changed[index].clear()
+    }
+  }
+
+  /// Everything that was taken is stored.
+  func publish() {
+    store.stored.store(taken, ordering: .releasing)
+    for session in sessions { session.journal?.setStored(session.storedPosition) }
+  }
+
+  private func checkpoint(_ file: StoreFile) throws(SQLiteDatabase.Failure) {
+    let bytes = file.database.pagesInLog * StoreFile.pageSize
+    store.metrics.setLogBytes(bytes)
+    guard bytes >= Self.checkpointBytes else { return }
+    try file.database.checkpoint(.passive)
+    store.metrics.setLogBytes(0)
+  }
+
+  // MARK: Failures
+
+  private func fail(_ failure: Failure) {
+    // Nothing after the last commit is known to be in the file.
+    for index in touched { sessions[index].setBehind() }
+    unsyncedSince = nil
+    switch failure {
+    case .full(let reason): report("\(reason)")
+    case .broken(let reason):
+      // Linux may have dropped the pages that it could not write, and would report success the next time.
+      abandonFile()
+      for session in sessions { session.setBehind() }
+      report("\(reason)")
+    }
+    // A new file is written at once, but not from here: callers still have the failed one open.
+    retryAt = ProcessInformation.monotonicTime() + (file == nil ? .zero : environment.retryInterval)
+  }
+
+  private func abandonFile() {
+    file?.database.abandon()
+    file = nil
+  }
+
+  func report(_ failure: String) {
+    guard store.change(to: failure) else { return }
+    store.metrics.setFailed(true)
+    store.logger.error(
+      "the store does not work: messages are refused, and pushes are not stored",
+      [.text("path", store.settings.path), .text("reason", failure)])
+    for session in sessions { session.journal?.notify() }
+  }
+
+  private func recover() {
+    do throws(SQLiteDatabase.Failure) {
+      if let file {
+        try file.synchronise(true)
+        try store(sessions.filter { $0.isBehind }, in: file)
+        try file.synchronise(store.settings.sync == .always)
+      } else {
+        file = try replaceFile()
+      }
+      retryAt = nil
+      unsyncedSince = nil
+      publish()
+      noteRecovery()
+    } catch {
+      if !error.isFull { abandonFile() }
+      if file == nil { for session in sessions { session.setBehind() } }
+      report("\(error)")
+      retryAt = ProcessInformation.monotonicTime() + environment.retryInterval
+    }
+  }
+
+  private func noteRecovery() {
+    guard store.change(to: nil) else { return }
+    store.metrics.setFailed(false)
+    store.logger.warning("the store works again", [.text("path", store.settings.path)])
+    for session in sessions { session.journal?.notify() }
+  }
+
+  /// The last entries were stored before.
+  private func end() {
+    if retryAt != nil { recover() }
+    guard let file else { return store.logger.error("the store is closed with changes that are not stored") }
+    do throws(SQLiteDatabase.Failure) {
+      try file.end()
+      store.logger.info("store closed", [.text("path", file.path)])
+    } catch {
+      store.logger.error("the store was not closed in order", [.text("path", file.path), .text("reason", "\(error)")])
+    }
+    self.file = nil
+  }
+}
+
+extension StoredSession {
+  /// The rows do not represent the state any more.
+  func setBehind() {
+    isBehind = true
+    clear()
+  }
+}

@@ -1,0 +1,174 @@
+import ByteStreams
+import CFaults
+import Foundation
+import Journal
+import JournalSupport
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import Store
+
+/// File systems that fail, lose and stall: see `CFaults.h`.
+@Suite struct FaultTests {
+  private static let number = Atomic<Int>(0)
+
+  /// An environment with a file system of its own.
+  private static func environment() throws -> (OpaquePointer, StoreFile.Environment) {
+    let name = "faults-\(number.add(1, ordering: .relaxed).newValue)"
+    var environment = StoreFile.Environment()
+    environment.fileSystem = name
+    environment.retryInterval = .milliseconds(5)
+    return (try #require(faults_register(name)), environment)
+  }
+
+  /// Whatever fails, and at whatever operation: what was acknowledged is restored, nothing else is, and the store works again when the disk does.
+  @Test(arguments: [FAULTS_WRITE, FAULTS_SYNC, FAULTS_TRUNCATE, FAULTS_OPEN, FAULTS_DELETE], [EIO, ENOSPC])
+  func aFaultAtAnyOperationLosesNothingThatWasAcknowledged(kind: Int32, code: Int32) throws {
+    var at: Int64 = 1
+    while true {
+      let folder = try TestFolder()
+      let (faults, environment) = try Self.environment()
+      var writer = RandomSession(seed: UInt64(at), opensTerms: false)
+      let store = try TestStore(
+        folder.file, sync: at % 2 == 0 || kind == FAULTS_SYNC ? .always : .interval, environment)
+      faults_fail(faults, kind, at, at % 3 == 0 ? 3 : 1, code)
+      for _ in 0..<8 {
+        let entries = writer.nextEntries()
+        let ticket = store.submit(entries + [writer.nextPushEntry()])
+        try waitUntil("the entry is stored, or the store has failed") { store.journal.outcome(of: ticket) != .pending }
+        #expect(store.journal.outcome(of: ticket) == .stored || store.journal.isFailed || faults_failed(faults) > 0)
+      }
+      let hasFailed = faults_failed(faults) > 0
+      faults_clear(faults)
+      try waitUntil("the store works") { !store.journal.isFailed }
+      try store.submitAndWait([writer.nextPushEntry()])
+      try store.close()
+      let again = try TestStore(folder.file)
+      #expect(again.restored.trimmed(as: store.model) == store.model.reopened(term: 2), "operation \(at)")
+      try again.close()
+      guard hasFailed, at < 60 else { break }
+      at += kind == FAULTS_WRITE ? 7 : 1
+    }
+    // There are writes and synchronisations in every run.
+    if kind == FAULTS_WRITE || kind == FAULTS_SYNC { #expect(at > 3) }
+  }
+
+  @Test func aFileThatHasFailedIsNotTrustedAgainAndIsKept() throws {
+    let folder = try TestFolder()
+    let (faults, environment) = try Self.environment()
+    let store = try TestStore(folder.file, sync: .always, environment)
+    try store.submitAndWait([.push(RandomSession.push(1))])
+    faults_fail(faults, FAULTS_SYNC, 1, 1, EIO)
+    try store.submitAndWait([.push(RandomSession.push(2))])
+    #expect(faults_failed(faults) == 1)
+    #expect(folder.names.contains { $0.hasPrefix("store.db.failed-") })
+    #expect(!folder.names.contains { $0.hasPrefix("store.db.new") })
+    try store.close()
+    let again = try TestStore(folder.file)
+    #expect(again.restored == store.model.reopened(term: 2))
+    try again.close()
+  }
+
+  @Test func whileTheDiskIsFullPushesAreKeptInMemoryAndStoredLater() throws {
+    let folder = try TestFolder()
+    let (faults, environment) = try Self.environment()
+    let store = try TestStore(folder.file, environment)
+    faults_fail(faults, FAULTS_WRITE, 1, .max, ENOSPC)
+    let ticket = store.submit([.push(RandomSession.push(1))])
+    try waitUntil("the store has failed") { store.journal.outcome(of: ticket) == .failed }
+    #expect(store.store.state.failure?.contains("full") == true)
+    for number in 2...50 as ClosedRange<UInt64> { store.submit([.push(RandomSession.push(number))]) }
+    store.submit([.trimmed(before: 20), .gap(.upstream)])
+    try waitUntil("there were several attempts") { faults_failed(faults) > 3 }
+    #expect(store.journal.isFailed)
+    faults_clear(faults)
+    try store.waitUntilStored(ticket)
+    #expect(store.store.state.failure == nil)
+    // The file was not broken, so it is the same.
+    #expect(!folder.names.contains { $0.contains("failed") })
+    try store.close()
+    let again = try TestStore(folder.file)
+    #expect(again.restored == store.model.reopened(term: 2))
+    try again.close()
+  }
+
+  /// The disk does not respond for two seconds. Nobody who submits notices.
+  @Test func aDiskThatStallsDelaysOnlyAcknowledgements() throws {
+    let folder = try TestFolder()
+    let (faults, environment) = try Self.environment()
+    let store = try TestStore(folder.file, sync: .always, environment)
+    faults_fail(faults, FAULTS_SYNC, .max, 0, EIO)
+    faults_stall(faults, 2_000)
+    let first = store.submit([.push(RandomSession.push(1))])
+    var last = first
+    for number in 2...1_000 as ClosedRange<UInt64> { last = store.submit([.push(RandomSession.push(number))]) }
+    // All were submitted before the first synchronisation was over: this is the order of events, not a time.
+    #expect(faults_seen(faults) == 0)
+    #expect(store.journal.outcome(of: first) == .pending)
+    #expect(store.journal.storedPosition == 0)
+    faults_stall(faults, 0)
+    try store.waitUntilStored(last)
+    try store.close()
+  }
+
+  /// A power failure at any moment: what was synchronised is restored, and what is restored was submitted, in order and without holes.
+  @Test(arguments: [StoreSettings.Sync.always, .interval], 1...4 as ClosedRange<UInt64>)
+  func aPowerFailureLosesAtMostWhatWasNotSynchronised(sync: StoreSettings.Sync, seed: UInt64) throws {
+    let folder = try TestFolder()
+    let (faults, environment) = try Self.environment()
+    faults_record(faults)
+    var writer = RandomSession(seed: seed, opensTerms: false)
+    let store = try TestStore(folder.file, sync: sync, environment)
+    // The state after each acknowledgement, and how many operations there were then.
+    var states = [(store.model, faults_recorded(faults))]
+    for _ in 0..<60 {
+      try store.submitAndWait(writer.nextEntries())
+      states.append((store.model, faults_recorded(faults)))
+    }
+    let end = faults_recorded(faults)
+    var random = SeededGenerator(seed: seed)
+    for _ in 0..<40 {
+      let cut = Int64.random(in: states[0].1...end, using: &random)
+      let lost = try TestFolder()
+      let loss = Bool.random(using: &random) ? 0 : random.next()
+      #expect(faults_replay(faults, cut, loss, folder.path, lost.path) == 0)
+      var rebooted = StoreFile.Environment()
+      rebooted.boot = "after the power failure"
+      let after = try TestStore(lost.file, sync: sync, rebooted)
+      // With `interval`, only the opening was certainly synchronised.
+      let acknowledged = sync == .always ? states.lastIndex { $0.1 <= cut } ?? 0 : 0
+      let gap: JournalGaps = sync == .always ? .upstream : [.upstream, .store]
+      let matches = states[acknowledged...].contains { state, _ in
+        after.restored.trimmed(as: state) == state.reopened(term: 2, gap: gap)
+      }
+      #expect(matches, "cut at \(cut) of \(end), loss \(loss), \(acknowledged) acknowledged")
+      try after.close()
+    }
+    try store.close()
+  }
+
+  @Test func aDamagedFileIsFoundAfterAnUncleanEndAndNotTouched() throws {
+    let folder = try TestFolder()
+    let store = try TestStore(folder.file)
+    for number in 1...200 as ClosedRange<UInt64> { store.submit([.push(RandomSession.push(number, size: 500))]) }
+    try store.submitAndWait([.intended(through: 1)])
+    // Copied to the database, as after a second without entries.
+    try waitUntil("the log is copied") { (try? Self.size(of: folder.file)) ?? 0 > 50_000 }
+    let copy = try TestFolder()
+    try folder.copy(to: copy)
+    try store.close()
+    try FileManager.default.removeItem(atPath: copy.file + "-wal")
+    var bytes = try Data(contentsOf: URL(fileURLWithPath: copy.file))
+    // The root of a table.
+    for offset in 0..<64 { bytes[4 * 4096 + offset] ^= 0xA5 }
+    try bytes.write(to: URL(fileURLWithPath: copy.file))
+    let error = #expect(throws: StoreError.self) { try StoreFile.open(copy.file) }
+    #expect(error?.concernsFile == true && "\(String(describing: error))".contains("export"))
+    #expect(try Data(contentsOf: URL(fileURLWithPath: copy.file)) == bytes)
+  }
+
+  private static func size(of path: String) throws -> Int {
+    try FileManager.default.attributesOfItem(atPath: path)[.size] as? Int ?? 0
+  }
+}

@@ -1,0 +1,122 @@
+import ByteStreams
+import CFaults
+import Foundation
+import Journal
+import Logging
+import Metrics
+import Reactor
+import Synchronization
+import Threading
+
+@testable import Store
+
+/// A folder that is removed at the end.
+final class TestFolder {
+  let path: String
+  var file: String { path + "/store.db" }
+
+  init() throws {
+    path = NSTemporaryDirectory() + "drawbridge-store-\(UUID().uuidString)"
+    try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+  }
+
+  deinit { try? FileManager.default.removeItem(atPath: path) }
+
+  var names: [String] { ((try? FileManager.default.contentsOfDirectory(atPath: path)) ?? []).sorted() }
+
+  /// Copies the database as it would be found after the process was killed now.
+  func copy(to other: TestFolder) throws {
+    for name in names where name.hasPrefix("store.db") {
+      try FileManager.default.copyItem(atPath: path + "/" + name, toPath: other.path + "/" + name)
+    }
+  }
+}
+
+/// A deadline for facts of other threads. Passing it is a failure, not a measurement.
+func waitUntil(_ what: String, _ condition: () -> Bool) throws {
+  let deadline = ContinuousClock.now + .seconds(30)
+  while !condition() {
+    guard ContinuousClock.now < deadline else { throw TimedOut(what: what) }
+    usleep(500)
+  }
+}
+
+struct TimedOut: Error { let what: String }
+
+/// A store under test, and one session of it.
+final class TestStore {
+  let store: Store
+  let registry = MetricsRegistry()
+  private(set) var journal: any SessionJournal
+  private(set) var restored: RestoredSession
+  /// What the session must be after everything submitted.
+  var model: RestoredSession
+
+  init(
+    _ path: String, sync: StoreSettings.Sync = .interval, pendingBytes: Int = 64 << 20, session: String = "default",
+    _ environment: StoreFile.Environment = StoreFile.Environment()
+  ) throws {
+    var settings = StoreSettings()
+    settings.engine = .sqlite
+    settings.path = path
+    settings.sync = sync
+    settings.pendingBytes = pendingBytes
+    store = try Store.start(
+      settings, environment, logger: Logger(level: .error, format: .text), metrics: StoreMetrics(registry))
+    let opened = try Self.open(session, in: store)
+    journal = opened.journal
+    restored = opened.restored
+    model = restored
+  }
+
+  static func open(_ name: String, in store: Store) throws -> OpenedJournal {
+    let result = Locked<OpenedJournal?>(nil)
+    let box = Box(result)
+    store.open(name) { opened in box.value.withLock { $0 = opened } }
+    try waitUntil("the session opens") { box.value.withLock { $0 != nil } }
+    return box.value.withLock { $0! }
+  }
+
+  /// Submits entries together, and applies them to the model.
+  @discardableResult
+  func submit(_ entries: [JournalEntry]) -> JournalTicket {
+    for entry in entries {
+      let follows = model.apply(entry)
+      precondition(follows, "\(entry)")
+    }
+    return journal.submit(contentsOf: entries)
+  }
+
+  func waitUntilStored(_ ticket: JournalTicket) throws {
+    try waitUntil("ticket \(ticket.number) is stored") { journal.outcome(of: ticket) == .stored }
+  }
+
+  func submitAndWait(_ entries: [JournalEntry]) throws { try waitUntilStored(submit(entries)) }
+
+  func close() throws {
+    guard store.close(within: .seconds(30)) else { throw TimedOut(what: "the store closes") }
+  }
+}
+
+final class Box<Value: ~Copyable>: @unchecked Sendable {
+  let value: Value
+  init(_ value: consuming Value) { self.value = value }
+}
+
+extension RestoredSession {
+  /// As the store opens it in its next run.
+  func reopened(term: UInt64, gap: JournalGaps = .upstream) -> RestoredSession {
+    var result = self
+    _ = result.apply(.opened(JournalTerm(term: term, firstPush: nextPush, firstDelivery: nextDelivery)))
+    _ = result.apply(.gap(gap))
+    result.mayHaveLostEntries = gap.contains(.store)
+    return result
+  }
+
+  /// Without the pushes that retention had dropped in another state: rows are deleted as a whole, so some may still be stored.
+  func trimmed(as other: RestoredSession) -> RestoredSession {
+    var result = self
+    _ = result.apply(.retained(other.retention))
+    return result
+  }
+}

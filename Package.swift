@@ -245,7 +245,7 @@ let package = Package(
       name: "FuzzTargets",
       dependencies: [
         "ByteStreams", "CZlib", "Deflate", "Digests", "Signatures", "JSONCodec", "HTTPCodec", "WebSocketCodec",
-        "ProxyCodec", "SocketIO", "RouteNetlink", "Access", "Inbox", "Configuration", "Upstream",
+        "ProxyCodec", "SocketIO", "RouteNetlink", "Access", "Inbox", "Profiles", "Configuration", "Upstream",
       ],
       path: "Tests/Fuzzing/Targets", swiftSettings: tests),
     tested(nil, "FuzzTargets", ["ByteStreams"]),

@@ -43,7 +43,7 @@ package enum NumericHost {
         (lower[...], 10)
       }
     // `UInt64` alone would accept a sign.
-    guard !digits.isEmpty, digits.count <= 16, digits.utf8.allSatisfy({ ASCII.hexValue($0) != nil }) else { return nil }
+    guard !digits.isEmpty, digits.utf8.allSatisfy({ ASCII.hexValue($0) != nil }) else { return nil }
     return UInt64(digits, radix: radix)
   }
 }

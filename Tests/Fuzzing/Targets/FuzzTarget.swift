@@ -40,6 +40,9 @@ package struct FuzzTarget: Sendable {
       FuzzTarget("json-web-token", longestInput: 256, JSONWebTokenTarget.run),
       FuzzTarget("key-set", longestInput: 512, KeySetTarget.run),
       FuzzTarget("socketio", longestInput: 256, SocketIOTarget.run),
+      FuzzTarget("variable-pattern", longestInput: 256, VariablePatternTarget.run),
+      FuzzTarget("url-template", longestInput: 256, URLTemplateTarget.run),
+      FuzzTarget("session-host", longestInput: 64, SessionHostTarget.run),
       FuzzTarget("token-file", longestInput: 256, TokenFileTarget.run),
     ]
   }

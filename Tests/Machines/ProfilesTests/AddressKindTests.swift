@@ -39,7 +39,8 @@ import Testing
 @Suite struct ConnectionRulesTests {
   /// Forms of an address that are no address of RFC 3986, and that the C library reads as one.
   @Test(arguments: [
-    "127.0.0.1", "127.0.0.1.", "2130706433", "0x7f000001", "0X7F000001", "017700000001", "127.1", "127.0.1",
+    "127.0.0.1", "127.0.0.1.", "000000000000000000177.0.0.1", "2130706433", "0x7f000001", "0X7F000001", "017700000001",
+    "127.1", "127.0.1",
     "0177.0.0.1", "0x7f.0.0.1", "0x7f.1", "0", "0.0.0.0", "169.254.169.254", "2852039166", "0xa9fea9fe",
     "0xa9.0xfe.43518", "10.1", "::1", "::ffff:127.0.0.1", "::ffff:7f00:1", "fe80::1%eth0", "localhost", "LOCALHOST",
     "localhost.", "a.localhost", "ip6-loopback",

@@ -242,7 +242,7 @@ package struct ConfigurationLoader {
 
   private mutating func apply(_ orders: [SettingOrder], of section: SettingSection) {
     for order in orders where !failed.contains(order.lower) && !failed.contains(order.upper) {
-      guard let error = order.apply(to: &settings, section.settings, origins: origins) else { continue }
+      guard let error = order.apply(to: &settings, section.settings + Setting.all, origins: origins) else { continue }
       if order.isWarning { warn(error) } else { fail(error) }
     }
   }

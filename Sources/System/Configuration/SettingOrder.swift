@@ -20,14 +20,17 @@ struct SettingOrder {
   /// Applies the constraint to `settings` and returns the error or warning, if there is one.
   ///
   /// - Parameters:
-  ///   - all: the settings of the section.
+  ///   - all: the settings of the section and of the process.
   ///   - origins: the places of the settings that were set, by path.
-  func apply(to settings: inout GatewaySettings, _ all: [Setting], origins: [String: String]) -> ConfigurationError? {
+  func apply(
+    to settings: inout GatewaySettings, _ all: @autoclosure () -> [Setting], origins: [String: String]
+  ) -> ConfigurationError? {
     guard !isSatisfied(settings) else { return nil }
     guard let place = origins[lower] else {
       if !isWarning { lowerToUpper(&settings) }
       return nil
     }
+    let all = all()
     let shown = { [settings] (path: String) in
       let value = all.first { $0.path == path }?.format(settings) ?? ""
       return "'\(path)' (\(value)\(origins[path] == nil ? ", the default" : ""))"

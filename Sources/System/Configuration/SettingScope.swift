@@ -42,6 +42,18 @@ struct SettingScope<Root> {
       lowerToUpper: { $0[keyPath: root][keyPath: lowerValue] = $0[keyPath: root][keyPath: upperValue] })
   }
 
+  /// Declares that `lower` has no effect above `upper`, a setting of the process.
+  func order<Value: Comparable>(
+    _ lower: String, _ lowerValue: WritableKeyPath<Root, Value>,
+    ofProcess upper: String, _ upperValue: KeyPath<GatewaySettings, Value>, _ reason: String
+  ) -> SettingOrder {
+    let root = self.root
+    return SettingOrder(
+      lower: prefix + lower, upper: upper, reason: reason, isWarning: true,
+      isSatisfied: { $0[keyPath: root][keyPath: lowerValue] <= $0[keyPath: upperValue] },
+      lowerToUpper: { _ in })
+  }
+
   /// Declares another constraint. `problems` returns its violations, with keys without the prefix.
   func rule(_ problems: @escaping (Root) -> [SettingProblem]) -> SettingRule {
     let (prefix, root) = (prefix, root)

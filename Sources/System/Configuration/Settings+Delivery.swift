@@ -4,12 +4,18 @@ import Inbox
 /// Pushes: how many a session keeps, how many a poll returns, and how long a stream lasts.
 extension SettingSection {
   static func retention(_ retention: SettingScope<Retention>) -> SettingSection {
-    SettingSection(settings: [
-      retention("messages", \.count, .count(1...100_000_000), "maximum number of pushes kept for clients"),
-      retention(
-        "bytes", \.bytes, .size(1024...(1 << 40)), "maximum size of the pushes kept, as JSON and 96 bytes each"),
-      retention("age", \.age, .duration(.seconds(1)...(day * 365)), "maximum age of the pushes kept"),
-    ])
+    SettingSection(
+      settings: [
+        retention("messages", \.count, .count(1...100_000_000), "maximum number of pushes kept for clients"),
+        retention(
+          "bytes", \.bytes, .size(1024...(1 << 40)), "maximum size of the pushes kept, as JSON and 96 bytes each"),
+        retention("age", \.age, .duration(.seconds(1)...(day * 365)), "maximum age of the pushes kept"),
+      ],
+      orders: [
+        retention.order(
+          "bytes", \.bytes, ofProcess: "delivery.total_bytes", \.delivery.totalBytes,
+          "all sessions together keep no more than that")
+      ])
   }
 
   static func delivery(_ gateway: SettingScope<GatewaySettings>) -> SettingSection {

@@ -19,7 +19,7 @@ package final class SharedInbox: Sendable {
 
     /// Frees the dropped pushes. The array keeps its capacity, unless a large push has evicted unusually many.
     mutating func free() { dropped.removeAll(keepingCapacity: dropped.count <= Self.retainedCapacity) }
-    private static let retainedCapacity = 1024
+    static let retainedCapacity = 1024
   }
 
   /// Lock order: taken before `log`.
@@ -77,6 +77,8 @@ package final class SharedInbox: Sendable {
     case everything
     case expired(now: MonotonicTime)
     case beyond(bytes: Int)
+    /// Applies these limits.
+    case changed(Retention, now: MonotonicTime)
   }
 
   /// Frees all pushes. Every reader that waits is notified, and none finds data any more.
@@ -91,26 +93,34 @@ package final class SharedInbox: Sendable {
   /// Drops the oldest pushes until at most `bytes` are kept. Returns whether there were any.
   func trim(toBytes bytes: Int) -> Bool { drop(.beyond(bytes: bytes)) }
 
-  /// Returns whether pushes were dropped.
+  /// Drops pushes in slices, between which readers continue. Returns whether there were any.
   private func drop(_ removal: Removal) -> Bool {
     appender.withLock { appender in
       if case .everything = removal {
         appender.isClosed = true
         closed.store(true, ordering: .sequentiallyConsistent)
       }
-      let growth = log.withLock { log in
-        let before = log.retainedBytes
-        switch removal {
-        case .everything: log.removeAll(dropping: &appender.dropped)
-        case .expired(let now): log.expire(now: now, dropping: &appender.dropped)
-        case .beyond(let bytes): log.trim(toBytes: bytes, dropping: &appender.dropped)
+      let slice = Appender.retainedCapacity
+      var hasDropped = false
+      while true {
+        let growth = log.withLock { log in
+          let before = log.retainedBytes
+          switch removal {
+          case .everything: log.removeAll(dropping: &appender.dropped, atMost: slice)
+          case .expired(let now): log.expire(now: now, dropping: &appender.dropped, atMost: slice)
+          case .beyond(let bytes): log.trim(toBytes: bytes, dropping: &appender.dropped, atMost: slice)
+          case .changed(let retention, let now):
+            log.change(retention, now: now, dropping: &appender.dropped, atMost: slice)
+          }
+          changes.add(1, ordering: .releasing)
+          return log.retainedBytes - before
         }
-        changes.add(1, ordering: .releasing)
-        return log.retainedBytes - before
+        budget.add(growth)
+        let count = appender.dropped.count
+        appender.free()
+        if count > 0 { hasDropped = true }
+        if count < slice { return hasDropped }
       }
-      budget.add(growth)
-      defer { appender.free() }
-      return !appender.dropped.isEmpty
     }
   }
 
@@ -148,16 +158,7 @@ package final class SharedInbox: Sendable {
   }
 
   /// Applies other limits. Returns whether they have dropped pushes.
-  package func change(_ retention: Retention, now: MonotonicTime) -> Bool {
-    appender.withLock { appender in
-      log.withLock { log in
-        log.change(retention, now: now, dropping: &appender.dropped)
-        changes.add(1, ordering: .releasing)
-      }
-      defer { appender.free() }
-      return !appender.dropped.isEmpty
-    }
-  }
+  package func change(_ retention: Retention, now: MonotonicTime) -> Bool { drop(.changed(retention, now: now)) }
 
   /// Incremented on every change. Read it before the data: while it stays the same, the data is current.
   package var revision: UInt64 { changes.load(ordering: .acquiring) }

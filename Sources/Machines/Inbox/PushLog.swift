@@ -114,14 +114,22 @@ package struct PushLog {
   package mutating func recordUpstreamGap() { endsWithGap = true }
 
   /// Applies other limits. What exceeds them is dropped, and is a gap for readers that have not read it.
-  package mutating func change(_ retention: Retention, now: MonotonicTime, dropping dropped: inout [RetainedMessage]) {
+  ///
+  /// - Parameter most: `dropped` has at most this number of messages afterwards. `expire` drops the others.
+  package mutating func change(
+    _ retention: Retention, now: MonotonicTime, dropping dropped: inout [RetainedMessage], atMost most: Int = .max
+  ) {
     self.retention = retention
-    expire(now: now, dropping: &dropped)
+    expire(now: now, dropping: &dropped, atMost: most)
   }
 
   /// Drops what exceeds the limits. To be called also while no messages arrive, for those that become too old.
-  package mutating func expire(now: MonotonicTime, dropping dropped: inout [RetainedMessage]) {
-    while first < next {
+  ///
+  /// - Parameter most: `dropped` has at most this number of messages afterwards. Another call drops the others.
+  package mutating func expire(
+    now: MonotonicTime, dropping dropped: inout [RetainedMessage], atMost most: Int = .max
+  ) {
+    while first < next, dropped.count < most {
       let entry = entry(first)
       let isTooOld = now - entry.message.arrival > retention.age
       // The newest message stays, whatever its size, so that a reader can get it. Only age removes it.
@@ -132,13 +140,15 @@ package struct PushLog {
   }
 
   /// Drops the oldest messages until at most `bytes` are retained, as if `Retention` were that small. The newest message stays.
-  package mutating func trim(toBytes bytes: Int, dropping dropped: inout [RetainedMessage]) {
-    while retainedBytes > bytes, retainedCount > 1 { dropFirst(&dropped) }
+  package mutating func trim(
+    toBytes bytes: Int, dropping dropped: inout [RetainedMessage], atMost most: Int = .max
+  ) {
+    while retainedBytes > bytes, retainedCount > 1, dropped.count < most { dropFirst(&dropped) }
   }
 
   /// Drops every message. Positions stay valid.
-  package mutating func removeAll(dropping dropped: inout [RetainedMessage]) {
-    while first < next { dropFirst(&dropped) }
+  package mutating func removeAll(dropping dropped: inout [RetainedMessage], atMost most: Int = .max) {
+    while first < next, dropped.count < most { dropFirst(&dropped) }
   }
 
   private mutating func dropFirst(_ dropped: inout [RetainedMessage]) {

@@ -242,4 +242,23 @@ import WebSocketCodec
     guard let level else { return }
     #expect(sizes.reduce(0) { $0 + min($1, level) } <= limit)
   }
+
+  /// A reload can drop a million pushes. What it frees must not count any more.
+  @Test func followsWhatOtherLimitsDrop() throws {
+    let budget = RetentionBudget()
+    var generator = SystemRandomNumberGenerator()
+    let inbox = SharedInbox(
+      epoch: Epoch(using: &generator), retention: Retention(count: 10_000, bytes: 1 << 30, age: .hours(1)),
+      budget: budget)
+    let payload = [UInt8](repeating: 0x61, count: 100)
+    let now = ProcessInformation.monotonicTime()
+    for _ in 0..<5000 { inbox.append(payload.span, kind: .text, time: 0, now: now) }
+    #expect(budget.bytes == inbox.summary.bytes)
+    #expect(inbox.change(Retention(count: 10, bytes: 1 << 30, age: .hours(1)), now: now))
+    #expect(inbox.summary.count == 10)
+    #expect(budget.bytes == inbox.summary.bytes)
+    #expect(!inbox.change(Retention(count: 10, bytes: 1 << 30, age: .hours(1)), now: now))
+    inbox.close()
+    #expect(budget.bytes == 0)
+  }
 }

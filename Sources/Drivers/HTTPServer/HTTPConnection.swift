@@ -215,7 +215,7 @@ final class HTTPConnection: LoopTask {
     guard case .accepted(let exchange) = current, exchange.body == nil else { return false }
     finish()
     guard case .request = waiting else { return true }
-    guard worker.isDraining else { return false }
+    guard isDrained else { return false }
     respondAfterWait()
     return true
   }

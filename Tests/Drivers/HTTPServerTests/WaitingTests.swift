@@ -134,6 +134,21 @@ import Testing
     #expect(served.board.held.current == 0)
   }
 
+  @Test func aWaitThatBeginsDuringADrainEndsAtItsOwnTime() async throws {
+    let served = try ServedApplication()
+    let client = served.connect()
+    client.send("POST /wait HTTP/1.1\r\nHost: localhost\r\n")
+    #expect(eventually { served.metrics.openConnections.current == 1 })
+    served.drain(releasingOver: .hours(1))
+    #expect(served.onLoop { $0.isDraining } == true)
+    client.send("Content-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+    #expect(client.read(through: "100 Continue\r\n\r\n") != nil)
+    client.send("abc")
+    #expect(served.isHolding(1))
+    served.board.publish()
+    #expect(client.read(through: "news 1")?.contains("Connection: close") == true)
+  }
+
   @Test func aDrainEndsAllWaits() async throws {
     let served = try ServedApplication()
     let clients = (0..<3).map { _ in served.connect() }

@@ -54,10 +54,18 @@ async def test_a_file_that_is_written_renamed_or_created_again_takes_effect(star
     # Removed: the old configuration stays.
     file.unlink()
     await gateway.logs(lambda record: record["message"].startswith("cannot read the new configuration"), what="that")
-    assert (await gateway.metrics())["drawbridge_config_reload_success"] == 0
+
+    async def succeeded():
+        return (await gateway.metrics())["drawbridge_config_reload_success"] == 1
+
+    async def failed():
+        return not await succeeded()
+
+    # The metrics follow the log.
+    await eventually(failed, what="the metric says so, too")
     file.write_text(gateway.base + "log: {access: errors}\n")
     await reloaded(gateway, 3)
-    assert (await gateway.metrics())["drawbridge_config_reload_success"] == 1
+    await eventually(succeeded, what="the metric says that the reload has succeeded")
     assert len(upstream.requests) == 1, "the session keeps its connection"
     assert (await client.get(wait=0)).status == 200
 
@@ -224,10 +232,17 @@ async def test_without_inotify_only_sighup_reloads(start, tmp_path, upstream):
     assert (await reloaded(gateway, 1))[0]["changed"]
 
 
-async def test_a_configuration_from_a_pipe_is_read_once(start, upstream):
+async def test_a_configuration_from_a_pipe_is_read_once(start, tmp_path, upstream):
+    """Nor are the files watched that it names: a reload would find the pipe empty."""
+    secret = tmp_path / "secret"
+    secret.write_text("first")
     reading, writing = os.pipe()
-    os.write(writing, f"upstream: {{url: '{upstream.url}'}}\n".encode())
+    headers = f"headers: ['X-Secret: ${{file:{secret}}}']"
+    os.write(writing, f"upstream: {{url: '{upstream.url}', {headers}}}\n".encode())
     os.close(writing)
     gateway = await watching(start, None, upstream, config=f"/dev/fd/{reading}", pass_fds=(reading,))
     os.close(reading)
+    assert upstream.requests[0].headers["X-Secret"] == "first"
+    watched = [path.readlink().name for path in Path(f"/proc/{gateway.process.pid}/fd").iterdir()]
+    assert "anon_inode:inotify" not in watched
     assert (await gateway.client().get(wait=0)).status == 200

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import shutil
 import socket
 import struct
@@ -9,8 +10,8 @@ import subprocess
 
 import pytest
 
-# Port 53 of an address that no machine uses: a resolv.conf cannot name another port.
-ADDRESS = "127.0.77.53"
+# Port 53, since a resolv.conf cannot name another one, of addresses that no machine uses. Tests may run in parallel.
+_ADDRESSES = [f"127.0.77.{number}" for number in range(53, 153)]
 
 _A, _CNAME, _AAAA = 1, 5, 28
 
@@ -20,9 +21,9 @@ def _reason():
         return "unshare is missing"
     with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
         try:
-            probe.bind((ADDRESS, 53))
+            probe.bind((_ADDRESSES[-1], 53))
         except OSError as error:
-            return f"port 53 of {ADDRESS} cannot be used: {error.strerror}"
+            return f"port 53 of {_ADDRESSES[-1]} cannot be used: {error.strerror}"
     done = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True)
     return f"unshare --mount: {done.stderr.strip()}" if done.returncode else None
 
@@ -45,9 +46,17 @@ class Nameserver(asyncio.DatagramProtocol):
         self._turns = {}
 
     async def start(self):
-        self._resolv.write_text(f"nameserver {ADDRESS}\noptions timeout:1 attempts:2\n")
         loop = asyncio.get_running_loop()
-        self._transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(ADDRESS, 53))
+        for address in _ADDRESSES:
+            try:
+                self._transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(address, 53))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                continue
+            self._resolv.write_text(f"nameserver {address}\noptions timeout:1 attempts:2\n")
+            return
+        raise AssertionError("all addresses for name servers are in use")
 
     async def stop(self):
         self._transport.close()

@@ -95,7 +95,8 @@ let package = Package(
     target(.system, "Metrics", ["Threading", "ByteStreams"]),
     target(.system, "Logging", ["Threading", "CLinux", "ByteStreams", "JSONCodec"]),
     target(
-      .system, "Store", ["CSQLite", "CLinux", "Threading", "ByteStreams", "Journal", "Reactor", "Metrics", "Logging"]),
+      .system, "Store",
+      ["CSQLite", "CLinux", "Threading", "ByteStreams", "JSONCodec", "Journal", "Reactor", "Metrics", "Logging"]),
     target(
       .system, "Configuration",
       [

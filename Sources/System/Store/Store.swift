@@ -149,6 +149,18 @@ package final class Store: Journal {
     add(.open(name, then))
   }
 
+  /// Opens the journals of several sessions, and waits until their terms are stored.
+  package func open(_ names: [String]) -> [String: OpenedJournal] {
+    let openings = names.map { name in
+      let opening = Handover<OpenedJournal>()
+      open(name) { opening.set($0) }
+      return (name, opening)
+    }
+    var result: [String: OpenedJournal] = [:]
+    for (name, opening) in openings { result[name] = opening.wait() }
+    return result
+  }
+
   /// Writes a copy of everything that is stored to `path`, where there must be no file. `then` is called on the thread of the store, with the
   /// reason if it failed.
   package func backUp(to path: String, then: @escaping @Sendable (String?) -> Void) { add(.backUp(path, then)) }

@@ -31,6 +31,7 @@ extension StoreWriter {
     }
     try file.begin(term: term, store.settings.sync)
     try file.synchronise(store.settings.sync == .always)
+    Self.removeOldFailedFiles(of: path)
     store.logger.warning(
       "the store was written anew; the file that failed is kept", [.text("path", path), .text("failed_file", failed)])
     return file
@@ -73,6 +74,28 @@ extension StoreWriter {
   }
 
   // MARK: Files
+
+  private static func removeOldFailedFiles(of path: String) {
+    let end = path.lastIndex(of: "/")
+    let folder = end.map { String(path[...$0]) } ?? "./"
+    let prefix = path[(end.map { path.index(after: $0) } ?? path.startIndex)...] + ".failed-"
+    var names = names(in: folder).filter { $0.hasPrefix(prefix) && !$0.hasSuffix("-wal") }
+    names.sort()
+    for name in names.dropLast(keptFiles) { remove(folder + name) }
+  }
+
+  private static func names(in folder: String) -> [String] {
+    guard let directory = unsafe opendir(folder) else { return [] }
+    defer { unsafe _ = closedir(directory) }
+    var names: [String] = []
+    while let entry = unsafe readdir(directory) {
+      let name = unsafe withUnsafeBytes(of: entry.pointee.d_name) { bytes in
+        unsafe String(decoding: bytes.prefix { $0 != 0 }, as: UTF8.self)
+      }
+      names.append(name)
+    }
+    return names
+  }
 
   private static func remove(_ path: String) {
     for suffix in ["", "-wal", "-shm", "-journal"] { _ = unsafe unlink(path + suffix) }

@@ -70,6 +70,22 @@ import Testing
     try again.close()
   }
 
+  @Test func onlyTheLatestFailedFilesAreKept() throws {
+    let folder = try TestFolder()
+    let (faults, environment) = try Self.environment()
+    let store = try TestStore(folder.file, sync: .always, environment)
+    let old = (1...5).map { "store.db.failed-100000000\($0)" }
+    for name in old + ["other.db.failed-1000000000"] {
+      #expect(FileManager.default.createFile(atPath: folder.path + "/" + name, contents: nil))
+    }
+    faults_fail(faults, FAULTS_SYNC, 1, 1, EIO)
+    try store.submitAndWait([.push(RandomSession.push(1))])
+    #expect(folder.names.filter { $0.contains("store.db.failed-") && !$0.hasSuffix("-wal") }.count == 3)
+    #expect(folder.names.contains(old[4]) && !folder.names.contains(old[2]))
+    #expect(folder.names.contains("other.db.failed-1000000000"))
+    try store.close()
+  }
+
   @Test func whileTheDiskIsFullPushesAreKeptInMemoryAndStoredLater() throws {
     let folder = try TestFolder()
     let (faults, environment) = try Self.environment()

@@ -1,0 +1,171 @@
+import ByteStreams
+import Glibc
+import Journal
+import JSONCodec
+import Reactor
+
+/// A store that no gateway has open: for the commands `drawbridge store check` and `export`.
+package enum StoreInspection {
+  /// What a store contains.
+  package struct Summary: Sendable {
+    package struct Session: Sendable {
+      package let name: String
+      package let pushes: Int
+      package let nextPush: UInt64
+      package let queued: Int
+      package let consumers: Int
+    }
+
+    package let term: UInt64
+    package let endedUncleanly: Bool
+    package let sessions: [Session]
+  }
+
+  /// Checks everything in the file, and returns what it contains.
+  package static func check(_ path: String) throws(StoreError) -> Summary {
+    try require(path)
+    let file = try StoreFile.open(path)
+    do throws(SQLiteDatabase.Failure) {
+      let result = try file.database.text("PRAGMA integrity_check(1)") ?? "no result"
+      guard result == "ok" else { throw .refused(.damaged(result)) }
+    } catch {
+      throw StoreFile.storeError(error, path)
+    }
+    let sessions = try file.sessions().map { session in
+      Summary.Session(
+        name: session.name, pushes: session.state.pushes.count, nextPush: session.state.nextPush,
+        queued: session.state.messages.keys.count { $0 > session.state.intended },
+        consumers: session.state.consumers.count)
+    }
+    return Summary(
+      term: file.condition.term, endedUncleanly: file.condition.endedUncleanly, sessions: sessions)
+  }
+
+  /// Without this, an empty store would be created.
+  private static func require(_ path: String) throws(StoreError) {
+    guard unsafe access(path, R_OK) == 0 else { throw .failed(path: path, reason: SystemError.reason(of: errno)) }
+  }
+
+  /// Passes what is readable to `write`, as lines of JSON: the pushes of each session, then its messages without a final state. Returns how many
+  /// rows are not readable. Changes nothing in the tables.
+  package static func export(_ path: String, _ write: (borrowing ByteQueue) -> Void) throws(StoreError) -> Int {
+    try require(path)
+    do throws(SQLiteDatabase.Failure) {
+      let database = try SQLiteDatabase(path)
+      try database.execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA temp_store=MEMORY; BEGIN EXCLUSIVE")
+      database.stopCheckpoints()
+      // Its checkpoint could write to a damaged file.
+      database.abandon()
+      var names: [Int64: String] = [:]
+      var unreadable = 0
+      readRows("sessions", "id, name", in: database, &unreadable) { names[$0.integer(0)] = $0.text(1) }
+      exportPushes(database, names, &unreadable, write)
+      exportMessages(database, names, &unreadable, write)
+      return unreadable
+    } catch {
+      throw StoreFile.storeError(error, path)
+    }
+  }
+
+  /// Reads a table from its beginning to the first damaged page, and then from its end.
+  private static func readRows(
+    _ table: String, _ columns: String, in database: SQLiteDatabase, _ unreadable: inout Int,
+    _ body: (SQLiteStatement) -> Void
+  ) {
+    var last: Int64 = .min
+    func read(_ order: String, _ condition: String) -> Bool {
+      do throws(SQLiteDatabase.Failure) {
+        try database.query("SELECT \(columns) FROM \(table)\(condition) ORDER BY id \(order)") { row in
+          if order == "ASC" { last = row.integer(0) }
+          body(row)
+          return true
+        }
+        return true
+      } catch {
+        return false
+      }
+    }
+    if read("ASC", "") { return }
+    unreadable += 1
+    _ = read("DESC", " WHERE id > \(last)")
+  }
+
+  private static func exportPushes(
+    _ database: SQLiteDatabase, _ names: [Int64: String], _ unreadable: inout Int,
+    _ write: (borrowing ByteQueue) -> Void
+  ) {
+    var damaged = 0
+    readRows("pushes", "id, session, entries", in: database, &unreadable) { row in
+      let isWhole = row.withBytes(2) { bytes in
+        StoreFile.read(bytes) { entry in
+          guard case .push(let push) = entry else { return true }
+          var line = begin(names[row.integer(1)], "push")
+          line.append(push.rendered.bytes)
+          line.append("}\n" as StaticString)
+          write(line)
+          return true
+        }
+      }
+      if !isWhole { damaged += 1 }
+    }
+    unreadable += damaged
+  }
+
+  private static func exportMessages(
+    _ database: SQLiteDatabase, _ names: [Int64: String], _ unreadable: inout Int,
+    _ write: (borrowing ByteQueue) -> Void
+  ) {
+    var states: [Int64: RestoredSession] = [:]
+    var damaged = 0
+    readRows("changes", "id, session, entries", in: database, &unreadable) { row in
+      let isWhole = row.withBytes(2) { bytes in
+        StoreFile.read(bytes) {
+          // What does not follow is behind a damaged row.
+          _ = states[row.integer(1), default: RestoredSession(epoch: 0)].apply($0)
+          return true
+        }
+      }
+      if !isWhole { damaged += 1 }
+    }
+    unreadable += damaged
+    for (id, state) in states.sorted(by: { $0.key < $1.key }) {
+      for number in state.messages.keys.sorted() {
+        guard let message = state.messages[number] else { continue }
+        var line = begin(names[id], "message")
+        append(message, isQueued: number > state.intended, to: &line)
+        write(line)
+      }
+    }
+  }
+
+  private static func begin(_ session: String?, _ kind: StaticString) -> ByteQueue {
+    var line = ByteQueue()
+    line.append("{\"session\":" as StaticString)
+    if let session { line.append(jsonString: Array(session.utf8).span) } else { line.append("null" as StaticString) }
+    line.append(",\"" as StaticString)
+    line.append(kind)
+    line.append("\":" as StaticString)
+    return line
+  }
+
+  private static func append(_ message: JournalMessage, isQueued: Bool, to line: inout ByteQueue) {
+    line.append("{\"number\":" as StaticString)
+    line.append(decimal: message.number)
+    line.append(isQueued ? ",\"state\":\"queued\"" : ",\"state\":\"unknown\"" as StaticString)
+    line.append(",\"topic\":" as StaticString)
+    if let topic = message.topic {
+      line.append(jsonString: Array(topic.utf8).span)
+    } else {
+      line.append("null" as StaticString)
+    }
+    if message.kind.isText {
+      line.append(",\"data\":" as StaticString)
+      line.append(jsonString: message.payload.bytes)
+    } else {
+      line.append(",\"data_base64\":\"" as StaticString)
+      Base64.encode(message.payload.bytes, into: &line)
+      line.append(UInt8(ascii: "\""))
+    }
+    line.append("}}\n" as StaticString)
+  }
+}

@@ -1,0 +1,78 @@
+import ByteStreams
+import Foundation
+import Journal
+import JournalSupport
+import Testing
+
+@testable import Store
+
+@Suite struct InspectionTests {
+  private func export(_ path: String) throws -> (lines: [String], unreadable: Int) {
+    var lines: [String] = []
+    let unreadable = try StoreInspection.export(path) { line in
+      lines.append(String(decoding: line.copyBytes().dropLast(), as: UTF8.self))
+    }
+    return (lines, unreadable)
+  }
+
+  private func push(_ number: UInt64, size: Int = 1) -> JournalEntry {
+    let text = "{\"id\":\"\(number)\",\"data\":\"\(String(repeating: "x", count: size))\"}"
+    return .push(JournalPush(number: number, time: 0, layout: 0, rendered: SharedBytes(Array(text.utf8))))
+  }
+
+  @Test func aCheckSaysWhatTheStoreContains() throws {
+    let folder = try TestFolder()
+    let store = try TestStore(folder.file)
+    try store.submitAndWait([push(1), push(2), .accepted(RandomSession.message(4))])
+    #expect(throws: StoreError.inUse(path: folder.file)) { try StoreInspection.check(folder.file) }
+    try store.close()
+    let summary = try StoreInspection.check(folder.file)
+    #expect(summary.term == 1 && !summary.endedUncleanly)
+    let session = try #require(summary.sessions.first)
+    #expect(session.name == "default" && session.pushes == 2 && session.nextPush == 3 && session.queued == 1)
+    // It does not count as a run.
+    #expect(try StoreInspection.check(folder.file).term == 1)
+  }
+
+  @Test func aFileThatDoesNotExistIsNotCreated() throws {
+    let folder = try TestFolder()
+    #expect(throws: StoreError.self) { try StoreInspection.check(folder.file) }
+    #expect(throws: StoreError.self) { try StoreInspection.export(folder.file) { _ in } }
+    #expect(folder.names.isEmpty)
+  }
+
+  @Test func anExportHasThePushesAndTheMessagesWithoutAFinalState() throws {
+    let folder = try TestFolder()
+    let store = try TestStore(folder.file)
+    try store.submitAndWait([push(1), .accepted(RandomSession.message(1)), .accepted(RandomSession.message(3))])
+    try store.submitAndWait([push(2), .intended(through: 1)])
+    try store.close()
+    let (lines, unreadable) = try export(folder.file)
+    #expect(unreadable == 0)
+    #expect(
+      lines == [
+        #"{"session":"default","push":{"id":"1","data":"x"}}"#,
+        #"{"session":"default","push":{"id":"2","data":"x"}}"#,
+        #"{"session":"default","message":{"number":1,"state":"unknown","topic":null,"data":"message 1"}}"#,
+        #"{"session":"default","message":{"number":3,"state":"queued","topic":null,"data_base64":"bWVzc2FnZSAz"}}"#,
+      ])
+  }
+
+  @Test func anExportOfADamagedFileHasWhatIsReadable() throws {
+    let folder = try TestFolder()
+    let store = try TestStore(folder.file)
+    for number in 1...200 as ClosedRange<UInt64> { try store.submitAndWait([push(number, size: 600)]) }
+    try store.close()
+    let url = URL(fileURLWithPath: folder.file)
+    var bytes = try Data(contentsOf: url)
+    let middle = bytes.count / 4096 / 2
+    for offset in 0..<4096 { bytes[middle * 4096 + offset] = 0xA5 }
+    try bytes.write(to: url)
+    #expect(throws: StoreError.self) { try StoreInspection.check(folder.file) }
+    let (lines, unreadable) = try export(folder.file)
+    #expect(unreadable > 0)
+    #expect(lines.count > 150 && lines.count < 200, "\(lines.count)")
+    #expect(Set(lines).count == lines.count)
+    #expect(try Data(contentsOf: url) == bytes)
+  }
+}

@@ -61,6 +61,7 @@ final class StoreFile {
       do throws(SQLiteDatabase.Failure) {
         let file = StoreFile(path, environment, try SQLiteDatabase(path, fileSystem: environment.fileSystem))
         try file.takeLock()
+        if try file.completeReplacement() { continue }
         try file.readCondition(environment.steps)
         return file
       } catch {

@@ -6,23 +6,14 @@ import Reactor
 
 /// A new file in place of one that has failed, and copies.
 extension StoreWriter {
-  /// Failed files that are kept; the oldest are removed, so that a disk that fails again and again is not filled.
-  private static var keptFiles: Int { 3 }
-
   /// Writes the state of all sessions to a new file, and puts it in the place of the one that failed. That one is kept under another name.
   func replaceFile() throws(SQLiteDatabase.Failure) -> StoreFile {
     let path = store.settings.path
-    let new = path + ".new"
-    Self.remove(new)
+    let new = path + StoreFile.newSuffix
+    StoreFile.remove(new)
     // Closed at the end of this function: SQLite finds the write-ahead log by the name that the file had when it was opened.
     try writeAll(to: new)
-    let failed = "\(path).failed-\(ProcessInformation.wallClockSeconds())"
-    try Self.rename(path, failed)
-    // The failed file is of no use without its log.
-    if unsafe access(path + "-wal", F_OK) == 0 { try Self.rename(path + "-wal", failed + "-wal") }
-    try Self.rename(new, path)
-    let result = StoreFile.synchroniseFolder(of: path)
-    guard result == 0 else { throw Self.failure("the folder cannot be synchronised", result) }
+    let failed = try StoreFile.putInPlace(new, of: path)
     let file: StoreFile
     do throws(StoreError) {
       file = try StoreFile.open(path, environment)
@@ -31,7 +22,6 @@ extension StoreWriter {
     }
     try file.begin(term: term, store.settings.sync)
     try file.synchronise(store.settings.sync == .always)
-    Self.removeOldFailedFiles(of: path)
     store.logger.warning(
       "the store was written anew; the file that failed is kept", [.text("path", path), .text("failed_file", failed)])
     return file
@@ -68,48 +58,9 @@ extension StoreWriter {
       try copy.execute("INSERT OR REPLACE INTO meta VALUES ('\(StoreSchema.Meta.isBackup)', '1')")
       return nil
     } catch {
-      Self.remove(path)
+      StoreFile.remove(path)
       return "\(error)"
     }
-  }
-
-  // MARK: Files
-
-  private static func removeOldFailedFiles(of path: String) {
-    let end = path.lastIndex(of: "/")
-    let folder = end.map { String(path[...$0]) } ?? "./"
-    let prefix = path[(end.map { path.index(after: $0) } ?? path.startIndex)...] + ".failed-"
-    var names = names(in: folder).filter { $0.hasPrefix(prefix) && !$0.hasSuffix("-wal") }
-    names.sort()
-    for name in names.dropLast(keptFiles) { remove(folder + name) }
-  }
-
-  private static func names(in folder: String) -> [String] {
-    guard let directory = unsafe opendir(folder) else { return [] }
-    defer { unsafe _ = closedir(directory) }
-    var names: [String] = []
-    while let entry = unsafe readdir(directory) {
-      let name = unsafe withUnsafeBytes(of: entry.pointee.d_name) { bytes in
-        unsafe String(decoding: bytes.prefix { $0 != 0 }, as: UTF8.self)
-      }
-      names.append(name)
-    }
-    return names
-  }
-
-  private static func remove(_ path: String) {
-    for suffix in ["", "-wal", "-shm", "-journal"] { _ = unsafe unlink(path + suffix) }
-  }
-
-  private static func rename(_ old: String, _ new: String) throws(SQLiteDatabase.Failure) {
-    guard unsafe Glibc.rename(old, new) != 0 else { return }
-    let code = errno
-    // A file that is gone need not be kept.
-    if code != ENOENT { throw failure("'\(old)' cannot be renamed", code) }
-  }
-
-  private static func failure(_ message: String, _ code: Int32) -> SQLiteDatabase.Failure {
-    SQLiteDatabase.Failure(code: 1, systemCode: code, message: message)
   }
 }
 

@@ -40,6 +40,8 @@ final class StoreWriter {
   private var unsyncedSince: MonotonicTime?
   private var idleSince: MonotonicTime?
   private var retryAt: MonotonicTime?
+  /// No copy before this time, since there was no room for the last.
+  private var nextCheckpoint = MonotonicTime.zero
   private var syncCount = 0
 
   /// What a failure requires.
@@ -119,7 +121,7 @@ final class StoreWriter {
     var next = retryAt
     if let unsyncedSince { next = min(next ?? .distantFuture, unsyncedSince + Self.syncInterval) }
     if let idleSince, file?.database.pagesInLog ?? 0 > 0 {
-      next = min(next ?? .distantFuture, idleSince + Self.idleTime)
+      next = min(next ?? .distantFuture, max(idleSince + Self.idleTime, nextCheckpoint))
     }
     return next
   }
@@ -132,9 +134,8 @@ final class StoreWriter {
     if idleSince == nil { idleSince = now }
     do throws(SQLiteDatabase.Failure) {
       if let unsyncedSince, unsyncedSince + Self.syncInterval <= now { try synchronise(file) }
-      if let idleSince, idleSince + Self.idleTime <= now, file.database.pagesInLog > 0 {
-        try file.database.checkpoint(.passive)
-        store.metrics.setLogBytes(0)
+      if let idleSince, max(idleSince + Self.idleTime, nextCheckpoint) <= now, file.database.pagesInLog > 0 {
+        try checkpoint(file.database, now)
       }
     } catch {
       fail(Failure(error))
@@ -248,8 +249,8 @@ final class StoreWriter {
       try store(touched.map { sessions[$0] }, in: file)
       if synchronises { unsyncedSince = nil } else if unsyncedSince == nil { unsyncedSince = now }
       store.metrics.noteCommit(since: now)
-      publish()
-      try checkpoint(file)
+      publish(touched)
+      try checkpoint(file, now)
     } catch {
       fail(Failure(error))
     }
@@ -269,18 +270,28 @@ final class StoreWriter {
     }
   }
 
-  /// Everything that was taken is stored.
-  func publish() {
+  /// Everything that was taken is stored, of these sessions.
+  private func publish(_ changed: [Int]) {
     store.stored.store(taken, ordering: .releasing)
-    for session in sessions { session.journal?.setStored(session.storedPosition) }
+    for index in changed { sessions[index].journal?.setStored(sessions[index].storedPosition) }
   }
 
-  private func checkpoint(_ file: StoreFile) throws(SQLiteDatabase.Failure) {
+  private func checkpoint(_ file: StoreFile, _ now: MonotonicTime) throws(SQLiteDatabase.Failure) {
     let bytes = file.database.pagesInLog * StoreFile.pageSize
     store.metrics.setLogBytes(bytes)
-    guard bytes >= Self.checkpointBytes else { return }
-    try file.database.checkpoint(.passive)
-    store.metrics.setLogBytes(0)
+    guard bytes >= Self.checkpointBytes, now >= nextCheckpoint else { return }
+    try checkpoint(file.database, now)
+  }
+
+  /// The log is valid as it is: while there is no room for the copy, it only grows.
+  private func checkpoint(_ database: SQLiteDatabase, _ now: MonotonicTime) throws(SQLiteDatabase.Failure) {
+    do throws(SQLiteDatabase.Failure) {
+      try database.checkpoint(.passive)
+      store.metrics.setLogBytes(0)
+    } catch {
+      guard error.isFull else { throw error }
+      nextCheckpoint = now + environment.retryInterval
+    }
   }
 
   // MARK: Failures
@@ -326,7 +337,7 @@ final class StoreWriter {
       }
       retryAt = nil
       unsyncedSince = nil
-      publish()
+      publish(Array(sessions.indices))
       noteRecovery()
     } catch {
       if !error.isFull { abandonFile() }

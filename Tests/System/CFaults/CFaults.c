@@ -37,6 +37,7 @@ struct faults {
   operation *operations;
   int64_t recorded, capacity;
   int last_error;
+  char suffix[64];
 };
 
 typedef struct file {
@@ -47,10 +48,15 @@ typedef struct file {
   sqlite3_file *real;
 } file;
 
-static int fails(faults *f, int kind) {
+static int ends(const char *path, const char *suffix) {
+  size_t length = strlen(path), end = strlen(suffix);
+  return length >= end && strcmp(path + length - end, suffix) == 0;
+}
+
+static int fails(faults *f, int kind, const char *path) {
   pthread_mutex_lock(&f->mutex);
   int result = 0;
-  if (f->mask & kind) {
+  if ((f->mask & kind) && ends(path, f->suffix)) {
     f->seen++;
     if (f->seen >= f->at && f->seen - f->at < f->count) {
       f->failed++;
@@ -129,7 +135,7 @@ static int file_read(sqlite3_file *base, void *bytes, int length, sqlite3_int64 
 
 static int file_write(sqlite3_file *base, const void *bytes, int length, sqlite3_int64 offset) {
   file *p = (file *)base;
-  int code = fails(p->owner, FAULTS_WRITE);
+  int code = fails(p->owner, FAULTS_WRITE, p->path);
   if (code) return code == ENOSPC ? SQLITE_FULL : SQLITE_IOERR_WRITE;
   keep(p, offset, length);
   record(p->owner, FAULTS_WRITE, p->path, offset, bytes, length);
@@ -138,7 +144,7 @@ static int file_write(sqlite3_file *base, const void *bytes, int length, sqlite3
 
 static int file_truncate(sqlite3_file *base, sqlite3_int64 size) {
   file *p = (file *)base;
-  if (fails(p->owner, FAULTS_TRUNCATE)) return SQLITE_IOERR_TRUNCATE;
+  if (fails(p->owner, FAULTS_TRUNCATE, p->path)) return SQLITE_IOERR_TRUNCATE;
   record(p->owner, FAULTS_TRUNCATE, p->path, size, NULL, 0);
   return p->real->pMethods->xTruncate(p->real, size);
 }
@@ -150,7 +156,7 @@ static int file_sync(sqlite3_file *base, int flags) {
   int stall = p->owner->stall;
   pthread_mutex_unlock(&p->owner->mutex);
   if (stall) usleep((useconds_t)stall * 1000);
-  if (fails(p->owner, FAULTS_SYNC)) {
+  if (fails(p->owner, FAULTS_SYNC, p->path)) {
     discard(p);
     return SQLITE_IOERR_FSYNC;
   }
@@ -203,7 +209,7 @@ static int vfs_open(sqlite3_vfs *vfs, sqlite3_filename name, sqlite3_file *base,
   faults *f = (faults *)vfs->pAppData;
   file *p = (file *)base;
   memset(p, 0, sizeof *p);
-  if (fails(f, FAULTS_OPEN)) return SQLITE_CANTOPEN;
+  if (fails(f, FAULTS_OPEN, name ? name : "")) return SQLITE_CANTOPEN;
   p->owner = f;
   if (name) snprintf(p->path, sizeof p->path, "%s", name);
   p->real = calloc(1, (size_t)f->real->szOsFile);
@@ -218,7 +224,7 @@ static int vfs_open(sqlite3_vfs *vfs, sqlite3_filename name, sqlite3_file *base,
 
 static int vfs_delete(sqlite3_vfs *vfs, const char *name, int sync) {
   faults *f = (faults *)vfs->pAppData;
-  if (fails(f, FAULTS_DELETE)) return SQLITE_IOERR_DELETE;
+  if (fails(f, FAULTS_DELETE, name)) return SQLITE_IOERR_DELETE;
   record(f, FAULTS_DELETE, name, 0, NULL, 0);
   return f->real->xDelete(f->real, name, sync);
 }
@@ -281,6 +287,14 @@ void faults_fail(faults *f, int mask, int64_t at, int64_t count, int code) {
   f->count = count;
   f->code = code;
   f->seen = f->failed = 0;
+  f->suffix[0] = 0;
+  pthread_mutex_unlock(&f->mutex);
+}
+
+void faults_fail_in(faults *f, const char *suffix, int mask, int code) {
+  faults_fail(f, mask, 1, INT64_MAX, code);
+  pthread_mutex_lock(&f->mutex);
+  snprintf(f->suffix, sizeof f->suffix, "%s", suffix);
   pthread_mutex_unlock(&f->mutex);
 }
 

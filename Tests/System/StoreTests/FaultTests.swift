@@ -70,6 +70,53 @@ import Testing
     try again.close()
   }
 
+  /// The process ends after the new file is complete, and before it has taken the place of the failed one; or before it is complete.
+  @Test(arguments: [true, false])
+  func aReplacementIsCompletedAtTheNextStartOrHasNotHappened(isComplete: Bool) throws {
+    let (folder, other) = (try TestFolder(), try TestFolder())
+    let store = try TestStore(folder.file)
+    try store.submitAndWait([.push(RandomSession.push(1))])
+    try store.close()
+    try FileManager.default.copyItem(atPath: folder.file, toPath: other.file)
+    // The failed file ends there, and the new one has more.
+    let failed = try TestStore(other.file)
+    try failed.submitAndWait([.push(RandomSession.push(2))])
+    let newer = try TestStore(folder.file)
+    try newer.submitAndWait([.push(RandomSession.push(2)), .push(RandomSession.push(3))])
+    let found = try TestFolder()
+    try other.copy(to: found)
+    if isComplete { try newer.close() }
+    for name in folder.names {
+      try FileManager.default.copyItem(
+        atPath: folder.path + "/" + name, toPath: found.file + ".new" + name.dropFirst("store.db".count))
+    }
+    let after = try TestStore(found.file)
+    #expect(after.restored.nextPush == (isComplete ? 4 : 3))
+    #expect(found.names.contains { $0.contains("failed") } == isComplete)
+    #expect(!found.names.contains { $0.contains(".new") })
+    try after.close()
+    try failed.close()
+    if !isComplete { try newer.close() }
+  }
+
+  /// A full disk while the log is copied is none of the sessions' concern: the log is valid.
+  @Test func withoutRoomForTheCopyOfTheLogTheStoreWorks() throws {
+    let folder = try TestFolder()
+    let (faults, environment) = try Self.environment()
+    let store = try TestStore(folder.file, environment)
+    faults_fail_in(faults, "store.db", FAULTS_WRITE, ENOSPC)
+    for number in 1...80 as ClosedRange<UInt64> {
+      try store.submitAndWait([.push(RandomSession.push(number, size: 100_000))])
+    }
+    #expect(faults_failed(faults) > 0)
+    #expect(!store.journal.isFailed)
+    faults_clear(faults)
+    try store.close()
+    let again = try TestStore(folder.file)
+    #expect(again.restored == store.model.reopened(term: 2))
+    try again.close()
+  }
+
   @Test func onlyTheLatestFailedFilesAreKept() throws {
     let folder = try TestFolder()
     let (faults, environment) = try Self.environment()

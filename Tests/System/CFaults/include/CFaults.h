@@ -18,6 +18,8 @@ faults *faults_register(const char *name);
 // From now on, operation `at` (counted from 1, of the kinds in `mask`) fails, and `count` - 1 after it. `code` is an errno value: ENOSPC is a
 // full disk, any other an I/O error. A synchronisation that fails discards what was not synchronised.
 void faults_fail(faults *faults, int mask, int64_t at, int64_t count, int code);
+// As above, all such operations on files whose names end so.
+void faults_fail_in(faults *faults, const char *suffix, int mask, int code);
 // Ends failures.
 void faults_clear(faults *faults);
 // From now on, synchronising takes so long.

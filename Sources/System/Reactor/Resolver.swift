@@ -1,6 +1,7 @@
 import ByteStreams
 import CLinux
 import Glibc
+import Synchronization
 import Threading
 
 /// A host name that could not be resolved to addresses.
@@ -12,8 +13,8 @@ package struct ResolveError: Error, Hashable, Sendable, CustomStringConvertible 
 
 /// Resolves host names on its own threads, since `getaddrinfo` blocks until a name server responds or a timeout passes.
 ///
-/// The caller applies its own timeout and drops a late result. A thread is bound until `getaddrinfo` returns, so there are
-/// several, and a bounded queue for them.
+/// A thread is bound until `getaddrinfo` returns, so there are several, and a bounded queue for them. The caller applies its own timeout and
+/// cancels: a look-up that is queued then leaves the queue, and the result of one that runs is dropped.
 package final class Resolver: Sendable {
   /// Maximum number of threads. One fewer lookups than this can hang without delaying others.
   package static let threadCount = 4
@@ -21,54 +22,82 @@ package final class Resolver: Sendable {
   package static let descriptorsPerThread = 4
   /// Maximum number of queued lookups. Further ones fail at once.
   package static let queueLimit = 4096
+  /// Maximum number of queued lookups of one owner, if owners have a share of the threads.
+  package static let queueLimitOfOwner = 256
+  /// Maximum number of addresses of a name. More than a connection attempt tries, and few enough to be compared with each other.
+  package static let addressLimit = 256
 
   package typealias Resolution = Result<[SocketAddress], ResolveError>
 
+  /// One request to resolve a name.
+  package struct Lookup: Sendable { fileprivate let id: UInt64 }
+
   @safe
-  private struct Request {
-    let host: String
+  private struct Waiter {
     let port: UInt16
     let continuation: UnsafeContinuation<Resolution, Never>
   }
 
   private struct State {
-    var queue: [Request] = []
+    var queue: LookupQueue<Waiter>
     var idleThreads = 0
     var threads = 0
   }
 
-  private let state = Locked(State())
+  private let state: Locked<State>
   private let work = CountingSemaphore()
+  private let lastID = Atomic<UInt64>(0)
 
   private let startThread: @Sendable (@escaping @Sendable () -> Void) -> Bool
+  private let lookUp: @Sendable (String) -> Resolution
 
+  /// - Parameters:
+  ///   - threadsPerOwner: how many of the threads look up names of one owner at once.
+  ///   - lookUp: returns the addresses of a host, with any port. Blocks.
   package init(
+    threadsPerOwner: Int = threadCount,
     startThread: @escaping @Sendable (@escaping @Sendable () -> Void) -> Bool = {
       DetachedThread.start(named: "resolver", $0)
-    }
+    }, lookUp: @escaping @Sendable (String) -> Resolution = { Resolver.lookUp($0) }
   ) {
     self.startThread = startThread
+    self.lookUp = lookUp
+    let isShared = threadsPerOwner < Self.threadCount
+    state = Locked(
+      State(
+        queue: LookupQueue(
+          limit: Self.queueLimit, limitOfOwner: isShared ? Self.queueLimitOfOwner : Self.queueLimit,
+          threadsPerOwner: threadsPerOwner)))
   }
 
+  /// A request that `resolve` has not got yet. It can be cancelled from then on.
+  package func makeLookup() -> Lookup { Lookup(id: lastID.add(1, ordering: .relaxed).newValue) }
+
   /// Returns the addresses of `host`, in the system's order of preference (RFC 6724). A numeric address needs no thread.
-  package func resolve(host: String, port: UInt16) async -> Resolution {
+  ///
+  /// - Parameters:
+  ///   - owner: who shares the threads with the others.
+  ///   - lookup: identifies this request; nil if it is not cancelled.
+  package func resolve(
+    host: String, port: UInt16, for owner: String = "", as lookup: Lookup? = nil
+  ) async -> Resolution {
     if let address = SocketAddress(numericHost: host, port: port) { return .success([address]) }
     if let percent = host.firstIndex(of: "%") {
       let zone = host[host.index(after: percent)...]
       return .failure(ResolveError(host: host, reason: "this machine has no interface '\(zone)'"))
     }
+    let lookup = lookup ?? makeLookup()
     return unsafe await withUnsafeContinuation { continuation in
-      let request = unsafe Request(host: host, port: port, continuation: continuation)
-      let verdict = state.withLock { state -> (accepted: Bool, startThread: Bool) in
-        guard state.queue.count < Self.queueLimit else { return (false, false) }
-        state.queue.append(request)
+      let waiter = unsafe Waiter(port: port, continuation: continuation)
+      let verdict = state.withLock { state -> (queued: Int?, startThread: Bool) in
+        if let queued = state.queue.add(waiter, lookup.id, .init(owner: owner, host: host)) { return (queued, false) }
         let start = state.idleThreads < state.queue.count && state.threads < Self.threadCount
         if start { state.threads += 1 }
-        return (true, start)
+        return (nil, start)
       }
-      guard verdict.accepted else {
+      if let queued = verdict.queued {
         unsafe continuation.resume(
-          returning: .failure(ResolveError(host: host, reason: "\(Self.queueLimit) lookups are queued already")))
+          returning: .failure(ResolveError(host: host, reason: "\(queued) lookups are queued already")))
         return
       }
       if verdict.startThread, !startThread({ self.serve() }) { threadStartFailed() }
@@ -76,37 +105,45 @@ package final class Resolver: Sendable {
     }
   }
 
+  /// Ends the wait of a request, if it is not over.
+  package func cancel(_ lookup: Lookup) {
+    guard let waiter = state.withLock({ $0.queue.cancel(lookup.id) }) else { return }
+    unsafe waiter.continuation.resume(returning: .failure(ResolveError(host: "", reason: "cancelled")))
+  }
+
+  /// Number of queued lookups.
+  package var queuedLookups: Int { state.withLock { $0.queue.count } }
+
   /// Records that a thread could not be started. If there is no other thread, the queued lookups fail, since none would serve
   /// them.
   private func threadStartFailed() {
-    let stranded = state.withLock { state -> [Request] in
+    let stranded = state.withLock { state -> [(host: String, waiter: Waiter)] in
       state.threads -= 1
-      guard state.threads == 0 else { return [] }
-      let queue = state.queue
-      state.queue = []
-      return queue
+      return state.threads == 0 ? state.queue.removeQueued() : []
     }
-    for request in stranded {
-      let error = ResolveError(host: request.host, reason: "the system cannot start a thread for the lookup")
-      unsafe request.continuation.resume(returning: .failure(error))
+    for (host, waiter) in stranded {
+      let error = ResolveError(host: host, reason: "the system cannot start a thread for the lookup")
+      unsafe waiter.continuation.resume(returning: .failure(error))
     }
   }
 
   private func serve() {
     while true {
+      // Also after a lookup: another of its owner may run now.
+      while let key = state.withLock({ $0.queue.next() }) {
+        let resolution = lookUp(key.host)
+        for waiter in state.withLock({ $0.queue.finish(key) }) {
+          unsafe waiter.continuation.resume(
+            returning: resolution.map { addresses in addresses.map { $0.with(port: waiter.port) } })
+        }
+      }
       state.withLock { $0.idleThreads += 1 }
       work.wait()
-      let request = state.withLock { state -> Request? in
-        state.idleThreads -= 1
-        return state.queue.isEmpty ? nil : state.queue.removeFirst()
-      }
-      if let request = request {
-        unsafe request.continuation.resume(returning: Self.lookUp(host: request.host, port: request.port))
-      }
+      state.withLock { $0.idleThreads -= 1 }
     }
   }
 
-  private static func lookUp(host: String, port: UInt16) -> Resolution {
+  private static func lookUp(_ host: String) -> Resolution {
     var hints = unsafe addrinfo()
     unsafe hints.ai_family = AF_UNSPEC
     unsafe hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
@@ -120,13 +157,13 @@ package final class Resolver: Sendable {
     }
     var addresses: [SocketAddress] = []
     var entry = unsafe list
-    while let current = unsafe entry {
+    while let current = unsafe entry, addresses.count < addressLimit {
       if let kernel = unsafe current.pointee.ai_addr {
         var storage = sockaddr_storage()
         unsafe withUnsafeMutableBytes(of: &storage) {
           unsafe $0.baseAddress?.copyMemory(from: kernel, byteCount: Int(current.pointee.ai_addrlen))
         }
-        if let address = SocketAddress(storage)?.with(port: port), !addresses.contains(address) {
+        if let address = SocketAddress(storage), !addresses.contains(address) {
           addresses.append(address)
         }
       }

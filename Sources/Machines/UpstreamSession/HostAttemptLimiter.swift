@@ -12,7 +12,8 @@ package struct AttemptLimits: Sendable, Equatable {
   package init() {}
 }
 
-/// The connection attempts of all sessions of a process, per host: their rate, their number in progress, and holds.
+/// The connection attempts of all sessions of a process, per host: their rate, their number in progress, and holds. What a 'host' is, the
+/// caller decides: for sessions that clients create, it is a host and the client.
 ///
 /// A session that must wait gets a ticket for a time of its own, in the order of requests, and calls `admit` again then. If ten
 /// thousand sessions lose one host, each waits with one timer, calls `admit` once more, and the attempts are spread over time. The
@@ -47,6 +48,8 @@ package struct HostAttemptLimiter: Sendable {
     /// The hold is not overridden again before this time.
     var nextOverride = MonotonicTime.zero
     var inProgress = 0
+    /// The slots of tickets that were returned, in order. At most as many as sessions have waited at once.
+    var freeSlots: [MonotonicTime] = []
   }
 
   private let limits: AttemptLimits
@@ -73,6 +76,7 @@ package struct HostAttemptLimiter: Sendable {
     if overridesHold, now < state.heldUntil, now >= state.nextOverride, state.inProgress < limits.concurrent {
       state.nextOverride = now + Self.overrideInterval
       state.inProgress += 1
+      if let ticket, ticket.host == host { free(ticket.slot, &state, now: now) }
       return .go
     }
     if let ticket, ticket.host == host, ticket.slot >= state.heldUntil, now <= ticket.slot + Self.ticketLifetime {
@@ -82,8 +86,7 @@ package struct HostAttemptLimiter: Sendable {
       if slot > now { return .wait(Ticket(host: host, slot: slot)) }
     }
     guard state.inProgress < limits.concurrent else {
-      let slot = max(now + spacing, reserve(&state, now: now))
-      return .wait(Ticket(host: host, slot: slot))
+      return .wait(Ticket(host: host, slot: reserve(&state, now: now + spacing)))
     }
     state.inProgress += 1
     return .go
@@ -104,13 +107,41 @@ package struct HostAttemptLimiter: Sendable {
     keep(state, host)
   }
 
+  /// Returns a ticket that will not be used, so that another attempt gets its slot. Without this, sessions that come and go while they wait
+  /// would delay the others by a slot each.
+  package mutating func giveBack(_ ticket: Ticket, now: MonotonicTime) {
+    guard var state = hosts[ticket.host] else { return }
+    free(ticket.slot, &state, now: now)
+    hosts[ticket.host] = state
+  }
+
   /// Number of hosts tracked.
   var count: Int { hosts.count }
 
   private func reserve(_ state: inout HostState, now: MonotonicTime) -> MonotonicTime {
-    let slot = max(now, state.burstAvailableAt - slack)
-    state.burstAvailableAt = max(state.burstAvailableAt, slot) + spacing
-    return slot
+    let end = max(now, state.burstAvailableAt - slack)
+    if !state.freeSlots.isEmpty {
+      let earliest = max(now, state.heldUntil)
+      state.freeSlots.removeAll { $0 < earliest }
+      if let slot = state.freeSlots.first, slot < end {
+        state.freeSlots.removeFirst()
+        return slot
+      }
+    }
+    state.burstAvailableAt = max(state.burstAvailableAt, end) + spacing
+    return end
+  }
+
+  private func free(_ slot: MonotonicTime, _ state: inout HostState, now: MonotonicTime) {
+    // It is over, or a hold has voided it.
+    guard slot > now, slot >= state.heldUntil else { return }
+    let index = state.freeSlots.firstIndex { $0 > slot } ?? state.freeSlots.count
+    state.freeSlots.insert(slot, at: index)
+    // The last slots need not be kept: the schedule ends before them.
+    while let last = state.freeSlots.last, state.burstAvailableAt == last + slack + spacing {
+      state.freeSlots.removeLast()
+      state.burstAvailableAt = last + slack
+    }
   }
 
   private mutating func keep(_ state: HostState, _ host: String) {

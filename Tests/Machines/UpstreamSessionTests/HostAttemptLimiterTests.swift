@@ -70,6 +70,40 @@ import Testing
     #expect(other.admit("elsewhere", ticket, now: start) == .go, "and none elsewhere")
   }
 
+  /// Sessions that are created and deleted while they wait.
+  @Test func ticketsThatAreReturnedDelayNobody() {
+    var dials = dials {
+      $0.burst = 1
+      $0.perSecond = 1
+    }
+    #expect(dials.admit("h", nil, now: start) == .go)
+    for _ in 0..<10_000 {
+      guard case .wait(let ticket) = dials.admit("h", nil, now: start) else { return }
+      dials.giveBack(ticket, now: start)
+    }
+    #expect(slot(dials.admit("h", nil, now: start)) == start + .seconds(1))
+  }
+
+  @Test func aReturnedSlotGoesToTheNext() throws {
+    var dials = dials {
+      $0.burst = 1
+      $0.perSecond = 1
+    }
+    #expect(dials.admit("h", nil, now: start) == .go)
+    let tickets = (1...5).compactMap { _ in
+      if case .wait(let ticket) = dials.admit("h", nil, now: start) { ticket } else { nil }
+    }
+    for ticket in [tickets[3], tickets[1]] { dials.giveBack(ticket, now: start) }
+    #expect(slot(dials.admit("h", nil, now: start)) == start + .seconds(2))
+    #expect(slot(dials.admit("h", nil, now: start)) == start + .seconds(4))
+    #expect(slot(dials.admit("h", nil, now: start)) == start + .seconds(6))
+    dials.giveBack(tickets[2], now: start + .seconds(4))
+    #expect(slot(dials.admit("h", nil, now: start + .seconds(4))) == start + .seconds(7), "it was over")
+    dials.giveBack(tickets[4], now: start + .seconds(4))
+    dials.hold("h", until: start + .minutes(1))
+    #expect(slot(dials.admit("h", nil, now: start + .seconds(4))) == start + .minutes(1), "a hold voids it")
+  }
+
   @Test func neverHasMoreUnderWayThanItMay() {
     var dials = dials { $0.burst = 1_000 }
     for _ in 0..<64 { #expect(dials.admit("h", nil, now: start) == .go) }
@@ -123,6 +157,10 @@ import Testing
         dials.ended("h")
       }
       let session = Int.random(in: tickets.indices, using: &random)
+      if Int.random(in: 0..<4, using: &random) == 0, let ticket = tickets[session] {
+        tickets[session] = nil
+        dials.giveBack(ticket, now: now)
+      }
       switch dials.admit("h", tickets[session], now: now) {
       case .go:
         tickets[session] = nil

@@ -28,14 +28,18 @@ package struct ConnectionRules: Hashable, Sendable {
 
   /// Why a connection to `address` is refused; nil if it is not.
   ///
-  /// - Parameter isOwn: whether the address is one of this machine.
-  package func refusal(of address: IPAddress, isOwn: Bool = false) -> String? {
+  /// - Parameter isOwn: returns whether the address is one of this machine, or throws if that is not known. Called only if the rest allows it.
+  package func refusal(of address: IPAddress, isOwn: () throws -> Bool = { false }) -> String? {
     if allowed.contains(where: { $0.contains(address) || $0.contains(address.unmapped) }) { return nil }
     if let kind = AddressKind(of: address) {
       return "the address is \(kind.rawValue), which is refused unless 'addresses.allow' of the profile has it"
     }
-    return isOwn
-      ? "the address is one of this machine, which is refused unless 'addresses.allow' of the profile has it" : nil
+    do {
+      return try isOwn()
+        ? "the address is one of this machine, which is refused unless 'addresses.allow' of the profile has it" : nil
+    } catch {
+      return "whether the address is one of this machine cannot be determined: \(error)"
+    }
   }
 }
 
@@ -98,6 +102,12 @@ package enum AddressKind: String, CaseIterable, Sendable {
       self = kind
       return
     }
+    // ISATAP (RFC 5214) is an interface identifier below any prefix, also a private one. So the IPv4 address inside it can refuse the address,
+    // but not make it public.
+    if low >> 32 == 0x0000_5EFE || low >> 32 == 0x0200_5EFE, let kind = Self(ofIPv4: UInt32(truncatingIfNeeded: low)) {
+      self = kind
+      return
+    }
     switch high >> 48 {
     // fd00:ec2::254 of Amazon, fd20:ce::254 of Google.
     case 0xFD00 where high == 0xFD00_0EC2_0000_0000 && low == 0x254: self = .metadata
@@ -119,7 +129,7 @@ package enum AddressKind: String, CaseIterable, Sendable {
     }
   }
 
-  /// The IPv4 address that packets to this address reach; nil if there is none.
+  /// The IPv4 address that packets to this address reach because of its prefix; nil if there is none.
   private static func embedded(_ high: UInt64, _ low: UInt64) -> UInt32? {
     // IPv4-mapped (RFC 4291), and IPv4-translated (RFC 2765).
     if high == 0, low >> 32 == 0xFFFF || low >> 32 == 0xFFFF_0000 { return UInt32(truncatingIfNeeded: low) }
@@ -129,8 +139,6 @@ package enum AddressKind: String, CaseIterable, Sendable {
     if high >> 48 == 0x2002 { return UInt32(truncatingIfNeeded: high >> 16) }
     // Teredo (RFC 4380): the client's address is inverted.
     if high >> 32 == 0x2001_0000 { return ~UInt32(truncatingIfNeeded: low) }
-    // ISATAP (RFC 5214): an interface identifier with the address.
-    if low >> 32 == 0x0000_5EFE || low >> 32 == 0x0200_5EFE { return UInt32(truncatingIfNeeded: low) }
     return nil
   }
 }

@@ -102,18 +102,6 @@ package enum Sockets {
     return channel
   }
 
-  /// Whether this machine has the address: the kernel then sends to it from the same address. False if that cannot be determined.
-  package static func isOwn(_ address: SocketAddress) -> Bool {
-    // Connecting a datagram socket sends nothing.
-    let descriptor = socket(address.family, Int32(SOCK_DGRAM.rawValue) | O_CLOEXEC, 0)
-    guard descriptor >= 0 else { return false }
-    defer { SystemCall.close(descriptor) }
-    guard unsafe address.withKernelAddress({ unsafe Glibc.connect(descriptor, $0, $1) }) == 0,
-      let local = try? localAddress(of: descriptor)
-    else { return false }
-    return local.ip == address.ip
-  }
-
   /// Raises the descriptor limit of this process to its hard limit. Returns the resulting limit.
   @discardableResult
   package static func raiseDescriptorLimit() -> Int {

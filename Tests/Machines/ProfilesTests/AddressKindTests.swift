@@ -31,7 +31,8 @@ import Testing
     "1.1.1.1", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255", "128.0.0.0",
     "169.253.255.255", "172.15.255.255", "172.32.0.0", "192.0.1.0", "192.167.255.255", "192.169.0.0",
     "198.17.255.255", "198.20.0.0", "223.255.255.255", "2606:4700:4700::1111", "2a00:1450:4001::8a",
-    "::ffff:1.1.1.1", "64:ff9b::1.1.1.1", "2002:101:101::1", "2001:200::1", "2001:0:4136:e378:8000:63bf:fefe:fefe",
+    "::ffff:1.1.1.1", "64:ff9b::1.1.1.1", "2002:101:101::1", "2001:200::1", "2a00::5efe:1.1.1.1",
+    "2001:0:4136:e378:8000:63bf:fefe:fefe",
   ])
   func isPublic(text: String) throws { #expect(AddressKind(of: try #require(IPAddress(text))) == nil) }
 }
@@ -70,7 +71,23 @@ import Testing
   }
 
   @Test func refusesAnAddressOfThisMachine() {
-    #expect(ConnectionRules().refusal(of: .ipv4(0x0101_0101), isOwn: true) != nil)
+    var rules = ConnectionRules()
+    #expect(rules.refusal(of: .ipv4(0x0101_0101)) == nil)
+    #expect(rules.refusal(of: .ipv4(0x0101_0101)) { true }?.contains("one of this machine") == true)
+    #expect(rules.refusal(of: .ipv4(0x0101_0101)) { throw NotKnown() }?.contains("cannot be determined") == true)
+    rules.allowed = [AddressBlock("1.1.1.1")].compactMap(\.self)
+    #expect(rules.refusal(of: .ipv4(0x0101_0101)) { throw NotKnown() } == nil)
+  }
+
+  private struct NotKnown: Error {}
+
+  /// The interface identifier of ISATAP may follow any prefix (RFC 5214 §6.1). A public address in it makes no private prefix public.
+  @Test(arguments: [
+    "fd00::5efe:808:808", "fd12:3456::200:5efe:808:808", "fe80::5efe:8.8.8.8", "ff02::5efe:808:808",
+    "2001:db8::5efe:1.1.1.1", "4000::5efe:1.1.1.1", "2a00::5efe:10.0.0.1", "2a00::200:5efe:127.0.0.1",
+  ])
+  func anISATAPIdentifierMakesNoAddressPublic(text: String) throws {
+    #expect(AddressKind(of: try #require(IPAddress(text))) != nil)
   }
 
   @Test func aListOfHostsAppliesToEveryConnection() throws {

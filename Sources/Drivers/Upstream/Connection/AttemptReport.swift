@@ -14,6 +14,8 @@ package struct AttemptReport: Error, Sendable {
   package private(set) var fields: [(name: String, value: String)] = []
   /// The beginning of the response's body.
   package var body = ""
+  /// The address that the rules of a profile refuse. For the log only: a client that chooses names must not learn their addresses.
+  private(set) var refusedAddress: String?
 
   init(_ phase: AttemptPhase, _ reason: AttemptFailure.Reason, _ detail: String) {
     failure = AttemptFailure(phase: phase, reason: reason)
@@ -89,6 +91,7 @@ extension AttemptReport {
     case .proxyDenied: self.init(phase, .proxyDenied, failure.detail)
     case .preparation: self.init(phase, .preparation, failure.detail)
     }
+    refusedAddress = failure.refusedAddress
     if let refusal = failure.refusal {
       addResponse(refusal.head)
       body = refusal.body

@@ -36,8 +36,8 @@ package final class ConnectRace {
     event = LoopEvent(loop: loop)
   }
 
-  /// Alternates the families, beginning with that of the first address (RFC 8305 §4), up to `addressLimit`.
-  static func interleaved(_ addresses: [SocketAddress]) -> [SocketAddress] {
+  /// Alternates the families, beginning with that of the first address (RFC 8305 §4), up to `limit`.
+  static func interleaved(_ addresses: [SocketAddress], limit: Int = addressLimit) -> [SocketAddress] {
     guard let first = addresses.first else { return [] }
     let preferred = addresses.filter { $0.isIPv6 == first.isIPv6 }
     let others = addresses.filter { $0.isIPv6 != first.isIPv6 }
@@ -46,7 +46,7 @@ package final class ConnectRace {
       if index < preferred.count { result.append(preferred[index]) }
       if index < others.count { result.append(others[index]) }
     }
-    return Array(result.prefix(addressLimit))
+    return Array(result.prefix(limit))
   }
 
   func run() async -> Outcome {

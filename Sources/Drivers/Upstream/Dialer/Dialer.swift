@@ -74,6 +74,8 @@ struct DialFailure {
   let detail: String
   /// The proxy's HTTP response and the beginning of its body, if the proxy refused.
   var refusal: (head: HTTPRefusal, body: String)?
+  /// The address that is not allowed. For the log only.
+  var refusedAddress: String?
 
   init(_ phase: DialPhase, _ reason: Reason, _ detail: String) {
     self.phase = phase

@@ -8,10 +8,16 @@ import TLSEngine
 /// Connects over this machine's network. The proxy's part is in `NetworkDialer+Proxy`.
 final class NetworkDialer: Dialer {
   private let resolver: Resolver
+  /// On whose behalf names are looked up.
+  private let owner: String
   let loop: LoopContext
 
-  init(resolver: Resolver, loop: LoopContext) {
+  /// Maximum number of addresses of a name that are judged. A client may have chosen the name server.
+  static var judgedLimit: Int { 64 }
+
+  init(resolver: Resolver, owner: String = "", loop: LoopContext) {
     self.resolver = resolver
+    self.owner = owner
     self.loop = loop
   }
 
@@ -49,7 +55,10 @@ final class NetworkDialer: Dialer {
   func resolve(
     host: String, port: UInt16, _ cancellation: Cancellation
   ) async throws(DialError) -> [SocketAddress] {
-    let answer = await resolver.resolve(host: host, port: port)
+    let lookup = resolver.makeLookup()
+    cancellation.onCancel { [resolver] in resolver.cancel(lookup) }
+    let answer = await resolver.resolve(host: host, port: port, for: owner, as: lookup)
+    cancellation.onCancel(nil)
     guard !cancellation.isCancelled else { throw .cancelled }
     switch answer {
     case .success(let addresses): return addresses
@@ -62,16 +71,23 @@ final class NetworkDialer: Dialer {
     _ addresses: [SocketAddress], _ destination: DialDestination
   ) throws(DialError) -> [SocketAddress] {
     guard let rules = destination.rules else { return addresses }
-    var refusal = ""
-    let allowed = addresses.filter { address in
-      guard let ip = address.ip else { return false }
-      guard let reason = rules.refusal(of: ip) ?? rules.refusal(of: ip, isOwn: Sockets.isOwn(address)) else {
-        return true
+    var (refusal, refused) = ("", "")
+    var allowed: [SocketAddress] = []
+    for address in ConnectRace.interleaved(addresses, limit: Self.judgedLimit) {
+      guard allowed.count < ConnectRace.addressLimit else { break }
+      guard let ip = address.ip else { continue }
+      if let reason = rules.refusal(of: ip, isOwn: { try RouteLookup.isOwn(ip) }) {
+        (refusal, refused) = (reason, address.host)
+      } else {
+        allowed.append(address)
       }
-      refusal = "\(destination.host) is \(address.host): \(reason)"
-      return false
     }
-    guard !allowed.isEmpty else { throw .failed(.resolving, .notAllowed, refusal) }
+    if allowed.isEmpty {
+      // A client sees the text, and must not learn the addresses of internal names.
+      var failure = DialFailure(.resolving, .notAllowed, "\(destination.host): \(refusal)")
+      failure.refusedAddress = refused
+      throw .failed(failure)
+    }
     return allowed
   }
 

@@ -18,6 +18,9 @@ package struct HostPatterns: Hashable, Sendable {
 
   package var isEmpty: Bool { texts.isEmpty }
 
+  /// Whether one of the patterns is `*`.
+  package var isAny: Bool { texts.contains("*") }
+
   /// - Parameter host: a name or an address, without brackets.
   package func contains(_ host: String) -> Bool {
     let host = Self.normalized(host)

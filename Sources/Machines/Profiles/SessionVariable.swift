@@ -1,7 +1,7 @@
 /// A variable of a profile: its name, and which values clients may give it.
 package struct SessionVariable: Hashable, Sendable {
   package let name: String
-  /// nil: any printable ASCII text.
+  /// nil: any printable ASCII text that is not empty.
   package var pattern: VariablePattern?
   /// In bytes.
   package var maximumLength = SessionVariable.longestValue
@@ -33,8 +33,9 @@ package struct SessionVariable: Hashable, Sendable {
       return "it has a character that is not printable ASCII"
     }
     guard value.utf8.count <= maximumLength else { return "it is longer than \(maximumLength) bytes" }
-    guard let pattern, !pattern.matches(value) else { return nil }
-    return "it does not match the pattern \(pattern)"
+    // An empty segment of a path, or field of a message, often means another thing, so that it needs a pattern that accepts it.
+    guard let pattern else { return value.isEmpty ? "it is empty" : nil }
+    return pattern.matches(value) ? nil : "it does not match the pattern \(pattern)"
   }
 }
 

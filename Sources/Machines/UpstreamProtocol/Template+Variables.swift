@@ -6,12 +6,13 @@ extension Template {
   /// Replaces the placeholders of variables in the template's own text, and in no value that another placeholder inserts.
   ///
   /// Inside a string of a JSON message, a value is escaped. Elsewhere in a JSON message it must be a number, `true`, `false` or `null`. In another
-  /// message it is inserted as it is.
+  /// message it is inserted as it is, if the message has no strings. If it has some, a value is escaped inside of them, and begins and ends
+  /// none elsewhere.
   ///
   /// - Parameter values: by name. Other braces are text.
   package func replacing(_ values: [String: String]) throws(TemplateVariableError) -> Template {
     guard !values.isEmpty else { return self }
-    var scanner = TextScanner(values: values, isJSON: isJSON)
+    var scanner = TextScanner(values: values, form: form)
     var pieces: [Piece] = []
     for piece in self.pieces {
       // Another placeholder contains no variable, whose brace would end it.
@@ -24,31 +25,45 @@ extension Template {
     return Template(description: description, pieces: pieces)
   }
 
-  /// Whether the message is an object or an array.
-  private var isJSON: Bool {
-    guard case .text(let bytes)? = pieces.first else { return false }
-    let first = bytes.first { $0 != 0x20 && $0 != 0x09 && $0 != 0x0A && $0 != 0x0D }
-    guard let first, first == UInt8(ascii: "{") || first == UInt8(ascii: "[") else { return false }
+  fileprivate enum Form {
+    /// An object or an array, possibly after the digits with which messages of Socket.IO begin.
+    case json
+    /// Another text with quotation marks, such as one that begins with a placeholder.
+    case quoted
+    case plain
+  }
+
+  private var form: Form {
+    let hasQuotes = pieces.contains {
+      if case .text(let bytes) = $0 { bytes.contains(UInt8(ascii: "\"")) } else { false }
+    }
+    let other = hasQuotes ? Form.quoted : .plain
+    guard case .text(let bytes)? = pieces.first else { return other }
+    let first = bytes.first { $0 > 0x20 && !ASCII.isDigit($0) }
+    guard let first, first == UInt8(ascii: "{") || first == UInt8(ascii: "[") else { return other }
     // `{symbol} …` is a placeholder at the beginning of another text.
-    return !(pieces.count == 1 && !bytes.contains(UInt8(ascii: "\"")) && first == UInt8(ascii: "{"))
+    let isPlaceholder = pieces.count == 1 && !hasQuotes && first == UInt8(ascii: "{")
+    return isPlaceholder ? .plain : .json
   }
 }
 
 /// A value is not valid where a template has its variable.
 package struct TemplateVariableError: Error, Hashable, Sendable {
   package let variable: String
+  /// What is accepted there.
+  package let expectation: String
 }
 
 private struct TextScanner {
   let values: [String: String]
-  let isJSON: Bool
+  let form: Template.Form
   /// Whether the position is inside a JSON string. Another placeholder does not change that.
   private var isInString = false
   private var isEscaped = false
 
-  init(values: [String: String], isJSON: Bool) {
+  init(values: [String: String], form: Template.Form) {
     self.values = values
-    self.isJSON = isJSON
+    self.form = form
   }
 
   mutating func replace(_ bytes: [UInt8]) throws(TemplateVariableError) -> [UInt8] {
@@ -75,12 +90,27 @@ private struct TextScanner {
     _ value: String, of name: String, into result: inout ByteQueue
   ) throws(TemplateVariableError) {
     let bytes = Array(value.utf8)
-    if isJSON, isInString {
+    guard !isInString else {
       result.append(jsonEscaped: bytes.span)
-    } else {
-      guard !isJSON || Self.isLiteral(bytes) else { throw TemplateVariableError(variable: name) }
-      result.append(bytes)
+      return
     }
+    switch form {
+    case .json:
+      guard Self.isLiteral(bytes) else {
+        throw TemplateVariableError(
+          variable: name,
+          expectation: "is outside of the strings of a JSON message, and must be a number, true, false or null")
+      }
+    case .quoted:
+      guard !bytes.contains(UInt8(ascii: "\"")), !bytes.contains(UInt8(ascii: "\\")) else {
+        throw TemplateVariableError(
+          variable: name,
+          expectation: "is outside of the strings of a message, and must have no quotation marks and backslashes")
+      }
+    case .plain:
+      break
+    }
+    result.append(bytes)
   }
 
   private static func isLiteral(_ bytes: [UInt8]) -> Bool {
@@ -89,7 +119,7 @@ private struct TextScanner {
   }
 
   private mutating func follow(_ byte: UInt8) {
-    guard isJSON else { return }
+    guard form != .plain else { return }
     if isEscaped {
       isEscaped = false
     } else if isInString, byte == UInt8(ascii: "\\") {

@@ -43,9 +43,7 @@ package struct SessionProfile: Equatable, Sendable {
       do throws(TemplateVariableError) {
         steps[index].send = try steps[index].send?.replacing(values)
       } catch {
-        throw VariableError(
-          "variable '\(error.variable)' is outside of the strings of a JSON message, and must be a number, true, false or null"
-        )
+        throw VariableError("variable '\(error.variable)' \(error.expectation)")
       }
     }
     upstream.conventions.onOpen = steps

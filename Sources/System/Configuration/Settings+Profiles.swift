@@ -1,5 +1,6 @@
 import ByteStreams
 import Profiles
+import UpstreamProtocol
 import WebSocketCodec
 
 /// Profiles, and the limits of the sessions that clients create from them.
@@ -73,10 +74,32 @@ extension SettingSection {
         problems.append(SettingProblem(key, subject, reason))
       }
     }
+    if profile.urls.contains(where: \.hasVariableHost), profile.rules.hosts.isAny, let secret = secret(in: upstream) {
+      problems.append(
+        SettingProblem(
+          "hosts", .none,
+          "with '*', a client chooses the host, which would receive \(secret): list the hosts that may receive it"))
+    }
     for (index, field) in upstream.fields.enumerated() {
       check(VariableText(field.value).variables, "upstream.headers", .item(index))
     }
     return problems
+  }
+}
+
+extension SettingSection {
+  /// What a session sends to its upstream and a client must not learn; nil if there is nothing. A header field counts, as after a redirect to
+  /// another host, unless its value depends on the client.
+  fileprivate static func secret(in upstream: UpstreamSettings) -> String? {
+    if upstream.conventions.credential.source != nil { return "'upstream.credential'" }
+    if upstream.urls.contains(where: { $0.basicAuthorization != nil }) { return "the credentials in the URL" }
+    if upstream.conventions.onOpen.contains(where: { $0.send?.files.isEmpty == false }) {
+      return "a file of 'upstream.on_open'"
+    }
+    let field = upstream.fields.first { field in
+      !["origin", "user-agent"].contains(field.name.lowercased()) && VariableText(field.value).variables.isEmpty
+    }
+    return field.map { "the header field '\($0.name)'" }
   }
 }
 

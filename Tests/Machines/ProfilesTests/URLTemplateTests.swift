@@ -58,6 +58,13 @@ import WebSocketCodec
     return [symbol, depth]
   }
 
+  @Test func aPatternMayAcceptAnEmptyValue() {
+    var name = SessionVariable(name: "name")
+    #expect(name.problem(with: "") != nil)
+    name.pattern = VariablePattern("a*")
+    #expect(name.problem(with: "") == nil)
+  }
+
   @Test func givesDefaultsAndValues() throws {
     #expect(try variables.values(["symbol": "BTC"]) == ["symbol": "BTC", "depth": "5"])
     #expect(try variables.values(["symbol": "BTC", "depth": "10"]) == ["symbol": "BTC", "depth": "10"])
@@ -69,6 +76,10 @@ import WebSocketCodec
       (
         ["symbol": "btc"],
         "variable 'symbol' has a value that is not accepted: it does not match the pattern [A-Z]{3,8}"
+      ),
+      (
+        ["symbol": "BTC", "depth": ""],
+        "variable 'depth' has a value that is not accepted: it is empty"
       ),
       (
         ["symbol": "BTC", "depth": "100"],

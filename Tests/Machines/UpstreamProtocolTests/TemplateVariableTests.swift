@@ -26,9 +26,25 @@ import Testing
 
   @Test(arguments: ["1,\"x\":2", "\"a\"", "{}", "[]", "x", "", " 1", "1 "])
   func aValueOutsideOfAStringIsALiteral(value: String) {
-    #expect(throws: TemplateVariableError(variable: "symbol")) {
-      try rendered(#"{"id":{symbol}}"#, ["symbol": value])
+    for text in [#"{"id":{symbol}}"#, #"42["sub",{symbol}]"#] {
+      let error = #expect(throws: TemplateVariableError.self) { try rendered(text, ["symbol": value]) }
+      #expect(error?.variable == "symbol")
     }
+  }
+
+  /// Messages that are JSON in part.
+  @Test(arguments: [
+    (#"42["sub","{symbol}"]"#, #"a","b"#, #"42["sub","a\",\"b"]"#), (#" [1,"{symbol}"]"#, #"\"#, #" [1,"\\"]"#),
+    (#"42{symbol}"#, #"["a"]"#, #"42["a"]"#), (#"SUB "{symbol}" {symbol}"#, "a b", #"SUB "a b" a b"#),
+    (#"${credential}["sub","{symbol}"]"#, #"a",""#, #"{symbol}["sub","a\",\""]"#),
+  ])
+  func aValueEndsNoString(text: String, value: String, expected: String) throws {
+    #expect(try rendered(text, ["symbol": value]) == expected)
+  }
+
+  @Test(arguments: [#"a"b"#, #"a\"#])
+  func aValueBeginsNoString(value: String) {
+    #expect(throws: TemplateVariableError.self) { try rendered(#"SUB {symbol} "x""#, ["symbol": value]) }
   }
 
   @Test func aValueFromElsewhereIsNotRead() throws {

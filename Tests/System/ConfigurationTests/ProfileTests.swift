@@ -115,6 +115,30 @@ import WebSocketCodec
   ])
   func saysWhatIsWrongWithAProfile(text: String, message: String) { #expect(errors(text + "\n") == [message]) }
 
+  /// With `*`, a client sends what is configured to a host of its own.
+  @Test(
+    arguments: [
+      ("headers: {X-Key: secret}", "the header field 'X-Key'"),
+      ("credential: {env: F, header: 'Authorization: Bearer ${credential}'}", "'upstream.credential'"),
+
+      ("headers: {Origin: 'https://a', X-User: '{host}'}", nil), ("on_open: [{send: 'a {host}'}]", nil),
+      ("on_open: [{send: '${file:/f}'}]", "a file of 'upstream.on_open'"),
+    ] as [(String, String?)])
+  func secretsNeedHostsThatAreListed(setting: String, secret: String?) {
+    func found(_ hosts: String, _ url: String = "ws://{host}/") -> [String] {
+      errors(
+        "profiles: {m: {variables: {host: }, hosts: ['\(hosts)'], upstream: {url: '\(url)', \(setting)}}}\n",
+        environment: ["F": "a"], files: ["/f": "a"])
+    }
+    let reason = secret.map {
+      "with '*', a client chooses the host, which would receive \($0): list the hosts that may receive it"
+    }
+    #expect(found("*").count == (secret == nil ? 0 : 1))
+    if let reason { #expect(found("*").first?.hasSuffix(reason) == true, "\(found("*"))") }
+    #expect(found("*.example.org") == [] && found("*", "ws://a.example/{host}") == [])
+    if secret != nil { #expect(found("*", "ws://user:pass@{host}/").count == 1) }
+  }
+
   @Test func aReloadChangesProfilesWithoutARestart() throws {
     let old = try load(text).settings
     let new = try load(text.replacingOccurrences(of: "messages: 7", with: "messages: 8") + "\n").settings

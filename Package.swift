@@ -116,7 +116,7 @@ let package = Package(
       .drivers, "Sessions",
       [
         "ByteStreams", "Threading", "Profiles", "Inbox", "Consumers", "Outbox", "RouteNetlink", "UpstreamSession",
-        "Upstream", "Reactor", "Configuration", "Metrics", "Logging",
+        "Upstream", "Reactor", "Configuration", "Metrics", "Logging", "WebSocketCodec",
       ]),
     target(
       .drivers, "HTTPServer",

@@ -115,7 +115,7 @@ package final class GatewayServer: Sendable {
           planned.name, planned.settings, retention: planned.retention, logger: logger, metrics: metrics,
           attemptLimiter: attemptLimiter, budget: budget)
       }, creating: CreatedSessions.Limits(settings.createdSessions, descriptors: descriptors.created), logger: logger,
-      registry: metrics, attemptLimiter: attemptLimiter, budget: budget)
+      registry: metrics, attemptLimiter: SharedAttemptLimiter(settings.dials), budget: budget)
     sessions.profiles.replace(with: plan.profiles)
     let httpMetrics = HTTPServerMetrics(metrics)
     server = HTTPServer(

@@ -84,7 +84,7 @@ async def test_a_name_that_changes_its_address_is_judged_at_every_connection(ses
     await sessions.created("rebinding", host="rebinding.example")
     await sessions.ready("rebinding")
     await upstream.stop()
-    await sessions.failure("rebinding", "rebinding.example is 127.0.0.2: the address is loopback")
+    await sessions.failure("rebinding", "rebinding.example: the address is loopback")
     await upstream.start()
 
     await sessions.created("mixed", host="mixed.example")
@@ -105,7 +105,7 @@ async def test_a_further_url_is_judged_like_the_first(sessions_for, start, tmp_p
     sessions = await sessions_for(config, prefix=server.prefix)
     assert "refused unless" in (await sessions.put("a", host="127.0.0.2")).problem(422)["detail"]
     await sessions.created("b", host="hidden.example")
-    await sessions.failure("b", "hidden.example is 127.0.0.2: the address is loopback")
+    await sessions.failure("b", "hidden.example: the address is loopback")
     assert hidden.requests == []
 
 
@@ -150,12 +150,32 @@ async def test_a_redirect_is_judged_like_the_url(sessions_for, raw_upstream, sta
     assert hidden.requests == [], "nothing has reached the hidden upstream"
 
 
+@needs_nameserver
+async def test_a_redirect_to_a_name_is_judged_by_its_address(sessions_for, raw_upstream, start, tmp_path):
+    hidden = await start(Upstream(host="127.0.0.2"))
+    server = await start(Nameserver(tmp_path, {"hidden.example": [["127.0.0.2"]]}))
+
+    async def redirect(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        target = f"ws://hidden.example:{hidden.port}/"
+        writer.write(f"HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n".encode())
+        await writer.drain()
+
+    entrance = await raw_upstream(redirect)
+    sessions = await sessions_for(profile(f"{entrance.url}{{symbol}}", allow="127.0.0.1/32"), prefix=server.prefix)
+    await sessions.created("name", symbol="A")
+    await sessions.failure("name", "hidden.example: the address is loopback")
+    assert hidden.requests == [], "nothing has reached the hidden upstream"
+
+
 @needs_namespaces
 async def test_the_addresses_of_this_machine_are_refused_although_they_are_public(sessions_for, start, tmp_path):
     cable = Cable()
     cable.start()
     try:
-        for family, address in ((4, "1.2.3.4/32"), (6, "2600:1234::1/128")):
+        # The last two are of one network: the kernel sends to the second from the first.
+        own = ((4, "1.2.3.4/32"), (6, "2600:1234::1/128"), (4, "1.2.4.5/24"), (4, "1.2.4.6/24"))
+        for family, address in own:
             cable.near.run("ip", f"-{family}", "address", "add", address, "dev", "cable")
         sockets = [f"unix:{tmp_path}/{name}.sock" for name in ("api", "management")]
         config = (
@@ -166,7 +186,9 @@ async def test_the_addresses_of_this_machine_are_refused_although_they_are_publi
             config, arguments=("--listen", sockets[0], "--management", sockets[1]), prefix=cable.prefix()
         )
         assert (await sessions.put("four", profile="four", host="1.2.3.4")).status == 201
-        await sessions.failure("four", "1.2.3.4 is 1.2.3.4: the address is one of this machine")
+        await sessions.failure("four", "1.2.3.4: the address is one of this machine")
+        assert (await sessions.put("second", profile="four", host="1.2.4.6")).status == 201
+        await sessions.failure("second", "1.2.4.6: the address is one of this machine")
         assert (await sessions.put("six", profile="six")).status == 201
         await sessions.failure("six", "the address is one of this machine")
     finally:

@@ -98,6 +98,7 @@ extension API {
     into response: inout Response
   ) throws(ProblemError) {
     let document = try ConsumerDocument(body)
+    target.session.noteUse(at: now)
     try grant?.checkConsumer(topics: document.settings.topics)
     let start: Cursor
     do throws(CursorAheadError) {
@@ -131,6 +132,8 @@ extension API {
     _ target: ConsumerTarget, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) {
     let settlements = try SettleDocument(body).settlements
+    // A worker that extends its leases is at work, and receives nothing meanwhile.
+    target.session.noteUse(at: now)
     let outcomes: [SettlementOutcome]
     do throws(ConsumerRefusal) {
       outcomes = try target.session.consumers.settle(settlements, of: target.name, now: now)

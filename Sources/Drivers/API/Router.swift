@@ -236,7 +236,7 @@ struct Router {
 
   /// Returns the default session, or nil if there is none or the grant does not allow it.
   private func defaultSession(for grant: Grant?) -> Session? {
-    guard let grant else { return sessions.all.first }
+    guard let grant else { return sessions.standIn }
     guard let session = sessions.default, grant.allows(session) else { return nil }
     return session
   }
@@ -249,10 +249,10 @@ struct Router {
       "this path belongs to the default session, which does not exist: use /v1/sessions/{name}/…; \(names(for: grant))")
   }
 
-  /// Any session, for OPTIONS without credentials: the methods of a path do not depend on which sessions exist.
+  /// For OPTIONS without credentials: the methods of a path do not depend on which sessions exist.
   private var standIn: Session {
     get throws(ProblemError) {
-      guard let session = sessions.all.first else { throw Self.noSuchPath }
+      guard let session = sessions.standIn else { throw Self.noSuchPath }
       return session
     }
   }

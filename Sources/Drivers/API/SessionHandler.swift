@@ -34,13 +34,16 @@ extension API {
   func listSessions(_ page: SessionPage, for grant: Grant?, into response: inout Response) {
     response.begin(.ok, "application/json")
     response.content.text.append("{\"sessions\":[" as StaticString)
-    var configured = shared.sessions.all[...]
+    // Only those that exist for the client: a list must not differ by whether another name is configured.
+    var configured = shared.sessions.all.filter { grant?.allows($0) ?? false }[...]
+    var isAfterCreated = false
     if let start = page.start {
-      // A name that is not configured is that of a created session, and all of these follow the configured ones.
-      configured = configured.firstIndex { $0.name == start }.map { configured[($0 + 1)...] } ?? []
+      // Any other name is that of a created session, and all of these follow the configured ones.
+      let index = configured.firstIndex { $0.name == start }
+      isAfterCreated = index == nil
+      configured = index.map { configured[($0 + 1)...] } ?? []
     }
-    let isAfterCreated = page.start.map { start in !shared.sessions.all.contains { $0.name == start } } ?? false
-    var sessions = Array(configured.lazy.filter { grant?.allows($0) ?? false }.prefix(page.limit + 1))
+    var sessions = Array(configured.prefix(page.limit + 1))
     sessions += shared.sessions.created.list(
       after: isAfterCreated ? page.start : nil, limit: page.limit + 1 - sessions.count
     ) { grant?.allows($0) ?? false }

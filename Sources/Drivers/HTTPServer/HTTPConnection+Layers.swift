@@ -89,7 +89,7 @@ extension HTTPConnection {
       what = "TLS handshake failed"
     }
     guard worker.server.logger.level <= .debug,
-      let suppressed = worker.server.handshakeLog.withLock({ $0.admit(at: worker.loop.now) })
+      let suppressed = worker.server.handshakeLog.admit(at: worker.loop.now)
     else { return }
     var fields: [LogField] = [.text("reason", layers.failure?.description ?? "it ended, or took too long")]
     if let client = connectionAddress { fields.append(.text("client", client.description)) }

@@ -59,7 +59,7 @@ extension HTTPConnection {
   private func logRefusal() {
     let status = worker.response.status
     let isOfInterest = status.rawValue >= 500 || status == .tooManyRequests
-    let suppressed = isOfInterest ? worker.server.refusalLog.withLock { $0.admit(at: worker.loop.now) } : nil
+    let suppressed = isOfInterest ? worker.server.refusalLog.admit(at: worker.loop.now) : nil
     let id = String(decoding: worker.response.requestID.copyBytes(), as: UTF8.self)
     var fields: [LogField] = [.text("request_id", id)] + worker.response.refusal
     if http.hasRequest {

@@ -26,9 +26,9 @@ package final class HTTPServer: Sendable {
   let metrics: HTTPServerMetrics
   let unsentResponses: UnsentResponses
   package let accessLog: AccessLog
-  let refusalLog = Locked(RefusalLog())
+  let refusalLog = LogLineLimiter()
   let handshakes = HandshakeLimiter()
-  let handshakeLog = Locked(RefusalLog())
+  let handshakeLog = LogLineLimiter()
   /// Nil without HTTPS listeners.
   package let certificate: CurrentCertificate?
   private let clientLimiter: Locked<ConnectionLimiter>

@@ -84,6 +84,8 @@ package final class CreatedSessions: Sendable {
   private let shards = (0..<CreatedSessions.shardCount).map { _ in Shard() }
   private let metrics: Locked<UpstreamMetrics?>
   private let registry: MetricsRegistry
+  /// Clients create and close sessions as often as they like, and every one changes its state some times.
+  private let lineLimiter = LogLineLimiter()
   private let createdCount: Counter
   private let closedCounts: [ClosingReason: Counter]
 
@@ -133,6 +135,7 @@ package final class CreatedSessions: Sendable {
       }
       return state.open[start...]
     }
+    guard limit > 0 else { return [] }
     var result: [Session] = []
     for session in sessions where isVisible(session) {
       result.append(session)
@@ -164,8 +167,8 @@ package final class CreatedSessions: Sendable {
       let number = state.created
       let session = Session(
         name, number, on: place, creation, settings, retention: retention, logger: surroundings.logger,
-        metrics: metrics,
-        attemptLimiter: surroundings.attemptLimiter, budget: surroundings.budget, in: self
+        metrics: metrics, attemptLimiter: surroundings.attemptLimiter, lineLimiter: lineLimiter,
+        budget: surroundings.budget, in: self
       ) { [weak self] in self?.ended(number, of: creation.owner, on: place) }
       state.open.insert(session, at: position)
       state.owners[creation.owner, default: 0] += 1
@@ -176,10 +179,16 @@ package final class CreatedSessions: Sendable {
     }
     let session = try result.get()
     createdCount.add()
-    surroundings.logger.info(
+    log(
       "a client has created a session",
       [.text("session", name), .text("profile", creation.profile), .text("owner", creation.owner)])
     return session
+  }
+
+  private func log(_ message: StaticString, _ fields: [LogField]) {
+    let suppressed = lineLimiter.admit(at: ProcessInformation.monotonicTime())
+    let count: [LogField] = suppressed.map { $0 > 0 ? [.number("suppressed", $0)] : [] } ?? []
+    surroundings.logger.log(suppressed == nil ? .debug : .info, message, fields + count)
   }
 
   private func refusal(of owner: String, _ state: State) -> CreationRefusal? {
@@ -233,7 +242,7 @@ package final class CreatedSessions: Sendable {
 
   private func closed(_ session: Session, code: UInt16, because reason: ClosingReason) {
     closedCounts[reason]?.add()
-    surroundings.logger.info(
+    log(
       "a session that a client had created is closed",
       [.text("session", session.name), .text("reason", reason.rawValue)])
     session.close(code: code)

@@ -68,20 +68,21 @@ package final class Session: Sendable {
   init(
     _ name: String, _ number: UInt64, on loop: Int, _ creation: SessionCreation, _ settings: SharedSettings,
     retention: Retention, logger: Logger,
-    metrics: UpstreamMetrics, attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget,
+    metrics: UpstreamMetrics, attemptLimiter: SharedAttemptLimiter, lineLimiter: LogLineLimiter,
+    budget: RetentionBudget,
     in created: CreatedSessions, onEnd: @escaping @Sendable () -> Void
   ) {
     self.name = name
     path = "/v1/sessions/\(name)/"
     (inbox, deliveryPrefix) = Self.makeInbox(retention, budget)
-    consumers = SharedConsumers(inbox: inbox)
+    consumers = SharedConsumers(inbox: inbox, budget: budget)
     (self.number, self.loop) = (number, loop)
     self.creation = creation
     self.created = created
     sink = InboxSink(inbox, consumers, onEnd: onEnd)
     upstream = SessionHandle(
-      settings, sink: sink, logger: logger.with([.text("session", name)]), sharedMetrics: metrics,
-      attemptLimiter: attemptLimiter)
+      settings, ownedBy: creation.owner, sink: sink, logger: logger.with([.text("session", name)]),
+      sharedMetrics: metrics, attemptLimiter: attemptLimiter, lineLimiter: lineLimiter)
     noteUse(at: creation.time)
   }
 
@@ -149,9 +150,10 @@ package final class Session: Sendable {
   /// Ends the session for good. Nothing is accepted any more, and everything that waits for it ends.
   func close(code: UInt16) {
     sink.sessionWillEnd()
+    // First, so that what the rest ends finds the session closed: its clients get 410.
+    inbox.close()
     upstream.end(code: code)
     consumers.close()
-    inbox.close()
   }
 }
 
@@ -217,7 +219,8 @@ private final class SessionUpkeep: LoopTask, TimerTarget {
   private static var interval: TimeSpan { .seconds(5) }
   private static var shortestInterval: TimeSpan { .milliseconds(100) }
 
-  private let session: Session
+  /// Weak, so that a closed session is freed before the timer fires: clients may create and close many in that time.
+  private weak var session: Session?
   private let loop: LoopContext
   private let interval: TimeSpan
 
@@ -231,7 +234,7 @@ private final class SessionUpkeep: LoopTask, TimerTarget {
   func run() async { timerFired(0) }
 
   func timerFired(_ token: Int) {
-    guard session.keepOpen(at: loop.now) else { return }
+    guard let session, session.keepOpen(at: loop.now) else { return }
     // What is dropped may have blocked others of its key, and is a gap.
     if session.inbox.expire(now: loop.now) { session.consumers.pushed() }
     session.upstream.expireCalls(now: loop.now)

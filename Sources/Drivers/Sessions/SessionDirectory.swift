@@ -1,9 +1,12 @@
 import ByteStreams
+import Configuration
+import Inbox
 import Logging
 import Metrics
 import Reactor
 import RouteNetlink
 import Upstream
+import WebSocketCodec
 
 /// The sessions of the process, by name: those of the configuration, which do not change, and those that clients create. Thread-safe.
 package final class SessionDirectory: Sendable {
@@ -13,6 +16,8 @@ package final class SessionDirectory: Sendable {
   package let profiles = ProfileBook()
   /// nil if the configuration has named sessions only.
   package let `default`: Session?
+  /// The first configured session, or one that is never started: for what depends on paths and not on sessions.
+  package let standIn: Session?
   private let budget: RetentionBudget
   /// `all`, with the bytes of each name.
   private let named: [(name: [UInt8], session: Session)]
@@ -23,13 +28,14 @@ package final class SessionDirectory: Sendable {
   ///   - sessions: the configured ones.
   ///   - limits: of the sessions that clients create.
   ///   - registry: for the metrics of those.
-  ///   - attemptLimiter: for their connection attempts.
+  ///   - attemptLimiter: for their connection attempts. Not that of the configured sessions, so that no client delays those.
   ///   - budget: that of the configured sessions.
   package init(
     _ sessions: [Session], creating limits: CreatedSessions.Limits = CreatedSessions.Limits(), logger: Logger,
     registry: MetricsRegistry, attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget()
   ) {
     all = sessions
+    standIn = sessions.first ?? Self.makeStandIn(logger, attemptLimiter)
     self.budget = budget
     created = CreatedSessions(
       limits,
@@ -48,6 +54,14 @@ package final class SessionDirectory: Sendable {
       slots[slot] = Int32(position)
     }
     self.slots = slots
+  }
+
+  private static func makeStandIn(_ logger: Logger, _ attemptLimiter: SharedAttemptLimiter) -> Session? {
+    guard let url = try? WebSocketURL("ws://localhost/"),
+      let settings = try? SharedSettings(UpstreamSettings(urls: [url]))
+    else { return nil }
+    return Session(
+      "", settings, retention: Retention(), logger: logger, metrics: MetricsRegistry(), attemptLimiter: attemptLimiter)
   }
 
   /// Returns the session with this name, or nil. On the path of every request to a named session. For a configured one without a lock.
@@ -90,8 +104,8 @@ package final class SessionDirectory: Sendable {
       session.start(on: loops[index % loops.count], resolver: resolver)
       loads[index % loops.count] += 1
     }
-    // Clients may choose hosts whose name servers hang. Only each other's look-ups wait for them.
-    created.start(on: loops, resolver: Resolver(), loads: loads)
+    // Clients may choose hosts whose name servers hang. Configured sessions never wait for them, and one client does not use all threads.
+    created.start(on: loops, resolver: Resolver(threadsPerOwner: Resolver.threadCount / 2), loads: loads)
     loops[0].submit { [self] context in
       budget.setTrimmer(context.makeSignal(for: RetentionTrimmer(self)))
       return nil
@@ -133,14 +147,21 @@ package final class SessionDirectory: Sendable {
 
   // MARK: Retention
 
-  /// Drops the oldest pushes of the sessions that keep the most, until all pushes fit into `delivery.total_bytes`.
+  /// Drops the oldest pushes and dead letters of the sessions that keep the most, until all fit into `delivery.total_bytes`. The newest push of a configured
+  /// session stays, as the operator has decided how many there are. Clients decide how many others there are, so that those can lose all.
   fileprivate func trim() {
     budget.trimBegins()
+    defer { budget.trimEnds() }
+    guard budget.bytes > budget.limit else { return }
     let sessions = everySession
-    let sizes = sessions.map(\.inbox.summary.bytes)
+    let dead = sessions.map(\.consumers.deadBytes)
+    let sizes = zip(sessions, dead).map { $0.inbox.summary.bytes + $1 }
     guard let level = RetentionBudget.level(of: sizes, limit: budget.limit) else { return }
-    for (session, size) in zip(sessions, sizes) where size > level {
-      if session.inbox.trim(toBytes: level) { session.consumers.pushed() }
+    for (index, session) in sessions.enumerated() where sizes[index] > level {
+      // Pushes first: nobody has decided yet what is wrong with a dead letter.
+      let bytes = max(0, level - dead[index])
+      if session.inbox.trim(toBytes: bytes, keepsNewest: session.creation == nil) { session.consumers.pushed() }
+      session.consumers.trimDeadLetters(toBytes: level)
     }
   }
 }

@@ -19,17 +19,49 @@ package final class SharedConsumers: Sendable {
     var isClosed = false
     /// When the timer is to fire at the latest.
     var alarm = MonotonicTime.distantFuture
+    /// The part of the budget that dead letters take.
+    var deadBytes = 0
   }
 
   /// Lock order: taken before the locks of the inbox.
   private let state = Locked(State())
   private let inbox: SharedInbox
+  /// Limits the dead letters of the sessions that clients create; nil if this one is configured.
+  private let budget: RetentionBudget?
   /// Number of held receives. Incremented before a receive checks for pushes the last time.
   private let held = Atomic<Int>(0)
   /// Notified when a held receive may have something to return.
   package let notifier = Notifier()
 
-  package init(inbox: SharedInbox) { self.inbox = inbox }
+  package init(inbox: SharedInbox, budget: RetentionBudget? = nil) {
+    self.inbox = inbox
+    self.budget = budget
+  }
+
+  deinit { budget?.add(-deadBytes) }
+
+  // MARK: Dead letters
+
+  /// The bytes of the dead letters that count towards the budget.
+  var deadBytes: Int { state.withLock { $0.deadBytes } }
+
+  /// Drops the oldest dead letters until at most `bytes` are kept.
+  func trimDeadLetters(toBytes bytes: Int) {
+    guard budget != nil else { return }
+    state.withLock { $0.table.dropDeadLetters(beyond: bytes) }
+    countDeadLetters()
+  }
+
+  /// To be called after every change that adds or removes dead letters.
+  private func countDeadLetters() {
+    guard let budget else { return }
+    let growth = state.withLock { state in
+      let before = state.deadBytes
+      state.deadBytes = state.table.deadBytes
+      return state.deadBytes - before
+    }
+    budget.add(growth)
+  }
 
   // MARK: The session
 
@@ -47,6 +79,7 @@ package final class SharedConsumers: Sendable {
       state.table.removeAll()
       return state.clock
     }
+    countDeadLetters()
     notifier.notify()
     // The timer releases itself.
     clock?.notify()
@@ -80,6 +113,7 @@ package final class SharedConsumers: Sendable {
       state.alarm = next ?? .distantFuture
       return (hasNews, next)
     }
+    countDeadLetters()
     if hasNews { notifier.notify() }
     return next
   }
@@ -148,6 +182,7 @@ package final class SharedConsumers: Sendable {
   /// Returns false if there is none. Held receives of it end.
   package func remove(_ name: String) -> Bool {
     let wasThere = state.withLock { $0.table.remove(name) }
+    countDeadLetters()
     if wasThere { notifier.notify() }
     return wasThere
   }
@@ -185,6 +220,8 @@ package final class SharedConsumers: Sendable {
       try table.receive(
         turn, of: name, limit: limit, maxBytes: maxBytes, now: now, from: inbox, using: &entropy)
     }
+    // Deliveries may have been used up.
+    countDeadLetters()
     if let expires = batch.messages.first?.expires { schedule(expires) }
     // This receive was before the timer, which now finds nothing to do.
     if batch.leavesFreed { pushed() }
@@ -234,6 +271,7 @@ package final class SharedConsumers: Sendable {
     let outcomes = try withTable { table, _ throws(ConsumerRefusal) in
       try table.settle(settlements, of: name, now: now, inbox)
     }
+    countDeadLetters()
     var deadline = MonotonicTime.distantFuture
     for (settlement, outcome) in zip(settlements, outcomes) {
       if case .release(let delay) = settlement.settlement, outcome == .released, delay > .zero {
@@ -260,13 +298,16 @@ package final class SharedConsumers: Sendable {
   }
 
   package func removeDeadLetters(of name: String, now: MonotonicTime) throws(ConsumerRefusal) -> Int {
-    try withTable { table, _ throws(ConsumerRefusal) in try table.removeDeadLetters(of: name, now: now) }
+    let count = try withTable { table, _ throws(ConsumerRefusal) in try table.removeDeadLetters(of: name, now: now) }
+    countDeadLetters()
+    return count
   }
 
   package func retryDeadLetters(of name: String, now: MonotonicTime) throws(ConsumerRefusal) -> Int {
     let count = try withTable { table, _ throws(ConsumerRefusal) in
       try table.retryDeadLetters(of: name, now: now)
     }
+    countDeadLetters()
     pushed()
     return count
   }

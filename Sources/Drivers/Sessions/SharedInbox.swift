@@ -34,7 +34,7 @@ package final class SharedInbox: Sendable {
   private let stateReaders = Atomic<Int>(0)
   /// Number of open streams, whether they wait or their clients still read earlier batches.
   private let streams = Atomic<Int>(0)
-  /// Whether the session is closed. Written under the lock of `appender`.
+  /// Whether the session is closed.
   private let closed = Atomic(false)
   private let budget: RetentionBudget
   /// Notified after every change that readers may wait for.
@@ -76,13 +76,15 @@ package final class SharedInbox: Sendable {
   private enum Removal {
     case everything
     case expired(now: MonotonicTime)
-    case beyond(bytes: Int)
+    case beyond(bytes: Int, keepsNewest: Bool)
     /// Applies these limits.
     case changed(Retention, now: MonotonicTime)
   }
 
   /// Frees all pushes. Every reader that waits is notified, and none finds data any more.
   func close() {
+    // Before the lock, which an upstream that floods may hold: who finds the session's parts closed must find this.
+    closed.store(true, ordering: .sequentiallyConsistent)
     _ = drop(.everything)
     notifier.notify()
   }
@@ -91,15 +93,14 @@ package final class SharedInbox: Sendable {
   package var isClosed: Bool { closed.load(ordering: .sequentiallyConsistent) }
 
   /// Drops the oldest pushes until at most `bytes` are kept. Returns whether there were any.
-  func trim(toBytes bytes: Int) -> Bool { drop(.beyond(bytes: bytes)) }
+  ///
+  /// - Parameter keepsNewest: whether the newest push stays, whatever its size.
+  func trim(toBytes bytes: Int, keepsNewest: Bool) -> Bool { drop(.beyond(bytes: bytes, keepsNewest: keepsNewest)) }
 
   /// Drops pushes in slices, between which readers continue. Returns whether there were any.
   private func drop(_ removal: Removal) -> Bool {
     appender.withLock { appender in
-      if case .everything = removal {
-        appender.isClosed = true
-        closed.store(true, ordering: .sequentiallyConsistent)
-      }
+      if case .everything = removal { appender.isClosed = true }
       let slice = Appender.retainedCapacity
       var hasDropped = false
       while true {
@@ -108,11 +109,13 @@ package final class SharedInbox: Sendable {
           switch removal {
           case .everything: log.removeAll(dropping: &appender.dropped, atMost: slice)
           case .expired(let now): log.expire(now: now, dropping: &appender.dropped, atMost: slice)
-          case .beyond(let bytes): log.trim(toBytes: bytes, dropping: &appender.dropped, atMost: slice)
+          case .beyond(let bytes, let keepsNewest):
+            log.trim(toBytes: bytes, keepsNewest: keepsNewest, dropping: &appender.dropped, atMost: slice)
           case .changed(let retention, let now):
             log.change(retention, now: now, dropping: &appender.dropped, atMost: slice)
           }
-          changes.add(1, ordering: .releasing)
+          // What readers have prepared stays valid if nothing was dropped.
+          if !appender.dropped.isEmpty || appender.isClosed { changes.add(1, ordering: .releasing) }
           return log.retainedBytes - before
         }
         budget.add(growth)

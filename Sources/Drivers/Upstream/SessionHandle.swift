@@ -74,12 +74,18 @@ package final class SessionHandle: Sendable {
   let logger: Logger
   let metrics: UpstreamMetrics
   let attemptLimiter: SharedAttemptLimiter
+  /// The client that has created the session; nil if it is configured. Attempts and look-ups of one client wait only for its own.
+  private let owner: String?
+  /// Limits the log lines of the sessions that clients create; nil if this one is configured.
+  let lineLimiter: LogLineLimiter?
 
   private init(
     _ settings: SharedSettings, sink: any UpstreamSink, logger: Logger, metrics: UpstreamMetrics,
-    attemptLimiter: SharedAttemptLimiter
+    attemptLimiter: SharedAttemptLimiter, owner: String?, lineLimiter: LogLineLimiter?
   ) {
     self.attemptLimiter = attemptLimiter
+    self.owner = owner
+    self.lineLimiter = lineLimiter
     self.settings = settings
     isOnDemand = Atomic(settings.value.session.onDemand)
     self.sink = sink
@@ -96,7 +102,9 @@ package final class SessionHandle: Sendable {
     attemptLimiter: SharedAttemptLimiter = SharedAttemptLimiter()
   ) throws(TLSSettingsError) {
     self.init(
-      try SharedSettings(settings), sink: sink, logger: logger, metrics: metrics, attemptLimiter: attemptLimiter)
+      try SharedSettings(settings), sink: sink, logger: logger, metrics: metrics, attemptLimiter: attemptLimiter,
+      owner: nil,
+      lineLimiter: nil)
   }
 
   /// A session that registers its own metrics.
@@ -115,24 +123,30 @@ package final class SessionHandle: Sendable {
     attemptLimiter: SharedAttemptLimiter
   ) {
     let own = UpstreamMetrics(metrics, session: name)
-    self.init(settings, sink: sink, logger: logger, metrics: own, attemptLimiter: attemptLimiter)
+    self.init(
+      settings, sink: sink, logger: logger, metrics: own, attemptLimiter: attemptLimiter, owner: nil, lineLimiter: nil)
     own.registerMetrics(of: self, in: metrics)
   }
 
-  /// A session whose metrics its creator registers.
+  /// A session that a client creates. Its creator registers its metrics, which all of them share.
   package convenience init(
-    _ settings: SharedSettings, sink: any UpstreamSink, logger: Logger, sharedMetrics: UpstreamMetrics,
-    attemptLimiter: SharedAttemptLimiter
+    _ settings: SharedSettings, ownedBy owner: String, sink: any UpstreamSink, logger: Logger,
+    sharedMetrics: UpstreamMetrics, attemptLimiter: SharedAttemptLimiter, lineLimiter: LogLineLimiter
   ) {
-    self.init(settings, sink: sink, logger: logger, metrics: sharedMetrics, attemptLimiter: attemptLimiter)
+    self.init(
+      settings, sink: sink, logger: logger, metrics: sharedMetrics, attemptLimiter: attemptLimiter, owner: owner,
+      lineLimiter: lineLimiter)
   }
 
   /// Starts the session on its loop and opens it.
   ///
   /// - Parameter resolver: shared by all sessions of the process, since a resolver has threads of its own.
   package func start(on loop: EventLoop, resolver: Resolver) {
-    start(on: loop) { NetworkDialer(resolver: resolver, loop: $0) }
+    start(on: loop) { [owner] in NetworkDialer(resolver: resolver, owner: owner ?? "", loop: $0) }
   }
+
+  /// What `attemptLimiter` limits the session's attempts to a server by.
+  func attemptKey(of server: String) -> String { owner.map { "\(server) \($0)" } ?? server }
 
   /// - Parameter makeDialer: creates the dialer of the session's transports, on `loop`.
   func start(on loop: EventLoop, makeDialer: @escaping @Sendable (LoopContext) -> any Dialer) {

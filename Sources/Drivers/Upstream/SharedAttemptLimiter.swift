@@ -2,7 +2,7 @@ import ByteStreams
 import Threading
 import UpstreamSession
 
-/// `HostAttemptLimiter`, shared by all sessions of the process across loops. Thread-safe.
+/// `HostAttemptLimiter`, shared by sessions across loops: one for all that are configured, and one for all that clients create. Thread-safe.
 package final class SharedAttemptLimiter: Sendable {
   private let limiter: Locked<HostAttemptLimiter>
 
@@ -15,6 +15,10 @@ package final class SharedAttemptLimiter: Sendable {
   }
 
   func ended(_ host: String) { limiter.withLock { $0.ended(host) } }
+
+  func giveBack(_ ticket: HostAttemptLimiter.Ticket, now: MonotonicTime) {
+    limiter.withLock { $0.giveBack(ticket, now: now) }
+  }
 
   func hold(_ host: String, until: MonotonicTime) { limiter.withLock { $0.hold(host, until: until) } }
 }

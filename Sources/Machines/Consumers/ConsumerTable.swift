@@ -162,7 +162,7 @@ package struct ConsumerTable: Sendable {
   ) throws(ConsumerRefusal) -> LeasedBatch {
     try check(turn, of: name)
     consumers[name]?.lastUse = now
-    if withQueue(of: name, { $0.refresh(now: now, source) }) == true { dropExcessDeadLetters() }
+    if withQueue(of: name, { $0.refresh(now: now, source) }) == true { dropDeadLetters(beyond: Self.maximumDeadBytes) }
     let batch = withQueue(of: name) {
       $0.receive(limit: limit, maxBytes: maxBytes, now: now, from: source, using: &generator)
     }
@@ -199,12 +199,16 @@ package struct ConsumerTable: Sendable {
     let outcomes = settlements.map { lease, settlement in
       withQueue(of: name) { $0.settle(lease, settlement, now: now, source) } ?? .leaseLost
     }
-    if hasChanged || outcomes.contains(.dead) { dropExcessDeadLetters() }
+    if hasChanged || outcomes.contains(.dead) { dropDeadLetters(beyond: Self.maximumDeadBytes) }
     return outcomes
   }
 
-  private mutating func dropExcessDeadLetters() {
-    var excess = consumers.values.reduce(-Self.maximumDeadBytes) { $0 + ($1.queue?.keptBytes ?? 0) }
+  /// Bytes of the dead letters of all consumers, and of those that are delivered again.
+  package var deadBytes: Int { consumers.values.reduce(0) { $0 + ($1.queue?.keptBytes ?? 0) } }
+
+  /// Drops the oldest dead letters of the consumers with the most, until all have at most `limit` bytes.
+  package mutating func dropDeadLetters(beyond limit: Int) {
+    var excess = deadBytes - limit
     while excess > 0 {
       let largest = consumers.max { $0.value.queue?.dead.bytes ?? 0 < $1.value.queue?.dead.bytes ?? 0 }
       guard let name = largest?.key, let before = consumers[name]?.queue?.keptBytes,
@@ -246,7 +250,7 @@ package struct ConsumerTable: Sendable {
       // Its records make room for those of others.
       if let consumer = consumers[name], consumer.idleEnd() <= now, remove(name) { hasChanged = true }
     }
-    if hasChanged { dropExcessDeadLetters() }
+    if hasChanged { dropDeadLetters(beyond: Self.maximumDeadBytes) }
     return hasChanged
   }
 

@@ -139,11 +139,13 @@ package struct PushLog {
     }
   }
 
-  /// Drops the oldest messages until at most `bytes` are retained, as if `Retention` were that small. The newest message stays.
+  /// Drops the oldest messages until at most `bytes` are retained, as if `Retention` were that small.
+  ///
+  /// - Parameter keepsNewest: whether the newest message stays, whatever its size.
   package mutating func trim(
-    toBytes bytes: Int, dropping dropped: inout [RetainedMessage], atMost most: Int = .max
+    toBytes bytes: Int, keepsNewest: Bool, dropping dropped: inout [RetainedMessage], atMost most: Int = .max
   ) {
-    while retainedBytes > bytes, retainedCount > 1, dropped.count < most { dropFirst(&dropped) }
+    while retainedBytes > bytes, retainedCount > (keepsNewest ? 1 : 0), dropped.count < most { dropFirst(&dropped) }
   }
 
   /// Drops every message. Positions stay valid.

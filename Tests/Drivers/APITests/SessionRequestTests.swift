@@ -168,6 +168,52 @@ import WebSocketCodec
     }
   }
 
+  /// A client without access to the configured session must not learn that there is one.
+  @Test func aListIsTheSameWhetherAnotherNameIsConfigured() throws {
+    try withAPI(change) { (api) throws in
+      #expect(try request(api, "PUT", "/v1/sessions/c1", as: "c", Self.body).status == 201)
+      let configured = try request(api, "GET", "/v1/sessions?after=default", as: "c")
+      let other = try request(api, "GET", "/v1/sessions?after=defaulu", as: "c")
+      #expect(configured.status == 200 && configured.body == other.body)
+    }
+  }
+
+  @Test func aPageThatConfiguredSessionsFillHasNoOthers() throws {
+    try withAPI { (api) throws in
+      for name in ["a", "b"] { _ = try api.putSession(name, Self.body) }
+      #expect(api.sessions.created.list(after: nil, limit: 0) { _ in true }.isEmpty)
+    }
+  }
+
+  /// A worker that extends its leases receives nothing meanwhile.
+  @Test func settlingCountsAsUse() throws {
+    try withAPI { (api) throws in
+      var api = api
+      #expect(try api.putSession("btc", Self.body).status == 201)
+      let (session, idle) = (try api.session("btc"), api.sessions.created.idleLimit)
+      api.now = api.now + .minutes(5)
+      _ = try api.put("c", #"{"share":true}"#, of: "/v1/sessions/btc")
+      #expect(session.idleDeadline(at: api.now) == api.now + idle)
+      api.now = api.now + .minutes(5)
+      let settled = try api.post(
+        #"{"extend":["l-1.1.0123456789abcdef"]}"#, to: "/v1/sessions/btc/consumers/c/settle")
+      #expect(settled.status < 500)
+      #expect(session.idleDeadline(at: api.now) == api.now + idle, "\(settled.body)")
+    }
+  }
+
+  @Test(arguments: [
+    "/v1/messages", "/v1/session", "/v1/sessions/x", "/v1/sessions/x/messages", "/v1/consumers/c/settle",
+  ])
+  func theMethodsOfAPathDoNotDependOnSessions(path: String) throws {
+    // Without credentials, as browsers send OPTIONS.
+    let (none, some) = (try APIFixture(sessions: [], change), try APIFixture(change))
+    let response = try none.respond("OPTIONS", path)
+    #expect(response.status == 204)
+    #expect(try response.field("Allow") == some.respond("OPTIONS", path).field("Allow"))
+    #expect(try request(none, "GET", "/v1/session", as: "a").status == 404 && none.sessions.all.isEmpty)
+  }
+
   @Test func limitsNameTheirSettings() throws {
     try withAPI({ $0.createdSessions.perOwner = 1 }) { (api) throws in
       #expect(try api.putSession("a", Self.body).status == 201)

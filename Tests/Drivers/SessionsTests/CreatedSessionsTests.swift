@@ -229,9 +229,125 @@ import WebSocketCodec
       after: try large.inbox.resolve(.earliest, now: now), limit: 1, maxBytes: 1)
     #expect(read.messages.first?.sequence ?? 0 > 1)
   }
+
+  /// Clients decide how many sessions there are.
+  @Test func theTotalHoldsForSessionsWithOnePushEach() async throws {
+    let budget = RetentionBudget(limit: 1 << 20)
+    let fixture = try Fixture(budget: budget)
+    defer { fixture.end() }
+    let payload = [UInt8](repeating: 0x61, count: 400_000)
+    let now = ProcessInformation.monotonicTime()
+    let sessions = try (0..<5).map { try fixture.create("s\($0)") }
+    let start = try sessions[0].inbox.resolve(.latest, now: now)
+    for session in sessions { session.inbox.append(payload.span, kind: .text, time: 0, now: now) }
+    try await eventually { budget.bytes <= 1 << 20 }
+    let read = sessions[0].inbox.read(after: start, limit: 1, maxBytes: 1)
+    #expect(read.gap == Gap(missed: 1, reasons: [.retention]) && read.messages.isEmpty)
+    for session in sessions { fixture.directory.created.close(session) }
+    #expect(budget.bytes == 0)
+  }
+
+  /// A dead letter keeps its push, which the inbox may have dropped.
+  @Test func deadLettersOfCreatedSessionsCountTowardsTheTotal() async throws {
+    let budget = RetentionBudget(limit: 1 << 20)
+    let fixture = try Fixture(budget: budget)
+    defer { fixture.end() }
+    let payload = [UInt8](repeating: 0x61, count: 300_000)
+    let now = ProcessInformation.monotonicTime()
+    var settings = ConsumerSettings()
+    settings.isShared = true
+    let sessions = try (0..<4).map { try fixture.create("s\($0)", retention: Retention(count: 1)) }
+    for session in sessions {
+      _ = try session.consumers.put("c", settings, start: session.inbox.latest, now: now)
+      for _ in 0..<3 {
+        session.inbox.append(payload.span, kind: .text, time: 0, now: now)
+        let turn = try session.consumers.beginReceive("c", acknowledging: nil, now: now)
+        let batch = try session.consumers.lease(turn, of: "c", limit: 1, maxBytes: 1, now: now)
+        // The total may have dropped it already.
+        guard let lease = batch.messages.first?.lease else { continue }
+        #expect(try session.consumers.settle([(lease, .reject)], of: "c", now: now) == [.dead])
+      }
+    }
+    #expect(sessions.contains { $0.consumers.deadBytes > 0 })
+    try await eventually {
+      let kept = sessions.reduce(0) { $0 + $1.inbox.summary.bytes + $1.consumers.deadBytes }
+      return kept <= 1 << 20 && kept == budget.bytes
+    }
+    #expect(try sessions[0].consumers.removeDeadLetters(of: "c", now: now) >= 0)
+    for session in sessions { fixture.directory.created.close(session) }
+    #expect(budget.bytes == 0)
+  }
+
+  /// The upstream of a configured session may push before the directory is started.
+  @Test func aTrimThatWasRequestedBeforeTheStartBlocksNoOther() async throws {
+    let budget = RetentionBudget(limit: 1_000)
+    budget.add(2_000)
+    budget.add(-2_000)
+    let fixture = try Fixture(budget: budget)
+    defer { fixture.end() }
+    try await eventually { !budget.isTrimRequested }
+  }
+
+  @Test func whoFindsAPartClosedFindsTheSessionClosed() async throws {
+    let fixture = try Fixture(loops: 1)
+    defer { fixture.end() }
+    let now = ProcessInformation.monotonicTime()
+    for index in 0..<200 {
+      let session = try fixture.create("s\(index)")
+      _ = try session.consumers.put("c", ConsumerSettings(), start: session.inbox.latest, now: now)
+      let observer = Task.detached {
+        while (try? session.consumers.status(of: "c")) != nil { await Task.yield() }
+        return session.inbox.isClosed
+      }
+      await Task.yield()
+      fixture.directory.created.close(session)
+      #expect(await observer.value)
+      // It counts towards the limit of its owner until its connection has ended.
+      try await eventually { session.upstream.hasEnded }
+    }
+  }
 }
 
 @Suite struct RetentionBudgetTests {
+  private static let payload = [UInt8](repeating: 0x61, count: 10_000)
+
+  private func inbox(_ budget: RetentionBudget) -> SharedInbox {
+    var generator = SystemRandomNumberGenerator()
+    return SharedInbox(epoch: Epoch(using: &generator), retention: Retention(), budget: budget)
+  }
+
+  @Test func countsWhatAReloadDrops() {
+    let budget = RetentionBudget()
+    let inbox = inbox(budget)
+    let now = ProcessInformation.monotonicTime()
+    for _ in 0..<10 { inbox.append(Self.payload.span, kind: .text, time: 0, now: now) }
+    #expect(budget.bytes == inbox.summary.bytes)
+    let revision = inbox.revision
+    #expect(!inbox.change(Retention(count: 10), now: now) && inbox.revision == revision, "nothing was dropped")
+    #expect(inbox.change(Retention(count: 2), now: now) && inbox.revision != revision)
+    #expect(budget.bytes == inbox.summary.bytes && inbox.summary.count == 2)
+    #expect(inbox.trim(toBytes: 0, keepsNewest: true) && inbox.summary.count == 1)
+    #expect(inbox.trim(toBytes: 0, keepsNewest: false) && inbox.summary.count == 0)
+    #expect(budget.bytes == 0)
+  }
+
+  @Test func aTrimThatFreesTooLittleIsNotRepeatedForEachPush() {
+    let budget = RetentionBudget(limit: 6_400)
+    budget.add(6_401)
+    #expect(budget.isTrimRequested)
+    budget.trimBegins()
+    budget.trimEnds()
+    budget.add(99)
+    #expect(!budget.isTrimRequested)
+    budget.add(2)
+    #expect(budget.isTrimRequested, "as soon as it may free something")
+    budget.trimBegins()
+    budget.trimEnds()
+    budget.add(-1_000)
+    budget.add(899)
+    #expect(budget.isTrimRequested, "the limit is valid again once it was kept")
+  }
+
   @Test(
     arguments: [
       ([10, 20, 30], 60, nil), ([], 0, nil), ([100], 64, 63), ([10, 100, 100], 128, 58), ([50, 50, 50], 128, 42),

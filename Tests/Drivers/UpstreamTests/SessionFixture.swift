@@ -31,10 +31,11 @@ final class SessionFixture: UpstreamSink {
   private let holder = Mutex<SessionHandle?>(nil)
 
   /// - Parameters:
+  ///   - owner: the client that has created the session; nil if it is configured.
   ///   - applicationProtocol: replaces the protocol that the settings define.
   ///   - dialing: creates a dialer that replaces the network.
   init(
-    _ url: String, attemptLimiter: SharedAttemptLimiter = SharedAttemptLimiter(),
+    _ url: String, attemptLimiter: SharedAttemptLimiter = SharedAttemptLimiter(), owner: String? = nil,
     protocol applicationProtocol: (any UpstreamProtocol)? = nil,
     dialing: DialerOfTest? = nil, _ change: (inout UpstreamSettings) -> Void = { _ in }
   ) throws {
@@ -45,8 +46,16 @@ final class SessionFixture: UpstreamSink {
     change(&settings)
     let logger = Logger(level: .error, format: .text)
     let shared = try applicationProtocol.map { try SharedSettings(settings, protocol: $0) } ?? SharedSettings(settings)
-    let handle = SessionHandle(
-      shared, named: "default", sink: self, logger: logger, metrics: MetricsRegistry(), attemptLimiter: attemptLimiter)
+    let metrics = MetricsRegistry()
+    let handle =
+      if let owner {
+        SessionHandle(
+          shared, ownedBy: owner, sink: self, logger: logger, sharedMetrics: UpstreamMetrics(metrics, session: ""),
+          attemptLimiter: attemptLimiter, lineLimiter: LogLineLimiter())
+      } else {
+        SessionHandle(
+          shared, named: "default", sink: self, logger: logger, metrics: metrics, attemptLimiter: attemptLimiter)
+      }
     holder.withLock { $0 = handle }
     if let dialing {
       handle.start(on: loop, makeDialer: dialing.make)

@@ -61,6 +61,41 @@ import UpstreamSession
     busy.stop()
   }
 
+  /// Clients choose what the upstream responds to.
+  @Test func oneClientHoldsNoHostForAnother() async throws {
+    let upstream = try ScriptedUpstream(.answer(Self.wait), .echo)
+    let attemptLimiter = SharedAttemptLimiter()
+    let refused = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter, owner: "a")
+    try await refused.until("it is refused") { refused.state == .backoff }
+    let other = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter, owner: "b")
+    try await other.until("it is ready") { other.handle.isReady }
+    let same = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter, owner: "a")
+    try await same.until("it waits") { same.state == .backoff }
+    #expect(upstream.seen.connections == 2)
+    for session in [refused, other, same] { try await session.finish() }
+    upstream.stop()
+  }
+
+  @Test func aSessionThatEndsWhileItWaitsReturnsItsTime() async throws {
+    let upstream = try ScriptedUpstream(.echo)
+    var limits = AttemptLimits()
+    limits.burst = 1
+    limits.perSecond = 1
+    let attemptLimiter = SharedAttemptLimiter(limits)
+    let first = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter)
+    try await first.until("it is ready") { first.handle.isReady }
+    // At this rate they would take longer than the last one may wait.
+    for _ in 0..<100 {
+      let session = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter)
+      try await session.until("it waits") { session.state == .backoff || session.handle.isReady }
+      try await session.finish()
+    }
+    let last = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter)
+    try await last.until("it is ready") { last.handle.isReady }
+    for session in [first, last] { try await session.finish() }
+    upstream.stop()
+  }
+
   @Test func anAttemptThatHangsKeepsItsPlaceUntilItIsCancelled() async throws {
     let upstream = try ScriptedUpstream(.silence, .echo)
     var limits = AttemptLimits()

@@ -18,6 +18,8 @@ final class ProtocolRunner {
   private let loop: LoopContext
   private let logger: Logger
   private let metrics: UpstreamMetrics
+  /// This session's part of the metric, which several sessions may share.
+  private var countedSubscriptions = 0
 
   init(_ settings: UpstreamSettings, loop: LoopContext, logger: Logger, metrics: UpstreamMetrics) {
     memory = ProtocolMemory(settings.conventions.subscriptions)
@@ -180,8 +182,16 @@ final class ProtocolRunner {
           .number("bytes", rules.bytes),
         ])
     }
-    metrics.subscriptions.set(memory.subscriptions.count)
+    count(memory.subscriptions.count)
   }
+
+  private func count(_ subscriptions: Int) {
+    metrics.subscriptions.add(subscriptions - countedSubscriptions)
+    countedSubscriptions = subscriptions
+  }
+
+  /// The session has ended.
+  func end() { count(0) }
 }
 
 extension AttemptPhase {

@@ -99,6 +99,7 @@ final class SessionDriver {
       }
     }
     for (generation, until) in delayed { apply(machine.postponed(until: until, generation, now: loop.now)) }
+    if machine.observed == .stopped { giveBackTicket() }
     status.publish(machine)
     armTimer()
     finishIfStopped()
@@ -147,7 +148,8 @@ final class SessionDriver {
       if let connection = connection(generation) { drop(connection) }
     case .holdHost(let endpoint, let until):
       // All sessions stop connecting to the host that responded. After a redirection that is not the configured one.
-      handle.attemptLimiter.hold((refusingURL ?? settings.urls[endpoint]).server, until: until)
+      let server = (refusingURL ?? settings.urls[endpoint]).server
+      handle.attemptLimiter.hold(handle.attemptKey(of: server), until: until)
     case .report(let transition):
       publish(transition)
     }
@@ -162,13 +164,15 @@ final class SessionDriver {
       case .endpoint(let index): settings.urls[index]
       case .redirection(from: let index): redirection ?? settings.urls[index]
       }
-    switch handle.attemptLimiter.admit(url.server, ticket, overridesHold: dial.overridesHold, now: loop.now) {
-    case .wait(let ticket):
-      self.ticket = ticket
+    let key = handle.attemptKey(of: url.server)
+    switch handle.attemptLimiter.admit(key, ticket, overridesHold: dial.overridesHold, now: loop.now) {
+    case .wait(let new):
+      if ticket?.host != new.host { giveBackTicket() }
+      ticket = new
       metrics.delayedAttempts.add()
-      return ticket.slot
+      return new.slot
     case .go:
-      if ticket?.host == url.server { ticket = nil }
+      if ticket?.host == key { ticket = nil }
       let connection = UpstreamConnection(
         dial, url: url, sharedSettings, metrics: metrics, flushesAfterEachMessage: sink.flushesAfterEachMessage,
         owner: self, loop: loop)
@@ -180,11 +184,18 @@ final class SessionDriver {
     }
   }
 
+  /// The session will not use its reserved time: it is closed, or connects to another host.
+  private func giveBackTicket() {
+    guard let ticket else { return }
+    handle.attemptLimiter.giveBack(ticket, now: loop.now)
+    self.ticket = nil
+  }
+
   /// An attempt has ended, successfully or not. It no longer counts against the host's limit.
   func endAttempt(_ connection: UpstreamConnection) {
     guard connection.isCountedAttempt else { return }
     connection.isCountedAttempt = false
-    handle.attemptLimiter.ended(connection.url.server)
+    handle.attemptLimiter.ended(handle.attemptKey(of: connection.url.server))
   }
 
   /// Removes a connection that has ended.
@@ -262,6 +273,7 @@ final class SessionDriver {
   private func finishIfStopped() {
     guard machine.isShuttingDown, machine.observed == .stopped, connections.isEmpty else { return }
     pump.stop()
+    runner.end()
     let (signal, whenEnded, isFirst) = handle.update { shared in
       shared.outbox.close()
       let isFirst = !shared.hasEnded

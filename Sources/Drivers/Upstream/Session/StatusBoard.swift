@@ -111,19 +111,25 @@ final class StatusBoard {
       fields.append(.fraction("next_attempt_in", (next - transition.time).seconds))
     }
     let logger = handle.logger
+    var isSuppressed = transition.isStep
+    if !isSuppressed, let limiter = handle.lineLimiter {
+      let suppressed = limiter.admit(at: transition.time)
+      if let suppressed, suppressed > 0 { fields.append(.number("suppressed", suppressed)) }
+      isSuppressed = suppressed == nil
+    }
     if transition.isFailure {
       if let detail { fields.append(.text("detail", detail)) }
+      if let address = report?.refusedAddress { fields.append(.text("address", address)) }
       fields.append(.number("failures", failures))
       let isStillConnected = transition.from == .replacing && transition.to.isSending
-      logger.warning(
+      logger.log(
+        isSuppressed ? .debug : .warning,
         isStillConnected
           ? "the new upstream connection failed; the old one stays in use"
           : "the upstream connection failed",
         fields)
-    } else if transition.isStep {
-      logger.debug("the session changed its state", fields)
     } else {
-      logger.info("the session changed its state", fields)
+      logger.log(isSuppressed ? .debug : .info, "the session changed its state", fields)
     }
   }
 }

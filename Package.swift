@@ -133,7 +133,7 @@ let package = Package(
         "Reactor", "TLSEngine", "Configuration", "Metrics", "Logging", "Threading",
       ],
       path: "Sources/Drivers/API",
-      resources: [.embedInCode("openapi.yaml"), .embedInCode("errors.md")],
+      resources: [.embedInCode("openapi.yaml"), .embedInCode("errors.md"), .embedInCode("status.html")],
       swiftSettings: hottest),
     .target(
       name: "Gateway",

@@ -124,7 +124,10 @@ package final class GatewayServer: Sendable {
       certificate: plan.certificate.map(CurrentCertificate.init), metrics: httpMetrics)
     certificateWatcher = server.certificate.map { CertificateWatcher($0, logger: logger, metrics: metrics) }
     certificateWatcher?.start()
-    let access = AccessState(settings.authentication, plan.credentials, metrics)
+    // Who has no certificate of the authority cannot send a request to those.
+    let open = settings.listeners.tls.clientCertificates == .required ? clients : clients + secure
+    let access = AccessState(
+      settings.authentication, plan.credentials, openReach: open.map(\.address.reach).max() ?? .local, metrics)
     credentialFiles = CredentialFiles.watch(settings.authentication, for: access, logger: logger, metrics: metrics)
     let api = APIShared(
       settings, access: access, sessions: sessions, lifecycle: lifecycle,

@@ -232,8 +232,11 @@ enum DrawbridgeCommand {
     }
     let overrides = SettingOverrides(ignoredPaths: [
       "upstream.url", "upstream.fallback_urls", "upstream.proxy", "sessions", "profiles",
+      "status.payloads",
     ]) {
       $0.session.upstream.url = url
+      // They are those of the demo.
+      $0.status.payloads = true
     }
     return withPlan(invocation, overriding: overrides) { outcome, plan, files in
       run(invocation, plan, files, outcome.warnings, overriding: overrides) { server in

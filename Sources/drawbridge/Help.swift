@@ -45,7 +45,7 @@ enum Help {
 
       \(flags(of: .demo))
       The other settings are read from the file and the environment, except upstream.url, upstream.fallback_urls,
-      upstream.proxy and sessions: the demo connects to its own upstream only.
+      upstream.proxy and sessions: the demo connects to its own upstream only. Its status page shows payloads.
 
       Exit codes: the same as for 'drawbridge serve'.
       """
@@ -164,6 +164,7 @@ enum Help {
     if let management {
       let (curl, base) = Self.curl(management)
       lines += "  \(curl) \(base)/metrics\n"
+      if case .ip = management { lines += "\nOpen \(base)/ in a browser: the status page shows all of it.\n" }
     }
     return lines + "\nPress Ctrl-C to stop.\n"
   }

@@ -12,6 +12,7 @@ from harness.gateway import BINARY, Gateway
 from harness.https import listening
 from harness.raw import RawUpstream
 from harness.sanitizer import skip_load
+from harness.tokens import TokenFile
 from harness.upstream import Upstream
 
 
@@ -59,6 +60,12 @@ def authority(tmp_path_factory):
 def certificate(authority):
     """A server certificate for localhost, issued by `authority`."""
     return authority.issue("DNS:localhost", "IP:127.0.0.1")
+
+
+@pytest.fixture
+def tokens(tmp_path):
+    """A file of static tokens, empty at first."""
+    return TokenFile(tmp_path)
 
 
 @pytest_asyncio.fixture

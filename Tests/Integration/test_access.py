@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from harness.gateway import Gateway, run
 from harness.streams import RawStream
+from harness.tokens import bearer
 from harness.waiting import eventually
 
 TOPICS = {"DRAWBRIDGE_UPSTREAM_TOPIC_POINTER": "/topic"}
@@ -28,10 +29,6 @@ ISSUER = "https://issuer.example"
 
 
 JSON = {"Content-Type": "application/json"}
-
-
-def bearer(token):
-    return {"Authorization": f"Bearer {token}"}
 
 
 async def stream_with(gateway, token):
@@ -43,36 +40,6 @@ async def end(stream):
     while await stream.read():
         pass
     stream.close()
-
-
-class TokenFile:
-    """A file of static tokens, replaced as a whole when it changes."""
-
-    def __init__(self, folder):
-        self.path = folder / "tokens"
-        self._lines = {}
-        self._save()
-
-    def add(self, name, **lists):
-        token = secrets.token_urlsafe(32)
-        words = [f"{key}={value}" for key, value in lists.items()]
-        self._lines[token] = " ".join([name, "sha256:" + hashlib.sha256(token.encode()).hexdigest(), *words])
-        self._save()
-        return token
-
-    def remove(self, token):
-        del self._lines[token]
-        self._save()
-
-    def _save(self):
-        new = self.path.with_suffix(".new")
-        new.write_text("".join(line + "\n" for line in self._lines.values()))
-        new.replace(self.path)
-
-
-@pytest.fixture
-def tokens(tmp_path):
-    return TokenFile(tmp_path)
 
 
 def with_tokens(tokens):

@@ -296,13 +296,16 @@ async def test_the_lines_have_the_format_of_the_log(start, upstream, tmp_path):
     )
 
 
-async def test_management_requests_have_no_lines(logging_all):
+async def test_of_the_management_requests_those_of_the_api_have_lines(logging_all):
     gateway = await logging_all
-    for path in ("/livez", "/readyz", "/metrics", "/nowhere"):
+    for path in ("/livez", "/readyz", "/v1/messages?wait=1", "/", "/metrics", "/nowhere", "/v1/session"):
         await gateway.manage(path)
     await gateway.client().request("GET", "/openapi.yaml")
     await gateway.stop()
-    assert [record["route"] for record in lines(gateway)] == ["/openapi.yaml"]
+    records = lines(gateway)
+    assert [record["route"] for record in records] == ["/v1/messages", "/v1/session", "/openapi.yaml"]
+    assert records[0]["held_seconds"] > 0.5
+    assert records[0]["bytes"] > 0
 
 
 async def test_an_output_that_nobody_reads_delays_no_request(upstream, tmp_path):

@@ -30,7 +30,15 @@ REQUESTS = {
         ("OPTIONS", "/v1/messages"),
         ("GET", "/openapi.yaml"),
     ],
-    "management": [("GET", "/"), ("GET", "/metrics"), ("GET", "/readyz")],
+    "management": [
+        ("GET", "/"),
+        ("GET", "/metrics"),
+        ("GET", "/readyz"),
+        ("POST", "/v1/messages"),
+        ("GET", "/v1/messages?wait=0"),
+        ("GET", "/v1/session"),
+        ("PATCH", "/v1/session"),
+    ],
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from harness.gateway import Gateway, run
 from harness.upstream import Upstream
+from harness.waiting import eventually
 
 USAGE, UNAVAILABLE, CONFIG = 64, 69, 78
 
@@ -267,6 +268,10 @@ async def test_the_demo_bridges_without_anything_else(start, curl):
         batch = await client.poll(cursor=cursor, wait=10)
         payloads += batch.payloads
         cursor = batch.cursor
+    page = f"Open {gateway.url('management')}/ in a browser"
+    await eventually(lambda: page in gateway.output, what="it prints the address of the status page")
+    figures = await gateway.client("management").request("GET", "/", headers={"Accept": "application/json"})
+    assert figures.json["payloads"] is True
 
 
 async def test_startup_is_one_json_line_for_each_listener(gateway):

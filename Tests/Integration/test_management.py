@@ -47,8 +47,9 @@ async def test_the_management_paths_are_not_on_the_public_listener(gateway):
         (await gateway.client().request("GET", path)).problem(404)
 
 
-async def test_the_public_paths_are_not_on_the_management_listener(gateway):
-    assert (await gateway.manage("/v1/messages?wait=0")).status == 404
+async def test_of_the_public_paths_only_the_api_is_on_the_management_listener(gateway):
+    assert (await gateway.manage("/v1/messages?wait=0")).status == 200
+    assert (await gateway.manage("/openapi.yaml")).status == 404
 
 
 async def test_the_session_tells_its_state(gateway, upstream):

@@ -33,6 +33,8 @@ package final class API: HTTPApplication {
   /// Who may use which route.
   var access: RequestAccess
   var compressor = ResponseCompressor()
+  /// Requests of the API on a management listener that may wait. All of its connections are on one loop.
+  var heldManagementRequests = 0
   private var requestCount: UInt64 = 0
   private let requestPrefix = UInt32.random(in: .min ... .max)
 
@@ -97,7 +99,10 @@ package final class API: HTTPApplication {
     do throws(ProblemError) {
       grant = try admit(request, on: listener, from: client, &context)
       let request = try accept(request, on: listener, for: grant, &coding, &body, &context)
-      if let context, request.mayWait { try hold(context) }
+      if request.mayWait {
+        if listener.role == .management { try holdManagement(&context) }
+        if let context { try hold(context) }
+      }
       slot = requests.insert(Pending(request: request, grant: grant, coding: coding, context: context))
     } catch {
       body = nil
@@ -122,22 +127,23 @@ package final class API: HTTPApplication {
       grant = try access.admit(request, on: listener, from: client)
     } catch {
       // Counted as well, for its address.
-      if !isPreflight { try count(nil, on: listener, from: client, &context) }
+      if !isPreflight { try count(nil, request, on: listener, from: client, &context) }
       throw error
     }
     if isPreflight {
       context?.isPreflight = true
     } else {
-      try count(grant, on: listener, from: client, &context)
+      try count(grant, request, on: listener, from: client, &context)
     }
     return grant
   }
 
   private func count(
-    _ grant: Grant?, on listener: HTTPListener, from client: borrowing ClientConnection,
-    _ context: inout RequestContext?
+    _ grant: Grant?, _ request: borrowing HTTPRequestHead, on listener: HTTPListener,
+    from client: borrowing ClientConnection, _ context: inout RequestContext?
   ) throws(ProblemError) {
-    guard listener.role == .client, let limited = shared.limiter.client(grant?.principal ?? "", at: client.origin)
+    guard Router.isClientRequest(request, on: listener.role),
+      let limited = shared.limiter.client(grant?.principal ?? "", at: client.origin)
     else { return }
     if context == nil { context = RequestContext(nil, allowsCredentials: false, nil) }
     context?.client = limited
@@ -205,7 +211,8 @@ package final class API: HTTPApplication {
       if request.fields.acceptsAllMediaTypes { return .json }
       offered = [.json]
     case .document: offered = [.yaml]
-    case .metrics, .status: offered = [.text]
+    case .metrics: offered = [.text]
+    case .status: offered = StatusPage.representations
     case .errorPage: offered = ErrorPages.representations
     // A probe reads the status only.
     case .receive, .live, .ready, .started, .options: return .text
@@ -259,7 +266,7 @@ package final class API: HTTPApplication {
       case .closeSession(let session, let code):
         try closeSession(session, code: code, into: &response)
         return .respond
-      case .listSessions(let page): listSessions(page, for: pending.grant, into: &response)
+      case .listSessions(let page): listSessions(page, for: pending.grant, at: now, into: &response)
       case .consumer(let request):
         let outcome = try serve(request, body, for: pending.grant, at: now, into: &response)
         if !request.target.isReading { return outcome }
@@ -326,7 +333,7 @@ package final class API: HTTPApplication {
     case .metrics:
       response.begin(.ok, MetricsRegistry.contentType)
       shared.registry.render(into: &response.content.text)
-    case .status: respondWithStatusPage(at: now, into: &response)
+    case .status: respondWithStatus(as: representation, at: now, into: &response)
     case .options(let methods):
       response.begin(.noContent, nil)
       response.fields.appendField("Allow", methods)

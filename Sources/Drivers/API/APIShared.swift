@@ -23,6 +23,8 @@ package final class APIShared: Sendable {
   let openConnections: Gauge
   /// The version of Drawbridge.
   let version: String
+  /// When the process has started.
+  let start = ProcessInformation.monotonicTime()
   /// Converts times for responses.
   let clockOffset = ClockOffset()
   /// The idempotency keys of all sessions. Held for about two dictionary look-ups per keyed request.
@@ -66,7 +68,17 @@ package final class APIShared: Sendable {
 
 /// The phase of the process, for the probes. Can be used from any thread.
 package final class Lifecycle: Sendable {
-  package enum Phase: UInt8, Sendable { case starting, serving, draining }
+  package enum Phase: UInt8, Sendable {
+    case starting, serving, draining
+
+    var name: StaticString {
+      switch self {
+      case .starting: "starting"
+      case .serving: "serving"
+      case .draining: "draining"
+      }
+    }
+  }
 
   private let value = Atomic<UInt8>(0)
 

@@ -1,6 +1,9 @@
 import ByteStreams
+import Configuration
 import HTTPCodec
 import HTTPServer
+import Inbox
+import JSONCodec
 import Metrics
 import Outbox
 import Sessions
@@ -27,9 +30,58 @@ extension API {
     for session in unavailable { response.content.text.append("session \(session.name): upstream not connected\n") }
   }
 
-  /// `GET /`: a summary for the engineer on call.
-  func respondWithStatusPage(at now: MonotonicTime, into response: inout Response) {
-    response.begin(.ok, .plainText)
+  /// `GET /`: a page for a browser, its figures, or a summary for a terminal.
+  func respondWithStatus(as representation: Representation, at now: MonotonicTime, into response: inout Response) {
+    response.begin(.ok, representation.contentType)
+    response.fields.append("Vary: Accept\r\n" as StaticString)
+    switch representation {
+    case .html:
+      response.fields.append(StatusPage.fields)
+      response.content.append(SharedSlice(StatusPage.content))
+    case .json: writeFigures(at: now, into: &response.content.text)
+    default: writeSummary(at: now, into: &response)
+    }
+  }
+
+  /// What the page shows of the gateway as a whole. It contains nothing of a session, since it needs no credentials.
+  private func writeFigures(at now: MonotonicTime, into output: inout ByteQueue) {
+    let sums = shared.sessions.sums
+    let metrics = shared.metrics
+    func write(_ name: StaticString, _ value: Int) {
+      output.append(name)
+      output.append(decimal: value)
+    }
+    output.append("{\"version\":")
+    output.append(jsonString: shared.version)
+    output.append(",\"phase\":\"")
+    output.append(shared.lifecycle.phase.name)
+    output.append("\",\"seconds\":")
+    output.append(seconds: now - shared.start)
+    write(",\"sessions\":{\"configured\":", shared.sessions.all.count)
+    write(",\"created\":", shared.sessions.created.count)
+    write(",\"ready\":", sums.ready)
+    output.append("},\"messages\":{\"received\":")
+    output.append(decimal: sums.pushes)
+    output.append(",\"accepted\":")
+    output.append(decimal: metrics.acceptedMessages.total)
+    output.append(",\"refused\":")
+    output.append(decimal: metrics.refusedMessages.total)
+    output.append(",\"delivered\":")
+    output.append(decimal: metrics.deliveredMessages.total)
+    write(",\"queued\":", sums.queuedMessages)
+    write(",\"retained\":", sums.retainedMessages)
+    write(",\"retained_bytes\":", sums.retainedBytes)
+    write("},\"clients\":{\"polls\":", metrics.heldPolls.current)
+    write(",\"receives\":", metrics.heldReceives.current)
+    write(",\"streams\":", metrics.openStreams.current)
+    write(",\"calls\":", shared.sessions.callCount)
+    write(",\"connections\":", shared.openConnections.current)
+    output.append("},\"payloads\":")
+    output.append(shared.settings.status.payloads ? "true" : "false" as StaticString)
+    output.append("}\n")
+  }
+
+  private func writeSummary(at now: MonotonicTime, into response: inout Response) {
     response.content.text.append("drawbridge \(shared.version)\n\n")
     for session in shared.sessions.all { writeStatus(of: session, at: now, into: &response.content.text) }
     let created = shared.sessions.created.count

@@ -16,6 +16,8 @@ final class MessageStream: Source {
   struct Options: Equatable {
     var format: StreamFormat
     var filter: TopicFilter?
+    /// Whether messages have the size of their payload instead of the payload.
+    var omitsData = false
   }
 
   private let api: API

@@ -60,7 +60,8 @@ extension API {
     if let reason = start.gap { PollFields.write(Gap(missed: nil, reasons: [reason]), into: &response.fields) }
     // HAProxy delays each part of a response whose end it can recognize by 200 ms, unless it has `option http-no-delay`.
     response.endsWithConnection = true
-    let options = MessageStream.Options(format: format, filter: parameters.options.filter)
+    let options = MessageStream.Options(
+      format: format, filter: parameters.options.filter, omitsData: parameters.options.given.contains(.data))
     return .stream(
       MessageStream(
         self, session, from: start, options, withState: parameters.options.given.contains(.events), for: grant,

@@ -34,9 +34,10 @@ struct PollParameters {
       try readStream(request, settings)
       return
     }
-    if options.given.contains(.events) {
+    for parameter in [QueryParameter.events, .data] where options.given.contains(parameter) {
       throw ProblemError(
-        .invalidParameter, "events is a parameter of streams: use it with Accept: text/event-stream, or with stream=1")
+        .invalidParameter,
+        "\(parameter.name) is a parameter of streams: use it with Accept: text/event-stream, or with stream=1")
     }
     if request.fields.contains(.ifNoneMatch), !options.given.statesPosition { readValidator(of: request) }
     if request.method == .head {
@@ -126,6 +127,11 @@ struct PollParameters {
       guard value.equals("session") else {
         throw ProblemError(
           .invalidParameter, "events '\(value.excerpt())' is not valid: use session, or leave it out for messages only")
+      }
+    case .data:
+      guard value.equals("omit") else {
+        throw ProblemError(
+          .invalidParameter, "data '\(value.excerpt())' is not valid: use omit, or leave it out for whole messages")
       }
     case .ttl, .until, .ack, .after, .code: preconditionFailure("not accepted")
     case .wait:

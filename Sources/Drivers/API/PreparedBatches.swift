@@ -36,7 +36,7 @@ struct PreparedBatches {
     }
     let result = read()
     // A large message is alone in its batch, and streams share it without a copy. To keep the batch would copy it.
-    if let first = result.messages.first, first.rendered.count > StreamLimits.batchBytes {
+    if !key.options.omitsData, let first = result.messages.first, first.rendered.count > StreamLimits.batchBytes {
       return Self.write(result, key, &largeLines, into: &content)
     }
     var lines = SingleLines()
@@ -53,7 +53,7 @@ struct PreparedBatches {
   private static func write(
     _ result: ReadResult, _ key: Key, _ lines: inout SingleLines, into content: inout ResponseContent
   ) -> Batch {
-    let count = key.options.format.write(result, &lines, into: &content)
+    let count = key.options.format.write(result, omittingData: key.options.omitsData, &lines, into: &content)
     guard count < result.messages.count else {
       return Batch(cursor: result.cursor, hasMore: result.more, messages: count)
     }

@@ -7,6 +7,7 @@ struct Problem {
   enum Kind: CaseIterable {
     case protocolError, uriTooLong, headerFieldsTooLarge, unsupportedTransferCoding, unsupportedVersion
     case expectationFailed, requestTimeout, hostNotAllowed, originNotAllowed, unauthorized, insufficientScope
+    case accessNotConfigured
     case notFound, methodNotAllowed
     case invalidParameter, invalidText, invalidDocument, unsupportedMediaType, unsupportedEncoding, contentTooLarge
     case notAcceptable
@@ -30,6 +31,7 @@ struct Problem {
       case .originNotAllowed: "origin-not-allowed"
       case .unauthorized: "unauthorized"
       case .insufficientScope: "insufficient-scope"
+      case .accessNotConfigured: "access-not-configured"
       case .notFound: "not-found"
       case .methodNotAllowed: "method-not-allowed"
       case .invalidParameter: "invalid-parameter"
@@ -74,6 +76,7 @@ struct Problem {
       case .originNotAllowed: "The origin is not allowed"
       case .unauthorized: "The request has no valid credentials"
       case .insufficientScope: "The credentials do not allow this"
+      case .accessNotConfigured: "This listener does not serve the API"
       case .notFound: "The resource does not exist"
       case .methodNotAllowed: "The method is not allowed for this path"
       case .invalidParameter: "A parameter or header field is not valid"
@@ -119,7 +122,7 @@ struct Problem {
       case .unsupportedVersion: .versionNotSupported
       case .requestTimeout: .requestTimeout
       case .unauthorized: .unauthorized
-      case .hostNotAllowed, .originNotAllowed, .insufficientScope, .sessionNotOwned: .forbidden
+      case .hostNotAllowed, .originNotAllowed, .insufficientScope, .accessNotConfigured, .sessionNotOwned: .forbidden
       case .notFound, .callsNotConfigured: .notFound
       case .methodNotAllowed: .methodNotAllowed
       case .unsupportedMediaType, .unsupportedEncoding: .unsupportedMediaType
@@ -152,8 +155,9 @@ struct Problem {
         .tooManyConsumers, .tooManySessions, .upstreamDown, .tooManyRequests:
         true
       case .protocolError, .uriTooLong, .headerFieldsTooLarge, .unsupportedTransferCoding, .unsupportedVersion,
-        .expectationFailed, .hostNotAllowed, .originNotAllowed, .unauthorized, .insufficientScope, .notFound,
-        .methodNotAllowed, .invalidParameter, .invalidText, .invalidDocument, .unsupportedMediaType,
+        .expectationFailed, .hostNotAllowed, .originNotAllowed, .unauthorized, .insufficientScope,
+        .accessNotConfigured, .notFound, .methodNotAllowed, .invalidParameter, .invalidText, .invalidDocument,
+        .unsupportedMediaType,
         .unsupportedEncoding, .contentTooLarge,
         .idempotencyKeyReused, .notAcceptable, .sessionClosed, .consumerConflict, .superseded, .leaseLost,
         .callsNotConfigured, .replyTimeout, .upstreamClosed, .sessionConflict, .sessionNotOwned:

@@ -17,6 +17,7 @@ enum QueryParameter: UInt16, CaseIterable {
   case ack = 2048
   case after = 4096
   case code = 8192
+  case data = 16384
 
   /// In a request.
   var name: StaticString {
@@ -35,6 +36,7 @@ enum QueryParameter: UInt16, CaseIterable {
     case .ack: "ack"
     case .after: "after"
     case .code: "code"
+    case .data: "data"
     }
   }
 
@@ -67,6 +69,8 @@ enum QueryParameter: UInt16, CaseIterable {
       self = .after
     } else if name.equals("code") {
       self = .code
+    } else if name.equals("data") {
+      self = .data
     } else {
       return nil
     }
@@ -97,7 +101,8 @@ enum QueryParameter: UInt16, CaseIterable {
       Names(
         bits: QueryParameter.cursor.rawValue | QueryParameter.since.rawValue | QueryParameter.last.rawValue
           | QueryParameter.wait.rawValue | QueryParameter.limit.rawValue | QueryParameter.maxBytes.rawValue
-          | QueryParameter.topic.rawValue | QueryParameter.stream.rawValue | QueryParameter.events.rawValue,
+          | QueryParameter.topic.rawValue | QueryParameter.stream.rawValue | QueryParameter.events.rawValue
+          | QueryParameter.data.rawValue,
         repeatable: QueryParameter.topic.rawValue)
     }
 

@@ -36,8 +36,12 @@ struct RequestAccess: ~Copyable {
     if let problem = browsers.refusal(of: request, on: listener.reach, isSecure: client.isSecure, &acceptedHost) {
       throw ProblemError(problem)
     }
-    // Who may use a management listener is decided by its address.
-    if state.isOpen || listener.role == .management { return everything }
+    // Who may use probes, metrics and the status page is decided by the address of their listener.
+    if !Router.isClientRequest(request, on: listener.role) { return everything }
+    if state.isOpen {
+      guard state.isOpen(on: listener) else { throw Self.managementIsWider }
+      return everything
+    }
     if Router.needsNoCredentials(request) { return nil }
     do throws(AuthenticationRefusal) {
       return try authenticate(request, client.certificate, from: client.origin)
@@ -46,6 +50,13 @@ struct RequestAccess: ~Copyable {
       if case .token = error { limiter.noteFailure(from: client.origin, at: ProcessInformation.monotonicTime()) }
       throw ProblemError(error.problem)
     }
+  }
+
+  private static var managementIsWider: ProblemError {
+    ProblemError(
+      .accessNotConfigured,
+      "this management listener does not serve /v1, because clients need no credentials and more of them can connect to it than to the listeners for clients: configure authentication, or let listeners.management have an address that is reachable no further than listeners.http"
+    )
   }
 
   /// Uses the files of tokens and keys as last read.

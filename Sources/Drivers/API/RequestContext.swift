@@ -1,4 +1,5 @@
 import ByteStreams
+import Configuration
 import HTTPCodec
 import HTTPServer
 import Metrics
@@ -14,6 +15,8 @@ final class RequestContext {
   var isPreflight = false
   var client: RateLimiter.Client?
   fileprivate var hold: RateLimiter.Hold?
+  /// Whether it is counted in `heldManagementRequests`.
+  fileprivate var holdsManagement = false
 
   init(_ origin: CrossOrigin.Origin?, allowsCredentials: Bool, _ client: RateLimiter.Client?) {
     self.origin = origin
@@ -47,7 +50,28 @@ extension API {
     context.hold = try shared.limiter.hold(for: client, at: ProcessInformation.monotonicTime())
   }
 
+  /// Counts a request on a management listener that may wait, until `release`. Throws 429 if these would leave too few connections for
+  /// probes.
+  func holdManagement(_ context: inout RequestContext?) throws(ProblemError) {
+    let connections = shared.settings.http.managementConnections
+    guard heldManagementRequests < max(1, connections / 2) else {
+      throw ProblemError(
+        Problem(
+          .tooManyRequests,
+          detail:
+            "half of the \(connections) connections of the management listener (http.management_connections) wait or are streams, and the others are for probes: use a listener for clients",
+          retryAfter: 1))
+    }
+    if context == nil { context = RequestContext(nil, allowsCredentials: false, nil) }
+    context?.holdsManagement = true
+    heldManagementRequests += 1
+  }
+
   func release(_ context: RequestContext) {
+    if context.holdsManagement {
+      context.holdsManagement = false
+      heldManagementRequests -= 1
+    }
     if let hold = context.hold.take() { shared.limiter.release(hold) }
   }
 
@@ -63,7 +87,8 @@ extension API {
     case .wait(let request): return .wait(AccompaniedRequest(request, context, self))
     case .stream(let source):
       writeFields(of: context, at: now, into: &response)
-      return context.hold == nil ? .stream(source) : .stream(AccompaniedSource(source, context, self))
+      return context.hold == nil && !context.holdsManagement
+        ? .stream(source) : .stream(AccompaniedSource(source, context, self))
     }
   }
 

@@ -76,6 +76,18 @@ struct Router {
     return try route(request, at: path.bytes, on: role, for: grant)
   }
 
+  /// Whether the request is one of the API, so that the rules of access and the limits of clients apply. A management listener also has
+  /// other paths.
+  static func isClientRequest(_ request: borrowing HTTPRequestHead, on role: HTTPListener.Role) -> Bool {
+    if role == .client { return true }
+    guard request.hasEscapes else { return isAPI(request.path) }
+    var path = ByteQueue()
+    PercentDecoder.decodeUnreserved(request.path, into: &path)
+    return isAPI(path.bytes)
+  }
+
+  private static func isAPI(_ path: Span<UInt8>) -> Bool { path.starts(with: "/v1/") }
+
   /// Whether the request is served without credentials: the contract and the pages of problems, and OPTIONS, which browsers send without.
   static func needsNoCredentials(_ request: borrowing HTTPRequestHead) -> Bool {
     if request.method == .options { return true }
@@ -100,6 +112,7 @@ struct Router {
       } else {
         switch role {
         case .client: try client(request, at: path, for: grant)
+        case .management where Self.isAPI(path): try client(request, at: path, for: grant)
         case .management: try management(request, at: path)
         }
       }
@@ -280,7 +293,7 @@ struct Router {
     if path.equals("/metrics") { return try reading(request, .metrics) }
     if path.equals("/") || path.isEmpty { return try reading(request, .status) }
     throw ProblemError(
-      .notFound, "no such path: the paths are /, /livez, /readyz, /startupz, /metrics and /errors/{type}")
+      .notFound, "no such path: the paths are /, /livez, /readyz, /startupz, /metrics, /errors/{type} and those of /v1")
   }
 
   // MARK: Methods

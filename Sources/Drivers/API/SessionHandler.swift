@@ -31,7 +31,7 @@ extension API {
 
   /// `GET /v1/sessions`: the sessions that the grant allows. First the configured ones in the order of the configuration, then those that
   /// clients have created, by name.
-  func listSessions(_ page: SessionPage, for grant: Grant?, into response: inout Response) {
+  func listSessions(_ page: SessionPage, for grant: Grant?, at now: MonotonicTime, into response: inout Response) {
     response.begin(.ok, "application/json")
     response.content.text.append("{\"sessions\":[" as StaticString)
     // Only those that exist for the client: a list must not differ by whether another name is configured.
@@ -49,7 +49,7 @@ extension API {
     ) { grant?.allows($0) ?? false }
     for (index, session) in sessions.prefix(page.limit).enumerated() {
       if index > 0 { response.content.text.append("," as StaticString) }
-      session.upstream.snapshot().writeSummary(name: session.name, into: &response.content.text)
+      session.upstream.snapshot().writeSummary(of: session, now: now, into: &response.content.text)
     }
     response.content.text.append(
       sessions.count > page.limit ? "],\"more\":true}\n" as StaticString : "],\"more\":false}\n")

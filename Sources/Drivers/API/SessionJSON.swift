@@ -1,4 +1,5 @@
 import ByteStreams
+import Inbox
 import JSONCodec
 import Outbox
 import Sessions
@@ -9,40 +10,20 @@ extension SessionSnapshot {
   /// Writes the body of `GET /v1/session`. Times are relative to now, in seconds, so that clients need no synchronized clock.
   func write(of session: Session, now: MonotonicTime, into output: inout ByteQueue) {
     output.append("{")
-    writeSummaryMembers(name: session.name, into: &output)
-    output.append(",\"seconds_in_state\":")
-    output.append(seconds: now - since)
+    writeOverviewMembers(of: session, now: now, into: &output)
     output.append(",\"proxy\":")
     output.append(jsonStringOrNull: status.proxy)
     output.append(",\"generation\":")
     output.append(decimal: generation.number)
     output.append(",\"connections\":")
     output.append(decimal: status.connections)
-    output.append(",\"failed_attempts\":")
-    output.append(decimal: attempts)
-    output.append(",\"next_attempt_in_seconds\":")
-    output.append(seconds: nextAttempt.map { max(.zero, $0 - now) })
-    output.append(",\"round_trip_seconds\":")
-    output.append(seconds: status.roundTrip, digits: 6)
     output.append(",\"subprotocol\":")
     output.append(jsonStringOrNull: status.subprotocol)
     output.append(",\"compression\":")
     output.append(status.isCompressed ? "true" : "false" as StaticString)
-    output.append(",\"last_failure\":")
-    output.append(jsonStringOrNull: status.lastFailure)
-    output.append(",\"last_failure_seconds_ago\":")
-    output.append(seconds: status.lastFailureAt.map { now - $0 })
     output.append(",\"last_refusal\":")
     writeRefusal(into: &output)
-    output.append(",\"queue\":{\"messages\":")
-    output.append(decimal: queuedMessages)
-    output.append(",\"bytes\":")
-    output.append(decimal: queuedBytes)
-    output.append(",\"unconfirmed\":")
-    output.append(decimal: unconfirmedMessages)
-    output.append(",\"redeliveries\":")
-    output.append(decimal: redeliveries)
-    output.append("},\"messages\":{")
+    output.append(",\"messages\":{")
     for (index, entry) in ledger.enumerated() {
       output.append(index == 0 ? "\"" : ",\"" as StaticString)
       output.append(entry.state.name)
@@ -84,9 +65,42 @@ extension SessionSnapshot {
   }
 
   /// Writes one element of `GET /v1/sessions`.
-  func writeSummary(name: String, into output: inout ByteQueue) {
+  func writeSummary(of session: Session, now: MonotonicTime, into output: inout ByteQueue) {
     output.append("{")
-    writeSummaryMembers(name: name, into: &output)
+    writeOverviewMembers(of: session, now: now, into: &output)
+    output.append("}")
+  }
+
+  /// Writes the members that the elements of `GET /v1/sessions` have, and `GET /v1/session` as well.
+  private func writeOverviewMembers(of session: Session, now: MonotonicTime, into output: inout ByteQueue) {
+    let inbox = session.inbox.summary
+    writeSummaryMembers(name: session.name, into: &output)
+    output.append(",\"seconds_in_state\":")
+    output.append(seconds: now - since)
+    output.append(",\"failed_attempts\":")
+    output.append(decimal: attempts)
+    output.append(",\"next_attempt_in_seconds\":")
+    output.append(seconds: nextAttempt.map { max(.zero, $0 - now) })
+    output.append(",\"round_trip_seconds\":")
+    output.append(seconds: status.roundTrip, digits: 6)
+    output.append(",\"last_failure\":")
+    output.append(jsonStringOrNull: status.lastFailure)
+    output.append(",\"last_failure_seconds_ago\":")
+    output.append(seconds: status.lastFailureAt.map { now - $0 })
+    output.append(",\"queue\":{\"messages\":")
+    output.append(decimal: queuedMessages)
+    output.append(",\"bytes\":")
+    output.append(decimal: queuedBytes)
+    output.append(",\"unconfirmed\":")
+    output.append(decimal: unconfirmedMessages)
+    output.append(",\"redeliveries\":")
+    output.append(decimal: redeliveries)
+    output.append("},\"pushes\":{\"received\":")
+    output.append(decimal: inbox.last.sequence)
+    output.append(",\"retained\":")
+    output.append(decimal: inbox.count)
+    output.append(",\"bytes\":")
+    output.append(decimal: inbox.bytes)
     output.append("}")
   }
 

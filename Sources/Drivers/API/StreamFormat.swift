@@ -52,15 +52,28 @@ enum StreamFormat: UInt8 {
   }
 
   /// Writes a batch: the gap, then the messages that fit in `StreamLimits.contentBytes`, and at least one. Returns their number.
-  func write(_ result: ReadResult, _ lines: inout SingleLines, into content: inout ResponseContent) -> Int {
+  ///
+  /// - Parameter omitsData: write the size of each payload instead of the payload.
+  func write(
+    _ result: ReadResult, omittingData omitsData: Bool, _ lines: inout SingleLines, into content: inout ResponseContent
+  ) -> Int {
     if let gap = result.gap { write(gap, result.cursorAfterGap, into: &content.text) }
     var count = 0
     for message in result.messages {
-      let hasFields = self == .events && message.hasLineBreaks && message.rendered.count <= Self.largestOfSeveralFields
+      let hasFields =
+        !omitsData && self == .events && message.hasLineBreaks && message.rendered.count <= Self.largestOfSeveralFields
       let most = message.rendered.count * (hasFields ? 7 : 1) + Self.mostAround
       if count > 0, content.count + most > StreamLimits.contentBytes { break }
       count += 1
       switch self {
+      case .events where omitsData:
+        writeID(Cursor(epoch: result.cursor.epoch, sequence: message.sequence), into: &content.text)
+        content.text.append("data: " as StaticString)
+        message.writeWithoutPayload(into: &content.text)
+        content.text.append("\n\n" as StaticString)
+      case .lines where omitsData:
+        message.writeWithoutPayload(into: &content.text)
+        content.text.append("\n" as StaticString)
       case .events:
         writeID(Cursor(epoch: result.cursor.epoch, sequence: message.sequence), into: &content.text)
         content.text.append("data: " as StaticString)

@@ -5,7 +5,7 @@ import Synchronization
 
 /// The access log of all event loops: one line per request of a client.
 ///
-/// Requests to the management listeners have no lines: probes would be most of the log.
+/// Of the requests to the management listeners only those of the API have lines: probes would be most of the log.
 package final class AccessLog: Sendable {
   package typealias Mode = GatewaySettings.Log.Access
 

@@ -10,7 +10,7 @@ extension HTTPConnection {
   func recordInput() {
     // A request is recorded from its first byte or not at all.
     guard http.isIdle else { return }
-    guard worker.accessLog.isOn, listener.role == .client else {
+    guard worker.accessLog.isOn else {
       access = nil
       return
     }
@@ -25,14 +25,18 @@ extension HTTPConnection {
 
   /// The head of a request has been read.
   func recordRequest(in access: AccessRecord) {
+    let route = worker.application.route(of: http.request)
+    // Probes would be most of the log, so on a management listener only the requests of the API have lines.
+    guard listener.role == .client || route.description.hasPrefix("/v1/") else { return }
     access.begin(at: worker.loop.now)
-    access.describe(http.request, route: worker.application.route(of: http.request))
+    access.describe(http.request, route: route)
     if isBehindProxy { access.setClient(clientText) }
   }
 
   /// `worker.response` is about to be written.
   func recordResponse(in access: AccessRecord) {
     if !access.isOpen {
+      guard listener.role == .client else { return }
       // The server refuses a request whose head is incomplete or malformed.
       access.begin(at: worker.loop.now)
       if http.hasRequest { access.describe(http.request, route: worker.application.route(of: http.request)) }
@@ -54,7 +58,9 @@ extension HTTPConnection {
       case .request: .held
       case .stream: .sending
       }
-    if !access.isOpen, !http.hasRequest, http.isReceivingRequest { access.begin(at: worker.loop.now) }
+    if !access.isOpen, !http.hasRequest, http.isReceivingRequest, listener.role == .client {
+      access.begin(at: worker.loop.now)
+    }
     access.reportAborted(
       doing, unsentBytes: hasUnsent ? pending.count + (layers?.pendingBytes ?? 0) : nil, to: worker.accessLog,
       at: ProcessInformation.monotonicTime())

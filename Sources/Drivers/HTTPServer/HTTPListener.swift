@@ -5,12 +5,14 @@ import Reactor
 package struct HTTPListener: Sendable {
   package enum Role: Sendable { case client, management }
 
-  /// From where clients can reach a listener.
-  package enum Reach: Sendable {
+  /// From where clients can reach a listener. Each reach includes those before it.
+  package enum Reach: UInt8, Sendable, Comparable {
     /// A Unix-domain socket. Browsers cannot connect to one.
     case local
     case loopback
     case network
+
+    package static func < (left: Reach, right: Reach) -> Bool { left.rawValue < right.rawValue }
   }
 
   package let role: Role

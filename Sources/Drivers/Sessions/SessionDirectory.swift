@@ -145,6 +145,13 @@ package final class SessionDirectory: Sendable {
   /// Number of calls whose clients wait, of all sessions.
   package var callCount: Int { everySession.reduce(0) { $0 + $1.upstream.callCount } }
 
+  /// Sums over all sessions, for the status page.
+  package var sums: SessionSums {
+    var figures = created.figures
+    for session in all { figures += SessionFigures(session) }
+    return SessionSums(figures)
+  }
+
   // MARK: Retention
 
   /// Drops the oldest pushes and dead letters of the sessions that keep the most, until all fit into `delivery.total_bytes`. The newest push of a configured

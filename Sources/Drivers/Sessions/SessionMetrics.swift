@@ -44,6 +44,22 @@ struct SessionFigures: Sendable {
   }
 }
 
+/// Sums over all sessions: pushes since the start, also of sessions that have ended, and the present values of the others.
+package struct SessionSums: Sendable {
+  package let ready: Int
+  package let pushes: UInt64
+  package let queuedMessages: Int
+  package let retainedMessages: Int
+  package let retainedBytes: Int
+
+  init(_ figures: SessionFigures) {
+    ready = figures.counts.ready
+    pushes = figures.pushes
+    queuedMessages = figures.counts.queuedMessages
+    (retainedMessages, retainedBytes) = (figures.retainedMessages, figures.retainedBytes)
+  }
+}
+
 /// The metrics that the configured sessions have, and the sessions that clients create have together.
 enum SessionMetrics {
   /// The value of the label `session` of all sessions that clients create. Clients choose their names, so no metric has them as labels.

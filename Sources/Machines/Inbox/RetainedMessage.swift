@@ -98,6 +98,29 @@ package struct RetainedMessage: Sendable {
     }
   }
 
+  /// Size of the payload as it came from the upstream, in bytes.
+  package var payloadCount: Int {
+    let bytes = rendered.bytes
+    let (start, end) = (Int(dataStart), bytes.count - 1)
+    switch kind {
+    case .json: return end - start
+    case .text: return JSONString.content(of: bytes.extracting(start..<end))?.count ?? 0
+    case .binary:
+      var padding = 0
+      while padding < 2, bytes[end - 2 - padding] == UInt8(ascii: "=") { padding += 1 }
+      return (end - start - 2) / 4 * 3 - padding
+    }
+  }
+
+  /// Appends the JSON object with the size of the payload, as `bytes`, in place of the payload.
+  package func writeWithoutPayload(into output: inout ByteQueue) {
+    let member = kind == .binary ? MessageRenderer.binaryMember : MessageRenderer.dataMember
+    output.append(rendered.bytes.extracting(first: Int(dataStart) - member.utf8CodeUnitCount))
+    output.append(",\"bytes\":" as StaticString)
+    output.append(decimal: payloadCount)
+    output.append("}" as StaticString)
+  }
+
   /// The payload as it came from the upstream, if `rendered` contains it byte for byte.
   package var embeddedPayload: SharedSlice? {
     kind == .json ? SharedSlice(rendered, range: Int(dataStart)..<rendered.count - 1) : nil
@@ -119,6 +142,9 @@ package struct RetainedMessage: Sendable {
 package struct MessageRenderer: ~Copyable {
   private var scratch = ByteQueue()
   private var clock = TimestampWriter()
+
+  fileprivate static var dataMember: StaticString { ",\"data\":" }
+  fileprivate static var binaryMember: StaticString { ",\"data_base64\":" }
 
   package init() {}
 
@@ -152,7 +178,7 @@ package struct MessageRenderer: ~Copyable {
       scratch.append(jsonString: topic)
       topicRange = start..<scratch.count - 1
     }
-    scratch.append(type == .binary ? ",\"data_base64\":" : ",\"data\":" as StaticString)
+    scratch.append(type == .binary ? Self.binaryMember : Self.dataMember)
     let dataStart = scratch.count
     switch type {
     case .json: scratch.append(payload)

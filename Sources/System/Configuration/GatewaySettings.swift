@@ -33,6 +33,7 @@ package struct GatewaySettings: Equatable, Sendable {
   package var delivery = Delivery()
   package var shutdown = Shutdown()
   package var log = Log()
+  package var status = Status()
 
   package init() {}
 
@@ -175,6 +176,11 @@ package struct GatewaySettings: Equatable, Sendable {
     package var pause = TimeSpan.zero
     package var drain = TimeSpan.seconds(10)
     package var flush = TimeSpan.seconds(5)
+  }
+
+  /// The status page of the management listener.
+  package struct Status: Equatable, Sendable {
+    package var payloads = false
   }
 
   package struct Log: Equatable, Sendable {

@@ -3,7 +3,7 @@ import Reactor
 import TLSEngine
 import UpstreamSession
 
-/// The process: listeners, what its sessions share, shutdown and log.
+/// The process: listeners, what its sessions share, shutdown, log and status page.
 extension SettingSection {
   static let day = TimeSpan.hours(24)
   static let millisecond = TimeSpan.milliseconds(1)
@@ -28,7 +28,8 @@ extension SettingSection {
           "whether clients show a certificate: none, optional or required"),
         tls("minimum_version", \.minimumVersion, .tlsVersion, "minimum TLS version of clients"),
         listeners(
-          "management", \.management, .listeners, "addresses for probes and metrics (repeatable)", flag: "management"),
+          "management", \.management, .listeners, "addresses for probes, metrics and the status page (repeatable)",
+          flag: "management"),
         gateway(
           "loops", \.loops, .automaticCount(0...1024), "event loops, one thread each; auto: one per usable processor",
           flag: "loops"),
@@ -104,6 +105,7 @@ extension SettingSection {
   static func shutdownAndLog(_ gateway: SettingScope<GatewaySettings>) -> SettingSection {
     let shutdown = gateway.section("shutdown", \.shutdown, isReloadable: true)
     let log = gateway.section("log", \.log)
+    let status = gateway.section("status", \.status)
     return SettingSection(settings: [
       shutdown(
         "pause", \.pause, .duration(.zero...(.minutes(10))),
@@ -119,6 +121,7 @@ extension SettingSection {
       log(
         "access", \.access, .choice, "lines about requests: off, errors (status 400 or higher, or aborted) or all",
         isReloadable: true),
+      status("payloads", \.payloads, .boolean, "whether the status page shows the payloads of messages"),
     ])
   }
 }

@@ -26,7 +26,11 @@ struct APIFixture {
   var client = ClientConnection.neighbour
   var now = ProcessInformation.monotonicTime()
 
-  init(sessions names: [String] = ["default"], _ change: (inout GatewaySettings) -> Void = { _ in }) throws {
+  /// - Parameter openReach: the widest reach of the listeners for clients.
+  init(
+    sessions names: [String] = ["default"], openReach: HTTPListener.Reach = .loopback,
+    _ change: (inout GatewaySettings) -> Void = { _ in }
+  ) throws {
     var settings = GatewaySettings()
     settings.session.upstream.url = try WebSocketURL("ws://user:secret@127.0.0.1:1/?token=secret")
     change(&settings)
@@ -43,7 +47,9 @@ struct APIFixture {
       with: try settings.profiles.map { ProfilePlan($0, try SharedSettings($0.sample)) })
     api = API(
       APIShared(
-        settings, access: AccessState(settings.authentication, Credentials(tokens: nil, jwt: nil), registry),
+        settings,
+        access: AccessState(
+          settings.authentication, Credentials(tokens: nil, jwt: nil), openReach: openReach, registry),
         sessions: sessions, lifecycle: lifecycle,
         registry: registry, openConnections: Gauge(), version: "1.2.3"),
       loopIndex: 0)

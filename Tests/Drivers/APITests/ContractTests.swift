@@ -47,14 +47,15 @@ import UpstreamProtocol
   @Test func thePollTakesTheQueryParametersOfTheFileAndNoOthers() throws {
     let settings = GatewaySettings().delivery
     let declared = operations().first { $0.path == "/v1/messages" && $0.method == "GET" }?.queryParameters ?? []
-    #expect(Set(declared) == ["cursor", "since", "last", "wait", "limit", "max_bytes", "topic", "stream", "events"])
+    #expect(
+      Set(declared) == ["cursor", "since", "last", "wait", "limit", "max_bytes", "topic", "stream", "events", "data"])
     let values = [
       "cursor": "earliest", "since": "10m", "last": "5", "topic": "a", "wait": "1s", "limit": "5", "max_bytes": "10",
     ]
     for name in declared where values[name] != nil {
       _ = try withRequest("/v1/messages?\(name)=\(values[name] ?? "")") { try PollParameters($0, settings) }
     }
-    _ = try withRequest("/v1/messages?stream=1&events=session", fields: "Accept: application/x-ndjson\r\n") {
+    _ = try withRequest("/v1/messages?stream=1&events=session&data=omit", fields: "Accept: application/x-ndjson\r\n") {
       try PollParameters($0, settings)
     }
     for bad in [
@@ -166,7 +167,7 @@ import UpstreamProtocol
       .expectationFailed, .methodNotAllowed:
       return false
     case .hostNotAllowed, .originNotAllowed, .invalidParameter, .notAcceptable, .tooManyRequests: return true
-    case .unauthorized, .insufficientScope: return path.hasPrefix("/v1/")
+    case .unauthorized, .insufficientScope, .accessNotConfigured: return path.hasPrefix("/v1/")
     // Without a default session, its paths are not there.
     case .notFound: return path != "/v1/sessions" && path != "/openapi.yaml"
     case .sessionConflict: return path == "/v1/sessions/{name}" && (method == "PUT" || method == "DELETE")

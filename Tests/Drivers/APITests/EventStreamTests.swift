@@ -249,7 +249,8 @@ import Threading
         #expect(response.status == 400 && response.text("detail")?.hasPrefix("\(name) is a parameter of polls") == true)
       }
     }
-    for query in ["stream=0", "stream=", "stream=true", "events=session", "events=x", "stream=1&stream=1"] {
+    for query in ["stream=0", "stream=", "stream=true", "events=session", "events=x", "stream=1&stream=1", "data=omit"]
+    {
       #expect(try api.respond("GET", "/v1/messages?\(query)").problem == "invalid-parameter", "\(query)")
     }
     for (accept, problem) in [
@@ -264,6 +265,32 @@ import Threading
       try api.respond("GET", "/v1/messages?cursor=\(epoch).9", "Accept: text/event-stream\r\n").problem
         == "invalid-parameter")
     #expect(try api.respond("GET", "/v1/messages?wait=0", "Accept: text/event-stream;q=0.5, */*\r\n").status == 200)
+  }
+
+  @Test func aStreamThatOmitsDataHasTheSizeOfEachPayloadInstead() throws {
+    try push("plain \"text\" \u{1}ä", topic: "a \"b\"")
+    try push("{\"a\":\n[1]}")
+    let inbox = try api.session().inbox
+    for count in 0...4 {
+      inbox.append([UInt8](repeating: 0xFF, count: count).span, kind: .binary, time: 0, now: api.now)
+    }
+    let sizes = [16, 10, 0, 1, 2, 3, 4]
+    for format in [StreamFormat.lines, .events] {
+      let more = format == .lines ? "&stream=1" : ""
+      let text = try api.open("cursor=earliest&data=omit" + more, format).next(at: api.now)
+      let messages = text.split(separator: "\n").compactMap { line -> [String: Any]? in
+        let json = line.hasPrefix("data: ") ? line.dropFirst(6) : line
+        return (try? JSONSerialization.jsonObject(with: Data(json.utf8))) as? [String: Any]
+      }.filter { $0["type"] as? String != "heartbeat" }
+      #expect(messages.map { $0["bytes"] as? Int } == sizes, "\(text)")
+      #expect(messages.allSatisfy { Set($0.keys) == ["id", "time", "type", "topic", "bytes"] }, "\(text)")
+      #expect(messages.first?["topic"] as? String == "a \"b\"")
+      #expect(messages.map { $0["type"] as? String } == ["text", "json"] + Array(repeating: "binary", count: 5))
+    }
+    // The same position with its data is another batch.
+    let whole = try api.open("cursor=earliest&stream=1", .lines).next(at: api.now)
+    #expect(whole.contains("\"data\":\"plain"))
+    #expect(try api.respond("GET", "/v1/messages?stream=1&data=x", "Accept: application/x-ndjson\r\n").status == 400)
   }
 
   @Test func headHasTheFieldsOfAStreamAndTheLatestPosition() throws {

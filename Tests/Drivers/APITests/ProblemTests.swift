@@ -31,6 +31,8 @@ import Upstream
     case .hostNotAllowed: return try api.respond("GET /v1/session HTTP/1.1\r\nHost: evil.example\r\n\r\n")
     case .originNotAllowed: return try api.respond("GET", "/v1/session", "Origin: http://evil.example\r\n")
     case .unauthorized, .insufficientScope: return try AuthorizationTests().example(of: kind)
+    case .accessNotConfigured:
+      return try api.respond("GET", "/v1/session", "", HTTPListener(.management, reach: .network))
     case .notFound: return try api.respond("GET", "/nowhere")
     case .methodNotAllowed: return try api.respond("PUT", "/v1/session", "Content-Length: 0\r\n")
     case .invalidParameter: return try api.respond("GET", "/v1/messages?cursor=x")

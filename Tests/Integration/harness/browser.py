@@ -37,6 +37,10 @@ class Chromium:
         await page.goto(url)
         return page
 
+    async def page(self, **options):
+        """An empty page in a context of its own, such as with another width or colour scheme."""
+        return await (await self._browser.new_context(**options)).new_page()
+
     async def visit(self, url):
         """The page that a server sends."""
         page = await self._browser.new_page()

@@ -90,6 +90,10 @@ class Upstream:
         for connection in list(self._open):
             connection.transport.resume_reading()
 
+    async def close_connections(self, code, reason):
+        """Closes every connection, and accepts the next ones."""
+        await asyncio.gather(*(connection.close(code, reason) for connection in list(self._open)))
+
     def reset_connections(self):
         """Drops every connection as a dying host would: no close frame, no FIN, but a reset where data was unread."""
         for connection in list(self._open):

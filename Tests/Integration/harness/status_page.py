@@ -1,0 +1,47 @@
+"""The status page in Chromium, as a person uses it."""
+
+from playwright.async_api import expect
+
+from .browser import Chromium
+
+expect.set_options(timeout=30_000)
+
+# What Chromium reports about a response that is no success, and about a gateway that is gone: no fault of the page.
+_NETWORK = "Failed to load resource"
+
+
+class StatusPage:
+    """An open page: what it has reported, and from where it has loaded. `stop` ends the browser."""
+
+    def __init__(self, gateway, **options):
+        self._url = gateway.url("management") + "/"
+        self._options = options
+        self._chromium = Chromium()
+        self._messages = []
+        self.requests = []
+
+    async def start(self):
+        await self._chromium.start()
+        self.page = await self._chromium.page(**self._options)
+        self.page.on("console", lambda message: self._messages.append((message.type, message.text)))
+        self.page.on("pageerror", lambda error: self._messages.append(("exception", str(error))))
+        self.page.on("request", lambda request: self.requests.append(request))
+        self.response = await self.page.goto(self._url)
+        return self
+
+    async def stop(self):
+        await self._chromium.stop()
+
+    def __getitem__(self, selector):
+        return self.page.locator(selector)
+
+    def session(self, name):
+        return self.page.locator(f"#sessions tr[data-key='{name}']")
+
+    async def follow(self):
+        await self["#follow"].click()
+        await expect(self["#tail-state"]).to_contain_text("connected")
+
+    def errors(self, *, network=False):
+        """What is on the console. With `network`, also requests that failed."""
+        return [item for item in self._messages if network or not item[1].startswith(_NETWORK)]

@@ -1,0 +1,454 @@
+"""The status page, used in Chromium; and the API on the management listener, which it reads."""
+
+import asyncio
+import json
+import re
+
+import pytest
+from axe_playwright_python.base import AXE_FILE_PATH
+from playwright.async_api import expect
+
+from harness.gateway import run
+from harness.raw import exchange, frame, linger, upgrade
+from harness.status_page import StatusPage
+from harness.tokens import bearer
+from harness.waiting import eventually
+
+JSON = {"Content-Type": "application/json"}
+PAYLOADS = {"DRAWBRIDGE_STATUS_PAYLOADS": "true"}
+TOPICS = {"DRAWBRIDGE_UPSTREAM_TOPIC_POINTER": "/topic"}
+
+# Two sessions, and more than one page of others, which connect to nothing.
+MANY = """
+upstream: {{url: "{url}"}}
+sessions:
+  market: {{upstream: {{url: "{url}"}}}}
+""" + "".join(
+    f'  s{number:03}: {{{{upstream: {{{{url: "ws://127.0.0.1:1/", on_demand: true}}}}}}}}\n' for number in range(200)
+)
+
+
+def topical(topic, **members):
+    return json.dumps({"topic": topic, **members})
+
+
+# -------------------------------------------------------------------------------------------------------------- Showing
+
+
+async def test_the_page_shows_what_the_api_reports(gateway, upstream, start):
+    client = gateway.client()
+    for name, settings in (("workers", {"share": True, "start": "earliest"}), ("reader", {"start": "earliest"})):
+        await client.request("PUT", f"/v1/consumers/{name}", data=json.dumps(settings), headers=JSON)
+    await client.accepted("out")
+    await upstream.has_received(1)
+    await upstream.push("one", "two", "three")
+    held = asyncio.create_task(gateway.client().get(wait=55))
+    view = await start(StatusPage(gateway))
+    row = view.session("default")
+    await expect(row).to_contain_text("ready")
+    await expect(row.locator("[data-label='Round trip']")).to_contain_text(" ms")
+    await expect(row.locator("[data-label='Retained pushes']")).to_contain_text("3 (")
+    await expect(view["#figures"]).to_contain_text("1 of 1")
+    await expect(view["#timeline li"].first).to_contain_text("ready")
+    await expect(view["#strip rect.good"]).to_have_count(1)
+    await expect(view["#consumers tr"]).to_have_count(2)
+    await expect(view["#consumers tr[data-key='workers'] [data-label='Lag']"]).to_have_text("3")
+    polls = view["#plots figure"].filter(has_text="Held polls")
+    await expect(polls.locator(".value")).to_have_text("1")
+    await upstream.push("four")
+    assert (await held).status == 200
+    await expect(polls.locator(".value")).to_have_text("0")
+    rates = view["#plots figure"].filter(has_text="Messages in").locator("svg")
+    await expect(rates).to_have_attribute("aria-label", re.compile(r"highest (0\.[1-9]|[1-9])"))
+    await view.follow()
+    await expect(view["#plots figure"].filter(has_text="Streams").locator(".value")).to_have_text("1")
+    assert view.errors(network=True) == []
+    assert {request.url.split("/", 3)[2] for request in view.requests if not request.url.startswith("data:")} == {
+        gateway.url("management").removeprefix("http://")
+    }, "nothing is loaded from elsewhere"
+
+
+async def test_a_failure_and_the_reconnect_are_shown_in_words(gateway, upstream, start):
+    view = await start(StatusPage(gateway))
+    await expect(view.session("default")).to_contain_text("ready")
+    await upstream.close_connections(4000, "gone fishing")
+    await expect(view["#session-figures"]).to_contain_text("gone fishing")
+    await expect(view.session("default").locator("[data-label='Last failure']")).to_contain_text("gone fishing")
+    await expect(view["#timeline"]).to_contain_text("ready →")
+    await expect(view["#session-figures"]).to_contain_text("Connections since the start2")
+    await upstream.kill()
+    await expect(view.session("default")).to_contain_text("Next attempt in")
+    await expect(view.session("default").locator("[data-label='Last failure']")).to_contain_text("refused")
+    await upstream.start()
+    await expect(view["#session-state"]).to_have_text("ready")
+    assert view.errors() == []
+
+
+async def test_payloads_do_not_leave_the_gateway_unless_the_setting_says_so(gateway, upstream, start):
+    view = await start(StatusPage(gateway))
+    await view.follow()
+    await upstream.push("SECRET-PAYLOAD")
+    await expect(view["#tail li"]).to_contain_text("14 B")
+    assert "SECRET" not in await view.page.content()
+    await expect(view["#tail-note"]).to_contain_text("status.payloads")
+    streams = [request for request in view.requests if "stream=1" in request.url]
+    assert streams
+    assert all("data=omit" in request.url for request in streams)
+    assert view.errors(network=True) == []
+
+
+# ------------------------------------------------------------------------------------------------------------- Controls
+
+
+async def test_every_control_of_the_tail(gateway_for, upstream, start):
+    gateway = await gateway_for(upstream, env={**PAYLOADS, **TOPICS})
+    view = await start(StatusPage(gateway))
+    await upstream.push(topical("orders.a", n=1), topical("prices", n=2))
+    await view.follow()
+    await upstream.push("third")
+    rows = view["#tail li"]
+    await expect(rows).to_have_count(1)
+    await expect(rows.first).to_contain_text("third")
+    await view["#pause"].click()
+    await expect(view["#pause"]).to_have_attribute("aria-pressed", "true")
+    await upstream.push("fourth")
+    await expect(view["#tail-state"]).to_contain_text("paused, 0 per second, 2 received")
+    await expect(rows).to_have_count(1)
+    await view["#pause"].click()
+    await expect(rows).to_have_count(2)
+    await view["#clear"].click()
+    await expect(rows).to_have_count(0)
+    await view["#follow"].click()
+    await expect(view["#tail-state"]).to_have_text("stopped")
+    await expect(view["#pause"]).to_be_disabled()
+    # From the beginning, with a topic: Enter in the field starts it.
+    await view["#tail-start"].select_option("earliest")
+    await view["#tail-topic"].fill("orders.*")
+    await view["#tail-topic"].press("Enter")
+    await expect(rows).to_have_count(1)
+    await expect(rows.locator("strong")).to_have_text("orders.a")
+    await expect(rows.locator(".payload")).to_have_text('{"topic": "orders.a", "n": 1}')
+    await upstream.push("unmatched", topical("orders.b"))
+    await expect(rows).to_have_count(2)
+    assert view.errors(network=True) == []
+
+
+async def test_every_control_of_sending(gateway_for, upstream, start):
+    gateway = await gateway_for(upstream)
+    view = await start(StatusPage(gateway))
+    await expect(view["#session-state"]).to_have_text("ready")
+    await view["#message"].fill("héllo")
+    await view["#send-form button"].click()
+    await expect(view["#send-result"]).to_contain_text(": confirmed")
+    await view["#send-type"].select_option("application/json")
+    await view["#message"].fill('{"a":1}')
+    await view["#message"].press("Control+Enter")
+    assert await upstream.has_received(2) == ["héllo", '{"a":1}']
+    await view["#send-type"].select_option("application/octet-stream")
+    await view["#message"].fill("bytes")
+    await view["#send-form button"].click()
+    assert (await upstream.has_received(3))[2] == b"bytes"
+    # While the session is closed, a message with the topic of another replaces it.
+    await view["#close"].click()
+    await view["#close-dialog button[value=close]"].click()
+    await expect(view["#session-state"]).to_have_text("closed on request")
+    await view["#send-topic"].fill("price")
+    await view["#send-ttl"].fill("600")
+    for text in ("old", "new"):
+        await view["#message"].fill(text)
+        await view["#send-form button"].click()
+        await expect(view["#send-result"]).to_contain_text(": queued")
+        await expect(view.session("default").locator("[data-label='Queue']")).to_contain_text("1 (3 B)")
+    await view["#open"].click()
+    assert (await upstream.has_received(4))[3] == b"new"
+    # A refusal is shown in words.
+    await view["#send-ttl"].fill("")
+    await view["#send-topic"].fill("x" * 300)
+    await view["#send-form button"].click()
+    await expect(view["#send-result"]).to_contain_text("Not sent: ")
+    assert view.errors() == []
+
+
+async def test_sessions_are_chosen_opened_closed_and_paged_with_the_keyboard(gateway_for, upstream, start):
+    gateway = await gateway_for(None, config=MANY.format(url=upstream.url))
+    view = await start(StatusPage(gateway))
+    await expect(view["#sessions tr"]).to_have_count(200)
+    await view.page.keyboard.press("Tab")
+    await expect(view[".skip:focus"]).to_have_text("Skip to the content")
+    await view.session("market").locator("button").focus()
+    await view.page.keyboard.press("Enter")
+    await expect(view["#session-title"]).to_have_text("Session market")
+    await expect(view["#session-state"]).to_have_text("ready")
+    # Reading again does not take the focus away.
+    shown = len(view.requests)
+    await eventually(lambda: len(view.requests) > shown + 8, what="the page reads again")
+    await expect(view.session("market").locator("button")).to_be_focused()
+    for answer, state in (("cancel", "ready"), ("close", "closed on request")):
+        await view["#close"].focus()
+        await view.page.keyboard.press("Enter")
+        await view[f"#close-dialog button[value={answer}]"].focus()
+        await view.page.keyboard.press("Enter")
+        await expect(view["#session-state"]).to_have_text(state)
+    await eventually(lambda: upstream.closes, what="the upstream sees the close")
+    await expect(view["#announcement"]).to_contain_text("market: closed on request")
+    await expect(view["#close"]).to_be_disabled()
+    await view["#open"].focus()
+    await view.page.keyboard.press("Enter")
+    await expect(view["#session-state"]).to_have_text("ready")
+    await view["#sessions-next"].focus()
+    await view.page.keyboard.press("Enter")
+    await expect(view["#sessions tr"]).to_have_count(2)
+    await view["#sessions-first"].focus()
+    await view.page.keyboard.press("Enter")
+    await expect(view["#sessions tr"]).to_have_count(200)
+    # The address names the session.
+    await view.page.reload()
+    await expect(view["#session-title"]).to_have_text("Session market")
+    assert view.errors() == []
+
+
+# --------------------------------------------------------------------------------------------------------------- Access
+
+
+async def test_a_token_is_asked_for_and_kept_in_the_tab(gateway_for, upstream, start, tokens):
+    reader, admin = tokens.add("reader", scopes="receive"), tokens.add("admin", scopes="send,receive,admin")
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_AUTHENTICATION_TOKENS": str(tokens.path)})
+    view = await start(StatusPage(gateway))
+    await expect(view["#token-dialog"]).to_be_visible()
+    await expect(view["#figures"]).to_contain_text("Retained pushes")
+    await view["#token-cancel"].click()
+    await expect(view["#alert"]).to_be_visible()
+    await expect(view["#sessions tr"]).to_have_count(0)
+
+    async def use(token):
+        await view["#sign-in"].click()
+        await view["#token"].fill(token)
+        await view["#token"].press("Enter")
+
+    await use("wrong-but-long-enough-to-be-one")
+    await expect(view["#token-dialog"]).to_be_visible()
+    await view["#token"].fill(reader)
+    await view["#token-dialog button[value=use]"].click()
+    await expect(view.session("default")).to_contain_text("ready")
+    await expect(view["#alert"]).to_be_hidden()
+    # What the token does not allow is said in words, and changes nothing.
+    await view["#close"].click()
+    await view["#close-dialog button[value=close]"].click()
+    await expect(view["#session-note"]).to_contain_text("the scope 'admin'")
+    await view["#message"].fill("x")
+    await view["#send-form button"].click()
+    await expect(view["#send-result"]).to_contain_text("the scope 'send'")
+    await view.follow()
+    # It is still there after a reload, and in no other tab.
+    await view.page.reload()
+    await expect(view.session("default")).to_contain_text("ready")
+    kept = "({ session: { ...sessionStorage }, local: { ...localStorage }, cookie: document.cookie })"
+    assert await view.page.evaluate(kept) == {"session": {"drawbridge-token": reader}, "local": {}, "cookie": ""}
+    other = await view.page.context.new_page()
+    await other.goto(gateway.url("management") + "/")
+    await expect(other.locator("#token-dialog")).to_be_visible()
+    await other.close()
+    await use(admin)
+    await view["#close"].click()
+    await view["#close-dialog button[value=close]"].click()
+    await expect(view["#session-state"]).to_have_text("closed on request")
+    await view["#sign-out"].click()
+    await expect(view["#sign-out"]).to_be_hidden()
+    assert await view.page.evaluate("sessionStorage.length") == 0
+    assert not any(token in request.url for request in view.requests for token in (reader, admin))
+    assert view.errors() == []
+
+
+@pytest.mark.parametrize("path", ["/v1/session", "/%76%31/session", "/v1/messages?wait=0"])
+async def test_the_management_listener_serves_the_api_by_the_same_rules(gateway_for, upstream, tokens, path):
+    token = tokens.add("a", scopes="receive")
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_AUTHENTICATION_TOKENS": str(tokens.path)})
+    for listener in ("api", "management"):
+        client = gateway.client(listener)
+        (await client.request("GET", path)).problem(401)
+        assert (await client.request("GET", path, headers=bearer(token))).status == 200
+        (await client.request("POST", "/v1/messages", data="x", headers=bearer(token))).problem(403)
+
+
+async def test_a_socket_that_only_some_may_open_is_not_opened_to_others_by_management(gateway_for, upstream, tmp_path):
+    gateway = await gateway_for(upstream, "--listen", f"unix:{tmp_path}/api")
+    assert "access-not-configured" in (await gateway.manage("/v1/session")).problem(403)["type"]
+    both = await gateway_for(
+        upstream, "--listen", f"unix:{tmp_path}/api2", "--management", f"unix:{tmp_path}/management"
+    )
+    assert (await both.manage("/v1/session")).status == 200
+
+
+async def test_a_network_listener_for_probes_does_not_open_the_api(gateway_for, upstream):
+    gateway = await gateway_for(upstream, "--management", "0.0.0.0:0", env={"DRAWBRIDGE_HTTP_HOSTS": ""})
+    address = ("127.0.0.1", gateway.address("management")[1])
+    for path, status in ((b"/v1/session", b"403"), (b"/livez", b"200")):
+        answer = await exchange(address, b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert answer.data.startswith(b"HTTP/1.1 " + status)
+
+
+# ---------------------------------------------------------------------------------------------------- Hostile upstreams
+
+HOSTILE = [
+    "<img src=x onerror=\"window.hacked=1\">",
+    "</script><script>window.hacked=1</script>",
+    "<svg/onload=window.hacked=1><b>bold</b>",
+    "\u202etxet desrever\u2066\u200b\ufeff",
+    "\x00\x1b[31mred\x7f\u2028",
+    "e" + "\u0301" * 1000,
+    '{"__proto__":{"hacked":1},"a":"<b>x</b>"}',
+]  # fmt: skip
+
+
+async def test_hostile_payloads_topics_and_close_reasons_are_shown_as_text(gateway_for, upstream, start):
+    gateway = await gateway_for(upstream, env={**PAYLOADS, **TOPICS})
+    view = await start(StatusPage(gateway))
+    await view.follow()
+    await upstream.push(*HOSTILE, *(topical(text[:50]) for text in HOSTILE), "<b>" * 100_000, b"<b>bytes</b>")
+    rows = view["#tail li"]
+    await expect(rows).to_have_count(2 * len(HOSTILE) + 2)
+    texts = await view["#tail .payload"].all_text_contents()
+    assert '<img src=x onerror="window.hacked=1">' in texts
+    assert r"\u{202e}txet desrever\u{2066}\u{200b}\u{feff}" in texts
+    assert r"\u{0}\u{1b}[31mred\u{7f}\u{2028}" in texts
+    assert max(map(len, texts)) < 2100
+    topics = await view["#tail strong"].all_text_contents()
+    assert "<svg/onload=window.hacked=1><b>bold</b>" in topics
+    await upstream.close_connections(4000, "<b>bye</b><script>hacked=1</script>")
+    await expect(view["#session-figures"]).to_contain_text("<b>bye</b><script>hacked=1</script>")
+    await expect(view["#timeline"]).to_contain_text("closed by the upstream with 4000")
+    assert await view.page.evaluate("[typeof hacked, typeof ({}).hacked]") == ["undefined", "undefined"]
+    assert await view["main b, main img, main script, main svg [onload]"].count() == 0
+    assert view.errors() == []
+
+
+# ----------------------------------------------------------------------------------------------------------------- Load
+
+
+async def test_ten_thousand_messages_a_second_do_not_freeze_it(gateway_for, raw_upstream, start, measured):
+    count, sent, go = 60_000, 0, asyncio.Event()
+
+    async def flood(reader, writer):
+        nonlocal sent
+        await upgrade(reader, writer)
+        await go.wait()
+        began = asyncio.get_running_loop().time()
+        while sent < count:
+            # 100 messages each 10 ms, or as many as should have been sent by now.
+            due = min(count, int((asyncio.get_running_loop().time() - began) * 10_000) + 100)
+            writer.write(b"".join(frame(1, b'{"number":%d,"text":"%s"}' % (n, b"x" * 40)) for n in range(sent, due)))
+            sent = due
+            await writer.drain()
+            await asyncio.sleep(0.01)
+        await linger(reader)
+
+    upstream = await raw_upstream(flood)
+    gateway = await gateway_for(upstream, env=PAYLOADS)
+    view = await start(StatusPage(gateway))
+    await view.follow()
+    debugger = await view.page.context.new_cdp_session(view.page)
+    await debugger.send("Performance.enable")
+
+    async def metric(name):
+        await debugger.send("HeapProfiler.collectGarbage")
+        metrics = (await debugger.send("Performance.getMetrics"))["metrics"]
+        return next(item["value"] for item in metrics if item["name"] == name)
+
+    before = await metric("JSHeapUsedSize")
+    go.set()
+    await expect(view["#tail li"]).to_have_count(200)
+    # While they arrive, the controls work.
+    for pressed in ("true", "false"):
+        await view["#pause"].click()
+        await expect(view["#pause"]).to_have_attribute("aria-pressed", pressed)
+    await view["#message"].fill("typed meanwhile")
+    await view.session("default").locator("button").click()
+    assert sent < count, "the messages were still arriving"
+    rows = []
+    while sent < count:
+        rows.append(await view["#tail li"].count())
+    await expect(view["#tail li"].first).to_contain_text(f'"number":{count - 1},')
+    assert max(rows, default=200) <= 200
+    grown = await metric("JSHeapUsedSize") - before
+    assert grown < 20 << 20, f"{grown} bytes for {count} messages"
+    await expect(view["#tail-state"]).to_contain_text("the last 200 shown")
+    measured(f"heap of the page after {count} messages: {grown / 1e6:+.1f} MB")
+    assert view.errors() == []
+
+
+# -------------------------------------------------------------------------------------------------------------- Restart
+
+
+async def test_a_gateway_that_restarts_is_reconnected(gateway_for, upstream, start):
+    gateway = await gateway_for(upstream, env=PAYLOADS)
+    view = await start(StatusPage(gateway))
+    await view.follow()
+    await upstream.push("before")
+    await expect(view["#tail li"]).to_have_count(1)
+    port = gateway.address("management")[1]
+    await gateway.kill()
+    await expect(view["#alert"]).to_contain_text("does not respond")
+    await expect(view["#phase"]).to_have_text("no response")
+    await gateway_for(upstream, "--management", f"127.0.0.1:{port}", env=PAYLOADS)
+    await expect(view["#phase"]).to_have_text("serving")
+    await expect(view["#alert"]).to_be_hidden()
+    # The stream continues, and says that the pushes of before the restart are gone.
+    await expect(view["#tail"]).to_contain_text("missing (restart)")
+    await upstream.push("after")
+    await expect(view["#tail .payload"].first).to_have_text("after")
+    await expect(view["#tail-state"]).to_contain_text("connected")
+    assert view.errors() == []
+
+
+# -------------------------------------------------------------------------------------------------------- Accessibility
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)])
+async def test_the_page_is_accessible(gateway_for, upstream, start, scheme, width):
+    """Axe finds nothing, in both colour schemes; and at 360 pixels nothing needs scrolling sideways."""
+    gateway = await gateway_for(
+        upstream, config='sessions: {broken: {upstream: {url: "ws://127.0.0.1:1/"}}}\n', env={**PAYLOADS, **TOPICS}
+    )
+    await gateway.client().request("PUT", "/v1/consumers/a", data='{"share":true}', headers=JSON)
+    # Axe is injected as a script, which the policy of the page would refuse.
+    options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}, "bypass_csp": True}
+    view = await start(StatusPage(gateway, **options))
+    await view.follow()
+    await upstream.push(topical("a-topic-" + "x" * 200, long="y" * 300), "z" * 500, b"\x00" * 300)
+    await expect(view["#tail li"]).to_have_count(3)
+    await expect(view["#consumers tr"]).to_have_count(1)
+    await expect(view.session("broken")).to_contain_text("refused")
+    script = AXE_FILE_PATH.read_text()
+
+    async def violations():
+        await view.page.evaluate(script + "; undefined")
+        result = await view.page.evaluate("axe.run()")
+        return [
+            (item["id"], [node["html"][:200] + node["failureSummary"] for node in item["nodes"]])
+            for item in result["violations"]
+        ]
+
+    assert await violations() == []
+    assert await view.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    outside = "[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1"
+    visible = " && e.checkVisibility() && !e.closest('thead, .skip, svg')).map(e => e.outerHTML.slice(0, 200))"
+    assert await view.page.evaluate(outside + visible) == []
+    await view["#close"].click()
+    assert await violations() == []
+    await view["#close-dialog button[value=cancel]"].click()
+    await view["#sign-in"].click()
+    assert await violations() == []
+
+
+async def test_curl_gets_text(gateway):
+    answer = await gateway.manage("/")
+    assert answer.headers["Content-Type"].startswith("text/plain")
+    assert answer.body.startswith(b"drawbridge ")
+
+
+async def test_the_setting_is_checked(upstream):
+    status, _, err = await run(
+        "check-config", "--upstream", upstream.url, env={"DRAWBRIDGE_STATUS_PAYLOADS": "perhaps"}
+    )
+    assert status == 78
+    assert "status.payloads" in err

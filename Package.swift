@@ -148,8 +148,8 @@ let package = Package(
     .executableTarget(
       name: "drawbridge",
       dependencies: [
-        "Access", "Digests", "ByteStreams", "WebSocketCodec", "Gateway", "DemoUpstream", "Configuration", "Logging",
-        "Reactor",
+        "Access", "Digests", "ByteStreams", "Threading", "JSONCodec", "HTTPCodec", "WebSocketCodec", "TLSEngine",
+        "Gateway", "DemoUpstream", "Configuration", "Logging", "Reactor",
       ],
       swiftSettings: strict),
 

@@ -40,6 +40,7 @@ enum DrawbridgeCommand {
         Terminal.print("drawbridge \(DrawbridgeVersion.text)")
         return ExitCode.ok
       case .checkConfig: return withPlan(invocation) { outcome, _, _ in printSettings(outcome) }
+      case .tail: return TailCommand.run(invocation)
       case .token: return TokenCommand.run(invocation)
       case .healthcheck: return withSettings(invocation) { HealthCheck.run($0) }
       case .serve: return serve(invocation)

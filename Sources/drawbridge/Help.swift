@@ -85,6 +85,37 @@ enum Help {
         69  not ready, or no response
         78  invalid configuration
       """
+    case .tail:
+      """
+      drawbridge tail [URL]: follow the pushes of a running gateway, until Ctrl-C.
+
+        drawbridge tail                                      the gateway at http://127.0.0.1:8080
+        drawbridge tail --last 10 --topic 'orders.*'
+        drawbridge tail https://gateway.example --session market --token-file market.token
+        drawbridge tail unix:/run/drawbridge/api.sock --since 10m
+        drawbridge tail | jq -c .data                        a JSON object per line, if the output is no terminal
+
+      Each push is a line: its time (UTC), its topic and its payload. A line '-- 3 messages are missing (retention)' is in place of pushes
+      that the gateway no longer has. After a lost connection or a restart of the gateway it reconnects by itself and continues after the
+      last line. Other messages go to standard error.
+
+      Flags:
+        --session NAME           the session to follow (default: default)
+        --topic TOPIC            only pushes with this topic, or with a final * one that begins so (repeatable)
+        --cursor CURSOR          start after this position; also earliest, or latest (the default)
+        --since DURATION         start with the pushes of this time, such as 10m
+        --last NUMBER            start with this many pushes
+        --token-file FILE        file of the token to send; it is read again before each connection
+        --ca-file FILE           PEM file of certificates to trust, besides the system's
+        --format text|ndjson     a line for people, or the JSON object (default: text on a terminal, else ndjson)
+        --color auto|always|never
+
+      Exit codes:
+        0   ended by Ctrl-C or SIGTERM, or because nobody reads the output
+        64  invalid command line
+        66  the file of the token cannot be read
+        69  the gateway refuses the request; the reason is on standard error
+      """
     case .token:
       """
       drawbridge token NAME: make a static token, which a client sends in the header field Authorization.
@@ -123,6 +154,7 @@ enum Help {
       drawbridge serve --upstream wss://example.org/   run the gateway
       drawbridge check-config --config FILE            check a configuration and print the settings
       drawbridge healthcheck                           check whether a running gateway is ready
+      drawbridge tail                                  follow the pushes of a running gateway
       drawbridge token NAME                            make a token for a client
       drawbridge version                               print the version
 

@@ -9,7 +9,7 @@ struct UsageError: Error {
 /// A parsed command line: a command and its flags.
 struct Invocation {
   enum Command: String, CaseIterable {
-    case serve, demo, healthcheck, token, version
+    case serve, demo, healthcheck, tail, token, version
     case checkConfig = "check-config"
 
     /// The flags that the command accepts, without dashes.
@@ -18,6 +18,7 @@ struct Invocation {
       case .serve, .checkConfig: ["config"] + Setting.all.compactMap(\.flag)
       case .demo: ["config", "listen", "management", "loops", "access", "log-level", "log-format"]
       case .healthcheck: ["config", "management"]
+      case .tail: ["session", "topic", "cursor", "since", "last", "token-file", "ca-file", "format", "color"]
       case .token: ["scopes", "sessions", "topics"]
       case .version: []
       }
@@ -29,7 +30,7 @@ struct Invocation {
   /// From the flag `--config`, else from the environment variable DRAWBRIDGE_CONFIG.
   private(set) var configurationFile: String?
   private(set) var flags: [(name: String, value: String)] = []
-  /// Of `drawbridge token`: the name of the token.
+  /// Of `drawbridge token`: the name of the token. Of `drawbridge tail`: the URL of the gateway.
   private(set) var name: String?
 
   init(_ arguments: [String]) throws(UsageError) {
@@ -53,7 +54,7 @@ struct Invocation {
         command = .version
         continue
       }
-      if command == .token, name == nil, !argument.hasPrefix("-") {
+      if command == .token || command == .tail, name == nil, !argument.hasPrefix("-") {
         name = argument
         continue
       }

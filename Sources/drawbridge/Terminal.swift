@@ -17,7 +17,7 @@ enum Terminal {
   }
 
   /// Escapes terminal control characters, which arguments, files and responses of peers may contain.
-  private static func printable(_ text: String) -> String {
+  static func printable(_ text: String) -> String {
     guard text.unicodeScalars.contains(where: { $0.controlsDisplay && $0 != "\n" }) else { return text }
     return text.unicodeScalars.reduce(into: "") { result, scalar in
       if scalar.controlsDisplay, scalar != "\n" {

@@ -25,7 +25,7 @@ async def test_version_is_one_line():
     assert err == ""
 
 
-@pytest.mark.parametrize("command", [["serve"], ["demo"], ["check-config"], ["healthcheck"]])
+@pytest.mark.parametrize("command", [["serve"], ["demo"], ["check-config"], ["healthcheck"], ["tail"]])
 async def test_help_teaches_by_example(command):
     status, out, _ = await run(*command, "--help")
     assert status == 0

@@ -1,0 +1,159 @@
+import ByteStreams
+import Glibc
+import HTTPCodec
+import Reactor
+import TLSEngine
+
+/// Why a request to a gateway got no response.
+struct ConnectionFailure: Error {
+  let reason: String
+
+  init(_ reason: String) { self.reason = reason }
+  init(code: Int32) { reason = SystemError.reason(of: code) }
+}
+
+/// One request of a command to a gateway, over TCP, TLS or a Unix socket. It blocks, each step for `timeoutSeconds` at most.
+///
+/// The request is HTTP/1.0: its response ends with the connection, so that no framing has to be removed.
+final class GatewayConnection {
+  private static let timeoutSeconds = 10
+  private static let pieceBytes = 64 << 10
+
+  /// Readable when `receive` does not block.
+  let descriptor: Int32
+  private var tls: TLSConnection?
+
+  deinit { close(descriptor) }
+
+  /// Connects to the first of `addresses` that accepts it.
+  ///
+  /// - Parameter context: for `https`.
+  init(to url: GatewayURL, at addresses: [SocketAddress], _ context: TLSContext?) throws(ConnectionFailure) {
+    var failure = ConnectionFailure("no address")
+    var connected: Int32?
+    for address in addresses where connected == nil {
+      do throws(ConnectionFailure) {
+        connected = try Self.connect(to: address)
+      } catch {
+        failure = ConnectionFailure("connect \(address): \(error.reason)")
+      }
+    }
+    guard let connected else { throw failure }
+    descriptor = connected
+    if let context, case .network(let host, _) = url.place { try negotiate(host, context) }
+  }
+
+  private static func connect(to address: SocketAddress) throws(ConnectionFailure) -> Int32 {
+    let descriptor = socket(address.family, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+    guard descriptor >= 0 else { throw ConnectionFailure(code: errno) }
+    // They limit connect(2) as well.
+    var timeout = timeval(tv_sec: timeoutSeconds, tv_usec: 0)
+    let size = socklen_t(MemoryLayout<timeval>.size)
+    unsafe setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &timeout, size)
+    unsafe setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &timeout, size)
+    guard unsafe address.withKernelAddress({ unsafe Glibc.connect(descriptor, $0, $1) }) == 0 else {
+      let code = errno == EINPROGRESS ? ETIMEDOUT : errno
+      close(descriptor)
+      throw ConnectionFailure(code: code)
+    }
+    return descriptor
+  }
+
+  // MARK: TLS
+
+  private func negotiate(_ host: String, _ context: TLSContext) throws(ConnectionFailure) {
+    do throws(TLSSettingsError) {
+      tls = try TLSConnection(to: host, context: context)
+    } catch {
+      throw ConnectionFailure("\(error)")
+    }
+    while true {
+      let status = try withTLS { tls throws(TLSError) in try tls.advanceHandshake() }
+      try sendCiphertext()
+      if status == .complete { return }
+      guard try receiveCiphertext() else { throw ConnectionFailure("the connection was closed in the TLS handshake") }
+    }
+  }
+
+  private func withTLS<Result>(_ body: (TLSConnection) throws(TLSError) -> Result) throws(ConnectionFailure) -> Result {
+    guard let tls else { preconditionFailure("the connection has no TLS") }
+    do throws(TLSError) {
+      return try body(tls)
+    } catch {
+      // The alert that says why.
+      try? sendCiphertext()
+      throw ConnectionFailure("TLS: \(error)")
+    }
+  }
+
+  private func sendCiphertext() throws(ConnectionFailure) {
+    var bytes = ByteQueue()
+    tls?.takeCiphertext(into: &bytes)
+    try sendPlain(bytes.bytes)
+  }
+
+  /// Returns false at the end.
+  private func receiveCiphertext() throws(ConnectionFailure) -> Bool {
+    var bytes = ByteQueue()
+    let hasMore = try receivePlain(into: &bytes)
+    if hasMore { tls?.receive(ciphertext: bytes.bytes) } else { tls?.receiveEndOfCiphertext() }
+    return hasMore
+  }
+
+  // MARK: Bytes
+
+  func send(_ text: String) throws(ConnectionFailure) {
+    let bytes = Array(text.utf8)
+    guard tls != nil else { return try sendPlain(bytes.span) }
+    try withTLS { tls throws(TLSError) in try tls.write(bytes.span) }
+    try sendCiphertext()
+  }
+
+  /// Waits for bytes and appends them to `input`. Returns false at the end of the response.
+  func receive(into input: inout ByteQueue) throws(ConnectionFailure) -> Bool {
+    guard tls != nil else { return try receivePlain(into: &input) }
+    _ = try receiveCiphertext()
+    // All of it, so that nothing is left that `descriptor` does not report.
+    while true {
+      switch try withTLS({ tls throws(TLSError) in try tls.read(into: &input, atMost: Self.pieceBytes) }) {
+      case .bytes: break
+      case .needsCiphertext:
+        try sendCiphertext()
+        return true
+      case .closed: return false
+      }
+    }
+  }
+
+  private func sendPlain(_ bytes: Span<UInt8>) throws(ConnectionFailure) {
+    var sent = 0
+    while sent < bytes.count {
+      let rest = bytes.extracting(sent..<bytes.count)
+      let count = unsafe rest.withUnsafeBytes {
+        unsafe Glibc.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
+      }
+      if count < 0, errno == EINTR { continue }
+      guard count > 0 else { throw failure() }
+      sent += count
+    }
+  }
+
+  /// Returns false at the end.
+  private func receivePlain(into input: inout ByteQueue) throws(ConnectionFailure) -> Bool {
+    while true {
+      var count = 0
+      _ = unsafe input.withWritableBytes(minimum: Self.pieceBytes) { buffer in
+        count = unsafe recv(descriptor, buffer.baseAddress, buffer.count, 0)
+        return max(0, count)
+      }
+      if count < 0, errno == EINTR { continue }
+      guard count >= 0 else { throw failure() }
+      return count > 0
+    }
+  }
+
+  private func failure() -> ConnectionFailure {
+    errno == EAGAIN || errno == EWOULDBLOCK
+      ? ConnectionFailure("no response within \(Self.timeoutSeconds) s") : ConnectionFailure(code: errno)
+  }
+}

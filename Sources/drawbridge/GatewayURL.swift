@@ -1,0 +1,57 @@
+import ByteStreams
+import HTTPCodec
+
+/// The address of a gateway, as a person writes it: `http://127.0.0.1:8080`, `https://gateway.example/path` or `unix:/run/drawbridge.sock`.
+struct GatewayURL {
+  enum Place {
+    case network(host: String, port: UInt16)
+    case unix(path: String)
+  }
+
+  let place: Place
+  let isSecure: Bool
+  /// The value of Host.
+  let hostField: String
+  /// What precedes `/v1`: empty, or the path below which a proxy serves the gateway.
+  let path: String
+  let text: String
+
+  init(_ text: String) throws(UsageError) {
+    self.text = text
+    if text.hasPrefix("unix:") {
+      let path = String(text.dropFirst(5))
+      guard path.hasPrefix("/") else { throw Self.invalid(text, "a Unix socket has an absolute path") }
+      (place, isSecure, hostField, self.path) = (.unix(path: path), false, "localhost", "")
+      return
+    }
+    let isSecure = text.hasPrefix("https://")
+    guard isSecure || text.hasPrefix("http://") else { throw Self.invalid(text, "it has another scheme or none") }
+    let rest = text.dropFirst(isSecure ? 8 : 7)
+    let end = rest.firstIndex { "/?#".contains($0) } ?? rest.endIndex
+    let authority: URLAuthority
+    do throws(URLAuthorityError) {
+      authority = try URLAuthority(rest[..<end])
+    } catch {
+      throw Self.invalid(text, "\(error)")
+    }
+    guard authority.userinfo == nil else {
+      throw UsageError(message: "the URL has credentials: use --token-file, since other users can read command lines.")
+    }
+    var path = String(rest[end...])
+    guard path.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F && $0 != UInt8(ascii: "?") && $0 != UInt8(ascii: "#") }) else {
+      throw Self.invalid(text, "it has a query, a fragment or a character that must be percent-encoded")
+    }
+    while path.hasSuffix("/") { path.removeLast() }
+    place = .network(host: authority.host, port: authority.port ?? (isSecure ? 443 : 80))
+    hostField = String(rest[..<end])
+    self.isSecure = isSecure
+    self.path = path
+  }
+
+  private static func invalid(_ text: String, _ reason: String) -> UsageError {
+    UsageError(
+      message:
+        "URL '\(text)' is not valid (\(reason)): use http://HOST:PORT, https://HOST or unix:/PATH, as in http://127.0.0.1:8080."
+    )
+  }
+}

@@ -1,0 +1,290 @@
+import ByteStreams
+import Gateway
+import Glibc
+import HTTPCodec
+import JSONCodec
+import Reactor
+import Threading
+
+/// Follows the pushes of a session, over connections that are lost and gateways that restart. Each stream begins after the last line of
+/// the one before.
+final class TailCommand {
+  /// A stream has a heartbeat every 15 s (`delivery.stream_heartbeat`). Without a byte for this long, its connection is taken for lost.
+  private static let silence = TimeSpan.seconds(60)
+  private static let pauses = (first: TimeSpan.milliseconds(500), longest: TimeSpan.seconds(10))
+  /// A longer line is no message: those of an upstream have at most `upstream.message_bytes`, 16 MiB by default.
+  private static let lineBytes = 512 << 20
+  /// Of the response to a request that is refused.
+  private static let problemBytes = 64 << 10
+  private static let longestToken = 8 << 10
+  private static let signals: [Int32] = [SIGINT, SIGTERM]
+
+  /// Why it ends.
+  private enum End: Error {
+    /// A signal, or nobody reads the output.
+    case stopped
+    case refused(String)
+    case file(String)
+    case usage(String)
+  }
+
+  /// How a stream ended. Both are followed by another.
+  private enum Stream {
+    /// It was complete: its time was over, or the gateway shuts down.
+    case ended
+    case failed(String, retryAfter: TimeSpan?)
+  }
+
+  private let options: TailOptions
+  private let events: ProcessEvents
+  private let resolver = Resolver()
+  /// The position after the last line; nil before the first response.
+  private var cursor: String?
+  /// Whether the last attempt has failed, and this was said.
+  private var hasFailed = false
+
+  static func run(_ invocation: Invocation) -> Int32 {
+    do throws(UsageError) {
+      let options = try TailOptions(invocation)
+      ProcessSignals.block(signals)
+      do throws(SystemError) {
+        return try TailCommand(options).run()
+      } catch {
+        Terminal.printError("drawbridge: \(error)")
+        return DrawbridgeCommand.ExitCode.unavailable
+      }
+    } catch {
+      Terminal.printError("drawbridge: \(error.message)")
+      return DrawbridgeCommand.ExitCode.usage
+    }
+  }
+
+  private init(_ options: TailOptions) throws(SystemError) {
+    self.options = options
+    events = try ProcessEvents(signals: Self.signals)
+  }
+
+  private func run() -> Int32 {
+    var pause = Self.pauses.first
+    do throws(End) {
+      while true {
+        let began = ProcessInformation.monotonicTime()
+        let before = cursor
+        switch try follow() {
+        case .ended:
+          // One that ends at once, again and again, must not be a busy loop.
+          if ProcessInformation.monotonicTime() - began < .seconds(1) { try wait(for: Self.pauses.first) }
+          pause = Self.pauses.first
+        case .failed(let reason, let retryAfter):
+          if cursor != before { pause = Self.pauses.first }
+          if !hasFailed || retryAfter != nil { note("\(reason). Trying again") }
+          hasFailed = true
+          try wait(for: retryAfter ?? pause / 1024 * Int64.random(in: 768...1280))
+          pause = min(pause * 2, Self.pauses.longest)
+        }
+      }
+    } catch {
+      return end(error)
+    }
+  }
+
+  private func end(_ end: End) -> Int32 {
+    switch end {
+    case .stopped:
+      if options.output.format == .text, let cursor, !TailOutput.isClosed {
+        note("stopped. Continue with --cursor \(cursor)")
+      }
+      return DrawbridgeCommand.ExitCode.ok
+    case .refused(let reason):
+      note("the gateway refuses the request: \(reason)")
+      return DrawbridgeCommand.ExitCode.unavailable
+    case .file(let reason):
+      note(reason)
+      return DrawbridgeCommand.ExitCode.noInput
+    case .usage(let reason):
+      note(reason)
+      return DrawbridgeCommand.ExitCode.usage
+    }
+  }
+
+  private func note(_ text: String) { Terminal.printError("drawbridge: \(text)") }
+
+  private func wait(for span: TimeSpan) throws(End) {
+    if case .signal = events.wait(until: ProcessInformation.monotonicTime() + span) { throw .stopped }
+  }
+
+  // MARK: One stream
+
+  private func follow() throws(End) -> Stream {
+    let request = try request()
+    var decoder = HTTPResponseHeadDecoder()
+    var input = ByteQueue()
+    let connection: GatewayConnection
+    let addresses: [SocketAddress]
+    switch try resolve() {
+    case .success(let found): addresses = found
+    case .failure(let error): return .failed("\(error)", retryAfter: nil)
+    }
+    // Until the response begins, each step blocks for a few seconds, and signals have their default action.
+    ProcessSignals.unblock(Self.signals)
+    defer { ProcessSignals.block(Self.signals) }
+    do throws(ConnectionFailure) {
+      connection = try GatewayConnection(to: options.url, at: addresses, options.context)
+      try connection.send(request)
+      try Self.readHead(&decoder, from: connection, &input)
+    } catch {
+      return .failed("no response from \(options.url.text): \(error.reason)", retryAfter: nil)
+    }
+    ProcessSignals.block(Self.signals)
+    guard decoder.status == .ok else { return try refused(decoder, connection, &input) }
+    if hasFailed { note("connected again") }
+    hasFailed = false
+    // After a gap that is to be reported, the position is known when it is.
+    if cursor == nil, Self.field("Gateway-Gap", of: decoder) == nil {
+      cursor = Self.field("Gateway-Cursor", of: decoder)
+    }
+    return try readLines(from: connection, &input)
+  }
+
+  private func request() throws(End) -> String {
+    let start = cursor.map { "cursor=\($0)" } ?? options.start
+    var request =
+      "GET \(options.url.path)/v1/sessions/\(options.session)/messages?stream=1&\(start)\(options.topics) HTTP/1.0\r\n"
+    request +=
+      "Host: \(options.url.hostField)\r\nAccept: application/x-ndjson\r\nUser-Agent: drawbridge/\(DrawbridgeVersion.text)\r\n"
+    if let token = try token() { request += "Authorization: Bearer \(token)\r\n" }
+    return request + "\r\n"
+  }
+
+  private func token() throws(End) -> String? {
+    guard let path = options.tokenFile else { return nil }
+    let bytes: [UInt8]
+    do throws(FileError) {
+      bytes = try SystemFile.contents(of: path, atMost: Self.longestToken + 1, within: .seconds(10))
+    } catch {
+      throw .file("--token-file \(path) cannot be read: \(error)")
+    }
+    let token = bytes.split { $0 <= 0x20 }
+    guard token.count == 1, bytes.count <= Self.longestToken, token[0].allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else {
+      throw .file("--token-file \(path) is not valid: it contains one token, of at most 8 KiB, and no other text")
+    }
+    return String(decoding: token[0], as: UTF8.self)
+  }
+
+  private func resolve() throws(End) -> Resolver.Resolution {
+    guard case .network(let host, let port) = options.url.place else {
+      if case .unix(let path) = options.url.place { return .success([.unix(path: path)]) }
+      return .success([])
+    }
+    let result = Locked<Resolver.Resolution?>(nil)
+    Task { [resolver, events] in
+      let resolution = await resolver.resolve(host: host, port: port)
+      result.withLock { $0 = resolution }
+      events.wake()
+    }
+    while true {
+      if let resolution = result.withLock({ $0 }) { return resolution }
+      if case .signal = events.wait() { throw .stopped }
+    }
+  }
+
+  private static func readHead(
+    _ decoder: inout HTTPResponseHeadDecoder, from connection: GatewayConnection, _ input: inout ByteQueue
+  ) throws(ConnectionFailure) {
+    while true {
+      do throws(HTTPProtocolError) {
+        if try decoder.take(from: &input) { break }
+      } catch {
+        throw ConnectionFailure("the response is not valid HTTP: \(error)")
+      }
+      guard try connection.receive(into: &input) else { throw ConnectionFailure("the connection was closed") }
+    }
+    guard field("Transfer-Encoding", of: decoder) == nil else {
+      throw ConnectionFailure("the response to HTTP/1.0 is chunked: a proxy in between is at fault")
+    }
+  }
+
+  private static func field(_ name: String, of decoder: borrowing HTTPResponseHeadDecoder) -> String? {
+    for index in 0..<decoder.fields.count where decoder.fields.name(at: index).equalsIgnoringCase(Array(name.utf8).span)
+    {
+      return decoder.fields.value(at: index).text()
+    }
+    return nil
+  }
+
+  /// Reads the problem of a response other than 200.
+  private func refused(
+    _ decoder: borrowing HTTPResponseHeadDecoder, _ connection: GatewayConnection, _ input: inout ByteQueue
+  ) throws(End) -> Stream {
+    do throws(ConnectionFailure) {
+      while input.count < Self.problemBytes, try connection.receive(into: &input) {}
+    } catch {
+      // The status says enough.
+    }
+    let status = decoder.status.rawValue
+    let detail = StreamLine(input.bytes.text().split(whereSeparator: \.isNewline).last.map { Array($0.utf8) } ?? [])?
+      .text("detail")
+    let reason = "status \(status)" + (detail.map { ": \($0)" } ?? "")
+    guard status >= 500 || status == 429 || status == 408 else { throw .refused(reason) }
+    let retryAfter = Self.field("Retry-After", of: decoder).flatMap { Int64($0) }.map {
+      TimeSpan.seconds(min(max(1, $0), 3600))
+    }
+    return .failed(reason, retryAfter: retryAfter)
+  }
+
+  // MARK: Lines
+
+  private func readLines(from connection: GatewayConnection, _ input: inout ByteQueue) throws(End) -> Stream {
+    var scanned = 0
+    while true {
+      while let end = input.bytes.firstIndex(of: UInt8(ascii: "\n"), from: scanned) {
+        try take([UInt8](copying: input.bytes.extracting(first: end)))
+        input.consume(end + 1)
+        scanned = 0
+      }
+      scanned = input.count
+      guard input.count < Self.lineBytes else { throw .refused("a line has more than \(Self.lineBytes) bytes") }
+      if TailOutput.isClosed { throw .stopped }
+      switch events.wait(until: ProcessInformation.monotonicTime() + Self.silence, orReadable: connection.descriptor) {
+      case .signal: throw .stopped
+      case .woken: continue
+      case .deadline: return .failed("no byte for \(Self.silence.seconds) s", retryAfter: nil)
+      case .readable: break
+      }
+      do throws(ConnectionFailure) {
+        // A line without its end is repeated by the next stream.
+        guard try connection.receive(into: &input) else { return .ended }
+      } catch {
+        return .failed("the connection was lost: \(error.reason)", retryAfter: nil)
+      }
+    }
+  }
+
+  private func take(_ bytes: [UInt8]) throws(End) {
+    guard let line = StreamLine(bytes) else {
+      throw .refused("the response is no stream of pushes: is this the address of a gateway?")
+    }
+    try write(options.output.render(line))
+    cursor = line.cursor ?? cursor
+  }
+
+  /// Writes to standard output. A reader that stops reading delays the stream, and the gateway keeps what follows.
+  private func write(_ bytes: [UInt8]) throws(End) {
+    var rest = bytes[...]
+    while !rest.isEmpty {
+      var interest = pollfd(fd: STDOUT_FILENO, events: Int16(POLLOUT), revents: 0)
+      if unsafe poll(&interest, 1, 0) == 0 {
+        // While it would block, signals have their default action.
+        ProcessSignals.unblock(Self.signals)
+        _ = unsafe poll(&interest, 1, -1)
+        ProcessSignals.block(Self.signals)
+      }
+      // A pipe that is writable takes this many bytes without blocking.
+      let piece = rest.prefix(Int(PIPE_BUF))
+      let count = unsafe piece.withUnsafeBytes { unsafe Glibc.write(STDOUT_FILENO, $0.baseAddress, $0.count) }
+      if count < 0, errno == EINTR || errno == EAGAIN { continue }
+      guard count > 0 else { throw .stopped }
+      rest = rest.dropFirst(count)
+    }
+  }
+}

@@ -1,0 +1,78 @@
+import ByteStreams
+import Configuration
+import Reactor
+import TLSEngine
+
+/// The command line of `drawbridge tail`.
+struct TailOptions {
+  /// Where `drawbridge serve` listens by default.
+  static let defaultURL = "http://127.0.0.1:8080"
+
+  let url: GatewayURL
+  let session: String
+  /// The parameters of the first request that state the position, percent-encoded, such as `since=10m`.
+  let start: String
+  /// The parameters of every request.
+  let topics: String
+  /// Read before each request, so that a token can be replaced.
+  let tokenFile: String?
+  /// For `https`.
+  let context: TLSContext?
+  let output: TailOutput
+
+  init(_ invocation: Invocation) throws(UsageError) {
+    func last(_ flag: String) -> String? { invocation.flags.last { $0.name == flag }?.value }
+    url = try GatewayURL(invocation.name ?? Self.defaultURL)
+    session = last("session") ?? SessionName.default
+    guard SessionName.isValid(session) else {
+      throw UsageError(message: "'\(session)' is not the name of a session: use \(SessionName.expectation).")
+    }
+    let positions = ["cursor", "since", "last"].compactMap { name in last(name).map { (name, $0) } }
+    guard positions.count <= 1 else {
+      throw UsageError(message: "--cursor, --since and --last exclude each other: give one of them as the start.")
+    }
+    start = positions.first.map { "\($0.0)=\(PercentEncoder.encode(Array($0.1.utf8).span))" } ?? "cursor=latest"
+    topics = invocation.flags.filter { $0.name == "topic" }.map {
+      "&topic=\(PercentEncoder.encode(Array($0.value.utf8).span))"
+    }.joined()
+    tokenFile = last("token-file")
+    let format = try Self.choice(
+      last("format"), of: "format", TailOutput.Format.allCases.map(\.rawValue),
+      default: TailOutput.isTerminal ? "text" : "ndjson")
+    let noColor = SystemFile.environment()["NO_COLOR"].map { !$0.isEmpty } ?? false
+    let color = try Self.choice(last("color"), of: "color", ["auto", "always", "never"], default: "auto")
+    output = TailOutput(
+      format: TailOutput.Format(rawValue: format) ?? .text,
+      isColored: color == "always" || color == "auto" && TailOutput.isTerminal && !noColor)
+    context = url.isSecure ? try Self.context(last("ca-file")) : nil
+  }
+
+  private static func choice(
+    _ value: String?, of flag: String, _ choices: [String], default fallback: String
+  ) throws(UsageError) -> String {
+    guard let value else { return fallback }
+    guard choices.contains(value) else {
+      throw UsageError(message: "'--\(flag) \(value)' is not valid: use \(choices.joined(separator: ", ")).")
+    }
+    return value
+  }
+
+  private static func context(_ caFile: String?) throws(UsageError) -> TLSContext {
+    var settings = TLSClientSettings()
+    settings.trust.caFile = caFile
+    var contents: [String: [UInt8]] = [:]
+    if let caFile {
+      do throws(FileError) {
+        contents[caFile] = try SystemFile.contents(
+          of: caFile, atMost: TLSClientSettings.fileSizeLimit + 1, within: .seconds(10))
+      } catch {
+        throw UsageError(message: "--ca-file \(caFile) cannot be read: \(error).")
+      }
+    }
+    do throws(TLSSettingsError) {
+      return try TLSContext(settings, contents: contents)
+    } catch {
+      throw UsageError(message: "--ca-file: \(error).")
+    }
+  }
+}

@@ -1,0 +1,99 @@
+import ByteStreams
+import Glibc
+import JSONCodec
+
+/// What `drawbridge tail` prints: a line per message, for people or for programs.
+struct TailOutput {
+  enum Format: String, CaseIterable { case text, ndjson }
+
+  let format: Format
+  let isColored: Bool
+
+  /// Whether nobody reads standard output any more.
+  static var isClosed: Bool {
+    var interest = pollfd(fd: STDOUT_FILENO, events: 0, revents: 0)
+    return unsafe poll(&interest, 1, 0) > 0 && interest.revents & Int16(POLLERR) != 0
+  }
+
+  static var isTerminal: Bool { isatty(STDOUT_FILENO) == 1 }
+
+  // MARK: Lines
+
+  /// Returns what is printed for a line of a stream, with its line break; empty for nothing.
+  func render(_ line: StreamLine) -> [UInt8] {
+    if line.type == "heartbeat" { return [] }
+    if format == .ndjson { return line.bytes + [UInt8(ascii: "\n")] }
+    let text = line.type == "gap" ? gap(line) : message(line)
+    return Array((text + "\n").utf8)
+  }
+
+  private func message(_ line: StreamLine) -> String {
+    // The time of day of `2026-11-21T09:30:00.125Z`.
+    let time = line.text("time").map { String($0.drop { $0 != "T" }.dropFirst()) } ?? ""
+    var parts = [colored(Terminal.printable(time), .dim)]
+    if let topic = line.text("topic") { parts.append(colored(Self.oneLine(topic), .cyan)) }
+    if let data = line.text("data_base64") {
+      parts.append(colored("base64", .dim) + " " + Self.oneLine(data))
+    } else {
+      // A string is shown without quotes and escapes only if it is a text, not if it is the JSON of a string.
+      let data = line.type == "text" ? line.text("data") : line.json("data")
+      parts.append(Self.oneLine(data ?? ""))
+    }
+    return parts.joined(separator: "  ")
+  }
+
+  private func gap(_ line: StreamLine) -> String {
+    let count = line.json("missed").flatMap { Int($0) }.map { "\($0)" } ?? "some"
+    let reasons = line.json("reasons").map { $0.filter { !"[]\"".contains($0) } } ?? line.text("reason") ?? ""
+    let verb = count == "1" ? "message is" : "messages are"
+    return colored("-- \(count) \(verb) missing (\(Terminal.printable(reasons)))", .yellow)
+  }
+
+  /// Line breaks and characters that a terminal would act on are escaped.
+  private static func oneLine(_ text: String) -> String {
+    Terminal.printable(text.split(separator: "\n", omittingEmptySubsequences: false).joined(separator: "\\n"))
+  }
+
+  enum Color: Int {
+    case dim = 2
+    case yellow = 33
+    case cyan = 36
+  }
+
+  func colored(_ text: String, _ color: Color) -> String {
+    isColored ? "\u{1B}[\(color.rawValue)m\(text)\u{1B}[0m" : text
+  }
+}
+
+/// A line of a stream: a JSON object.
+struct StreamLine {
+  /// Without the line break.
+  let bytes: [UInt8]
+  private let object: JSONObject
+
+  /// Returns nil if it is no JSON object.
+  init?(_ bytes: [UInt8]) {
+    guard JSONValidator.isValid(bytes.span), let object = JSONObject(bytes.span) else { return nil }
+    self.bytes = bytes
+    self.object = object
+  }
+
+  var type: String { text("type") ?? "" }
+
+  /// The position after it.
+  var cursor: String? { text("cursor") ?? text("id") }
+
+  private func value(_ name: String) -> Range<Int>? {
+    object.members.first { JSONString.equals(bytes.span.extracting($0.name), Array(name.utf8)) }?.value
+  }
+
+  /// The text of a string; nil if it is none.
+  func text(_ name: String) -> String? {
+    value(name).flatMap { JSONString.content(of: bytes.span.extracting($0)) }.map {
+      String(decoding: $0, as: UTF8.self)
+    }
+  }
+
+  /// Any value as JSON.
+  func json(_ name: String) -> String? { value(name).map { String(decoding: bytes[$0], as: UTF8.self) } }
+}

@@ -49,6 +49,26 @@ extension StoreFile {
     }
   }
 
+  /// Writes a copy to `path`, where there must be no file, and marks it as a backup. Returns why it failed, or nil.
+  func backUp(to path: String) -> String? {
+    guard unsafe access(path, F_OK) != 0 else { return "'\(path)' exists" }
+    do throws(StoreError) {
+      try Self.create(path)
+    } catch {
+      return "\(error)"
+    }
+    do throws(SQLiteDatabase.Failure) {
+      try database.run("VACUUM INTO ?") { statement throws(SQLiteDatabase.Failure) in try statement.bind(1, path) }
+      let copy = try SQLiteDatabase(path)
+      try copy.execute("PRAGMA synchronous=FULL")
+      try copy.execute("INSERT OR REPLACE INTO meta VALUES ('\(StoreSchema.Meta.isBackup)', '1')")
+      return nil
+    } catch {
+      Self.remove(path)
+      return "\(error)"
+    }
+  }
+
   // MARK: Files
 
   private static func removeOldFailedFiles(of path: String) {

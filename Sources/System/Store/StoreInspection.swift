@@ -41,6 +41,13 @@ package enum StoreInspection {
       term: file.condition.term, endedUncleanly: file.condition.endedUncleanly, sessions: sessions)
   }
 
+  /// Writes a copy of a store to `target`, where there must be no file. A gateway that opens the copy continues with other numbers than the
+  /// original, and tells its readers that what came later is missing.
+  package static func backUp(_ path: String, to target: String) throws(StoreError) {
+    try require(path)
+    if let reason = try StoreFile.open(path).backUp(to: target) { throw .failed(path: target, reason: reason) }
+  }
+
   /// Without this, an empty store would be created.
   private static func require(_ path: String) throws(StoreError) {
     guard unsafe access(path, R_OK) == 0 else { throw .failed(path: path, reason: SystemError.reason(of: errno)) }

@@ -43,24 +43,7 @@ extension StoreWriter {
   /// Writes a copy of what is stored to `path`. Returns why it failed, or nil.
   func backUp(to path: String) -> String? {
     guard let file, store.state.failure == nil else { return "the store does not work at present" }
-    guard unsafe access(path, F_OK) != 0 else { return "'\(path)' exists" }
-    do throws(StoreError) {
-      try StoreFile.create(path)
-    } catch {
-      return "\(error)"
-    }
-    do throws(SQLiteDatabase.Failure) {
-      try file.database.run("VACUUM INTO ?") { statement throws(SQLiteDatabase.Failure) in
-        try statement.bind(1, path)
-      }
-      let copy = try SQLiteDatabase(path)
-      try copy.execute("PRAGMA synchronous=FULL")
-      try copy.execute("INSERT OR REPLACE INTO meta VALUES ('\(StoreSchema.Meta.isBackup)', '1')")
-      return nil
-    } catch {
-      StoreFile.remove(path)
-      return "\(error)"
-    }
+    return file.backUp(to: path)
   }
 }
 

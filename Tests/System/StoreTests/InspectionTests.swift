@@ -34,6 +34,21 @@ import Testing
     #expect(try StoreInspection.check(folder.file).term == 1)
   }
 
+  @Test func aBackupOfAClosedStoreIsOneWhenItIsOpened() throws {
+    let folder = try TestFolder()
+    let store = try TestStore(folder.file)
+    try store.submitAndWait([push(1)])
+    #expect(throws: StoreError.inUse(path: folder.file)) {
+      try StoreInspection.backUp(folder.file, to: folder.path + "/copy.db")
+    }
+    try store.close()
+    try StoreInspection.backUp(folder.file, to: folder.path + "/copy.db")
+    #expect(throws: StoreError.self) { try StoreInspection.backUp(folder.file, to: folder.path + "/copy.db") }
+    let copy = try TestStore(folder.path + "/copy.db")
+    #expect(copy.restored.nextPush == 2 && copy.restored.mayHaveLostEntries)
+    try copy.close()
+  }
+
   @Test func aFileThatDoesNotExistIsNotCreated() throws {
     let folder = try TestFolder()
     #expect(throws: StoreError.self) { try StoreInspection.check(folder.file) }

@@ -20,7 +20,8 @@ extension API {
     let (request, id) = try call.content(body?.bytes ?? [])
     let registered = try register(call, request, id, of: session, at: now)
     let pending = PendingCall(
-      session: session, call: registered, preferredWait: call.isPreferenceApplied ? call.wait : nil)
+      session: session, call: registered, caller: grant?.principal ?? "",
+      preferredWait: call.isPreferenceApplied ? call.wait : nil)
     let deadline = deadline(after: call.wait, for: grant, at: now)
     let held = HeldCall(api: self, slot: calls.insert(pending), deadline: deadline)
     if call.wait > .zero, !held.hasNewData { return .wait(held) }
@@ -59,7 +60,7 @@ extension API {
 
   fileprivate func respond(to pending: PendingCall, at now: MonotonicTime, into response: inout Response) {
     let (session, sequence) = (pending.session, pending.call.sequence)
-    let outcome = session.upstream.finish(pending.call, now: now)
+    let outcome = session.upstream.finish(pending.call, for: pending.caller, now: now)
     shared.metrics.calls.count(outcome)
     if let wait = pending.preferredWait {
       response.fields.append("Preference-Applied: wait=" as StaticString)
@@ -112,6 +113,8 @@ extension API {
 struct PendingCall {
   let session: Session
   let call: SessionHandle.RegisteredCall
+  /// The principal of the client.
+  let caller: String
   /// The wait if it is from `Prefer`.
   let preferredWait: TimeSpan?
 }

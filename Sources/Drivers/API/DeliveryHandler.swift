@@ -19,7 +19,7 @@ extension API {
     session.noteUse(at: now)
     let delivery = WaitingDelivery(
       api: self, session: session, sequence: sequence, deadline: deadline,
-      showsReply: grant?.scopes.contains(.call) ?? false)
+      caller: grant.flatMap { $0.scopes.contains(.call) ? $0 : nil })
     if deadline > now, !delivery.hasNewData {
       session.upstream.beginWaitingForConfirmations()
       return .wait(delivery)
@@ -35,8 +35,8 @@ private struct WaitingDelivery: WaitingRequest {
   let session: Session
   let sequence: UInt64
   let deadline: MonotonicTime
-  /// Whether the client may read the reply to a call.
-  let showsReply: Bool
+  /// The client, if it may read the replies to its own calls.
+  let caller: Grant?
 
   var heldCount: Gauge? { nil }
   var notifier: Notifier { session.upstream.deliveryNotifier }
@@ -76,7 +76,7 @@ private struct WaitingDelivery: WaitingRequest {
       of: record.time, wallClock: ProcessInformation.wallClockMilliseconds(), now: ProcessInformation.monotonicTime())
     clock.write(milliseconds: time, into: &response.content.text)
     response.content.text.append("\"" as StaticString)
-    if showsReply, let reply = session.upstream.lateReply(to: sequence, now: now) {
+    if let caller, let reply = session.upstream.lateReply(to: sequence, for: caller.principal, now: now) {
       response.content.text.append(",\"reply\":" as StaticString)
       for piece in reply.pieces { response.content.append(piece) }
     }

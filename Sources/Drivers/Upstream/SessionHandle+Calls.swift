@@ -67,8 +67,8 @@ extension SessionHandle {
   /// Whether a call has an outcome. Its client has not collected it.
   package func isOver(_ call: RegisteredCall) -> Bool { shared.withLock { $0.calls.isOver(call.id) } }
 
-  /// The client collects the outcome of its call, once. Without one the call has timed out.
-  package func finish(_ call: RegisteredCall, now: MonotonicTime) -> CallTable.Outcome {
+  /// The client collects the outcome of its call, once. Without one the call has timed out, and a late reply is for the principal `caller`.
+  package func finish(_ call: RegisteredCall, for caller: String, now: MonotonicTime) -> CallTable.Outcome {
     // A request that is still queued is not sent later, and its call ends as one that was not sent.
     if !isOver(call) {
       update { shared in
@@ -76,7 +76,7 @@ extension SessionHandle {
         shared.outbox.withdraw(call.sequence)
       }
     }
-    return end { $0.calls.finish(call.id, now: now) }
+    return end { $0.calls.finish(call.id, for: caller, now: now) }
   }
 
   /// The client of a call is gone. If the request is still queued, it is not sent later.
@@ -100,10 +100,10 @@ extension SessionHandle {
   /// The time of the next connection attempt; nil while a connection sends, and if it is unknown.
   package var nextAttempt: MonotonicTime? { shared.withLock { $0.nextAttempt } }
 
-  /// The reply that arrived after the call with this request had timed out.
-  package func lateReply(to sequence: UInt64, now: MonotonicTime) -> CallReply? {
+  /// The reply that arrived after the call with this request had timed out, if the principal `caller` has called.
+  package func lateReply(to sequence: UInt64, for caller: String, now: MonotonicTime) -> CallReply? {
     guard mayHaveReplies.load(ordering: .relaxed) else { return nil }
-    return shared.withLock { $0.calls.lateReply(to: sequence, now: now) }
+    return shared.withLock { $0.calls.lateReply(to: sequence, for: caller, now: now) }
   }
 
   /// Frees the memory of calls that timed out long ago.

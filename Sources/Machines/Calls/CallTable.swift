@@ -104,11 +104,11 @@ package struct CallTable: Sendable {
   /// Whether the call has an outcome.
   package func isOver(_ id: CallID) -> Bool { calls[id]?.outcome != nil }
 
-  /// The client collects the outcome. Without one the call has timed out.
-  package mutating func finish(_ id: CallID, now: MonotonicTime) -> Outcome {
+  /// The client collects the outcome. Without one the call has timed out, and a late reply is for the principal `caller`.
+  package mutating func finish(_ id: CallID, for caller: String, now: MonotonicTime) -> Outcome {
     guard let call = remove(id) else { preconditionFailure("a call was finished twice") }
     if let outcome = call.outcome { return outcome }
-    late.add(id, token: call.token, sequence: call.sequence, now: now)
+    late.add(id, token: call.token, sequence: call.sequence, from: caller, now: now)
     return .timedOut
   }
 
@@ -196,8 +196,10 @@ package struct CallTable: Sendable {
 
   // MARK: Late replies
 
-  /// The late reply to the request in the message with this number.
-  package func lateReply(to sequence: UInt64, now: MonotonicTime) -> CallReply? { late.reply(to: sequence, now: now) }
+  /// The late reply to the request in the message with this number, if the principal `caller` has sent it.
+  package func lateReply(to sequence: UInt64, for caller: String, now: MonotonicTime) -> CallReply? {
+    late.reply(to: sequence, for: caller, now: now)
+  }
 
   /// Forgets calls that timed out long ago.
   package mutating func expire(now: MonotonicTime) { late.expire(now: now) }

@@ -18,6 +18,8 @@ package struct LateCalls: Sendable {
   private struct Call: Sendable {
     let id: CallID
     let token: SharedBytes
+    /// The principal of its client.
+    let caller: String
     let end: MonotonicTime
     var reply: CallReply?
   }
@@ -37,10 +39,10 @@ package struct LateCalls: Sendable {
 
   func sequence(of id: CallID) -> UInt64? { sequences[id] }
 
-  mutating func add(_ id: CallID, token: SharedBytes, sequence: UInt64, now: MonotonicTime) {
+  mutating func add(_ id: CallID, token: SharedBytes, sequence: UInt64, from caller: String, now: MonotonicTime) {
     expire(now: now)
     if calls.count >= limits.calls { forgetOldest() }
-    calls[sequence] = Call(id: id, token: token, end: latest + limits.time)
+    calls[sequence] = Call(id: id, token: token, caller: caller, end: latest + limits.time)
     sequences[id] = sequence
     order.append(sequence)
   }
@@ -59,8 +61,9 @@ package struct LateCalls: Sendable {
     return true
   }
 
-  func reply(to sequence: UInt64, now: MonotonicTime) -> CallReply? {
-    calls[sequence].flatMap { $0.end > now ? $0.reply : nil }
+  /// Nil for any other client than the one that has called.
+  func reply(to sequence: UInt64, for caller: String, now: MonotonicTime) -> CallReply? {
+    calls[sequence].flatMap { $0.end > now && $0.caller == caller ? $0.reply : nil }
   }
 
   mutating func expire(now: MonotonicTime) {

@@ -103,7 +103,7 @@ import UpstreamSession
       case .lateReply:
         #expect(caller.outcome == "timed out" && now < caller.end && caller.lateRepliesSeen == 0)
         callers[index].lateRepliesSeen += 1
-        #expect(text(table.lateReply(to: caller.sequence, now: now)) == "{\"id\":\(index),\"n\":\(index)}")
+        #expect(text(table.lateReply(to: caller.sequence, for: "me", now: now)) == "{\"id\":\(index),\"n\":\(index)}")
       case .none:
         // It has an outcome, a reply that its client has not collected, or was forgotten.
         #expect(caller.outcome != nil || caller.repliesSeen > 0)
@@ -167,7 +167,7 @@ import UpstreamSession
     }
 
     private mutating func collected(_ index: Int) -> String {
-      switch table.finish(callers[index].id, now: now) {
+      switch table.finish(callers[index].id, for: "me", now: now) {
       case .replied(let reply): text(reply) ?? ""
       case .upstreamClosed: "closed"
       case .notSent: "not sent"

@@ -34,7 +34,7 @@ import UpstreamSession
 
   /// What `finish` returns, in a word.
   private func finish(_ table: inout CallTable, _ number: Int, after: TimeSpan = .zero) -> String {
-    switch table.finish(id(number), now: now + after) {
+    switch table.finish(id(number), for: "me", now: now + after) {
     case .replied(let reply): text(reply) ?? ""
     case .upstreamClosed: "closed"
     case .notSent: "not sent"
@@ -143,12 +143,13 @@ import UpstreamSession
     var table = table()
     #expect(finish(&table, 1) == "timed out")
     #expect(!table.isEmpty && table.count == 0 && table.contains(id(1)))
-    #expect(table.lateReply(to: 1, now: now) == nil)
+    #expect(table.lateReply(to: 1, for: "me", now: now) == nil)
     #expect(receive(&table, 1, after: .seconds(59)) == .lateReply)
     #expect(receive(&table, 1, after: .seconds(59)) == .none, "the first counts")
-    #expect(text(table.lateReply(to: 1, now: now + .seconds(59))) == #"["a"]"#)
-    #expect(table.lateReply(to: 2, now: now) == nil)
-    #expect(table.lateReply(to: 1, now: now + .seconds(60)) == nil)
+    #expect(text(table.lateReply(to: 1, for: "me", now: now + .seconds(59))) == #"["a"]"#)
+    for other in ["", "m", "another"] { #expect(table.lateReply(to: 1, for: other, now: now) == nil) }
+    #expect(table.lateReply(to: 2, for: "me", now: now) == nil)
+    #expect(table.lateReply(to: 1, for: "me", now: now + .seconds(60)) == nil)
     table.expire(now: now + .seconds(60))
     #expect(table.isEmpty)
   }
@@ -182,8 +183,8 @@ import UpstreamSession
     #expect(receive(&table, 1, "[ID,456789,]") == .none, "larger than the limit: nothing is forgotten for it")
     #expect(receive(&table, 1, "[ID,45]") == .lateReply)
     #expect(receive(&table, 3, "[ID,45]") == .lateReply)
-    #expect(table.lateReply(to: 1, now: now) == nil, "the oldest gave way")
-    #expect(text(table.lateReply(to: 3, now: now)) == "[3,45]")
+    #expect(table.lateReply(to: 1, for: "me", now: now) == nil, "the oldest gave way")
+    #expect(text(table.lateReply(to: 3, for: "me", now: now)) == "[3,45]")
     #expect(receive(&table, 2, "[ID,4567]") == .none, "it was the oldest itself")
     table.expire(now: now + .seconds(61))
     #expect(table.isEmpty)

@@ -14,7 +14,7 @@ package struct GatewayPlan: Sendable {
   package let settings: GatewaySettings
   /// The default session first, if there is one; then the named ones, in the order of the file.
   package let sessions: [SessionPlan]
-  /// The certificate of the HTTPS listeners; nil if there are none.
+  /// The certificate of the HTTPS listeners; nil if there are none, and at a reload.
   package let certificate: TLSServerContext?
   /// The content of the files of tokens and keys.
   let credentials: Credentials
@@ -25,10 +25,13 @@ package struct GatewayPlan: Sendable {
   ///
   /// - Parameters:
   ///   - inherited: sockets that `settings.listeners` uses.
+  ///   - isReload: the certificate of the HTTPS listeners is then not read: its watcher does that, and keeps the old one while certificate and
+  ///     key do not match, as between their replacements. Other settings take effect meanwhile.
   ///   - isUsable: whether the settings of a section, such as `upstream.tls`, are free of errors. Where they are not, the
   ///     session's files are not read, and the plan must not be used.
   package init(
-    _ settings: GatewaySettings, inherited: InheritedSockets = .none, isUsable: (String) -> Bool = { _ in true }
+    _ settings: GatewaySettings, inherited: InheritedSockets = .none, isReload: Bool = false,
+    isUsable: (String) -> Bool = { _ in true }
   ) throws(SettingProblems) {
     self.settings = settings
     let listeners = settings.listeners
@@ -54,7 +57,8 @@ package struct GatewayPlan: Sendable {
     }
     var certificate: TLSServerContext?
     let tls = settings.listeners.tls
-    if !settings.listeners.https.isEmpty, !tls.certificateFile.isEmpty, !tls.keyFile.isEmpty, isUsable("listeners.tls")
+    if !isReload, !settings.listeners.https.isEmpty, !tls.certificateFile.isEmpty, !tls.keyFile.isEmpty,
+      isUsable("listeners.tls")
     {
       do throws(TLSSettingsError) {
         certificate = try ListenerCertificate.read(tls)

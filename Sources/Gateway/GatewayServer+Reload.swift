@@ -65,7 +65,7 @@ extension GatewayServer {
     // Those that exist keep the settings with which they were created.
     sessions.profiles.replace(with: plan.profiles)
     logger.level = effective.log.level
-    certificateWatcher?.check(isRequested: true)
+    certificateWatcher?.check(isRequested: reason == .signal)
     server.accessLog.mode = effective.log.access
     logger.info("configuration reloaded", [.flag("changed", effective != old)])
     running.effective = effective

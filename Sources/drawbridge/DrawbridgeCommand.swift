@@ -119,14 +119,16 @@ enum DrawbridgeCommand {
 
   /// Makes the plan from the settings. Throws the errors of the loader together with those that the plan finds.
   private static func plan(
-    for outcome: ConfigurationLoader.Outcome, overriding overrides: SettingOverrides
+    for outcome: ConfigurationLoader.Outcome, overriding overrides: SettingOverrides, isReload: Bool = false
   ) throws(ConfigurationErrors) -> GatewayPlan {
     var settings = outcome.settings
     settings.listeners.use(overrides.inherited)
     overrides.apply(&settings)
     let plan: GatewayPlan
     do throws(SettingProblems) {
-      plan = try GatewayPlan(settings, inherited: overrides.inherited) { !outcome.hasErrors(in: $0) }
+      plan = try GatewayPlan(settings, inherited: overrides.inherited, isReload: isReload) {
+        !outcome.hasErrors(in: $0)
+      }
     } catch {
       throw outcome.errors(with: error)
     }
@@ -156,7 +158,8 @@ enum DrawbridgeCommand {
       return nil
     }
     do throws(ConfigurationErrors) {
-      return try plan(for: read(invocation, ignoring: overrides.ignoredPaths, content, files), overriding: overrides)
+      return try plan(
+        for: read(invocation, ignoring: overrides.ignoredPaths, content, files), overriding: overrides, isReload: true)
     } catch {
       for line in error.errors {
         logger.error(

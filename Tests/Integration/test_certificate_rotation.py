@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from harness.certificates import Certificate
-from harness.https import connect, exchange, is_held, served, trusting, works
+from harness.gateway import Gateway
+from harness.https import connect, exchange, is_held, listening, served, trusting, works
 from harness.waiting import eventually
 
 CONNECTIONS = 1_000
@@ -115,3 +116,39 @@ async def test_a_certificate_without_its_key_changes_nothing(https_for, authorit
     gateway.signal(1)
     await gateway.logs(lambda line: line["message"] == "certificate replaced", what="the new certificate")
     assert await works(gateway, context)
+
+
+async def test_a_reload_between_the_two_files_keeps_the_old_pair_and_applies_the_rest(
+    start, tmp_path, upstream, authority, files
+):
+    first, second = authority.issue("DNS:localhost"), authority.issue("DNS:localhost")
+    files.use(first)
+    text = f"upstream: {{url: '{upstream.url}'}}\n"
+    arguments, env = listening(files.used)
+    gateway = await start(Gateway(*arguments, config=text, env=env, folder=tmp_path))
+    await gateway.ready()
+    context = trusting(authority)
+
+    async def certificate():
+        stream = await connect(gateway, context)
+        assert (await exchange(stream))[0] == 200
+        stream[1].close()
+        return served(stream)
+
+    before = await certificate()
+    files.use_chain(second)
+    gateway.rewrite(text + "log: {access: all}\n")
+    gateway.signal(1)
+    await gateway.logs(lambda line: "the old one remains in use" in line["message"], what="the mismatch")
+    reloaded = await gateway.logs(lambda line: line["message"] == "configuration reloaded", what="the reload")
+    assert reloaded["changed"]
+    assert (await gateway.metrics())["drawbridge_config_reload_success"] == 1
+    assert await certificate() == before
+    await gateway.logs(lambda line: line["message"] == "request", what="a request, which the new setting demands")
+    # Without another signal.
+    files.use_key(second)
+
+    async def is_used():
+        return await certificate() != before
+
+    await eventually(is_used, what="the new pair is used")

@@ -162,7 +162,7 @@ let package = Package(
     tested(.codecs, "JSONCodec"),
     tested(.codecs, "HTTPCodec"),
     tested(.codecs, "WebSocketCodec", ["HTTPCodec"]),
-    tested(.codecs, "ProxyCodec", ["HTTPCodec"]),
+    tested(.codecs, "ProxyCodec", ["ByteStreams", "HTTPCodec"]),
     .target(
       name: "JournalSupport", dependencies: ["ByteStreams", "Journal", "TestSupport"],
       path: "Tests/Machines/JournalSupport", swiftSettings: tests),
@@ -207,7 +207,7 @@ let package = Package(
       ]),
     tested(
       .drivers, "HTTPServer",
-      ["ByteStreams", "Configuration", "HTTPCodec", "Logging", "Metrics", "Reactor", "TLSEngine"]),
+      ["ByteStreams", "Configuration", "HTTPCodec", "Logging", "Metrics", "ProxyCodec", "Reactor", "TLSEngine"]),
     tested(
       .drivers, "API",
       [

@@ -1,0 +1,103 @@
+import ByteStreams
+import HTTPCodec
+import ProxyCodec
+import Testing
+
+@Suite struct TrustedProxiesTests {
+  private func proxies(_ entries: String...) -> TrustedProxies {
+    var proxies = TrustedProxies()
+    for entry in entries {
+      let isValid = proxies.add(entry)
+      #expect(isValid, "\(entry)")
+    }
+    return proxies
+  }
+
+  @Test(arguments: [
+    "", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0.0/", "10.0.0/8", "::1/129", "fe80::1%eth0", "localhost", "UNIX",
+    "::ffff:10.0.0.0/95",
+  ])
+  func refusesWhatIsNoBlock(text: String) {
+    var proxies = TrustedProxies()
+    let isValid = proxies.add(text)
+    #expect(!isValid && proxies.isEmpty)
+  }
+
+  @Test(arguments: [
+    ("10.0.0.0/8", "10.255.255.255", "11.0.0.0"), ("10.1.2.3", "10.1.2.3", "10.1.2.4"),
+    ("10.1.2.3/31", "10.1.2.2", "10.1.2.4"), ("0.0.0.0/0", "255.255.255.255", "::1"),
+    ("2001:db8::/32", "2001:db8:ffff::1", "2001:db9::"), ("::1", "::1", "::2"), ("::/0", "ffff::", "127.0.0.1"),
+    // A mapped address is the one of IPv4 in it, on either side.
+    ("::ffff:10.0.0.0/104", "10.200.0.1", "11.0.0.1"), ("10.0.0.0/8", "::ffff:10.0.0.1", "::ffff:11.0.0.1"),
+  ])
+  func trustsTheAddressesOfABlock(block: String, inside: String, outside: String) {
+    let proxies = proxies(block)
+    #expect(proxies.contains(IPAddress(inside)))
+    #expect(!proxies.contains(IPAddress(outside)))
+    #expect(!proxies.contains(nil), "a Unix-domain socket has a word of its own")
+  }
+
+  @Test func trustsUnixSocketsByTheirWord() {
+    #expect(proxies("unix").contains(nil))
+    #expect(!proxies("unix").contains(IPAddress("127.0.0.1")))
+    #expect(proxies("unix", "10.0.0.0/8").texts == ["unix", "10.0.0.0/8"])
+  }
+
+  /// Whether that is the client of a request with these lines.
+  private func client(_ lines: String..., behind peer: String? = "10.0.0.1", is client: String?) throws -> Bool {
+    try request(lines.map { "X-Forwarded-For: \($0)\r\n" }) { fields in
+      proxies("10.0.0.0/8", "2001:db8::/32").client(behind: peer.flatMap { IPAddress($0) }, fields)
+        == client.flatMap { IPAddress($0) }
+    }
+  }
+
+  private func request<Result>(_ lines: [String], _ body: (borrowing HTTPFields) -> Result) throws -> Result {
+    var connection = HTTPServerConnection()
+    connection.receive(Array("GET / HTTP/1.1\r\nHost: x\r\n\(lines.joined())\r\n".utf8).span)
+    #expect(try connection.nextEvent() == .head)
+    return body(connection.request.fields)
+  }
+
+  @Test func theClientIsTheRightmostAddressThatIsNoProxy() throws {
+    #expect(try client(is: "10.0.0.1"))
+    #expect(try client("203.0.113.7", is: "203.0.113.7"))
+    #expect(try client("198.51.100.1, 203.0.113.7", is: "203.0.113.7"))
+    #expect(try client("198.51.100.1, 203.0.113.7, 10.0.0.9, 2001:db8::1", is: "203.0.113.7"))
+    #expect(try client("198.51.100.1", "203.0.113.7, 10.0.0.9", "10.0.0.8", is: "203.0.113.7"))
+    // All are proxies: the one that is the farthest away.
+    #expect(try client("10.0.0.8, 10.0.0.9", is: "10.0.0.8"))
+    #expect(try client("203.0.113.7", behind: nil, is: "203.0.113.7"))
+    #expect(try client(behind: nil, is: nil))
+  }
+
+  /// What is left of it may be invented.
+  @Test func theProxyThatPassedOnNoAddressIsTheClient() throws {
+    #expect(try client("203.0.113.7, unknown", is: "10.0.0.1"))
+    #expect(try client("203.0.113.7, unknown, 10.0.0.9", is: "10.0.0.9"))
+    #expect(try client("203.0.113.7, _hidden, 198.51.100.1", is: "198.51.100.1"))
+  }
+
+  @Test(arguments: [
+    ("203.0.113.7:4711", "203.0.113.7"), ("[2001:db9::7]:4711", "2001:db9::7"), ("[2001:db9::7]", "2001:db9::7"),
+    ("2001:db9::7", "2001:db9::7"), ("::ffff:203.0.113.7", "203.0.113.7"),
+    // No addresses: the proxy is the client.
+    ("203.0.113.7:", "10.0.0.1"), ("203.0.113.7:65536", "10.0.0.1"), ("[2001:db9::7", "10.0.0.1"),
+    ("[203.0.113.7]", "10.0.0.1"), ("203.0.113.7 x", "10.0.0.1"), ("\"203.0.113.7\"", "10.0.0.1"),
+  ])
+  func readsAddressesWithAndWithoutPorts(text: String, address: String) throws {
+    #expect(try client(text, is: address))
+  }
+
+  @Test func theLastProtocolCounts() throws {
+    func isSecure(_ lines: String...) throws -> Bool? {
+      try request(lines.map { "X-Forwarded-Proto: \($0)\r\n" }) { fields in proxies("10.0.0.0/8").isSecure(fields) }
+    }
+    #expect(try isSecure() == nil)
+    #expect(try isSecure("https") == true)
+    #expect(try isSecure("HTTPS") == true)
+    #expect(try isSecure("http, https") == true)
+    #expect(try isSecure("https, http") == false)
+    #expect(try isSecure("https", "http") == false)
+    #expect(try isSecure("wss") == false)
+  }
+}

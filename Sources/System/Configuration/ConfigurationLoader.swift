@@ -233,6 +233,7 @@ package struct ConfigurationLoader {
       checkTLSFiles(session.upstream, prefix)
     }
     warnOfMissingDefault()
+    warnOfMissingPrincipals()
     let outcome = Outcome(
       settings: settings, origins: origins, groupPlaces: groupPlaces, errors: errors, warnings: warnings,
       written: written, failed: failed, hasUnreadableParts: hasUnreadableParts)
@@ -279,6 +280,16 @@ package struct ConfigurationLoader {
       guard let place = origins[setting.path] else { continue }
       let reason =
         "'upstream.url' is not set, so there is no default session, and named sessions and profiles do not inherit its settings"
+      warn(ConfigurationError(place: place, message: "'\(setting.path)' has no effect: \(reason)"))
+    }
+  }
+
+  /// Without authentication all clients would be one principal, so its limits are not applied.
+  private mutating func warnOfMissingPrincipals() {
+    guard !settings.authentication.isConfigured, failed.isEmpty else { return }
+    for setting in Setting.all where setting.path.hasPrefix("limits.principal.") {
+      guard let place = origins[setting.path] else { continue }
+      let reason = "it needs authentication, and 'limits.address' applies to clients without it"
       warn(ConfigurationError(place: place, message: "'\(setting.path)' has no effect: \(reason)"))
     }
   }

@@ -17,7 +17,7 @@ def build_programs():
         if target.exists() and target.stat().st_mtime > newest:
             continue
         flags = ["-O2", "-std=gnu17", "-Wall", "-Wextra", "-Werror"]
-        _run(["cc", *flags, "-o", target, source, "-lcrypto", "-lz"])
+        _run(["cc", *flags, "-o", target, source, "-lssl", "-lcrypto", "-lz"])
 
 
 def build_go():

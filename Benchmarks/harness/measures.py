@@ -11,6 +11,7 @@ import socket
 import subprocess
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from .interference import QUIET, Interference
 from .processes import PROJECT, WORK, Cores, IdleConnections, Process, Tool, free_port, run_tool
@@ -26,7 +27,9 @@ from .subjects import (
     Gateway,
     Go,
     Nchan,
+    SecureGateway,
     Subject,
+    TLSProxy,
 )
 
 
@@ -261,6 +264,8 @@ def access(bench: Bench) -> list[Figure]:
         ("token", "with a static token", {"AUTHENTICATION_TOKENS": tokens}, [f"Authorization: Bearer {token}"]),
         ("jwt", "with a JWT", jwt, [f"Authorization: Bearer {web_token}"]),
     ]
+    # What authentication may cost: at most a tenth more with a static token, and a fifth more with a JWT.
+    cost.targets = [Target("≥", 1 / 1.1, "token"), Target("≥", 1 / 1.2, "jwt")]
     for figure in (rate, cost):
         figure.titles |= {name: f"Drawbridge, {title}" for name, title, _, _ in kinds}
     with contextlib.ExitStack() as stack:
@@ -273,6 +278,55 @@ def access(bench: Bench) -> list[Figure]:
             rate.add(name, result["rate"])
             cost.add(name, seconds / result["all"] * 1e6)
     return [rate, cost]
+
+
+def https(bench: Bench) -> list[Figure]:
+    """Requests over HTTPS, and new connections, beside nginx that terminates TLS in front of the plain listener."""
+    figures = {}
+    for kind, title in (
+        ("requests", "POST of 100 bytes over HTTPS, keep-alive, 64 connections"),
+        ("resumed", "poll on a new HTTPS connection each, with a resumed session, 64 at a time"),
+        ("full", "poll on a new HTTPS connection each, with a full handshake (ECDSA P-256), 64 at a time"),
+    ):
+        rate = Figure(f"https_{kind}_rate", title, "requests/s", True)
+        cost = Figure(f"https_{kind}_cpu", "the same: processor time of the servers per request", "µs", False)
+        rate.targets = [Target("≥", 1, TLSProxy.name)]
+        cost.targets = [Target("≤", 1, TLSProxy.name)]
+        for figure in (rate, cost):
+            figure.titles[TLSProxy.name] = TLSProxy.title
+        figures[kind] = rate, cost
+    if reason := TLSProxy.missing():
+        raise SystemExit(f"error: this needs {reason}")
+    with contextlib.ExitStack() as stack:
+        files = _certificate()
+        subjects = [stack.enter_context(kind(bench.cores, *files)) for kind in (SecureGateway, TLSProxy)]
+        for kind, options in (("requests", ["-e"]), ("resumed", ["-e", "-n", "-r"]), ("full", ["-e", "-n"])):
+            rate, cost = figures[kind]
+            for subject in bench.turns(subjects, rate, cost):
+                if kind == "requests":
+                    result, seconds = bench.post(subject, options=options)
+                else:
+                    result, seconds = bench.rate(subject, "GET", "/v1/messages?wait=0", options=options)
+                    # The first connections have no session to resume.
+                    resumable = result["handshakes"] - bench.plan.connections if kind == "resumed" else 0
+                    if result["resumed"] < resumable or (kind == "full" and result["resumed"] > 0):
+                        raise SystemExit(
+                            f"error: {subject.name} resumed {result['resumed']} of {result['handshakes']} sessions"
+                        )
+                rate.add(subject.name, result["rate"])
+                cost.add(subject.name, seconds / result["all"] * 1e6)
+    return [figure for pair in figures.values() for figure in pair]
+
+
+def _certificate() -> list[Path]:
+    """A certificate and its key. ECDSA, as most servers have today."""
+    folder = WORK / "run"
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / "certificate.pem", folder / "certificate.key"]
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    command += ["-subj", "/CN=localhost", "-days", "30", "-out", files[0], "-keyout", files[1]]
+    subprocess.run(command, check=True, capture_output=True)
+    return files
 
 
 def _base64url(data: bytes) -> str:
@@ -788,6 +842,7 @@ MEASURES = {
     "post": post,
     "connections": connections,
     "access": access,
+    "https": https,
     "batches": batches,
     "poll": poll,
     "held": held,

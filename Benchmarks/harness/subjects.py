@@ -198,6 +198,66 @@ class CreatingGateway(Gateway):
         self.server.settle()
 
 
+class SecureGateway(Gateway):
+    """The gateway with an HTTPS listener, which is its port."""
+
+    def __init__(self, cores, certificate: Path, key: Path):
+        super().__init__(cores, settings={"LISTENERS_TLS_CERTIFICATE": certificate, "LISTENERS_TLS_KEY": key})
+
+    def arguments(self, upstream):
+        words = super().arguments(upstream)
+        words[words.index("--listen")] = "--listen-https"
+        # Instead of the default address, which another process may have.
+        return [*words, "--listen", f"127.0.0.1:{free_port()}"]
+
+
+class TLSProxy(Gateway):
+    """nginx, which terminates TLS in front of the gateway's plain listener. Both run on the server cores."""
+
+    name = "nginx-tls"
+    title = "nginx with TLS in front of Drawbridge"
+
+    def __init__(self, cores, certificate: Path, key: Path):
+        super().__init__(cores)
+        self.certificate, self.key = certificate, key
+
+    @staticmethod
+    def missing():
+        return None if shutil.which("nginx") else "the Debian package nginx"
+
+    def start(self):
+        super().start()
+        gateway, self.server = self.port, Together(self.server)
+        self.port = free_port()
+        values = {"WORKERS": len(self.cores.server), "GATEWAY": gateway, "PORT": self.port}
+        self.configure("tls/nginx.conf", **values, CERTIFICATE=self.certificate, KEY=self.key)
+        nginx = [shutil.which("nginx"), "-p", self.folder, "-c", "nginx.conf", "-e", "stderr"]
+        log = (self.folder / "nginx-log").open("w")
+        self.server.add(Process(nginx, self.cores.server, log=log, cwd=self.folder))
+        self.server.processes[-1].wait_until_listening(self.port)
+
+
+class Together:
+    """Several processes that are measured as one."""
+
+    def __init__(self, *processes: Process):
+        self.processes = list(processes)
+
+    def add(self, process: Process):
+        self.processes.append(process)
+
+    def cpu(self) -> float:
+        return sum(process.cpu() for process in self.processes)
+
+    def settle(self):
+        for process in self.processes:
+            process.settle()
+
+    def stop(self):
+        for process in reversed(self.processes):
+            process.stop()
+
+
 class Floor(Subject):
     name = "floor"
     title = "C floor"

@@ -183,11 +183,12 @@ async def test_a_warning_says_which_tls_files_are_not_checked(tmp_path):
 
 async def test_limits_of_principals_without_authentication_are_a_warning(tmp_path):
     path = tmp_path / "limits.yaml"
-    path.write_text(GOOD + "limits:\n  principal: {requests: 5/s, held: 9}\n  address: {held: 9}\n")
+    path.write_text(GOOD + "limits:\n  principal: {requests: 5/s, held: 9, messages: none}\n  address: {held: 9}\n")
     status, _, err = await run("check-config", "--config", path)
     assert status == 0
     for place, setting in (("4:25", "requests"), ("4:36", "held")):
         assert f"warning: {path}:{place}: 'limits.principal.{setting}' has no effect: it needs authentication" in err
+    assert "principal.messages" not in err
     assert "limits.address" not in err.replace("'limits.address' applies", "")
     tokens = tmp_path / "tokens"
     tokens.write_text("")

@@ -287,8 +287,9 @@ package struct ConfigurationLoader {
   /// Without authentication all clients would be one principal, so its limits are not applied.
   private mutating func warnOfMissingPrincipals() {
     guard !settings.authentication.isConfigured, failed.isEmpty else { return }
+    let defaults = GatewaySettings()
     for setting in Setting.all where setting.path.hasPrefix("limits.principal.") {
-      guard let place = origins[setting.path] else { continue }
+      guard let place = origins[setting.path], setting.format(settings) != setting.format(defaults) else { continue }
       let reason = "it needs authentication, and 'limits.address' applies to clients without it"
       warn(ConfigurationError(place: place, message: "'\(setting.path)' has no effect: \(reason)"))
     }

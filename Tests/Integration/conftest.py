@@ -8,6 +8,7 @@ import pytest_asyncio
 
 from harness.certificates import CertificateAuthority
 from harness.created_sessions import Sessions
+from harness.credentials import Issuer
 from harness.gateway import BINARY, Gateway
 from harness.https import listening
 from harness.raw import RawUpstream
@@ -66,6 +67,12 @@ def certificate(authority):
 def tokens(tmp_path):
     """A file of static tokens, empty at first."""
     return TokenFile(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def issuer(tmp_path_factory):
+    """An issuer of JSON Web Tokens."""
+    return Issuer(tmp_path_factory.mktemp("issuer"))
 
 
 @pytest_asyncio.fixture

@@ -6,7 +6,9 @@ import pytest
 from aiohttp import web
 
 from harness.browser import Chromium
+from harness.credentials import with_tokens
 from harness.raw import exchange
+from harness.tokens import bearer
 from harness.waiting import eventually
 
 EVIL = "https://evil.example"
@@ -118,6 +120,26 @@ async def test_a_listener_on_every_address_accepts_any_host_and_no_foreign_origi
     (await client.send("x", headers={"Origin": EVIL})).problem(403)
 
 
+async def test_no_page_reads_the_management_listener(gateway_for, upstream):
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_HTTP_ORIGINS": "https://app.example"})
+    page = {"Origin": "https://app.example", "Sec-Fetch-Site": "cross-site"}
+    preflight = {**page, "Access-Control-Request-Method": "GET"}
+    for listener, reads in (("api", True), ("management", False)):
+        client = gateway.client(listener)
+        for method, path, fields in [
+            ("GET", "/v1/session" if reads else "/metrics", page),
+            ("GET", "/nowhere", page),
+            ("OPTIONS", "/v1/session" if reads else "/metrics", preflight),
+        ]:
+            answer = await client.request(method, path, headers=fields)
+            assert any(name.lower().startswith("access-control-") for name in answer.headers) == reads, path
+        # A request that the server refuses without the API.
+        request = b"GET / HTTP/1.1\r\nHost: x\r\nOrigin: https://app.example\r\nContent-Length: x\r\n\r\n"
+        answer = await exchange(gateway.address(listener), request)
+        assert answer.statuses == [400]
+        assert (b"access-control-allow-origin" in answer.data.lower()) == reads
+
+
 async def test_a_request_without_host_is_no_browsers(gateway):
     answer = await exchange(gateway.address(), b"GET /v1/session HTTP/1.0\r\n\r\n")
     assert answer.data.startswith(b"HTTP/1.1 200 ")
@@ -219,3 +241,75 @@ async def test_a_page_of_another_origin_can_do_none_of_it_in_a_browser(gateway_f
     assert set(result.values()) == {"failed"}
     await gateway.client().accepted("own")
     assert await upstream.has_received(1) == ["own"]
+
+
+# ----------------------------------------------------------------------------------------------------------- The cookie
+
+READS = """async () => {
+  const status = async (options) => (await fetch("/v1/messages?wait=0", options)).status;
+  return {
+    get: await status({}),
+    head: await status({ method: "HEAD" }),
+    post: await status({ method: "POST", body: "forged", headers: { "Content-Type": "text/plain" } }),
+    stream: await new Promise((resolve) => {
+      const source = new EventSource("/v1/messages?cursor=earliest");
+      source.onmessage = (event) => { source.close(); resolve(JSON.parse(event.data).data); };
+      source.onerror = () => { source.close(); resolve("failed"); };
+    }),
+    withoutIt: await status({ credentials: "omit" }),
+  };
+}"""
+
+
+async def add_cookie(page, url, token, **options):
+    cookie = {"name": "drawbridge_token", "value": token, "url": f"{url}/v1/", "httpOnly": True}
+    await page.context.add_cookies([{**cookie, **options}])
+
+
+async def test_a_page_of_the_gateway_reads_with_the_cookie_in_a_browser(gateway_for, upstream, start, tokens):
+    token = tokens.add("a", scopes="send,receive")
+    gateway = await gateway_for(upstream, env=with_tokens(tokens))
+    await upstream.push("up")
+    page = await (await start(Chromium())).open(gateway.address(), "<!doctype html>")
+    await add_cookie(page, gateway.url(), token, sameSite="Strict")
+    result = await page.evaluate(READS)
+    assert result == {"get": 200, "head": 200, "post": 401, "stream": "up", "withoutIt": 401}
+    await gateway.client().accepted("own", headers=bearer(token))
+    assert await upstream.has_received(1) == ["own"]
+
+
+OF_ANOTHER_ORIGIN = """async (url) => {
+  const tried = async (options) => {
+    try { return (await fetch(url, { credentials: "include", ...options })).status; } catch { return "failed"; }
+  };
+  const image = new Promise((resolve) => {
+    const element = new Image();
+    element.onload = element.onerror = () => resolve("tried");
+    element.src = url + "&image";
+  });
+  return [await tried({}), await tried({ mode: "no-cors" }), await image];
+}"""
+
+
+@pytest.mark.parametrize("is_allowed", [False, True])
+async def test_a_page_of_another_origin_reads_with_the_cookie_only_if_its_origin_is_allowed(
+    gateway_for, upstream, start, tokens, is_allowed
+):
+    """All ports of a host share its cookies and are one site, so the browser adds the cookie for such a page."""
+    site = await start(Site())
+    token = tokens.add("a", scopes="receive")
+    origins = site.origin if is_allowed else "http://localhost:1"
+    env = {**with_tokens(tokens), "DRAWBRIDGE_HTTP_ORIGINS": origins, "DRAWBRIDGE_LOG_ACCESS": "all"}
+    gateway = await gateway_for(upstream, env=env)
+    url = f"http://localhost:{gateway.address()[1]}"
+    page = await (await start(Chromium())).visit(site.origin + "/")
+    await add_cookie(page, url, token, sameSite="Strict")
+    results = await page.evaluate(OF_ANOTHER_ORIGIN, url + "/v1/messages?wait=0")
+    assert results[0] == (200 if is_allowed else "failed")
+
+    def statuses():
+        return [line["status"] for line in gateway.records if line["message"] == "request"]
+
+    await eventually(lambda: len(statuses()) == 3, what="the requests are logged")
+    # Requests without CORS have no Origin, and are refused in either case.
+    assert sorted(statuses()) == ([200, 403, 403] if is_allowed else [403] * 3)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.credentials import with_tokens
 from harness.upstream import Upstream
 
 EXAMPLES = os.environ.get("DRAWBRIDGE_CONTRACT_EXAMPLES")
@@ -20,18 +21,24 @@ QUICK = {"DRAWBRIDGE_DELIVERY_WAIT": "0s", "DRAWBRIDGE_DELIVERY_MAXIMUM_WAIT": "
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("is_connected", [True, False], ids=["connected", "not connected"])
-async def test_schemathesis_finds_nothing(gateway_for, start, tmp_path, is_connected):
+@pytest.mark.parametrize("state", ["connected", "not connected", "authenticated"])
+async def test_schemathesis_finds_nothing(gateway_for, start, tmp_path, tokens, state):
     upstream = await start(Upstream())
-    if not is_connected:
+    if state == "not connected":
         await upstream.kill()
-    gateway = await gateway_for(upstream, env=QUICK, ready=is_connected)
+    env, credentials = QUICK, ()
+    if state == "authenticated":
+        # It also sends each request without the token and with a wrong one, which must get 401.
+        token = tokens.add("schemathesis", scopes="send,receive,call,admin")
+        env = {**QUICK, **with_tokens(tokens), "DRAWBRIDGE_LIMITS_FAILED_AUTHENTICATIONS": "none"}
+        credentials = ("--header", f"Authorization: Bearer {token}")
+    gateway = await gateway_for(upstream, env=env, ready=state != "not connected")
     options = ["--max-examples", EXAMPLES] if EXAMPLES else ["--max-examples", "15", "--seed", "1", "--no-shrink"]
     process = await asyncio.create_subprocess_exec(
         Path(sys.executable).with_name("st"),
         *("--config-file", Path(__file__).with_name("schemathesis.toml")),
         *("run", f"{gateway.url()}/openapi.yaml", "--checks", "all", "--phases", "examples,coverage,fuzzing,stateful"),
-        *("--request-timeout", "30", "--no-color", *options),
+        *("--request-timeout", "30", "--no-color", *credentials, *options),
         cwd=tmp_path,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

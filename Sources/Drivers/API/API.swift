@@ -117,7 +117,7 @@ package final class API: HTTPApplication {
     _ request: borrowing HTTPRequestHead, on listener: HTTPListener, from client: borrowing ClientConnection,
     _ context: inout RequestContext?
   ) throws(ProblemError) -> Grant? {
-    if let origin = shared.browsers.crossOrigin.origin(of: request) {
+    if let origin = allowedOrigin(of: request, on: listener) {
       context = RequestContext(origin, allowsCredentials: allowsCredentials(request), nil)
     }
     // Not counted: a browser would report its 429 as a failure of the network.
@@ -136,6 +136,11 @@ package final class API: HTTPApplication {
       try count(grant, request, on: listener, from: client, &context)
     }
     return grant
+  }
+
+  /// The origin of the page that sends the request, if it may read the response. No page may read those of a management listener.
+  private func allowedOrigin(of request: borrowing HTTPRequestHead, on listener: HTTPListener) -> CrossOrigin.Origin? {
+    listener.role == .client ? shared.browsers.crossOrigin.origin(of: request) : nil
   }
 
   private func count(
@@ -233,12 +238,10 @@ package final class API: HTTPApplication {
     guard let pending = requests.remove(exchange.state) else {
       preconditionFailure("a request was finished twice")
     }
-    var outcome = respond(to: pending, exchange.body, at: now, into: &response)
-    if case .wait(let request) = outcome, !shared.access.isOpen, let grant = pending.grant {
-      outcome = .wait(RevocableRequest(request, grant, self))
-    }
-    guard let context = pending.context else { return outcome }
-    return accompany(outcome, in: context, at: now, into: &response)
+    let outcome = respond(to: pending, exchange.body, at: now, into: &response)
+    let grant = shared.access.isOpen ? nil : pending.grant
+    if grant == nil, pending.context == nil { return outcome }
+    return accompany(outcome, for: grant, in: pending.context, at: now, into: &response)
   }
 
   private func respond(
@@ -294,8 +297,10 @@ package final class API: HTTPApplication {
     if let context = requests.remove(exchange.state)?.context { release(context) }
   }
 
-  package func addFields(to response: inout Response, for request: borrowing HTTPRequestHead) {
-    guard let origin = shared.browsers.crossOrigin.origin(of: request) else { return }
+  package func addFields(
+    to response: inout Response, for request: borrowing HTTPRequestHead, on listener: HTTPListener
+  ) {
+    guard let origin = allowedOrigin(of: request, on: listener) else { return }
     shared.browsers.crossOrigin.writeFields(
       for: origin, allowsCredentials: allowsCredentials(request), into: &response.additionalFields)
   }
@@ -354,6 +359,9 @@ package final class API: HTTPApplication {
     if response.requestID.isEmpty {
       requestCount += 1
       response.requestID.append("\(String(requestPrefix, radix: 16))-\(loopIndex)-\(requestCount)")
+    }
+    if problem.kind == .insufficientScope || problem.kind == .sessionNotOwned {
+      shared.access.refusals.forbidden?.add()
     }
     let id = response.requestID.bytes.text()
     response.begin(problem.status, "application/problem+json")

@@ -64,12 +64,14 @@ enum AuthenticationRefusal: Error {
   }
 }
 
-/// How many requests were refused for each reason.
+/// How many requests were refused because of their credentials. None without authentication.
 struct RefusalMetrics: Sendable {
+  /// By reason.
   private let counters: [String: Counter]
+  /// Those whose credentials are valid.
+  let forbidden: Counter?
 
   init(_ registry: MetricsRegistry, isOpen: Bool) {
-    // None without authentication.
     var counters: [String: Counter] = [:]
     for name in isOpen ? [] : AuthenticationRefusal.names {
       counters[name] = registry.counter(
@@ -77,6 +79,11 @@ struct RefusalMetrics: Sendable {
         [("reason", name)])
     }
     self.counters = counters
+    forbidden =
+      isOpen
+      ? nil
+      : registry.counter(
+        "drawbridge_requests_forbidden_total", "Requests whose credentials do not allow what they ask for.")
   }
 
   func count(_ refusal: AuthenticationRefusal) { counters[refusal.name]?.add() }

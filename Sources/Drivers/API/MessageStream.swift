@@ -77,24 +77,25 @@ final class MessageStream: Source {
   }
 
   func next(at now: MonotonicTime, into content: inout ResponseContent) -> SourceStep {
-    if isRevoked { return .end }
+    let isRevoked = isRevoked
+    let isEnding = isRevoked || now >= end
     if !hasBegun {
       hasBegun = true
       options.format.writeBeginning(start, into: &content.text)
       if start.gap == nil { sentCursor = start.cursor }
     }
     var hasMore = false
-    if !hasExpired(at: now), hasNewMessages { hasMore = appendBatch(to: &content) }
+    if !isRevoked, !hasExpired(at: now), hasNewMessages { hasMore = appendBatch(to: &content) }
     // The last position is sent before the end, also by a stream that ends before its first heartbeat. Otherwise a client whose topics
     // match nothing would return to the same position until retention overtakes it.
-    if now >= end ? sentCursor != start.cursor : content.isEmpty && now >= nextHeartbeat {
+    if isEnding ? sentCursor != start.cursor : content.isEmpty && now >= nextHeartbeat {
       options.format.writeHeartbeat(start.cursor, into: &content.text)
       sentCursor = start.cursor
     }
     if !content.isEmpty { nextHeartbeat = now + api.shared.settings.delivery.streamHeartbeat }
-    if hasNewState { appendState(to: &content.text, at: now) }
+    if !isRevoked, hasNewState { appendState(to: &content.text, at: now) }
     // What was pushed before is gone with the session.
-    if now >= end || session.inbox.isClosed { return .end }
+    if isEnding || session.inbox.isClosed { return .end }
     return hasMore ? .more : .wait
   }
 

@@ -1,3 +1,4 @@
+import Access
 import ByteStreams
 import Configuration
 import HTTPCodec
@@ -75,21 +76,25 @@ extension API {
     if let hold = context.hold.take() { shared.limiter.release(hold) }
   }
 
-  /// Adds to a response, or to the one that follows a wait, what the context of its request demands.
+  /// Adds to a response, or to the one that follows a wait, what the context of its request demands. A wait also ends with its credentials.
+  ///
+  /// - Parameter grant: nil if credentials are not checked.
   func accompany(
-    _ outcome: Outcome, in context: RequestContext, at now: MonotonicTime, into response: inout Response
+    _ outcome: Outcome, for grant: Grant?, in context: RequestContext?, at now: MonotonicTime,
+    into response: inout Response
   ) -> Outcome {
-    switch outcome {
-    case .respond:
-      release(context)
-      writeFields(of: context, at: now, into: &response)
-      return .respond
-    case .wait(let request): return .wait(AccompaniedRequest(request, context, self))
-    case .stream(let source):
+    if case .wait(let request) = outcome {
+      return grant == nil && context == nil ? outcome : .wait(AccompaniedRequest(request, grant, context, self))
+    }
+    guard let context else { return outcome }
+    if case .stream(let source) = outcome {
       writeFields(of: context, at: now, into: &response)
       return context.hold == nil && !context.holdsManagement
-        ? .stream(source) : .stream(AccompaniedSource(source, context, self))
+        ? outcome : .stream(AccompaniedSource(source, context, self))
     }
+    release(context)
+    writeFields(of: context, at: now, into: &response)
+    return outcome
   }
 
   fileprivate func writeFields(of context: RequestContext, at now: MonotonicTime, into response: inout Response) {
@@ -105,34 +110,53 @@ extension API {
   }
 }
 
-/// A held request with a context.
+/// A held request with a context, or with credentials that may be removed meanwhile. If they are, it ends with 401 and gets no data: at the
+/// next notification, or at its deadline.
 private final class AccompaniedRequest: WaitingRequest {
   private let request: any WaitingRequest
-  private let context: RequestContext
+  private let grant: Grant?
+  private let context: RequestContext?
   private let api: API
 
-  init(_ request: any WaitingRequest, _ context: RequestContext, _ api: API) {
+  init(_ request: any WaitingRequest, _ grant: Grant?, _ context: RequestContext?, _ api: API) {
     self.request = request
+    self.grant = grant
     self.context = context
     self.api = api
   }
 
+  private var isRevoked: Bool { grant?.isRevoked ?? false }
+
   var heldCount: Gauge? { request.heldCount }
   var notifier: Notifier { request.notifier }
   var deadline: MonotonicTime { request.deadline }
-  var hasNewData: Bool { request.hasNewData }
+  var hasNewData: Bool { isRevoked || request.hasNewData }
   var sharesNotifier: Bool { request.sharesNotifier }
   var endsAtDrain: Bool { request.endsAtDrain }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
-    request.finish(at: now, into: &response)
+    if isRevoked {
+      request.abandon()
+      api.respond(with: Self.revoked, into: &response)
+    } else {
+      request.finish(at: now, into: &response)
+    }
+    guard let context else { return }
     api.release(context)
     api.writeFields(of: context, at: now, into: &response)
   }
 
   func abandon() {
     request.abandon()
-    api.release(context)
+    if let context { api.release(context) }
+  }
+
+  private static var revoked: Problem {
+    Problem(
+      .unauthorized,
+      detail:
+        "the credentials were removed, or what they allow was changed, while this request was held: repeat it with valid ones, but a message or call that was accepted only if it does no harm twice",
+      challenge: .invalidToken("the credentials are no longer valid"))
   }
 }
 

@@ -29,14 +29,16 @@ package protocol HTTPApplication: AnyObject {
   func abandon(_ exchange: consuming Exchange)
 
   /// Adds to `response` the fields that every response to this request has, before `refuse`.
-  func addFields(to response: inout Response, for request: borrowing HTTPRequestHead)
+  func addFields(to response: inout Response, for request: borrowing HTTPRequestHead, on listener: HTTPListener)
 
   /// Writes the response to a request that the server itself refuses.
   func refuse(_ refusal: HTTPServerRefusal, into response: inout Response)
 }
 
 extension HTTPApplication {
-  package func addFields(to response: inout Response, for request: borrowing HTTPRequestHead) {}
+  package func addFields(
+    to response: inout Response, for request: borrowing HTTPRequestHead, on listener: HTTPListener
+  ) {}
 }
 
 /// A request between `begin` and `finish` or `abandon`.

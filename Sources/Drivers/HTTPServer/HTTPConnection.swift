@@ -261,7 +261,7 @@ final class HTTPConnection: LoopTask {
 
   func refuse(_ refusal: HTTPServerRefusal) {
     noteRequestID()
-    if http.hasRequest { worker.application.addFields(to: &worker.response, for: http.request) }
+    if http.hasRequest { worker.application.addFields(to: &worker.response, for: http.request, on: listener) }
     worker.application.refuse(refusal, into: &worker.response)
     writeResponse()
   }

@@ -57,9 +57,9 @@ class CertificateAuthority:
         self.path.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
     def issue(self, *names, days=1, starts_in=0, self_signed=False, for_clients=False, common_name="drawbridge test"):
-        """A certificate for `names`, each written as openssl does: `DNS:localhost`, `IP:127.0.0.1`.
+        """A certificate for `names`, each written as openssl does: `DNS:localhost`, `IP:127.0.0.1`, `URI:spiffe://a/b`.
 
-        It is valid for `days`, beginning in `starts_in` days; negative numbers give one that has expired.
+        It is valid for `days`, beginning an hour before `starts_in` days; negative numbers give one that has expired.
         """
         self._issued += 1
         key = ec.generate_private_key(ec.SECP256R1())
@@ -113,4 +113,9 @@ def _usage(*, signs_certificates):
 
 def _name(text):
     kind, _, value = text.partition(":")
-    return {"DNS": x509.DNSName, "IP": lambda address: x509.IPAddress(ipaddress.ip_address(address))}[kind](value)
+    kinds = {
+        "DNS": x509.DNSName,
+        "IP": lambda address: x509.IPAddress(ipaddress.ip_address(address)),
+        "URI": x509.UniformResourceIdentifier,
+    }
+    return kinds[kind](value)

@@ -127,11 +127,20 @@ package final class GatewayServer: Sendable {
     // Who has no certificate of the authority cannot send a request to those.
     let open = settings.listeners.tls.clientCertificates == .required ? clients : clients + secure
     let access = AccessState(
-      settings.authentication, plan.credentials, openReach: open.map(\.address.reach).max() ?? .local, metrics)
+      settings.authentication, plan.credentials,
+      openManagement: AccessState.openManagement(management.map(\.address), clients: open.map(\.address)), metrics)
+    if settings.authentication.isConfigured, !secure.isEmpty, !clients.contains(where: { $0.address.reach == .network })
+    {
+      for listener in management where listener.address.reach == .network {
+        logger.warning(
+          "other machines can use the API without HTTPS on a management listener, where tokens are sent as plain text",
+          [.text("address", listener.address.description)])
+      }
+    }
     credentialFiles = CredentialFiles.watch(settings.authentication, for: access, logger: logger, metrics: metrics)
     let api = APIShared(
       settings, access: access, sessions: sessions, lifecycle: lifecycle,
-      registry: metrics,
+      registry: metrics, managementConnections: descriptors.management,
       openConnections: httpMetrics.openConnections, version: DrawbridgeVersion.text)
     server.start(clients: clients, secure: secure, management: management, on: loops) { API(api, loopIndex: $0.index) }
     sessions.start(on: loops)

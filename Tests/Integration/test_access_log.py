@@ -298,12 +298,13 @@ async def test_the_lines_have_the_format_of_the_log(start, upstream, tmp_path):
 
 async def test_of_the_management_requests_those_of_the_api_have_lines(logging_all):
     gateway = await logging_all
-    for path in ("/livez", "/readyz", "/v1/messages?wait=1", "/", "/metrics", "/nowhere", "/v1/session"):
+    probes = ["/livez", "/readyz", "/", "/metrics", "/nowhere"]
+    for path in ("/v1/messages?wait=1", *probes, "/v1/session", "/v1/x", "/%761/x"):
         await gateway.manage(path)
     await gateway.client().request("GET", "/openapi.yaml")
     await gateway.stop()
     records = lines(gateway)
-    assert [record["route"] for record in records] == ["/v1/messages", "/v1/session", "/openapi.yaml"]
+    assert [record["route"] for record in records] == ["/v1/messages", "/v1/session", "-", "-", "/openapi.yaml"]
     assert records[0]["held_seconds"] > 0.5
     assert records[0]["bytes"] > 0
 

@@ -277,14 +277,59 @@ async def test_a_socket_that_only_some_may_open_is_not_opened_to_others_by_manag
         upstream, "--listen", f"unix:{tmp_path}/api2", "--management", f"unix:{tmp_path}/management"
     )
     assert (await both.manage("/v1/session")).status == 200
+    (tmp_path / "public").mkdir()
+    wider = await gateway_for(
+        upstream, "--listen", f"unix:{tmp_path}/api3", "--management", f"unix:{tmp_path}/public/management"
+    )
+    (await wider.manage("/v1/session")).problem(403)
 
 
-async def test_a_network_listener_for_probes_does_not_open_the_api(gateway_for, upstream):
-    gateway = await gateway_for(upstream, "--management", "0.0.0.0:0", env={"DRAWBRIDGE_HTTP_HOSTS": ""})
+@pytest.mark.parametrize("clients", ["127.0.0.1:0", "0.0.0.0:0"])
+async def test_a_network_listener_for_probes_does_not_open_the_api(gateway_for, upstream, clients):
+    """Not even if other machines can connect to both: a firewall may be between them."""
+    listeners = ("--listen", clients, "--management", "0.0.0.0:0", "--access", "none")
+    gateway = await gateway_for(upstream, *listeners, env={"DRAWBRIDGE_HTTP_HOSTS": ""})
     address = ("127.0.0.1", gateway.address("management")[1])
     for path, status in ((b"/v1/session", b"403"), (b"/livez", b"200")):
         answer = await exchange(address, b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert answer.data.startswith(b"HTTP/1.1 " + status)
+
+
+async def test_tokens_over_a_plain_management_listener_beside_https_are_warned_of(
+    gateway_for, upstream, tokens, certificate
+):
+    env = {
+        "DRAWBRIDGE_AUTHENTICATION_TOKENS": str(tokens.path),
+        "DRAWBRIDGE_LISTENERS_TLS_CERTIFICATE": str(certificate.chain),
+        "DRAWBRIDGE_LISTENERS_TLS_KEY": str(certificate.key),
+    }
+    warning = "without HTTPS on a management listener"
+    https = ("--listen-https", "127.0.0.1:0")
+    gateway = await gateway_for(upstream, *https, "--management", "0.0.0.0:0", env=env)
+    assert warning in gateway.output
+    assert warning not in (await gateway_for(upstream, *https, env=env)).output
+
+
+async def test_streams_leave_connections_for_probes_if_the_limit_on_open_files_is_low(gateway_for, upstream):
+    gateway = await gateway_for(upstream, prefix=("sh", "-c", 'ulimit -n 200; exec "$0" "$@"'))
+    limits = await gateway.logs(lambda record: "management_connections" in record, what="the limit in effect")
+    connections = limits["management_connections"]
+    assert 4 < connections < 64
+    crowd = []
+    request = b"GET /v1/messages HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"
+    try:
+        statuses = []
+        # One is the harness's own.
+        for _ in range(connections - 2):
+            crowd.append(await asyncio.open_connection(*gateway.address("management")))
+            crowd[-1][1].write(request)
+            statuses.append((await asyncio.wait_for(crowd[-1][0].readline(), 30)).split()[1])
+        assert statuses.count(b"200") == connections // 2
+        assert set(statuses[connections // 2 :]) == {b"429"}
+        assert (await gateway.client("management").request("GET", "/livez")).status == 200
+    finally:
+        for _, writer in crowd:
+            writer.transport.abort()
 
 
 # ---------------------------------------------------------------------------------------------------- Hostile upstreams

@@ -227,6 +227,10 @@ package final class API: HTTPApplication {
 
   package func route(of request: borrowing HTTPRequestHead) -> StaticString { Router.template(of: request) }
 
+  package func isClientRequest(_ request: borrowing HTTPRequestHead, on listener: HTTPListener) -> Bool {
+    Router.isClientRequest(request, on: listener.role)
+  }
+
   package func principal(of exchange: borrowing Exchange) -> String? {
     guard let principal = requests[exchange.state]?.grant?.principal, !principal.isEmpty else { return nil }
     return principal

@@ -19,6 +19,8 @@ package final class APIShared: Sendable {
   let lifecycle: Lifecycle
   let registry: MetricsRegistry
   let metrics: APIMetrics
+  /// How many connections the management listeners accept: `http.management_connections`, or fewer if the limit on open files is low.
+  let managementConnections: Int
   /// Open client connections, for the status page.
   let openConnections: Gauge
   /// The version of Drawbridge.
@@ -32,7 +34,7 @@ package final class APIShared: Sendable {
 
   package init(
     _ settings: GatewaySettings, access: AccessState, sessions: SessionDirectory, lifecycle: Lifecycle,
-    registry: MetricsRegistry, openConnections: Gauge, version: String
+    registry: MetricsRegistry, managementConnections: Int, openConnections: Gauge, version: String
   ) {
     self.settings = settings
     self.access = access
@@ -41,6 +43,7 @@ package final class APIShared: Sendable {
     self.sessions = sessions
     self.lifecycle = lifecycle
     self.registry = registry
+    self.managementConnections = managementConnections
     self.openConnections = openConnections
     self.version = version
     metrics = APIMetrics(registry)

@@ -2,6 +2,7 @@ import Access
 import Configuration
 import HTTPServer
 import Metrics
+import Reactor
 import Synchronization
 import Threading
 
@@ -9,29 +10,54 @@ import Threading
 package final class AccessState: Sendable {
   /// Whether clients need no credentials.
   let isOpen: Bool
-  /// Without credentials: the widest reach of the listeners for clients.
-  private let openReach: HTTPListener.Reach
+  /// Without credentials: the management listeners that serve the API.
+  private let openManagement: Set<HTTPListener.Reach>
   let certificateRules: [CertificateGrants.Rule]
   let refusals: RefusalMetrics
   private let current: Locked<Credentials>
   private let number = Atomic<UInt64>(0)
 
-  /// - Parameter openReach: the widest reach of the listeners on which clients need neither credentials nor a certificate, if they need
-  ///   no credentials.
+  /// - Parameter openManagement: the result of `openManagement(_:clients:)`, if clients need no credentials.
   package init(
-    _ settings: AuthenticationSettings, _ credentials: Credentials, openReach: HTTPListener.Reach = .network,
+    _ settings: AuthenticationSettings, _ credentials: Credentials, openManagement: Set<HTTPListener.Reach>,
     _ registry: MetricsRegistry
   ) {
     isOpen = !settings.isConfigured
-    self.openReach = openReach
+    self.openManagement = openManagement
     certificateRules = settings.certificates.map(CertificateGrants.Rule.init)
     refusals = RefusalMetrics(registry, isOpen: isOpen)
     current = Locked(credentials)
   }
 
-  /// Whether a listener serves the API without credentials. A management listener does only if everyone who can connect to it can also
-  /// connect to a listener for clients: otherwise it would open the API to those whom a Unix socket or a client certificate keeps out.
-  func isOpen(on listener: HTTPListener) -> Bool { listener.role == .client || listener.reach <= openReach }
+  /// Returns which management listeners serve the API without credentials: those at which everyone who can connect can also connect to a
+  /// listener for clients. Otherwise they would open the API to those whom a directory, a firewall or a client certificate keeps out.
+  ///
+  /// Never one that other machines can reach: a firewall may restrict the clients' port only.
+  ///
+  /// - Parameter clients: where clients need neither credentials nor a certificate.
+  package static func openManagement(
+    _ management: [SocketAddress], clients: [SocketAddress]
+  ) -> Set<HTTPListener.Reach> {
+    var open: Set<HTTPListener.Reach> = []
+    // Whoever can connect to a loopback address can connect to the other addresses of this machine.
+    if clients.contains(where: { $0.ip != nil }) { open.insert(.loopback) }
+    let directories = clients.compactMap(directory)
+    let own = management.filter { $0.reach == .local }.map(directory)
+    // The permissions of a socket are those of its directory.
+    if own.allSatisfy({ $0.map(directories.contains) ?? false }) { open.insert(.local) }
+    return open
+  }
+
+  /// The directory of a Unix socket.
+  private static func directory(of address: SocketAddress) -> Substring? {
+    guard case .unix(let path) = address, let slash = path.lastIndex(of: "/") else { return nil }
+    return path[..<slash]
+  }
+
+  /// Whether a listener serves the API without credentials.
+  func isOpen(on listener: HTTPListener) -> Bool {
+    listener.role == .client || openManagement.contains(listener.reach)
+  }
 
   package var credentials: Credentials { current.withLock { $0 } }
 

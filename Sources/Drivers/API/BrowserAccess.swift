@@ -23,10 +23,12 @@ package struct BrowserAccess: Sendable {
   ///
   /// - Parameters:
   ///   - isSecure: whether the client has used HTTPS.
+  ///   - allowsLinks: whether a person may come from a page of any origin, by a link: reading this changes nothing, and a frame cannot
+  ///     show it.
   ///   - acceptedHost: the Host accepted last. The same one is not checked again.
   func refusal(
     of request: borrowing HTTPRequestHead, on reach: HTTPListener.Reach, isSecure: Bool = false,
-    _ acceptedHost: inout AcceptedHost
+    allowsLinks: Bool = false, _ acceptedHost: inout AcceptedHost
   ) -> Problem? {
     let host = request.authority
     // Browsers always send Host. An HTTP/1.0 request without one is not from a browser.
@@ -47,7 +49,9 @@ package struct BrowserAccess: Sendable {
       }
     }
     // A site does not include the port. All programs on localhost are the same site, so a same-site page is foreign too.
-    if let site = request.fields.first(.secFetchSite), site.equals("cross-site") || site.equals("same-site") {
+    if let site = request.fields.first(.secFetchSite), site.equals("cross-site") || site.equals("same-site"),
+      !(allowsLinks && request.isNavigation)
+    {
       // Links and images send no Origin, so the setting cannot allow them. If Origin is present here, it is the gateway's own.
       let remedy =
         request.fields.contains(.origin)
@@ -117,6 +121,14 @@ struct AcceptedHost: ~Copyable {
     self.host.removeAll()
     self.host.append(host)
     self.reach = reach
+  }
+}
+
+extension HTTPRequestHead {
+  /// Whether a browser wants to show the response as the page of a tab, and not in a frame. Pages send Origin with POST, which is refused.
+  fileprivate var isNavigation: Bool {
+    !fields.contains(.origin) && fields.first("sec-fetch-mode")?.equals("navigate") ?? false
+      && fields.first("sec-fetch-dest")?.equals("document") ?? false
   }
 }
 

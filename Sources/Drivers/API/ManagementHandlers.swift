@@ -99,14 +99,18 @@ extension API {
     output.append(isOne ? "session      \(snapshot.state)" : "session      \(session.name): \(snapshot.state)")
     output.append(snapshot.desired == .up ? "" : ", requested by an operator")
     if let next = snapshot.nextAttempt { output.append(", next attempt in \(seconds(next - now))") }
-    output.append("\nupstream     \(snapshot.url)\n")
-    if let failure = snapshot.lastFailure, let at = snapshot.status.lastFailureAt {
-      output.append("last failure \(failure) (\(seconds(now - at)) ago)\n")
-    }
-    if let report = snapshot.status.lastReport, let status = report.status {
-      output.append("last refusal \(status) while \(report.phase.state.name)\n")
-      for field in report.fields { output.append("             \(field.name): \(field.value)\n") }
-      if !report.body.isEmpty { output.append("             body: \(report.body)\n") }
+    output.append("\n")
+    // This path needs no credentials. Where others do, what is known of the upstream does too.
+    if shared.access.isOpen {
+      output.append("upstream     \(snapshot.url)\n")
+      if let failure = snapshot.lastFailure, let at = snapshot.status.lastFailureAt {
+        output.append("last failure \(failure) (\(seconds(now - at)) ago)\n")
+      }
+      if let report = snapshot.status.lastReport, let status = report.status {
+        output.append("last refusal \(status) while \(report.phase.state.name)\n")
+        for field in report.fields { output.append("             \(field.name): \(field.value)\n") }
+        if !report.body.isEmpty { output.append("             body: \(report.body)\n") }
+      }
     }
     output.append("queue        \(snapshot.queuedMessages) messages, \(snapshot.queuedBytes) bytes\n")
     output.append("sent         ")

@@ -33,7 +33,10 @@ struct RequestAccess: ~Copyable {
   mutating func admit(
     _ request: borrowing HTTPRequestHead, on listener: HTTPListener, from client: borrowing ClientConnection
   ) throws(ProblemError) -> Grant? {
-    if let problem = browsers.refusal(of: request, on: listener.reach, isSecure: client.isSecure, &acceptedHost) {
+    let isPage = listener.role == .management && Router.isPage(request)
+    if let problem = browsers.refusal(
+      of: request, on: listener.reach, isSecure: client.isSecure, allowsLinks: isPage, &acceptedHost)
+    {
       throw ProblemError(problem)
     }
     // Who may use probes, metrics and the status page is decided by the address of their listener.
@@ -55,7 +58,7 @@ struct RequestAccess: ~Copyable {
   private static var managementIsWider: ProblemError {
     ProblemError(
       .accessNotConfigured,
-      "this management listener does not serve /v1, because clients need no credentials and more of them can connect to it than to the listeners for clients: configure authentication, or let listeners.management have an address that is reachable no further than listeners.http"
+      "this management listener does not serve /v1, because clients need no credentials and others may connect to it than to the listeners for clients: configure authentication, or let listeners.management be a loopback address while listeners.http has an IP address, or a Unix socket in the directory of one in listeners.http"
     )
   }
 

@@ -54,13 +54,13 @@ extension API {
   /// Counts a request on a management listener that may wait, until `release`. Throws 429 if these would leave too few connections for
   /// probes.
   func holdManagement(_ context: inout RequestContext?) throws(ProblemError) {
-    let connections = shared.settings.http.managementConnections
-    guard heldManagementRequests < max(1, connections / 2) else {
+    let connections = shared.managementConnections
+    guard heldManagementRequests < connections / 2 else {
       throw ProblemError(
         Problem(
           .tooManyRequests,
           detail:
-            "half of the \(connections) connections of the management listener (http.management_connections) wait or are streams, and the others are for probes: use a listener for clients",
+            "at most half of the \(connections) connections of the management listener (http.management_connections) may wait or be streams, and the others are for probes: use a listener for clients",
           retryAfter: 1))
     }
     if context == nil { context = RequestContext(nil, allowsCredentials: false, nil) }

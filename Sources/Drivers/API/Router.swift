@@ -86,6 +86,11 @@ struct Router {
     return isAPI(path.bytes)
   }
 
+  /// Whether the request reads the status page.
+  static func isPage(_ request: borrowing HTTPRequestHead) -> Bool {
+    (request.method == .get || request.method == .head) && request.path.equals("/")
+  }
+
   private static func isAPI(_ path: Span<UInt8>) -> Bool { path.starts(with: "/v1/") }
 
   /// Whether the request is served without credentials: the contract and the pages of problems, and OPTIONS, which browsers send without.

@@ -16,6 +16,9 @@ package protocol HTTPApplication: AnyObject {
   /// The template of a client's request path, such as `/items/{id}`, for the access log; `-` if there is none.
   func route(of request: borrowing HTTPRequestHead) -> StaticString
 
+  /// Whether the request is one of a client, which the access log contains, and not a probe.
+  func isClientRequest(_ request: borrowing HTTPRequestHead, on listener: HTTPListener) -> Bool
+
   /// Who sent a request whose `begin` has returned, for the access log. nil: not known.
   func principal(of exchange: borrowing Exchange) -> String?
 

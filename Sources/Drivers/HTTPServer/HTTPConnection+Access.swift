@@ -25,11 +25,10 @@ extension HTTPConnection {
 
   /// The head of a request has been read.
   func recordRequest(in access: AccessRecord) {
-    let route = worker.application.route(of: http.request)
-    // Probes would be most of the log, so on a management listener only the requests of the API have lines.
-    guard listener.role == .client || route.description.hasPrefix("/v1/") else { return }
+    // Probes would be most of the log.
+    guard worker.application.isClientRequest(http.request, on: listener) else { return }
     access.begin(at: worker.loop.now)
-    access.describe(http.request, route: route)
+    access.describe(http.request, route: worker.application.route(of: http.request))
     if isBehindProxy { access.setClient(clientText) }
   }
 

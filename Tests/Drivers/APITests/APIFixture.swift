@@ -26,9 +26,10 @@ struct APIFixture {
   var client = ClientConnection.neighbour
   var now = ProcessInformation.monotonicTime()
 
-  /// - Parameter openReach: the widest reach of the listeners for clients.
+  /// - Parameter openManagement: the management listeners that serve the API without credentials.
   init(
-    sessions names: [String] = ["default"], openReach: HTTPListener.Reach = .loopback,
+    sessions names: [String] = ["default"], openManagement: Set<HTTPListener.Reach> = [.loopback],
+    managementConnections: Int? = nil,
     _ change: (inout GatewaySettings) -> Void = { _ in }
   ) throws {
     var settings = GatewaySettings()
@@ -49,9 +50,10 @@ struct APIFixture {
       APIShared(
         settings,
         access: AccessState(
-          settings.authentication, Credentials(tokens: nil, jwt: nil), openReach: openReach, registry),
+          settings.authentication, Credentials(tokens: nil, jwt: nil), openManagement: openManagement, registry),
         sessions: sessions, lifecycle: lifecycle,
-        registry: registry, openConnections: Gauge(), version: "1.2.3"),
+        registry: registry, managementConnections: managementConnections ?? settings.http.managementConnections,
+        openConnections: Gauge(), version: "1.2.3"),
       loopIndex: 0)
   }
 

@@ -38,16 +38,36 @@ import Testing
     #expect(try api.respond("OPTIONS", "/v1/messages", "", .management).status == 204)
   }
 
-  @Test(arguments: [HTTPListener.Reach.local, .loopback, .network])
-  func withoutCredentialsTheAPIIsServedOnlyWhereNobodyMoreCanConnect(openReach: HTTPListener.Reach) throws {
-    let api = try APIFixture(openReach: openReach)
+  @Test(arguments: [
+    (["0.0.0.0"], ["127.0.0.1", "0.0.0.0"], [HTTPListener.Reach.loopback]),
+    (["127.0.0.1"], ["127.0.0.1"], [.loopback]),
+    // A firewall may be between them.
+    (["0.0.0.0"], ["0.0.0.0"], []),
+    (["192.0.2.2"], ["0.0.0.0"], []),
+    // Everyone needs a client certificate.
+    ([], ["127.0.0.1"], []), ([], ["/run/a/management"], []),
+    (["127.0.0.1"], ["/run/a/management"], []),
+    (["/run/a/api"], ["127.0.0.1", "/run/a/management"], [.local]),
+    (["/run/a/api"], ["/run/b/management"], []), (["/run/a/api"], ["/run/a/management", "/run/b/management"], []),
+    (["/run/a/api"], ["/run/management"], []), (["relative"], ["other"], []),
+  ])
+  func withoutCredentialsTheAPIIsServedOnlyWhereNobodyMoreCanConnect(
+    clients: [String], management: [String], expected: [HTTPListener.Reach]
+  ) throws {
+    func addresses(_ texts: [String]) -> [SocketAddress] {
+      texts.map { SocketAddress(numericHost: $0, port: 1) ?? .unix(path: $0) }
+    }
+    let listeners = addresses(management)
+    let open = AccessState.openManagement(listeners, clients: addresses(clients))
+    #expect(Set(listeners.map(\.reach)).intersection(open) == Set(expected))
+    let api = try APIFixture(openManagement: open)
     for reach in [HTTPListener.Reach.local, .loopback, .network] {
       let management = HTTPListener(.management, reach: reach)
       for (method, path) in [
         ("GET", "/v1/session"), ("GET", "/%76%31/session"), ("POST", "/v1/messages"), ("GET", "/v1/x"),
       ] {
         let response = try api.respond(method, path, method == "POST" ? "Content-Length: 0\r\n" : "", management)
-        #expect((response.problem == "access-not-configured") == (reach > openReach), "\(reach): \(response.body)")
+        #expect((response.problem == "access-not-configured") == !open.contains(reach), "\(reach): \(response.body)")
       }
       #expect(try api.respond("GET", "/livez", "", management).status == 200)
       #expect(try api.respond("GET", "/", browser, management).status == 200)
@@ -59,6 +79,17 @@ import Testing
     let api = try APIFixture()
     for fields in ["Origin: http://evil.example\r\n", "Sec-Fetch-Site: same-site\r\n"] {
       #expect(try api.respond("GET", "/v1/session", fields, .management).problem == "origin-not-allowed")
+    }
+    let link = "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: "
+    #expect(try api.respond("GET", "/", browser + link + "document\r\n", .management).status == 200)
+    for (method, path, fields) in [
+      ("GET", "/", link + "iframe\r\n"), ("GET", "/metrics", link + "document\r\n"),
+      ("GET", "/v1/session", link + "document\r\n"), ("POST", "/", link + "document\r\n"),
+      ("GET", "/", link + "document\r\nOrigin: http://evil.example\r\n"),
+      ("GET", "/", "Sec-Fetch-Site: cross-site\r\n"),
+    ] {
+      let refused = try api.respond(method, path, fields, .management)
+      #expect(refused.problem == "origin-not-allowed", "\(method) \(path)")
     }
     let rebound = try api.respond("GET /v1/session HTTP/1.1\r\nHost: evil.example:9090\r\n\r\n", .management)
     #expect(rebound.problem == "host-not-allowed")
@@ -101,6 +132,22 @@ import Testing
     poll.abandon()
     second.abandon()
     #expect(api.api.heldManagementRequests == 0)
+  }
+
+  /// The limit on open files may allow fewer connections than the setting.
+  @Test func halfOfTheConnectionsThatAreAcceptedAreKept() throws {
+    for (connections, isRefused) in [(1, true), (2, false), (3, false)] {
+      let api = try APIFixture(managementConnections: connections)
+      let request = Array("GET /v1/messages HTTP/1.1\r\nHost: localhost\r\n\r\n".utf8)
+      let (outcome, response) = try api.send(request, .management)
+      if case .wait(let poll) = outcome {
+        #expect(!isRefused)
+        #expect(try api.respond("GET", "/v1/messages", "", .management).problem == "too-many-requests")
+        poll.abandon()
+      } else {
+        #expect(isRefused && response.problem == "too-many-requests")
+      }
+    }
   }
 
   // MARK: The page
@@ -160,6 +207,14 @@ import Testing
     for secret in ["market", "127.0.0.1", "push\"", "secret"] { #expect(!response.body.contains(secret)) }
     let hidden = try APIFixture().respond("GET", "/", "Accept: application/json\r\n", .management)
     #expect(hidden.json["payloads"] as? Bool == false)
+  }
+
+  @Test func withAuthenticationTheTextSaysNothingOfTheUpstream() throws {
+    let open = try APIFixture().respond("GET", "/", "", .management).body
+    #expect(open.contains("\nupstream     ws://"))
+    let text = try closed().respond("GET", "/", "", .management).body
+    #expect(text.hasPrefix("drawbridge 1.2.3\n\nsession      stopped") && text.contains("\nqueue        0 messages"))
+    for secret in ["upstream", "ws:", "127.0.0.1", "last "] { #expect(!text.contains(secret), "\(secret)") }
   }
 
   @Test func theListOfSessionsHasWhatATableOfThemShows() throws {

@@ -65,6 +65,8 @@ final class TestApplication: HTTPApplication {
 
   func route(of request: borrowing HTTPRequestHead) -> StaticString { "/test" }
 
+  func isClientRequest(_ request: borrowing HTTPRequestHead, on listener: HTTPListener) -> Bool { true }
+
   func principal(of exchange: borrowing Exchange) -> String? { nil }
 
   func finish(_ exchange: consuming Exchange, at now: MonotonicTime, into response: inout Response) -> Outcome {

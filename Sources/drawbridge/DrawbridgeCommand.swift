@@ -15,6 +15,7 @@ enum DrawbridgeCommand {
     static let usage: Int32 = 64
     static let noInput: Int32 = 66
     static let unavailable: Int32 = 69
+    static let output: Int32 = 74
     static let configuration: Int32 = 78
   }
 

@@ -16,12 +16,14 @@ struct ConnectionFailure: Error {
 ///
 /// The request is HTTP/1.0: its response ends with the connection, so that no framing has to be removed.
 final class GatewayConnection {
-  private static let timeoutSeconds = 10
+  static let timeoutSeconds = 10
   private static let pieceBytes = 64 << 10
 
   /// Readable when `receive` does not block.
   let descriptor: Int32
   private var tls: TLSConnection?
+  /// Whether all of the response was received.
+  private(set) var isAtEnd = false
 
   deinit { close(descriptor) }
 
@@ -109,8 +111,13 @@ final class GatewayConnection {
     try sendCiphertext()
   }
 
-  /// Waits for bytes and appends them to `input`. Returns false at the end of the response.
+  /// Waits for bytes and appends them to `input`. Returns false at the end of the response, which the last bytes may come with.
   func receive(into input: inout ByteQueue) throws(ConnectionFailure) -> Bool {
+    if !isAtEnd { isAtEnd = try !receiveNext(into: &input) }
+    return !isAtEnd
+  }
+
+  private func receiveNext(into input: inout ByteQueue) throws(ConnectionFailure) -> Bool {
     guard tls != nil else { return try receivePlain(into: &input) }
     _ = try receiveCiphertext()
     // All of it, so that nothing is left that `descriptor` does not report.

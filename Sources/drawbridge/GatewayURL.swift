@@ -1,5 +1,6 @@
 import ByteStreams
 import HTTPCodec
+import Reactor
 
 /// The address of a gateway, as a person writes it: `http://127.0.0.1:8080`, `https://gateway.example/path` or `unix:/run/drawbridge.sock`.
 struct GatewayURL {
@@ -15,6 +16,12 @@ struct GatewayURL {
   /// What precedes `/v1`: empty, or the path below which a proxy serves the gateway.
   let path: String
   let text: String
+
+  /// Whether others can read what is sent: plain HTTP to another machine.
+  var isExposed: Bool {
+    guard case .network(let host, let port) = place, !isSecure, host != "localhost" else { return false }
+    return !(SocketAddress(numericHost: host, port: port)?.ip?.isLoopback ?? false)
+  }
 
   init(_ text: String) throws(UsageError) {
     self.text = text

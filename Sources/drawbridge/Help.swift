@@ -115,6 +115,7 @@ enum Help {
         64  invalid command line
         66  the file of the token cannot be read
         69  the gateway refuses the request; the reason is on standard error
+        74  standard output cannot be written
       """
     case .token:
       """

@@ -25,6 +25,8 @@ final class TailCommand {
     case stopped
     case refused(String)
     case file(String)
+    /// Standard output cannot be written.
+    case output(String)
     case usage(String)
   }
 
@@ -42,6 +44,8 @@ final class TailCommand {
   private var cursor: String?
   /// Whether the last attempt has failed, and this was said.
   private var hasFailed = false
+  /// Whether there was a stream: the command line is right.
+  private var hasConnected = false
 
   static func run(_ invocation: Invocation) -> Int32 {
     do throws(UsageError) {
@@ -66,6 +70,9 @@ final class TailCommand {
 
   private func run() -> Int32 {
     var pause = Self.pauses.first
+    if options.tokenFile != nil, options.url.isExposed {
+      note("others on the network can read the token, because the URL is not one of https")
+    }
     do throws(End) {
       while true {
         let began = ProcessInformation.monotonicTime()
@@ -101,13 +108,16 @@ final class TailCommand {
     case .file(let reason):
       note(reason)
       return DrawbridgeCommand.ExitCode.noInput
+    case .output(let reason):
+      note("standard output cannot be written: \(reason)")
+      return DrawbridgeCommand.ExitCode.output
     case .usage(let reason):
       note(reason)
       return DrawbridgeCommand.ExitCode.usage
     }
   }
 
-  private func note(_ text: String) { Terminal.printError("drawbridge: \(text)") }
+  private func note(_ text: String) { Terminal.printError("drawbridge: \(Terminal.oneLine(text))") }
 
   private func wait(for span: TimeSpan) throws(End) {
     if case .signal = events.wait(until: ProcessInformation.monotonicTime() + span) { throw .stopped }
@@ -116,7 +126,14 @@ final class TailCommand {
   // MARK: One stream
 
   private func follow() throws(End) -> Stream {
-    let request = try request()
+    let request: String
+    do throws(End) {
+      request = try self.request()
+    } catch {
+      // The file may be in the middle of being replaced.
+      if hasConnected, case .file(let reason) = error { return .failed(reason, retryAfter: nil) }
+      throw error
+    }
     var decoder = HTTPResponseHeadDecoder()
     var input = ByteQueue()
     let connection: GatewayConnection
@@ -125,20 +142,24 @@ final class TailCommand {
     case .success(let found): addresses = found
     case .failure(let error): return .failed("\(error)", retryAfter: nil)
     }
-    // Until the response begins, each step blocks for a few seconds, and signals have their default action.
-    ProcessSignals.unblock(Self.signals)
-    defer { ProcessSignals.block(Self.signals) }
+    func noResponse(_ failure: ConnectionFailure) -> Stream {
+      .failed("no response from \(options.url.text): \(failure.reason)", retryAfter: nil)
+    }
     do throws(ConnectionFailure) {
+      // Each step blocks for a few seconds, and signals have their default action.
+      ProcessSignals.unblock(Self.signals)
+      defer { ProcessSignals.block(Self.signals) }
       connection = try GatewayConnection(to: options.url, at: addresses, options.context)
       try connection.send(request)
-      try Self.readHead(&decoder, from: connection, &input)
     } catch {
-      return .failed("no response from \(options.url.text): \(error.reason)", retryAfter: nil)
+      return noResponse(error)
     }
-    ProcessSignals.block(Self.signals)
-    guard decoder.status == .ok else { return try refused(decoder, connection, &input) }
+    let deadline = ProcessInformation.monotonicTime() + .seconds(Int64(GatewayConnection.timeoutSeconds))
+    if let failure = try readHead(&decoder, from: connection, &input, until: deadline) { return noResponse(failure) }
+    guard decoder.status == .ok else { return try refused(decoder, connection, &input, until: deadline) }
     if hasFailed { note("connected again") }
     hasFailed = false
+    hasConnected = true
     // After a gap that is to be reported, the position is known when it is.
     if cursor == nil, Self.field("Gateway-Gap", of: decoder) == nil {
       cursor = Self.field("Gateway-Cursor", of: decoder)
@@ -147,7 +168,8 @@ final class TailCommand {
   }
 
   private func request() throws(End) -> String {
-    let start = cursor.map { "cursor=\($0)" } ?? options.start
+    // The cursor is the server's text.
+    let start = cursor.map { "cursor=\(PercentEncoder.encode(Array($0.utf8).span))" } ?? options.start
     var request =
       "GET \(options.url.path)/v1/sessions/\(options.session)/messages?stream=1&\(start)\(options.topics) HTTP/1.0\r\n"
     request +=
@@ -188,20 +210,42 @@ final class TailCommand {
     }
   }
 
-  private static func readHead(
-    _ decoder: inout HTTPResponseHeadDecoder, from connection: GatewayConnection, _ input: inout ByteQueue
-  ) throws(ConnectionFailure) {
+  /// Receives more of the response's beginning, or ends at a signal. Returns why there is no more.
+  private func receive(
+    from connection: GatewayConnection, _ input: inout ByteQueue, until deadline: MonotonicTime
+  ) throws(End) -> ConnectionFailure? {
+    if connection.isAtEnd { return ConnectionFailure("the connection was closed") }
+    switch events.wait(until: deadline, orReadable: connection.descriptor) {
+    case .signal: throw .stopped
+    case .woken: return nil
+    case .deadline: return ConnectionFailure("no response within \(GatewayConnection.timeoutSeconds) s")
+    case .readable: break
+    }
+    do throws(ConnectionFailure) {
+      _ = try connection.receive(into: &input)
+      return nil
+    } catch {
+      return error
+    }
+  }
+
+  /// Returns why there is no response that can be used.
+  private func readHead(
+    _ decoder: inout HTTPResponseHeadDecoder, from connection: GatewayConnection, _ input: inout ByteQueue,
+    until deadline: MonotonicTime
+  ) throws(End) -> ConnectionFailure? {
     while true {
       do throws(HTTPProtocolError) {
         if try decoder.take(from: &input) { break }
       } catch {
-        throw ConnectionFailure("the response is not valid HTTP: \(error)")
+        return ConnectionFailure("the response is not valid HTTP: \(error)")
       }
-      guard try connection.receive(into: &input) else { throw ConnectionFailure("the connection was closed") }
+      if let failure = try receive(from: connection, &input, until: deadline) { return failure }
     }
-    guard field("Transfer-Encoding", of: decoder) == nil else {
-      throw ConnectionFailure("the response to HTTP/1.0 is chunked: a proxy in between is at fault")
+    guard Self.field("Transfer-Encoding", of: decoder) == nil else {
+      return ConnectionFailure("the response to HTTP/1.0 is chunked: a proxy in between is at fault")
     }
+    return nil
   }
 
   private static func field(_ name: String, of decoder: borrowing HTTPResponseHeadDecoder) -> String? {
@@ -214,18 +258,18 @@ final class TailCommand {
 
   /// Reads the problem of a response other than 200.
   private func refused(
-    _ decoder: borrowing HTTPResponseHeadDecoder, _ connection: GatewayConnection, _ input: inout ByteQueue
+    _ decoder: borrowing HTTPResponseHeadDecoder, _ connection: GatewayConnection, _ input: inout ByteQueue,
+    until deadline: MonotonicTime
   ) throws(End) -> Stream {
-    do throws(ConnectionFailure) {
-      while input.count < Self.problemBytes, try connection.receive(into: &input) {}
-    } catch {
-      // The status says enough.
-    }
+    // Without all of it, the status says enough.
+    while input.count < Self.problemBytes, try receive(from: connection, &input, until: deadline) == nil {}
     let status = decoder.status.rawValue
     let detail = StreamLine(input.bytes.text().split(whereSeparator: \.isNewline).last.map { Array($0.utf8) } ?? [])?
       .text("detail")
     let reason = "status \(status)" + (detail.map { ": \($0)" } ?? "")
-    guard status >= 500 || status == 429 || status == 408 else { throw .refused(reason) }
+    // A token that has expired is replaced sooner or later.
+    let canChange = status == 401 && hasConnected && options.tokenFile != nil
+    guard status >= 500 || status == 429 || status == 408 || canChange else { throw .refused(reason) }
     let retryAfter = Self.field("Retry-After", of: decoder).flatMap { Int64($0) }.map {
       TimeSpan.seconds(min(max(1, $0), 3600))
     }
@@ -236,6 +280,8 @@ final class TailCommand {
 
   private func readLines(from connection: GatewayConnection, _ input: inout ByteQueue) throws(End) -> Stream {
     var scanned = 0
+    // What comes with the end of the response, or before the connection is lost, counts too.
+    var end: Stream? = connection.isAtEnd ? .ended : nil
     while true {
       while let end = input.bytes.firstIndex(of: UInt8(ascii: "\n"), from: scanned) {
         try take([UInt8](copying: input.bytes.extracting(first: end)))
@@ -244,6 +290,7 @@ final class TailCommand {
       }
       scanned = input.count
       guard input.count < Self.lineBytes else { throw .refused("a line has more than \(Self.lineBytes) bytes") }
+      if let end { return end }
       if TailOutput.isClosed { throw .stopped }
       switch events.wait(until: ProcessInformation.monotonicTime() + Self.silence, orReadable: connection.descriptor) {
       case .signal: throw .stopped
@@ -253,9 +300,9 @@ final class TailCommand {
       }
       do throws(ConnectionFailure) {
         // A line without its end is repeated by the next stream.
-        guard try connection.receive(into: &input) else { return .ended }
+        if try !connection.receive(into: &input) { end = .ended }
       } catch {
-        return .failed("the connection was lost: \(error.reason)", retryAfter: nil)
+        end = .failed("the connection was lost: \(error.reason)", retryAfter: nil)
       }
     }
   }
@@ -283,7 +330,7 @@ final class TailCommand {
       let piece = rest.prefix(Int(PIPE_BUF))
       let count = unsafe piece.withUnsafeBytes { unsafe Glibc.write(STDOUT_FILENO, $0.baseAddress, $0.count) }
       if count < 0, errno == EINTR || errno == EAGAIN { continue }
-      guard count > 0 else { throw .stopped }
+      guard count > 0 else { throw errno == EPIPE ? .stopped : .output(SystemError.reason(of: errno)) }
       rest = rest.dropFirst(count)
     }
   }

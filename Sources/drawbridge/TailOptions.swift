@@ -43,7 +43,11 @@ struct TailOptions {
     let color = try Self.choice(last("color"), of: "color", ["auto", "always", "never"], default: "auto")
     output = TailOutput(
       format: TailOutput.Format(rawValue: format) ?? .text,
-      isColored: color == "always" || color == "auto" && TailOutput.isTerminal && !noColor)
+      isColored: color == "always" || color == "auto" && TailOutput.isTerminal && !noColor,
+      isTerminal: TailOutput.isTerminal)
+    guard url.isSecure || last("ca-file") == nil else {
+      throw UsageError(message: "--ca-file has no effect, because the URL is not one of https: use https or omit it.")
+    }
     context = url.isSecure ? try Self.context(last("ca-file")) : nil
   }
 

@@ -8,6 +8,8 @@ struct TailOutput {
 
   let format: Format
   let isColored: Bool
+  /// Whether standard output is a terminal, which acts on control characters.
+  let isTerminal: Bool
 
   /// Whether nobody reads standard output any more.
   static var isClosed: Bool {
@@ -22,7 +24,7 @@ struct TailOutput {
   /// Returns what is printed for a line of a stream, with its line break; empty for nothing.
   func render(_ line: StreamLine) -> [UInt8] {
     if line.type == "heartbeat" { return [] }
-    if format == .ndjson { return line.bytes + [UInt8(ascii: "\n")] }
+    if format == .ndjson { return (isTerminal ? Self.escaped(line.bytes) : line.bytes) + [UInt8(ascii: "\n")] }
     let text = line.type == "gap" ? gap(line) : message(line)
     return Array((text + "\n").utf8)
   }
@@ -30,14 +32,14 @@ struct TailOutput {
   private func message(_ line: StreamLine) -> String {
     // The time of day of `2026-11-21T09:30:00.125Z`.
     let time = line.text("time").map { String($0.drop { $0 != "T" }.dropFirst()) } ?? ""
-    var parts = [colored(Terminal.printable(time), .dim)]
-    if let topic = line.text("topic") { parts.append(colored(Self.oneLine(topic), .cyan)) }
+    var parts = [colored(Terminal.oneLine(time), .dim)]
+    if let topic = line.text("topic") { parts.append(colored(Terminal.oneLine(topic), .cyan)) }
     if let data = line.text("data_base64") {
-      parts.append(colored("base64", .dim) + " " + Self.oneLine(data))
+      parts.append(colored("base64", .dim) + " " + Terminal.oneLine(data))
     } else {
       // A string is shown without quotes and escapes only if it is a text, not if it is the JSON of a string.
       let data = line.type == "text" ? line.text("data") : line.json("data")
-      parts.append(Self.oneLine(data ?? ""))
+      parts.append(Terminal.oneLine(data ?? ""))
     }
     return parts.joined(separator: "  ")
   }
@@ -46,12 +48,24 @@ struct TailOutput {
     let count = line.json("missed").flatMap { Int($0) }.map { "\($0)" } ?? "some"
     let reasons = line.json("reasons").map { $0.filter { !"[]\"".contains($0) } } ?? line.text("reason") ?? ""
     let verb = count == "1" ? "message is" : "messages are"
-    return colored("-- \(count) \(verb) missing (\(Terminal.printable(reasons)))", .yellow)
+    return colored("-- \(count) \(verb) missing (\(Terminal.oneLine(reasons)))", .yellow)
   }
 
-  /// Line breaks and characters that a terminal would act on are escaped.
-  private static func oneLine(_ text: String) -> String {
-    Terminal.printable(text.split(separator: "\n", omittingEmptySubsequences: false).joined(separator: "\\n"))
+  /// The same JSON without characters that a terminal would act on.
+  private static func escaped(_ json: [UInt8]) -> [UInt8] {
+    let text = String(decoding: json, as: UTF8.self)
+    guard text.unicodeScalars.contains(where: \.controlsDisplay) else { return json }
+    return text.unicodeScalars.reduce(into: []) { result, scalar in
+      if !scalar.controlsDisplay {
+        result += Array(String(scalar).utf8)
+      } else if scalar.value < 0x20 {
+        // Strings contain none, so this is white space.
+        result.append(UInt8(ascii: " "))
+      } else {
+        let digits = String(scalar.value, radix: 16)
+        result += Array("\\u\(String(repeating: "0", count: 4 - digits.count))\(digits)".utf8)
+      }
+    }
   }
 
   enum Color: Int {

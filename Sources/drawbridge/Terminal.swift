@@ -16,6 +16,15 @@ enum Terminal {
     }
   }
 
+  /// As `printable`, and line breaks are escaped too.
+  static func oneLine(_ text: String) -> String {
+    // Not by characters: "\r\n" is a single one.
+    printable(
+      text.unicodeScalars.reduce(into: "") { result, scalar in
+        if scalar == "\n" { result += "\\n" } else { result.unicodeScalars.append(scalar) }
+      })
+  }
+
   /// Escapes terminal control characters, which arguments, files and responses of peers may contain.
   static func printable(_ text: String) -> String {
     guard text.unicodeScalars.contains(where: { $0.controlsDisplay && $0 != "\n" }) else { return text }

@@ -1,15 +1,17 @@
 """`drawbridge tail` and the real gateway: over TCP, TLS and Unix sockets, through restarts, on terminals, in pipes."""
 
 import asyncio
+import contextlib
 import json
 import os
 import pty
 import signal
+import ssl
 
 import pytest
 
 from harness.gateway import BINARY, run
-from harness.raw import says
+from harness.raw import linger, read_head, says
 from harness.waiting import eventually
 
 TOPICS = {"DRAWBRIDGE_UPSTREAM_TOPIC_POINTER": "/topic"}
@@ -170,12 +172,13 @@ async def test_a_terminal_gets_times_topics_colours_and_gaps(gateway_for, upstre
     assert topic == "\x1b[36ma.b\x1b[0m"
     assert data == '{"topic": "a.b", "n": 2}'
     # What a terminal would act on is shown, not done.
-    await upstream.push("\x1b[2J\x07red\u202e\nnext", b"\x1b", '"\\u001b[31m"')
-    await eventually(lambda: tail.out.count(b"\n") >= 8, what="the hostile ones")
-    assert [line.split("  ")[-1] for line in tail.out.decode().split("\r\n")[-4:-1]] == [
+    await upstream.push("\x1b[2J\x07red\u202e\nnext", b"\x1b", '"\\u001b[31m"', "a\r\nFORGED\r")
+    await eventually(lambda: tail.out.count(b"\n") >= 9, what="the hostile ones")
+    assert [line.split("  ")[-1] for line in tail.out.decode().split("\r\n")[-5:-1]] == [
         r"\u{1B}[2J\u{07}red\u{202E}\nnext",
         "\x1b[2mbase64\x1b[0m Gw==",
         r'"\u001b[31m"',
+        r"a\r\nFORGED\r",
     ]
     tail.process.send_signal(signal.SIGINT)
     assert await tail.ends() == 0
@@ -296,6 +299,7 @@ async def test_unix_sockets_and_https(gateway_for, upstream, start, certificate,
         (["--format", "xml"], "text, ndjson"),
         (["--session", "a b"], "name of a session"),
         (["--ca-file", "/nonexistent", "https://localhost"], "cannot be read"),
+        (["--ca-file", "/nonexistent", "http://localhost"], "no effect"),
         (["--topics", "a"], "did you mean 'topic'"),
     ],
 )
@@ -311,3 +315,160 @@ async def test_a_server_that_is_no_gateway_is_an_error(raw_upstream):
     status, out, err = await run("tail", f"http://127.0.0.1:{server.port}")
     assert (status, out) == (69, "")
     assert "is this the address of a gateway?" in err
+
+
+# ------------------------------------------------------------------------------------------------------ Hostile servers
+
+
+async def test_a_terminal_gets_json_without_control_characters(gateway, upstream, start):
+    hostile = '{"a":\r"\x7f\x9b\u202e\u2028",\t"b":1}'
+    await upstream.push(hostile)
+    tail = await start(Tail(gateway.url(), "--cursor=earliest", "--format=ndjson", terminal=True))
+    await eventually(lambda: tail.out.endswith(b"\r\n"), what="the push")
+    line = tail.out.decode().removesuffix("\r\n")
+    assert not set(line) & set("\r\x7f\x9b\u202e\u2028")
+    assert json.loads(line)["data"] == json.loads(hostile)
+    # A program gets the bytes of the push.
+    pipe = await start(Tail(gateway.url(), "--cursor=earliest"))
+    await pipe.has(1)
+    assert "\x7f\x9b\u202e\u2028".encode() in pipe.out
+
+
+async def test_a_reason_of_the_server_is_one_line(raw_upstream):
+    body = json.dumps({"detail": "no\r\ndrawbridge: FORGED\x1b[2J"}).encode()
+    server = await raw_upstream(ends(b"HTTP/1.0 403 Forbidden\r\n\r\n" + body))
+    status, _, err = await run("tail", f"http://127.0.0.1:{server.port}")
+    assert status == 69
+    reason = r"status 403: no\r\ndrawbridge: FORGED\u{1B}[2J"
+    assert err == f"drawbridge: the gateway refuses the request: {reason}\n"
+
+
+def ends(*answers, requests=None):
+    """Each connection gets the next answer, and is closed."""
+    left = list(answers)
+
+    async def behave(reader, writer):
+        head, _ = await read_head(reader)
+        if requests is not None:
+            requests.append(head.decode())
+        writer.write(left.pop(0))
+        await writer.drain()
+
+    return behave
+
+
+async def test_a_cursor_of_the_server_adds_nothing_to_the_next_request(raw_upstream):
+    line = json.dumps({"type": "text", "data": "x", "cursor": "x HTTP/1.1\r\nInjected: 1\r\n\r\n"}).encode()
+    requests = []
+    refused = b"HTTP/1.0 403 Forbidden\r\n\r\n"
+    server = await raw_upstream(ends(b"HTTP/1.0 200 OK\r\n\r\n" + line + b"\n", refused, requests=requests))
+    status, out, _ = await run("tail", f"http://127.0.0.1:{server.port}")
+    assert (status, out.encode()) == (69, line + b"\n")
+    assert "cursor=x%20HTTP%2F1.1%0D%0AInjected%3A%201%0D%0A%0D%0A HTTP/1.0\r\n" in requests[1]
+    assert "\r\nInjected" not in requests[1]
+
+
+async def test_what_comes_with_the_end_of_https_is_not_lost(raw_upstream, certificate, authority):
+    """A proxy may send the last bytes and close_notify in one segment."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate.chain, certificate.key)
+    ok, refused = b"HTTP/1.0 200 OK\r\n\r\n", b"HTTP/1.0 403 Forbidden\r\n\r\n"
+    line = b'{"type":"text","data":"%d","cursor":"p"}\n'
+    left = [[ok + line % 1], [ok, line % 2 + line % 3], [refused + b'{"detail":"because"}']]
+
+    async def behave(reader, writer):
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = context.wrap_bio(incoming, outgoing, server_side=True)
+
+        async def step(action):
+            while True:
+                try:
+                    return action()
+                except ssl.SSLWantReadError:
+                    writer.write(outgoing.read())
+                    incoming.write(await reader.read(65536))
+
+        await step(tls.do_handshake)
+        await step(lambda: tls.read(65536))
+        *first, last = left.pop(0)
+        for piece in first:
+            tls.write(piece)
+            writer.write(outgoing.read())
+            await writer.drain()
+        tls.write(last)
+        with contextlib.suppress(ssl.SSLWantReadError):
+            tls.unwrap()
+        writer.write(outgoing.read())
+        await linger(reader)
+
+    server = await raw_upstream(behave)
+    status, out, err = await run("tail", f"https://localhost:{server.port}", "--ca-file", authority.path)
+    assert [json.loads(line)["data"] for line in out.splitlines()] == ["1", "2", "3"]
+    assert status == 69
+    assert "because" in err
+    assert left == []
+
+
+@pytest.mark.parametrize("beginning", [b"", b"HTTP/1.0 ", b"HTTP/1.0 403 Forbidden\r\n\r\n{"])
+async def test_a_signal_ends_it_while_a_response_is_awaited(raw_upstream, start, beginning):
+    sent = asyncio.Event()
+
+    async def behave(reader, writer):
+        await read_head(reader)
+        writer.write(beginning)
+        await writer.drain()
+        sent.set()
+        await linger(reader)
+
+    server = await raw_upstream(behave)
+    tail = await start(Tail(f"http://127.0.0.1:{server.port}"))
+    await asyncio.wait_for(sent.wait(), 30)
+
+    def waits():
+        with open(f"/proc/{tail.process.pid}/status") as file:
+            blocked = next(line.split()[1] for line in file if line.startswith("SigBlk:"))
+        return int(blocked, 16) >> (signal.SIGTERM - 1) & 1
+
+    await eventually(waits, what="it waits for the response, and for signals")
+    tail.process.send_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(tail.ends(), 5) == 0
+
+
+# ---------------------------------------------------------------------------------------------------- Output and tokens
+
+
+async def test_an_output_that_cannot_be_written_is_an_error(gateway, upstream):
+    await upstream.push("one")
+    command = f"{BINARY} tail {gateway.url()} --cursor earliest >/dev/full"
+    process = await asyncio.create_subprocess_exec("bash", "-c", command, stderr=-1)
+    _, err = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode == 74
+    assert err == b"drawbridge: standard output cannot be written: No space left on device\n"
+
+
+async def test_a_token_that_is_being_replaced_ends_nothing(gateway_for, upstream, start, tokens, tmp_path):
+    token = tokens.add("reader", scopes="receive")
+    gateway = await gateway_for(
+        upstream,
+        env={"DRAWBRIDGE_AUTHENTICATION_TOKENS": str(tokens.path), "DRAWBRIDGE_DELIVERY_STREAM_LIFETIME": "1s"},
+    )
+    file = tmp_path / "token"
+    file.write_text(token)
+    tail = await start(Tail(gateway.url(), "--token-file", file))
+    await tail.follows(gateway)
+    for number, (wrong, reason) in enumerate([("", b"is not valid"), ("another", b"status 401")]):
+        file.write_text(wrong)
+        await eventually(lambda reason=reason: reason in tail.err, what=f"{reason} is reported")
+        file.write_text(token)
+        await upstream.push(str(number))
+        assert [m["data"] for m in await tail.has(number + 1)] == list(range(number + 1))
+    assert token.encode() not in tail.err
+
+
+async def test_a_token_that_others_can_read_is_warned_of(raw_upstream, tmp_path):
+    (tmp_path / "token").write_text("secret")
+    for host, is_warned in (("0.0.0.0", True), ("127.0.0.1", False), ("localhost", False)):
+        server = await raw_upstream(ends(b"HTTP/1.0 403 Forbidden\r\n\r\n"))
+        _, _, err = await run("tail", f"http://{host}:{server.port}", "--token-file", tmp_path / "token")
+        assert ("others on the network can read the token" in err) == is_warned
+        assert "secret" not in err

@@ -59,7 +59,7 @@ struct TailOutput {
       if !scalar.controlsDisplay {
         result += Array(String(scalar).utf8)
       } else if scalar.value < 0x20 {
-        // Strings contain none, so this is white space.
+        // Strings contain none, so this is whitespace.
         result.append(UInt8(ascii: " "))
       } else {
         let digits = String(scalar.value, radix: 16)

@@ -39,7 +39,7 @@ package final class AccessState: Sendable {
     _ management: [SocketAddress], clients: [SocketAddress]
   ) -> Set<HTTPListener.Reach> {
     var open: Set<HTTPListener.Reach> = []
-    // Whoever can connect to a loopback address can connect to the other addresses of this machine.
+    // A program that can connect to a loopback address can connect to the other addresses of this machine.
     if clients.contains(where: { $0.ip != nil }) { open.insert(.loopback) }
     let directories = clients.compactMap(directory)
     let own = management.filter { $0.reach == .local }.map(directory)

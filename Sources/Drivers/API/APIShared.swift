@@ -27,6 +27,8 @@ package final class APIShared: Sendable {
   let version: String
   /// When the process has started.
   let start = ProcessInformation.monotonicTime()
+  /// Differs from the one of an earlier process, so that the status page notices a restart.
+  let instance = UInt32.random(in: 0...UInt32.max)
   /// Converts times for responses.
   let clockOffset = ClockOffset()
   /// The idempotency keys of all sessions. Held for about two dictionary look-ups per keyed request.

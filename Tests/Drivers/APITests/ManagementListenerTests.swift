@@ -199,6 +199,8 @@ import Testing
     let figures = response.json
     #expect(figures["version"] as? String == "1.2.3" && figures["phase"] as? String == "starting")
     #expect(figures["payloads"] as? Bool == true)
+    #expect(figures["stream_heartbeat_seconds"] as? Double == 15)
+    #expect(figures["instance"] is Int)
     let messages = try #require(figures["messages"] as? [String: Any])
     #expect(messages["received"] as? Int == 1 && messages["accepted"] as? Int == 1 && messages["queued"] as? Int == 1)
     #expect(messages["retained"] as? Int == 1)

@@ -1,5 +1,6 @@
 """The status page in Chromium, as a person uses it."""
 
+from axe_playwright_python.base import AXE_FILE_PATH
 from playwright.async_api import expect
 
 from .browser import Chromium
@@ -41,6 +42,19 @@ class StatusPage:
     async def follow(self):
         await self["#follow"].click()
         await expect(self["#tail-state"]).to_contain_text("connected")
+
+    def requested(self, text, since=0):
+        """The requests whose URL contains `text`, without the first `since` ones of the page."""
+        return [request for request in self.requests[since:] if text in request.url]
+
+    async def violations(self):
+        """What axe finds. It is injected as a script, so the page needs the option `bypass_csp`."""
+        if not await self.page.evaluate("'axe' in window"):
+            await self.page.evaluate(AXE_FILE_PATH.read_text() + "; undefined")
+        return [
+            (item["id"], [node["html"][:200] + node["failureSummary"] for node in item["nodes"]])
+            for item in (await self.page.evaluate("axe.run()"))["violations"]
+        ]
 
     def errors(self, *, network=False):
         """What is on the console. With `network`, also requests that failed."""

@@ -120,6 +120,10 @@ enum TokenFile {
     private static func patterns(_ words: [[UInt8]], _ key: String) throws(LineError) -> NamePatterns {
       var patterns = NamePatterns.none
       for word in words {
+        // A carriage return left over by an editor would be part of a name, which would then match nothing.
+        guard !word.contains(where: { $0 < 0x20 || $0 == 0x7F }) else {
+          throw LineError(reason: "\(quoted(word)) in '\(key)': a control character must be percent-encoded")
+        }
         var name = ByteQueue()
         guard PercentDecoder.decode(word.span, plusIsSpace: false, into: &name),
           UTF8StreamValidator.isValid(name.bytes)

@@ -87,6 +87,10 @@ import Testing
         "name \(digest) scopes=send topics=%FF",
         #""%FF" in 'topics=': '%' must be followed by two hexadecimal digits of UTF-8"#
       ),
+      (
+        "name \(digest) scopes=send sessions=a,b\r\r",
+        #""b\r" in 'sessions=': a control character must be percent-encoded"#
+      ),
     ]
     for (text, reason) in cases {
       let message = self.error("# comment\n" + line("first", "t1") + "\n" + text + "\n")

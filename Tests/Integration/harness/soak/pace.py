@@ -33,6 +33,8 @@ class Faults:
     def __init__(self):
         self.counts = {}
         self.texts = {}
+        #: Called with each text that is kept, so that a long run tells of a fault when it happens.
+        self.report = lambda text: None
         #: What was done to the gateway, with its time. The last of these are part of each history.
         self.disruptions = collections.deque(maxlen=5)
 
@@ -42,6 +44,7 @@ class Faults:
         if len(kept) < self.KEPT:
             events = sorted([*history, *self.disruptions])
             kept.append("\n    ".join([text, *(f"{at:10.3f} {event}" for at, event in events)]))
+            self.report(f"FAULT {account}: {text}")
 
 
 class Context:

@@ -67,13 +67,17 @@ class SoakRun:
             await gateway.start()
             await gateway.ready()
             self.context = Context(gateway, self._token, self.seed, self._rate)
+            self.context.faults.report = progress
             self.curve = Curve(self.context, self._heap)
             self.pushes.context = self.context
             try:
                 await self._all(progress, every)
                 self.curve.judge()
-            except (AssertionError, OSError, ClientError) as error:
-                self.context.faults.add(disruptions.NAME, f"the run ended after {self.context.now:.0f} s: {error!r}")
+            except (AssertionError, OSError, EOFError, ClientError) as error:
+                text = f"the run ended after {self.context.now:.0f} s: {error!r}"
+                if (status := gateway.process.returncode) is not None:
+                    text += f"; the gateway has ended with status {status}:\n{gateway.output[-4000:]}"
+                self.context.faults.add(disruptions.NAME, text)
         finally:
             # In order, and without a trace of a crash: stop() sees to it.
             await gateway.stop()

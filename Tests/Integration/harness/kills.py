@@ -77,6 +77,10 @@ class Verdict:
         )
 
 
+#: The gateway closes a connection after `http.requests_per_connection`.
+_REQUESTS_PER_CONNECTION = 50_000
+
+
 class Receipts:
     """Asks what became of messages, many questions on one connection."""
 
@@ -86,8 +90,12 @@ class Receipts:
         self._fields = fields
 
     async def __aenter__(self):
-        self._reader, self._writer = await asyncio.open_connection(*self._address)
+        await self._connect()
         return self
+
+    async def _connect(self):
+        self._reader, self._writer = await asyncio.open_connection(*self._address)
+        self._asked = 0
 
     async def __aexit__(self, *_):
         self._writer.close()
@@ -97,6 +105,10 @@ class Receipts:
         answers = []
         for start in range(0, len(ids), 32):
             chunk = ids[start : start + 32]
+            if self._asked + len(chunk) > _REQUESTS_PER_CONNECTION:
+                self._writer.close()
+                await self._connect()
+            self._asked += len(chunk)
             for id in chunk:
                 self._writer.write(f"GET /v1/deliveries/{id} HTTP/1.1\r\nHost: x\r\n{self._fields}\r\n".encode())
             for id in chunk:

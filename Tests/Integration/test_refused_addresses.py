@@ -56,7 +56,7 @@ HAS_IPV6 = any(not line.endswith(" lo") for line in Path("/proc/net/if_inet6").r
 
 @needs_nameserver
 async def test_a_name_that_changes_its_address_is_judged_at_every_connection(sessions_for, start, tmp_path):
-    """127.0.0.1 is allowed here, and stands for a public address; 127.0.0.2 for a private one."""
+    """Here 127.0.0.1 is allowed and represents a public address; 127.0.0.2 represents a private one."""
     upstream, hidden = await start(Upstream()), Upstream(host="127.0.0.2")
     hidden.port = upstream.port
     await start(hidden)

@@ -14,7 +14,7 @@ extension SettingSection {
       orders: [
         retention.order(
           "bytes", \.bytes, ofProcess: "delivery.total_bytes", \.delivery.totalBytes,
-          "all sessions together keep no more than that")
+          "that is the limit for all sessions together")
       ])
   }
 

@@ -41,8 +41,8 @@ package enum StoreInspection {
       term: file.condition.term, endedUncleanly: file.condition.endedUncleanly, sessions: sessions)
   }
 
-  /// Writes a copy of a store to `target`, where there must be no file. A gateway that opens the copy continues with other numbers than the
-  /// original, and tells its readers that what came later is missing.
+  /// Writes a copy of a store to `target`, where there must be no file. A gateway that opens the copy does not reuse the
+  /// original's numbers, and reports a gap to its readers for everything stored after the copy was made.
   package static func backUp(_ path: String, to target: String) throws(StoreError) {
     try require(path)
     if let reason = try StoreFile.open(path).backUp(to: target) { throw .failed(path: target, reason: reason) }

@@ -81,8 +81,8 @@ import UpstreamSession
       """)
     #expect(
       outcome.warnings.map(\.message).filter { $0.contains("total_bytes") } == [
-        "'delivery.bytes' (2MiB) is above 'delivery.total_bytes' (1MiB): all sessions together keep no more than that",
-        "'profiles.p.delivery.bytes' (3MiB) is above 'delivery.total_bytes' (1MiB): all sessions together keep no more than that",
+        "'delivery.bytes' (2MiB) is above 'delivery.total_bytes' (1MiB): that is the limit for all sessions together",
+        "'profiles.p.delivery.bytes' (3MiB) is above 'delivery.total_bytes' (1MiB): that is the limit for all sessions together",
       ])
     #expect(try load("delivery: {bytes: 1GiB}").warnings.count == 1)
     #expect(try load("delivery: {total_bytes: 1MiB}").warnings == [])

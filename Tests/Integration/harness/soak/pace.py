@@ -33,7 +33,7 @@ class Faults:
     def __init__(self):
         self.counts = {}
         self.texts = {}
-        #: Called with each text that is kept, so that a long run tells of a fault when it happens.
+        #: Called for each fault whose text is kept, so that a long run prints it at once.
         self.report = lambda text: None
         #: What was done to the gateway, with its time. The last of these are part of each history.
         self.disruptions = collections.deque(maxlen=5)

@@ -156,7 +156,8 @@ async def main(port, url):
     application.router.add_put("/v1/consumers/workers", share)
     application.router.add_post("/v1/consumers/workers/receive", receive)
     application.router.add_post("/v1/consumers/workers/settle", settle)
-    runner = web.AppRunner(application, access_log=None, keepalive_timeout=75)
+    # A receive whose worker has left is cancelled: it would take a message that nobody handles until its lease expires.
+    runner = web.AppRunner(application, access_log=None, keepalive_timeout=75, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port, backlog=4096).start()
     await asyncio.gather(write(), read())

@@ -20,10 +20,9 @@ enum TokenFileTarget {
     var count = 0
     for line in lines {
       let words = line.split { [0x20, 0x09, 0x0D].contains($0) }
-        .map { String(decoding: $0, as: UTF8.self) }
-      guard let name = words.first, !name.hasPrefix("#") else { continue }
+      guard let name = words.first, name.first != UInt8(ascii: "#") else { continue }
       count += 1
-      try check(name, Array(words.dropFirst()), table)
+      try check(String(decoding: name, as: UTF8.self), words.dropFirst(), table)
     }
     try require(count == table.count, "\(count) lines, \(table.count) tokens")
     // A reload of the same file ends nothing.
@@ -31,30 +30,37 @@ enum TokenFileTarget {
     try require(again?.count == table.count, "the same file is refused at a reload")
   }
 
-  private static func check(_ name: String, _ words: [String], _ table: TokenTable) throws(Finding) {
-    let digests = words.filter { $0.hasPrefix("sha256:") }
-    guard digests.count == 1, let digest = SecretDigest(hexadecimal: Array(digests[0].utf8.dropFirst(7)).span),
+  /// Compares bytes: for `String`, a separator with a combining mark behind it is another character.
+  private static func check(
+    _ name: String, _ words: ArraySlice<ArraySlice<UInt8>>, _ table: TokenTable
+  ) throws(Finding) {
+    let digests = words.filter { $0.starts(with: "sha256:".utf8) }
+    guard digests.count == 1, let digest = SecretDigest(hexadecimal: Array(digests[0].dropFirst(7)).span),
       let grant = table.grant(for: digest)
     else { throw Finding("the token of '\(name)' is not found") }
     try require(grant.principal == name, "the token of '\(name)' has the principal '\(grant.principal)'")
     try require(!grant.isRevoked && grant.expires == nil, "the grant has an end")
-    let scopes = words.filter { $0.hasPrefix("scopes=") }
+    let scopes = words.filter { $0.starts(with: "scopes=".utf8) }
     try require(scopes.count == 1, "accepted without one 'scopes='")
-    let listed = Set(scopes[0].dropFirst(7).split(separator: ","))
+    let listed = Set(items(scopes[0].dropFirst(7)))
     for (word, scope) in [("send", Scopes.send), ("receive", .receive), ("call", .call), ("admin", .admin)] {
-      try require(grant.scopes.contains(scope) == listed.contains(Substring(word)), "the scope '\(word)' differs")
+      try require(grant.scopes.contains(scope) == listed.contains(ArraySlice(word.utf8)), "the scope '\(word)' differs")
     }
     for (key, patterns) in [("sessions=", grant.sessions), ("topics=", grant.topics)] {
-      guard let word = words.first(where: { $0.hasPrefix(key) }) else {
+      guard let word = words.first(where: { $0.starts(with: key.utf8) }) else {
         try require(patterns == .all, "'\(key)' is absent and restricts")
         continue
       }
-      let items = word.dropFirst(key.count).split(separator: ",")
-      for item in items where !item.contains("%") {
-        let isContained = patterns.contains(pattern: Array(item.utf8).span)
-        try require(isContained, "'\(key)' does not allow '\(item)'")
+      let items = items(word.dropFirst(key.utf8.count))
+      for item in items where !item.contains(UInt8(ascii: "%")) {
+        let isContained = patterns.contains(pattern: Array(item).span)
+        try require(isContained, "'\(key)' does not allow '\(String(decoding: item, as: UTF8.self))'")
       }
       try require(!items.isEmpty || patterns == .none, "an empty '\(key)' allows something")
     }
+  }
+
+  private static func items(_ list: ArraySlice<UInt8>) -> [ArraySlice<UInt8>] {
+    list.split(separator: UInt8(ascii: ","))
   }
 }

@@ -101,7 +101,7 @@ let package = Package(
       .system, "Configuration",
       [
         "CYAML", "ByteStreams", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "UpstreamProtocol",
-        "Profiles", "UpstreamSession", "Outbox", "Inbox", "Access", "Reactor", "TLSEngine", "Logging",
+        "Profiles", "UpstreamSession", "Outbox", "Inbox", "Journal", "Access", "Reactor", "TLSEngine", "Logging",
       ]),
 
     // Drivers: they do.
@@ -138,9 +138,9 @@ let package = Package(
     .target(
       name: "Gateway",
       dependencies: [
-        "Access", "ByteStreams", "Threading", "TLSEngine", "UpstreamSession", "Inbox", "Upstream", "Sessions",
-        "HTTPServer",
-        "API", "Reactor",
+        "Access", "ByteStreams", "Threading", "TLSEngine", "UpstreamSession", "Inbox", "Journal", "Upstream",
+        "Sessions",
+        "HTTPServer", "Store", "API", "Reactor",
         "Configuration", "Metrics", "Logging",
       ],
       swiftSettings: strict),

@@ -52,6 +52,7 @@ extension GatewayServer {
     for loop in loops { loop.stop() }
     for loop in loops { loop.join() }
     sessions.abandon()
+    closeStore()
     logger.info("stopped", [.flag("orderly", result == .reached)])
     Self.flushLog(logger, timeout: result == .interrupted ? .milliseconds(100) : Self.logFlushTimeout)
   }

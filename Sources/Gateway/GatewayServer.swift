@@ -7,6 +7,7 @@ import Logging
 import Metrics
 import Reactor
 import Sessions
+import Store
 import TLSEngine
 import Upstream
 import UpstreamSession
@@ -14,6 +15,8 @@ import UpstreamSession
 /// Why the gateway cannot start with valid settings: the system refuses a resource.
 package struct StartError: Error, Sendable {
   package let message: String
+  /// Whether a setting, or the file that it names, must be changed before a start can succeed.
+  package var concernsConfiguration = false
 }
 
 /// The whole gateway: starts event loops, listeners and sessions, and shuts them down in order. Owned by the main thread.
@@ -45,6 +48,8 @@ package final class GatewayServer: Sendable {
   let supervisor: ServiceNotifier
   /// Nil without HTTPS listeners.
   let certificateWatcher: CertificateWatcher?
+  /// nil with `store.engine: memory`.
+  let store: Store?
 
   /// Starts everything. Returns while the sessions are still connecting.
   ///
@@ -107,6 +112,7 @@ package final class GatewayServer: Sendable {
           .number("management_connections", descriptors.management),
         ])
     }
+    store = try Self.openStore(settings, isSuccessor: !inherited.sockets.isEmpty, logger: logger, metrics: metrics)
     let attemptLimiter = SharedAttemptLimiter(settings.dials)
     let budget = RetentionBudget(limit: settings.delivery.totalBytes)
     sessions = SessionDirectory(

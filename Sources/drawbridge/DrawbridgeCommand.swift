@@ -271,7 +271,7 @@ enum DrawbridgeCommand {
       // Standard error may be a pipe that nobody reads.
       ProcessSignals.unblock(GatewayServer.handledSignals)
       Terminal.printError("drawbridge: \(error.message)")
-      return ExitCode.unavailable
+      return error.concernsConfiguration ? ExitCode.configuration : ExitCode.unavailable
     }
   }
 }

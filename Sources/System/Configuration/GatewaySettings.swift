@@ -1,6 +1,7 @@
 import Access
 import ByteStreams
 import HTTPCodec
+import Journal
 import Logging
 import ProxyCodec
 import Reactor
@@ -31,6 +32,7 @@ package struct GatewaySettings: Equatable, Sendable {
   package var dials = AttemptLimits()
   package var network = Network()
   package var delivery = Delivery()
+  package var store = StoreSettings()
   package var shutdown = Shutdown()
   package var log = Log()
   package var status = Status()

@@ -82,7 +82,7 @@ extension SettingSection {
     let gateway = SettingScope<GatewaySettings>(prefix: "", root: \.self)
     return [general(gateway), access(gateway), http(gateway), limits(gateway), dials(gateway)]
       + session(gateway.section(\.session, isReloadable: true))
-      + [delivery(gateway), createdSessions(gateway), shutdownAndLog(gateway)]
+      + [delivery(gateway), createdSessions(gateway), store(gateway), shutdownAndLog(gateway)]
   }
 
   /// All sections, including those of the named sessions.

@@ -90,7 +90,7 @@ let package = Package(
     target(.machines, "Access", ["ByteStreams", "Digests", "Signatures", "JSONCodec"]),
 
     // System: the kernel, TLS, the file, the eyes of the operator.
-    target(.system, "Reactor", ["Threading", "CLinux", "ByteStreams"], settings: hottest),
+    target(.system, "Reactor", ["Threading", "CLinux", "ByteStreams", "RouteNetlink"], settings: hottest),
     target(.system, "TLSEngine", ["COpenSSL", "ByteStreams", "Digests"]),
     target(.system, "Metrics", ["Threading", "ByteStreams"]),
     target(.system, "Logging", ["Threading", "CLinux", "ByteStreams", "JSONCodec"]),

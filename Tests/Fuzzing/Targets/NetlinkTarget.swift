@@ -1,9 +1,12 @@
 import ByteStreams
 import RouteNetlink
 
-/// An rtnetlink datagram, and the network change that the debouncer derives from its events.
+/// An rtnetlink datagram, the network change that the debouncer derives from its events, and the same bytes as a response about a route.
 enum NetlinkTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
+    let isShort = RouteQuery.read(input.extracting(first: min(input.count, 19))) == .malformed
+    try require(isShort, "a response without all of its header is understood")
+    if RouteQuery.read(input) == .failed(0) { throw Finding("a response without an error is one") }
     let events = RouteMessages.events(in: input)
     // A message has a header of sixteen bytes.
     try require(events.count <= input.count / 16, "\(events.count) events in \(input.count) bytes")

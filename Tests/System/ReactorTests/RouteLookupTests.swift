@@ -20,28 +20,4 @@ import Testing
   func anotherAddressIsNot(text: String) throws {
     #expect(try !RouteLookup.isOwn(try #require(IPAddress(text))))
   }
-
-  @Test func whatIsNotKnownIsAnError() throws {
-    let request = RouteLookup.request(for: .ipv4(0x7F00_0001))
-    #expect(request.count == 36)
-    for count in 0..<20 {
-      #expect(throws: SystemError.self) { try RouteLookup.isOwn(in: [UInt8](repeating: 0, count: count).span) }
-    }
-    func error(_ code: Int32) -> [UInt8] {
-      var message = [UInt8](repeating: 0, count: 36)
-      message[4] = 2
-      withUnsafeBytes(of: -code) { message.replaceSubrange(16..<20, with: $0) }
-      return message
-    }
-    #expect(try !RouteLookup.isOwn(in: error(ENETUNREACH).span), "no connection is possible")
-    for code in [EPERM, EINVAL, 0] { #expect(throws: SystemError.self) { try RouteLookup.isOwn(in: error(code).span) } }
-  }
-
-  @Test(arguments: [(UInt8(1), false), (2, true), (3, true), (4, true), (5, true)])
-  func onlyWhatLeavesThisMachineIsAnother(type: UInt8, isOwn: Bool) throws {
-    var message = [UInt8](repeating: 0, count: 28)
-    message[4] = 24
-    message[23] = type
-    #expect(try RouteLookup.isOwn(in: message.span) == isOwn)
-  }
 }

@@ -24,10 +24,10 @@ extension ConfigurationLoader {
       let full = prefix + name
       if let setting = section.settings.first(where: { $0.path == full }) {
         apply(value, to: setting, file)
-      } else if full == "sessions" {
-        if !ignored.contains(full) { applySessions(value, file) }
-      } else if full == "profiles" {
-        if !ignored.contains(full) { applyProfiles(value, file) }
+      } else if full == NamedSections.sessions.path {
+        apply(.sessions, value, file)
+      } else if full == NamedSections.profiles.path {
+        apply(.profiles, value, file)
       } else if known.contains(name) {
         var inner = section
         inner.path = full
@@ -58,55 +58,60 @@ extension ConfigurationLoader {
     return result
   }
 
-  /// Reads the named sessions.
-  private mutating func applySessions(_ node: YAMLNode, _ file: String) {
-    if node.isNull { return }
-    guard case .mapping(let pairs) = node.value else {
-      fail(
-        node.place(in: file),
-        "'sessions' must map names to settings, as in 'market: {upstream: {url: wss://example.org/feed}}'")
-      return
+  /// Sections by name: the sessions, or the profiles.
+  private struct NamedSections {
+    let path: String
+    /// An entry, for errors.
+    let example: String
+    let settings: (String) -> [Setting]
+    /// Returns what is wrong with a name; nil if nothing is.
+    let refusal: (String) -> String?
+    /// Adds one by its name. Returns false if there are too many.
+    let add: (inout ConfigurationLoader, _ name: String, _ place: String) -> Bool
+    let tooMany: String
+
+    static var sessions: NamedSections {
+      NamedSections(
+        path: "sessions", example: "market: {upstream: {url: wss://example.org/feed}}", settings: Setting.named,
+        refusal: { name in
+          if name == SessionName.default {
+            return "the session 'default' is not configured here, but by 'upstream' at the top of the file"
+          }
+          return SessionName.isValid(name)
+            ? nil : "'\(name)' is not a valid name of a session: use \(SessionName.expectation)"
+        }, add: { $0.add(session: $1, at: $2) },
+        tooMany: "more than \(SessionName.maximumCount) named sessions: run several gateways")
     }
-    for (name, key, value) in uniquePairs(pairs, "sessions.", file) {
-      let place = key.place(in: file)
-      guard name != SessionName.default else {
-        fail(place, "the session 'default' is not configured here, but by 'upstream' at the top of the file")
-        continue
-      }
-      guard SessionName.isValid(name) else {
-        fail(place, "'\(name)' is not a valid name of a session: use \(SessionName.expectation)")
-        continue
-      }
-      guard add(session: name, at: place) else {
-        fail(place, "more than \(SessionName.maximumCount) named sessions: run several gateways")
-        return
-      }
-      let prefix = "sessions." + name
-      walk(value, Section(path: prefix, session: prefix + ".", settings: Setting.named(name)), file)
+
+    static var profiles: NamedSections {
+      NamedSections(
+        path: "profiles", example: "market: {upstream: {url: \"wss://example.org/{symbol}\"}}",
+        settings: Setting.profile,
+        refusal: { name in
+          ProfileName.isValid(name) ? nil : "'\(name)' is not a valid name of a profile: use \(ProfileName.expectation)"
+        }, add: { $0.add(profile: $1, at: $2) },
+        tooMany: "more than \(ProfileName.maximumCount) profiles: use variables instead")
     }
   }
 
-  /// Reads the profiles.
-  private mutating func applyProfiles(_ node: YAMLNode, _ file: String) {
-    if node.isNull { return }
+  private mutating func apply(_ sections: NamedSections, _ node: YAMLNode, _ file: String) {
+    if node.isNull || ignored.contains(sections.path) { return }
     guard case .mapping(let pairs) = node.value else {
-      fail(
-        node.place(in: file),
-        "'profiles' must map names to settings, as in 'market: {upstream: {url: \"wss://example.org/{symbol}\"}}'")
+      fail(node.place(in: file), "'\(sections.path)' must map names to settings, as in '\(sections.example)'")
       return
     }
-    for (name, key, value) in uniquePairs(pairs, "profiles.", file) {
+    for (name, key, value) in uniquePairs(pairs, sections.path + ".", file) {
       let place = key.place(in: file)
-      guard ProfileName.isValid(name) else {
-        fail(place, "'\(name)' is not a valid name of a profile: use \(ProfileName.expectation)")
+      if let refusal = sections.refusal(name) {
+        fail(place, refusal)
         continue
       }
-      guard add(profile: name, at: place) else {
-        fail(place, "more than \(ProfileName.maximumCount) profiles: use variables instead")
+      guard sections.add(&self, name, place) else {
+        fail(place, sections.tooMany)
         return
       }
-      let prefix = "profiles." + name
-      walk(value, Section(path: prefix, session: prefix + ".", settings: Setting.profile(name)), file)
+      let path = "\(sections.path).\(name)"
+      walk(value, Section(path: path, session: path + ".", settings: sections.settings(name)), file)
     }
   }
 

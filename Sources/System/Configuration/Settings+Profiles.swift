@@ -105,11 +105,9 @@ extension SettingSection {
 
 extension ValueFormat where Value == [SessionVariable] {
   static var variables: ValueFormat {
-    ValueFormat(
-      expectation: "names with patterns, as in {symbol: {pattern: '[A-Z]{3,8}'}}",
-      reader: .structure(isText: false) { reader, node, key throws(ConfigurationError) in
-        try reader.variables(node, key)
-      }, format: StructureText.text(of:))
+    .structure(
+      "names with patterns, as in {symbol: {pattern: '[A-Z]{3,8}'}}", read: StructureReader.variables,
+      format: StructureText.text(of:))
   }
 }
 

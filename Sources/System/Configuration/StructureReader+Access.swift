@@ -95,11 +95,9 @@ extension StructureReader {
 
 extension ValueFormat where Value == [AuthenticationSettings.CertificateRule] {
   static var certificateRules: ValueFormat {
-    ValueFormat(
-      expectation: "a list of rules such as {name: \"dns:billing.example.org\", scopes: [send]}",
-      reader: .structure(isText: false) { reader, node, key throws(ConfigurationError) in
-        try reader.certificateRules(node, key)
-      }, format: StructureText.text(of:))
+    .structure(
+      "a list of rules such as {name: \"dns:billing.example.org\", scopes: [send]}",
+      read: StructureReader.certificateRules, format: StructureText.text(of:))
   }
 }
 

@@ -72,4 +72,19 @@ extension ValueFormat {
         return values
       }, format: { "[" + $0.map { PrintableText.quoted(format($0)) }.joined(separator: ", ") + "]" })
   }
+
+  /// YAML nodes, read by a method of `StructureReader`.
+  ///
+  /// - Parameter isText: a variable contains the text without quotes.
+  static func structure(
+    _ expectation: String, isText: Bool = false,
+    read: @escaping (StructureReader) -> (YAMLNode, String) throws(ConfigurationError) -> Value,
+    format: @escaping (Value) -> String
+  ) -> ValueFormat {
+    ValueFormat(
+      expectation: expectation,
+      reader: .structure(isText: isText) { reader, node, key throws(ConfigurationError) in try read(reader)(node, key)
+      },
+      format: format)
+  }
 }

@@ -48,26 +48,51 @@ package enum Base64 {
 
   /// Appends the bytes that `text` encodes. `text` must be an encoding by `encode`.
   package static func decode(_ text: Span<UInt8>, into output: inout ByteQueue) {
-    output.reserve(text.count / 4 * 3)
-    var group: UInt32 = 0
-    var bits = 0
-    for index in text.indices {
-      guard let value = value(text[index]) else { return }
-      group = group << 6 | UInt32(value)
-      bits += 6
-      guard bits >= 8 else { continue }
-      bits -= 8
-      output.append(UInt8(truncatingIfNeeded: group >> UInt32(bits)))
-    }
+    var digits = text.count
+    while digits > 0, text[digits &- 1] == UInt8(ascii: "=") { digits &-= 1 }
+    output.reserve(digits / 4 * 3 + 2)
+    _ = decode(text.extracting(first: digits), .standard) { output.append($0) }
   }
 
-  private static func value(_ digit: UInt8) -> UInt8? {
+  /// Returns the bytes that `text` encodes with the alphabet for URLs, without padding (RFC 7515 §2). Returns nil unless `text` is the one
+  /// canonical encoding of some bytes: no padding, no other characters, and the unused bits of the last digit zero. So no other text passes
+  /// for the same token.
+  package static func decodeURL(_ text: Span<UInt8>) -> [UInt8]? {
+    guard text.count % 4 != 1 else { return nil }
+    var output: [UInt8] = []
+    output.reserveCapacity(text.count / 4 * 3 + 2)
+    return decode(text, .url) { output.append($0) } ? output : nil
+  }
+
+  private enum Alphabet { case standard, url }
+
+  /// Passes on the bytes up to the first character that is no digit. Returns whether there is none, and the unused bits of the last digit
+  /// are zero.
+  @inline(__always)
+  private static func decode(_ digits: Span<UInt8>, _ alphabet: Alphabet, _ append: (UInt8) -> Void) -> Bool {
+    var group: UInt32 = 0
+    var bits: UInt32 = 0
+    for index in digits.indices {
+      guard let value = value(digits[index], alphabet) else { return false }
+      group = group << 6 | UInt32(value)
+      bits &+= 6
+      guard bits >= 8 else { continue }
+      bits &-= 8
+      append(UInt8(truncatingIfNeeded: group >> bits))
+    }
+    return group & ((1 << bits) - 1) == 0
+  }
+
+  @inline(__always)
+  private static func value(_ digit: UInt8, _ alphabet: Alphabet = .standard) -> UInt8? {
     switch digit {
-    case UInt8(ascii: "A")...UInt8(ascii: "Z"): digit - 0x41
-    case UInt8(ascii: "a")...UInt8(ascii: "z"): digit - 0x61 + 26
-    case UInt8(ascii: "0")...UInt8(ascii: "9"): digit - 0x30 + 52
-    case UInt8(ascii: "+"): 62
-    case UInt8(ascii: "/"): 63
+    case UInt8(ascii: "A")...UInt8(ascii: "Z"): digit &- 0x41
+    case UInt8(ascii: "a")...UInt8(ascii: "z"): digit &- 0x61 &+ 26
+    case UInt8(ascii: "0")...UInt8(ascii: "9"): digit &- 0x30 &+ 52
+    case UInt8(ascii: "+") where alphabet == .standard: 62
+    case UInt8(ascii: "/") where alphabet == .standard: 63
+    case UInt8(ascii: "-") where alphabet == .url: 62
+    case UInt8(ascii: "_") where alphabet == .url: 63
     default: nil
     }
   }

@@ -131,7 +131,7 @@ enum JSONWebKey {
 
     private func bytes(_ name: String) throws(KeySet.Invalid) -> [UInt8] {
       guard let text = try string(name) else { throw fail("'\(name)' is missing") }
-      guard let bytes = Base64URL.decode(text.span) else { throw fail("'\(name)' must be base64url without padding") }
+      guard let bytes = Base64.decodeURL(text.span) else { throw fail("'\(name)' must be base64url without padding") }
       return bytes
     }
 

@@ -27,7 +27,7 @@ package enum JSONWebToken {
 
     let header = try members(of: token.extracting(first: headerEnd), .header, maximum: maximumHeaderMembers)
     let candidates = try candidates(for: header, in: keys)
-    guard let signature = Base64URL.decode(token.extracting(claimsEnd + 1..<token.count)) else {
+    guard let signature = Base64.decodeURL(token.extracting(claimsEnd + 1..<token.count)) else {
       throw .notBase64URL(.signature)
     }
     for key in candidates where key.isValid(signature.span, of: token.extracting(first: claimsEnd)) {
@@ -41,7 +41,7 @@ package enum JSONWebToken {
   private static func members(
     of text: Span<UInt8>, _ part: TokenRefusal.Part, maximum: Int
   ) throws(TokenRefusal) -> JSONMembers {
-    guard let json = Base64URL.decode(text) else { throw .notBase64URL(part) }
+    guard let json = Base64.decodeURL(text) else { throw .notBase64URL(part) }
     do throws(JSONMembers.Invalid) {
       return try JSONMembers(json, maximum: maximum)
     } catch {

@@ -111,6 +111,24 @@ import Testing
     #expect(!isEncoding)
   }
 
+  @Test(arguments: [
+    ("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("\u{fb}\u{ff}", "w7vDvw"), ("~~?", "fn4_"), ("~~>", "fn4-"),
+  ])
+  func decodesBothAlphabets(plain: String, digits: String) {
+    let url = Base64.decodeURL(Array(digits.utf8).span)
+    #expect(url == Array(plain.utf8))
+    let standard = Base64.encode(Array(plain.utf8).span)
+    var output = ByteQueue()
+    Base64.decode(Array(standard.utf8).span, into: &output)
+    #expect(output.copyBytes() == Array(plain.utf8))
+  }
+
+  @Test(arguments: ["Z", "Zh", "Zg=", "Zg==", "Zm9", "Zm9v+A", "Zm9v/A", "Zm 9", "Zm9vZ"])
+  func acceptsOnlyTheCanonicalEncodingForURLs(text: String) {
+    let decoded = Base64.decodeURL(Array(text.utf8).span)
+    #expect(decoded == nil)
+  }
+
   @Test func givesBackMemoryThatItsBytesDoNotNeed() {
     var queue = ByteQueue()
     let content = (0..<100_000).map { UInt8(truncatingIfNeeded: $0) }

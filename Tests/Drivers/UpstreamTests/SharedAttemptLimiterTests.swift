@@ -2,6 +2,7 @@ import ByteStreams
 import Configuration
 import Testing
 import UpstreamSession
+import WebSocketCodec
 
 @testable import Upstream
 
@@ -95,6 +96,39 @@ import UpstreamSession
     for session in [first, last] { try await session.finish() }
     upstream.stop()
   }
+
+  /// A replacement of the connection is delayed, and then nothing needs the session any more.
+  @Test func aSessionThatBecomesIdleReturnsItsTime() async throws {
+    let upstream = try ScriptedUpstream(.echo)
+    var limits = AttemptLimits()
+    limits.burst = 1
+    limits.perSecond = 1
+    let attemptLimiter = SharedAttemptLimiter(limits)
+    let session = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter) {
+      $0.session.onDemand = true
+      $0.session.idleAfter = .minutes(10)
+    }
+    session.post("first")
+    try await session.until("it is ready") { session.messages == ["first"] }
+    let host = session.handle.attemptKey(of: try WebSocketURL(upstream.url).server)
+    func reserve() throws -> HostAttemptLimiter.Ticket {
+      guard case .wait(let ticket) = attemptLimiter.admit(host, nil, now: session.now) else { throw NoTicket() }
+      return ticket
+    }
+    for _ in 0..<100 { _ = try reserve() }
+    let last = try reserve()
+    var settings = session.handle.settings.value
+    settings.session.idleAfter = .milliseconds(1)
+    session.handle.reconfigure(try SharedSettings(settings), because: .configuration)
+    try await session.until("it is idle") { session.state == .idle }
+    let history = session.handle.snapshot().status.history
+    #expect(history.contains { $0.to == .replacing }, "it has asked for a time")
+    #expect(try reserve().slot == last.slot + .seconds(1), "nobody has the next time")
+    try await session.finish()
+    upstream.stop()
+  }
+
+  private struct NoTicket: Error {}
 
   @Test func anAttemptThatHangsKeepsItsPlaceUntilItIsCancelled() async throws {
     let upstream = try ScriptedUpstream(.silence, .echo)

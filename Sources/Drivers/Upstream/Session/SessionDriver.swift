@@ -99,7 +99,11 @@ final class SessionDriver {
       }
     }
     for (generation, until) in delayed { apply(machine.postponed(until: until, generation, now: loop.now)) }
-    if machine.observed == .stopped { giveBackTicket() }
+    // From these states the next attempt is at another time, if there is one.
+    switch machine.observed {
+    case .stopped, .idle, .parked, .offline: giveBackTicket()
+    default: break
+    }
     status.publish(machine)
     armTimer()
     finishIfStopped()
@@ -172,7 +176,8 @@ final class SessionDriver {
       metrics.delayedAttempts.add()
       return new.slot
     case .go:
-      if ticket?.host == key { ticket = nil }
+      // Either it was used, or this attempt is to another host.
+      if ticket?.host == key { ticket = nil } else { giveBackTicket() }
       let connection = UpstreamConnection(
         dial, url: url, sharedSettings, metrics: metrics, flushesAfterEachMessage: sink.flushesAfterEachMessage,
         owner: self, loop: loop)
@@ -184,7 +189,7 @@ final class SessionDriver {
     }
   }
 
-  /// The session will not use its reserved time: it is closed, or connects to another host.
+  /// The session will not use its reserved time: it is closed, waits for something else, or connects to another host.
   private func giveBackTicket() {
     guard let ticket else { return }
     handle.attemptLimiter.giveBack(ticket, now: loop.now)

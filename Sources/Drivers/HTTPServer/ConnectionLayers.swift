@@ -298,10 +298,12 @@ final class ConnectionLayers {
     if header.isEmpty { header.releaseStorage() }
   }
 
-  /// Sends close_notify, unless a response is cut off: then the client must not take it for complete.
-  func sendClose(to channel: Channel) {
-    guard let tls, isEstablished, !channel.isClosed, !tls.hasPendingCiphertext else { return }
+  /// Sends close_notify, unless a response is cut off: then the client must not take it for complete. `.blocked` if the kernel does not
+  /// take it, because the client reads slowly: it is pending then.
+  @discardableResult
+  func sendClose(to channel: Channel) -> OutputQueue.FlushResult {
+    guard let tls, isEstablished, !channel.isClosed, !tls.hasPendingCiphertext else { return .done }
     tls.sendCloseNotify()
-    _ = send(tls, channel)
+    return send(tls, channel)
   }
 }

@@ -158,7 +158,6 @@ extension HTTPConnection: InputTarget {
   func linger() async {
     // After the client's end, nothing is left to drop, and closing sends ours.
     guard !channel.isClosed, !channel.hasReadEnd else { return }
-    layers?.sendClose(to: channel)
     channel.shutdownWriting()
     let end = worker.loop.now + worker.timeouts.linger
     var dropped = 0

@@ -66,6 +66,13 @@ extension HTTPConnection {
     }
   }
 
+  /// Sends close_notify after the last response, and waits while the client does not read, like for a response: without it, the client
+  /// takes a complete response for cut off. Returns false when the connection is over.
+  func closeLayers() async -> Bool {
+    guard let layers, layers.sendClose(to: channel) == .blocked else { return true }
+    return await flushPending()
+  }
+
   /// Closes the connection; with TLS, after close_notify.
   func close() {
     layers?.sendClose(to: channel)

@@ -153,7 +153,7 @@ extension HTTPConnection {
   }
 
   @inline(never)
-  private func flushPending() async -> Bool {
+  func flushPending() async -> Bool {
     var pace = ReaderPace(at: worker.loop.now, unacknowledged: channel.unacknowledgedBytes)
     while true {
       let before = sentPosition

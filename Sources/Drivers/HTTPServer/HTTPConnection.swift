@@ -139,7 +139,9 @@ final class HTTPConnection: LoopTask {
         beginHolding()
         guard await receive() else { return }
       case .end(let lingering):
-        if lingering || shouldLinger { await linger() }
+        let lingers = lingering || shouldLinger
+        if layers != nil { guard await closeLayers() else { return } }
+        if lingers { await linger() }
         return
       }
     }

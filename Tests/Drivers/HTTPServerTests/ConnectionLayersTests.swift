@@ -90,7 +90,8 @@ import Testing
       onLoop { server in server.layers.send(bytes.span, to: server.channel) }
     }
 
-    func sendClose() { _ = onLoop { server in server.layers.sendClose(to: server.channel) } }
+    @discardableResult
+    func sendClose() -> OutputQueue.FlushResult? { onLoop { server in server.layers.sendClose(to: server.channel) } }
 
     /// Fills the kernel's buffer, so that nothing more can be sent. Returns the number of bytes, which the client must skip.
     func fill() -> Int? {
@@ -253,6 +254,18 @@ import Testing
     connection.sendClose()
     #expect(try connection.deliver() == "closed")
     #expect(connection.plaintext == response)
+  }
+
+  /// The client has not read the last response, which fills the kernel's buffer.
+  @Test func aCloseNotifyThatTheKernelDoesNotTakeIsSentLater() throws {
+    let connection = try Connection()
+    try connection.establish()
+    try connection.deliver()
+    let filled = connection.fill()
+    #expect(connection.sendClose() == .blocked)
+    #expect(connection.arrived().count == filled)
+    #expect(connection.flush() == .done)
+    #expect(try connection.deliver() == "closed")
   }
 
   @Test func anEndWithinTheHandshakeFailsAndOneBeforeItDoesNot() throws {

@@ -107,11 +107,14 @@ enum Help {
         --last NUMBER            start with this many pushes
         --token-file FILE        file of the token to send; it is read again before each connection
         --ca-file FILE           PEM file of certificates to trust, besides the system's
+        --certificate FILE       PEM file of the client certificate, for a gateway that requires one
+        --key FILE               PEM file of its private key; it may be the same file
         --format text|ndjson     a line for people, or the JSON object (default: text on a terminal, else ndjson)
         --color auto|always|never
 
       Exit codes:
-        0   ended by Ctrl-C or SIGTERM, or because nobody reads the output
+        0   ended by Ctrl-C or SIGTERM, or because nobody reads the output. While it connects, or its output is blocked, Ctrl-C
+            ends it with 130 and SIGTERM with 143
         64  invalid command line
         66  the file of the token cannot be read
         69  the gateway refuses the request; the reason is on standard error

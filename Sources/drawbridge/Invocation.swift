@@ -18,7 +18,11 @@ struct Invocation {
       case .serve, .checkConfig: ["config"] + Setting.all.compactMap(\.flag)
       case .demo: ["config", "listen", "management", "loops", "access", "log-level", "log-format"]
       case .healthcheck: ["config", "management"]
-      case .tail: ["session", "topic", "cursor", "since", "last", "token-file", "ca-file", "format", "color"]
+      case .tail:
+        [
+          "session", "topic", "cursor", "since", "last", "token-file", "ca-file", "certificate", "key", "format",
+          "color",
+        ]
       case .token: ["scopes", "sessions", "topics"]
       case .version: []
       }

@@ -9,8 +9,10 @@ import Threading
 /// Follows the pushes of a session, over connections that are lost and gateways that restart. Each stream begins after the last line of
 /// the one before.
 final class TailCommand {
-  /// A stream has a heartbeat every 15 s (`delivery.stream_heartbeat`). Without a byte for this long, its connection is taken for lost.
-  private static let silence = TimeSpan.seconds(60)
+  /// Without a byte for three heartbeats, a connection is taken for lost. The response states their interval; this one if it does not.
+  private static let usualHeartbeat = TimeSpan.seconds(15)
+  /// The longest heartbeat that a gateway can have (`delivery.stream_heartbeat`).
+  private static let longestHeartbeat = TimeSpan.minutes(10)
   private static let pauses = (first: TimeSpan.milliseconds(500), longest: TimeSpan.seconds(10))
   /// A longer line is no message: those of an upstream have at most `upstream.message_bytes`, 16 MiB by default.
   private static let lineBytes = 512 << 20
@@ -84,7 +86,8 @@ final class TailCommand {
           pause = Self.pauses.first
         case .failed(let reason, let retryAfter):
           if cursor != before { pause = Self.pauses.first }
-          if !hasFailed || retryAfter != nil { note("\(reason). Trying again") }
+          let time = retryAfter.map { " in \(Int($0.seconds)) s" } ?? ""
+          if !hasFailed || retryAfter != nil { note("\(reason). Trying again\(time)") }
           hasFailed = true
           try wait(for: retryAfter ?? pause / 1024 * Int64.random(in: 768...1280))
           pause = min(pause * 2, Self.pauses.longest)
@@ -164,7 +167,7 @@ final class TailCommand {
     if cursor == nil, Self.field("Gateway-Gap", of: decoder) == nil {
       cursor = Self.field("Gateway-Cursor", of: decoder)
     }
-    return try readLines(from: connection, &input)
+    return try readLines(from: connection, &input, silence: Self.silence(of: decoder))
   }
 
   private func request() throws(End) -> String {
@@ -278,7 +281,17 @@ final class TailCommand {
 
   // MARK: Lines
 
-  private func readLines(from connection: GatewayConnection, _ input: inout ByteQueue) throws(End) -> Stream {
+  /// Returns how long a stream may be without a byte.
+  private static func silence(of decoder: borrowing HTTPResponseHeadDecoder) -> TimeSpan {
+    guard let seconds = field("Gateway-Heartbeat", of: decoder).flatMap({ Int32($0) }), seconds > 0 else {
+      return usualHeartbeat * 3
+    }
+    return min(.seconds(Int64(seconds)), longestHeartbeat) * 3
+  }
+
+  private func readLines(
+    from connection: GatewayConnection, _ input: inout ByteQueue, silence: TimeSpan
+  ) throws(End) -> Stream {
     var scanned = 0
     // What comes with the end of the response, or before the connection is lost, counts too.
     var end: Stream? = connection.isAtEnd ? .ended : nil
@@ -292,10 +305,10 @@ final class TailCommand {
       guard input.count < Self.lineBytes else { throw .refused("a line has more than \(Self.lineBytes) bytes") }
       if let end { return end }
       if TailOutput.isClosed { throw .stopped }
-      switch events.wait(until: ProcessInformation.monotonicTime() + Self.silence, orReadable: connection.descriptor) {
+      switch events.wait(until: ProcessInformation.monotonicTime() + silence, orReadable: connection.descriptor) {
       case .signal: throw .stopped
       case .woken: continue
-      case .deadline: return .failed("no byte for \(Self.silence.seconds) s", retryAfter: nil)
+      case .deadline: return .failed("no byte for \(Int(silence.seconds)) s", retryAfter: nil)
       case .readable: break
       }
       do throws(ConnectionFailure) {

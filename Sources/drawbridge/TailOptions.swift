@@ -45,10 +45,18 @@ struct TailOptions {
       format: TailOutput.Format(rawValue: format) ?? .text,
       isColored: color == "always" || color == "auto" && TailOutput.isTerminal && !noColor,
       isTerminal: TailOutput.isTerminal)
-    guard url.isSecure || last("ca-file") == nil else {
-      throw UsageError(message: "--ca-file has no effect, because the URL is not one of https: use https or omit it.")
+    for flag in ["ca-file", "certificate", "key"] where !url.isSecure && last(flag) != nil {
+      throw UsageError(message: "--\(flag) has no effect, because the URL is not one of https: use https or omit it.")
     }
-    context = url.isSecure ? try Self.context(last("ca-file")) : nil
+    guard (last("certificate") == nil) == (last("key") == nil) else {
+      throw UsageError(message: "--certificate and --key belong together: give both. They may be the same file.")
+    }
+    var settings = TLSClientSettings()
+    settings.trust.caFile = last("ca-file")
+    if let certificate = last("certificate"), let key = last("key") {
+      settings.clientCertificate = .init(certificateFile: certificate, keyFile: key)
+    }
+    context = url.isSecure ? try Self.context(settings) : nil
   }
 
   private static func choice(
@@ -61,22 +69,20 @@ struct TailOptions {
     return value
   }
 
-  private static func context(_ caFile: String?) throws(UsageError) -> TLSContext {
-    var settings = TLSClientSettings()
-    settings.trust.caFile = caFile
+  private static func context(_ settings: TLSClientSettings) throws(UsageError) -> TLSContext {
     var contents: [String: [UInt8]] = [:]
-    if let caFile {
+    for (role, path) in settings.files where contents[path] == nil {
       do throws(FileError) {
-        contents[caFile] = try SystemFile.contents(
-          of: caFile, atMost: TLSClientSettings.fileSizeLimit + 1, within: .seconds(10))
+        contents[path] = try SystemFile.contents(
+          of: path, atMost: TLSClientSettings.fileSizeLimit + 1, within: .seconds(10))
       } catch {
-        throw UsageError(message: "--ca-file \(caFile) cannot be read: \(error).")
+        throw UsageError(message: "the \(role.rawValue) \(path) cannot be read: \(error).")
       }
     }
     do throws(TLSSettingsError) {
       return try TLSContext(settings, contents: contents)
     } catch {
-      throw UsageError(message: "--ca-file: \(error).")
+      throw UsageError(message: "\(error).")
     }
   }
 }

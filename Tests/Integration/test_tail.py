@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import ssl
 
 import pytest
@@ -286,6 +287,22 @@ async def test_unix_sockets_and_https(gateway_for, upstream, start, certificate,
     assert b"TLS: " in tail.err
 
 
+async def test_a_client_certificate_is_shown_to_a_gateway_that_requires_one(
+    https_for, authority, upstream, start, tmp_path
+):
+    own = authority.issue("DNS:reader", for_clients=True)
+    gateway = await https_for(LISTENERS_TLS_CLIENT_CERTIFICATES="required", LISTENERS_TLS_CLIENT_CA=authority.path)
+    arguments = (f"https://localhost:{gateway.address('https')[1]}", "--ca-file", authority.path)
+    tail = await start(Tail(*arguments, "--certificate", own.chain, "--key", own.key))
+    await tail.follows(gateway)
+    await upstream.push("for those who have one")
+    assert [m["data"] for m in await tail.has(1)] == ["for those who have one"]
+    without = await start(Tail(*arguments))
+    await eventually(lambda: b"Trying again" in without.err, what="it says why it gets nothing")
+    assert b"requires a client certificate" in without.err
+    assert without.out == b""
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -300,6 +317,10 @@ async def test_unix_sockets_and_https(gateway_for, upstream, start, certificate,
         (["--session", "a b"], "name of a session"),
         (["--ca-file", "/nonexistent", "https://localhost"], "cannot be read"),
         (["--ca-file", "/nonexistent", "http://localhost"], "no effect"),
+        (["--certificate", "/nonexistent", "--key", "/nonexistent", "http://localhost"], "no effect"),
+        (["--certificate", "/nonexistent", "https://localhost"], "belong together"),
+        (["--certificate", "/nonexistent", "--key", "/dev/null", "https://localhost"], "cannot be read"),
+        (["--certificate", "/dev/null", "--key", "/dev/null", "https://localhost"], "has no certificate"),
         (["--topics", "a"], "did you mean 'topic'"),
     ],
 )
@@ -432,6 +453,80 @@ async def test_a_signal_ends_it_while_a_response_is_awaited(raw_upstream, start,
     await eventually(waits, what="it waits for the response, and for signals")
     tail.process.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(tail.ends(), 5) == 0
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_a_signal_ends_it_while_it_connects(number, status):
+    """To a server that does not accept, and to one that does not respond to the beginning of TLS."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        port = server.getsockname()[1]
+        # The queue has room for one.
+        with socket.create_connection(("127.0.0.1", port)):
+            async with _background(f"http://127.0.0.1:{port}") as (tail, status_of):
+                await eventually(lambda: _is_connecting(port), what="it connects")
+                os.kill(tail, number)
+                assert await status_of() == status
+            server.accept()[0].close()
+        async with _background(f"https://127.0.0.1:{port}") as (tail, status_of):
+            with (await asyncio.to_thread(server.accept))[0] as connection:
+                assert await asyncio.to_thread(connection.recv, 1) == b"\x16", "a handshake"
+                os.kill(tail, number)
+                assert await status_of() == status
+
+
+@contextlib.asynccontextmanager
+async def _background(url):
+    """The process of `drawbridge tail`, and a function that waits for the status that its shell reports."""
+    # As a shell without job control starts it.
+    shell = f"trap '' INT TERM; {BINARY} tail {url} & echo $!; wait $!; echo $?"
+    process = await asyncio.create_subprocess_exec(
+        "bash", "-m", "-c", shell, stdin=asyncio.subprocess.DEVNULL, stdout=-1, stderr=-1
+    )
+    tail = int(await asyncio.wait_for(process.stdout.readline(), 30))
+
+    async def status():
+        out, err = await asyncio.wait_for(process.communicate(), 30)
+        assert b"drawbridge: " not in err
+        return int(out)
+
+    try:
+        yield tail, status
+    finally:
+        if process.returncode is None:
+            os.kill(tail, signal.SIGKILL)
+            await process.wait()
+
+
+def _is_connecting(port):
+    """Whether a SYN to this port has no response yet."""
+    with open("/proc/net/tcp") as file:
+        return any(line.split()[2:4] == [f"0100007F:{port:04X}", "02"] for line in file)
+
+
+async def test_a_stream_is_lost_after_three_of_the_heartbeats_that_the_gateway_states(raw_upstream, start):
+    requests = {1: [], 600: []}
+
+    def silent(heartbeat):
+        async def behave(reader, writer):
+            requests[heartbeat].append((await read_head(reader))[0])
+            fields = f"Gateway-Cursor: p-1.1\r\nGateway-Heartbeat: {heartbeat}\r\n"
+            writer.write(f"HTTP/1.0 200 OK\r\n{fields}\r\n".encode())
+            await linger(reader)
+
+        return behave
+
+    tails = {}
+    for heartbeat in (600, 1):
+        server = await raw_upstream(silent(heartbeat))
+        tails[heartbeat] = await start(Tail(f"http://127.0.0.1:{server.port}"))
+        await eventually(lambda heartbeat=heartbeat: requests[heartbeat], what="it has connected")
+    await eventually(lambda: len(requests[1]) == 2, what="the one with short heartbeats has reconnected")
+    assert b"no byte for 3 s" in tails[1].err
+    assert b"cursor=p-1.1 " in requests[1][1]
+    assert len(requests[600]) == 1
+    assert tails[600].err == b""
 
 
 # ---------------------------------------------------------------------------------------------------- Output and tokens

@@ -1,5 +1,6 @@
 import Access
 import ByteStreams
+import Configuration
 import HTTPCodec
 import HTTPServer
 import Inbox
@@ -58,6 +59,9 @@ extension API {
     response.fields.append("\r\n" as StaticString)
     // The position is after this gap, and a client may continue there without having read the event.
     if let reason = start.gap { PollFields.write(Gap(missed: nil, reasons: [reason]), into: &response.fields) }
+    response.fields.append("Gateway-Heartbeat: " as StaticString)
+    response.fields.append(decimal: Int(shared.settings.delivery.streamHeartbeat.seconds.rounded(.up)))
+    response.fields.append("\r\n" as StaticString)
     // HAProxy delays each part of a response whose end it can recognize by 200 ms, unless it has `option http-no-delay`.
     response.endsWithConnection = true
     let options = MessageStream.Options(

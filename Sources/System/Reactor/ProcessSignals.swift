@@ -16,8 +16,9 @@ package enum ProcessSignals {
   }
 
   /// Unblocks `signals`: they take their default action again, also those that are pending. For the end of a process, which may
-  /// block.
+  /// block. A shell without job control lets its background processes ignore SIGINT.
   package static func unblock(_ signals: [Int32]) {
+    for number in signals { _ = signal(number, SIG_DFL) }
     var set = makeSet(signals)
     unsafe pthread_sigmask(SIG_UNBLOCK, &set, nil)
   }

@@ -32,6 +32,7 @@ import Threading
     #expect(stream.response.field("X-Accel-Buffering") == "no")
     #expect(stream.response.field("X-Content-Type-Options") == "nosniff")
     #expect(stream.response.field("Gateway-Cursor") == "\(epoch).1")
+    #expect(stream.response.field("Gateway-Heartbeat") == "15")
     #expect(stream.next(at: api.now) == "retry: 2000\nid: \(epoch).1\n\n")
     #expect(!stream.source.hasNewData && stream.next(at: api.now).isEmpty)
     try push("b \"quoted\"")

@@ -3,13 +3,15 @@
 import asyncio
 import json
 import re
+import resource
 
 import pytest
 from playwright.async_api import expect
 
 from harness.created_sessions import Sessions, profile
 from harness.gateway import run
-from harness.raw import exchange, frame, linger, upgrade
+from harness.https import listening
+from harness.raw import exchange, frame, linger, read_head, upgrade
 from harness.status_page import StatusPage
 from harness.tokens import bearer
 from harness.waiting import eventually
@@ -112,7 +114,8 @@ async def test_every_control_of_the_tail(gateway_for, upstream, start):
     await view["#pause"].click()
     await expect(view["#pause"]).to_have_attribute("aria-pressed", "true")
     await upstream.push("fourth")
-    await expect(view["#tail-state"]).to_contain_text("paused, 0 per second, 2 received")
+    await expect(view["#tail-state"]).to_have_text("paused")
+    await expect(view["#tail-count"]).to_have_text("0 per second, 2 received")
     await expect(rows).to_have_count(1)
     await view["#pause"].click()
     await expect(rows).to_have_count(2)
@@ -204,9 +207,12 @@ async def test_sessions_are_chosen_opened_closed_and_paged_with_the_keyboard(gat
     await view["#sessions-next"].focus()
     await view.page.keyboard.press("Enter")
     await expect(view["#sessions tr"]).to_have_count(2)
+    # The button of the last page goes away, and the focus with it to the next control.
+    await expect(view["#sessions-name"]).to_be_focused()
     await view["#sessions-first"].focus()
     await view.page.keyboard.press("Enter")
     await expect(view["#sessions tr"]).to_have_count(200)
+    await expect(view["#sessions-next"]).to_be_focused()
     # The address names the session.
     await view.page.reload()
     await expect(view["#session-title"]).to_have_text("Session market")
@@ -337,6 +343,42 @@ async def test_a_socket_that_only_some_may_open_is_not_opened_to_others_by_manag
     (await wider.manage("/v1/session")).problem(403)
 
 
+async def test_a_client_certificate_that_is_required_keeps_the_api_closed_on_management(
+    gateway_for, upstream, authority, certificate, tmp_path
+):
+    arguments, env = listening(certificate)
+    # Another listener, which is no reason to open the API at an IP address.
+    arguments += ("--listen", f"unix:{tmp_path}/api")
+    env |= {
+        "DRAWBRIDGE_LISTENERS_TLS_CLIENT_CA": str(authority.path),
+        "DRAWBRIDGE_LISTENERS_TLS_CLIENT_CERTIFICATES": "required",
+    }
+    gateway = await gateway_for(upstream, *arguments, env=env)
+    for method in ("GET", "PATCH"):
+        answer = await gateway.client("management").request(method, "/v1/session", data='{"desired":"down"}')
+        assert "access-not-configured" in answer.problem(403)["type"]
+    assert (await gateway.manage("/livez")).status == 200
+
+
+async def test_a_token_that_was_refused_is_not_repeated(gateway_for, upstream, start, tokens):
+    """Attempts with wrong tokens are limited by address, so a tab that is left open must not use them up."""
+    tokens.add("reader", scopes="receive")
+    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_AUTHENTICATION_TOKENS": str(tokens.path)})
+    view = await start(StatusPage(gateway))
+    await view.page.clock.install()
+    for token, reason in ((None, "asks its clients for a token"), ("a-token-that-has-expired", "not valid")):
+        if token:
+            await view["#token"].fill(token)
+            await view["#token-dialog button[value=use]"].click()
+        await expect(view["#token-reason"]).to_contain_text(reason)
+        shown = len(view.requests)
+        for _ in range(20):
+            await view.page.clock.fast_forward(60_000)
+        await eventually(lambda shown=shown: len(view.requests) >= shown + 3, what="the figures are read")
+        assert view.requested("/v1/", shown) == []
+    await expect(view["#alert"]).to_be_visible()
+
+
 @pytest.mark.parametrize("clients", ["127.0.0.1:0", "0.0.0.0:0"])
 async def test_a_network_listener_for_probes_does_not_open_the_api(gateway_for, upstream, clients):
     """Not even if other machines can connect to both: a firewall may be between them."""
@@ -420,7 +462,104 @@ async def test_hostile_payloads_topics_and_close_reasons_are_shown_as_text(gatew
     assert view.errors() == []
 
 
+async def test_a_link_does_not_put_its_own_words_on_the_page(gateway, start):
+    view = await start(StatusPage(gateway))
+    for text in ("Your%20token%20has%20leaked:%20call%20+1", "..", "%2e%2e/x", "<b>x", "x" * 65):
+        await view.page.goto(f"{gateway.url('management')}/#{text}")
+        await view.page.reload()
+        await expect(view["#session-title"]).to_have_text("Session default")
+    await view.page.goto(f"{gateway.url('management')}/#other")
+    await view.page.reload()
+    await expect(view["#session-missing"]).to_have_text("The session other does not exist.")
+
+
 # ----------------------------------------------------------------------------------------------------------------- Load
+
+
+async def create(gateway, names):
+    """Creates sessions of the profile `market`, with pipelined requests."""
+    reader, writer = await asyncio.open_connection(*gateway.address("api"))
+    body = b'{"profile":"market","variables":{"symbol":"A"}}'
+    head = "PUT /v1/sessions/{} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n"
+
+    async def send():
+        for name in names:
+            writer.write(head.format(name, len(body)).encode() + body)
+            await writer.drain()
+
+    sending = asyncio.create_task(send())
+    for name in names:
+        head_of_answer, fields = await asyncio.wait_for(read_head(reader), 60)
+        answer = await reader.readexactly(int(fields["content-length"]))
+        assert head_of_answer.startswith(b"HTTP/1.1 201"), (name, answer)
+    await sending
+    writer.close()
+
+
+@pytest.mark.load
+async def test_ten_thousand_sessions_are_paged_and_filtered(gateway_for, upstream, start, measured):
+    """Or as many as the limit on open files permits: each reserves three descriptors."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    total = min(10_000, (most - 2_000) // 3 // 100 * 100)
+    assert total > 1_000, "the limit on open files is too low for this test"
+    created = f"created_sessions: {{total: {total}, per_principal: {total}}}\nhttp: {{connections: 256}}\n"
+    config = profile(f"{upstream.url}{{symbol}}", extra=", on_demand: true") + created
+    gateway = await gateway_for(upstream, config=config, prefix=("sh", "-c", f'ulimit -n {most}; exec "$0" "$@"'))
+    await create(gateway, [f"s{number:05}" for number in range(total)])
+    view = await start(StatusPage(gateway))
+    rows = view["#sessions tr"]
+    sizes = []
+
+    async def note(response):
+        if "/v1/sessions?" in response.url:
+            sizes.append(len(await response.body()))
+
+    view.page.on("response", note)
+
+    async def shows(first, last, count=200):
+        await expect(rows).to_have_count(count)
+        await expect(rows.first.locator("button")).to_have_text(first)
+        await expect(rows.last.locator("button")).to_have_text(last)
+
+    await expect(view["#figures"]).to_contain_text(f"1 of {total + 1:,}")
+    await shows("default", "s00198")
+    await expect(view["#sessions-previous"]).to_be_hidden()
+    await view["#sessions-next"].click()
+    await shows("s00199", "s00398")
+    await view["#sessions-next"].click()
+    await shows("s00399", "s00598")
+    await expect(view["#sessions-note"]).to_contain_text("page 3")
+    await view["#sessions-previous"].click()
+    await shows("s00199", "s00398")
+    await view["#sessions-first"].click()
+    await shows("default", "s00198")
+    # One of all, by the beginning of its name.
+    await view["#sessions-name"].fill("s0087")
+    await shows("s00870", "s00879", 10)
+    await rows.nth(6).locator("button").click()
+    await expect(view["#session-title"]).to_have_text("Session s00876")
+    await expect(view["#session-state"]).to_have_text("idle")
+    await view["#message"].fill("connect")
+    await view["#send"].click()
+    await expect(view["#session-state"]).to_have_text("ready")
+    await view["#sessions-name"].fill("")
+    await view["#sessions-ready"].select_option("true")
+    await shows("default", "s00876", 2)
+    await view["#sessions-ready"].select_option("false")
+    await view["#sessions-name"].fill("s0087")
+    await shows("s00870", "s00879", 9)
+    await view["#sessions-name"].fill("no such name")
+    await expect(rows).to_have_count(0)
+    await expect(view["#sessions-note"]).to_contain_text("None that you may see")
+    await view["#sessions-name"].fill("")
+    await view["#sessions-ready"].select_option("")
+    await shows("default", "s00198")
+    lists = view.requested("/v1/sessions?")
+    assert all("limit=200" in request.url for request in lists)
+    assert max(sizes) < 200 * 1024
+    elements = await view["*"].count()
+    measured(f"{total} sessions: a page of their list has {max(sizes)} bytes, the status page {elements} elements")
+    assert view.errors() == []
 
 
 async def test_ten_thousand_messages_a_second_do_not_freeze_it(gateway_for, raw_upstream, start, measured):
@@ -469,7 +608,7 @@ async def test_ten_thousand_messages_a_second_do_not_freeze_it(gateway_for, raw_
     assert max(rows, default=200) <= 200
     grown = await metric("JSHeapUsedSize") - before
     assert grown < 20 << 20, f"{grown} bytes for {count} messages"
-    await expect(view["#tail-state"]).to_contain_text("the last 200 shown")
+    await expect(view["#tail-count"]).to_contain_text("the last 200 shown")
     measured(f"heap of the page after {count} messages: {grown / 1e6:+.1f} MB")
     assert view.errors() == []
     # The upstream would not respond to the closing handshake.
@@ -583,18 +722,19 @@ async def test_the_page_is_accessible(gateway_for, upstream, start):
     for scheme, width in (("light", 1280), ("dark", 1280), ("dark", 360), ("light", 360)):
         await view.page.emulate_media(color_scheme=scheme)
         await view.page.set_viewport_size({"width": width, "height": 800})
-        assert await view.violations() == [], (scheme, width)
+        if (scheme, width) in (("light", 1280), ("dark", 360)):
+            assert await view.violations() == [], (scheme, width)
         assert await view.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert await view.page.evaluate(outside + visible) == []
-    for scheme, width in (("light", 360), ("dark", 1280)):
-        await view.page.emulate_media(color_scheme=scheme)
-        await view.page.set_viewport_size({"width": width, "height": 800})
-        await view["#close"].click()
-        assert await view.violations() == []
-        await view["#close-dialog button[value=cancel]"].click()
-        await view["#sign-in"].click()
-        assert await view.violations() == []
-        await view["#token-cancel"].click()
+    # The dialogs at 360 pixels in the light scheme, and the wide page behind one in the dark scheme.
+    await view["#close"].click()
+    assert await view.violations() == []
+    await view["#close-dialog button[value=cancel]"].click()
+    await view.page.emulate_media(color_scheme="dark")
+    await view.page.set_viewport_size({"width": 1280, "height": 800})
+    await view["#sign-in"].click()
+    assert await view.violations() == []
+    await view["#token-cancel"].click()
 
 
 async def test_curl_gets_text(gateway):

@@ -133,7 +133,7 @@ struct PollParameters {
         throw ProblemError(
           .invalidParameter, "data '\(value.excerpt())' is not valid: use omit, or leave it out for whole messages")
       }
-    case .ttl, .until, .ack, .after, .code: preconditionFailure("not accepted")
+    case .ttl, .until, .ack, .after, .code, .name, .ready: preconditionFailure("not accepted")
     case .wait:
       wait = try WaitParameter.read(value)
       options.wait = Int32(min(wait, settings.maximumWait).millisecondsRoundedUp)

@@ -2,7 +2,7 @@ import ByteStreams
 import HTTPCodec
 
 /// The query parameters of all routes. Each raw value is one bit.
-enum QueryParameter: UInt16, CaseIterable {
+enum QueryParameter: UInt32, CaseIterable {
   case cursor = 1
   case since = 2
   case last = 4
@@ -18,6 +18,8 @@ enum QueryParameter: UInt16, CaseIterable {
   case after = 4096
   case code = 8192
   case data = 16384
+  case name = 32768
+  case ready = 65536
 
   /// In a request.
   var name: StaticString {
@@ -37,6 +39,8 @@ enum QueryParameter: UInt16, CaseIterable {
     case .after: "after"
     case .code: "code"
     case .data: "data"
+    case .name: "name"
+    case .ready: "ready"
     }
   }
 
@@ -71,6 +75,10 @@ enum QueryParameter: UInt16, CaseIterable {
       self = .code
     } else if name.equals("data") {
       self = .data
+    } else if name.equals("name") {
+      self = .name
+    } else if name.equals("ready") {
+      self = .ready
     } else {
       return nil
     }
@@ -78,9 +86,9 @@ enum QueryParameter: UInt16, CaseIterable {
 
   /// Several parameters, as a union of their raw values: no array, so that reading a query allocates nothing.
   struct Names: Equatable {
-    fileprivate var bits: UInt16
+    fileprivate var bits: UInt32
     /// Those that a request may contain several times.
-    fileprivate var repeatable: UInt16 = 0
+    fileprivate var repeatable: UInt32 = 0
 
     static var none: Names { Names(bits: 0) }
     static var delivery: Names { Names(bits: QueryParameter.wait.rawValue) }
@@ -96,6 +104,9 @@ enum QueryParameter: UInt16, CaseIterable {
           | QueryParameter.ack.rawValue)
     }
     static var list: Names { Names(bits: QueryParameter.limit.rawValue | QueryParameter.after.rawValue) }
+    static var sessions: Names {
+      Names(bits: list.bits | QueryParameter.name.rawValue | QueryParameter.ready.rawValue)
+    }
     static var closing: Names { Names(bits: QueryParameter.code.rawValue) }
     static var poll: Names {
       Names(

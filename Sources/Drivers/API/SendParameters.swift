@@ -57,7 +57,8 @@ struct SendParameters {
       case .topic: try merge(topic: value)
       case .until: milestone = try Self.milestone(value)
       case .wait: asked = try WaitParameter.read(value)
-      case .cursor, .since, .last, .limit, .maxBytes, .stream, .events, .ack, .after, .code, .data:
+      case .cursor, .since, .last, .limit, .maxBytes, .stream, .events, .ack, .after, .code, .data, .name,
+        .ready:
         preconditionFailure("not accepted")
       }
     }

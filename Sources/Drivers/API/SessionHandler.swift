@@ -43,10 +43,10 @@ extension API {
       isAfterCreated = index == nil
       configured = index.map { configured[($0 + 1)...] } ?? []
     }
-    var sessions = Array(configured.prefix(page.limit + 1))
+    var sessions = Array(configured.lazy.filter(page.contains).prefix(page.limit + 1))
     sessions += shared.sessions.created.list(
       after: isAfterCreated ? page.start : nil, limit: page.limit + 1 - sessions.count
-    ) { grant?.allows($0) ?? false }
+    ) { page.contains($0) && grant?.allows($0) ?? false }
     for (index, session) in sessions.prefix(page.limit).enumerated() {
       if index > 0 { response.content.text.append("," as StaticString) }
       session.upstream.snapshot().writeSummary(of: session, now: now, into: &response.content.text)

@@ -37,10 +37,22 @@ struct SessionPage {
   var limit = SessionPage.defaultLimit
   /// The name of the last session of the page before.
   var start: String?
+  /// The name of the sessions, or with `isPrefix` what their names begin with.
+  private var name = ""
+  private var isPrefix = true
+  /// Whether the sessions are connected; nil for all.
+  private var ready: Bool?
+
+  /// Whether a session is one of those that the request asks for.
+  func contains(_ session: Session) -> Bool {
+    guard isPrefix ? session.name.utf8.starts(with: name.utf8) : session.name == name else { return false }
+    return ready.map { $0 == session.upstream.isReady } ?? true
+  }
 
   init(_ request: borrowing HTTPRequestHead) throws(ProblemError) {
     var (limit, start) = (Self.defaultLimit, String?.none)
-    try QueryParameter.forEach(of: request, accepting: .list) { parameter, value throws(ProblemError) in
+    var (text, isPrefix, ready) = ("", true, Bool?.none)
+    try QueryParameter.forEach(of: request, accepting: .sessions) { parameter, value throws(ProblemError) in
       switch parameter {
       case .limit:
         guard let number = value.decimalValue(), (1...Self.maximumLimit).contains(number) else {
@@ -49,6 +61,20 @@ struct SessionPage {
             "limit '\(value.excerpt())' is not valid: use a number from 1 to \(Self.maximumLimit)")
         }
         limit = number
+      case .name:
+        isPrefix = !value.isEmpty && value[value.count - 1] == UInt8(ascii: "*")
+        text = value.extracting(first: value.count - (isPrefix ? 1 : 0)).text()
+        guard SessionName.isValid(text) || isPrefix && text.isEmpty else {
+          throw ProblemError(
+            .invalidParameter,
+            "name '\(value.excerpt())' is not valid: use the name of a session, or the beginning of names followed by '*'"
+          )
+        }
+      case .ready:
+        guard value.equals("true") || value.equals("false") else {
+          throw ProblemError(.invalidParameter, "ready '\(value.excerpt())' is not valid: use true or false")
+        }
+        ready = value.equals("true")
       default:
         let name = value.text()
         guard SessionName.isValid(name) else {
@@ -60,6 +86,7 @@ struct SessionPage {
       }
     }
     (self.limit, self.start) = (limit, start)
+    (name, self.isPrefix, self.ready) = (text, isPrefix, ready)
   }
 }
 

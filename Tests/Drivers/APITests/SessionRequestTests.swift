@@ -162,7 +162,18 @@ import WebSocketCodec
       #expect(try page("?limit=2&after=default") == "a b …")
       #expect(try page("?limit=2&after=a") == "b c")
       #expect(try page("?after=c") == "")
-      for bad in ["limit=0", "limit=10001", "after=", "after=.a", "cursor=a"] {
+      #expect(try page("?name=*") == "default a b c")
+      #expect(try page("?name=b") == "b")
+      #expect(try page("?name=d*&after=default") == "")
+      #expect(try page("?name=d*") == "default")
+      #expect(try page("?limit=1&ready=false&after=default") == "a …")
+      #expect(try page("?ready=true") == "")
+      let bad = [
+        "limit=0", "limit=10001", "after=", "after=.a", "cursor=a", "name=", "name=.a", "name=**", "name=a*b",
+        "name=.*",
+        "ready=", "ready=yes",
+      ]
+      for bad in bad {
         #expect(try api.respond("GET", "/v1/sessions?\(bad)").problem == "invalid-parameter", "\(bad)")
       }
     }

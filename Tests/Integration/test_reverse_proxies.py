@@ -106,29 +106,38 @@ async def test_keys_links_and_validators_pass(proxied, upstream):
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(
-    ("kind", "settings", "wait", "granted"),
-    [
-        (Nginx, [], 55, 55),
-        (HAProxy, [], 45, 45),
-        (HAProxy, ["timeout client 60s", "timeout server 60s"], 55, 55),
-        (Envoy, [], 55, 14.5),
-    ],
-    ids=["nginx", "haproxy", "haproxy with longer timeouts", "envoy"],
-)
-async def test_a_poll_is_held_as_long_as_the_proxy_allows(kind, settings, wait, granted, through, gateway, upstream):
-    client = await through(kind, *settings)
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    answer = await client.get(wait=wait)
-    # It ended by itself, and not by a timeout of the proxy.
-    assert answer.status == 200, answer.body
-    assert answer.json["messages"] == []
-    assert loop.time() - began >= granted - 1
-    poll = asyncio.create_task(client.get(cursor=answer.json["cursor"], wait=wait))
-    await eventually(lambda: held(gateway), what="the next poll is held")
+async def test_a_poll_is_held_as_long_as_the_proxy_allows(through, gateway, upstream):
+    """Through all proxies at once, since each poll takes up to a minute."""
+    routes = [
+        (await through(Nginx), 55, 55),
+        (await through(HAProxy), 45, 45),
+        (await through(HAProxy, "timeout client 60s", "timeout server 60s"), 55, 55),
+        (await through(Envoy), 55, 14.5),
+    ]
+
+    async def hold(client, wait, granted):
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        answer = await client.get(wait=wait)
+        # It ended by itself, and not by a timeout of the proxy.
+        assert answer.status == 200, answer.body
+        assert answer.json["messages"] == []
+        assert loop.time() - began >= granted - 1
+        return answer.json["cursor"]
+
+    cursors = await asyncio.gather(*(hold(*route) for route in routes))
+    polls = [
+        asyncio.create_task(client.get(cursor=cursor, wait=wait))
+        for (client, wait, _), cursor in zip(routes, cursors, strict=True)
+    ]
+
+    async def are_held():
+        return await held(gateway) == len(polls)
+
+    await eventually(are_held, what="the next polls are held")
     await upstream.push("news")
-    assert [message["data"] for message in (await poll).json["messages"]] == ["news"]
+    for poll in polls:
+        assert [message["data"] for message in (await poll).json["messages"]] == ["news"]
 
 
 @pytest.mark.parametrize(

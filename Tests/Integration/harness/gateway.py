@@ -24,6 +24,9 @@ _QUICK_REDIAL = {
     "DRAWBRIDGE_UPSTREAM_RECONNECT_MAXIMUM": "500ms",
 }
 
+# At the end of a test, many upstreams do not respond to the closing handshake.
+_QUICK_CLOSE = {"DRAWBRIDGE_UPSTREAM_TIMEOUTS_CLOSING": "1s"}
+
 # The configuration file is read on SIGHUP only, which tests send when they have written it.
 _RELOAD = {"DRAWBRIDGE_RELOAD": "signal"}
 
@@ -107,7 +110,7 @@ class Gateway:
             *self._prefix,
             BINARY,
             *map(str, arguments + self._arguments),
-            env=_environment({**_QUICK_REDIAL, **_HOSTS, **_RELOAD, **(self._env or {})}),
+            env=_environment({**_QUICK_REDIAL, **_QUICK_CLOSE, **_HOSTS, **_RELOAD, **(self._env or {})}),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -26,7 +26,7 @@ enum JSONWebKey {
       switch error {
       case .notAnObject: throw KeySet.Invalid("key \(number) is not a JSON object")
       case .duplicate(let name):
-        throw KeySet.Invalid("key \(number): the member \(String(reflecting: name)) is repeated")
+        throw KeySet.Invalid("key \(number): the member \(PrintableText.quoted(name)) is repeated")
       case .tooMany: throw KeySet.Invalid("key \(number) has more than \(maximumMembers) members")
       }
     }

@@ -87,7 +87,7 @@ package struct KeySet: Sendable {
       document = try JSONMembers(contents, maximum: JSONWebKey.maximumMembers)
     } catch {
       switch error {
-      case .duplicate(let name): throw Invalid("the member \(String(reflecting: name)) is repeated")
+      case .duplicate(let name): throw Invalid("the member \(PrintableText.quoted(name)) is repeated")
       default:
         throw Invalid("the file is neither a JWK Set (a JSON object with an array 'keys') nor public keys in PEM")
       }
@@ -138,7 +138,7 @@ package struct KeySet: Sendable {
 }
 
 /// A name of the file in an error or a warning.
-func quoted(_ name: [UInt8]) -> String { String(reflecting: name.span.excerpt()) }
+func quoted(_ name: [UInt8]) -> String { PrintableText.quoted(name.span.excerpt()) }
 
 extension [UInt8] {
   /// The index of the first line of a PEM block, which text can precede.

@@ -1,3 +1,5 @@
+import ByteStreams
+
 /// An error in a configuration: where it is, what is wrong, and what is accepted.
 package struct ConfigurationError: Error, Hashable, Sendable, CustomStringConvertible {
   /// `file:line:column`, an environment variable's name, or a flag; empty if the value is a default.

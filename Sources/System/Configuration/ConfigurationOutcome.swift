@@ -1,3 +1,5 @@
+import ByteStreams
+
 extension ConfigurationLoader {
   /// The result of loading: the settings, where each was set, errors and warnings.
   package struct Outcome: Sendable {

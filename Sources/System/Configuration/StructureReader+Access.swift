@@ -1,3 +1,4 @@
+import ByteStreams
 import Access
 
 /// Reads what client certificates may do.

@@ -1,3 +1,5 @@
+import ByteStreams
+
 /// The text format of the values of one type: what is accepted, how text is parsed, and how a value is formatted.
 struct ValueFormat<Value> {
   enum Reader {

@@ -1,9 +1,7 @@
-import ByteStreams
-
 /// Escapes the control characters of texts from files and the environment, for a terminal or a YAML file.
 package enum PrintableText {
   /// Returns `text` as a double-quoted YAML scalar (YAML 1.2 §5.7, §7.3.1).
-  static func quoted(_ text: String) -> String {
+  package static func quoted(_ text: String) -> String {
     var quoted = "\""
     for scalar in text.unicodeScalars {
       if scalar == "\"" || scalar == "\\" { quoted += "\\" }

@@ -149,7 +149,7 @@ let package = Package(
       name: "drawbridge",
       dependencies: [
         "Access", "Digests", "ByteStreams", "Threading", "JSONCodec", "HTTPCodec", "WebSocketCodec", "TLSEngine",
-        "Gateway", "DemoUpstream", "Configuration", "Logging", "Reactor",
+        "Gateway", "DemoUpstream", "Configuration", "Logging", "Reactor", "Store",
       ],
       swiftSettings: strict),
 

@@ -13,6 +13,7 @@ enum DrawbridgeCommand {
   enum ExitCode {
     static let ok: Int32 = 0
     static let usage: Int32 = 64
+    static let data: Int32 = 65
     static let noInput: Int32 = 66
     static let unavailable: Int32 = 69
     static let output: Int32 = 74
@@ -41,6 +42,7 @@ enum DrawbridgeCommand {
         Terminal.print("drawbridge \(DrawbridgeVersion.text)")
         return ExitCode.ok
       case .checkConfig: return withPlan(invocation) { outcome, _, _ in printSettings(outcome) }
+      case .store: return try StoreCommand.run(invocation)
       case .tail: return TailCommand.run(invocation)
       case .token: return TokenCommand.run(invocation)
       case .healthcheck: return withSettings(invocation) { HealthCheck.run($0) }

@@ -120,6 +120,32 @@ enum Help {
         69  the gateway refuses the request; the reason is on standard error
         74  standard output cannot be written
       """
+    case .store:
+      """
+      drawbridge store: check, export and copy the database of a gateway with 'store.engine: sqlite'.
+
+        drawbridge store check /var/lib/drawbridge/drawbridge.db
+        drawbridge store backup /var/lib/drawbridge/drawbridge.db /backup/monday.db
+        drawbridge store export /var/lib/drawbridge/drawbridge.db | jq -c .push
+
+      check PATH          Reads the whole database and says what it contains. The gateway must be stopped.
+      export PATH         Writes the retained pushes and the messages without a final state to standard output, a JSON object
+                          per line. Of a damaged database, it writes what is readable. The gateway must be stopped.
+      backup PATH COPY    Writes a copy. A running gateway makes the copy itself, asked on the socket PATH.sock, which only its
+                          user and root can use; while it does, clients wait. Where COPY exists, nothing is written.
+
+      No command changes the database. To restore a backup: stop the gateway, move PATH, PATH-wal and PATH.new away, copy the
+      backup to PATH with the same owner, start the gateway. Clients receive a gap with the reason 'store'.
+
+      Exit codes:
+        0   done; for check: the database is sound
+        64  invalid command line
+        65  export: a part of the database could not be read
+        66  there is no file with this name
+        69  the database is open in another process, or the system refuses; nothing was done
+        74  standard output cannot be written
+        78  the database is damaged, of another program, or of a newer version
+      """
     case .token:
       """
       drawbridge token NAME: make a static token, which a client sends in the header field Authorization.
@@ -158,6 +184,7 @@ enum Help {
       drawbridge serve --upstream wss://example.org/   run the gateway
       drawbridge check-config --config FILE            check a configuration and print the settings
       drawbridge healthcheck                           check whether a running gateway is ready
+      drawbridge store check|export|backup PATH        check, export or copy the database of a gateway
       drawbridge tail                                  follow the pushes of a running gateway
       drawbridge token NAME                            make a token for a client
       drawbridge version                               print the version

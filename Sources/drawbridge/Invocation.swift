@@ -9,7 +9,7 @@ struct UsageError: Error {
 /// A parsed command line: a command and its flags.
 struct Invocation {
   enum Command: String, CaseIterable {
-    case serve, demo, healthcheck, tail, token, version
+    case serve, demo, healthcheck, store, tail, token, version
     case checkConfig = "check-config"
 
     /// The flags that the command accepts, without dashes.
@@ -24,7 +24,16 @@ struct Invocation {
           "color",
         ]
       case .token: ["scopes", "sessions", "topics"]
-      case .version: []
+      case .store, .version: []
+      }
+    }
+
+    /// The number of words that the command accepts besides flags.
+    var maximumOperands: Int {
+      switch self {
+      case .tail, .token: 1
+      case .store: 3
+      default: 0
       }
     }
   }
@@ -35,7 +44,9 @@ struct Invocation {
   private(set) var configurationFile: String?
   private(set) var flags: [(name: String, value: String)] = []
   /// Of `drawbridge token`: the name of the token. Of `drawbridge tail`: the URL of the gateway.
-  private(set) var name: String?
+  var name: String? { operands.first }
+  /// The words besides flags.
+  private(set) var operands: [String] = []
 
   init(_ arguments: [String]) throws(UsageError) {
     var rest = arguments[...]
@@ -58,8 +69,8 @@ struct Invocation {
         command = .version
         continue
       }
-      if command == .token || command == .tail, name == nil, !argument.hasPrefix("-") {
-        name = argument
+      if !argument.hasPrefix("-"), let command, operands.count < command.maximumOperands {
+        operands.append(argument)
         continue
       }
       guard argument.hasPrefix("--"), argument.count > 2 else {

@@ -11,8 +11,8 @@ static int committed(void *pages, sqlite3 *database, const char *name, int count
 
 void csqlite_count_log_pages(sqlite3 *database, int *pages) { sqlite3_wal_hook(database, committed, pages); }
 
-void csqlite_abandon(sqlite3 *database) {
-  sqlite3_db_config(database, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+void csqlite_keep_log_on_close(sqlite3 *database, int is_kept) {
+  sqlite3_db_config(database, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, is_kept, NULL);
 }
 
 int csqlite_bind_static_blob(sqlite3_stmt *statement, int index, const void *bytes, sqlite3_uint64 count) {

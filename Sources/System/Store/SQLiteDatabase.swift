@@ -1,6 +1,7 @@
 import ByteStreams
 import CSQLite
 import Reactor
+import Synchronization
 
 /// One connection to an SQLite database. It belongs to one thread.
 ///
@@ -16,14 +17,21 @@ import Reactor
 
     var primaryCode: Int32 { code & 0xFF }
 
-    /// The disk or the quota is full. SQLite reports only the first.
-    var isFull: Bool { primaryCode == SQLITE_FULL || (primaryCode == SQLITE_IOERR && systemCode == Self.quotaExceeded) }
+    /// The disk or the quota is full. SQLite reports only the first. After a failed synchronisation, whatever its reason, the kernel may have
+    /// dropped what it could not write: that is not a full disk only.
+    var isFull: Bool {
+      if code == Self.failedSync || code == Self.failedFolderSync { return false }
+      return primaryCode == SQLITE_FULL || (primaryCode == SQLITE_IOERR && systemCode == Self.quotaExceeded)
+    }
     /// Another process has the file open.
     var isLocked: Bool { primaryCode == SQLITE_BUSY || primaryCode == SQLITE_LOCKED }
     /// The content of the file is not what SQLite has written.
     var isDamaged: Bool { primaryCode == SQLITE_CORRUPT || primaryCode == SQLITE_NOTADB }
 
     private static var quotaExceeded: Int32 { 122 }
+    /// SQLITE_IOERR_FSYNC and SQLITE_IOERR_DIR_FSYNC.
+    private static var failedSync: Int32 { SQLITE_IOERR | 4 << 8 }
+    private static var failedFolderSync: Int32 { SQLITE_IOERR | 5 << 8 }
 
     var description: String {
       systemCode == 0 ? message : "\(message) (\(SystemError.reason(of: systemCode)))"
@@ -118,12 +126,14 @@ import Reactor
     _ = try statement.step()
   }
 
-  /// Executes a statement whose parameters are integers, and at the end bytes.
-  func run(_ sql: String, _ integers: Int64..., bytes: borrowing ByteQueue) throws(Failure) {
+  /// Executes a statement whose parameters are integers, and at the end a part of these bytes.
+  func run(
+    _ sql: String, _ integers: Int64..., bytes: borrowing ByteQueue, in range: Range<Int>
+  ) throws(Failure) {
     let statement = try prepare(sql)
     defer { statement.reset() }
     for index in integers.indices { try statement.bind(Int32(index + 1), integers[index]) }
-    try statement.bind(Int32(integers.count + 1), bytes.bytes)
+    try statement.bind(Int32(integers.count + 1), bytes.bytes.extracting(range))
     _ = try statement.step()
   }
 
@@ -168,8 +178,22 @@ import Reactor
     unsafe logPages.pointee = 0
   }
 
-  /// When it is closed, nothing is written or removed: the file has failed, and another may have its name then.
-  func abandon() { unsafe csqlite_abandon(handle) }
+  /// Whether nothing is written or removed when it is closed: the file is only inspected, or it has failed, and another may have its name then.
+  func keepLogOnClose(_ isKept: Bool) { unsafe csqlite_keep_log_on_close(handle, isKept ? 1 : 0) }
+
+  /// Calls `body`, whose statement fails once `cancellation` is set.
+  func until(_ cancellation: Cancellation, _ body: () throws(Failure) -> Void) throws(Failure) {
+    // Often enough to end at once, and rare enough to cost nothing. `body` keeps it alive.
+    let context = unsafe Unmanaged.passUnretained(cancellation).toOpaque()
+    unsafe sqlite3_progress_handler(
+      handle, 200,
+      { context in
+        guard let context = unsafe context else { return 0 }
+        return unsafe Unmanaged<Cancellation>.fromOpaque(context).takeUnretainedValue().isSet ? 1 : 0
+      }, context)
+    defer { unsafe sqlite3_progress_handler(handle, 0, nil, nil) }
+    try withExtendedLifetime(cancellation, body)
+  }
 
   var lastRow: Int64 { unsafe sqlite3_last_insert_rowid(handle) }
 }
@@ -229,4 +253,12 @@ import Reactor
     let buffer = unsafe UnsafeRawBufferPointer(start: start, count: count)
     return unsafe body(Span(_unsafeBytes: buffer))
   }
+}
+
+/// Whether a long operation is to end early. Safe for use from any thread.
+final class Cancellation: Sendable {
+  private let flag = Atomic<Bool>(false)
+
+  var isSet: Bool { flag.load(ordering: .relaxed) }
+  func set() { flag.store(true, ordering: .relaxed) }
 }

@@ -33,6 +33,8 @@ package final class Store: Journal {
     /// Whether the writer waits, and must be woken.
     var isSleeping = false
     var isClosing = false
+    /// Whether the writer has looked into the queue for the last time.
+    var hasEnded = false
   }
 
   let queue = Locked(Queue())
@@ -44,6 +46,9 @@ package final class Store: Journal {
   let failed = Atomic<Bool>(false)
   private let condition: Locked<StoreState>
   private let ended = Locked<Bool>(false)
+  private let control = Locked<StoreControl?>(nil)
+  /// Ends a backup that is being made.
+  let closing = Cancellation()
   private let endSignal: Int32
 
   let settings: StoreSettings
@@ -74,43 +79,65 @@ package final class Store: Journal {
 
   /// Opens the store and begins a term. Blocks until that is done.
   ///
-  /// - Parameter wait: how long to wait while another process, such as the predecessor in a hand-over, has it open.
+  /// - Parameters:
+  ///   - wait: how long to wait while another process, such as the predecessor in a hand-over, has it open.
+  ///   - isCancelled: ends this wait early.
   package static func open(
-    _ settings: StoreSettings, waiting wait: TimeSpan = .zero, logger: Logger, metrics registry: MetricsRegistry
+    _ settings: StoreSettings, waiting wait: TimeSpan = .zero,
+    unless isCancelled: @escaping @Sendable () -> Bool = { false }, logger: Logger, metrics registry: MetricsRegistry
   ) throws(StoreError) -> Store {
     let metrics = StoreMetrics(registry)
-    let result = try start(settings, waiting: wait, StoreFile.Environment(), logger: logger, metrics: metrics)
+    var environment = StoreFile.Environment()
+    environment.willCheck = { path, bytes in
+      logger.info(
+        "the store was not closed in order; checking it", [.text("path", path), .number("bytes", bytes)])
+    }
+    let result = try start(
+      settings, waiting: wait, unless: isCancelled, environment, logger: logger, metrics: metrics)
     metrics.register(result, in: registry)
+    let control = StoreControl.start(for: result)
+    result.control.withLock { $0 = control }
     return result
   }
 
   static func start(
-    _ settings: StoreSettings, waiting wait: TimeSpan = .zero, _ environment: StoreFile.Environment, logger: Logger,
-    metrics: StoreMetrics
+    _ settings: StoreSettings, waiting wait: TimeSpan = .zero,
+    unless isCancelled: @escaping @Sendable () -> Bool = { false }, _ environment: StoreFile.Environment,
+    logger: Logger, metrics: StoreMetrics
   ) throws(StoreError) -> Store {
+    var settings = settings
+    settings.path = StorePlace.resolved(settings.path)
+    let resolved = settings
     // The connection belongs to the thread that opens it.
     let outcome = Handover<Result<Store, StoreError>>()
     let endSignal = eventfd(0, O_CLOEXEC)
     let isStarted = DetachedThread.start(named: "store") {
-      // The file is closed when this returns.
-      serve(settings, waiting: wait, environment, logger, metrics, endSignal, outcome)?.end()
+      // The file is closed, and the lock released, when this returns.
+      serve(resolved, waiting: wait, unless: isCancelled, environment, logger, metrics, endSignal, outcome)?.end()
     }
-    guard isStarted else { throw .failed(path: settings.path, reason: "no thread can be started") }
+    guard isStarted else {
+      Glibc.close(endSignal)
+      throw .failed(path: settings.path, reason: "no thread can be started")
+    }
     return try outcome.wait().get()
   }
 
   /// Opens the store, reports that, and returns it when it was closed; nil if it cannot be opened.
   private static func serve(
-    _ settings: StoreSettings, waiting wait: TimeSpan, _ environment: StoreFile.Environment, _ logger: Logger,
-    _ metrics: StoreMetrics, _ endSignal: Int32, _ outcome: Handover<Result<Store, StoreError>>
+    _ settings: StoreSettings, waiting wait: TimeSpan, unless isCancelled: () -> Bool,
+    _ environment: StoreFile.Environment, _ logger: Logger, _ metrics: StoreMetrics, _ endSignal: Int32,
+    _ outcome: Handover<Result<Store, StoreError>>
   ) -> Store? {
     do throws(StoreError) {
-      let file = try StoreFile.open(settings.path, waiting: wait, environment)
+      let lock = try take(settings.path, waiting: wait, unless: isCancelled, logger)
+      let start = ProcessInformation.monotonicTime()
+      let file = try StoreFile.open(settings.path, lock, environment)
       let sessions = try file.sessions()
-      let term = try StoreWriter.beginTerm(in: file, settings.sync)
+      let term = try StoreWriter.beginTerm(in: file, sessions, settings.sync)
       let store = Store(
         settings, names: sessions.map(\.name), logger: logger, metrics: metrics, endSignal: endSignal)
       let writer = StoreWriter(store, file, sessions, term: term)
+      writer.logOpening(file, since: start)
       outcome.set(.success(store))
       writer.run()
       return store
@@ -121,10 +148,27 @@ package final class Store: Journal {
     }
   }
 
+  /// Returns the lock of the store. If another process has it, the log says that this one waits.
+  private static func take(
+    _ path: String, waiting wait: TimeSpan, unless isCancelled: () -> Bool, _ logger: Logger
+  ) throws(StoreError) -> StoreLock {
+    do throws(StoreError) {
+      return try StoreLock.take(path)
+    } catch {
+      guard case .inUse = error, wait > .zero else { throw error }
+    }
+    logger.info(
+      "the store is open in another process; waiting for its end",
+      [.text("path", path), .fraction("seconds", wait.seconds)])
+    return try StoreLock.take(path, waiting: wait, unless: isCancelled)
+  }
+
   /// Stores everything that was submitted, and closes the file. Blocks for at most this time. Nothing may be submitted afterwards.
   ///
   /// Returns false if it takes longer. What was acknowledged is stored all the same.
   package func close(within span: TimeSpan) -> Bool {
+    control.withLock { $0.take() }?.stop()
+    closing.set()
     queue.withLock { $0.isClosing = true }
     wakeWriter()
     let deadline = ProcessInformation.monotonicTime() + span
@@ -166,11 +210,13 @@ package final class Store: Journal {
   package func backUp(to path: String, then: @escaping @Sendable (String?) -> Void) { add(.backUp(path, then)) }
 
   private func add(_ command: Command) {
-    let mustWake = queue.withLock { queue in
+    let (isAdded, mustWake) = queue.withLock { queue in
+      guard !queue.hasEnded else { return (false, false) }
       queue.commands.append(command)
-      return queue.takeSleep()
+      return (true, queue.takeSleep())
     }
     if mustWake { wakeWriter() }
+    if !isAdded, case .backUp(_, let then) = command { then("the store is closed") }
   }
 
   func submit(_ entry: JournalEntry, of session: Int) -> JournalTicket {

@@ -19,6 +19,14 @@ package enum StoreError: Error, Equatable, CustomStringConvertible {
     }
   }
 
+  /// The part of the description that is not about the place.
+  var reason: String {
+    switch self {
+    case .damaged(_, let reason), .failed(_, let reason): reason
+    default: description
+    }
+  }
+
   package var description: String {
     switch self {
     case .inUse(let path):

@@ -17,31 +17,47 @@ extension StoreFile {
     // The failed file is of no use without its log, and the log must not be applied to the new one.
     try rename(path + "-wal", failed + "-wal")
     try rename(new, path)
+    // Empty.
+    _ = unsafe unlink(new + "-wal")
     let result = synchroniseFolder(of: path)
     guard result == 0 else { throw failure("the folder cannot be synchronised", result) }
     removeOldFailedFiles(of: path)
     return failed
   }
 
-  /// If the process ended while it replaced this file, completes that, or removes the file that is not complete. Returns whether this file was
-  /// replaced and must be opened again.
-  func completeReplacement() throws(SQLiteDatabase.Failure) -> Bool {
-    let new = path + Self.newSuffix
-    guard unsafe access(new, F_OK) == 0 else { return false }
-    guard try Self.isComplete(new, environment) else {
-      Self.remove(new)
-      return false
+  /// If the process ended while it replaced this file, completes that, or removes the file that is not complete.
+  static func completeReplacement(of path: String, _ environment: Environment) throws(StoreError) {
+    do throws(SQLiteDatabase.Failure) {
+      let new = path + newSuffix
+      guard unsafe access(new, F_OK) == 0 else { return }
+      if try isComplete(new, environment, emptyingLog: true) { _ = try putInPlace(new, of: path) } else { remove(new) }
+    } catch {
+      throw storeError(error, path)
     }
-    database.abandon()
-    _ = try Self.putInPlace(new, of: path)
-    return true
   }
 
-  private static func isComplete(_ path: String, _ environment: Environment) throws(SQLiteDatabase.Failure) -> Bool {
+  /// The file that the next start uses: a replacement that was not completed takes the place of the file at `path`.
+  static func fileToUse(_ path: String) throws(StoreError) -> String {
+    do throws(SQLiteDatabase.Failure) {
+      let new = path + newSuffix
+      guard unsafe access(new, F_OK) == 0 else { return path }
+      return try isComplete(new, Environment(), emptyingLog: false) ? new : path
+    } catch {
+      throw storeError(error, path)
+    }
+  }
+
+  /// - Parameter emptiesLog: whether its log is copied to it, which must be done before it gets another name.
+  private static func isComplete(
+    _ path: String, _ environment: Environment, emptyingLog emptiesLog: Bool
+  ) throws(SQLiteDatabase.Failure) -> Bool {
     do throws(SQLiteDatabase.Failure) {
       let database = try SQLiteDatabase(path, fileSystem: environment.fileSystem)
-      try database.execute("PRAGMA locking_mode=EXCLUSIVE")
-      return try database.text("SELECT value FROM meta WHERE name = '\(StoreSchema.Meta.isClean)'") == "1"
+      database.keepLogOnClose(true)
+      try database.execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA query_only=ON")
+      let result = try database.text("SELECT value FROM meta WHERE name = '\(StoreSchema.Meta.isClean)'") == "1"
+      if result, emptiesLog { try database.checkpoint(.truncating) }
+      return result
     } catch {
       // It has no tables yet, or is not readable.
       if error.primaryCode == 1 || error.isDamaged { return false }
@@ -49,32 +65,63 @@ extension StoreFile {
     }
   }
 
+  /// While a copy is being written, it has this suffix.
+  static var partialSuffix: String { ".partial" }
+
   /// Writes a copy to `path`, where there must be no file, and marks it as a backup. Returns why it failed, or nil.
-  func backUp(to path: String) -> String? {
+  func backUp(to path: String, until cancellation: Cancellation = Cancellation()) -> String? {
     guard unsafe access(path, F_OK) != 0 else { return "'\(path)' exists" }
+    // The name of a backup belongs to a complete one only.
+    let partial = path + Self.partialSuffix
+    guard unsafe access(partial, F_OK) != 0 else {
+      return "'\(partial)' exists: it is the rest of a backup that was not completed. Remove it"
+    }
     do throws(StoreError) {
-      try Self.create(path)
+      try Self.create(partial)
     } catch {
-      return "\(error)"
+      return "'\(partial)' cannot be created: \(error.reason)"
     }
     do throws(SQLiteDatabase.Failure) {
-      try database.run("VACUUM INTO ?") { statement throws(SQLiteDatabase.Failure) in try statement.bind(1, path) }
-      let copy = try SQLiteDatabase(path)
-      try copy.execute("PRAGMA synchronous=FULL")
-      try copy.execute("INSERT OR REPLACE INTO meta VALUES ('\(StoreSchema.Meta.isBackup)', '1')")
+      try database.execute("PRAGMA query_only=OFF")
+      try database.until(cancellation) { () throws(SQLiteDatabase.Failure) in
+        try database.run("VACUUM INTO ?") { statement throws(SQLiteDatabase.Failure) in try statement.bind(1, partial) }
+      }
+      do {
+        let copy = try SQLiteDatabase(partial)
+        try copy.execute("PRAGMA synchronous=FULL")
+        try copy.execute("INSERT OR REPLACE INTO meta VALUES ('\(StoreSchema.Meta.isBackup)', '1')")
+      }
+      try Self.synchronise(partial)
+      // Unlike a renaming, this does not replace a file that has appeared meanwhile.
+      if unsafe link(partial, path) == 0 {
+        _ = unsafe unlink(partial)
+      } else if errno == EEXIST {
+        throw Self.failure("'\(path)' exists", EEXIST)
+      } else {
+        try Self.rename(partial, path)
+      }
+      let result = Self.synchroniseFolder(of: path)
+      guard result == 0 else { throw Self.failure("the folder cannot be synchronised", result) }
       return nil
     } catch {
-      Self.remove(path)
-      return "\(error)"
+      Self.remove(partial)
+      return cancellation.isSet ? "the gateway is stopping" : "\(error)"
     }
+  }
+
+  private static func synchronise(_ path: String) throws(SQLiteDatabase.Failure) {
+    let descriptor = unsafe Glibc.open(path, O_RDONLY | O_CLOEXEC)
+    guard descriptor >= 0 else { throw failure("'\(path)' cannot be opened", errno) }
+    defer { _ = Glibc.close(descriptor) }
+    guard fsync(descriptor) == 0 else { throw failure("'\(path)' cannot be synchronised", errno) }
   }
 
   // MARK: Files
 
   private static func removeOldFailedFiles(of path: String) {
-    let end = path.lastIndex(of: "/")
-    let folder = end.map { String(path[...$0]) } ?? "./"
-    let prefix = path[(end.map { path.index(after: $0) } ?? path.startIndex)...] + ".failed-"
+    let folder = StorePlace.folder(of: path) + "/"
+    let name = path.lastIndex(of: "/").map { path[path.index(after: $0)...] } ?? path[...]
+    let prefix = name + ".failed-"
     var names = names(in: folder).filter { $0.hasPrefix(prefix) && !$0.hasSuffix("-wal") }
     names.sort()
     for name in names.dropLast(keptFiles) { remove(folder + name) }

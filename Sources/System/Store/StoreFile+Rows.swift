@@ -7,12 +7,14 @@ extension StoreFile {
 
   /// What a transaction has changed, to be applied to the session once it is committed.
   struct Changes {
-    var chunk: StoredSession.Chunk?
+    var chunks: [StoredSession.Chunk] = []
     var droppedChunks = 0
-    /// The new row of `changes` and its bytes.
-    var row: Int64?
+    /// The new rows of `changes`.
+    var rows: [Int64] = []
+    /// Bytes of all new rows, and of those of `changes`.
     var bytes = 0
-    /// Whether the row takes the place of all others.
+    var changeBytes = 0
+    /// Whether the rows take the place of all others.
     var isState = false
     var storedPosition: UInt64 = 0
   }
@@ -23,9 +25,11 @@ extension StoreFile {
   func sessions() throws(StoreError) -> [StoredSession] {
     do throws(Failure) {
       var found: [StoredSession] = []
-      try database.query("SELECT id, name, epoch FROM sessions ORDER BY id") { row in
+      try database.query("SELECT id, name, epoch, state FROM sessions ORDER BY id") { row in
         let state = RestoredSession(epoch: UInt64(bitPattern: row.integer(2)))
-        found.append(StoredSession(id: row.integer(0), name: row.text(1), state: state))
+        let session = StoredSession(id: row.integer(0), name: row.text(1), state: state)
+        session.lastStateRow = row.integer(3)
+        found.append(session)
         return true
       }
       var byID: [Int64: StoredSession] = [:]
@@ -50,7 +54,8 @@ extension StoreFile {
       }
       let isWhole = row.withBytes(2) { bytes in
         session.changes.append(row.integer(0))
-        session.changeBytes += bytes.count
+        let cost = bytes.count + StoredSession.rowOverhead
+        if row.integer(0) <= session.lastStateRow { session.stateBytes += cost } else { session.changeBytes += cost }
         return Self.read(bytes) {
           changes[session.id, default: []].append($0)
           return true
@@ -123,39 +128,106 @@ extension StoreFile {
       return result
     }
     if !session.isKnown {
-      try database.run("INSERT INTO sessions VALUES (?, ?, ?)") { statement throws(Failure) in
+      try database.run("INSERT INTO sessions VALUES (?, ?, ?, 0)") { statement throws(Failure) in
         try statement.bind(1, session.id)
         try statement.bind(2, session.name)
         try statement.bind(3, Int64(bitPattern: session.state.epoch))
       }
     }
-    if session.isBehind { session.catchUp() }
     result.storedPosition = session.state.lastPosition
-    if !session.pushEntries.isEmpty {
-      let last = session.state.nextPush - 1
-      try database.run(
-        "INSERT INTO pushes (session, first, last, entries) VALUES (?, ?, ?, ?)", session.id,
-        Int64(session.firstPush), Int64(last), bytes: session.pushEntries)
-      result.chunk = StoredSession.Chunk(row: database.lastRow, last: last)
-    }
+    if session.isBehind { try writeMissingPushes(of: session, &result) } else { try writePushes(of: session, &result) }
     result.droppedChunks = session.droppedChunks
     for index in 0..<result.droppedChunks {
       try delete(session.chunks[session.chunks.front + index].row, from: "pushes")
     }
     if session.needsCompaction {
-      session.changeEntries.removeAll()
-      for entry in session.state.stateEntries { JournalCoder.append(entry, to: &session.changeEntries) }
       for row in session.changes { try delete(row, from: "changes") }
-      result.isState = true
-    } else if result.droppedChunks > 0 {
-      JournalCoder.append(.retained(session.state.retention), to: &session.changeEntries)
+      try writeState(of: session, &result)
+    } else {
+      if result.droppedChunks > 0 { session.append(change: .retained(session.state.retention)) }
+      for (index, start) in session.changeRows.enumerated() {
+        let end = index + 1 < session.changeRows.count ? session.changeRows[index + 1] : session.changeEntries.count
+        try insertChanges(session.changeEntries, in: start..<end, of: session, &result)
+      }
     }
-    guard !session.changeEntries.isEmpty else { return result }
-    try database.run(
-      "INSERT INTO changes (session, entries) VALUES (?, ?)", session.id, bytes: session.changeEntries)
-    result.row = database.lastRow
-    result.bytes = session.changeEntries.count
     return result
+  }
+
+  /// Writes the pushes and gaps of the present commit.
+  private func writePushes(of session: StoredSession, _ result: inout Changes) throws(SQLiteDatabase.Failure) {
+    for (index, row) in session.pushRows.enumerated() {
+      let next = index + 1 < session.pushRows.count ? session.pushRows[index + 1] : nil
+      let range = row.offset..<(next?.offset ?? session.pushEntries.count)
+      let last = (next?.first ?? session.state.nextPush) - 1
+      try insertPushes(session.pushEntries, in: range, first: row.first, last: last, of: session, &result)
+    }
+  }
+
+  /// Writes the pushes and gaps that are not stored, from the state: a commit has failed.
+  private func writeMissingPushes(of session: StoredSession, _ result: inout Changes) throws(SQLiteDatabase.Failure) {
+    let stored = session.storedPosition >> 1
+    var first = max(stored + 1, session.state.firstRetained)
+    var next = session.state.firstRetained
+    var bytes = ByteQueue()
+    for entry in session.state.pushEntries {
+      if case .push(let push) = entry {
+        if push.number <= stored {
+          next = push.number + 1
+          continue
+        }
+      } else if next <= stored {
+        // A gap after the last stored push may have got another reason, so it is written again.
+        continue
+      }
+      if bytes.count >= StoredSession.rowBytes {
+        try insertPushes(bytes, in: 0..<bytes.count, first: first, last: next - 1, of: session, &result)
+        bytes.removeAll()
+        first = next
+      }
+      if case .push(let push) = entry { next = push.number + 1 }
+      JournalCoder.append(entry, to: &bytes)
+    }
+    guard !bytes.isEmpty else { return }
+    try insertPushes(bytes, in: 0..<bytes.count, first: first, last: session.state.nextPush - 1, of: session, &result)
+  }
+
+  /// Writes the state in place of all changes that led to it.
+  private func writeState(of session: StoredSession, _ result: inout Changes) throws(SQLiteDatabase.Failure) {
+    result.isState = true
+    var bytes = ByteQueue()
+    for entry in session.state.stateEntries {
+      JournalCoder.append(entry, to: &bytes)
+      if bytes.count >= StoredSession.rowBytes {
+        try insertChanges(bytes, in: 0..<bytes.count, of: session, &result)
+        bytes.removeAll()
+      }
+    }
+    if !bytes.isEmpty { try insertChanges(bytes, in: 0..<bytes.count, of: session, &result) }
+    let last = result.rows.last ?? 0
+    try database.run("UPDATE sessions SET state = ? WHERE id = ?") { statement throws(Failure) in
+      try statement.bind(1, last)
+      try statement.bind(2, session.id)
+    }
+  }
+
+  private func insertPushes(
+    _ bytes: borrowing ByteQueue, in range: Range<Int>, first: UInt64, last: UInt64, of session: StoredSession,
+    _ result: inout Changes
+  ) throws(SQLiteDatabase.Failure) {
+    try database.run(
+      "INSERT INTO pushes (session, first, last, entries) VALUES (?, ?, ?, ?)", session.id, Int64(first), Int64(last),
+      bytes: bytes, in: range)
+    result.chunks.append(StoredSession.Chunk(row: database.lastRow, last: last))
+    result.bytes += range.count
+  }
+
+  private func insertChanges(
+    _ bytes: borrowing ByteQueue, in range: Range<Int>, of session: StoredSession, _ result: inout Changes
+  ) throws(SQLiteDatabase.Failure) {
+    try database.run("INSERT INTO changes (session, entries) VALUES (?, ?)", session.id, bytes: bytes, in: range)
+    result.rows.append(database.lastRow)
+    result.bytes += range.count
+    result.changeBytes += range.count + StoredSession.rowOverhead
   }
 
   private func delete(_ row: Int64, from table: String) throws(SQLiteDatabase.Failure) {
@@ -170,37 +242,28 @@ extension StoreFile {
 }
 
 extension StoredSession {
-  /// Takes the pushes and gaps that are not stored from the state, after a commit has failed.
-  fileprivate func catchUp() {
-    pushEntries.removeAll()
-    let stored = storedPosition >> 1
-    firstPush = max(stored + 1, state.firstRetained)
-    var next = state.firstRetained
-    for entry in state.pushEntries {
-      if case .push(let push) = entry {
-        next = push.number + 1
-        if push.number <= stored { continue }
-      } else if next <= stored {
-        continue
-      }
-      // A gap after the last stored push may have got another reason.
-      JournalCoder.append(entry, to: &pushEntries)
-    }
-  }
-
   /// The transaction is committed.
   func apply(_ changes: StoreFile.Changes) {
     isKnown = true
     isBehind = false
+    guard !isClosed else { return forget() }
     for _ in 0..<changes.droppedChunks { chunks.removeFirst() }
-    if let chunk = changes.chunk { chunks.append(chunk) }
+    for chunk in changes.chunks { chunks.append(chunk) }
     if changes.isState {
-      self.changes = []
+      self.changes = changes.rows
       changeBytes = 0
-      stateBytes = changes.bytes
+      stateBytes = changes.changeBytes
+    } else {
+      self.changes += changes.rows
+      changeBytes += changes.changeBytes
     }
-    if let row = changes.row { self.changes.append(row) }
-    if !changes.isState { changeBytes += changes.bytes }
     storedPosition = changes.storedPosition
+  }
+
+  /// Its rows are deleted.
+  private func forget() {
+    state = RestoredSession(epoch: state.epoch)
+    chunks.removeAll()
+    changes = []
   }
 }

@@ -7,8 +7,8 @@ import Reactor
 final class StoreFile {
   /// Pages of the database have this size, SQLite's default.
   static var pageSize: Int { 4096 }
-  /// How long to wait between two attempts while another process has the file open.
-  private static var lockPollInterval: UInt32 { 50_000 }
+  /// Size to which the write-ahead log is cut after a checkpoint.
+  private static var logBytes: Int { 16 << 20 }
 
   /// What only tests change.
   struct Environment: Sendable {
@@ -20,12 +20,15 @@ final class StoreFile {
     var boot = StoreFile.bootID
     /// How long to wait after a failure before the next attempt.
     var retryInterval = StoreWriter.retryInterval
+    /// Called before a file of this size is checked, which takes time.
+    var willCheck: @Sendable (String, Int) -> Void = { _, _ in }
   }
 
   /// What was found in the file when it was opened.
   struct Condition: Equatable {
     /// The term of the last run; 0: none.
     var term: UInt64 = 0
+    var schema = 0
     /// Whether the last run did not end in order.
     var endedUncleanly = false
     /// Whether what was stored last may be missing.
@@ -35,42 +38,56 @@ final class StoreFile {
 
   let path: String
   let environment: Environment
+  let lock: StoreLock
   let database: SQLiteDatabase
   private(set) var condition = Condition()
   /// Whether commits are synchronised now. SQLite changes this between transactions only.
   private var isSynchronising = true
+  /// The file that has the name of the store as long as nobody removes or replaces it.
+  private var identity: StorePlace.Identity?
 
-  private init(_ path: String, _ environment: Environment, _ database: SQLiteDatabase) {
+  private init(_ path: String, _ environment: Environment, _ lock: StoreLock, _ database: SQLiteDatabase) {
     self.path = path
     self.environment = environment
+    self.lock = lock
     self.database = database
   }
 
   // MARK: Opening
 
-  /// Opens a store for writing, and creates it if there is none. Nobody else can open it until this is released.
+  /// Opens a store for writing, and creates it if there is none. A file that is refused is not changed.
   ///
-  /// - Parameters:
-  ///   - wait: how long to wait while another process has it open.
+  /// - Parameter lock: from `StoreLock.take`. It must be kept after the file was closed, if another is to take its place.
   static func open(
-    _ path: String, waiting wait: TimeSpan = .zero, _ environment: Environment = Environment()
+    _ path: String, _ lock: StoreLock, _ environment: Environment = Environment()
   ) throws(StoreError) -> StoreFile {
+    try completeReplacement(of: path, environment)
+    try StorePlace.check(path)
     try create(path)
-    let deadline = ProcessInformation.monotonicTime() + wait
-    while true {
-      do throws(SQLiteDatabase.Failure) {
-        let file = StoreFile(path, environment, try SQLiteDatabase(path, fileSystem: environment.fileSystem))
-        try file.takeLock()
-        if try file.completeReplacement() { continue }
-        try file.readCondition(environment.steps)
-        return file
-      } catch {
-        if error.isLocked, ProcessInformation.monotonicTime() < deadline {
-          usleep(lockPollInterval)
-          continue
-        }
-        throw Self.storeError(error, path)
-      }
+    let file = try inspect(path, lock, environment)
+    do throws(SQLiteDatabase.Failure) {
+      try file.checkAfterUncleanEnd()
+      try file.startWriting()
+      return file
+    } catch {
+      throw storeError(error, path)
+    }
+  }
+
+  /// Opens a store, and reads what the last run left. Nothing in the file changes, neither now nor when it is closed.
+  static func inspect(
+    _ path: String, _ lock: StoreLock, _ environment: Environment = Environment()
+  ) throws(StoreError) -> StoreFile {
+    do throws(SQLiteDatabase.Failure) {
+      let file = StoreFile(path, environment, lock, try SQLiteDatabase(path, fileSystem: environment.fileSystem))
+      file.database.keepLogOnClose(true)
+      // Before the first access: then the index of the log is in memory, and no file is shared with anybody.
+      try file.database.execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA temp_store=MEMORY; PRAGMA query_only=ON")
+      try file.readCondition()
+      file.identity = StorePlace.Identity(path)
+      return file
+    } catch {
+      throw storeError(error, path)
     }
   }
 
@@ -85,48 +102,70 @@ final class StoreFile {
     let descriptor = unsafe Glibc.open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
     guard descriptor >= 0 else {
       if errno == EEXIST { return }
-      throw .failed(path: path, reason: SystemError.reason(of: errno))
+      throw StorePlace.refusal(of: errno, creating: path, for: path)
     }
     _ = Glibc.close(descriptor)
     // Otherwise a power failure could remove the file that was synchronised.
-    _ = synchroniseFolder(of: path)
+    let result = synchroniseFolder(of: path)
+    guard result == 0 else {
+      throw .failed(path: path, reason: "its folder cannot be synchronised (\(SystemError.reason(of: result)))")
+    }
   }
 
   /// Returns 0 or an errno value.
   static func synchroniseFolder(of path: String) -> Int32 {
-    let folder = path.lastIndex(of: "/").map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
-    let descriptor = unsafe Glibc.open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    let descriptor = unsafe Glibc.open(StorePlace.folder(of: path), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
     guard descriptor >= 0 else { return errno }
     defer { _ = Glibc.close(descriptor) }
     return fsync(descriptor) == 0 ? 0 : errno
   }
 
-  /// Opens the write-ahead log with an exclusive lock, so that no other connection can write or checkpoint.
-  private func takeLock() throws(SQLiteDatabase.Failure) {
-    // Before the first access: then the index of the log is in memory, and no file is shared with anybody.
-    try database.execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA temp_store=MEMORY")
-    guard try database.text("PRAGMA journal_mode=WAL") == "wal" else {
-      throw SQLiteDatabase.Failure(code: 1, systemCode: 0, message: "its file system cannot hold a write-ahead log")
-    }
-    try database.execute("PRAGMA synchronous=FULL")
-    database.stopCheckpoints()
-  }
-
-  /// Creates or migrates the tables in one transaction, and reads what the last run left.
-  private func readCondition(_ steps: [String]) throws(SQLiteDatabase.Failure) {
+  private func readCondition() throws(SQLiteDatabase.Failure) {
     let schema = Int(try database.integer("PRAGMA user_version") ?? 0)
     let application = try database.integer("PRAGMA application_id") ?? 0
     let tables = try database.integer("SELECT count(*) FROM sqlite_schema") ?? 0
     if application != StoreSchema.applicationID, application != 0 || tables > 0 { throw .refused(.foreign) }
-    if schema > steps.count { throw .refused(.newerSchema(found: schema, known: steps.count)) }
+    let known = environment.steps.count
+    if schema > known { throw .refused(.newerSchema(found: schema, known: known)) }
+    condition.schema = schema
     if tables > 0 { try readMeta() }
-    guard schema < steps.count else { return }
+  }
+
+  private func checkAfterUncleanEnd() throws(SQLiteDatabase.Failure) {
+    guard condition.endedUncleanly else { return }
+    environment.willCheck(path, bytes)
+    try check("quick_check")
+  }
+
+  /// - Parameter kind: `quick_check` or `integrity_check`.
+  func check(_ kind: String) throws(SQLiteDatabase.Failure) {
+    let result = try database.text("PRAGMA \(kind)(1)") ?? "no result"
+    guard result == "ok" else { throw .refused(.damaged(result)) }
+  }
+
+  /// Bytes of the database and of its log.
+  var bytes: Int { StorePlace.size(of: path) + StorePlace.size(of: path + "-wal") }
+
+  /// Creates or migrates the tables in one transaction.
+  private func startWriting() throws(SQLiteDatabase.Failure) {
+    try database.execute("PRAGMA query_only=OFF")
+    guard try database.text("PRAGMA journal_mode=WAL") == "wal" else {
+      throw SQLiteDatabase.Failure(code: 1, systemCode: 0, message: "its file system cannot hold a write-ahead log")
+    }
+    // An exceptional commit must not leave a large log behind.
+    try database.execute("PRAGMA synchronous=FULL; PRAGMA journal_size_limit=\(Self.logBytes)")
+    database.stopCheckpoints()
+    let steps = environment.steps
+    guard condition.schema < steps.count else { return }
     try database.transaction { () throws(SQLiteDatabase.Failure) in
-      for step in steps[schema...] { try database.execute(step) }
+      for step in steps[condition.schema...] { try database.execute(step) }
       try database.execute(
         "PRAGMA application_id=\(StoreSchema.applicationID); PRAGMA user_version=\(steps.count)")
     }
   }
+
+  /// Whether the file still has the name of the store. If not, what is written to it is lost.
+  var isInPlace: Bool { StorePlace.Identity(path) == identity }
 
   private func readMeta() throws(SQLiteDatabase.Failure) {
     condition.term = UInt64(clamping: try meta(StoreSchema.Meta.term).flatMap { Int64($0) } ?? 0)
@@ -136,10 +175,6 @@ final class StoreFile {
     let wasSynced = try meta(StoreSchema.Meta.sync) == StoreSettings.Sync.always.rawValue
     let isSameBoot = try meta(StoreSchema.Meta.boot) == environment.boot
     condition.mayHaveLostEntries = condition.isBackup || condition.endedUncleanly && !wasSynced && !isSameBoot
-    if condition.endedUncleanly {
-      let result = try database.text("PRAGMA quick_check(1)") ?? "no result"
-      guard result == "ok" else { throw .refused(.damaged(result)) }
-    }
   }
 
   /// Changes with every start of the machine.
@@ -164,8 +199,10 @@ final class StoreFile {
     }
   }
 
-  /// Begins a term, which is synchronised when this returns. To be called before any number of it is issued.
-  func begin(term: UInt64, _ sync: StoreSettings.Sync) throws(SQLiteDatabase.Failure) {
+  /// Begins a term, together with what `body` writes. It is synchronised when this returns. To be called before any number of it is issued.
+  func begin(
+    term: UInt64, _ sync: StoreSettings.Sync, _ body: () throws(SQLiteDatabase.Failure) -> Void = {}
+  ) throws(SQLiteDatabase.Failure) {
     try synchronise(true)
     try database.transaction { () throws(SQLiteDatabase.Failure) in
       try set(StoreSchema.Meta.term, to: String(term))
@@ -174,7 +211,10 @@ final class StoreFile {
       try set(StoreSchema.Meta.boot, to: environment.boot)
       // Until the next run begins, the weakest level of both counts.
       try set(StoreSchema.Meta.sync, to: sync.rawValue)
+      try body()
     }
+    // From now on it is used.
+    database.keepLogOnClose(false)
   }
 
   /// Whether the next transactions are synchronised. May be called between transactions only.

@@ -14,38 +14,59 @@ package enum StoreInspection {
       package let nextPush: UInt64
       package let queued: Int
       package let consumers: Int
+
+      init(_ session: StoredSession) {
+        name = session.name
+        pushes = session.state.pushes.count
+        nextPush = session.state.nextPush
+        queued = session.state.messages.keys.count { $0 > session.state.intended }
+        consumers = session.state.consumers.count
+      }
     }
 
     package let term: UInt64
+    package let schema: Int
+    /// Bytes of the database and its log.
+    package let bytes: Int
     package let endedUncleanly: Bool
-    package let sessions: [Session]
+    package let isBackup: Bool
+    /// nil: it has an older schema.
+    package let sessions: [Session]?
   }
 
-  /// Checks everything in the file, and returns what it contains.
+  /// Checks everything in the file, and returns what it contains. Changes nothing.
   package static func check(_ path: String) throws(StoreError) -> Summary {
-    try require(path)
-    let file = try StoreFile.open(path)
+    let lock = try take(path)
+    let used = try StoreFile.fileToUse(path)
+    try StorePlace.check(used)
+    let file = try StoreFile.inspect(used, lock)
     do throws(SQLiteDatabase.Failure) {
-      let result = try file.database.text("PRAGMA integrity_check(1)") ?? "no result"
-      guard result == "ok" else { throw .refused(.damaged(result)) }
+      try file.check("integrity_check")
     } catch {
       throw StoreFile.storeError(error, path)
     }
-    let sessions = try file.sessions().map { session in
-      Summary.Session(
-        name: session.name, pushes: session.state.pushes.count, nextPush: session.state.nextPush,
-        queued: session.state.messages.keys.count { $0 > session.state.intended },
-        consumers: session.state.consumers.count)
-    }
+    let condition = file.condition
+    let isCurrent = condition.schema == StoreSchema.steps.count
+    let sessions = isCurrent ? try file.sessions().map(Summary.Session.init) : nil
     return Summary(
-      term: file.condition.term, endedUncleanly: file.condition.endedUncleanly, sessions: sessions)
+      term: condition.term, schema: condition.schema, bytes: file.bytes, endedUncleanly: condition.endedUncleanly,
+      isBackup: condition.isBackup, sessions: sessions)
   }
 
-  /// Writes a copy of a store to `target`, where there must be no file. A gateway that opens the copy does not reuse the
-  /// original's numbers, and reports a gap to its readers for everything stored after the copy was made.
+  /// Writes a copy of a store to `target`, where there must be no file. A gateway that opens the copy continues with other numbers than the
+  /// original, and tells its readers that what came later is missing.
   package static func backUp(_ path: String, to target: String) throws(StoreError) {
+    let lock = try take(path)
+    let used = try StoreFile.fileToUse(path)
+    try StorePlace.check(used)
+    if let reason = try StoreFile.inspect(used, lock).backUp(to: target) {
+      throw .failed(path: path, reason: "no backup was made (\(reason))")
+    }
+  }
+
+  private static func take(_ path: String) throws(StoreError) -> StoreLock {
     try require(path)
-    if let reason = try StoreFile.open(path).backUp(to: target) { throw .failed(path: target, reason: reason) }
+    return try StoreLock.take(StorePlace.resolved(path))
   }
 
   /// Without this, an empty store would be created.
@@ -56,13 +77,14 @@ package enum StoreInspection {
   /// Passes what is readable to `write`, as lines of JSON: the pushes of each session, then its messages without a final state. Returns how many
   /// rows are not readable. Changes nothing in the tables.
   package static func export(_ path: String, _ write: (borrowing ByteQueue) -> Void) throws(StoreError) -> Int {
-    try require(path)
+    let lock = try take(path)
+    defer { withExtendedLifetime(lock) {} }
+    let used = try StoreFile.fileToUse(path)
     do throws(SQLiteDatabase.Failure) {
-      let database = try SQLiteDatabase(path)
-      try database.execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA temp_store=MEMORY; BEGIN EXCLUSIVE")
-      database.stopCheckpoints()
+      let database = try SQLiteDatabase(used)
       // Its checkpoint could write to a damaged file.
-      database.abandon()
+      database.keepLogOnClose(true)
+      try database.execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA temp_store=MEMORY; PRAGMA query_only=ON")
       var names: [Int64: String] = [:]
       var unreadable = 0
       readRows("sessions", "id, name", in: database, &unreadable) { names[$0.integer(0)] = $0.text(1) }

@@ -8,7 +8,9 @@ package final class StoreMetrics: Sendable {
   private let commits: Histogram
   private let bytes: Counter
   private let logBytes: Gauge
+  private let fileBytes: Gauge
   private let failed: Gauge
+  private let failures: Counter
 
   package init(_ registry: MetricsRegistry) {
     commits = registry.histogram(
@@ -17,6 +19,8 @@ package final class StoreMetrics: Sendable {
     bytes = registry.counter("drawbridge_store_written_bytes_total", "Bytes of entries that were stored.")
     logBytes = registry.gauge(
       "drawbridge_store_wal_bytes", "Bytes in the write-ahead log that are not copied to the database yet.")
+    fileBytes = registry.gauge("drawbridge_store_bytes", "Size of the database and its write-ahead log.")
+    failures = registry.counter("drawbridge_store_failures_total", "How often the store has stopped working.")
     failed = registry.gauge(
       "drawbridge_store_failed", "1 while the store does not work: messages are refused, and pushes are not stored.")
   }
@@ -30,5 +34,10 @@ package final class StoreMetrics: Sendable {
   func noteCommit(since start: MonotonicTime) { commits.observe((ProcessInformation.monotonicTime() - start).seconds) }
   func noteBytes(_ count: Int) { bytes.add(count) }
   func setLogBytes(_ count: Int) { logBytes.set(count) }
-  func setFailed(_ isFailed: Bool) { failed.set(isFailed ? 1 : 0) }
+  func setFileBytes(_ count: Int) { fileBytes.set(count) }
+  func noteFailure() {
+    failures.add()
+    failed.set(1)
+  }
+  func noteRecovery() { failed.set(0) }
 }

@@ -1,7 +1,7 @@
 /// The tables of a store.
 ///
 ///     meta      one row for each fact about the whole store
-///     sessions  their names and epochs
+///     sessions  their names and epochs, and the last row of `changes` that is of a state
 ///     pushes    the pushes of one commit of a session, and the gaps between them
 ///     changes   the other entries of one commit of a session; from time to time all are replaced by those of its state
 ///
@@ -16,7 +16,8 @@ enum StoreSchema {
     [
       """
       CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-      CREATE TABLE sessions (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, epoch INTEGER NOT NULL);
+      CREATE TABLE sessions (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, epoch INTEGER NOT NULL,
+        state INTEGER NOT NULL);
       CREATE TABLE pushes (id INTEGER PRIMARY KEY, session INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
         entries BLOB NOT NULL);
       CREATE TABLE changes (id INTEGER PRIMARY KEY, session INTEGER NOT NULL, entries BLOB NOT NULL);

@@ -14,12 +14,7 @@ extension StoreWriter {
     // Closed at the end of this function: SQLite finds the write-ahead log by the name that the file had when it was opened.
     try writeAll(to: new)
     let failed = try StoreFile.putInPlace(new, of: path)
-    let file: StoreFile
-    do throws(StoreError) {
-      file = try StoreFile.open(path, environment)
-    } catch {
-      throw SQLiteDatabase.Failure(code: 1, systemCode: 0, message: "\(error)")
-    }
+    let file = try open(path)
     try file.begin(term: term, store.settings.sync)
     try file.synchronise(store.settings.sync == .always)
     store.logger.warning(
@@ -27,13 +22,16 @@ extension StoreWriter {
     return file
   }
 
-  private func writeAll(to path: String) throws(SQLiteDatabase.Failure) {
-    let file: StoreFile
+  private func open(_ path: String) throws(SQLiteDatabase.Failure) -> StoreFile {
     do throws(StoreError) {
-      file = try StoreFile.open(path, environment)
+      return try StoreFile.open(path, lock, environment)
     } catch {
       throw SQLiteDatabase.Failure(code: 1, systemCode: 0, message: "\(error)")
     }
+  }
+
+  private func writeAll(to path: String) throws(SQLiteDatabase.Failure) {
+    let file = try open(path)
     for session in sessions { session.forgetRows() }
     try file.begin(term: term, store.settings.sync)
     try store(sessions.filter { !$0.isClosed }, in: file)
@@ -43,7 +41,15 @@ extension StoreWriter {
   /// Writes a copy of what is stored to `path`. Returns why it failed, or nil.
   func backUp(to path: String) -> String? {
     guard let file, store.state.failure == nil else { return "the store does not work at present" }
-    return file.backUp(to: path)
+    let start = ProcessInformation.monotonicTime()
+    let reason = file.backUp(to: path, until: store.closing)
+    let seconds = (ProcessInformation.monotonicTime() - start).seconds
+    if let reason {
+      store.logger.error("the store was not backed up", [.text("backup", path), .text("reason", reason)])
+    } else {
+      store.logger.info("the store was backed up", [.text("backup", path), .fraction("seconds", seconds)])
+    }
+    return reason
   }
 }
 

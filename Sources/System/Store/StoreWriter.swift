@@ -26,12 +26,12 @@ final class StoreWriter {
   /// By their position in items. A session keeps its position.
   var sessions: [StoredSession]
   private var positions: [String: Int] = [:]
-  /// The sessions whose term of this run has begun, by position.
-  private var opened: Set<Int> = []
   private var nextID: Int64
   let term: UInt64
   private let mayHaveLostEntries: Bool
   let environment: StoreFile.Environment
+  /// Kept while a failed file is replaced.
+  let lock: StoreLock
 
   private var items: [Store.Item] = []
   private var touched: [Int] = []
@@ -60,18 +60,31 @@ final class StoreWriter {
     self.sessions = sessions
     self.term = term
     environment = file.environment
+    lock = file.lock
     mayHaveLostEntries = file.condition.mayHaveLostEntries
     nextID = (sessions.map(\.id).max() ?? 0) + 1
     for index in sessions.indices { positions[sessions[index].name] = index }
-    logOpening(file)
   }
 
-  /// Begins the term after the last. It is synchronised when this returns.
-  static func beginTerm(in file: StoreFile, _ sync: StoreSettings.Sync) throws(StoreError) -> UInt64 {
+  /// Begins the term after the last, for all sessions: if entries may be missing, every one of them must say so, also one that is not running
+  /// now. It is synchronised when this returns.
+  static func beginTerm(
+    in file: StoreFile, _ sessions: [StoredSession], _ sync: StoreSettings.Sync
+  ) throws(StoreError) -> UInt64 {
     var term = file.condition.term + 1
     if file.condition.isBackup { term += backupTermDistance + UInt64.random(in: 0..<backupTermDistance) }
     do throws(SQLiteDatabase.Failure) {
-      try file.begin(term: term, sync)
+      for session in sessions where !session.begin(term: term, mayHaveLostEntries: file.condition.mayHaveLostEntries) {
+        throw .refused(.damaged("the terms of session '\(session.name)'"))
+      }
+      var changes: [StoreFile.Changes] = []
+      try file.begin(term: term, sync) { () throws(SQLiteDatabase.Failure) in
+        for session in sessions { changes.append(try file.write(session)) }
+      }
+      for (session, changes) in zip(sessions, changes) {
+        session.apply(changes)
+        session.clear()
+      }
       try file.synchronise(sync == .always)
       return term
     } catch {
@@ -79,9 +92,12 @@ final class StoreWriter {
     }
   }
 
-  private func logOpening(_ file: StoreFile) {
+  func logOpening(_ file: StoreFile, since start: MonotonicTime) {
+    let seconds = (ProcessInformation.monotonicTime() - start).seconds
+    store.metrics.setFileBytes(file.bytes)
     let fields: [LogField] = [
       .text("path", file.path), .number("term", Int(clamping: term)), .number("sessions", sessions.count),
+      .number("bytes", file.bytes), .fraction("seconds", seconds),
       .flag("clean", !file.condition.endedUncleanly), .flag("may_have_lost_entries", mayHaveLostEntries),
     ]
     if mayHaveLostEntries {
@@ -103,6 +119,7 @@ final class StoreWriter {
         swap(&commands, &queue.commands)
         taken = queue.submitted
         isClosing = queue.isClosing
+        queue.hasEnded = isClosing && items.isEmpty && commands.isEmpty
         queue.isSleeping = items.isEmpty && commands.isEmpty && !isClosing
       }
       if !items.isEmpty || !commands.isEmpty {
@@ -135,7 +152,7 @@ final class StoreWriter {
     do throws(SQLiteDatabase.Failure) {
       if let unsyncedSince, unsyncedSince + Self.syncInterval <= now { try synchronise(file) }
       if let idleSince, max(idleSince + Self.idleTime, nextCheckpoint) <= now, file.database.pagesInLog > 0 {
-        try checkpoint(file.database, now)
+        try copyLog(file, now)
       }
     } catch {
       fail(Failure(error))
@@ -147,6 +164,7 @@ final class StoreWriter {
     try file.synchronise(true)
     syncCount += 1
     let count = syncCount
+    guard file.isInPlace else { throw Self.misplaced }
     try file.database.transaction { () throws(SQLiteDatabase.Failure) in
       try file.set(StoreSchema.Meta.synced, to: String(count))
     }
@@ -163,11 +181,16 @@ final class StoreWriter {
       bytes += item.entry.cost
       apply(item.entry, to: item.session)
     }
+    // A session is synchronised before its numbers are issued.
+    var synchronises = false
     var openings: [(index: Int, then: @Sendable (OpenedJournal) -> Void)] = []
     var backups: [(path: String, then: @Sendable (String?) -> Void)] = []
     for command in commands {
       switch command {
-      case .open(let name, let then): openings.append((open(name), then))
+      case .open(let name, let then):
+        let isNew = positions[name].map { sessions[$0].isClosed } ?? true
+        synchronises = synchronises || isNew
+        openings.append((open(name), then))
       case .backUp(let path, let then): backups.append((path, then))
       }
     }
@@ -175,9 +198,10 @@ final class StoreWriter {
     if let retryAt {
       for index in touched { sessions[index].setBehind() }
       if retryAt <= now { recover() }
+    } else if touched.isEmpty {
+      publish([])
     } else {
-      // The beginning of a term is synchronised before its numbers are issued.
-      commit(now, isSynchronised: !openings.isEmpty)
+      commit(now, isSynchronised: synchronises)
     }
     store.pendingBytes.subtract(bytes, ordering: .relaxed)
     let changed = wasFull && !store.isFull ? Array(sessions.indices) : touched
@@ -203,31 +227,19 @@ final class StoreWriter {
     }
   }
 
-  /// Begins the term of a session, unless it has begun. Returns its position.
+  /// Returns the position of a session. The term of a new one begins.
   private func open(_ name: String) -> Int {
-    if let index = positions[name], !sessions[index].isClosed {
-      if opened.insert(index).inserted { begin(index) }
-      return index
-    }
+    if let index = positions[name], !sessions[index].isClosed { return index }
     var random = SystemRandomNumberGenerator()
     let session = StoredSession(id: nextID, name: name, state: RestoredSession(epoch: random.next() & 0xFFFF_FFFF_FFFF))
     nextID += 1
+    let index = sessions.count
     sessions.append(session)
-    positions[name] = sessions.count - 1
-    opened.insert(sessions.count - 1)
-    begin(sessions.count - 1)
-    return sessions.count - 1
-  }
-
-  private func begin(_ index: Int) {
-    let state = sessions[index].state
-    let isNew = state.terms.isEmpty
-    let start = JournalTerm(term: term, firstPush: state.nextPush, firstDelivery: state.nextDelivery)
-    apply(.opened(start), to: index)
-    guard !isNew else { return }
-    // Nobody has received what the upstream has sent meanwhile.
-    apply(.gap(mayHaveLostEntries ? [.upstream, .store] : .upstream), to: index)
-    sessions[index].state.mayHaveLostEntries = mayHaveLostEntries
+    positions[name] = index
+    _ = session.begin(term: term, mayHaveLostEntries: false)
+    session.isTouched = true
+    touched.append(index)
+    return index
   }
 
   private func finish(_ index: Int, _ then: @Sendable (OpenedJournal) -> Void) {
@@ -264,7 +276,7 @@ final class StoreWriter {
       for session in changed { changes.append(try file.write(session)) }
     }
     for index in changed.indices {
-      store.metrics.noteBytes(changed[index].pushEntries.count + changes[index].bytes)
+      store.metrics.noteBytes(changes[index].bytes)
       changed[index].apply(changes[index])
       changed[index].clear()
     }
@@ -280,14 +292,16 @@ final class StoreWriter {
     let bytes = file.database.pagesInLog * StoreFile.pageSize
     store.metrics.setLogBytes(bytes)
     guard bytes >= Self.checkpointBytes, now >= nextCheckpoint else { return }
-    try checkpoint(file.database, now)
+    try copyLog(file, now)
   }
 
   /// The log is valid as it is: while there is no room for the copy, it only grows.
-  private func checkpoint(_ database: SQLiteDatabase, _ now: MonotonicTime) throws(SQLiteDatabase.Failure) {
+  private func copyLog(_ file: StoreFile, _ now: MonotonicTime) throws(SQLiteDatabase.Failure) {
     do throws(SQLiteDatabase.Failure) {
-      try database.checkpoint(.passive)
+      guard file.isInPlace else { throw Self.misplaced }
+      try file.database.checkpoint(.passive)
       store.metrics.setLogBytes(0)
+      store.metrics.setFileBytes(file.bytes)
     } catch {
       guard error.isFull else { throw error }
       nextCheckpoint = now + environment.retryInterval
@@ -295,6 +309,11 @@ final class StoreWriter {
   }
 
   // MARK: Failures
+
+  /// What is written to a file without a name is lost.
+  private static var misplaced: SQLiteDatabase.Failure {
+    SQLiteDatabase.Failure(code: 1, systemCode: 0, message: "the file was removed or replaced while it was open")
+  }
 
   private func fail(_ failure: Failure) {
     // Nothing after the last commit is known to be in the file.
@@ -313,13 +332,13 @@ final class StoreWriter {
   }
 
   private func abandonFile() {
-    file?.database.abandon()
+    file?.database.keepLogOnClose(true)
     file = nil
   }
 
   func report(_ failure: String) {
     guard store.change(to: failure) else { return }
-    store.metrics.setFailed(true)
+    store.metrics.noteFailure()
     store.logger.error(
       "the store does not work: messages are refused, and pushes are not stored",
       [.text("path", store.settings.path), .text("reason", failure)])
@@ -349,7 +368,7 @@ final class StoreWriter {
 
   private func noteRecovery() {
     guard store.change(to: nil) else { return }
-    store.metrics.setFailed(false)
+    store.metrics.noteRecovery()
     store.logger.warning("the store works again", [.text("path", store.settings.path)])
     for session in sessions { session.journal?.notify() }
   }

@@ -23,8 +23,10 @@ final class StoredSession {
   /// Whether the row of `sessions` is stored.
   var isKnown = false
   var chunks = RingDeque(filler: Chunk(row: 0, last: 0))
-  /// The rows of `changes`, and their bytes. The first ones, of `stateBytes`, are those of a state.
+  /// The rows of `changes`. The first ones, of `stateBytes`, are those of a state, and the others have `changeBytes`.
   var changes: [Int64] = []
+  /// As it was read.
+  var lastStateRow: Int64 = 0
   var changeBytes = 0
   var stateBytes = 0
   /// The position after the last push or gap that is stored.
@@ -37,11 +39,19 @@ final class StoredSession {
   /// Whether it is part of the commit.
   var isTouched = false
   var isClosed = false
-  /// The entries of pushes and gaps, and the position before them.
+  /// The entries of pushes and gaps.
   var pushEntries = ByteQueue()
-  var firstPush: UInt64 = 0
+  /// Where rows begin in them: offset, and the number of the first push at or after it.
+  var pushRows: [(offset: Int, first: UInt64)] = []
   /// The other entries.
   var changeEntries = ByteQueue()
+  /// Where rows begin in them.
+  var changeRows: [Int] = []
+
+  /// A row ends after the entry with which it has this size. SQLite's limit is 10⁹ bytes.
+  static var rowBytes: Int { 1 << 20 }
+  /// What a row costs besides its entries, so that many small rows are replaced by the state too.
+  static var rowOverhead: Int { 32 }
 
   init(id: Int64, name: String, state: RestoredSession) {
     self.id = id
@@ -53,16 +63,36 @@ final class StoredSession {
   func apply(_ entry: JournalEntry) -> Bool {
     switch entry {
     case .push, .gap:
-      if pushEntries.isEmpty { firstPush = state.nextPush }
+      let first = state.nextPush
       guard state.apply(entry) else { return false }
-      if !isBehind { JournalCoder.append(entry, to: &pushEntries) }
+      guard !isBehind else { return true }
+      if pushEntries.count - (pushRows.last?.offset ?? -Self.rowBytes) >= Self.rowBytes {
+        pushRows.append((pushEntries.count, first))
+      }
+      JournalCoder.append(entry, to: &pushEntries)
     case .trimmed: return state.apply(entry)
     case .closed: isClosed = true
     default:
       guard state.apply(entry) else { return false }
-      if !isBehind { JournalCoder.append(entry, to: &changeEntries) }
+      if !isBehind { append(change: entry) }
     }
     return true
+  }
+
+  func append(change entry: JournalEntry) {
+    if changeEntries.count - (changeRows.last ?? -Self.rowBytes) >= Self.rowBytes {
+      changeRows.append(changeEntries.count)
+    }
+    JournalCoder.append(entry, to: &changeEntries)
+  }
+
+  /// Begins a term. What the upstream has sent since the end of the last one is missing.
+  func begin(term: UInt64, mayHaveLostEntries: Bool) -> Bool {
+    let isNew = state.terms.isEmpty
+    let start = JournalTerm(term: term, firstPush: state.nextPush, firstDelivery: state.nextDelivery)
+    guard apply(.opened(start)) else { return false }
+    state.mayHaveLostEntries = mayHaveLostEntries && !isNew
+    return isNew || apply(.gap(mayHaveLostEntries ? [.upstream, .store] : .upstream))
   }
 
   /// The number of rows of `pushes` whose pushes retention has dropped, and the gaps after them.
@@ -84,7 +114,9 @@ final class StoredSession {
   func clear() {
     isTouched = false
     pushEntries.removeAll()
+    pushRows.removeAll(keepingCapacity: true)
     changeEntries.removeAll()
+    changeRows.removeAll(keepingCapacity: true)
     if pushEntries.allocatedBytes > Self.keptCapacity { pushEntries.releaseStorage() }
     if changeEntries.allocatedBytes > Self.keptCapacity { changeEntries.releaseStorage() }
   }

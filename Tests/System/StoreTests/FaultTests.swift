@@ -86,7 +86,7 @@ import Testing
     let found = try TestFolder()
     try other.copy(to: found)
     if isComplete { try newer.close() }
-    for name in folder.names {
+    for name in folder.names where !name.hasSuffix(".lock") {
       try FileManager.default.copyItem(
         atPath: folder.path + "/" + name, toPath: found.file + ".new" + name.dropFirst("store.db".count))
     }
@@ -211,24 +211,75 @@ import Testing
     try store.close()
   }
 
-  @Test func aDamagedFileIsFoundAfterAnUncleanEndAndNotTouched() throws {
+  /// The file that has failed is closed, and another has not taken its place: nobody else can open the store then.
+  @Test func theLockOfTheStoreLastsWhileAFailedFileIsReplaced() throws {
+    let folder = try TestFolder()
+    let (faults, environment) = try Self.environment()
+    let store = try TestStore(folder.file, sync: .always, environment)
+    faults_fail(faults, FAULTS_SYNC, 1, .max, EIO)
+    let ticket = store.submit([.push(RandomSession.push(1))])
+    try waitUntil("there were several attempts") { faults_failed(faults) > 5 }
+    for _ in 0..<20 {
+      #expect(throws: StoreError.inUse(path: folder.file)) { try StoreLock.take(folder.file) }
+      usleep(1_000)
+    }
+    faults_clear(faults)
+    try store.waitUntilStored(ticket)
+    #expect(throws: StoreError.inUse(path: folder.file)) { try StoreLock.take(folder.file) }
+    try store.close()
+    _ = try StoreLock.take(folder.file)
+  }
+
+  /// The kernel may have dropped pages, whatever the reason was.
+  @Test(arguments: [ENOSPC, EDQUOT])
+  func afterAFailedSynchronisationTheFileIsNotTrusted(code: Int32) throws {
+    let folder = try TestFolder()
+    let (faults, environment) = try Self.environment()
+    let store = try TestStore(folder.file, sync: .always, environment)
+    faults_fail(faults, FAULTS_SYNC, 1, 1, code)
+    try store.submitAndWait([.push(RandomSession.push(1))])
+    #expect(folder.names.contains { $0.contains(".failed-") })
+    try store.close()
+  }
+
+  @Test func aFileThatIsRemovedWhileItIsOpenIsWrittenAnew() throws {
+    let folder = try TestFolder()
+    let (_, environment) = try Self.environment()
+    let store = try TestStore(folder.file, environment)
+    try store.submitAndWait([.push(RandomSession.push(1))])
+    try FileManager.default.removeItem(atPath: folder.file)
+    // Found at the synchronisation that follows a commit.
+    try store.submitAndWait([.push(RandomSession.push(2))])
+    try waitUntil("the store has a file") { FileManager.default.fileExists(atPath: folder.file) }
+    try store.close()
+    let again = try TestStore(folder.file)
+    #expect(again.restored == store.model.reopened(term: 2))
+    try again.close()
+  }
+
+  @Test(arguments: [true, false])
+  func aDamagedFileIsFoundAfterAnUncleanEndAndNotTouched(hasLog: Bool) throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
     for number in 1...200 as ClosedRange<UInt64> { store.submit([.push(RandomSession.push(number, size: 500))]) }
     try store.submitAndWait([.intended(through: 1)])
     // Copied to the database, as after a second without entries.
     try waitUntil("the log is copied") { (try? Self.size(of: folder.file)) ?? 0 > 50_000 }
+    if hasLog { try store.submitAndWait([.intended(through: 2)]) }
     let copy = try TestFolder()
     try folder.copy(to: copy)
     try store.close()
-    try FileManager.default.removeItem(atPath: copy.file + "-wal")
+    if !hasLog { try FileManager.default.removeItem(atPath: copy.file + "-wal") }
     var bytes = try Data(contentsOf: URL(fileURLWithPath: copy.file))
     // The root of a table.
     for offset in 0..<64 { bytes[4 * 4096 + offset] ^= 0xA5 }
     try bytes.write(to: URL(fileURLWithPath: copy.file))
+    let before = try copy.contents()
     let error = #expect(throws: StoreError.self) { try StoreFile.open(copy.file) }
     #expect(error?.concernsFile == true && "\(String(describing: error))".contains("export"))
-    #expect(try Data(contentsOf: URL(fileURLWithPath: copy.file)) == bytes)
+    _ = try? StoreInspection.check(copy.file)
+    _ = try StoreInspection.export(copy.file) { _ in }
+    #expect(try copy.contents() == before)
   }
 
   private static func size(of path: String) throws -> Int {

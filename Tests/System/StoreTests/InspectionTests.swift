@@ -28,7 +28,7 @@ import Testing
     try store.close()
     let summary = try StoreInspection.check(folder.file)
     #expect(summary.term == 1 && !summary.endedUncleanly)
-    let session = try #require(summary.sessions.first)
+    let session = try #require(summary.sessions?.first)
     #expect(session.name == "default" && session.pushes == 2 && session.nextPush == 3 && session.queued == 1)
     // It does not count as a run.
     #expect(try StoreInspection.check(folder.file).term == 1)

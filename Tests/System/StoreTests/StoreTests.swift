@@ -138,60 +138,6 @@ import Testing
     try store.close()
   }
 
-  // MARK: Files that are refused
-
-  @Test func aSecondStoreOfTheSameFileIsRefusedAndWaitsIfItMay() throws {
-    let folder = try TestFolder()
-    let store = try TestStore(folder.file)
-    #expect(throws: StoreError.inUse(path: folder.file)) { try StoreFile.open(folder.file) }
-    let closing = store.store
-    let other = Thread { _ = closing.close(within: .seconds(30)) }
-    other.start()
-    let file = try StoreFile.open(folder.file, waiting: .seconds(30))
-    #expect(file.condition.term == 1 && !file.condition.endedUncleanly)
-  }
-
-  @Test func aNewerSchemaIsRefused() throws {
-    let folder = try TestFolder()
-    try TestStore(folder.file).close()
-    var environment = StoreFile.Environment()
-    environment.steps += ["CREATE TABLE more (id)"]
-    do { try StoreFile.open(folder.file, environment).end() }
-    #expect(throws: StoreError.newerSchema(path: folder.file, found: 2, known: 1)) { try StoreFile.open(folder.file) }
-  }
-
-  @Test func anOlderSchemaMigratesInOneTransactionOrNotAtAll() throws {
-    let folder = try TestFolder()
-    let store = try TestStore(folder.file)
-    try store.submitAndWait([.push(RandomSession.push(1))])
-    try store.close()
-    var environment = StoreFile.Environment()
-    environment.steps += ["CREATE TABLE more (id)", "INSERT INTO nothing VALUES (1)"]
-    #expect(throws: StoreError.self) { try StoreFile.open(folder.file, environment) }
-    environment.steps[2] = "INSERT INTO more VALUES (1)"
-    do {
-      let file = try StoreFile.open(folder.file, environment)
-      #expect(try file.database.integer("SELECT count(*) FROM more") == 1)
-      #expect(try file.database.integer("PRAGMA user_version") == 3)
-      #expect(try file.sessions().first?.state.nextPush == 2)
-    }
-  }
-
-  @Test func aFileThatIsNoStoreIsRefused() throws {
-    let folder = try TestFolder()
-    try Data("this is not a database, whatever its name says".utf8).write(to: URL(fileURLWithPath: folder.file))
-    let text = #expect(throws: StoreError.self) { try StoreFile.open(folder.file) }
-    #expect("\(String(describing: text))".contains("drawbridge store export"))
-    try FileManager.default.removeItem(atPath: folder.file)
-    do { try SQLiteDatabase(folder.file).execute("CREATE TABLE t (a)") }
-    #expect(throws: StoreError.foreign(path: folder.file)) { try StoreFile.open(folder.file) }
-  }
-
-  @Test func aFolderThatCannotBeWrittenIsRefused() throws {
-    let error = #expect(throws: StoreError.self) { try StoreFile.open("/proc/drawbridge/store.db") }
-    #expect(error?.concernsFile == false)
-  }
-
   // MARK: Loss
 
   @Test func afterAnUncleanEndAndARestartOfTheMachineEverySessionHasAGap() throws {
@@ -211,6 +157,28 @@ import Testing
     }
   }
 
+  /// A session that is not used in the first run after the loss says it in a later one.
+  @Test func everySessionSaysThatEntriesMayBeMissing() throws {
+    let folder = try TestFolder()
+    let store = try TestStore(folder.file)
+    _ = try TestStore.open("other", in: store.store)
+    try store.submitAndWait([.push(RandomSession.push(1))])
+    let copy = try TestFolder()
+    try folder.copy(to: copy)
+    try store.close()
+    var environment = StoreFile.Environment()
+    environment.boot = "another"
+    // The process ends right after it has begun its term.
+    let second = try TestStore(copy.file, environment)
+    let killed = try TestFolder()
+    try copy.copy(to: killed)
+    try second.close()
+    let third = try TestStore(killed.file, session: "other", environment)
+    #expect(!third.restored.mayHaveLostEntries)
+    #expect(third.restored.gaps.contains { $0.reasons.contains(.store) })
+    try third.close()
+  }
+
   @Test func aBackupIsACopyWhoseNumbersAreNeverThoseOfTheOriginal() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
@@ -224,6 +192,7 @@ import Testing
     #expect(copy.restored.messages.count == 1)
     #expect(copy.restored.terms.last?.term ?? 0 > 1 << 20)
     try copy.close()
+    #expect(!folder.names.contains { $0.contains(".partial") })
     // Only the first opening is one after a restoration.
     let again = try TestStore(path)
     #expect(!again.restored.mayHaveLostEntries)
@@ -236,6 +205,89 @@ import Testing
     store.backUp(to: path) { box.value.set($0) }
     try waitUntil("the backup is made") { box.value.isSet }
     return box.value.reason
+  }
+
+  @Test func aBackupEndsWhenTheStoreIsClosed() throws {
+    let folder = try TestFolder()
+    let store = try TestStore(folder.file)
+    for number in 1...400 as ClosedRange<UInt64> {
+      store.submit([.push(RandomSession.push(number, size: 20_000))])
+      if number % 10 == 0 { try store.submitAndWait([.intended(through: number)]) }
+    }
+    store.store.closing.set()
+    #expect(try backUp(store.store, to: folder.path + "/copy.db")?.contains("stopping") == true)
+    #expect(!folder.names.contains { $0.hasPrefix("copy") })
+    try store.close()
+    #expect(try backUp(store.store, to: folder.path + "/copy.db")?.contains("closed") == true)
+  }
+
+  /// As `drawbridge store backup` asks for it.
+  @Test func aBackupIsMadeForWhoAsksOnTheSocket() throws {
+    let folder = try TestFolder()
+    // Longer than the address of a socket can be.
+    let long = folder.path + "/" + String(repeating: "long", count: 25)
+    try FileManager.default.createDirectory(atPath: long, withIntermediateDirectories: true)
+    let path = long + "/store.db"
+    let store = try TestStore(path)
+    try store.submitAndWait([.push(RandomSession.push(1))])
+    #expect(throws: StoreError.self) { try BackupRequest.send(path, target: long + "/copy.db") { _, _ in } }
+    let control = try #require(StoreControl.start(for: store.store))
+    let mode = try FileManager.default.attributesOfItem(atPath: path + ".sock")[.posixPermissions] as? Int
+    #expect(mode == 0o600)
+    #expect(try BackupRequest.send(path, target: long + "/copy.db") { _, _ in } == nil)
+    #expect(try BackupRequest.send(path, target: long + "/copy.db") { _, _ in }?.contains("exists") == true)
+    #expect(try BackupRequest.send(path, target: "copy.db") { _, _ in }?.contains("absolute path") == true)
+    #expect(try BackupRequest.send(path, target: "/none/copy.db") { _, _ in }?.contains("does not exist") == true)
+    let long4096 = "/" + String(repeating: "x", count: 5_000)
+    #expect(try BackupRequest.send(path, target: long4096) { _, _ in }?.contains("no request") == true)
+    control.stop()
+    #expect(!FileManager.default.fileExists(atPath: path + ".sock"))
+    try store.close()
+    #expect(try StoreInspection.check(long + "/copy.db").isBackup)
+  }
+
+  // MARK: Rows
+
+  /// SQLite accepts no more than 10⁹ bytes in a row.
+  @Test func aLargeCommitIsStoredInSeveralRows() throws {
+    let folder = try TestFolder()
+    let store = try TestStore(folder.file)
+    var entries: [JournalEntry] = []
+    for number in 1...40 as ClosedRange<UInt64> {
+      entries.append(.push(RandomSession.push(number, size: 200_000)))
+      if number % 7 == 0 { entries.append(.gap(.upstream)) }
+      let message = JournalMessage(
+        number: number, payload: SharedBytes([UInt8](repeating: 7, count: 150_000)), kind: .text, topic: nil,
+        deadline: nil, time: 0)
+      entries.append(.accepted(message))
+    }
+    try store.submitAndWait(entries)
+    try store.close()
+    do {
+      let file = try StoreFile.open(folder.file)
+      for table in ["pushes", "changes"] {
+        #expect(try file.database.integer("SELECT max(length(entries)) FROM \(table)") ?? 0 < 1_300_000)
+        #expect(try file.database.integer("SELECT count(*) FROM \(table)") ?? 0 > 4)
+      }
+      #expect(try file.sessions().first?.state == store.model)
+    }
+    let again = try TestStore(folder.file)
+    #expect(again.restored == store.model.reopened(term: 2))
+    try again.submitAndWait([.trimmed(before: 30)])
+    try again.close()
+    let last = try TestStore(folder.file)
+    #expect(last.restored.pushes.count < 18)
+    #expect(last.restored.trimmed(as: again.model) == again.model.reopened(term: 3))
+    try last.close()
+  }
+
+  /// What is submitted for a session that has ended is not stored, and nobody waits for it.
+  @Test func anEntryAfterTheEndOfItsSessionIsNotPending() throws {
+    let folder = try TestFolder()
+    let store = try TestStore(folder.file)
+    try store.waitUntilStored(store.journal.submit(.closed))
+    try store.waitUntilStored(store.journal.submit(.gap(.upstream)))
+    try store.close()
   }
 
   // MARK: The limit

@@ -24,9 +24,18 @@ final class TestFolder {
 
   var names: [String] { ((try? FileManager.default.contentsOfDirectory(atPath: path)) ?? []).sorted() }
 
+  /// What the files contain, except that of the lock. An empty log is none.
+  func contents() throws -> [String: Data] {
+    var result: [String: Data] = [:]
+    for name in names where !name.hasSuffix(".lock") {
+      result[name] = try Data(contentsOf: URL(fileURLWithPath: path + "/" + name))
+    }
+    return result.filter { !$0.value.isEmpty || !$0.key.hasSuffix("-wal") }
+  }
+
   /// Copies the database as it would be found after the process was killed now.
   func copy(to other: TestFolder) throws {
-    for name in names where name.hasPrefix("store.db") {
+    for name in names where name.hasPrefix("store.db") && !name.hasSuffix(".lock") {
       try FileManager.default.copyItem(atPath: path + "/" + name, toPath: other.path + "/" + name)
     }
   }
@@ -118,5 +127,14 @@ extension RestoredSession {
     var result = self
     _ = result.apply(.retained(other.retention))
     return result
+  }
+}
+
+extension StoreFile {
+  /// As the store opens it. The lock is released with the file.
+  static func open(
+    _ path: String, waiting wait: TimeSpan = .zero, _ environment: Environment = Environment()
+  ) throws -> StoreFile {
+    try open(path, StoreLock.take(path, waiting: wait), environment)
   }
 }

@@ -1,0 +1,121 @@
+import ByteStreams
+import Glibc
+import Reactor
+
+/// The right to use a store, which one process at a time has: a lock of the file `PATH.lock`.
+///
+/// SQLite's own lock ends when a file that has failed is closed, before another takes its place. This one lasts until it is released.
+/// The file is never removed: a process could otherwise lock a file that has no name any more.
+final class StoreLock {
+  /// How long to wait between two attempts.
+  private static var pollInterval: UInt32 { 20_000 }
+
+  private let descriptor: Int32
+
+  private init(_ descriptor: Int32) { self.descriptor = descriptor }
+
+  deinit { _ = Glibc.close(descriptor) }
+
+  /// - Parameters:
+  ///   - wait: how long to wait while another process has it.
+  ///   - isCancelled: ends the wait early.
+  static func take(
+    _ path: String, waiting wait: TimeSpan = .zero, unless isCancelled: () -> Bool = { false }
+  ) throws(StoreError) -> StoreLock {
+    let file = path + ".lock"
+    let descriptor = unsafe Glibc.open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0o600)
+    guard descriptor >= 0 else { throw StorePlace.refusal(of: errno, creating: file, for: path) }
+    let lock = StoreLock(descriptor)
+    let deadline = ProcessInformation.monotonicTime() + wait
+    while flock(descriptor, LOCK_EX | LOCK_NB) != 0 {
+      let code = errno
+      if code == EINTR { continue }
+      guard code == EWOULDBLOCK else {
+        throw .failed(path: path, reason: "'\(file)' cannot be locked: \(SystemError.reason(of: code))")
+      }
+      guard ProcessInformation.monotonicTime() < deadline, !isCancelled() else { throw .inUse(path: path) }
+      usleep(pollInterval)
+    }
+    return lock
+  }
+}
+
+/// What is at the path of a store, before SQLite opens it.
+enum StorePlace {
+  /// The path with symbolic links followed, so that one file has one lock, and is not replaced at the place of a link.
+  static func resolved(_ path: String) -> String {
+    guard let resolved = unsafe realpath(path, nil) else { return path }
+    defer { unsafe free(resolved) }
+    return unsafe String(cString: resolved)
+  }
+
+  private static var smallestPage: off_t { 512 }
+
+  /// Throws what SQLite would report less clearly, or would overwrite.
+  static func check(_ path: String) throws(StoreError) {
+    var status = stat()
+    guard unsafe stat(path, &status) == 0 else {
+      let code = errno
+      guard code == ENOENT else { throw .failed(path: path, reason: SystemError.reason(of: code)) }
+      if size(of: path + "-wal") > 0 {
+        throw .damaged(path: path, reason: "the file is missing, and its write-ahead log '\(path)-wal' is not")
+      }
+      return
+    }
+    switch status.st_mode & S_IFMT {
+    case S_IFREG: break
+    case S_IFDIR: throw .failed(path: path, reason: "it is a folder: add the name of a file")
+    default: throw .failed(path: path, reason: "it is not a regular file")
+    }
+    guard unsafe access(path, R_OK | W_OK) == 0 else {
+      throw .failed(
+        path: path, reason: "user \(geteuid()) may not read and write it (\(SystemError.reason(of: errno)))")
+    }
+    // SQLite takes a file without a whole header for an empty one.
+    if status.st_size > 0, status.st_size < smallestPage {
+      throw .damaged(path: path, reason: "it is cut to \(status.st_size) bytes")
+    }
+    // SQLite would remove the log of an empty file.
+    if status.st_size == 0, size(of: path + "-wal") > 0 {
+      throw .damaged(path: path, reason: "the file is empty, and its write-ahead log is not")
+    }
+  }
+
+  /// Why a file beside the store cannot be created.
+  static func refusal(of code: Int32, creating file: String, for path: String) -> StoreError {
+    let folder = folder(of: path)
+    let reason =
+      switch code {
+      case ENOENT: "folder '\(folder)' does not exist: create it, writable for user \(geteuid())"
+      case ENOTDIR: "'\(folder)' is not a folder"
+      case EACCES, EPERM, EROFS:
+        "user \(geteuid()) cannot create files in folder '\(folder)' (\(SystemError.reason(of: code)))"
+      default: "'\(file)' cannot be created: \(SystemError.reason(of: code))"
+      }
+    return .failed(path: path, reason: reason)
+  }
+
+  static func folder(of path: String) -> String {
+    path.lastIndex(of: "/").map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
+  }
+
+  /// Size of a file; 0 if there is none.
+  static func size(of path: String) -> Int {
+    var status = stat()
+    return unsafe stat(path, &status) == 0 ? Int(status.st_size) : 0
+  }
+
+  /// Identifies a file, whatever its name is.
+  struct Identity: Equatable {
+    private let device: dev_t
+    private let inode: ino_t
+
+    /// nil if there is no file.
+    init?(_ path: String) {
+      var status = stat()
+      guard unsafe stat(path, &status) == 0 else { return nil }
+      device = status.st_dev
+      inode = status.st_ino
+    }
+  }
+}

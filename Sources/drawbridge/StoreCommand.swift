@@ -1,0 +1,159 @@
+import ByteStreams
+import Glibc
+import Reactor
+import Store
+
+/// `drawbridge store`: checks, exports and copies the database of a gateway.
+enum StoreCommand {
+  private enum Action: String, CaseIterable {
+    case check, export, backup
+
+    var operands: [String] {
+      switch self {
+      case .check, .export: ["PATH"]
+      case .backup: ["PATH", "COPY"]
+      }
+    }
+  }
+
+  /// Between two lines about a long operation.
+  private static let progressInterval = TimeSpan.seconds(5)
+
+  static func run(_ invocation: Invocation) throws(UsageError) -> Int32 {
+    guard let word = invocation.operands.first else {
+      throw UsageError(
+        message: "'drawbridge store' needs a command: check, export or backup. See 'drawbridge store --help'.")
+    }
+    guard let action = Action(rawValue: word) else {
+      throw UsageError(
+        message: "unknown command 'store \(word)': use check, export or backup. See 'drawbridge store --help'.")
+    }
+    let operands = invocation.operands.dropFirst()
+    guard operands.count == action.operands.count, operands.allSatisfy({ !$0.isEmpty }) else {
+      throw UsageError(
+        message:
+          "'drawbridge store \(word)' takes \(action.operands.joined(separator: " and ")). See 'drawbridge store --help'."
+      )
+    }
+    let path = operands[operands.startIndex]
+    guard unsafe access(path, F_OK) == 0 else {
+      Terminal.printError("drawbridge: store '\(path)' cannot be opened: \(SystemError.reason(of: errno))")
+      return DrawbridgeCommand.ExitCode.noInput
+    }
+    do throws(StoreError) {
+      switch action {
+      case .check: return try check(path)
+      case .export: return try export(path)
+      case .backup: return try backUp(path, to: operands[operands.startIndex + 1])
+      }
+    } catch {
+      return refuse(error)
+    }
+  }
+
+  private static func refuse(_ error: StoreError) -> Int32 {
+    Terminal.printError("drawbridge: \(error)")
+    return error.concernsFile ? DrawbridgeCommand.ExitCode.configuration : DrawbridgeCommand.ExitCode.unavailable
+  }
+
+  // MARK: Check
+
+  private static func check(_ path: String) throws(StoreError) -> Int32 {
+    let summary = try StoreInspection.check(path)
+    Terminal.print(
+      "store '\(path)' is sound: schema \(summary.schema), \(summary.bytes) bytes, term \(summary.term)")
+    if summary.endedUncleanly { Terminal.print("the last run did not end in order; nothing needs to be done") }
+    if summary.isBackup { Terminal.print("it is a backup that no gateway has opened yet") }
+    guard let sessions = summary.sessions else {
+      Terminal.print("its schema is older: the gateway migrates it at its next start")
+      return DrawbridgeCommand.ExitCode.ok
+    }
+    for session in sessions {
+      Terminal.print(
+        "session '\(session.name)': \(counted(session.pushes, "push", "pushes")) retained, the next is \(session.nextPush); "
+          + "\(counted(session.queued, "message")) queued; \(counted(session.consumers, "consumer"))")
+    }
+    return DrawbridgeCommand.ExitCode.ok
+  }
+
+  private static func counted(_ count: Int, _ one: String, _ many: String? = nil) -> String {
+    "\(count) \(count == 1 ? one : many ?? one + "s")"
+  }
+
+  // MARK: Export
+
+  private static func export(_ path: String) throws(StoreError) -> Int32 {
+    var output = Output()
+    var lines = 0
+    var next = ProcessInformation.monotonicTime() + progressInterval
+    let unreadable = try StoreInspection.export(path) { line in
+      output.append(line)
+      lines += 1
+      guard lines % 1024 == 0, ProcessInformation.monotonicTime() >= next else { return }
+      next = ProcessInformation.monotonicTime() + progressInterval
+      Terminal.printError("drawbridge: \(lines) lines")
+    }
+    output.flush()
+    guard unreadable > 0 else { return DrawbridgeCommand.ExitCode.ok }
+    Terminal.printError(
+      "drawbridge: \(counted(unreadable, "part")) of store '\(path)' could not be read; the output has the rest")
+    return DrawbridgeCommand.ExitCode.data
+  }
+
+  /// Standard output. Ends the process if it cannot be written.
+  private struct Output: ~Copyable {
+    private static let pieceBytes = 64 << 10
+    private var bytes = ByteQueue()
+
+    mutating func append(_ line: borrowing ByteQueue) {
+      bytes.append(line.bytes)
+      if bytes.count >= Self.pieceBytes { flush() }
+    }
+
+    mutating func flush() {
+      while !bytes.isEmpty {
+        let count = unsafe bytes.bytes.withUnsafeBytes { unsafe write(STDOUT_FILENO, $0.baseAddress, $0.count) }
+        if count < 0, errno == EINTR { continue }
+        guard count > 0 else {
+          Terminal.printError("drawbridge: standard output cannot be written: \(SystemError.reason(of: errno))")
+          Terminal.exit(DrawbridgeCommand.ExitCode.output)
+        }
+        bytes.consume(count)
+      }
+    }
+  }
+
+  // MARK: Backup
+
+  /// The gateway makes the copy if it is running, and this process otherwise.
+  private static func backUp(_ path: String, to copy: String) throws(StoreError) -> Int32 {
+    let target = absolute(copy)
+    guard !target.utf8.contains(UInt8(ascii: "\n")) else {
+      throw .failed(path: path, reason: "no backup was made (the name of the copy has a line break)")
+    }
+    do throws(StoreError) {
+      try StoreInspection.backUp(path, to: target)
+    } catch {
+      guard case .inUse = error else { throw error }
+      var next = ProcessInformation.monotonicTime() + progressInterval
+      let reason = try BackupRequest.send(path, target: target) { written, total in
+        guard ProcessInformation.monotonicTime() >= next else { return }
+        next = ProcessInformation.monotonicTime() + progressInterval
+        Terminal.printError("drawbridge: \(written >> 20) of at most \(total >> 20) MiB are copied")
+      }
+      if let reason {
+        Terminal.printError("drawbridge: no backup of store '\(path)' was made: \(reason)")
+        return DrawbridgeCommand.ExitCode.unavailable
+      }
+    }
+    Terminal.print("store '\(path)' was copied to '\(target)'")
+    return DrawbridgeCommand.ExitCode.ok
+  }
+
+  /// The gateway may have another working directory.
+  private static func absolute(_ path: String) -> String {
+    guard !path.hasPrefix("/"), let folder = unsafe getcwd(nil, 0) else { return path }
+    defer { unsafe free(folder) }
+    return unsafe String(cString: folder) + "/" + path
+  }
+}

@@ -1,7 +1,10 @@
 """Fixtures of the integration tests. Every test gets its own gateway and its own peers, all on free ports."""
 
 import contextlib
+import ctypes
+import os
 import shutil
+import subprocess
 
 import pytest
 import pytest_asyncio
@@ -162,3 +165,32 @@ def curl():
     path = shutil.which("curl")
     assert path, "curl is missing: scripts/setup test installs it"
     return path
+
+
+@pytest.fixture
+def store_path(tmp_path):
+    """Where a gateway may have its store, alone in its folder."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    return folder / "drawbridge.db"
+
+
+@pytest.fixture
+def mounted(tmp_path):
+    """`mounted(options)`: a tmpfs that is unmounted at the end."""
+    if os.getuid() != 0:
+        pytest.skip("a file system of its own needs root")
+    folders = []
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def mount(options):
+        folder = tmp_path / f"mounted-{len(folders)}"
+        folder.mkdir()
+        if libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, options.encode()) != 0:
+            pytest.skip(f"mount: {os.strerror(ctypes.get_errno())}")
+        folders.append(folder)
+        return folder
+
+    yield mount
+    for folder in folders:
+        subprocess.run(["umount", "-l", folder], check=False)

@@ -6,10 +6,14 @@ import sys
 import time
 
 from . import build, plot, report
-from .measures import MEASURES, Bench, Plan
+from .measures import MEASURES as MOST_MEASURES
+from .measures import Bench, Plan
 from .processes import BENCHMARKS, WORK, Cores
 from .results import Figure, Growth
+from .store import store
 from .subjects import SUBJECTS, Go
+
+MEASURES = MOST_MEASURES | {"store": store}
 
 
 def main():

@@ -129,7 +129,8 @@ let package = Package(
       name: "API",
       dependencies: [
         "Access", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "UpstreamSession", "Outbox", "Inbox",
-        "Consumers", "Idempotency", "Calls", "UpstreamProtocol", "Profiles", "Upstream", "Sessions", "HTTPServer",
+        "Journal", "Consumers", "Idempotency", "Calls", "UpstreamProtocol", "Profiles", "Upstream", "Sessions",
+        "HTTPServer",
         "Reactor", "TLSEngine", "Configuration", "Metrics", "Logging", "Threading",
       ],
       path: "Sources/Drivers/API",

@@ -3,6 +3,7 @@ import Configuration
 import Journal
 import Logging
 import Metrics
+import Reactor
 import Store
 
 /// The store of the process.
@@ -21,7 +22,10 @@ extension GatewayServer {
     let wait = isSuccessor ? limits.pause + limits.drain + limits.flush + storeClosing : .zero
     logger.warning("sessions do not use the store yet: pushes and messages are kept in memory", [])
     do throws(StoreError) {
-      return try Store.open(settings.store, waiting: wait, logger: logger, metrics: metrics)
+      // The main thread accepts signals when the start is complete.
+      return try Store.open(
+        settings.store, waiting: wait, unless: { ProcessSignals.isPending(shutdownSignals) }, logger: logger,
+        metrics: metrics)
     } catch {
       throw StartError(message: error.description, concernsConfiguration: error.concernsFile)
     }

@@ -145,7 +145,7 @@ package final class GatewayServer: Sendable {
     }
     credentialFiles = CredentialFiles.watch(settings.authentication, for: access, logger: logger, metrics: metrics)
     let api = APIShared(
-      settings, access: access, sessions: sessions, lifecycle: lifecycle,
+      settings, access: access, sessions: sessions, lifecycle: lifecycle, store: store,
       registry: metrics, managementConnections: descriptors.management,
       openConnections: httpMetrics.openConnections, version: DrawbridgeVersion.text)
     server.start(clients: clients, secure: secure, management: management, on: loops) { API(api, loopIndex: $0.index) }

@@ -1,6 +1,7 @@
 import ByteStreams
 import Configuration
 import Idempotency
+import Journal
 import Metrics
 import Reactor
 import Sessions
@@ -17,6 +18,8 @@ package final class APIShared: Sendable {
   let limiter: RateLimiter
   let sessions: SessionDirectory
   let lifecycle: Lifecycle
+  /// nil: sessions are in memory only.
+  let store: (any Journal)?
   let registry: MetricsRegistry
   let metrics: APIMetrics
   /// How many connections the management listeners accept: `http.management_connections`, or fewer if the limit on open files is low.
@@ -36,7 +39,8 @@ package final class APIShared: Sendable {
 
   package init(
     _ settings: GatewaySettings, access: AccessState, sessions: SessionDirectory, lifecycle: Lifecycle,
-    registry: MetricsRegistry, managementConnections: Int, openConnections: Gauge, version: String
+    store: (any Journal)? = nil, registry: MetricsRegistry, managementConnections: Int, openConnections: Gauge,
+    version: String
   ) {
     self.settings = settings
     self.access = access
@@ -44,6 +48,7 @@ package final class APIShared: Sendable {
     limiter = RateLimiter(settings.limits, registry)
     self.sessions = sessions
     self.lifecycle = lifecycle
+    self.store = store
     self.registry = registry
     self.managementConnections = managementConnections
     self.openConnections = openConnections

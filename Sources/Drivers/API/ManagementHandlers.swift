@@ -26,6 +26,9 @@ extension API {
       }
     response.begin(problem == nil ? .ok : .serviceUnavailable, .plainText)
     response.content.text.append(problem ?? "ok\n")
+    if StoreStatus(shared.store).hasFailed {
+      response.content.text.append("the store does not work: messages are refused, and pushes are not stored\n")
+    }
     guard sessions.count > 1 else { return }
     for session in unavailable { response.content.text.append("session \(session.name): upstream not connected\n") }
   }
@@ -77,7 +80,9 @@ extension API {
     write(",\"streams\":", metrics.openStreams.current)
     write(",\"calls\":", shared.sessions.callCount)
     write(",\"connections\":", shared.openConnections.current)
-    output.append("},\"stream_heartbeat_seconds\":")
+    output.append("},\"store\":")
+    StoreStatus(shared.store).write(showingReason: shared.access.isOpen, into: &output)
+    output.append(",\"stream_heartbeat_seconds\":")
     output.append(seconds: shared.settings.delivery.streamHeartbeat)
     output.append(",\"payloads\":")
     output.append(shared.settings.status.payloads ? "true" : "false" as StaticString)
@@ -89,6 +94,7 @@ extension API {
     for session in shared.sessions.all { writeStatus(of: session, at: now, into: &response.content.text) }
     let created = shared.sessions.created.count
     if created > 0 { response.content.text.append("created      \(created) sessions, which GET /v1/sessions lists\n") }
+    StoreStatus(shared.store).writeLine(showingReason: shared.access.isOpen, into: &response.content.text)
     response.content.text.append("polls held   \(shared.metrics.heldPolls.current)\n")
     response.content.text.append("connections  \(shared.openConnections.current)\n\n")
     response.content.text.append("/livez /readyz /startupz /metrics\n")

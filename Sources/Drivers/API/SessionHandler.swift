@@ -13,7 +13,9 @@ extension API {
     withStateOf session: Session, at now: MonotonicTime, status: HTTPStatus = .ok, into response: inout Response
   ) {
     response.begin(status, "application/json")
-    session.upstream.snapshot().write(of: session, now: now, into: &response.content.text)
+    session.upstream.snapshot().write(
+      of: session, store: StoreStatus(session.creation == nil ? shared.store : nil), now: now,
+      into: &response.content.text)
     response.content.text.append("\n" as StaticString)
   }
 

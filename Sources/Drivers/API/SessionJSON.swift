@@ -8,9 +8,11 @@ import UpstreamSession
 
 extension SessionSnapshot {
   /// Writes the body of `GET /v1/session`. Times are relative to now, in seconds, so that clients need no synchronized clock.
-  func write(of session: Session, now: MonotonicTime, into output: inout ByteQueue) {
+  func write(of session: Session, store: StoreStatus, now: MonotonicTime, into output: inout ByteQueue) {
     output.append("{")
     writeOverviewMembers(of: session, now: now, into: &output)
+    output.append(",\"store\":")
+    store.write(showingReason: true, into: &output)
     output.append(",\"proxy\":")
     output.append(jsonStringOrNull: status.proxy)
     output.append(",\"generation\":")

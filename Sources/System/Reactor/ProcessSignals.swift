@@ -41,6 +41,13 @@ package enum ProcessSignals {
     return signal > 0 ? signal : nil
   }
 
+  /// Whether one of `signals`, which are blocked, has arrived and was not accepted yet. Can be called on any thread.
+  package static func isPending(_ signals: [Int32]) -> Bool {
+    var set = sigset_t()
+    guard unsafe sigpending(&set) == 0 else { return false }
+    return signals.contains { unsafe sigismember(&set, $0) == 1 }
+  }
+
   /// Sends `signal` to this process. Another thread uses this to end the main thread's wait.
   package static func raise(_ signal: Int32) { _ = kill(getpid(), signal) }
 

@@ -1,0 +1,46 @@
+import ByteStreams
+import Journal
+import JSONCodec
+import Reactor
+
+/// The state of the store in responses. nil: there is none, and sessions are in memory only.
+struct StoreStatus {
+  private let state: StoreState?
+
+  init(_ store: (any Journal)?) { state = store?.state }
+
+  var hasFailed: Bool { state?.failure != nil }
+
+  /// - Parameter showsReason: not where no credentials are needed, but others need some.
+  func write(showingReason showsReason: Bool, into output: inout ByteQueue) {
+    guard let state else {
+      output.append("null" as StaticString)
+      return
+    }
+    output.append("{\"state\":" as StaticString)
+    output.append(hasFailed ? "\"failed\"" : "\"working\"" as StaticString)
+    output.append(",\"seconds_in_state\":" as StaticString)
+    output.append(seconds: Self.age(of: state))
+    if showsReason {
+      output.append(",\"failure\":" as StaticString)
+      if let failure = state.failure {
+        output.append(jsonString: failure)
+      } else {
+        output.append("null" as StaticString)
+      }
+    }
+    output.append("}" as StaticString)
+  }
+
+  /// A line for people; empty without a store.
+  func writeLine(showingReason showsReason: Bool, into output: inout ByteQueue) {
+    guard let state else { return }
+    guard let failure = state.failure else { return output.append("store        working\n" as StaticString) }
+    let reason = showsReason ? ": \(failure)" : ""
+    output.append("store        failed for \(max(0, Int(Self.age(of: state).seconds))) s\(reason)\n")
+  }
+
+  private static func age(of state: StoreState) -> TimeSpan {
+    .milliseconds(max(0, ProcessInformation.wallClockMilliseconds() - state.since))
+  }
+}

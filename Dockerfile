@@ -32,14 +32,18 @@ RUN apt-get update -qq \
  && rm -rf /var/lib/apt/lists/*
 COPY --from=builder /out/drawbridge /usr/local/bin/drawbridge
 COPY config/drawbridge.yaml /etc/drawbridge/drawbridge.yaml
+# For the store, with DRAWBRIDGE_STORE_ENGINE=sqlite. A new volume gets the owner and the mode of this folder.
+RUN install -d -m 0700 -o 65532 -g 65532 /data
 
 # Listen on all addresses: clients cannot reach the loopback address of a container. Publish only the ports that clients need. Who may
 # use it is not set here: the start fails without DRAWBRIDGE_AUTHENTICATION_TOKENS (or jwt) or DRAWBRIDGE_ACCESS=none.
 ENV DRAWBRIDGE_LISTENERS_HTTP=0.0.0.0:8080 \
-    DRAWBRIDGE_LISTENERS_MANAGEMENT=0.0.0.0:9090
+    DRAWBRIDGE_LISTENERS_MANAGEMENT=0.0.0.0:9090 \
+    DRAWBRIDGE_STORE_PATH=/data/drawbridge.db
 EXPOSE 8080 9090
+VOLUME /data
 
-# Numeric, so that Kubernetes can verify runAsNonRoot without a user database. The program writes nothing to disk.
+# Numeric, so that Kubernetes can verify runAsNonRoot without a user database. The program writes to /data only, and only with a store.
 USER 65532:65532
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=5s --retries=3 CMD ["drawbridge", "healthcheck"]

@@ -113,7 +113,7 @@ async def test_retry_after_for_one_client_holds_nobody_else(gateway_for, raw_ups
 
 @needs_nameserver
 async def test_names_that_hang_for_one_client_do_not_hang_for_another(gateway_for, start, tmp_path, tokens):
-    """Each look-up of the first client takes two seconds, so that all of them would take a minute."""
+    """A look-up of the first client occupies its thread for a minute: longer than the test waits for a session."""
     (first, second), authentication = tokens
 
     class SlowNameserver(Nameserver):
@@ -122,7 +122,7 @@ async def test_names_that_hang_for_one_client_do_not_hang_for_another(gateway_fo
                 super().datagram_received(data, peer)
 
     upstream = await start(Upstream())
-    server = await start(SlowNameserver(tmp_path, {"quick.example": [["127.0.0.1"]]}))
+    server = await start(SlowNameserver(tmp_path, {"quick.example": [["127.0.0.1"]]}, options="timeout:30 attempts:2"))
     config = authentication + (
         "profiles: {market: {variables: {host: }, hosts: ['*'], addresses: {allow: [127.0.0.1]}, "
         f"upstream: {{url: 'ws://{{host}}:{upstream.port}/'}}}}}}\n"
@@ -132,10 +132,7 @@ async def test_names_that_hang_for_one_client_do_not_hang_for_another(gateway_fo
     for index in range(100):
         await client.put(f"s{index}", host=f"slow{index}.example")
     await other.put("quick", host="quick.example")
-    before = len(server.asked)
     await other.ready("quick")
-    # Two look-ups of the other client, of each family and perhaps repeated, are on their way at most.
-    assert len({name for name, _ in server.asked[before:]} - {"quick.example"}) == 0
     for index in range(100):
         assert (await client.request("DELETE", f"s{index}")).status == 204
 

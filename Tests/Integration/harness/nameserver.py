@@ -35,11 +35,12 @@ needs_nameserver = pytest.mark.skipif(_missing is not None, reason=_missing or "
 class Nameserver(asyncio.DatagramProtocol):
     """Answers for `names`: a list of answers to successive look-ups, each a list of addresses. The last stays.
 
-    A name in place of the addresses is an alias (CNAME).
+    A name in place of the addresses is an alias (CNAME). `options` are those of resolv.conf.
     """
 
-    def __init__(self, folder, names=None):
+    def __init__(self, folder, names=None, options="timeout:1 attempts:2"):
         self._resolv = folder / "resolv.conf"
+        self._options = options
         self.names = dict(names or {})
         # Look-ups by name and family; glibc asks for both families at once.
         self.asked = []
@@ -54,7 +55,7 @@ class Nameserver(asyncio.DatagramProtocol):
                 if error.errno != errno.EADDRINUSE:
                     raise
                 continue
-            self._resolv.write_text(f"nameserver {address}\noptions timeout:1 attempts:2\n")
+            self._resolv.write_text(f"nameserver {address}\noptions {self._options}\n")
             return
         raise AssertionError("all addresses for name servers are in use")
 

@@ -18,7 +18,8 @@ struct ReferenceSocketIO: Equatable {
     if isBinary {
       let digits = rest.prefix(while: Self.isDigit)
       rest = rest.dropFirst(digits.count)
-      guard !digits.isEmpty, rest.popFirst() == UInt8(ascii: "-"),
+      // More than 19 digits are refused, even if they begin with zeros.
+      guard (1...19).contains(digits.count), rest.popFirst() == UInt8(ascii: "-"),
         let number = Int(String(decoding: digits, as: UTF8.self)), number <= limit
       else { return nil }
       count = number

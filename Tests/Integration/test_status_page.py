@@ -48,6 +48,7 @@ async def test_the_page_shows_what_the_api_reports(gateway, upstream, start):
     view = await start(StatusPage(gateway))
     row = view.session("default")
     await expect(row).to_contain_text("ready")
+    await expect(view["#sessions-form"]).to_be_hidden()
     await expect(row.locator("[data-label='Round trip']")).to_contain_text(" ms")
     await expect(row.locator("[data-label='Retained pushes']")).to_contain_text("3 (")
     await expect(view["#figures"]).to_contain_text("1 of 1")

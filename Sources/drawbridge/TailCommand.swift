@@ -160,6 +160,10 @@ final class TailCommand {
     let deadline = ProcessInformation.monotonicTime() + .seconds(Int64(GatewayConnection.timeoutSeconds))
     if let failure = try readHead(&decoder, from: connection, &input, until: deadline) { return noResponse(failure) }
     guard decoder.status == .ok else { return try refused(decoder, connection, &input, until: deadline) }
+    // Before anything of it is read: what is no stream may be of any length, and have no lines.
+    if let type = Self.field("Content-Type", of: decoder), !type.lowercased().hasPrefix("application/x-ndjson") {
+      throw Self.noStream
+    }
     if hasFailed { note("connected again") }
     hasFailed = false
     hasConnected = true
@@ -320,9 +324,13 @@ final class TailCommand {
     }
   }
 
+  private static var noStream: End {
+    .refused("the response is no stream of pushes: is this the address of a gateway?")
+  }
+
   private func take(_ bytes: [UInt8]) throws(End) {
     guard let line = StreamLine(bytes) else {
-      throw .refused("the response is no stream of pushes: is this the address of a gateway?")
+      throw Self.noStream
     }
     try write(options.output.render(line))
     cursor = line.cursor ?? cursor

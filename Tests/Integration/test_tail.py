@@ -331,8 +331,10 @@ async def test_a_wrong_command_line_is_explained(arguments, reason):
     assert "secret" not in err
 
 
-async def test_a_server_that_is_no_gateway_is_an_error(raw_upstream):
-    server = await raw_upstream(says(b"HTTP/1.0 200 OK\r\nContent-Type: text/html\r\n\r\n<html>\n"))
+@pytest.mark.parametrize("response", [b"Content-Type: text/html\r\n\r\n", b"\r\n<html>\n"])
+async def test_a_server_that_is_no_gateway_is_an_error(raw_upstream, response):
+    """By its type before a line has come, and otherwise by its first line."""
+    server = await raw_upstream(says(b"HTTP/1.0 200 OK\r\n" + response))
     status, out, err = await run("tail", f"http://127.0.0.1:{server.port}")
     assert (status, out) == (69, "")
     assert "is this the address of a gateway?" in err

@@ -37,6 +37,7 @@ package struct GatewayPlan: Sendable {
     let listeners = settings.listeners
     var problems = settings.accessProblems().map { listeners.naming(inherited, in: $0) }
     problems += listeners.duplicates(of: inherited)
+    problems += settings.storeProblems()
     let configured = settings.configuredSessions
     if configured.isEmpty, settings.profiles.isEmpty {
       problems.append(SettingProblem("upstream.url", .missing, Self.urlMissing))

@@ -32,8 +32,8 @@ enum Help {
         0   stopped by a signal
         64  invalid command line
         66  the configuration file cannot be read
-        69  an address or another resource of the system is not available
-        78  invalid configuration
+        69  an address or another resource of the system is not available, or another process has the store open
+        78  invalid configuration, or a store that is damaged or of a newer version
       """
     case .demo:
       """

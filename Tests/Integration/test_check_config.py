@@ -115,6 +115,11 @@ REFUSED = {
         "2:34",
         "'sessions.m.upstream.network' applies to the whole gateway",
     ),
+    "messages that a store cannot hold": (
+        GOOD + "http: {body_bytes: 256MiB}\nstore: {engine: sqlite}\n",
+        "3:20",
+        "with 'store.engine: sqlite', use at most 128MiB",
+    ),
     "a wait above its maximum": (GOOD + "delivery: {wait: 1h}\n", "3:18", "'delivery.maximum_wait' (55s, the default)"),
 }
 

@@ -27,6 +27,12 @@ def pytest_sessionstart():
 
 def pytest_collection_modifyitems(items):
     skip_load(items)
+    # One after another (`--dist loadgroup`), since two loads at once would measure each other. They start first: the
+    # others fit beside them, as these wait most of the time.
+    load = [item for item in items if item.get_closest_marker("load")]
+    for item in load:
+        item.add_marker(pytest.mark.xdist_group("load"))
+    items.sort(key=lambda item: item.get_closest_marker("load") is None)
 
 
 @pytest.fixture

@@ -450,6 +450,7 @@ async def test_the_profile_calls_a_real_json_rpc_server(start):
 # -- Limits -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.xdist_group("load")
 async def test_4096_calls_wait_and_the_next_is_refused(calculator):
     gateway, upstream, _ = await calculator(
         env={"DRAWBRIDGE_UPSTREAM_QUEUE_MESSAGES": "5000", "DRAWBRIDGE_UPSTREAM_QUEUE_BYTES": "64MiB"}

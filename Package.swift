@@ -213,7 +213,7 @@ let package = Package(
       .drivers, "API",
       [
         "Access", "ByteStreams", "Configuration", "Consumers", "Deflate", "HTTPCodec", "HTTPServer", "Idempotency",
-        "Inbox",
+        "Inbox", "Journal",
         "Logging",
         "Metrics",
         "Outbox", "Calls", "JSONCodec", "Reactor", "Sessions", "Threading", "Upstream", "UpstreamProtocol",

@@ -6,6 +6,7 @@ import HTTPCodec
 import HTTPServer
 import Idempotency
 import Inbox
+import Journal
 import Metrics
 import Reactor
 import Sessions
@@ -29,7 +30,7 @@ struct APIFixture {
   /// - Parameter openManagement: the management listeners that serve the API without credentials.
   init(
     sessions names: [String] = ["default"], openManagement: Set<HTTPListener.Reach> = [.loopback],
-    managementConnections: Int? = nil,
+    managementConnections: Int? = nil, store: (any Journal)? = nil,
     _ change: (inout GatewaySettings) -> Void = { _ in }
   ) throws {
     var settings = GatewaySettings()
@@ -51,7 +52,7 @@ struct APIFixture {
         settings,
         access: AccessState(
           settings.authentication, Credentials(tokens: nil, jwt: nil), openManagement: openManagement, registry),
-        sessions: sessions, lifecycle: lifecycle,
+        sessions: sessions, lifecycle: lifecycle, store: store,
         registry: registry, managementConnections: managementConnections ?? settings.http.managementConnections,
         openConnections: Gauge(), version: "1.2.3"),
       loopIndex: 0)

@@ -106,6 +106,28 @@ import Testing
     try again.close()
   }
 
+  /// Days of traffic: 10⁸ bytes through a retention of 64 MiB.
+  @Test func theFileIsBoundedByTheRetentionAndNotByTheTraffic() throws {
+    let folder = try TestFolder()
+    let store = try TestStore(folder.file)
+    let (size, retained) = (10_000, (64 << 20) / 10_000 as UInt64)
+    var largest = 0
+    for number in 1...10_000 as ClosedRange<UInt64> {
+      var entries: [JournalEntry] = [.push(RandomSession.push(number, size: size))]
+      if number > retained { entries.append(.trimmed(before: number - retained + 1)) }
+      let ticket = store.submit(entries)
+      guard number % 100 == 0 else { continue }
+      try store.waitUntilStored(ticket)
+      largest = max(largest, StorePlace.size(of: folder.file) + StorePlace.size(of: folder.file + "-wal"))
+    }
+    #expect(largest > 64 << 20 && largest < 96 << 20, "\(largest)")
+    try store.close()
+    let again = try TestStore(folder.file)
+    #expect(again.restored.nextPush == 10_001)
+    #expect(again.restored.pushes.count < Int(retained) + 200)
+    try again.close()
+  }
+
   @Test func manyChangesAreReplacedByTheState() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)

@@ -1,0 +1,54 @@
+import Journal
+import Reactor
+import Testing
+
+@testable import API
+
+/// What operators see of the store.
+@Suite struct StoreStatusTests {
+  /// A store in this state.
+  private final class StateOnly: Journal {
+    let state: StoreState
+
+    init(failure: String?) {
+      state = StoreState(failure: failure, since: ProcessInformation.wallClockMilliseconds() - 90_000)
+    }
+
+    func open(_ name: String, then: @escaping @Sendable (OpenedJournal) -> Void) {}
+  }
+
+  @Test func withoutAStoreNothingIsSaidOfIt() throws {
+    let api = try APIFixture()
+    api.lifecycle.enter(.serving)
+    #expect(try api.respond("GET", "/v1/session").body.contains("\"store\":null"))
+    #expect(try !api.respond("GET", "/readyz", "", .management).body.contains("store"))
+    #expect(try !api.respond("GET", "/", "Accept: text/plain\r\n", .management).body.contains("store"))
+  }
+
+  @Test func aStoreThatWorksIsShown() throws {
+    let api = try APIFixture(store: StateOnly(failure: nil))
+    api.lifecycle.enter(.serving)
+    let session = try api.respond("GET", "/v1/session").body
+    #expect(session.contains("\"store\":{\"state\":\"working\",\"seconds_in_state\":9"))
+    #expect(session.contains("\"failure\":null"))
+    #expect(try !api.respond("GET", "/readyz", "", .management).body.contains("store"))
+    #expect(try api.respond("GET", "/", "Accept: text/plain\r\n", .management).body.contains("store        working\n"))
+    #expect(
+      try api.respond("GET", "/", "Accept: application/json\r\n", .management).body.contains("\"state\":\"working\""))
+  }
+
+  /// Pushes are served, so the probe does not fail for it.
+  @Test func aStoreThatHasFailedIsNamedWithItsReason() throws {
+    let api = try APIFixture(store: StateOnly(failure: "the disk is full"))
+    let works = try APIFixture(store: StateOnly(failure: nil))
+    for api in [api, works] { api.lifecycle.enter(.serving) }
+    #expect(try api.respond("GET", "/v1/session").body.contains("\"failure\":\"the disk is full\""))
+    let ready = try api.respond("GET", "/readyz", "", .management)
+    #expect(ready.body.contains("the store does not work"))
+    #expect(try ready.status == works.respond("GET", "/readyz", "", .management).status)
+    let text = try api.respond("GET", "/", "Accept: text/plain\r\n", .management).body
+    #expect(
+      text.contains("store        failed for 90 s: the disk is full\n") || text.contains("store        failed for 91 s")
+    )
+  }
+}

@@ -78,11 +78,11 @@ let package = Package(
     // Pure machines: they decide.
     target(.machines, "Journal", ["ByteStreams"]),
     target(.machines, "SocketIO", ["ByteStreams", "JSONCodec"]),
-    target(.machines, "UpstreamProtocol", ["ByteStreams", "Deflate", "Digests", "JSONCodec"]),
+    target(.machines, "UpstreamProtocol", ["ByteStreams", "Deflate", "Digests", "JSONCodec", "SocketIO"]),
     target(.machines, "Profiles", ["ByteStreams", "WebSocketCodec"]),
     target(.machines, "UpstreamSession", ["ByteStreams"]),
     target(.machines, "Outbox", ["ByteStreams", "UpstreamSession"]),
-    target(.machines, "Inbox", ["ByteStreams", "JSONCodec"]),
+    target(.machines, "Inbox", ["ByteStreams", "JSONCodec", "SocketIO"]),
     target(.machines, "Consumers", ["ByteStreams", "JSONCodec", "Inbox"]),
     target(.machines, "Idempotency", ["ByteStreams"]),
     target(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
@@ -100,7 +100,8 @@ let package = Package(
     target(
       .system, "Configuration",
       [
-        "CYAML", "ByteStreams", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "UpstreamProtocol",
+        "CYAML", "ByteStreams", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "SocketIO",
+        "UpstreamProtocol",
         "Profiles", "UpstreamSession", "Outbox", "Inbox", "Journal", "Access", "Reactor", "TLSEngine", "Logging",
       ]),
 
@@ -109,14 +110,14 @@ let package = Package(
       .drivers, "Upstream",
       [
         "Threading", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec",
-        "TLSEngine", "UpstreamProtocol", "Profiles", "UpstreamSession", "Outbox", "Calls", "RouteNetlink", "Reactor",
-        "Configuration", "Metrics", "Logging",
+        "TLSEngine", "SocketIO", "UpstreamProtocol", "Profiles", "UpstreamSession", "Outbox", "Calls", "RouteNetlink",
+        "Reactor", "Configuration", "Metrics", "Logging",
       ], settings: hottest),
     target(
       .drivers, "Sessions",
       [
-        "ByteStreams", "Threading", "Profiles", "Inbox", "Consumers", "Outbox", "RouteNetlink", "UpstreamSession",
-        "Upstream", "Reactor", "Configuration", "Metrics", "Logging", "WebSocketCodec",
+        "ByteStreams", "Threading", "Profiles", "SocketIO", "Inbox", "Consumers", "Outbox", "RouteNetlink",
+        "UpstreamSession", "Upstream", "Reactor", "Configuration", "Metrics", "Logging", "WebSocketCodec",
       ]),
     target(
       .drivers, "HTTPServer",
@@ -129,8 +130,8 @@ let package = Package(
       name: "API",
       dependencies: [
         "Access", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "UpstreamSession", "Outbox", "Inbox",
-        "Journal", "Consumers", "Idempotency", "Calls", "UpstreamProtocol", "Profiles", "Upstream", "Sessions",
-        "HTTPServer",
+        "Journal", "Consumers", "Idempotency", "Calls", "SocketIO", "UpstreamProtocol", "Profiles", "Upstream",
+        "Sessions", "HTTPServer",
         "Reactor", "TLSEngine", "Configuration", "Metrics", "Logging", "Threading",
       ],
       path: "Sources/Drivers/API",
@@ -145,12 +146,12 @@ let package = Package(
         "Configuration", "Metrics", "Logging",
       ],
       swiftSettings: strict),
-    target(.drivers, "DemoUpstream", ["ByteStreams", "HTTPCodec", "WebSocketCodec", "Reactor"]),
+    target(.drivers, "DemoUpstream", ["ByteStreams", "HTTPCodec", "WebSocketCodec", "SocketIO", "Reactor"]),
     .executableTarget(
       name: "drawbridge",
       dependencies: [
-        "Access", "Digests", "ByteStreams", "Threading", "JSONCodec", "HTTPCodec", "WebSocketCodec", "TLSEngine",
-        "Gateway", "DemoUpstream", "Configuration", "Logging", "Reactor", "Store",
+        "Access", "Digests", "ByteStreams", "Threading", "JSONCodec", "HTTPCodec", "WebSocketCodec", "UpstreamProtocol",
+        "TLSEngine", "Gateway", "DemoUpstream", "Configuration", "Logging", "Reactor", "Store",
       ],
       swiftSettings: strict),
 
@@ -169,7 +170,7 @@ let package = Package(
       path: "Tests/Machines/JournalSupport", swiftSettings: tests),
     tested(.machines, "Journal", ["ByteStreams", "JournalSupport"]),
     tested(.machines, "SocketIO", ["ByteStreams", "WebSocketCodec"]),
-    tested(.machines, "UpstreamProtocol", ["Deflate"]),
+    tested(.machines, "UpstreamProtocol", ["ByteStreams", "Deflate", "JSONCodec", "SocketIO"]),
     tested(.machines, "Profiles", ["WebSocketCodec"]),
     tested(.machines, "UpstreamSession"),
     tested(.machines, "Outbox", ["UpstreamSession"]),

@@ -4,6 +4,7 @@ import DemoUpstream
 import Gateway
 import Logging
 import Reactor
+import UpstreamProtocol
 import WebSocketCodec
 
 /// The command line of the gateway.
@@ -249,7 +250,10 @@ enum DrawbridgeCommand {
       run(invocation, plan, files, outcome.warnings, overriding: overrides) { server in
         guard let client = server.clientAddresses.first else { return }
         let management = server.managementAddresses.first
-        Terminal.print(Help.demoLines(client: client, management: management, upstream: upstream.address))
+        let isSocketIO = plan.settings.session.upstream.conventions.kind == .socketIO
+        Terminal.print(
+          Help.demoLines(
+            client: client, management: management, upstream: upstream.address, isSocketIO: isSocketIO))
       }
     }
   }

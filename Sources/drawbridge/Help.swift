@@ -42,6 +42,10 @@ enum Help {
 
         drawbridge demo
         drawbridge demo --listen 127.0.0.1:0
+        drawbridge demo --kind socketio
+
+      With --kind socketio, the upstream is a Socket.IO server: it sends every event back, and acknowledges events that
+      want it with their arguments.
 
       \(flags(of: .demo))
       The other settings are read from the file and the environment, except upstream.url, upstream.fallback_urls,
@@ -206,14 +210,30 @@ enum Help {
 
   /// The placeholder in the help for a flag's value.
   private static let placeholders = [
-    "listen": "ADDRESS", "management": "ADDRESS", "loops": "NUMBER", "access": "auto|none", "upstream": "URL",
+    "kind": "websocket|socketio", "listen": "ADDRESS", "management": "ADDRESS", "loops": "NUMBER",
+    "access": "auto|none", "upstream": "URL",
     "subprotocol": "NAME",
     "header": "'NAME: VALUE'", "proxy": "URL", "ca-file": "FILE", "log-level": "LEVEL", "log-format": "FORMAT",
   ]
 
-  static func demoLines(client: SocketAddress, management: SocketAddress?, upstream: SocketAddress) -> String {
+  static func demoLines(
+    client: SocketAddress, management: SocketAddress?, upstream: SocketAddress, isSocketIO: Bool
+  ) -> String {
     let (curl, base) = curl(client)
-    var lines = """
+    var lines =
+      isSocketIO
+      ? """
+
+      The gateway is running. Its built-in Socket.IO server, ws://\(upstream)/, sends every event back, and the event
+      'tick' every five seconds. Try these in another terminal:
+
+        \(curl) -d 'hello' '\(base)/v1/messages?event=chat'
+        \(curl) '\(base)/v1/messages?cursor=earliest'
+        \(curl) -d 'hello' '\(base)/v1/call?event=chat'     # waits for the acknowledgement
+        \(curl) \(base)/v1/session
+
+      """
+      : """
 
       The gateway is running. Its built-in upstream, ws://\(upstream)/, echoes every message and sends a tick every five seconds.
       Try these in another terminal:

@@ -16,7 +16,7 @@ struct Invocation {
     var flags: [String] {
       switch self {
       case .serve, .checkConfig: ["config"] + Setting.all.compactMap(\.flag)
-      case .demo: ["config", "listen", "management", "loops", "access", "log-level", "log-format"]
+      case .demo: ["config", "kind", "listen", "management", "loops", "access", "log-level", "log-format"]
       case .healthcheck: ["config", "management"]
       case .tail:
         [

@@ -7,6 +7,7 @@ import Logging
 import Metrics
 import Reactor
 import Sessions
+import Upstream
 
 /// The HTTP API on one event loop: routing, access control, parameters and representations. It has no access to sockets.
 package final class API: HTTPApplication {
@@ -176,6 +177,10 @@ package final class API: HTTPApplication {
     switch route {
     case .send(let session):
       let message = try IncomingMessage(request, messageLimits)
+      if message.parameters.event != nil || session.upstream.hasEvents {
+        let form = EventForm(parameters: message.parameters.event, form: message.form, isJSON: message.isJSON)
+        try form.check(for: session)
+      }
       // The wait that a batch needs is known when its lines are. A repetition under an idempotency key sends nothing, so it needs none.
       if !message.isBatch, message.idempotency == nil { try checkMessages(in: context) }
       body = RequestBody(request.framing, limit: messageLimits.bodyBytes)

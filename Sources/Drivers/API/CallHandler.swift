@@ -17,8 +17,15 @@ extension API {
     into response: inout Response
   ) throws(ProblemError) -> Outcome {
     session.noteUse(at: now)
-    let (request, id) = try call.content(body?.bytes ?? [])
-    let registered = try register(call, request, id, of: session, at: now)
+    let registered: SessionHandle.RegisteredCall
+    if call.event != nil {
+      let receipt = try registerEvent(call, body?.bytes ?? [], of: session, at: now)
+      guard let call = try accepted(receipt, by: session, at: now) else { preconditionFailure("an id was used twice") }
+      registered = call
+    } else {
+      let (request, id) = try call.content(body?.bytes ?? [])
+      registered = try register(call, request, id, of: session, at: now)
+    }
     let pending = PendingCall(
       session: session, call: registered, caller: grant?.principal ?? "",
       preferredWait: call.isPreferenceApplied ? call.wait : nil)
@@ -38,23 +45,31 @@ extension API {
     while true {
       let new = CallID(form, random: UInt128(entropy.next()) << 64 | UInt128(entropy.next()))
       let message = SharedSlice(SharedBytes(new.replacing(id, in: request.span)))
-      switch session.upstream.call(new, message, token: token, timeToLive: timeToLive, now: now) {
-      case .registered(let registered):
-        shared.metrics.acceptedMessages.add()
-        return registered
-      case .idInUse: continue
-      case .full:
-        shared.metrics.refusedMessages.add()
-        throw ProblemError(
-          Problem(
-            .tooManyCalls,
-            detail:
-              "\(CallTable.Limits().calls) calls of this session wait for their replies: try again after the time in Retry-After",
-            retryAfter: 1))
-      case .refused(let receipt):
-        shared.metrics.refusedMessages.add()
-        throw ProblemError(problem(receipt.result, receipt.nextAttempt, session, at: now))
-      }
+      let receipt = session.upstream.call(new, message, token: token, timeToLive: timeToLive, now: now)
+      if let registered = try accepted(receipt, by: session, at: now) { return registered }
+    }
+  }
+
+  /// Returns nil if the id is in use.
+  private func accepted(
+    _ receipt: SessionHandle.CallReceipt, by session: Session, at now: MonotonicTime
+  ) throws(ProblemError) -> SessionHandle.RegisteredCall? {
+    switch receipt {
+    case .registered(let registered):
+      shared.metrics.acceptedMessages.add()
+      return registered
+    case .idInUse: return nil
+    case .full:
+      shared.metrics.refusedMessages.add()
+      throw ProblemError(
+        Problem(
+          .tooManyCalls,
+          detail:
+            "\(CallTable.Limits().calls) calls of this session wait for their replies: try again after the time in Retry-After",
+          retryAfter: 1))
+    case .refused(let receipt):
+      shared.metrics.refusedMessages.add()
+      throw ProblemError(problem(receipt.result, receipt.nextAttempt, session, at: now))
     }
   }
 
@@ -99,6 +114,8 @@ extension API {
       session.inbox.isClosed
         ? .closed(session) : Problem(.sessionClosed, detail: "the gateway is shutting down: the request was not sent")
     case .queueFull: Problem(.queueFull, detail: queueFullDetail(.messages, session), retryAfter: 1)
+    case .notConnected:
+      Problem(.upstreamDown, detail: "the namespace of the event is not connected: it was not sent", retryAfter: 1)
     case .ttl, .notSentAtOnce, .connectionLost, .tooLarge, nil:
       Problem(
         .upstreamDown,

@@ -61,6 +61,11 @@ struct IdempotencyField {
     text.append(UInt8(0))
     text.append(parameters.topic ?? "")
     text.append(UInt8(0))
+    if let event = parameters.event {
+      let (name, namespace) = (event.name ?? [], event.namespace ?? [])
+      text.append(Digest.sha256(name.span))
+      text.append(Digest.sha256(namespace.span))
+    }
     text.append(Digest.sha256(content.span))
     return IdempotencyTable.Key(Digest.sha256(text.bytes).span)
   }

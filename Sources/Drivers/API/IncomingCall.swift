@@ -15,7 +15,10 @@ struct IncomingCall {
   private let isCompressed: Bool
   private let bodyLimit: Int
   private let timeToLive: TimeSpan?
-  private let correlation: Correlation
+  /// nil for an event.
+  private let correlation: Correlation?
+  /// How the body becomes an event of a Socket.IO upstream; nil for another one.
+  let event: EventForm?
   let wait: TimeSpan
   /// Whether `wait` is from `Prefer`, which the response confirms.
   let isPreferenceApplied: Bool
@@ -23,14 +26,16 @@ struct IncomingCall {
   init(
     _ request: borrowing HTTPRequestHead, of session: Session, _ limits: IncomingMessage.Limits
   ) throws(ProblemError) {
-    guard let correlation = session.upstream.correlation else {
+    let hasEvents = session.upstream.hasEvents
+    guard let correlation = session.upstream.correlation.map(Optional.some) ?? (hasEvents ? .some(nil) : nil) else {
       throw ProblemError(
         .callsNotConfigured,
         "session '\(session.name)' is not configured for calls: set \(session.settingPrefix)upstream.correlation to jsonrpc, or to the places of the id"
       )
     }
     self.correlation = correlation
-    guard try IncomingMessage.form(of: request).mayBeJSON else {
+    let form = try IncomingMessage.form(of: request)
+    guard hasEvents ? form != .lines : form.mayBeJSON else {
       throw ProblemError(
         .unsupportedMediaType, "a call is one JSON text: send it with Content-Type: application/json")
     }
@@ -43,13 +48,19 @@ struct IncomingCall {
     var timeToLive: TimeSpan?
     if let value = request.fields.first(.ttl) { timeToLive = try SendParameters.timeToLive(inField: value) }
     var asked: TimeSpan?
+    var parameters: EventParameters?
     try QueryParameter.forEach(of: request, accepting: .call) { parameter, value throws(ProblemError) in
       if parameter == .ttl {
         timeToLive = try SendParameters.timeToLive(inQuery: value, field: timeToLive)
-      } else {
+      } else if parameter == .wait {
         asked = try WaitParameter.read(value)
+      } else {
+        parameters = EventParameters(adding: parameter, value, to: parameters)
       }
     }
+    let event = EventForm(parameters: parameters, form: form, isJSON: IncomingMessage.isJSON(request))
+    try event.check(for: session)
+    self.event = hasEvents ? event : nil
     self.timeToLive = timeToLive
     let preferred = asked == nil ? WaitParameter.preference(of: request) : nil
     isPreferenceApplied = preferred != nil
@@ -59,9 +70,15 @@ struct IncomingCall {
   /// How long the request may be queued. Never longer than the client waits: nobody wants the reply after that.
   func timeToLive(default standard: TimeSpan) -> TimeSpan { min(timeToLive ?? standard, wait) }
 
+  /// Returns the body without its content coding.
+  func decoded(_ bytes: [UInt8]) throws(ProblemError) -> [UInt8] {
+    isCompressed ? try IncomingMessage.inflated(bytes, limit: bodyLimit) : bytes
+  }
+
   /// Returns the request and the range of its id.
   func content(_ bytes: [UInt8]) throws(ProblemError) -> (request: [UInt8], id: Range<Int>) {
-    let request = isCompressed ? try IncomingMessage.inflated(bytes, limit: bodyLimit) : bytes
+    guard let correlation else { preconditionFailure("an event has no id in its body") }
+    let request = try decoded(bytes)
     guard UTF8StreamValidator.isValid(request.span) else {
       throw ProblemError(.invalidText, "a call must be UTF-8: JSON has no other encoding")
     }
@@ -93,7 +110,7 @@ struct IncomingCall {
     }
   }
 
-  private var place: String { "at \(correlation.request) (upstream.correlation)" }
+  private var place: String { "at \(correlation?.request.description ?? "") (upstream.correlation)" }
 
   private func detail(of error: Correlation.RequestError) -> String {
     switch error {

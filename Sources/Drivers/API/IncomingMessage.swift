@@ -10,7 +10,9 @@ struct IncomingMessage {
     case undeclared
   }
 
-  private let form: Form
+  let form: Form
+  /// Whether the body is declared to be JSON.
+  let isJSON: Bool
   private let isCompressed: Bool
   private let limits: Limits
   let parameters: SendParameters
@@ -30,6 +32,7 @@ struct IncomingMessage {
   init(_ request: borrowing HTTPRequestHead, _ limits: Limits) throws(ProblemError) {
     self.limits = limits
     form = try Self.form(of: request)
+    isJSON = Self.isJSON(request)
     isCompressed = try Self.isCompressed(request)
     parameters = try SendParameters(request, wait: limits.wait, maximum: limits.maximumWait)
     idempotency = try IdempotencyField(request)
@@ -64,6 +67,13 @@ struct IncomingMessage {
       )
     }
     return .text
+  }
+
+  static func isJSON(_ request: borrowing HTTPRequestHead) -> Bool {
+    guard let value = request.fields.first(.contentType) else { return false }
+    if value.equals("application/json") { return true }
+    guard let type = HTTPMediaType(value) else { return false }
+    return type.is("application", "json") || type.hasSuffix("+json")
   }
 
   /// Whether the type denotes text. The suffixes are those of RFC 6839.

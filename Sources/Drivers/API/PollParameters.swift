@@ -25,7 +25,12 @@ struct PollParameters {
       try read(parameter, value, settings)
       if parameter == .topic { try grant?.checkTopics(of: value) }
     }
-    if options.filter == nil { options.filter = grant?.topicFilter }
+    if options.filter?.hasTopics != true, let granted = grant?.topicFilter {
+      // A filter by namespaces only must not lead to other topics.
+      var filter = options.filter ?? TopicFilter()
+      filter.add(topicsOf: granted)
+      options.filter = filter
+    }
     if options.given.contains(.stream) || !request.fields.acceptsAllMediaTypes {
       options.representation = try Self.representation(request, options)
     }
@@ -133,7 +138,16 @@ struct PollParameters {
         throw ProblemError(
           .invalidParameter, "data '\(value.excerpt())' is not valid: use omit, or leave it out for whole messages")
       }
-    case .ttl, .until, .ack, .after, .code, .name, .ready: preconditionFailure("not accepted")
+    case .ttl, .until, .ack, .after, .code, .name, .ready, .event: preconditionFailure("not accepted")
+    case .namespace:
+      var filter = options.filter ?? TopicFilter()
+      guard filter.add(namespace: value) else {
+        throw ProblemError(
+          .invalidParameter,
+          "namespace '\(value.excerpt())' is one too many: use at most \(TopicFilter.maximumPatterns) topics and namespaces"
+        )
+      }
+      options.filter = filter
     case .wait:
       wait = try WaitParameter.read(value)
       options.wait = Int32(min(wait, settings.maximumWait).millisecondsRoundedUp)

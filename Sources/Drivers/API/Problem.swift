@@ -13,7 +13,7 @@ struct Problem {
     case notAcceptable
     case idempotencyKeyInProgress, idempotencyKeyReused
     case queueFull, tooManyBodies, tooManyKeys, upstreamDown, sessionClosed
-    case callsNotConfigured, tooManyCalls, replyTimeout, upstreamClosed
+    case callsNotConfigured, tooManyCalls, replyTimeout, upstreamClosed, acknowledgementGone
     case tooManyRequests
     case consumerConflict, superseded, leaseLost, tooManyConsumers
     case sessionConflict, sessionNotOwned, tooManySessions
@@ -52,6 +52,7 @@ struct Problem {
       case .tooManyCalls: "too-many-calls"
       case .replyTimeout: "reply-timeout"
       case .upstreamClosed: "upstream-closed"
+      case .acknowledgementGone: "acknowledgement-gone"
       case .expectationFailed: "expectation-failed"
       case .tooManyRequests: "too-many-requests"
       case .consumerConflict: "consumer-conflict"
@@ -97,6 +98,7 @@ struct Problem {
       case .tooManyCalls: "Too many calls wait for their replies"
       case .replyTimeout: "No reply arrived in time"
       case .upstreamClosed: "The connection that carried the request has ended"
+      case .acknowledgementGone: "The acknowledgement cannot be sent any more"
       case .expectationFailed: "The expectation is not supported"
       case .tooManyRequests: "A limit of this client is reached"
       case .consumerConflict: "The consumer is of another kind"
@@ -133,7 +135,7 @@ struct Problem {
         .serviceUnavailable
       case .upstreamClosed: .badGateway
       case .replyTimeout: .gatewayTimeout
-      case .sessionClosed: .gone
+      case .sessionClosed, .acknowledgementGone: .gone
       case .expectationFailed: .expectationFailed
       case .tooManyRequests: .tooManyRequests
       }
@@ -160,7 +162,7 @@ struct Problem {
         .unsupportedMediaType,
         .unsupportedEncoding, .contentTooLarge,
         .idempotencyKeyReused, .notAcceptable, .sessionClosed, .consumerConflict, .superseded, .leaseLost,
-        .callsNotConfigured, .replyTimeout, .upstreamClosed, .sessionConflict, .sessionNotOwned:
+        .callsNotConfigured, .replyTimeout, .upstreamClosed, .acknowledgementGone, .sessionConflict, .sessionNotOwned:
         // The upstream may have acted upon a call without a reply. Repeating it is the client's decision.
         false
       }

@@ -20,6 +20,8 @@ enum QueryParameter: UInt32, CaseIterable {
   case data = 16384
   case name = 32768
   case ready = 65536
+  case event = 131072
+  case namespace = 262144
 
   /// In a request.
   var name: StaticString {
@@ -41,6 +43,8 @@ enum QueryParameter: UInt32, CaseIterable {
     case .data: "data"
     case .name: "name"
     case .ready: "ready"
+    case .event: "event"
+    case .namespace: "namespace"
     }
   }
 
@@ -79,6 +83,10 @@ enum QueryParameter: UInt32, CaseIterable {
       self = .name
     } else if name.equals("ready") {
       self = .ready
+    } else if name.equals("event") {
+      self = .event
+    } else if name.equals("namespace") {
+      self = .namespace
     } else {
       return nil
     }
@@ -92,11 +100,15 @@ enum QueryParameter: UInt32, CaseIterable {
 
     static var none: Names { Names(bits: 0) }
     static var delivery: Names { Names(bits: QueryParameter.wait.rawValue) }
-    static var call: Names { Names(bits: QueryParameter.wait.rawValue | QueryParameter.ttl.rawValue) }
+    static var call: Names {
+      Names(
+        bits: QueryParameter.wait.rawValue | QueryParameter.ttl.rawValue | QueryParameter.event.rawValue
+          | QueryParameter.namespace.rawValue)
+    }
     static var send: Names {
       Names(
         bits: QueryParameter.ttl.rawValue | QueryParameter.topic.rawValue | QueryParameter.until.rawValue
-          | QueryParameter.wait.rawValue)
+          | QueryParameter.wait.rawValue | QueryParameter.event.rawValue | QueryParameter.namespace.rawValue)
     }
     static var receive: Names {
       Names(
@@ -113,8 +125,8 @@ enum QueryParameter: UInt32, CaseIterable {
         bits: QueryParameter.cursor.rawValue | QueryParameter.since.rawValue | QueryParameter.last.rawValue
           | QueryParameter.wait.rawValue | QueryParameter.limit.rawValue | QueryParameter.maxBytes.rawValue
           | QueryParameter.topic.rawValue | QueryParameter.stream.rawValue | QueryParameter.events.rawValue
-          | QueryParameter.data.rawValue,
-        repeatable: QueryParameter.topic.rawValue)
+          | QueryParameter.data.rawValue | QueryParameter.namespace.rawValue,
+        repeatable: QueryParameter.topic.rawValue | QueryParameter.namespace.rawValue)
     }
 
     func contains(_ parameter: QueryParameter) -> Bool { bits & parameter.rawValue != 0 }

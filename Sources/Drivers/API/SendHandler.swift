@@ -109,7 +109,9 @@ extension API {
     // Before a message is queued.
     let cursor = session.inbox.latest
     let results: SendReceipt.Results
-    if message.isBatch {
+    if session.upstream.hasEvents, let settings = session.upstream.socketIO {
+      results = try acceptEvents(message, content, settings, for: session, context, at: now)
+    } else if message.isBatch {
       let lines = try message.lines(in: content)
       try admitMessages(lines.count, in: context, at: now)
       results = .batch(
@@ -125,7 +127,7 @@ extension API {
   }
 
   /// Throws the first problem if every message is refused.
-  private func queueBatch(
+  func queueBatch(
     _ lines: [SharedSlice], _ message: IncomingMessage, to session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> BatchResults {
     let receipt = session.upstream.post(
@@ -159,7 +161,7 @@ extension API {
   }
 
   /// Queues a batch as a whole or not at all.
-  private func queueAll(
+  func queueAll(
     _ lines: [SharedSlice], _ message: IncomingMessage, to session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> BatchResults {
     let timeToLive = message.parameters.timeToLive ?? session.upstream.defaultTimeToLive
@@ -184,7 +186,7 @@ extension API {
       "the batch has more than \(most) (the setting \(session.settingPrefix)upstream.queue.\(setting)), and with an Idempotency-Key it is accepted as a whole or not at all: send several batches, each with its own key"
   }
 
-  private func queue(
+  func queue(
     _ item: IncomingMessage.Item, _ message: IncomingMessage, to session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt.Accepted {
     let receipt = session.upstream.post(
@@ -194,7 +196,7 @@ extension API {
   }
 
   /// Returns what was accepted, or throws the problem for which nothing was.
-  private func accepted(
+  func accepted(
     _ receipt: SessionHandle.Receipt, _ count: Int, by session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt.Accepted {
     guard case .queued(let sequence, _) = receipt.result else {

@@ -31,6 +31,8 @@ struct SendParameters {
   private(set) var wait: TimeSpan
   /// Whether `wait` is from `Prefer`, which the response confirms.
   private(set) var isPreferenceApplied = false
+  /// nil unless the query has one of them.
+  private(set) var event: EventParameters?
 
   /// Longest topic, in bytes. RFC 8030 §5.4 allows 32; applications need longer names.
   private static let longestTopic = 128
@@ -57,6 +59,7 @@ struct SendParameters {
       case .topic: try merge(topic: value)
       case .until: milestone = try Self.milestone(value)
       case .wait: asked = try WaitParameter.read(value)
+      case .event, .namespace: event = EventParameters(adding: parameter, value, to: event)
       case .cursor, .since, .last, .limit, .maxBytes, .stream, .events, .ack, .after, .code, .data, .name,
         .ready:
         preconditionFailure("not accepted")

@@ -99,7 +99,9 @@ struct SendReceipt {
         beginQueued(accepted.sequence, into: &response.content.text)
       }
       response.content.text.append(
-        kind == .text ? ",\"type\":\"text\"" as StaticString : ",\"type\":\"binary\"")
+        session.upstream.hasEvents
+          ? ",\"type\":\"event\"" as StaticString
+          : kind == .text ? ",\"type\":\"text\"" as StaticString : ",\"type\":\"binary\"")
       writeCursor(into: &response.content.text)
       writeNextAttempt(of: accepted, at: now, into: &response.content.text)
     case .batch(let results):

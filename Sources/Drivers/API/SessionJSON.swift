@@ -4,6 +4,7 @@ import JSONCodec
 import Outbox
 import Sessions
 import Upstream
+import UpstreamProtocol
 import UpstreamSession
 
 extension SessionSnapshot {
@@ -25,6 +26,21 @@ extension SessionSnapshot {
     output.append(status.isCompressed ? "true" : "false" as StaticString)
     output.append(",\"last_refusal\":")
     writeRefusal(into: &output)
+    if session.upstream.hasEvents {
+      output.append(",\"namespaces\":[")
+      for (index, namespace) in session.upstream.namespaces.enumerated() {
+        output.append(index == 0 ? "{\"name\":" : ",{\"name\":" as StaticString)
+        output.append(jsonString: namespace.name)
+        output.append(",\"required\":")
+        output.append(namespace.isRequired ? "true" : "false" as StaticString)
+        output.append(",\"state\":")
+        output.append(jsonString: namespace.state.rawValue)
+        output.append(",\"reason\":")
+        output.append(jsonStringOrNull: namespace.reason)
+        output.append("}")
+      }
+      output.append("]")
+    }
     output.append(",\"messages\":{")
     for (index, entry) in ledger.enumerated() {
       output.append(index == 0 ? "\"" : ",\"" as StaticString)

@@ -3,7 +3,8 @@ import HTTPCodec
 import Reactor
 import WebSocketCodec
 
-/// A WebSocket server for trying out the gateway. It echoes every message and sends a tick at a fixed interval. It runs its own loop.
+/// A WebSocket server for trying out the gateway. It echoes every message and sends a tick at a fixed interval. At the path `/socket.io/` it is
+/// a Socket.IO server. It runs its own loop.
 package final class DemoUpstream: Sendable {
   /// The address it listens on: 127.0.0.1 with a free port.
   package let address: SocketAddress
@@ -54,6 +55,7 @@ private final class DemoConnection: LoopTask, TimerTarget {
   private var generator = SystemRandomNumberGenerator()
   private var tick: UInt64 = 0
   private var timer: LoopTimer?
+  private var isSocketIO = false
 
   init(channel: Channel, interval: TimeSpan) {
     self.channel = channel
@@ -78,6 +80,8 @@ private final class DemoConnection: LoopTask, TimerTarget {
         compression = ServerHandshake.accept(key: key.text(), extensions: extensions, into: &text)
       }
       socket = WebSocketConnection(role: .server, compression: compression)
+      isSocketIO = http.request.path.equals("/socket.io/")
+      if isSocketIO { send([DemoSocketIO.opening(interval)]) }
       timer = channel.loop.schedule(at: channel.loop.now + interval, self)
       return await flush()
     }
@@ -96,6 +100,7 @@ private final class DemoConnection: LoopTask, TimerTarget {
 
   private func handle(_ event: WebSocketEvent) {
     let payload = [UInt8](copying: socket.payload)
+    if isSocketIO, event == .message(.text) { return send(DemoSocketIO.replies(to: payload)) }
     output.withText { text in
       switch event {
       case .message(let kind): socket.sendMessage(kind, payload.span, using: &generator, into: &text)
@@ -109,10 +114,22 @@ private final class DemoConnection: LoopTask, TimerTarget {
   func timerFired(_ token: Int) {
     guard !socket.hasSentClose, !channel.isClosed else { return }
     tick += 1
-    let text = Array("{\"tick\":\(tick)}".utf8)
-    output.withText { socket.sendMessage(.text, text.span, using: &generator, into: &$0) }
+    if isSocketIO {
+      send(DemoSocketIO.ticks(tick))
+    } else {
+      send(["{\"tick\":\(tick)}"])
+    }
     _ = output.flush(to: channel)
     timer = channel.loop.schedule(at: channel.loop.now + interval, self)
+  }
+
+  private func send(_ messages: [String]) {
+    output.withText { text in
+      for message in messages {
+        let bytes = Array(message.utf8)
+        socket.sendMessage(.text, bytes.span, using: &generator, into: &text)
+      }
+    }
   }
 
   private func receive(into take: (Span<UInt8>) -> Void) async -> Bool {

@@ -5,6 +5,7 @@ import Inbox
 import Logging
 import Metrics
 import Reactor
+import SocketIO
 import Synchronization
 import Upstream
 import UpstreamSession
@@ -199,6 +200,11 @@ private final class InboxSink: UpstreamSink {
 
   func received(_ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, now: Int64) {
     inbox.append(payload, kind: kind, topic: topic, time: now, now: ProcessInformation.monotonicTime())
+    consumers.pushed()
+  }
+
+  func received(_ event: SocketIORecord, now: Int64) {
+    inbox.append(event, time: now, now: ProcessInformation.monotonicTime())
     consumers.pushed()
   }
 

@@ -1,6 +1,7 @@
 import ByteStreams
 import Inbox
 import Reactor
+import SocketIO
 import Synchronization
 import Threading
 
@@ -54,10 +55,22 @@ package final class SharedInbox: Sendable {
   package func append(
     _ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8> = Span(), time: Int64, now: MonotonicTime
   ) {
+    append(now: now) { renderer, id in
+      renderer.render(payload, kind: kind, topic: topic, id: id, time: time, arrival: now)
+    }
+  }
+
+  /// Appends an event of a Socket.IO upstream.
+  package func append(_ event: SocketIORecord, time: Int64, now: MonotonicTime) {
+    append(now: now) { renderer, id in renderer.render(event, id: id, time: time, arrival: now) }
+  }
+
+  @inline(__always)
+  private func append(now: MonotonicTime, _ render: (inout MessageRenderer, Cursor) -> RetainedMessage) {
     appender.withLock { appender in
       guard !appender.isClosed else { return }
       let id = log.withLock { $0.nextID }
-      let message = appender.renderer.render(payload, kind: kind, topic: topic, id: id, time: time, arrival: now)
+      let message = render(&appender.renderer, id)
       let growth = log.withLock { log in
         let before = log.retainedBytes
         log.append(message, dropping: &appender.dropped)

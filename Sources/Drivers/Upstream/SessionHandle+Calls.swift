@@ -133,10 +133,18 @@ extension SessionHandle {
     } catch {
       return false
     }
-    let copy = SharedBytes(copying: message)
+    return receiveReply(
+      to: id, SharedBytes(copying: message), range, canBeLate: !traits.hasUnpairedSurrogates, now: now)
+  }
+
+  /// Returns whether the call had no reply yet.
+  @discardableResult
+  func receiveReply(
+    to id: CallID, _ copy: SharedBytes, _ range: Range<Int> = 0..<0, canBeLate: Bool, now: MonotonicTime
+  ) -> Bool {
     let (isReply, notifier, signal) = update(at: now) { shared -> (Bool, Notifier?, Signal?) in
       let request = shared.calls.sequence(of: id)
-      let match = shared.calls.receive(id, copy, range, canBeLate: !traits.hasUnpairedSurrogates, now: now)
+      let match = shared.calls.receive(id, copy, range, canBeLate: canBeLate, now: now)
       if let request, match != .none { shared.outbox.replied(to: request) }
       return switch match {
       case .reply(let lane): (true, shared.callNotifier(ofLane: lane), shared.signalAfterReply)
@@ -147,6 +155,12 @@ extension SessionHandle {
     notifier?.notify()
     signal?.notify()
     return isReply
+  }
+
+  /// These calls get no reply any more.
+  func endCalls(_ ids: [CallID]) {
+    let callers = shared.withLock { shared in shared.calls.end(ids).map { shared.callNotifier(ofLane: $0) } }
+    for caller in callers { caller.notify() }
   }
 
   /// A connection has ended, and its messages are settled.

@@ -48,6 +48,9 @@ package final class SessionHandle: Sendable {
     var callNotifiers: [Notifier] = []
     /// How calls are related to their replies, by the latest settings.
     var correlation: Correlation?
+    /// nil unless the upstream speaks Socket.IO.
+    var socketIO: SocketIOState?
+    var socketIOSettings: SocketIOSettings?
     /// The session shuts down, and ends when the last call has.
     var isShuttingDown = false
     /// Called when the shutdown is complete.
@@ -67,6 +70,10 @@ package final class SessionHandle: Sendable {
   private let stateChanges = Atomic<UInt64>(0)
   /// Whether a message of the upstream may be the reply to a call. Written under the lock.
   let mayHaveReplies = Atomic(false)
+  /// Whether the upstream speaks Socket.IO: messages are events.
+  package let hasEvents: Bool
+  /// The ids of the events whose acknowledgements clients wait for.
+  let eventIDs = Atomic<UInt64>(0)
   /// Whether the session connects only on demand.
   let isOnDemand: Atomic<Bool>
   let settings: SharedSettings
@@ -88,13 +95,16 @@ package final class SessionHandle: Sendable {
     self.lineLimiter = lineLimiter
     self.settings = settings
     isOnDemand = Atomic(settings.value.session.onDemand)
+    hasEvents = settings.value.conventions.kind == .socketIO
     self.sink = sink
     self.logger = logger
     self.metrics = metrics
     let status = SessionStatus(url: settings.value.urls[0].redacted)
     shared = Locked(
       Shared(
-        outbox: Outbox(settings.value.outbox), status: status, correlation: settings.value.conventions.correlation))
+        outbox: Outbox(settings.value.outbox), status: status, correlation: settings.value.conventions.correlation,
+        socketIO: settings.value.conventions.kind == .socketIO ? SocketIOState() : nil,
+        socketIOSettings: settings.value.conventions.socketIO))
   }
 
   package convenience init(
@@ -395,7 +405,10 @@ package final class SessionHandle: Sendable {
   /// Applies new settings through a new connection that replaces the current one. The connection is replaced even if the
   /// settings are equal, since certificates and credentials that they refer to may have changed.
   package func reconfigure(_ settings: SharedSettings, because reason: ReplacementReason) {
-    shared.withLock { $0.correlation = settings.value.conventions.correlation }
+    shared.withLock { shared in
+      shared.correlation = settings.value.conventions.correlation
+      shared.socketIOSettings = settings.value.conventions.socketIO
+    }
     send(.reconfigure(settings, because: reason))
   }
 

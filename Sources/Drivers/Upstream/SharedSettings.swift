@@ -25,10 +25,14 @@ package final class SharedSettings: Sendable {
 
   /// Reads the files of `upstream.tls`, unless another session has the same settings. Blocks.
   package convenience init(_ value: UpstreamSettings, with cache: inout TLSContextCache) throws(TLSSettingsError) {
-    try self.init(value, protocol: Self.plainProtocol(value.conventions), &cache)
+    try self.init(value, protocol: Self.protocolPrototype(value), &cache)
   }
 
-  private static func plainProtocol(_ conventions: UpstreamConventions) -> (any UpstreamProtocol)? {
+  private static func protocolPrototype(_ value: UpstreamSettings) -> (any UpstreamProtocol)? {
+    let conventions = value.conventions
+    if conventions.kind == .socketIO {
+      return SocketIOProtocol(conventions, messageBytes: value.limits.messageBytes)
+    }
     let isPlain = conventions.onOpen.isEmpty && conventions.client.message == nil && !conventions.examinesMessages
     return isPlain ? nil : PlainProtocol(conventions)
   }
@@ -59,7 +63,7 @@ package final class SharedSettings: Sendable {
     precondition(
       value.tls == self.value.tls && (tlsContext != nil || !value.urls.contains { $0.isSecure }),
       "the TLS context was built from other settings")
-    return SharedSettings(value, Self.plainProtocol(value.conventions), tlsContext)
+    return SharedSettings(value, Self.protocolPrototype(value), tlsContext)
   }
 
   /// A copy with another queue, which a reload does not change. URLs, conventions and TLS context must be the same. Reads no file.

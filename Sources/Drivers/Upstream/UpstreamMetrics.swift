@@ -18,6 +18,7 @@ package final class UpstreamMetrics: Sendable {
   let sentHeartbeats: Counter
   let receivedHeartbeats: Counter
   let malformedPayloads: Counter
+  let ignoredPackets: Counter
   let subscriptions: Gauge
 
   /// - Parameter session: the session's name, unique in `registry`.
@@ -54,6 +55,9 @@ package final class UpstreamMetrics: Sendable {
       "drawbridge_upstream_heartbeats_received_total", "Heartbeat messages received from the upstream.", labels)
     subscriptions = registry.gauge(
       "drawbridge_subscriptions", "Subscriptions of clients that are sent again on a new connection.", labels)
+    ignoredPackets = registry.counter(
+      "drawbridge_upstream_ignored_packets_total",
+      "Packets of a Socket.IO upstream without a meaning, such as those of a namespace that is not joined.", labels)
     malformedPayloads = registry.counter(
       "drawbridge_upstream_malformed_payloads_total",
       "Binary messages that could not be decompressed with upstream.payload_codec.", labels)

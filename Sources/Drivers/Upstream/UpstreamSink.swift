@@ -1,10 +1,13 @@
 import ByteStreams
+import SocketIO
 
 /// Receives the pushes of a session. Called on the session's loop.
 package protocol UpstreamSink: AnyObject, Sendable {
   /// A push has arrived. `payload` and `topic` are valid during the call only. `topic` is empty if there is none. `now` is wall-clock
   /// time in milliseconds.
   func received(_ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, now: Int64)
+  /// An event of a Socket.IO upstream has arrived. `event` is valid during the call only.
+  func received(_ event: SocketIORecord, now: Int64)
   /// A ready connection has ended: pushes may be missing from here on.
   func connectionLost()
   /// The state of the session, or the desired state, has changed. May be called from any thread.
@@ -19,6 +22,7 @@ package protocol UpstreamSink: AnyObject, Sendable {
 }
 
 extension UpstreamSink {
+  package func received(_ event: SocketIORecord, now: Int64) {}
   package var flushesAfterEachMessage: Bool { false }
   package var hasReaders: Bool { false }
   package func stateChanged() {}

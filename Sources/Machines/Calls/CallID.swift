@@ -11,6 +11,8 @@ package struct CallID: Hashable, Sendable {
     case number
     /// A UUID of version 4 (RFC 9562): 36 characters, which is also the longest id of OCPP.
     case string
+    /// The id of an acknowledgement, which the gateway counts.
+    case acknowledgement
   }
 
   package let form: Form
@@ -26,10 +28,17 @@ package struct CallID: Hashable, Sendable {
     self.form = form
     switch form {
     case .number: value = Self.smallestNumber + random % (9 * Self.smallestNumber)
+    case .acknowledgement: value = random
     case .string:
       // Version 4, and variant 10.
       value = random & ~(0xF << 76) & ~(3 << 62) | 4 << 76 | 2 << 62
     }
+  }
+
+  /// The id of the acknowledgement of an event.
+  package init(acknowledgement id: UInt64) {
+    form = .acknowledgement
+    value = UInt128(id)
   }
 
   /// The type of a client's id, by its token.

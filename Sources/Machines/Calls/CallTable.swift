@@ -173,6 +173,15 @@ package struct CallTable: Sendable {
     return lanes
   }
 
+  /// These calls get no reply any more. Returns the lanes of those that had no outcome.
+  package mutating func end(_ ids: [CallID]) -> [Int] {
+    ids.compactMap { id in
+      guard let call = calls[id], call.outcome == nil else { return nil }
+      settle(id, as: .upstreamClosed)
+      return call.lane
+    }
+  }
+
   /// Messages have ended, or may have. Returns the lanes of the calls that end by that. The cost does not depend on the number of calls.
   ///
   /// - Parameter outcome: of the call whose request is the message with this number, and whether a connection that has not ended was given it;

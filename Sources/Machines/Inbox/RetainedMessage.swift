@@ -1,5 +1,6 @@
 import ByteStreams
 import JSONCodec
+import SocketIO
 
 /// The topic of a push: a name that clients can filter by.
 package enum PushTopic {
@@ -17,12 +18,15 @@ package struct RetainedMessage: Sendable {
     case text
     /// The payload in base64.
     case binary
+    /// An event of Socket.IO: the array of its arguments, byte for byte. Further members follow `data`.
+    case event
 
     package var name: StaticString {
       switch self {
       case .json: "json"
       case .text: "text"
       case .binary: "binary"
+      case .event: "event"
       }
     }
   }
@@ -31,7 +35,7 @@ package struct RetainedMessage: Sendable {
   /// When it arrived, on the monotonic clock: the wall clock, which `rendered` shows, may jump.
   package let arrival: MonotonicTime
   package let kind: Kind
-  /// Where the parts of `rendered` are. Small enough to cost no memory beside `kind`.
+  /// Where the parts of `rendered` are. `topicStart` is set also for an event without a topic. Small enough to cost no memory beside `kind`.
   private let topicStart: UInt8
   private let topicCount: UInt16
   private let dataStart: UInt16
@@ -50,7 +54,7 @@ package struct RetainedMessage: Sendable {
     topicCount = UInt16(topic.count)
     self.dataStart = UInt16(dataStart)
     hasLineBreaks =
-      kind == .json
+      (kind == .json || kind == .event)
       && (rendered.bytes.firstIndex(of: UInt8(ascii: "\n"), from: dataStart) != nil
         || rendered.bytes.firstIndex(of: UInt8(ascii: "\r"), from: dataStart) != nil)
     self.rendered = rendered
@@ -81,6 +85,27 @@ package struct RetainedMessage: Sendable {
     return JSONString.content(of: rendered.bytes.extracting(start - 1..<start + Int(topicCount) + 1))
   }
 
+  /// The namespace of an event; empty for other pushes. It contains no character that JSON escapes.
+  package var namespace: Span<UInt8> {
+    @_lifetime(borrow self)
+    get {
+      let bytes = rendered.bytes
+      guard kind == .event else { return unsafe _overrideLifetime(bytes.extracting(0..<0), borrowing: self) }
+      // The topic is a string, or null.
+      let afterTopic = Int(topicStart) + (hasTopic ? Int(topicCount) + 1 : 4)
+      let start = afterTopic + MessageRenderer.namespaceMember.utf8CodeUnitCount
+      let end = bytes.firstIndex(of: UInt8(ascii: "\""), from: start) ?? start
+      return unsafe _overrideLifetime(bytes.extracting(start..<end), borrowing: self)
+    }
+  }
+
+  /// The range of `data`.
+  private var dataRange: Range<Int> {
+    let (start, end) = (Int(dataStart), rendered.count - 1)
+    guard kind == .event else { return start..<end }
+    return JSONObject(rendered.bytes)?.members.first { $0.value.lowerBound == start }?.value ?? start..<end
+  }
+
   /// When it arrived, as in `rendered`.
   package var time: Span<UInt8> {
     @_lifetime(borrow self)
@@ -101,9 +126,9 @@ package struct RetainedMessage: Sendable {
   /// Size of the payload as it came from the upstream, in bytes.
   package var payloadCount: Int {
     let bytes = rendered.bytes
-    let (start, end) = (Int(dataStart), bytes.count - 1)
+    let (start, end) = (dataRange.lowerBound, dataRange.upperBound)
     switch kind {
-    case .json: return end - start
+    case .json, .event: return end - start
     case .text: return JSONString.content(of: bytes.extracting(start..<end))?.count ?? 0
     case .binary:
       var padding = 0
@@ -123,15 +148,15 @@ package struct RetainedMessage: Sendable {
 
   /// The payload as it came from the upstream, if `rendered` contains it byte for byte.
   package var embeddedPayload: SharedSlice? {
-    kind == .json ? SharedSlice(rendered, range: Int(dataStart)..<rendered.count - 1) : nil
+    kind == .json || kind == .event ? SharedSlice(rendered, range: dataRange) : nil
   }
 
   /// Appends the payload as it came from the upstream.
   package func writePayload(into output: inout ByteQueue) {
     let bytes = rendered.bytes
-    let (start, end) = (Int(dataStart), bytes.count - 1)
+    let (start, end) = (dataRange.lowerBound, dataRange.upperBound)
     switch kind {
-    case .json: output.append(bytes.extracting(start..<end))
+    case .json, .event: output.append(bytes.extracting(start..<end))
     case .text: output.append(JSONString.content(of: bytes.extracting(start..<end)) ?? [])
     case .binary: Base64.decode(bytes.extracting(start + 1..<end - 1), into: &output)
     }
@@ -145,6 +170,7 @@ package struct MessageRenderer: ~Copyable {
 
   fileprivate static var dataMember: StaticString { ",\"data\":" }
   fileprivate static var binaryMember: StaticString { ",\"data_base64\":" }
+  fileprivate static var namespaceMember: StaticString { ",\"namespace\":\"" }
 
   package init() {}
 
@@ -158,26 +184,15 @@ package struct MessageRenderer: ~Copyable {
   package mutating func render(
     _ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, id: Cursor, time: Int64, arrival: MonotonicTime
   ) -> RetainedMessage {
-    scratch.removeAll()
-    scratch.reserve(payload.count &+ 128)
-    scratch.append("{\"id\":\"" as StaticString)
-    id.write(into: &scratch)
-    scratch.append("\",\"time\":\"" as StaticString)
-    clock.write(milliseconds: time, into: &scratch)
+    begin(payload.count, id, time)
     let type: RetainedMessage.Kind = kind == .binary ? .binary : isEmbeddable(payload) ? .json : .text
     switch type {
     case .json: scratch.append("\",\"type\":\"json\",\"topic\":" as StaticString)
     case .text: scratch.append("\",\"type\":\"text\",\"topic\":" as StaticString)
     case .binary: scratch.append("\",\"type\":\"binary\",\"topic\":" as StaticString)
+    case .event: preconditionFailure("an event has its own form")
     }
-    var topicRange = 0..<0
-    if topic.isEmpty || topic.count > PushTopic.maximumBytes {
-      scratch.append("null" as StaticString)
-    } else {
-      let start = scratch.count + 1
-      scratch.append(jsonString: topic)
-      topicRange = start..<scratch.count - 1
-    }
+    let topicRange = append(topic: topic)
     scratch.append(type == .binary ? Self.binaryMember : Self.dataMember)
     let dataStart = scratch.count
     switch type {
@@ -187,12 +202,75 @@ package struct MessageRenderer: ~Copyable {
       scratch.append(UInt8(ascii: "\""))
       Base64.encode(payload, into: &scratch)
       scratch.append(UInt8(ascii: "\""))
+    case .event: break
     }
+    return end(id, arrival, type, topicRange, dataStart)
+  }
+
+  /// `{"id","time","type":"event","topic","namespace","data"}`, and where they apply `attachments`, `ack` and `event`. The name of the event is
+  /// its topic, or `event` if it is too long for one. `data` is the array of the arguments, or a string if the event is raw.
+  package mutating func render(
+    _ event: SocketIORecord, id: Cursor, time: Int64, arrival: MonotonicTime
+  ) -> RetainedMessage {
+    begin(event.arguments.count, id, time)
+    scratch.append("\",\"type\":\"event\",\"topic\":" as StaticString)
+    let topicRange = append(topic: event.name)
+    scratch.append(Self.namespaceMember)
+    scratch.append(event.namespace)
+    scratch.append(UInt8(ascii: "\""))
+    scratch.append(Self.dataMember)
+    let dataStart = scratch.count
+    if event.kind == .rawEvent {
+      scratch.append(jsonString: event.arguments)
+    } else {
+      scratch.append(UInt8(ascii: "["))
+      scratch.append(event.arguments)
+      scratch.append(UInt8(ascii: "]"))
+    }
+    for index in 0..<event.attachmentCount {
+      scratch.append(index == 0 ? ",\"attachments\":[\"" : ",\"" as StaticString)
+      Base64.encode(event.attachment(index), into: &scratch)
+      scratch.append(UInt8(ascii: "\""))
+    }
+    if event.attachmentCount > 0 { scratch.append(UInt8(ascii: "]")) }
+    if !event.token.isEmpty {
+      scratch.append(",\"ack\":" as StaticString)
+      scratch.append(jsonString: event.token)
+    }
+    if event.name.count > PushTopic.maximumBytes {
+      scratch.append(",\"event\":" as StaticString)
+      scratch.append(jsonString: event.name)
+    }
+    return end(id, arrival, .event, topicRange, dataStart)
+  }
+
+  private mutating func begin(_ size: Int, _ id: Cursor, _ time: Int64) {
+    scratch.removeAll()
+    scratch.reserve(size &+ 128)
+    scratch.append("{\"id\":\"" as StaticString)
+    id.write(into: &scratch)
+    scratch.append("\",\"time\":\"" as StaticString)
+    clock.write(milliseconds: time, into: &scratch)
+  }
+
+  /// Returns the range of the topic between its quotes, or an empty one where null begins.
+  private mutating func append(topic: Span<UInt8>) -> Range<Int> {
+    let start = scratch.count
+    guard !topic.isEmpty, topic.count <= PushTopic.maximumBytes else {
+      scratch.append("null" as StaticString)
+      return start..<start
+    }
+    scratch.append(jsonString: topic)
+    return start + 1..<scratch.count - 1
+  }
+
+  private mutating func end(
+    _ id: Cursor, _ arrival: MonotonicTime, _ kind: RetainedMessage.Kind, _ topic: Range<Int>, _ dataStart: Int
+  ) -> RetainedMessage {
     scratch.append(UInt8(ascii: "}"))
     let rendered = SharedBytes(copying: scratch.bytes)
     if scratch.allocatedBytes > Self.scratchKept { scratch.releaseStorage() }
-    return RetainedMessage(
-      id, arrival: arrival, kind: type, topic: topicRange, dataStart: dataStart, rendered: rendered)
+    return RetainedMessage(id, arrival: arrival, kind: kind, topic: topic, dataStart: dataStart, rendered: rendered)
   }
 
   /// A larger buffer was needed by an exceptional message only, and is released.

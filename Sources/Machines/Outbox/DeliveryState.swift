@@ -44,8 +44,10 @@ package enum DeliveryReason: UInt8, CaseIterable, Sendable {
   case sessionClosed
   /// The connection was lost: after it was written, or too often while it was being written.
   case connectionLost
-  /// The upstream refused it as too large (1009).
+  /// The upstream refused it as too large (1009), or has announced that it would.
   case tooLarge
+  /// Its namespace of a Socket.IO upstream is not connected, or the connection that it belongs to has ended.
+  case notConnected
 
   package var name: StaticString {
     switch self {
@@ -55,6 +57,7 @@ package enum DeliveryReason: UInt8, CaseIterable, Sendable {
     case .sessionClosed: "session-closed"
     case .connectionLost: "connection-lost"
     case .tooLarge: "too-large"
+    case .notConnected: "namespace-not-connected"
     }
   }
 }

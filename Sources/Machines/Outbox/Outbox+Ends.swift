@@ -19,6 +19,14 @@ extension Outbox {
     trimExpiry()
   }
 
+  /// Ends a message that the connection has taken and cannot carry. No byte of it was sent.
+  package mutating func reject(_ sequence: UInt64, because reason: DeliveryReason) {
+    guard let position = position(of: sequence), position >= writtenEnd, position < takenEnd else { return }
+    ring[position].attempts &-= 1
+    finish(position, as: .rejected, because: reason)
+    popFront()
+  }
+
   /// The upstream has replied to a message, so it has arrived: it is confirmed without a pong, and not sent again. A message that a new
   /// connection has in its buffer meanwhile cannot be stopped. It is confirmed when it leaves the buffer, and not sent once more.
   package mutating func replied(to sequence: UInt64) {

@@ -17,6 +17,12 @@ enum Placeholders {
   /// Whether every placeholder at `range`, which must be valid JSON, has the number of an attachment. As the official parser reads them:
   /// members in any order, others ignored, the last one of a name counts.
   static func areValid(_ text: Span<UInt8>, _ range: Range<Int>, attachments: Int) -> Bool {
+    used(text, range, attachments: attachments) != nil
+  }
+
+  /// Which attachments have a placeholder; nil if a placeholder has no number of an attachment.
+  static func used(_ text: Span<UInt8>, _ range: Range<Int>, attachments: Int) -> [Bool]? {
+    var used = [Bool](repeating: false, count: attachments)
     var walk = JSONText(range)
     var levels: [Level] = []
     var invalid = 0
@@ -30,7 +36,7 @@ enum Placeholders {
       case UInt8(ascii: "}"), UInt8(ascii: "]"):
         guard let closed = levels.popLast(), closed.isPlaceholder else { continue }
         invalid = closed.invalidBefore
-        if !(closed.number.map { $0 < attachments } ?? false) { invalid &+= 1 }
+        if let number = closed.number, number < attachments { used[number] = true } else { invalid &+= 1 }
       case UInt8(ascii: ","), UInt8(ascii: ":"): continue
       default:
         if levels.last?.isObject == true, name == nil {
@@ -41,7 +47,7 @@ enum Placeholders {
         }
       }
     }
-    return invalid == 0
+    return invalid == 0 ? used : nil
   }
 
   private static func name(_ token: Span<UInt8>) -> Name {

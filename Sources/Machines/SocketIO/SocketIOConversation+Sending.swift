@@ -78,6 +78,16 @@ extension SocketIOConversation {
       into: &output)
   }
 
+  /// Writes an acknowledgement that `takeOwed` was asked about before. It may be written again after its bytes were taken back.
+  package func writeAcknowledgementAgain(
+    _ id: UInt64, arguments: Span<UInt8>, attachments: Int, namespace: Int, into output: inout ByteQueue
+  ) {
+    let space = namespaces[namespace].name
+    output.append(UInt8(ascii: "4"))
+    SocketIOPacket.writeAcknowledgement(
+      id, arguments: arguments, attachments: attachments, namespace: space.span, into: &output)
+  }
+
   /// Writes the acknowledgement that the server has requested, once. Returns false if it has not, or has been sent one already.
   package mutating func writeAcknowledgement(
     _ id: UInt64, arguments: Span<UInt8> = Span(), attachments: Int = 0, namespace: Int, into output: inout ByteQueue

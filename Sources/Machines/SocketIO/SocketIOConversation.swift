@@ -36,6 +36,8 @@ package struct SocketIOConversation: Sendable {
   private var gathering: Gathering?
   /// Acknowledgements that the server is to send.
   private var expected: Set<AcknowledgementID> = []
+  /// Their order, with some that have arrived.
+  private var expectedOrder = RingDeque(filler: AcknowledgementID(namespace: 0, id: 0))
   /// Acknowledgements that the server has requested and that have not been sent.
   private var owed: Set<AcknowledgementID> = []
   /// Their order, with some that have been sent.
@@ -52,7 +54,23 @@ package struct SocketIOConversation: Sendable {
     }
   }
 
+  /// The index of the namespace with this name, if it is configured.
+  package func index(of name: Span<UInt8>) -> Int? {
+    for index in namespaces.indices {
+      let configured = namespaces[index].name
+      if configured.span.equals(name) { return index }
+    }
+    return nil
+  }
+
+  package func name(of namespace: Int) -> [UInt8] { namespaces[namespace].name }
+
   package func isConnected(_ namespace: Int) -> Bool { namespaces[namespace].state == .connected }
+
+  /// Sets what the previous connection has left of each namespace. Before the first CONNECT.
+  package mutating func setRecovery(_ recovery: SocketIORecovery?, of namespace: Int) {
+    namespaces[namespace].recovery = recovery
+  }
 
   /// What the next connection needs; nil: the server does not restore the state of this namespace.
   package func recovery(_ namespace: Int) -> SocketIORecovery? { namespaces[namespace].recovery }
@@ -117,7 +135,14 @@ package struct SocketIOConversation: Sendable {
   private mutating func complete(
     _ packet: SocketIOPacket, _ text: Span<UInt8>, _ kept: [UInt8]?, _ attachments: [[UInt8]]
   ) -> SocketIOEvent {
-    guard let namespace = namespace(packet, text) else { return .ignored(.namespace) }
+    guard let namespace = namespace(packet, text) else {
+      // A server of version 3 connects the default namespace unasked.
+      let isUnasked = packet.kind == .connect && packet.namespace.isEmpty && version == .four
+      guard isUnasked, !namespaces.isEmpty, Self.member("sid", of: text.extracting(packet.data)) == nil else {
+        return .ignored(.namespace)
+      }
+      return refusedVersion(0)
+    }
     switch packet.kind {
     case .connect: return connected(namespace, text.extracting(packet.data))
     case .connectError: return failed(namespace, text.extracting(packet.data))
@@ -126,10 +151,16 @@ package struct SocketIOConversation: Sendable {
       namespaces[namespace].state = .ended
       return .disconnected(namespace: namespace)
     case .event, .binaryEvent:
-      guard isConnected(namespace), let elements = packet.elements, let name = elements.first else {
+      let isEarly = namespaces[namespace].state == .connecting
+      guard isConnected(namespace) || isEarly, let elements = packet.elements, let name = elements.first else {
         return .ignored(.namespace)
       }
       if let id = packet.id { owe(AcknowledgementID(namespace: namespace, id: id)) }
+      // Applications send events while they decide about a CONNECT. Clients get them after the answer.
+      guard !isEarly else {
+        let text = kept ?? [UInt8](copying: text)
+        return .early(content(packet, namespace, text, name: name, arguments: elements.rest, attachments))
+      }
       keepOffset(namespace, packet, elements, text)
       return .push(content(packet, namespace, kept, name: name, arguments: elements.rest, attachments))
     case .acknowledgement, .binaryAcknowledgement:
@@ -168,8 +199,7 @@ package struct SocketIOConversation: Sendable {
     guard state == .idle || state == .connecting else { return .ignored(.repeated) }
     // A server of version 3 connects the default namespace unasked, also if version 4 is expected.
     guard version == .three || Self.member("sid", of: data) != nil else {
-      namespaces[namespace].state = .ended
-      return .refused(namespace: namespace, SocketIORefusal(reason: .wrongVersion, text: "", isCut: false))
+      return refusedVersion(namespace)
     }
     guard version == .three || state == .connecting else { return .ignored(.namespace) }
     namespaces[namespace].state = .connected
@@ -178,6 +208,11 @@ package struct SocketIOConversation: Sendable {
     let isRecovered = pid != nil && before?.offset != nil && pid == before?.pid
     if !isRecovered { namespaces[namespace].recovery = pid.map { SocketIORecovery(pid: $0) } }
     return .connected(namespace: namespace, isRecovered: isRecovered)
+  }
+
+  private mutating func refusedVersion(_ namespace: Int) -> SocketIOEvent {
+    namespaces[namespace].state = .ended
+    return .refused(namespace: namespace, SocketIORefusal(reason: .wrongVersion, text: "", isCut: false))
   }
 
   private mutating func failed(_ namespace: Int, _ data: Span<UInt8>) -> SocketIOEvent {
@@ -228,9 +263,22 @@ package struct SocketIOConversation: Sendable {
   /// Returns whether the acknowledgement is owed, and no longer is.
   mutating func takeOwed(_ id: AcknowledgementID) -> Bool { owed.remove(id) != nil }
 
+  /// The acknowledgement that the server has requested is being sent.
+  package mutating func settle(_ id: UInt64, namespace: Int) {
+    owed.remove(AcknowledgementID(namespace: namespace, id: id))
+  }
+
   /// An event with this id was sent: its acknowledgement is passed on.
   package mutating func expectAcknowledgement(_ id: UInt64, namespace: Int) {
-    expected.insert(AcknowledgementID(namespace: namespace, id: id))
+    let new = AcknowledgementID(namespace: namespace, id: id)
+    guard expected.insert(new).inserted else { return }
+    expectedOrder.append(new)
+    while !expectedOrder.isEmpty {
+      let oldest = expectedOrder[expectedOrder.front]
+      guard expectedOrder.count > limits.expectedAcknowledgements || !expected.contains(oldest) else { return }
+      expected.remove(oldest)
+      expectedOrder.removeFirst()
+    }
   }
 
   /// Nobody waits for the acknowledgement any more.

@@ -12,6 +12,8 @@ package enum SocketIOEvent: Equatable, Sendable {
   case refused(namespace: Int, SocketIORefusal)
   /// An event of a namespace to which we are connected.
   case push(SocketIOContent)
+  /// An event of a namespace that has not answered our CONNECT. It is to be kept until then, and dropped if the namespace refuses.
+  case early(SocketIOContent)
   /// The reply to an event that we sent with an id.
   case acknowledged(SocketIOContent)
   /// The server has disconnected us from a namespace.

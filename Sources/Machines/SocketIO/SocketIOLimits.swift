@@ -11,6 +11,10 @@ package struct SocketIOLimits: Equatable, Sendable {
   /// requests one per event, while clients acknowledge them seconds later, has a few hundred.
   package var owedAcknowledgements = 4_096
 
+  /// Acknowledgements that the server owes us. Above it, the oldest is forgotten. A client may leave its call before the server answers it, so
+  /// a server that never answers would make us remember all of them. Twice as many as there can be calls.
+  package var expectedAcknowledgements = 8_192
+
   package init() {}
 
   /// Size of a session id, a `pid` and an offset, in bytes. Real ones have 20 to 40. Each is kept for the life of the session.

@@ -38,7 +38,7 @@ package struct CredentialUse: Hashable, Sendable {
 extension UpstreamConventions {
   /// Conflicts between settings that are each valid alone, with what is accepted. The keys are paths below `upstream`.
   package var problems: [(key: String, reason: String)] {
-    credentialProblems + subscriptionProblems + heartbeatProblems
+    credentialProblems + subscriptionProblems + heartbeatProblems + socketIOProblems
   }
 
   private var credentialProblems: [(key: String, reason: String)] {
@@ -49,14 +49,18 @@ extension UpstreamConventions {
     if !credential.query.utf8.allSatisfy(ASCII.isUnreserved) {
       problems.append(("credential.query", "a parameter's name must consist of letters, digits and -._~"))
     }
-    let isUsedInMessages = onOpen.contains { $0.send?.usesCredential == true }
+    let isUsedInMessages =
+      onOpen.contains { $0.send?.usesCredential == true } || socketIO.templates.contains(where: \.usesCredential)
     let isUsed = credential.header?.usesCredential == true || !credential.query.isEmpty || isUsedInMessages
     switch (credential.source, isUsed) {
     case (nil, true):
       problems.append(("credential", "it is used, but has no source: set env, file or command"))
     case (.some, false):
       problems.append(
-        ("credential", "it is not sent anywhere: set header or query, or use ${credential} in a message of on_open"))
+        (
+          "credential",
+          "it is not sent anywhere: set header or query, or use ${credential} in a message of on_open or in socketio"
+        ))
     case (nil, false), (.some, true): break
     }
     if credential.sources > 1 { problems.append(("credential", "set only one of env, file and command")) }

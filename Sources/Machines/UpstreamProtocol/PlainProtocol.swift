@@ -10,7 +10,7 @@ package struct PlainProtocol: UpstreamProtocol {
   /// Values for the placeholders of templates.
   private var values = TemplateValues()
   /// Setup messages that are rendered but not sent yet, by step.
-  private var prepared: [Int: SharedBytes] = [:]
+  private(set) var prepared: [Int: SharedBytes] = [:]
   package private(set) var awaitedStep: Int?
 
   package init(_ conventions: UpstreamConventions) {
@@ -39,10 +39,15 @@ package struct PlainProtocol: UpstreamProtocol {
     }
   }
 
-  package mutating func beginSetup(step: Int) -> SharedBytes? {
+  package mutating func beginSetup(step: Int) -> [ProtocolFrame] {
     awaitedStep = conventions.onOpen[step].expect == nil ? nil : step
-    return prepared.removeValue(forKey: step)
+    return prepared.removeValue(forKey: step).map { [ProtocolFrame($0)] } ?? []
   }
+
+  package func name(ofStep step: Int) -> String { "opening message \(step + 1) ('upstream.on_open[\(step)]')" }
+
+  /// The cursor before the first push.
+  var initialCursor: Template? { conventions.cursor.initial }
 
   // MARK: Messages
 
@@ -69,8 +74,9 @@ package struct PlainProtocol: UpstreamProtocol {
 
   package mutating func encode(
     _ payload: Span<UInt8>, kind: MessageKind, _ write: (Span<UInt8>, MessageKind) -> Void
-  ) {
+  ) -> EncodingResult {
     write(payload, kind)
+    return .written
   }
 
   // MARK: Heartbeats

@@ -23,6 +23,9 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
   package let description: String
   let pieces: [Piece]
 
+  /// A template without text.
+  package static var empty: Template { Template(description: "", pieces: []) }
+
   indirect enum Piece: Hashable, Sendable {
     case text([UInt8])
     case file(String)
@@ -158,6 +161,10 @@ package enum TemplateError: Error, Hashable, Sendable, CustomStringConvertible {
   case noCredential
   case noValue(at: JSONPointer)
   case notUTF8
+  /// The `auth` of a namespace.
+  case notObject
+  /// A message to a Socket.IO upstream is no envelope.
+  case envelope(String)
 
   package var description: String {
     switch self {
@@ -166,6 +173,9 @@ package enum TemplateError: Error, Hashable, Sendable, CustomStringConvertible {
     case .noCredential: "there is no credential; set 'upstream.credential'"
     case .noValue(let pointer): "the message to respond to has no value at '\(pointer)'"
     case .notUTF8: "the result is not valid UTF-8; a text message must be"
+    case .notObject:
+      "the result is not a JSON object, which 'auth' must be; write ${json:…} around values, as in {\"token\":\"${json:${credential}}\"}"
+    case .envelope(let reason): reason
     }
   }
 }

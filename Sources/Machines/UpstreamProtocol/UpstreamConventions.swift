@@ -13,6 +13,8 @@ package struct UpstreamConventions: Equatable, Sendable {
   package var correlation: Correlation?
   package var subscriptions = SubscriptionRules()
   package var credential = CredentialUse()
+  package var kind = UpstreamKind.websocket
+  package var socketIO = SocketIOSettings()
 
   package init() {}
 
@@ -77,6 +79,6 @@ package struct UpstreamConventions: Equatable, Sendable {
   /// The files to read for a connection.
   package var files: Set<String> {
     let templates = onOpen.map(\.send) + [client.message, server.reply, cursor.initial, credential.header]
-    return templates.reduce(into: []) { $0.formUnion($1?.files ?? []) }
+    return (templates + socketIO.templates).reduce(into: []) { $0.formUnion($1?.files ?? []) }
   }
 }

@@ -1,4 +1,5 @@
 import ByteStreams
+import SocketIO
 
 /// The application protocol of one connection, above WebSocket. It decides which messages of the upstream are for clients, sends
 /// messages of its own, and encodes clients' messages.
@@ -19,8 +20,11 @@ package protocol UpstreamProtocol: Sendable {
   /// Renders the setup messages from step `first` on, up to the first step that expects a response.
   mutating func prepareSetup(from first: Int, _ memory: ProtocolMemory, now: Int64) throws(SetupError)
 
-  /// Returns the message of a setup step, or nil if it sends none. Its response is expected from now on.
-  mutating func beginSetup(step: Int) -> SharedBytes?
+  /// Returns what a setup step sends. Its response is expected from now on.
+  mutating func beginSetup(step: Int) -> [ProtocolFrame]
+
+  /// The name of a setup step, in messages for operators.
+  func name(ofStep step: Int) -> String
 
   /// The setup step whose response is pending, if any.
   var awaitedStep: Int? { get }
@@ -38,7 +42,26 @@ package protocol UpstreamProtocol: Sendable {
 
   /// Passes the WebSocket messages that carry one outgoing message to `write`, in order. Called only if `encodesMessages`.
   mutating func encode(
-    _ payload: Span<UInt8>, kind: MessageKind, _ write: (Span<UInt8>, MessageKind) -> Void)
+    _ payload: Span<UInt8>, kind: MessageKind, _ write: (Span<UInt8>, MessageKind) -> Void
+  ) -> EncodingResult
+
+  // What follows has defaults for protocols that do not have it.
+
+  /// The number of the connection, before anything else.
+  mutating func setConnection(_ number: UInt64)
+  /// How to send a ping with this counter, or a heartbeat (nil).
+  mutating func ping(_ counter: UInt64?) -> PingForm
+  /// What the last message has brought beside its meaning, once.
+  mutating func takeNews() -> ProtocolNews?
+  /// The connection ends: stores what the next one needs to have its state restored. Returns whether no push is missing if the server does.
+  func saveState(in memory: inout ProtocolMemory) -> Bool
+}
+
+extension UpstreamProtocol {
+  package mutating func setConnection(_ number: UInt64) {}
+  package mutating func ping(_ counter: UInt64?) -> PingForm { .webSocket }
+  package mutating func takeNews() -> ProtocolNews? { nil }
+  package func saveState(in memory: inout ProtocolMemory) -> Bool { false }
 }
 
 /// The meaning of an upstream's message to the session. Only pushes are passed to clients.
@@ -52,6 +75,24 @@ package enum ProtocolEvent: Equatable, Sendable {
   case heartbeat
   /// The response to a heartbeat that we sent.
   case heartbeatResponse
+  /// An event for clients.
+  case event(ProtocolPush)
+  /// The reply to a call.
+  case acknowledged(ProtocolReply)
+  /// The pong to a ping that was sent as a message; nil: of a heartbeat.
+  case pong(UInt64?)
+  /// The server refuses the setup.
+  indirect case denied(ProtocolRefusal)
+  /// The server ends the connection in order, or what it is needed for.
+  indirect case ended(String)
+  /// These calls get no reply any more.
+  case callsEnded([UInt64])
+  /// A violation of the protocol: the connection is closed with 1002.
+  indirect case violation(String)
+  /// Nothing for the session.
+  case none
+  /// A packet that has no meaning here.
+  case ignored
 }
 
 /// The state of an upstream that outlives a connection.
@@ -60,8 +101,15 @@ package struct ProtocolMemory: Sendable {
   package var subscriptions: SubscriptionLedger
   /// The cursor of the last push that had one.
   package var cursor: [UInt8]?
+  /// By namespace, what a Socket.IO server needs to restore the state of the last connection. Empty while a connection sends.
+  package var recoveries: [String: SocketIORecovery] = [:]
+  /// A random number of the session.
+  package let salt: UInt64
 
-  package init(_ rules: SubscriptionRules) { subscriptions = SubscriptionLedger(rules) }
+  package init(_ rules: SubscriptionRules, salt: UInt64 = 0) {
+    subscriptions = SubscriptionLedger(rules)
+    self.salt = salt
+  }
 }
 
 /// Why a setup message could not be rendered.

@@ -9,6 +9,8 @@ package struct LivenessSettings: Sendable, Equatable {
   package var timeout: TimeSpan = .seconds(10)
   /// Disabled only for an upstream that breaks on pings.
   package var isEnabled = true
+  /// Whether a connection without pongs is dead. False if the protocol has heartbeats of its own: some of its servers answer no ping.
+  package var endsConnection = true
 
   package init() {}
 }
@@ -116,7 +118,7 @@ package struct Liveness: Sendable {
   }
 
   private var deadline: MonotonicTime? {
-    guard settings.isEnabled, let since = unacknowledgedSince else { return nil }
+    guard settings.isEnabled, settings.endsConnection, let since = unacknowledgedSince else { return nil }
     return max(since, lastReceived) + settings.timeout
   }
 

@@ -13,8 +13,12 @@ package struct PriorityMessages: Sendable {
 
   package var count: Int { pending.count }
 
+  /// Acknowledgements that may be pending. Above it none is added: an upstream that requests them and reads nothing must not make us keep
+  /// all of them.
+  package static var acknowledgementLimit: Int { 4_096 }
+
   package mutating func append(_ message: PriorityMessage) {
-    if message.purpose != .setup { pending.removeAll { $0.purpose == message.purpose } }
+    if message.purpose.isReplaceable { pending.removeAll { $0.purpose == message.purpose } }
     pending.append(message)
   }
 
@@ -34,6 +38,11 @@ package struct PriorityMessage: Sendable {
     case heartbeat
     /// The response to a heartbeat of the upstream.
     case reply
+    /// The acknowledgement of an event.
+    case acknowledgement
+
+    /// Whether only the newest message is of use.
+    fileprivate var isReplaceable: Bool { self == .heartbeat || self == .reply }
   }
 
   package let purpose: Purpose

@@ -117,7 +117,7 @@ package struct ReconnectPolicy: Sendable {
     case .proxyDenied:
       // As with 401: repeated attempts with a wrong password lock the account.
       return credentialsRejected(using: &generator)
-    case .redirect:
+    case .redirect, .wrongVersion:
       return urlRefused(using: &generator)
     case .denied:
       return credentialsRejected(using: &generator)

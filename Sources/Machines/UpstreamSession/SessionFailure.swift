@@ -34,6 +34,8 @@ package struct AttemptFailure: Equatable, Sendable {
     case setupResponse
     /// The response to a setup message rejects the credentials.
     case denied
+    /// The upstream speaks another version of the protocol above WebSocket.
+    case wrongVersion
     /// A file, credential or certificate that the attempt needs could not be read.
     case preparation
   }

@@ -46,6 +46,16 @@ extension SessionStateMachine {
     return actions
   }
 
+  /// The upstream has announced the heartbeats of this connection. They replace those of the settings where they are set.
+  package mutating func heartbeatAnnounced(_ announced: HeartbeatSettings, _ reported: Generation) {
+    guard var attempt = attempt(reported) else { return }
+    var heartbeat = settings.heartbeat
+    if let interval = announced.interval { (heartbeat.interval, heartbeat.timeout) = (interval, announced.timeout) }
+    if let within = announced.within { heartbeat.within = within }
+    attempt.heartbeat = heartbeat
+    setAttempt(attempt)
+  }
+
   /// The response to the pending setup step has arrived.
   package mutating func setupResponseReceived(
     _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator

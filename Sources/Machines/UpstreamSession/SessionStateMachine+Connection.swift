@@ -135,7 +135,7 @@ extension SessionStateMachine {
     }
     let connection = ReadyConnection(
       dial: attempt.dial, since: now, liveness: Liveness(settings.liveness, now: now, using: &generator),
-      heartbeat: ApplicationHeartbeat(settings.heartbeat, now: now),
+      heartbeat: ApplicationHeartbeat(attempt.heartbeat ?? settings.heartbeat, now: now),
       replaceAt: replaceAt)
     lastUse = now
     if case .replacing(let old, successor: _) = state {

@@ -38,6 +38,8 @@ package struct SessionStateMachine: ~Copyable, Sendable {
     var step = 0
     /// Number of redirections followed so far.
     var redirections = 0
+    /// The heartbeats that the upstream has announced; nil: the configured ones.
+    var heartbeat: HeartbeatSettings?
 
     var deadline: MonotonicTime { min(phaseDeadline, wholeDeadline) }
   }

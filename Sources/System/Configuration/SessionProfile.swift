@@ -38,15 +38,21 @@ package struct SessionProfile: Equatable, Sendable {
     upstream.fields = upstream.fields.map { field in
       RequestField(name: field.name, value: VariableText(field.value).replaced { values[$0] ?? "{\($0)}" })
     }
-    var steps = upstream.conventions.onOpen
-    for index in steps.indices {
-      do throws(TemplateVariableError) {
-        steps[index].send = try steps[index].send?.replacing(values)
-      } catch {
-        throw VariableError("variable '\(error.variable)' \(error.expectation)")
+    var conventions = upstream.conventions
+    do throws(TemplateVariableError) {
+      for index in conventions.onOpen.indices {
+        conventions.onOpen[index].send = try conventions.onOpen[index].send?.replacing(values)
       }
+      for index in conventions.socketIO.query.indices {
+        conventions.socketIO.query[index].value = try conventions.socketIO.query[index].value.replacing(values)
+      }
+      for index in conventions.socketIO.namespaces.indices {
+        conventions.socketIO.namespaces[index].auth = try conventions.socketIO.namespaces[index].auth?.replacing(values)
+      }
+    } catch {
+      throw VariableError("variable '\(error.variable)' \(error.expectation)")
     }
-    upstream.conventions.onOpen = steps
+    upstream.conventions = conventions
     return upstream
   }
 

@@ -120,7 +120,8 @@ extension SettingSection {
   private static func session(_ session: SettingScope<SessionConfiguration>) -> [SettingSection] {
     let upstream = session.section("upstream", \.upstream)
     return [
-      connection(upstream), security(upstream), liveness(upstream), conventions(upstream), queue(upstream),
+      connection(upstream), security(upstream), liveness(upstream), socketIO(upstream), conventions(upstream),
+      queue(upstream),
       retention(session.section("delivery", \.retention)),
     ]
   }

@@ -110,6 +110,13 @@ package struct UpstreamSettings: Equatable, Sendable {
   private mutating func applyConventions() {
     keepsSubscriptions = conventions.subscriptions.add.match != nil
     session.setup = conventions.onOpen.map { SetupStep(expectsResponse: $0.expect != nil, timeLimit: $0.timeout) }
+    let isSocketIO = conventions.kind == .socketIO
+    if isSocketIO {
+      // `limits.setup` applies to them.
+      let step = SetupStep(expectsResponse: true, timeLimit: .minutes(10))
+      session.setup = [SetupStep](repeating: step, count: conventions.socketIO.setupSteps) + session.setup
+    }
+    session.liveness.endsConnection = !isSocketIO
     let client = conventions.client
     // Once for secrets, once for the files of `upstream.tls`. The driver limits each; the session's limit is a safeguard.
     session.limits.preparing = fileTimeout + fileTimeout

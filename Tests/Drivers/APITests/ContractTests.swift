@@ -48,7 +48,9 @@ import UpstreamProtocol
     let settings = GatewaySettings().delivery
     let declared = operations().first { $0.path == "/v1/messages" && $0.method == "GET" }?.queryParameters ?? []
     #expect(
-      Set(declared) == ["cursor", "since", "last", "wait", "limit", "max_bytes", "topic", "stream", "events", "data"])
+      Set(declared) == [
+        "cursor", "since", "last", "wait", "limit", "max_bytes", "topic", "stream", "events", "data", "namespace",
+      ])
     let values = [
       "cursor": "earliest", "since": "10m", "last": "5", "topic": "a", "wait": "1s", "limit": "5", "max_bytes": "10",
     ]
@@ -86,7 +88,7 @@ import UpstreamProtocol
 
   @Test func aCallTakesTheQueryParametersOfTheFileAndNoOthers() throws {
     let declared = operations().first { $0.path == "/v1/call" }?.queryParameters ?? []
-    #expect(Set(declared) == ["wait", "ttl"])
+    #expect(Set(declared) == ["wait", "ttl", "event", "namespace"])
     let api = try APIFixture { $0.session.upstream.conventions.correlation = .jsonRPC }
     for bad in ["other=1", "wait=x", "ttl=x", "wait=1&wait=2", "until=written", "topic=a", "cursor=latest"] {
       #expect(try api.post(#"{"id":1}"#, to: "/v1/call?\(bad)").problem == "invalid-parameter", "\(bad)")
@@ -95,7 +97,7 @@ import UpstreamProtocol
 
   @Test func aSendTakesTheQueryParametersOfTheFileAndNoOthers() throws {
     let declared = operations().first { $0.path == "/v1/messages" && $0.method == "POST" }?.queryParameters ?? []
-    #expect(Set(declared) == ["ttl", "topic", "until", "wait"])
+    #expect(Set(declared) == ["ttl", "topic", "until", "wait", "event", "namespace"])
     let api = try APIFixture()
     for accepted in ["ttl=90s", "topic=a", "until=queued", "until=written&wait=0"] {
       #expect(try api.post("a", to: "/v1/messages?\(accepted)").status == 202, "\(accepted)")
@@ -177,6 +179,7 @@ import UpstreamProtocol
     case .invalidText, .unsupportedEncoding, .queueFull, .upstreamDown, .sessionClosed:
       return method == "POST" && !isConsumer
     case .tooManyBodies: return takesBody
+    case .acknowledgementGone: return path == "/v1/messages" && method == "POST"
     case .tooManyKeys, .idempotencyKeyInProgress, .idempotencyKeyReused:
       return path == "/v1/messages" && method == "POST"
     case .callsNotConfigured, .tooManyCalls, .replyTimeout, .upstreamClosed: return path == "/v1/call"

@@ -7,6 +7,7 @@ import Outbox
 import Sessions
 import Testing
 import Upstream
+import UpstreamProtocol
 
 @testable import API
 
@@ -85,6 +86,12 @@ import Upstream
         .putSession("a", SessionRequestTests.body)
     case .upstreamDown: return try api.post("x", fields: "TTL: 0\r\n")
     case .callsNotConfigured, .tooManyCalls, .replyTimeout, .upstreamClosed: return try CallTests().example(of: kind)
+    case .acknowledgementGone:
+      let api = try APIFixture {
+        $0.session.upstream.conventions.kind = .socketIO
+        $0.session.upstream.conventions.socketIO.acknowledgements = .client
+      }
+      return try api.post(#"{"ack":"a"}"#, fields: "Content-Type: application/json\r\n")
     case .sessionClosed:
       try api.session().upstream.refuseMessages()
       return try api.post("x")

@@ -40,7 +40,8 @@ private struct TwoPartProtocol: UpstreamProtocol {
 
   mutating func setSecrets(_ secrets: TemplateValues) {}
   mutating func prepareSetup(from first: Int, _ memory: ProtocolMemory, now: Int64) throws(SetupError) {}
-  mutating func beginSetup(step: Int) -> SharedBytes? { nil }
+  mutating func beginSetup(step: Int) -> [ProtocolFrame] { [] }
+  func name(ofStep step: Int) -> String { "\(step)" }
 
   mutating func receive(_ payload: Span<UInt8>, kind: MessageKind, _ memory: inout ProtocolMemory) -> ProtocolEvent {
     payload.text() == "begin" ? .heartbeat : .push
@@ -54,8 +55,9 @@ private struct TwoPartProtocol: UpstreamProtocol {
 
   mutating func encode(
     _ payload: Span<UInt8>, kind: MessageKind, _ write: (Span<UInt8>, MessageKind) -> Void
-  ) {
+  ) -> EncodingResult {
     write(Array("begin".utf8).span, .text)
     write(payload, kind)
+    return .written
   }
 }

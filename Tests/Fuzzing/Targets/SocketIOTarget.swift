@@ -96,6 +96,9 @@ enum SocketIOTarget {
     try require(talk.gatheredBytes <= limits.messageBytes, "\(talk.gatheredBytes) bytes are gathered")
     switch event {
     case .opened: try require(!wasOpen, "opened twice")
+    case .early(let content):
+      try require(!wasConnected[content.namespace], "an early push of a namespace that is connected")
+      try check(content, message, limits, keepsText: true)
     case .push(let content):
       try require(wasConnected[content.namespace], "a push of a namespace that is not connected")
       try check(content, message, limits)
@@ -116,13 +119,13 @@ enum SocketIOTarget {
   }
 
   private static func check(
-    _ content: SocketIOContent, _ message: [UInt8], _ limits: SocketIOLimits
+    _ content: SocketIOContent, _ message: [UInt8], _ limits: SocketIOLimits, keepsText: Bool = false
   ) throws(Finding) {
     let text = content.text ?? message
     let array = Array("[".utf8) + text[content.arguments] + Array("]".utf8)
     var reference = ReferenceJSON(array, maximumDepth: 129)
     try require(reference.document(), "the arguments are no JSON: \(String(decoding: array, as: UTF8.self))")
     try require(content.attachments.count <= limits.attachments, "\(content.attachments.count) attachments")
-    try require((content.text == nil) == content.attachments.isEmpty, "a text is kept without attachments")
+    try require(keepsText || (content.text == nil) == content.attachments.isEmpty, "a text is kept without attachments")
   }
 }

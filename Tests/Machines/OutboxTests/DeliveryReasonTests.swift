@@ -43,6 +43,11 @@ import UpstreamSession
       box.outbox.startSending(on: Generation(1))
       box.write(1)
       box.outbox.stopSending(closedAsTooBig: true)
+    case .notConnected:
+      box.outbox.startSending(on: Generation(1))
+      box.post("a")
+      _ = box.take()
+      box.outbox.reject(1, because: .notConnected)
     }
     return box
   }

@@ -36,6 +36,7 @@ struct Talk {
     case .connected(let namespace, let isRecovered): "connected \(namespace)\(isRecovered ? " recovered" : "")"
     case .refused(let namespace, let refusal):
       "refused \(namespace) \(refusal.reason) \(refusal.text)\(refusal.isCut ? "…" : "")"
+    case .early(let content): "early \(words(content, message))"
     case .push(let content): "push \(words(content, message))"
     case .acknowledged(let content): "acknowledged \(words(content, message))"
     case .disconnected(let namespace): "disconnected \(namespace)"
@@ -175,7 +176,7 @@ struct Talk {
       (
         .four, "connecting",
         [
-          "refused 0 wrongVersion ", "connected 0", "disconnected 0", "ignored namespace", "ignored acknowledgement",
+          "refused 0 wrongVersion ", "connected 0", "disconnected 0", "early 0 \"a\"()", "ignored acknowledgement",
           "refused 0 byServer no",
         ]
       ),
@@ -203,7 +204,7 @@ struct Talk {
       (
         .three, "connecting",
         [
-          "connected 0", "connected 0", "disconnected 0", "ignored namespace", "ignored acknowledgement",
+          "connected 0", "connected 0", "disconnected 0", "early 0 \"a\"()", "ignored acknowledgement",
           "refused 0 byServer no",
         ]
       ),

@@ -29,13 +29,13 @@ import UpstreamProtocol
     spoken.setSecrets(values)
 
     try spoken.prepareSetup(from: 0, memory, now: 0)
-    #expect(spoken.beginSetup(step: 0) == nil && spoken.awaitedStep == 0)
+    #expect(spoken.beginSetup(step: 0).isEmpty && spoken.awaitedStep == 0)
     #expect(receive("hello", &spoken, &memory) == .push)
     #expect(receive("{\"challenge\":\"x1\"}", &spoken, &memory) == .setupResponse)
     try spoken.prepareSetup(from: 1, memory, now: 0)
     #expect(spoken.awaitedStep == nil)
-    #expect(text(spoken.beginSetup(step: 1)) == "answer x1 with secret")
-    #expect(text(spoken.beginSetup(step: 2)) == "subscribe" && spoken.awaitedStep == nil)
+    #expect(text(spoken.beginSetup(step: 1).first?.payload) == "answer x1 with secret")
+    #expect(text(spoken.beginSetup(step: 2).first?.payload) == "subscribe" && spoken.awaitedStep == nil)
   }
 
   @Test mutating func saysWhichStepCannotBeMade() throws {
@@ -83,11 +83,11 @@ import UpstreamProtocol
     conventions.onOpen[0].send = try template("resume ${cursor}")
     var first = PlainProtocol(conventions)
     try first.prepareSetup(from: 0, memory, now: 0)
-    #expect(text(first.beginSetup(step: 0)) == "resume start")
+    #expect(text(first.beginSetup(step: 0).first?.payload) == "resume start")
     #expect(receive("{\"id\":\"a7\"}", &first, &memory) == .push)
     var second = PlainProtocol(conventions)
     try second.prepareSetup(from: 0, memory, now: 0)
-    #expect(text(second.beginSetup(step: 0)) == "resume a7")
+    #expect(text(second.beginSetup(step: 0).first?.payload) == "resume a7")
   }
 }
 

@@ -113,6 +113,7 @@ final class ConnectionAttempt: LoopTask {
     request.subprotocols = settings.subprotocols
     request.compression = dial.offersCompression ? settings.compression : nil
     request.fields = settings.fields(for: url)
+    try setSocketIOTarget(of: &request)
     try addCredential(to: &request)
     // A file provides the credential, and a server the target of a redirection. Either may be invalid.
     if let problem = request.problem {
@@ -138,7 +139,9 @@ final class ConnectionAttempt: LoopTask {
         throw .failed(report)
       }
       switch result {
-      case .accepted(let agreement): return agreement
+      case .accepted(let agreement):
+        if settings.conventions.kind == .socketIO { try await checkRefusalAfterUpgrade(transport, &input) }
+        return agreement
       case .refused(let refusal): throw try await error(for: refusal, over: transport, &input)
       case nil:
         do throws(TransportError) {
@@ -150,7 +153,7 @@ final class ConnectionAttempt: LoopTask {
     }
   }
 
-  private func failure(_ error: TransportError, _ transport: Transport) -> AttemptError {
+  func failure(_ error: TransportError, _ transport: Transport) -> AttemptError {
     switch error {
     case .closed:
       return .cancelled
@@ -169,7 +172,7 @@ final class ConnectionAttempt: LoopTask {
   }
 
   /// The error for a response other than 101: a redirection to follow, or a failure with the beginning of the body.
-  private func error(
+  func error(
     for refusal: HTTPRefusal, over transport: Transport, _ input: inout ByteQueue
   ) async throws(AttemptError) -> AttemptError {
     if [301, 302, 303, 307, 308].contains(refusal.status), let location = refusal.field("location") {

@@ -15,9 +15,10 @@ final class Conversation {
   let treatsAnyMessageAsHeartbeat: Bool
 
   /// nil if there is no protocol above WebSocket: messages are sent and passed on unchanged.
-  init?(_ settings: SharedSettings) {
+  init?(_ settings: SharedSettings, connection: UInt64) {
     guard let prototype = settings.protocolPrototype else { return nil }
     state = prototype
+    state.setConnection(connection)
     decoder = PayloadDecoder(settings.value.conventions.codec, limit: settings.value.limits.messageBytes)
     examinesMessages = prototype.examinesMessages
     encodesMessages = prototype.encodesMessages
@@ -41,7 +42,15 @@ final class Conversation {
     try state.prepareSetup(from: step, memory, now: now)
   }
 
-  func beginSetup(step: Int) -> SharedBytes? { state.beginSetup(step: step) }
+  func beginSetup(step: Int) -> [ProtocolFrame] { state.beginSetup(step: step) }
+
+  func name(ofStep step: Int) -> String { state.name(ofStep: step) }
+
+  func ping(_ counter: UInt64?) -> PingForm { state.ping(counter) }
+
+  func takeNews() -> ProtocolNews? { state.takeNews() }
+
+  func saveState(in memory: inout ProtocolMemory) -> Bool { state.saveState(in: &memory) }
 
   func heartbeat(_ counter: UInt64, _ memory: ProtocolMemory, now: Int64) throws(TemplateError) -> SharedBytes? {
     try state.heartbeat(counter, memory, now: now)
@@ -74,7 +83,9 @@ final class Conversation {
   }
 
   /// Called only if `encodesMessages`.
-  func encode(_ payload: Span<UInt8>, _ kind: MessageKind, _ write: (Span<UInt8>, MessageKind) -> Void) {
+  func encode(
+    _ payload: Span<UInt8>, _ kind: MessageKind, _ write: (Span<UInt8>, MessageKind) -> Void
+  ) -> EncodingResult {
     state.encode(payload, kind: kind, write)
   }
 }

@@ -3,6 +3,7 @@ import Configuration
 import Metrics
 import Outbox
 import Reactor
+import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
@@ -32,10 +33,33 @@ extension UpstreamConnection {
 
   func sendPing(_ counter: UInt64) {
     guard isOpen, let transport else { return }
+    if let conversation, conversation.encodesMessages, !sendsWebSocketPing(counter, conversation, transport) { return }
     let payload = (0..<8).map { UInt8(truncatingIfNeeded: counter >> (56 - 8 * UInt64($0))) }
     metrics.pings.add()
     socket.sendPing(payload.span, using: &loop.entropy, into: &transport.output)
     scheduleFlush()
+  }
+
+  /// A ping of the protocol above WebSocket. `counter`: nil for a heartbeat.
+  private func sendsWebSocketPing(_ counter: UInt64?, _ conversation: Conversation, _ transport: Transport) -> Bool {
+    switch conversation.ping(counter) {
+    case .webSocket: return true
+    case .message(let text):
+      guard socket.canSend else { return false }
+      metrics.pings.add()
+      var message = ByteQueue()
+      message.append(text)
+      write(message.bytes, .text, into: transport)
+      scheduleFlush()
+    case .none: break
+    }
+    return false
+  }
+
+  /// Sends a heartbeat of the protocol in order with its pings. Returns false if heartbeats are messages of the configuration.
+  func sendProtocolHeartbeat() -> Bool {
+    guard isOpen, let transport, let conversation, conversation.encodesMessages else { return false }
+    return !sendsWebSocketPing(nil, conversation, transport)
   }
 
   /// Sends a message of the session itself, ahead of the outbox. Returns false if nothing can be sent any more.
@@ -44,6 +68,9 @@ extension UpstreamConnection {
     if priority.count == 0, transport.unsent < settings.highWater {
       write(message.payload.bytes, message.kind, into: transport)
     } else {
+      guard message.purpose != .acknowledgement || priority.count < PriorityMessages.acknowledgementLimit else {
+        return false
+      }
       priority.append(message)
     }
     scheduleFlush()
@@ -58,19 +85,24 @@ extension UpstreamConnection {
     scheduleFlush()
   }
 
-  /// Appends messages of the outbox to the output.
-  func append(_ messages: [OutboxMessage]) {
-    guard let transport else { return }
+  /// Appends messages of the outbox to the output. Returns those that the connection cannot carry.
+  func append(_ messages: [OutboxMessage]) -> [(sequence: UInt64, reason: DeliveryReason)] {
+    guard let transport else { return [] }
     guard let conversation, conversation.encodesMessages else {
       let offset = transport.end - UInt64(transport.output.count)
       Self.write(messages, with: &socket, using: &loop.entropy, into: &transport.output, at: offset, &marks)
-      return
+      return []
     }
+    var rejected: [(UInt64, DeliveryReason)] = []
     for message in messages {
       let start = transport.end
-      conversation.encode(message.payload.bytes, message.kind) { write($0, $1, into: transport) }
-      marks.append(message.sequence, from: start, to: transport.end)
+      switch conversation.encode(message.payload.bytes, message.kind, { write($0, $1, into: transport) }) {
+      case .written: marks.append(message.sequence, from: start, to: transport.end)
+      case .notConnected: rejected.append((message.sequence, .notConnected))
+      case .tooLarge: rejected.append((message.sequence, .tooLarge))
+      }
     }
+    return rejected
   }
 
   /// One call per batch: each of its exclusive references costs a check.

@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Outbox
 import ProxyCodec
 import Reactor
 import UpstreamProtocol
@@ -45,6 +46,10 @@ final class UpstreamConnection: TurnEndTarget {
   var hasResubscribed = false
   /// Whether a client's message was sent here: the upstream may respond to clients.
   var carriesMessages = false
+  /// The namespaces of a Socket.IO server, and the maximum size of a message that it accepts.
+  var announced: (namespaces: [NamespaceStatus], maximumPayload: Int?) = ([], nil)
+  /// Pings since the last pong, and when the first was sent.
+  var unansweredPings: (count: Int, since: MonotonicTime)?
 
   // Writing.
   var priority = PriorityMessages()
@@ -69,7 +74,7 @@ final class UpstreamConnection: TurnEndTarget {
     self.owner = owner
     self.loop = loop
     proxy = sharedSettings.value.proxy(for: url)
-    conversation = Conversation(sharedSettings)
+    conversation = Conversation(sharedSettings, connection: dial.generation.number)
   }
 
   var generation: Generation { dial.generation }

@@ -65,7 +65,12 @@ final class OutboxPump: TimerTarget {
       }
       return shared.outbox.hasWaiting
     }
-    connection.append(batch)
+    let rejected = connection.append(batch)
+    if !rejected.isEmpty {
+      handle.update { shared in
+        for (sequence, reason) in rejected { shared.outbox.reject(sequence, because: reason) }
+      }
+    }
     // `room` and the rate limit bound a batch, and the session's own messages may use all of `room`. The rest is sent in the next turn,
     // or expires.
     connection.hasMoreToSend = leavesMore && (!batch.isEmpty || room <= 0)

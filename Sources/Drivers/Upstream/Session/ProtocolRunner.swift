@@ -4,6 +4,7 @@ import Logging
 import Metrics
 import Outbox
 import Reactor
+import SocketIO
 import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
@@ -22,7 +23,7 @@ final class ProtocolRunner {
   private var countedSubscriptions = 0
 
   init(_ settings: UpstreamSettings, loop: LoopContext, logger: Logger, metrics: UpstreamMetrics) {
-    memory = ProtocolMemory(settings.conventions.subscriptions)
+    memory = ProtocolMemory(settings.conventions.subscriptions, salt: loop.entropy.next())
     self.loop = loop
     self.logger = logger
     self.metrics = metrics
@@ -38,10 +39,13 @@ final class ProtocolRunner {
   func prepareSetup(_ connection: UpstreamConnection, from first: Int = 0) -> AttemptReport? {
     guard let conversation = connection.conversation else { return nil }
     let settings = connection.settings
-    guard settings.conventions.onOpen.isEmpty || settings.isConfigured(connection.url) else {
+    let conventions = settings.conventions
+    let hasSecrets =
+      !conventions.onOpen.isEmpty || conventions.kind == .socketIO && !conventions.socketIO.templates.isEmpty
+    guard !hasSecrets || settings.isConfigured(connection.url) else {
       return AttemptReport(
         .settingUp, .redirect,
-        "redirected to \(connection.url.redacted), another origin: 'upstream.on_open' is sent to configured origins only"
+        "redirected to \(connection.url.redacted), another origin: 'upstream.on_open' and 'upstream.socketio' are sent to configured origins only"
       )
     }
     do throws(SetupError) {
@@ -50,21 +54,35 @@ final class ProtocolRunner {
     } catch {
       return AttemptReport(
         .settingUp, .preparation,
-        "cannot create \(AttemptPhase.name(ofStep: error.step)): \(error.reason)")
+        "cannot create \(conversation.name(ofStep: error.step)): \(error.reason)")
     }
   }
 
   func sendSetup(step: Int, on connection: UpstreamConnection) -> Bool {
     guard let conversation = connection.conversation else { return false }
-    let message = conversation.beginSetup(step: step)
+    let frames = conversation.beginSetup(step: step)
     lastAwaited = conversation.awaitedStep.map { (step: $0, since: loop.now) }
-    return message.map { connection.send(PriorityMessage(.setup, kind: .text, payload: $0)) } ?? false
+    var isSent = false
+    for frame in frames {
+      isSent = connection.send(PriorityMessage(.setup, kind: frame.kind, payload: frame.payload)) || isSent
+    }
+    return isSent
   }
 
   /// The description of a setup timeout, with the setting that applied.
   func setupTimeoutText(_ settings: UpstreamSettings) -> String {
-    let awaited = lastAwaited ?? (step: 0, since: loop.now)
+    var awaited = lastAwaited ?? (step: 0, since: loop.now)
     let steps = settings.conventions.onOpen
+    if settings.conventions.kind == .socketIO {
+      let socketIO = settings.conventions.socketIO
+      guard awaited.step >= socketIO.setupSteps else {
+        let name = SocketIOProtocol(settings.conventions, messageBytes: 0).name(ofStep: awaited.step)
+        return awaited.step == 0
+          ? "the upstream sent no \(name.dropFirst(4)) within the timeout ('upstream.timeouts.on_open'): is it a Socket.IO server, and the path of 'upstream.url' right?"
+          : "the server did not answer \(name) within the timeout ('upstream.timeouts.on_open')"
+      }
+      awaited.step -= socketIO.setupSteps
+    }
     let limit = awaited.step < steps.count ? steps[awaited.step].timeout : .zero
     let step = "upstream.on_open[\(awaited.step)]"
     let key = loop.now - awaited.since < limit ? "upstream.timeouts.on_open" : "\(step).timeout"
@@ -83,6 +101,14 @@ final class ProtocolRunner {
     case heartbeat
     case heartbeatResponseReceived
     case lost(ConnectionLoss, String)
+    /// What only an upstream of Socket.IO sends.
+    case event(ProtocolPush)
+    case acknowledged(ProtocolReply)
+    case pong(UInt64?)
+    /// The upstream ends the connection in order.
+    case ended(String)
+    case callsEnded([UInt64])
+    case nothing
   }
 
   /// Reads the message that `connection` reports. `isCurrent`: the connection is the one that sends. Subscriptions that end on a
@@ -113,7 +139,7 @@ final class ProtocolRunner {
       case .setupResponse: return .setupResponseReceived(step: awaitedStep ?? 0)
       case .refused(let text, let isCut):
         let refusal = connection.mask.applied(to: text, isCut: isCut)
-        let step = AttemptPhase.name(ofStep: awaitedStep ?? 0)
+        let step = conversation.name(ofStep: awaitedStep ?? 0)
         return .refused(
           AttemptReport(
             .settingUp, .denied,
@@ -122,13 +148,40 @@ final class ProtocolRunner {
         metrics.receivedHeartbeats.add()
         return .heartbeat
       case .heartbeatResponse: return .heartbeatResponseReceived
+      case .event(let push): return .event(push)
+      case .acknowledged(let reply): return .acknowledged(reply)
+      case .pong(let counter): return .pong(counter)
+      case .denied(let refusal):
+        let text = connection.mask.applied(to: refusal.text, isCut: refusal.isCut)
+        return .refused(
+          AttemptReport(.settingUp, refusal.isWrongVersion ? .wrongVersion : .denied, refusal.sentence + text))
+      case .ended(let reason): return .ended(reason)
+      case .callsEnded(let ids): return .callsEnded(ids)
+      case .violation(let reason): return .lost(.violation(code: 1002), "violation of Socket.IO: \(reason)")
+      case .none: return .nothing
+      case .ignored:
+        metrics.ignoredPackets.add()
+        return .nothing
       }
     }
   }
 
+  /// The connection that has sent ends. Keeps what the next one needs to have its state restored, and returns whether no push is missing if
+  /// the upstream restores it.
+  func saveState(of connection: UpstreamConnection) -> Bool {
+    connection.conversation?.saveState(in: &memory) ?? false
+  }
+
+  /// A connection sends. Its successor during a hand-over must not claim its state.
+  func forgetState() { if !memory.recoveries.isEmpty { memory.recoveries = [:] } }
+
   // MARK: Heartbeats
 
   func sendHeartbeat(_ counter: UInt64, on connection: UpstreamConnection) -> Bool {
+    if connection.sendProtocolHeartbeat() {
+      metrics.sentHeartbeats.add()
+      return true
+    }
     do throws(TemplateError) {
       guard let message = try connection.conversation?.heartbeat(counter, memory, now: loop.wallClock) else {
         return false
@@ -192,9 +245,4 @@ final class ProtocolRunner {
 
   /// The session has ended.
   func end() { count(0) }
-}
-
-extension AttemptPhase {
-  /// The name of a step of `upstream.on_open`, counted from 1, with its configuration key.
-  static func name(ofStep index: Int) -> String { "opening message \(index + 1) ('upstream.on_open[\(index)]')" }
 }

@@ -2,6 +2,7 @@ import ByteStreams
 import Configuration
 import Outbox
 import Reactor
+import SocketIO
 import Synchronization
 import UpstreamProtocol
 import UpstreamSession
@@ -65,6 +66,20 @@ final class PushMerger: TimerTarget {
     deliver(payload, kind, time: time)
   }
 
+  /// An event has arrived: a `SocketIORecord`.
+  func pass(event: SharedBytes, from generation: Generation, mayRespond: Bool, time: Int64) {
+    // Each connection has its own token for the same event.
+    let digest = OverlapFilter.digest(of: SocketIORecord(event.bytes).identity, kind: .text)
+    if overlap != nil {
+      merge(digest, event.bytes, .text, from: generation, time: time)
+      return
+    }
+    if mayRespond { history.record(digest) } else { history.countBroadcast() }
+    deliver(event: event.bytes, time: time)
+  }
+
+  private func deliver(event: Span<UInt8>, time: Int64) { sink.received(SocketIORecord(event), now: time) }
+
   @inline(__always)
   private func deliver(_ payload: Span<UInt8>, _ kind: MessageKind, time: Int64) {
     if handle.mayHaveReplies.load(ordering: .relaxed), kind.isText, isReply(payload) { return }
@@ -83,16 +98,30 @@ final class PushMerger: TimerTarget {
   }
 
   private func merge(_ payload: Span<UInt8>, _ kind: MessageKind, from generation: Generation, time: Int64) {
-    let digest = OverlapFilter.digest(of: payload, kind: kind)
+    merge(OverlapFilter.digest(of: payload, kind: kind), payload, kind, from: generation, time: time)
+  }
+
+  private func merge(
+    _ digest: UInt64, _ payload: Span<UInt8>, _ kind: MessageKind, from generation: Generation, time: Int64
+  ) {
     var released: [OverlapFilter.Push] = []
     let passes = overlap?.filter.received(digest, payload, kind: kind, from: generation, &history, &released)
     pass(released)
-    if passes != false { deliver(payload, kind, time: time) }
+    if passes != false { deliverMerged(payload, kind, time: time) }
     filterChanged()
   }
 
+  /// All pushes of an upstream of Socket.IO are events.
+  private func deliverMerged(_ payload: Span<UInt8>, _ kind: MessageKind, time: Int64) {
+    if settings.value.conventions.kind == .socketIO {
+      deliver(event: payload, time: time)
+    } else {
+      deliver(payload, kind, time: time)
+    }
+  }
+
   private func pass(_ released: [OverlapFilter.Push]) {
-    for push in released { deliver(push.payload.bytes, push.kind, time: loop.wallClock) }
+    for push in released { deliverMerged(push.payload.bytes, push.kind, time: loop.wallClock) }
   }
 
   // MARK: Events of connections

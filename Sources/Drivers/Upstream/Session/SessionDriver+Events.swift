@@ -112,6 +112,9 @@ extension SessionDriver: ConnectionOwner {
       }
     }
     if case .lost(let loss, let reason) = outcome { return lost(connection, loss, reason) }
+    if conversation.encodesMessages, let news = conversation.takeNews() {
+      handle(news, of: connection, time: time)
+    }
     if conversation.treatsAnyMessageAsHeartbeat { machine.heartbeatReceived(generation, now: loop.now) }
     switch outcome {
     case .push, .lost: break
@@ -122,7 +125,19 @@ extension SessionDriver: ConnectionOwner {
     case .heartbeat:
       machine.heartbeatReceived(generation, now: loop.now)
       if runner.reply(on: connection) { merger.sent(1) }
+      warnOfUnansweredPings(connection)
     case .heartbeatResponseReceived: machine.heartbeatResponseReceived(generation)
+    case .event(let push): pass(push, time: time, from: connection)
+    case .acknowledged(let reply): handle.receive(reply, now: loop.now)
+    case .pong(let counter):
+      machine.heartbeatResponseReceived(generation)
+      if let counter { pongReceived(connection, counter) }
+    case .ended(let reason):
+      status.withExplanation(reason) {
+        apply(machine.closeReceived(code: 1000, generation, now: loop.now, using: &loop.entropy))
+      }
+    case .callsEnded(let ids): handle.endCalls(withReplies: ids)
+    case .nothing: break
     }
   }
 
@@ -146,6 +161,7 @@ extension SessionDriver: ConnectionOwner {
 
   private func pongReceived(_ connection: UpstreamConnection, _ counter: UInt64) {
     let generation = connection.generation
+    connection.unansweredPings = nil
     merger.pongReceived(counter, on: generation)
     let isOurs = machine.pongReceived(counter, generation, now: loop.now)
     let retiring = pump.retiringConnection

@@ -22,7 +22,7 @@ extension SessionDriver {
       isLosingPushes = true
     } else if transition.from.isSending && !transition.to.isSending || transition.from == .closing && isLosingPushes {
       isLosingPushes = false
-      sink.connectionLost()
+      connectionLost()
     }
   }
 

@@ -6,6 +6,7 @@ import Metrics
 import Outbox
 import Reactor
 import Threading
+import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
@@ -39,6 +40,11 @@ final class SessionDriver {
   private var isApplying = false
   /// The session was ready, and the gateway closes its connection.
   var isLosingPushes = false
+  /// A loss of pushes is reported when the next connection does not restore the state of the last one.
+  var isLossDelayed = false
+  /// The connection that has sent last and whose state is saved. `isComplete`: no push is missing if the upstream restores it.
+  var savedState: (generation: Generation, isComplete: Bool)?
+  var hasWarnedOfPings = false
   private var timer: (deadline: MonotonicTime, timer: LoopTimer)?
 
   /// Starts a session on `loop`. `makeDialer` creates the dialer of its transports, on `loop`.
@@ -119,12 +125,16 @@ final class SessionDriver {
     case .dial:
       preconditionFailure("`apply` starts attempts")
     case .startSending(let generation):
-      if let connection = connection(generation) { resubscribe(on: connection) }
+      if let connection = connection(generation) {
+        if handle.hasEvents { beginSending(on: connection) }
+        resubscribe(on: connection)
+      }
       pump.startSending(on: generation)
       merger.sendingMoved()
       connection(generation)?.scheduleFlush()
     case .stopSending(let generation, let closedAsTooBig):
       if let older = pump.retiringConnection { settlePredecessor(older) }
+      if let connection = connection(generation) { saveState(of: connection) }
       pump.stopSending(
         closedAsTooBig: closedAsTooBig, partiallyWritten: connection(generation)?.partiallyWrittenMessage)
     case .pauseSending(_, let successor):
@@ -141,6 +151,7 @@ final class SessionDriver {
       guard let connection = connection(generation) else { break }
       pump.pingSent(counter, on: generation)
       merger.pingSent(counter, on: generation)
+      notePing(on: connection)
       connection.sendPing(counter)
     case .sendHeartbeat(let counter, let generation):
       if let connection = connection(generation), runner.sendHeartbeat(counter, on: connection) { merger.sent(1) }
@@ -206,6 +217,8 @@ final class SessionDriver {
   /// Removes a connection that has ended.
   func forget(_ connection: UpstreamConnection) {
     endAttempt(connection)
+    if savedState?.generation == connection.generation { saveState(of: connection) }
+    handle.forgetConnection(connection.generation)
     connections.removeAll { $0 === connection }
     status.connectionEnded(connection)
     merger.ended(connection.generation)

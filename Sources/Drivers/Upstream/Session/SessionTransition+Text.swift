@@ -71,6 +71,7 @@ extension AttemptFailure.Reason {
     case .redirect: "redirect"
     case .setupResponse: "no response to an opening message"
     case .denied: "credentials refused"
+    case .wrongVersion: "wrong version of the protocol"
     case .preparation: "preparation"
     }
   }

@@ -1,0 +1,129 @@
+import ByteStreams
+import HTTPCodec
+import JSONCodec
+import Sessions
+import SocketIO
+import Upstream
+import UpstreamProtocol
+
+/// The query parameters of an event for a Socket.IO upstream.
+final class EventParameters: Sendable {
+  let name: [UInt8]?
+  let namespace: [UInt8]?
+
+  init(adding parameter: QueryParameter, _ value: Span<UInt8>, to other: EventParameters?) {
+    let value = [UInt8](copying: value)
+    name = parameter == .event ? value : other?.name
+    namespace = parameter == .namespace ? value : other?.namespace
+  }
+}
+
+/// How the body of a request becomes an event of a Socket.IO upstream: the envelope, or with the parameter `event` its only argument.
+struct EventForm {
+  let parameters: EventParameters?
+  let form: IncomingMessage.Form
+  let isJSON: Bool
+
+  /// Throws unless requests with this head can be sent to the session.
+  func check(for session: Session) throws(ProblemError) {
+    guard session.upstream.hasEvents else {
+      guard parameters == nil else {
+        throw ProblemError(
+          .invalidParameter,
+          "event and namespace are for Socket.IO upstreams, and session '\(session.name)' has another: leave them out")
+      }
+      return
+    }
+    guard let parameters, let name = parameters.name else {
+      if parameters != nil {
+        throw ProblemError(
+          .invalidParameter, "namespace needs event: add event=NAME, or use the envelope's 'namespace'")
+      }
+      guard form == .binary else { return }
+      throw ProblemError(
+        .unsupportedMediaType,
+        "a message to a Socket.IO upstream is an event: name it with ?event=NAME, or send an envelope as application/json"
+      )
+    }
+    if form == .lines {
+      throw ProblemError(
+        .invalidParameter, "event is not accepted with a batch, whose lines are envelopes: leave it out")
+    }
+    do throws(SocketIOEnvelopeError) {
+      try SocketIOEnvelope.check(name: name)
+    } catch {
+      throw ProblemError(.invalidDocument, error.description)
+    }
+  }
+
+  /// Reads one event, or one acknowledgement of a client.
+  func envelope(of content: [UInt8], _ settings: SocketIOSettings) throws(ProblemError) -> SocketIOEnvelope {
+    guard let name = parameters?.name else { return try Self.envelope(content.span, settings) }
+    var parts = SocketIOParts()
+    parts.name = name
+    if let namespace = parameters?.namespace { parts.namespace = namespace }
+    let isText = form != .binary && UTF8StreamValidator.isValid(content.span)
+    if content.isEmpty {
+      // No argument.
+    } else if isJSON {
+      guard isText, JSONValidator.isValid(content.span) else {
+        throw ProblemError(.invalidDocument, "the body, which is the argument of the event, is not valid JSON")
+      }
+      parts.arguments = content
+    } else if isText {
+      var text = ByteQueue(capacity: content.count + 16)
+      text.append(jsonString: content.span)
+      parts.arguments = text.copyBytes()
+    } else if form == .text {
+      throw ProblemError(
+        .invalidText, "a text argument must be UTF-8: send other bytes with Content-Type: application/octet-stream")
+    } else {
+      guard settings.attachments > 0 else {
+        throw ProblemError(.invalidDocument, "upstream.socketio.attachments is 0: no event may have binary data")
+      }
+      parts.arguments = Array(#"{"_placeholder":true,"num":0}"#.utf8)
+      parts.attachments = [content]
+    }
+    return .event(parts)
+  }
+
+  static func envelope(_ text: Span<UInt8>, _ settings: SocketIOSettings) throws(ProblemError) -> SocketIOEnvelope {
+    guard UTF8StreamValidator.isValid(text) else {
+      throw ProblemError(.invalidText, "an envelope must be UTF-8: JSON has no other encoding")
+    }
+    do throws(SocketIOEnvelopeError) {
+      return try SocketIOEnvelope(text, attachmentLimit: settings.attachments)
+    } catch {
+      throw ProblemError(.invalidDocument, error.description)
+    }
+  }
+
+  /// Throws if the upstream would not accept the event.
+  static func check(_ event: SocketIOParts, _ settings: SocketIOSettings, for session: Session) throws(ProblemError) {
+    let prefix = session.settingPrefix
+    guard settings.joined.contains(where: { Array($0.name.utf8) == event.namespace }) else {
+      let name = event.namespace.span.excerpt()
+      throw ProblemError(
+        .invalidDocument,
+        "namespace '\(name)' is not one of \(prefix)upstream.socketio.namespaces: \(settings.joined.map(\.name).joined(separator: ", "))"
+      )
+    }
+    try check(sizeOf: event, settings, for: session)
+    if let missing = session.upstream.missing(namespace: event.namespace) {
+      let reason = missing.reason.map { $0.isEmpty ? "" : ": \($0)" } ?? ""
+      throw ProblemError(
+        Problem(
+          .upstreamDown, detail: "namespace '\(missing.name)' is not connected (\(missing.state.rawValue)\(reason))",
+          retryAfter: 1))
+    }
+  }
+
+  static func check(
+    sizeOf event: SocketIOParts, _ settings: SocketIOSettings, for session: Session
+  ) throws(ProblemError) {
+    guard let limit = session.upstream.maximumPayload, event.largestFrame(settings.version) > limit else { return }
+    throw ProblemError(
+      .contentTooLarge, "the event has a part of more than \(limit) bytes, the limit of the upstream (its 'maxPayload')"
+    )
+  }
+}

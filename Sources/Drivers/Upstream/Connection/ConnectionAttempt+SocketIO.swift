@@ -1,0 +1,66 @@
+import ByteStreams
+import Configuration
+import HTTPCodec
+import Reactor
+import SocketIO
+import UpstreamProtocol
+import UpstreamSession
+import WebSocketCodec
+
+/// What the opening of a connection to a Socket.IO server has besides WebSocket.
+extension ConnectionAttempt {
+  /// Sets the path and the query. Configured parameters may be secret, and are sent to configured origins only.
+  func setSocketIOTarget(of request: inout ClientHandshake.Request) throws(AttemptError) {
+    let conventions = settings.conventions
+    guard conventions.kind == .socketIO else { return }
+    do throws(TemplateError) {
+      var values = values
+      values.now = loop.wallClock
+      request.target = try conventions.socketIO.target(request.target, settings.isConfigured(url) ? values : nil)
+    } catch {
+      throw .failed(
+        AttemptReport(.upgrading, .preparation, "cannot create the query of 'upstream.socketio.query': \(error)"))
+    }
+  }
+
+  /// The official server accepts the upgrade before it checks the version and the session, and then sends an HTTP response as if there were
+  /// no WebSocket. Every server sends its open packet at once, so there are bytes to wait for.
+  func checkRefusalAfterUpgrade(_ transport: Transport, _ input: inout ByteQueue) async throws(AttemptError) {
+    while true {
+      switch EngineIORefusal.isResponse(input.bytes) {
+      case false: return
+      case true: throw try await refusal(over: transport, &input)
+      case nil:
+        do throws(TransportError) {
+          try await transport.receiveSome(into: &input)
+        } catch .ended {
+          // The reader reports the end.
+          return
+        } catch {
+          throw failure(error, transport)
+        }
+      }
+    }
+  }
+
+  private func refusal(over transport: Transport, _ input: inout ByteQueue) async throws(AttemptError) -> AttemptError {
+    var decoder = HTTPResponseHeadDecoder()
+    while !decoder.isComplete {
+      do throws(HTTPProtocolError) {
+        let count = try decoder.append(input.bytes)
+        input.consume(count)
+      } catch {
+        return .failed(
+          AttemptReport(.upgrading, .handshake, "after the upgrade, the server sent an HTTP response that is not valid")
+        )
+      }
+      guard !decoder.isComplete else { break }
+      do throws(TransportError) {
+        try await transport.receiveSome(into: &input)
+      } catch {
+        throw failure(error, transport)
+      }
+    }
+    return try await error(for: HTTPRefusal(decoder), over: transport, &input)
+  }
+}

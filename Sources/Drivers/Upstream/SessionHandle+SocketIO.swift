@@ -1,0 +1,155 @@
+import ByteStreams
+import Calls
+import Outbox
+import Reactor
+import SocketIO
+import Synchronization
+import Threading
+import UpstreamProtocol
+import UpstreamSession
+
+/// The state of a Socket.IO upstream that other loops use.
+struct SocketIOState: Sendable {
+  /// An acknowledgement that a client may send, once.
+  struct Owed: Sendable {
+    let connection: Generation
+    let namespace: [UInt8]
+    let id: UInt64
+  }
+
+  /// Acknowledgements that clients may send. Above it, the oldest is forgotten. A server that requests one per event, while clients
+  /// acknowledge them seconds later, has a few hundred.
+  static var owedLimit: Int { 4_096 }
+
+  /// The connection whose namespaces these are.
+  var connection = Generation.none
+  var namespaces: [NamespaceStatus] = []
+  /// Maximum size of a message that the server accepts; nil if it is not known.
+  var maximumPayload: Int?
+  var owed: [[UInt8]: Owed] = [:]
+  /// With some that have been sent.
+  var order = RingDeque<[UInt8]>(filler: [])
+}
+
+extension SessionHandle {
+  /// The settings of a Socket.IO upstream; nil for another one.
+  package var socketIO: SocketIOSettings? {
+    hasEvents ? shared.withLock { $0.socketIOSettings } : nil
+  }
+
+  /// The states of its namespaces on the newest connection.
+  package var namespaces: [NamespaceStatus] { shared.withLock { $0.socketIO?.namespaces ?? [] } }
+
+  /// Maximum size of a message that the server of the newest connection accepts; nil if it is not known.
+  package var maximumPayload: Int? { shared.withLock { $0.socketIO?.maximumPayload } }
+
+  /// The state of a namespace, if a connection sends and the namespace is not connected on it.
+  package func missing(namespace: [UInt8]) -> NamespaceStatus? {
+    shared.withLock { shared in
+      guard shared.outbox.hasSendingConnection else { return nil }
+      return shared.socketIO?.namespaces.first { Array($0.name.utf8) == namespace && $0.state != .connected }
+    }
+  }
+
+  // MARK: Acknowledgements of clients
+
+  package enum AcknowledgementReceipt: Sendable {
+    case posted(Receipt)
+    /// The token is unknown: it was used, or its connection has ended.
+    case gone
+  }
+
+  /// Queues the acknowledgement with this token, once. Callable from any loop.
+  package func acknowledge(
+    _ token: [UInt8], _ parts: SocketIOParts, timeToLive: TimeSpan?, now: MonotonicTime
+  ) -> AcknowledgementReceipt {
+    let (receipt, signal) = update(at: now) { shared -> (AcknowledgementReceipt, Signal?) in
+      guard let owed = shared.socketIO?.owed[token] else { return (.gone, nil) }
+      var parts = parts
+      parts.kind = .acknowledgement
+      parts.id = owed.id
+      parts.connection = owed.connection.number
+      parts.namespace = owed.namespace
+      let message = SharedSlice(SharedBytes(parts.record))
+      let result = shared.outbox.enqueue(message, kind: .text, timeToLive: timeToLive, now: now)
+      if case .queued = result { shared.socketIO?.owed[token] = nil }
+      return (.posted(Receipt(result: result, nextAttempt: shared.nextAttempt)), shared.signal(after: result))
+    }
+    signal?.notify()
+    return receipt
+  }
+
+  // MARK: Calls
+
+  /// Emits an event and registers a call for its acknowledgement. Callable from any loop.
+  package func call(_ event: SocketIOParts, timeToLive: TimeSpan, now: MonotonicTime) -> CallReceipt {
+    let id = eventIDs.add(1, ordering: .relaxed).newValue
+    var event = event
+    event.id = id
+    return call(
+      CallID(acknowledgement: id), SharedSlice(SharedBytes(event.record)), token: SharedBytes([]),
+      timeToLive: timeToLive, now: now)
+  }
+
+  // MARK: The session's loop
+
+  func show(_ namespaces: [NamespaceStatus], maximumPayload: Int?, on connection: Generation) {
+    shared.withLock { shared in
+      shared.socketIO?.connection = connection
+      shared.socketIO?.namespaces = namespaces
+      shared.socketIO?.maximumPayload = maximumPayload
+    }
+    noteStateChange()
+  }
+
+  /// The connection has ended: its acknowledgements cannot be sent any more.
+  func forgetConnection(_ connection: Generation) {
+    guard hasEvents else { return }
+    shared.withLock { shared in
+      guard var state = shared.socketIO else { return }
+      // The dictionary must have one owner while it changes.
+      shared.socketIO = nil
+      if !state.owed.isEmpty {
+        state.owed = state.owed.filter { $0.value.connection != connection }
+        if state.owed.isEmpty { state.order = RingDeque(filler: []) }
+      }
+      if state.connection == connection {
+        for index in state.namespaces.indices where state.namespaces[index].state == .connected {
+          state.namespaces[index].state = .disconnected
+        }
+      }
+      shared.socketIO = state
+    }
+  }
+
+  func expectAcknowledgement(of event: SocketIORecord, from connection: Generation) {
+    let token = [UInt8](copying: event.token)
+    let owed = SocketIOState.Owed(
+      connection: connection, namespace: [UInt8](copying: event.namespace), id: event.id)
+    shared.withLock { $0.socketIO?.expect(token, owed) }
+  }
+
+  /// The acknowledgement of an event that was sent with an id has arrived.
+  func receive(_ reply: ProtocolReply, now: MonotonicTime) {
+    receiveReply(to: CallID(acknowledgement: reply.id), reply.document, canBeLate: reply.isEmbeddable, now: now)
+  }
+
+  /// The namespace of these calls has ended.
+  func endCalls(withReplies ids: [UInt64]) {
+    guard !ids.isEmpty else { return }
+    endCalls(ids.map(CallID.init(acknowledgement:)))
+  }
+}
+
+extension SocketIOState {
+  fileprivate mutating func expect(_ token: [UInt8], _ new: Owed) {
+    guard owed.updateValue(new, forKey: token) == nil else { return }
+    order.append(token)
+    while !order.isEmpty {
+      let oldest = order[order.front]
+      guard order.count > Self.owedLimit || owed[oldest] == nil else { return }
+      owed[oldest] = nil
+      order.removeFirst()
+    }
+  }
+}

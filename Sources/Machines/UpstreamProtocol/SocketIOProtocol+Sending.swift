@@ -1,0 +1,94 @@
+import ByteStreams
+import SocketIO
+
+/// What is sent to a Socket.IO server: records of the outbox, envelopes of the configuration, and heartbeats.
+extension SocketIOProtocol {
+  /// Pings of Engine.IO 3 without a pong. Barriers have a lower limit.
+  private static var pingLimit: Int { 1_024 }
+
+  package mutating func encode(
+    _ payload: Span<UInt8>, kind: MessageKind, _ write: (Span<UInt8>, MessageKind) -> Void
+  ) -> EncodingResult {
+    guard SocketIORecord.isValid(payload) else { return .notConnected }
+    let record = SocketIORecord(payload)
+    guard let namespace = conversation.index(of: record.namespace), conversation.isConnected(namespace) else {
+      return .notConnected
+    }
+    let limit = conversation.handshake?.maximumPayload ?? .max
+    let prefix = EngineIOPacket.binaryPrefix(settings.version)
+    for index in 0..<record.attachmentCount where record.attachment(index).count > limit - prefix.count {
+      return .tooLarge
+    }
+    var output = ByteQueue(capacity: record.arguments.count + record.name.count + 64)
+    switch record.kind {
+    case .event, .rawEvent:
+      conversation.writeEvent(
+        name: record.name, arguments: record.arguments, attachments: record.attachmentCount, namespace: namespace,
+        id: record.id == 0 ? nil : record.id, into: &output)
+    case .acknowledgement:
+      guard record.connection == connection else { return .notConnected }
+      conversation.writeAcknowledgementAgain(
+        record.id, arguments: record.arguments, attachments: record.attachmentCount, namespace: namespace,
+        into: &output)
+    }
+    guard output.count <= limit else { return .tooLarge }
+    write(output.bytes, .text)
+    for index in 0..<record.attachmentCount {
+      guard !prefix.isEmpty else {
+        write(record.attachment(index), .binary)
+        continue
+      }
+      var frame = ByteQueue(capacity: record.attachment(index).count + prefix.count)
+      frame.append(prefix)
+      frame.append(record.attachment(index))
+      write(frame.bytes, .binary)
+    }
+    return .written
+  }
+
+  func parts(ofEnvelope text: Span<UInt8>) throws(TemplateError) -> SocketIOParts {
+    do throws(SocketIOEnvelopeError) {
+      switch try SocketIOEnvelope(text, attachmentLimit: settings.attachments) {
+      case .event(let parts):
+        guard conversation.index(of: parts.namespace.span) != nil else {
+          throw SocketIOEnvelopeError("its namespace is not one of 'upstream.socketio.namespaces'")
+        }
+        return parts
+      case .acknowledgement: throw SocketIOEnvelopeError("an acknowledgement cannot be configured: use 'event'")
+      }
+    } catch {
+      throw .envelope(error.description)
+    }
+  }
+
+  mutating func frames(ofEnvelope text: Span<UInt8>) throws(TemplateError) -> [ProtocolFrame] {
+    let record = try parts(ofEnvelope: text).record
+    var frames: [ProtocolFrame] = []
+    _ = encode(record.span, kind: .text) { frames.append(ProtocolFrame(SharedBytes(copying: $0), $1)) }
+    return frames
+  }
+
+  // MARK: Heartbeats
+
+  package mutating func heartbeat(
+    _ counter: UInt64, _ memory: ProtocolMemory, now: Int64
+  ) throws(TemplateError) -> SharedBytes? {
+    guard let text = try own.heartbeat(counter, memory, now: now) else { return nil }
+    let frames = try frames(ofEnvelope: text.bytes)
+    guard frames.count <= 1 else { throw .envelope("a heartbeat has no attachments") }
+    return frames.first?.payload
+  }
+
+  package mutating func heartbeatReply(_ memory: ProtocolMemory, now: Int64) throws(TemplateError) -> SharedBytes? {
+    var output = ByteQueue()
+    conversation.writePong(pingContent.span, into: &output)
+    return SharedBytes(copying: output.bytes)
+  }
+
+  package mutating func ping(_ counter: UInt64?) -> PingForm {
+    guard settings.version == .three else { return .webSocket }
+    guard pings.count < Self.pingLimit else { return .none }
+    pings.append(counter)
+    return .message("2")
+  }
+}

@@ -1,0 +1,349 @@
+import ByteStreams
+import JSONCodec
+import SocketIO
+
+/// Engine.IO and Socket.IO over one WebSocket connection. Outgoing messages are `SocketIORecord`s.
+///
+/// Its setup steps are the open packet and the CONNECT of each namespace. Those of `upstream.on_open` follow. The messages of the
+/// configuration are envelopes (`SocketIOEnvelope`), and its matchers and pointers read the array of an event: `["chat","hi"]`.
+package struct SocketIOProtocol: UpstreamProtocol {
+  /// Events that arrive before the answer to CONNECT. Applications send a few.
+  private static var earlyLimit: Int { 1_000 }
+
+  let settings: SocketIOSettings
+  let joined: [SocketIOSettings.Namespace]
+  var conversation: SocketIOConversation
+  /// The messages of the configuration.
+  var own: PlainProtocol
+  private let examinesEvents: Bool
+  private var values = TemplateValues()
+  /// The CONNECT of each namespace.
+  private var credentials: [[UInt8]] = []
+  private var awaited: Int?
+  private var statuses: [NamespaceStatus]
+  private var early: [(namespace: Int, push: ProtocolPush)] = []
+  private var earlyBytes = 0
+  private(set) var pingContent: [UInt8] = []
+  /// The pings of Engine.IO 3 without a pong, oldest first. nil: a heartbeat.
+  var pings = RingDeque<UInt64?>(filler: nil)
+  private var news: ProtocolNews?
+  /// The number of the connection.
+  private(set) var connection: UInt64 = 0
+  /// Makes tokens of one session differ from those of others.
+  private var salt: UInt64 = 0
+
+  /// - Parameter messageBytes: maximum size of an event with its attachments.
+  package init(_ conventions: UpstreamConventions, messageBytes: Int) {
+    settings = conventions.socketIO
+    joined = settings.joined
+    own = PlainProtocol(conventions)
+    examinesEvents = conventions.examinesMessages
+    var limits = SocketIOLimits()
+    limits.attachments = settings.attachments
+    limits.messageBytes = messageBytes
+    conversation = SocketIOConversation(settings.version, namespaces: joined.map(\.name), limits)
+    statuses = joined.map { NamespaceStatus(name: $0.name, isRequired: $0.isRequired, state: .connecting) }
+  }
+
+  package var examinesMessages: Bool { true }
+  package var encodesMessages: Bool { true }
+  package var treatsAnyMessageAsHeartbeat: Bool { false }
+  package var awaitedStep: Int? { awaited ?? own.awaitedStep.map { $0 + settings.setupSteps } }
+
+  package mutating func setConnection(_ number: UInt64) { connection = number }
+
+  package mutating func setSecrets(_ secrets: TemplateValues) {
+    values = secrets
+    own.setSecrets(secrets)
+  }
+
+  // MARK: Setup
+
+  package func name(ofStep step: Int) -> String {
+    if step == 0 { return "the open packet of Engine.IO" }
+    if step < settings.setupSteps { return "the CONNECT of namespace '\(joined[step - 1].name)'" }
+    return own.name(ofStep: step - settings.setupSteps)
+  }
+
+  package mutating func prepareSetup(from first: Int, _ memory: ProtocolMemory, now: Int64) throws(SetupError) {
+    awaited = nil
+    if first == 0 {
+      salt = memory.salt
+      try prepareConnects(memory, now: now)
+    }
+    let offset = settings.setupSteps
+    guard first >= offset else { return }
+    do throws(SetupError) {
+      try own.prepareSetup(from: first - offset, memory, now: now)
+    } catch {
+      throw SetupError(step: error.step + offset, reason: error.reason)
+    }
+    for (step, message) in own.prepared {
+      do throws(TemplateError) {
+        _ = try parts(ofEnvelope: message.bytes)
+      } catch {
+        throw SetupError(step: step + offset, reason: error)
+      }
+    }
+  }
+
+  private mutating func prepareConnects(_ memory: ProtocolMemory, now: Int64) throws(SetupError) {
+    values.now = now
+    values.cursor = memory.cursor
+    credentials = []
+    for (index, namespace) in joined.enumerated() {
+      conversation.setRecovery(memory.recoveries[namespace.name], of: index)
+      var text: [UInt8] = []
+      do throws(TemplateError) {
+        if memory.cursor == nil, let initial = own.initialCursor { values.cursor = try initial.rendered(with: values) }
+        if let auth = namespace.auth { text = try auth.rendered(with: values) }
+        if settings.version == .four, !text.isEmpty {
+          guard JSONValidator.isValid(text.span), JSONObject(text.span) != nil else { throw .notObject }
+        }
+      } catch {
+        throw SetupError(step: index + 1, reason: error)
+      }
+      credentials.append(text)
+    }
+  }
+
+  package mutating func beginSetup(step: Int) -> [ProtocolFrame] {
+    let offset = settings.setupSteps
+    guard step < offset else {
+      awaited = nil
+      let frames = own.beginSetup(step: step - offset)
+      return frames.flatMap { (try? self.frames(ofEnvelope: $0.payload.bytes)) ?? [] }
+    }
+    awaited = step
+    guard step > 0 else { return [] }
+    var output = ByteQueue()
+    let credentials = credentials[step - 1]
+    _ = conversation.connect(step - 1, credentials: credentials.span, into: &output)
+    return output.isEmpty ? [] : [ProtocolFrame(SharedBytes(copying: output.bytes))]
+  }
+
+  /// What the server owes us when a namespace has answered or ended.
+  private mutating func isAwaited(_ namespace: Int) -> Bool {
+    guard awaited == namespace + 1 else { return false }
+    awaited = nil
+    return true
+  }
+
+  // MARK: Messages of the server
+
+  package mutating func receive(
+    _ payload: Span<UInt8>, kind: MessageKind, _ memory: inout ProtocolMemory
+  ) -> ProtocolEvent {
+    let event: SocketIOEvent
+    do throws(SocketIOViolation) {
+      event = try conversation.receive(payload, kind)
+    } catch {
+      return .violation(error.description)
+    }
+    switch event {
+    case .opened(let handshake): return opened(handshake)
+    case .ping(let content):
+      pingContent = [UInt8](copying: payload.extracting(content))
+      return .heartbeat
+    case .pong:
+      guard !pings.isEmpty else { return .ignored }
+      let counter = pings[pings.front]
+      pings.removeFirst()
+      return .pong(counter)
+    case .connected(let namespace, let isRecovered): return connected(namespace, isRecovered: isRecovered)
+    case .refused(let namespace, let refusal): return refused(namespace, refusal)
+    case .disconnected(let namespace): return ended(namespace, .disconnected, nil, "disconnected the namespace")
+    case .push(let content):
+      if let text = content.text { return received(content, text.span, &memory) }
+      return received(content, payload, &memory)
+    case .early(let content): return receivedEarly(content)
+    case .acknowledged(let content):
+      if let text = content.text { return acknowledged(content, text.span) }
+      return acknowledged(content, payload)
+    case .closed: return .ended("the server closed the Engine.IO connection")
+    case .partial: return .none
+    case .ignored: return .ignored
+    }
+  }
+
+  private mutating func opened(_ handshake: EngineIOHandshake) -> ProtocolEvent {
+    var heartbeats = ProtocolNews.Heartbeats()
+    switch EngineIOHeartbeat(handshake, settings.version) {
+    case .fromServer(let within): heartbeats.within = within
+    case .fromClient(let interval, let timeout): (heartbeats.interval, heartbeats.timeout) = (interval, timeout)
+    }
+    update {
+      $0.heartbeats = heartbeats
+      $0.maximumPayload = handshake.maximumPayload
+    }
+    publish()
+    awaited = nil
+    return .setupResponse
+  }
+
+  private mutating func connected(_ namespace: Int, isRecovered: Bool) -> ProtocolEvent {
+    statuses[namespace].state = .connected
+    statuses[namespace].reason = nil
+    publish()
+    if !isRecovered { update { $0.isStateLost = true } }
+    let released = early.filter { $0.namespace == namespace }.map(\.push)
+    forgetEarly(of: namespace)
+    if !released.isEmpty { update { $0.pushes += released } }
+    return isAwaited(namespace) ? .setupResponse : .none
+  }
+
+  private mutating func refused(_ namespace: Int, _ refusal: SocketIORefusal) -> ProtocolEvent {
+    let name = joined[namespace].name
+    if refusal.reason == .wrongVersion {
+      return .denied(
+        ProtocolRefusal(
+          isWrongVersion: true,
+          sentence:
+            "the server speaks Engine.IO 3 (Socket.IO 1 or 2), since its CONNECT has no 'sid'; set 'upstream.socketio.version' to 3",
+          text: "", isCut: false))
+    }
+    let wasConnected = statuses[namespace].state == .connected
+    guard joined[namespace].isRequired, !wasConnected else {
+      return ended(namespace, .refused, refusal.text, "refused the namespace")
+    }
+    forgetEarly(of: namespace)
+    statuses[namespace].state = .refused
+    statuses[namespace].reason = refusal.text
+    publish()
+    let reason = refusal.text.isEmpty ? "" : ": "
+    return .denied(
+      ProtocolRefusal(
+        isWrongVersion: false, sentence: "the server refused the namespace '\(name)'\(reason)", text: refusal.text,
+        isCut: refusal.isCut))
+  }
+
+  private mutating func ended(
+    _ namespace: Int, _ state: NamespaceStatus.State, _ reason: String?, _ verb: String
+  ) -> ProtocolEvent {
+    forgetEarly(of: namespace)
+    statuses[namespace].state = state
+    statuses[namespace].reason = reason
+    publish()
+    guard !joined[namespace].isRequired else { return .ended("the server \(verb) '\(joined[namespace].name)'") }
+    if isAwaited(namespace) { return .setupResponse }
+    return .callsEnded(conversation.takeExpected(namespace: namespace))
+  }
+
+  private mutating func publish() {
+    let statuses = statuses
+    update { $0.namespaces = statuses }
+  }
+
+  private mutating func update(_ body: (inout ProtocolNews) -> Void) {
+    var current = news ?? ProtocolNews()
+    body(&current)
+    news = current
+  }
+
+  package mutating func takeNews() -> ProtocolNews? {
+    defer { news = nil }
+    return news
+  }
+
+  // MARK: Events
+
+  private mutating func received(
+    _ content: SocketIOContent, _ text: Span<UInt8>, _ memory: inout ProtocolMemory
+  ) -> ProtocolEvent {
+    if examinesEvents {
+      let end = content.arguments.isEmpty ? content.name.upperBound : content.arguments.upperBound
+      var array = ByteQueue()
+      array.append(UInt8(ascii: "["))
+      array.append(text.extracting(content.name.lowerBound..<end))
+      array.append(UInt8(ascii: "]"))
+      let meaning = own.receive(array.bytes, kind: .text, &memory)
+      if meaning != .push {
+        // No client sees it, so the gateway acknowledges it in any case.
+        if let acknowledgement = acknowledgement(content) { update { $0.acknowledgement = acknowledgement } }
+        return meaning
+      }
+    }
+    return .event(push(content, text))
+  }
+
+  private mutating func receivedEarly(_ content: SocketIOContent) -> ProtocolEvent {
+    guard let text = content.text else { return .none }
+    let push = push(content, text.span)
+    earlyBytes += push.record.count
+    early.append((content.namespace, push))
+    guard early.count <= Self.earlyLimit, earlyBytes <= conversation.limits.messageBytes else {
+      return .violation(
+        "more than \(Self.earlyLimit) events or \(conversation.limits.messageBytes) bytes arrived before the answer to CONNECT"
+      )
+    }
+    return .none
+  }
+
+  private mutating func forgetEarly(of namespace: Int) {
+    guard !early.isEmpty else { return }
+    early.removeAll { $0.namespace == namespace }
+    earlyBytes = early.reduce(0) { $0 + $1.push.record.count }
+  }
+
+  private mutating func push(_ content: SocketIOContent, _ text: Span<UInt8>) -> ProtocolPush {
+    var token: [UInt8] = []
+    if settings.acknowledgements == .client, let id = content.id {
+      token = Array("a-\(String(salt, radix: 36)).\(connection).\(content.namespace).\(id)".utf8)
+    }
+    let nameToken = text.extracting(content.name)
+    let name = content.hasUnpairedSurrogates ? [] : JSONString.content(of: nameToken) ?? [UInt8](copying: nameToken)
+    let namespace = conversation.name(of: content.namespace)
+    var output = ByteQueue(capacity: text.count + 64)
+    SocketIOParts.write(
+      content.hasUnpairedSurrogates ? .rawEvent : .event, id: token.isEmpty ? 0 : content.id ?? 0,
+      connection: token.isEmpty ? 0 : connection, namespace: namespace.span, name: name.span,
+      arguments: content.hasUnpairedSurrogates ? text : text.extracting(content.arguments),
+      attachments: content.attachments, token: token.span, into: &output)
+    let stored = settings.acknowledgements == .stored ? acknowledgement(content) : nil
+    return ProtocolPush(record: SharedBytes(output.copyBytes()), acknowledgement: stored)
+  }
+
+  /// The empty acknowledgement of an event that wants one.
+  private mutating func acknowledgement(_ content: SocketIOContent) -> SharedBytes? {
+    guard settings.acknowledgements != .off, let id = content.id else { return nil }
+    conversation.settle(id, namespace: content.namespace)
+    var output = ByteQueue()
+    conversation.writeAcknowledgementAgain(
+      id, arguments: Span(), attachments: 0, namespace: content.namespace, into: &output)
+    return SharedBytes(copying: output.bytes)
+  }
+
+  private func acknowledged(_ content: SocketIOContent, _ text: Span<UInt8>) -> ProtocolEvent {
+    guard let id = content.id else { return .ignored }
+    var output = ByteQueue(capacity: content.arguments.count + 32)
+    output.append(#"{"args":["# as StaticString)
+    output.append(text.extracting(content.arguments))
+    output.append(#"],"attachments":["# as StaticString)
+    for (index, attachment) in content.attachments.enumerated() {
+      output.append(index == 0 ? "\"" : ",\"" as StaticString)
+      Base64.encode(attachment.span, into: &output)
+      output.append(UInt8(ascii: "\""))
+    }
+    output.append("]}\n" as StaticString)
+    return .acknowledged(
+      ProtocolReply(
+        id: id, document: SharedBytes(output.copyBytes()), isEmbeddable: !content.hasUnpairedSurrogates))
+  }
+
+  // MARK: Recovery
+
+  /// Stores what the next connection needs to have its state restored. Returns whether no push is missing if the server restores it.
+  package func saveState(in memory: inout ProtocolMemory) -> Bool {
+    memory.recoveries = [:]
+    var isComplete = true
+    for (index, namespace) in joined.enumerated() {
+      let recovery = conversation.recovery(index)
+      if let recovery, recovery.offset != nil {
+        memory.recoveries[namespace.name] = recovery
+      } else if conversation.isConnected(index) {
+        isComplete = false
+      }
+    }
+    return isComplete && !memory.recoveries.isEmpty
+  }
+}

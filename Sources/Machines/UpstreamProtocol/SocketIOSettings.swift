@@ -1,0 +1,116 @@
+import ByteStreams
+import SocketIO
+
+/// What the upstream speaks above WebSocket.
+package enum UpstreamKind: String, CaseIterable, Sendable {
+  case websocket
+  case socketIO = "socketio"
+}
+
+/// The settings of a Socket.IO upstream (`upstream.socketio`).
+package struct SocketIOSettings: Hashable, Sendable {
+  /// A parameter of the query of the opening request.
+  package struct Parameter: Hashable, Sendable {
+    package var name: String
+    package var value: Template
+
+    package init(name: String, value: Template) {
+      self.name = name
+      self.value = value
+    }
+  }
+
+  package struct Namespace: Hashable, Sendable {
+    package var name: String
+    /// The payload of CONNECT: a JSON object, or in version 3 parameters of a query.
+    package var auth: Template?
+    /// Whether the connection is of no use without it.
+    package var isRequired = true
+
+    package init(name: String) { self.name = name }
+  }
+
+  /// What happens to the acknowledgements that the server requests.
+  package enum Acknowledgements: String, CaseIterable, Sendable {
+    /// They are sent, empty, once the push is stored.
+    case stored
+    /// Clients send them.
+    case client
+    /// None is sent.
+    case off
+  }
+
+  package var version = EngineIOVersion.four
+  package var query: [Parameter] = []
+  /// Empty: the default namespace only.
+  package var namespaces: [Namespace] = []
+  package var acknowledgements = Acknowledgements.stored
+  /// Maximum number of attachments of a packet.
+  package var attachments = SocketIOLimits().attachments
+
+  package init() {}
+
+  /// The namespaces to join, the default one first: a server of version 3 joins it unasked.
+  package var joined: [Namespace] {
+    guard !namespaces.isEmpty else { return [Namespace(name: "/")] }
+    return namespaces.filter { $0.name == "/" } + namespaces.filter { $0.name != "/" }
+  }
+
+  /// The templates that are rendered for each connection.
+  package var templates: [Template] { query.map(\.value) + namespaces.compactMap(\.auth) }
+
+  /// Setup steps before those of `upstream.on_open`: the open packet, and the CONNECT of each namespace.
+  package var setupSteps: Int { 1 + joined.count }
+
+  /// Why a name is none of a namespace; nil: it is one.
+  package static func problem(ofNamespace name: String) -> String? {
+    guard name.hasPrefix("/") else { return "a namespace begins with '/': write '/\(name)'" }
+    let isPlain = name.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7F && !#",?"\"#.utf8.contains($0) }
+    guard isPlain, name.utf8.count <= namespaceBytes else {
+      return "a namespace has at most \(namespaceBytes) printable ASCII characters, without spaces and , ? \" \\"
+    }
+    return nil
+  }
+
+  /// Size of a namespace's name, in bytes.
+  private static var namespaceBytes: Int { 128 }
+
+  /// The target of the opening request. `values`: of the query; nil without secrets, for another origin.
+  package func target(_ target: String, _ values: TemplateValues?) throws(TemplateError) -> String {
+    let parts = target.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
+    let path = parts[0] == "/" ? "/socket.io/" : String(parts[0])
+    var parameters = parts.count > 1 ? parts[1].split(separator: "&").map(String.init) : []
+    // A redirection may lead to a URL that has them already.
+    parameters.removeAll { $0.hasPrefix("EIO=") || $0.hasPrefix("transport=") }
+    if let values {
+      for parameter in query {
+        let value = try parameter.value.rendered(with: values)
+        parameters.append(
+          "\(PercentEncoder.encode(Array(parameter.name.utf8).span))=\(PercentEncoder.encode(value.span))")
+      }
+    }
+    parameters += ["EIO=\(version.rawValue)", "transport=websocket"]
+    return path + "?" + parameters.joined(separator: "&")
+  }
+
+  /// The secrets in the query and in what CONNECT sends, as the server may repeat them.
+  package func secrets(_ values: TemplateValues) -> [[UInt8]] {
+    var values = values
+    values.cursor = values.cursor ?? []
+    var result = query.compactMap { try? $0.value.rendered(with: values) }
+    for namespace in namespaces {
+      guard let text = try? namespace.auth?.rendered(with: values) else { continue }
+      if version == .four {
+        result += Self.strings(in: text)
+      } else {
+        for pair in text.split(separator: UInt8(ascii: "&")) {
+          if let value = pair.split(separator: UInt8(ascii: "="), maxSplits: 1).last { result.append(Array(value)) }
+        }
+      }
+    }
+    return result
+  }
+
+  /// The contents of the strings in a JSON text.
+  private static func strings(in text: [UInt8]) -> [[UInt8]] { JSONStrings.contents(of: text) }
+}

@@ -1,0 +1,344 @@
+import ByteStreams
+import JSONCodec
+import SocketIO
+import Testing
+
+@testable import UpstreamProtocol
+
+/// A Socket.IO connection with texts for what it sends and reports.
+private struct Talk {
+  var spoken: SocketIOProtocol
+  var memory = ProtocolMemory(SubscriptionRules(), salt: 35)
+  static let open = #"0{"sid":"s","upgrades":[],"pingInterval":1000,"pingTimeout":2000,"maxPayload":50}"#
+
+  init(
+    _ change: (inout SocketIOSettings) -> Void = { _ in }, _ conventions: UpstreamConventions = UpstreamConventions()
+  ) {
+    var conventions = conventions
+    conventions.kind = .socketIO
+    change(&conventions.socketIO)
+    spoken = SocketIOProtocol(conventions, messageBytes: 1_000)
+    spoken.setConnection(7)
+  }
+
+  mutating func begin(_ step: Int) -> [String] {
+    spoken.beginSetup(step: step).map { String(decoding: [UInt8](copying: $0.payload.bytes), as: UTF8.self) }
+  }
+
+  mutating func receive(_ text: String) -> ProtocolEvent {
+    spoken.receive(Array(text.utf8).span, kind: .text, &memory)
+  }
+
+  mutating func receive(_ bytes: [UInt8]) -> ProtocolEvent { spoken.receive(bytes.span, kind: .binary, &memory) }
+
+  /// Opens the connection and joins its namespaces.
+  mutating func join() throws {
+    try spoken.prepareSetup(from: 0, memory, now: 0)
+    _ = begin(0)
+    #expect(receive(Self.open) == .setupResponse)
+    for (index, namespace) in spoken.joined.enumerated() {
+      _ = begin(index + 1)
+      let name = namespace.name == "/" ? "" : namespace.name + ","
+      #expect(receive("40\(name){\"sid\":\"x\"}") == .setupResponse)
+    }
+    _ = spoken.takeNews()
+  }
+
+  /// The push, in words.
+  static func words(_ event: ProtocolEvent) -> String {
+    guard case .event(let push) = event else { return "\(event)" }
+    let record = SocketIORecord(push.record.bytes)
+    var words = "\(record.namespace.text()) \(record.name.text())(\(record.arguments.text()))"
+    if record.attachmentCount > 0 { words += " \(record.attachmentCount) attachments" }
+    if !record.token.isEmpty { words += " \(record.token.text())" }
+    if let acknowledgement = push.acknowledgement { words += " -> \(acknowledgement.bytes.text())" }
+    return words
+  }
+
+  mutating func encode(_ parts: SocketIOParts) -> (EncodingResult, [String]) {
+    var frames: [String] = []
+    let record = parts.record
+    let result = spoken.encode(record.span, kind: .text) {
+      frames.append($1.isText ? $0.text() : "\([UInt8](copying: $0))")
+    }
+    return (result, frames)
+  }
+}
+
+private func text(_ bytes: SharedBytes?) -> String? {
+  bytes.map { String(decoding: [UInt8](copying: $0.bytes), as: UTF8.self) }
+}
+
+@Suite struct SocketIOProtocolTests {
+  private static func namespace(_ name: String, required: Bool = true, auth: String? = nil) throws
+    -> SocketIOSettings.Namespace
+  {
+    var namespace = SocketIOSettings.Namespace(name: name)
+    namespace.isRequired = required
+    namespace.auth = try auth.map { try Template($0, in: .opening, environment: [:]) }
+    return namespace
+  }
+
+  @Test func namespacesAreJoinedInTurnAndTheDefaultOneFirst() throws {
+    let admin = try Self.namespace("/admin", auth: #"{"token":"${json:${credential}}"}"#)
+    var talk = Talk { $0.namespaces = [admin, SocketIOSettings.Namespace(name: "/")] }
+    var values = TemplateValues()
+    values.credential = Array("a\"b".utf8)
+    talk.spoken.setSecrets(values)
+    try talk.spoken.prepareSetup(from: 0, talk.memory, now: 0)
+    #expect(talk.begin(0) == [] && talk.spoken.awaitedStep == 0)
+    #expect(talk.receive(Talk.open) == .setupResponse)
+    let news = talk.spoken.takeNews()
+    #expect(news?.heartbeats == ProtocolNews.Heartbeats(within: .seconds(3)) && news?.maximumPayload == 50)
+    #expect(talk.begin(1) == ["40"] && talk.spoken.awaitedStep == 1)
+    // An answer that is not awaited completes no step.
+    #expect(talk.receive(#"40/admin,{"sid":"x"}"#) == .ignored)
+    #expect(talk.receive(#"40{"sid":"x"}"#) == .setupResponse)
+    #expect(talk.begin(2) == [#"40/admin,{"token":"a\"b"}"#])
+    #expect(talk.receive(#"40/admin,{"sid":"x"}"#) == .setupResponse)
+    #expect(talk.spoken.awaitedStep == nil)
+    #expect(talk.spoken.takeNews()?.namespaces?.map(\.state) == [.connected, .connected])
+  }
+
+  @Test func credentialsThatAreNoObjectFailTheSetup() throws {
+    let namespace = try Self.namespace("/", auth: "token")
+    var talk = Talk { $0.namespaces = [namespace] }
+    #expect(throws: SetupError(step: 1, reason: .notObject)) {
+      try talk.spoken.prepareSetup(from: 0, talk.memory, now: 0)
+    }
+  }
+
+  @Test func eventsHaveTheirNamespaceAndAcknowledgement() throws {
+    var talk = Talk()
+    try talk.join()
+    #expect(Talk.words(talk.receive(#"42["chat","hi",{"n":1}]"#)) == #"/ chat("hi",{"n":1})"#)
+    #expect(Talk.words(talk.receive(#"4212["q"]"#)) == "/ q() -> 4312[]")
+    #expect(talk.receive(#"451-["bin",{"_placeholder":true,"num":0}]"#) == .none)
+    #expect(Talk.words(talk.receive([1, 2])) == #"/ bin({"_placeholder":true,"num":0}) 1 attachments"#)
+    #expect(Talk.words(talk.receive("42[7,1]")) == "/ 7(1)")
+    // Half of a surrogate pair cannot be shown in JSON.
+    #expect(Talk.words(talk.receive(#"42["\ud800"]"#)) == #"/ (42["\ud800"])"#)
+    #expect(talk.receive("42/other,[\"x\"]") == .ignored)
+    #expect(talk.receive("x") == .violation(SocketIOViolation.unknownEnginePacket.description))
+  }
+
+  @Test(arguments: [SocketIOSettings.Acknowledgements.client, .off])
+  func theGatewayAcknowledgesOnlyIfItMay(setting: SocketIOSettings.Acknowledgements) throws {
+    var talk = Talk { $0.acknowledgements = setting }
+    try talk.join()
+    #expect(Talk.words(talk.receive(#"4212["q"]"#)) == (setting == .client ? "/ q() a-z.7.0.12" : "/ q()"))
+  }
+
+  @Test func eventsBeforeTheAnswerComeAfterIt() throws {
+    var talk = Talk()
+    try talk.spoken.prepareSetup(from: 0, talk.memory, now: 0)
+    _ = talk.receive(Talk.open)
+    #expect(talk.receive(#"42["a"]"#) == .ignored)
+    _ = talk.begin(1)
+    #expect(talk.receive(#"421["b"]"#) == .none && talk.receive(#"42["c"]"#) == .none)
+    _ = talk.spoken.takeNews()
+    #expect(talk.receive(#"40{"sid":"x"}"#) == .setupResponse)
+    let news = talk.spoken.takeNews()
+    #expect(news?.pushes.map { Talk.words(.event($0)) } == ["/ b() -> 431[]", "/ c()"])
+    #expect(news?.isStateLost == true && talk.spoken.takeNews() == nil)
+  }
+
+  @Test func eventsBeforeTheAnswerHaveALimit() throws {
+    var talk = Talk()
+    try talk.spoken.prepareSetup(from: 0, talk.memory, now: 0)
+    _ = talk.receive(Talk.open)
+    _ = talk.begin(1)
+    var last = ProtocolEvent.none
+    for _ in 0..<100 where last == .none { last = talk.receive(#"42["0123456789"]"#) }
+    guard case .violation = last else { return #expect(Bool(false), "\(last)") }
+  }
+
+  @Test func refusalsDependOnWhetherTheNamespaceIsRequired() throws {
+    for isRequired in [true, false] {
+      let namespace = try Self.namespace("/", required: isRequired)
+      var talk = Talk { $0.namespaces = [namespace] }
+      try talk.spoken.prepareSetup(from: 0, talk.memory, now: 0)
+      _ = talk.receive(Talk.open)
+      _ = talk.begin(1)
+      let event = talk.receive(#"44{"message":"no"}"#)
+      if isRequired {
+        let sentence = "the server refused the namespace '/': "
+        #expect(
+          event == .denied(ProtocolRefusal(isWrongVersion: false, sentence: sentence, text: "no", isCut: false)))
+      } else {
+        #expect(event == .setupResponse)
+      }
+      #expect(
+        talk.spoken.takeNews()?.namespaces == [
+          NamespaceStatus(name: "/", isRequired: isRequired, state: .refused, reason: "no")
+        ])
+    }
+  }
+
+  @Test func aServerOfTheOtherVersionIsRecognised() throws {
+    var talk = Talk()
+    try talk.spoken.prepareSetup(from: 0, talk.memory, now: 0)
+    _ = talk.receive(Talk.open)
+    guard case .denied(let refusal) = talk.receive("40") else { return #expect(Bool(false)) }
+    #expect(refusal.isWrongVersion && refusal.sentence.hasSuffix("set 'upstream.socketio.version' to 3"))
+  }
+
+  @Test func theEndOfARequiredNamespaceEndsTheConnection() throws {
+    let optional = try Self.namespace("/b", required: false)
+    var talk = Talk { $0.namespaces = [SocketIOSettings.Namespace(name: "/"), optional] }
+    try talk.join()
+    var event = SocketIOParts()
+    event.name = Array("x".utf8)
+    event.id = 4
+    event.namespace = Array("/b".utf8)
+    #expect(talk.encode(event).1 == [#"42/b,4["x"]"#])
+    #expect(talk.receive("41/b,") == .callsEnded([4]))
+    #expect(talk.encode(event).0 == .notConnected)
+    #expect(talk.receive("41") == .ended("the server disconnected the namespace '/'"))
+    #expect(talk.receive("1") == .ended("the server closed the Engine.IO connection"))
+  }
+
+  @Test func outgoingEventsAreOneOrMoreFrames() throws {
+    for version in EngineIOVersion.allCases {
+      var talk = Talk { $0.version = version }
+      try talk.join()
+      var event = SocketIOParts()
+      event.name = Array("x".utf8)
+      event.arguments = Array(#"1,{"_placeholder":true,"num":0}"#.utf8)
+      event.attachments = [[9]]
+      let frame = version == .three ? "[4, 9]" : "[9]"
+      #expect(talk.encode(event).1 == [#"451-["x",1,{"_placeholder":true,"num":0}]"#, frame])
+      event.attachments = [[UInt8](repeating: 0, count: 50)]
+      #expect(talk.encode(event).0 == (version == .three ? .tooLarge : .written))
+      event.attachments = []
+      event.arguments = [UInt8](repeating: UInt8(ascii: "1"), count: 50)
+      #expect(talk.encode(event).0 == .tooLarge)
+      #expect(talk.spoken.encode(Array("hello".utf8).span, kind: .text) { _, _ in } == .notConnected)
+    }
+  }
+
+  @Test func acknowledgementsBelongToTheirConnection() throws {
+    var talk = Talk()
+    try talk.join()
+    var reply = SocketIOParts()
+    reply.kind = .acknowledgement
+    reply.id = 12
+    reply.arguments = Array("1".utf8)
+    reply.connection = 6
+    #expect(talk.encode(reply).0 == .notConnected)
+    reply.connection = 7
+    #expect(talk.encode(reply).1 == ["4312[1]"])
+    // Its bytes may be taken back, and are then written again.
+    #expect(talk.encode(reply).1 == ["4312[1]"])
+  }
+
+  @Test func callsGetADocument() throws {
+    var talk = Talk()
+    try talk.join()
+    var event = SocketIOParts()
+    event.name = Array("x".utf8)
+    event.id = 5
+    _ = talk.encode(event)
+    #expect(talk.receive(#"461-5[1,{"_placeholder":true,"num":0}]"#) == .none)
+    guard case .acknowledged(let reply) = talk.receive([1, 2, 3]) else { return #expect(Bool(false)) }
+    #expect(reply.id == 5 && reply.isEmbeddable)
+    #expect(
+      text(reply.document) == #"{"args":[1,{"_placeholder":true,"num":0}],"attachments":["AQID"]}"# + "\n")
+    #expect(talk.receive("435[]") == .ignored)
+  }
+
+  @Test func pingsOfVersionThreeAreAnsweredInOrder() throws {
+    var talk = Talk { $0.version = .three }
+    try talk.join()
+    for counter in [1, nil, 3] as [UInt64?] {
+      guard case .message = talk.spoken.ping(counter) else { return #expect(Bool(false)) }
+    }
+    #expect(talk.receive("3") == .pong(1) && talk.receive("3") == .pong(nil) && talk.receive("3") == .pong(3))
+    #expect(talk.receive("3") == .ignored)
+    for _ in 0..<1_024 { _ = talk.spoken.ping(nil) }
+    guard case .none = talk.spoken.ping(nil) else { return #expect(Bool(false)) }
+    var other = Talk()
+    guard case .webSocket = other.spoken.ping(1) else { return #expect(Bool(false)) }
+  }
+
+  @Test func pingsOfVersionFourGetTheirContentBack() throws {
+    var talk = Talk()
+    try talk.join()
+    #expect(talk.receive("2probe") == .heartbeat)
+    #expect(try text(talk.spoken.heartbeatReply(talk.memory, now: 0)) == "3probe")
+  }
+
+  @Test func messagesOfTheConfigurationAreEnvelopes() throws {
+    var conventions = UpstreamConventions()
+    var step = UpstreamConventions.OpeningMessage()
+    step.send = try Template(#"{"event":"login","args":[1]}"#, in: .opening, environment: [:])
+    step.expect = Matcher([.value(try #require(JSONPointer("/0")), "welcome")])
+    conventions.onOpen = [step]
+    conventions.client.message = try Template(#"{"event":"beat"}"#, in: .heartbeat, environment: [:])
+    var talk = Talk({ _ in }, conventions)
+    try talk.join()
+    try talk.spoken.prepareSetup(from: 2, talk.memory, now: 0)
+    #expect(talk.begin(2) == [#"42["login",1]"#] && talk.spoken.awaitedStep == 2)
+    #expect(Talk.words(talk.receive(#"42["other"]"#)) == "/ other()")
+    #expect(talk.receive(#"429["welcome"]"#) == .setupResponse)
+    #expect(text(talk.spoken.takeNews()?.acknowledgement) == "439[]")
+    #expect(try text(talk.spoken.heartbeat(1, talk.memory, now: 0)) == #"42["beat"]"#)
+    conventions.onOpen[0].send = try Template("hello", in: .opening, environment: [:])
+    var wrong = Talk({ _ in }, conventions)
+    #expect(throws: SetupError.self) { try wrong.spoken.prepareSetup(from: 2, wrong.memory, now: 0) }
+  }
+
+  // MARK: Recovery
+
+  @Test func theStateIsRecoveredWithPidAndOffset() throws {
+    var talk = Talk()
+    try talk.spoken.prepareSetup(from: 0, talk.memory, now: 0)
+    _ = talk.receive(Talk.open)
+    _ = talk.begin(1)
+    _ = talk.receive(#"40{"sid":"x","pid":"p"}"#)
+    #expect(!talk.spoken.saveState(in: &talk.memory) && talk.memory.recoveries.isEmpty)
+    _ = talk.receive(#"42["a",1,"o1"]"#)
+    #expect(talk.spoken.saveState(in: &talk.memory))
+    var next = Talk()
+    next.memory = talk.memory
+    try next.spoken.prepareSetup(from: 0, next.memory, now: 0)
+    _ = next.receive(Talk.open)
+    #expect(next.begin(1) == [#"40{"pid":"p","offset":"o1"}"#])
+    _ = next.spoken.takeNews()
+    #expect(next.receive(#"40{"sid":"y","pid":"p"}"#) == .setupResponse)
+    #expect(next.spoken.takeNews()?.isStateLost == false)
+    #expect(next.spoken.saveState(in: &next.memory))
+  }
+
+  // MARK: The opening request
+
+  @Test func theTargetHasWhatEngineIONeeds() throws {
+    var settings = SocketIOSettings()
+    settings.query = [
+      .init(name: "user id", value: try Template("a+|<{&=%", in: .field, environment: [:]))
+    ]
+    let values = TemplateValues()
+    #expect(
+      try settings.target("/", values)
+        == "/socket.io/?user%20id=a%2B%7C%3C%7B%26%3D%25&EIO=4&transport=websocket")
+    #expect(try settings.target("/", nil) == "/socket.io/?EIO=4&transport=websocket")
+    settings.version = .three
+    #expect(
+      try settings.target("/chat?x=1&EIO=4&transport=polling", nil) == "/chat?x=1&EIO=3&transport=websocket")
+  }
+
+  @Test func secretsAreKnownAsTheyAreSent() throws {
+    var settings = SocketIOSettings()
+    settings.query = [.init(name: "q", value: try Template("query-secret", in: .field, environment: [:]))]
+    settings.namespaces = [
+      try Self.namespace("/", auth: #"{"token":"${json:${credential}}","list":["in a list"]}"#)
+    ]
+    var values = TemplateValues()
+    values.credential = Array("a\"b".utf8)
+    let secrets = settings.secrets(values).map { String(decoding: $0, as: UTF8.self) }
+    #expect(secrets == ["query-secret", "a\"b", "in a list"])
+    settings.version = .three
+    settings.namespaces = [try Self.namespace("/", auth: "token=abc&n=1")]
+    #expect(settings.secrets(values).map { String(decoding: $0, as: UTF8.self) } == ["query-secret", "abc", "1"])
+  }
+}

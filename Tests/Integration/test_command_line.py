@@ -207,6 +207,7 @@ FLAGS = {
     "management": "127.0.0.1:1",
     "access": "none",
     "loops": "1",
+    "kind": "websocket",
     "upstream": "ws://127.0.0.1:1/",
     "subprotocol": "v1",
     "header": "X: y",

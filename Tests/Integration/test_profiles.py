@@ -11,6 +11,7 @@ import pytest
 
 from harness.conventions import ConventionUpstream
 from harness.gateway import PROJECT, Gateway, run
+from harness.socketio import SocketIOServer
 from harness.waiting import eventually
 
 PROFILES = PROJECT / "config" / "profiles"
@@ -81,6 +82,18 @@ async def test_plain(profile):
     gateway, _ = await profile("plain", converse)
     await post(gateway, "hello")
     assert await poll(gateway) == ["echo hello"]
+
+
+# -- Socket.IO --------------------------------------------------------------------------------------------------------
+
+
+async def test_socketio(start):
+    server = await start(SocketIOServer(4))
+    gateway = await start(Gateway("--config", PROFILES / "socketio.yaml", "--upstream", server.url))
+    await gateway.ready()
+    answer = await gateway.client().request("POST", "/v1/messages", params={"event": "echo"}, data="hello")
+    assert answer.status == 202
+    assert await poll(gateway) == [["hello"]]
 
 
 # -- JSON-RPC 2.0 -----------------------------------------------------------------------------------------------------

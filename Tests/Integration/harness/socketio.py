@@ -1,0 +1,95 @@
+"""Real Socket.IO servers: python-socketio in environments of their own, and one on the official JavaScript parser."""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+
+from .gateway import PROJECT
+from .waiting import eventually
+
+FOLDER = PROJECT / "Tests/Integration/socketio"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class SocketIOServer:
+    """`version`: of Engine.IO, 4 (python-socketio 5) or 3 (python-socketio 4). It can be killed and started again."""
+
+    def __init__(self, version=4, **options):
+        self.version = version
+        self.options = options
+        self.port = free_port()
+        self.seen = []
+        self.process = None
+        self._reader = None
+
+    @property
+    def url(self):
+        return f"ws://127.0.0.1:{self.port}"
+
+    @property
+    def _command(self):
+        python = PROJECT / f".tools/socketio-{5 if self.version == 4 else 4}/bin/python"
+        return python, FOLDER / "server.py", str(self.port), json.dumps(self.options)
+
+    async def start(self):
+        known = len(self.of("listening"))
+        self.process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdout=asyncio.subprocess.PIPE,
+            stdin=asyncio.subprocess.DEVNULL,
+            limit=1 << 24,
+            # Debian's packages, also for another Node.js than Debian's.
+            env={**os.environ, "NODE_PATH": "/usr/share/nodejs"},
+        )
+        self._reader = asyncio.create_task(self._read(self.process.stdout))
+        await eventually(
+            lambda: len(self.of("listening")) > known or self.process.returncode is not None,
+            what="the Socket.IO server listens",
+        )
+        assert self.process.returncode is None, "the Socket.IO server ended at once"
+        return self
+
+    async def _read(self, stream):
+        async for line in stream:
+            with contextlib.suppress(ValueError):
+                self.seen.append(json.loads(line))
+
+    def of(self, kind, namespace=None):
+        """What the server has seen of a kind, without the kind."""
+        return [item[1:] for item in self.seen if item[0] == kind and (namespace is None or item[1] == namespace)]
+
+    async def kill(self):
+        if self.process is None or self.process.returncode is not None:
+            return
+        self.process.kill()
+        await self.process.wait()
+        await self._reader
+
+    async def stop(self):
+        await self.kill()
+
+
+class RecoveringServer(SocketIOServer):
+    """A server with connection state recovery, in JavaScript (socketio/recovery.js)."""
+
+    @property
+    def _command(self):
+        return "node", FOLDER / "recovery.js", str(self.port), json.dumps(self.options)
+
+
+def configuration(server, *, path="", **socketio):
+    """The configuration of a session with this server, as YAML, which JSON is."""
+    return {
+        "upstream": {
+            "kind": "socketio",
+            "url": server.url + path,
+            "socketio": {"version": server.version, **socketio},
+        }
+    }

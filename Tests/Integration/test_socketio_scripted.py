@@ -1,0 +1,381 @@
+"""The cases of Socket.IO's own suites for servers, turned round: a scripted server plays each, and our side is seen.
+
+The second half is what users of Socket.IO clients have reported as trouble, each by its name there.
+"""
+
+import asyncio
+import base64
+import json
+import random
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from harness.conventions import ConventionUpstream
+from harness.raw import RawUpstream, read_head, upgrade
+from harness.waiting import eventually
+
+OPEN = {
+    4: {"sid": "s", "upgrades": [], "pingInterval": 300, "pingTimeout": 200, "maxPayload": 1000000},
+    3: {"sid": "s", "upgrades": [], "pingInterval": 300, "pingTimeout": 200},
+}
+
+
+def opening(version, **changes):
+    return "0" + json.dumps({**OPEN[version], **changes})
+
+
+QUIET = {"pingInterval": 60000, "pingTimeout": 60000}
+
+
+class Script:
+    """A server that opens, joins every namespace that is asked for, and then does what the test says."""
+
+    def __init__(self, play=None, *, version=4, **changes):
+        self.play = play
+        self.version = version
+        self.changes = changes or QUIET
+        self.connects = []
+
+    async def __call__(self, conversation):
+        await conversation.say(opening(self.version, **self.changes))
+        if self.version == 3:
+            await conversation.say("40")
+        else:
+            self.connects.append(await conversation.hear())
+            await conversation.say('40{"sid":"x"}')
+        if self.play:
+            await self.play(conversation)
+        while True:
+            await conversation.hear()
+
+
+@pytest.fixture
+def scripted(start, gateway_for):
+    """`await scripted(script)`: the scripted server, the gateway in front of it, and a client."""
+
+    async def scripted(script, *, version=4, ready=True, upstream=None, **socketio):
+        server = await start(ConventionUpstream(script))
+        settings = {"kind": "socketio", "url": server.url, "socketio": {"version": version, **socketio}}
+        config = {"upstream": {**settings, **(upstream or {})}}
+        gateway = await gateway_for(None, config=json.dumps(config), ready=ready)
+        return server, gateway, gateway.client()
+
+    return scripted
+
+
+async def failure(client, part):
+    async def last():
+        text = (await client.request("GET", "/v1/session")).json["last_failure"]
+        return text if text and part in text else None
+
+    return await eventually(last, what=f"the failure names {part!r}")
+
+
+async def emit(client, event, *args, path="messages", **members):
+    return await client.request(
+        "POST",
+        f"/v1/{path}",
+        data=json.dumps({"event": event, "args": args, **members}),
+        headers={"Content-Type": "application/json"},
+    )
+
+
+async def pushes(client, count):
+    async def read():
+        answer = await client.request(
+            "GET", "/v1/messages", params={"cursor": "earliest", "wait": "0", "limit": "5000"}
+        )
+        messages = answer.json["messages"]
+        return [messages] if len(messages) >= count else None
+
+    return (await eventually(read, what=f"{count} pushes"))[0]
+
+
+# -- Engine.IO --------------------------------------------------------------------------------------------------------
+
+
+async def test_it_answers_each_ping(scripted):
+    async def play(conversation):
+        for content in ("", "probe", "x"):
+            await conversation.say("2" + content)
+            assert await conversation.hear() == "3" + content
+
+    server, _, _ = await scripted(Script(play))
+    await server.has_heard(4)
+    assert server.failures == []
+
+
+async def test_it_sends_the_pings_of_version_three(scripted):
+    async def play(conversation):
+        for _ in range(4):
+            assert await conversation.hear() == "2"
+            await conversation.say("3")
+
+    server, _, _ = await scripted(Script(play, version=3, pingInterval=300, pingTimeout=5000), version=3)
+    await server.has_heard(4)
+    assert server.failures == []
+    assert len(server.conversations) == 1
+
+
+@pytest.mark.parametrize("version", [4, 3])
+async def test_a_silent_server_is_dead_after_interval_and_timeout(scripted, version):
+    async def play(conversation):
+        await conversation.connection.wait_closed()
+
+    server, gateway, _ = await scripted(
+        Script(play, version=version, pingInterval=300, pingTimeout=200), version=version, ready=False
+    )
+    await server.has_conversations(2)
+    await gateway.logs(lambda record: record.get("cause") == "heartbeat", what="the missing heartbeat")
+
+
+async def test_a_close_packet_ends_the_connection_in_order(scripted):
+    async def play(conversation):
+        if len(server_of) == 0:
+            server_of.append(conversation)
+            await conversation.say("1")
+            with pytest.raises(ConnectionClosed) as closed:
+                await conversation.hear()
+            assert closed.value.rcvd.code == 1000
+
+    server_of = []
+    server, _, client = await scripted(Script(play), ready=False)
+    await server.has_conversations(2)
+    await failure(client, "closed the Engine.IO connection")
+    assert server.failures == []
+
+
+@pytest.mark.parametrize(
+    ("message", "part"),
+    [
+        ("abc", "not an Engine.IO packet"),
+        ("49", "type of a Socket.IO packet"),
+        ("42{}", "does not fit its type"),
+        ("43[]", "has no id"),
+        ("43abc[]", "no valid JSON"),
+        ("4212345678901234567890[]", "more than 19 digits"),
+        ('4511-["a"]', "more than 10 attachments"),
+        (b"\x01", "no packet announced"),
+        ('451-["a",{"_placeholder":true,"num":1}]', "placeholder"),
+        (opening(4), "second open packet"),
+    ],
+)
+async def test_a_violation_closes_with_1002(scripted, message, part):
+    codes = []
+
+    async def play(conversation):
+        await conversation.say(message)
+        try:
+            while True:
+                await conversation.hear()
+        except ConnectionClosed as closed:
+            codes.append(closed.rcvd.code if closed.rcvd else None)
+
+    _, _, client = await scripted(Script(play), ready=False)
+    await failure(client, part)
+    await eventually(lambda: codes, what="the close code")
+    assert codes[0] == 1002
+
+
+@pytest.mark.parametrize("interval", [0, 99, 600_001])
+async def test_an_absurd_heartbeat_fails_the_opening(scripted, interval):
+    _, _, client = await scripted(Script(pingInterval=interval), ready=False)
+    await failure(client, "from 100 ms to 10 minutes")
+
+
+REFUSALS = [
+    (b'{"code":0,"message":"Transport unknown"}', "no WebSocket transport at this path"),
+    (b'{"code":5,"message":"Unsupported protocol version"}', "set 'upstream.socketio.version' to 3"),
+    (b'"The client is using an unsupported version of the Socket.IO or Engine.IO protocols"', "version' to 3"),
+    (b'{"code":4,"message":"Forbidden"}', "refused the request (Forbidden)"),
+]
+
+
+@pytest.mark.parametrize("upgraded", [False, True], ids=["instead", "after-the-upgrade"])
+@pytest.mark.parametrize(("body", "part"), REFUSALS)
+async def test_refusals_are_explained(start, gateway_for, body, part, upgraded):
+    """The official server accepts the upgrade first, and then sends its HTTP response."""
+
+    async def behave(reader, writer):
+        if upgraded:
+            await upgrade(reader, writer)
+        else:
+            await read_head(reader)
+        response = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-type: text/html\r\n"
+        writer.write(response + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        await writer.drain()
+
+    server = await start(RawUpstream(behave))
+    config = {"upstream": {"kind": "socketio", "url": server.url}}
+    gateway = await gateway_for(None, config=json.dumps(config), ready=False)
+    client = gateway.client()
+    text = await failure(client, part)
+    assert "400" in text
+    state = (await client.request("GET", "/v1/session")).json
+    assert state["last_refusal"]["status"] == 400
+
+
+# -- Socket.IO --------------------------------------------------------------------------------------------------------
+
+
+async def test_the_bytes_of_connect(scripted):
+    heard = []
+
+    async def script(conversation):
+        await conversation.say(opening(4, **QUIET))
+        for name in ("", "/custom,"):
+            heard.append(await conversation.hear())
+            await conversation.say("40" + name + '{"sid":"x"}')
+        while True:
+            await conversation.hear()
+
+    await scripted(script, namespaces=[{"name": "/custom", "auth": '{"token":"123"}'}, {"name": "/"}])
+    assert heard == ["40", '40/custom,{"token":"123"}']
+
+
+async def test_the_bytes_of_events_and_acknowledgements(scripted):
+    server, _, client = await scripted(Script())
+    for answer in (
+        await emit(client, "message", 1, "2", {"3": [True]}),
+        await emit(client, "b", {"_placeholder": True, "num": 0}, attachments=["AQID"]),
+    ):
+        assert answer.status == 202
+    heard = await server.has_heard(4)
+    assert heard[1:] == [
+        '42["message",1, "2", {"3": [true]}]',
+        '451-["b",{"_placeholder": true, "num": 0}]',
+        b"\x01\x02\x03",
+    ]
+    call = asyncio.create_task(emit(client, "ask", 1, path="call"))
+    heard = await server.has_heard(5)
+    assert heard[4] == '421["ask",1]'
+    await server.last.say('461-1["x",{"_placeholder":true,"num":0}]', b"\x04")
+    assert (await call).json == {"args": ["x", {"_placeholder": True, "num": 0}], "attachments": ["BA=="]}
+    await server.last.say('42456["q"]')
+    assert (await server.has_heard(6))[5] == "43456[]"
+
+
+async def test_no_answer_to_connect_times_out(scripted):
+    async def script(conversation):
+        await conversation.say(opening(4, **QUIET))
+        while True:
+            await conversation.hear()
+
+    _, _, client = await scripted(script, ready=False, upstream={"timeouts": {"on_open": "300ms"}})
+    await failure(client, "did not answer the CONNECT of namespace '/'")
+
+
+# -- What users have reported -----------------------------------------------------------------------------------------
+
+
+async def test_acks_never_settle_or_cross(scripted):
+    """200 calls at a time, acknowledged in random order, some never: each has its own outcome (#1462, #554, #565)."""
+
+    async def play(conversation):
+        pending = []
+        while len(pending) < 200:
+            message = await conversation.hear()
+            number, _, rest = message.removeprefix("42").partition("[")
+            pending.append((number, json.loads("[" + rest)[1]))
+        random.shuffle(pending)
+        for number, value in pending:
+            if value % 10:
+                await conversation.say(f"43{number}[{value}]")
+
+    _, _, client = await scripted(Script(play))
+    answers = await asyncio.gather(
+        *(
+            client.request(
+                "POST",
+                "/v1/call",
+                params={"event": "x", "wait": "3s" if value % 10 == 0 else "30s"},
+                data=str(value),
+                headers={"Content-Type": "application/json"},
+            )
+            for value in range(200)
+        )
+    )
+    for value, answer in enumerate(answers):
+        if value % 10:
+            assert answer.json == {"args": [value], "attachments": []}
+        else:
+            answer.problem(504)
+
+
+async def test_an_event_emitted_right_after_connecting_is_not_lost(scripted):
+    """It arrives after the answer to CONNECT, though it was posted before (#1293, socket.io-client #305, #1499)."""
+    release = asyncio.Event()
+
+    async def script(conversation):
+        await conversation.say(opening(4, **QUIET))
+        assert await conversation.hear() == "40"
+        await release.wait()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(conversation.hear(), 0.2)
+        await conversation.say('40{"sid":"x"}')
+        while True:
+            await conversation.hear()
+
+    server, gateway, client = await scripted(script, ready=False)
+    assert (await emit(client, "first")).status == 202
+    release.set()
+    await gateway.ready()
+    assert (await server.has_heard(2))[1] == '42["first"]'
+    assert server.failures == []
+
+
+async def test_binary_events_do_not_mix(scripted):
+    """1,000 events with nested attachments between others (#1298, #177)."""
+
+    async def play(conversation):
+        for number in range(1000):
+            holder = '{"deep":[{"num":0,"_placeholder":true}]}'
+            await conversation.say(f'451-["bin",{number},{holder}]', number.to_bytes(2), f'42["plain",{number}]')
+
+    _, _, client = await scripted(Script(play))
+    messages = await pushes(client, 2000)
+    assert [m["topic"] for m in messages] == ["bin", "plain"] * 1000
+    assert [m["data"][0] for m in messages[::2]] == list(range(1000))
+    assert [int.from_bytes(base64.b64decode(m["attachments"][0])) for m in messages[::2]] == list(range(1000))
+
+
+async def test_attempts_are_reset_by_an_operator(scripted):
+    """PATCH up connects at once, whatever the backoff (#1368)."""
+    refuses = [True]
+
+    async def script(conversation):
+        if refuses[0]:
+            return
+        await Script()(conversation)
+
+    server, _gateway, client = await scripted(
+        script, ready=False, upstream={"reconnect": {"strategy": "fixed", "base": "1h", "maximum": "1h"}}
+    )
+    await server.has_conversations(1)
+    refuses[0] = False
+
+    async def up():
+        await client.request(
+            "PATCH", "/v1/session", data='{"desired":"up"}', headers={"Content-Type": "application/json"}
+        )
+        return (await client.request("GET", "/v1/session")).json["state"] == "ready"
+
+    await eventually(up, what="the session is ready")
+    state = (await client.request("GET", "/v1/session")).json
+    assert state["failed_attempts"] == 0
+
+
+async def test_one_session_has_one_socket(scripted):
+    """The server never sees two sockets of a session, however often it is told to connect (#700, #1156)."""
+    server, gateway, client = await scripted(Script())
+    for _ in range(5):
+        for desired in ("up", "up"):
+            await client.request(
+                "PATCH",
+                "/v1/session",
+                data=json.dumps({"desired": desired}),
+                headers={"Content-Type": "application/json"},
+            )
+    await gateway.ready()
+    assert len(server.conversations) == 1

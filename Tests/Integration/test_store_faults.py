@@ -1,0 +1,199 @@
+"""A gateway whose disk fails, stalls or is full: nothing that was acknowledged is lost, and nobody waits for it."""
+
+import asyncio
+import errno
+import json
+import os
+
+import pytest
+import pytest_asyncio
+
+from harness.disk_faults import OPEN, SYNC, TRUNCATE, WRITE, FaultyDisk
+from harness.store import contains, failed_files, filled, opened, storing
+from harness.waiting import eventually
+
+KEPT = {"TTL": "3600"}
+
+
+@pytest.fixture
+def disk(tmp_path, store_path):
+    return FaultyDisk(tmp_path, store_path.parent)
+
+
+@pytest_asyncio.fixture
+async def gateway_for(gateway_for):
+    """As elsewhere, for a program whose sessions use the store."""
+
+    async def started(*arguments, **options):
+        gateway = await gateway_for(*arguments, **options)
+        if "sessions do not use the store yet" in gateway.output:
+            pytest.skip("sessions do not use the store yet")
+        return gateway
+
+    return started
+
+
+async def post(client, body, **fields):
+    """The status of a POST, and the id of its delivery."""
+    response = await client.send(body, headers={**KEPT, **fields})
+    return response.status, response.json.get("id") if response.status == 202 else response.json
+
+
+async def state(gateway):
+    return "failed" if (await gateway.metrics())["drawbridge_store_failed"] else "working"
+
+
+async def accepted_in_time(client, body):
+    """Posts until it is accepted, as a client does after 503. Returns the id."""
+
+    async def attempt():
+        status, answer = await post(client, body)
+        if status == 202:
+            return answer
+        assert status == 503, answer
+        assert "store-" in answer["type"], answer
+        return None
+
+    return await eventually(attempt, within=60, what="the store accepts a message")
+
+
+@pytest.mark.load
+async def test_a_full_disk_refuses_messages_shows_pushes_and_recovers(gateway_for, upstream, mounted):
+    folder = mounted("size=16m")
+    path = folder / "drawbridge.db"
+    gateway = await gateway_for(upstream, env=storing(path))
+    client = gateway.client()
+    accepted = [await accepted_in_time(client, "before")]
+    filler = filled(folder)
+    body = "x" * 100_000
+    for _ in range(100):
+        status, answer = await post(client, body)
+        if status == 503:
+            break
+        assert status == 202, answer
+        accepted.append(answer)
+    assert status == 503, "the disk is full"
+    assert "store-failed" in answer["type"]
+    assert await state(gateway) == "failed"
+    assert (await gateway.metrics())["drawbridge_store_failed"] == 1
+    ready = await gateway.manage("/readyz")
+    assert ready.status == 200
+    assert b"the store does not work" in ready.body
+    await upstream.push('{"seen":"while full"}')
+    batch = await client.poll(cursor="earliest", wait=10)
+    assert {"seen": "while full"} in batch.payloads
+    filler.unlink()
+    accepted.append(await accepted_in_time(client, "after"))
+    assert await state(gateway) == "working"
+    assert failed_files(path) == []
+    assert any(record["message"] == "the store works again" for record in gateway.records)
+    await gateway.kill()
+    again = await gateway_for(upstream, env=storing(path))
+    for delivery in accepted:
+        assert await contains(again.client(), delivery)
+    batch = await again.client().poll(cursor="earliest", wait=0)
+    assert {"seen": "while full"} in batch.payloads
+
+
+@pytest.mark.load
+@pytest.mark.parametrize("kinds", [WRITE, SYNC, WRITE | SYNC | TRUNCATE | OPEN])
+async def test_a_disk_that_fails_loses_nothing_that_was_acknowledged(
+    gateway_for, upstream, store_path, disk, kinds, measured
+):
+    env = {**storing(store_path, sync="always"), **disk.environment}
+    gateway = await gateway_for(upstream, env=env)
+    client = gateway.client()
+    accepted, failures = [], 0
+    for at in (1, 2, 3, 5, 8, 13):
+        disk.fail(kinds, errno.EIO, at=at, count=2)
+        for number in range(8):
+            accepted.append(await accepted_in_time(client, f"{at}.{number}"))
+            await upstream.push(json.dumps({"at": at, "number": number}))
+        failures += disk.failed
+        disk.heal()
+        await accepted_in_time(client, "healed")
+    assert failures > 3
+    assert 0 < len(failed_files(store_path)) <= 3
+    batch = await client.poll(cursor="earliest", wait=0, limit=1000)
+    await eventually(lambda: _working(gateway), what="the store works")
+    await gateway.kill()
+    again = await gateway_for(upstream, env=storing(store_path))
+    for delivery in accepted:
+        assert await contains(again.client(), delivery)
+    restored = await again.client().poll(cursor="earliest", wait=0, limit=1000)
+    assert [m["id"] for m in restored.messages][: len(batch.messages)] == [m["id"] for m in batch.messages]
+    measured(f"{failures} failures")
+
+
+async def _working(gateway):
+    return await state(gateway) == "working"
+
+
+async def test_a_disk_that_stalls_delays_acknowledgements_only(gateway_for, upstream, store_path, disk):
+    gateway = await gateway_for(upstream, env={**storing(store_path, sync="always"), **disk.environment})
+    client = gateway.client()
+    await upstream.push('"seen"')
+    assert (await client.poll(cursor="earliest", wait=10)).payloads == ["seen"]
+    disk.stall()
+    waiting = asyncio.create_task(post(gateway.client(), "stored later"))
+    await eventually(lambda: disk.stalls > 0, what="the disk stalls")
+    await upstream.push('"not yet"')
+    for _ in range(50):
+        # What is visible is served, by every loop.
+        assert (await client.poll(cursor="earliest", wait=0)).payloads == ["seen"]
+        assert (await gateway.manage("/livez")).status == 200
+        assert (await gateway.metrics())["drawbridge_store_failed"] == 0
+    assert not waiting.done()
+    disk.heal()
+    status, delivery = await waiting
+    assert status == 202, delivery
+    assert (await client.poll(cursor="earliest", wait=10, limit=2)).payloads[:1] == ["seen"]
+
+    async def both():
+        return (await client.poll(cursor="earliest", wait=0)).payloads == ["seen", "not yet"]
+
+    await eventually(both, what="the push that was stored later is visible")
+
+
+async def test_a_shutdown_does_not_wait_for_a_disk_forever(gateway_for, upstream, store_path, disk):
+    gateway = await gateway_for(upstream, env={**storing(store_path, sync="always"), **disk.environment})
+    disk.stall()
+    waiting = asyncio.create_task(post(gateway.client(), "never stored"))
+    await eventually(lambda: disk.stalls > 0, what="the disk stalls")
+    gateway.signal()
+    gateway.signal()
+    assert await gateway.exit_status(within=60) == 0
+    assert any(record["message"] == "the store was not closed in time" for record in gateway.records)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+
+@pytest.mark.load
+async def test_the_file_is_bounded_and_a_start_takes_time_by_its_size(gateway_for, upstream, store_path, measured):
+    """A hundred million bytes of pushes through a retention of 64 MiB, as in days of traffic."""
+    env = {
+        **storing(store_path),
+        "DRAWBRIDGE_DELIVERY_BYTES": "64MiB",
+        "DRAWBRIDGE_DELIVERY_MESSAGES": "1000000",
+        "DRAWBRIDGE_DELIVERY_AGE": "1h",
+    }
+    gateway = await gateway_for(upstream, env=env)
+    client, size, count = gateway.client(), 10_000, 10_000
+    largest = 0
+    for start in range(0, count, 100):
+        await upstream.push(*(f"{start + number} {'x' * size}" for number in range(100)))
+
+        async def received(expected=start + 100):
+            return (await client.session())["pushes"]["received"] == expected
+
+        await eventually(received, within=60, what="the pushes are received")
+        largest = max(largest, sum(file.stat().st_size for file in store_path.parent.iterdir()))
+    summary = (await client.session())["pushes"]
+    assert summary["retained"] < 7_000
+    assert largest < 2 * (64 << 20), "the rest of the log and of a transaction is less than the retention"
+    await gateway.stop()
+    again = await gateway_for(upstream, env=env)
+    line = opened(again)
+    measured(f"at most {largest >> 20} MiB; opened {line['bytes'] >> 20} MiB in {line['seconds']} s")
+    assert (await again.client().session())["pushes"]["retained"] == summary["retained"]
+    assert os.path.getsize(store_path) < 2 * (64 << 20)

@@ -68,7 +68,7 @@ import UpstreamSession
     let poll = try api.respond("GET", "/v1/messages?waits=1").text("detail")
     #expect(
       poll
-        == "query parameter 'waits' is unknown: GET /v1/messages accepts cursor, since, last, wait, limit, max_bytes, topic, stream, events and data"
+        == "query parameter 'waits' is unknown: GET /v1/messages accepts cursor, since, last, wait, limit, max_bytes, topic, stream, events, data and namespace"
     )
     // Known, but not here.
     let limit = try api.respond("GET", "/v1/session?limit=1").text("detail")

@@ -80,7 +80,7 @@ import Threading
     ("topic=", "", "topic"), ("topic=a%0Ab", "", "topic"), ("until=sent", "", "until 'sent'"),
     ("until=written&wait=x", "", "wait 'x'"), ("wait=10", "", "wait needs until"), ("wait=0", "", "wait needs until"),
     ("ttl=1&ttl=1", "", "repeated"),
-    ("cursor=latest", "", "ttl, topic and until"),
+    ("cursor=latest", "", "ttl, topic, until, event and namespace"),
   ])
   func anOptionThatIsNotValidIsRefused(query: String, fields: String, part: String) throws {
     let response = try APIFixture().post("a", to: "/v1/messages?\(query)", fields: fields)

@@ -110,13 +110,14 @@ let package = Package(
       .drivers, "Upstream",
       [
         "Threading", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec",
-        "TLSEngine", "SocketIO", "UpstreamProtocol", "Profiles", "UpstreamSession", "Outbox", "Calls", "RouteNetlink",
+        "TLSEngine", "Journal", "SocketIO", "UpstreamProtocol", "Profiles", "UpstreamSession", "Outbox", "Calls",
+        "RouteNetlink",
         "Reactor", "Configuration", "Metrics", "Logging",
       ], settings: hottest),
     target(
       .drivers, "Sessions",
       [
-        "ByteStreams", "Threading", "Profiles", "SocketIO", "Inbox", "Consumers", "Outbox", "RouteNetlink",
+        "ByteStreams", "Threading", "Journal", "Profiles", "SocketIO", "Inbox", "Consumers", "Outbox", "RouteNetlink",
         "UpstreamSession", "Upstream", "Reactor", "Configuration", "Metrics", "Logging", "WebSocketCodec",
       ]),
     target(
@@ -140,7 +141,8 @@ let package = Package(
     .target(
       name: "Gateway",
       dependencies: [
-        "Access", "ByteStreams", "Threading", "TLSEngine", "UpstreamSession", "Inbox", "Journal", "Upstream",
+        "Access", "ByteStreams", "Threading", "TLSEngine", "UpstreamProtocol", "UpstreamSession", "Inbox", "Journal",
+        "Upstream",
         "Sessions",
         "HTTPServer", "Store", "API", "Reactor",
         "Configuration", "Metrics", "Logging",

@@ -5,6 +5,8 @@ import Logging
 import Metrics
 import Reactor
 import Store
+import Upstream
+import UpstreamProtocol
 
 /// The store of the process.
 extension GatewayServer {
@@ -20,7 +22,6 @@ extension GatewayServer {
     guard settings.store.engine == .sqlite else { return nil }
     let limits = settings.shutdown
     let wait = isSuccessor ? limits.pause + limits.drain + limits.flush + storeClosing : .zero
-    logger.warning("sessions do not use the store yet: pushes and messages are kept in memory", [])
     do throws(StoreError) {
       // The main thread accepts signals when the start is complete.
       return try Store.open(
@@ -29,6 +30,33 @@ extension GatewayServer {
     } catch {
       throw StartError(message: error.description, concernsConfiguration: error.concernsFile)
     }
+  }
+
+  /// Begins the term of each session. Returns what the sessions were.
+  static func restore(_ sessions: [SessionPlan], from store: Store, _ logger: Logger) -> [String: OpenedJournal] {
+    let unstored = sessions.filter { $0.settings.value.conventions.kind == .socketIO }.map(\.name)
+    if !unstored.isEmpty {
+      logger.warning(
+        "sessions with a Socket.IO upstream are not stored yet",
+        [.text("sessions", unstored.prefix(5).joined(separator: ", ")), .number("count", unstored.count)])
+    }
+    let journals = store.open(sessions.map(\.name).filter { !unstored.contains($0) })
+    var pushes = 0
+    var messages = 0
+    for opened in journals.values {
+      pushes += opened.restored.pushes.count
+      messages += opened.restored.messages.count
+    }
+    logger.info(
+      "sessions restored",
+      [.number("sessions", journals.count), .number("pushes", pushes), .number("messages", messages)])
+    let unused = store.storedNames.filter { journals[$0] == nil }
+    if !unused.isEmpty {
+      logger.warning(
+        "the store contains sessions that are not configured: they are kept",
+        [.text("sessions", unused.sorted().prefix(5).joined(separator: ", ")), .number("count", unused.count)])
+    }
+    return journals
   }
 
   /// Stores what was submitted, and closes the file. Called when no session submits anything any more.

@@ -3,6 +3,7 @@ import ByteStreams
 import Configuration
 import HTTPServer
 import Inbox
+import Journal
 import Logging
 import Metrics
 import Reactor
@@ -113,13 +114,14 @@ package final class GatewayServer: Sendable {
         ])
     }
     store = try Self.openStore(settings, isSuccessor: !inherited.sockets.isEmpty, logger: logger, metrics: metrics)
+    let journals = store.map { Self.restore(plan.sessions, from: $0, logger) } ?? [:]
     let attemptLimiter = SharedAttemptLimiter(settings.dials)
     let budget = RetentionBudget(limit: settings.delivery.totalBytes)
     sessions = SessionDirectory(
       plan.sessions.map { planned in
         Session(
           planned.name, planned.settings, retention: planned.retention, logger: logger, metrics: metrics,
-          attemptLimiter: attemptLimiter, budget: budget)
+          attemptLimiter: attemptLimiter, budget: budget, opened: journals[planned.name])
       }, creating: CreatedSessions.Limits(settings.createdSessions, descriptors: descriptors.created), logger: logger,
       registry: metrics, attemptLimiter: SharedAttemptLimiter(settings.dials), budget: budget)
     sessions.profiles.replace(with: plan.profiles)

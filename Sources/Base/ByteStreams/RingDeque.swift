@@ -14,10 +14,13 @@ package struct RingDeque<Element> {
   @usableFromInline package internal(set) var end = 0
 
   /// Allocates nothing before the first element, then room for `minimumCapacity` elements. `minimumCapacity` must be a power of two.
-  package init(filler: Element, minimumCapacity: Int = 16) {
+  ///
+  /// - Parameter front: the index of the first element that will be appended.
+  package init(filler: Element, minimumCapacity: Int = 16, front: Int = 0) {
     precondition(minimumCapacity > 0 && minimumCapacity & (minimumCapacity - 1) == 0, "a ring's size is a power of two")
     self.filler = filler
     self.minimumCapacity = minimumCapacity
+    (self.front, end) = (front, front)
   }
 
   @inlinable package var isEmpty: Bool { front == end }

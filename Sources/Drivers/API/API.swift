@@ -62,7 +62,7 @@ package final class API: HTTPApplication {
   private enum PendingRequest {
     case send(IncomingMessage, to: Session)
     case poll(PollParameters, of: Session)
-    case delivery(sequence: UInt64, of: Session, wait: TimeSpan)
+    case delivery(DeliveryTerms.Issued, of: Session, wait: TimeSpan)
     case call(IncomingCall, of: Session)
     case change(Session)
     case putSession(String)
@@ -187,9 +187,9 @@ package final class API: HTTPApplication {
       return .send(message, to: session)
     case .receive(let session):
       return .poll(try PollParameters(request, shared.settings.delivery, coding, for: grant), of: session)
-    case .delivery(let sequence, let session):
+    case .delivery(let delivery, let session):
       let wait = try WaitParameter.read(request, default: .zero, maximum: shared.settings.delivery.maximumWait)
-      return .delivery(sequence: sequence, of: session, wait: wait)
+      return .delivery(delivery, of: session, wait: wait)
     case .call(let session):
       try checkMessages(in: context)
       let call = try IncomingCall(request, of: session, messageLimits)
@@ -263,10 +263,10 @@ package final class API: HTTPApplication {
           message, body, to: session, for: pending.grant, pending.context, at: now, into: &response)
       case .poll(let parameters, let session):
         return try poll(parameters, of: session, for: pending.grant, at: now, into: &response)
-      case .delivery(let sequence, let session, let wait):
+      case .delivery(let delivery, let session, let wait):
         let deadline = deadline(after: wait, for: pending.grant, at: now)
         return try respond(
-          with: sequence, of: session, for: pending.grant, until: deadline, at: now, into: &response)
+          with: delivery, of: session, for: pending.grant, until: deadline, at: now, into: &response)
       case .call(let call, let session):
         try admitMessages(1, in: pending.context, at: now)
         return try self.call(call, body, of: session, for: pending.grant, at: now, into: &response)

@@ -36,6 +36,8 @@ package final class APIShared: Sendable {
   let clockOffset = ClockOffset()
   /// The idempotency keys of all sessions. Held for about two dictionary look-ups per keyed request.
   let idempotency: Locked<IdempotencyTable>
+  /// Whether keys are stored with the messages of sessions that are.
+  let storesKeys: Bool
 
   package init(
     _ settings: GatewaySettings, access: AccessState, sessions: SessionDirectory, lifecycle: Lifecycle,
@@ -57,7 +59,9 @@ package final class APIShared: Sendable {
     // Without authentication all clients are one principal, and there is no other whose keys a share would protect.
     let keys = settings.http.idempotencyKeys
     let share = access.isOpen ? keys : max(1, keys / 4)
+    storesKeys = settings.store.engine != .memory
     idempotency = Locked(IdempotencyTable(IdempotencyTable.Limits(keys: keys, keysPerPrincipal: share)))
+    if storesKeys { restoreKeys() }
     registry.gauge("drawbridge_calls", "Calls that wait for their replies.") {
       Double(sessions.callCount)
     }

@@ -116,7 +116,7 @@ extension API {
     case .queueFull: Problem(.queueFull, detail: queueFullDetail(.messages, session), retryAfter: 1)
     case .notConnected:
       Problem(.upstreamDown, detail: "the namespace of the event is not connected: it was not sent", retryAfter: 1)
-    case .ttl, .notSentAtOnce, .connectionLost, .tooLarge, nil:
+    case .ttl, .notSentAtOnce, .connectionLost, .tooLarge, .gatewayRestart, .storeFailed, nil:
       Problem(
         .upstreamDown,
         detail:

@@ -13,12 +13,12 @@ import Upstream
 extension API {
   /// `GET /v1/deliveries/{id}`: responds with the state of a message. Waits until `deadline` for a final state.
   func respond(
-    with sequence: UInt64, of session: Session, for grant: Grant?, until deadline: MonotonicTime,
+    with id: DeliveryTerms.Issued, of session: Session, for grant: Grant?, until deadline: MonotonicTime,
     at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome {
     session.noteUse(at: now)
     let delivery = WaitingDelivery(
-      api: self, session: session, sequence: sequence, deadline: deadline,
+      api: self, session: session, id: id, deadline: deadline,
       caller: grant.flatMap { $0.scopes.contains(.call) ? $0 : nil })
     if deadline > now, !delivery.hasNewData {
       session.upstream.beginWaitingForConfirmations()
@@ -33,7 +33,7 @@ extension API {
 private struct WaitingDelivery: WaitingRequest {
   let api: API
   let session: Session
-  let sequence: UInt64
+  let id: DeliveryTerms.Issued
   let deadline: MonotonicTime
   /// The client, if it may read the replies to its own calls.
   let caller: Grant?
@@ -42,7 +42,9 @@ private struct WaitingDelivery: WaitingRequest {
   var notifier: Notifier { session.upstream.deliveryNotifier }
 
   /// Also true for an unknown message: it never existed, or its final state was forgotten.
-  var hasNewData: Bool { session.upstream.isSettled(sequence) }
+  var hasNewData: Bool { id.isLost || session.upstream.isSettled(sequence) }
+
+  private var sequence: UInt64 { id.number }
 
   /// Rung whenever any message reaches a final state.
   var sharesNotifier: Bool { true }
@@ -54,7 +56,11 @@ private struct WaitingDelivery: WaitingRequest {
 
   func write(into response: inout Response) {
     let now = ProcessInformation.monotonicTime()
-    guard let record = session.upstream.deliveryRecord(sequence, now: now) else {
+    let found = id.isLost ? nil : session.upstream.deliveryRecord(sequence, now: now)
+    if found == nil, session.upstream.isStored, id.isLost || sequence <= session.upstream.lastDelivery {
+      return writeUnknown(into: &response)
+    }
+    guard let record = found else {
       let remembered = session.upstream.rememberedDeliveries
       api.respond(
         with: Problem(
@@ -66,7 +72,7 @@ private struct WaitingDelivery: WaitingRequest {
       return
     }
     response.begin(.ok, "application/json")
-    DeliveryJSON.begin(of: session, into: &response.content.text)
+    DeliveryJSON.begin(of: session, sequence, into: &response.content.text)
     response.content.text.append(decimal: sequence)
     DeliveryJSON.end(with: record.state, of: session, into: &response.content.text)
     DeliveryJSON.write(record.reason, into: &response.content.text)
@@ -83,16 +89,33 @@ private struct WaitingDelivery: WaitingRequest {
     response.content.text.append("}\n" as StaticString)
   }
 
+  /// The id was issued, and what became of the message is not stored.
+  private func writeUnknown(into response: inout Response) {
+    response.begin(.ok, "application/json")
+    DeliveryJSON.begin(of: session, ofTerm: id.term, into: &response.content.text)
+    response.content.text.append(decimal: sequence)
+    DeliveryJSON.end(with: .unknown, of: session, into: &response.content.text)
+    response.content.text.append(
+      id.isLost
+        ? ",\"reason\":\"store-lost\",\"time\":null}\n" as StaticString : ",\"reason\":\"forgotten\",\"time\":null}\n")
+  }
+
   func abandon() { session.upstream.endWaitingForConfirmations() }
 }
 
 /// A delivery in a response: `{"id":"…","state":"…","session":"…"}`. The id ends with the number of the message, which the caller writes
 /// between the two parts.
 enum DeliveryJSON {
-  /// Writes everything before the number.
-  static func begin(of session: Session, into output: inout ByteQueue) {
+  /// Writes everything before the number, which has been issued.
+  static func begin(of session: Session, _ number: UInt64, into output: inout ByteQueue) {
     output.append("{\"id\":\"" as StaticString)
-    output.append(session.deliveryPrefix)
+    output.append(session.deliveryTerms.prefix(of: number))
+  }
+
+  /// Writes everything before a number that was issued in this term.
+  static func begin(of session: Session, ofTerm term: UInt32, into output: inout ByteQueue) {
+    output.append("{\"id\":\"" as StaticString)
+    output.append(session.deliveryTerms.prefix(ofTerm: term))
   }
 
   /// Writes everything after the number but the final brace.
@@ -110,7 +133,7 @@ enum DeliveryJSON {
     fields.append("Location: " as StaticString)
     fields.append(session.path)
     fields.append("deliveries/" as StaticString)
-    fields.append(session.deliveryPrefix)
+    fields.append(session.deliveryTerms.prefix(of: sequence))
     fields.append(decimal: sequence)
     fields.append("\r\n" as StaticString)
   }

@@ -1,6 +1,7 @@
 import ByteStreams
 import Configuration
 import HTTPServer
+import Journal
 import Outbox
 import Sessions
 import SocketIO
@@ -13,6 +14,8 @@ extension API {
     _ message: IncomingMessage, _ content: [UInt8], _ settings: SocketIOSettings, for session: Session,
     _ context: RequestContext?, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt.Results {
+    // Sessions with a Socket.IO upstream are not stored.
+    var unused: JournalTicket?
     if message.isBatch {
       let lines = try message.lines(in: content)
       var records: [SharedSlice] = []
@@ -32,8 +35,8 @@ extension API {
       try admitMessages(lines.count, in: context, at: now)
       return .batch(
         message.idempotency == nil
-          ? try queueBatch(records, message, to: session, at: now)
-          : try queueAll(records, message, to: session, at: now))
+          ? try queueBatch(records, message, to: session, &unused, at: now)
+          : try queueAll(records, message, nil, to: session, &unused, at: now))
     }
     let form = EventForm(parameters: message.parameters.event, form: message.form, isJSON: message.isJSON)
     let envelope = try form.envelope(of: content, settings)
@@ -42,7 +45,7 @@ extension API {
       let event = try Self.event(in: envelope, settings, for: session)
       try admitMessages(1, in: context, at: now)
       let item = IncomingMessage.Item(payload: SharedBytes(event.record), kind: .text)
-      return .single(try queue(item, message, to: session, at: now), .text)
+      return .single(try queue(item, message, nil, to: session, &unused, at: now), .text)
     case .acknowledgement(let token, let parts):
       guard settings.acknowledgements == .client else {
         throw ProblemError(

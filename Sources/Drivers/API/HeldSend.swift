@@ -1,30 +1,52 @@
 import ByteStreams
 import HTTPCodec
 import HTTPServer
+import Idempotency
 import Metrics
 import Reactor
 import Sessions
+import Threading
 import Upstream
 
 /// A `POST /v1/messages` whose messages are queued and whose response waits until they reach a state.
 struct PendingSend {
-  let receipt: SendReceipt
+  var receipt: SendReceipt
   let parameters: SendParameters
   let isReplayed: Bool
   /// The messages before this one have reached the state. Each notification continues here, so that a batch is read once in all.
   var progress = BatchResults.Position()
+  /// The idempotency key, which is accepted when the messages are stored.
+  var key: IdempotencyTable.Key?
+  /// When the wait for the store ends.
+  var storeDeadline = MonotonicTime.zero
+
+  init(receipt: SendReceipt, parameters: SendParameters, isReplayed: Bool, key: IdempotencyTable.Key? = nil) {
+    self.receipt = receipt
+    self.parameters = parameters
+    self.isReplayed = isReplayed
+    self.key = key
+  }
 }
 
 /// The waiting part of a `PendingSend`, which is in a table of the loop, so that this struct fits inline in the connection.
 struct HeldSend: WaitingRequest {
   let api: API
   let slot: Int
-  let deadline: MonotonicTime
+  /// When the wait for the state of the messages ends.
+  let clientDeadline: MonotonicTime
 
   var heldCount: Gauge? { nil }
   var notifier: Notifier { pending.receipt.session.upstream.deliveryNotifier }
-  /// Rung whenever any message reaches a state that a client waits for.
-  var sharesNotifier: Bool { true }
+  /// Rung whenever any message reaches a state that a client waits for. When the messages are stored, another deadline applies, so the server
+  /// must look at it.
+  var sharesNotifier: Bool { pending.receipt.ticket == nil }
+  /// What is not stored cannot be acknowledged.
+  var endsAtDrain: Bool { pending.receipt.ticket == nil }
+
+  var deadline: MonotonicTime {
+    let pending = pending
+    return pending.receipt.ticket == nil ? clientDeadline : max(clientDeadline, pending.storeDeadline)
+  }
 
   private var pending: PendingSend {
     guard let pending = api.sends[slot] else { preconditionFailure("a request waits that has ended") }
@@ -33,20 +55,53 @@ struct HeldSend: WaitingRequest {
 
   var hasNewData: Bool {
     var pending = pending
+    if pending.receipt.ticket != nil {
+      if pending.hasFailed { return true }
+      guard pending.isStored else { return false }
+      noteStored(&pending)
+    }
+    guard pending.parameters.until != .queued else { return true }
     let before = pending.progress
     let isComplete = pending.receipt.advance(&pending.progress, to: pending.parameters.until)
     if pending.progress != before { api.sends[slot] = pending }
     return isComplete
   }
 
+  private func noteStored(_ pending: inout PendingSend) {
+    api.accept(pending, at: ProcessInformation.monotonicTime())
+    pending.receipt.ticket = nil
+    pending.key = nil
+    api.sends[slot] = pending
+  }
+
   func finish(at now: MonotonicTime, into response: inout Response) {
-    let pending = pending
     let isComplete = hasNewData
-    abandon()
+    var pending = pending
+    if pending.receipt.ticket != nil {
+      if pending.reject() {
+        if let key = pending.key { api.shared.idempotency.withLock { $0.cancel(key) } }
+        end()
+        api.respond(with: API.storeFailed, into: &response)
+        return
+      }
+      noteStored(&pending)
+    }
+    end()
+    if pending.parameters.until == .queued {
+      // As without a store: 202, unless a repetition finds that the outcome of every message is known.
+      let isKnown = pending.isReplayed && pending.receipt.advance(&pending.progress, to: .confirmed)
+      return pending.write(isComplete: isKnown, at: now, into: &response)
+    }
     pending.write(isComplete: isComplete, at: now, into: &response)
   }
 
+  /// The client is gone. Its messages stay queued, and are stored.
   func abandon() {
+    if pending.key != nil { api.accept(pending, at: ProcessInformation.monotonicTime()) }
+    end()
+  }
+
+  private func end() {
     let (upstream, until) = (pending.receipt.session.upstream, pending.parameters.until)
     if until == .written { upstream.endWaitingForWrites() }
     if until == .confirmed { upstream.endWaitingForConfirmations() }

@@ -87,6 +87,7 @@ extension Gap.Reason {
     case .restart: "restart"
     case .retention: "retention"
     case .upstream: "upstream"
+    case .store: "store"
     }
   }
 }

@@ -128,8 +128,7 @@ extension API {
     if options.representation == .lines {
       MessagesContent.writeLines(result.messages, into: &response.content)
     } else if let message = result.messages.first {
-      let id = Cursor(epoch: result.cursor.epoch, sequence: message.sequence)
-      MessagesContent.write(message, id: id, into: &response)
+      MessagesContent.write(message, id: message.id(like: result.cursor), into: &response)
     }
   }
 

@@ -57,7 +57,8 @@ struct PreparedBatches {
     guard count < result.messages.count else {
       return Batch(cursor: result.cursor, hasMore: result.more, messages: count)
     }
-    let end = Cursor(epoch: result.cursor.epoch, sequence: result.messages[count - 1].sequence)
+    let end = Cursor(
+      epoch: result.cursor.epoch, term: result.cursor.term, sequence: result.messages[count - 1].sequence)
     return Batch(cursor: end, hasMore: true, messages: count)
   }
 }

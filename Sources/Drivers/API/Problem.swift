@@ -12,7 +12,7 @@ struct Problem {
     case invalidParameter, invalidText, invalidDocument, unsupportedMediaType, unsupportedEncoding, contentTooLarge
     case notAcceptable
     case idempotencyKeyInProgress, idempotencyKeyReused
-    case queueFull, tooManyBodies, tooManyKeys, upstreamDown, sessionClosed
+    case queueFull, storeFailed, tooManyBodies, tooManyKeys, upstreamDown, sessionClosed
     case callsNotConfigured, tooManyCalls, replyTimeout, upstreamClosed, acknowledgementGone
     case tooManyRequests
     case consumerConflict, superseded, leaseLost, tooManyConsumers
@@ -42,6 +42,7 @@ struct Problem {
       case .notAcceptable: "not-acceptable"
       case .contentTooLarge: "content-too-large"
       case .queueFull: "queue-full"
+      case .storeFailed: "store-failed"
       case .tooManyBodies: "too-many-bodies"
       case .tooManyKeys: "too-many-keys"
       case .idempotencyKeyInProgress: "idempotency-key-in-progress"
@@ -88,6 +89,7 @@ struct Problem {
       case .unsupportedEncoding: "The content coding is not supported, or the body does not match it"
       case .contentTooLarge: "The content is too large"
       case .queueFull: "The queue to the upstream is full"
+      case .storeFailed: "The message cannot be stored"
       case .tooManyBodies: "Too many request bodies are being received"
       case .tooManyKeys: "Too many idempotency keys are remembered"
       case .idempotencyKeyInProgress: "A request with this idempotency key is in progress"
@@ -130,7 +132,7 @@ struct Problem {
       case .unsupportedMediaType, .unsupportedEncoding: .unsupportedMediaType
       case .notAcceptable: .notAcceptable
       case .contentTooLarge: .contentTooLarge
-      case .queueFull, .tooManyBodies, .tooManyKeys, .tooManyCalls, .tooManyConsumers, .tooManySessions,
+      case .queueFull, .storeFailed, .tooManyBodies, .tooManyKeys, .tooManyCalls, .tooManyConsumers, .tooManySessions,
         .upstreamDown:
         .serviceUnavailable
       case .upstreamClosed: .badGateway
@@ -153,7 +155,8 @@ struct Problem {
     /// Whether the same request may succeed later.
     var isRetryable: Bool {
       switch self {
-      case .requestTimeout, .idempotencyKeyInProgress, .queueFull, .tooManyBodies, .tooManyKeys, .tooManyCalls,
+      case .requestTimeout, .idempotencyKeyInProgress, .queueFull, .storeFailed, .tooManyBodies, .tooManyKeys,
+        .tooManyCalls,
         .tooManyConsumers, .tooManySessions, .upstreamDown, .tooManyRequests:
         true
       case .protocolError, .uriTooLong, .headerFieldsTooLarge, .unsupportedTransferCoding, .unsupportedVersion,

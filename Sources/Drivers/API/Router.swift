@@ -9,7 +9,7 @@ import Sessions
 enum Route {
   case send(to: Session)
   case receive(from: Session)
-  case delivery(sequence: UInt64, of: Session)
+  case delivery(DeliveryTerms.Issued, of: Session)
   case call(of: Session)
   case session(Session)
   case changeSession(Session)
@@ -216,21 +216,14 @@ struct Router {
     let served = try served(session, grant)
     if grant == nil { return .options("GET, HEAD, OPTIONS") }
     let id = path.extracting(11..<path.count)
-    guard let sequence = Self.sequence(in: id, after: served.deliveryPrefix) else {
+    guard let delivery = served.deliveryTerms.read(id) else {
       let reason =
         IdentifierKind(id) == .push
         ? "this is a cursor or the id of a push, not of a delivery" : "no delivery has this id"
       throw ProblemError(
         .notFound, "\(reason): use the 'id' of a response to POST /v1/messages, which begins with 'd-'")
     }
-    return try reading(request, .delivery(sequence: sequence, of: served))
-  }
-
-  /// Returns the number in a delivery id, which consists of `prefix` and that number.
-  private static func sequence(in id: Span<UInt8>, after prefix: String) -> UInt64? {
-    let prefix = Array(prefix.utf8)
-    guard id.count > prefix.count, id.extracting(first: prefix.count).equals(prefix.span) else { return nil }
-    return id.extracting(prefix.count..<id.count).decimalValue().map(UInt64.init)
+    return try reading(request, .delivery(delivery, of: served))
   }
 
   static var noSuchPath: ProblemError {

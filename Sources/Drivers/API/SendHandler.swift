@@ -6,6 +6,7 @@ import HTTPServer
 import Idempotency
 import Inbox
 import JSONCodec
+import Journal
 import Metrics
 import Outbox
 import Sessions
@@ -27,12 +28,16 @@ extension API {
       )
     }
     let content = try message.decoded(body?.bytes ?? [])
-    let pending: PendingSend
+    var pending: PendingSend
     if let field = message.idempotency {
       pending = try acceptOnce(message, field, content, for: session, grant, context, at: now)
     } else {
       let receipt = try accept(message, content, for: session, context, at: now)
       pending = PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false)
+    }
+    if pending.receipt.ticket != nil {
+      if let outcome = waitUntilStored(pending, for: grant, at: now) { return outcome }
+      (pending.receipt.ticket, pending.key) = (nil, nil)
     }
     return respond(with: pending, for: grant, at: now, into: &response)
   }
@@ -44,16 +49,26 @@ extension API {
   ) throws(ProblemError) -> PendingSend {
     let key = field.key(of: grant?.principal ?? "", in: session)
     let fingerprint = field.fingerprint(message.parameters, content)
-    let verdict = shared.idempotency.withLock {
-      $0.begin(key, fingerprint, principal: grant?.number ?? 0, now: now)
-    }
+    let principal = shared.keyOwner(of: grant)
+    let verdict = shared.idempotency.withLock { $0.begin(key, fingerprint, principal: principal.count, now: now) }
     switch verdict {
     case .repeated(let acceptance):
-      return PendingSend(
-        receipt: SendReceipt(acceptance, in: session), parameters: message.parameters, isReplayed: true)
+      var receipt = SendReceipt(acceptance, in: session)
+      // The first request may have been accepted without its client waiting for the store.
+      receipt.ticket = session.upstream.latestTicket
+      return PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: true)
     case .first:
       do throws(ProblemError) {
-        let receipt = try accept(message, content, for: session, context, at: now)
+        var stored: KeyToStore?
+        if let digest = principal.digest, session.upstream.isStored {
+          stored = KeyToStore(
+            key: key.digest, fingerprint: fingerprint.digest, principal: digest, isBatch: message.isBatch,
+            position: session.inbox.latest.position, lifetime: IdempotencyTable.retention)
+        }
+        let receipt = try accept(message, content, key: stored, for: session, context, at: now)
+        if receipt.ticket != nil {
+          return PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false, key: key)
+        }
         shared.idempotency.withLock { $0.accept(key, receipt.acceptance, now: now) }
         return PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false)
       } catch {
@@ -95,20 +110,21 @@ extension API {
     if parameters.until == .written { upstream.beginWaitingForWrites() }
     if parameters.until == .confirmed { upstream.beginWaitingForConfirmations() }
     let deadline = deadline(after: parameters.wait, for: grant, at: now)
-    let held = HeldSend(api: self, slot: sends.insert(pending), deadline: deadline)
+    let held = HeldSend(api: self, slot: sends.insert(pending), clientDeadline: deadline)
     if parameters.wait > .zero, !held.hasNewData { return .wait(held) }
     held.finish(at: now, into: &response)
     return .respond
   }
 
   private func accept(
-    _ message: IncomingMessage, _ content: [UInt8], for session: Session, _ context: RequestContext?,
-    at now: MonotonicTime
+    _ message: IncomingMessage, _ content: [UInt8], key: KeyToStore? = nil, for session: Session,
+    _ context: RequestContext?, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt {
     session.noteUse(at: now)
     // Before a message is queued.
-    let cursor = session.inbox.latest
+    let cursor = key.map { session.inbox.cursor(at: $0.position) } ?? session.inbox.latest
     let results: SendReceipt.Results
+    var ticket: JournalTicket?
     if session.upstream.hasEvents, let settings = session.upstream.socketIO {
       results = try acceptEvents(message, content, settings, for: session, context, at: now)
     } else if message.isBatch {
@@ -116,23 +132,25 @@ extension API {
       try admitMessages(lines.count, in: context, at: now)
       results = .batch(
         message.idempotency == nil
-          ? try queueBatch(lines, message, to: session, at: now)
-          : try queueAll(lines, message, to: session, at: now))
+          ? try queueBatch(lines, message, to: session, &ticket, at: now)
+          : try queueAll(lines, message, key, to: session, &ticket, at: now))
     } else {
       let item = try message.item(in: content)
       try admitMessages(1, in: context, at: now)
-      results = .single(try queue(item, message, to: session, at: now), item.kind)
+      results = .single(try queue(item, message, key, to: session, &ticket, at: now), item.kind)
     }
-    return SendReceipt(session: session, cursor: cursor, results: results)
+    return SendReceipt(session: session, cursor: cursor, results: results, ticket: ticket)
   }
 
   /// Throws the first problem if every message is refused.
   func queueBatch(
-    _ lines: [SharedSlice], _ message: IncomingMessage, to session: Session, at now: MonotonicTime
+    _ lines: [SharedSlice], _ message: IncomingMessage, to session: Session, _ ticket: inout JournalTicket?,
+    at now: MonotonicTime
   ) throws(ProblemError) -> BatchResults {
     let receipt = session.upstream.post(
       lines, kind: .text, timeToLive: message.parameters.timeToLive ?? session.upstream.defaultTimeToLive,
       topic: message.parameters.topic, now: now)
+    ticket = receipt.ticket
     var runs: [BatchResults.Run] = []
     var accepted = 0
     var firstRefusal: ProblemError?
@@ -162,14 +180,17 @@ extension API {
 
   /// Queues a batch as a whole or not at all.
   func queueAll(
-    _ lines: [SharedSlice], _ message: IncomingMessage, to session: Session, at now: MonotonicTime
+    _ lines: [SharedSlice], _ message: IncomingMessage, _ key: KeyToStore?, to session: Session,
+    _ ticket: inout JournalTicket?, at now: MonotonicTime
   ) throws(ProblemError) -> BatchResults {
     let timeToLive = message.parameters.timeToLive ?? session.upstream.defaultTimeToLive
     let topic = message.parameters.topic
     if let limit = session.upstream.queueSettings.batchLimit(for: lines, timeToLive: timeToLive, topic: topic) {
       throw ProblemError(.contentTooLarge, Self.batchDetail(limit, session))
     }
-    let receipt = session.upstream.post(all: lines, kind: .text, timeToLive: timeToLive, topic: topic, now: now)
+    let receipt = session.upstream.post(
+      all: lines, kind: .text, timeToLive: timeToLive, topic: topic, key: key, now: now)
+    ticket = receipt.ticket
     return BatchResults(try accepted(receipt, lines.count, by: session, at: now), count: lines.count)
   }
 
@@ -187,11 +208,13 @@ extension API {
   }
 
   func queue(
-    _ item: IncomingMessage.Item, _ message: IncomingMessage, to session: Session, at now: MonotonicTime
+    _ item: IncomingMessage.Item, _ message: IncomingMessage, _ key: KeyToStore?, to session: Session,
+    _ ticket: inout JournalTicket?, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt.Accepted {
     let receipt = session.upstream.post(
       item.payload, kind: item.kind, timeToLive: message.parameters.timeToLive ?? session.upstream.defaultTimeToLive,
-      topic: message.parameters.topic, now: now)
+      topic: message.parameters.topic, key: key, now: now)
+    ticket = receipt.ticket
     return try accepted(receipt, 1, by: session, at: now)
   }
 
@@ -213,6 +236,8 @@ extension API {
     case .full: .queueFull
     case .notReady: .upstreamDown
     case .closed: .sessionClosed
+    case .notStored(.failed): .storeFailed
+    case .notStored(.full): .queueFull
     }
   }
 
@@ -238,6 +263,13 @@ extension API {
     case .closed:
       if session.inbox.isClosed { return .closed(session) }
       return Problem(kind, detail: "the gateway is shutting down: the message was not accepted")
+    case .notStored(.failed): return Self.storeFailed
+    case .notStored(.full):
+      return Problem(
+        kind,
+        detail:
+          "more than \(ByteSize.format(shared.settings.store.pendingBytes)) wait to be stored (the setting store.pending_bytes): try again after the time in Retry-After",
+        retryAfter: 1)
     }
   }
 

@@ -3,6 +3,7 @@ import HTTPCodec
 import HTTPServer
 import Idempotency
 import Inbox
+import Journal
 import Outbox
 import Sessions
 import Upstream
@@ -24,6 +25,8 @@ struct SendReceipt {
   /// The position among the pushes before the messages were queued: a poll from it cannot miss a reply.
   let cursor: Cursor
   let results: Results
+  /// When this is stored, the messages are accepted. nil if they need not be stored.
+  var ticket: JournalTicket?
 
   /// Whether some messages of a batch were refused.
   var hasRefusals: Bool {
@@ -31,7 +34,8 @@ struct SendReceipt {
     return results.hasRefusals
   }
 
-  init(session: Session, cursor: Cursor, results: Results) {
+  init(session: Session, cursor: Cursor, results: Results, ticket: JournalTicket? = nil) {
+    self.ticket = ticket
     self.session = session
     self.cursor = cursor
     self.results = results
@@ -130,14 +134,14 @@ struct SendReceipt {
   }
 
   private func beginQueued(_ sequence: UInt64, into output: inout ByteQueue) {
-    DeliveryJSON.begin(of: session, into: &output)
+    DeliveryJSON.begin(of: session, sequence, into: &output)
     output.append(decimal: sequence)
     DeliveryJSON.end(with: .queued, of: session, into: &output)
   }
 
   /// - Parameter record: nil for a message that is forgotten: its outcome is not known any more.
   private func begin(_ sequence: UInt64, _ record: DeliveryRecord?, into output: inout ByteQueue) {
-    DeliveryJSON.begin(of: session, into: &output)
+    DeliveryJSON.begin(of: session, sequence, into: &output)
     output.append(decimal: sequence)
     DeliveryJSON.end(with: record?.state ?? .unknown, of: session, into: &output)
     if let record {
@@ -171,7 +175,7 @@ struct SendReceipt {
     guard count > 1 else { return }
     var before = ByteQueue()
     before.append("," as StaticString)
-    DeliveryJSON.begin(of: session, into: &before)
+    DeliveryJSON.begin(of: session, first.sequence, into: &before)
     var after = ByteQueue()
     DeliveryJSON.end(with: .queued, of: session, into: &after)
     writeNextAttempt(of: first, at: now, into: &after)

@@ -67,7 +67,7 @@ enum StreamFormat: UInt8 {
       count += 1
       switch self {
       case .events where omitsData:
-        writeID(Cursor(epoch: result.cursor.epoch, sequence: message.sequence), into: &content.text)
+        writeID(message.id(like: result.cursor), into: &content.text)
         content.text.append("data: " as StaticString)
         message.writeWithoutPayload(into: &content.text)
         content.text.append("\n\n" as StaticString)
@@ -75,7 +75,7 @@ enum StreamFormat: UInt8 {
         message.writeWithoutPayload(into: &content.text)
         content.text.append("\n" as StaticString)
       case .events:
-        writeID(Cursor(epoch: result.cursor.epoch, sequence: message.sequence), into: &content.text)
+        writeID(message.id(like: result.cursor), into: &content.text)
         content.text.append("data: " as StaticString)
         if hasFields {
           writeFields(message.rendered, into: &content)
@@ -154,6 +154,6 @@ extension ReadResult {
   /// The position after the gap and before the first message.
   fileprivate var cursorAfterGap: Cursor {
     guard let first = messages.first else { return cursor }
-    return Cursor(epoch: cursor.epoch, sequence: first.sequence - 1, isAfterGap: true)
+    return Cursor(epoch: cursor.epoch, term: cursor.term, sequence: first.sequence - 1, isAfterGap: true)
   }
 }

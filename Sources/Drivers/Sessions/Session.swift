@@ -2,11 +2,13 @@ import ByteStreams
 import Configuration
 import Consumers
 import Inbox
+import Journal
 import Logging
 import Metrics
 import Reactor
 import SocketIO
 import Synchronization
+import Threading
 import Upstream
 import UpstreamSession
 
@@ -23,8 +25,10 @@ package final class Session: Sendable {
   package let inbox: SharedInbox
   package let consumers: SharedConsumers
   package let upstream: SessionHandle
-  /// The prefix of this session's delivery ids: `d-`, the epoch of its inbox, and a dot.
+  /// The prefix of this session's delivery ids: `d-`, the epoch of its inbox, a dot, and if it is stored the present term and a dot.
   package let deliveryPrefix: String
+  /// The terms of its delivery ids.
+  package let deliveryTerms: DeliveryTerms
   /// Distinguishes the sessions that clients have created since the start; 0 if it is configured.
   let number: UInt64
   /// The index of the loop of a session that a client created.
@@ -32,6 +36,8 @@ package final class Session: Sendable {
   /// How a client created it; nil if it is configured.
   package let creation: SessionCreation?
   private let sink: InboxSink
+  /// The idempotency keys of earlier processes, until the API takes them.
+  private let restoredKeys: Locked<[JournalKey]>
   /// The directory of the session, which closes it when it is idle. Only for one that a client created.
   private let created: CreatedSessions?
   /// When a client last used it. Kept only for a session that a client created.
@@ -43,13 +49,23 @@ package final class Session: Sendable {
   ///   - metrics: the session registers its metrics here, labelled with its name.
   ///   - attemptLimiter: limits connection attempts per host, for all sessions of the process.
   ///   - budget: limits the memory of all inboxes together.
+  ///   - opened: where the session is stored, and what it was; nil: nowhere. Not kept.
   package init(
     _ name: String, _ settings: SharedSettings, retention: Retention, logger: Logger, metrics: MetricsRegistry,
-    attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget()
+    attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget(), opened: OpenedJournal? = nil
   ) {
     self.name = name
     path = name == Self.defaultName ? "/v1/" : "/v1/sessions/\(name)/"
-    (inbox, deliveryPrefix) = Self.makeInbox(retention, budget)
+    if let opened {
+      inbox = SharedInbox(
+        restoring: RestoredLog(opened.restored), in: opened.journal, retention: retention, budget: budget)
+      deliveryTerms = DeliveryTerms(opened.restored)
+    } else {
+      inbox = Self.makeInbox(retention, budget)
+      deliveryTerms = DeliveryTerms(epoch: inbox.epoch)
+    }
+    deliveryPrefix = deliveryTerms.prefix
+    restoredKeys = Locked(opened.map { opened in opened.restored.validKeys } ?? [])
     consumers = SharedConsumers(inbox: inbox)
     (number, loop) = (0, 0)
     creation = nil
@@ -57,8 +73,11 @@ package final class Session: Sendable {
     sink = InboxSink(inbox, consumers)
     upstream = SessionHandle(
       settings, named: name, sink: sink, logger: logger.with([.text("session", name)]), metrics: metrics,
-      attemptLimiter: attemptLimiter)
+      attemptLimiter: attemptLimiter, opened: opened)
     SessionMetrics.register(of: self, in: metrics)
+    opened?.journal.observe(self)
+    // Before the session was the observer.
+    if opened != nil { journalChanged() }
   }
 
   /// A session that a client creates.
@@ -75,7 +94,10 @@ package final class Session: Sendable {
   ) {
     self.name = name
     path = "/v1/sessions/\(name)/"
-    (inbox, deliveryPrefix) = Self.makeInbox(retention, budget)
+    inbox = Self.makeInbox(retention, budget)
+    deliveryTerms = DeliveryTerms(epoch: inbox.epoch)
+    deliveryPrefix = deliveryTerms.prefix
+    restoredKeys = Locked([])
     consumers = SharedConsumers(inbox: inbox, budget: budget)
     (self.number, self.loop) = (number, loop)
     self.creation = creation
@@ -87,20 +109,23 @@ package final class Session: Sendable {
     noteUse(at: creation.time)
   }
 
-  private static func makeInbox(_ retention: Retention, _ budget: RetentionBudget) -> (SharedInbox, String) {
+  private static func makeInbox(_ retention: Retention, _ budget: RetentionBudget) -> SharedInbox {
     var generator = SystemRandomNumberGenerator()
-    let epoch = Epoch(using: &generator)
-    var prefix = ByteQueue()
-    prefix.append("d-" as StaticString)
-    epoch.write(into: &prefix)
-    prefix.append("." as StaticString)
-    return (SharedInbox(epoch: epoch, retention: retention, budget: budget), prefix.bytes.text())
+    return SharedInbox(epoch: Epoch(using: &generator), retention: retention, budget: budget)
   }
 
   /// The prefix of the paths of its settings.
   package var settingPrefix: String {
     if let creation { return "profiles.\(creation.profile)." }
     return name == Self.defaultName ? "" : "sessions.\(name)."
+  }
+
+  /// Takes the idempotency keys of earlier processes, in the order in which they expire.
+  package func takeRestoredKeys() -> [JournalKey] {
+    restoredKeys.withLock { keys in
+      defer { keys = [] }
+      return keys
+    }
   }
 
   /// Starts connecting. All I/O of the session happens on `loop`.
@@ -158,6 +183,15 @@ package final class Session: Sendable {
   }
 }
 
+extension Session: JournalObserver {
+  /// Something was stored, or the state of the store has changed. Called on the thread of the store.
+  package func journalChanged() {
+    inbox.journalChanged()
+    consumers.pushed()
+    upstream.journalChanged()
+  }
+}
+
 /// How a client created a session.
 package struct SessionCreation: Sendable {
   /// The name of the profile.
@@ -207,6 +241,8 @@ private final class InboxSink: UpstreamSink {
     inbox.append(event, time: now, now: ProcessInformation.monotonicTime())
     consumers.pushed()
   }
+
+  func resumes(from cursor: [UInt8]) { inbox.resumes(from: cursor) }
 
   var hasReaders: Bool { inbox.hasReaders || consumers.hasReaders }
 

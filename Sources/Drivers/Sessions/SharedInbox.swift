@@ -1,5 +1,6 @@
 import ByteStreams
 import Inbox
+import Journal
 import Reactor
 import SocketIO
 import Synchronization
@@ -17,6 +18,12 @@ package final class SharedInbox: Sendable {
     var dropped: [RetainedMessage] = []
     /// Whether the session is closed: nothing is appended any more.
     var isClosed = false
+    /// What a connection resumes from after the next push; nil: as before. Only if the inbox is stored.
+    var resumeCursor: [UInt8]?
+    /// The value that was stored last.
+    var storedCursor: [UInt8]?
+    /// The number before which the store has dropped pushes, or will.
+    var trimmed: UInt64 = 1
 
     /// Frees the dropped pushes. The array keeps its capacity, unless a large push has evicted unusually many.
     mutating func free() { dropped.removeAll(keepingCapacity: dropped.count <= Self.retainedCapacity) }
@@ -31,6 +38,7 @@ package final class SharedInbox: Sendable {
   /// The position after the newest push or gap. Written within the lock, after the change.
   private let position: Atomic<UInt64>
   package let epoch: Epoch
+  private let term: UInt32
   /// Number of readers that also wait for changes of the session's state.
   private let stateReaders = Atomic<Int>(0)
   /// Number of open streams, whether they wait or their clients still read earlier batches.
@@ -38,14 +46,31 @@ package final class SharedInbox: Sendable {
   /// Whether the session is closed.
   private let closed = Atomic(false)
   private let budget: RetentionBudget
+  /// nil if pushes are not stored.
+  private let journal: (any SessionJournal)?
   /// Notified after every change that readers may wait for.
   package let notifier = Notifier()
 
   /// - Parameter budget: limits the memory of all inboxes together.
-  package init(epoch: Epoch, retention: Retention, budget: RetentionBudget = RetentionBudget()) {
+  package convenience init(epoch: Epoch, retention: Retention, budget: RetentionBudget = RetentionBudget()) {
+    self.init(PushLog(epoch: epoch, retention: retention), budget, nil)
+  }
+
+  /// An inbox whose pushes are stored. A push is visible once it is.
+  ///
+  /// - Parameter restored: the pushes of earlier processes.
+  convenience init(
+    restoring restored: RestoredLog, in journal: any SessionJournal, retention: Retention, budget: RetentionBudget
+  ) {
+    self.init(PushLog(restoring: restored, retention: retention), budget, journal)
+    budget.add(log.withLock { $0.retainedBytes })
+  }
+
+  private init(_ first: PushLog, _ budget: RetentionBudget, _ journal: (any SessionJournal)?) {
     self.budget = budget
-    let first = PushLog(epoch: epoch, retention: retention)
-    self.epoch = epoch
+    self.journal = journal
+    epoch = first.epoch
+    term = first.term
     position = Atomic(first.last.position)
     log = Locked(first)
   }
@@ -55,33 +80,86 @@ package final class SharedInbox: Sendable {
   package func append(
     _ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8> = Span(), time: Int64, now: MonotonicTime
   ) {
-    append(now: now) { renderer, id in
+    append(time: time, now: now) { renderer, id in
       renderer.render(payload, kind: kind, topic: topic, id: id, time: time, arrival: now)
     }
   }
 
   /// Appends an event of a Socket.IO upstream.
   package func append(_ event: SocketIORecord, time: Int64, now: MonotonicTime) {
-    append(now: now) { renderer, id in renderer.render(event, id: id, time: time, arrival: now) }
+    append(time: time, now: now) { renderer, id in renderer.render(event, id: id, time: time, arrival: now) }
   }
 
   @inline(__always)
-  private func append(now: MonotonicTime, _ render: (inout MessageRenderer, Cursor) -> RetainedMessage) {
+  private func append(time: Int64, now: MonotonicTime, _ render: (inout MessageRenderer, Cursor) -> RetainedMessage) {
     appender.withLock { appender in
       guard !appender.isClosed else { return }
       let id = log.withLock { $0.nextID }
       let message = render(&appender.renderer, id)
       let growth = log.withLock { log in
         let before = log.retainedBytes
-        log.append(message, dropping: &appender.dropped)
+        log.append(message, isHidden: journal != nil, dropping: &appender.dropped)
         position.store(log.last.position, ordering: .sequentiallyConsistent)
         changes.add(1, ordering: .releasing)
         return log.retainedBytes - before
       }
       budget.add(growth)
       appender.free()
+      if let journal { store(message, time: time, &appender, in: journal) }
     }
-    notifier.notify()
+    if let journal {
+      // Otherwise readers are notified when it is stored.
+      if journal.isFailed { journalChanged() }
+    } else {
+      notifier.notify()
+    }
+  }
+
+  // MARK: Storing
+
+  /// How many pushes may be dropped before that is submitted.
+  private static var trimInterval: UInt64 { 64 }
+
+  private func store(
+    _ message: RetainedMessage, time: Int64, _ appender: inout Appender, in journal: any SessionJournal
+  ) {
+    let push = JournalEntry.push(
+      JournalPush(number: message.sequence, time: time, layout: message.layout, rendered: message.rendered))
+    if let cursor = appender.resumeCursor {
+      // Together: if only the cursor survived, the push would be lost.
+      (appender.resumeCursor, appender.storedCursor) = (nil, cursor)
+      journal.submit(contentsOf: [push, .resume(.cursor, cursor)])
+    } else {
+      journal.submit(push)
+    }
+    storeTrim(&appender, atLeast: Self.trimInterval, in: journal)
+  }
+
+  private func storeTrim(_ appender: inout Appender, atLeast count: UInt64, in journal: any SessionJournal) {
+    let first = log.withLock { $0.firstRetained }
+    guard first >= appender.trimmed + count else { return }
+    appender.trimmed = first
+    journal.submit(.trimmed(before: first))
+  }
+
+  /// From the next push on, a connection resumes from this value.
+  func resumes(from cursor: [UInt8]) {
+    appender.withLock { appender in
+      if appender.storedCursor != cursor { appender.resumeCursor = cursor }
+    }
+  }
+
+  /// More is stored, or the store does not work: then pushes are shown nevertheless. Called on the thread of the store.
+  func journalChanged() {
+    guard let journal else { return }
+    let shown = journal.isFailed ? nil : journal.storedPosition
+    let isNews = log.withLock { log in
+      guard log.reveal(through: shown) else { return false }
+      position.store(log.last.position, ordering: .sequentiallyConsistent)
+      changes.add(1, ordering: .releasing)
+      return true
+    }
+    if isNews { notifier.notify() }
   }
 
   // MARK: The end
@@ -135,7 +213,9 @@ package final class SharedInbox: Sendable {
         let count = appender.dropped.count
         appender.free()
         if count > 0 { hasDropped = true }
-        if count < slice { return hasDropped }
+        guard count < slice else { continue }
+        if let journal { storeTrim(&appender, atLeast: 1, in: journal) }
+        return hasDropped
       }
     }
   }
@@ -144,12 +224,17 @@ package final class SharedInbox: Sendable {
 
   /// Records that the upstream was disconnected, so that pushes may be missing.
   package func recordUpstreamGap() {
-    log.withLock {
-      $0.recordUpstreamGap()
-      position.store($0.last.position, ordering: .sequentiallyConsistent)
-      changes.add(1, ordering: .releasing)
+    appender.withLock { _ in
+      log.withLock {
+        $0.recordGap(isHidden: journal != nil)
+        position.store($0.last.position, ordering: .sequentiallyConsistent)
+        changes.add(1, ordering: .releasing)
+      }
+      // In the order of the pushes.
+      journal?.submit(.gap(.upstream))
     }
-    notifier.notify()
+    if journal?.isFailed == true { journalChanged() }
+    if journal == nil { notifier.notify() }
   }
 
   /// From now on, `notifier` also notifies when the state of the session changes. Ends with `endReadingState()`.
@@ -183,7 +268,7 @@ package final class SharedInbox: Sendable {
   package var latest: Cursor { cursor(at: position.load(ordering: .acquiring)) }
 
   /// A position of this inbox, from `Cursor.position`.
-  package func cursor(at position: UInt64) -> Cursor { Cursor(epoch: epoch, position: position) }
+  package func cursor(at position: UInt64) -> Cursor { Cursor(epoch: epoch, term: term, position: position) }
 
   package func resolve(_ start: StartingPoint, now: MonotonicTime) throws(CursorAheadError) -> ReadStart {
     let result: Result<ReadStart, CursorAheadError> = log.withLock { log in

@@ -1,6 +1,7 @@
 import ByteStreams
 import Calls
 import Configuration
+import Journal
 import Logging
 import Metrics
 import Outbox
@@ -55,6 +56,10 @@ package final class SessionHandle: Sendable {
     var isShuttingDown = false
     /// Called when the shutdown is complete.
     var whenEnded: (@Sendable () -> Void)?
+    /// The intents to write messages that wait to be stored, in order. Empty without a store.
+    var intents = RingDeque(filler: StoredIntent(through: 0, ticket: JournalTicket(0)))
+    /// Whether a connection is not read because too much waits to be stored.
+    var isReadingPaused = false
 
     /// A number that changes when a client that waits for deliveries may have news.
     var deliveryNews: UInt64 {
@@ -81,6 +86,10 @@ package final class SessionHandle: Sendable {
   let logger: Logger
   let metrics: UpstreamMetrics
   let attemptLimiter: SharedAttemptLimiter
+  /// nil if the session is not stored.
+  let journal: (any SessionJournal)?
+  /// What the next connection resumes from.
+  let resumed: ResumedProtocol
   /// The client that has created the session; nil if it is configured. Attempts and look-ups of one client wait only for its own.
   private let owner: String?
   /// Limits the log lines of the sessions that clients create; nil if this one is configured.
@@ -88,9 +97,11 @@ package final class SessionHandle: Sendable {
 
   private init(
     _ settings: SharedSettings, sink: any UpstreamSink, logger: Logger, metrics: UpstreamMetrics,
-    attemptLimiter: SharedAttemptLimiter, owner: String?, lineLimiter: LogLineLimiter?
+    attemptLimiter: SharedAttemptLimiter, owner: String?, lineLimiter: LogLineLimiter?, opened: OpenedJournal? = nil
   ) {
     self.attemptLimiter = attemptLimiter
+    journal = opened?.journal
+    resumed = ResumedProtocol(opened?.restored)
     self.owner = owner
     self.lineLimiter = lineLimiter
     self.settings = settings
@@ -105,6 +116,7 @@ package final class SessionHandle: Sendable {
         outbox: Outbox(settings.value.outbox), status: status, correlation: settings.value.conventions.correlation,
         socketIO: settings.value.conventions.kind == .socketIO ? SocketIOState() : nil,
         socketIOSettings: settings.value.conventions.socketIO))
+    if let opened { restore(opened.restored) }
   }
 
   package convenience init(
@@ -127,14 +139,17 @@ package final class SessionHandle: Sendable {
       attemptLimiter: attemptLimiter)
   }
 
-  /// - Parameter name: the value of the metrics label `session`.
+  /// - Parameters:
+  ///   - name: the value of the metrics label `session`.
+  ///   - opened: where the session is stored; nil: nowhere.
   package convenience init(
     _ settings: SharedSettings, named name: String, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry,
-    attemptLimiter: SharedAttemptLimiter
+    attemptLimiter: SharedAttemptLimiter, opened: OpenedJournal? = nil
   ) {
     let own = UpstreamMetrics(metrics, session: name)
     self.init(
-      settings, sink: sink, logger: logger, metrics: own, attemptLimiter: attemptLimiter, owner: nil, lineLimiter: nil)
+      settings, sink: sink, logger: logger, metrics: own, attemptLimiter: attemptLimiter, owner: nil, lineLimiter: nil,
+      opened: opened)
     own.registerMetrics(of: self, in: metrics)
   }
 
@@ -175,6 +190,7 @@ package final class SessionHandle: Sendable {
       shared.outbox.clock = now
       let before = shared.deliveryNews
       let result = body(&shared)
+      if let journal { shared.submitChanges(to: journal) }
       let callers = shared.hasEndedCalls ? shared.endCallsOfEndedMessages() : []
       return (result, shared.deliveryNews != before, callers)
     }
@@ -189,20 +205,42 @@ package final class SessionHandle: Sendable {
   package struct Receipt: Sendable {
     package let result: EnqueueResult
     package let nextAttempt: MonotonicTime?
+    /// When this is stored, the message is accepted; nil if it need not be stored.
+    package var ticket: JournalTicket?
   }
 
   /// Queues a message. Callable from any loop. `timeToLive`: zero if the message must be sent at once or not at all, nil for no expiry.
+  ///
+  /// `key`: the idempotency key of the request, which is stored with its messages.
   package func post(
-    _ payload: SharedBytes, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
+    _ payload: SharedBytes, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, key: KeyToStore? = nil,
+    now: MonotonicTime
   ) -> Receipt {
-    post(at: now) { $0.enqueue(SharedSlice(payload), kind: kind, timeToLive: timeToLive, topic: topic, now: now) }
+    if let journal, timeToLive != .zero {
+      let message = MessageToStore([SharedSlice(payload)], kind: kind, timeToLive: timeToLive, topic: topic, key: key)
+      return store(message, in: journal, now: now) { outbox in
+        let result = outbox.enqueue(message.payloads[0], kind: kind, timeToLive: timeToLive, topic: topic, now: now)
+        return [EnqueueResults(result: result, count: 1)]
+      }.single
+    }
+    return post(at: now) {
+      $0.enqueue(SharedSlice(payload), kind: kind, timeToLive: timeToLive, topic: topic, now: now)
+    }
   }
 
   /// Queues all messages or none. The receipt has the number of the first; the others follow it.
   package func post(
-    all payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
+    all payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil,
+    key: KeyToStore? = nil, now: MonotonicTime
   ) -> Receipt {
-    post(at: now) { $0.enqueueAll(payloads, kind: kind, timeToLive: timeToLive, topic: topic, now: now) }
+    if let journal, timeToLive != .zero {
+      let message = MessageToStore(payloads, kind: kind, timeToLive: timeToLive, topic: topic, key: key)
+      return store(message, in: journal, now: now) { outbox in
+        let result = outbox.enqueueAll(payloads, kind: kind, timeToLive: timeToLive, topic: topic, now: now)
+        return [EnqueueResults(result: result, count: payloads.count)]
+      }.single
+    }
+    return post(at: now) { $0.enqueueAll(payloads, kind: kind, timeToLive: timeToLive, topic: topic, now: now) }
   }
 
   @inline(__always)
@@ -219,12 +257,19 @@ package final class SessionHandle: Sendable {
   package struct BatchReceipt: Sendable {
     package let results: [EnqueueResults]
     package let nextAttempt: MonotonicTime?
+    package var ticket: JournalTicket?
   }
 
   /// Queues messages in their order, each as `post` does for one. No other message is queued between them.
   package func post(
     _ payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
   ) -> BatchReceipt {
+    if let journal, timeToLive != .zero {
+      let message = MessageToStore(payloads, kind: kind, timeToLive: timeToLive, topic: topic, key: nil)
+      return store(message, in: journal, now: now) {
+        $0.enqueue(payloads, kind: kind, timeToLive: timeToLive, topic: topic, now: now)
+      }
+    }
     let (receipt, signal) = update(at: now) { shared in
       let results = shared.outbox.enqueue(payloads, kind: kind, timeToLive: timeToLive, topic: topic, now: now)
       var signal: Signal?
@@ -446,7 +491,7 @@ extension SessionHandle.Shared {
     switch result {
     case .queued(sequence: _, wakes: true): signal
     case .notReady(.notConnected): requestConnection()
-    case .queued, .notReady, .full, .closed: nil
+    case .queued, .notReady, .full, .closed, .notStored: nil
     }
   }
 

@@ -8,6 +8,8 @@ package protocol UpstreamSink: AnyObject, Sendable {
   func received(_ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, now: Int64)
   /// An event of a Socket.IO upstream has arrived. `event` is valid during the call only.
   func received(_ event: SocketIORecord, now: Int64)
+  /// From the next push on, a new connection resumes from this value. Called only if the session is stored.
+  func resumes(from cursor: [UInt8])
   /// A ready connection has ended: pushes may be missing from here on.
   func connectionLost()
   /// The state of the session, or the desired state, has changed. May be called from any thread.
@@ -25,6 +27,7 @@ extension UpstreamSink {
   package func received(_ event: SocketIORecord, now: Int64) {}
   package var flushesAfterEachMessage: Bool { false }
   package var hasReaders: Bool { false }
+  package func resumes(from cursor: [UInt8]) {}
   package func stateChanged() {}
   package func sessionEnded() {}
 }

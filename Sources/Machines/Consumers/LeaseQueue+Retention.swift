@@ -83,7 +83,7 @@ extension LeaseQueue {
     defer { (missed, gapReasons) = (0, []) }
     // As in a poll: a number only if it is known.
     let isKnown = missed > 0 && !gapReasons.contains(.restart)
-    let order: [Gap.Reason] = [.restart, .retention, .upstream]
+    let order: [Gap.Reason] = [.restart, .retention, .upstream, .store]
     return Gap(missed: isKnown ? missed : nil, reasons: order.filter { gapReasons.contains($0) })
   }
 }

@@ -111,7 +111,7 @@ struct LeaseQueue: Sendable {
   /// The position before the oldest push that is not settled. Dead letters that are delivered again do not move it back.
   var position: Cursor {
     guard !examined.isEmpty else { return frontier }
-    return Cursor(epoch: frontier.epoch, sequence: examined[examined.front] - 1)
+    return Cursor(epoch: frontier.epoch, term: frontier.term, sequence: examined[examined.front] - 1)
   }
 
   // MARK: Receiving

@@ -17,8 +17,13 @@ package struct IdempotencyTable: Sendable {
 
   /// The first 128 bits of a SHA-256. Everything that a key is scoped to is part of the hashed text.
   package struct Key: Hashable, Sendable {
-    let high: UInt64
-    let low: UInt64
+    package let high: UInt64
+    package let low: UInt64
+
+    package init(high: UInt64, low: UInt64) {
+      self.high = high
+      self.low = low
+    }
 
     /// - Parameter digest: at least 16 bytes.
     package init(_ digest: Span<UInt8>) {
@@ -26,7 +31,7 @@ package struct IdempotencyTable: Sendable {
       low = Self.word(digest, at: 8)
     }
 
-    fileprivate init() { (high, low) = (0, 0) }
+    fileprivate init() { self.init(high: 0, low: 0) }
 
     private static func word(_ digest: Span<UInt8>, at offset: Int) -> UInt64 {
       var value: UInt64 = 0
@@ -80,7 +85,7 @@ package struct IdempotencyTable: Sendable {
 
   private struct Entry: Sendable {
     let fingerprint: Key
-    let principal: UInt32
+    let principal: UInt64
     /// nil until the request is accepted.
     var acceptance: Acceptance?
     /// When an accepted key expires.
@@ -102,7 +107,7 @@ package struct IdempotencyTable: Sendable {
   private var shards: [Shard]
   /// Number of keys, in progress or accepted.
   package private(set) var count = 0
-  private var countsByPrincipal: [UInt32: Int] = [:]
+  private var countsByPrincipal: [UInt64: Int] = [:]
   /// Callers on different threads pass times that are not quite in order.
   private var latest = MonotonicTime.zero
 
@@ -116,7 +121,7 @@ package struct IdempotencyTable: Sendable {
   ///   - fingerprint: of the content of the request.
   ///   - principal: who is counted.
   package mutating func begin(
-    _ key: Key, _ fingerprint: Key, principal: UInt32, now: MonotonicTime
+    _ key: Key, _ fingerprint: Key, principal: UInt64, now: MonotonicTime
   ) -> Verdict {
     latest = max(latest, now)
     let index = index(of: key)
@@ -149,6 +154,37 @@ package struct IdempotencyTable: Sendable {
     shards[index].expiries.append(Expiry(key: key, time: end))
   }
 
+  /// A key that was accepted by an earlier process.
+  package struct Restored: Sendable {
+    package let key: Key
+    package let fingerprint: Key
+    package let principal: UInt64
+    package let acceptance: Acceptance
+    package let end: MonotonicTime
+
+    package init(key: Key, fingerprint: Key, principal: UInt64, acceptance: Acceptance, end: MonotonicTime) {
+      self.key = key
+      self.fingerprint = fingerprint
+      self.principal = principal
+      self.acceptance = acceptance
+      self.end = end
+    }
+  }
+
+  /// Remembers keys of an earlier process, in the order in which they expire. They were promised, so no limit refuses them.
+  package mutating func restore(_ keys: [Restored]) {
+    for restored in keys {
+      let index = index(of: restored.key)
+      remove(restored.key, from: index)
+      var entry = Entry(fingerprint: restored.fingerprint, principal: restored.principal)
+      (entry.acceptance, entry.end) = (restored.acceptance, restored.end)
+      shards[index].entries[restored.key] = entry
+      shards[index].expiries.append(Expiry(key: restored.key, time: restored.end))
+      count += 1
+      countsByPrincipal[restored.principal, default: 0] += 1
+    }
+  }
+
   /// The first request with `key` is refused, and the key is free again.
   package mutating func cancel(_ key: Key) { remove(key, from: index(of: key)) }
 
@@ -162,7 +198,7 @@ package struct IdempotencyTable: Sendable {
 
   private func index(of key: Key) -> Int { Int(key.high >> 58) }
 
-  private func hasRoom(_ principal: UInt32) -> Bool {
+  private func hasRoom(_ principal: UInt64) -> Bool {
     count < limits.keys && countsByPrincipal[principal] ?? 0 < limits.keysPerPrincipal
   }
 

@@ -5,19 +5,25 @@ import ByteStreams
 /// Written `p-epoch.number`, with a final `g` after a gap. Clients treat it as opaque and send it back unchanged. The id of a
 /// message is the cursor after it. The epoch identifies one life of the log and is drawn at random when that starts. A cursor of
 /// another epoch is from before a restart.
+///
+/// A log that is stored keeps its epoch, and has a term for each time that the store was opened: `p-epoch.term.number`. So no two messages have
+/// the same id, even if the store has lost the last of an earlier term.
 package struct Cursor: Hashable, Sendable {
   package let epoch: Epoch
   /// Twice the number of the last message before it, plus one after the gap that follows that message. Two gaps without a message
   /// in between count as one, so this orders all positions, and gaps need no numbers.
   package let position: UInt64
+  /// 0 if the log is not stored.
+  package let term: UInt32
 
-  package init(epoch: Epoch, sequence: UInt64, isAfterGap: Bool = false) {
-    self.init(epoch: epoch, position: sequence << 1 | (isAfterGap ? 1 : 0))
+  package init(epoch: Epoch, term: UInt32 = 0, sequence: UInt64, isAfterGap: Bool = false) {
+    self.init(epoch: epoch, term: term, position: sequence << 1 | (isAfterGap ? 1 : 0))
   }
 
-  package init(epoch: Epoch, position: UInt64) {
+  package init(epoch: Epoch, term: UInt32 = 0, position: UInt64) {
     self.epoch = epoch
     self.position = position
+    self.term = term
   }
 
   /// Number of the last message that the reader has received; 0 before the first.
@@ -26,13 +32,17 @@ package struct Cursor: Hashable, Sendable {
 
   /// Distinguishes cursors and push ids from delivery ids, which begin with `d-`.
   package static let prefix: StaticString = "p-"
-  /// Maximum bytes of a cursor: the prefix, the epoch, the dot, 19 digits, the mark of a gap.
-  package static let maximumTextLength = 2 + Epoch.textLength + 1 + 19 + 1
+  /// Maximum bytes of a cursor: the prefix, the epoch, the dot, the term, the dot, 19 digits, the mark of a gap.
+  package static let maximumTextLength = 2 + Epoch.textLength + 1 + 10 + 1 + 19 + 1
 
   package func write(into output: inout ByteQueue) {
     output.append(Self.prefix)
     epoch.write(into: &output)
     output.append(UInt8(ascii: "."))
+    if term > 0 {
+      output.append(decimal: UInt64(term))
+      output.append(UInt8(ascii: "."))
+    }
     output.append(decimal: sequence)
     if isAfterGap { output.append(UInt8(ascii: "g")) }
   }
@@ -44,9 +54,23 @@ package struct Cursor: Hashable, Sendable {
       text[dot] == UInt8(ascii: "."), let epoch = Epoch(text.extracting(start..<dot))
     else { return nil }
     let isAfterGap = text[text.count - 1] == UInt8(ascii: "g")
-    guard let number = text.extracting((dot + 1)..<(text.count - (isAfterGap ? 1 : 0))).decimalValue()
+    guard let (term, number) = TermNumber.read(text.extracting((dot + 1)..<(text.count - (isAfterGap ? 1 : 0))))
     else { return nil }
-    self.init(epoch: epoch, sequence: UInt64(number), isAfterGap: isAfterGap)
+    self.init(epoch: epoch, term: term, sequence: number, isAfterGap: isAfterGap)
+  }
+}
+
+/// A number with the term in which it was issued: `number`, or `term.number` with a term above 0.
+package enum TermNumber {
+  /// Returns nil if the text is malformed.
+  package static func read(_ text: Span<UInt8>) -> (term: UInt32, number: UInt64)? {
+    guard let dot = text.firstIndex(of: UInt8(ascii: ".")) else {
+      return text.decimalValue().map { (0, UInt64($0)) }
+    }
+    guard let value = text.extracting(first: dot).decimalValue(), let term = UInt32(exactly: value), term > 0,
+      text[0] != UInt8(ascii: "0"), let number = text.extracting(dot + 1..<text.count).decimalValue()
+    else { return nil }
+    return (term, UInt64(number))
   }
 }
 
@@ -114,7 +138,7 @@ package enum StartingPoint: Hashable, Sendable {
 package struct ReadStart: Hashable, Sendable {
   package let cursor: Cursor
   /// A gap before the cursor, whose size is not known: the request reaches back to messages that retention has dropped
-  /// (`retention`), or its position is not one of this log (`restart`).
+  /// (`retention`), its position is not one of this log (`restart`), or the store has lost messages that the reader has received (`store`).
   package let gap: Gap.Reason?
 
   package init(_ cursor: Cursor, gap: Gap.Reason? = nil) {

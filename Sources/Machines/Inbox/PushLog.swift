@@ -25,6 +25,8 @@ package struct Gap: Hashable, Sendable {
     case retention
     /// The upstream was disconnected. What it would have pushed meanwhile is not known.
     case upstream
+    /// The store may have lost messages, as in a power failure. Some readers may have received them.
+    case store
   }
 
   /// Number of dropped messages; nil if unknown. With `upstream` among the reasons, more may be missing.
@@ -35,6 +37,21 @@ package struct Gap: Hashable, Sendable {
   package init(missed: UInt64?, reasons: [Reason]) {
     self.missed = missed
     self.reasons = reasons
+  }
+}
+
+/// Why messages may be missing before a message of a log.
+package struct GapMarks: OptionSet, Hashable, Sendable {
+  package let rawValue: UInt8
+
+  package init(rawValue: UInt8) { self.rawValue = rawValue }
+
+  package static let upstream = GapMarks(rawValue: 1)
+  package static let store = GapMarks(rawValue: 2)
+
+  fileprivate func append(to reasons: inout [Gap.Reason]) {
+    if contains(.upstream) { reasons.append(.upstream) }
+    if contains(.store) { reasons.append(.store) }
   }
 }
 
@@ -62,26 +79,38 @@ package struct CursorAheadError: Error, Hashable, Sendable {
 /// message after it, and has a position of its own (see `Cursor`). Each reader therefore passes it exactly once, and it counts
 /// towards no limit. The number of messages between two positions is the difference of their numbers. However many messages were
 /// trimmed, only three values are kept for them. Messages are stored in a ring and found by number; a read costs what it returns.
+///
+/// If the log is stored, a message is visible to readers once it is revealed, and is not dropped before.
 package struct PushLog {
   package let epoch: Epoch
   package private(set) var retention: Retention
 
   private struct Entry {
     let message: RetainedMessage
-    let followsGap: Bool
+    let gap: GapMarks
   }
 
+  /// Distinguishes the numbers of this run from those of earlier runs. 0 if the log is not stored.
+  package let term: UInt32
+  /// The terms with the numbers of their first messages, oldest first.
+  private let terms: [Term]
+  /// Whether terms older than those were forgotten.
+  private let hasForgottenTerms: Bool
   /// Message n is at index n - 1.
-  private var ring = RingDeque<Entry?>(filler: nil, minimumCapacity: 64)
+  private var ring: RingDeque<Entry?>
   /// Number of the oldest message retained.
   private var first: UInt64 { UInt64(ring.front) + 1 }
   private var next: UInt64 { UInt64(ring.end) + 1 }
-  /// Whether an upstream gap follows the newest message.
-  private var endsWithGap = false
+  /// The gap that follows the newest message.
+  private var endGap: GapMarks = []
+  /// The position after the newest message or gap that readers see.
+  private var visible: UInt64 = 0
+  private var visibleSequence: UInt64 { visible >> 1 }
   package private(set) var retainedBytes = 0
 
-  /// Position after the newest upstream gap that was trimmed, together with the message after it.
+  /// Position after the newest gap that was trimmed, together with the message after it, and the reasons of that gap.
   private var newestTrimmedGap: UInt64 = 0
+  private var newestTrimmedMarks: GapMarks = []
   private var newestTrimmedArrival: MonotonicTime?
   /// When message 1 arrived.
   private var firstArrival: MonotonicTime?
@@ -89,29 +118,80 @@ package struct PushLog {
   package init(epoch: Epoch, retention: Retention) {
     self.epoch = epoch
     self.retention = retention
+    term = 0
+    terms = []
+    hasForgottenTerms = false
+    ring = RingDeque(filler: nil, minimumCapacity: 64)
+  }
+
+  /// A log that is stored, as it was when it was read. All of it is visible.
+  package init(restoring restored: RestoredLog, retention: Retention) {
+    epoch = restored.epoch
+    self.retention = retention
+    term = restored.terms.last?.term ?? 0
+    terms = restored.terms
+    hasForgottenTerms = restored.hasForgottenTerms
+    ring = RingDeque(filler: nil, minimumCapacity: 64, front: Int(restored.firstRetained - 1))
+    for (message, gap) in restored.messages {
+      precondition(message.sequence == next, "the restored messages are not consecutive")
+      ring.append(Entry(message: message, gap: gap))
+      retainedBytes += message.cost
+    }
+    endGap = restored.endGap
+    newestTrimmedGap = restored.newestTrimmedGap
+    newestTrimmedMarks = restored.newestTrimmedMarks
+    newestTrimmedArrival = restored.newestTrimmedArrival
+    firstArrival = restored.firstArrival
+    visible = end
   }
 
   /// The position before the first message.
-  package var start: Cursor { Cursor(epoch: epoch, position: 0) }
+  package var start: Cursor { cursor(at: 0) }
+  /// The position after the newest message and gap that readers see.
+  package var last: Cursor { cursor(at: visible) }
   /// The position after the newest message and gap.
-  package var last: Cursor { Cursor(epoch: epoch, sequence: next - 1, isAfterGap: endsWithGap) }
+  private var end: UInt64 { (next - 1) << 1 | (endGap.isEmpty ? 0 : 1) }
   package var retainedCount: Int { ring.count }
   /// The id with which the next message must be rendered.
-  package var nextID: Cursor { Cursor(epoch: epoch, sequence: next) }
+  package var nextID: Cursor { cursor(after: next) }
+
+  private func cursor(at position: UInt64) -> Cursor { Cursor(epoch: epoch, term: term, position: position) }
+  private func cursor(after sequence: UInt64) -> Cursor { cursor(at: sequence << 1) }
 
   /// Appends a message that was rendered with `nextID`. Trimmed messages are added to `dropped`, so that the caller can free
   /// their memory after releasing its lock.
-  package mutating func append(_ message: RetainedMessage, dropping dropped: inout [RetainedMessage]) {
+  ///
+  /// - Parameter isHidden: whether readers do not see it before `reveal`.
+  package mutating func append(
+    _ message: RetainedMessage, isHidden: Bool = false, dropping dropped: inout [RetainedMessage]
+  ) {
     precondition(message.sequence == next, "a message was rendered with another sequence number")
     if next == 1 { firstArrival = message.arrival }
-    ring.append(Entry(message: message, followsGap: endsWithGap))
-    endsWithGap = false
+    ring.append(Entry(message: message, gap: endGap))
+    endGap = []
+    if !isHidden { visible = end }
     retainedBytes += message.cost
     expire(now: message.arrival, dropping: &dropped)
   }
 
-  /// Records that the upstream was disconnected here. Two gaps in a row count as one.
-  package mutating func recordUpstreamGap() { endsWithGap = true }
+  /// Records that messages may be missing here. Two gaps in a row count as one.
+  ///
+  /// - Parameter isHidden: as for `append`.
+  package mutating func recordGap(_ marks: GapMarks = .upstream, isHidden: Bool = false) {
+    endGap.formUnion(marks)
+    if !isHidden { visible = end }
+  }
+
+  /// Records that the upstream was disconnected here.
+  package mutating func recordUpstreamGap() { recordGap() }
+
+  /// Shows readers what is stored: everything up to `position`, or all if that is nil. Returns whether that is new.
+  package mutating func reveal(through position: UInt64?) -> Bool {
+    let shown = min(position ?? end, end)
+    guard shown > visible else { return false }
+    visible = shown
+    return true
+  }
 
   /// Applies other limits. What exceeds them is dropped, and is a gap for readers that have not read it.
   ///
@@ -129,7 +209,7 @@ package struct PushLog {
   package mutating func expire(
     now: MonotonicTime, dropping dropped: inout [RetainedMessage], atMost most: Int = .max
   ) {
-    while first < next, dropped.count < most {
+    while first <= visibleSequence, dropped.count < most {
       let entry = entry(first)
       let isTooOld = now - entry.message.arrival > retention.age
       // The newest message stays, whatever its size, so that a reader can get it. Only age removes it.
@@ -145,7 +225,9 @@ package struct PushLog {
   package mutating func trim(
     toBytes bytes: Int, keepsNewest: Bool, dropping dropped: inout [RetainedMessage], atMost most: Int = .max
   ) {
-    while retainedBytes > bytes, retainedCount > (keepsNewest ? 1 : 0), dropped.count < most { dropFirst(&dropped) }
+    while retainedBytes > bytes, retainedCount > (keepsNewest ? 1 : 0), first <= visibleSequence, dropped.count < most {
+      dropFirst(&dropped)
+    }
   }
 
   /// Drops every message. Positions stay valid.
@@ -156,8 +238,9 @@ package struct PushLog {
   private mutating func dropFirst(_ dropped: inout [RetainedMessage]) {
     let entry = entry(first)
     retainedBytes -= entry.message.cost
-    if entry.followsGap {
-      newestTrimmedGap = Cursor(epoch: epoch, sequence: first - 1, isAfterGap: true).position
+    if !entry.gap.isEmpty {
+      newestTrimmedGap = (first - 1) << 1 | 1
+      newestTrimmedMarks = entry.gap
     }
     newestTrimmedArrival = entry.message.arrival
     dropped.append(entry.message)
@@ -169,7 +252,7 @@ package struct PushLog {
 
   /// Returns nil if the message is not retained, or does not exist yet.
   package func message(_ sequence: UInt64) -> RetainedMessage? {
-    sequence >= first && sequence < next ? entry(sequence).message : nil
+    sequence >= first && sequence <= visibleSequence ? entry(sequence).message : nil
   }
 
   private func entry(_ sequence: UInt64) -> Entry {
@@ -185,28 +268,41 @@ package struct PushLog {
     case .latest: return ReadStart(last)
     case .last(let count):
       guard count > 0 else { return ReadStart(last) }
-      let sequence = next - 1 - min(count, next - 1)
+      let sequence = visibleSequence - min(count, visibleSequence)
       // A gap before the oldest requested message is not part of the request.
-      return ReadStart(Cursor(epoch: epoch, sequence: sequence, isAfterGap: sequence > 0))
+      return ReadStart(cursor(at: sequence << 1 | (sequence > 0 ? 1 : 0)))
     case .since(let span):
       let time = now - span
       guard let newestTrimmedArrival, time <= newestTrimmedArrival else {
-        return ReadStart(Cursor(epoch: epoch, sequence: firstSequence(notBefore: time) - 1))
+        return ReadStart(cursor(after: min(firstSequence(notBefore: time) - 1, visibleSequence)))
       }
       // Of trimmed messages, only the arrivals of the first and the newest are known.
       if let firstArrival, time <= firstArrival { return ReadStart(self.start) }
-      return ReadStart(Cursor(epoch: epoch, sequence: first - 1), gap: .retention)
+      return ReadStart(cursor(after: first - 1), gap: .retention)
     case .cursor(let cursor):
-      guard accepts(cursor) else { throw CursorAheadError(last: last) }
-      return ReadStart(cursor)
+      guard let start = readStart(at: cursor) else { throw CursorAheadError(last: last) }
+      return start
     case .validator(let cursor):
-      guard let cursor, accepts(cursor) else { return ReadStart(last, gap: .restart) }
-      return ReadStart(cursor)
+      guard let cursor, let start = readStart(at: cursor) else { return ReadStart(last, gap: .restart) }
+      return start
     }
   }
 
-  /// Whether a read can start at `cursor`: it is not ahead of this log. One of another epoch starts at the beginning.
-  private func accepts(_ cursor: Cursor) -> Bool { cursor.epoch != epoch || cursor.position <= last.position }
+  /// Where a read from `cursor` starts; nil if it is ahead of this log. One of another epoch starts at the beginning.
+  private func readStart(at cursor: Cursor) -> ReadStart? {
+    if cursor.epoch != epoch { return ReadStart(cursor) }
+    if cursor.term == term { return cursor.position <= visible ? ReadStart(cursor) : nil }
+    // An earlier term ended before the first message of the next.
+    guard let next = terms.first(where: { $0.term > cursor.term }) else { return nil }
+    let end = next.firstMessage - 1
+    let isForgotten = hasForgottenTerms && next.term == terms.first?.term
+    if cursor.sequence > end || isForgotten {
+      return ReadStart(self.cursor(after: min(cursor.sequence, end)), gap: .store)
+    }
+    // The start of the next term may have extended the gap at the end.
+    if cursor.sequence == end { return ReadStart(self.cursor(after: end)) }
+    return ReadStart(self.cursor(at: cursor.position))
+  }
 
   /// Number of the first retained message that arrived at `time` or later, by binary search.
   private func firstSequence(notBefore time: MonotonicTime) -> UInt64 {
@@ -235,18 +331,21 @@ package struct PushLog {
     var position = start.cursor
     var comparisons = 0
     defer { start = ReadStart(position) }
-    while position.sequence + 1 < next {
+    while position.sequence < visibleSequence {
       let entry = entry(position.sequence + 1)
-      if entry.followsGap, !position.isAfterGap { return true }
+      if !entry.gap.isEmpty, !position.isAfterGap { return true }
       if comparisons >= Self.searchLimit || filter.matches(entry.message) { return true }
       comparisons += max(1, filter.count)
-      position = Cursor(epoch: epoch, sequence: position.sequence + 1)
+      position = cursor(after: position.sequence + 1)
     }
-    return position.position < last.position
+    return position.position < visible
   }
 
   /// The position before the oldest retained message.
-  private var oldest: Cursor { Cursor(epoch: epoch, sequence: first - 1) }
+  private var oldest: Cursor { cursor(after: first - 1) }
+
+  /// The gap after the newest message that readers see.
+  private var visibleEndGap: GapMarks { visibleSequence + 1 == next ? endGap : entry(visibleSequence + 1).gap }
 
   /// Returns what follows `start`: at most `limit` messages and `maxBytes` rendered bytes, but at least one message if there is
   /// one. With a filter, the cursor also passes the messages that do not match, and gaps count all messages.
@@ -259,11 +358,11 @@ package struct PushLog {
     let isOtherEpoch = position.epoch != epoch
     if isOtherEpoch { position = self.start }
     if isOtherEpoch || start.gap == .restart { reasons.append(.restart) }
-    var crossesGap = false
+    var gaps: GapMarks = start.gap == .store ? .store : []
     if position.position < oldest.position {
       reasons.append(.retention)
       if !isOtherEpoch { missed = first - 1 - position.sequence }
-      crossesGap = newestTrimmedGap > position.position
+      if newestTrimmedGap > position.position { gaps.formUnion(newestTrimmedMarks) }
       position = oldest
     } else if start.gap == .retention {
       reasons.append(.retention)
@@ -271,12 +370,12 @@ package struct PushLog {
     var messages: [RetainedMessage] = []
     var bytes = 0
     var comparisons = 0
-    while position.sequence + 1 < next, comparisons < Self.searchLimit {
+    while position.sequence < visibleSequence, comparisons < Self.searchLimit {
       let entry = entry(position.sequence + 1)
-      if entry.followsGap, !position.isAfterGap {
+      if !entry.gap.isEmpty, !position.isAfterGap {
         // A gap is reported before the messages after it. If messages precede it, the next read begins with it.
         guard messages.isEmpty else { break }
-        crossesGap = true
+        gaps.formUnion(entry.gap)
       }
       if let filter, !filter.matches(entry.message) {
         comparisons += max(1, filter.count)
@@ -286,15 +385,15 @@ package struct PushLog {
         messages.append(entry.message)
         bytes = newTotal
       }
-      position = Cursor(epoch: epoch, sequence: position.sequence + 1)
+      position = cursor(after: position.sequence + 1)
     }
-    if messages.isEmpty, position.sequence + 1 == next, position.position < last.position {
-      crossesGap = true
+    if messages.isEmpty, position.sequence == visibleSequence, position.position < visible {
+      gaps.formUnion(visibleEndGap)
       position = last
     }
-    if crossesGap { reasons.append(.upstream) }
+    gaps.append(to: &reasons)
     return ReadResult(
-      messages: messages, cursor: position, more: position.position < last.position,
+      messages: messages, cursor: position, more: position.position < visible,
       gap: reasons.isEmpty ? nil : Gap(missed: missed, reasons: reasons))
   }
 }

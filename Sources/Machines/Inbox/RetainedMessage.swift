@@ -60,6 +60,44 @@ package struct RetainedMessage: Sendable {
     self.rendered = rendered
   }
 
+  // MARK: Storing
+
+  /// Where the parts of `rendered` are, as one number.
+  package var layout: UInt64 {
+    UInt64(kind.rawValue) | UInt64(topicStart) << 8 | UInt64(topicCount) << 16 | UInt64(dataStart) << 32
+      | (hasLineBreaks ? 1 << 48 : 0)
+  }
+
+  /// A message that was stored; nil if `layout` does not fit `rendered`, since what is stored may be damaged.
+  package init?(_ sequence: UInt64, arrival: MonotonicTime, layout: UInt64, rendered: SharedBytes) {
+    guard let kind = Kind(rawValue: UInt8(truncatingIfNeeded: layout)), layout < 1 << 49 else { return nil }
+    self.sequence = sequence
+    self.arrival = arrival
+    self.kind = kind
+    topicStart = UInt8(truncatingIfNeeded: layout >> 8)
+    topicCount = UInt16(truncatingIfNeeded: layout >> 16)
+    dataStart = UInt16(truncatingIfNeeded: layout >> 32)
+    hasLineBreaks = layout >> 48 == 1
+    self.rendered = rendered
+    let topicEnd = Int(topicStart) + Int(topicCount)
+    // After the data is at least the closing brace, and data in base64 has quotation marks.
+    guard Int(dataStart) > topicEnd, rendered.count > Int(dataStart) + (kind == .binary ? 2 : 1),
+      Int(dataStart) > MessageRenderer.binaryMember.utf8CodeUnitCount, topicCount == 0 || topicStart > 0
+    else { return nil }
+  }
+
+  /// The id of this message in a log whose positions are like `cursor`. A message of an earlier term keeps its id.
+  package func id(like cursor: Cursor) -> Cursor {
+    let ordinary = Cursor(epoch: cursor.epoch, term: cursor.term, sequence: sequence)
+    guard cursor.term > 0, rendered.count > Self.idStart,
+      let end = rendered.bytes.firstIndex(of: UInt8(ascii: "\""), from: Self.idStart)
+    else { return ordinary }
+    return Cursor(rendered.bytes.extracting(Self.idStart..<end)) ?? ordinary
+  }
+
+  /// The length of `{"id":"`.
+  private static var idStart: Int { 7 }
+
   /// Bytes that this message counts towards the retention limit.
   package var cost: Int { rendered.count + Self.overhead }
   /// Memory that a message takes besides its bytes: its entry in the log and its allocation.

@@ -41,6 +41,10 @@ package struct DeliveryLedger: Sendable {
   /// How many times a message entered a final state.
   package private(set) var completions: UInt64 = 0
 
+  /// Whether changes are recorded for a store.
+  private(set) var recordsChanges = false
+  private var changes: [DeliveryChange] = []
+
   private struct LateEntry {
     var state: DeliveryState
     var reason: DeliveryReason?
@@ -154,6 +158,7 @@ package struct DeliveryLedger: Sendable {
   // MARK: Changes
 
   mutating func set(_ sequence: UInt64, to state: DeliveryState, because reason: DeliveryReason? = nil) {
+    if recordsChanges { record(sequence, state, reason) }
     totals[Int(state.rawValue)] &+= 1
     if isFinal(state) { completions &+= 1 }
     replace(sequence, by: state, reason)
@@ -162,6 +167,7 @@ package struct DeliveryLedger: Sendable {
   /// Returns a written message to the queue.
   mutating func reopen(_ sequence: UInt64) {
     redeliveries &+= 1
+    if recordsChanges { record(sequence, .queued, nil) }
     replace(sequence, by: .queued, nil)
   }
 
@@ -187,6 +193,11 @@ package struct DeliveryLedger: Sendable {
     _ reason: DeliveryReason?
   ) -> Int {
     guard first <= last else { return 0 }
+    if recordsChanges {
+      for sequence in first...last where Self.state(states[index(of: sequence)]) == before {
+        record(sequence, state, reason)
+      }
+    }
     let count = Self.replace(
       before, by: Self.packed(state, reason), at: currentTime, first...last, in: &states, &times)
     present[Int(before.rawValue)] &-= count
@@ -213,6 +224,45 @@ package struct DeliveryLedger: Sendable {
       count &+= 1
     }
     return count
+  }
+
+  // MARK: Storing
+
+  /// Consecutive messages with the same change are one.
+  private mutating func record(_ sequence: UInt64, _ state: DeliveryState, _ reason: DeliveryReason?) {
+    if let last = changes.last, last.last + 1 == sequence, last.state == state, last.reason == reason, last.time == now
+    {
+      changes[changes.count - 1].last = sequence
+    } else {
+      changes.append(DeliveryChange(first: sequence, last: sequence, state: state, reason: reason, time: now))
+    }
+  }
+
+  package var hasChanges: Bool { !changes.isEmpty }
+
+  /// The changes since the last call, in order.
+  package mutating func takeChanges() -> [DeliveryChange] {
+    defer { changes.removeAll(keepingCapacity: true) }
+    return changes
+  }
+
+  /// Whether a message in this state will not be sent again.
+  package func releasesPayload(_ state: DeliveryState) -> Bool { !isHeld(state) }
+
+  /// Takes over the states of an earlier process, and records changes from now on.
+  mutating func restore(_ deliveries: [RestoredDelivery?], last: UInt64) {
+    recordsChanges = true
+    guard last > 0 else { return }
+    self.last = last
+    states = Array(repeating: 0, count: limit)
+    times = Array(repeating: 0, count: limit)
+    for (age, delivery) in deliveries.reversed().enumerated() {
+      guard age < limit, UInt64(age) < last, let delivery else { continue }
+      let index = index(of: last - UInt64(age))
+      states[index] = Self.packed(delivery.state, delivery.reason)
+      times[index] = UInt32(truncatingIfNeeded: Self.units(delivery.time))
+      present[Int(delivery.state.rawValue)] += 1
+    }
   }
 
   private mutating func replaceLate(_ sequence: UInt64, by state: DeliveryState, _ reason: DeliveryReason?) {
@@ -268,6 +318,15 @@ package struct DeliveryLedger: Sendable {
 
   @inline(__always)
   private func index(of sequence: UInt64) -> Int { Int((sequence &- 1) & UInt64(states.count &- 1)) }
+}
+
+/// Consecutive messages that reached the same state at the same time.
+package struct DeliveryChange: Equatable, Sendable {
+  package let first: UInt64
+  package internal(set) var last: UInt64
+  package let state: DeliveryState
+  package let reason: DeliveryReason?
+  package let time: MonotonicTime
 }
 
 /// How many messages ended in a state that their sender did not request, by state.

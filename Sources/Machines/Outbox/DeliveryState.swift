@@ -48,6 +48,10 @@ package enum DeliveryReason: UInt8, CaseIterable, Sendable {
   case tooLarge
   /// Its namespace of a Socket.IO upstream is not connected, or the connection that it belongs to has ended.
   case notConnected
+  /// The gateway was restarted after the message may have been written.
+  case gatewayRestart
+  /// It could not be stored, and its sender got an error.
+  case storeFailed
 
   package var name: StaticString {
     switch self {
@@ -58,6 +62,8 @@ package enum DeliveryReason: UInt8, CaseIterable, Sendable {
     case .connectionLost: "connection-lost"
     case .tooLarge: "too-large"
     case .notConnected: "namespace-not-connected"
+    case .gatewayRestart: "gateway-restart"
+    case .storeFailed: "store-failed"
     }
   }
 }

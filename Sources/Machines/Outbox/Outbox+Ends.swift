@@ -64,6 +64,9 @@ extension Outbox {
     return low < ring.end && ring[low].sequence == sequence && ring[low].payload != nil ? low : nil
   }
 
+  /// The position of a message that waits.
+  func waitingPosition(of sequence: UInt64) -> Int? { position(of: sequence).flatMap { $0 >= takenEnd ? $0 : nil } }
+
   /// Removes the deadlines of messages that have left, once they are the most. They are not removed one by one.
   mutating func trimExpiry() {
     if waiting == 0 { expiry.removeAll() } else if expiry.count > 2 * waiting + 64 { reindexWaiting() }

@@ -122,6 +122,7 @@ extension Outbox {
     // If a successor has taken messages, it owns the front of the ring, and nothing of the old connection is left there.
     if let successor = flight, successor.last >= successor.first { return }
     requeue(partiallyWritten: partiallyWritten)
+    lowerIntent()
     flight = flight.map { Flight($0.connection, first: firstUntaken) }
   }
 

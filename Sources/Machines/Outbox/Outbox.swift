@@ -23,6 +23,8 @@ package struct Outbox: Sendable {
     var kind = MessageKind.text
     /// Time to live 0: it ends if it cannot be written at once.
     var isImmediate = false
+    /// It survives the process, and is written only after that intent is stored.
+    var isStored = false
     /// Its end is reported in `ended`.
     var reportsEnd = false
     /// The upstream has replied to it while it was in a connection's buffer once more. It is confirmed when it leaves the buffer.
@@ -101,6 +103,16 @@ package struct Outbox: Sendable {
   /// A hand-over is in progress: nothing is taken.
   private(set) var isPaused = false
   private(set) var isClosed = false
+  /// Whether messages are stored, except those with time to live 0 and those with `reportsEnd`.
+  var storesMessages = false
+  /// Stored messages up to this one may be written.
+  package internal(set) var permitted = UInt64.max
+  /// The last message for which that was requested. `intend` and the ends of connections change it.
+  var intended = UInt64.max
+  /// The last stored message that was queued.
+  var lastStored: UInt64 = 0
+  /// The end of a connection has lowered `intended` since the last `takeLoweredIntent`.
+  var hasLoweredIntent = false
 
   package init(_ settings: OutboxSettings) {
     precondition((1...255).contains(settings.maximumAttempts), "attempts are counted in a byte")
@@ -146,7 +158,7 @@ package struct Outbox: Sendable {
     ring.append(
       Entry(
         sequence: sequence, payload: payload, topic: topic, deadline: deadline, kind: kind, isImmediate: isImmediate,
-        reportsEnd: reportsEnd))
+        isStored: storesMessages && !isImmediate && !reportsEnd, reportsEnd: reportsEnd))
     messages &+= 1
     waiting &+= 1
     waitingBytes &+= size
@@ -232,6 +244,7 @@ package struct Outbox: Sendable {
     var size = 0
     while takenEnd < ring.end, taken < most, size < maximumBytes {
       let position = takenEnd
+      if ring[position].sequence > permitted, ring[position].isStored, ring[position].payload != nil { break }
       takenEnd &+= 1
       guard let payload = ring[position].payload else { continue }
       let sequence = ring[position].sequence
@@ -324,9 +337,9 @@ package struct Outbox: Sendable {
   /// Messages that ended since the last call and may not have arrived.
   package mutating func takeLosses() -> DeliveryLosses { ledger.takeLosses() }
 
-  /// Accepts no more messages, and ends the waiting ones as `rejected`.
+  /// Accepts no more messages, and ends the waiting ones as `rejected`. Stored ones stay queued, for the next process.
   package mutating func close() {
     isClosed = true
-    endWaiting(as: .rejected, because: .sessionClosed, before: ring.end) { _ in true }
+    endWaiting(as: .rejected, because: .sessionClosed, before: ring.end) { !$0.isStored }
   }
 }

@@ -76,6 +76,11 @@ package struct EnqueueResults: Equatable, Sendable {
   /// result.
   package var result: EnqueueResult
   package var count: Int
+
+  package init(result: EnqueueResult, count: Int) {
+    self.result = result
+    self.count = count
+  }
 }
 
 /// The result of queueing a message.
@@ -89,6 +94,16 @@ package enum EnqueueResult: Equatable, Sendable {
   case notReady(NotReadyReason)
   /// The session accepts no more messages.
   case closed
+  /// The message cannot be stored.
+  case notStored(StoreHindrance)
+
+  /// Why a message cannot be stored.
+  package enum StoreHindrance: Equatable, Sendable {
+    /// The store does not work.
+    case failed
+    /// Too much waits to be stored.
+    case full
+  }
 
   /// Why a message cannot be written at once.
   package enum NotReadyReason: Equatable, Sendable {

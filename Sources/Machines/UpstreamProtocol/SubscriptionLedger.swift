@@ -63,6 +63,19 @@ package struct SubscriptionLedger: Sendable {
   package init(_ rules: SubscriptionRules) { self.rules = rules }
 
   package var count: Int { entries.count }
+  /// The key of the last change.
+  package private(set) var lastKey: [UInt8] = []
+
+  package func entry(_ key: [UInt8]) -> Entry? { entries[key] }
+
+  /// Adds a subscription of an earlier process. Those beyond the limits are dropped.
+  package mutating func restore(_ key: [UInt8], _ payload: SharedBytes, kind: MessageKind) {
+    lastSequence += 1
+    let entry = Entry(kind: kind, payload: payload, key: key, sequence: lastSequence)
+    guard entries[key] == nil, entries.count < rules.entries, bytes + entry.size <= rules.bytes else { return }
+    entries[key] = entry
+    bytes += entry.size
+  }
 
   /// The messages to send on a new connection, in the order in which they were stored; a replacement counts as new.
   package var messages: [Entry] { entries.values.sorted { $0.sequence < $1.sequence } }
@@ -75,6 +88,7 @@ package struct SubscriptionLedger: Sendable {
     let entry = Entry(kind: kind, payload: payload.standalone, key: key, sequence: lastSequence)
     // The replaced entry is out of date, even if the new one does not fit.
     remove(key)
+    lastKey = key
     guard entries.count < rules.entries, bytes + entry.size <= rules.bytes else { return .full }
     entries[key] = entry
     bytes += entry.size
@@ -90,6 +104,7 @@ package struct SubscriptionLedger: Sendable {
   @discardableResult
   private mutating func remove(_ key: [UInt8]) -> Bool {
     guard let entry = entries.removeValue(forKey: key) else { return false }
+    lastKey = key
     bytes -= entry.size
     return true
   }

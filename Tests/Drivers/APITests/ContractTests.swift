@@ -180,7 +180,7 @@ import UpstreamProtocol
       return method == "POST" && !isConsumer
     case .tooManyBodies: return takesBody
     case .acknowledgementGone: return path == "/v1/messages" && method == "POST"
-    case .tooManyKeys, .idempotencyKeyInProgress, .idempotencyKeyReused:
+    case .tooManyKeys, .idempotencyKeyInProgress, .idempotencyKeyReused, .storeFailed:
       return path == "/v1/messages" && method == "POST"
     case .callsNotConfigured, .tooManyCalls, .replyTimeout, .upstreamClosed: return path == "/v1/call"
     case .tooManyConsumers: return method == "PUT" && isConsumer

@@ -85,6 +85,11 @@ import UpstreamProtocol
       return try SessionRequestTests.fixture { $0.createdSessions.perOwner = 0 }
         .putSession("a", SessionRequestTests.body)
     case .upstreamDown: return try api.post("x", fields: "TTL: 0\r\n")
+    case .storeFailed:
+      // `test_store_operations.py` has a store that fails.
+      var response = Response()
+      api.api.respond(with: API.storeFailed, into: &response)
+      return Received(response)
     case .callsNotConfigured, .tooManyCalls, .replyTimeout, .upstreamClosed: return try CallTests().example(of: kind)
     case .acknowledgementGone:
       let api = try APIFixture {

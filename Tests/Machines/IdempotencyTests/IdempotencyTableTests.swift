@@ -114,7 +114,7 @@ import Testing
   @Test func atTheLimitNewKeysAreRefusedAndOldOnesKept() {
     var table = table(4)
     for number in 0..<4 {
-      #expect(table.begin(key(number), key(9), principal: UInt32(number), now: start) == .first)
+      #expect(table.begin(key(number), key(9), principal: UInt64(number), now: start) == .first)
       table.accept(key(number), acceptance(UInt64(number)), now: start + .seconds(Int64(number)))
     }
     #expect(table.begin(key(4), key(9), principal: 0, now: start) == .full(until: start + Table.retention))
@@ -157,7 +157,7 @@ import Testing
           model[pending] = nil
         }
       }
-      let verdict = table.begin(key(number), key(1000 + fingerprint), principal: UInt32(principal), now: now)
+      let verdict = table.begin(key(number), key(1000 + fingerprint), principal: UInt64(principal), now: now)
       if let known = model[number] {
         let same: Table.Verdict = known.end == nil ? .inProgress : .repeated(acceptance(known.first))
         #expect(verdict == (known.fingerprint == fingerprint ? same : .different))

@@ -10,6 +10,15 @@ import UpstreamSession
     box.outbox.ledger.record(of: sequence, now: box.now)?.reason
   }
 
+  /// Restores message 1, which an earlier process had queued.
+  private func restore(into box: inout OutboxFixture, mayHaveArrived: Bool) {
+    let message = RestoredMessage(
+      sequence: 1, payload: SharedBytes([0x61]), kind: .text, topic: nil, deadline: .distantFuture,
+      mayHaveArrived: mayHaveArrived)
+    let queued = RestoredDelivery(state: .queued, reason: nil, time: box.now)
+    box.outbox.startStoring(after: 1, deliveries: [queued], messages: [message], now: box.now)
+  }
+
   /// An outbox in which message 1 ended for this reason. The switch has no default: a new reason must be shown here.
   private func example(of reason: DeliveryReason) -> OutboxFixture {
     var box = OutboxFixture {
@@ -48,6 +57,12 @@ import UpstreamSession
       box.post("a")
       _ = box.take()
       box.outbox.reject(1, because: .notConnected)
+    case .gatewayRestart:
+      restore(into: &box, mayHaveArrived: true)
+    case .storeFailed:
+      box.outbox.startStoring(after: 0, deliveries: [], messages: [], now: box.now)
+      box.post("a")
+      box.outbox.reject(from: 1, count: 1)
     }
     return box
   }

@@ -17,6 +17,8 @@ extension UpstreamConnection {
     guard reportEvents() else { return }
     var budget = settings.readBudget
     while !isDiscarded {
+      await waitUntilReadingIsAllowed()
+      if isDiscarded { return }
       var received = IOResult.wouldBlock
       socket.receive { received = transport.receive(into: &$0, atMost: Self.bytesPerRead) }
       // TLS may have produced output of its own.

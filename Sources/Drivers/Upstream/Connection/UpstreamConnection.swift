@@ -61,11 +61,16 @@ final class UpstreamConnection: TurnEndTarget {
   var isBlocked = false
   /// Whether the output has reached high water. Until low water no messages are requested.
   var isThrottled = false
+  /// Returns whether nothing may be read now, because too much waits to be stored. nil if the session is not stored.
+  private let mustPauseReading: (() -> Bool)?
+  /// The task that reads, while it is paused.
+  private var pausedReading: CheckedContinuation<Void, Never>?
 
   init(
     _ dial: Dial, url: WebSocketURL, _ sharedSettings: SharedSettings, metrics: UpstreamMetrics,
-    flushesAfterEachMessage: Bool, owner: any ConnectionOwner, loop: LoopContext
+    flushesAfterEachMessage: Bool, mustPauseReading: (() -> Bool)?, owner: any ConnectionOwner, loop: LoopContext
   ) {
+    self.mustPauseReading = mustPauseReading
     self.dial = dial
     self.url = url
     self.sharedSettings = sharedSettings
@@ -131,10 +136,28 @@ final class UpstreamConnection: TurnEndTarget {
     return try? Sockets.localAddress(of: channel.descriptor)
   }
 
+  // MARK: Pauses
+
+  /// Waits while too much waits to be stored. TCP then slows the upstream down.
+  func waitUntilReadingIsAllowed() async {
+    guard let mustPauseReading else { return }
+    while !isDiscarded, mustPauseReading() {
+      await withCheckedContinuation { pausedReading = $0 }
+    }
+  }
+
+  /// More may be read now.
+  func resumeReading() {
+    let task = pausedReading
+    pausedReading = nil
+    task?.resume()
+  }
+
   /// Ends the connection in any state. Afterwards it reports nothing. During this call it may report `written`.
   func discard() {
     guard !isDiscarded else { return }
     isDiscarded = true
+    resumeReading()
     attempt?.cancel()
     attempt = nil
     guard let transport else { return }

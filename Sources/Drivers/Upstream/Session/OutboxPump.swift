@@ -43,6 +43,8 @@ final class OutboxPump: TimerTarget {
 
   /// Maximum messages per turn, so that one session does not delay the other connections of the loop.
   private static var messagesPerTurn: Int { 4_096 }
+  /// Bytes of messages whose intent is stored at least at once, so that the next are ready when these are written.
+  private static var minimumIntent: Int { 64 << 10 }
   /// Minimum interval between log lines about lost messages, so that a long outage does not fill the log.
   private static var lossInterval: TimeSpan { .seconds(1) }
 
@@ -58,10 +60,15 @@ final class OutboxPump: TimerTarget {
   func fill(_ connection: UpstreamConnection, room: Int) -> Int {
     batch.removeAll(keepingCapacity: true)
     let leavesMore = handle.update { shared in
+      if let journal = handle.journal { handle.permitStored(&shared, journal) }
       shared.outbox.takeBatch(
         maximumMessages: Self.messagesPerTurn, maximumBytes: room, now: loop.now, into: &batch)
       if shared.calls.pending > 0 {
         for message in batch { shared.calls.taken(message.sequence, by: connection.generation) }
+      }
+      if let journal = handle.journal, shared.outbox.hasWaiting {
+        handle.requestIntent(
+          &shared, journal, messages: Self.messagesPerTurn, bytes: max(room, Self.minimumIntent), now: loop.now)
       }
       return shared.outbox.hasWaiting
     }

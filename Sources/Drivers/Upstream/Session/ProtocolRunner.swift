@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Journal
 import Logging
 import Metrics
 import Outbox
@@ -22,12 +23,27 @@ final class ProtocolRunner {
   /// This session's part of the metric, which several sessions may share.
   private var countedSubscriptions = 0
 
-  init(_ settings: UpstreamSettings, loop: LoopContext, logger: Logger, metrics: UpstreamMetrics) {
+  /// nil if the session is not stored.
+  private let journal: (any SessionJournal)?
+
+  init(
+    _ settings: UpstreamSettings, resuming resumed: ResumedProtocol, _ journal: (any SessionJournal)?,
+    loop: LoopContext, logger: Logger, metrics: UpstreamMetrics
+  ) {
     memory = ProtocolMemory(settings.conventions.subscriptions, salt: loop.entropy.next())
+    self.journal = journal
     self.loop = loop
     self.logger = logger
     self.metrics = metrics
+    memory.cursor = resumed.cursor
+    for subscription in resumed.subscriptions {
+      memory.subscriptions.restore(subscription.key, subscription.payload, kind: subscription.kind)
+    }
+    count(memory.subscriptions.count)
   }
+
+  /// The cursor of the last push that had one.
+  var cursor: [UInt8]? { memory.cursor }
 
   /// New settings apply from the next connection on, those of subscriptions from the next message.
   func reconfigure(_ settings: UpstreamSettings) { memory.subscriptions.rules = settings.conventions.subscriptions }
@@ -223,6 +239,7 @@ final class ProtocolRunner {
   private func recordReceived(_ payload: Span<UInt8>) { handle(memory.subscriptions.received(payload)) }
 
   private func handle(_ effect: SubscriptionLedger.Effect) {
+    if let journal { store(effect, in: journal) }
     switch effect {
     case .none: return
     case .stored, .removed: break
@@ -236,6 +253,18 @@ final class ProtocolRunner {
         ])
     }
     count(memory.subscriptions.count)
+  }
+
+  /// Stored behind: what a crash loses of it, the client's own next subscription repeats.
+  private func store(_ effect: SubscriptionLedger.Effect, in journal: any SessionJournal) {
+    let key = memory.subscriptions.lastKey
+    switch effect {
+    case .none: break
+    case .stored:
+      guard let entry = memory.subscriptions.entry(key) else { break }
+      journal.submit(.subscribed(JournalSubscription(key: key, kind: entry.kind, payload: entry.payload)))
+    case .removed, .full: journal.submit(.unsubscribed(key: key))
+    }
   }
 
   private func count(_ subscriptions: Int) {

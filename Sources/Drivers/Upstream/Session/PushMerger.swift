@@ -124,6 +124,9 @@ final class PushMerger: TimerTarget {
     for push in released { deliverMerged(push.payload.bytes, push.kind, time: loop.wallClock) }
   }
 
+  /// Whether two connections deliver pushes.
+  var isOverlapping: Bool { overlap != nil }
+
   // MARK: Events of connections
 
   /// Messages were sent to the upstream, each of which may cause a response. Negative for messages that were taken back.

@@ -12,14 +12,18 @@ import UpstreamSession
 extension SessionDriver: SignalTarget {
   /// Handles the messages posted and commands queued since the last call.
   func signalled() {
-    let (commands, hasWaiting, isConnectionRequested, isConfirmationAwaited) = handle.shared.withLock { shared in
+    let (commands, hasWaiting, isConnectionRequested, isConfirmationAwaited, wasPaused) = handle.shared.withLock {
+      shared in
       let commands = shared.commands
       shared.commands = []
-      defer { shared.isConnectionRequested = false }
+      defer { (shared.isConnectionRequested, shared.isReadingPaused) = (false, false) }
       return (
-        commands, shared.outbox.hasWaiting, shared.isConnectionRequested, shared.confirmationWaiters > 0
+        commands, shared.outbox.hasWaiting, shared.isConnectionRequested, shared.confirmationWaiters > 0,
+        shared.isReadingPaused
       )
     }
+    // Each pauses again if it must.
+    if wasPaused { for connection in connections { connection.resumeReading() } }
     for command in commands { perform(command) }
     // The last call may have ended, for which a shutdown waits.
     endIfFlushed()

@@ -103,6 +103,8 @@ extension SessionDriver: ConnectionOwner {
     let generation = connection.generation
     let outcome = runner.receive(kind, from: connection, conversation, isCurrent: machine.sending == generation)
     if case .push(let unpackedKind) = outcome {
+      // While two connections deliver, a push may be held back after this one.
+      if handle.journal != nil, !merger.isOverlapping, let cursor = runner.cursor { sink.resumes(from: cursor) }
       let mayRespond = connection.carriesMessages
       if let kind = unpackedKind {
         merger.pass(conversation.decoder.decompressed, kind, from: generation, mayRespond: mayRespond, time: time)

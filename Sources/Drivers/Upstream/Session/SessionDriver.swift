@@ -73,7 +73,8 @@ final class SessionDriver {
     machine = SessionStateMachine(settings.session)
     pump = OutboxPump(handle, settings.outbox, loop: loop)
     merger = PushMerger(handle, loop: loop)
-    runner = ProtocolRunner(settings, loop: loop, logger: handle.logger, metrics: handle.metrics)
+    runner = ProtocolRunner(
+      settings, resuming: handle.resumed, handle.journal, loop: loop, logger: handle.logger, metrics: handle.metrics)
     status = StatusBoard(handle)
     pump.owner = self
     merger.owner = self
@@ -191,6 +192,7 @@ final class SessionDriver {
       if ticket?.host == key { ticket = nil } else { giveBackTicket() }
       let connection = UpstreamConnection(
         dial, url: url, sharedSettings, metrics: metrics, flushesAfterEachMessage: sink.flushesAfterEachMessage,
+        mustPauseReading: handle.journal.map { [handle] journal in { handle.mustPauseReading(journal) } },
         owner: self, loop: loop)
       connections.append(connection)
       // The status shows the connection that sends, if there is one.

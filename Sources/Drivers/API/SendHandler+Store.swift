@@ -1,0 +1,104 @@
+import Access
+import ByteStreams
+import Digests
+import HTTPServer
+import Idempotency
+import Journal
+import Outbox
+import Reactor
+import Sessions
+import Threading
+import Upstream
+
+/// Messages that are stored before they are acknowledged.
+extension API {
+  /// How long a request waits until its messages are stored. A disk that takes longer counts as failed for this request.
+  static var storeWait: TimeSpan { .seconds(30) }
+
+  /// The problem of messages that cannot be stored. The store retries after 5 s.
+  static var storeFailed: Problem {
+    Problem(
+      .storeFailed,
+      detail: "the message cannot be stored now, and was not accepted: try again after the time in Retry-After",
+      retryAfter: 5)
+  }
+
+  /// Returns the wait for the store; nil if everything is stored.
+  func waitUntilStored(_ pending: PendingSend, for grant: Grant?, at now: MonotonicTime) -> Outcome? {
+    guard let ticket = pending.receipt.ticket, pending.receipt.session.upstream.outcome(of: ticket) != .stored else {
+      accept(pending, at: now)
+      return nil
+    }
+    let upstream = pending.receipt.session.upstream
+    var waiting = pending
+    waiting.storeDeadline = now + Self.storeWait
+    if pending.parameters.until == .written { upstream.beginWaitingForWrites() }
+    if pending.parameters.until == .confirmed { upstream.beginWaitingForConfirmations() }
+    let deadline = deadline(after: pending.parameters.wait, for: grant, at: now)
+    return .wait(HeldSend(api: self, slot: sends.insert(waiting), clientDeadline: deadline))
+  }
+
+  /// The messages are stored: their idempotency key is accepted.
+  func accept(_ pending: PendingSend, at now: MonotonicTime) {
+    guard let key = pending.key else { return }
+    shared.idempotency.withLock { $0.accept(key, pending.receipt.acceptance, now: now) }
+  }
+}
+
+extension PendingSend {
+  /// Whether the messages are stored.
+  var isStored: Bool { receipt.ticket.map { receipt.session.upstream.outcome(of: $0) == .stored } ?? true }
+
+  var hasFailed: Bool { receipt.ticket.map { receipt.session.upstream.outcome(of: $0) == .failed } ?? false }
+
+  /// Withdraws messages that are not stored. Returns false if they are stored by now.
+  func reject() -> Bool {
+    guard let ticket = receipt.ticket else { return false }
+    let upstream = receipt.session.upstream
+    // A repetition has queued nothing.
+    if isReplayed { return upstream.outcome(of: ticket) != .stored }
+    switch receipt.results {
+    case .single(let accepted, _): return upstream.reject(from: accepted.sequence, count: 1, ticket)
+    case .batch(let results):
+      var isRejected = false
+      for run in results.runs {
+        if case .accepted(let first, let count) = run {
+          isRejected = upstream.reject(from: first.sequence, count: count, ticket)
+        }
+      }
+      return isRejected
+    }
+  }
+}
+
+extension APIShared {
+  /// Remembers the keys that earlier processes have stored.
+  func restoreKeys() {
+    let now = ProcessInformation.monotonicTime()
+    let wallClock = ProcessInformation.wallClockMilliseconds()
+    for session in sessions.all {
+      let keys = session.takeRestoredKeys().map { stored in
+        IdempotencyTable.Restored(
+          key: IdempotencyTable.Key(high: stored.key.high, low: stored.key.low),
+          fingerprint: IdempotencyTable.Key(high: stored.fingerprint.high, low: stored.fingerprint.low),
+          principal: stored.principal.high,
+          acceptance: IdempotencyTable.Acceptance(
+            first: stored.first, batchCount: stored.batchCount, kind: stored.kind, position: stored.position),
+          // A clock that was set back does not extend it.
+          end: now + min(.milliseconds(stored.end - wallClock), IdempotencyTable.retention))
+      }
+      idempotency.withLock { $0.restore(keys) }
+    }
+  }
+
+  /// Who is counted for an idempotency key. The digest, which is the same in every process, is needed only if keys are stored.
+  func keyOwner(of grant: Grant?) -> (count: UInt64, digest: JournalKey.Digest?) {
+    guard storesKeys else { return (UInt64(grant?.number ?? 0), nil) }
+    let digest = IdempotencyTable.Key(Digest.sha256(Array((grant?.principal ?? "").utf8).span).span).digest
+    return (digest.high, digest)
+  }
+}
+
+extension IdempotencyTable.Key {
+  var digest: JournalKey.Digest { JournalKey.Digest(high: high, low: low) }
+}

@@ -1,0 +1,61 @@
+import ByteStreams
+import Inbox
+import Journal
+
+/// The ids of a session's deliveries: `d-epoch.number`, or if the session is stored `d-epoch.term.number`, where the term is that of the process
+/// that issued the number.
+package struct DeliveryTerms: Sendable {
+  /// A number that was issued, in its term.
+  package struct Issued: Equatable, Sendable {
+    package let term: UInt32
+    package let number: UInt64
+    /// Whether the store has lost it: a later term has issued the same number again.
+    package let isLost: Bool
+  }
+
+  /// What ids of the present term begin with.
+  package let prefix: String
+  private let epochPrefix: String
+  /// Oldest first. Empty if the session is not stored.
+  private let terms: [Term]
+
+  init(epoch: Epoch) { self.init(epoch, []) }
+
+  init(_ restored: RestoredSession) {
+    self.init(
+      Epoch(restored.epoch),
+      restored.terms.map { Term(UInt32(clamping: $0.term), firstMessage: $0.firstDelivery) })
+  }
+
+  private init(_ epoch: Epoch, _ terms: [Term]) {
+    var text = ByteQueue()
+    text.append("d-" as StaticString)
+    epoch.write(into: &text)
+    text.append("." as StaticString)
+    epochPrefix = text.bytes.text()
+    self.terms = terms
+    prefix = epochPrefix + (terms.last.map { "\($0.term)." } ?? "")
+  }
+
+  /// What the id of a delivery begins with.
+  package func prefix(of number: UInt64) -> String {
+    // Most often of the present term.
+    guard let last = terms.last, number < last.firstMessage else { return prefix }
+    return prefix(ofTerm: terms.last { $0.firstMessage <= number }?.term ?? terms[0].term)
+  }
+
+  package func prefix(ofTerm term: UInt32) -> String { term == 0 ? epochPrefix : "\(epochPrefix)\(term)." }
+
+  /// Reads an id. Returns nil if it was never issued.
+  package func read(_ id: Span<UInt8>) -> Issued? {
+    let prefix = Array(epochPrefix.utf8)
+    guard id.count > prefix.count, id.extracting(first: prefix.count).equals(prefix.span),
+      let (term, number) = TermNumber.read(id.extracting(prefix.count..<id.count))
+    else { return nil }
+    guard let present = terms.last else { return term == 0 ? Issued(term: 0, number: number, isLost: false) : nil }
+    guard term > 0, term <= present.term, number > 0 else { return nil }
+    if let own = terms.first(where: { $0.term == term }), number < own.firstMessage { return nil }
+    let next = terms.first { $0.term > term }
+    return Issued(term: term, number: number, isLost: next.map { number >= $0.firstMessage } ?? false)
+  }
+}

@@ -1,0 +1,61 @@
+import ByteStreams
+import Inbox
+import Journal
+import Reactor
+
+extension RestoredLog {
+  /// The pushes of a stored session, with their times on the clock of this process. A push that is not readable is a gap, with all before it.
+  init(_ session: RestoredSession) {
+    let now = ProcessInformation.monotonicTime()
+    let wallClock = ProcessInformation.wallClockMilliseconds()
+    func time(at milliseconds: Int64) -> MonotonicTime { now - .milliseconds(max(0, wallClock - milliseconds)) }
+    self.init(epoch: Epoch(session.epoch))
+    terms = session.terms.map { Term(UInt32(clamping: $0.term), firstMessage: $0.firstPush) }
+    hasForgottenTerms = terms.count >= RestoredSession.maximumTerms
+    firstRetained = session.firstRetained
+    firstArrival = session.firstArrival.map(time(at:))
+    newestTrimmedArrival = session.newestTrimmedArrival.map(time(at:))
+    var gaps = session.gaps[...]
+    if let gap = gaps.first, gap.after + 1 < firstRetained {
+      newestTrimmedGap = gap.after << 1 | 1
+      newestTrimmedMarks = GapMarks(gap.reasons)
+      gaps.removeFirst()
+    }
+    for index in session.pushes.front..<session.pushes.end {
+      let push = session.pushes[index]
+      var marks: GapMarks = []
+      while let gap = gaps.first, gap.after < push.number {
+        marks.formUnion(GapMarks(gap.reasons))
+        gaps.removeFirst()
+      }
+      let message = RetainedMessage(
+        push.number, arrival: time(at: push.time), layout: push.layout, rendered: push.rendered)
+      if let message {
+        messages.append((message, marks))
+      } else {
+        messages = []
+        firstRetained = push.number + 1
+        (newestTrimmedGap, newestTrimmedMarks) = (push.number << 1, .store)
+      }
+    }
+    endGap = gaps.reduce(into: []) { $0.formUnion(GapMarks($1.reasons)) }
+  }
+}
+
+extension GapMarks {
+  init(_ gaps: JournalGaps) {
+    self = []
+    if gaps.contains(.upstream) { insert(.upstream) }
+    if gaps.contains(.store) { insert(.store) }
+  }
+}
+
+extension RestoredSession {
+  /// The idempotency keys that have not expired, in the order in which they expire.
+  var validKeys: [JournalKey] {
+    let wallClock = ProcessInformation.wallClockMilliseconds()
+    var valid: [JournalKey] = []
+    for index in keys.front..<keys.end where keys[index].end > wallClock { valid.append(keys[index]) }
+    return valid.sorted { $0.end < $1.end }
+  }
+}

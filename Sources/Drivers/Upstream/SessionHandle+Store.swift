@@ -1,0 +1,263 @@
+import ByteStreams
+import Journal
+import Outbox
+import Reactor
+import Threading
+import UpstreamProtocol
+
+/// An intent to write messages, and when it is stored.
+struct StoredIntent: Sendable {
+  let through: UInt64
+  let ticket: JournalTicket
+}
+
+/// An idempotency key that is stored with the messages accepted under it.
+package struct KeyToStore: Sendable {
+  package let key: JournalKey.Digest
+  package let fingerprint: JournalKey.Digest
+  package let principal: JournalKey.Digest
+  package let isBatch: Bool
+  /// The position among the pushes before the messages are queued.
+  package let position: UInt64
+  package let lifetime: TimeSpan
+
+  package init(
+    key: JournalKey.Digest, fingerprint: JournalKey.Digest, principal: JournalKey.Digest, isBatch: Bool,
+    position: UInt64, lifetime: TimeSpan
+  ) {
+    self.key = key
+    self.fingerprint = fingerprint
+    self.principal = principal
+    self.isBatch = isBatch
+    self.position = position
+    self.lifetime = lifetime
+  }
+}
+
+/// Messages that are queued and stored by one call.
+struct MessageToStore: Sendable {
+  let payloads: [SharedSlice]
+  let kind: MessageKind
+  let timeToLive: TimeSpan?
+  let topic: String?
+  let key: KeyToStore?
+
+  init(_ payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String?, key: KeyToStore?) {
+    self.payloads = payloads
+    self.kind = kind
+    self.timeToLive = timeToLive
+    self.topic = topic
+    self.key = key
+  }
+
+  /// The entries for those that were queued. `time` is wall-clock time.
+  func entries(of results: [EnqueueResults], time: Int64) -> [JournalEntry] {
+    var entries: [JournalEntry] = []
+    entries.reserveCapacity(payloads.count + 4)
+    var index = 0
+    for run in results {
+      if case .queued(let first, _) = run.result {
+        for offset in 0..<run.count {
+          entries.append(
+            .accepted(
+              JournalMessage(
+                number: first + UInt64(offset), payload: payloads[index + offset].standalone, kind: kind, topic: topic,
+                deadline: timeToLive.map { time + $0.millisecondsRoundedUp }, time: time)))
+        }
+      }
+      index += run.count
+    }
+    if let key, case .queued(let first, _)? = results.first?.result {
+      entries.append(
+        .keyed(
+          JournalKey(
+            key: key.key, fingerprint: key.fingerprint, principal: key.principal, first: first,
+            batchCount: key.isBatch ? Int32(payloads.count) : nil, kind: kind, position: key.position, accepted: time,
+            end: time + key.lifetime.millisecondsRoundedUp)))
+    }
+    return entries
+  }
+}
+
+/// What the next connection resumes from.
+struct ResumedProtocol: Sendable {
+  let cursor: [UInt8]?
+  let subscriptions: [JournalSubscription]
+
+  init(_ restored: RestoredSession?) {
+    cursor = restored?.resume[.cursor]
+    subscriptions = restored?.subscriptions ?? []
+  }
+}
+
+/// A session that is stored: what it accepts is stored before it is acknowledged, and what it writes is intended before it is written.
+extension SessionHandle {
+  /// Whether messages survive the process.
+  package var isStored: Bool { journal != nil }
+
+  /// The last number of a message that was issued.
+  package var lastDelivery: UInt64 { shared.withLock { $0.outbox.ledger.last } }
+
+  func store(
+    _ message: MessageToStore, in journal: any SessionJournal, now: MonotonicTime,
+    _ enqueue: (inout Outbox) -> [EnqueueResults]
+  ) -> BatchReceipt {
+    if let hindrance = hindrance(of: journal) {
+      let refused = EnqueueResults(result: .notStored(hindrance), count: message.payloads.count)
+      return BatchReceipt(results: [refused], nextAttempt: nil)
+    }
+    let time = ProcessInformation.wallClockMilliseconds()
+    let (receipt, signal) = update(at: now) { shared in
+      let intends = shared.outbox.canIntendAtOnce
+      let results = enqueue(&shared.outbox)
+      var entries = message.entries(of: results, time: time)
+      var signal: Signal?
+      var last: UInt64?
+      for run in results {
+        signal = shared.signal(after: run.result) ?? signal
+        if case .queued(let first, _) = run.result { last = first + UInt64(run.count) - 1 }
+      }
+      var receipt = BatchReceipt(results: results, nextAttempt: shared.nextAttempt)
+      guard let last else { return (receipt, signal) }
+      shared.outbox.noteStored(last)
+      // With the message, so that nothing of the two is stored without the other, and they cost one commit.
+      entries += shared.takeChanges()
+      if intends {
+        shared.outbox.intend(through: last)
+        entries.append(.intended(through: last))
+      }
+      let ticket = journal.submit(contentsOf: entries)
+      if intends { shared.intents.append(StoredIntent(through: last, ticket: ticket)) }
+      receipt.ticket = ticket
+      return (receipt, signal)
+    }
+    signal?.notify()
+    return receipt
+  }
+
+  private func hindrance(of journal: any SessionJournal) -> EnqueueResult.StoreHindrance? {
+    if journal.isFailed { return .failed }
+    return journal.isFull ? .full : nil
+  }
+
+  /// What became of messages that were posted.
+  package func outcome(of ticket: JournalTicket) -> JournalOutcome { journal?.outcome(of: ticket) ?? .stored }
+
+  /// A ticket for everything that was submitted so far.
+  package var latestTicket: JournalTicket? { journal?.submit(contentsOf: []) }
+
+  /// Ends messages whose sender gets an error, because they are not stored. Returns false if they are stored by now.
+  package func reject(from first: UInt64, count: Int, _ ticket: JournalTicket) -> Bool {
+    update { shared in
+      guard outcome(of: ticket) != .stored else { return false }
+      shared.outbox.reject(from: first, count: count)
+      return true
+    }
+  }
+
+  /// Something of this session was stored, or the state of the store has changed. Called on the thread of the store.
+  package func journalChanged() {
+    let signal = shared.withLock { shared in
+      !shared.intents.isEmpty || shared.isReadingPaused ? shared.signal : nil
+    }
+    signal?.notify()
+    deliveryNotifier.notify()
+  }
+
+  // MARK: The session's loop
+
+  /// Lets the connection take the messages whose intents are stored.
+  func permitStored(_ shared: inout Shared, _ journal: any SessionJournal) {
+    while !shared.intents.isEmpty {
+      let intent = shared.intents[shared.intents.front]
+      guard journal.outcome(of: intent.ticket) == .stored else { return }
+      shared.outbox.permit(through: intent.through)
+      shared.intents.removeFirst()
+    }
+  }
+
+  /// Requests to store that the next messages are written.
+  func requestIntent(
+    _ shared: inout Shared, _ journal: any SessionJournal, messages: Int, bytes: Int, now: MonotonicTime
+  ) {
+    guard let last = shared.outbox.nextIntent(maximumMessages: messages, maximumBytes: bytes, now: now) else { return }
+    shared.outbox.intend(through: last)
+    let ticket = journal.submit(contentsOf: shared.takeChanges() + [.intended(through: last)])
+    shared.intents.append(StoredIntent(through: last, ticket: ticket))
+  }
+
+  /// Whether the upstream may not be read now. If so, the session's loop is signalled when it may be.
+  func mustPauseReading(_ journal: any SessionJournal) -> Bool {
+    guard journal.isFull else { return false }
+    shared.withLock { $0.isReadingPaused = true }
+    // The store may have caught up before the flag was set.
+    return journal.isFull
+  }
+
+  // MARK: Restoring
+
+  /// Continues with what an earlier process has stored.
+  func restore(_ restored: RestoredSession) {
+    let now = ProcessInformation.monotonicTime()
+    let wallClock = ProcessInformation.wallClockMilliseconds()
+    func time(at milliseconds: Int64) -> MonotonicTime { now - .milliseconds(wallClock - milliseconds) }
+    var deliveries: [RestoredDelivery?] = []
+    for index in restored.deliveries.front..<restored.deliveries.end {
+      let delivery = restored.deliveries[index]
+      deliveries.append(
+        DeliveryState(rawValue: delivery.state).map {
+          RestoredDelivery(
+            state: $0, reason: DeliveryReason(rawValue: delivery.reason), time: time(at: delivery.time * 10))
+        })
+    }
+    let messages = restored.messages.values.sorted { $0.number < $1.number }.map { message in
+      var deadline = MonotonicTime.distantFuture
+      if let end = message.deadline {
+        // A clock that was set back grants no more than the original time.
+        deadline = now + .milliseconds(min(end - wallClock, end - message.time))
+      }
+      return RestoredMessage(
+        sequence: message.number, payload: message.payload, kind: message.kind, topic: message.topic,
+        deadline: deadline, mayHaveArrived: message.number <= restored.intended)
+    }
+    update(at: now) { shared in
+      shared.outbox.startStoring(after: restored.nextDelivery - 1, deliveries: deliveries, messages: messages, now: now)
+    }
+  }
+}
+
+extension SessionHandle.BatchReceipt {
+  /// The receipt of a single message, or of a batch that is queued as a whole or not at all.
+  var single: SessionHandle.Receipt {
+    SessionHandle.Receipt(result: results.first?.result ?? .closed, nextAttempt: nextAttempt, ticket: ticket)
+  }
+}
+
+extension SessionHandle.Shared {
+  /// The changes of deliveries since the last call, as entries.
+  mutating func takeChanges() -> [JournalEntry] {
+    var entries: [JournalEntry] = []
+    if let lowered = outbox.takeLoweredIntent() {
+      // Those that wait to be stored are for messages that are queued again.
+      intents.removeAll()
+      entries.append(.intended(through: lowered))
+    }
+    guard outbox.ledger.hasChanges else { return entries }
+    let now = ProcessInformation.monotonicTime()
+    let wallClock = ProcessInformation.wallClockMilliseconds()
+    for change in outbox.takeDeliveryChanges() {
+      entries.append(
+        .settled(
+          JournalSettlement(
+            first: change.first, last: change.last, state: change.state.rawValue, reason: change.reason?.rawValue ?? 0,
+            time: wallClock - (now - change.time).nanoseconds / 1_000_000,
+            releasesPayloads: outbox.ledger.releasesPayload(change.state))))
+    }
+    return entries
+  }
+
+  mutating func submitChanges(to journal: any SessionJournal) {
+    let entries = takeChanges()
+    if !entries.isEmpty { journal.submit(contentsOf: entries) }
+  }
+}

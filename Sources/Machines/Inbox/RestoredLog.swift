@@ -1,0 +1,33 @@
+import ByteStreams
+
+/// A run of a stored log: its numbers are those from `firstMessage` to the next term.
+package struct Term: Hashable, Sendable {
+  package let term: UInt32
+  package let firstMessage: UInt64
+
+  package init(_ term: UInt32, firstMessage: UInt64) {
+    self.term = term
+    self.firstMessage = firstMessage
+  }
+}
+
+/// A log as it was stored, with its times on the clock of this process.
+package struct RestoredLog: Sendable {
+  package let epoch: Epoch
+  /// Oldest first. The last one is that of this process.
+  package var terms: [Term] = []
+  package var hasForgottenTerms = false
+  /// The number of the oldest message, or of the next one if there is none.
+  package var firstRetained: UInt64 = 1
+  /// In order, each with the gap before it.
+  package var messages: [(RetainedMessage, GapMarks)] = []
+  /// The gap after the last message.
+  package var endGap: GapMarks = []
+  /// The position after the newest gap that was dropped with the message after it.
+  package var newestTrimmedGap: UInt64 = 0
+  package var newestTrimmedMarks: GapMarks = []
+  package var newestTrimmedArrival: MonotonicTime?
+  package var firstArrival: MonotonicTime?
+
+  package init(epoch: Epoch) { self.epoch = epoch }
+}

@@ -1,0 +1,157 @@
+import ByteStreams
+
+/// A message that was stored by an earlier process.
+package struct RestoredMessage: Sendable {
+  package let sequence: UInt64
+  package let payload: SharedBytes
+  package let kind: MessageKind
+  package let topic: String?
+  package let deadline: MonotonicTime
+  /// A connection may have written it.
+  package let mayHaveArrived: Bool
+
+  package init(
+    sequence: UInt64, payload: SharedBytes, kind: MessageKind, topic: String?, deadline: MonotonicTime,
+    mayHaveArrived: Bool
+  ) {
+    self.sequence = sequence
+    self.payload = payload
+    self.kind = kind
+    self.topic = topic
+    self.deadline = deadline
+    self.mayHaveArrived = mayHaveArrived
+  }
+}
+
+/// The state that a message had in an earlier process.
+package struct RestoredDelivery: Sendable {
+  package let state: DeliveryState
+  package let reason: DeliveryReason?
+  package let time: MonotonicTime
+
+  package init(state: DeliveryState, reason: DeliveryReason?, time: MonotonicTime) {
+    self.state = state
+    self.reason = reason
+    self.time = time
+  }
+}
+
+/// The outbox of a session that is stored: a message is written only after that intent is stored, so that after a crash it is known which
+/// messages cannot have been written.
+extension Outbox {
+  /// From now on, messages are stored, and changes of deliveries are recorded. Called before the first message.
+  ///
+  /// - Parameters:
+  ///   - last: the last number that was issued.
+  ///   - deliveries: the states of the last messages; the last one has the number `last`. nil for one that was not stored.
+  ///   - messages: those that are not settled, in order.
+  package mutating func startStoring(
+    after last: UInt64, deliveries: [RestoredDelivery?], messages restored: [RestoredMessage], now: MonotonicTime
+  ) {
+    storesMessages = true
+    clock = now
+    ledger.restore(deliveries, last: last)
+    permitted = last
+    intended = last
+    lastStored = last
+    for message in restored { restore(message, now: now) }
+    endWrittenOfEarlierProcess()
+    lowerIntent()
+    // In any case, so that what an earlier process intended does not stay.
+    hasLoweredIntent = true
+  }
+
+  private mutating func restore(_ message: RestoredMessage, now: MonotonicTime) {
+    let sequence = message.sequence
+    let state = ledger.state(of: sequence)
+    guard state == .queued || state == .written else { return }
+    if message.mayHaveArrived {
+      guard settings.redelivery == .unconfirmed, message.deadline > now else {
+        return ledger.set(sequence, to: .unknown, because: .gatewayRestart)
+      }
+      if state == .written { ledger.reopen(sequence) }
+    } else if message.deadline <= now {
+      return ledger.set(sequence, to: .expired, because: .ttl)
+    }
+    let position = ring.end
+    ring.append(
+      Entry(
+        sequence: sequence, payload: SharedSlice(message.payload), topic: message.topic, deadline: message.deadline,
+        kind: message.kind, isStored: true, attempts: message.mayHaveArrived ? 1 : 0))
+    messages += 1
+    waiting += 1
+    waitingBytes += message.payload.count
+    bytes += message.payload.count
+    index(position)
+  }
+
+  /// Nobody confirms messages of a connection of an earlier process.
+  private mutating func endWrittenOfEarlierProcess() {
+    guard settings.confirms else { return }
+    ledger.setAll(.written, from: 1, through: ledger.last, to: .unknown, because: .gatewayRestart)
+  }
+
+  // MARK: Intents
+
+  /// Whether a message that is queued now can be written as soon as its intent is stored: that of all messages before it is.
+  package var canIntendAtOnce: Bool { isOpenForTaking && !isBlocked && bucket == nil && lastStored <= intended }
+
+  /// The changes of deliveries since the last call, in order.
+  package mutating func takeDeliveryChanges() -> [DeliveryChange] { ledger.takeChanges() }
+
+  /// A message was queued. Its number is that of the last stored message from now on.
+  package mutating func noteStored(_ sequence: UInt64) { lastStored = sequence }
+
+  /// The last of the waiting messages that a connection may take next and whose intent must be stored for that; nil if there is none.
+  package func nextIntent(maximumMessages: Int, maximumBytes: Int, now: MonotonicTime) -> UInt64? {
+    guard storesMessages, isOpenForTaking, lastStored > intended else { return nil }
+    let most = min(maximumMessages, max(1, bucket?.available(now: now) ?? .max))
+    var (count, size, last) = (0, 0, intended)
+    var position = takenEnd
+    while position < ring.end, count < most, size < maximumBytes {
+      if let payload = ring[position].payload {
+        count += 1
+        size += payload.count
+        if ring[position].isStored { last = max(last, ring[position].sequence) }
+      }
+      position += 1
+    }
+    return last > intended ? last : nil
+  }
+
+  /// It was requested to store that messages up to `sequence` are written.
+  package mutating func intend(through sequence: UInt64) { intended = max(intended, sequence) }
+
+  /// The intent for messages up to `sequence` is stored.
+  package mutating func permit(through sequence: UInt64) { permitted = max(permitted, min(sequence, intended)) }
+
+  /// No connection writes waiting messages any more until that is intended again.
+  mutating func lowerIntent() {
+    guard storesMessages, takenEnd < ring.end else { return }
+    var first = ring[takenEnd].sequence
+    for position in takenEnd..<ring.end where ring[position].isStored && ring[position].payload != nil {
+      first = ring[position].sequence
+      break
+    }
+    guard first <= intended else { return }
+    intended = first - 1
+    permitted = min(permitted, intended)
+    hasLoweredIntent = true
+  }
+
+  /// The number up to which messages may have been written, if it was lowered since the last call.
+  package mutating func takeLoweredIntent() -> UInt64? {
+    guard hasLoweredIntent else { return nil }
+    hasLoweredIntent = false
+    return intended
+  }
+
+  /// Ends messages of a client that gets an error because they cannot be stored. A connection cannot have taken them.
+  package mutating func reject(from first: UInt64, count: Int) {
+    for sequence in first..<first + UInt64(count) {
+      guard let position = waitingPosition(of: sequence) else { continue }
+      end(position, as: .rejected, because: .storeFailed)
+    }
+    trimExpiry()
+  }
+}

@@ -1,0 +1,206 @@
+"""Kills a gateway with a store over and over under load, and judges what its clients and its upstream have seen."""
+
+import asyncio
+import collections
+import contextlib
+import json
+import random
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from .gateway import Gateway
+from .upstream import Upstream
+from .waiting import eventually
+
+_FINAL = {"confirmed", "expired", "replaced", "rejected", "unknown"}
+_READERS = 3
+_GONE = (aiohttp.ClientError, ConnectionError, OSError, TimeoutError, asyncio.IncompleteReadError)
+
+
+def settings(path, sync="interval", redeliver="never"):
+    """A store at `path`, and so much retention that no reader loses a push to it."""
+    return {
+        "DRAWBRIDGE_STORE_ENGINE": "sqlite",
+        "DRAWBRIDGE_STORE_PATH": str(path),
+        "DRAWBRIDGE_STORE_SYNC": sync,
+        "DRAWBRIDGE_UPSTREAM_QUEUE_REDELIVER": redeliver,
+        "DRAWBRIDGE_UPSTREAM_QUEUE_MESSAGES": "100000",
+        "DRAWBRIDGE_DELIVERY_MESSAGES": "1000000",
+        "DRAWBRIDGE_UPSTREAM_RECONNECT_BASE": "2ms",
+        "DRAWBRIDGE_UPSTREAM_RECONNECT_MAXIMUM": "20ms",
+    }
+
+
+@dataclass
+class Verdict:
+    """What a run has shown. `faults` must be empty."""
+
+    kills: int
+    accepted: int
+    states: collections.Counter
+    read: int
+    gaps: int
+    faults: list = field(default_factory=list)
+
+    def __str__(self):
+        states = ", ".join(f"{count} {state}" for state, count in sorted(self.states.items()))
+        return (
+            f"{self.kills} kills; {self.accepted} messages: {states}; {self.read} pushes read by each of {_READERS} "
+            f"readers, {self.gaps} gaps; {len(self.faults)} faults"
+        )
+
+
+class _Numbers(Upstream):
+    """Pushes rising numbers to whoever is connected."""
+
+    def __init__(self):
+        super().__init__()
+        self.sent = 0
+        self._task = None
+
+    async def start(self):
+        await super().start()
+        self._task = asyncio.create_task(self._push())
+        return self
+
+    async def _push(self):
+        while True:
+            await asyncio.sleep(0.002)
+            for connection in list(self._open):
+                self.sent += 1
+                with contextlib.suppress(Exception):
+                    await connection.send(json.dumps({"n": self.sent}))
+
+    async def stop(self, *arguments, **options):
+        if self._task:
+            self._task.cancel()
+        await super().stop(*arguments, **options)
+
+
+class StoreKillRun:
+    """One store, one upstream, `kills` gateways that are killed and a last one that ends in order."""
+
+    def __init__(self, kills, seed, folder, env):
+        self._kills = kills
+        self._random = random.Random(seed)
+        self._folder = folder
+        self._env = env
+        self.upstream = _Numbers()
+        self._gateway = None
+        self._up = asyncio.Event()
+        self._done = False
+        # The number that ends the readers once all is posted.
+        self._goal = 0
+        self._accepted = {}
+        self._ids = {}
+        self._faults = []
+        self._content = {}
+        self._gaps = 0
+        self._read = [0] * _READERS
+
+    async def _start(self):
+        self._gateway = Gateway("--upstream", self.upstream.url, folder=self._folder, env=self._env)
+        await self._gateway.start()
+        self._up.set()
+
+    async def _post(self, lane):
+        number = 0
+        while not self._done:
+            await self._up.wait()
+            label = f"{lane}-{number}"
+            number += 1
+            gateway = self._gateway
+            try:
+                answer = await gateway.client().send(label) if number == 1 else await self._client(gateway).send(label)
+            except _GONE:
+                await asyncio.sleep(0.005)
+                continue
+            if answer.status == 202:
+                id = answer.json["id"]
+                if id in self._ids:
+                    self._faults.append(f"{id} was given to {self._ids[id]} and {label}")
+                self._ids[id] = label
+                self._accepted[label] = id
+            elif answer.status not in (503, 410):
+                self._faults.append(f"{label} got {answer.status}")
+
+    def _client(self, gateway):
+        if getattr(gateway, "kill_client", None) is None:
+            gateway.kill_client = gateway.client()
+        return gateway.kill_client
+
+    async def _follow(self, reader):
+        cursor, last = "earliest", 0
+        # A gap at the end of the log comes without the message after it.
+        gap = None
+        while True:
+            await self._up.wait()
+            gateway = self._gateway
+            try:
+                answer = await self._client(gateway).get(cursor=cursor, wait=1, limit=self._random.choice((1, 10, 100)))
+            except _GONE:
+                await asyncio.sleep(0.005)
+                continue
+            if answer.status != 200:
+                self._faults.append(f"a poll from {cursor} got {answer.status}: {answer.body[:200]}")
+                return
+            batch = answer.json
+            cursor = batch["cursor"]
+            self._gaps += batch["gap"] is not None
+            gap = gap or batch["gap"]
+            for message in batch["messages"]:
+                number = message["data"]["n"]
+                if self._content.setdefault(message["id"], number) != number:
+                    self._faults.append(f"{message['id']} is {self._content[message['id']]} and {number}")
+                if number <= last:
+                    self._faults.append(f"reader {reader}: {number} came behind {last}")
+                elif number > last + 1 and gap is None and last:
+                    self._faults.append(f"reader {reader}: {last + 1} to {number - 1} are missing without a gap")
+                gap, last = None, number
+            self._read[reader] = last
+            if self._done and last >= self._goal:
+                return
+
+    async def run(self):
+        await self._start()
+        posting = [asyncio.create_task(self._post(lane)) for lane in range(4)]
+        reading = [asyncio.create_task(self._follow(reader)) for reader in range(_READERS)]
+        for _ in range(self._kills):
+            await asyncio.sleep(self._random.uniform(0.05, 0.4))
+            self._up.clear()
+            await self._gateway.kill()
+            for client in self._gateway._clients:
+                await client.close()
+            await self._start()
+        await self._gateway.ready()
+        await asyncio.sleep(0.3)
+        self._goal = self.upstream.sent
+        self._done = True
+        await asyncio.gather(*posting)
+        await asyncio.wait_for(asyncio.gather(*reading), 60)
+        states = await self._judge()
+        await self._gateway.stop()
+        return Verdict(self._kills, len(self._accepted), states, min(self._read), self._gaps, self._faults)
+
+    async def _judge(self):
+        client = self._gateway.client()
+        states = collections.Counter()
+        arrived = collections.Counter(self.upstream.received)
+        for label, id in self._accepted.items():
+
+            async def final(id=id):
+                answer = await client.request("GET", f"/v1/deliveries/{id}")
+                assert answer.status == 200, (id, answer.status, answer.body)
+                return answer.json["state"] if answer.json["state"] in _FINAL else None
+
+            state = await eventually(final, what=f"{id} is final")
+            states[state] += 1
+            count = arrived[label]
+            if state == "confirmed" and count == 0:
+                self._faults.append(f"{id} was confirmed and never arrived")
+            if state in ("expired", "replaced", "rejected") and count:
+                self._faults.append(f"{id} is {state} and arrived")
+        if self._env["DRAWBRIDGE_UPSTREAM_QUEUE_REDELIVER"] == "never":
+            self._faults += [f"{label} arrived {count} times" for label, count in arrived.items() if count > 1]
+        return states

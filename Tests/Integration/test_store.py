@@ -1,0 +1,142 @@
+"""A gateway with a store: what survives its end, in order or not."""
+
+import pytest
+
+from harness.store_kills import StoreKillRun, settings
+from harness.waiting import eventually
+
+
+@pytest.fixture
+def stored(gateway_for, upstream, tmp_path):
+    """`await stored()`: a gateway with the store of this test. The one before must have ended."""
+
+    async def stored(**options):
+        env = settings(tmp_path / "store.db") | options.pop("env", {})
+        return await gateway_for(upstream, env=env, **options)
+
+    return stored
+
+
+async def end(gateway, *, killed):
+    if killed:
+        await gateway.kill()
+    else:
+        await gateway.stop()
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+async def test_cursors_and_pushes_survive(stored, upstream, killed):
+    gateway = await stored()
+    for text in ("one", "two", "three"):
+        await upstream.push(text)
+    client = gateway.client()
+    payloads, _ = await client.collect(3, "earliest")
+    assert payloads == ["one", "two", "three"]
+    first = await client.poll(cursor="earliest", limit=1)
+    await end(gateway, killed=killed)
+
+    gateway = await stored()
+    client = gateway.client()
+    rest = await client.poll(cursor=first.cursor)
+    assert rest.payloads == ["two", "three"]
+    assert rest.gap is None
+    await upstream.push("four")
+    last = await client.poll(cursor=rest.cursor, wait=10)
+    if not last.messages:
+        assert last.gap
+        last = await client.poll(cursor=last.cursor, wait=10)
+    assert last.payloads == ["four"]
+    ids = [message["id"] for message in (await client.poll(cursor="earliest")).messages]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+async def test_queued_messages_are_sent_by_the_next_process(stored, upstream, killed):
+    await upstream.kill()
+    gateway = await stored(ready=False, env={"DRAWBRIDGE_SHUTDOWN_FLUSH": "100ms"})
+    client = gateway.client()
+    kept = await client.accepted("kept", headers={"TTL": "300"})
+    keyed = await client.accepted("keyed", headers={"TTL": "300", "Idempotency-Key": "k"})
+    short = await client.accepted("short", headers={"TTL": "1"})
+
+    async def has_expired():
+        return (await client.request("GET", f"/v1/deliveries/{short['id']}")).json["state"] == "expired"
+
+    await eventually(has_expired, what="the message with the short TTL expires")
+    await end(gateway, killed=killed)
+
+    gateway = await stored(ready=False)
+    client = gateway.client()
+    again = await client.send("keyed", headers={"TTL": "300", "Idempotency-Key": "k"})
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert again.json["id"] == keyed["id"]
+    assert (await client.request("GET", f"/v1/deliveries/{short['id']}")).json["state"] == "expired"
+    await upstream.start()
+    assert await upstream.has_received(2) == ["kept", "keyed"]
+
+    async def is_confirmed():
+        return (await client.request("GET", f"/v1/deliveries/{kept['id']}")).json["state"] == "confirmed"
+
+    await eventually(is_confirmed, what="the message is confirmed")
+    assert upstream.received == ["kept", "keyed"]
+
+
+async def test_a_202_of_a_killed_gateway_is_kept(stored, upstream):
+    gateway = await stored()
+    client = gateway.client()
+    sent = await client.accepted("sent")
+    assert await upstream.has_received(1) == ["sent"]
+    await end(gateway, killed=True)
+    gateway = await stored()
+    client = gateway.client()
+    state = (await client.request("GET", f"/v1/deliveries/{sent['id']}")).json
+    assert state["id"] == sent["id"]
+    assert state["state"] in ("confirmed", "unknown")
+    assert upstream.received == ["sent"]
+
+
+async def test_an_id_that_was_issued_is_never_404(stored):
+    gateway = await stored()
+    client = gateway.client()
+    immediate = await client.accepted("now", headers={"TTL": "0"})
+    await end(gateway, killed=True)
+    client = (await stored()).client()
+    answer = await client.request("GET", f"/v1/deliveries/{immediate['id']}")
+    assert answer.status == 200
+    assert answer.json["state"] in ("unknown", "confirmed", "written")
+    prefix, _, number = immediate["id"].rpartition(".")
+    lost = await client.request("GET", f"/v1/deliveries/{prefix}.{int(number) + 1000}")
+    assert lost.status == 200
+    assert (lost.json["state"], lost.json["reason"]) == ("unknown", "store-lost")
+
+
+async def test_a_cursor_beyond_the_end_of_its_term_gets_the_gap_store(stored, upstream):
+    gateway = await stored()
+    await upstream.push("one")
+    client = gateway.client()
+    _, cursor = await client.collect(1, "earliest")
+    await end(gateway, killed=True)
+    client = (await stored()).client()
+    prefix, _, number = cursor.rpartition(".")
+    batch = await client.poll(cursor=f"{prefix}.{int(number) + 5}", wait=0)
+    assert batch.gap["missed"] is None
+    assert "store" in batch.gap.get("reasons", [batch.gap["reason"]])
+    assert batch.messages == []
+
+
+async def test_a_second_process_is_refused(stored, upstream, tmp_path, gateway_for):
+    await stored()
+    with pytest.raises(AssertionError, match=r"exit 69[\s\S]*store\.db"):
+        await stored()
+
+
+@pytest.mark.load
+@pytest.mark.timeout(300)
+async def test_nothing_acknowledged_is_lost_when_the_gateway_is_killed(start, tmp_path, measured):
+    run = StoreKillRun(25, 20261123, tmp_path, settings(tmp_path / "store.db"))
+    await start(run.upstream)
+    verdict = await run.run()
+    measured(str(verdict))
+    assert verdict.faults == []
+    assert verdict.accepted > 200
+    assert verdict.read > 200

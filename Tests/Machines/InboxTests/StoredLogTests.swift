@@ -1,0 +1,90 @@
+import ByteStreams
+import Testing
+
+@testable import Inbox
+
+/// A log that is stored: what readers see, and cursors of earlier terms.
+@Suite struct StoredLogTests {
+  private let epoch = Epoch(0xABC)
+  private let now = MonotonicTime.zero + .hours(1)
+
+  private func render(_ id: Cursor) -> RetainedMessage {
+    var renderer = MessageRenderer()
+    return renderer.render([0x31].span, kind: .text, topic: Span(), id: id, time: 0, arrival: now)
+  }
+
+  /// A log in its second term, which begins with message 3.
+  private func restoredLog() -> PushLog {
+    var restored = RestoredLog(epoch: epoch)
+    restored.terms = [Term(1, firstMessage: 1), Term(2, firstMessage: 3)]
+    restored.messages = [1, 2].map { (render(Cursor(epoch: epoch, term: 1, sequence: $0)), []) }
+    restored.endGap = .upstream
+    return PushLog(restoring: restored, retention: Retention())
+  }
+
+  private func start(_ cursor: Cursor, in log: PushLog) throws -> ReadStart {
+    try log.resolve(.cursor(cursor), now: now)
+  }
+
+  @Test func aMessageIsHiddenUntilItIsRevealed() throws {
+    var log = restoredLog()
+    var dropped: [RetainedMessage] = []
+    let before = ReadStart(log.last)
+    log.append(render(log.nextID), isHidden: true, dropping: &dropped)
+    #expect(log.read(after: before, limit: 10, maxBytes: 1 << 20).messages.isEmpty)
+    #expect(!log.hasNewData(after: before))
+    #expect(log.message(3) == nil)
+    let isNews = log.reveal(through: 3 << 1)
+    #expect(isNews)
+    let result = log.read(after: before, limit: 10, maxBytes: 1 << 20)
+    #expect(result.messages.map(\.sequence) == [3])
+    #expect(result.messages[0].id(like: result.cursor) == Cursor(epoch: epoch, term: 2, sequence: 3))
+    let isNewsAgain = log.reveal(through: nil)
+    #expect(!isNewsAgain)
+  }
+
+  @Test func retentionKeepsWhatIsHidden() {
+    var log = restoredLog()
+    var dropped: [RetainedMessage] = []
+    for _ in 0..<5 { log.append(render(log.nextID), isHidden: true, dropping: &dropped) }
+    log.change(Retention(count: 1), now: now, dropping: &dropped)
+    #expect(log.firstRetained == 3)
+  }
+
+  @Test func aCursorOfAnEarlierTermContinuesThere() throws {
+    let log = restoredLog()
+    let result = log.read(
+      after: try start(Cursor(epoch: epoch, term: 1, sequence: 1), in: log), limit: 10, maxBytes: 1 << 20)
+    #expect(result.messages.map(\.sequence) == [2])
+    #expect(result.gap == nil)
+    #expect(result.messages[0].id(like: result.cursor) == Cursor(epoch: epoch, term: 1, sequence: 2))
+    // The gap of the start is for a reader that had received everything, even a gap there.
+    let last = try start(Cursor(epoch: epoch, term: 1, sequence: 2, isAfterGap: true), in: log)
+    #expect(log.read(after: last, limit: 10, maxBytes: 1 << 20).gap?.reasons == [.upstream])
+  }
+
+  @Test func aCursorBeyondTheEndOfItsTermGetsTheGapStore() throws {
+    let log = restoredLog()
+    let lost = try start(Cursor(epoch: epoch, term: 1, sequence: 7), in: log)
+    let gap = log.read(after: lost, limit: 10, maxBytes: 1 << 20).gap
+    #expect(gap == Gap(missed: nil, reasons: [.upstream, .store]))
+  }
+
+  @Test func aCursorAheadOfTheTermIsRefused() {
+    let log = restoredLog()
+    #expect(throws: CursorAheadError.self) { try start(Cursor(epoch: epoch, term: 2, sequence: 3), in: log) }
+    #expect(throws: CursorAheadError.self) { try start(Cursor(epoch: epoch, term: 3, sequence: 1), in: log) }
+  }
+
+  @Test func aCursorWithATermIsWrittenAndRead() {
+    let cursor = Cursor(epoch: epoch, term: 12, sequence: 34, isAfterGap: true)
+    var text = ByteQueue()
+    cursor.write(into: &text)
+    #expect(text.bytes.text() == "p-000000000abc.12.34g")
+    #expect(Cursor(text.bytes) == cursor)
+    for wrong in ["p-000000000abc.0.34", "p-000000000abc.01.34", "p-000000000abc.1.2.3", "p-000000000abc.4294967296.1"]
+    {
+      #expect(Cursor(Array(wrong.utf8).span) == nil)
+    }
+  }
+}

@@ -1,0 +1,114 @@
+import ByteStreams
+import Testing
+import UpstreamSession
+
+@testable import Outbox
+
+/// An outbox whose messages are stored: what may be written, and what is restored.
+@Suite struct OutboxStoringTests {
+  private let now = MonotonicTime.zero + .hours(1)
+
+  private func message(_ number: UInt64, mayHaveArrived: Bool = false, deadline: MonotonicTime = .distantFuture)
+    -> RestoredMessage
+  {
+    RestoredMessage(
+      sequence: number, payload: SharedBytes([UInt8(number)]), kind: .text, topic: nil, deadline: deadline,
+      mayHaveArrived: mayHaveArrived)
+  }
+
+  private func queued(_ count: Int) -> [RestoredDelivery?] {
+    Array(repeating: RestoredDelivery(state: .queued, reason: nil, time: now), count: count)
+  }
+
+  private func take(_ outbox: inout Outbox) -> [UInt64] {
+    var batch: [OutboxMessage] = []
+    outbox.takeBatch(maximumMessages: 100, maximumBytes: 1 << 20, now: now, into: &batch)
+    return batch.map(\.sequence)
+  }
+
+  @Test func aMessageIsTakenOnlyOnceItsIntentIsStored() {
+    var outbox = Outbox(OutboxSettings())
+    outbox.startStoring(after: 0, deliveries: [], messages: [], now: now)
+    outbox.startSending(on: Generation(1))
+    for number in 1...3 as ClosedRange<UInt64> {
+      _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: nil, now: now)
+      outbox.noteStored(number)
+    }
+    #expect(take(&outbox).isEmpty)
+    #expect(outbox.nextIntent(maximumMessages: 2, maximumBytes: 1 << 20, now: now) == 2)
+    outbox.intend(through: 2)
+    #expect(take(&outbox).isEmpty)
+    outbox.permit(through: 2)
+    #expect(take(&outbox) == [1, 2])
+    #expect(outbox.nextIntent(maximumMessages: 2, maximumBytes: 1 << 20, now: now) == 3)
+  }
+
+  @Test func aMessageThatIsNotStoredNeedsNoIntent() {
+    var outbox = Outbox(OutboxSettings())
+    outbox.startStoring(after: 0, deliveries: [], messages: [], now: now)
+    outbox.startSending(on: Generation(1))
+    _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: .zero, now: now)
+    #expect(take(&outbox) == [1])
+  }
+
+  @Test func theEndOfAConnectionLowersTheIntent() {
+    var outbox = Outbox(OutboxSettings())
+    outbox.startStoring(after: 0, deliveries: [], messages: [], now: now)
+    _ = outbox.takeLoweredIntent()
+    outbox.startSending(on: Generation(1))
+    for number in 1...2 as ClosedRange<UInt64> {
+      _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: nil, now: now)
+      outbox.noteStored(number)
+    }
+    outbox.intend(through: 2)
+    outbox.permit(through: 2)
+    #expect(take(&outbox) == [1, 2])
+    outbox.written(through: 1)
+    outbox.stopSending()
+    outbox.settle()
+    #expect(outbox.takeLoweredIntent() == 1)
+    outbox.startSending(on: Generation(2))
+    #expect(take(&outbox).isEmpty)
+    outbox.intend(through: 2)
+    outbox.permit(through: 2)
+    #expect(take(&outbox) == [2])
+  }
+
+  @Test func whatMayHaveBeenWrittenIsUnknownAndTheRestIsQueuedAgain() {
+    var outbox = Outbox(OutboxSettings())
+    outbox.startStoring(
+      after: 4, deliveries: queued(4),
+      messages: [message(1, mayHaveArrived: true), message(2), message(3, deadline: now), message(4)], now: now)
+    #expect(outbox.ledger.record(of: 1, now: now)?.state == .unknown)
+    #expect(outbox.ledger.record(of: 1, now: now)?.reason == .gatewayRestart)
+    #expect(outbox.ledger.state(of: 3) == .expired)
+    #expect(outbox.takeLoweredIntent() == 1)
+    outbox.startSending(on: Generation(1))
+    #expect(take(&outbox).isEmpty)
+    outbox.intend(through: 4)
+    outbox.permit(through: 4)
+    #expect(take(&outbox) == [2, 4])
+  }
+
+  @Test func withRedeliveryWhatMayHaveBeenWrittenIsQueuedAgain() {
+    var settings = OutboxSettings()
+    settings.redelivery = .unconfirmed
+    var outbox = Outbox(settings)
+    outbox.startStoring(
+      after: 2, deliveries: queued(2), messages: [message(1, mayHaveArrived: true), message(2)], now: now)
+    #expect(outbox.takeLoweredIntent() == 0)
+    outbox.startSending(on: Generation(1))
+    outbox.intend(through: 2)
+    outbox.permit(through: 2)
+    #expect(take(&outbox) == [1, 2])
+  }
+
+  @Test func aClosedOutboxKeepsWhatIsStored() {
+    var outbox = Outbox(OutboxSettings())
+    outbox.startStoring(after: 0, deliveries: [], messages: [], now: now)
+    _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: nil, now: now)
+    outbox.noteStored(1)
+    outbox.close()
+    #expect(outbox.ledger.state(of: 1) == .queued)
+  }
+}

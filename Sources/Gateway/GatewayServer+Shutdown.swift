@@ -10,7 +10,7 @@ import UpstreamSession
 /// The shutdown, in steps that are each limited in time.
 extension GatewayServer {
   /// Time for the last responses to be sent when the sessions have ended, such as those of calls that got no reply.
-  private static var lastResponses: TimeSpan { .seconds(1) }
+  static var lastResponses: TimeSpan { .seconds(1) }
   /// Held requests and streams are released at this interval, and their clients return at this rate, unless there are so many that half of
   /// `shutdown.drain` is not enough.
   private static var releaseInterval: TimeSpan { .milliseconds(5) }
@@ -40,9 +40,7 @@ extension GatewayServer {
     if result != .interrupted { result = drain(within: limits.drain) }
     if result != .interrupted {
       // What was not complete at the end of the drain has a little more time.
-      let configurations = settings.configuredSessions.map(\.configuration) + settings.profiles.map(\.configuration)
-      let closing = configurations.map(\.upstream.session.limits.closing).max() ?? .zero
-      result = flush(within: limits.flush, closing: closing)
+      result = flush(within: limits.flush, closing: settings.longestClosing)
       let last = result == .interrupted ? result : wait(atMost: Self.lastResponses) { server.isDrained }
       if last != .reached { result = last }
     }

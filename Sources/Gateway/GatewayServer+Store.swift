@@ -7,6 +7,15 @@ import Reactor
 import Store
 import Upstream
 import UpstreamProtocol
+import UpstreamSession
+
+extension GatewaySettings {
+  /// The longest timeout of a closing handshake.
+  var longestClosing: TimeSpan {
+    let configurations = configuredSessions.map(\.configuration) + profiles.map(\.configuration)
+    return configurations.map(\.upstream.session.limits.closing).max() ?? .zero
+  }
+}
 
 /// The store of the process.
 extension GatewayServer {
@@ -21,7 +30,10 @@ extension GatewayServer {
   ) throws(StartError) -> Store? {
     guard settings.store.engine == .sqlite else { return nil }
     let limits = settings.shutdown
-    let wait = isSuccessor ? limits.pause + limits.drain + limits.flush + storeClosing : .zero
+    // As long as the shutdown of the predecessor may take.
+    let wait =
+      isSuccessor
+      ? limits.pause + limits.drain + limits.flush + settings.longestClosing + lastResponses + storeClosing : .zero
     do throws(StoreError) {
       // The main thread accepts signals when the start is complete.
       return try Store.open(

@@ -69,6 +69,7 @@ struct HeldSend: WaitingRequest {
 
   private func noteStored(_ pending: inout PendingSend) {
     api.accept(pending, at: ProcessInformation.monotonicTime())
+    pending.receipt.session.upstream.endWaitingForStore()
     pending.receipt.ticket = nil
     pending.key = nil
     api.sends[slot] = pending
@@ -81,7 +82,7 @@ struct HeldSend: WaitingRequest {
       if pending.reject() {
         if let key = pending.key { api.shared.idempotency.withLock { $0.cancel(key) } }
         end()
-        api.respond(with: API.storeFailed, into: &response)
+        api.respond(with: pending.isReplayed ? API.notStoredYet : API.storeFailed, into: &response)
         return
       }
       noteStored(&pending)
@@ -103,6 +104,7 @@ struct HeldSend: WaitingRequest {
 
   private func end() {
     let (upstream, until) = (pending.receipt.session.upstream, pending.parameters.until)
+    if pending.receipt.ticket != nil { upstream.endWaitingForStore() }
     if until == .written { upstream.endWaitingForWrites() }
     if until == .confirmed { upstream.endWaitingForConfirmations() }
     api.sends.remove(slot)

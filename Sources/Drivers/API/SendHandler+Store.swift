@@ -19,7 +19,17 @@ extension API {
   static var storeFailed: Problem {
     Problem(
       .storeFailed,
-      detail: "the message cannot be stored now, and was not accepted: try again after the time in Retry-After",
+      detail:
+        "the message cannot be stored now, and was not accepted: repeat it after the time in Retry-After, with the same Idempotency-Key if it has one",
+      retryAfter: 5)
+  }
+
+  /// The problem of a repetition whose messages were accepted without being stored yet. They may be sent.
+  static var notStoredYet: Problem {
+    Problem(
+      .storeFailed,
+      detail:
+        "the messages of the first request with this Idempotency-Key are not stored yet: repeat it with the same key after the time in Retry-After",
       retryAfter: 5)
   }
 
@@ -32,6 +42,7 @@ extension API {
     let upstream = pending.receipt.session.upstream
     var waiting = pending
     waiting.storeDeadline = now + Self.storeWait
+    upstream.beginWaitingForStore()
     if pending.parameters.until == .written { upstream.beginWaitingForWrites() }
     if pending.parameters.until == .confirmed { upstream.beginWaitingForConfirmations() }
     let deadline = deadline(after: pending.parameters.wait, for: grant, at: now)
@@ -77,16 +88,19 @@ extension APIShared {
     let now = ProcessInformation.monotonicTime()
     let wallClock = ProcessInformation.wallClockMilliseconds()
     for session in sessions.all {
-      let keys = session.takeRestoredKeys().map { stored in
-        IdempotencyTable.Restored(
-          key: IdempotencyTable.Key(high: stored.key.high, low: stored.key.low),
-          fingerprint: IdempotencyTable.Key(high: stored.fingerprint.high, low: stored.fingerprint.low),
-          principal: stored.principal.high,
-          acceptance: IdempotencyTable.Acceptance(
-            first: stored.first, batchCount: stored.batchCount, kind: stored.kind, position: stored.position),
-          // A clock that was set back does not extend it.
-          end: now + min(.milliseconds(stored.end - wallClock), IdempotencyTable.retention))
-      }
+      let upstream = session.upstream
+      // The client of a message that could not be stored got an error, and repeats it.
+      let keys = session.takeRestoredKeys().filter { !upstream.wasRejectedByStore($0.first, count: $0.batchCount ?? 1) }
+        .map { stored in
+          IdempotencyTable.Restored(
+            key: IdempotencyTable.Key(high: stored.key.high, low: stored.key.low),
+            fingerprint: IdempotencyTable.Key(high: stored.fingerprint.high, low: stored.fingerprint.low),
+            principal: stored.principal.high,
+            acceptance: IdempotencyTable.Acceptance(
+              first: stored.first, batchCount: stored.batchCount, kind: stored.kind, position: stored.position),
+            // A clock that was set back does not extend it.
+            end: now + min(.milliseconds(stored.end - wallClock), IdempotencyTable.retention))
+        }
       idempotency.withLock { $0.restore(keys) }
     }
   }

@@ -55,7 +55,7 @@ extension API {
     case .repeated(let acceptance):
       var receipt = SendReceipt(acceptance, in: session)
       // The first request may have been accepted without its client waiting for the store.
-      receipt.ticket = session.upstream.latestTicket
+      receipt.ticket = session.upstream.ticket(of: acceptance.last)
       return PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: true)
     case .first:
       do throws(ProblemError) {
@@ -255,6 +255,7 @@ extension API {
         switch hindrance {
         case .notConnected: ("the upstream is not connected", nextAttempt)
         case .blocked: ("the upstream has not read what was sent before", nil)
+        case .storeFailed: ("the messages queued before it cannot be stored now", nil)
         case .pace(let until): ("the limit of \(session.settingPrefix)upstream.queue.rate is reached", until)
         }
       return Problem(

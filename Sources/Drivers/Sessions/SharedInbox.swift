@@ -24,9 +24,14 @@ package final class SharedInbox: Sendable {
     var storedCursor: [UInt8]?
     /// The number before which the store has dropped pushes, or will.
     var trimmed: UInt64 = 1
+    /// Bytes of the pushes that were dropped since then. The store holds them.
+    var untrimmedBytes = 0
 
     /// Frees the dropped pushes. The array keeps its capacity, unless a large push has evicted unusually many.
-    mutating func free() { dropped.removeAll(keepingCapacity: dropped.count <= Self.retainedCapacity) }
+    mutating func free() {
+      for message in dropped { untrimmedBytes &+= message.cost }
+      dropped.removeAll(keepingCapacity: dropped.count <= Self.retainedCapacity)
+    }
     static let retainedCapacity = 1024
   }
 
@@ -119,6 +124,8 @@ package final class SharedInbox: Sendable {
 
   /// How many pushes may be dropped before that is submitted.
   private static var trimInterval: UInt64 { 64 }
+  /// How many bytes of them.
+  private static var trimBytes: Int { 1 << 20 }
 
   private func store(
     _ message: RetainedMessage, time: Int64, _ appender: inout Appender, in journal: any SessionJournal
@@ -137,8 +144,11 @@ package final class SharedInbox: Sendable {
 
   private func storeTrim(_ appender: inout Appender, atLeast count: UInt64, in journal: any SessionJournal) {
     let first = log.withLock { $0.firstRetained }
-    guard first >= appender.trimmed + count else { return }
-    appender.trimmed = first
+    guard first >= appender.trimmed + count || first > appender.trimmed && appender.untrimmedBytes >= Self.trimBytes
+    else {
+      return
+    }
+    (appender.trimmed, appender.untrimmedBytes) = (first, 0)
     journal.submit(.trimmed(before: first))
   }
 

@@ -11,6 +11,12 @@ struct StoredIntent: Sendable {
   let ticket: JournalTicket
 }
 
+/// Messages that were accepted together, and when they are stored.
+struct StoredAcceptance: Sendable {
+  let numbers: ClosedRange<UInt64>
+  let ticket: JournalTicket
+}
+
 /// An idempotency key that is stored with the messages accepted under it.
 package struct KeyToStore: Sendable {
   package let key: JournalKey.Digest
@@ -112,10 +118,13 @@ extension SessionHandle {
       let results = enqueue(&shared.outbox)
       var entries = message.entries(of: results, time: time)
       var signal: Signal?
-      var last: UInt64?
+      var (first, last): (UInt64?, UInt64?) = (nil, nil)
       for run in results {
         signal = shared.signal(after: run.result) ?? signal
-        if case .queued(let first, _) = run.result { last = first + UInt64(run.count) - 1 }
+        if case .queued(let number, _) = run.result {
+          first = first ?? number
+          last = number + UInt64(run.count) - 1
+        }
       }
       var receipt = BatchReceipt(results: results, nextAttempt: shared.nextAttempt)
       guard let last else { return (receipt, signal) }
@@ -127,6 +136,7 @@ extension SessionHandle {
         entries.append(.intended(through: last))
       }
       let ticket = journal.submit(contentsOf: entries)
+      shared.noteAcceptance(StoredAcceptance(numbers: (first ?? last)...last, ticket: ticket), in: journal)
       if intends { shared.intents.append(StoredIntent(through: last, ticket: ticket)) }
       receipt.ticket = ticket
       return (receipt, signal)
@@ -143,8 +153,26 @@ extension SessionHandle {
   /// What became of messages that were posted.
   package func outcome(of ticket: JournalTicket) -> JournalOutcome { journal?.outcome(of: ticket) ?? .stored }
 
-  /// A ticket for everything that was submitted so far.
-  package var latestTicket: JournalTicket? { journal?.submit(contentsOf: []) }
+  /// The ticket of an accepted message that is not stored yet; nil if it is. It is one of this session, which is notified when it is stored.
+  package func ticket(of sequence: UInt64) -> JournalTicket? {
+    guard let journal else { return nil }
+    return shared.withLock { shared in
+      // The numbers increase.
+      var (low, high) = (shared.acceptances.front, shared.acceptances.end)
+      while low < high {
+        let middle = low + (high - low) / 2
+        if shared.acceptances[middle].numbers.upperBound < sequence { low = middle + 1 } else { high = middle }
+      }
+      guard low < shared.acceptances.end, shared.acceptances[low].numbers.contains(sequence) else { return nil }
+      let ticket = shared.acceptances[low].ticket
+      return journal.outcome(of: ticket) == .stored ? nil : ticket
+    }
+  }
+
+  /// From now on, `deliveryNotifier` also notifies when something is stored. Ends with `endWaitingForStore()`.
+  package func beginWaitingForStore() { shared.withLock { $0.storeWaiters += 1 } }
+
+  package func endWaitingForStore() { shared.withLock { $0.storeWaiters -= 1 } }
 
   /// Ends messages whose sender gets an error, because they are not stored. Returns false if they are stored by now.
   package func reject(from first: UInt64, count: Int, _ ticket: JournalTicket) -> Bool {
@@ -157,11 +185,25 @@ extension SessionHandle {
 
   /// Something of this session was stored, or the state of the store has changed. Called on the thread of the store.
   package func journalChanged() {
-    let signal = shared.withLock { shared in
-      !shared.intents.isEmpty || shared.isReadingPaused ? shared.signal : nil
+    // The lock orders this with those who begin to wait: either they find what is stored, or they are counted.
+    let (signal, isAwaited, isChange) = shared.withLock { shared in
+      let isChange = shared.outbox.storeHasFailed != (journal?.isFailed == true)
+      let mustSignal = isChange || !shared.intents.isEmpty || shared.isReadingPaused
+      return (mustSignal ? shared.signal : nil, shared.storeWaiters > 0, isChange)
     }
+    if isChange { update { $0.outbox.storeChanged(hasFailed: journal?.isFailed == true) } }
     signal?.notify()
-    deliveryNotifier.notify()
+    if isAwaited { deliveryNotifier.notify() }
+  }
+
+  /// Whether one of these messages could not be stored, so that their sender got an error.
+  package func wasRejectedByStore(_ first: UInt64, count: Int32) -> Bool {
+    let last = first + UInt64(max(1, count)) - 1
+    // All are rejected together, except those that had ended, as the ones that a later message of the batch has replaced.
+    return [first, last].contains { sequence in
+      let record = deliveryRecord(sequence, now: .zero)
+      return record?.state == .rejected && record?.reason == .storeFailed
+    }
   }
 
   // MARK: The session's loop
@@ -188,10 +230,10 @@ extension SessionHandle {
 
   /// Whether the upstream may not be read now. If so, the session's loop is signalled when it may be.
   func mustPauseReading(_ journal: any SessionJournal) -> Bool {
-    guard journal.isFull else { return false }
+    guard journal.mustPauseReading else { return false }
     shared.withLock { $0.isReadingPaused = true }
     // The store may have caught up before the flag was set.
-    return journal.isFull
+    return journal.mustPauseReading
   }
 
   // MARK: Restoring
@@ -234,6 +276,14 @@ extension SessionHandle.BatchReceipt {
 }
 
 extension SessionHandle.Shared {
+  /// Remembers when messages are stored, and forgets that of those that are.
+  mutating func noteAcceptance(_ acceptance: StoredAcceptance, in journal: any SessionJournal) {
+    while !acceptances.isEmpty, journal.outcome(of: acceptances[acceptances.front].ticket) == .stored {
+      acceptances.removeFirst()
+    }
+    acceptances.append(acceptance)
+  }
+
   /// The changes of deliveries since the last call, as entries.
   mutating func takeChanges() -> [JournalEntry] {
     var entries: [JournalEntry] = []

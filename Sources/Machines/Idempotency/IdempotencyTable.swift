@@ -49,6 +49,9 @@ package struct IdempotencyTable: Sendable {
     /// The position among the pushes before the messages were queued.
     package let position: UInt64
 
+    /// The number of the last message.
+    package var last: UInt64 { first + UInt64(max(1, batchCount ?? 1)) - 1 }
+
     package init(first: UInt64, batchCount: Int32?, kind: MessageKind, position: UInt64) {
       self.first = first
       self.batchCount = batchCount

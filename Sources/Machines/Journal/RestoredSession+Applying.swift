@@ -14,10 +14,8 @@ extension RestoredSession {
     case .keyed(let key): remember(key)
     case .intended(let number): intended = number
     case .settled(let settlement): return settle(settlement)
-    case .subscribed(let subscription):
-      subscriptions.removeAll { $0.key == subscription.key }
-      subscriptions.append(subscription)
-    case .unsubscribed(let key): subscriptions.removeAll { $0.key == key }
+    case .subscribed(let subscription): storedSubscriptions.add(subscription)
+    case .unsubscribed(let key): storedSubscriptions.remove(key)
     case .resume(let value, let bytes): resume[value] = bytes
     case .consumer(let name, let change): return apply(change, to: name)
     case .closed: self = RestoredSession(epoch: epoch)

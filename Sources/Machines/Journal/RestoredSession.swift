@@ -99,7 +99,8 @@ package struct RestoredSession: Equatable, Sendable {
   // MARK: The rest
 
   /// In the order in which they were made.
-  package internal(set) var subscriptions: [JournalSubscription] = []
+  package var subscriptions: [JournalSubscription] { storedSubscriptions.inOrder }
+  var storedSubscriptions = StoredSubscriptions()
   package internal(set) var resume: [ResumeValue: [UInt8]] = [:]
   package internal(set) var consumers: [String: RestoredConsumer] = [:]
 
@@ -124,6 +125,21 @@ package struct RestoredSession: Equatable, Sendable {
   private static func areEqual<Element: Equatable>(_ left: RingDeque<Element>, _ right: RingDeque<Element>) -> Bool {
     left.count == right.count && (0..<left.count).allSatisfy { left[left.front + $0] == right[right.front + $0] }
   }
+}
+
+/// Subscriptions by key. There may be a million, and each entry about one changes only that.
+struct StoredSubscriptions: Sendable {
+  private var entries: [[UInt8]: (order: UInt64, subscription: JournalSubscription)] = [:]
+  private var next: UInt64 = 0
+
+  var inOrder: [JournalSubscription] { entries.values.sorted { $0.order < $1.order }.map(\.subscription) }
+
+  mutating func add(_ subscription: JournalSubscription) {
+    entries[subscription.key] = (next, subscription)
+    next += 1
+  }
+
+  mutating func remove(_ key: [UInt8]) { entries[key] = nil }
 }
 
 /// A consumer when the last entry was stored.

@@ -38,9 +38,12 @@ package protocol SessionJournal: AnyObject, Sendable {
   /// Whether the store does not work: what is submitted now is kept in memory only. Pushes are shown nevertheless, and messages are refused.
   var isFailed: Bool { get }
 
-  /// Whether more than `store.pending_bytes` wait to be stored, by all sessions: nothing more may be read from the upstream, and
-  /// messages are refused.
+  /// Whether more than `store.pending_bytes` wait to be stored, by all sessions: messages are refused.
   var isFull: Bool { get }
+
+  /// Whether more than half of `store.pending_bytes` wait to be stored, by all sessions: nothing more may be read from the upstream. So an
+  /// upstream that is faster than the disk leaves room for messages.
+  var mustPauseReading: Bool { get }
 
   /// Sets who is called from now on. One observer: the session, which the journal does not keep alive.
   func observe(_ observer: any JournalObserver)
@@ -48,7 +51,7 @@ package protocol SessionJournal: AnyObject, Sendable {
 
 /// Called on the thread of the store, so it must not block. A method that is called may submit entries.
 package protocol JournalObserver: AnyObject, Sendable {
-  /// Entries of this session were stored, or `isFailed` or `isFull` has changed. At most once per commit.
+  /// Entries of this session were stored, `isFailed` has changed, or `mustPauseReading` has become false. At most once per commit.
   func journalChanged()
 }
 

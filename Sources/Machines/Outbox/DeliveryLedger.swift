@@ -265,6 +265,20 @@ package struct DeliveryLedger: Sendable {
     }
   }
 
+  /// Takes over a message that an earlier process held, and whose state it had not stored any more.
+  mutating func restoreQueued(_ sequence: UInt64) -> DeliveryState? {
+    guard sequence > 0, sequence <= last else { return nil }
+    if remembers(sequence) {
+      let index = index(of: sequence)
+      states[index] = DeliveryState.queued.rawValue
+      times[index] = currentTime
+    } else {
+      late[sequence] = LateEntry(state: .queued, reason: nil, time: currentTime)
+    }
+    present[Int(DeliveryState.queued.rawValue)] += 1
+    return .queued
+  }
+
   private mutating func replaceLate(_ sequence: UInt64, by state: DeliveryState, _ reason: DeliveryReason?) {
     let entry = LateEntry(state: state, reason: reason, time: currentTime)
     guard let before = late.updateValue(entry, forKey: sequence)?.state else {

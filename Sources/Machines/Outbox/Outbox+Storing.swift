@@ -63,7 +63,8 @@ extension Outbox {
 
   private mutating func restore(_ message: RestoredMessage, now: MonotonicTime) {
     let sequence = message.sequence
-    let state = ledger.state(of: sequence)
+    // The states of the last messages only are stored, and one whose payload is stored may be older: it has not ended.
+    let state = ledger.state(of: sequence) ?? ledger.restoreQueued(sequence)
     guard state == .queued || state == .written else { return }
     if message.mayHaveArrived {
       guard settings.redelivery == .unconfirmed, message.deadline > now else {
@@ -144,6 +145,20 @@ extension Outbox {
     guard hasLoweredIntent else { return nil }
     hasLoweredIntent = false
     return intended
+  }
+
+  /// The store does not work, or works again. While it does not, a message with time to live 0 cannot overtake those that wait to be stored.
+  package mutating func storeChanged(hasFailed: Bool) {
+    storeHasFailed = hasFailed
+    if isHeldByStore { endImmediate() }
+  }
+
+  /// Whether the store has failed, and messages wait that must not be written before it works again.
+  var isHeldByStore: Bool {
+    guard storeHasFailed, waiting > 0, lastStored > permitted else { return false }
+    return (takenEnd..<ring.end).contains {
+      ring[$0].isStored && ring[$0].payload != nil && ring[$0].sequence > permitted
+    }
   }
 
   /// Ends messages of a client that gets an error because they cannot be stored. A connection cannot have taken them.

@@ -111,6 +111,8 @@ package struct Outbox: Sendable {
   var intended = UInt64.max
   /// The last stored message that was queued.
   var lastStored: UInt64 = 0
+  /// Whether the store does not work.
+  package internal(set) var storeHasFailed = false
   /// The end of a connection has lowered `intended` since the last `takeLoweredIntent`.
   var hasLoweredIntent = false
 
@@ -200,6 +202,7 @@ package struct Outbox: Sendable {
   func notReadyReason(for count: Int, now: MonotonicTime) -> EnqueueResult.NotReadyReason? {
     guard isOpenForTaking else { return .notConnected }
     if isBlocked { return .blocked }
+    if isHeldByStore { return .storeFailed }
     guard let bucket, bucket.available(now: now) < waiting + count else { return nil }
     return .pace(until: bucket.nextToken(now: now))
   }

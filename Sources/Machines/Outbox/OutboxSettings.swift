@@ -111,6 +111,8 @@ package enum EnqueueResult: Equatable, Sendable {
     case notConnected
     /// The upstream does not read what was written before.
     case blocked
+    /// Messages before it cannot be stored, and are not written before they are.
+    case storeFailed
     /// The pace permits the next message at this time at the earliest.
     case pace(until: MonotonicTime)
   }

@@ -60,6 +60,12 @@ struct ApplicationHeartbeat: Sendable {
   /// Called when a response to a heartbeat of ours arrived. It covers all heartbeats before it.
   mutating func responseReceived() { unacknowledgedSince = nil }
 
+  /// Called while nothing is read from the connection: what has arrived is not known.
+  mutating func readingIsPaused(now: MonotonicTime) {
+    lastReceived = now
+    if unacknowledgedSince != nil { unacknowledgedSince = now }
+  }
+
   /// Called when a heartbeat of the upstream arrived.
   mutating func heartbeatReceived(now: MonotonicTime) { lastReceived = now }
 }

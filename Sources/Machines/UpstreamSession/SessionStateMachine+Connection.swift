@@ -10,6 +10,15 @@ extension SessionStateMachine {
     return endQuietPeriod(now: now)
   }
 
+  /// Nothing is read from this connection, because the gateway cannot take more. So its silence says nothing about the upstream, and must not
+  /// end it. Called before `deadlineReached`, and when reading continues.
+  package mutating func readingIsPaused(_ reported: Generation, now: MonotonicTime) {
+    withConnection(reported) {
+      $0.liveness.bytesReceived(now: now)
+      $0.heartbeat.readingIsPaused(now: now)
+    }
+  }
+
   /// A pong with this counter has arrived. Returns false if no such ping was sent.
   package mutating func pongReceived(_ counter: UInt64, _ reported: Generation, now: MonotonicTime) -> Bool {
     var isOurs = false

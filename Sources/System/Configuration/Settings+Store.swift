@@ -13,7 +13,7 @@ extension SettingSection {
           "when the file is synchronised: interval (within one second) or always (before each acknowledgement)"),
         store(
           "pending_bytes", \.pendingBytes, .size((64 << 10)...(16 << 30)),
-          "maximum total size of what waits to be stored; above it 503, and the upstream is not read"),
+          "maximum total size of what waits to be stored; above it 503, and above half of it upstreams are not read"),
       ], rules: [store.rule(storeProblems)])
   }
 

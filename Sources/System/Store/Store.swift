@@ -248,6 +248,10 @@ package final class Store: Journal {
 
   var isFull: Bool { pendingBytes.load(ordering: .relaxed) > settings.pendingBytes }
 
+  /// Above this, nothing is read from upstreams, so that messages of clients still have room.
+  var pauseBytes: Int { settings.pendingBytes / 2 }
+  var mustPauseReading: Bool { pendingBytes.load(ordering: .relaxed) > pauseBytes }
+
   // MARK: State
 
   package var state: StoreState { condition.withLock { $0 } }

@@ -5,7 +5,7 @@ import Reactor
 extension StoreFile {
   /// Of the file that is being written. When it was closed in order, it is complete, and the file without the suffix is not used again.
   static var newSuffix: String { ".new" }
-  /// Failed files that are kept; the oldest are removed, so that a disk that fails again and again is not filled.
+  /// Failed files that are kept: the oldest, which has what was lost first, and the last ones. A disk that fails again and again is not filled.
   private static var keptFiles: Int { 3 }
 
   /// Puts a complete file in the place of the one at `path`, which is kept under another name. Returns that.
@@ -27,6 +27,10 @@ extension StoreFile {
 
   /// If the process ended while it replaced this file, completes that, or removes the file that is not complete.
   static func completeReplacement(of path: String, _ environment: Environment) throws(StoreError) {
+    let name = path + newSuffix
+    guard unsafe access(name, F_OK) != 0 || !isBackup(name, environment) else {
+      throw .failed(path: path, reason: "'\(name)' is a backup, and the store uses this name itself: rename it")
+    }
     do throws(SQLiteDatabase.Failure) {
       let new = path + newSuffix
       guard unsafe access(new, F_OK) == 0 else { return }
@@ -41,9 +45,22 @@ extension StoreFile {
     do throws(SQLiteDatabase.Failure) {
       let new = path + newSuffix
       guard unsafe access(new, F_OK) == 0 else { return path }
+      guard !isBackup(new, Environment()) else { return path }
       return try isComplete(new, Environment(), emptyingLog: false) ? new : path
     } catch {
       throw storeError(error, path)
+    }
+  }
+
+  /// Whether the file is a backup, which must be neither removed nor used in place of another.
+  private static func isBackup(_ path: String, _ environment: Environment) -> Bool {
+    do throws(SQLiteDatabase.Failure) {
+      let database = try SQLiteDatabase(path, fileSystem: environment.fileSystem)
+      database.keepLogOnClose(true)
+      try database.execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA query_only=ON")
+      return try database.text("SELECT value FROM meta WHERE name = '\(StoreSchema.Meta.isBackup)'") == "1"
+    } catch {
+      return false
     }
   }
 
@@ -65,11 +82,24 @@ extension StoreFile {
     }
   }
 
+  /// Whether the store at `path` creates, replaces or removes a file of this name.
+  private static func isReserved(_ target: String, of path: String) -> Bool {
+    // The target does not exist, so links are followed in its folder.
+    let name = target.lastIndex(of: "/").map { target[target.index(after: $0)...] } ?? target[...]
+    let target = "\(StorePlace.resolved(StorePlace.folder(of: target)))/\(name)"
+    let path = StorePlace.resolved(path)
+    let suffixes = ["-wal", "-shm", "-journal", ".lock", StoreControl.suffix, newSuffix, newSuffix + "-wal"]
+    return target.hasPrefix(path + ".failed-") || suffixes.contains { target == path + $0 }
+  }
+
   /// While a copy is being written, it has this suffix.
   static var partialSuffix: String { ".partial" }
 
   /// Writes a copy to `path`, where there must be no file, and marks it as a backup. Returns why it failed, or nil.
   func backUp(to path: String, until cancellation: Cancellation = Cancellation()) -> String? {
+    guard !Self.isReserved(path, of: self.path) else {
+      return "'\(path)' is a name that the store uses itself: use another name"
+    }
     guard unsafe access(path, F_OK) != 0 else { return "'\(path)' exists" }
     // The name of a backup belongs to a complete one only.
     let partial = path + Self.partialSuffix
@@ -124,7 +154,7 @@ extension StoreFile {
     let prefix = name + ".failed-"
     var names = names(in: folder).filter { $0.hasPrefix(prefix) && !$0.hasSuffix("-wal") }
     names.sort()
-    for name in names.dropLast(keptFiles) { remove(folder + name) }
+    for name in names.dropFirst().dropLast(keptFiles - 1) { remove(folder + name) }
   }
 
   private static func names(in folder: String) -> [String] {

@@ -32,6 +32,7 @@ final class StoreJournal: SessionJournal {
   var storedPosition: UInt64 { position.load(ordering: .sequentiallyConsistent) }
   var isFailed: Bool { store.failed.load(ordering: .acquiring) }
   var isFull: Bool { store.isFull }
+  var mustPauseReading: Bool { store.mustPauseReading }
 
   func observe(_ observer: any JournalObserver) { observation.withLock { $0.observer = observer } }
 

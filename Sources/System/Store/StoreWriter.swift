@@ -175,7 +175,6 @@ final class StoreWriter {
   // MARK: Entries
 
   private func process(_ commands: [Store.Command]) {
-    let wasFull = store.isFull
     var bytes = 0
     for item in items {
       bytes += item.entry.cost
@@ -203,8 +202,9 @@ final class StoreWriter {
     } else {
       commit(now, isSynchronised: synchronises)
     }
-    store.pendingBytes.subtract(bytes, ordering: .relaxed)
-    let changed = wasFull && !store.isFull ? Array(sessions.indices) : touched
+    // Only here it becomes smaller, so every session that pauses finds this after it has recorded that.
+    let (before, after) = store.pendingBytes.subtract(bytes, ordering: .relaxed)
+    let changed = before > store.pauseBytes && after <= store.pauseBytes ? Array(sessions.indices) : touched
     for index in touched { sessions[index].clear() }
     touched.removeAll(keepingCapacity: true)
     items.removeAll(keepingCapacity: items.capacity <= Self.keptCapacity)
@@ -259,6 +259,7 @@ final class StoreWriter {
     do throws(SQLiteDatabase.Failure) {
       try file.synchronise(synchronises)
       try store(touched.map { sessions[$0] }, in: file)
+      if synchronises, !file.isInPlace { throw Self.misplaced }
       if synchronises { unsyncedSince = nil } else if unsyncedSince == nil { unsyncedSince = now }
       store.metrics.noteCommit(since: now)
       publish(touched)
@@ -376,7 +377,10 @@ final class StoreWriter {
   /// The last entries were stored before.
   private func end() {
     if retryAt != nil { recover() }
-    guard let file else { return store.logger.error("the store is closed with changes that are not stored") }
+    guard let file, retryAt == nil else {
+      // Not marked as closed in order, since entries are missing.
+      return store.logger.error("the store is closed with changes that are not stored")
+    }
     do throws(SQLiteDatabase.Failure) {
       try file.end()
       store.logger.info("store closed", [.text("path", file.path)])

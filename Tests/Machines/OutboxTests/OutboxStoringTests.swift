@@ -111,4 +111,46 @@ import UpstreamSession
     outbox.close()
     #expect(outbox.ledger.state(of: 1) == .queued)
   }
+
+  /// Only the states of the last messages are stored.
+  @Test func aMessageThatIsOlderThanTheStoredStatesIsQueuedAgain() {
+    for last in [70_000, 100] as [UInt64] {
+      var outbox = Outbox(OutboxSettings())
+      outbox.startStoring(
+        after: last, deliveries: queued(1), messages: [message(1, mayHaveArrived: true), message(2), message(3)],
+        now: now)
+      #expect(outbox.ledger.record(of: 1, now: now)?.reason == .gatewayRestart)
+      #expect(outbox.ledger.state(of: 2) == .queued)
+      #expect(outbox.ledger.count(in: .queued) == 3)
+      outbox.startSending(on: Generation(1))
+      outbox.intend(through: last)
+      outbox.permit(through: last)
+      #expect(take(&outbox) == [2, 3])
+      outbox.written(through: 3)
+      #expect(outbox.ledger.state(of: 3) == .written)
+    }
+  }
+
+  @Test func nothingThatMustBeSentAtOnceWaitsForAStoreThatHasFailed() {
+    var outbox = Outbox(OutboxSettings())
+    outbox.startStoring(after: 0, deliveries: [], messages: [], now: now)
+    outbox.startSending(on: Generation(1))
+    let payload = SharedSlice(SharedBytes([0x61]))
+    _ = outbox.enqueue(payload, kind: .text, timeToLive: nil, now: now)
+    outbox.noteStored(1)
+    _ = outbox.enqueue(payload, kind: .text, timeToLive: .zero, now: now)
+    outbox.storeChanged(hasFailed: true)
+    #expect(outbox.ledger.state(of: 1) == .queued)
+    #expect(outbox.ledger.record(of: 2, now: now)?.reason == .notSentAtOnce)
+    #expect(
+      outbox.enqueue(payload, kind: .text, timeToLive: .zero, now: now) == .notReady(.storeFailed))
+    outbox.storeChanged(hasFailed: false)
+    outbox.intend(through: 1)
+    outbox.permit(through: 1)
+    #expect(take(&outbox) == [1])
+    // Nothing waits for the store.
+    outbox.storeChanged(hasFailed: true)
+    _ = outbox.enqueue(payload, kind: .text, timeToLive: .zero, now: now)
+    #expect(take(&outbox) == [3])
+  }
 }

@@ -42,6 +42,19 @@ import Testing
     #expect(session.wait().last == "suspect→backoff")
   }
 
+  /// What has arrived is not known.
+  @Test func aConnectionThatIsNotReadIsNotSilent() {
+    let session = Dialogue()
+    session.openToReady()
+    _ = session.wait()
+    for _ in 1...2 {
+      session.pass(.milliseconds(4_900))
+      session.machine.readingIsPaused(Generation(1), now: session.now)
+    }
+    #expect(session.wait() == ["ready→suspect"])
+    #expect(session.waited == .seconds(5))
+  }
+
   @Test func measuresTheRoundTrip() {
     let session = Dialogue()
     session.openToReady()

@@ -5,6 +5,7 @@ import JournalSupport
 import Reactor
 import TestSupport
 import Testing
+import Threading
 
 @testable import Store
 
@@ -222,6 +223,25 @@ import Testing
     try store.close()
   }
 
+  @Test func aBackupNeverHasANameThatTheStoreUses() throws {
+    let folder = try TestFolder()
+    let store = try TestStore(folder.file)
+    for suffix in [".new", "-wal", "-shm", ".lock", ".sock", ".failed-1"] {
+      let target = folder.path + "/./" + "store.db" + suffix
+      #expect(try backUp(store.store, to: target)?.contains("the store uses itself") == true, "\(suffix)")
+    }
+    #expect(try backUp(store.store, to: folder.path + "/copy.db") == nil)
+    try store.close()
+    // Somebody gives it the name of a replacement.
+    let (copy, new) = (folder.path + "/copy.db", folder.file + ".new")
+    try FileManager.default.moveItem(atPath: copy, toPath: new)
+    #expect(throws: StoreError.self) { _ = try TestStore(folder.file) }
+    try FileManager.default.moveItem(atPath: new, toPath: copy)
+    let again = try TestStore(folder.file)
+    #expect(!again.restored.mayHaveLostEntries)
+    try again.close()
+  }
+
   private func backUp(_ store: Store, to path: String) throws -> String? {
     let box = Box(LockedResult())
     store.backUp(to: path) { box.value.set($0) }
@@ -314,6 +334,22 @@ import Testing
 
   // MARK: The limit
 
+  /// A session that has submitted nothing itself may wait to read its upstream.
+  @Test func everySessionIsNotifiedWhenUpstreamsMayBeReadAgain() throws {
+    let folder = try TestFolder()
+    let store = try TestStore(folder.file, pendingBytes: 1)
+    let other = try TestStore.open("other", in: store.store)
+    let counter = NotificationCounter()
+    other.journal.observe(counter)
+    for number in 1...20 as ClosedRange<UInt64> {
+      let before = counter.count
+      try store.submitAndWait([.push(RandomSession.push(number))])
+      try waitUntil("the other session is notified") { counter.count > before }
+      try waitUntil("nothing waits") { !other.journal.mustPauseReading }
+    }
+    try store.close()
+  }
+
   @Test func moreThanMayWaitIsReportedUntilItIsStored() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file, pendingBytes: 1)
@@ -333,4 +369,12 @@ final class LockedResult: @unchecked Sendable {
   func set(_ value: String?) { lock.withLock { self.value = .some(value) } }
   var isSet: Bool { lock.withLock { value != nil } }
   var reason: String? { lock.withLock { value ?? nil } }
+}
+
+private final class NotificationCounter: JournalObserver {
+  private let value = Locked(0)
+
+  var count: Int { value.withLock { $0 } }
+
+  func journalChanged() { value.withLock { $0 += 1 } }
 }

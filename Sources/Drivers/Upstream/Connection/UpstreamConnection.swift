@@ -146,6 +146,8 @@ final class UpstreamConnection: TurnEndTarget {
     }
   }
 
+  var isReadingPaused: Bool { pausedReading != nil }
+
   /// More may be read now.
   func resumeReading() {
     let task = pausedReading

@@ -23,6 +23,7 @@ extension SessionDriver: SignalTarget {
       )
     }
     // Each pauses again if it must.
+    if wasPaused { notePausedReading() }
     if wasPaused { for connection in connections { connection.resumeReading() } }
     for command in commands { perform(command) }
     // The last call may have ended, for which a shutdown waits.

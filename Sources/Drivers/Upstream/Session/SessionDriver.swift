@@ -309,6 +309,15 @@ final class SessionDriver {
   }
 }
 
+extension SessionDriver {
+  /// What an upstream has sent is not read yet: it must not count as silent.
+  func notePausedReading() {
+    for connection in connections where connection.isReadingPaused {
+      machine.readingIsPaused(connection.generation, now: loop.now)
+    }
+  }
+}
+
 extension SessionDriver: TimerTarget {
   /// The machine's next deadline.
   func timerFired(_ token: Int) {
@@ -321,6 +330,7 @@ extension SessionDriver: TimerTarget {
     {
       apply(machine.demand(now: loop.now))
     }
+    notePausedReading()
     apply(machine.deadlineReached(now: loop.now, using: &loop.entropy))
     endIfFlushed()
   }

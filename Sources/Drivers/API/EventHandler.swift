@@ -58,10 +58,16 @@ extension API {
       let timeToLive = message.parameters.timeToLive ?? session.upstream.defaultTimeToLive
       switch session.upstream.acknowledge(token, parts, timeToLive: timeToLive, now: now) {
       case .posted(let receipt): return .single(try accepted(receipt, 1, by: session, at: now), .text)
+      case .notYet:
+        throw ProblemError(
+          Problem(
+            .upstreamDown, detail: "the connection on which the server requested the acknowledgement does not send yet",
+            retryAfter: 1))
       case .gone:
         throw ProblemError(
           .acknowledgementGone,
-          "the acknowledgement was sent already, or the connection on which the server requested it has ended")
+          "the acknowledgement was sent already, or the connection on which the server requested it has ended or been replaced"
+        )
       }
     }
   }

@@ -47,7 +47,12 @@ extension SessionHandle {
   package func missing(namespace: [UInt8]) -> NamespaceStatus? {
     shared.withLock { shared in
       guard shared.outbox.hasSendingConnection else { return nil }
-      return shared.socketIO?.namespaces.first { Array($0.name.utf8) == namespace && $0.state != .connected }
+      guard let status = shared.socketIO?.namespaces.first(where: { Array($0.name.utf8) == namespace }) else {
+        // Only the connection that will replace this one joins it.
+        return NamespaceStatus(
+          name: String(decoding: namespace, as: UTF8.self), isRequired: true, state: .connecting)
+      }
+      return status.state == .connected ? nil : status
     }
   }
 
@@ -55,8 +60,10 @@ extension SessionHandle {
 
   package enum AcknowledgementReceipt: Sendable {
     case posted(Receipt)
-    /// The token is unknown: it was used, or its connection has ended.
+    /// The token is unknown: it was used, or its connection has ended or been replaced.
     case gone
+    /// The connection that the token belongs to is a successor that does not send yet.
+    case notYet
   }
 
   /// Queues the acknowledgement with this token, once. Callable from any loop.
@@ -64,7 +71,10 @@ extension SessionHandle {
     _ token: [UInt8], _ parts: SocketIOParts, timeToLive: TimeSpan?, now: MonotonicTime
   ) -> AcknowledgementReceipt {
     let (receipt, signal) = update(at: now) { shared -> (AcknowledgementReceipt, Signal?) in
-      guard let owed = shared.socketIO?.owed[token] else { return (.gone, nil) }
+      guard let owed = shared.socketIO?.owed[token], let current = shared.socketIO?.connection,
+        owed.connection >= current
+      else { return (.gone, nil) }
+      guard owed.connection == current else { return (.notYet, nil) }
       var parts = parts
       parts.kind = .acknowledgement
       parts.id = owed.id
@@ -117,6 +127,7 @@ extension SessionHandle {
         for index in state.namespaces.indices where state.namespaces[index].state == .connected {
           state.namespaces[index].state = .disconnected
         }
+        state.maximumPayload = nil
       }
       shared.socketIO = state
     }

@@ -159,9 +159,13 @@ package struct SocketIOConversation: Sendable {
       // Applications send events while they decide about a CONNECT. Clients get them after the answer.
       guard !isEarly else {
         let text = kept ?? [UInt8](copying: text)
-        return .early(content(packet, namespace, text, name: name, arguments: elements.rest, attachments))
+        var early = content(packet, namespace, text, name: name, arguments: elements.rest, attachments)
+        early.offset = Self.offset(packet, elements, text.span)
+        return .early(early)
       }
-      keepOffset(namespace, packet, elements, text)
+      if namespaces[namespace].recovery != nil, let offset = Self.offset(packet, elements, text) {
+        namespaces[namespace].recovery?.offset = offset
+      }
       return .push(content(packet, namespace, kept, name: name, arguments: elements.rest, attachments))
     case .acknowledgement, .binaryAcknowledgement:
       guard let elements = packet.elements, let id = packet.id,
@@ -238,13 +242,17 @@ package struct SocketIOConversation: Sendable {
   }
 
   /// The last argument of an event is its offset, if it is a string. The server adds none to an event that it wants acknowledged.
-  private mutating func keepOffset(
-    _ namespace: Int, _ packet: SocketIOPacket, _ elements: ArrayElements, _ text: Span<UInt8>
-  ) {
-    guard namespaces[namespace].recovery != nil, packet.id == nil, elements.count > 1, let last = elements.last,
-      last.count <= SocketIOLimits.identifierBytes, let offset = JSONString.content(of: text.extracting(last))
-    else { return }
-    namespaces[namespace].recovery?.offset = offset
+  private static func offset(_ packet: SocketIOPacket, _ elements: ArrayElements, _ text: Span<UInt8>) -> [UInt8]? {
+    guard packet.id == nil, elements.count > 1, let last = elements.last, last.count <= SocketIOLimits.identifierBytes
+    else { return nil }
+    return JSONString.content(of: text.extracting(last))
+  }
+
+  /// An early event is passed on. The official server sends the events that were missed before its answer to CONNECT, so their offsets count
+  /// too. Otherwise the next recovery would repeat them.
+  package mutating func keepOffset(of early: SocketIOContent) {
+    guard let offset = early.offset else { return }
+    namespaces[early.namespace].recovery?.offset = offset
   }
 
   // MARK: Acknowledgements

@@ -65,6 +65,8 @@ package struct SocketIOContent: Equatable, Sendable {
   package let arguments: Range<Int>
   package let attachments: [[UInt8]]
   package let hasUnpairedSurrogates: Bool
+  /// The offset of an early event. It counts once the event is passed on (`keepOffset`).
+  package var offset: [UInt8]?
 }
 
 /// What a server needs to restore the state of a connection that has ended (Socket.IO 4.6 and later).

@@ -77,8 +77,6 @@ package struct ProtocolNews: Sendable {
   package var namespaces: [NamespaceStatus]?
   /// A namespace is connected, and the server has not restored its state: pushes may be missing.
   package var isStateLost = false
-  /// Events that arrived before their namespace was connected, in their order.
-  package var pushes: [ProtocolPush] = []
   /// The acknowledgement of an event that is not passed on.
   package var acknowledgement: SharedBytes?
 

@@ -1,4 +1,5 @@
 import ByteStreams
+import JSONCodec
 import SocketIO
 
 extension UpstreamConventions {
@@ -25,6 +26,17 @@ extension UpstreamConventions {
     for (index, namespace) in socketIO.namespaces.enumerated() {
       if socketIO.namespaces[..<index].contains(where: { $0.name == namespace.name }) {
         problems.append(("socketio.namespaces", "the namespace '\(namespace.name)' is listed twice"))
+      }
+      guard let auth = namespace.auth else { continue }
+      if socketIO.version == .three {
+        refuse(
+          namespace.name == "/", "socketio.namespaces",
+          "a server of version 3 joins '/' unasked, without 'auth'; use 'upstream.socketio.query'")
+      } else if let text = try? auth.rendered(with: TemplateValues()),
+        !JSONValidator.isValid(text.span) || JSONObject(text.span) == nil
+      {
+        problems.append(
+          ("socketio.namespaces", "'auth' of '\(namespace.name)' is not a JSON object: write '{\"token\":\"…\"}'"))
       }
     }
     return problems

@@ -62,10 +62,13 @@ extension SocketIOProtocol {
   }
 
   mutating func frames(ofEnvelope text: Span<UInt8>) throws(TemplateError) -> [ProtocolFrame] {
-    let record = try parts(ofEnvelope: text).record
+    frames(of: try parts(ofEnvelope: text).record).1
+  }
+
+  mutating func frames(of record: [UInt8]) -> (EncodingResult, [ProtocolFrame]) {
     var frames: [ProtocolFrame] = []
-    _ = encode(record.span, kind: .text) { frames.append(ProtocolFrame(SharedBytes(copying: $0), $1)) }
-    return frames
+    let result = encode(record.span, kind: .text) { frames.append(ProtocolFrame(SharedBytes(copying: $0), $1)) }
+    return (result, frames)
   }
 
   // MARK: Heartbeats

@@ -9,6 +9,10 @@ import SocketIO
 package struct SocketIOProtocol: UpstreamProtocol {
   /// Events that arrive before the answer to CONNECT. Applications send a few.
   private static var earlyLimit: Int { 1_000 }
+  /// As `earlyLimit`, if the CONNECT asks for the events of an outage: a server remembers two minutes of them.
+  private static var recoveredLimit: Int { 65_536 }
+  /// Size of these events, as a multiple of the largest message.
+  private static var recoveredMessages: Int { 4 }
 
   let settings: SocketIOSettings
   let joined: [SocketIOSettings.Namespace]
@@ -20,9 +24,16 @@ package struct SocketIOProtocol: UpstreamProtocol {
   /// The CONNECT of each namespace.
   private var credentials: [[UInt8]] = []
   private var awaited: Int?
-  private var statuses: [NamespaceStatus]
-  private var early: [(namespace: Int, push: ProtocolPush)] = []
+  private(set) var statuses: [NamespaceStatus]
+  private var early: [SocketIOContent] = []
   private var earlyBytes = 0
+  /// Early events whose namespace is connected, in their order, from `nextReleased` on.
+  private var released: [SocketIOContent] = []
+  private var nextReleased = 0
+  /// The outcome of a setup step that was not sent.
+  private var unsentStep: ProtocolEvent?
+  /// The server has violated the protocol before all namespaces had answered. What it would restore may be the reason.
+  private(set) var isBroken = false
   private(set) var pingContent: [UInt8] = []
   /// The pings of Engine.IO 3 without a pong, oldest first. nil: a heartbeat.
   var pings = RingDeque<UInt64?>(filler: nil)
@@ -96,7 +107,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
       var text: [UInt8] = []
       do throws(TemplateError) {
         if memory.cursor == nil, let initial = own.initialCursor { values.cursor = try initial.rendered(with: values) }
-        if let auth = namespace.auth { text = try auth.rendered(with: values) }
+        text = try settings.credentials(of: namespace, values)
         if settings.version == .four, !text.isEmpty {
           guard JSONValidator.isValid(text.span), JSONObject(text.span) != nil else { throw .notObject }
         }
@@ -111,8 +122,10 @@ package struct SocketIOProtocol: UpstreamProtocol {
     let offset = settings.setupSteps
     guard step < offset else {
       awaited = nil
-      let frames = own.beginSetup(step: step - offset)
-      return frames.flatMap { (try? self.frames(ofEnvelope: $0.payload.bytes)) ?? [] }
+      let messages = own.beginSetup(step: step - offset)
+      var frames: [ProtocolFrame] = []
+      for message in messages { frames += openingFrames(message, step: step) }
+      return frames
     }
     awaited = step
     guard step > 0 else { return [] }
@@ -120,6 +133,24 @@ package struct SocketIOProtocol: UpstreamProtocol {
     let credentials = credentials[step - 1]
     _ = conversation.connect(step - 1, credentials: credentials.span, into: &output)
     return output.isEmpty ? [] : [ProtocolFrame(SharedBytes(copying: output.bytes))]
+  }
+
+  private mutating func openingFrames(_ message: ProtocolFrame, step: Int) -> [ProtocolFrame] {
+    // `prepareSetup` has checked the envelope.
+    guard let record = try? parts(ofEnvelope: message.payload.bytes).record else { return [] }
+    let (result, frames) = frames(of: record)
+    switch result {
+    case .written: break
+    case .notConnected:
+      // An optional namespace that is not connected sends no response either.
+      if awaitedStep != nil { unsentStep = .setupResponse }
+    case .tooLarge:
+      unsentStep = .denied(
+        ProtocolRefusal(
+          isWrongVersion: false, sentence: "\(name(ofStep: step)) is larger than the server accepts (its 'maxPayload')",
+          text: "", isCut: false))
+    }
+    return frames
   }
 
   /// What the server owes us when a namespace has answered or ended.
@@ -138,7 +169,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
     do throws(SocketIOViolation) {
       event = try conversation.receive(payload, kind)
     } catch {
-      return .violation(error.description)
+      return violated(error.description, &memory)
     }
     switch event {
     case .opened(let handshake): return opened(handshake)
@@ -156,7 +187,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
     case .push(let content):
       if let text = content.text { return received(content, text.span, &memory) }
       return received(content, payload, &memory)
-    case .early(let content): return receivedEarly(content)
+    case .early(let content): return receivedEarly(content, &memory)
     case .acknowledged(let content):
       if let text = content.text { return acknowledged(content, text.span) }
       return acknowledged(content, payload)
@@ -186,9 +217,8 @@ package struct SocketIOProtocol: UpstreamProtocol {
     statuses[namespace].reason = nil
     publish()
     if !isRecovered { update { $0.isStateLost = true } }
-    let released = early.filter { $0.namespace == namespace }.map(\.push)
+    released += early.filter { $0.namespace == namespace }
     forgetEarly(of: namespace)
-    if !released.isEmpty { update { $0.pushes += released } }
     return isAwaited(namespace) ? .setupResponse : .none
   }
 
@@ -266,23 +296,48 @@ package struct SocketIOProtocol: UpstreamProtocol {
     return .event(push(content, text))
   }
 
-  private mutating func receivedEarly(_ content: SocketIOContent) -> ProtocolEvent {
-    guard let text = content.text else { return .none }
-    let push = push(content, text.span)
-    earlyBytes += push.record.count
-    early.append((content.namespace, push))
-    guard early.count <= Self.earlyLimit, earlyBytes <= conversation.limits.messageBytes else {
-      return .violation(
-        "more than \(Self.earlyLimit) events or \(conversation.limits.messageBytes) bytes arrived before the answer to CONNECT"
-      )
+  /// An early event is held until its namespace is connected and the next setup step has begun, which it may answer.
+  private mutating func receivedEarly(_ content: SocketIOContent, _ memory: inout ProtocolMemory) -> ProtocolEvent {
+    earlyBytes += content.size
+    early.append(content)
+    let isRecovering = conversation.recovery(content.namespace)?.offset != nil
+    let events = isRecovering ? Self.recoveredLimit : Self.earlyLimit
+    let bytes = conversation.limits.messageBytes * (isRecovering ? Self.recoveredMessages : 1)
+    guard early.count <= events, earlyBytes <= bytes else {
+      return violated("more than \(events) events or \(bytes) bytes arrived before the answer to CONNECT", &memory)
     }
     return .none
+  }
+
+  package mutating func receiveHeld(_ memory: inout ProtocolMemory) -> ProtocolEvent? {
+    if let event = unsentStep {
+      unsentStep = nil
+      return event
+    }
+    guard nextReleased < released.count else {
+      if nextReleased > 0 { (released, nextReleased) = ([], 0) }
+      return nil
+    }
+    let content = released[nextReleased]
+    nextReleased += 1
+    conversation.keepOffset(of: content)
+    guard conversation.isConnected(content.namespace), let text = content.text else { return ProtocolEvent.none }
+    return received(content, text.span, &memory)
+  }
+
+  /// A violation during the setup would be repeated if the next connection asked for the same events again.
+  private mutating func violated(_ reason: String, _ memory: inout ProtocolMemory) -> ProtocolEvent {
+    if statuses.contains(where: { $0.state == .connecting }) {
+      isBroken = true
+      memory.recoveries = [:]
+    }
+    return .violation(reason)
   }
 
   private mutating func forgetEarly(of namespace: Int) {
     guard !early.isEmpty else { return }
     early.removeAll { $0.namespace == namespace }
-    earlyBytes = early.reduce(0) { $0 + $1.push.record.count }
+    earlyBytes = early.reduce(0) { $0 + $1.size }
   }
 
   private mutating func push(_ content: SocketIOContent, _ text: Span<UInt8>) -> ProtocolPush {
@@ -311,39 +366,5 @@ package struct SocketIOProtocol: UpstreamProtocol {
     conversation.writeAcknowledgementAgain(
       id, arguments: Span(), attachments: 0, namespace: content.namespace, into: &output)
     return SharedBytes(copying: output.bytes)
-  }
-
-  private func acknowledged(_ content: SocketIOContent, _ text: Span<UInt8>) -> ProtocolEvent {
-    guard let id = content.id else { return .ignored }
-    var output = ByteQueue(capacity: content.arguments.count + 32)
-    output.append(#"{"args":["# as StaticString)
-    output.append(text.extracting(content.arguments))
-    output.append(#"],"attachments":["# as StaticString)
-    for (index, attachment) in content.attachments.enumerated() {
-      output.append(index == 0 ? "\"" : ",\"" as StaticString)
-      Base64.encode(attachment.span, into: &output)
-      output.append(UInt8(ascii: "\""))
-    }
-    output.append("]}\n" as StaticString)
-    return .acknowledged(
-      ProtocolReply(
-        id: id, document: SharedBytes(output.copyBytes()), isEmbeddable: !content.hasUnpairedSurrogates))
-  }
-
-  // MARK: Recovery
-
-  /// Stores what the next connection needs to have its state restored. Returns whether no push is missing if the server restores it.
-  package func saveState(in memory: inout ProtocolMemory) -> Bool {
-    memory.recoveries = [:]
-    var isComplete = true
-    for (index, namespace) in joined.enumerated() {
-      let recovery = conversation.recovery(index)
-      if let recovery, recovery.offset != nil {
-        memory.recoveries[namespace.name] = recovery
-      } else if conversation.isConnected(index) {
-        isComplete = false
-      }
-    }
-    return isComplete && !memory.recoveries.isEmpty
   }
 }

@@ -93,6 +93,18 @@ package struct SocketIOSettings: Hashable, Sendable {
     return path + "?" + parameters.joined(separator: "&")
   }
 
+  /// What the CONNECT of a namespace sends. In version 3 the values of placeholders are percent-encoded: the server reads a query, and a
+  /// comma ends the name of the namespace.
+  func credentials(of namespace: Namespace, _ values: TemplateValues) throws(TemplateError) -> [UInt8] {
+    guard let auth = namespace.auth else { return [] }
+    guard version == .three else { return try auth.rendered(with: values) }
+    let text = try auth.renderedForQuery(with: values)
+    guard text.allSatisfy({ $0 > 0x20 && $0 < 0x7F && $0 != UInt8(ascii: ",") && $0 != UInt8(ascii: "#") }) else {
+      throw .notQuery
+    }
+    return text
+  }
+
   /// The secrets in the query and in what CONNECT sends, as the server may repeat them.
   package func secrets(_ values: TemplateValues) -> [[UInt8]] {
     var values = values
@@ -105,6 +117,13 @@ package struct SocketIOSettings: Hashable, Sendable {
       } else {
         for pair in text.split(separator: UInt8(ascii: "&")) {
           if let value = pair.split(separator: UInt8(ascii: "="), maxSplits: 1).last { result.append(Array(value)) }
+        }
+        guard let sent = try? credentials(of: namespace, values) else { continue }
+        for pair in sent.split(separator: UInt8(ascii: "&")) {
+          guard let value = pair.split(separator: UInt8(ascii: "="), maxSplits: 1).last.map(Array.init) else {
+            continue
+          }
+          if !result.contains(value) { result.append(value) }
         }
       }
     }

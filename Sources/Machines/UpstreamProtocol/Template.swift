@@ -98,6 +98,21 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
     return output.copyBytes()
   }
 
+  /// As `rendered`, with the values of placeholders percent-encoded.
+  package func renderedForQuery(with values: TemplateValues) throws(TemplateError) -> [UInt8] {
+    var output = ByteQueue()
+    for piece in pieces {
+      if case .text(let bytes) = piece {
+        output.append(bytes)
+      } else {
+        var value = ByteQueue()
+        try Self.render([piece], values, into: &value)
+        output.append(Array(PercentEncoder.encode(value.bytes).utf8))
+      }
+    }
+    return output.copyBytes()
+  }
+
   private static func render(
     _ pieces: [Piece], _ values: TemplateValues, into output: inout ByteQueue
   ) throws(TemplateError) {
@@ -163,6 +178,8 @@ package enum TemplateError: Error, Hashable, Sendable, CustomStringConvertible {
   case notUTF8
   /// The `auth` of a namespace.
   case notObject
+  /// As `notObject`, in version 3.
+  case notQuery
   /// A message to a Socket.IO upstream is no envelope.
   case envelope(String)
 
@@ -173,6 +190,8 @@ package enum TemplateError: Error, Hashable, Sendable, CustomStringConvertible {
     case .noCredential: "there is no credential; set 'upstream.credential'"
     case .noValue(let pointer): "the message to respond to has no value at '\(pointer)'"
     case .notUTF8: "the result is not valid UTF-8; a text message must be"
+    case .notQuery:
+      "it must be parameters such as token=abc, without spaces, ',' and '#', which end the name of the namespace: percent-encode them"
     case .notObject:
       "the result is not a JSON object, which 'auth' must be; write ${json:…} around values, as in {\"token\":\"${json:${credential}}\"}"
     case .envelope(let reason): reason

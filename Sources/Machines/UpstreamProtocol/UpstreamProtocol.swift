@@ -53,6 +53,10 @@ package protocol UpstreamProtocol: Sendable {
   mutating func ping(_ counter: UInt64?) -> PingForm
   /// What the last message has brought beside its meaning, once.
   mutating func takeNews() -> ProtocolNews?
+  /// The meaning of the next message that was held back during the setup, once the driver has acted on the message before it.
+  mutating func receiveHeld(_ memory: inout ProtocolMemory) -> ProtocolEvent?
+  /// Whether the server keeps a state for this connection that `saveState` can store.
+  var hasState: Bool { get }
   /// The connection ends: stores what the next one needs to have its state restored. Returns whether no push is missing if the server does.
   func saveState(in memory: inout ProtocolMemory) -> Bool
 }
@@ -61,6 +65,8 @@ extension UpstreamProtocol {
   package mutating func setConnection(_ number: UInt64) {}
   package mutating func ping(_ counter: UInt64?) -> PingForm { .webSocket }
   package mutating func takeNews() -> ProtocolNews? { nil }
+  package mutating func receiveHeld(_ memory: inout ProtocolMemory) -> ProtocolEvent? { nil }
+  package var hasState: Bool { false }
   package func saveState(in memory: inout ProtocolMemory) -> Bool { false }
 }
 

@@ -85,8 +85,9 @@ class Client {
     const index = events.findIndex((event) => event[event.length - 1] === auth.offset);
     if (auth.pid && pids.includes(auth.pid) && index >= 0) {
       say("recovered", nsp, events.length - index - 1);
-      this.send({ type: PacketType.CONNECT, nsp, data: { sid: unique(), pid: auth.pid } });
+      // In the order of the official server: its constructor of a socket sends them before the answer.
       for (const event of events.slice(index + 1)) this.send({ type: PacketType.EVENT, nsp, data: event });
+      this.send({ type: PacketType.CONNECT, nsp, data: { sid: unique(), pid: auth.pid } });
       return;
     }
     const pid = unique();

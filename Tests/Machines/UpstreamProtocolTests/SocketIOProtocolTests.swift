@@ -6,7 +6,7 @@ import Testing
 @testable import UpstreamProtocol
 
 /// A Socket.IO connection with texts for what it sends and reports.
-private struct Talk {
+struct Talk {
   var spoken: SocketIOProtocol
   var memory = ProtocolMemory(SubscriptionRules(), salt: 35)
   static let open = #"0{"sid":"s","upgrades":[],"pingInterval":1000,"pingTimeout":2000,"maxPayload":50}"#
@@ -41,6 +41,21 @@ private struct Talk {
       let name = namespace.name == "/" ? "" : namespace.name + ","
       #expect(receive("40\(name){\"sid\":\"x\"}") == .setupResponse)
     }
+    _ = spoken.takeNews()
+  }
+
+  /// What was held back during the setup.
+  mutating func held() -> [String] {
+    var words: [String] = []
+    while let event = spoken.receiveHeld(&memory) { words.append(Talk.words(event)) }
+    return words
+  }
+
+  /// Opens the connection and asks for the default namespace.
+  mutating func connect() throws {
+    try spoken.prepareSetup(from: 0, memory, now: 0)
+    #expect(receive(Self.open) == .setupResponse)
+    _ = begin(1)
     _ = spoken.takeNews()
   }
 
@@ -138,9 +153,8 @@ private func text(_ bytes: SharedBytes?) -> String? {
     #expect(talk.receive(#"421["b"]"#) == .none && talk.receive(#"42["c"]"#) == .none)
     _ = talk.spoken.takeNews()
     #expect(talk.receive(#"40{"sid":"x"}"#) == .setupResponse)
-    let news = talk.spoken.takeNews()
-    #expect(news?.pushes.map { Talk.words(.event($0)) } == ["/ b() -> 431[]", "/ c()"])
-    #expect(news?.isStateLost == true && talk.spoken.takeNews() == nil)
+    #expect(talk.spoken.takeNews()?.isStateLost == true && talk.spoken.takeNews() == nil)
+    #expect(talk.held() == ["/ b() -> 431[]", "/ c()"] && talk.held() == [])
   }
 
   @Test func eventsBeforeTheAnswerHaveALimit() throws {

@@ -50,6 +50,10 @@ final class Conversation {
 
   func takeNews() -> ProtocolNews? { state.takeNews() }
 
+  func receiveHeld(_ memory: inout ProtocolMemory) -> ProtocolEvent? { state.receiveHeld(&memory) }
+
+  var hasState: Bool { state.hasState }
+
   func saveState(in memory: inout ProtocolMemory) -> Bool { state.saveState(in: &memory) }
 
   func heartbeat(_ counter: UInt64, _ memory: ProtocolMemory, now: Int64) throws(TemplateError) -> SharedBytes? {

@@ -48,6 +48,8 @@ final class UpstreamConnection: TurnEndTarget {
   var carriesMessages = false
   /// The namespaces of a Socket.IO server, and the maximum size of a message that it accepts.
   var announced: (namespaces: [NamespaceStatus], maximumPayload: Int?) = ([], nil)
+  /// Whether it has been the connection that sends the messages of the outbox.
+  var hasSent = false
   /// Pings since the last pong, and when the first was sent.
   var unansweredPings: (count: Int, since: MonotonicTime)?
 

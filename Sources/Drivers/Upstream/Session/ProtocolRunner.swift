@@ -152,33 +152,50 @@ final class ProtocolRunner {
         // The compiler ends the access to a class's property early, unless the object is used after it.
         withExtendedLifetime((connection, conversation)) {}
         return .push(unpackedKind: unpackedKind)
-      case .setupResponse: return .setupResponseReceived(step: awaitedStep ?? 0)
-      case .refused(let text, let isCut):
-        let refusal = connection.mask.applied(to: text, isCut: isCut)
-        let step = conversation.name(ofStep: awaitedStep ?? 0)
-        return .refused(
-          AttemptReport(
-            .settingUp, .denied,
-            "the upstream refused the credentials in its response to \(step): \(refusal)"))
-      case .heartbeat:
-        metrics.receivedHeartbeats.add()
-        return .heartbeat
-      case .heartbeatResponse: return .heartbeatResponseReceived
-      case .event(let push): return .event(push)
-      case .acknowledged(let reply): return .acknowledged(reply)
-      case .pong(let counter): return .pong(counter)
-      case .denied(let refusal):
-        let text = connection.mask.applied(to: refusal.text, isCut: refusal.isCut)
-        return .refused(
-          AttemptReport(.settingUp, refusal.isWrongVersion ? .wrongVersion : .denied, refusal.sentence + text))
-      case .ended(let reason): return .ended(reason)
-      case .callsEnded(let ids): return .callsEnded(ids)
-      case .violation(let reason): return .lost(.violation(code: 1002), "violation of Socket.IO: \(reason)")
-      case .none: return .nothing
-      case .ignored:
-        metrics.ignoredPackets.add()
-        return .nothing
+      default: return outcome(of: event, connection, conversation, awaitedStep)
       }
+    }
+  }
+
+  /// The meaning of the next message that the protocol has held back during the setup; nil: there is none.
+  func receiveHeld(from connection: UpstreamConnection, _ conversation: Conversation) -> Outcome? {
+    let awaitedStep = conversation.awaitedStep
+    guard let event = conversation.receiveHeld(&memory) else { return nil }
+    return outcome(of: event, connection, conversation, awaitedStep)
+  }
+
+  /// The outcome of a message that is not passed on unchanged.
+  private func outcome(
+    of event: ProtocolEvent, _ connection: UpstreamConnection, _ conversation: Conversation, _ awaitedStep: Int?
+  ) -> Outcome {
+    switch event {
+    case .push: return .nothing
+    case .setupResponse: return .setupResponseReceived(step: awaitedStep ?? 0)
+    case .refused(let text, let isCut):
+      let refusal = connection.mask.applied(to: text, isCut: isCut)
+      let step = conversation.name(ofStep: awaitedStep ?? 0)
+      return .refused(
+        AttemptReport(
+          .settingUp, .denied,
+          "the upstream refused the credentials in its response to \(step): \(refusal)"))
+    case .heartbeat:
+      metrics.receivedHeartbeats.add()
+      return .heartbeat
+    case .heartbeatResponse: return .heartbeatResponseReceived
+    case .event(let push): return .event(push)
+    case .acknowledged(let reply): return .acknowledged(reply)
+    case .pong(let counter): return .pong(counter)
+    case .denied(let refusal):
+      let text = connection.mask.applied(to: refusal.text, isCut: refusal.isCut)
+      return .refused(
+        AttemptReport(.settingUp, refusal.isWrongVersion ? .wrongVersion : .denied, refusal.sentence + text))
+    case .ended(let reason): return .ended(reason)
+    case .callsEnded(let ids): return .callsEnded(ids)
+    case .violation(let reason): return .lost(.violation(code: 1002), "violation of Socket.IO: \(reason)")
+    case .none: return .nothing
+    case .ignored:
+      metrics.ignoredPackets.add()
+      return .nothing
     }
   }
 

@@ -118,6 +118,20 @@ extension SessionDriver: ConnectionOwner {
       handle(news, of: connection, time: time)
     }
     if conversation.treatsAnyMessageAsHeartbeat { machine.heartbeatReceived(generation, now: loop.now) }
+    act(on: outcome, of: connection, time: time)
+    guard conversation.encodesMessages else { return }
+    // What was held back during the setup follows the message that releases it. Each may end the connection.
+    while connections.contains(where: { $0 === connection }),
+      let outcome = runner.receiveHeld(from: connection, conversation)
+    {
+      if case .lost(let loss, let reason) = outcome { return lost(connection, loss, reason) }
+      if let news = conversation.takeNews() { handle(news, of: connection, time: time) }
+      act(on: outcome, of: connection, time: time)
+    }
+  }
+
+  private func act(on outcome: ProtocolRunner.Outcome, of connection: UpstreamConnection, time: Int64) {
+    let generation = connection.generation
     switch outcome {
     case .push, .lost: break
     case .setupResponseReceived(let step):
@@ -135,6 +149,8 @@ extension SessionDriver: ConnectionOwner {
       machine.heartbeatResponseReceived(generation)
       if let counter { pongReceived(connection, counter) }
     case .ended(let reason):
+      isEnding = true
+      defer { isEnding = false }
       status.withExplanation(reason) {
         apply(machine.closeReceived(code: 1000, generation, now: loop.now, using: &loop.entropy))
       }

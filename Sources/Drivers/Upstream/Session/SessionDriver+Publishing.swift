@@ -18,7 +18,7 @@ extension SessionDriver {
   /// Reports that pushes may be missing from here on. A connection that the gateway closes brings pushes until it has ended, so the loss is
   /// after these. The upstream sends nothing after its own close frame (RFC 6455, section 5.5.1).
   private func reportLoss(after transition: SessionTransition) {
-    if transition.from.isSending, transition.to == .closing, !transition.cause.isLoss {
+    if transition.from.isSending, transition.to == .closing, !transition.cause.isLoss || isEnding {
       isLosingPushes = true
     } else if transition.from.isSending && !transition.to.isSending || transition.from == .closing && isLosingPushes {
       isLosingPushes = false

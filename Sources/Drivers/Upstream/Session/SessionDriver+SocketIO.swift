@@ -30,7 +30,6 @@ extension SessionDriver {
       if machine.sending == nil || machine.sending == connection.generation { showNamespaces(of: connection) }
     }
     if news.isStateLost { reportDelayedLoss() }
-    for push in news.pushes { pass(push, time: time, from: connection) }
     if let acknowledgement = news.acknowledgement { send(acknowledgement, on: connection) }
   }
 
@@ -94,8 +93,17 @@ extension SessionDriver {
     sink.connectionLost()
   }
 
+  /// An attempt has ended that was connected to namespaces and never became ready. The events that it has brought are passed on: the next
+  /// connection continues after them, or pushes may be missing.
+  func noteFailedSetup(of connection: UpstreamConnection) {
+    guard !connection.hasSent, connection.conversation?.hasState == true else { return }
+    saveState(of: connection)
+    connectionLost()
+  }
+
   /// A connection is ready, and sends from now on.
   func beginSending(on connection: UpstreamConnection) {
+    connection.hasSent = true
     showNamespaces(of: connection)
     isLossDelayed = false
     savedState = nil

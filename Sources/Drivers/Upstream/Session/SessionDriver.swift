@@ -40,6 +40,8 @@ final class SessionDriver {
   private var isApplying = false
   /// The session was ready, and the gateway closes its connection.
   var isLosingPushes = false
+  /// The upstream ends the connection without a close frame, and sends until it has ours.
+  var isEnding = false
   /// A loss of pushes is reported when the next connection does not restore the state of the last one.
   var isLossDelayed = false
   /// The connection that has sent last and whose state is saved. `isComplete`: no push is missing if the upstream restores it.
@@ -155,7 +157,13 @@ final class SessionDriver {
       notePing(on: connection)
       connection.sendPing(counter)
     case .sendHeartbeat(let counter, let generation):
-      if let connection = connection(generation), runner.sendHeartbeat(counter, on: connection) { merger.sent(1) }
+      guard let connection = connection(generation) else { break }
+      if runner.sendHeartbeat(counter, on: connection) {
+        merger.sent(1)
+      } else if handle.hasEvents {
+        // Its namespace is not connected, so no response will come. The server's own heartbeat shows whether the connection is alive.
+        machine.heartbeatResponseReceived(generation)
+      }
     case .sendSetup(let step, let generation):
       if let connection = connection(generation), runner.sendSetup(step: step, on: connection) { merger.sent(1) }
     case .close(let generation, let code):
@@ -220,6 +228,7 @@ final class SessionDriver {
   func forget(_ connection: UpstreamConnection) {
     endAttempt(connection)
     if savedState?.generation == connection.generation { saveState(of: connection) }
+    if machine.sending == nil { noteFailedSetup(of: connection) }
     handle.forgetConnection(connection.generation)
     connections.removeAll { $0 === connection }
     status.connectionEnded(connection)

@@ -1,0 +1,48 @@
+import ByteStreams
+import JSONCodec
+import SocketIO
+
+/// What a call and the next connection get from a Socket.IO server.
+extension SocketIOProtocol {
+  func acknowledged(_ content: SocketIOContent, _ text: Span<UInt8>) -> ProtocolEvent {
+    guard let id = content.id else { return .ignored }
+    var output = ByteQueue(capacity: content.arguments.count + 32)
+    output.append(#"{"args":["# as StaticString)
+    output.append(text.extracting(content.arguments))
+    output.append(#"],"attachments":["# as StaticString)
+    for (index, attachment) in content.attachments.enumerated() {
+      output.append(index == 0 ? "\"" : ",\"" as StaticString)
+      Base64.encode(attachment.span, into: &output)
+      output.append(UInt8(ascii: "\""))
+    }
+    output.append("]}\n" as StaticString)
+    return .acknowledged(
+      ProtocolReply(
+        id: id, document: SharedBytes(output.copyBytes()), isEmbeddable: !content.hasUnpairedSurrogates))
+  }
+
+  // MARK: Recovery
+
+  package var hasState: Bool { statuses.contains { $0.state == .connected || $0.state == .disconnected } }
+
+  /// Stores what the next connection needs to have its state restored. Returns whether no push is missing if the server restores it.
+  package func saveState(in memory: inout ProtocolMemory) -> Bool {
+    memory.recoveries = [:]
+    guard !isBroken else { return false }
+    var isComplete = true
+    for (index, namespace) in joined.enumerated() {
+      let recovery = conversation.recovery(index)
+      if let recovery, recovery.offset != nil {
+        memory.recoveries[namespace.name] = recovery
+      } else if conversation.isConnected(index) {
+        isComplete = false
+      }
+    }
+    return isComplete && !memory.recoveries.isEmpty
+  }
+}
+
+extension SocketIOContent {
+  /// Bytes of memory, about.
+  var size: Int { attachments.reduce((text?.count ?? 0) + 64) { $0 + $1.count } }
+}

@@ -1,0 +1,164 @@
+import ByteStreams
+import JSONCodec
+import SocketIO
+import Testing
+
+@testable import UpstreamProtocol
+
+/// What arrives, and what cannot be sent, before a Socket.IO connection is ready.
+@Suite struct SocketIOSetupTests {
+  /// A connection that asks for the events after the offset `o1`.
+  private static func recovering() throws -> Talk {
+    var talk = Talk()
+    talk.memory.recoveries["/"] = SocketIORecovery(pid: Array("p".utf8), offset: Array("o1".utf8))
+    try talk.connect()
+    return talk
+  }
+
+  private static func namespaces(_ version: EngineIOVersion, _ name: String, auth: String) throws -> [String] {
+    var conventions = UpstreamConventions()
+    conventions.kind = .socketIO
+    conventions.socketIO.version = version
+    var namespace = SocketIOSettings.Namespace(name: name)
+    namespace.auth = try Template(auth, in: .opening, environment: [:])
+    conventions.socketIO.namespaces = [namespace]
+    return conventions.socketIOProblems.map(\.reason)
+  }
+
+  // MARK: Early events
+
+  /// The official server sends the events that were missed before its answer to CONNECT.
+  @Test func offsetsOfEarlyEventsCount() throws {
+    var talk = try Self.recovering()
+    #expect(talk.receive(#"42["a",2,"o2"]"#) == .none && talk.receive(#"42["a",3,"o3"]"#) == .none)
+    #expect(talk.receive(#"40{"sid":"y","pid":"p"}"#) == .setupResponse)
+    #expect(talk.spoken.takeNews()?.isStateLost == false)
+    // An event counts once it is passed on.
+    #expect(talk.spoken.saveState(in: &talk.memory))
+    #expect(talk.memory.recoveries["/"]?.offset == Array("o1".utf8))
+    #expect(talk.held() == [#"/ a(2,"o2")"#, #"/ a(3,"o3")"#])
+    #expect(talk.spoken.saveState(in: &talk.memory))
+    #expect(talk.memory.recoveries["/"]?.offset == Array("o3".utf8))
+  }
+
+  @Test func earlyEventsOfANewStateHaveItsOffsets() throws {
+    var talk = try Self.recovering()
+    #expect(talk.receive(#"42["a",2,"o2"]"#) == .none)
+    #expect(talk.receive(#"40{"sid":"y","pid":"q"}"#) == .setupResponse)
+    #expect(talk.spoken.takeNews()?.isStateLost == true)
+    _ = talk.held()
+    #expect(talk.spoken.saveState(in: &talk.memory))
+    #expect(
+      talk.memory.recoveries["/"] == SocketIORecovery(pid: Array("q".utf8), offset: Array("o2".utf8)))
+  }
+
+  @Test func aRecoveryHasMoreEvents() throws {
+    var talk = try Self.recovering()
+    // More bytes than a new connection may hold.
+    for _ in 0..<30 { #expect(talk.receive(#"42["0123456789"]"#) == .none) }
+    #expect(talk.receive(#"40{"sid":"y","pid":"p"}"#) == .setupResponse)
+    #expect(talk.held().count == 30)
+  }
+
+  @Test func aRecoveryThatBreaksIsNotRepeated() throws {
+    var talk = try Self.recovering()
+    var last = ProtocolEvent.none
+    for _ in 0..<1_000 where last == .none { last = talk.receive(#"42["0123456789"]"#) }
+    guard case .violation = last else { return #expect(Bool(false), "\(last)") }
+    #expect(talk.memory.recoveries.isEmpty)
+    #expect(!talk.spoken.saveState(in: &talk.memory) && talk.memory.recoveries.isEmpty)
+  }
+
+  @Test func anEarlyEventCanAnswerASetupMessage() throws {
+    var conventions = UpstreamConventions()
+    var step = UpstreamConventions.OpeningMessage()
+    step.expect = Matcher([.value(try #require(JSONPointer("/0")), "authenticated")])
+    conventions.onOpen = [step]
+    var talk = Talk({ _ in }, conventions)
+    try talk.connect()
+    #expect(talk.receive(#"42["a"]"#) == .none && talk.receive(#"427["authenticated"]"#) == .none)
+    #expect(talk.receive(#"40{"sid":"x"}"#) == .setupResponse)
+    try talk.spoken.prepareSetup(from: 2, talk.memory, now: 0)
+    _ = talk.begin(2)
+    _ = talk.spoken.takeNews()
+    #expect(talk.held() == ["/ a()", "setupResponse"])
+    let sent = talk.spoken.takeNews()?.acknowledgement.map { [UInt8](copying: $0.bytes) }
+    #expect(sent == Array("437[]".utf8))
+  }
+
+  @Test func aConnectionWithoutANamespaceHasNoState() throws {
+    var talk = Talk()
+    try talk.connect()
+    #expect(!talk.spoken.hasState)
+    _ = talk.receive(#"40{"sid":"x","pid":"p"}"#)
+    #expect(talk.spoken.hasState)
+  }
+
+  // MARK: Setup messages that cannot be sent
+
+  private static func opening(_ message: String) throws -> UpstreamConventions {
+    var conventions = UpstreamConventions()
+    var step = UpstreamConventions.OpeningMessage()
+    step.send = try Template(message, in: .opening, environment: [:])
+    step.expect = Matcher([.value(try #require(JSONPointer("/0")), "welcome")])
+    conventions.onOpen = [step]
+    return conventions
+  }
+
+  @Test func aStepForARefusedNamespaceIsSkipped() throws {
+    var admin = SocketIOSettings.Namespace(name: "/admin")
+    admin.isRequired = false
+    let namespaces = [SocketIOSettings.Namespace(name: "/"), admin]
+    var talk = Talk(
+      { $0.namespaces = namespaces }, try Self.opening(#"{"event":"login","namespace":"/admin"}"#))
+    try talk.connect()
+    #expect(talk.receive(#"40{"sid":"x"}"#) == .setupResponse)
+    _ = talk.begin(2)
+    #expect(talk.receive(#"44/admin,{"message":"no"}"#) == .setupResponse)
+    try talk.spoken.prepareSetup(from: 3, talk.memory, now: 0)
+    #expect(talk.begin(3) == [] && talk.spoken.awaitedStep == 3)
+    #expect(talk.held() == ["setupResponse"])
+  }
+
+  @Test func aStepThatIsTooLargeFailsTheSetup() throws {
+    let long = String(repeating: "1", count: 50)
+    var talk = Talk({ _ in }, try Self.opening(#"{"event":"login","args":[\#(long)]}"#))
+    try talk.join()
+    try talk.spoken.prepareSetup(from: 2, talk.memory, now: 0)
+    #expect(talk.begin(2) == [])
+    guard case .denied(let refusal) = talk.spoken.receiveHeld(&talk.memory) else { return #expect(Bool(false)) }
+    #expect(refusal.sentence.contains("maxPayload"))
+  }
+
+  // MARK: Credentials
+
+  @Test func credentialsOfVersionThreeAreEncoded() throws {
+    var admin = SocketIOSettings.Namespace(name: "/admin")
+    admin.auth = try Template("n=1&token=${credential}", in: .opening, environment: [:])
+    let namespaces = [admin]
+    var values = TemplateValues()
+    values.credential = Array("a,b+/=&".utf8)
+    var talk = Talk {
+      $0.version = .three
+      $0.namespaces = namespaces
+    }
+    talk.spoken.setSecrets(values)
+    try talk.connect()
+    #expect(talk.begin(1) == ["40/admin?n=1&token=a%2Cb%2B%2F%3D%26,"])
+    admin.auth = try Template("token=a,b", in: .opening, environment: [:])
+    let wrong = [admin]
+    talk = Talk {
+      $0.version = .three
+      $0.namespaces = wrong
+    }
+    #expect(throws: SetupError(step: 1, reason: .notQuery)) { try talk.connect() }
+  }
+
+  @Test func credentialsThatAreNeverSentAreAProblem() throws {
+    #expect(try Self.namespaces(.three, "/", auth: "token=a").count == 1)
+    #expect(try Self.namespaces(.three, "/admin", auth: "token=a").isEmpty)
+    #expect(try Self.namespaces(.four, "/", auth: "token").count == 1)
+    #expect(try Self.namespaces(.four, "/", auth: #"{"token":"a"}"#).isEmpty)
+    #expect(try Self.namespaces(.four, "/", auth: #"{"token":${json:${credential}}}"#).isEmpty)
+  }
+}

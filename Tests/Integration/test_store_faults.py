@@ -6,7 +6,6 @@ import json
 import os
 
 import pytest
-import pytest_asyncio
 
 from harness.disk_faults import OPEN, SYNC, TRUNCATE, WRITE, FaultyDisk
 from harness.store import contains, failed_files, filled, opened, storing
@@ -18,19 +17,6 @@ KEPT = {"TTL": "3600"}
 @pytest.fixture
 def disk(tmp_path, store_path):
     return FaultyDisk(tmp_path, store_path.parent)
-
-
-@pytest_asyncio.fixture
-async def gateway_for(gateway_for):
-    """As elsewhere, for a program whose sessions use the store."""
-
-    async def started(*arguments, **options):
-        gateway = await gateway_for(*arguments, **options)
-        if "sessions do not use the store yet" in gateway.output:
-            pytest.skip("sessions do not use the store yet")
-        return gateway
-
-    return started
 
 
 async def post(client, body, **fields):

@@ -19,7 +19,11 @@ class StoringGateway(Gateway):
 
     def __init__(self, cores, sync, **options):
         super().__init__(cores, **options)
-        path = self.folder / "drawbridge.db"
+        # Its own folder: the next gateway empties the one that gateways have.
+        folder = self.folder.with_name("store")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        path = folder / "drawbridge.db"
         self.settings |= {
             "DRAWBRIDGE_STORE_ENGINE": "sqlite",
             "DRAWBRIDGE_STORE_PATH": str(path),

@@ -24,24 +24,15 @@ package struct SocketIOConversation: Sendable {
     var bytes: Int
   }
 
-  struct AcknowledgementID: Hashable {
-    let namespace: Int
-    let id: UInt64
-  }
-
   package let version: EngineIOVersion
   package let limits: SocketIOLimits
   package private(set) var handshake: EngineIOHandshake?
   var namespaces: [Namespace]
   private var gathering: Gathering?
   /// Acknowledgements that the server is to send.
-  private var expected: Set<AcknowledgementID> = []
-  /// Their order, with some that have arrived.
-  private var expectedOrder = RingDeque(filler: AcknowledgementID(namespace: 0, id: 0))
+  private var expected: PendingAcknowledgements
   /// Acknowledgements that the server has requested and that have not been sent.
-  private var owed: Set<AcknowledgementID> = []
-  /// Their order, with some that have been sent.
-  private var owedOrder = RingDeque(filler: AcknowledgementID(namespace: 0, id: 0))
+  private var owed: PendingAcknowledgements
 
   /// `recoveries`: what the previous connection has left of each namespace.
   package init(
@@ -49,6 +40,8 @@ package struct SocketIOConversation: Sendable {
   ) {
     self.version = version
     self.limits = limits
+    expected = PendingAcknowledgements(limit: limits.expectedAcknowledgements)
+    owed = PendingAcknowledgements(limit: limits.owedAcknowledgements)
     self.namespaces = namespaces.enumerated().map { index, name in
       Namespace(name: Array(name.utf8), recovery: index < recoveries.count ? recoveries[index] : nil)
     }
@@ -155,7 +148,7 @@ package struct SocketIOConversation: Sendable {
       guard isConnected(namespace) || isEarly, let elements = packet.elements, let name = elements.first else {
         return .ignored(.namespace)
       }
-      if let id = packet.id { owe(AcknowledgementID(namespace: namespace, id: id)) }
+      if let id = packet.id { owed.insert(AcknowledgementID(namespace: namespace, id: id)) }
       // Applications send events while they decide about a CONNECT. Clients get them after the answer.
       guard !isEarly else {
         let text = kept ?? [UInt8](copying: text)
@@ -169,7 +162,7 @@ package struct SocketIOConversation: Sendable {
       return .push(content(packet, namespace, kept, name: name, arguments: elements.rest, attachments))
     case .acknowledgement, .binaryAcknowledgement:
       guard let elements = packet.elements, let id = packet.id,
-        expected.remove(AcknowledgementID(namespace: namespace, id: id)) != nil
+        expected.remove(AcknowledgementID(namespace: namespace, id: id))
       else { return .ignored(.acknowledgement) }
       return .acknowledged(content(packet, namespace, kept, name: 0..<0, arguments: elements.all, attachments))
     }
@@ -257,19 +250,8 @@ package struct SocketIOConversation: Sendable {
 
   // MARK: Acknowledgements
 
-  private mutating func owe(_ id: AcknowledgementID) {
-    guard owed.insert(id).inserted else { return }
-    owedOrder.append(id)
-    while !owedOrder.isEmpty {
-      let oldest = owedOrder[owedOrder.front]
-      guard owedOrder.count > limits.owedAcknowledgements || !owed.contains(oldest) else { return }
-      owed.remove(oldest)
-      owedOrder.removeFirst()
-    }
-  }
-
   /// Returns whether the acknowledgement is owed, and no longer is.
-  mutating func takeOwed(_ id: AcknowledgementID) -> Bool { owed.remove(id) != nil }
+  mutating func takeOwed(_ id: AcknowledgementID) -> Bool { owed.remove(id) }
 
   /// The acknowledgement that the server has requested is being sent.
   package mutating func settle(_ id: UInt64, namespace: Int) {
@@ -278,15 +260,7 @@ package struct SocketIOConversation: Sendable {
 
   /// An event with this id was sent: its acknowledgement is passed on.
   package mutating func expectAcknowledgement(_ id: UInt64, namespace: Int) {
-    let new = AcknowledgementID(namespace: namespace, id: id)
-    guard expected.insert(new).inserted else { return }
-    expectedOrder.append(new)
-    while !expectedOrder.isEmpty {
-      let oldest = expectedOrder[expectedOrder.front]
-      guard expectedOrder.count > limits.expectedAcknowledgements || !expected.contains(oldest) else { return }
-      expected.remove(oldest)
-      expectedOrder.removeFirst()
-    }
+    expected.insert(AcknowledgementID(namespace: namespace, id: id))
   }
 
   /// Nobody waits for the acknowledgement any more.
@@ -296,8 +270,6 @@ package struct SocketIOConversation: Sendable {
 
   /// Removes and returns the ids of the acknowledgements that a namespace still owes us, lowest first.
   package mutating func takeExpected(namespace: Int) -> [UInt64] {
-    let ids = expected.filter { $0.namespace == namespace }
-    expected.subtract(ids)
-    return ids.map(\.id).sorted()
+    expected.removeAll(of: namespace)
   }
 }

@@ -367,7 +367,7 @@ async def test_attempts_are_reset_by_an_operator(scripted):
 
 
 async def test_one_session_has_one_socket(scripted):
-    """The server never sees two sockets of a session, however often it is told to connect (#700, #1156)."""
+    """The server never has two sockets of a session, even after repeated requests to connect (#700, #1156)."""
     server, gateway, client = await scripted(Script())
     for _ in range(5):
         for desired in ("up", "up"):

@@ -52,7 +52,7 @@ class Verdict:
 
 
 class _Numbers(Upstream):
-    """Pushes rising numbers to whoever is connected."""
+    """Pushes ascending numbers to every connected client."""
 
     def __init__(self):
         super().__init__()

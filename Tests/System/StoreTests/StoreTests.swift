@@ -232,7 +232,7 @@ import Threading
     }
     #expect(try backUp(store.store, to: folder.path + "/copy.db") == nil)
     try store.close()
-    // Somebody gives it the name of a replacement.
+    // The backup is renamed to the name of a replacement database.
     let (copy, new) = (folder.path + "/copy.db", folder.file + ".new")
     try FileManager.default.moveItem(atPath: copy, toPath: new)
     #expect(throws: StoreError.self) { _ = try TestStore(folder.file) }

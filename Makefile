@@ -1,7 +1,7 @@
 # The commands of this project, for people and CI. They are implemented in scripts/ and in the Swift package.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint format asan tsan conformance contract fuzz bench profile soak restarts workers clean
+.PHONY: help run build test lint format asan tsan conformance contract fuzz bench profile instructions soak restarts workers clean
 
 help: ## Show this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
@@ -42,6 +42,9 @@ bench: ## Measure Drawbridge against other servers (about 20 minutes; SHORT=1: 4
 
 profile: ## Profile the gateway under load (LOADS="post fan-out": only these loads)
 	@scripts/profile $(LOADS)
+
+instructions: ## Count the instructions per request (PROGRAMS="/before /after": compare release programs)
+	@scripts/instructions $(PROGRAMS)
 
 fuzz: ## Fuzz every parser of untrusted bytes with libFuzzer, 30 seconds each (more options: scripts/fuzz)
 	@scripts/fuzz

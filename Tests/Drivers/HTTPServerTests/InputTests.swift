@@ -106,12 +106,12 @@ import Testing
     let client = served.connect()
     client.get("/now")
     #expect(client.read(through: Self.answer) != nil)
-    // It has been idle for long.
-    _ = served.onLoop { for connection in $0.connections { connection.phase = .idle(.zero) } }
     // The request arrives after the loop has asked for events, and before the drain begins in the same turn.
     let (isInTurn, goesOn) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
     served.inOneTurn {
-      served.loop.submit { _ in
+      served.loop.submit { context in
+        // The connection has been idle for long. In an earlier turn, its time limit could end it first.
+        for connection in (context.userObject as? HTTPWorker)?.connections ?? [] { connection.phase = .idle(.zero) }
         isInTurn.signal()
         goesOn.wait()
         return nil

@@ -252,14 +252,15 @@ import WebSocketCodec
     let budget = RetentionBudget(limit: 1 << 20)
     let fixture = try Fixture(budget: budget)
     defer { fixture.end() }
-    let payload = [UInt8](repeating: 0x61, count: 300_000)
+    // Small enough that a trim, which cuts all sessions to one level, leaves some in each.
+    let payload = [UInt8](repeating: 0x61, count: 50_000)
     let now = ProcessInformation.monotonicTime()
     var settings = ConsumerSettings()
     settings.isShared = true
     let sessions = try (0..<4).map { try fixture.create("s\($0)", retention: Retention(count: 1)) }
     for session in sessions {
       _ = try session.consumers.put("c", settings, start: session.inbox.latest, now: now)
-      for _ in 0..<3 {
+      for _ in 0..<12 {
         session.inbox.append(payload.span, kind: .text, time: 0, now: now)
         let turn = try session.consumers.beginReceive("c", acknowledging: nil, now: now)
         let batch = try session.consumers.lease(turn, of: "c", limit: 1, maxBytes: 1, now: now)

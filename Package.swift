@@ -141,11 +141,9 @@ let package = Package(
     .target(
       name: "Gateway",
       dependencies: [
-        "Access", "ByteStreams", "Threading", "TLSEngine", "UpstreamProtocol", "UpstreamSession", "Inbox", "Journal",
-        "Upstream",
-        "Sessions",
-        "HTTPServer", "Store", "API", "Reactor",
-        "Configuration", "Metrics", "Logging",
+        "Access", "ByteStreams", "Threading", "TLSEngine", "HTTPCodec", "WebSocketCodec", "UpstreamProtocol",
+        "UpstreamSession", "Outbox", "Inbox", "Journal", "Upstream", "Sessions", "HTTPServer", "Store", "API",
+        "Reactor", "Configuration", "Metrics", "Logging",
       ],
       swiftSettings: strict),
     target(.drivers, "DemoUpstream", ["ByteStreams", "HTTPCodec", "WebSocketCodec", "SocketIO", "Reactor"]),
@@ -222,7 +220,9 @@ let package = Package(
         "Outbox", "Calls", "JSONCodec", "Reactor", "Sessions", "Threading", "Upstream", "UpstreamProtocol",
         "UpstreamSession", "TLSEngine", "WebSocketCodec",
       ]),
-    tested(nil, "Gateway", ["Reactor", "Upstream"]),
+    tested(
+      nil, "Gateway",
+      ["Configuration", "HTTPCodec", "Inbox", "Journal", "Outbox", "Reactor", "Upstream", "WebSocketCodec"]),
     // What the Autobahn TestSuite judges: the gateway's session with an echo behind it (scripts/conformance).
     .executableTarget(
       name: "autobahn-client",

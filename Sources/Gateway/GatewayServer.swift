@@ -113,6 +113,11 @@ package final class GatewayServer: Sendable {
           .number("management_connections", descriptors.management),
         ])
     }
+    let memory = MemoryBudget(limit: ControlGroup().memoryBytes, settings, connections: descriptors.clients)
+    if let warning = memory.warning {
+      logger.warning(
+        "the settings allow more memory than there is", [.text("reason", warning), .number("bytes", memory.total)])
+    }
     store = try Self.openStore(settings, isSuccessor: !inherited.sockets.isEmpty, logger: logger, metrics: metrics)
     let journals = store.map { Self.restore(plan.sessions, from: $0, logger) } ?? [:]
     let attemptLimiter = SharedAttemptLimiter(settings.dials)

@@ -189,10 +189,3 @@ func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throw
     #expect(SocketAddress(numericHost: "localhost", port: 1) == nil)
   }
 }
-
-@Suite struct ProcessorCountTests {
-  @Test(arguments: [("max 100000\n", nil), ("150000 100000\n", 1.5), ("", nil), ("x y", nil)] as [(String, Double?)])
-  func readsControlGroupQuotas(text: String, processors: Double?) {
-    #expect(ProcessorCount.parse(cpuMax: text) == processors)
-  }
-}

@@ -1,0 +1,110 @@
+import Configuration
+import HTTPCodec
+import Inbox
+import Journal
+import Outbox
+import WebSocketCodec
+
+/// What the settings allow the process to keep in memory at most, compared with the memory limit of its control group. Above that limit
+/// the kernel kills the process, at the worst moment.
+///
+/// It counts what settings limit. It leaves out what fixed limits allow to clients of calls and consumers (docs/threat-model.md), and the
+/// socket buffers of the kernel beyond those of an idle connection.
+struct MemoryBudget: Equatable {
+  struct Part: Equatable {
+    /// The setting that determines the size most directly.
+    let setting: String
+    let bytes: Int
+  }
+
+  /// Largest first.
+  let parts: [Part]
+  /// Maximum in bytes, of all parts together.
+  let total: Int
+  /// A warning if the settings allow more than the limit; else nil.
+  let warning: String?
+
+  /// The program and its libraries, event loops and threads, without clients and sessions: 15 MiB measured with two loops.
+  private static let process = 32 << 20
+  /// An idle connection: in the process, and its socket in the kernel. With TLS, besides.
+  private static let connection = (2 << 10) + 512 + (4 << 10)
+  private static let secureConnection = 20 << 10
+  /// A key in `IdempotencyTable`.
+  private static let idempotencyKey = 220
+  /// A session with its connection and permessage-deflate.
+  private static let session = 61 << 10
+  /// Parts that the warning names. The others are rarely worth changing.
+  private static let namedParts = 4
+
+  /// - Parameters:
+  ///   - limit: of the control group, in bytes; nil without one.
+  ///   - connections: maximum number of connections of clients.
+  init(limit: Int?, _ settings: GatewaySettings, connections: Int) {
+    let http = settings.http
+    // A head that is incomplete, or requests that are read ahead, whichever is more.
+    var perConnection = Self.connection + max(http.limits.headBytes, http.limits.pipelinedBytes)
+    if !settings.listeners.https.isEmpty { perConnection += Self.secureConnection }
+    var parts = [
+      Part(setting: "http.connections", bytes: Self.product(connections, perConnection)),
+      Part(setting: "http.pending_body_bytes", bytes: http.pendingBodyBytes),
+      Part(setting: "http.unsent_bytes", bytes: http.unsentBytes),
+      Part(setting: "http.idempotency_keys", bytes: Self.product(http.idempotencyKeys, Self.idempotencyKey)),
+    ]
+    let configured = settings.configuredSessions.map(\.configuration)
+    let kept = Self.sum(configured.map(\.retention.bytes))
+    let total = settings.delivery.totalBytes
+    // Sessions that clients create can use all of the total.
+    parts.append(
+      settings.profiles.isEmpty && kept <= total
+        ? Part(setting: "delivery.bytes", bytes: kept) : Part(setting: "delivery.total_bytes", bytes: total))
+    parts.append(
+      Part(setting: "upstream.queue.bytes", bytes: Self.sum(configured.map(\.upstream.outbox.maximumBytes))))
+    parts.append(
+      Part(
+        setting: "upstream.message_bytes",
+        bytes: Self.sum(configured.map { $0.upstream.limits.messageBytes + $0.upstream.highWater + Self.session })))
+    if let largest = settings.profiles.map({ Self.size(ofCreated: $0.configuration.upstream) }).max() {
+      let created = settings.createdSessions
+      // Without authentication, all clients are one principal.
+      let count = settings.authentication.isConfigured ? created.total : min(created.total, created.perOwner)
+      parts.append(
+        Part(
+          setting: settings.authentication.isConfigured ? "created_sessions.total" : "created_sessions.per_principal",
+          bytes: Self.product(count, largest)))
+    }
+    if settings.store.engine == .sqlite {
+      parts.append(Part(setting: "store.pending_bytes", bytes: settings.store.pendingBytes))
+    }
+    self.parts = parts.sorted { $0.bytes > $1.bytes }
+    self.total = Self.sum([Self.process] + parts.map(\.bytes))
+    guard let limit, limit < self.total else {
+      warning = nil
+      return
+    }
+    let named = self.parts.prefix(Self.namedParts).map { "\($0.setting) (\(Self.text($0.bytes)))" }
+    warning =
+      "the memory limit \(Self.text(limit)) of the control group is below \(Self.text(self.total)), which the settings allow at most: "
+      + "raise it or lower \(named.joined(separator: ", "))"
+  }
+
+  private static func size(ofCreated upstream: UpstreamSettings) -> Int {
+    upstream.outbox.maximumBytes + upstream.limits.messageBytes + upstream.highWater + session
+  }
+
+  /// Rounded up, since a part of a MiB matters to nobody.
+  private static func text(_ bytes: Int) -> String { "\(sum([bytes, (1 << 20) - 1]) >> 20) MiB" }
+
+  // Every setting has a maximum, but not their products.
+
+  private static func product(_ count: Int, _ bytes: Int) -> Int {
+    let (result, overflows) = count.multipliedReportingOverflow(by: bytes)
+    return overflows ? .max : result
+  }
+
+  private static func sum(_ values: [Int]) -> Int {
+    values.reduce(0) { sum, value in
+      let (result, overflows) = sum.addingReportingOverflow(value)
+      return overflows ? .max : result
+    }
+  }
+}

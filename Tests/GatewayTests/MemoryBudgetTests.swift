@@ -1,0 +1,91 @@
+import HTTPCodec
+import Inbox
+import Journal
+import Outbox
+import Testing
+import WebSocketCodec
+
+@testable import Configuration
+@testable import Gateway
+
+@Suite struct MemoryBudgetTests {
+  /// Settings with `count` named sessions, and the default one.
+  private func settings(_ change: (inout GatewaySettings) -> Void = { _ in }) throws -> GatewaySettings {
+    var settings = GatewaySettings()
+    settings.session.upstream.url = try WebSocketURL("ws://x/")
+    change(&settings)
+    return settings
+  }
+
+  private func budget(
+    limit: Int? = nil, connections: Int = 16_384, _ change: (inout GatewaySettings) -> Void = { _ in }
+  ) throws -> MemoryBudget {
+    MemoryBudget(limit: limit, try settings(change), connections: connections)
+  }
+
+  private func bytes(_ setting: String, of budget: MemoryBudget) -> Int? {
+    budget.parts.first { $0.setting == setting }?.bytes
+  }
+
+  @Test func withoutALimitThereIsNothingToWarnOf() throws {
+    #expect(try budget().warning == nil)
+    #expect(try budget(limit: 1 << 40).warning == nil)
+  }
+
+  @Test func theWarningHasTheFiguresAndTheLargestSettings() throws {
+    let budget = try budget(limit: 256 << 20)
+    #expect(
+      budget.warning
+        == "the memory limit 256 MiB of the control group is below \((budget.total >> 20) + 1) MiB, which the settings allow at most: "
+        + "raise it or lower http.connections (1128 MiB), http.pending_body_bytes (256 MiB), http.unsent_bytes (256 MiB), "
+        + "http.idempotency_keys (220 MiB)")
+    #expect(try self.budget(limit: budget.total).warning == nil)
+    #expect(try self.budget(limit: budget.total - 1).warning != nil)
+  }
+
+  @Test func eachSettingCounts() throws {
+    let base = try budget().total
+    func added(_ change: (inout GatewaySettings) -> Void) throws -> Int { try budget(change).total - base }
+    #expect(try added { $0.http.pendingBodyBytes += 1_000 } == 1_000)
+    #expect(try added { $0.http.unsentBytes += 1_000 } == 1_000)
+    #expect(try added { $0.http.idempotencyKeys += 10 } == 2_200)
+    #expect(try added { $0.session.retention.bytes += 1_000 } == 1_000)
+    #expect(try added { $0.session.upstream.outbox.maximumBytes += 1_000 } == 1_000)
+    #expect(try added { $0.session.upstream.limits.messageBytes += 1_000 } == 1_000)
+    #expect(try added { $0.http.limits.pipelinedBytes += 1 } == 16_384)
+    #expect(try added { $0.http.limits.headBytes = (64 << 10) + 1 } == 16_384)
+    #expect(try added { $0.listeners.https = $0.listeners.http } == 16_384 * (20 << 10))
+    #expect(try added { $0.store.engine = .sqlite } == 64 << 20)
+  }
+
+  @Test func pushesHaveTheTotalOfAllSessionsAtMost() throws {
+    #expect(try bytes("delivery.bytes", of: budget()) == 64 << 20)
+    let large = try budget { $0.session.retention.bytes = 1 << 30 }
+    #expect(bytes("delivery.bytes", of: large) == nil)
+    #expect(bytes("delivery.total_bytes", of: large) == 512 << 20)
+  }
+
+  @Test func sessionsThatClientsCreateCountByTheirNumber() throws {
+    func withProfile(_ change: @escaping (inout GatewaySettings) -> Void = { _ in }) throws -> MemoryBudget {
+      try budget {
+        var profile = SessionProfile(name: "market")
+        profile.configuration.upstream.outbox.maximumBytes = 1_000_000
+        profile.configuration.upstream.limits.messageBytes = 1_000_000
+        $0.add(profile)
+        change(&$0)
+      }
+    }
+    let size = 2_000_000 + (256 << 10) + (61 << 10)
+    let anyone = try withProfile()
+    #expect(bytes("created_sessions.per_principal", of: anyone) == 100 * size)
+    #expect(bytes("delivery.total_bytes", of: anyone) == 512 << 20)
+    let known = try withProfile { $0.authentication.tokens = "/tokens" }
+    #expect(bytes("created_sessions.total", of: known) == 10_000 * size)
+  }
+
+  @Test func productsBeyondEveryMachineDoNotOverflow() throws {
+    let budget = try budget(limit: 1, connections: .max) { $0.http.idempotencyKeys = .max }
+    #expect(budget.total == .max)
+    #expect(budget.warning?.contains("8796093022207 MiB") == true)
+  }
+}

@@ -4,12 +4,16 @@
 #   docker run --rm -p 127.0.0.1:8080:8080 -e DRAWBRIDGE_ACCESS=none drawbridge serve --upstream wss://example.com/socket
 #
 # Two stages: the first compiles; the second contains only the program and its configuration. Both base images are build arguments, so
-# that a mirror or another base image can replace them. They must be of the same Debian release.
+# that a mirror or another base image can replace them. They must be of the same Debian release. PROGRAM can be an image that has a
+# program compiled elsewhere, as /out/drawbridge; then nothing is compiled.
 
 ARG BUILDER_IMAGE=swift:6.3-bookworm
 ARG RUNTIME_IMAGE=debian:bookworm-slim
+ARG PROGRAM=builder
 
 FROM ${BUILDER_IMAGE} AS builder
+# Versions are not pinned: Debian removes the old ones when it publishes a security update.
+# hadolint ignore=DL3008
 RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
       libsqlite3-dev libssl-dev libyaml-dev zlib1g-dev \
@@ -25,12 +29,15 @@ COPY Benchmarks Benchmarks
 RUN swift build -c release --static-swift-stdlib --product drawbridge \
  && install -D --strip "$(swift build -c release --static-swift-stdlib --show-bin-path)/drawbridge" /out/drawbridge
 
+FROM ${PROGRAM} AS program
+
 FROM ${RUNTIME_IMAGE}
+# hadolint ignore=DL3008
 RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
       ca-certificates libsqlite3-0 libssl3 libyaml-0-2 zlib1g \
  && rm -rf /var/lib/apt/lists/*
-COPY --from=builder /out/drawbridge /usr/local/bin/drawbridge
+COPY --from=program /out/drawbridge /usr/local/bin/drawbridge
 COPY config/drawbridge.yaml /etc/drawbridge/drawbridge.yaml
 # For the store, with DRAWBRIDGE_STORE_ENGINE=sqlite. A new volume gets the owner and the mode of this folder.
 RUN install -d -m 0700 -o 65532 -g 65532 /data
@@ -42,6 +49,15 @@ ENV DRAWBRIDGE_LISTENERS_HTTP=0.0.0.0:8080 \
     DRAWBRIDGE_STORE_PATH=/data/drawbridge.db
 EXPOSE 8080 9090
 VOLUME /data
+
+# https://specs.opencontainers.org/image-spec/annotations/ Set VERSION and REVISION when you publish the image.
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="Drawbridge" \
+      org.opencontainers.image.description="Connects HTTP-only clients to WebSocket-only services" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
 
 # Numeric, so that Kubernetes can verify runAsNonRoot without a user database. The program writes to /data only, and only with a store.
 USER 65532:65532

@@ -32,7 +32,6 @@ class Nginx(ReverseProxy):
         return ["-p", self._folder, "-c", self.write_configuration(), "-e", "stderr"]
 
     def configuration(self):
-        host, port = self.target
         # The built-in folders for temporary files belong to root.
         folders = "\n".join(f"  {name}_temp_path {name};" for name in _TEMPORARY_FILES)
         return f"""
@@ -44,12 +43,17 @@ http {{
 {folders}
 {"".join(f"  {setting};" for setting in self.settings)}
   access_log off;
+{self.server()}
+}}
+"""
+
+    def server(self):
+        host, port = self.target
+        return f"""
   server {{
     listen 127.0.0.1:{self.port};
     location / {{ proxy_pass http://{host}:{port}; }}
-  }}
-}}
-"""
+  }}"""
 
 
 _TEMPORARY_FILES = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")

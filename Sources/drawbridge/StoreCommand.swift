@@ -71,7 +71,12 @@ enum StoreCommand {
     for session in sessions {
       Terminal.print(
         "session '\(session.name)': \(counted(session.pushes, "push", "pushes")) retained, the next is \(session.nextPush); "
-          + "\(counted(session.queued, "message")) queued; \(counted(session.consumers, "consumer"))")
+          + "\(counted(session.queued, "message")) queued; \(counted(session.consumers.count, "consumer"))")
+      for consumer in session.consumers {
+        Terminal.print(
+          "  consumer '\(consumer.name)': settled up to push \(consumer.position); \(counted(consumer.leases, "lease")); "
+            + counted(consumer.deadLetters, "dead letter"))
+      }
     }
     return DrawbridgeCommand.ExitCode.ok
   }

@@ -17,7 +17,7 @@ import Testing
     "UpstreamSession": ["ByteStreams"],
     "Outbox": ["ByteStreams", "UpstreamSession"],
     "Inbox": ["ByteStreams", "JSONCodec", "SocketIO"],
-    "Consumers": ["ByteStreams", "JSONCodec", "Inbox"],
+    "Consumers": ["ByteStreams", "JSONCodec", "Inbox", "Journal"],
     "Idempotency": ["ByteStreams"],
     "Calls": ["ByteStreams", "UpstreamSession"],
     "RouteNetlink": ["ByteStreams"],

@@ -140,3 +140,4 @@ async def test_nothing_acknowledged_is_lost_when_the_gateway_is_killed(start, tm
     assert verdict.faults == []
     assert verdict.accepted > 200
     assert verdict.read > 200
+    assert verdict.deliveries > 200

@@ -25,8 +25,8 @@ package final class API: HTTPApplication {
   var calls = SlotTable<PendingCall>()
   /// Makes the ids of calls.
   var entropy = EntropyPool()
-  /// The held receives of consumers.
-  var receives = SlotTable<PendingReceive>()
+  /// The held requests for consumers.
+  var consumerRequests = SlotTable<HeldConsumerRequest.Pending>()
   var preparedPolls = PreparedPolls()
   var preparedBatches = PreparedBatches()
   /// The cursor of the response being written, which contains it several times.
@@ -319,7 +319,7 @@ package final class API: HTTPApplication {
   }
 
   /// Number of requests without a response so far. For tests.
-  var pendingRequests: Int { requests.count + polls.count + sends.count + calls.count + receives.count }
+  var pendingRequests: Int { requests.count + polls.count + sends.count + calls.count + consumerRequests.count }
 
   // MARK: Responses
 

@@ -42,48 +42,54 @@ extension API {
   ) throws(ProblemError) -> Outcome {
     let (target, consumers) = (request.target, request.target.session.consumers)
     try target.check(grant)
-    do throws(ConsumerRefusal) {
-      switch target.action {
-      case .list:
-        guard let page = request.page else { break }
-        response.begin(.ok, "application/json")
-        ConsumerJSON.write(list(page, of: consumers, for: grant), into: &response.content.text)
-      case .show:
-        let status = try consumers.status(of: target.name)
-        response.begin(.ok, "application/json")
-        ConsumerJSON.write(status, into: &response.content.text)
-        response.content.text.append("\n" as StaticString)
-      case .remove:
-        guard consumers.remove(target.name) else { throw .unknown }
-        response.begin(.noContent, nil)
-      case .deadLetters:
-        let dead = try consumers.deadLetters(of: target.name)
-        response.begin(.ok, "application/json")
-        let letters = dead.letters.filter { grant?.allows($0.message) ?? true }
-        ConsumerJSON.write(letters, dropped: dead.dropped, into: &response.content)
-      case .removeDeadLetters:
-        let count = try consumers.removeDeadLetters(of: target.name, now: now)
-        response.begin(.ok, "application/json")
-        ConsumerJSON.write("removed", count, into: &response.content.text)
-      case .retryDeadLetters:
-        let count = try consumers.retryDeadLetters(of: target.name, now: now)
-        response.begin(.ok, "application/json")
-        ConsumerJSON.write("retried", count, into: &response.content.text)
-      case .put, .settle, .receive: break
-      }
-    } catch {
-      throw target.problem(error)
+    if let parameters = request.parameters {
+      return try receive(target, parameters, for: grant, at: now, into: &response)
     }
+    let result: ConsumerResult
     switch target.action {
-    case .put: try put(target, body, for: grant, at: now, into: &response)
-    case .settle: try settle(target, body, at: now, into: &response)
-    case .receive:
-      if let parameters = request.parameters {
-        return try receive(target, parameters, for: grant, at: now, into: &response)
+    case .put: result = try put(target, body, for: grant, at: now)
+    case .settle: result = try settle(target, body, at: now)
+    default:
+      do throws(ConsumerRefusal) {
+        switch target.action {
+        case .remove:
+          try consumers.remove(target.name)
+          result = .removed
+        case .removeDeadLetters:
+          result = .removedDeadLetters(try consumers.removeDeadLetters(of: target.name, now: now))
+        case .retryDeadLetters: result = .retriedDeadLetters(try consumers.retryDeadLetters(of: target.name, now: now))
+        case .list, .show, .deadLetters, .put, .settle, .receive:
+          try read(request, for: grant, into: &response)
+          return .respond
+        }
+      } catch {
+        throw target.problem(error)
       }
+    }
+    return respond(with: result, of: target, at: now, into: &response)
+  }
+
+  private func read(
+    _ request: PendingConsumerRequest, for grant: Grant?, into response: inout Response
+  ) throws(ConsumerRefusal) {
+    let (target, consumers) = (request.target, request.target.session.consumers)
+    switch target.action {
+    case .list:
+      guard let page = request.page else { break }
+      response.begin(.ok, "application/json")
+      ConsumerJSON.write(list(page, of: consumers, for: grant), into: &response.content.text)
+    case .show:
+      let status = try consumers.status(of: target.name)
+      response.begin(.ok, "application/json")
+      ConsumerJSON.write(status, into: &response.content.text)
+      response.content.text.append("\n" as StaticString)
+    case .deadLetters:
+      let dead = try consumers.deadLetters(of: target.name)
+      response.begin(.ok, "application/json")
+      let letters = dead.letters.filter { grant?.allows($0.message) ?? true }
+      ConsumerJSON.write(letters, dropped: dead.dropped, into: &response.content)
     default: break
     }
-    return .respond
   }
 
   /// Returns the next consumers that the grant allows. A session has at most a thousand.
@@ -94,9 +100,8 @@ extension API {
   }
 
   private func put(
-    _ target: ConsumerTarget, _ body: RequestBody?, for grant: Grant?, at now: MonotonicTime,
-    into response: inout Response
-  ) throws(ProblemError) {
+    _ target: ConsumerTarget, _ body: RequestBody?, for grant: Grant?, at now: MonotonicTime
+  ) throws(ProblemError) -> ConsumerResult {
     let document = try ConsumerDocument(body)
     target.session.noteUse(at: now)
     try grant?.checkConsumer(topics: document.settings.topics)
@@ -115,22 +120,15 @@ extension API {
     do throws(ConsumerRefusal) {
       let (isNew, status) = try target.session.consumers.put(
         target.name, document.settings, start: start, now: now)
-      response.begin(isNew ? .created : .ok, "application/json")
-      if isNew {
-        response.fields.append("Location: " as StaticString)
-        response.fields.append(target.path)
-        response.fields.append("\r\n" as StaticString)
-      }
-      ConsumerJSON.write(status, into: &response.content.text)
-      response.content.text.append("\n" as StaticString)
+      return .put(isNew: isNew, status)
     } catch {
       throw target.problem(error)
     }
   }
 
   private func settle(
-    _ target: ConsumerTarget, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
-  ) throws(ProblemError) {
+    _ target: ConsumerTarget, _ body: RequestBody?, at now: MonotonicTime
+  ) throws(ProblemError) -> ConsumerResult {
     let settlements = try SettleDocument(body).settlements
     // A worker that extends its leases is at work, and receives nothing meanwhile.
     target.session.noteUse(at: now)
@@ -147,9 +145,7 @@ extension API {
         "none of the leases is valid (\(lost) given): a lease ends when it expires, is settled, or its consumer is removed; receive the messages again"
       )
     }
-    response.begin(lost == 0 ? .ok : .multiStatus, "application/json")
-    ConsumerJSON.write(
-      zip(settlements.lazy.map(\.lease), outcomes), shared.clockOffset, into: &response.content.text)
+    return .settled(settlements, outcomes)
   }
 }
 
@@ -192,6 +188,13 @@ extension ConsumerTarget {
         .consumerConflict,
         "consumer '\(name)' is not shared, and has no leases and dead letters: acknowledge with POST \(path)/receive?ack=CURSOR"
       )
+    case .notStored:
+      ProblemError(
+        Problem(
+          .storeFailed,
+          detail:
+            "the change of consumer '\(name)' cannot be stored now: repeat the request after the time in Retry-After. A lease that was settled nevertheless cannot be settled otherwise",
+          retryAfter: 5))
     case .superseded:
       ProblemError(
         .superseded, "a later receive of consumer '\(name)' has taken over: only one reader may receive at a time")

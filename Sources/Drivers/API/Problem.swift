@@ -89,7 +89,7 @@ struct Problem {
       case .unsupportedEncoding: "The content coding is not supported, or the body does not match it"
       case .contentTooLarge: "The content is too large"
       case .queueFull: "The queue to the upstream is full"
-      case .storeFailed: "The message cannot be stored"
+      case .storeFailed: "The store does not work"
       case .tooManyBodies: "Too many request bodies are being received"
       case .tooManyKeys: "Too many idempotency keys are remembered"
       case .idempotencyKeyInProgress: "A request with this idempotency key is in progress"

@@ -59,14 +59,15 @@ package final class Session: Sendable {
     if let opened {
       inbox = SharedInbox(
         restoring: RestoredLog(opened.restored), in: opened.journal, retention: retention, budget: budget)
+      consumers = SharedConsumers(inbox: inbox, restoring: opened.restored.consumers, in: opened.journal)
       deliveryTerms = DeliveryTerms(opened.restored)
     } else {
       inbox = Self.makeInbox(retention, budget)
+      consumers = SharedConsumers(inbox: inbox)
       deliveryTerms = DeliveryTerms(epoch: inbox.epoch)
     }
     deliveryPrefix = deliveryTerms.prefix
     restoredKeys = Locked(opened.map { opened in opened.restored.validKeys } ?? [])
-    consumers = SharedConsumers(inbox: inbox)
     (number, loop) = (0, 0)
     creation = nil
     created = nil
@@ -187,7 +188,7 @@ extension Session: JournalObserver {
   /// Something was stored, or the state of the store has changed. Called on the thread of the store.
   package func journalChanged() {
     inbox.journalChanged()
-    consumers.pushed()
+    consumers.journalChanged()
     upstream.journalChanged()
   }
 }

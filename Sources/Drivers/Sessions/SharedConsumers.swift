@@ -1,6 +1,7 @@
 import ByteStreams
 import Consumers
 import Inbox
+import Journal
 import Reactor
 import Synchronization
 import Threading
@@ -8,8 +9,10 @@ import Threading
 /// The consumers of one session, shared by all event loops.
 ///
 /// A push costs one atomic load if no receive is held. Leases and delays end by a timer on the session's loop.
+///
+/// If the session is stored, each change is submitted in the order in which it is made. Nobody is to learn of it before `unstored` is nil.
 package final class SharedConsumers: Sendable {
-  private struct State: ~Copyable {
+  struct State: ~Copyable {
     var table = ConsumerTable()
     /// For the random bits of leases.
     var entropy = EntropyPool()
@@ -21,13 +24,19 @@ package final class SharedConsumers: Sendable {
     var alarm = MonotonicTime.distantFuture
     /// The part of the budget that dead letters take.
     var deadBytes = 0
+    /// That of the last change; nil: there was none, or consumers are not stored.
+    var lastTicket: JournalTicket?
   }
 
   /// Lock order: taken before the locks of the inbox.
-  private let state = Locked(State())
+  let state = Locked(State())
   private let inbox: SharedInbox
   /// Limits the dead letters of the sessions that clients create; nil if this one is configured.
   private let budget: RetentionBudget?
+  /// nil if consumers are not stored.
+  let journal: (any SessionJournal)?
+  /// Number of requests that wait for the store.
+  let storeWaiters = Locked(0)
   /// Number of held receives. Incremented before a receive checks for pushes the last time.
   private let held = Atomic<Int>(0)
   /// Notified when a held receive may have something to return.
@@ -36,6 +45,20 @@ package final class SharedConsumers: Sendable {
   package init(inbox: SharedInbox, budget: RetentionBudget? = nil) {
     self.inbox = inbox
     self.budget = budget
+    journal = nil
+  }
+
+  /// Consumers that are stored.
+  ///
+  /// - Parameter restored: those of earlier processes.
+  init(inbox: SharedInbox, restoring restored: [String: RestoredConsumer], in journal: any SessionJournal) {
+    self.inbox = inbox
+    budget = nil
+    self.journal = journal
+    state.withLock { state in
+      state.table = ConsumerTable(restoring: restored, from: inbox, at: .present)
+      state.alarm = state.table.nextDeadline() ?? .distantFuture
+    }
   }
 
   deinit { budget?.add(-deadBytes) }
@@ -85,32 +108,33 @@ package final class SharedConsumers: Sendable {
     clock?.notify()
   }
 
-  fileprivate var isClosed: Bool { state.withLock { $0.isClosed } }
+  var isClosed: Bool { state.withLock { $0.isClosed } }
 
-  fileprivate func start(_ clock: Signal) {
+  func start(_ clock: Signal) {
     state.withLock { $0.clock = clock }
     clock.notify()
   }
 
   /// Ends the cycle of references between the timer and its signal. Called on the session's loop.
-  fileprivate func stop() {
+  func stop() {
     let clock = state.withLock { $0.clock.take() }
     clock?.close()
   }
 
   /// When the timer is to fire; nil if never.
-  fileprivate var nextAlarm: MonotonicTime? {
+  var nextAlarm: MonotonicTime? {
     let alarm = state.withLock { $0.alarm }
     return alarm == .distantFuture ? nil : alarm
   }
 
   /// Does what is due. Returns when there is something to do next.
-  fileprivate func tick(at now: MonotonicTime) -> MonotonicTime? {
+  func tick(at now: MonotonicTime) -> MonotonicTime? {
     let inbox = inbox
     let (hasNews, next) = state.withLock { state in
       let hasNews = state.table.expire(now: now, inbox)
       let next = state.table.nextDeadline()
       state.alarm = next ?? .distantFuture
+      submit(&state)
       return (hasNews, next)
     }
     countDeadLetters()
@@ -119,13 +143,17 @@ package final class SharedConsumers: Sendable {
   }
 
   /// Calls `body` with the table and wakes the timer if it must fire earlier than it would.
+  ///
+  /// - Parameter mustStore: whether the change is refused while the store does not work.
   private func withTable<Result: Sendable>(
-    deadline: MonotonicTime = .distantFuture,
+    deadline: MonotonicTime = .distantFuture, mustStore: Bool = false,
     _ body: (inout ConsumerTable, inout EntropyPool) throws(ConsumerRefusal) -> Result
   ) throws(ConsumerRefusal) -> Result {
     let result = state.withLock { state -> Swift.Result<Result, ConsumerRefusal> in
       do throws(ConsumerRefusal) {
         if state.isClosed { throw .unknown }
+        if mustStore, let journal, journal.isFailed || journal.isFull { throw .notStored }
+        defer { submit(&state) }
         let result = try body(&state.table, &state.entropy)
         if deadline < state.alarm {
           state.alarm = deadline
@@ -146,7 +174,7 @@ package final class SharedConsumers: Sendable {
     _ name: String, _ settings: ConsumerSettings, start: Cursor, now: MonotonicTime
   ) throws(ConsumerRefusal) -> (isNew: Bool, status: ConsumerStatus) {
     let inbox = inbox
-    let result = try withTable(deadline: now + settings.idle) { table, _ throws(ConsumerRefusal) in
+    let result = try withTable(deadline: now + settings.idle, mustStore: true) { table, _ throws(ConsumerRefusal) in
       let isNew = try table.put(name, settings, start: start, now: now)
       return PutResult(isNew: isNew, status: try table.status(of: name, inbox))
     }
@@ -179,22 +207,23 @@ package final class SharedConsumers: Sendable {
     return state.withLock { $0.table.summary(inbox) }
   }
 
-  /// Returns false if there is none. Held receives of it end.
-  package func remove(_ name: String) -> Bool {
-    let wasThere = state.withLock { $0.table.remove(name) }
+  /// Held receives of it end.
+  package func remove(_ name: String) throws(ConsumerRefusal) {
+    try withTable(mustStore: true) { table, _ throws(ConsumerRefusal) in
+      guard table.remove(name) else { throw .unknown }
+    }
     countDeadLetters()
-    if wasThere { notifier.notify() }
-    return wasThere
+    notifier.notify()
   }
 
   // MARK: Receiving
 
   /// Begins a receive. A held receive of the same reader ends.
   package func beginReceive(
-    _ name: String, acknowledging cursor: Cursor?, now: MonotonicTime
+    _ name: String, acknowledging cursor: ReadStart?, now: MonotonicTime
   ) throws(ConsumerRefusal) -> ReceiveTurn {
     let inbox = inbox
-    let turn = try withTable { table, _ throws(ConsumerRefusal) in
+    let turn = try withTable(mustStore: cursor != nil) { table, _ throws(ConsumerRefusal) in
       try table.beginReceive(name, acknowledging: cursor, now: now, inbox)
     }
     // The receive that is superseded ends.
@@ -211,12 +240,12 @@ package final class SharedConsumers: Sendable {
     return inbox.read(after: start, limit: limit, maxBytes: maxBytes, matching: turn.filter)
   }
 
-  /// The next pushes of a shared consumer, leased to this receiver.
+  /// The next pushes of a shared consumer, leased to this receiver. With a limit of 0, nothing is leased, and what is returned need not be stored.
   package func lease(
     _ turn: ReceiveTurn, of name: String, limit: Int, maxBytes: Int, now: MonotonicTime
   ) throws(ConsumerRefusal) -> LeasedBatch {
     let inbox = inbox
-    let batch = try withTable { table, entropy throws(ConsumerRefusal) in
+    let batch = try withTable(mustStore: limit > 0) { table, entropy throws(ConsumerRefusal) in
       try table.receive(
         turn, of: name, limit: limit, maxBytes: maxBytes, now: now, from: inbox, using: &entropy)
     }
@@ -259,7 +288,11 @@ package final class SharedConsumers: Sendable {
   package func endHolding(_ turn: ReceiveTurn, of name: String, now: MonotonicTime) {
     held.subtract(1, ordering: .sequentiallyConsistent)
     // The timer ignores a consumer with a held receive.
-    schedule(state.withLock { $0.table.hold(turn, of: name, -1, now: now) })
+    schedule(
+      state.withLock { state in
+        defer { submit(&state) }
+        return state.table.hold(turn, of: name, -1, now: now)
+      })
   }
 
   // MARK: Settling
@@ -268,7 +301,7 @@ package final class SharedConsumers: Sendable {
     _ settlements: [(lease: Lease, settlement: Settlement)], of name: String, now: MonotonicTime
   ) throws(ConsumerRefusal) -> [SettlementOutcome] {
     let inbox = inbox
-    let outcomes = try withTable { table, _ throws(ConsumerRefusal) in
+    let outcomes = try withTable(mustStore: true) { table, _ throws(ConsumerRefusal) in
       try table.settle(settlements, of: name, now: now, inbox)
     }
     countDeadLetters()
@@ -298,18 +331,30 @@ package final class SharedConsumers: Sendable {
   }
 
   package func removeDeadLetters(of name: String, now: MonotonicTime) throws(ConsumerRefusal) -> Int {
-    let count = try withTable { table, _ throws(ConsumerRefusal) in try table.removeDeadLetters(of: name, now: now) }
+    let count = try withTable(mustStore: true) { table, _ throws(ConsumerRefusal) in
+      try table.removeDeadLetters(of: name, now: now)
+    }
     countDeadLetters()
     return count
   }
 
   package func retryDeadLetters(of name: String, now: MonotonicTime) throws(ConsumerRefusal) -> Int {
-    let count = try withTable { table, _ throws(ConsumerRefusal) in
+    let count = try withTable(mustStore: true) { table, _ throws(ConsumerRefusal) in
       try table.retryDeadLetters(of: name, now: now)
     }
     countDeadLetters()
     pushed()
     return count
+  }
+
+  /// Takes back what a receive has leased, since its response is not sent.
+  package func withdraw(_ batch: LeasedBatch, of name: String, now: MonotonicTime) {
+    let inbox = inbox
+    state.withLock { state in
+      state.table.withdraw(batch, of: name, now: now, inbox)
+      submit(&state)
+    }
+    pushed()
   }
 
   /// Lets the timer fire at `deadline` at the latest.
@@ -323,42 +368,3 @@ package final class SharedConsumers: Sendable {
 }
 
 extension SharedInbox: PushSource {}
-
-/// Ends leases and delays of a session's consumers, and removes idle consumers.
-final class ConsumerClock: LoopTask, TimerTarget, SignalTarget {
-  /// Time between two passes over the consumers: ends that are closer together cost one.
-  private static var resolution: TimeSpan { .milliseconds(10) }
-
-  private let consumers: SharedConsumers
-  private let loop: LoopContext
-  private var timer: LoopTimer?
-  private var lastPass = MonotonicTime.zero
-
-  init(_ consumers: SharedConsumers, loop: LoopContext) {
-    self.consumers = consumers
-    self.loop = loop
-  }
-
-  func run() async { consumers.start(loop.makeSignal(for: self)) }
-
-  /// There may be an earlier deadline, or the session is closed.
-  func signalled() {
-    if consumers.isClosed {
-      setTimer(nil)
-      consumers.stop()
-    } else {
-      setTimer(consumers.nextAlarm)
-    }
-  }
-
-  func timerFired(_ token: Int) {
-    timer = nil
-    lastPass = loop.now
-    setTimer(consumers.tick(at: loop.now))
-  }
-
-  private func setTimer(_ deadline: MonotonicTime?) {
-    if let timer { loop.cancel(timer) }
-    timer = deadline.map { loop.schedule(at: max($0, lastPass + Self.resolution), self) }
-  }
-}

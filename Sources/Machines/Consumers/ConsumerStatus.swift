@@ -89,4 +89,6 @@ package enum ConsumerRefusal: Error, Equatable, Sendable {
   case isExclusive
   /// A later receive has taken over.
   case superseded
+  /// The change cannot be stored.
+  case notStored
 }

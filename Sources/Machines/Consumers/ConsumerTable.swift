@@ -26,16 +26,24 @@ package struct ConsumerTable: Sendable {
     var lastUse: MonotonicTime
     /// Number of held receives.
     var held = 0
+    /// What was submitted last; nil: nothing.
+    var stored: StoredProgress?
+    /// nil: it was created by this process.
+    var restored: Restored?
 
     func idleEnd() -> MonotonicTime {
-      held > 0 || queue?.leaseCount ?? 0 > 0 ? .distantFuture : lastUse + settings.idle
+      if held > 0 || queue?.leaseCount ?? 0 > 0 { return .distantFuture }
+      if let restored, restored.use == lastUse { return restored.idleEnd }
+      return lastUse + settings.idle
     }
   }
 
-  private var consumers: [String: Consumer] = [:]
-  private var lastID: UInt64 = 0
+  var consumers: [String: Consumer] = [:]
+  var lastID: UInt64 = 0
   /// Number of records of all consumers.
-  private(set) var recordCount = 0
+  var recordCount = 0
+  /// What is not submitted to the store yet; nil: the session is not stored.
+  var unstored: Unstored?
   private let maximumRecords: Int
 
   package init() { self.init(maximumRecords: Self.maximumRecords) }
@@ -59,6 +67,7 @@ package struct ConsumerTable: Sendable {
       consumers[name]?.settings = settings
       consumers[name]?.queue?.settings = settings
       consumers[name]?.lastUse = now
+      noteSettings(of: name)
       return false
     }
     guard consumers.count < Self.maximumConsumers else { throw .tooMany }
@@ -66,6 +75,8 @@ package struct ConsumerTable: Sendable {
     consumers[name] = Consumer(
       id: lastID, settings: settings, position: start,
       queue: settings.isShared ? LeaseQueue(settings, after: start) : nil, lastUse: now)
+    if unstored != nil { consumers[name]?.queue?.changes = LeaseQueue.Changes() }
+    noteSettings(of: name)
     return true
   }
 
@@ -73,12 +84,15 @@ package struct ConsumerTable: Sendable {
   package mutating func remove(_ name: String) -> Bool {
     guard let removed = consumers.removeValue(forKey: name) else { return false }
     recordCount -= removed.queue?.records.count ?? 0
+    noteRemoval(of: name)
     return true
   }
 
   /// Calls `body` with the queue of a consumer. Returns nil if it has none.
+  @discardableResult
   private mutating func withQueue<Result>(of name: String, _ body: (inout LeaseQueue) -> Result) -> Result? {
-    consumers[name]?.queue?.counting(&recordCount, limit: maximumRecords, body)
+    noteChange(of: name)
+    return consumers[name]?.queue?.counting(&recordCount, limit: maximumRecords, body)
   }
 
   package func status(of name: String, _ source: some PushSource) throws(ConsumerRefusal) -> ConsumerStatus {
@@ -123,23 +137,25 @@ package struct ConsumerTable: Sendable {
 
   /// Begins a receive. If the consumer is one reader, this supersedes the receive before.
   ///
-  /// - Parameter acknowledged: the position up to which the reader has handled everything. An earlier position than the acknowledged one changes
-  ///   nothing. One of another epoch is reported as a gap.
+  /// - Parameter acknowledged: the position up to which the reader has handled everything, as the log has resolved it. An earlier position than
+  ///   the acknowledged one changes nothing. One of another epoch, or one that the store has lost, is reported as a gap.
   package mutating func beginReceive(
-    _ name: String, acknowledging acknowledged: Cursor? = nil, now: MonotonicTime, _ source: some PushSource
+    _ name: String, acknowledging acknowledged: ReadStart? = nil, now: MonotonicTime, _ source: some PushSource
   ) throws(ConsumerRefusal) -> ReceiveTurn {
     guard var start = consumers[name]?.position, let id = consumers[name]?.id else { throw .unknown }
     consumers[name]?.lastUse = now
+    noteChange(of: name)
     guard consumers[name]?.queue == nil else {
       if acknowledged != nil { throw .isShared }
       return ReceiveTurn(consumer: id, receiver: nil)
     }
     var gap: Gap.Reason?
     if let acknowledged {
-      if acknowledged.epoch != source.latest.epoch {
+      let cursor = acknowledged.cursor
+      if cursor.epoch != source.latest.epoch {
         gap = .restart
-      } else if start.epoch != acknowledged.epoch || start.position < acknowledged.position {
-        start = acknowledged
+      } else if start.epoch != cursor.epoch || start.position <= cursor.position {
+        (start, gap) = (cursor, acknowledged.gap)
       }
     }
     consumers[name]?.position = start
@@ -184,6 +200,7 @@ package struct ConsumerTable: Sendable {
     guard consumers[name]?.id == turn.consumer else { return .distantFuture }
     consumers[name]?.held += change
     consumers[name]?.lastUse = now
+    noteChange(of: name)
     return consumers[name]?.idleEnd() ?? .distantFuture
   }
 
@@ -203,6 +220,14 @@ package struct ConsumerTable: Sendable {
     return outcomes
   }
 
+  /// Takes back what a receive has handed out, since its response is not sent.
+  package mutating func withdraw(_ batch: LeasedBatch, of name: String, now: MonotonicTime, _ source: some PushSource) {
+    withQueue(of: name) { queue in
+      for message in batch.messages { queue.withdraw(message.lease, now: now, source) }
+      if let gap = batch.gap { queue.reportAgain(gap) }
+    }
+  }
+
   /// Bytes of the dead letters of all consumers, and of those that are delivered again.
   package var deadBytes: Int { consumers.values.reduce(0) { $0 + ($1.queue?.keptBytes ?? 0) } }
 
@@ -214,6 +239,7 @@ package struct ConsumerTable: Sendable {
       guard let name = largest?.key, let before = consumers[name]?.queue?.keptBytes,
         consumers[name]?.queue?.dropDeadLetter() == true
       else { return }
+      noteChange(of: name)
       excess -= before - (consumers[name]?.queue?.keptBytes ?? 0)
     }
   }
@@ -226,7 +252,7 @@ package struct ConsumerTable: Sendable {
 
   package mutating func removeDeadLetters(of name: String, now: MonotonicTime) throws(ConsumerRefusal) -> Int {
     try use(name, now: now)
-    return consumers[name]?.queue?.removeDeadLetters() ?? 0
+    return withQueue(of: name) { $0.removeDeadLetters() } ?? 0
   }
 
   package mutating func retryDeadLetters(of name: String, now: MonotonicTime) throws(ConsumerRefusal) -> Int {
@@ -238,6 +264,7 @@ package struct ConsumerTable: Sendable {
     guard consumers[name] != nil else { throw .unknown }
     guard consumers[name]?.queue != nil else { throw .isExclusive }
     consumers[name]?.lastUse = now
+    noteChange(of: name)
   }
 
   // MARK: Time

@@ -30,10 +30,10 @@ struct DeadLetters: Sendable {
 
   func contains(_ number: UInt64) -> Bool { numbers.contains(number) }
 
-  /// Drops the oldest if there are too many. The newest stays, whatever its size, if there is no other.
+  /// Drops the oldest if there are too many. The newest stays, whatever its size, if there is no other. Returns those that were dropped.
   ///
   /// - Parameter retried: number and size of the copies that are being delivered again. They count towards the limits.
-  mutating func append(_ letter: DeadLetter, besides retried: (count: Int, bytes: Int)) {
+  mutating func append(_ letter: DeadLetter, besides retried: (count: Int, bytes: Int)) -> [UInt64] {
     letters.append(letter)
     numbers.insert(letter.message.sequence)
     bytes += letter.message.cost
@@ -45,18 +45,30 @@ struct DeadLetters: Sendable {
       numbers.remove(oldest.sequence)
       excess += 1
     }
+    let numbers = letters.prefix(excess).map(\.message.sequence)
     letters.removeFirst(excess)
     dropped += UInt64(excess)
+    return numbers
   }
 
-  /// Returns false if there is none.
-  mutating func dropOldest() -> Bool {
-    guard let oldest = letters.first?.message else { return false }
+  /// Continues with those that were stored.
+  init(restoring letters: [DeadLetter], dropped: UInt64) {
+    self.letters = letters
+    numbers = Set(letters.map(\.message.sequence))
+    bytes = letters.reduce(0) { $0 + $1.message.cost }
+    self.dropped = dropped
+  }
+
+  init() {}
+
+  /// Returns its number; nil if there is none.
+  mutating func dropOldest() -> UInt64? {
+    guard let oldest = letters.first?.message else { return nil }
     letters.removeFirst()
     numbers.remove(oldest.sequence)
     bytes -= oldest.cost
     dropped += 1
-    return true
+    return oldest.sequence
   }
 
   /// Removes and returns all.

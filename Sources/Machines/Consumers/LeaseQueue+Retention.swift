@@ -45,6 +45,7 @@ extension LeaseQueue {
         case .queued:
           count(missing: 1)
           set(.missing, until: .distantFuture, of: swept)
+          noteChange(of: swept)
         case .leased, .missing: break
         }
       }
@@ -71,6 +72,12 @@ extension LeaseQueue {
       self.missed += missed
       missedTotal += missed
     }
+    for reason in gap.reasons { note(reason) }
+  }
+
+  /// A gap whose response was not sent. Its pushes are counted already.
+  mutating func reportAgain(_ gap: Gap) {
+    missed += gap.missed ?? 0
     for reason in gap.reasons { note(reason) }
   }
 

@@ -28,6 +28,7 @@ extension LeaseQueue {
     case .extend:
       let expires = now + settings.visibility
       set(record.state, until: expires, of: number)
+      noteChange(of: number)
       return .extended(until: expires)
     }
   }
@@ -42,14 +43,22 @@ extension LeaseQueue {
       bury(number, .deliveries, source)
       return true
     }
-    if number < source.firstRetained, copies[number] == nil {
-      lose(number)
-    } else if time > now {
-      set(.delayed, until: time, of: number)
-    } else {
-      makeReady(number)
-    }
+    free(number, at: time, now: now, source)
     return false
+  }
+
+  /// Takes back a lease whose worker has not got it, as if the push had not been handed out.
+  mutating func withdraw(_ lease: Lease, now: MonotonicTime, _ source: some PushSource) {
+    guard let record = records[lease.number], record.state == .leased(bits: lease.bits) else { return }
+    records[lease.number]?.attempts = record.attempts - 1
+    free(lease.number, at: now, now: now, source)
+  }
+
+  /// The push can be handed out again at `time`, unless retention has removed it.
+  private mutating func free(_ number: UInt64, at time: MonotonicTime, now: MonotonicTime, _ source: some PushSource) {
+    if number < source.firstRetained, copies[number] == nil { return lose(number) }
+    if time > now { set(.delayed, until: time, of: number) } else { makeReady(number) }
+    noteChange(of: number)
   }
 
   mutating func bury(_ number: UInt64, _ reason: DeadLetter.Reason, _ source: some PushSource) {
@@ -58,25 +67,34 @@ extension LeaseQueue {
       return
     }
     remove(number)
-    dead.append(
-      DeadLetter(message: message, reason: reason, deliveries: record.attempts), besides: (copies.count, copiedBytes))
+    let letter = DeadLetter(message: message, reason: reason, deliveries: record.attempts)
+    note(.buried(letter))
+    for number in dead.append(letter, besides: (copies.count, copiedBytes)) { note(.dropped(number)) }
   }
 
   /// Bytes of the payloads that the push log may no longer keep.
   var keptBytes: Int { dead.bytes + copiedBytes }
 
   /// Drops the oldest dead letter. Returns false if there is none.
-  mutating func dropDeadLetter() -> Bool { dead.dropOldest() }
+  mutating func dropDeadLetter() -> Bool {
+    guard let number = dead.dropOldest() else { return false }
+    note(.dropped(number))
+    return true
+  }
 
   // MARK: Dead letters
 
   /// Removes all. Returns their number.
-  mutating func removeDeadLetters() -> Int { dead.takeAll().count }
+  mutating func removeDeadLetters() -> Int {
+    note(.removed)
+    return dead.takeAll().count
+  }
 
   /// Delivers all dead letters again, as if they had not been delivered before. With an order, each is handled after the pushes of its key that
   /// were examined before. Returns their number.
   mutating func retryDeadLetters() -> Int {
     let letters = dead.takeAll()
+    note(.retried)
     for letter in letters {
       copies[letter.message.sequence] = letter.message
       copiedBytes += letter.message.cost

@@ -79,7 +79,7 @@ struct LeaseQueue: Sendable {
   /// Every push before this number that retention has removed is accounted for.
   var swept: UInt64 = 1
   /// Every push up to this number was before the consumer.
-  private(set) var startSequence: UInt64
+  var startSequence: UInt64
   /// Maximum number of records, considering those of the session's other consumers.
   private var recordLimit = LeaseQueue.searchLimit
   /// Whether time or retention has made pushes ready since the last `receive`.
@@ -91,6 +91,9 @@ struct LeaseQueue: Sendable {
   var gapReasons: [Gap.Reason] = []
   /// Number of pushes that retention removed before they were settled.
   var missedTotal: UInt64 = 0
+
+  /// What is not submitted to the store yet; nil: the consumer is not stored.
+  var changes: Changes?
 
   init(_ settings: ConsumerSettings, after start: Cursor) {
     self.settings = settings
@@ -179,6 +182,7 @@ struct LeaseQueue: Sendable {
         matching: settings.filter)
       if let gap = result.gap { note(gap) }
       if frontier.epoch != result.cursor.epoch { startSequence = 0 }
+      notePassed(result)
       let passed = Int(result.cursor.sequence - min(frontier.sequence, result.cursor.sequence))
       budget.pushes -= result.messages.count
       // Pushes that retention has removed are not compared. A read that only passes a gap counts as well.
@@ -221,6 +225,7 @@ struct LeaseQueue: Sendable {
     ready.removeFirst()
     records[number]?.attempts += 1
     set(.leased(bits: bits), until: end, of: number)
+    noteChange(of: number)
     let lease = Lease(number: number, attempt: records[number]?.attempts ?? 1, bits: bits)
     return LeasedMessage(lease: lease, expires: end, message: message)
   }
@@ -267,6 +272,7 @@ struct LeaseQueue: Sendable {
   mutating func remove(_ number: UInt64) {
     guard let record = records.removeValue(forKey: number) else { return }
     count(record.state, -1)
+    noteChange(of: number)
     if let copy = copies.removeValue(forKey: number) { copiedBytes -= copy.cost }
     if let key = record.key { advance(key, to: record.next) }
     while !examined.isEmpty, records[examined[examined.front]] == nil { examined.removeFirst() }

@@ -4,18 +4,18 @@ import ByteStreams
 package enum ConsumerChange: Equatable, Sendable {
   /// Created, or its settings changed. `position`: where a new consumer starts; ignored by an existing one.
   case put(JournalConsumerSettings, position: UInt64)
-  /// Everything up to this position is settled, and what is to be reported as a gap next.
-  case moved(JournalConsumerPosition)
-  /// A push was leased to a worker.
+  /// How far it is, and what is to be reported as a gap next.
+  case moved(JournalConsumerProgress)
+  /// A push was leased to a worker, or its lease was extended.
   case leased(JournalLease)
-  /// Leases ended without an acknowledgement. `until`: when the push can be handed out again.
-  case released(number: UInt64, until: Int64)
-  /// A push was acknowledged, or is not to be handed out for another reason.
-  case settled(number: UInt64)
+  /// A lease ended without an acknowledgement.
+  case released(JournalRelease)
+  /// These pushes are not to be handed out again: they were acknowledged, do not match the topics, or are part of a gap.
+  case settled(first: UInt64, last: UInt64)
   /// A push became a dead letter, and is settled.
   case buried(JournalDeadLetter)
-  /// The oldest dead letters were dropped to stay within the limits.
-  case deadDropped(count: Int)
+  /// The dead letter with this number was dropped to stay within the limits.
+  case deadDropped(number: UInt64)
   /// A client removed all dead letters.
   case deadRemoved
   /// All dead letters are handed out again.
@@ -47,20 +47,24 @@ package struct JournalConsumerSettings: Hashable, Sendable {
   package init() {}
 }
 
-/// The position of a consumer, and the gap that its next response reports.
-package struct JournalConsumerPosition: Hashable, Sendable {
-  /// As `Cursor.position` of the inbox.
-  package let position: UInt64
-  package let missed: UInt64
-  package let reasons: JournalGaps
+/// How far a consumer is, and the gap that its next response reports. Positions are those of `Cursor.position` of the inbox.
+package struct JournalConsumerProgress: Hashable, Sendable {
+  /// Everything up to it is settled.
+  package var position: UInt64
+  /// Everything up to it was examined: what is not settled is to be handed out.
+  package var frontier: UInt64
+  package var missed: UInt64 = 0
+  /// Number of all pushes that retention has removed before they were settled.
+  package var missedTotal: UInt64 = 0
+  package var reasons: JournalGaps = []
+  /// Number of dead letters that were dropped to stay within the limits.
+  package var droppedDead: UInt64 = 0
   /// The time of the last use.
-  package let time: Int64
+  package var time: Int64 = 0
 
-  package init(position: UInt64, missed: UInt64 = 0, reasons: JournalGaps = [], time: Int64) {
+  package init(position: UInt64, frontier: UInt64) {
     self.position = position
-    self.missed = missed
-    self.reasons = reasons
-    self.time = time
+    self.frontier = frontier
   }
 }
 
@@ -70,13 +74,40 @@ package struct JournalLease: Hashable, Sendable {
   package let attempt: UInt32
   package let bits: UInt64
   /// When the lease expires.
-  package let end: Int64
+  package let end: JournalDeadline
 
-  package init(number: UInt64, attempt: UInt32, bits: UInt64, end: Int64) {
+  package init(number: UInt64, attempt: UInt32, bits: UInt64, end: JournalDeadline) {
     self.number = number
     self.attempt = attempt
     self.bits = bits
     self.end = end
+  }
+}
+
+package struct JournalRelease: Hashable, Sendable {
+  /// The number of the push.
+  package let number: UInt64
+  /// Number of deliveries. 0: it is as if it had not been handed out.
+  package let attempts: UInt32
+  /// When it can be handed out again.
+  package let end: JournalDeadline
+
+  package init(number: UInt64, attempts: UInt32, end: JournalDeadline) {
+    self.number = number
+    self.attempts = attempts
+    self.end = end
+  }
+}
+
+/// The end of a span of time that survives the process. A clock that is set back does not make the span longer.
+package struct JournalDeadline: Hashable, Sendable {
+  package let time: Int64
+  /// Milliseconds that were left when it was stored.
+  package let rest: Int64
+
+  package init(time: Int64, rest: Int64) {
+    self.time = time
+    self.rest = rest
   }
 }
 

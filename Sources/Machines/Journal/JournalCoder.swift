@@ -143,33 +143,38 @@ package enum JournalCoder {
       output.append(signed: settings.idle.nanoseconds)
       output.append(varint: UInt64(settings.topics.count))
       for topic in settings.topics { output.append(sized: topic) }
-    case .moved(let moved):
+    case .moved(let progress):
       output.append(ConsumerTag.moved)
-      output.append(varint: moved.position)
-      output.append(varint: moved.missed)
-      output.append(moved.reasons.rawValue)
-      output.append(signed: moved.time)
+      output.append(varint: progress.position)
+      output.append(varint: progress.frontier)
+      output.append(varint: progress.missed)
+      output.append(varint: progress.missedTotal)
+      output.append(progress.reasons.rawValue)
+      output.append(varint: progress.droppedDead)
+      output.append(signed: progress.time)
     case .leased(let lease):
       output.append(ConsumerTag.leased)
       output.append(varint: lease.number)
       output.append(varint: UInt64(lease.attempt))
       output.append(fixed: lease.bits)
-      output.append(signed: lease.end)
-    case .released(let number, let until):
+      append(lease.end, to: &output)
+    case .released(let release):
       output.append(ConsumerTag.released)
-      output.append(varint: number)
-      output.append(signed: until)
-    case .settled(let number):
+      output.append(varint: release.number)
+      output.append(varint: UInt64(release.attempts))
+      append(release.end, to: &output)
+    case .settled(let first, let last):
       output.append(ConsumerTag.settled)
-      output.append(varint: number)
+      output.append(varint: first)
+      output.append(varint: last)
     case .buried(let letter):
       output.append(ConsumerTag.buried)
       append(letter.push, to: &output)
       output.append(letter.isRejected ? 1 : 0)
       output.append(varint: UInt64(letter.deliveries))
-    case .deadDropped(let count):
+    case .deadDropped(let number):
       output.append(ConsumerTag.deadDropped)
-      output.append(varint: UInt64(max(0, count)))
+      output.append(varint: number)
     case .deadRemoved: output.append(ConsumerTag.deadRemoved)
     case .deadRetried: output.append(ConsumerTag.deadRetried)
     case .used(let time):
@@ -177,6 +182,11 @@ package enum JournalCoder {
       output.append(signed: time)
     case .removed: output.append(ConsumerTag.removed)
     }
+  }
+
+  private static func append(_ deadline: JournalDeadline, to output: inout ByteQueue) {
+    output.append(signed: deadline.time)
+    output.append(signed: deadline.rest)
   }
 }
 

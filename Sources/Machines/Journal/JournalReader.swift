@@ -80,7 +80,7 @@ package struct JournalReader: ~Copyable, ~Escapable {
   private mutating func consumerChange() throws(Damaged) -> ConsumerChange {
     switch try byte() {
     case JournalCoder.ConsumerTag.put:
-      let position = try varint()
+      let position = try position()
       var settings = JournalConsumerSettings()
       settings.isShared = try flag()
       settings.visibility = TimeSpan(nanoseconds: try signed())
@@ -92,19 +92,28 @@ package struct JournalReader: ~Copyable, ~Escapable {
       for _ in 0..<count { settings.topics.append(try text()) }
       return .put(settings, position: position)
     case JournalCoder.ConsumerTag.moved:
-      return .moved(
-        JournalConsumerPosition(
-          position: try varint(), missed: try varint(), reasons: JournalGaps(rawValue: try byte()), time: try signed()))
+      var progress = JournalConsumerProgress(position: try position(), frontier: try position())
+      progress.missed = try varint()
+      progress.missedTotal = try varint()
+      progress.reasons = JournalGaps(rawValue: try byte())
+      progress.droppedDead = try varint()
+      progress.time = try signed()
+      return .moved(progress)
     case JournalCoder.ConsumerTag.leased:
       return .leased(
         JournalLease(
-          number: try number(), attempt: UInt32(clamping: try varint()), bits: try fixed(), end: try signed()))
-    case JournalCoder.ConsumerTag.released: return .released(number: try number(), until: try signed())
-    case JournalCoder.ConsumerTag.settled: return .settled(number: try number())
+          number: try number(), attempt: UInt32(clamping: try varint()), bits: try fixed(), end: try deadline()))
+    case JournalCoder.ConsumerTag.released:
+      return .released(
+        JournalRelease(number: try number(), attempts: UInt32(clamping: try varint()), end: try deadline()))
+    case JournalCoder.ConsumerTag.settled:
+      let (first, last) = (try number(), try number())
+      guard first <= last else { throw Damaged() }
+      return .settled(first: first, last: last)
     case JournalCoder.ConsumerTag.buried:
       return .buried(
         JournalDeadLetter(push: try push(), isRejected: try flag(), deliveries: UInt32(clamping: try varint())))
-    case JournalCoder.ConsumerTag.deadDropped: return .deadDropped(count: Int(clamping: try varint()))
+    case JournalCoder.ConsumerTag.deadDropped: return .deadDropped(number: try number())
     case JournalCoder.ConsumerTag.deadRemoved: return .deadRemoved
     case JournalCoder.ConsumerTag.deadRetried: return .deadRetried
     case JournalCoder.ConsumerTag.used: return .used(at: try signed())
@@ -152,6 +161,17 @@ package struct JournalReader: ~Copyable, ~Escapable {
     let value = try varint()
     guard value > 0, value < 1 << 62 else { throw Damaged() }
     return value
+  }
+
+  /// Twice the number of a push, and one more after a gap.
+  private mutating func position() throws(Damaged) -> UInt64 {
+    let value = try varint()
+    guard value < 1 << 63 else { throw Damaged() }
+    return value
+  }
+
+  private mutating func deadline() throws(Damaged) -> JournalDeadline {
+    JournalDeadline(time: try signed(), rest: try signed())
   }
 
   private mutating func signed() throws(Damaged) -> Int64 {

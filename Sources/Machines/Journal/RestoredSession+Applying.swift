@@ -134,7 +134,7 @@ extension RestoredSession {
       return true
     }
     if case .put(let settings, let position) = change, consumers[name] == nil {
-      consumers[name] = RestoredConsumer(settings, position: position)
+      consumers[name] = RestoredConsumer(settings, start: position)
       return true
     }
     return consumers[name]?.apply(change) ?? false
@@ -145,47 +145,45 @@ extension RestoredConsumer {
   fileprivate mutating func apply(_ change: ConsumerChange) -> Bool {
     switch change {
     case .put(let settings, _): self.settings = settings
-    case .moved(let moved): move(moved)
+    case .moved(let progress): move(progress)
     case .leased(let lease):
-      pushes[lease.number] = Push(attempts: lease.attempt, bits: lease.bits, until: lease.end)
-    case .released(let number, let until):
-      pushes[number]?.bits = nil
-      pushes[number]?.until = until
-    case .settled(let number): settle(number)
+      pushes[lease.number] = Push(attempts: lease.attempt, bits: lease.bits, end: lease.end)
+    case .released(let release):
+      pushes[release.number] =
+        release.attempts == 0 ? nil : Push(attempts: release.attempts, bits: nil, end: release.end)
+    case .settled(let first, let last): settle(first...max(first, last))
     case .buried(let letter):
-      settle(letter.push.number)
+      settle(letter.push.number...letter.push.number)
       dead.append(letter)
-    case .deadDropped(let count):
-      dead.removeFirst(max(0, min(count, dead.count)))
-      droppedDead += max(0, count)
+    case .deadDropped(let number):
+      if let index = dead.firstIndex(where: { $0.push.number == number }) { dead.remove(at: index) }
     case .deadRemoved: dead = []
     case .deadRetried:
       retried += dead.map(\.push)
       dead = []
-    case .used(let time): lastUse = time
+    case .used(let time): progress.time = time
     case .removed: return false
     }
     return true
   }
 
-  private mutating func settle(_ number: UInt64) {
-    pushes[number] = nil
-    if number > position >> 1 { settled.insert(number) }
-    retried.removeAll { $0.number == number }
+  private mutating func settle(_ numbers: ClosedRange<UInt64>) {
+    if numbers.upperBound - numbers.lowerBound < UInt64(pushes.count) {
+      for number in numbers { pushes[number] = nil }
+    } else if !pushes.isEmpty {
+      pushes = pushes.filter { !numbers.contains($0.key) }
+    }
+    let last = progress.position >> 1
+    if numbers.upperBound > last { settled.insert(max(numbers.lowerBound, last + 1)...numbers.upperBound) }
+    if !retried.isEmpty { retried.removeAll { numbers.contains($0.number) } }
   }
 
-  private mutating func move(_ moved: JournalConsumerPosition) {
-    // Positions only move forward.
-    position = max(position, moved.position)
-    missed = moved.missed
-    reasons = moved.reasons
-    lastUse = moved.time
-    let last = position >> 1
-    if !settled.isEmpty { settled = settled.filter { $0 > last } }
-    if !pushes.isEmpty {
-      // A dead letter that is handed out again may be before the position.
-      let again = Set(retried.map(\.number))
-      pushes = pushes.filter { $0.key > last || again.contains($0.key) }
-    }
+  /// Positions only move forward. What is before the position is settled, except dead letters that are handed out again.
+  private mutating func move(_ moved: JournalConsumerProgress) {
+    let before = progress
+    progress = moved
+    progress.position = max(before.position, moved.position)
+    progress.frontier = max(before.frontier, moved.frontier)
+    settled.removeAll(through: progress.position >> 1)
   }
 }

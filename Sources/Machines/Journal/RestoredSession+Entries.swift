@@ -64,22 +64,20 @@ extension RestoredSession {
 extension RestoredConsumer {
   /// The changes that lead from nothing to this.
   fileprivate var changes: [ConsumerChange] {
-    var result: [ConsumerChange] = [
-      .put(settings, position: position),
-      .moved(JournalConsumerPosition(position: position, missed: missed, reasons: reasons, time: lastUse)),
-    ]
-    result += settled.sorted().map { .settled(number: $0) }
+    var result: [ConsumerChange] = [.put(settings, position: start), .moved(progress)]
+    result += settled.ranges.map { .settled(first: $0.lowerBound, last: $0.upperBound) }
     if !retried.isEmpty {
       result += retried.map { .buried(JournalDeadLetter(push: $0, isRejected: false, deliveries: 0)) }
       result.append(.deadRetried)
     }
-    if droppedDead > 0 { result.append(.deadDropped(count: droppedDead)) }
     result += dead.map { .buried($0) }
     for number in pushes.keys.sorted() {
       guard let push = pushes[number] else { continue }
-      result.append(
-        .leased(JournalLease(number: number, attempt: push.attempts, bits: push.bits ?? 0, end: push.until)))
-      if push.bits == nil { result.append(.released(number: number, until: push.until)) }
+      if let bits = push.bits {
+        result.append(.leased(JournalLease(number: number, attempt: push.attempts, bits: bits, end: push.end)))
+      } else {
+        result.append(.released(JournalRelease(number: number, attempts: push.attempts, end: push.end)))
+      }
     }
     return result
   }

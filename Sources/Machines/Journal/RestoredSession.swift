@@ -146,31 +146,29 @@ struct StoredSubscriptions: Sendable {
 package struct RestoredConsumer: Equatable, Sendable {
   /// A push that was handed out and is not settled.
   package struct Push: Hashable, Sendable {
-    package var attempts: UInt32
+    package let attempts: UInt32
     /// The random bits of the latest lease; nil: the lease ended.
-    package var bits: UInt64?
+    package let bits: UInt64?
     /// When the lease ends, or the push can be handed out again.
-    package var until: Int64
+    package let end: JournalDeadline
   }
 
   package internal(set) var settings: JournalConsumerSettings
-  /// Everything up to it is settled, as `Cursor.position`.
-  package internal(set) var position: UInt64
-  package internal(set) var missed: UInt64 = 0
-  package internal(set) var reasons: JournalGaps = []
-  package internal(set) var lastUse: Int64 = 0
+  /// Where it started, as `Cursor.position`.
+  package let start: UInt64
+  package internal(set) var progress: JournalConsumerProgress
   /// By number.
   package internal(set) var pushes: [UInt64: Push] = [:]
-  /// The numbers after `position` that are settled.
-  package internal(set) var settled: Set<UInt64> = []
+  /// The numbers after the position that are settled.
+  package internal(set) var settled = NumberRanges()
   /// Oldest first.
   package internal(set) var dead: [JournalDeadLetter] = []
-  package internal(set) var droppedDead: Int = 0
-  /// Dead letters that are handed out again, in the order of the retries. Their numbers may be before `position`.
+  /// Dead letters that are handed out again, in the order of the retries. Their numbers may be before the position.
   package internal(set) var retried: [JournalPush] = []
 
-  init(_ settings: JournalConsumerSettings, position: UInt64) {
+  init(_ settings: JournalConsumerSettings, start: UInt64) {
     self.settings = settings
-    self.position = position
+    self.start = start
+    progress = JournalConsumerProgress(position: start, frontier: start)
   }
 }

@@ -13,14 +13,33 @@ package enum StoreInspection {
       package let pushes: Int
       package let nextPush: UInt64
       package let queued: Int
-      package let consumers: Int
+      /// By name.
+      package let consumers: [Consumer]
 
       init(_ session: StoredSession) {
         name = session.name
         pushes = session.state.pushes.count
         nextPush = session.state.nextPush
         queued = session.state.messages.keys.count { $0 > session.state.intended }
-        consumers = session.state.consumers.count
+        consumers = session.state.consumers.sorted { $0.key < $1.key }.map { Consumer($0.key, $0.value) }
+      }
+    }
+
+    package struct Consumer: Equatable, Sendable {
+      package let name: String
+      package let isShared: Bool
+      /// The number of the last push up to which everything is settled.
+      package let position: UInt64
+      /// Pushes that were with workers, whether or not their leases have expired.
+      package let leases: Int
+      package let deadLetters: Int
+
+      init(_ name: String, _ consumer: RestoredConsumer) {
+        self.name = name
+        isShared = consumer.settings.isShared
+        position = consumer.progress.position >> 1
+        leases = consumer.pushes.values.count { $0.bits != nil }
+        deadLetters = consumer.dead.count
       }
     }
 
@@ -74,8 +93,8 @@ package enum StoreInspection {
     guard unsafe access(path, R_OK) == 0 else { throw .failed(path: path, reason: SystemError.reason(of: errno)) }
   }
 
-  /// Passes what is readable to `write`, as lines of JSON: the pushes of each session, then its messages without a final state. Returns how many
-  /// rows are not readable. Changes nothing in the tables.
+  /// Passes what is readable to `write`, as lines of JSON: the pushes of each session, then its messages without a final state, then its
+  /// consumers with their dead letters. Returns how many rows are not readable. Changes nothing in the tables.
   package static func export(_ path: String, _ write: (borrowing ByteQueue) -> Void) throws(StoreError) -> Int {
     let lock = try take(path)
     defer { withExtendedLifetime(lock) {} }
@@ -89,7 +108,7 @@ package enum StoreInspection {
       var unreadable = 0
       readRows("sessions", "id, name", in: database, &unreadable) { names[$0.integer(0)] = $0.text(1) }
       exportPushes(database, names, &unreadable, write)
-      exportMessages(database, names, &unreadable, write)
+      exportStates(database, names, &unreadable, write)
       return unreadable
     } catch {
       throw StoreFile.storeError(error, path)
@@ -140,7 +159,7 @@ package enum StoreInspection {
     unreadable += damaged
   }
 
-  private static func exportMessages(
+  private static func exportStates(
     _ database: SQLiteDatabase, _ names: [Int64: String], _ unreadable: inout Int,
     _ write: (borrowing ByteQueue) -> Void
   ) {
@@ -164,6 +183,36 @@ package enum StoreInspection {
         append(message, isQueued: number > state.intended, to: &line)
         write(line)
       }
+      for (name, consumer) in state.consumers.sorted(by: { $0.key < $1.key }) {
+        export(consumer, name, of: names[id], write)
+      }
+    }
+  }
+
+  private static func export(
+    _ consumer: RestoredConsumer, _ name: String, of session: String?, _ write: (borrowing ByteQueue) -> Void
+  ) {
+    let summary = Summary.Consumer(name, consumer)
+    var line = begin(session, "consumer")
+    line.append("{\"name\":" as StaticString)
+    line.append(jsonString: name)
+    line.append(summary.isShared ? ",\"share\":true,\"position\":" : ",\"share\":false,\"position\":" as StaticString)
+    line.append(decimal: summary.position)
+    line.append(",\"leases\":" as StaticString)
+    line.append(decimal: summary.leases)
+    line.append("}}\n" as StaticString)
+    write(line)
+    for letter in consumer.dead {
+      var line = begin(session, "dead_letter")
+      line.append("{\"consumer\":" as StaticString)
+      line.append(jsonString: name)
+      line.append(letter.isRejected ? ",\"reason\":\"rejected\"" : ",\"reason\":\"deliveries\"" as StaticString)
+      line.append(",\"deliveries\":" as StaticString)
+      line.append(decimal: Int(letter.deliveries))
+      line.append(",\"push\":" as StaticString)
+      line.append(letter.push.rendered.bytes)
+      line.append("}}\n" as StaticString)
+      write(line)
     }
   }
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
+from .consumer_kills import KEYS, ConsumerRun
 from .gateway import Gateway
 from .upstream import Upstream
 from .waiting import eventually
@@ -41,13 +42,14 @@ class Verdict:
     states: collections.Counter
     read: int
     gaps: int
+    deliveries: int = 0
     faults: list = field(default_factory=list)
 
     def __str__(self):
         states = ", ".join(f"{count} {state}" for state, count in sorted(self.states.items()))
         return (
             f"{self.kills} kills; {self.accepted} messages: {states}; {self.read} pushes read by each of {_READERS} "
-            f"readers, {self.gaps} gaps; {len(self.faults)} faults"
+            f"readers, {self.gaps} gaps; {self.deliveries} deliveries to workers; {len(self.faults)} faults"
         )
 
 
@@ -70,7 +72,7 @@ class _Numbers(Upstream):
             for connection in list(self._open):
                 self.sent += 1
                 with contextlib.suppress(Exception):
-                    await connection.send(json.dumps({"n": self.sent}))
+                    await connection.send(json.dumps({"n": self.sent, "key": self.sent % KEYS}))
 
     async def stop(self, *arguments, **options):
         if self._task:
@@ -98,6 +100,14 @@ class StoreKillRun:
         self._content = {}
         self._gaps = 0
         self._read = [0] * _READERS
+        self._consumers = ConsumerRun(self._request, self._random)
+
+    async def _request(self, method, path, **options):
+        await self._up.wait()
+        try:
+            return await self._client(self._gateway).request(method, path, **options)
+        except _GONE:
+            return None
 
     async def _start(self):
         self._gateway = Gateway("--upstream", self.upstream.url, folder=self._folder, env=self._env)
@@ -164,6 +174,9 @@ class StoreKillRun:
 
     async def run(self):
         await self._start()
+        await self._consumers.create()
+        consuming = [asyncio.create_task(self._consumers.work(lambda: self._done)) for _ in range(4)]
+        consuming.append(asyncio.create_task(self._consumers.read(self._has_read)))
         posting = [asyncio.create_task(self._post(lane)) for lane in range(4)]
         reading = [asyncio.create_task(self._follow(reader)) for reader in range(_READERS)]
         for _ in range(self._kills):
@@ -179,9 +192,16 @@ class StoreKillRun:
         self._done = True
         await asyncio.gather(*posting)
         await asyncio.wait_for(asyncio.gather(*reading), 60)
+        await asyncio.wait_for(asyncio.gather(*consuming), 60)
         states = await self._judge()
+        await self._consumers.judge({number for number in self._content.values() if number <= self._goal})
         await self._gateway.stop()
-        return Verdict(self._kills, len(self._accepted), states, min(self._read), self._gaps, self._faults)
+        faults = self._faults + self._consumers.faults
+        deliveries = self._consumers.deliveries
+        return Verdict(self._kills, len(self._accepted), states, min(self._read), self._gaps, deliveries, faults)
+
+    def _has_read(self):
+        return self._done and self._consumers.has_read(self._goal)
 
     async def _judge(self):
         client = self._gateway.client()

@@ -1,5 +1,6 @@
 import ByteStreams
 import Inbox
+import Journal
 import TestSupport
 
 @testable import Consumers
@@ -10,6 +11,8 @@ struct ConsumerFixture {
 
   var log: PushLog
   var table = ConsumerTable()
+  var stored = RestoredSession(epoch: 0)
+  var clockError: Int64 = 0
   var generator: SeededGenerator
   var now = MonotonicTime(nanoseconds: 1_000_000_000)
 
@@ -68,6 +71,44 @@ struct ConsumerFixture {
   var status: ConsumerStatus {
     get throws { try table.status(of: Self.name, log) }
   }
+
+  // MARK: Storing
+
+  /// The clock of the wall, which is set back by `clockError`.
+  var clock: JournalClock {
+    JournalClock(now: now, wallClock: 1_700_000_000_000 + Int64(now.nanoseconds / 1_000_000) - clockError)
+  }
+
+  /// From now on, consumers are stored.
+  mutating func startStoring() {
+    table = ConsumerTable(restoring: [:], from: log, at: clock)
+    stored = RestoredSession(epoch: log.epoch.value)
+  }
+
+  /// Stores what has changed.
+  mutating func store() throws {
+    for entry in table.takeEntries(at: clock) {
+      var bytes = ByteQueue()
+      JournalCoder.append(entry, to: &bytes)
+      var reader = JournalReader(bytes.bytes)
+      guard let read = try reader.next(), read == entry, stored.apply(read) else { throw NotStored(entry: entry) }
+    }
+  }
+
+  /// Continues with what is stored, as another process would.
+  ///
+  /// - Parameter isCompacted: whether the store has replaced the entries by the state.
+  mutating func restart(isCompacted: Bool = false) throws {
+    if isCompacted {
+      let before = stored
+      stored = RestoredSession(epoch: before.epoch)
+      for entry in before.stateEntries where !stored.apply(entry) { throw NotStored(entry: entry) }
+      guard stored.consumers == before.consumers else { throw NotStored(entry: .closed) }
+    }
+    table = ConsumerTable(restoring: stored.consumers, from: log, at: clock)
+  }
+
+  struct NotStored: Error { let entry: JournalEntry }
 
   mutating func wait(_ span: TimeSpan) { now = now + span }
 

@@ -12,7 +12,8 @@ import Testing
   private func read(
     _ fixture: inout ConsumerFixture, acknowledging cursor: Cursor? = nil
   ) throws -> (turn: ReceiveTurn, result: ReadResult) {
-    let turn = try fixture.table.beginReceive(name, acknowledging: cursor, now: fixture.now, fixture.log)
+    let turn = try fixture.table.beginReceive(
+      name, acknowledging: cursor.map { ReadStart($0) }, now: fixture.now, fixture.log)
     let start = try #require(turn.start)
     return (turn, fixture.log.read(after: start, limit: 100, maxBytes: 1 << 20, matching: turn.filter))
   }

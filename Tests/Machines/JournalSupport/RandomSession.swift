@@ -110,24 +110,33 @@ package struct RandomSession {
       consumers.removeAll { $0 == name }
       change = .removed
     case 2:
-      change = .moved(
-        JournalConsumerPosition(
-          position: UInt64.random(in: 0...nextPush, using: &random) << 1,
-          missed: UInt64.random(in: 0...2, using: &random),
-          reasons: Bool.random(using: &random) ? [] : [.retention, .upstream], time: time))
+      var progress = JournalConsumerProgress(
+        position: UInt64.random(in: 0...nextPush, using: &random) << 1,
+        frontier: UInt64.random(in: 0...nextPush, using: &random) << 1 | 1)
+      progress.missed = UInt64.random(in: 0...2, using: &random)
+      progress.missedTotal = UInt64.random(in: 2...9, using: &random)
+      progress.droppedDead = UInt64.random(in: 0...9, using: &random)
+      progress.reasons = Bool.random(using: &random) ? [] : [.retention, .upstream]
+      progress.time = time
+      change = .moved(progress)
     case 3, 4:
-      change = .leased(JournalLease(number: number, attempt: 2, bits: random.next(), end: time + 30_000))
-    case 5: change = .released(number: number, until: time)
-    case 6, 7: change = .settled(number: number)
+      change = .leased(JournalLease(number: number, attempt: 2, bits: random.next(), end: deadline(30_000)))
+    case 5:
+      let attempts = UInt32.random(in: 0...2, using: &random)
+      change = .released(JournalRelease(number: number, attempts: attempts, end: deadline(0)))
+    case 6, 7:
+      change = .settled(first: number, last: number + UInt64.random(in: 0...3, using: &random))
     case 8:
       change = .buried(
         JournalDeadLetter(push: Self.push(number), isRejected: Bool.random(using: &random), deliveries: 5))
     case 9: change = .deadRetried
-    case 10: change = Bool.random(using: &random) ? .deadRemoved : .deadDropped(count: 1)
+    case 10: change = Bool.random(using: &random) ? .deadRemoved : .deadDropped(number: number)
     default: change = .used(at: time)
     }
     return [.consumer(name: name, change)]
   }
+
+  private func deadline(_ rest: Int64) -> JournalDeadline { JournalDeadline(time: time + rest, rest: rest) }
 
   private mutating func put(_ name: String) -> JournalEntry {
     if !consumers.contains(name) { consumers.append(name) }

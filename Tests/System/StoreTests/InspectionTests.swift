@@ -73,6 +73,31 @@ import Testing
       ])
   }
 
+  @Test func consumersAndTheirDeadLettersAreShown() throws {
+    let folder = try TestFolder()
+    let store = try TestStore(folder.file)
+    func change(_ change: ConsumerChange) -> JournalEntry { .consumer(name: "c", change) }
+    var settings = JournalConsumerSettings()
+    settings.isShared = true
+    guard case .push(let first) = push(1) else { return }
+    let end = JournalDeadline(time: 0, rest: 0)
+    try store.submitAndWait([
+      push(1), push(2), change(.put(settings, position: 0)),
+      change(.buried(JournalDeadLetter(push: first, isRejected: true, deliveries: 2))),
+      change(.leased(JournalLease(number: 2, attempt: 1, bits: 7, end: end))),
+      change(.moved(JournalConsumerProgress(position: 2, frontier: 4))),
+    ])
+    try store.close()
+    let consumer = try #require(StoreInspection.check(folder.file).sessions?.first?.consumers.first)
+    #expect(consumer.name == "c" && consumer.isShared && consumer.position == 1)
+    #expect(consumer.leases == 1 && consumer.deadLetters == 1)
+    #expect(
+      try export(folder.file).lines.suffix(2) == [
+        #"{"session":"default","consumer":{"name":"c","share":true,"position":1,"leases":1}}"#,
+        #"{"session":"default","dead_letter":{"consumer":"c","reason":"rejected","deliveries":2,"push":{"id":"1","data":"x"}}}"#,
+      ])
+  }
+
   @Test func anExportOfADamagedFileHasWhatIsReadable() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)

@@ -1,0 +1,90 @@
+import ByteStreams
+import Consumers
+import HTTPCodec
+import HTTPServer
+import Inbox
+import Journal
+import Metrics
+import Sessions
+
+/// What a request for a consumer has changed or received, until its response is written.
+enum ConsumerResult {
+  case put(isNew: Bool, ConsumerStatus)
+  case removed
+  case removedDeadLetters(Int)
+  case retriedDeadLetters(Int)
+  case settled([(lease: Lease, settlement: Settlement)], [SettlementOutcome])
+  /// - Parameter allowed: the messages that the client may receive.
+  case leased(LeasedBatch, allowed: [LeasedMessage])
+  /// - Parameter acknowledgement: its ticket, if the request has one that may not be stored.
+  case read(ReadResult, acknowledgement: JournalTicket?)
+
+  /// The ticket that must be stored before the response is sent; nil if none must.
+  ///
+  /// A receive without messages does not wait: what it changes is the time of the last use, and the gap that it reports. If that is lost, the
+  /// gap is reported again. Nor does one that acknowledges nothing and leases nothing.
+  func ticket(in consumers: SharedConsumers) -> JournalTicket? {
+    switch self {
+    case .read(_, let acknowledgement):
+      acknowledgement.flatMap { consumers.outcome(of: $0) == .stored ? nil : $0 }
+    case .leased(let batch, _): batch.messages.isEmpty ? nil : consumers.unstored
+    case .put, .removed, .removedDeadLetters, .retriedDeadLetters, .settled: consumers.unstored
+    }
+  }
+}
+
+extension API {
+  /// Responds once the result is stored.
+  func respond(
+    with result: ConsumerResult, of target: ConsumerTarget, at now: MonotonicTime, into response: inout Response
+  ) -> Outcome {
+    guard let ticket = result.ticket(in: target.session.consumers) else {
+      write(result, of: target, into: &response)
+      return .respond
+    }
+    return hold(HeldConsumerRequest.Pending(result, ticket, of: target, at: now))
+  }
+
+  func write(_ result: ConsumerResult, of target: ConsumerTarget, into response: inout Response) {
+    switch result {
+    case .put(let isNew, let status):
+      response.begin(isNew ? .created : .ok, "application/json")
+      if isNew {
+        response.fields.append("Location: " as StaticString)
+        response.fields.append(target.path)
+        response.fields.append("\r\n" as StaticString)
+      }
+      ConsumerJSON.write(status, into: &response.content.text)
+      response.content.text.append("\n" as StaticString)
+    case .removed: response.begin(.noContent, nil)
+    case .removedDeadLetters(let count):
+      response.begin(.ok, "application/json")
+      ConsumerJSON.write("removed", count, into: &response.content.text)
+    case .retriedDeadLetters(let count):
+      response.begin(.ok, "application/json")
+      ConsumerJSON.write("retried", count, into: &response.content.text)
+    case .settled(let settlements, let outcomes):
+      response.begin(outcomes.contains(.leaseLost) ? .multiStatus : .ok, "application/json")
+      ConsumerJSON.write(
+        zip(settlements.lazy.map(\.lease), outcomes), shared.clockOffset, into: &response.content.text)
+    case .leased(let batch, let messages):
+      shared.metrics.deliveredMessages.add(messages.count)
+      response.begin(.ok, "application/json")
+      if let gap = batch.gap { PollFields.write(gap, into: &response.fields) }
+      ConsumerJSON.write(messages, of: batch, shared.clockOffset, into: &response.content)
+    case .read(let result, _): write(result, into: &response)
+    }
+  }
+
+  private func write(_ result: ReadResult, into response: inout Response) {
+    shared.metrics.deliveredMessages.add(result.messages.count)
+    var cursor = ByteQueue()
+    result.cursor.write(into: &cursor)
+    response.begin(.ok, "application/json")
+    response.fields.append("Gateway-Cursor: " as StaticString)
+    response.fields.append(cursor.bytes)
+    response.fields.append("\r\n" as StaticString)
+    if let gap = result.gap { PollFields.write(gap, into: &response.fields) }
+    MessagesJSON.write(result, cursor.bytes, into: &response.content)
+  }
+}

@@ -1,0 +1,211 @@
+import ByteStreams
+import Consumers
+import HTTPServer
+import Journal
+import Metrics
+import Reactor
+import Sessions
+
+/// A held request for a consumer: a receive that waits for pushes, or any request that waits until its result is stored. A receive may do one
+/// after the other. Its `Pending` is in a table of the loop, so that this struct fits inline in the connection.
+struct HeldConsumerRequest: WaitingRequest {
+  struct Pending {
+    let target: ConsumerTarget
+    let isReceive: Bool
+    /// That of a receive that is held; nil: it never waited for pushes.
+    fileprivate let turn: ReceiveTurn?
+    fileprivate(set) var phase: Phase
+    /// Whether it is notified when something is stored.
+    fileprivate(set) var isStoring = false
+    /// When the wait for the store ends.
+    fileprivate let storeDeadline: MonotonicTime
+
+    /// A receive that waits for pushes.
+    init(_ receive: PendingReceive, at now: MonotonicTime) {
+      (target, isReceive, turn) = (receive.target, true, receive.turn)
+      phase = .receiving(receive)
+      storeDeadline = now + API.storeWait
+      if receive.acknowledgement != nil { beginStoring() }
+    }
+
+    /// A result that is not stored.
+    init(_ result: ConsumerResult, _ ticket: JournalTicket, of target: ConsumerTarget, at now: MonotonicTime) {
+      (self.target, turn) = (target, nil)
+      isReceive = target.action == .receive
+      phase = .storing(result, ticket)
+      storeDeadline = now + API.storeWait
+      beginStoring()
+    }
+
+    fileprivate func outcome(of ticket: JournalTicket) -> JournalOutcome {
+      target.session.consumers.outcome(of: ticket)
+    }
+
+    fileprivate func isUnstored(_ ticket: JournalTicket?) -> Bool {
+      ticket.map { outcome(of: $0) != .stored } ?? false
+    }
+
+    fileprivate mutating func beginStoring() {
+      guard !isStoring else { return }
+      isStoring = true
+      target.session.consumers.beginWaitingForStore()
+    }
+  }
+
+  enum Phase {
+    case receiving(PendingReceive)
+    case storing(ConsumerResult, JournalTicket)
+    /// Nothing of it must be stored, or is not.
+    case complete(ConsumerResult)
+    case refused(Problem)
+  }
+
+  let api: API
+  let slot: Int32
+  let isReceive: Bool
+  let isStored: Bool
+  /// When the wait ends if it does not depend on the store.
+  let clientDeadline: MonotonicTime
+
+  fileprivate init(_ pending: Pending, _ api: API) {
+    self.api = api
+    isReceive = pending.isReceive
+    isStored = pending.target.session.consumers.isStored
+    if case .receiving(let receive) = pending.phase {
+      clientDeadline = receive.deadline
+    } else {
+      clientDeadline = pending.storeDeadline
+    }
+    slot = Int32(api.consumerRequests.insert(pending))
+  }
+
+  private var pending: Pending {
+    guard let pending = api.consumerRequests[Int(slot)] else { preconditionFailure("a request waits that has ended") }
+    return pending
+  }
+
+  var heldCount: Gauge? { isReceive ? api.shared.metrics.heldReceives : nil }
+  var notifier: Notifier { pending.target.session.consumers.notifier }
+  /// Rung for all consumers of the session, and most often another worker takes the push. If they are stored, another deadline applies once
+  /// a push is leased, so the server must look at it.
+  var sharesNotifier: Bool { !isStored }
+
+  var deadline: MonotonicTime {
+    guard isStored else { return clientDeadline }
+    let pending = pending
+    return switch pending.phase {
+    case .receiving(let receive):
+      isUnstored(receive.acknowledgement) ? max(receive.deadline, pending.storeDeadline) : receive.deadline
+    case .storing, .complete, .refused: pending.storeDeadline
+    }
+  }
+
+  /// What is not stored cannot be acknowledged.
+  var endsAtDrain: Bool {
+    guard isStored else { return true }
+    return switch pending.phase {
+    case .receiving(let receive): !isUnstored(receive.acknowledgement)
+    case .storing: false
+    case .complete, .refused: true
+    }
+  }
+
+  private func outcome(of ticket: JournalTicket) -> JournalOutcome { pending.outcome(of: ticket) }
+
+  private func isUnstored(_ ticket: JournalTicket?) -> Bool { pending.isUnstored(ticket) }
+
+  var hasNewData: Bool {
+    var pending = pending
+    switch pending.phase {
+    case .receiving(var receive):
+      let hasNews = receive.hasNews()
+      pending.phase = .receiving(receive)
+      if isStored {
+        if hasNews { take(receive, &pending) } else if hasFailed(receive.acknowledgement) { refuse(&pending) }
+      }
+      api.consumerRequests[Int(slot)] = pending
+      return switch pending.phase {
+      case .receiving: hasNews
+      case .storing(_, let ticket): outcome(of: ticket) != .pending
+      case .complete, .refused: true
+      }
+    case .storing(_, let ticket): return outcome(of: ticket) != .pending
+    case .complete, .refused: return true
+    }
+  }
+
+  private func hasFailed(_ ticket: JournalTicket?) -> Bool { ticket.map { outcome(of: $0) == .failed } ?? false }
+
+  private func refuse(_ pending: inout Pending) {
+    pending.phase = .refused(pending.target.problem(.notStored).problem)
+  }
+
+  /// Takes the pushes, which must be stored before the response is sent.
+  private func take(_ receive: PendingReceive, _ pending: inout Pending) {
+    do throws(ProblemError) {
+      let result = try api.take(receive, at: ProcessInformation.monotonicTime())
+      guard let ticket = result.ticket(in: pending.target.session.consumers) else {
+        pending.phase = .complete(result)
+        return
+      }
+      pending.phase = .storing(result, ticket)
+      pending.beginStoring()
+    } catch {
+      pending.phase = .refused(error.problem)
+    }
+  }
+
+  func finish(at now: MonotonicTime, into response: inout Response) {
+    var pending = pending
+    end(pending, at: now)
+    if case .receiving(let receive) = pending.phase {
+      do throws(ProblemError) {
+        if pending.isUnstored(receive.acknowledgement) { throw pending.target.problem(.notStored) }
+        // If consumers are stored, there was nothing to lease, and a lease would have to wait.
+        pending.phase = .complete(try api.take(receive, limit: isStored ? 0 : nil, at: now))
+      } catch {
+        pending.phase = .refused(error.problem)
+      }
+    }
+    if case .storing(let result, let ticket) = pending.phase {
+      if pending.outcome(of: ticket) == .stored {
+        pending.phase = .complete(result)
+      } else {
+        withdraw(pending, at: now)
+        refuse(&pending)
+      }
+    }
+    switch pending.phase {
+    case .complete(let result): api.write(result, of: pending.target, into: &response)
+    case .refused(let problem): api.respond(with: problem, into: &response)
+    case .receiving, .storing: break
+    }
+  }
+
+  /// The client is gone, and takes no lease. What it has changed stays changed.
+  func abandon() {
+    let (pending, now) = (pending, ProcessInformation.monotonicTime())
+    end(pending, at: now)
+    withdraw(pending, at: now)
+  }
+
+  /// Takes back what was leased for this request.
+  private func withdraw(_ pending: Pending, at now: MonotonicTime) {
+    switch pending.phase {
+    case .storing(.leased(let batch, _), _), .complete(.leased(let batch, _)):
+      pending.target.session.consumers.withdraw(batch, of: pending.target.name, now: now)
+    case .storing, .complete, .receiving, .refused: break
+    }
+  }
+
+  private func end(_ pending: Pending, at now: MonotonicTime) {
+    let consumers = pending.target.session.consumers
+    if let turn = pending.turn { consumers.endHolding(turn, of: pending.target.name, now: now) }
+    if pending.isStoring { consumers.endWaitingForStore() }
+    api.consumerRequests.remove(Int(slot))
+  }
+}
+
+extension API {
+  func hold(_ pending: HeldConsumerRequest.Pending) -> Outcome { .wait(HeldConsumerRequest(pending, self)) }
+}

@@ -1,0 +1,90 @@
+import Access
+import ByteStreams
+import Consumers
+import HTTPCodec
+import HTTPServer
+import Inbox
+import Journal
+import Sessions
+import Upstream
+
+/// A `POST /v1/consumers/{name}/receive`.
+struct PendingReceive {
+  let target: ConsumerTarget
+  let grant: Grant?
+  /// If the consumer is not shared, its start advances past the pushes that do not match.
+  var turn: ReceiveTurn
+  let limit: Int
+  let maxBytes: Int
+  /// When the wait for pushes ends.
+  let deadline: MonotonicTime
+  /// That of the acknowledgement, as long as it may not be stored.
+  var acknowledgement: JournalTicket?
+
+  mutating func hasNews() -> Bool { target.session.consumers.hasNews(&turn, of: target.name) }
+}
+
+extension API {
+  func receive(
+    _ target: ConsumerTarget, _ parameters: ReceiveParameters, for grant: Grant?, at now: MonotonicTime,
+    into response: inout Response
+  ) throws(ProblemError) -> Outcome {
+    let consumers = target.session.consumers
+    target.session.upstream.noteReader()
+    target.session.noteUse(at: now)
+    var acknowledged: ReadStart?
+    if let cursor = parameters.acknowledged {
+      do throws(CursorAheadError) {
+        acknowledged = try target.session.inbox.resolve(.cursor(cursor), now: now)
+      } catch {
+        throw ProblemError(
+          .invalidParameter, "ack is ahead of the newest push: use the cursor of an earlier response to a receive")
+      }
+    }
+    var receive: PendingReceive
+    do throws(ConsumerRefusal) {
+      let turn = try consumers.beginReceive(target.name, acknowledging: acknowledged, now: now)
+      receive = PendingReceive(
+        target: target, grant: grant, turn: turn, limit: parameters.limit, maxBytes: parameters.maxBytes,
+        deadline: deadline(after: parameters.wait, for: grant, at: now),
+        acknowledgement: acknowledged == nil ? nil : consumers.unstored)
+    } catch {
+      throw target.problem(error)
+    }
+    if parameters.wait > .zero, !receive.hasNews() {
+      consumers.beginHolding(receive.turn, of: target.name, now: now)
+      return hold(HeldConsumerRequest.Pending(receive, at: now))
+    }
+    return respond(with: try take(receive, at: now), of: target, at: now, into: &response)
+  }
+
+  /// Takes the pushes available now. Leases begin here.
+  ///
+  /// - Parameter limit: nil: that of the request.
+  func take(
+    _ receive: PendingReceive, limit: Int? = nil, at now: MonotonicTime
+  ) throws(ProblemError) -> ConsumerResult {
+    let (name, consumers) = (receive.target.name, receive.target.session.consumers)
+    try receive.target.check(receive.grant)
+    do throws(ConsumerRefusal) {
+      guard receive.turn.start == nil else {
+        let result = try consumers.read(receive.turn, of: name, limit: receive.limit, maxBytes: receive.maxBytes)
+        return .read(result, acknowledgement: receive.acknowledgement)
+      }
+      let batch = try consumers.lease(
+        receive.turn, of: name, limit: limit ?? receive.limit, maxBytes: receive.maxBytes, now: now)
+      var messages = batch.messages
+      if let grant = receive.grant, !grant.topics.isAll {
+        // Examined before the topics of the consumer were narrowed. They are kept for clients that may read them.
+        let others = messages.filter { !grant.allows($0.message) }
+        if !others.isEmpty {
+          _ = try consumers.settle(others.map { ($0.lease, .reject) }, of: name, now: now)
+          messages.removeAll { !grant.allows($0.message) }
+        }
+      }
+      return .leased(batch, allowed: messages)
+    } catch {
+      throw receive.target.problem(error)
+    }
+  }
+}

@@ -1,0 +1,41 @@
+import ByteStreams
+import Reactor
+
+/// Ends leases and delays of a session's consumers, and removes idle consumers.
+final class ConsumerClock: LoopTask, TimerTarget, SignalTarget {
+  /// Time between two passes over the consumers: ends that are closer together cost one.
+  private static var resolution: TimeSpan { .milliseconds(10) }
+
+  private let consumers: SharedConsumers
+  private let loop: LoopContext
+  private var timer: LoopTimer?
+  private var lastPass = MonotonicTime.zero
+
+  init(_ consumers: SharedConsumers, loop: LoopContext) {
+    self.consumers = consumers
+    self.loop = loop
+  }
+
+  func run() async { consumers.start(loop.makeSignal(for: self)) }
+
+  /// There may be an earlier deadline, or the session is closed.
+  func signalled() {
+    if consumers.isClosed {
+      setTimer(nil)
+      consumers.stop()
+    } else {
+      setTimer(consumers.nextAlarm)
+    }
+  }
+
+  func timerFired(_ token: Int) {
+    timer = nil
+    lastPass = loop.now
+    setTimer(consumers.tick(at: loop.now))
+  }
+
+  private func setTimer(_ deadline: MonotonicTime?) {
+    if let timer { loop.cancel(timer) }
+    timer = deadline.map { loop.schedule(at: max($0, lastPass + Self.resolution), self) }
+  }
+}

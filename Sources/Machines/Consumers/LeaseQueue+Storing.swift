@@ -1,0 +1,189 @@
+import ByteStreams
+import Inbox
+import Journal
+
+/// What of a queue is stored: which pushes are settled, which are with workers, and the dead letters.
+extension LeaseQueue {
+  /// Changes since entries were taken the last time. Of pushes only the numbers: the state at the end counts.
+  struct Changes: Sendable {
+    var numbers: [UInt64] = []
+    /// Pushes that were examined and are not handed out: those of other topics, and those that are missing.
+    var passed = NumberRanges()
+    var dead: [DeadChange] = []
+
+    var isEmpty: Bool { numbers.isEmpty && passed.ranges.isEmpty && dead.isEmpty }
+  }
+
+  enum DeadChange: Sendable {
+    case buried(DeadLetter)
+    case dropped(UInt64)
+    case removed
+    case retried
+  }
+
+  mutating func noteChange(of number: UInt64) { changes?.numbers.append(number) }
+
+  mutating func note(_ change: DeadChange) { changes?.dead.append(change) }
+
+  /// To be called before the frontier moves to the end of what was read.
+  mutating func notePassed(_ result: ReadResult) {
+    guard changes != nil else { return }
+    var next = (frontier.epoch == result.cursor.epoch ? frontier.sequence : 0) + 1
+    for message in result.messages {
+      if next < message.sequence { changes?.passed.insert(next...message.sequence - 1) }
+      next = message.sequence + 1
+    }
+    if next <= result.cursor.sequence { changes?.passed.insert(next...result.cursor.sequence) }
+  }
+
+  mutating func takeChanges(at clock: JournalClock) -> [ConsumerChange] {
+    guard let taken = changes, !taken.isEmpty else { return [] }
+    changes = Changes()
+    var settled = taken.passed
+    var result: [ConsumerChange] = []
+    for number in Set(taken.numbers).sorted() {
+      if let record = records[number], record.state != .missing {
+        result.append(record.change(of: number, at: clock))
+      } else {
+        settled.insert(number...number)
+      }
+    }
+    result += settled.ranges.map { .settled(first: $0.lowerBound, last: $0.upperBound) }
+    result += taken.dead.map { $0.change(at: clock) }
+    return result
+  }
+
+  // MARK: Restoring
+
+  /// The pushes that a damaged store may have between the position and the frontier: what a search leaves behind at most.
+  private static var restoredLimit: Int { searchLimit + 2 * PushLog.searchLimit }
+
+  /// Continues with what an earlier process has stored. Leases that have expired meanwhile end with the next `refresh`.
+  init(
+    restoring stored: RestoredConsumer, _ settings: ConsumerSettings, from source: some PushSource,
+    at clock: JournalClock
+  ) {
+    let end = source.latest
+    self.init(settings, after: source.cursor(restoring: stored.progress.frontier))
+    changes = Changes()
+    startSequence = min(stored.start >> 1, end.sequence)
+    (missed, missedTotal) = (stored.progress.missed, stored.progress.missedTotal)
+    gapReasons = stored.progress.reasons.list
+    dead = DeadLetters(
+      restoring: stored.dead.compactMap { DeadLetter($0, at: clock) }, dropped: stored.progress.droppedDead)
+    let copied = stored.retried.compactMap { RetainedMessage($0, at: clock) }
+    for message in copied {
+      copies[message.sequence] = message
+      copiedBytes += message.cost
+    }
+    // Only the first push of a key is ever handed out, so these are before all others of their keys.
+    for (number, push) in stored.pushes.sorted(by: { $0.key < $1.key }) where number <= frontier.sequence {
+      insert(number, source)
+      restore(number, push, at: clock)
+    }
+    var number = min(stored.progress.position >> 1, frontier.sequence)
+    var settled = stored.settled.ranges[...]
+    while number < frontier.sequence, examined.count < Self.restoredLimit {
+      number += 1
+      if let range = settled.first, range.contains(number) {
+        number = range.upperBound
+        settled.removeFirst()
+        continue
+      }
+      examined.append(number)
+      if records[number] == nil { insert(number, source) }
+    }
+    for message in copied where records[message.sequence] == nil { insert(message) }
+  }
+
+  /// A push that retention has removed is accounted for by the next `refresh`.
+  private mutating func insert(_ number: UInt64, _ source: some PushSource) {
+    if let message = payload(of: number, source) { return insert(message) }
+    records[number] = Record(key: nil, state: .queued)
+    queuedCount += 1
+    makeReady(number)
+  }
+
+  private mutating func restore(_ number: UInt64, _ push: RestoredConsumer.Push, at clock: JournalClock) {
+    records[number]?.attempts = push.attempts
+    let deadline = clock.time(of: push.end)
+    if let bits = push.bits {
+      set(.leased(bits: bits), until: deadline, of: number)
+    } else if deadline > clock.now {
+      set(.delayed, until: deadline, of: number)
+    }
+  }
+}
+
+extension LeaseQueue.Record {
+  fileprivate func change(of number: UInt64, at clock: JournalClock) -> ConsumerChange {
+    if case .leased(let bits) = state {
+      return .leased(JournalLease(number: number, attempt: attempts, bits: bits, end: clock.deadline(deadline)))
+    }
+    let end = clock.deadline(state == .delayed ? deadline : clock.now)
+    return .released(JournalRelease(number: number, attempts: attempts, end: end))
+  }
+}
+
+extension LeaseQueue.DeadChange {
+  fileprivate func change(at clock: JournalClock) -> ConsumerChange {
+    switch self {
+    case .buried(let letter):
+      .buried(
+        JournalDeadLetter(
+          push: letter.message.stored(at: clock), isRejected: letter.reason == .rejected,
+          deliveries: letter.deliveries))
+    case .dropped(let number): .deadDropped(number: number)
+    case .removed: .deadRemoved
+    case .retried: .deadRetried
+    }
+  }
+}
+
+extension DeadLetter {
+  fileprivate init?(_ stored: JournalDeadLetter, at clock: JournalClock) {
+    guard let message = RetainedMessage(stored.push, at: clock) else { return nil }
+    self.init(message: message, reason: stored.isRejected ? .rejected : .deliveries, deliveries: stored.deliveries)
+  }
+}
+
+extension RetainedMessage {
+  /// nil if it is not readable.
+  fileprivate init?(_ stored: JournalPush, at clock: JournalClock) {
+    self.init(stored.number, arrival: clock.time(of: stored.time), layout: stored.layout, rendered: stored.rendered)
+  }
+
+  fileprivate func stored(at clock: JournalClock) -> JournalPush {
+    JournalPush(number: sequence, time: clock.wallClock(of: arrival), layout: layout, rendered: rendered)
+  }
+}
+
+extension PushSource {
+  /// A position of an earlier process. The gap after the last push may have got another reason at the start, so it is before that.
+  func cursor(restoring position: UInt64) -> Cursor {
+    let end = latest
+    let position = position >> 1 < end.sequence ? position : end.sequence << 1
+    return Cursor(epoch: end.epoch, term: end.term, position: position)
+  }
+}
+
+extension JournalGaps {
+  init(_ reasons: [Gap.Reason]) {
+    self = []
+    for reason in reasons {
+      switch reason {
+      case .restart: insert(.restart)
+      case .retention: insert(.retention)
+      case .upstream: insert(.upstream)
+      case .store: insert(.store)
+      }
+    }
+  }
+
+  var list: [Gap.Reason] {
+    let all: [(JournalGaps, Gap.Reason)] = [
+      (.restart, .restart), (.retention, .retention), (.upstream, .upstream), (.store, .store),
+    ]
+    return all.filter { contains($0.0) }.map(\.1)
+  }
+}

@@ -1,0 +1,32 @@
+import ByteStreams
+
+/// Both clocks at one moment: that of the process, which starts anew with the machine, and that of the wall, which entries have.
+package struct JournalClock: Sendable {
+  package let now: MonotonicTime
+  /// In milliseconds of UNIX time.
+  package let wallClock: Int64
+
+  package init(now: MonotonicTime, wallClock: Int64) {
+    self.now = now
+    self.wallClock = wallClock
+  }
+
+  package func wallClock(of time: MonotonicTime) -> Int64 { wallClock - (now - time).nanoseconds / 1_000_000 }
+
+  package func deadline(_ time: MonotonicTime) -> JournalDeadline {
+    let rest = max(0, (time - now).nanoseconds / 1_000_000)
+    return JournalDeadline(time: wallClock + rest, rest: rest)
+  }
+
+  /// A time before the start of the machine is that start.
+  package func time(of wallClock: Int64) -> MonotonicTime {
+    let (age, overflows) = self.wallClock.subtractingReportingOverflow(wallClock)
+    return now - .milliseconds(overflows ? 0 : max(0, age))
+  }
+
+  /// The deadline on the clock of this process; `now` if it has passed.
+  package func time(of deadline: JournalDeadline) -> MonotonicTime {
+    let (left, overflows) = deadline.time.subtractingReportingOverflow(wallClock)
+    return now + .milliseconds(max(0, min(overflows ? 0 : left, deadline.rest)))
+  }
+}

@@ -1,0 +1,41 @@
+/// A set of numbers, as the fewest possible ranges in order.
+package struct NumberRanges: Hashable, Sendable {
+  package private(set) var ranges: [ClosedRange<UInt64>] = []
+
+  package init() {}
+
+  package func contains(_ number: UInt64) -> Bool {
+    let index = firstIndex(endingAtOrAfter: number)
+    return index < ranges.count && ranges[index].contains(number)
+  }
+
+  package mutating func insert(_ added: ClosedRange<UInt64>) {
+    // Neighbours merge as well.
+    let start = firstIndex(endingAtOrAfter: max(added.lowerBound, 1) - 1)
+    var end = start
+    var (lower, upper) = (added.lowerBound, added.upperBound)
+    while end < ranges.count, ranges[end].lowerBound <= upper || ranges[end].lowerBound - upper == 1 {
+      lower = min(lower, ranges[end].lowerBound)
+      upper = max(upper, ranges[end].upperBound)
+      end += 1
+    }
+    ranges.replaceSubrange(start..<end, with: CollectionOfOne(lower...upper))
+  }
+
+  /// Removes all numbers up to this one.
+  package mutating func removeAll(through number: UInt64) {
+    let count = firstIndex(endingAtOrAfter: number)
+    ranges.removeFirst(count)
+    guard let first = ranges.first, first.lowerBound <= number else { return }
+    if first.upperBound == number { ranges.removeFirst() } else { ranges[0] = number + 1...first.upperBound }
+  }
+
+  private func firstIndex(endingAtOrAfter number: UInt64) -> Int {
+    var (low, high) = (0, ranges.count)
+    while low < high {
+      let middle = low + (high - low) / 2
+      if ranges[middle].upperBound < number { low = middle + 1 } else { high = middle }
+    }
+    return low
+  }
+}

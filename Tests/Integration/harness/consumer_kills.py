@@ -1,0 +1,128 @@
+"""Consumers of a gateway that is killed over and over: workers that share pushes, and a reader that acknowledges."""
+
+import asyncio
+import contextlib
+
+from .waiting import eventually
+
+KEYS = 5
+_WORKERS = "/v1/consumers/workers"
+_READER = "/v1/consumers/reader"
+
+
+class ConsumerRun:
+    """`request(method, path, **options)` returns the response of the gateway that runs now; None if it was killed."""
+
+    def __init__(self, request, chance):
+        self._request = request
+        self._chance = chance
+        self.faults = []
+        # By number: acknowledged with 200, and sent to be acknowledged.
+        self._acknowledged = set()
+        self._sent = set()
+        self._newest = {}
+        self._leases = {}
+        self._read = set()
+        self.deliveries = 0
+        self.refused = 0
+
+    async def create(self):
+        workers = {"share": True, "start": "earliest", "order_by": "/key", "visibility": "1s", "max_deliveries": 1000}
+        for path, settings in ((_WORKERS, workers), (_READER, {"start": "earliest"})):
+            answer = await self._request("PUT", path, json=settings)
+            assert answer.status == 201, answer.body
+
+    def _unexpected(self, what, answer):
+        """Whether there is no response to look at. 503 is one of a store that is being closed or replaced."""
+        if answer is None:
+            return True
+        if answer.status == 503:
+            self.refused += 1
+            return True
+        if answer.status not in (200, 207, 409):
+            self.faults.append(f"{what} got {answer.status}: {answer.body[:200]}")
+        return answer.status not in (200, 207)
+
+    def _note(self, message):
+        number, key = message["data"]["n"], message["data"]["key"]
+        if number in self._acknowledged:
+            self.faults.append(f"{number} came again after its acknowledgement got 200")
+        newest = self._newest.get(key, 0)
+        if number < newest and number not in self._leases:
+            self.faults.append(f"{number} came the first time behind {newest}")
+        if number > newest and newest and newest not in self._sent:
+            self.faults.append(f"{number} came before {newest} of the same key was settled")
+        if self._leases.setdefault(message["lease"], number) != number:
+            self.faults.append(f"{message['lease']} is {self._leases[message['lease']]} and {number}")
+        self._leases[number] = message["lease"]
+        self._newest[key] = max(newest, number)
+        self.deliveries += 1
+
+    async def work(self, is_over):
+        while not is_over():
+            limit = self._chance.choice((1, 5, 20))
+            answer = await self._request("POST", _WORKERS + "/receive", params={"wait": "200ms", "limit": str(limit)})
+            if self._unexpected("a receive", answer):
+                await asyncio.sleep(0.005)
+                continue
+            messages = answer.json["messages"]
+            for message in messages:
+                self._note(message)
+            chosen = [message for message in messages if self._chance.random() < 0.9]
+            if not chosen:
+                continue
+            self._sent.update(message["data"]["n"] for message in chosen)
+            answer = await self._request(
+                "POST", _WORKERS + "/settle", json={"ack": [message["lease"] for message in chosen]}
+            )
+            if self._unexpected("a settlement", answer):
+                continue
+            for message, result in zip(chosen, answer.json["results"], strict=True):
+                if result["status"] == 200:
+                    self._acknowledged.add(message["data"]["n"])
+
+    async def read(self, is_over):
+        cursor, seen, confirmed = None, 0, 0
+        while not is_over():
+            params = {"wait": "200ms", "limit": "50"} | ({"ack": cursor} if cursor else {})
+            answer = await self._request("POST", _READER + "/receive", params=params)
+            if self._unexpected("the reader", answer):
+                # A reader that has lost its memory: what it acknowledged is not delivered again.
+                cursor = None
+                await asyncio.sleep(0.005)
+                continue
+            if cursor:
+                confirmed = seen
+            numbers = [message["data"]["n"] for message in answer.json["messages"]]
+            if numbers and numbers[0] <= confirmed:
+                self.faults.append(f"the reader got {numbers[0]} again after {confirmed} was acknowledged")
+            self._read.update(numbers)
+            cursor, seen = answer.json["cursor"], max([confirmed, *numbers])
+
+    def has_read(self, number):
+        return any(read >= number for read in self._read)
+
+    async def judge(self, pushed):
+        """The last gateway runs, and no worker does."""
+
+        async def is_done():
+            answer = await self._request("POST", _WORKERS + "/receive", params={"wait": "0", "limit": "1000"})
+            for message in answer.json["messages"]:
+                self._note(message)
+                self._sent.add(message["data"]["n"])
+            leases = [message["lease"] for message in answer.json["messages"]]
+            if leases:
+                await self._request("POST", _WORKERS + "/settle", json={"ack": leases})
+            return pushed <= self._sent
+
+        with contextlib.suppress(AssertionError):
+            await eventually(is_done, what="every push is acknowledged")
+        state = (await self._request("GET", _WORKERS)).json
+        if state["missed"] or state["dead"]["messages"]:
+            self.faults.append(f"the workers missed {state['missed']} and rejected {state['dead']['messages']}")
+        lost = pushed - self._sent
+        if lost:
+            self.faults.append(f"no worker got {sorted(lost)[:10]}, {len(lost)} in all")
+        lost = pushed - self._read
+        if lost:
+            self.faults.append(f"the reader did not get {sorted(lost)[:10]}, {len(lost)} in all")

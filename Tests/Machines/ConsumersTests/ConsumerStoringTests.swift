@@ -1,0 +1,212 @@
+import ByteStreams
+import Inbox
+import Journal
+import Testing
+
+@testable import Consumers
+
+/// What of consumers survives the process.
+@Suite struct ConsumerStoringTests {
+  private func workers(_ change: (inout ConsumerSettings) -> Void = { _ in }) throws -> ConsumerFixture {
+    var fixture = ConsumerFixture()
+    fixture.startStoring()
+    var settings = ConsumerSettings()
+    settings.isShared = true
+    change(&settings)
+    _ = try fixture.put(settings)
+    return fixture
+  }
+
+  @Test func settingsSurvive() throws {
+    var fixture = try workers { settings in
+      settings.visibility = .seconds(7)
+      settings.maximumDeliveries = 9
+      settings.order = ConsumerOrder("/a")
+      settings.idle = .hours(1)
+      _ = settings.add(topic: Array("x.*".utf8))
+    }
+    let before = try fixture.status.settings
+    try fixture.store()
+    try fixture.restart()
+    #expect(try fixture.status.settings == before)
+  }
+
+  @Test func aRemovedConsumerStaysRemoved() throws {
+    var fixture = try workers()
+    try fixture.store()
+    let isRemoved = fixture.table.remove(ConsumerFixture.name)
+    #expect(isRemoved)
+    try fixture.store()
+    try fixture.restart()
+    #expect(throws: ConsumerRefusal.unknown) { try fixture.status }
+  }
+
+  @Test func aLeaseIsValidUntilItsDeadlineAndThenCountsAsADelivery() throws {
+    var fixture = try workers()
+    fixture.push("a", "b")
+    let (first, second) = (try fixture.lease(), try fixture.lease())
+    fixture.wait(.seconds(29))
+    try fixture.store()
+    try fixture.restart()
+    #expect(try fixture.settle(.acknowledge, first) == [.acknowledged])
+    fixture.wait(.seconds(1))
+    #expect(try fixture.settle(.acknowledge, second) == [.leaseLost])
+    let again = try fixture.lease()
+    #expect(again.number == 2 && again.attempt == 2 && again.bits != second.bits)
+  }
+
+  @Test func aClockThatIsSetBackDoesNotExtendALease() throws {
+    var fixture = try workers()
+    fixture.push("a")
+    let lease = try fixture.lease()
+    try fixture.store()
+    fixture.clockError = 3_600_000
+    try fixture.restart()
+    fixture.wait(.seconds(30))
+    #expect(try fixture.settle(.acknowledge, lease) == [.leaseLost])
+  }
+
+  @Test func anAcknowledgedPushIsAcknowledgedAfterARestart() throws {
+    var fixture = try workers()
+    fixture.push("a", "b", "c")
+    _ = try fixture.lease()
+    let lease = try fixture.lease()
+    #expect(try fixture.settle(.acknowledge, lease) == [.acknowledged])
+    try fixture.store()
+    try fixture.restart()
+    #expect(try fixture.settle(.acknowledge, lease) == [.acknowledged])
+    #expect(try fixture.take() == [3])
+  }
+
+  @Test func aDelayedPushIsNotDeliveredEarlier() throws {
+    var fixture = try workers()
+    fixture.push("a")
+    #expect(try fixture.settle(.release(.seconds(60)), fixture.lease()) == [.released])
+    fixture.wait(.seconds(40))
+    try fixture.store()
+    try fixture.restart()
+    #expect(try fixture.take() == [])
+    fixture.wait(.seconds(20))
+    #expect(try fixture.lease().attempt == 2)
+  }
+
+  @Test func deadLettersSurviveAndAreDeliveredAgain() throws {
+    var fixture = try workers()
+    fixture.push("a", "b")
+    for _ in 0..<2 { #expect(try fixture.settle(.reject, fixture.lease()) == [.dead]) }
+    try fixture.store()
+    try fixture.restart()
+    #expect(try fixture.table.deadLetters(of: ConsumerFixture.name).letters.map(\.message.sequence) == [1, 2])
+    #expect(try fixture.table.retryDeadLetters(of: ConsumerFixture.name, now: fixture.now) == 2)
+    try fixture.store()
+    try fixture.restart(isCompacted: true)
+    #expect(try fixture.take() == [1, 2])
+    #expect(try fixture.table.deadLetters(of: ConsumerFixture.name).letters.isEmpty)
+  }
+
+  @Test func pushesOfOtherTopicsAreNotExaminedAgain() throws {
+    var fixture = try workers { _ = $0.add(topic: Array("a".utf8)) }
+    fixture.push("1", topic: "a")
+    fixture.push("2", topic: "b")
+    fixture.push("3", topic: "a")
+    #expect(try fixture.take() == [1, 3])
+    var settings = try fixture.status.settings
+    _ = settings.add(topic: Array("b".utf8))
+    _ = try fixture.put(settings)
+    try fixture.store()
+    try fixture.restart()
+    fixture.wait(.seconds(30))
+    #expect(try fixture.take() == [1, 3])
+  }
+
+  @Test func anUnansweredReceiveIsTakenBack() throws {
+    var fixture = try workers { $0.maximumDeliveries = 1 }
+    fixture.log.recordUpstreamGap()
+    fixture.push("a")
+    let batch = try fixture.receive()
+    #expect(batch.messages.count == 1 && batch.gap?.reasons == [.upstream])
+    fixture.table.withdraw(batch, of: ConsumerFixture.name, now: fixture.now, fixture.log)
+    try fixture.store()
+    try fixture.restart()
+    let again = try fixture.receive()
+    #expect(again.messages.first?.lease.attempt == 1 && again.gap?.reasons == [.upstream])
+  }
+
+  private func nextDeadline(_ fixture: inout ConsumerFixture) -> MonotonicTime? { fixture.table.nextDeadline() }
+
+  @Test func theTimeWithoutUseContinues() throws {
+    var fixture = try workers { $0.idle = .hours(2) }
+    try fixture.store()
+    fixture.wait(.hours(1))
+    try fixture.restart()
+    #expect(nextDeadline(&fixture) == fixture.now + .hours(1))
+    // Its client has a minute to come back.
+    fixture.wait(.hours(5))
+    try fixture.restart()
+    #expect(nextDeadline(&fixture) == fixture.now + .minutes(1))
+    fixture.wait(.minutes(1))
+    let hasExpired = fixture.table.expire(now: fixture.now, fixture.log)
+    #expect(hasExpired)
+    try fixture.store()
+    #expect(fixture.stored.consumers.isEmpty)
+  }
+
+  // MARK: One reader
+
+  @Test func aReaderContinuesAtItsPosition() throws {
+    var fixture = ConsumerFixture()
+    fixture.startStoring()
+    _ = try fixture.put(ConsumerSettings())
+    fixture.push("a", "b")
+    let read = fixture.log.read(after: ReadStart(fixture.log.start), limit: 1, maxBytes: .max)
+    _ = try fixture.table.beginReceive(
+      ConsumerFixture.name, acknowledging: ReadStart(read.cursor), now: fixture.now, fixture.log)
+    try fixture.store()
+    try fixture.restart()
+    #expect(try fixture.status.position == read.cursor)
+  }
+
+  @Test func aReaderWithAForeignPositionGetsItsGapAfterARestart() throws {
+    var fixture = ConsumerFixture()
+    fixture.startStoring()
+    fixture.push("a")
+    let foreign = Cursor(epoch: Epoch(0xDEF), sequence: 7)
+    _ = try fixture.table.put(ConsumerFixture.name, ConsumerSettings(), start: foreign, now: fixture.now)
+    try fixture.store()
+    try fixture.restart()
+    let turn = try fixture.table.beginReceive(ConsumerFixture.name, now: fixture.now, fixture.log)
+    let start = try #require(turn.start)
+    let result = fixture.log.read(after: start, limit: 9, maxBytes: .max)
+    #expect(result.gap?.reasons == [.restart] && result.messages.count == 1)
+  }
+
+  /// The start of a process extends the gap at the end of the log.
+  @Test func aPositionAfterTheLastGapIsBeforeTheNext() throws {
+    var fixture = ConsumerFixture()
+    fixture.startStoring()
+    _ = try fixture.put(ConsumerSettings())
+    fixture.push("a")
+    fixture.log.recordUpstreamGap()
+    _ = try fixture.table.beginReceive(
+      ConsumerFixture.name, acknowledging: ReadStart(fixture.log.last), now: fixture.now, fixture.log)
+    fixture.log.recordGap(.store)
+    try fixture.store()
+    try fixture.restart()
+    let turn = try fixture.table.beginReceive(ConsumerFixture.name, now: fixture.now, fixture.log)
+    let start = try #require(turn.start)
+    #expect(fixture.log.read(after: start, limit: 9, maxBytes: .max).gap?.reasons == [.upstream, .store])
+  }
+
+  @Test func anAcknowledgementOfWhatTheStoreHasLostIsReportedAndSkipsNothing() throws {
+    var fixture = ConsumerFixture()
+    _ = try fixture.put(ConsumerSettings())
+    fixture.push("a")
+    let end = fixture.log.last
+    fixture.push("b")
+    let turn = try fixture.table.beginReceive(
+      ConsumerFixture.name, acknowledging: ReadStart(end, gap: .store), now: fixture.now, fixture.log)
+    let start = try #require(turn.start)
+    let result = fixture.log.read(after: start, limit: 9, maxBytes: .max)
+    #expect(result.gap?.reasons == [.store] && result.messages.map(\.sequence) == [2])
+  }
+}

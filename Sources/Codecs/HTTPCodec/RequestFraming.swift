@@ -38,7 +38,7 @@ extension HTTPRequestHead {
     if fields.contains(.transferEncoding) {
       if fields.contains(.contentLength) { throw .contentLengthWithTransferEncoding }
       if isHTTP10 { throw .transferEncodingInHTTP10 }
-      try readTransferEncoding()
+      try fields.requireChunked()
       framing = .chunked
       return
     }
@@ -56,22 +56,6 @@ extension HTTPRequestHead {
       throw .contentTooLarge(limit: limits.bodyBytes)
     }
     return length
-  }
-
-  /// Accepts only `chunked`. Other codings, alone or before `chunked`, get 501. Anything else leaves the end of the message undefined
-  /// and is malformed.
-  private func readTransferEncoding() throws(HTTPProtocolError) {
-    var chunked = 0
-    var others = 0
-    var lastIsChunked = false
-    fields.forEachElement(of: .transferEncoding) { coding in
-      lastIsChunked = coding.equalsIgnoringCase("chunked")
-      if lastIsChunked { chunked += 1 } else { others += 1 }
-    }
-    guard lastIsChunked, chunked == 1 else {
-      throw chunked == 0 && others > 0 ? .transferCodingNotSupported : .malformedTransferEncoding
-    }
-    guard others == 0 else { throw .transferCodingNotSupported }
   }
 
   /// RFC 9110 §10.1.1. HTTP/1.0 has no expectations, so the field is ignored there.
@@ -96,6 +80,24 @@ extension HTTPRequestHead {
     } else {
       keepsAlive = !isHTTP10 || fields.list(.connection, contains: "keep-alive")
     }
+  }
+}
+
+extension HTTPFields {
+  /// Accepts only `chunked` as Transfer-Encoding. Other codings, alone or before `chunked`, get 501. Anything else leaves the end of the
+  /// message undefined and is malformed.
+  func requireChunked() throws(HTTPProtocolError) {
+    var chunked = 0
+    var others = 0
+    var lastIsChunked = false
+    forEachElement(of: .transferEncoding) { coding in
+      lastIsChunked = coding.equalsIgnoringCase("chunked")
+      if lastIsChunked { chunked += 1 } else { others += 1 }
+    }
+    guard lastIsChunked, chunked == 1 else {
+      throw chunked == 0 && others > 0 ? .transferCodingNotSupported : .malformedTransferEncoding
+    }
+    guard others == 0 else { throw .transferCodingNotSupported }
   }
 }
 

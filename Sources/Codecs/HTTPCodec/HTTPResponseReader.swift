@@ -1,0 +1,146 @@
+import ByteStreams
+
+/// Reads the response to one POST of a client: its head, and past its content (RFC 9112 §6.3).
+///
+/// The content is not kept. Of one that is longer than `contentLimit`, the rest is not read, and the connection cannot be used again. After
+/// an error the reader must not be used.
+///
+///     try reader.receive(&input)
+///     if reader.isComplete { … reader.status … reader.allowsReuse … }
+package struct HTTPResponseReader: ~Copyable {
+  /// Maximum bytes of the content that are read. Enough for an error page, and more is not worth a connection.
+  package static var contentLimit: Int { 64 * 1024 }
+
+  /// How the end of the content is found.
+  private enum Content {
+    case head
+    case length(Int)
+    case chunked(ChunkedDecoder)
+    case trailers
+    case endOfInput
+    case complete
+  }
+
+  private let limits: HTTPLimits
+  private var decoder: HTTPResponseHeadDecoder
+  private var content = Content.head
+  private var trailers = FieldLineReader()
+  private var trailerFields = HTTPFields()
+  /// Bytes of interim responses, which count as one head together: they could go on without end.
+  private var interimBytes = 0
+  private var contentBytes = 0
+  private var keepsOpen = true
+
+  /// Whether no byte has arrived. The server may then not have received the request.
+  package private(set) var isEmpty = true
+
+  package init(limits: HTTPLimits = HTTPLimits()) {
+    var limits = limits
+    // Not the limit of requests: the reader stops at its own.
+    limits.bodyBytes = .max
+    self.limits = limits
+    decoder = HTTPResponseHeadDecoder(limits: limits)
+  }
+
+  /// Whether the response is complete, or as much of it has been read as will be.
+  package var isComplete: Bool { if case .complete = content { true } else { false } }
+
+  /// The status code of the final response. Valid once `isComplete`.
+  package var status: Int { Int(decoder.status.rawValue) }
+
+  /// The first value of a field; nil if there is none. Valid once `isComplete`.
+  package func field(_ name: HTTPFieldName) -> String? { decoder.fields.first(name)?.text() }
+
+  /// Whether another request can be sent on the connection (RFC 9112 §9.3). Valid once `isComplete`.
+  package var allowsReuse: Bool { keepsOpen }
+
+  /// Reads what has arrived. Bytes after the response stay in `input`; they are an answer to nothing, and prevent reuse.
+  package mutating func receive(_ input: inout ByteQueue) throws(HTTPProtocolError) {
+    if !input.isEmpty { isEmpty = false }
+    while true {
+      switch content {
+      case .head:
+        guard try decoder.take(from: &input) else { return }
+        content = try contentAfterHead()
+      case .length(let remaining):
+        let count = min(remaining, input.count)
+        try skip(count, of: &input)
+        guard !isComplete else { return }
+        content = count == remaining ? .complete : .length(remaining - count)
+        if count < remaining { return }
+      case .chunked(var chunks):
+        let step = try chunks.step(input.bytes, limits)
+        input.consume(step.framing)
+        content = chunks.isComplete ? .trailers : .chunked(chunks)
+        try skip(step.data, of: &input)
+        if step.data == 0, !chunks.isComplete { return }
+      case .trailers:
+        guard try trailers.readTrailers(input.bytes, into: &trailerFields, limits) else { return }
+        input.consume(trailers.position)
+        content = .complete
+      case .endOfInput:
+        try skip(input.count, of: &input)
+        return
+      case .complete:
+        if !input.isEmpty { keepsOpen = false }
+        return
+      }
+    }
+  }
+
+  /// The connection has ended. Throws if the response is not complete: what it says may not be all.
+  package mutating func receiveEndOfInput() throws(HTTPProtocolError) {
+    switch content {
+    case .complete: break
+    case .endOfInput: content = .complete
+    case .head, .length, .chunked, .trailers: throw .truncatedMessage
+    }
+    keepsOpen = false
+  }
+
+  private mutating func skip(_ count: Int, of input: inout ByteQueue) throws(HTTPProtocolError) {
+    input.consume(count)
+    contentBytes += count
+    guard contentBytes > Self.contentLimit else { return }
+    content = .complete
+    keepsOpen = false
+  }
+
+  private mutating func contentAfterHead() throws(HTTPProtocolError) -> Content {
+    if decoder.status.isInterim, decoder.status != .switchingProtocols {
+      let size = decoder.head.count
+      interimBytes += size
+      guard interimBytes <= limits.headBytes else { throw .headTooLarge(limit: limits.headBytes) }
+      decoder.begin()
+      return .head
+    }
+    keepsOpen = !decoder.isHTTP10 && !decoder.fields.list(.connection, contains: "close")
+    // Nothing was offered that a server could switch to: what follows is unknown.
+    if decoder.status == .switchingProtocols { keepsOpen = false }
+    if decoder.status.forbidsContent { return .complete }
+    if decoder.fields.contains(.transferEncoding) {
+      if decoder.fields.contains(.contentLength) { throw .contentLengthWithTransferEncoding }
+      if decoder.isHTTP10 { throw .transferEncodingInHTTP10 }
+      // The request has no TE, which leaves `chunked` (RFC 9112 §7.4).
+      try decoder.fields.requireChunked()
+      return .chunked(ChunkedDecoder())
+    }
+    guard let length = try contentLength() else {
+      keepsOpen = false
+      return .endOfInput
+    }
+    guard length <= Self.contentLimit else {
+      keepsOpen = false
+      return .complete
+    }
+    return length == 0 ? .complete : .length(length)
+  }
+
+  /// nil if the end of the connection ends the content. A number that is too large for an integer is the largest.
+  private func contentLength() throws(HTTPProtocolError) -> Int? {
+    guard let value = decoder.fields.first(.contentLength) else { return nil }
+    if decoder.fields.isRepeated(.contentLength) { throw .repeatedContentLength }
+    guard !value.isEmpty, value.isAllDigits() else { throw .malformedContentLength }
+    return value.withoutLeadingZeros().decimalValue() ?? .max
+  }
+}

@@ -1,0 +1,73 @@
+import ByteStreams
+
+/// An `http:` or `https:` URL (RFC 9110 §4.2), split into its parts.
+package struct HTTPURL: Hashable, Sendable {
+  package let isSecure: Bool
+  /// Name or address, without brackets. A link-local address is followed by its zone: `fe80::1%eth0`.
+  package let host: String
+  package let port: UInt16
+  /// Path and query, as sent in the request. Always begins with `/`.
+  package let target: String
+  /// `user:password`, percent-decoded, for Basic authentication.
+  package let credentials: String?
+
+  /// Parses a URL. The error says what is wrong and does not repeat parts that may be secret.
+  package init(_ text: String) throws(HTTPURLError) {
+    let rest: Substring
+    if text.lowercased().hasPrefix("https://") {
+      (isSecure, rest) = (true, text.dropFirst(8))
+    } else if text.lowercased().hasPrefix("http://") {
+      (isSecure, rest) = (false, text.dropFirst(7))
+    } else {
+      throw .scheme
+    }
+    guard !rest.contains("#") else { throw .fragment }
+    guard rest.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else { throw .authority(.badCharacter) }
+    let authorityEnd = rest.firstIndex { $0 == "/" || $0 == "?" } ?? rest.endIndex
+    let path = rest[authorityEnd...]
+    target = path.hasPrefix("/") ? String(path) : "/" + path
+    do throws(URLAuthorityError) {
+      let authority = try URLAuthority(rest[..<authorityEnd])
+      credentials = try authority.userinfo.map(URLAuthority.percentDecoded)
+      host = authority.host
+      port = authority.port ?? (isSecure ? 443 : 80)
+    } catch {
+      throw .authority(error)
+    }
+  }
+
+  /// Scheme, host and port. The rest, the path too, may contain tokens.
+  package var origin: String { (isSecure ? "https://" : "http://") + withPort(URLAuthority.bracketed(host)) }
+
+  /// The whole URL with its credentials. It can be parsed again.
+  package var text: String {
+    let userinfo = credentials.map { PercentEncoder.encode(Array($0.utf8).span) + "@" } ?? ""
+    return (isSecure ? "https://" : "http://") + userinfo + withPort(URLAuthority.bracketed(host)) + target
+  }
+
+  /// The value of the Host field.
+  package var hostField: String { withPort(URLAuthority.bracketedWithoutZone(host)) }
+
+  /// Host and port, always with the port.
+  package var authority: String { "\(URLAuthority.bracketedWithoutZone(host)):\(port)" }
+
+  /// The value of the Authorization field for the URL's credentials (RFC 7617).
+  package var basicAuthorization: String? { credentials.map(BasicCredentials.fieldValue) }
+
+  private func withPort(_ name: String) -> String { port == (isSecure ? 443 : 80) ? name : "\(name):\(port)" }
+}
+
+/// Why a URL is invalid.
+package enum HTTPURLError: Error, Equatable, Sendable, CustomStringConvertible {
+  case scheme
+  case fragment
+  case authority(URLAuthorityError)
+
+  package var description: String {
+    switch self {
+    case .scheme: "it does not begin with http:// or https://"
+    case .fragment: "a fragment is never sent: write '#' as %23"
+    case .authority(let error): error.description
+    }
+  }
+}

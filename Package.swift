@@ -96,7 +96,10 @@ let package = Package(
     target(.system, "Logging", ["Threading", "CLinux", "ByteStreams", "JSONCodec"]),
     target(
       .system, "Store",
-      ["CSQLite", "CLinux", "Threading", "ByteStreams", "JSONCodec", "Journal", "Reactor", "Metrics", "Logging"]),
+      [
+        "CSQLite", "CLinux", "Threading", "ByteStreams", "JSONCodec", "Journal", "SocketIO", "Reactor", "Metrics",
+        "Logging",
+      ]),
     target(
       .system, "Configuration",
       [
@@ -194,7 +197,7 @@ let package = Package(
     .target(name: "CFaults", dependencies: ["CSQLite"], path: "Tests/System/CFaults"),
     tested(
       .system, "Store",
-      ["CFaults", "ByteStreams", "Journal", "JournalSupport", "Logging", "Metrics", "Reactor", "Threading"]),
+      ["CFaults", "ByteStreams", "Journal", "JournalSupport", "Logging", "Metrics", "Reactor", "SocketIO", "Threading"]),
     tested(
       .drivers, "Upstream",
       [

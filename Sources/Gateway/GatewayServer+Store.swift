@@ -46,13 +46,7 @@ extension GatewayServer {
 
   /// Begins the term of each session. Returns what the sessions were.
   static func restore(_ sessions: [SessionPlan], from store: Store, _ logger: Logger) -> [String: OpenedJournal] {
-    let unstored = sessions.filter { $0.settings.value.conventions.kind == .socketIO }.map(\.name)
-    if !unstored.isEmpty {
-      logger.warning(
-        "sessions with a Socket.IO upstream are not stored yet",
-        [.text("sessions", unstored.prefix(5).joined(separator: ", ")), .number("count", unstored.count)])
-    }
-    let journals = store.open(sessions.map(\.name).filter { !unstored.contains($0) })
+    let journals = store.open(sessions.map(\.name))
     var pushes = 0
     var messages = 0
     for opened in journals.values {

@@ -249,8 +249,8 @@ async def test_the_bytes_of_events_and_acknowledgements(scripted):
     ]
     call = asyncio.create_task(emit(client, "ask", 1, path="call"))
     heard = await server.has_heard(5)
-    assert heard[4] == '421["ask",1]'
-    await server.last.say('461-1["x",{"_placeholder":true,"num":0}]', b"\x04")
+    assert heard[4] == '423["ask",1]'
+    await server.last.say('461-3["x",{"_placeholder":true,"num":0}]', b"\x04")
     assert (await call).json == {"args": ["x", {"_placeholder": True, "num": 0}], "attachments": ["BA=="]}
     await server.last.say('42456["q"]')
     assert (await server.has_heard(6))[5] == "43456[]"

@@ -11,11 +11,9 @@ import UpstreamProtocol
 /// `POST /v1/messages` to a Socket.IO upstream.
 extension API {
   func acceptEvents(
-    _ message: IncomingMessage, _ content: [UInt8], _ settings: SocketIOSettings, for session: Session,
-    _ context: RequestContext?, at now: MonotonicTime
+    _ message: IncomingMessage, _ content: [UInt8], _ settings: SocketIOSettings, _ key: KeyToStore?,
+    for session: Session, _ context: RequestContext?, _ ticket: inout JournalTicket?, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt.Results {
-    // Sessions with a Socket.IO upstream are not stored.
-    var unused: JournalTicket?
     if message.isBatch {
       let lines = try message.lines(in: content)
       var records: [SharedSlice] = []
@@ -35,8 +33,8 @@ extension API {
       try admitMessages(lines.count, in: context, at: now)
       return .batch(
         message.idempotency == nil
-          ? try queueBatch(records, message, to: session, &unused, at: now)
-          : try queueAll(records, message, nil, to: session, &unused, at: now))
+          ? try queueBatch(records, message, to: session, &ticket, at: now)
+          : try queueAll(records, message, key, to: session, &ticket, at: now))
     }
     let form = EventForm(parameters: message.parameters.event, form: message.form, isJSON: message.isJSON)
     let envelope = try form.envelope(of: content, settings)
@@ -45,7 +43,7 @@ extension API {
       let event = try Self.event(in: envelope, settings, for: session)
       try admitMessages(1, in: context, at: now)
       let item = IncomingMessage.Item(payload: SharedBytes(event.record), kind: .text)
-      return .single(try queue(item, message, nil, to: session, &unused, at: now), .text)
+      return .single(try queue(item, message, key, to: session, &ticket, at: now), .text)
     case .acknowledgement(let token, let parts):
       guard settings.acknowledgements == .client else {
         throw ProblemError(

@@ -126,7 +126,7 @@ extension API {
     let results: SendReceipt.Results
     var ticket: JournalTicket?
     if session.upstream.hasEvents, let settings = session.upstream.socketIO {
-      results = try acceptEvents(message, content, settings, for: session, context, at: now)
+      results = try acceptEvents(message, content, settings, key, for: session, context, &ticket, at: now)
     } else if message.isBatch {
       let lines = try message.lines(in: content)
       try admitMessages(lines.count, in: context, at: now)

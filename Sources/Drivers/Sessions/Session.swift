@@ -76,6 +76,10 @@ package final class Session: Sendable {
       settings, named: name, sink: sink, logger: logger.with([.text("session", name)]), metrics: metrics,
       attemptLimiter: attemptLimiter, opened: opened)
     SessionMetrics.register(of: self, in: metrics)
+    // The store leaves this gap to the session if the upstream may have restored its state, which another one does not.
+    if let opened, opened.restored.isContinued, opened.restored.spoken != settings.storedProtocol {
+      inbox.recordUpstreamGap()
+    }
     opened?.journal.observe(self)
     // Before the session was the observer.
     if opened != nil { journalChanged() }
@@ -238,10 +242,12 @@ private final class InboxSink: UpstreamSink {
     consumers.pushed()
   }
 
-  func received(_ event: SocketIORecord, now: Int64) {
-    inbox.append(event, time: now, now: ProcessInformation.monotonicTime())
+  func received(_ event: SocketIORecord, _ continuation: JournalContinuation?, now: Int64) {
+    inbox.append(event, continuation, time: now, now: ProcessInformation.monotonicTime())
     consumers.pushed()
   }
+
+  var lastTicket: JournalTicket? { inbox.lastTicket }
 
   func resumes(from cursor: [UInt8]) { inbox.resumes(from: cursor) }
 

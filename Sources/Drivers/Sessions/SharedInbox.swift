@@ -20,6 +20,8 @@ package final class SharedInbox: Sendable {
     var isClosed = false
     /// What a connection resumes from after the next push; nil: as before. Only if the inbox is stored.
     var resumeCursor: [UInt8]?
+    /// When the last push is stored. Only if the inbox is stored.
+    var lastTicket: JournalTicket?
     /// The value that was stored last.
     var storedCursor: [UInt8]?
     /// The number before which the store has dropped pushes, or will.
@@ -85,18 +87,27 @@ package final class SharedInbox: Sendable {
   package func append(
     _ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8> = Span(), time: Int64, now: MonotonicTime
   ) {
-    append(time: time, now: now) { renderer, id in
+    append(nil, time: time, now: now) { renderer, id in
       renderer.render(payload, kind: kind, topic: topic, id: id, time: time, arrival: now)
     }
   }
 
   /// Appends an event of a Socket.IO upstream.
-  package func append(_ event: SocketIORecord, time: Int64, now: MonotonicTime) {
-    append(time: time, now: now) { renderer, id in renderer.render(event, id: id, time: time, arrival: now) }
+  ///
+  /// - Parameter continuation: what a connection of another process continues from after it. Only if the inbox is stored.
+  package func append(
+    _ event: SocketIORecord, _ continuation: JournalContinuation? = nil, time: Int64, now: MonotonicTime
+  ) {
+    append(continuation, time: time, now: now) { renderer, id in
+      renderer.render(event, id: id, time: time, arrival: now)
+    }
   }
 
   @inline(__always)
-  private func append(time: Int64, now: MonotonicTime, _ render: (inout MessageRenderer, Cursor) -> RetainedMessage) {
+  private func append(
+    _ continuation: JournalContinuation?, time: Int64, now: MonotonicTime,
+    _ render: (inout MessageRenderer, Cursor) -> RetainedMessage
+  ) {
     appender.withLock { appender in
       guard !appender.isClosed else { return }
       let id = log.withLock { $0.nextID }
@@ -110,7 +121,7 @@ package final class SharedInbox: Sendable {
       }
       budget.add(growth)
       appender.free()
-      if let journal { store(message, time: time, &appender, in: journal) }
+      if let journal { store(message, continuation, time: time, &appender, in: journal) }
     }
     if let journal {
       // Otherwise readers are notified when it is stored.
@@ -128,16 +139,22 @@ package final class SharedInbox: Sendable {
   private static var trimBytes: Int { 1 << 20 }
 
   private func store(
-    _ message: RetainedMessage, time: Int64, _ appender: inout Appender, in journal: any SessionJournal
+    _ message: RetainedMessage, _ continuation: JournalContinuation?, time: Int64, _ appender: inout Appender,
+    in journal: any SessionJournal
   ) {
     let push = JournalEntry.push(
       JournalPush(number: message.sequence, time: time, layout: message.layout, rendered: message.rendered))
-    if let cursor = appender.resumeCursor {
-      // Together: if only the cursor survived, the push would be lost.
-      (appender.resumeCursor, appender.storedCursor) = (nil, cursor)
-      journal.submit(contentsOf: [push, .resume(.cursor, cursor)])
+    if appender.resumeCursor == nil, continuation == nil {
+      appender.lastTicket = journal.submit(push)
     } else {
-      journal.submit(push)
+      // Together: if only what follows survived, the push would be lost.
+      var entries = [push]
+      if let cursor = appender.resumeCursor {
+        (appender.resumeCursor, appender.storedCursor) = (nil, cursor)
+        entries.append(.resume(.cursor, cursor))
+      }
+      if let continuation { entries.append(.continued(continuation)) }
+      appender.lastTicket = journal.submit(contentsOf: entries)
     }
     storeTrim(&appender, atLeast: Self.trimInterval, in: journal)
   }
@@ -151,6 +168,9 @@ package final class SharedInbox: Sendable {
     (appender.trimmed, appender.untrimmedBytes) = (first, 0)
     journal.submit(.trimmed(before: first))
   }
+
+  /// When all pushes so far are stored; nil if there is nothing to store.
+  var lastTicket: JournalTicket? { appender.withLock { $0.lastTicket } }
 
   /// From the next push on, a connection resumes from this value.
   func resumes(from cursor: [UInt8]) {

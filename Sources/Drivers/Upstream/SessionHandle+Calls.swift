@@ -45,9 +45,17 @@ extension SessionHandle {
   package func call(
     _ id: CallID, _ request: SharedSlice, token: SharedBytes, timeToLive: TimeSpan, now: MonotonicTime
   ) -> CallReceipt {
+    call(token: token, timeToLive: timeToLive, now: now) { _ in (id, request) }
+  }
+
+  /// - Parameter request: the id of the call and its request, for the number that its message will have.
+  func call(
+    token: SharedBytes, timeToLive: TimeSpan, now: MonotonicTime, _ request: (UInt64) -> (CallID, SharedSlice)
+  ) -> CallReceipt {
     let (receipt, signal) = update(at: now) { shared -> (CallReceipt, Signal?) in
       shared.calls.expire(now: now)
       guard shared.calls.hasRoom else { return (.full, nil) }
+      let (id, request) = request(shared.outbox.ledger.last + 1)
       guard !shared.calls.contains(id) else { return (.idInUse, nil) }
       let result = shared.outbox.enqueue(
         request, kind: .text, timeToLive: timeToLive, reportsEnd: true, now: now)

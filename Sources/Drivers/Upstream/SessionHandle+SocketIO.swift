@@ -3,7 +3,6 @@ import Calls
 import Outbox
 import Reactor
 import SocketIO
-import Synchronization
 import Threading
 import UpstreamProtocol
 import UpstreamSession
@@ -81,7 +80,8 @@ extension SessionHandle {
       parts.connection = owed.connection.number
       parts.namespace = owed.namespace
       let message = SharedSlice(SharedBytes(parts.record))
-      let result = shared.outbox.enqueue(message, kind: .text, timeToLive: timeToLive, now: now)
+      // It reports its end. So it is not stored either: another process has other connections.
+      let result = shared.outbox.enqueue(message, kind: .text, timeToLive: timeToLive, reportsEnd: true, now: now)
       if case .queued = result { shared.socketIO?.owed[token] = nil }
       return (.posted(Receipt(result: result, nextAttempt: shared.nextAttempt)), shared.signal(after: result))
     }
@@ -93,12 +93,12 @@ extension SessionHandle {
 
   /// Emits an event and registers a call for its acknowledgement. Callable from any loop.
   package func call(_ event: SocketIOParts, timeToLive: TimeSpan, now: MonotonicTime) -> CallReceipt {
-    let id = eventIDs.add(1, ordering: .relaxed).newValue
-    var event = event
-    event.id = id
-    return call(
-      CallID(acknowledgement: id), SharedSlice(SharedBytes(event.record)), token: SharedBytes([]),
-      timeToLive: timeToLive, now: now)
+    var record = event.record
+    return call(token: SharedBytes([]), timeToLive: timeToLive, now: now) { sequence in
+      // The number of its delivery: larger than all before, also than those of earlier processes.
+      SocketIORecord.set(id: sequence, in: &record)
+      return (CallID(acknowledgement: sequence), SharedSlice(SharedBytes(record)))
+    }
   }
 
   // MARK: The session's loop
@@ -114,7 +114,6 @@ extension SessionHandle {
 
   /// The connection has ended: its acknowledgements cannot be sent any more.
   func forgetConnection(_ connection: Generation) {
-    guard hasEvents else { return }
     shared.withLock { shared in
       guard var state = shared.socketIO else { return }
       // The dictionary must have one owner while it changes.

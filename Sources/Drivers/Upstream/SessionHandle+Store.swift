@@ -1,7 +1,9 @@
 import ByteStreams
 import Journal
 import Outbox
+import Logging
 import Reactor
+import SocketIO
 import Threading
 import UpstreamProtocol
 
@@ -87,13 +89,27 @@ struct MessageToStore: Sendable {
 
 /// What the next connection resumes from.
 struct ResumedProtocol: Sendable {
-  let cursor: [UInt8]?
-  let subscriptions: [JournalSubscription]
+  private(set) var cursor: [UInt8]?
+  private(set) var subscriptions: [JournalSubscription] = []
+  /// What a Socket.IO server needs to restore the state of the last connection, by namespace.
+  private(set) var recoveries: [String: SocketIORecovery] = [:]
+  /// Whether no push is missing if it does.
+  private(set) var mayBeContinued = false
 
-  init(_ restored: RestoredSession?) {
-    cursor = restored?.resume[.cursor]
-    subscriptions = restored?.subscriptions ?? []
+  /// Nothing of what another protocol has left is understood.
+  init(_ restored: RestoredSession?, _ kind: UpstreamKind) {
+    guard let restored, restored.spoken == kind.stored else { return }
+    cursor = restored.resume[.cursor]
+    subscriptions = restored.subscriptions
+    mayBeContinued = restored.mayBeContinued
+    for continuation in restored.continuations.values where continuation.offset != nil {
+      recoveries[continuation.namespace] = SocketIORecovery(pid: continuation.pid, offset: continuation.offset)
+    }
   }
+}
+
+extension UpstreamKind {
+  var stored: StoredProtocol { self == .socketIO ? .socketIO : .webSocket }
 }
 
 /// A session that is stored: what it accepts is stored before it is acknowledged, and what it writes is intended before it is written.
@@ -188,7 +204,8 @@ extension SessionHandle {
     // The lock orders this with those who begin to wait: either they find what is stored, or they are counted.
     let (signal, isAwaited, isChange) = shared.withLock { shared in
       let isChange = shared.outbox.storeHasFailed != (journal?.isFailed == true)
-      let mustSignal = isChange || !shared.intents.isEmpty || shared.isReadingPaused
+      let mustSignal =
+        isChange || !shared.intents.isEmpty || shared.isReadingPaused || shared.hasDelayedAcknowledgements
       return (mustSignal ? shared.signal : nil, shared.storeWaiters > 0, isChange)
     }
     if isChange { update { $0.outbox.storeChanged(hasFailed: journal?.isFailed == true) } }
@@ -236,10 +253,17 @@ extension SessionHandle {
     return journal.mustPauseReading
   }
 
+  /// Records whether acknowledgements wait until events are stored. If so, the session's loop is signalled when more is stored. Returns that.
+  func awaitsStore(_ waits: Bool) -> Bool {
+    shared.withLock { $0.hasDelayedAcknowledgements = waits }
+    return waits
+  }
+
   // MARK: Restoring
 
   /// Continues with what an earlier process has stored.
-  func restore(_ restored: RestoredSession) {
+  func restore(_ restored: RestoredSession, _ kind: UpstreamKind, in journal: any SessionJournal) {
+    let isUnderstood = restored.spoken == kind.stored
     let now = ProcessInformation.monotonicTime()
     let wallClock = ProcessInformation.wallClockMilliseconds()
     func time(at milliseconds: Int64) -> MonotonicTime { now - .milliseconds(wallClock - milliseconds) }
@@ -260,11 +284,18 @@ extension SessionHandle {
       }
       return RestoredMessage(
         sequence: message.number, payload: message.payload, kind: message.kind, topic: message.topic,
-        deadline: deadline, mayHaveArrived: message.number <= restored.intended)
+        deadline: deadline, mayHaveArrived: message.number <= restored.intended, isUnderstood: isUnderstood)
     }
     update(at: now) { shared in
       shared.outbox.startStoring(after: restored.nextDelivery - 1, deliveries: deliveries, messages: messages, now: now)
     }
+    guard !isUnderstood else { return }
+    // After the ends of its messages, so that the next process does not misunderstand them.
+    journal.submit(.speaks(kind.stored))
+    guard restored.isContinued else { return }
+    logger.warning(
+      "the upstream is of another kind than in the last run: queued messages are rejected, and nothing is resumed",
+      [.text("kind", kind.rawValue), .number("messages", messages.count)])
   }
 }
 

@@ -64,6 +64,8 @@ package final class SessionHandle: Sendable {
     var storeWaiters = 0
     /// Whether a connection is not read because too much waits to be stored.
     var isReadingPaused = false
+    /// Whether acknowledgements for the upstream wait until events are stored.
+    var hasDelayedAcknowledgements = false
 
     /// A number that changes when a client that waits for deliveries may have news.
     var deliveryNews: UInt64 {
@@ -81,8 +83,6 @@ package final class SessionHandle: Sendable {
   let mayHaveReplies = Atomic(false)
   /// Whether the upstream speaks Socket.IO: messages are events.
   package let hasEvents: Bool
-  /// The ids of the events whose acknowledgements clients wait for.
-  let eventIDs = Atomic<UInt64>(0)
   /// Whether the session connects only on demand.
   let isOnDemand: Atomic<Bool>
   let settings: SharedSettings
@@ -105,7 +105,7 @@ package final class SessionHandle: Sendable {
   ) {
     self.attemptLimiter = attemptLimiter
     journal = opened?.journal
-    resumed = ResumedProtocol(opened?.restored)
+    resumed = ResumedProtocol(opened?.restored, settings.value.conventions.kind)
     self.owner = owner
     self.lineLimiter = lineLimiter
     self.settings = settings
@@ -120,7 +120,7 @@ package final class SessionHandle: Sendable {
         outbox: Outbox(settings.value.outbox), status: status, correlation: settings.value.conventions.correlation,
         socketIO: settings.value.conventions.kind == .socketIO ? SocketIOState() : nil,
         socketIOSettings: settings.value.conventions.socketIO))
-    if let opened { restore(opened.restored) }
+    if let opened { restore(opened.restored, settings.value.conventions.kind, in: opened.journal) }
   }
 
   package convenience init(

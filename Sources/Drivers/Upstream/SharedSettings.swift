@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Journal
 import Outbox
 import TLSEngine
 import UpstreamProtocol
@@ -57,6 +58,9 @@ package final class SharedSettings: Sendable {
     self.value = value
     self.tlsContext = tlsContext
   }
+
+  /// The form of what a session with these settings stores.
+  package var storedProtocol: StoredProtocol { value.conventions.kind.stored }
 
   /// The settings of one session of a profile: these are those of the profile, whose TLS settings it has. Reads no file.
   package func session(_ value: UpstreamSettings) -> SharedSettings {

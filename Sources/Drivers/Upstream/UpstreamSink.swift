@@ -1,4 +1,5 @@
 import ByteStreams
+import Journal
 import SocketIO
 
 /// Receives the pushes of a session. Called on the session's loop.
@@ -7,7 +8,11 @@ package protocol UpstreamSink: AnyObject, Sendable {
   /// time in milliseconds.
   func received(_ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, now: Int64)
   /// An event of a Socket.IO upstream has arrived. `event` is valid during the call only.
-  func received(_ event: SocketIORecord, now: Int64)
+  ///
+  /// - Parameter continuation: what another process continues from after this event. Only if the session is stored.
+  func received(_ event: SocketIORecord, _ continuation: JournalContinuation?, now: Int64)
+  /// When everything that was received so far is stored; nil if it need not be stored.
+  var lastTicket: JournalTicket? { get }
   /// From the next push on, a new connection resumes from this value. Called only if the session is stored.
   func resumes(from cursor: [UInt8])
   /// A ready connection has ended: pushes may be missing from here on.
@@ -24,7 +29,8 @@ package protocol UpstreamSink: AnyObject, Sendable {
 }
 
 extension UpstreamSink {
-  package func received(_ event: SocketIORecord, now: Int64) {}
+  package func received(_ event: SocketIORecord, _ continuation: JournalContinuation?, now: Int64) {}
+  package var lastTicket: JournalTicket? { nil }
   package var flushesAfterEachMessage: Bool { false }
   package var hasReaders: Bool { false }
   package func resumes(from cursor: [UInt8]) {}

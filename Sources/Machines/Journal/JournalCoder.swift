@@ -19,6 +19,9 @@ package enum JournalCoder {
     static let resume: UInt8 = 12
     static let consumer: UInt8 = 13
     static let closed: UInt8 = 14
+    static let continued: UInt8 = 15
+    static let discontinued: UInt8 = 16
+    static let speaks: UInt8 = 17
   }
 
   enum ConsumerTag {
@@ -78,6 +81,16 @@ package enum JournalCoder {
       output.append(value.rawValue)
       output.append(bytes == nil ? 0 : 1)
       if let bytes { output.append(sized: bytes.span) }
+    case .continued(let continuation):
+      output.append(Tag.continued)
+      output.append(sized: continuation.namespace)
+      output.append(sized: continuation.pid.span)
+      output.append(continuation.offset == nil ? 0 : 1)
+      if let offset = continuation.offset { output.append(sized: offset.span) }
+    case .discontinued: output.append(Tag.discontinued)
+    case .speaks(let spoken):
+      output.append(Tag.speaks)
+      output.append(spoken.rawValue)
     case .consumer(let name, let change):
       output.append(Tag.consumer)
       output.append(sized: name)

@@ -34,6 +34,13 @@ package struct JournalReader: ~Copyable, ~Escapable {
     case JournalCoder.Tag.resume:
       guard let value = ResumeValue(rawValue: try byte()) else { throw Damaged() }
       return .resume(value, try flag() ? try sized() : nil)
+    case JournalCoder.Tag.continued:
+      return .continued(
+        JournalContinuation(namespace: try text(), pid: try sized(), offset: try flag() ? try sized() : nil))
+    case JournalCoder.Tag.discontinued: return .discontinued
+    case JournalCoder.Tag.speaks:
+      guard let spoken = StoredProtocol(rawValue: try byte()) else { throw Damaged() }
+      return .speaks(spoken)
     case JournalCoder.Tag.consumer: return .consumer(name: try text(), try consumerChange())
     case JournalCoder.Tag.closed: return .closed
     default: throw Damaged()

@@ -17,6 +17,9 @@ extension RestoredSession {
     case .subscribed(let subscription): storedSubscriptions.add(subscription)
     case .unsubscribed(let key): storedSubscriptions.remove(key)
     case .resume(let value, let bytes): resume[value] = bytes
+    case .continued(let continuation): continuations[continuation.namespace] = continuation
+    case .discontinued: continuations = [:]
+    case .speaks(let spoken): speak(spoken)
     case .consumer(let name, let change): return apply(change, to: name)
     case .closed: self = RestoredSession(epoch: epoch)
     }
@@ -124,6 +127,15 @@ extension RestoredSession {
   private mutating func remember(_ key: JournalKey) {
     while !keys.isEmpty, keys[keys.front].end <= key.accepted { keys.removeFirst() }
     keys.append(key)
+  }
+
+  /// Messages that another protocol understands have ended before.
+  private mutating func speak(_ spoken: StoredProtocol) {
+    guard spoken != self.spoken else { return }
+    self.spoken = spoken
+    storedSubscriptions = StoredSubscriptions()
+    resume = [:]
+    continuations = [:]
   }
 
   // MARK: Consumers

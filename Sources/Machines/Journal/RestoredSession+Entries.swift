@@ -30,6 +30,8 @@ extension RestoredSession {
   /// All other entries. They and `pushEntries` are independent of each other, except that `retained`, the first of these, comes before both.
   package var stateEntries: [JournalEntry] {
     var result: [JournalEntry] = [.retained(retention)]
+    // Before what it would forget.
+    if spoken != .webSocket { result.append(.speaks(spoken)) }
     for number in messages.keys.sorted() { result += messages[number].map { [.accepted($0)] } ?? [] }
     appendDeliveries(to: &result)
     result += terms.map { .opened($0) }
@@ -37,6 +39,7 @@ extension RestoredSession {
     for index in keys.front..<keys.end { result.append(.keyed(keys[index])) }
     result += subscriptions.map { .subscribed($0) }
     for value in ResumeValue.allCases { if let bytes = resume[value] { result.append(.resume(value, bytes)) } }
+    result += continuations.values.sorted { $0.namespace < $1.namespace }.map { .continued($0) }
     for name in consumers.keys.sorted() {
       result += (consumers[name]?.changes ?? []).map { .consumer(name: name, $0) }
     }

@@ -47,6 +47,9 @@ package struct RestoredSession: Equatable, Sendable {
   /// then. This is not part of the journal.
   package var mayHaveLostEntries = false
 
+  /// Whether an earlier process had this session.
+  package var isContinued: Bool { terms.count > 1 }
+
   // MARK: Pushes
 
   /// The retained pushes: those with the numbers before `nextPush`.
@@ -102,6 +105,14 @@ package struct RestoredSession: Equatable, Sendable {
   package var subscriptions: [JournalSubscription] { storedSubscriptions.inOrder }
   var storedSubscriptions = StoredSubscriptions()
   package internal(set) var resume: [ResumeValue: [UInt8]] = [:]
+  /// By namespace of a Socket.IO upstream.
+  package internal(set) var continuations: [String: JournalContinuation] = [:]
+  package internal(set) var spoken = StoredProtocol.webSocket
+  /// Whether no push is missing if the upstream restores the state of its last connection, which the next one asks for.
+  package var mayBeContinued: Bool {
+    !mayHaveLostEntries && !continuations.isEmpty
+      && continuations.values.allSatisfy { !$0.pid.isEmpty && $0.offset != nil }
+  }
   package internal(set) var consumers: [String: RestoredConsumer] = [:]
 
   package init(epoch: UInt64) { self.epoch = epoch }
@@ -112,7 +123,8 @@ package struct RestoredSession: Equatable, Sendable {
       && left.newestTrimmedArrival == right.newestTrimmedArrival && areEqual(left.pushes, right.pushes)
       && left.nextDelivery == right.nextDelivery && left.intended == right.intended && left.messages == right.messages
       && left.hasSameDeliveries(as: right) && areEqual(left.keys, right.keys)
-      && left.subscriptions == right.subscriptions && left.resume == right.resume && left.consumers == right.consumers
+      && left.subscriptions == right.subscriptions && left.resume == right.resume
+      && left.continuations == right.continuations && left.spoken == right.spoken && left.consumers == right.consumers
   }
 
   /// Messages without a state at the beginning of `deliveries` make no difference.

@@ -9,10 +9,12 @@ package struct RestoredMessage: Sendable {
   package let deadline: MonotonicTime
   /// A connection may have written it.
   package let mayHaveArrived: Bool
+  /// Whether the present upstream understands it.
+  package let isUnderstood: Bool
 
   package init(
     sequence: UInt64, payload: SharedBytes, kind: MessageKind, topic: String?, deadline: MonotonicTime,
-    mayHaveArrived: Bool
+    mayHaveArrived: Bool, isUnderstood: Bool = true
   ) {
     self.sequence = sequence
     self.payload = payload
@@ -20,6 +22,7 @@ package struct RestoredMessage: Sendable {
     self.topic = topic
     self.deadline = deadline
     self.mayHaveArrived = mayHaveArrived
+    self.isUnderstood = isUnderstood
   }
 }
 
@@ -67,12 +70,14 @@ extension Outbox {
     let state = ledger.state(of: sequence) ?? ledger.restoreQueued(sequence)
     guard state == .queued || state == .written else { return }
     if message.mayHaveArrived {
-      guard settings.redelivery == .unconfirmed, message.deadline > now else {
+      guard settings.redelivery == .unconfirmed, message.deadline > now, message.isUnderstood else {
         return ledger.set(sequence, to: .unknown, because: .gatewayRestart)
       }
       if state == .written { ledger.reopen(sequence) }
     } else if message.deadline <= now {
       return ledger.set(sequence, to: .expired, because: .ttl)
+    } else if !message.isUnderstood {
+      return ledger.set(sequence, to: .rejected, because: .gatewayRestart)
     }
     let position = ring.end
     ring.append(

@@ -80,6 +80,13 @@ package struct SocketIORecord: ~Escapable {
     get { bytes.extracting(Self.countOffset..<(bytes.count &- Self.number(bytes, Self.tokenLengthOffset, 4))) }
   }
 
+  /// Changes the id of a record.
+  package static func set(id: UInt64, in record: inout [UInt8]) {
+    for index in 0..<8 {
+      record[idOffset &+ index] = UInt8(truncatingIfNeeded: id >> UInt64(8 * (7 &- index)))
+    }
+  }
+
   private func range(of part: Int) -> Range<Int> {
     var start = Self.lengthsOffset &+ 4 &* (Self.fixedParts &+ attachmentCount)
     for other in 0..<part { start &+= Self.length(bytes, other) }

@@ -7,10 +7,13 @@ package struct ProtocolPush: Equatable, Sendable {
   package let record: SharedBytes
   /// The message that acknowledges the event, to be sent once the push is stored; nil: none.
   package let acknowledgement: SharedBytes?
+  /// What continues after this event, if the server can restore the state of its namespace.
+  package let recovery: SocketIORecovery?
 
-  package init(record: SharedBytes, acknowledgement: SharedBytes?) {
+  package init(record: SharedBytes, acknowledgement: SharedBytes?, recovery: SocketIORecovery? = nil) {
     self.record = record
     self.acknowledgement = acknowledgement
+    self.recovery = recovery
   }
 
   package static func == (left: ProtocolPush, right: ProtocolPush) -> Bool {

@@ -25,20 +25,25 @@ extension SocketIOProtocol {
 
   package var hasState: Bool { statuses.contains { $0.state == .connected || $0.state == .disconnected } }
 
-  /// Stores what the next connection needs to have its state restored. Returns whether no push is missing if the server restores it.
-  package func saveState(in memory: inout ProtocolMemory) -> Bool {
-    memory.recoveries = [:]
-    guard !isBroken else { return false }
-    var isComplete = true
+  package var continuations: [String: SocketIORecovery] {
+    guard !isBroken else { return [:] }
+    var result: [String: SocketIORecovery] = [:]
     for (index, namespace) in joined.enumerated() {
       let recovery = conversation.recovery(index)
-      if let recovery, recovery.offset != nil {
-        memory.recoveries[namespace.name] = recovery
+      if let recovery, recovery.offset != nil || conversation.isConnected(index) {
+        result[namespace.name] = recovery
       } else if conversation.isConnected(index) {
-        isComplete = false
+        result[namespace.name] = SocketIORecovery(pid: [])
       }
     }
-    return isComplete && !memory.recoveries.isEmpty
+    return result.values.allSatisfy(\.pid.isEmpty) ? [:] : result
+  }
+
+  /// Stores what the next connection needs to have its state restored. Returns whether no push is missing if the server restores it.
+  package func saveState(in memory: inout ProtocolMemory) -> Bool {
+    let all = continuations
+    memory.recoveries = all.filter { $0.value.offset != nil }
+    return !all.isEmpty && memory.recoveries.count == all.count
   }
 }
 

@@ -355,7 +355,10 @@ package struct SocketIOProtocol: UpstreamProtocol {
       arguments: content.hasUnpairedSurrogates ? text : text.extracting(content.arguments),
       attachments: content.attachments, token: token.span, into: &output)
     let stored = settings.acknowledgements == .stored ? acknowledgement(content) : nil
-    return ProtocolPush(record: SharedBytes(output.copyBytes()), acknowledgement: stored)
+    let recovery = conversation.recovery(content.namespace)
+    return ProtocolPush(
+      record: SharedBytes(output.copyBytes()), acknowledgement: stored,
+      recovery: recovery?.offset == nil ? nil : recovery)
   }
 
   /// The empty acknowledgement of an event that wants one.

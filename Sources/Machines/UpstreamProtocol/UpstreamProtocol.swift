@@ -57,6 +57,8 @@ package protocol UpstreamProtocol: Sendable {
   mutating func receiveHeld(_ memory: inout ProtocolMemory) -> ProtocolEvent?
   /// Whether the server keeps a state for this connection that `saveState` can store.
   var hasState: Bool { get }
+  /// What another connection needs to have the state of this one restored, by namespace. Without an offset, a namespace cannot be restored.
+  var continuations: [String: SocketIORecovery] { get }
   /// The connection ends: stores what the next one needs to have its state restored. Returns whether no push is missing if the server does.
   func saveState(in memory: inout ProtocolMemory) -> Bool
 }
@@ -67,6 +69,7 @@ extension UpstreamProtocol {
   package mutating func takeNews() -> ProtocolNews? { nil }
   package mutating func receiveHeld(_ memory: inout ProtocolMemory) -> ProtocolEvent? { nil }
   package var hasState: Bool { false }
+  package var continuations: [String: SocketIORecovery] { [:] }
   package func saveState(in memory: inout ProtocolMemory) -> Bool { false }
 }
 

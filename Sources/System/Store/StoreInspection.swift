@@ -3,6 +3,7 @@ import Glibc
 import Journal
 import JSONCodec
 import Reactor
+import SocketIO
 
 /// A store that no gateway has open: for the commands `drawbridge store check` and `export`.
 package enum StoreInspection {
@@ -180,7 +181,7 @@ package enum StoreInspection {
       for number in state.messages.keys.sorted() {
         guard let message = state.messages[number] else { continue }
         var line = begin(names[id], "message")
-        append(message, isQueued: number > state.intended, to: &line)
+        append(message, of: state, to: &line)
         write(line)
       }
       for (name, consumer) in state.consumers.sorted(by: { $0.key < $1.key }) {
@@ -226,17 +227,19 @@ package enum StoreInspection {
     return line
   }
 
-  private static func append(_ message: JournalMessage, isQueued: Bool, to line: inout ByteQueue) {
+  private static func append(_ message: JournalMessage, of session: RestoredSession, to line: inout ByteQueue) {
     line.append("{\"number\":" as StaticString)
     line.append(decimal: message.number)
-    line.append(isQueued ? ",\"state\":\"queued\"" : ",\"state\":\"unknown\"" as StaticString)
+    line.append(message.number > session.intended ? ",\"state\":\"queued\"" : ",\"state\":\"unknown\"" as StaticString)
     line.append(",\"topic\":" as StaticString)
     if let topic = message.topic {
       line.append(jsonString: Array(topic.utf8).span)
     } else {
       line.append("null" as StaticString)
     }
-    if message.kind.isText {
+    if session.spoken == .socketIO, SocketIORecord.isValid(message.payload.bytes) {
+      append(SocketIORecord(message.payload.bytes), to: &line)
+    } else if message.kind.isText {
       line.append(",\"data\":" as StaticString)
       line.append(jsonString: message.payload.bytes)
     } else {
@@ -245,5 +248,22 @@ package enum StoreInspection {
       line.append(UInt8(ascii: "\""))
     }
     line.append("}}\n" as StaticString)
+  }
+
+  /// As in the envelope of `POST /v1/messages`.
+  private static func append(_ event: SocketIORecord, to line: inout ByteQueue) {
+    line.append(",\"event\":" as StaticString)
+    line.append(jsonString: event.name)
+    line.append(",\"namespace\":" as StaticString)
+    line.append(jsonString: event.namespace)
+    line.append(",\"args\":[" as StaticString)
+    line.append(event.arguments)
+    line.append("],\"attachments\":[" as StaticString)
+    for index in 0..<event.attachmentCount {
+      line.append(index == 0 ? "\"" : ",\"" as StaticString)
+      Base64.encode(event.attachment(index), into: &line)
+      line.append(UInt8(ascii: "\""))
+    }
+    line.append("]" as StaticString)
   }
 }

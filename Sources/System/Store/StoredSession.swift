@@ -86,13 +86,14 @@ final class StoredSession {
     JournalCoder.append(entry, to: &changeEntries)
   }
 
-  /// Begins a term. What the upstream has sent since the end of the last one is missing.
+  /// Begins a term. What the upstream has sent since the end of the last one is missing, unless it may restore the state of the last
+  /// connection: then the session records the gap when the upstream has said that it does not.
   func begin(term: UInt64, mayHaveLostEntries: Bool) -> Bool {
     let isNew = state.terms.isEmpty
     let start = JournalTerm(term: term, firstPush: state.nextPush, firstDelivery: state.nextDelivery)
     guard apply(.opened(start)) else { return false }
     state.mayHaveLostEntries = mayHaveLostEntries && !isNew
-    return isNew || apply(.gap(mayHaveLostEntries ? [.upstream, .store] : .upstream))
+    return isNew || state.mayBeContinued || apply(.gap(mayHaveLostEntries ? [.upstream, .store] : .upstream))
   }
 
   /// The number of rows of `pushes` whose pushes retention has dropped, and the gaps after them.

@@ -93,3 +93,58 @@ def configuration(server, *, path="", **socketio):
             "socketio": {"version": server.version, **socketio},
         }
     }
+
+
+OPEN = "0" + json.dumps(
+    {"sid": "s", "upgrades": [], "pingInterval": 60000, "pingTimeout": 60000, "maxPayload": 1000000}
+)
+
+
+class Plays:
+    """A server with one script per connection, the last one for all further ones. When a script returns, it is cut."""
+
+    def __init__(self, *plays):
+        self.plays = plays
+        self.count = 0
+        self.connects = []
+
+    async def __call__(self, conversation):
+        play = self.plays[min(self.count, len(self.plays) - 1)]
+        self.count += 1
+        await conversation.say(OPEN)
+        await play(self, conversation)
+        conversation.connection.transport.abort()
+
+    async def connect(self, conversation):
+        message = await conversation.hear()
+        self.connects.append(message)
+        return message
+
+
+async def forever(conversation):
+    while True:
+        await conversation.hear()
+
+
+class Reader:
+    """Reads all pushes. A gap is the word 'gap' between them."""
+
+    def __init__(self, client):
+        self.client = client
+        self.cursor = "earliest"
+        self.seen = []
+
+    async def has(self, *expected):
+        async def read():
+            answer = await self.client.request(
+                "GET", "/v1/messages", params={"cursor": self.cursor, "wait": "0", "limit": "1"}
+            )
+            batch = answer.json
+            self.cursor = batch["cursor"]
+            if batch["gap"]:
+                self.seen.append("gap")
+            self.seen += [message["topic"] for message in batch["messages"]]
+            return len(self.seen) >= len(expected)
+
+        await eventually(read, what=f"the pushes {expected}")
+        assert self.seen == list(expected)

@@ -57,7 +57,7 @@ package struct RandomSession {
     case 10: return [.intended(through: UInt64.random(in: 0..<nextDelivery, using: &random))]
     case 11: return settle()
     case 12: return [subscription()]
-    case 13: return [.resume(.cursor, Bool.random(using: &random) ? [1, 2, 3] : nil)]
+    case 13: return [resumption()]
     default: return consumer()
     }
   }
@@ -96,6 +96,19 @@ package struct RandomSession {
     if Bool.random(using: &random) { return .unsubscribed(key: key) }
     return .subscribed(
       JournalSubscription(key: key, kind: .text, payload: SharedBytes([UInt8.random(in: 0...255, using: &random)])))
+  }
+
+  private mutating func resumption() -> JournalEntry {
+    switch Int.random(in: 0..<8, using: &random) {
+    case 0: .discontinued
+    case 1: .speaks(Bool.random(using: &random) ? .socketIO : .webSocket)
+    case 2...4:
+      .continued(
+        JournalContinuation(
+          namespace: Bool.random(using: &random) ? "/" : "/é", pid: Array("pid \(nextPush)".utf8),
+          offset: Bool.random(using: &random) ? nil : [1, 2, 3]))
+    default: .resume(.cursor, Bool.random(using: &random) ? [1, 2, 3] : nil)
+    }
   }
 
   // MARK: Consumers

@@ -47,6 +47,40 @@ extension RestoredSession {
     #expect(state.nextPush == 2 && state.pushes.count == 1)
   }
 
+  @Test func aSessionMayBeContinuedIfEachNamespaceCan() {
+    var state = RestoredSession(epoch: 1)
+    func continuation(_ name: String, _ pid: [UInt8], _ offset: [UInt8]?) -> JournalEntry {
+      .continued(JournalContinuation(namespace: name, pid: pid, offset: offset))
+    }
+    #expect(!state.mayBeContinued)
+    state.follow(continuation("/", [1], [2]))
+    #expect(state.mayBeContinued)
+    state.follow(continuation("/admin", [3], nil))
+    #expect(!state.mayBeContinued)
+    state.follow(continuation("/admin", [], [4]))
+    #expect(!state.mayBeContinued)
+    state.follow(continuation("/admin", [3], [4]))
+    #expect(state.mayBeContinued)
+    state.mayHaveLostEntries = true
+    #expect(!state.mayBeContinued)
+    state.mayHaveLostEntries = false
+    state.follow(.discontinued)
+    #expect(!state.mayBeContinued && state.continuations.isEmpty)
+  }
+
+  @Test func anotherProtocolResumesNothing() {
+    var state = RestoredSession(epoch: 1)
+    state.follow(.speaks(.socketIO))
+    state.follow(.resume(.cursor, [1]))
+    state.follow(.continued(JournalContinuation(namespace: "/", pid: [1], offset: [2])))
+    state.follow(.subscribed(JournalSubscription(key: [1], kind: .text, payload: SharedBytes([1]))))
+    let before = state
+    state.follow(.speaks(.socketIO))
+    #expect(state == before)
+    state.follow(.speaks(.webSocket))
+    #expect(state == RestoredSession(epoch: 1))
+  }
+
   @Test func aTermThatIsNotNewerIsRefused() {
     var state = RestoredSession(epoch: 1)
     state.follow(.opened(JournalTerm(term: 3, firstPush: 1, firstDelivery: 1)))

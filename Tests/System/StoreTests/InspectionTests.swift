@@ -2,6 +2,7 @@ import ByteStreams
 import Foundation
 import Journal
 import JournalSupport
+import SocketIO
 import Testing
 
 @testable import Store
@@ -95,6 +96,21 @@ import Testing
       try export(folder.file).lines.suffix(2) == [
         #"{"session":"default","consumer":{"name":"c","share":true,"position":1,"leases":1}}"#,
         #"{"session":"default","dead_letter":{"consumer":"c","reason":"rejected","deliveries":2,"push":{"id":"1","data":"x"}}}"#,
+      ])
+  }
+
+  @Test func anExportHasTheEnvelopesOfEvents() throws {
+    let folder = try TestFolder()
+    let store = try TestStore(folder.file)
+    var parts = SocketIOParts()
+    (parts.name, parts.arguments, parts.attachments) = (Array("b\"".utf8), Array("1,{}".utf8), [[1, 2, 3], []])
+    let message = JournalMessage(
+      number: 1, payload: SharedBytes(parts.record), kind: .text, topic: nil, deadline: nil, time: 0)
+    try store.submitAndWait([.speaks(.socketIO), .accepted(message)])
+    try store.close()
+    #expect(
+      try export(folder.file).lines == [
+        #"{"session":"default","message":{"number":1,"state":"queued","topic":null,"event":"b\"","namespace":"/","args":[1,{}],"attachments":["AQID",""]}}"#
       ])
   }
 

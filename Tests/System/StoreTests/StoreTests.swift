@@ -45,6 +45,26 @@ import Threading
     try store.close()
   }
 
+  /// The session records the gap, if the upstream does not restore its state.
+  @Test func aSessionThatMayBeContinuedBeginsWithoutAGap() throws {
+    let folder = try TestFolder()
+    let store = try TestStore(folder.file)
+    let continuation = JournalContinuation(namespace: "/", pid: [1], offset: [2])
+    try store.submitAndWait([.push(RandomSession.push(1)), .continued(continuation)])
+    try store.close()
+    for _ in 0..<2 {
+      let again = try TestStore(folder.file)
+      #expect(again.restored.gaps.isEmpty && again.restored.continuations == ["/": continuation])
+      try again.close()
+    }
+    let last = try TestStore(folder.file)
+    try last.submitAndWait([.discontinued])
+    try last.close()
+    let again = try TestStore(folder.file)
+    #expect(again.restored.gaps == [RestoredSession.Gap(after: 1, reasons: .upstream)])
+    try again.close()
+  }
+
   @Test func sessionsAreIndependent() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file, session: "a")

@@ -117,7 +117,7 @@ extension RestoredSession {
   func reopened(term: UInt64, gap: JournalGaps = .upstream) -> RestoredSession {
     var result = self
     _ = result.apply(.opened(JournalTerm(term: term, firstPush: nextPush, firstDelivery: nextDelivery)))
-    _ = result.apply(.gap(gap))
+    if gap.contains(.store) || !mayBeContinued { _ = result.apply(.gap(gap)) }
     result.mayHaveLostEntries = gap.contains(.store)
     return result
   }

@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import SocketIO
 import UpstreamProtocol
 import WebSocketCodec
 
@@ -53,6 +54,8 @@ final class Conversation {
   func receiveHeld(_ memory: inout ProtocolMemory) -> ProtocolEvent? { state.receiveHeld(&memory) }
 
   var hasState: Bool { state.hasState }
+
+  var continuations: [String: SocketIORecovery] { state.continuations }
 
   func saveState(in memory: inout ProtocolMemory) -> Bool { state.saveState(in: &memory) }
 

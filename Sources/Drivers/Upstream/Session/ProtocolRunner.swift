@@ -36,6 +36,7 @@ final class ProtocolRunner {
     self.logger = logger
     self.metrics = metrics
     memory.cursor = resumed.cursor
+    memory.recoveries = resumed.recoveries
     for subscription in resumed.subscriptions {
       memory.subscriptions.restore(subscription.key, subscription.payload, kind: subscription.kind)
     }
@@ -204,6 +205,9 @@ final class ProtocolRunner {
   func saveState(of connection: UpstreamConnection) -> Bool {
     connection.conversation?.saveState(in: &memory) ?? false
   }
+
+  /// Whether the next connection asks the upstream to restore a state.
+  var hasState: Bool { !memory.recoveries.isEmpty }
 
   /// A connection sends. Its successor during a hand-over must not claim its state.
   func forgetState() { if !memory.recoveries.isEmpty { memory.recoveries = [:] } }

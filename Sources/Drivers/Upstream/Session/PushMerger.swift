@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Journal
 import Outbox
 import Reactor
 import SocketIO
@@ -11,6 +12,8 @@ import UpstreamSession
 protocol PushMergerOwner: AnyObject {
   /// Pings the connection. Its pong shows which pushes it has delivered.
   func requestPong(from generation: Generation)
+  /// Pushes that were held have been passed on, or only one connection delivers pushes from now on.
+  func pushesReleased()
 }
 
 /// Passes the pushes of a session to its sink, and replies to the calls that wait for them. While one connection takes over from another, a push
@@ -67,18 +70,25 @@ final class PushMerger: TimerTarget {
   }
 
   /// An event has arrived: a `SocketIORecord`.
-  func pass(event: SharedBytes, from generation: Generation, mayRespond: Bool, time: Int64) {
+  ///
+  /// - Parameter continuation: what another process continues from after this event. Only if the session is stored.
+  func pass(
+    event: SharedBytes, _ continuation: JournalContinuation?, from generation: Generation, mayRespond: Bool, time: Int64
+  ) {
     // Each connection has its own token for the same event.
     let digest = OverlapFilter.digest(of: SocketIORecord(event.bytes).identity, kind: .text)
-    if overlap != nil {
-      merge(digest, event.bytes, .text, from: generation, time: time)
-      return
+    guard let overlap else {
+      if mayRespond { history.record(digest) } else { history.countBroadcast() }
+      return deliver(event: event.bytes, continuation, time: time)
     }
-    if mayRespond { history.record(digest) } else { history.countBroadcast() }
-    deliver(event: event.bytes, time: time)
+    // Pushes of the newer connection may pass after later ones.
+    let isOlder = overlap.filter.releasing == generation
+    merge(digest, event.bytes, .text, isOlder ? continuation : nil, from: generation, time: time)
   }
 
-  private func deliver(event: Span<UInt8>, time: Int64) { sink.received(SocketIORecord(event), now: time) }
+  private func deliver(event: Span<UInt8>, _ continuation: JournalContinuation?, time: Int64) {
+    sink.received(SocketIORecord(event), continuation, now: time)
+  }
 
   @inline(__always)
   private func deliver(_ payload: Span<UInt8>, _ kind: MessageKind, time: Int64) {
@@ -98,34 +108,41 @@ final class PushMerger: TimerTarget {
   }
 
   private func merge(_ payload: Span<UInt8>, _ kind: MessageKind, from generation: Generation, time: Int64) {
-    merge(OverlapFilter.digest(of: payload, kind: kind), payload, kind, from: generation, time: time)
+    merge(OverlapFilter.digest(of: payload, kind: kind), payload, kind, nil, from: generation, time: time)
   }
 
   private func merge(
-    _ digest: UInt64, _ payload: Span<UInt8>, _ kind: MessageKind, from generation: Generation, time: Int64
+    _ digest: UInt64, _ payload: Span<UInt8>, _ kind: MessageKind, _ continuation: JournalContinuation?,
+    from generation: Generation, time: Int64
   ) {
     var released: [OverlapFilter.Push] = []
     let passes = overlap?.filter.received(digest, payload, kind: kind, from: generation, &history, &released)
     pass(released)
-    if passes != false { deliverMerged(payload, kind, time: time) }
+    if passes != false { deliverMerged(payload, kind, continuation, time: time) }
     filterChanged()
   }
 
   /// All pushes of an upstream of Socket.IO are events.
-  private func deliverMerged(_ payload: Span<UInt8>, _ kind: MessageKind, time: Int64) {
+  private func deliverMerged(
+    _ payload: Span<UInt8>, _ kind: MessageKind, _ continuation: JournalContinuation? = nil, time: Int64
+  ) {
     if settings.value.conventions.kind == .socketIO {
-      deliver(event: payload, time: time)
+      deliver(event: payload, continuation, time: time)
     } else {
       deliver(payload, kind, time: time)
     }
   }
 
   private func pass(_ released: [OverlapFilter.Push]) {
+    guard !released.isEmpty else { return }
     for push in released { deliverMerged(push.payload.bytes, push.kind, time: loop.wallClock) }
+    owner?.pushesReleased()
   }
 
   /// Whether two connections deliver pushes.
   var isOverlapping: Bool { overlap != nil }
+  /// Whether pushes have arrived that are not passed on yet.
+  var isHolding: Bool { overlap?.filter.isHolding == true }
 
   // MARK: Events of connections
 
@@ -181,6 +198,7 @@ final class PushMerger: TimerTarget {
     var released: [OverlapFilter.Push] = []
     ended.filter.stopHolding(&released)
     pass(released)
+    owner?.pushesReleased()
   }
 
   /// Ends the overlap when no push can arrive twice any more. Otherwise limits how long pushes are held.

@@ -26,6 +26,7 @@ extension SessionDriver: SignalTarget {
     if wasPaused { notePausedReading() }
     if wasPaused { for connection in connections { connection.resumeReading() } }
     for command in commands { perform(command) }
+    sendStoredAcknowledgements()
     // The last call may have ended, for which a shutdown waits.
     endIfFlushed()
     if hasWaiting || isConnectionRequested, settings.session.onDemand { apply(machine.demand(now: loop.now)) }

@@ -103,8 +103,7 @@ extension SessionDriver: ConnectionOwner {
     let generation = connection.generation
     let outcome = runner.receive(kind, from: connection, conversation, isCurrent: machine.sending == generation)
     if case .push(let unpackedKind) = outcome {
-      // While two connections deliver, a push may be held back after this one.
-      if handle.journal != nil, !merger.isOverlapping, let cursor = runner.cursor { sink.resumes(from: cursor) }
+      noteCursor()
       let mayRespond = connection.carriesMessages
       if let kind = unpackedKind {
         merger.pass(conversation.decoder.decompressed, kind, from: generation, mayRespond: mayRespond, time: time)
@@ -128,6 +127,11 @@ extension SessionDriver: ConnectionOwner {
       if let news = conversation.takeNews() { handle(news, of: connection, time: time) }
       act(on: outcome, of: connection, time: time)
     }
+  }
+
+  /// The next push is stored with the cursor. While two connections deliver, a push may be held back after this one.
+  func noteCursor() {
+    if handle.journal != nil, !merger.isOverlapping, let cursor = runner.cursor { sink.resumes(from: cursor) }
   }
 
   private func act(on outcome: ProtocolRunner.Outcome, of connection: UpstreamConnection, time: Int64) {
@@ -198,10 +202,14 @@ extension SessionDriver: ConnectionOwner {
   func sendBarrierIfDue(on connection: UpstreamConnection) {
     if pump.needsBarrier() { requestPong(from: connection.generation) }
   }
-
 }
 
 extension SessionDriver: PushMergerOwner {
+  func pushesReleased() {
+    sendStoredAcknowledgements()
+    if handle.hasEvents, let sending { storeContinuations(of: sending) }
+  }
+
   /// Sends a ping whose pong shows what the connection has delivered. Does nothing after its closing handshake has started.
   func requestPong(from generation: Generation) {
     guard let counter = machine.barrierPing(generation, now: loop.now, using: &loop.entropy) else { return }

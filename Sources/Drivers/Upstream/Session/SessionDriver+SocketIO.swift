@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Journal
 import Logging
 import Reactor
 import SocketIO
@@ -28,9 +29,11 @@ extension SessionDriver {
         return namespace
       }
       if machine.sending == nil || machine.sending == connection.generation { showNamespaces(of: connection) }
+      if machine.sending == connection.generation { storeContinuations(of: connection) }
     }
     if news.isStateLost { reportDelayedLoss() }
-    if let acknowledgement = news.acknowledgement { send(acknowledgement, on: connection) }
+    // No client sees the event, so nothing of it is stored.
+    if let acknowledgement = news.acknowledgement { send(acknowledgement, on: connection.generation) }
   }
 
   /// Those of a successor are shown when it sends.
@@ -39,17 +42,38 @@ extension SessionDriver {
     handle.show(namespaces, maximumPayload: maximumPayload, on: connection.generation)
   }
 
-  /// Passes on an event, and then acknowledges it.
+  /// Passes on an event, and acknowledges it as soon as it is stored.
   func pass(_ push: ProtocolPush, time: Int64, from connection: UpstreamConnection) {
     let record = SocketIORecord(push.record.bytes)
     if !record.token.isEmpty { handle.expectAcknowledgement(of: record, from: connection.generation) }
+    var continuation: JournalContinuation?
+    if handle.journal != nil, let recovery = push.recovery {
+      continuation = JournalContinuation(
+        namespace: record.namespace.text(), pid: recovery.pid, offset: recovery.offset)
+    }
+    noteCursor()
     merger.pass(
-      event: push.record, from: connection.generation, mayRespond: connection.carriesMessages, time: time)
-    if let acknowledgement = push.acknowledgement { send(acknowledgement, on: connection) }
+      event: push.record, continuation, from: connection.generation, mayRespond: connection.carriesMessages, time: time)
+    guard let acknowledgement = push.acknowledgement else { return }
+    guard handle.journal != nil else { return send(acknowledgement, on: connection.generation) }
+    delayed.append(acknowledgement, on: connection.generation)
+    sendStoredAcknowledgements()
   }
 
-  private func send(_ acknowledgement: SharedBytes, on connection: UpstreamConnection) {
-    _ = connection.send(PriorityMessage(.acknowledgement, kind: .text, payload: acknowledgement))
+  private func send(_ acknowledgement: SharedBytes, on generation: Generation) {
+    _ = connection(generation)?.send(PriorityMessage(.acknowledgement, kind: .text, payload: acknowledgement))
+  }
+
+  /// Acknowledges the events that are stored by now. While the store has failed, none is: the rest is acknowledged when the store has
+  /// caught up, if the connection is still open.
+  func sendStoredAcknowledgements() {
+    guard let journal = handle.journal, !delayed.isEmpty else { return }
+    // What the merger holds has no ticket yet.
+    if !merger.isHolding { delayed.setTicket(sink.lastTicket) }
+    repeat {
+      while let next = delayed.takeFirst(ifStoredIn: journal) { send(next.payload, on: next.connection) }
+      // The store may have caught up before the handle has recorded that this session waits.
+    } while handle.awaitsStore(!delayed.isEmpty) && delayed.isFirstStored(in: journal)
   }
 
   func notePing(on connection: UpstreamConnection) {
@@ -69,6 +93,27 @@ extension SessionDriver {
   }
 
   // MARK: Recovery
+
+  /// Stores what another process continues from, if this one ends. While two connections deliver, that is still what the older one has
+  /// stored with its pushes.
+  func storeContinuations(of connection: UpstreamConnection) {
+    guard let journal = handle.journal, !merger.isOverlapping, let conversation = connection.conversation else {
+      return
+    }
+    let entries = conversation.continuations.sorted { $0.key < $1.key }.map { name, recovery in
+      JournalEntry.continued(JournalContinuation(namespace: name, pid: recovery.pid, offset: recovery.offset))
+    }
+    guard hasStoredContinuations || !entries.isEmpty else { return }
+    hasStoredContinuations = !entries.isEmpty
+    journal.submit(contentsOf: [.discontinued] + entries)
+  }
+
+  /// The next connection asks for nothing, so another process must not either.
+  func forgetContinuations() {
+    guard hasStoredContinuations, machine.sending == nil, !runner.hasState else { return }
+    hasStoredContinuations = false
+    handle.journal?.submit(.discontinued)
+  }
 
   /// The connection stops sending, or has ended after that. Pushes that arrive between the two change its state.
   func saveState(of connection: UpstreamConnection) {
@@ -101,10 +146,18 @@ extension SessionDriver {
     connectionLost()
   }
 
+  /// The connection has ended: nobody gets its acknowledgements any more.
+  func forgetEvents(of connection: UpstreamConnection) {
+    delayed.connectionEnded(connection.generation)
+    handle.forgetConnection(connection.generation)
+    forgetContinuations()
+  }
+
   /// A connection is ready, and sends from now on.
   func beginSending(on connection: UpstreamConnection) {
     connection.hasSent = true
     showNamespaces(of: connection)
+    storeContinuations(of: connection)
     isLossDelayed = false
     savedState = nil
     runner.forgetState()

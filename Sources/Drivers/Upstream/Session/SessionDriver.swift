@@ -43,10 +43,14 @@ final class SessionDriver {
   /// The upstream ends the connection without a close frame, and sends until it has ours.
   var isEnding = false
   /// A loss of pushes is reported when the next connection does not restore the state of the last one.
-  var isLossDelayed = false
+  var isLossDelayed: Bool
   /// The connection that has sent last and whose state is saved. `isComplete`: no push is missing if the upstream restores it.
   var savedState: (generation: Generation, isComplete: Bool)?
   var hasWarnedOfPings = false
+  /// Acknowledgements that the upstream gets when its events are stored.
+  var delayed = DelayedAcknowledgements()
+  /// Whether the journal has what another process continues from.
+  var hasStoredContinuations: Bool
   private var timer: (deadline: MonotonicTime, timer: LoopTimer)?
 
   /// Starts a session on `loop`. `makeDialer` creates the dialer of its transports, on `loop`.
@@ -78,6 +82,8 @@ final class SessionDriver {
     runner = ProtocolRunner(
       settings, resuming: handle.resumed, handle.journal, loop: loop, logger: handle.logger, metrics: handle.metrics)
     status = StatusBoard(handle)
+    isLossDelayed = handle.resumed.mayBeContinued
+    hasStoredContinuations = !handle.resumed.recoveries.isEmpty
     pump.owner = self
     merger.owner = self
   }
@@ -229,7 +235,7 @@ final class SessionDriver {
     endAttempt(connection)
     if savedState?.generation == connection.generation { saveState(of: connection) }
     if machine.sending == nil { noteFailedSetup(of: connection) }
-    handle.forgetConnection(connection.generation)
+    if handle.hasEvents { forgetEvents(of: connection) }
     connections.removeAll { $0 === connection }
     status.connectionEnded(connection)
     merger.ended(connection.generation)

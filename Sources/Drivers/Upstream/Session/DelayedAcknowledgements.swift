@@ -1,0 +1,56 @@
+import ByteStreams
+import Journal
+import UpstreamSession
+
+/// Acknowledgements of a Socket.IO upstream's events that are sent when the events are stored (`acks: stored`), in the order of the events.
+struct DelayedAcknowledgements {
+  struct Acknowledgement {
+    let payload: SharedBytes
+    let connection: Generation
+    /// When the event is stored; nil: it has not been passed on yet.
+    var ticket: JournalTicket?
+  }
+
+  /// Above it, further ones are not sent. A server whose events wait for a slow disk has as many as fit into `store.pending_bytes`, and one
+  /// that requests an acknowledgement for each event limits itself long before.
+  static var limit: Int { 4_096 }
+
+  private var queue = RingDeque(filler: Acknowledgement(payload: SharedBytes([]), connection: .none))
+  /// The last ones, without a ticket.
+  private var unnumbered = 0
+
+  var isEmpty: Bool { queue.isEmpty }
+
+  mutating func append(_ payload: SharedBytes, on connection: Generation) {
+    guard queue.count < Self.limit else { return }
+    queue.append(Acknowledgement(payload: payload, connection: connection))
+    unnumbered += 1
+  }
+
+  /// All events have been passed on. nil: none has to be stored.
+  mutating func setTicket(_ ticket: JournalTicket?) {
+    for index in (queue.end - unnumbered)..<queue.end { queue[index].ticket = ticket ?? JournalTicket(0) }
+    unnumbered = 0
+  }
+
+  func isFirstStored(in journal: any SessionJournal) -> Bool {
+    guard !queue.isEmpty, let ticket = queue[queue.front].ticket else { return false }
+    return journal.outcome(of: ticket) == .stored
+  }
+
+  mutating func takeFirst(ifStoredIn journal: any SessionJournal) -> Acknowledgement? {
+    guard isFirstStored(in: journal) else { return nil }
+    defer { queue.removeFirst() }
+    return queue[queue.front]
+  }
+
+  mutating func connectionEnded(_ connection: Generation) {
+    guard !queue.isEmpty else { return }
+    var rest = DelayedAcknowledgements()
+    for index in queue.front..<queue.end where queue[index].connection != connection {
+      rest.queue.append(queue[index])
+      if queue[index].ticket == nil { rest.unnumbered += 1 }
+    }
+    self = rest
+  }
+}

@@ -64,7 +64,8 @@ async def post(client, namespace, event, *args):
 
 
 @pytest.mark.parametrize("recovers", [True, False], ids=["recovery", "no-recovery"])
-async def test_kills(start, gateway_for, tmp_path, recovers):
+async def test_namespaces_joined_before_the_first_event_after_kills(start, gateway_for, tmp_path, recovers):
+    """Namespaces that are lost or never joined after a reconnect (socket.io-client-swift #744, #837, #626)."""
     server = await start(RecoveringServer(recovers=recovers, state=str(tmp_path / "state")))
     config = configuration(server, namespaces=NAMESPACES)
     # The upstream is back at once, so a wait would only be idle time.

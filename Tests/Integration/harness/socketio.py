@@ -103,15 +103,16 @@ OPEN = "0" + json.dumps(
 class Plays:
     """A server with one script per connection, the last one for all further ones. When a script returns, it is cut."""
 
-    def __init__(self, *plays):
+    def __init__(self, *plays, opening=OPEN):
         self.plays = plays
+        self.opening = opening
         self.count = 0
         self.connects = []
 
     async def __call__(self, conversation):
         play = self.plays[min(self.count, len(self.plays) - 1)]
         self.count += 1
-        await conversation.say(OPEN)
+        await conversation.say(self.opening)
         await play(self, conversation)
         conversation.connection.transport.abort()
 

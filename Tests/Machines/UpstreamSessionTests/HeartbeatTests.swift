@@ -22,6 +22,31 @@ import Testing
     }
   }
 
+  /// A client of Engine.IO 3 that stops sending pings is disconnected (socket.io-client-swift #895, #855, #1475).
+  @Test func anHourOfHeartbeatsInVirtualTime() {
+    let session = Dialogue {
+      $0.liveness.isEnabled = false
+      $0.setup = [SetupStep(expectsResponse: true)]
+    }
+    _ = session.open()
+    _ = session.upgraded(1)
+    var announced = HeartbeatSettings()
+    (announced.interval, announced.timeout) = (.milliseconds(22_500), .seconds(20))
+    session.machine.heartbeatAnnounced(announced, Generation(1))
+    _ = session.answered(1)
+    for beat in 1...160 {
+      #expect(session.wait() == ["beat \(beat) #1"])
+      #expect(session.waited == .milliseconds(beat == 1 ? 22_500 : 2_501))
+      // The pong is as late as it may be.
+      session.pass(.milliseconds(19_999))
+      session.machine.heartbeatResponseReceived(Generation(1))
+    }
+    #expect(session.state == .ready && session.now.nanoseconds >= 1_000_000_000_000 + 3_600_000_000_000)
+    // Without a pong, it is dead after the timeout, and not before.
+    #expect(session.wait() == ["beat 161 #1"])
+    #expect(session.wait().last == "ready→backoff" && session.waited == .seconds(20))
+  }
+
   @Test func countsAnUnansweredBeatAsLoss() {
     let session = session {
       $0.interval = .seconds(30)

@@ -177,7 +177,7 @@ let package = Package(
     tested(.machines, "Profiles", ["WebSocketCodec"]),
     tested(.machines, "UpstreamSession"),
     tested(.machines, "Outbox", ["UpstreamSession"]),
-    tested(.machines, "Inbox"),
+    tested(.machines, "Inbox", ["SocketIO"]),
     tested(.machines, "Consumers", ["ByteStreams", "Inbox", "JSONCodec", "Journal"]),
     tested(.machines, "Idempotency", ["ByteStreams"]),
     tested(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),

@@ -268,6 +268,30 @@ async def test_no_answer_to_connect_times_out(scripted):
 # -- What clients get -------------------------------------------------------------------------------------------------
 
 
+async def test_the_size_of_an_event_counts_its_attachments(scripted):
+    async def play(conversation):
+        await conversation.say('451-7["b",{"_placeholder":true,"num":0}]', b"\x01\x02\x03", '42["plain",1]')
+
+    _, _, client = await scripted(Script(play), acks="client")
+    whole, plain = await pushes(client, 2)
+    async with client._http.get(
+        "/v1/messages",
+        params={"cursor": "earliest", "stream": "1", "data": "omit"},
+        headers={"Accept": "application/x-ndjson"},
+    ) as stream:
+        first, second = [json.loads(await anext(messages_of(stream))) for _ in range(2)]
+    assert first["bytes"] == len('[{"_placeholder":true,"num":0}]') + 3
+    assert first["ack"] == whole["ack"]
+    assert first.keys() == whole.keys() - {"data", "attachments"} | {"bytes"}
+    assert second == {key: plain[key] for key in plain if key != "data"} | {"bytes": 3}
+
+
+async def messages_of(stream):
+    async for line in stream.content:
+        if b'"type":"event"' in line:
+            yield line
+
+
 async def test_without_pings_the_end_waits_for_no_confirmation(scripted):
     _, gateway, client = await scripted(Script(), upstream={"heartbeat": {"ping": False}})
     answer = await emit(client, "x")

@@ -1,8 +1,18 @@
 import ByteStreams
 
+extension Span<UInt8> {
+  /// The range of the JSON value that begins at `start` or after whitespace there; nil if it is incomplete. It is not validated.
+  package func jsonValue(from start: Int) -> Range<Int>? {
+    var scanner = JSONScanner(from: start)
+    return scanner.value(in: self)
+  }
+}
+
 /// Skips over JSON values without recursion and without validating them.
 struct JSONScanner {
-  private var index = 0
+  private var index: Int
+
+  init(from start: Int = 0) { index = start }
 
   /// Moves into the current value, to the member or element that `token` names. Returns false if there is none.
   mutating func enter(_ token: [UInt8], in text: Span<UInt8>) -> Bool {

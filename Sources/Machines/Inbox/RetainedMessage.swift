@@ -84,6 +84,8 @@ package struct RetainedMessage: Sendable {
     guard Int(dataStart) > topicEnd, rendered.count > Int(dataStart) + (kind == .binary ? 2 : 1),
       Int(dataStart) > MessageRenderer.binaryMember.utf8CodeUnitCount, topicCount == 0 || topicStart > 0
     else { return nil }
+    // Between the topic and the data of an event is its namespace.
+    guard kind != .event || namespaceStart <= Int(dataStart) else { return nil }
   }
 
   /// The id of this message in a log whose positions are like `cursor`. A message of an earlier term keeps its id.
@@ -129,19 +131,48 @@ package struct RetainedMessage: Sendable {
     get {
       let bytes = rendered.bytes
       guard kind == .event else { return unsafe _overrideLifetime(bytes.extracting(0..<0), borrowing: self) }
-      // The topic is a string, or null.
-      let afterTopic = Int(topicStart) + (hasTopic ? Int(topicCount) + 1 : 4)
-      let start = afterTopic + MessageRenderer.namespaceMember.utf8CodeUnitCount
+      let start = namespaceStart
       let end = bytes.firstIndex(of: UInt8(ascii: "\""), from: start) ?? start
       return unsafe _overrideLifetime(bytes.extracting(start..<end), borrowing: self)
     }
   }
 
-  /// The range of `data`.
+  /// Where the namespace of an event begins. The topic before it is a string, or null.
+  private var namespaceStart: Int {
+    Int(topicStart) + (hasTopic ? Int(topicCount) + 1 : 4) + MessageRenderer.namespaceMember.utf8CodeUnitCount
+  }
+
+  /// The range of `data`. That of an event is looked for, so a caller needs it once.
   private var dataRange: Range<Int> {
     let (start, end) = (Int(dataStart), rendered.count - 1)
     guard kind == .event else { return start..<end }
-    return JSONObject(rendered.bytes)?.members.first { $0.value.lowerBound == start }?.value ?? start..<end
+    return rendered.bytes.jsonValue(from: start) ?? start..<end
+  }
+
+  /// The size of the attachments of an event, and where the members after them begin. `end`: of its data.
+  private func attachments(after end: Int) -> (size: Int, end: Int) {
+    let bytes = rendered.bytes
+    let member = MessageRenderer.attachmentsMember
+    let start = end + member.utf8CodeUnitCount
+    guard start < bytes.count, bytes.extracting(end..<start).equals(member) else { return (0, end) }
+    var size = 0
+    var index = start
+    // Strings in base64, with commas between them.
+    while index < bytes.count, bytes[index] == UInt8(ascii: "\""),
+      let close = bytes.firstIndex(of: UInt8(ascii: "\""), from: index + 1)
+    {
+      size += Self.decodedCount(bytes.extracting(index + 1..<close))
+      index = close + 1
+      if index < bytes.count, bytes[index] == UInt8(ascii: ",") { index += 1 }
+    }
+    return (size, min(index + 1, bytes.count - 1))
+  }
+
+  /// Bytes that base64 with padding encodes.
+  private static func decodedCount(_ base64: Span<UInt8>) -> Int {
+    var padding = 0
+    while padding < min(2, base64.count), base64[base64.count - 1 - padding] == UInt8(ascii: "=") { padding += 1 }
+    return base64.count / 4 * 3 - padding
   }
 
   /// When it arrived, as in `rendered`.
@@ -161,27 +192,33 @@ package struct RetainedMessage: Sendable {
     }
   }
 
-  /// Size of the payload as it came from the upstream, in bytes.
-  package var payloadCount: Int {
+  /// Size of the payload as it came from the upstream, in bytes: that of an event is its arguments and its attachments.
+  package var payloadCount: Int { payloadSize.count }
+
+  /// The size of the payload, and where the members after it begin.
+  private var payloadSize: (count: Int, end: Int) {
     let bytes = rendered.bytes
-    let (start, end) = (dataRange.lowerBound, dataRange.upperBound)
+    let data = dataRange
     switch kind {
-    case .json, .event: return end - start
-    case .text: return JSONString.content(of: bytes.extracting(start..<end))?.count ?? 0
+    case .json: return (data.count, data.upperBound)
+    case .event:
+      let (size, end) = attachments(after: data.upperBound)
+      return (data.count + size, end)
+    case .text: return (JSONString.content(of: bytes.extracting(data))?.count ?? 0, data.upperBound)
     case .binary:
-      var padding = 0
-      while padding < 2, bytes[end - 2 - padding] == UInt8(ascii: "=") { padding += 1 }
-      return (end - start - 2) / 4 * 3 - padding
+      return (Self.decodedCount(bytes.extracting(data.lowerBound + 1..<data.upperBound - 1)), data.upperBound)
     }
   }
 
-  /// Appends the JSON object with the size of the payload, as `bytes`, in place of the payload.
+  /// Appends the JSON object with the size of the payload, as `bytes`, in place of the payload. An event keeps `ack`, and the name that is too
+  /// long for a topic.
   package func writeWithoutPayload(into output: inout ByteQueue) {
     let member = kind == .binary ? MessageRenderer.binaryMember : MessageRenderer.dataMember
     output.append(rendered.bytes.extracting(first: Int(dataStart) - member.utf8CodeUnitCount))
     output.append(",\"bytes\":" as StaticString)
-    output.append(decimal: payloadCount)
-    output.append("}" as StaticString)
+    let (count, end) = payloadSize
+    output.append(decimal: count)
+    output.append(rendered.bytes.extracting(end..<rendered.count))
   }
 
   /// The payload as it came from the upstream, if `rendered` contains it byte for byte.
@@ -192,11 +229,11 @@ package struct RetainedMessage: Sendable {
   /// Appends the payload as it came from the upstream.
   package func writePayload(into output: inout ByteQueue) {
     let bytes = rendered.bytes
-    let (start, end) = (dataRange.lowerBound, dataRange.upperBound)
+    let data = dataRange
     switch kind {
-    case .json, .event: output.append(bytes.extracting(start..<end))
-    case .text: output.append(JSONString.content(of: bytes.extracting(start..<end)) ?? [])
-    case .binary: Base64.decode(bytes.extracting(start + 1..<end - 1), into: &output)
+    case .json, .event: output.append(bytes.extracting(data))
+    case .text: output.append(JSONString.content(of: bytes.extracting(data)) ?? [])
+    case .binary: Base64.decode(bytes.extracting(data.lowerBound + 1..<data.upperBound - 1), into: &output)
     }
   }
 }
@@ -209,6 +246,7 @@ package struct MessageRenderer: ~Copyable {
   fileprivate static var dataMember: StaticString { ",\"data\":" }
   fileprivate static var binaryMember: StaticString { ",\"data_base64\":" }
   fileprivate static var namespaceMember: StaticString { ",\"namespace\":\"" }
+  fileprivate static var attachmentsMember: StaticString { ",\"attachments\":[" }
 
   package init() {}
 
@@ -265,8 +303,9 @@ package struct MessageRenderer: ~Copyable {
       scratch.append(event.arguments)
       scratch.append(UInt8(ascii: "]"))
     }
+    if event.attachmentCount > 0 { scratch.append(Self.attachmentsMember) }
     for index in 0..<event.attachmentCount {
-      scratch.append(index == 0 ? ",\"attachments\":[\"" : ",\"" as StaticString)
+      scratch.append(index == 0 ? "\"" : ",\"" as StaticString)
       Base64.encode(event.attachment(index), into: &scratch)
       scratch.append(UInt8(ascii: "\""))
     }

@@ -1,4 +1,6 @@
 import ByteStreams
+import SocketIO
+import TestSupport
 import Testing
 
 @testable import Inbox
@@ -24,6 +26,54 @@ import Testing
 
   private func start(_ cursor: Cursor, in log: PushLog) throws -> ReadStart {
     try log.resolve(.cursor(cursor), now: now)
+  }
+
+  private func event(_ change: (inout SocketIOParts) -> Void) -> RetainedMessage {
+    var parts = SocketIOParts()
+    (parts.name, parts.arguments) = (Array("chat".utf8), Array("1".utf8))
+    change(&parts)
+    var renderer = MessageRenderer()
+    let record = parts.record
+    let id = Cursor(epoch: epoch, term: 1, sequence: 1)
+    return renderer.render(SocketIORecord(record.span), id: id, time: 0, arrival: now)
+  }
+
+  private func withoutPayload(_ message: RetainedMessage) -> String {
+    var output = ByteQueue()
+    message.writeWithoutPayload(into: &output)
+    return String(output.bytes.text().split(separator: "\"namespace\"")[1])
+  }
+
+  @Test func theSizeOfAnEventCountsItsAttachments() {
+    #expect(withoutPayload(event { _ in }) == #":"/","bytes":3}"#)
+    let binary = event {
+      $0.attachments = [[1, 2, 3], [], [4]]
+      $0.token = Array("a-1".utf8)
+    }
+    #expect(binary.payloadCount == 7 && withoutPayload(binary) == #":"/","bytes":7,"ack":"a-1"}"#)
+    let long = event { $0.name = Array(repeating: 0x61, count: 300) }
+    #expect(withoutPayload(long).hasPrefix(#":"/","bytes":3,"event":"aaa"#))
+  }
+
+  /// What is stored may be damaged: no layout and no bytes lead out of the message.
+  @Test(arguments: 0..<20 as Range<UInt64>)
+  func aDamagedEventStaysWithinItsBytes(seed: UInt64) {
+    var random = SeededGenerator(seed: seed)
+    let whole = event { $0.attachments = [[1, 2, 3], [4]] }
+    for _ in 0..<2_000 {
+      var bytes = [UInt8](copying: whole.rendered.bytes)
+      bytes.removeLast(Int.random(in: 0..<bytes.count / 2, using: &random))
+      bytes[Int.random(in: bytes.indices, using: &random)] = UInt8.random(in: 0...255, using: &random)
+      let layout =
+        Bool.random(using: &random) ? whole.layout : whole.layout ^ 1 << UInt64.random(in: 8..<40, using: &random)
+      guard let message = RetainedMessage(1, arrival: now, layout: layout, rendered: SharedBytes(bytes)) else {
+        continue
+      }
+      var output = ByteQueue()
+      message.writeWithoutPayload(into: &output)
+      message.writePayload(into: &output)
+      #expect(message.namespace.count <= bytes.count)
+    }
   }
 
   @Test func aMessageIsHiddenUntilItIsRevealed() throws {

@@ -292,6 +292,36 @@ async def messages_of(stream):
             yield line
 
 
+async def test_a_filter_for_a_namespace_that_is_not_there_is_refused(scripted, gateway_for, upstream):
+    _, _, client = await scripted(Script())
+    answer = await client.get(namespace="/nowhere", wait=0)
+    assert "'/nowhere' is not one of upstream.socketio.namespaces: use /" in answer.problem(400)["detail"]
+    assert (await client.get(namespace="/", wait=0)).status in (200, 204)
+    plain = (await gateway_for(upstream)).client()
+    assert "namespace is for Socket.IO upstreams" in (await plain.get(namespace="/", wait=0)).problem(400)["detail"]
+
+
+async def test_an_event_for_a_namespace_that_has_ended_says_when_it_is_joined_again(scripted):
+    async def script(conversation):
+        await conversation.say(opening(4, **QUIET))
+        assert await conversation.hear() == "40"
+        await conversation.say('40{"sid":"x"}')
+        assert await conversation.hear() == "40/extra,"
+        await conversation.say('40/extra,{"sid":"y"}', "41/extra,")
+        while True:
+            await conversation.hear()
+
+    _, _, client = await scripted(script, namespaces=["/", {"name": "/extra", "required": False}])
+
+    async def refused():
+        answer = await emit(client, "x", namespace="/extra")
+        return answer if answer.status == 503 else None
+
+    answer = await eventually(refused, what="the namespace has ended")
+    assert answer.headers["Retry-After"] == "60"
+    assert "PATCH /v1/session down and up" in answer.problem(503)["detail"]
+
+
 async def test_without_pings_the_end_waits_for_no_confirmation(scripted):
     _, gateway, client = await scripted(Script(), upstream={"heartbeat": {"ping": False}})
     answer = await emit(client, "x")

@@ -186,7 +186,9 @@ package final class API: HTTPApplication {
       body = RequestBody(request.framing, limit: messageLimits.bodyBytes)
       return .send(message, to: session)
     case .receive(let session):
-      return .poll(try PollParameters(request, shared.settings.delivery, coding, for: grant), of: session)
+      let parameters = try PollParameters(request, shared.settings.delivery, coding, for: grant)
+      try parameters.checkNamespaces(of: session)
+      return .poll(parameters, of: session)
     case .delivery(let delivery, let session):
       let wait = try WaitParameter.read(request, default: .zero, maximum: shared.settings.delivery.maximumWait)
       return .delivery(delivery, of: session, wait: wait)

@@ -18,6 +18,15 @@ final class EventParameters: Sendable {
   }
 }
 
+extension SocketIOSettings {
+  /// What is wrong with a namespace that is not configured.
+  static func unknown(namespace: [UInt8], _ settings: SocketIOSettings, of session: Session) -> String {
+    let names = settings.joined.map(\.name).joined(separator: ", ")
+    return
+      "namespace '\(namespace.span.excerpt())' is not one of \(session.settingPrefix)upstream.socketio.namespaces: use \(names)"
+  }
+}
+
 /// How the body of a request becomes an event of a Socket.IO upstream: the envelope, or with the parameter `event` its only argument.
 struct EventForm {
   let parameters: EventParameters?
@@ -98,23 +107,29 @@ struct EventForm {
     }
   }
 
+  /// `Retry-After` of an event for a namespace that only the next connection joins, in seconds.
+  private static var endedNamespaceWait: Int { 60 }
+
   /// Throws if the upstream would not accept the event.
   static func check(_ event: SocketIOParts, _ settings: SocketIOSettings, for session: Session) throws(ProblemError) {
-    let prefix = session.settingPrefix
     guard settings.joined.contains(where: { Array($0.name.utf8) == event.namespace }) else {
-      let name = event.namespace.span.excerpt()
       throw ProblemError(
-        .invalidDocument,
-        "namespace '\(name)' is not one of \(prefix)upstream.socketio.namespaces: \(settings.joined.map(\.name).joined(separator: ", "))"
-      )
+        .invalidDocument, SocketIOSettings.unknown(namespace: event.namespace, settings, of: session))
     }
     try check(sizeOf: event, settings, for: session)
     if let missing = session.upstream.missing(namespace: event.namespace) {
       let reason = missing.reason.map { $0.isEmpty ? "" : ": \($0)" } ?? ""
+      let detail = "namespace '\(missing.name)' is not connected (\(missing.state.rawValue)\(reason))"
+      // Nothing on this connection joins it again, so a client that repeats its request every second would only wait.
+      let hasEnded = missing.state == .refused || missing.state == .disconnected
       throw ProblemError(
         Problem(
-          .upstreamDown, detail: "namespace '\(missing.name)' is not connected (\(missing.state.rawValue)\(reason))",
-          retryAfter: 1))
+          .upstreamDown,
+          detail: hasEnded
+            ? detail
+              + ": the next connection joins it again, for example after PATCH \(session.path)session down and up"
+            : detail,
+          retryAfter: hasEnded ? Self.endedNamespaceWait : 1))
     }
   }
 

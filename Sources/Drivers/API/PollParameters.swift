@@ -3,6 +3,9 @@ import ByteStreams
 import Configuration
 import HTTPCodec
 import Inbox
+import Sessions
+import Upstream
+import UpstreamProtocol
 
 /// The parameters of a `GET /v1/messages`, with the limits of the settings applied.
 struct PollParameters {
@@ -162,6 +165,21 @@ struct PollParameters {
         )
       }
       options.filter = filter
+    }
+  }
+
+  /// Throws if no push of the session can have a namespace that the client asks for.
+  func checkNamespaces(of session: Session) throws(ProblemError) {
+    guard options.given.contains(.namespace) else { return }
+    guard let settings = session.upstream.socketIO else {
+      throw ProblemError(
+        .invalidParameter,
+        "namespace is for Socket.IO upstreams, and session '\(session.name)' has another: leave it out")
+    }
+    for namespace in options.filter?.namespaces ?? [] {
+      guard !settings.joined.contains(where: { Array($0.name.utf8) == namespace }) else { continue }
+      throw ProblemError(
+        .invalidParameter, SocketIOSettings.unknown(namespace: namespace, settings, of: session))
     }
   }
 

@@ -30,6 +30,7 @@ package struct TopicFilter: Hashable, Sendable {
   }
   /// Whether it selects by topic.
   package var hasTopics: Bool { patterns.contains { !$0.isNamespace } }
+  package var namespaces: [[UInt8]] { patterns.filter(\.isNamespace).map(\.escaped) }
   /// Number of patterns.
   var count: Int { patterns.count }
 

@@ -394,3 +394,14 @@ async def test_check_config_explains(tmp_path, upstream, part):
     status, out, err = await run("check-config", "--config", path)
     assert status == 78, (out, err)
     assert part in out + err
+
+
+async def test_check_config_explains_the_url_of_a_profile(tmp_path):
+    path = tmp_path / "drawbridge.yaml"
+    upstream = {"kind": "socketio", "url": "wss://{host}.example/socket.io/?EIO=4"}
+    profile = {"variables": {"host": {}}, "hosts": ["*.example"], "upstream": upstream}
+    path.write_text(json.dumps({"profiles": {"chat": profile}}))
+    status, out, err = await run("check-config", "--config", path)
+    assert status == 78, (out, err)
+    assert "profiles.chat.upstream.url" in out + err
+    assert "leave 'EIO' out of the URL" in out + err

@@ -80,6 +80,7 @@ extension SettingSection {
           "hosts", .none,
           "with '*', a client chooses the host, which would receive \(secret): list the hosts that may receive it"))
     }
+    problems += addedParameters(profile.urls.map(\.sample), upstream, prefix: "upstream.")
     for (index, field) in upstream.fields.enumerated() {
       check(VariableText(field.value).variables, "upstream.headers", .item(index))
     }

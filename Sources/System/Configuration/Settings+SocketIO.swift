@@ -28,13 +28,20 @@ extension SettingSection {
   }
 
   private static func problems(_ upstream: UpstreamSettings) -> [SettingProblem] {
+    addedParameters(upstream.urls, upstream, prefix: "")
+  }
+
+  /// The parameters of a URL that the gateway adds.
+  static func addedParameters(
+    _ urls: [WebSocketURL], _ upstream: UpstreamSettings, prefix: String
+  ) -> [SettingProblem] {
     guard upstream.conventions.kind == .socketIO else { return [] }
-    return upstream.urls.enumerated().compactMap { index, url in
+    return urls.enumerated().compactMap { index, url in
       let parameters = url.target.split(separator: "?", maxSplits: 1).dropFirst().joined().split(separator: "&")
       let name = ["EIO", "transport"].first { name in parameters.contains { $0.hasPrefix(name + "=") } }
       guard let name else { return nil }
       return SettingProblem(
-        index == 0 ? "url" : "fallback_urls", index == 0 ? .value : .item(index - 1),
+        prefix + (index == 0 ? "url" : "fallback_urls"), index == 0 ? .value : .item(index - 1),
         "leave '\(name)' out of the URL: the gateway adds it, by 'upstream.socketio.version'")
     }
   }

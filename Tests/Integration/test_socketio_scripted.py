@@ -265,6 +265,35 @@ async def test_no_answer_to_connect_times_out(scripted):
     await failure(client, "did not answer the CONNECT of namespace '/'")
 
 
+async def test_an_optional_namespace_that_does_not_answer_joins_late(scripted):
+    may_answer = asyncio.Event()
+
+    async def script(conversation):
+        await conversation.say(opening(4, **QUIET))
+        for name in ("", "/slow,", "/last,"):
+            assert await conversation.hear() == "40" + name
+            if name != "/slow,":
+                await conversation.say("40" + name + '{"sid":"x"}')
+        await may_answer.wait()
+        await conversation.say('40/slow,{"sid":"y"}', '42/slow,["late"]')
+        while True:
+            await conversation.hear()
+
+    _, gateway, client = await scripted(
+        script,
+        namespaces=["/", {"name": "/slow", "required": False}, "/last"],
+        upstream={"timeouts": {"on_open": "1s"}},
+    )
+    await gateway.logs(lambda record: "without an optional namespace" in record["message"], what="what is missing")
+    state = (await client.session())["namespaces"][1]
+    assert (state["state"], state["reason"]) == ("connecting", "the server has not answered its CONNECT")
+    assert "not connected" in (await emit(client, "x", namespace="/slow")).problem(503)["detail"]
+    may_answer.set()
+    assert (await pushes(client, 1))[0]["topic"] == "late"
+    assert (await client.session())["namespaces"][1]["state"] == "connected"
+    assert (await emit(client, "x", namespace="/slow")).status == 202
+
+
 # -- What clients get -------------------------------------------------------------------------------------------------
 
 

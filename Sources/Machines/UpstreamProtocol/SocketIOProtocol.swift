@@ -135,6 +135,14 @@ package struct SocketIOProtocol: UpstreamProtocol {
     return output.isEmpty ? [] : [ProtocolFrame(SharedBytes(copying: output.bytes))]
   }
 
+  /// An optional namespace has not answered in time. It may answer later.
+  package mutating func skipSetup(step: Int) {
+    guard awaited == step, step > 0 else { return }
+    awaited = nil
+    statuses[step - 1].reason = "the server has not answered its CONNECT"
+    publish()
+  }
+
   private mutating func openingFrames(_ message: ProtocolFrame, step: Int) -> [ProtocolFrame] {
     // `prepareSetup` has checked the envelope.
     guard let record = try? parts(ofEnvelope: message.payload.bytes).record else { return [] }

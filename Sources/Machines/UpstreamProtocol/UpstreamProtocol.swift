@@ -23,6 +23,9 @@ package protocol UpstreamProtocol: Sendable {
   /// Returns what a setup step sends. Its response is expected from now on.
   mutating func beginSetup(step: Int) -> [ProtocolFrame]
 
+  /// The response to an optional setup step is not expected any more.
+  mutating func skipSetup(step: Int)
+
   /// The name of a setup step, in messages for operators.
   func name(ofStep step: Int) -> String
 
@@ -64,6 +67,7 @@ package protocol UpstreamProtocol: Sendable {
 }
 
 extension UpstreamProtocol {
+  package mutating func skipSetup(step: Int) {}
   package mutating func setConnection(_ number: UInt64) {}
   package mutating func ping(_ counter: UInt64?) -> PingForm { .webSocket }
   package mutating func takeNews() -> ProtocolNews? { nil }

@@ -6,6 +6,8 @@ package enum SessionAction: Equatable, Sendable {
   case dial(Dial)
   /// Send the message of setup step `step`, and report the response that it expects.
   case sendSetup(step: Int, Generation)
+  /// The response to an optional step is overdue. Report it as received, and continue without it.
+  case skipSetup(step: Int, Generation)
   /// The connection is ready: it takes messages from the outbox.
   case startSending(Generation)
   /// The connection takes no more messages. `closedAsTooBig`: the upstream rejected a message as too big (1009). The largest in

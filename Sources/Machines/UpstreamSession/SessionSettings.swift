@@ -56,10 +56,13 @@ package struct SetupStep: Sendable, Equatable {
   package var expectsResponse: Bool
   /// Timeout of the response.
   package var timeLimit: TimeSpan
+  /// Whether the setup continues without the response. All such steps share half of `TimeLimits.setup`, and `timeLimit` does not apply.
+  package var isOptional: Bool
 
-  package init(expectsResponse: Bool, timeLimit: TimeSpan = .seconds(10)) {
+  package init(expectsResponse: Bool, timeLimit: TimeSpan = .seconds(10), isOptional: Bool = false) {
     self.expectsResponse = expectsResponse
     self.timeLimit = timeLimit
+    self.isOptional = isOptional
   }
 }
 

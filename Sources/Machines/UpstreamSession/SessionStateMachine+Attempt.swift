@@ -62,6 +62,7 @@ extension SessionStateMachine {
   ) -> [SessionAction] {
     guard var attempt = attempt(reported), attempt.phase == .settingUp else { return [] }
     attempt.step += 1
+    attempt.stepDeadline = .distantFuture
     var actions: [SessionAction] = []
     runSteps(&attempt, now: now, using: &generator, &actions)
     return actions
@@ -132,6 +133,12 @@ extension SessionStateMachine {
     _ attempt: Attempt, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
     _ actions: inout [SessionAction]
   ) {
+    guard now >= min(attempt.phaseDeadline, attempt.wholeDeadline) else {
+      var attempt = attempt
+      attempt.stepDeadline = .distantFuture
+      setAttempt(attempt)
+      return actions.append(.skipSetup(step: attempt.step, attempt.dial.generation))
+    }
     actions.append(.discard(attempt.dial.generation))
     let reason: AttemptFailure.Reason =
       if attempt.phase == .settingUp {
@@ -222,7 +229,12 @@ extension SessionStateMachine {
       let step = settings.setup[attempt.step]
       actions.append(.sendSetup(step: attempt.step, generation))
       if step.expectsResponse {
-        attempt.phaseDeadline = min(attempt.phaseDeadline, now + step.timeLimit)
+        if step.isOptional {
+          let optional = settings.setup.count { $0.isOptional }
+          attempt.stepDeadline = now + settings.limits.setup / Int64(2 * optional)
+        } else {
+          attempt.phaseDeadline = min(attempt.phaseDeadline, now + step.timeLimit)
+        }
         update(attempt, because: .progress, now: now, &actions)
         return
       }

@@ -34,6 +34,8 @@ package struct SessionStateMachine: ~Copyable, Sendable {
     var phaseDeadline: MonotonicTime
     /// For everything up to the response to the opening handshake.
     var wholeDeadline: MonotonicTime
+    /// Of an optional setup step, which the setup continues without.
+    var stepDeadline = MonotonicTime.distantFuture
     /// The pending setup step.
     var step = 0
     /// Number of redirections followed so far.
@@ -41,7 +43,7 @@ package struct SessionStateMachine: ~Copyable, Sendable {
     /// The heartbeats that the upstream has announced; nil: the configured ones.
     var heartbeat: HeartbeatSettings?
 
-    var deadline: MonotonicTime { min(phaseDeadline, wholeDeadline) }
+    var deadline: MonotonicTime { min(phaseDeadline, wholeDeadline, stepDeadline) }
   }
 
   /// A connection that is ready.

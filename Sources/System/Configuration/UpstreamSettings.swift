@@ -113,8 +113,11 @@ package struct UpstreamSettings: Equatable, Sendable {
     let isSocketIO = conventions.kind == .socketIO
     if isSocketIO {
       // `limits.setup` applies to them.
-      let step = SetupStep(expectsResponse: true, timeLimit: .minutes(10))
-      session.setup = [SetupStep](repeating: step, count: conventions.socketIO.setupSteps) + session.setup
+      let namespaces = conventions.socketIO.joined
+      session.setup =
+        ([false] + namespaces.map { !$0.isRequired }).map {
+          SetupStep(expectsResponse: true, timeLimit: .minutes(10), isOptional: $0)
+        } + session.setup
     }
     session.liveness.endsConnection = !isSocketIO
     let client = conventions.client

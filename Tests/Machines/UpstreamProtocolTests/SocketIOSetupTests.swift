@@ -86,6 +86,55 @@ import Testing
     #expect(sent == Array("437[]".utf8))
   }
 
+  // MARK: Storing
+
+  /// A push has what continues after it, and a namespace without a push cannot be continued.
+  @Test func eachPushHasWhatContinuesAfterIt() throws {
+    var talk = Talk { $0.namespaces = [SocketIOSettings.Namespace(name: "/"), SocketIOSettings.Namespace(name: "/b")] }
+    try talk.connect()
+    #expect(talk.receive(#"40{"sid":"x","pid":"p"}"#) == .setupResponse)
+    _ = talk.begin(2)
+    #expect(talk.receive(#"40/b,{"sid":"x"}"#) == .setupResponse)
+    #expect(
+      talk.spoken.continuations == ["/": SocketIORecovery(pid: Array("p".utf8)), "/b": SocketIORecovery(pid: [])])
+    guard case .event(let first) = talk.receive(#"42["a",1]"#), case .event(let push) = talk.receive(#"42["a","o"]"#),
+      case .event(let other) = talk.receive(#"42/b,["a","o"]"#)
+    else { return #expect(Bool(false)) }
+    let recovery = SocketIORecovery(pid: Array("p".utf8), offset: Array("o".utf8))
+    #expect(first.recovery == nil && push.recovery == recovery && other.recovery == nil)
+    #expect(talk.spoken.continuations == ["/": recovery, "/b": SocketIORecovery(pid: [])])
+  }
+
+  @Test func aServerThatRestoresNothingLeavesNothing() throws {
+    var talk = Talk()
+    try talk.connect()
+    #expect(talk.receive(#"40{"sid":"x"}"#) == .setupResponse)
+    _ = talk.receive(#"42["a","o"]"#)
+    #expect(talk.spoken.continuations.isEmpty)
+  }
+
+  // MARK: Optional namespaces
+
+  @Test func anOptionalNamespaceMayAnswerAfterTheSetup() throws {
+    var late = SocketIOSettings.Namespace(name: "/late")
+    late.isRequired = false
+    let namespaces = [SocketIOSettings.Namespace(name: "/"), late]
+    var talk = Talk { $0.namespaces = namespaces }
+    try talk.connect()
+    #expect(talk.receive(#"40{"sid":"x"}"#) == .setupResponse)
+    #expect(talk.begin(2) == ["40/late,"] && talk.spoken.awaitedStep == 2)
+    talk.spoken.skipSetup(step: 1)
+    #expect(talk.spoken.awaitedStep == 2)
+    _ = talk.spoken.takeNews()
+    talk.spoken.skipSetup(step: 2)
+    let status = talk.spoken.takeNews()?.namespaces?[1]
+    #expect(talk.spoken.awaitedStep == nil && status?.state == .connecting && status?.reason != nil)
+    #expect(talk.receive(#"42/late,["a"]"#) == .none)
+    #expect(talk.receive(#"40/late,{"sid":"x"}"#) == .none)
+    #expect(talk.spoken.takeNews()?.namespaces?[1].state == .connected)
+    #expect(talk.held() == ["/late a()"])
+  }
+
   @Test func aConnectionWithoutANamespaceHasNoState() throws {
     var talk = Talk()
     try talk.connect()

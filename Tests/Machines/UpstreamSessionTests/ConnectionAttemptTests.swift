@@ -86,6 +86,38 @@ import Testing
     #expect(session.causes.last == .attemptFailed(AttemptFailure(phase: .settingUp, reason: .setupResponse)))
   }
 
+  /// They share half of the time of the whole setup.
+  @Test func aSetupContinuesWithoutItsOptionalSteps() {
+    let optional = SetupStep(expectsResponse: true, isOptional: true)
+    let session = Dialogue {
+      $0.limits.setup = .seconds(12)
+      $0.setup = [optional, SetupStep(expectsResponse: true), optional]
+    }
+    _ = session.open()
+    _ = session.upgraded(1)
+    #expect(session.wait() == ["skip 0 #1"] && session.waited == .seconds(3))
+    #expect(session.answered(1) == ["say 1 #1"])
+    session.pass(.seconds(1))
+    #expect(session.answered(1) == ["say 2 #1"])
+    #expect(session.wait() == ["skip 2 #1"] && session.waited == .seconds(3))
+    #expect(session.answered(1) == ["send #1", "opening→ready"])
+  }
+
+  @Test func anOptionalStepDoesNotExtendTheSetup() {
+    let session = Dialogue {
+      $0.limits.setup = .seconds(12)
+      let required = SetupStep(expectsResponse: true, timeLimit: .minutes(10))
+      $0.setup = [required, SetupStep(expectsResponse: true, isOptional: true)]
+    }
+    _ = session.open()
+    _ = session.upgraded(1)
+    session.pass(.seconds(9))
+    _ = session.answered(1)
+    session.pass(.seconds(2))
+    #expect(session.machine.nextDeadline == session.now + .seconds(1))
+    #expect(session.wait().last == "opening→backoff")
+  }
+
   @Test func obeysACloseFrameAmidItsOpeningMessages() {
     let session = Dialogue { $0.setup = [SetupStep(expectsResponse: true)] }
     _ = session.open()

@@ -155,7 +155,8 @@ final class Crowd {
         if transition.to == .backoff, transition.cause != .postponed, let next = members[session].machine.nextAttempt {
           waits[members[session].machine.failures, default: []].append(next - now)
         }
-      case .sendSetup, .sendHeartbeat, .startSending, .stopSending, .pauseSending, .resumeSending, .beginOverlap,
+      case .sendSetup, .skipSetup, .sendHeartbeat, .startSending, .stopSending, .pauseSending, .resumeSending,
+        .beginOverlap,
         .endOverlap, .ping, .close, .discard:
         break
       }

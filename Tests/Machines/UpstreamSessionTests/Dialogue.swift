@@ -130,6 +130,7 @@ final class Dialogue {
         if dial.refreshesCredential { text += " afresh" }
         if !dial.offersCompression { text += " uncompressed" }
         return text
+      case .skipSetup(let step, let generation): return "skip \(step) \(generation)"
       case .sendSetup(let step, let generation): return "say \(step) \(generation)"
       case .startSending(let generation): return "send \(generation)"
       case .stopSending(let generation, let poison): return "hold \(generation)" + (poison ? " poisoned" : "")

@@ -54,7 +54,7 @@ import Testing
           pings.append((counter, generation))
           if pings.count > 8 { pings.removeFirst() }
           #expect(isOpen(generation), "a ping on a socket that is not open")
-        case .sendSetup(step: _, let generation):
+        case .sendSetup(step: _, let generation), .skipSetup(step: _, let generation):
           #expect(isOpen(generation))
         case .sendHeartbeat(_, let generation):
           #expect(isOpen(generation), "a heartbeat that outlives its socket")

@@ -118,8 +118,11 @@ extension SessionDriver: ConnectionOwner {
     }
     if conversation.treatsAnyMessageAsHeartbeat { machine.heartbeatReceived(generation, now: loop.now) }
     act(on: outcome, of: connection, time: time)
-    guard conversation.encodesMessages else { return }
-    // What was held back during the setup follows the message that releases it. Each may end the connection.
+    if conversation.encodesMessages { passHeld(of: connection, conversation, time: time) }
+  }
+
+  /// What was held back during the setup follows the message that releases it. Each may end the connection.
+  func passHeld(of connection: UpstreamConnection, _ conversation: Conversation, time: Int64) {
     while connections.contains(where: { $0 === connection }),
       let outcome = runner.receiveHeld(from: connection, conversation)
     {
@@ -134,7 +137,7 @@ extension SessionDriver: ConnectionOwner {
     if handle.journal != nil, !merger.isOverlapping, let cursor = runner.cursor { sink.resumes(from: cursor) }
   }
 
-  private func act(on outcome: ProtocolRunner.Outcome, of connection: UpstreamConnection, time: Int64) {
+  func act(on outcome: ProtocolRunner.Outcome, of connection: UpstreamConnection, time: Int64) {
     let generation = connection.generation
     switch outcome {
     case .push, .lost: break

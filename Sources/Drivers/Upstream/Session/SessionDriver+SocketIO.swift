@@ -36,6 +36,19 @@ extension SessionDriver {
     if let acknowledgement = news.acknowledgement { send(acknowledgement, on: connection.generation) }
   }
 
+  /// An optional namespace has not answered in time: the setup continues without it.
+  func skipSetup(step: Int, on connection: UpstreamConnection) {
+    guard let conversation = connection.conversation else { return }
+    logger.warning(
+      "the setup continues without an optional namespace",
+      [.text("reason", "the server did not answer \(conversation.name(ofStep: step)) in time")])
+    conversation.skipSetup(step: step)
+    let time = loop.wallClock
+    if let news = conversation.takeNews() { handle(news, of: connection, time: time) }
+    act(on: .setupResponseReceived(step: step), of: connection, time: time)
+    passHeld(of: connection, conversation, time: time)
+  }
+
   /// Those of a successor are shown when it sends.
   private func showNamespaces(of connection: UpstreamConnection) {
     let (namespaces, maximumPayload) = connection.announced
@@ -158,7 +171,8 @@ extension SessionDriver {
     connection.hasSent = true
     showNamespaces(of: connection)
     storeContinuations(of: connection)
-    isLossDelayed = false
+    // An optional namespace may answer later whether it is restored.
+    if !connection.announced.namespaces.contains(where: { $0.state == .connecting }) { isLossDelayed = false }
     savedState = nil
     runner.forgetState()
   }

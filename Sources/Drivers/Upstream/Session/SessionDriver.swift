@@ -162,6 +162,8 @@ final class SessionDriver {
       merger.pingSent(counter, on: generation)
       notePing(on: connection)
       connection.sendPing(counter)
+    case .skipSetup(let step, let generation):
+      if let connection = connection(generation) { skipSetup(step: step, on: connection) }
     case .sendHeartbeat(let counter, let generation):
       guard let connection = connection(generation) else { break }
       if runner.sendHeartbeat(counter, on: connection) {

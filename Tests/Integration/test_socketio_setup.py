@@ -181,6 +181,36 @@ async def test_the_gap_comes_after_the_last_event_of_the_old_connection(played):
     await Reader(gateway.client()).has("one", "two", "gap", "three")
 
 
+async def test_a_successor_that_is_being_set_up_does_not_continue_its_predecessor(played):
+    """It has asked for nothing, so what comes between the two connections is missing."""
+    has_ended = asyncio.Event()
+    is_joining = asyncio.Event()
+
+    async def first(plays, conversation):
+        await plays.connect(conversation)
+        await conversation.say('40{"sid":"a","pid":"p"}', '42["one","o1"]')
+        await is_joining.wait()
+        await conversation.say("1")
+        await conversation.connection.wait_closed()
+        has_ended.set()
+
+    async def second(plays, conversation):
+        await plays.connect(conversation)
+        is_joining.set()
+        await has_ended.wait()
+        await conversation.say('40{"sid":"b","pid":"q"}', '42["two","o2"]')
+        await forever(conversation)
+
+    plays, _, gateway, config = await played(first, second, ready=True)
+    reader = Reader(gateway.client())
+    await reader.has("one")
+    config["upstream"]["headers"] = {"X-New": "1"}
+    gateway.rewrite(json.dumps(config))
+    gateway.signal(signal.SIGHUP)
+    await reader.has("one", "gap", "two")
+    assert plays.connects == ["40", "40"]
+
+
 async def test_an_acknowledgement_ends_with_the_hand_over(played):
     async def play(plays, conversation):
         await plays.connect(conversation)

@@ -50,6 +50,8 @@ final class UpstreamConnection: TurnEndTarget {
   var announced: (namespaces: [NamespaceStatus], maximumPayload: Int?) = ([], nil)
   /// Whether it has been the connection that sends the messages of the outbox.
   var hasSent = false
+  /// Whether its setup has begun. What it asks for is decided.
+  var hasBegunSetup = false
   /// Pings since the last pong, and when the first was sent.
   var unansweredPings: (count: Int, since: MonotonicTime)?
 

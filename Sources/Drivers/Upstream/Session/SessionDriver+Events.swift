@@ -39,6 +39,7 @@ extension SessionDriver: ConnectionOwner {
     case .upgraded(let agreement):
       endAttempt(connection)
       status.setAgreement(agreement)
+      connection.hasBegunSetup = true
       if let report = runner.prepareSetup(connection) { return fail(connection, report) }
       apply(machine.upgraded(generation, now: loop.now, using: &loop.entropy))
     case .redirected(let url):

@@ -136,7 +136,11 @@ extension SessionDriver {
 
   /// Pushes may be missing from here on, unless the upstream restores the state of the last connection on the next one.
   func connectionLost() {
-    if savedState?.isComplete == true {
+    // A successor that is already being set up has asked for nothing: its predecessor was alive.
+    let isSucceeded = connections.contains {
+      $0.hasBegunSetup && !$0.hasSent && $0.generation != savedState?.generation
+    }
+    if savedState?.isComplete == true, !isSucceeded {
       isLossDelayed = true
     } else {
       isLossDelayed = false

@@ -360,3 +360,34 @@ async def test_without_pings_the_end_waits_for_no_confirmation(scripted):
 
     await eventually(is_written, what="the event is written")
     await gateway.stop()
+
+
+async def test_an_acknowledgement_that_was_not_sent_can_be_sent_again(scripted):
+    async def play(conversation):
+        await conversation.say('427["question"]')
+
+    server, _, client = await scripted(
+        Script(play), acks="client", upstream={"queue": {"rate": 1, "rate_interval": "1h", "burst": 1}}
+    )
+    token = (await pushes(client, 1))[0]["ack"]
+    # It uses the rate, so that the acknowledgement waits until it expires.
+    assert (await emit(client, "first")).status == 202
+    await server.has_heard(2)
+
+    async def acknowledge(ttl):
+        return await client.request(
+            "POST",
+            "/v1/messages",
+            data=json.dumps({"ack": token, "args": ["yes"]}),
+            headers={"Content-Type": "application/json", "TTL": ttl},
+        )
+
+    expired = await acknowledge("1")
+    assert expired.status == 202
+    (await acknowledge("60")).problem(410)
+
+    async def has_expired():
+        return (await client.request("GET", expired.headers["Location"])).json["state"] == "expired"
+
+    await eventually(has_expired, what="the acknowledgement expires")
+    assert (await acknowledge("1")).status == 202

@@ -201,6 +201,7 @@ extension SessionHandle.Shared {
   mutating func endCallsOfEndedMessages() -> [Notifier] {
     let isDriven = isDriven
     let ended = outbox.takeEnded()
+    restoreAcknowledgements(ended)
     let ledger = outbox.ledger
     let lanes = calls.messagesEnded(isDriven ? ended : calls.sequences) { sequence, hasCarrier in
       // Without a record, many messages have followed, and the reply may still come.

@@ -28,6 +28,11 @@ struct SocketIOState: Sendable {
   var owed: [[UInt8]: Owed] = [:]
   /// With some that have been sent.
   var order = RingDeque<[UInt8]>(filler: [])
+  /// Acknowledgements of clients that may be in the queue, by their numbers. If one ends there, it may be sent again.
+  var queued: [UInt64: (token: [UInt8], owed: Owed)] = [:]
+  /// When the ones that have left the queue are removed.
+  var nextPurge = SocketIOState.purgeMinimum
+  static var purgeMinimum: Int { 256 }
 }
 
 extension SessionHandle {
@@ -82,7 +87,7 @@ extension SessionHandle {
       let message = SharedSlice(SharedBytes(parts.record))
       // It reports its end. So it is not stored either: another process has other connections.
       let result = shared.outbox.enqueue(message, kind: .text, timeToLive: timeToLive, reportsEnd: true, now: now)
-      if case .queued = result { shared.socketIO?.owed[token] = nil }
+      if case .queued(let sequence, _) = result { shared.noteQueued(sequence, token, owed) }
       return (.posted(Receipt(result: result, nextAttempt: shared.nextAttempt)), shared.signal(after: result))
     }
     signal?.notify()
@@ -122,6 +127,7 @@ extension SessionHandle {
         state.owed = state.owed.filter { $0.value.connection != connection }
         if state.owed.isEmpty { state.order = RingDeque(filler: []) }
       }
+      if !state.queued.isEmpty { state.queued = state.queued.filter { $0.value.owed.connection != connection } }
       if state.connection == connection {
         for index in state.namespaces.indices where state.namespaces[index].state == .connected {
           state.namespaces[index].state = .disconnected
@@ -148,6 +154,32 @@ extension SessionHandle {
   func endCalls(withReplies ids: [UInt64]) {
     guard !ids.isEmpty else { return }
     endCalls(ids.map(CallID.init(acknowledgement:)))
+  }
+}
+
+extension SessionHandle.Shared {
+  /// The acknowledgement with this token is in the queue.
+  fileprivate mutating func noteQueued(_ sequence: UInt64, _ token: [UInt8], _ owed: SocketIOState.Owed) {
+    guard var state = socketIO else { return }
+    // The dictionary must have one owner while it changes.
+    socketIO = nil
+    state.owed[token] = nil
+    if state.queued.count >= state.nextPurge {
+      state.queued = state.queued.filter { outbox.ledger.state(of: $0.key) == .queued }
+      state.nextPurge = max(SocketIOState.purgeMinimum, 2 * state.queued.count)
+    }
+    state.queued[sequence] = (token, owed)
+    socketIO = state
+  }
+
+  /// These messages have ended in the queue. A client may send its acknowledgement again, while its connection sends.
+  mutating func restoreAcknowledgements(_ ended: [UInt64]) {
+    guard socketIO?.queued.isEmpty == false else { return }
+    for sequence in ended {
+      guard let (token, owed) = socketIO?.queued.removeValue(forKey: sequence), owed.connection == socketIO?.connection
+      else { continue }
+      socketIO?.expect(token, owed)
+    }
   }
 }
 

@@ -184,24 +184,27 @@ async def test_the_gap_comes_after_the_last_event_of_the_old_connection(played):
 async def test_a_successor_that_is_being_set_up_does_not_continue_its_predecessor(played):
     """It has asked for nothing, so what comes between the two connections is missing."""
     has_ended = asyncio.Event()
-    is_joining = asyncio.Event()
+    has_joined = asyncio.Event()
 
     async def first(plays, conversation):
         await plays.connect(conversation)
-        await conversation.say('40{"sid":"a","pid":"p"}', '42["one","o1"]')
-        await is_joining.wait()
+        await conversation.say('40{"sid":"a","pid":"p"}', '42["go"]', '42["one","o1"]')
+        await has_joined.wait()
         await conversation.say("1")
         await conversation.connection.wait_closed()
         has_ended.set()
 
     async def second(plays, conversation):
         await plays.connect(conversation)
-        is_joining.set()
+        await conversation.say('40{"sid":"b","pid":"q"}', "2")
+        assert await conversation.hear() == "3"
+        has_joined.set()
         await has_ended.wait()
-        await conversation.say('40{"sid":"b","pid":"q"}', '42["two","o2"]')
+        await conversation.say('42["go"]', '42["two","o2"]')
         await forever(conversation)
 
-    plays, _, gateway, config = await played(first, second, ready=True)
+    on_open = [{"expect": {"json": {"/0": "go"}}}]
+    plays, _, gateway, config = await played(first, second, ready=True, upstream={"on_open": on_open})
     reader = Reader(gateway.client())
     await reader.has("one")
     config["upstream"]["headers"] = {"X-New": "1"}

@@ -155,7 +155,11 @@ package final class GatewayServer: Sendable {
       settings, access: access, sessions: sessions, lifecycle: lifecycle, store: store,
       registry: metrics, managementConnections: descriptors.management,
       openConnections: httpMetrics.openConnections, version: DrawbridgeVersion.text)
-    server.start(clients: clients, secure: secure, management: management, on: loops) { API(api, loopIndex: $0.index) }
+    server.start(clients: clients, secure: secure, management: management, on: loops) { loop in
+      let application = API(api, loopIndex: loop.index)
+      loop.turnObserver = application.latencies
+      return application
+    }
     sessions.start(on: loops)
     let network = settings.network
     if network.changes == .watch {

@@ -12,6 +12,8 @@ import Upstream
 /// The HTTP API on one event loop: routing, access control, parameters and representations. It has no access to sockets.
 package final class API: HTTPApplication {
   let shared: APIShared
+  /// The loop reports its turns to it.
+  package let latencies: LoopLatencies
   private let router: Router
   private let messageLimits: IncomingMessage.Limits
   private let loopIndex: Int
@@ -42,6 +44,7 @@ package final class API: HTTPApplication {
   /// - Parameter loopIndex: part of each request id.
   package init(_ shared: APIShared, loopIndex: Int) {
     self.shared = shared
+    latencies = LoopLatencies(shared.metrics.latencies)
     self.loopIndex = loopIndex
     router = Router(shared.sessions)
     access = RequestAccess(shared.access, shared.browsers, shared.limiter)
@@ -57,34 +60,6 @@ package final class API: HTTPApplication {
     let coding: HTTPAcceptedCodings
     /// Nil for most requests.
     let context: RequestContext?
-  }
-
-  private enum PendingRequest {
-    case send(IncomingMessage, to: Session)
-    case poll(PollParameters, of: Session)
-    case delivery(DeliveryTerms.Issued, of: Session, wait: TimeSpan)
-    case call(IncomingCall, of: Session)
-    case change(Session)
-    case putSession(String)
-    case closeSession(Session, code: UInt16)
-    case listSessions(SessionPage)
-    indirect case consumer(PendingConsumerRequest)
-    /// A request whose response depends on its path only.
-    indirect case read(Route, Representation)
-    case preflight(CrossOrigin.Origin, allowsCredentials: Bool)
-    indirect case refused(Problem)
-
-    /// Whether the response may have to wait, or is a stream.
-    var mayWait: Bool {
-      switch self {
-      case .send(let message, _): message.parameters.until != .queued && message.parameters.wait > .zero
-      case .poll(let parameters, _): parameters.wait > .zero
-      case .delivery(_, _, let wait): wait > .zero
-      case .call(let call, _): call.wait > .zero
-      case .consumer(let request): request.parameters.map { $0.wait > .zero } ?? false
-      case .change, .putSession, .closeSession, .listSessions, .read, .preflight, .refused: false
-      }
-    }
   }
 
   // MARK: HTTPApplication
@@ -250,6 +225,7 @@ package final class API: HTTPApplication {
       preconditionFailure("a request was finished twice")
     }
     let outcome = respond(to: pending, exchange.body, at: now, into: &response)
+    if case .respond = outcome { latencies.count(pending.request.kind) }
     let grant = shared.access.isOpen ? nil : pending.grant
     if grant == nil, pending.context == nil { return outcome }
     return accompany(outcome, for: grant, in: pending.context, at: now, into: &response)

@@ -113,6 +113,7 @@ struct APIMetrics: Sendable {
   let pollResponses: Counter
   let deliveredMessages: Counter
   let calls: CallMetrics
+  let latencies: LatencyMetrics
 
   init(_ registry: MetricsRegistry) {
     acceptedMessages = registry.counter(
@@ -125,5 +126,6 @@ struct APIMetrics: Sendable {
     deliveredMessages = registry.counter(
       "drawbridge_messages_delivered_total", "Messages delivered in responses to polls, and on streams.")
     calls = CallMetrics(registry)
+    latencies = LatencyMetrics(registry)
   }
 }

@@ -27,7 +27,7 @@ extension API {
       registered = try register(call, request, id, of: session, at: now)
     }
     let pending = PendingCall(
-      session: session, call: registered, caller: grant?.principal ?? "",
+      session: session, call: registered, caller: grant?.principal ?? "", start: now,
       preferredWait: call.isPreferenceApplied ? call.wait : nil)
     let deadline = deadline(after: call.wait, for: grant, at: now)
     let held = HeldCall(api: self, slot: calls.insert(pending), deadline: deadline)
@@ -84,6 +84,7 @@ extension API {
     }
     switch outcome {
     case .replied(let reply):
+      latencies.note(.call, since: pending.start)
       response.begin(.ok, "application/json")
       for piece in reply.pieces { response.content.append(piece) }
     case .timedOut:
@@ -132,6 +133,8 @@ struct PendingCall {
   let call: SessionHandle.RegisteredCall
   /// The principal of the client.
   let caller: String
+  /// When the request was received.
+  let start: MonotonicTime
   /// The wait if it is from `Prefer`.
   let preferredWait: TimeSpan?
 }

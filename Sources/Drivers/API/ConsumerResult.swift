@@ -19,6 +19,15 @@ enum ConsumerResult {
   /// - Parameter acknowledgement: its ticket, if the request has one that may not be stored.
   case read(ReadResult, acknowledgement: JournalTicket?)
 
+  /// When the first push that it contains arrived.
+  var arrival: MonotonicTime? {
+    switch self {
+    case .leased(_, let messages): messages.first?.message.arrival
+    case .read(let result, _): result.messages.first?.arrival
+    case .put, .removed, .removedDeadLetters, .retriedDeadLetters, .settled: nil
+    }
+  }
+
   /// The ticket that must be stored before the response is sent; nil if none must.
   ///
   /// A receive without messages does not wait: what it changes is the time of the last use, and the gap that it reports. If that is lost, the

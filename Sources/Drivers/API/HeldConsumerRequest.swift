@@ -17,6 +17,8 @@ struct HeldConsumerRequest: WaitingRequest {
     fileprivate(set) var phase: Phase
     /// Whether it is notified when something is stored.
     fileprivate(set) var isStoring = false
+    /// When the request was received.
+    fileprivate let start: MonotonicTime
     /// When the wait for the store ends.
     fileprivate let storeDeadline: MonotonicTime
 
@@ -24,7 +26,7 @@ struct HeldConsumerRequest: WaitingRequest {
     init(_ receive: PendingReceive, at now: MonotonicTime) {
       (target, isReceive, turn) = (receive.target, true, receive.turn)
       phase = .receiving(receive)
-      storeDeadline = now + API.storeWait
+      (start, storeDeadline) = (now, now + API.storeWait)
       if receive.acknowledgement != nil { beginStoring() }
     }
 
@@ -33,7 +35,7 @@ struct HeldConsumerRequest: WaitingRequest {
       (self.target, turn) = (target, nil)
       isReceive = target.action == .receive
       phase = .storing(result, ticket)
-      storeDeadline = now + API.storeWait
+      (start, storeDeadline) = (now, now + API.storeWait)
       beginStoring()
     }
 
@@ -176,7 +178,12 @@ struct HeldConsumerRequest: WaitingRequest {
       }
     }
     switch pending.phase {
-    case .complete(let result): api.write(result, of: pending.target, into: &response)
+    case .complete(let result):
+      api.write(result, of: pending.target, into: &response)
+      // A push that arrived before is late because of other workers.
+      if pending.turn != nil, let arrival = result.arrival, arrival >= pending.start {
+        api.latencies.note(.pushToConsumer, since: arrival)
+      }
     case .refused(let problem): api.respond(with: problem, into: &response)
     case .receiving, .storing: break
     }

@@ -17,7 +17,8 @@ struct PendingSend {
   var progress = BatchResults.Position()
   /// The idempotency key, which is accepted when the messages are stored.
   var key: IdempotencyTable.Key?
-  /// When the wait for the store ends.
+  /// When the wait for the store began, and when it ends.
+  var start = MonotonicTime.zero
   var storeDeadline = MonotonicTime.zero
 
   init(receipt: SendReceipt, parameters: SendParameters, isReplayed: Bool, key: IdempotencyTable.Key? = nil) {
@@ -89,6 +90,7 @@ struct HeldSend: WaitingRequest {
     }
     end()
     if pending.parameters.until == .queued {
+      api.latencies.note(.storedSend, since: pending.start)
       // As without a store: 202, unless a repetition finds that the outcome of every message is known.
       let isKnown = pending.isReplayed && pending.receipt.advance(&pending.progress, to: .confirmed)
       return pending.write(isComplete: isKnown, at: now, into: &response)

@@ -30,6 +30,8 @@ final class MessageStream: Source {
   private var end: MonotonicTime
   private var nextHeartbeat: MonotonicTime
   private var hasBegun = false
+  /// Whether there was no new data when the stream was last held. Then the client does not read slowly.
+  private var isWaiting = false
   /// The position that the client has, if it is known. With a filter, a batch may end past the position of its last message.
   private var sentCursor: Cursor?
   /// What was sent of the session's state. Nil if the stream does not send it.
@@ -67,7 +69,11 @@ final class MessageStream: Source {
   /// A stream with a filter is woken only for pushes that match.
   var sharesNotifier: Bool { options.filter != nil }
 
-  var hasNewData: Bool { hasNewState || hasNewMessages }
+  var hasNewData: Bool {
+    if hasNewState || hasNewMessages { return true }
+    isWaiting = true
+    return false
+  }
 
   private var hasNewState: Bool { sentState.map { $0.revision != session.upstream.stateRevision } ?? false }
 
@@ -86,6 +92,7 @@ final class MessageStream: Source {
     }
     var hasMore = false
     if !isRevoked, !hasExpired(at: now), hasNewMessages { hasMore = appendBatch(to: &content) }
+    isWaiting = false
     // The last position is sent before the end, also by a stream that ends before its first heartbeat. Otherwise a client whose topics
     // match nothing would return to the same position until retention overtakes it.
     if isEnding ? sentCursor != start.cursor : content.isEmpty && now >= nextHeartbeat {
@@ -126,6 +133,7 @@ final class MessageStream: Source {
     start = ReadStart(batch.cursor)
     sentCursor = options.filter == nil ? start.cursor : nil
     api.shared.metrics.deliveredMessages.add(batch.messages)
+    if isWaiting, let arrival = batch.arrival { api.latencies.note(.pushToStream, since: arrival) }
     return batch.hasMore
   }
 

@@ -72,10 +72,14 @@ extension API {
         until: end))
   }
 
-  /// Responds with the pushes available now.
-  fileprivate func respond(to poll: Poll, at now: MonotonicTime, into response: inout Response) {
+  /// Responds with the pushes available now. Returns when the first of them arrived.
+  @discardableResult
+  fileprivate func respond(to poll: Poll, at now: MonotonicTime, into response: inout Response) -> MonotonicTime? {
     let inbox = poll.session.inbox
-    if inbox.isClosed { return respond(with: .closed(poll.session), into: &response) }
+    if inbox.isClosed {
+      respond(with: .closed(poll.session), into: &response)
+      return nil
+    }
     var options = poll.options
     let revision = inbox.revision
     var key = PreparedPolls.Key(inbox: inbox.epoch, start: poll.start, options: options, revision: revision)
@@ -89,7 +93,7 @@ extension API {
     if let entry {
       count(entry.messages)
       response.prepared = entry.response
-      return
+      return entry.arrival
     }
     let result = inbox.read(
       after: poll.start, limit: Int(options.limit), maxBytes: Int(options.maxBytes), matching: options.filter)
@@ -109,8 +113,10 @@ extension API {
       }
       isCompressed = compressor.compress(&response, options.coding, at: now)
     }
+    let arrival = result.messages.first?.arrival
     response.prepared = preparedPolls.note(
-      key, response, messages: result.messages.count, isCompressed: isCompressed)
+      key, response, messages: result.messages.count, arrival: arrival, isCompressed: isCompressed)
+    return arrival
   }
 
   private static func status(of result: ReadResult, _ options: PollOptions) -> HTTPStatus {
@@ -179,7 +185,10 @@ private struct HeldPoll: WaitingRequest {
   func finish(at now: MonotonicTime, into response: inout Response) {
     let poll = poll
     abandon()
-    api.respond(to: poll, at: now, into: &response)
+    // It waited, so whatever it returns has arrived meanwhile.
+    if let arrival = api.respond(to: poll, at: now, into: &response) {
+      api.latencies.note(.pushToPoll, since: arrival)
+    }
   }
 
   func abandon() { api.polls.remove(Int(slot)) }

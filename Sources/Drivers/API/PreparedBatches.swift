@@ -20,6 +20,8 @@ struct PreparedBatches {
     let hasMore: Bool
     /// Number of messages in it.
     let messages: Int
+    /// When the first of them arrived.
+    let arrival: MonotonicTime?
   }
 
   /// Streams that are woken by the same push differ in their format, topics and positions.
@@ -54,11 +56,12 @@ struct PreparedBatches {
     _ result: ReadResult, _ key: Key, _ lines: inout SingleLines, into content: inout ResponseContent
   ) -> Batch {
     let count = key.options.format.write(result, omittingData: key.options.omitsData, &lines, into: &content)
+    let arrival = result.messages.first?.arrival
     guard count < result.messages.count else {
-      return Batch(cursor: result.cursor, hasMore: result.more, messages: count)
+      return Batch(cursor: result.cursor, hasMore: result.more, messages: count, arrival: arrival)
     }
     let end = Cursor(
       epoch: result.cursor.epoch, term: result.cursor.term, sequence: result.messages[count - 1].sequence)
-    return Batch(cursor: end, hasMore: true, messages: count)
+    return Batch(cursor: end, hasMore: true, messages: count, arrival: arrival)
   }
 }

@@ -1,3 +1,4 @@
+import ByteStreams
 import HTTPServer
 import Inbox
 
@@ -18,6 +19,8 @@ struct PreparedPolls {
     let response: PreparedResponse
     /// Number of messages in the response.
     let messages: Int
+    /// When the first of them arrived.
+    let arrival: MonotonicTime?
   }
 
   /// Larger responses are not kept: they consist of slices of the log, which are shared already.
@@ -31,12 +34,12 @@ struct PreparedPolls {
   /// Notes that `response` is the response for `asked`. Returns the kept copy, if there is one.
   @discardableResult
   mutating func note(
-    _ asked: Key, _ response: borrowing Response, messages: Int, isCompressed: Bool = false
+    _ asked: Key, _ response: borrowing Response, messages: Int, arrival: MonotonicTime?, isCompressed: Bool = false
   ) -> PreparedResponse? {
     let size = response.content.count
     guard size <= Self.largest else { return nil }
     return recent.note(asked, atOnce: isCompressed) {
-      Entry(response: PreparedResponse(copying: response), messages: messages)
+      Entry(response: PreparedResponse(copying: response), messages: messages, arrival: arrival)
     }?.response
   }
 }

@@ -41,7 +41,7 @@ extension API {
     }
     let upstream = pending.receipt.session.upstream
     var waiting = pending
-    waiting.storeDeadline = now + Self.storeWait
+    (waiting.start, waiting.storeDeadline) = (now, now + Self.storeWait)
     upstream.beginWaitingForStore()
     if pending.parameters.until == .written { upstream.beginWaitingForWrites() }
     if pending.parameters.until == .confirmed { upstream.beginWaitingForConfirmations() }

@@ -20,6 +20,8 @@ package final class UpstreamMetrics: Sendable {
   let malformedPayloads: Counter
   let ignoredPackets: Counter
   let subscriptions: Gauge
+  /// Of all sessions together: one for each of a thousand sessions would be twenty thousand series.
+  let confirmations: Histogram
 
   /// - Parameter session: the session's name, unique in `registry`.
   package init(_ registry: MetricsRegistry, session: String) {
@@ -58,6 +60,10 @@ package final class UpstreamMetrics: Sendable {
     ignoredPackets = registry.counter(
       "drawbridge_upstream_ignored_packets_total",
       "Packets of a Socket.IO upstream without a meaning, such as those of a namespace that is not joined.", labels)
+    confirmations = registry.histogram(
+      "drawbridge_confirmation_seconds",
+      "Time from the sending of a message until the pong that confirms it. One observation per pong, of the oldest message that it confirms."
+    )
     malformedPayloads = registry.counter(
       "drawbridge_upstream_malformed_payloads_total",
       "Binary messages that could not be decompressed with upstream.payload_codec.", labels)

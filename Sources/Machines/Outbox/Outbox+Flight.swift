@@ -87,7 +87,8 @@ extension Outbox {
   /// A pong arrived on this connection: the peer has received everything before the ping. Returns how many messages that confirms.
   @discardableResult
   package mutating func confirm(_ counter: UInt64, on connection: Generation) -> Int {
-    let confirmed: ClosedRange<UInt64>?
+    oldestConfirmed = nil
+    let confirmed: (messages: ClosedRange<UInt64>, taken: MonotonicTime)?
     if isRetiring(connection) {
       confirmed = retiring?.confirm(counter)
     } else if flight?.connection == connection {
@@ -96,9 +97,10 @@ extension Outbox {
       confirmed = nil
     }
     guard let confirmed else { return 0 }
-    let count = ledger.setAll(
-      .written, from: confirmed.lowerBound, through: confirmed.upperBound, to: .confirmed)
-    if keepsWritten, count > 0 { releaseConfirmed(through: confirmed.upperBound) }
+    let (messages, taken) = confirmed
+    let count = ledger.setAll(.written, from: messages.lowerBound, through: messages.upperBound, to: .confirmed)
+    if count > 0 { oldestConfirmed = taken }
+    if keepsWritten, count > 0 { releaseConfirmed(through: messages.upperBound) }
     return count
   }
 
@@ -229,27 +231,31 @@ extension Outbox.Flight {
   fileprivate mutating func appendBarrier(_ counter: UInt64, atMost limit: Int) {
     guard last > lastWithBarrier, barriers.count < limit else { return }
     lastWithBarrier = last
-    barriers.append(Outbox.Barrier(counter: counter, through: last))
+    barriers.append(Outbox.Barrier(counter: counter, through: last, taken: taken ?? .distantFuture))
+    taken = nil
   }
 
-  /// Removes the barriers up to this one. Returns the messages that this confirms.
-  fileprivate mutating func confirm(_ counter: UInt64) -> ClosedRange<UInt64>? {
+  /// Removes the barriers up to this one. Returns the messages that this confirms, and when the first of them was taken.
+  fileprivate mutating func confirm(_ counter: UInt64) -> (messages: ClosedRange<UInt64>, taken: MonotonicTime)? {
     var through: UInt64 = 0
+    var taken = MonotonicTime.distantFuture
     while !barriers.isEmpty, barriers[barriers.front].counter <= counter {
       through = barriers[barriers.front].through
+      taken = min(taken, barriers[barriers.front].taken)
       barriers.removeFirst()
     }
     guard through >= first else { return nil }
     let confirmed = first...through
     first = through + 1
     while !largest.isEmpty, largest[largest.front].sequence <= through { largest.removeFirst() }
-    return confirmed
+    return (confirmed, taken)
   }
 
   /// Takes the messages from `sequence` on out of the flight. A ping that was sent after them confirms none of them.
   fileprivate mutating func returnToQueue(from sequence: UInt64) {
     last = sequence - 1
     lastWithBarrier = min(lastWithBarrier, last)
+    if lastWithBarrier == last { taken = nil }
     for position in barriers.front..<barriers.end where barriers[position].through > last {
       barriers[position].through = last
     }

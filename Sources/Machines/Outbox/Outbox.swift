@@ -44,9 +44,11 @@ package struct Outbox: Sendable {
     var first: UInt64
     var last: UInt64
     /// Pings that were sent after messages: each confirms all up to `through`.
-    var barriers = RingDeque(filler: Barrier(counter: 0, through: 0))
+    var barriers = RingDeque(filler: Barrier(counter: 0, through: 0, taken: .zero))
     /// The last message that a barrier follows.
     var lastWithBarrier: UInt64
+    /// When the first message that no barrier follows was taken.
+    var taken: MonotonicTime?
     /// Of the written, unconfirmed messages, those without a larger one after them. The first is the largest of all.
     var largest = RingDeque(filler: Sent(sequence: 0, size: 0))
 
@@ -61,6 +63,8 @@ package struct Outbox: Sendable {
   struct Barrier: Sendable {
     let counter: UInt64
     var through: UInt64
+    /// When the first of the messages was taken that no earlier barrier confirms.
+    let taken: MonotonicTime
   }
 
   struct Sent: Sendable {
@@ -111,6 +115,8 @@ package struct Outbox: Sendable {
   var intended = UInt64.max
   /// The last stored message that was queued.
   var lastStored: UInt64 = 0
+  /// When the connection took the oldest of the messages that the last `confirm` confirmed; nil if it confirmed none.
+  package internal(set) var oldestConfirmed: MonotonicTime?
   /// Whether the store does not work.
   package internal(set) var storeHasFailed = false
   /// The end of a connection has lowered `intended` since the last `takeLoweredIntent`.
@@ -266,6 +272,7 @@ package struct Outbox: Sendable {
       flight?.last = sequence
     }
     bucket?.take(taken, now: now)
+    if taken > 0, flight?.taken == nil { flight?.taken = now }
     popFront()
     trimExpiry()
   }

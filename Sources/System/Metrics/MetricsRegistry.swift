@@ -51,9 +51,14 @@ package final class MetricsRegistry: Sendable {
     return gauge
   }
 
-  /// - Parameter bounds: the upper bounds of the ranges, in ascending order.
-  package func histogram(_ name: String, _ help: String, _ labels: Labels = [], bounds: [Double]) -> Histogram {
-    let histogram = Histogram(bounds: bounds)
+  /// Returns the histogram with this name and these labels, which several parts of the program may share.
+  package func histogram(_ name: String, _ help: String, _ labels: Labels = []) -> Histogram {
+    let written = Self.written(labels)
+    let known = families.withLock { families in
+      families.first { $0.name == name }?.series.first { $0.labels == written }
+    }
+    if case .histogram(let histogram) = known?.source { return histogram }
+    let histogram = Histogram()
     add(name, help, labels, .histogram(histogram))
     return histogram
   }
@@ -89,7 +94,7 @@ package final class MetricsRegistry: Sendable {
   }
 
   private func add(_ name: String, _ help: String, _ labels: Labels, _ source: Source) {
-    let written = labels.map { "\($0.name)=\"\(Self.escaped($0.value, quotes: true))\"" }.joined(separator: ",")
+    let written = Self.written(labels)
     families.withLock { families in
       let series = Series(labels: written, source: source)
       if let index = families.firstIndex(where: { $0.name == name }) {
@@ -100,6 +105,10 @@ package final class MetricsRegistry: Sendable {
         families.append(Family(name: name, help: help, series: [series]))
       }
     }
+  }
+
+  private static func written(_ labels: Labels) -> String {
+    labels.map { "\($0.name)=\"\(escaped($0.value, quotes: true))\"" }.joined(separator: ",")
   }
 
   private static func escaped(_ text: String, quotes: Bool) -> String {
@@ -149,7 +158,7 @@ package final class MetricsRegistry: Sendable {
   private static func append(_ histogram: Histogram, _ name: String, _ labels: String, to output: inout ByteQueue) {
     let (counts, sum) = histogram.snapshot
     for (index, count) in counts.enumerated() {
-      let bound = index < histogram.bounds.count ? "\(histogram.bounds[index])" : "+Inf"
+      let bound = index < Histogram.bounds.count ? "\(Histogram.bounds[index])" : "+Inf"
       output.append("\(name)_bucket{\(labels)\(labels.isEmpty ? "" : ",")le=\"\(bound)\"} \(count)\n")
     }
     let braced = labels.isEmpty ? "" : "{\(labels)}"

@@ -12,6 +12,12 @@ package protocol TurnEndTarget: AnyObject {
   func turnEnded()
 }
 
+/// Measures the turns of a loop, and so what is done by their end.
+package protocol TurnObserver: AnyObject {
+  /// A turn that began at `start` has ended, and its output was sent. Called before the loop sleeps.
+  func turnEnded(from start: MonotonicTime, to end: MonotonicTime)
+}
+
 /// A set timer. Cancelling it after it has fired does nothing.
 package struct LoopTimer {
   fileprivate let handle: TimerWheel<any TimerTarget>.Handle
@@ -39,6 +45,9 @@ package final class LoopContext {
 
   /// An object of the program that stays on this loop, for later submissions to find.
   package var userObject: AnyObject?
+
+  /// Called at the end of each turn with times that the loop has read anyway.
+  package var turnObserver: (any TurnObserver)?
 
   unowned var executor: LoopExecutor!
   private let epoll: Epoll
@@ -149,13 +158,22 @@ package final class LoopContext {
     endOfTurn = []
     localSignals = []
     channelsWithInput = []
+    turnObserver = nil
   }
 
   var hasDeferredWork: Bool { unsafe !yielded.isEmpty || !localSignals.isEmpty || !endOfTurn.isEmpty }
 
   func sleepAndDispatch(mayBlock: Bool) {
-    let count = epoll.wait(milliseconds: mayBlock ? sleepTime() : 0)
+    var milliseconds: Int32 = 0
+    if mayBlock {
+      let end = SystemCall.monotonicNanoseconds()
+      turnObserver?.turnEnded(from: now, to: MonotonicTime(nanoseconds: end))
+      milliseconds = sleepTime(from: end)
+    }
+    let count = epoll.wait(milliseconds: milliseconds)
+    let start = now
     now = MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds())
+    if !mayBlock { turnObserver?.turnEnded(from: start, to: now) }
     dispatch(count)
     // One wait can miss events from before `now`: a stopped process resumes with EINTR, and a batch can be full. Timers must not
     // fire while such events are unreported. One batch more than all channels can fill suffices: what is left arrived later.
@@ -185,9 +203,8 @@ package final class LoopContext {
     channelsWithInput.removeAll(keepingCapacity: true)
   }
 
-  private func sleepTime() -> Int32 {
+  private func sleepTime(from instant: UInt64) -> Int32 {
     guard let wake = wheel.nextWake() else { return -1 }
-    let instant = SystemCall.monotonicNanoseconds()
     let due = wake &* Self.nanosecondsPerTick
     guard due > instant else { return 0 }
     return Int32(clamping: (due &- instant &+ 999_999) / 1_000_000)

@@ -13,9 +13,7 @@ package final class StoreMetrics: Sendable {
   private let failures: Counter
 
   package init(_ registry: MetricsRegistry) {
-    commits = registry.histogram(
-      "drawbridge_store_commit_seconds", "Time that commits of the store took.",
-      bounds: [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10])
+    commits = registry.histogram("drawbridge_store_commit_seconds", "Time that commits of the store took.")
     bytes = registry.counter("drawbridge_store_written_bytes_total", "Bytes of entries that were stored.")
     logBytes = registry.gauge(
       "drawbridge_store_wal_bytes", "Bytes in the write-ahead log that are not copied to the database yet.")
@@ -31,7 +29,7 @@ package final class StoreMetrics: Sendable {
     }
   }
 
-  func noteCommit(since start: MonotonicTime) { commits.observe((ProcessInformation.monotonicTime() - start).seconds) }
+  func noteCommit(since start: MonotonicTime) { commits.observe(ProcessInformation.monotonicTime() - start) }
   func noteBytes(_ count: Int) { bytes.add(count) }
   func setLogBytes(_ count: Int) { logBytes.set(count) }
   func setFileBytes(_ count: Int) { fileBytes.set(count) }

@@ -23,7 +23,7 @@ import Testing
     response.content.text.append("[")
     response.content.append(SharedSlice(SharedBytes(Array(text.utf8))))
     response.content.text.append("]")
-    return polls.note(key, response, messages: 3, isCompressed: isCompressed)
+    return polls.note(key, response, messages: 3, arrival: nil, isCompressed: isCompressed)
   }
 
   @Test func keepsAResponseOnceItIsAskedForTwice() {

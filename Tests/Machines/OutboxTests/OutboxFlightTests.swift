@@ -24,6 +24,39 @@ import UpstreamSession
     #expect(box.states == "ccc")
   }
 
+  @Test func aPongStatesWhenTheOldestOfItsMessagesWasTaken() {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    let start = box.now
+    box.write(1)
+    box.now = start + .seconds(1)
+    box.write(1)
+    box.outbox.barrierSent(1)
+    box.now = start + .seconds(2)
+    box.write(1)
+    box.outbox.barrierSent(2)
+    box.outbox.confirm(1)
+    #expect(box.outbox.oldestConfirmed == start)
+    box.outbox.confirm(1)
+    #expect(box.outbox.oldestConfirmed == nil, "it confirmed these before")
+    box.outbox.confirm(2)
+    #expect(box.outbox.oldestConfirmed == start + .seconds(2))
+  }
+
+  @Test func aMessageThatReturnsToTheQueueIsTakenAnew() {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    box.post("a")
+    _ = box.take()
+    box.outbox.block(returning: 1)
+    box.now = box.now + .seconds(5)
+    _ = box.take()
+    box.outbox.barrierSent(1)
+    box.outbox.written(through: 1)
+    #expect(box.outbox.confirm(1) == 1)
+    #expect(box.outbox.oldestConfirmed == box.now)
+  }
+
   @Test func aPongCountsForItsOwnConnectionOnly() {
     var box = OutboxFixture()
     box.outbox.startSending(on: Generation(7))

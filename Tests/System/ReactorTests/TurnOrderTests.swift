@@ -118,4 +118,36 @@ import Testing
       }
     }
   }
+
+  /// A turn lasts until the loop sleeps: with its jobs and the output at its end.
+  @Test func theObserverLearnsOfEachTurnWithItsOutput() async throws {
+    final class Observer: TurnObserver {
+      var turns: [(start: MonotonicTime, end: MonotonicTime)] = []
+      func turnEnded(from start: MonotonicTime, to end: MonotonicTime) { turns.append((start, end)) }
+    }
+    final class SlowOutput: TurnEndTarget {
+      func turnEnded() { usleep(20_000) }
+    }
+    try await onLoop { loop in
+      let observer = Observer()
+      loop.turnObserver = observer
+      let output = SlowOutput()
+      // In a turn that is followed by another at once, and in one that is followed by a sleep.
+      for isLast in [false, true] {
+        let start = loop.now
+        loop.atEndOfTurn(output)
+        if isLast {
+          let done = try? Self.makeChannel(on: loop)
+          done?.markDrained()
+          #expect(await done?.readable(until: loop.now + .milliseconds(1)) == .deadline)
+          done?.close()
+        } else {
+          await loop.yieldTurn()
+        }
+        let turn = observer.turns.first { $0.start == start }
+        #expect(turn.map { $0.end - $0.start >= .milliseconds(20) } == true)
+      }
+      #expect(zip(observer.turns, observer.turns.dropFirst()).allSatisfy { $0.end <= $1.start })
+    }
+  }
 }

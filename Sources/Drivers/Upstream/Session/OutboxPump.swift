@@ -1,6 +1,7 @@
 import ByteStreams
 import Calls
 import Logging
+import Metrics
 import Outbox
 import Reactor
 import Threading
@@ -139,7 +140,11 @@ final class OutboxPump: TimerTarget {
 
   /// A pong has arrived: the messages before its ping are confirmed.
   func pongReceived(_ counter: UInt64, on generation: Generation) {
-    handle.update { _ = $0.outbox.confirm(counter, on: generation) }
+    let oldest = handle.update { shared in
+      shared.outbox.confirm(counter, on: generation)
+      return shared.outbox.oldestConfirmed
+    }
+    if let oldest { handle.metrics.confirmations.observe(loop.now - oldest) }
   }
 
   // MARK: Connections

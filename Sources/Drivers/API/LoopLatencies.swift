@@ -1,0 +1,119 @@
+import ByteStreams
+import Metrics
+import Reactor
+
+/// Measures requests and deliveries of pushes on one event loop, in its parts of the histograms.
+///
+/// The responses of a turn are sent at its end, so that is when they are measured. The clock is not read for them: requests are counted
+/// during the turn, and the loop knows when it began and has ended.
+package final class LoopLatencies: TurnObserver {
+  /// The kinds of requests. Those that wait for data are measured as something else, or not at all: their clients choose how long.
+  enum Request: Int, CaseIterable {
+    case send, poll, delivery, consumer, session, management, other
+  }
+
+  /// What is measured from a time before the turn.
+  enum Interval: Int, CaseIterable {
+    /// From the arrival of a push until it is sent to a client that waited for it.
+    case pushToPoll, pushToStream, pushToConsumer
+    /// From a call to its reply.
+    case call
+    /// As `Request.send`, for messages that were stored first.
+    case storedSend
+  }
+
+  /// Intervals that began at the same time, as those of all polls that one push wakes.
+  private struct Group {
+    let interval: Interval
+    let start: MonotonicTime
+    var count = 1
+  }
+
+  /// Groups kept until the end of the turn. More are measured at once, for one reading of the clock.
+  private static var maximumGroups: Int { 64 }
+
+  private let turns: Histogram.Part
+  private let requests: [Histogram.Part]
+  private let intervals: [Histogram.Part]
+  /// How many requests of each kind have got their responses in this turn, and which kinds are not zero.
+  private var finished = InlineArray<7, Int>(repeating: 0)
+  private var finishedKinds: UInt8 = 0
+  private var groups: [Group] = []
+
+  init(_ metrics: LatencyMetrics) {
+    turns = metrics.turns.makePart()
+    requests = metrics.requests.map { $0.makePart() }
+    intervals = metrics.intervals.map { $0.makePart() }
+    groups.reserveCapacity(Self.maximumGroups)
+  }
+
+  /// A request has got its response in the turn in which it was received.
+  @inline(__always)
+  func count(_ request: Request) {
+    finished[request.rawValue] &+= 1
+    finishedKinds |= 1 << UInt8(truncatingIfNeeded: request.rawValue)
+  }
+
+  /// The response that ends an interval is written.
+  func note(_ interval: Interval, since start: MonotonicTime) {
+    if let last = groups.last, last.start == start, last.interval == interval {
+      groups[groups.count - 1].count &+= 1
+      return
+    }
+    if groups.count == Self.maximumGroups { observeGroups(at: ProcessInformation.monotonicTime()) }
+    groups.append(Group(interval: interval, start: start))
+  }
+
+  package func turnEnded(from start: MonotonicTime, to end: MonotonicTime) {
+    let duration = end - start
+    let range = Histogram.range(of: duration)
+    turns.observe(duration, in: range, count: 1)
+    while finishedKinds != 0 {
+      let kind = finishedKinds.trailingZeroBitCount
+      finishedKinds &= finishedKinds &- 1
+      requests[kind].observe(duration, in: range, count: finished[kind])
+      finished[kind] = 0
+    }
+    if !groups.isEmpty { observeGroups(at: end) }
+  }
+
+  private func observeGroups(at end: MonotonicTime) {
+    for group in groups { intervals[group.interval.rawValue].observe(end - group.start, count: group.count) }
+    groups.removeAll(keepingCapacity: true)
+  }
+}
+
+/// The histograms of requests and pushes. They have no label `session`: a thousand sessions would make tens of thousands of series.
+struct LatencyMetrics: Sendable {
+  let turns: Histogram
+  /// By `LoopLatencies.Request`.
+  let requests: [Histogram]
+  /// By `LoopLatencies.Interval`.
+  let intervals: [Histogram]
+
+  init(_ registry: MetricsRegistry) {
+    turns = registry.histogram(
+      "drawbridge_loop_turn_seconds", "Time that turns of the event loops took. Whatever arrives meanwhile waits.")
+    func request(_ kind: LoopLatencies.Request) -> Histogram {
+      registry.histogram(
+        "drawbridge_http_request_seconds",
+        "Time from the complete request to its response, without requests that waited for data.",
+        [("request", "\(kind)")])
+    }
+    requests = LoopLatencies.Request.allCases.map(request)
+    intervals = LoopLatencies.Interval.allCases.map { interval in
+      func push(to reader: String) -> Histogram {
+        registry.histogram(
+          "drawbridge_push_delivery_seconds",
+          "Time from the arrival of a push until it was sent to a client that waited for it.", [("to", reader)])
+      }
+      return switch interval {
+      case .pushToPoll: push(to: "poll")
+      case .pushToStream: push(to: "stream")
+      case .pushToConsumer: push(to: "consumer")
+      case .call: registry.histogram("drawbridge_call_seconds", "Time from a call to its reply.")
+      case .storedSend: request(.send)
+      }
+    }
+  }
+}

@@ -1,0 +1,45 @@
+import ByteStreams
+import Sessions
+
+/// What a request wants, by its head, until its content has arrived.
+enum PendingRequest {
+  case send(IncomingMessage, to: Session)
+  case poll(PollParameters, of: Session)
+  case delivery(DeliveryTerms.Issued, of: Session, wait: TimeSpan)
+  case call(IncomingCall, of: Session)
+  case change(Session)
+  case putSession(String)
+  case closeSession(Session, code: UInt16)
+  case listSessions(SessionPage)
+  indirect case consumer(PendingConsumerRequest)
+  /// A request whose response depends on its path only.
+  indirect case read(Route, Representation)
+  case preflight(CrossOrigin.Origin, allowsCredentials: Bool)
+  indirect case refused(Problem)
+
+  /// As what its time is measured.
+  var kind: LoopLatencies.Request {
+    switch self {
+    case .send: .send
+    case .poll: .poll
+    case .delivery: .delivery
+    case .consumer: .consumer
+    case .change, .putSession, .closeSession, .listSessions, .read(.session, _): .session
+    case .read(.live, _), .read(.ready, _), .read(.started, _), .read(.metrics, _), .read(.status, _): .management
+    // A call that does not wait has been refused.
+    case .call, .read, .preflight, .refused: .other
+    }
+  }
+
+  /// Whether the response may have to wait, or is a stream.
+  var mayWait: Bool {
+    switch self {
+    case .send(let message, _): message.parameters.until != .queued && message.parameters.wait > .zero
+    case .poll(let parameters, _): parameters.wait > .zero
+    case .delivery(_, _, let wait): wait > .zero
+    case .call(let call, _): call.wait > .zero
+    case .consumer(let request): request.parameters.map { $0.wait > .zero } ?? false
+    case .change, .putSession, .closeSession, .listSessions, .read, .preflight, .refused: false
+    }
+  }
+}

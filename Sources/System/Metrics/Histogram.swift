@@ -1,0 +1,88 @@
+import ByteStreams
+import Synchronization
+import Threading
+
+/// The distribution of durations over fixed ranges. Safe for use from any thread.
+///
+/// A thread that observes often has a part of its own, so that it needs no lock and shares no cache line with others.
+package final class Histogram: Sendable {
+  /// The upper bounds of the ranges in seconds, each inclusive. The last range has no bound.
+  ///
+  /// All histograms have the same: from half of what a request takes on a loop that is not busy, to beyond the longest usual wait. With
+  /// three bounds per decade, a quantile is known to within a factor of 2.5, for 20 lines of text per series.
+  package static let bounds = [
+    0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60,
+  ]
+  private static let nanoseconds = bounds.map { Int64(($0 * 1e9).rounded()) }
+
+  /// The index of the first range that includes the duration.
+  package static func range(of duration: TimeSpan) -> Int {
+    let nanoseconds = duration.nanoseconds
+    // Most durations on a loop, without reading the array.
+    if nanoseconds <= 500_000 {
+      if nanoseconds <= 100_000 { return nanoseconds <= 50_000 ? 0 : 1 }
+      return nanoseconds <= 250_000 ? 2 : 3
+    }
+    var range = 4
+    while range < Self.nanoseconds.count, nanoseconds > Self.nanoseconds[range] { range += 1 }
+    return range
+  }
+
+  private let common = Locked(Part())
+  private let parts = Locked<[Part]>([])
+
+  init() { parts.withLock { $0.append(common.withLock { $0 }) } }
+
+  package func observe(_ duration: TimeSpan) { common.withLock { $0.observe(duration) } }
+
+  /// Returns a new part, for one thread.
+  package func makePart() -> Part {
+    let part = Part()
+    parts.withLock { $0.append(part) }
+    return part
+  }
+
+  /// How many durations were at most each bound, and in all; and their sum in seconds.
+  package var snapshot: (cumulative: [UInt64], sum: Double) {
+    var counts = Array(repeating: UInt64(0), count: Self.bounds.count + 1)
+    var sum = 0.0
+    for part in parts.withLock({ $0 }) {
+      for index in counts.indices { counts[index] += part.count(at: index) }
+      sum += part.sum
+    }
+    for index in counts.indices.dropFirst() { counts[index] += counts[index - 1] }
+    return (counts, sum)
+  }
+
+  /// What one thread has observed. Only that thread calls `observe`.
+  package final class Part: Sendable {
+    /// How many durations were in each range, not cumulative.
+    private let counts: InlineArray<20, Atomic<UInt64>>
+    /// Their sum in seconds: the bits of a `Double`, which neither overflows nor loses short durations.
+    private let sumBits = Atomic<UInt64>(0)
+
+    fileprivate init() {
+      counts = InlineArray { _ in Atomic(0) }
+      precondition(Histogram.bounds.count + 1 == counts.count, "each range has a count")
+    }
+
+    /// - Parameter count: how many times the duration was observed. A negative duration counts as zero: the clocks of two threads are read
+    ///   at different moments.
+    package func observe(_ duration: TimeSpan, count: Int = 1) {
+      observe(max(duration, .zero), in: Histogram.range(of: duration), count: count)
+    }
+
+    /// As `observe(_:count:)`, for a duration that is not negative.
+    ///
+    /// - Parameter range: `Histogram.range(of: duration)`.
+    package func observe(_ duration: TimeSpan, in range: Int, count: Int) {
+      // No other thread writes, so these need not be atomic as a whole.
+      let seen = counts[range].load(ordering: .relaxed)
+      counts[range].store(seen &+ UInt64(truncatingIfNeeded: count), ordering: .relaxed)
+      sumBits.store((sum + duration.seconds * Double(count)).bitPattern, ordering: .relaxed)
+    }
+
+    fileprivate func count(at index: Int) -> UInt64 { counts[index].load(ordering: .relaxed) }
+    fileprivate var sum: Double { Double(bitPattern: sumBits.load(ordering: .relaxed)) }
+  }
+}

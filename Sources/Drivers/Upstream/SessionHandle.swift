@@ -340,15 +340,7 @@ package final class SessionHandle: Sendable {
   /// Whether the gateway is ready for clients: the session is ready, or connects on demand and its last attempt did not fail.
   package var isAvailable: Bool {
     let isOnDemand = isOnDemand.load(ordering: .relaxed)
-    return shared.withLock { shared in
-      if shared.outbox.hasSendingConnection { return true }
-      return switch shared.status.state {
-      case .idle: true
-      case .resolving, .connecting, .proxying, .securing, .upgrading, .settingUp, .closing:
-        isOnDemand && shared.status.desired == .up && shared.status.failures == 0
-      case .stopped, .offline, .backoff, .parked, .ready, .suspect, .replacing: false
-      }
-    }
+    return shared.withLock { $0.isAvailable(isOnDemand: isOnDemand) }
   }
 
   /// Incremented after every transition and every change of the desired state. Sequentially consistent, as the flag of a waiter: either the
@@ -371,9 +363,11 @@ package final class SessionHandle: Sendable {
 
   /// The numbers of the snapshot alone, which are cheap to read of many sessions.
   package func counts() -> SessionCounts {
-    shared.withLock { shared in
+    let isOnDemand = isOnDemand.load(ordering: .relaxed)
+    return shared.withLock { shared in
       var counts = SessionCounts()
       counts.ready = shared.outbox.hasSendingConnection ? 1 : 0
+      counts.available = shared.isAvailable(isOnDemand: isOnDemand) ? 1 : 0
       counts.desired = shared.status.desired == .up ? 1 : 0
       counts.queuedMessages = shared.outbox.messages
       counts.queuedBytes = shared.outbox.bytes
@@ -484,6 +478,16 @@ package final class SessionHandle: Sendable {
 }
 
 extension SessionHandle.Shared {
+  fileprivate func isAvailable(isOnDemand: Bool) -> Bool {
+    if outbox.hasSendingConnection { return true }
+    return switch status.state {
+    case .idle: true
+    case .resolving, .connecting, .proxying, .securing, .upgrading, .settingUp, .closing:
+      isOnDemand && status.desired == .up && status.failures == 0
+    case .stopped, .offline, .backoff, .parked, .ready, .suspect, .replacing: false
+    }
+  }
+
   /// The time of the next connection attempt; nil while a connection sends.
   var nextAttempt: MonotonicTime? {
     guard let next = status.nextAttempt else { return nil }

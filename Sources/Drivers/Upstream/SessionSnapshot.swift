@@ -71,6 +71,7 @@ package struct SessionSnapshot: Sendable {
 /// The numbers of one session, or the sums of several, for metrics.
 package struct SessionCounts: Sendable {
   package var ready = 0
+  package var available = 0
   package var desired = 0
   package var queuedMessages = 0
   package var queuedBytes = 0
@@ -84,6 +85,7 @@ package struct SessionCounts: Sendable {
 
   package static func += (left: inout SessionCounts, right: SessionCounts) {
     left.ready += right.ready
+    left.available += right.available
     left.desired += right.desired
     left.queuedMessages += right.queuedMessages
     left.queuedBytes += right.queuedBytes

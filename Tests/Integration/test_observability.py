@@ -1,0 +1,272 @@
+"""The dashboard, the alert rules and the histograms, with a real Prometheus that scrapes a running gateway."""
+
+import asyncio
+import json
+import re
+import subprocess
+
+import aiohttp
+import pytest
+
+from harness.gateway import PROJECT
+from harness.https import listening
+from harness.program import find
+from harness.prometheus import (
+    RULE_TESTS,
+    RULES,
+    Prometheus,
+    alerts,
+    dashboard_queries,
+    dashboard_variables,
+    metric_names,
+)
+from harness.tokens import bearer
+from harness.upstream import Upstream
+from harness.waiting import eventually
+
+JSON = {"Content-Type": "application/json"}
+CALLS = {"DRAWBRIDGE_UPSTREAM_CORRELATION": "jsonrpc"}
+
+
+class Replier(Upstream):
+    """Replies to calls, after as many seconds as their parameter says."""
+
+    async def _react(self, connection, message):
+        request = json.loads(message)
+        if "id" in request:
+            await asyncio.sleep(request["params"])
+            await connection.send(json.dumps({"id": request["id"], "result": True}))
+
+
+class Traffic:
+    """Everything that the dashboard shows, over and over: messages, polls, streams, calls and a consumer."""
+
+    def __init__(self, gateway, upstream, token):
+        self.gateway = gateway
+        self.upstream = upstream
+        self.token = token
+
+    async def run(self):
+        async with aiohttp.ClientSession(self.gateway.url(), headers=bearer(self.token)) as self.http:
+            await self._request("PUT", "/v1/consumers/jobs", {"share": True})
+            async with asyncio.TaskGroup() as group:
+                for step in (self._send, self._poll, self._stream, self._call, self._work, self._push):
+                    group.create_task(self._repeat(step))
+
+    async def _repeat(self, step):
+        while True:
+            await step()
+
+    async def _request(self, method, path, content=None):
+        async with self.http.request(method, path, json=content) as response:
+            body = await response.read()
+            assert response.status < 300, (path, response.status, body)
+            return json.loads(body)
+
+    async def _send(self):
+        await self._request("POST", "/v1/messages", {})
+        await self._request("GET", "/v1/session")
+        await asyncio.sleep(0.05)
+
+    async def _poll(self):
+        await self._request("GET", "/v1/messages?wait=5&cursor=latest")
+
+    async def _stream(self):
+        async with self.http.get("/v1/messages", headers={"Accept": "text/event-stream"}) as response:
+            assert response.status == 200
+            async for _ in response.content:
+                pass
+
+    async def _call(self):
+        await self._request("POST", "/v1/call", {"id": 1, "params": 0.01})
+
+    async def _work(self):
+        batch = await self._request("POST", "/v1/consumers/jobs/receive?wait=5")
+        if leases := [message["lease"] for message in batch["messages"]]:
+            await self._request("POST", "/v1/consumers/jobs/settle", {"ack": leases})
+
+    async def _push(self):
+        await self.upstream.push('{"news":1}')
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.timeout(180)
+async def test_every_query_of_the_dashboard_and_of_the_alert_rules_returns_data(
+    start, gateway_for, tmp_path, store_path, certificate, tokens, measured
+):
+    upstream = await start(Replier())
+    arguments, env = listening(certificate)
+    token = tokens.add("tester", scopes="send,receive,call,admin")
+    env |= {
+        **CALLS,
+        "DRAWBRIDGE_STORE_ENGINE": "sqlite",
+        "DRAWBRIDGE_STORE_PATH": str(store_path),
+        "DRAWBRIDGE_AUTHENTICATION_TOKENS": str(tokens.path),
+    }
+    gateway = await gateway_for(upstream, *arguments, env=env)
+    prometheus = await start(Prometheus(tmp_path, [gateway.address("management")]))
+    traffic = asyncio.create_task(Traffic(gateway, upstream, token).run())
+    try:
+        queries = dashboard_queries()
+        assert len(queries) > 50
+        missing = set(queries.values())
+
+        async def all_return_data():
+            if traffic.done():
+                traffic.result()
+            for query in list(missing):
+                if await prometheus.has_data(query):
+                    missing.discard(query)
+            return not missing
+
+        try:
+            await eventually(all_return_data, within=60)
+        except AssertionError:
+            raise AssertionError(f"no data: {[name for name, query in queries.items() if query in missing]}") from None
+
+        # The variables have values, and the rules are evaluated and read metrics that exist.
+        for name, (series, label) in dashboard_variables().items():
+            found = await prometheus.ask("series", **{"match[]": series})
+            assert any(label in labels for labels in found), name
+        names = set(await prometheus.ask("label/__name__/values"))
+        for name, rule in alerts().items():
+            await prometheus.ask("query", query=rule["expr"])
+            assert metric_names(rule["expr"]) <= names, (name, metric_names(rule["expr"]) - names)
+
+        async def all_are_healthy():
+            groups = (await prometheus.ask("rules"))["groups"]
+            rules = [rule for group in groups for rule in group["rules"]]
+            assert {rule["name"] for rule in rules} == alerts().keys()
+            return all(rule["health"] == "ok" for rule in rules)
+
+        await eventually(all_are_healthy, what="each rule was evaluated")
+        firing = {alert["labels"]["alertname"] for alert in (await prometheus.ask("alerts"))["alerts"]}
+        # The certificate of the tests is valid for a day or so.
+        assert firing <= {"DrawbridgeCertificateExpires"}, firing
+        measured(f"{len(queries)} queries of the dashboard and {len(alerts())} alert rules return data")
+    finally:
+        traffic.cancel()
+        await asyncio.gather(traffic, return_exceptions=True)
+
+
+def test_each_alert_fires_when_it_should_and_only_then():
+    promtool = find("promtool")
+    subprocess.run([promtool, "check", "rules", RULES], check=True)
+    subprocess.run([promtool, "test", "rules", RULE_TESTS], check=True)
+    tested = RULE_TESTS.read_text()
+    for name in alerts():
+        # Once in the gateway without problems, and once where it fires.
+        assert len(re.findall(rf"alertname: {name}\b", tested)) == 2, name
+
+
+def test_operations_explains_each_alert_and_histogram():
+    text = (PROJECT / "docs/operations.md").read_text()
+    for name in alerts():
+        assert f"`{name}`" in text, name
+    for query in dashboard_queries().values():
+        for name in metric_names(query):
+            if name.endswith("_bucket"):
+                assert f"`{name.removesuffix('_bucket')}" in text, name
+
+
+# -- Histograms -------------------------------------------------------------------------------------------------------
+
+
+class Histogram:
+    """How many durations were observed between two readings, and their sum."""
+
+    def __init__(self, gateway, name, labels=""):
+        self._gateway, self._name, self._labels = gateway, name, labels
+        self._before = 0, 0
+
+    async def _read(self):
+        samples = (await self._gateway.metrics()).samples
+        buckets = [
+            value
+            for (name, labels), value in samples.items()
+            if name == f"{self._name}_bucket" and labels.startswith(self._labels)
+        ]
+        assert buckets == sorted(buckets), buckets
+        assert buckets[-1] == samples[f"{self._name}_count", self._labels]
+        return buckets[-1], samples[f"{self._name}_sum", self._labels]
+
+    async def begin(self):
+        self._before = await self._read()
+        return self
+
+    async def change(self):
+        after = await self._read()
+        return tuple(now - then for now, then in zip(after, self._before, strict=True))
+
+    async def counts(self, count):
+        """Waits for so many more. A response is sent before it is counted."""
+
+        async def is_counted():
+            return (await self.change())[0] >= count
+
+        await eventually(is_counted, what=f"{count} in {self._name}")
+        assert (await self.change())[0] == count
+        return (await self.change())[1]
+
+
+async def test_requests_are_counted_by_their_kind_without_those_that_waited(gateway, upstream):
+    client = gateway.client()
+    send, poll, push = [
+        await Histogram(gateway, f"drawbridge_{name}_seconds", label).begin()
+        for name, label in (
+            ("http_request", 'request="send"'),
+            ("http_request", 'request="poll"'),
+            ("push_delivery", 'to="poll"'),
+        )
+    ]
+    for _ in range(3):
+        await client.accepted("a")
+    cursor = await client.here()
+    assert 0 < await send.counts(3) < 3
+    await poll.counts(1)
+    held = asyncio.create_task(client.get(cursor=cursor, wait=20))
+
+    async def is_held():
+        return (await gateway.metrics())["drawbridge_polls_held"] == 1
+
+    await eventually(is_held, what="the poll is held")
+    await upstream.push("news")
+    assert (await held).json["messages"]
+    assert 0 < await push.counts(1) < 1
+    # A push that was there before the poll waited for its client, not for the gateway.
+    await client.get(cursor=cursor, wait=20)
+    await poll.counts(2)
+    await push.counts(1)
+
+
+async def test_a_call_takes_as_long_as_the_upstream_needs(start, gateway_for):
+    upstream = await start(Replier())
+    gateway = await gateway_for(upstream, env=CALLS)
+    calls = await Histogram(gateway, "drawbridge_call_seconds").begin()
+    answer = await gateway.client().request("POST", "/v1/call", data='{"id":1,"params":0.3}', headers=JSON)
+    assert answer.status == 200
+    assert 0.3 <= await calls.counts(1) < 10
+
+
+async def test_a_confirmation_takes_until_the_upstream_responds_to_a_ping(gateway, upstream):
+    client = gateway.client()
+    confirmations = await Histogram(gateway, "drawbridge_confirmation_seconds").begin()
+    upstream.pause_reading()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await client.accepted("late")
+    # The delay is the fact to measure: the upstream reads again only after it.
+    await eventually(lambda: loop.time() - began > 0.3, what="time passes")
+    upstream.resume_reading()
+    assert 0.25 <= await confirmations.counts(1) < 10
+
+
+async def test_a_post_that_is_stored_first_takes_until_then(gateway_for, upstream, store_path):
+    env = {"DRAWBRIDGE_STORE_ENGINE": "sqlite", "DRAWBRIDGE_STORE_PATH": str(store_path)}
+    gateway = await gateway_for(upstream, env={**env, "DRAWBRIDGE_STORE_SYNC": "always"})
+    send = await Histogram(gateway, "drawbridge_http_request_seconds", 'request="send"').begin()
+    commits = await Histogram(gateway, "drawbridge_store_commit_seconds").begin()
+    for _ in range(5):
+        await gateway.client().accepted("a")
+    assert 0 < await send.counts(5) < 5
+    assert (await commits.change())[0] >= 5

@@ -21,7 +21,8 @@ import pytest
 
 from harness import inheritance
 from harness.gateway import Gateway
-from harness.reverse_proxies import Envoy, HAProxy
+from harness.reverse_proxies import HAProxy
+from harness.sidecar import Sidecar
 from harness.streams import FORMATS
 from harness.waiting import eventually
 
@@ -239,31 +240,23 @@ class HAProxyForTwo(HAProxy):
         )
 
 
-class EnvoyForTwo(Envoy):
-    """Envoy before two gateways, each checked by its /readyz."""
+class EnvoyForTwo(Sidecar):
+    """Envoy before two gateways, each checked by its /readyz, with the configuration that docs/sidecar.md explains."""
 
     def __init__(self, folder, gateways):
-        super().__init__(folder, None)
-        self.gateways = gateways
+        super().__init__(folder, [(api, management[1]) for api, management in gateways], check_often)
 
-    def endpoints(self):
-        return [
-            {"address": self.at(*api), "health_check_config": {"port_value": management[1]}}
-            for api, management in self.gateways
-        ]
 
-    def cluster_settings(self):
-        check = {
-            "timeout": "10s",
-            "interval": "0.2s",
-            "unhealthy_interval": "0.2s",
-            "no_traffic_interval": "0.2s",
-            "unhealthy_threshold": 1,
-            "healthy_threshold": 1,
-            # By default the name of the cluster, which a loopback listener refuses. If none is healthy, Envoy uses all.
-            "http_health_check": {"path": "/readyz", "host": "localhost"},
-        }
-        return {"health_checks": [check]}
+def check_often(cluster):
+    """A drain takes as long as the health check needs to notice it."""
+    cluster["health_checks"][0] |= {
+        "interval": "0.2s",
+        "unhealthy_interval": "0.2s",
+        "no_traffic_interval": "0.2s",
+        "unhealthy_threshold": 1,
+        # Of a busy machine.
+        "timeout": "10s",
+    }
 
 
 @pytest.mark.timeout(900)

@@ -141,6 +141,24 @@ async def test_a_disk_that_stalls_delays_acknowledgements_only(gateway_for, upst
     await eventually(both, what="the push that was stored later is visible")
 
 
+async def test_a_message_waits_for_a_disk_no_longer_than_the_proxy_in_front(gateway_for, upstream, store_path, disk):
+    gateway = await gateway_for(upstream, env={**storing(store_path, sync="always"), **disk.environment})
+    disk.stall()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    client, fields = gateway.client(), {"x-envoy-expected-rq-timeout-ms": "3000"}
+    (status, problem), consumer = await asyncio.gather(
+        post(client, "too late", **fields),
+        client.request("PUT", "/v1/consumers/jobs", json={}, headers=fields),
+    )
+    assert loop.time() - began < 3
+    assert (status, problem["type"]) == (503, "/errors/store-failed")
+    assert consumer.problem(503)["type"] == "/errors/store-failed"
+    disk.heal()
+    await accepted_in_time(gateway.client(), "in time")
+    assert await upstream.has_received(1) == ["in time"]
+
+
 async def test_a_shutdown_does_not_wait_for_a_disk_forever(gateway_for, upstream, store_path, disk):
     gateway = await gateway_for(upstream, env={**storing(store_path, sync="always"), **disk.environment})
     disk.stall()

@@ -10,7 +10,7 @@ import Upstream
 
 /// A request for a consumer whose head has been read.
 struct PendingConsumerRequest {
-  let target: ConsumerTarget
+  var target: ConsumerTarget
   /// Only for a receive.
   var parameters: ReceiveParameters?
   /// Only for a list.
@@ -28,6 +28,8 @@ extension API {
       body = RequestBody(request.framing, limit: limit)
     }
     var pending = PendingConsumerRequest(target: target)
+    pending.target.longestWait = WaitParameter.granted(
+      target.longestWait, for: request, maximum: target.longestWait)
     switch target.action {
     case .receive: pending.parameters = try ReceiveParameters(request, shared.settings.delivery)
     case .list: pending.page = try ConsumerListParameters(request)

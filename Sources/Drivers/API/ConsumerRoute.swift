@@ -12,6 +12,8 @@ struct ConsumerTarget {
   /// Empty for the list.
   let name: String
   let action: Action
+  /// How long a proxy on the path lets the request take.
+  var longestWait = TimeSpan(nanoseconds: .max)
 
   /// Whether the method is GET or HEAD.
   var isReading: Bool { action == .list || action == .show || action == .deadLetters }

@@ -20,13 +20,13 @@ struct HeldConsumerRequest: WaitingRequest {
     /// When the request was received.
     fileprivate let start: MonotonicTime
     /// When the wait for the store ends.
-    fileprivate let storeDeadline: MonotonicTime
+    fileprivate var storeDeadline: MonotonicTime
 
     /// A receive that waits for pushes.
     init(_ receive: PendingReceive, at now: MonotonicTime) {
       (target, isReceive, turn) = (receive.target, true, receive.turn)
       phase = .receiving(receive)
-      (start, storeDeadline) = (now, now + API.storeWait)
+      (start, storeDeadline) = (now, now + min(API.storeWait, target.longestWait))
       if receive.acknowledgement != nil { beginStoring() }
     }
 
@@ -35,7 +35,7 @@ struct HeldConsumerRequest: WaitingRequest {
       (self.target, turn) = (target, nil)
       isReceive = target.action == .receive
       phase = .storing(result, ticket)
-      (start, storeDeadline) = (now, now + API.storeWait)
+      (start, storeDeadline) = (now, now + min(API.storeWait, target.longestWait))
       beginStoring()
     }
 
@@ -144,13 +144,16 @@ struct HeldConsumerRequest: WaitingRequest {
 
   /// Takes the pushes, which must be stored before the response is sent.
   private func take(_ receive: PendingReceive, _ pending: inout Pending) {
+    let now = ProcessInformation.monotonicTime()
     do throws(ProblemError) {
-      let result = try api.take(receive, at: ProcessInformation.monotonicTime())
+      let result = try api.take(receive, at: now)
       guard let ticket = result.ticket(in: pending.target.session.consumers) else {
         pending.phase = .complete(result)
         return
       }
       pending.phase = .storing(result, ticket)
+      // It may have waited for the push longer than for the store.
+      pending.storeDeadline = min(now + API.storeWait, pending.start + pending.target.longestWait)
       pending.beginStoring()
     } catch {
       pending.phase = .refused(error.problem)

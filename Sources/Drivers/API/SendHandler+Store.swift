@@ -12,7 +12,8 @@ import Upstream
 
 /// Messages that are stored before they are acknowledged.
 extension API {
-  /// How long a request waits until its messages are stored. A disk that takes longer counts as failed for this request.
+  /// How long a request waits until its messages are stored, unless a proxy allows less. A disk that takes longer counts as failed for
+  /// this request.
   static var storeWait: TimeSpan { .seconds(30) }
 
   /// The problem of messages that cannot be stored. The store retries after 5 s.
@@ -41,7 +42,7 @@ extension API {
     }
     let upstream = pending.receipt.session.upstream
     var waiting = pending
-    (waiting.start, waiting.storeDeadline) = (now, now + Self.storeWait)
+    (waiting.start, waiting.storeDeadline) = (now, now + pending.parameters.storeWait)
     upstream.beginWaitingForStore()
     if pending.parameters.until == .written { upstream.beginWaitingForWrites() }
     if pending.parameters.until == .confirmed { upstream.beginWaitingForConfirmations() }

@@ -31,6 +31,8 @@ struct SendParameters {
   private(set) var wait: TimeSpan
   /// Whether `wait` is from `Prefer`, which the response confirms.
   private(set) var isPreferenceApplied = false
+  /// How long the request may wait until its messages are stored.
+  private(set) var storeWait = API.storeWait
   /// nil unless the query has one of them.
   private(set) var event: EventParameters?
 
@@ -50,6 +52,9 @@ struct SendParameters {
       isTimeToLiveReduced = granted == .longestParsable && TimeSpan(value) != granted
     }
     if let value = request.fields.first(.topic) { topic = try Self.topic("Topic", value) }
+    if request.fields.contains(.xEnvoyExpectedTimeout) {
+      storeWait = WaitParameter.granted(storeWait, for: request, maximum: storeWait)
+    }
     guard !request.query.isEmpty else { return }
     var asked: TimeSpan?
     var milestone: Milestone?

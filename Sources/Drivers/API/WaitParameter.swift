@@ -3,7 +3,7 @@ import HTTPCodec
 
 /// How long a request may be held. The same rule applies to all requests that can wait.
 enum WaitParameter {
-  /// Subtracted from the timeout of a proxy, to leave time for the response.
+  /// Subtracted from the timeout of a proxy, to leave time for the response; half of a timeout that is shorter than a second.
   private static let proxyMargin = TimeSpan.milliseconds(500)
 
   /// Returns the wait of a request whose only query parameter is `wait`: from the query, else from `Prefer: wait=n`, else
@@ -39,7 +39,7 @@ enum WaitParameter {
     let wait = min(wait, maximum)
     // A sidecar proxy states its timeout in this field. A response after it would be lost.
     guard let expected = request.fields.first(.xEnvoyExpectedTimeout)?.decimalValue(), expected > 0 else { return wait }
-    let granted = TimeSpan.milliseconds(Int64(clamping: min(expected, 1 << 40))) - proxyMargin
-    return min(wait, max(granted, .zero))
+    let timeout = TimeSpan.milliseconds(Int64(clamping: min(expected, 1 << 40)))
+    return min(wait, timeout - min(proxyMargin, timeout / 2))
   }
 }

@@ -134,7 +134,24 @@ import UpstreamProtocol
     #expect(try wait("", "Prefer: wait=7\r\n") == .seconds(7))
     #expect(try wait("wait=3", "Prefer: wait=7\r\n") == .seconds(3))
     #expect(try wait("", "x-envoy-expected-rq-timeout-ms: 10000\r\n") == .milliseconds(9500))
-    #expect(try wait("", "x-envoy-expected-rq-timeout-ms: 100\r\n") == .zero)
+    #expect(try wait("", "x-envoy-expected-rq-timeout-ms: 100\r\n") == .milliseconds(50))
+    #expect(try wait("", "x-envoy-expected-rq-timeout-ms: 1\r\n") < .milliseconds(1))
+    // It only shortens, and what is not a number of milliseconds says nothing.
+    #expect(try wait("wait=3", "x-envoy-expected-rq-timeout-ms: 10000\r\n") == .seconds(3))
+    for ignored in ["0", "-1", "+5", "1.5", "1e3", "soon", "", "100, 200", "18446744073709551616", "0x10"] {
+      #expect(try wait("", "x-envoy-expected-rq-timeout-ms: \(ignored)\r\n") == .seconds(25), "\(ignored)")
+    }
+  }
+
+  @Test func aProxyThatStatesItsTimeoutShortensTheWaitForTheStore() throws {
+    func wait(_ fields: String) throws -> TimeSpan {
+      try withRequest("/v1/messages", fields: fields) {
+        try SendParameters($0, wait: .zero, maximum: .zero).storeWait
+      }
+    }
+    #expect(try wait("") == API.storeWait)
+    #expect(try wait("x-envoy-expected-rq-timeout-ms: 15000\r\n") == .milliseconds(14_500))
+    #expect(try wait("x-envoy-expected-rq-timeout-ms: 60000\r\n") == API.storeWait)
   }
 
   @Test func everyProblemHasItsStatusInTheFileAndItsPlaceInTheDocument() throws {

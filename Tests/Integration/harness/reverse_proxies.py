@@ -113,20 +113,14 @@ class Envoy(ReverseProxy):
         }
         chain = {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
         listener = {"address": self.at(*self.address), "filter_chains": [chain]}
-        endpoints = [{"lb_endpoints": [{"endpoint": each} for each in self.endpoints()]}]
+        endpoints = [{"lb_endpoints": [{"endpoint": {"address": self.at(*self.target)}}]}]
         assignment = {"cluster_name": "gateway", "endpoints": endpoints}
-        cluster = {"name": "gateway", "load_assignment": assignment, **self.cluster_settings()}
+        cluster = {"name": "gateway", "load_assignment": assignment}
         return json.dumps({"static_resources": {"listeners": [listener], "clusters": [cluster]}})
 
     @staticmethod
     def at(host, port):
         return {"socket_address": {"address": host, "port_value": port}}
-
-    def endpoints(self):
-        return [{"address": self.at(*self.target)}]
-
-    def cluster_settings(self):
-        return {}
 
 
 REVERSE_PROXIES = [Nginx, HAProxy, Envoy]

@@ -60,6 +60,12 @@ void clinux_error_text(int code, char *text, size_t size) {
 
 void clinux_set_thread_name(const char *name) { pthread_setname_np(pthread_self(), name); }
 
+static _Thread_local void *thread_owner;
+
+void clinux_set_thread_owner(void *owner) { thread_owner = owner; }
+
+void *clinux_thread_owner(void) { return thread_owner; }
+
 int clinux_spawn(char *const arguments[], pid_t *process, int *output) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return errno;

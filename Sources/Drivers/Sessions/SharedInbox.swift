@@ -166,7 +166,7 @@ package final class SharedInbox: Sendable {
       return
     }
     (appender.trimmed, appender.untrimmedBytes) = (first, 0)
-    journal.submit(.trimmed(before: first))
+    journal.note(contentsOf: [.trimmed(before: first)])
   }
 
   /// When all pushes so far are stored; nil if there is nothing to store.

@@ -338,7 +338,13 @@ extension SessionHandle.Shared {
   }
 
   mutating func submitChanges(to journal: any SessionJournal) {
+    guard outbox.hasUnstoredChanges else { return }
     let entries = takeChanges()
-    if !entries.isEmpty { journal.submit(contentsOf: entries) }
+    // States are written behind: a message whose last state is missing is `unknown`, or is found to have expired once more.
+    if case .intended? = entries.first {
+      journal.submit(contentsOf: entries)
+    } else {
+      journal.note(contentsOf: entries)
+    }
   }
 }

@@ -30,6 +30,10 @@ package protocol SessionJournal: AnyObject, Sendable {
   @discardableResult
   func submit(contentsOf entries: [JournalEntry]) -> JournalTicket
 
+  /// As above, for entries that nobody waits for: they are stored with the next ones, or after a moment. So they cost no commit of their own while others come.
+  @discardableResult
+  func note(contentsOf entries: [JournalEntry]) -> JournalTicket
+
   func outcome(of ticket: JournalTicket) -> JournalOutcome
 
   /// The position after the last push or gap of this session that is stored, as `Cursor.position`.

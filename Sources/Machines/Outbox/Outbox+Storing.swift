@@ -102,6 +102,9 @@ extension Outbox {
   /// Whether a message that is queued now can be written as soon as its intent is stored: that of all messages before it is.
   package var canIntendAtOnce: Bool { isOpenForTaking && !isBlocked && bucket == nil && lastStored <= intended }
 
+  /// Whether `takeLoweredIntent` or `takeDeliveryChanges` have something.
+  package var hasUnstoredChanges: Bool { hasLoweredIntent || ledger.hasChanges }
+
   /// The changes of deliveries since the last call, in order.
   package mutating func takeDeliveryChanges() -> [DeliveryChange] { ledger.takeChanges() }
 

@@ -1,4 +1,5 @@
 import ByteStreams
+import CLinux
 import Glibc
 
 /// Receives timer events, on the loop's thread.
@@ -57,6 +58,8 @@ package final class LoopContext {
   private var freeSlots: [UInt32] = []
   private var endOfTurn: [any TurnEndTarget] = []
   private var flushing: [any TurnEndTarget] = []
+  /// Called after `endOfTurn`.
+  private var wakes: [any TurnEndTarget] = []
   private var localSignals: [Signal] = []
   /// Channels with an event whose input target has not been called yet.
   private var channelsWithInput: [Channel] = []
@@ -96,6 +99,13 @@ package final class LoopContext {
 
   /// Calls `target` once before this turn ends.
   package func atEndOfTurn(_ target: any TurnEndTarget) { endOfTurn.append(target) }
+
+  /// Calls `target` once at the very end of the present turn of the calling thread's loop, after its output was sent; at once if the thread is not that of a
+  /// loop. For waking another thread: one that is woken in the middle of a turn takes the processor from the loop, and finds a part of the work only.
+  package static func atVeryEndOfTurn(_ target: any TurnEndTarget) {
+    guard let owner = unsafe clinux_thread_owner() else { return target.turnEnded() }
+    unsafe Unmanaged<LoopContext>.fromOpaque(owner).takeUnretainedValue().wakes.append(target)
+  }
 
   /// Creates a signal that any thread can use to wake `target`.
   package func makeSignal(for target: any SignalTarget) -> Signal { Signal(executor: executor, target: target) }
@@ -146,6 +156,8 @@ package final class LoopContext {
   // MARK: The turn, called by the executor
 
   func attach(_ mailbox: Mailbox) {
+    // The thread ends before its loop.
+    unsafe clinux_set_thread_owner(Unmanaged.passUnretained(self).toOpaque())
     do {
       // Slot 0 belongs to the mailbox. It has no channel: its event only ends the sleep.
       try epoll.add(mailbox.descriptor, data: 0)
@@ -242,9 +254,13 @@ package final class LoopContext {
   }
 
   func flush() {
-    guard !endOfTurn.isEmpty else { return }
-    swap(&flushing, &endOfTurn)
-    for target in flushing { target.turnEnded() }
-    flushing.removeAll(keepingCapacity: true)
+    if !endOfTurn.isEmpty {
+      swap(&flushing, &endOfTurn)
+      for target in flushing { target.turnEnded() }
+      flushing.removeAll(keepingCapacity: true)
+    }
+    guard !wakes.isEmpty else { return }
+    for target in wakes { target.turnEnded() }
+    wakes.removeAll(keepingCapacity: true)
   }
 }

@@ -150,10 +150,10 @@ import Synchronization
 
   /// Calls `body` in a transaction, which is rolled back if it fails.
   func transaction(_ body: () throws(Failure) -> Void) throws(Failure) {
-    try execute("BEGIN IMMEDIATE")
+    try run("BEGIN IMMEDIATE")
     do throws(Failure) {
       try body()
-      try execute("COMMIT")
+      try run("COMMIT")
     } catch {
       rollBack()
       throw error

@@ -12,7 +12,7 @@ import Threading
 ///
 /// Sessions submit entries from any thread into a queue. One thread takes everything that was submitted, stores it in one transaction, and
 /// reports that to the sessions: see `StoreWriter`. While it commits, the next entries gather.
-package final class Store: Journal {
+package final class Store: Journal, TurnEndTarget {
   struct Item: Sendable {
     /// Position of the session in the writer.
     let session: Int
@@ -30,8 +30,10 @@ package final class Store: Journal {
     var commands: [Command] = []
     /// Number of entries submitted so far.
     var submitted: UInt64 = 0
-    /// Whether the writer waits, and must be woken.
-    var isSleeping = false
+    /// Number of submissions that somebody waits for.
+    var awaited = 0
+    /// While the writer sleeps: when it looks into the queue even if it is not woken.
+    var sleepsUntil: MonotonicTime?
     var isClosing = false
     /// Whether the writer has looked into the queue for the last time.
     var hasEnded = false
@@ -52,15 +54,18 @@ package final class Store: Journal {
   private let endSignal: Int32
 
   let settings: StoreSettings
+  private let noteDelay: TimeSpan
   let logger: Logger
   let metrics: StoreMetrics
   /// Sessions that were stored when the store was opened.
   package let storedNames: [String]
 
   private init(
-    _ settings: StoreSettings, names: [String], logger: Logger, metrics: StoreMetrics, endSignal: Int32
+    _ settings: StoreSettings, names: [String], noteDelay: TimeSpan, logger: Logger, metrics: StoreMetrics,
+    endSignal: Int32
   ) {
     self.settings = settings
+    self.noteDelay = noteDelay
     self.logger = logger
     self.metrics = metrics
     self.endSignal = endSignal
@@ -135,7 +140,8 @@ package final class Store: Journal {
       let sessions = try file.sessions()
       let term = try StoreWriter.beginTerm(in: file, sessions, settings.sync)
       let store = Store(
-        settings, names: sessions.map(\.name), logger: logger, metrics: metrics, endSignal: endSignal)
+        settings, names: sessions.map(\.name), noteDelay: environment.noteDelay, logger: logger, metrics: metrics,
+        endSignal: endSignal)
       let writer = StoreWriter(store, file, sessions, term: term)
       writer.logOpening(file, since: start)
       outcome.set(.success(store))
@@ -226,18 +232,19 @@ package final class Store: Journal {
       queue.submitted &+= 1
       return (queue.submitted, queue.takeSleep())
     }
-    if mustWake { wakeWriter() }
+    if mustWake { LoopContext.atVeryEndOfTurn(self) }
     return JournalTicket(number)
   }
 
-  func submit(contentsOf entries: [JournalEntry], of session: Int) -> JournalTicket {
+  func submit(contentsOf entries: [JournalEntry], of session: Int, isAwaited: Bool) -> JournalTicket {
     pendingBytes.add(entries.reduce(0) { $0 + $1.cost }, ordering: .relaxed)
     let (number, mustWake) = queue.withLock { queue in
       for entry in entries { queue.items.append(Item(session: session, entry: entry)) }
       queue.submitted &+= UInt64(entries.count)
-      return (queue.submitted, !entries.isEmpty && queue.takeSleep())
+      guard !entries.isEmpty else { return (queue.submitted, false) }
+      return (queue.submitted, isAwaited ? queue.takeSleep() : queue.takeSleep(beyond: noteDelay))
     }
-    if mustWake { wakeWriter() }
+    if mustWake { LoopContext.atVeryEndOfTurn(self) }
     return JournalTicket(number)
   }
 
@@ -271,29 +278,40 @@ package final class Store: Journal {
 
   // MARK: The writer's sleep
 
+  /// A loop that has submitted entries during its turn wakes the writer once.
+  package func turnEnded() { wakeWriter() }
+
   private func wakeWriter() {
     var one: UInt64 = 1
     _ = unsafe Glibc.write(wake, &one, 8)
   }
 
-  /// Waits until something was submitted, but at most until `deadline`. Called by the writer, after it has found the queue empty and has set
-  /// `isSleeping`.
-  func sleep(until deadline: MonotonicTime?) {
+  /// Waits until the writer is woken, but at most until `deadline`. Returns false if that has passed. Called by the writer, after it has found nothing to do
+  /// and has set `sleepsUntil`.
+  func sleep(until deadline: MonotonicTime) -> Bool {
     var event = pollfd(fd: wake, events: Int16(POLLIN), revents: 0)
-    let rest = deadline.map { $0 - ProcessInformation.monotonicTime() }
-    let timeout = rest.map { Int32(clamping: max(0, $0.millisecondsRoundedUp)) } ?? -1
-    if unsafe poll(&event, 1, timeout) > 0 {
-      var count: UInt64 = 0
-      _ = unsafe Glibc.read(wake, &count, 8)
-    }
+    let rest = deadline - ProcessInformation.monotonicTime()
+    let timeout = deadline < .distantFuture ? Int32(clamping: max(0, rest.millisecondsRoundedUp)) : -1
+    guard unsafe poll(&event, 1, timeout) > 0 else { return false }
+    var count: UInt64 = 0
+    _ = unsafe Glibc.read(wake, &count, 8)
+    return true
   }
 }
 
 extension Store.Queue {
-  /// Whether the writer must be woken. It is woken once.
+  /// Something was submitted that somebody waits for. Returns whether the writer must be woken: it is woken once.
   fileprivate mutating func takeSleep() -> Bool {
-    defer { isSleeping = false }
-    return isSleeping
+    awaited += 1
+    defer { sleepsUntil = nil }
+    return sleepsUntil != nil
+  }
+
+  /// Nobody waits for what was submitted, so the writer must be woken only if it would sleep longer than this.
+  fileprivate mutating func takeSleep(beyond delay: TimeSpan) -> Bool {
+    guard let end = sleepsUntil, end > ProcessInformation.monotonicTime() + delay else { return false }
+    sleepsUntil = nil
+    return true
   }
 }
 

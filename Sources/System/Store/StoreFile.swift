@@ -20,6 +20,8 @@ final class StoreFile {
     var boot = StoreFile.bootID
     /// How long to wait after a failure before the next attempt.
     var retryInterval = StoreWriter.retryInterval
+    /// How long entries that nobody waits for may wait for others.
+    var noteDelay = StoreWriter.noteDelay
     /// Called before a file of this size is checked, which takes time.
     var willCheck: @Sendable (String, Int) -> Void = { _, _ in }
   }

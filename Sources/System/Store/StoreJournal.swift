@@ -24,7 +24,11 @@ final class StoreJournal: SessionJournal {
   func submit(_ entry: JournalEntry) -> JournalTicket { store.submit(entry, of: session) }
 
   func submit(contentsOf entries: [JournalEntry]) -> JournalTicket {
-    store.submit(contentsOf: entries, of: session)
+    store.submit(contentsOf: entries, of: session, isAwaited: true)
+  }
+
+  func note(contentsOf entries: [JournalEntry]) -> JournalTicket {
+    store.submit(contentsOf: entries, of: session, isAwaited: false)
   }
 
   func outcome(of ticket: JournalTicket) -> JournalOutcome { store.outcome(of: ticket) }

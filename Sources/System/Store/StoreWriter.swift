@@ -16,8 +16,14 @@ final class StoreWriter {
   private static var syncInterval: TimeSpan { .seconds(1) }
   /// How long to wait after a failure before the next attempt.
   static var retryInterval: TimeSpan { .seconds(5) }
+  /// How long entries that nobody waits for may wait for others, with which they share a commit. If the process is killed meanwhile, they are missing.
+  static var noteDelay: TimeSpan { .milliseconds(50) }
   /// Larger arrays were needed by an exceptional commit only.
   private static var keptCapacity: Int { 1 << 16 }
+  /// Synchronisations for fewer clients do not wait for more: the delay would be noticed more than the saving.
+  private static var minimumCompany: Int { 8 }
+  /// The longest of these waits, also with a slow disk.
+  private static var companyWait: TimeSpan { .milliseconds(2) }
   /// A backup continues with a term that is larger by at least this: what was written after the backup may have used the next ones.
   private static var backupTermDistance: UInt64 { 1 << 20 }
 
@@ -35,14 +41,20 @@ final class StoreWriter {
 
   private var items: [Store.Item] = []
   private var touched: [Int] = []
+  /// Number of the submissions among the items that somebody waits for.
+  private var waiters = 0
   /// All entries up to this one were taken.
   private var taken: UInt64 = 0
   private var unsyncedSince: MonotonicTime?
   private var idleSince: MonotonicTime?
+  /// Until then, the writer looks into the queue by itself, so that no loop must wake it for entries that nobody waits for.
+  private var attentiveUntil = MonotonicTime.zero
   private var retryAt: MonotonicTime?
   /// No copy before this time, since there was no room for the last.
   private var nextCheckpoint = MonotonicTime.zero
   private var syncCount = 0
+  /// The last synchronisation with `sync: always`, if it has just ended, and how many waited then: for it, and for the next.
+  private var lastSync: (end: MonotonicTime, duration: TimeSpan, waiters: Int)?
 
   /// What a failure requires.
   enum Failure: Error {
@@ -111,34 +123,60 @@ final class StoreWriter {
 
   /// Returns when the store is closed.
   func run() {
+    var isAwake = true
     while true {
+      waitForCompany()
+      let now = ProcessInformation.monotonicTime()
       var commands: [Store.Command] = []
       var isClosing = false
+      var deadline = MonotonicTime.distantFuture
       store.queue.withLock { queue in
-        swap(&items, &queue.items)
-        swap(&commands, &queue.commands)
-        taken = queue.submitted
         isClosing = queue.isClosing
+        if queue.awaited > 0 || !isAwake || isClosing { take(from: &queue, &commands) }
         queue.hasEnded = isClosing && items.isEmpty && commands.isEmpty
-        queue.isSleeping = items.isEmpty && commands.isEmpty && !isClosing
+        if !queue.items.isEmpty || now < attentiveUntil { deadline = now + environment.noteDelay }
+        queue.sleepsUntil = items.isEmpty && commands.isEmpty && !isClosing ? deadline : nil
       }
+      isAwake = true
       if !items.isEmpty || !commands.isEmpty {
         idleSince = nil
+        attentiveUntil = now + environment.noteDelay
         process(commands)
       } else if isClosing {
         return end()
       } else {
         performDueWork()
-        store.sleep(until: nextDeadline())
+        isAwake = store.sleep(until: min(deadline, nextDeadline()))
       }
     }
   }
 
-  private func nextDeadline() -> MonotonicTime? {
-    var next = retryAt
-    if let unsyncedSince { next = min(next ?? .distantFuture, unsyncedSince + Self.syncInterval) }
+  /// Waits a moment if fewer clients wait than there were at the last synchronisation: those that it has served submit again now. Otherwise clients that are
+  /// in two groups by chance stay in them, and each group has synchronisations of its own.
+  private func waitForCompany() {
+    guard let sync = lastSync.take(), sync.waiters >= Self.minimumCompany else { return }
+    let count = store.queue.withLock { $0.awaited }
+    if count == 0 {
+      lastSync = sync
+      return
+    }
+    guard count < sync.waiters, ProcessInformation.monotonicTime() < sync.end + sync.duration else { return }
+    usleep(UInt32(clamping: min(sync.duration / 4, Self.companyWait).nanoseconds / 1_000))
+  }
+
+  private func take(from queue: inout Store.Queue, _ commands: inout [Store.Command]) {
+    swap(&items, &queue.items)
+    swap(&commands, &queue.commands)
+    taken = queue.submitted
+    waiters = queue.awaited
+    queue.awaited = 0
+  }
+
+  private func nextDeadline() -> MonotonicTime {
+    var next = retryAt ?? .distantFuture
+    if let unsyncedSince { next = min(next, unsyncedSince + Self.syncInterval) }
     if let idleSince, file?.database.pagesInLog ?? 0 > 0 {
-      next = min(next ?? .distantFuture, max(idleSince + Self.idleTime, nextCheckpoint))
+      next = min(next, max(idleSince + Self.idleTime, nextCheckpoint))
     }
     return next
   }
@@ -262,6 +300,10 @@ final class StoreWriter {
       if synchronises, !file.isInPlace { throw Self.misplaced }
       if synchronises { unsyncedSince = nil } else if unsyncedSince == nil { unsyncedSince = now }
       store.metrics.noteCommit(since: now)
+      if isAlways {
+        let end = ProcessInformation.monotonicTime()
+        lastSync = (end, end - now, waiters + store.queue.withLock { $0.awaited })
+      }
       publish(touched)
       try checkpoint(file, now)
     } catch {

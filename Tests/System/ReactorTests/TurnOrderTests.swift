@@ -3,6 +3,7 @@ import CLinux
 import Glibc
 import Synchronization
 import Testing
+import Threading
 
 @testable import Reactor
 
@@ -22,6 +23,25 @@ import Testing
   private static func fill(_ channel: Channel) {
     var one: UInt64 = 1
     #expect(write(channel.descriptor, &one, 8) == 8)
+  }
+
+  @Test func atTheVeryEndOfATurnComesAfterItsOutput() async throws {
+    final class Recorder: TurnEndTarget, @unchecked Sendable {
+      static let names = Locked<[String]>([])
+      let name: String
+      init(_ name: String) { self.name = name }
+      func turnEnded() { Self.names.withLock { $0.append(name) } }
+    }
+    // Not on the thread of a loop: at once.
+    LoopContext.atVeryEndOfTurn(Recorder("elsewhere"))
+    try await onLoop { loop in
+      LoopContext.atVeryEndOfTurn(Recorder("wake"))
+      loop.atEndOfTurn(Recorder("output"))
+      Recorder.names.withLock { $0.append("work") }
+      await loop.yieldTurn()
+      await loop.yieldTurn()
+      #expect(Recorder.names.withLock { $0 } == ["elsewhere", "work", "output", "wake"])
+    }
   }
 
   @Test func inputIsProcessedBeforeATimerOfTheSameTurnFires() async throws {

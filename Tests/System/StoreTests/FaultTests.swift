@@ -175,6 +175,36 @@ import Testing
     try store.close()
   }
 
+  /// Clients that have begun at different times share synchronisations after a while.
+  @Test func clientsThatWaitForSynchronisationsGatherInOneGroup() throws {
+    let folder = try TestFolder()
+    let (faults, environment) = try Self.environment()
+    let store = try TestStore(folder.file, sync: .always, environment)
+    faults_stall(faults, 8)
+    var number: UInt64 = 0
+    func submit() -> JournalTicket {
+      number += 1
+      return store.submit([.intended(through: number)])
+    }
+    // The second group begins while the first is being stored.
+    var tickets = (0..<16).map { _ in submit() }
+    usleep(2_000)
+    tickets += (0..<16).map { _ in submit() }
+    let before = store.commits
+    var rounds = 0
+    while rounds < 32 * 30 {
+      for client in tickets.indices where store.journal.outcome(of: tickets[client]) == .stored {
+        tickets[client] = submit()
+        rounds += 1
+      }
+      usleep(50)
+    }
+    // In two groups, each would have 16.
+    #expect(rounds / (store.commits - before) > 20)
+    faults_stall(faults, 0)
+    try store.close()
+  }
+
   /// A power failure at any moment: what was synchronised is restored, and what is restored was submitted, in order and without holes.
   @Test(arguments: [StoreSettings.Sync.always, .interval], 1...4 as ClosedRange<UInt64>)
   func aPowerFailureLosesAtMostWhatWasNotSynchronised(sync: StoreSettings.Sync, seed: UInt64) throws {

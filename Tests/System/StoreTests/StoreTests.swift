@@ -308,6 +308,42 @@ import Threading
     #expect(try StoreInspection.check(long + "/copy.db").isBackup)
   }
 
+  // MARK: Entries that nobody waits for
+
+  @Test func entriesThatNobodyWaitsForShareTheNextCommit() throws {
+    let folder = try TestFolder()
+    var environment = StoreFile.Environment()
+    environment.noteDelay = .seconds(600)
+    let store = try TestStore(folder.file, environment)
+    try store.submitAndWait([.push(RandomSession.push(1))])
+    let before = store.commits
+    let notes = (2...20 as ClosedRange<UInt64>).map { store.note([.intended(through: $0)]) }
+    usleep(2_000)
+    #expect(notes.allSatisfy { store.journal.outcome(of: $0) == .pending })
+    try store.submitAndWait([.push(RandomSession.push(2))])
+    #expect(notes.allSatisfy { store.journal.outcome(of: $0) == .stored })
+    #expect(store.commits == before + 1)
+    // An orderly end stores them, too.
+    store.note([.intended(through: 21)])
+    try store.close()
+    let again = try TestStore(folder.file)
+    #expect(again.restored == store.model.reopened(term: 2))
+    try again.close()
+  }
+
+  /// The writer sleeps without an end between two of them.
+  @Test func entriesThatNobodyWaitsForAreStoredByThemselvesAfterAMoment() throws {
+    let folder = try TestFolder()
+    var environment = StoreFile.Environment()
+    environment.noteDelay = .milliseconds(1)
+    let store = try TestStore(folder.file, environment)
+    for number in 1...20 as ClosedRange<UInt64> {
+      try store.waitUntilStored(store.note([.intended(through: number)]))
+      usleep(number % 2 == 0 ? 100 : 5_000)
+    }
+    try store.close()
+  }
+
   // MARK: Rows
 
   /// SQLite accepts no more than 10⁹ bytes in a row.

@@ -96,6 +96,22 @@ final class TestStore {
     return journal.submit(contentsOf: entries)
   }
 
+  /// As `submit`, for entries that nobody waits for.
+  @discardableResult
+  func note(_ entries: [JournalEntry]) -> JournalTicket {
+    for entry in entries { _ = model.apply(entry) }
+    return journal.note(contentsOf: entries)
+  }
+
+  /// Number of commits so far.
+  var commits: Int {
+    var text = ByteQueue()
+    registry.render(into: &text)
+    let line = String(decoding: text.copyBytes(), as: UTF8.self).split(separator: "\n")
+      .first { $0.hasPrefix("drawbridge_store_commit_seconds_count") }
+    return line.flatMap { $0.split(separator: " ").last }.flatMap { Int($0) } ?? 0
+  }
+
   func waitUntilStored(_ ticket: JournalTicket) throws {
     try waitUntil("ticket \(ticket.number) is stored") { journal.outcome(of: ticket) == .stored }
   }

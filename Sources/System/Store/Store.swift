@@ -97,6 +97,10 @@ package final class Store: Journal, TurnEndTarget {
       logger.info(
         "the store was not closed in order; checking it", [.text("path", path), .number("bytes", bytes)])
     }
+    environment.isReading = { path, read, bytes in
+      logger.info(
+        "reading the store", [.text("path", path), .number("bytes_read", read), .number("bytes", bytes)])
+    }
     let result = try start(
       settings, waiting: wait, unless: isCancelled, environment, logger: logger, metrics: metrics)
     metrics.register(result, in: registry)

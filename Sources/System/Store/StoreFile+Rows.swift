@@ -1,5 +1,6 @@
 import ByteStreams
 import Journal
+import Reactor
 
 /// Sessions as rows.
 extension StoreFile {
@@ -47,6 +48,7 @@ extension StoreFile {
   private func read(into sessions: [Int64: StoredSession]) throws(Failure) {
     var changes: [Int64: [JournalEntry]] = [:]
     var damage: String?
+    var progress = ReadingProgress(self)
     try database.query("SELECT id, session, entries FROM changes ORDER BY id") { row in
       guard let session = sessions[row.integer(1)] else {
         damage = "row \(row.integer(0)) of 'changes' has no session"
@@ -54,6 +56,7 @@ extension StoreFile {
       }
       let isWhole = row.withBytes(2) { bytes in
         session.changes.append(row.integer(0))
+        progress.add(bytes.count)
         let cost = bytes.count + StoredSession.rowOverhead
         if row.integer(0) <= session.lastStateRow { session.stateBytes += cost } else { session.changeBytes += cost }
         return Self.read(bytes) {
@@ -79,7 +82,10 @@ extension StoreFile {
         return false
       }
       session.chunks.append(StoredSession.Chunk(row: row.integer(0), last: UInt64(clamping: row.integer(3))))
-      let isWhole = row.withBytes(4) { Self.read($0, from: UInt64(clamping: row.integer(2)), into: &session.state) }
+      let isWhole = row.withBytes(4) { bytes in
+        progress.add(bytes.count)
+        return Self.read(bytes, from: UInt64(clamping: row.integer(2)), into: &session.state)
+      }
       if !isWhole { damage = "row \(row.integer(0)) of 'pushes'" }
       return isWhole
     }
@@ -238,6 +244,26 @@ extension StoreFile {
     for index in session.chunks.front..<session.chunks.end { try delete(session.chunks[index].row, from: "pushes") }
     for row in session.changes { try delete(row, from: "changes") }
     try delete(session.id, from: "sessions")
+  }
+}
+
+/// Tells operators that a start which takes long is making progress.
+private struct ReadingProgress {
+  private let file: StoreFile
+  private var bytes = 0
+  private var next: MonotonicTime
+
+  init(_ file: StoreFile) {
+    self.file = file
+    next = ProcessInformation.monotonicTime() + file.environment.readingInterval
+  }
+
+  mutating func add(_ count: Int) {
+    bytes += count
+    let now = ProcessInformation.monotonicTime()
+    guard now >= next else { return }
+    next = now + file.environment.readingInterval
+    file.environment.isReading(file.path, bytes, file.bytes)
   }
 }
 

@@ -24,6 +24,10 @@ final class StoreFile {
     var noteDelay = StoreWriter.noteDelay
     /// Called before a file of this size is checked, which takes time.
     var willCheck: @Sendable (String, Int) -> Void = { _, _ in }
+    /// Called while the sessions of a large file are read, with the bytes of entries so far and those of the file.
+    var isReading: @Sendable (String, Int, Int) -> Void = { _, _, _ in }
+    /// How long after the last such call, or the beginning.
+    var readingInterval = TimeSpan.seconds(2)
   }
 
   /// What was found in the file when it was opened.

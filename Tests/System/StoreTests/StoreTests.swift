@@ -308,6 +308,27 @@ import Threading
     #expect(try StoreInspection.check(long + "/copy.db").isBackup)
   }
 
+  @Test func aLongReadingReportsItsProgress() throws {
+    let folder = try TestFolder()
+    let store = try TestStore(folder.file)
+    for number in 1...30 as ClosedRange<UInt64> {
+      try store.submitAndWait([.push(RandomSession.push(number, size: 10_000)), .intended(through: number)])
+    }
+    try store.close()
+    let reports = Box(Locked<[Int]>([]))
+    var environment = StoreFile.Environment()
+    environment.isReading = { _, read, bytes in
+      #expect(read <= bytes)
+      reports.value.withLock { $0.append(read) }
+    }
+    _ = try StoreFile.open(folder.file, environment).sessions()
+    #expect(reports.value.withLock { $0 }.isEmpty)
+    environment.readingInterval = .zero
+    _ = try StoreFile.open(folder.file, environment).sessions()
+    let read = reports.value.withLock { $0 }
+    #expect(read.count > 50 && read == read.sorted() && read.last ?? 0 > 300_000)
+  }
+
   // MARK: Entries that nobody waits for
 
   @Test func entriesThatNobodyWaitsForShareTheNextCommit() throws {

@@ -241,6 +241,87 @@ import Testing
     try store.close()
   }
 
+  // MARK: Migrations
+
+  /// What a later schema might do, in several steps.
+  private static let laterSteps = [
+    "CREATE TABLE more (id INTEGER PRIMARY KEY, size INTEGER)",
+    "INSERT INTO more SELECT id, length(entries) FROM pushes",
+    "CREATE INDEX pushes_of_session ON pushes (session, first)",
+  ]
+
+  /// Expects a file of the earlier schema or of the later one, with this session in it.
+  private static func expectOneSchema(_ path: String, _ expected: RestoredSession, _ comment: String) throws -> Int {
+    var later = StoreFile.Environment()
+    later.steps += laterSteps
+    do {
+      let file = try StoreFile.open(path)
+      #expect(
+        try file.database.integer("SELECT count(*) FROM sqlite_schema WHERE name LIKE '%more%'") == 0, "\(comment)")
+      #expect(try file.sessions().first?.state == expected, "\(comment)")
+      return file.environment.steps.count
+    } catch let error as StoreError {
+      guard case .newerSchema = error else { throw error }
+    }
+    let file = try StoreFile.open(path, later)
+    #expect(try file.database.integer("SELECT count(*) FROM more") ?? 0 > 0, "\(comment)")
+    #expect(try file.sessions().first?.state == expected, "\(comment)")
+    return file.environment.steps.count
+  }
+
+  private static func makeStore(_ folder: TestFolder, _ environment: StoreFile.Environment) throws -> RestoredSession {
+    let store = try TestStore(folder.file, sync: .always, environment)
+    var writer = RandomSession(seed: 5, opensTerms: false)
+    for _ in 0..<40 { try store.submitAndWait(writer.nextEntries() + [writer.nextPushEntry()]) }
+    try store.close()
+    return try StoreFile.open(folder.file).sessions()[0].state
+  }
+
+  @Test(arguments: [FAULTS_WRITE, FAULTS_SYNC, FAULTS_TRUNCATE, FAULTS_OPEN], [EIO, ENOSPC])
+  func aMigrationThatFailsLeavesTheEarlierSchema(kind: Int32, code: Int32) throws {
+    let folder = try TestFolder()
+    let expected = try Self.makeStore(folder, StoreFile.Environment())
+    var (at, failures) = (1 as Int64, 0)
+    while true {
+      let copy = try TestFolder()
+      try folder.copy(to: copy)
+      var (faults, later) = try Self.environment()
+      later.steps += Self.laterSteps
+      faults_fail(faults, kind, at, 1, code)
+      let opened = Result { try StoreFile.open(copy.file, later).condition.schema }
+      let hasFailed = faults_failed(faults) > 0
+      faults_clear(faults)
+      let schema = try Self.expectOneSchema(copy.file, expected, "operation \(at)")
+      if case .failure = opened, schema == StoreSchema.steps.count { failures += 1 }
+      if case .success = opened { #expect(schema == later.steps.count, "operation \(at)") }
+      guard hasFailed, at < 100 else { break }
+      at += 1
+    }
+    if kind == FAULTS_WRITE || kind == FAULTS_SYNC { #expect(failures > 0) }
+  }
+
+  @Test func aPowerFailureDuringAMigrationLeavesOneSchemaOrTheOther() throws {
+    let folder = try TestFolder()
+    let (faults, environment) = try Self.environment()
+    faults_record(faults)
+    let expected = try Self.makeStore(folder, environment)
+    let begin = faults_recorded(faults)
+    var later = environment
+    later.steps += Self.laterSteps
+    do { _ = try StoreFile.open(folder.file, later) }
+    let end = faults_recorded(faults)
+    var random = SeededGenerator(seed: 7)
+    var found: Set<Int> = []
+    for cut in begin...end {
+      for loss in [0, random.next() | 1] {
+        let lost = try TestFolder()
+        #expect(faults_replay(faults, cut, loss, folder.path, lost.path) == 0)
+        found.insert(try Self.expectOneSchema(lost.file, expected, "cut at \(cut) of \(begin)...\(end), loss \(loss)"))
+      }
+    }
+    #expect(found == [environment.steps.count, later.steps.count])
+  }
+
   /// The file that has failed is closed, and another has not taken its place: nobody else can open the store then.
   @Test func theLockOfTheStoreLastsWhileAFailedFileIsReplaced() throws {
     let folder = try TestFolder()

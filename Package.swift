@@ -207,8 +207,9 @@ let package = Package(
     tested(
       .drivers, "Sessions",
       [
-        "ByteStreams", "Configuration", "Consumers", "Inbox", "Logging", "Metrics", "Reactor", "Upstream",
-        "WebSocketCodec",
+        "ByteStreams", "CFaults", "Configuration", "Consumers", "DemoUpstream", "Inbox", "Journal", "Logging",
+        "Metrics",
+        "Outbox", "Reactor", "Store", "Upstream", "UpstreamSession", "WebSocketCodec",
       ]),
     tested(
       .drivers, "HTTPServer",

@@ -339,6 +339,15 @@ static int is_synchronised(faults *f, int64_t index, int64_t end) {
   return 0;
 }
 
+int64_t faults_synchronised(faults *f, int64_t end, const char *suffix) {
+  pthread_mutex_lock(&f->mutex);
+  int64_t result = end;
+  while (result > 0 && !(f->operations[result - 1].kind == FAULTS_SYNC && ends(f->operations[result - 1].path, suffix)))
+    result--;
+  pthread_mutex_unlock(&f->mutex);
+  return result;
+}
+
 int faults_replay(faults *f, int64_t end, uint64_t seed, const char *old, const char *new) {
   uint64_t state = seed;
   size_t prefix = strlen(old);

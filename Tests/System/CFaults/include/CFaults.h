@@ -32,6 +32,8 @@ int64_t faults_failed(faults *faults);
 void faults_record(faults *faults);
 // Number of recorded operations.
 int64_t faults_recorded(faults *faults);
+// Number of recorded operations up to and with the last synchronisation, before operation `end`, of a file whose name ends so; 0: there is none.
+int64_t faults_synchronised(faults *faults, int64_t end, const char *suffix);
 // Writes the files as they could be after a power failure behind the first `end` operations: what was synchronised is there, and each page of
 // the rest is lost or not, as `seed` determines (0: everything is lost). `/old` at the beginning of paths is replaced by `/new`.
 int faults_replay(faults *faults, int64_t end, uint64_t seed, const char *old, const char *new);

@@ -49,8 +49,9 @@ instructions: ## Count the instructions per request (PROGRAMS="/before /after": 
 fuzz: ## Fuzz every parser of untrusted bytes with libFuzzer, 30 seconds each (more options: scripts/fuzz)
 	@scripts/fuzz
 
-soak: ## Run everything at once for an hour (MINUTES=N) and check what became of each message, and that memory is flat
+soak: ## Run everything at once for an hour (MINUTES=N), then kill a gateway with a store 1,000 times (KILLS=N), and check what became of each message
 	@scripts/soak $(if $(MINUTES),--minutes $(MINUTES))
+	@scripts/soak --kills $(or $(KILLS),1000)
 
 restarts: build ## Restart the gateway during 10,000 requests, with inherited sockets and behind HAProxy and Envoy; no request may fail
 	@scripts/setup test

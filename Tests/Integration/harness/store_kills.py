@@ -12,10 +12,11 @@ import aiohttp
 from .consumer_kills import KEYS, ConsumerRun
 from .gateway import Gateway
 from .upstream import Upstream
-from .waiting import eventually
 
 _FINAL = {"confirmed", "expired", "replaced", "rejected", "unknown"}
 _READERS = 3
+#: Clients that post, and as many that judge.
+_LANES = 4
 _GONE = (aiohttp.ClientError, ConnectionError, OSError, TimeoutError, asyncio.IncompleteReadError)
 
 
@@ -40,6 +41,8 @@ class Verdict:
     kills: int
     accepted: int
     states: collections.Counter
+    #: Messages that were `confirmed` before a kill and `unknown` after it: states are stored after the fact.
+    forgotten: int
     read: int
     gaps: int
     deliveries: int = 0
@@ -48,8 +51,9 @@ class Verdict:
     def __str__(self):
         states = ", ".join(f"{count} {state}" for state, count in sorted(self.states.items()))
         return (
-            f"{self.kills} kills; {self.accepted} messages: {states}; {self.read} pushes read by each of {_READERS} "
-            f"readers, {self.gaps} gaps; {self.deliveries} deliveries to workers; {len(self.faults)} faults"
+            f"{self.kills} kills; {self.accepted} messages: {states}; {self.forgotten} confirmations forgotten; "
+            f"{self.read} pushes read by each of {_READERS} readers, {self.gaps} gaps; "
+            f"{self.deliveries} deliveries to workers; {len(self.faults)} faults"
         )
 
 
@@ -92,6 +96,15 @@ class StoreKillRun:
         self._gateway = None
         self._up = asyncio.Event()
         self._done = False
+        self._posted = False
+        # How many gateways there were.
+        self._generation = 0
+        # Messages whose final state is not known.
+        self._open = collections.deque()
+        # Those whose state is read again after the next kill: their ids, their states and the gateway that said so.
+        self._seen = collections.deque()
+        self._states = {}
+        self._forgotten = 0
         # The number that ends the readers once all is posted.
         self._goal = 0
         self._accepted = {}
@@ -112,6 +125,7 @@ class StoreKillRun:
     async def _start(self):
         self._gateway = Gateway("--upstream", self.upstream.url, folder=self._folder, env=self._env)
         await self._gateway.start()
+        self._generation += 1
         self._up.set()
 
     async def _post(self, lane):
@@ -127,11 +141,14 @@ class StoreKillRun:
                 await asyncio.sleep(0.005)
                 continue
             if answer.status == 202:
+                # Room for those who judge.
+                await asyncio.sleep(0.004)
                 id = answer.json["id"]
                 if id in self._ids:
                     self._faults.append(f"{id} was given to {self._ids[id]} and {label}")
                 self._ids[id] = label
                 self._accepted[label] = id
+                self._open.append(id)
             elif answer.status not in (503, 410):
                 self._faults.append(f"{label} got {answer.status}")
 
@@ -172,55 +189,96 @@ class StoreKillRun:
             if self._done and last >= self._goal:
                 return
 
-    async def run(self):
+    async def run(self, progress=None):
         await self._start()
         await self._consumers.create()
         consuming = [asyncio.create_task(self._consumers.work(lambda: self._done)) for _ in range(4)]
         consuming.append(asyncio.create_task(self._consumers.read(self._has_read)))
-        posting = [asyncio.create_task(self._post(lane)) for lane in range(4)]
+        posting = [asyncio.create_task(self._post(lane)) for lane in range(_LANES)]
         reading = [asyncio.create_task(self._follow(reader)) for reader in range(_READERS)]
-        for _ in range(self._kills):
+        judging = [asyncio.create_task(self._judge()) for _ in range(_LANES)]
+        for kill in range(self._kills):
             await asyncio.sleep(self._random.uniform(0.05, 0.4))
             self._up.clear()
             await self._gateway.kill()
             for client in self._gateway._clients:
                 await client.close()
             await self._start()
+            if progress and kill % 50 == 49:
+                counts = f"{len(self._accepted)} messages, {self.upstream.sent} pushes"
+                progress(f"{kill + 1} kills, {counts}, {len(self._faults)} faults")
         await self._gateway.ready()
         await asyncio.sleep(0.3)
         self._goal = self.upstream.sent
         self._done = True
         await asyncio.gather(*posting)
-        await asyncio.wait_for(asyncio.gather(*reading), 60)
-        await asyncio.wait_for(asyncio.gather(*consuming), 60)
-        states = await self._judge()
+        self._posted = True
+        await asyncio.wait_for(asyncio.gather(*reading, *judging, *consuming), 120)
+        self._compare()
         await self._consumers.judge({number for number in self._content.values() if number <= self._goal})
         await self._gateway.stop()
+        states = collections.Counter(self._states.values())
         faults = self._faults + self._consumers.faults
         deliveries = self._consumers.deliveries
-        return Verdict(self._kills, len(self._accepted), states, min(self._read), self._gaps, deliveries, faults)
+        return Verdict(
+            self._kills, len(self._accepted), states, self._forgotten, min(self._read), self._gaps, deliveries, faults
+        )
 
     def _has_read(self):
         return self._done and self._consumers.has_read(self._goal)
 
     async def _judge(self):
-        client = self._gateway.client()
-        states = collections.Counter()
+        """Reads the state of each message until it is final, and once more after the next kill."""
+        while self._open or self._seen or not self._posted:
+            if self._seen and self._seen[0][2] < self._generation:
+                id, before, _ = self._seen.popleft()
+            elif self._open:
+                id, before = self._open.popleft(), None
+            elif self._posted:
+                # There was no kill since.
+                return
+            else:
+                await asyncio.sleep(0.01)
+                continue
+            state, generation = await self._final(id)
+            if before is None:
+                self._seen.append((id, state, generation))
+            elif (before, state) == ("confirmed", "unknown"):
+                self._forgotten += 1
+            elif before != state:
+                self._faults.append(f"{id} was {before}, and {state} after a kill")
+            self._states[id] = state
+
+    async def _final(self, id):
+        deadline = asyncio.get_running_loop().time() + 60
+        while True:
+            await self._up.wait()
+            generation = self._generation
+            try:
+                answer = await self._client(self._gateway).request("GET", f"/v1/deliveries/{id}")
+            except _GONE:
+                await asyncio.sleep(0.005)
+                continue
+            if answer.status != 200:
+                self._faults.append(f"{id} got {answer.status}")
+                return "lost", generation
+            if answer.json["state"] in _FINAL:
+                return answer.json["state"], generation
+            if asyncio.get_running_loop().time() > deadline:
+                self._faults.append(f"{id} is {answer.json['state']} for a minute")
+                return answer.json["state"], generation
+            await asyncio.sleep(0.01)
+
+    def _compare(self):
+        """Compares the states with what the upstream has received."""
         arrived = collections.Counter(self.upstream.received)
         for label, id in self._accepted.items():
-
-            async def final(id=id):
-                answer = await client.request("GET", f"/v1/deliveries/{id}")
-                assert answer.status == 200, (id, answer.status, answer.body)
-                return answer.json["state"] if answer.json["state"] in _FINAL else None
-
-            state = await eventually(final, what=f"{id} is final")
-            states[state] += 1
-            count = arrived[label]
+            state, count = self._states.get(id), arrived[label]
             if state == "confirmed" and count == 0:
                 self._faults.append(f"{id} was confirmed and never arrived")
             if state in ("expired", "replaced", "rejected") and count:
                 self._faults.append(f"{id} is {state} and arrived")
+            if state is None:
+                self._faults.append(f"{id} has no final state")
         if self._env["DRAWBRIDGE_UPSTREAM_QUEUE_REDELIVER"] == "never":
             self._faults += [f"{label} arrived {count} times" for label, count in arrived.items() if count > 1]
-        return states

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import itertools
 import os
+import random
 import shutil
 import socket
 import sys
@@ -12,10 +14,17 @@ import pytest
 
 from .waiting import eventually
 
+# Below the ports that Linux gives to clients and to servers with port 0, so that nobody gets one of these between its
+# choice and its use, nor while its server is restarted.
+_PORTS = range(12_000, 32_000)
+_ports = itertools.cycle(random.sample(_PORTS, len(_PORTS)))
+
 
 def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    for port in itertools.islice(_ports, 1000):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise RuntimeError(f"no port from {_PORTS.start} to {_PORTS.stop - 1} is free")
 
 
 def find(program):

@@ -4,18 +4,12 @@ import asyncio
 import contextlib
 import json
 import os
-import socket
 
 from .gateway import PROJECT
+from .program import free_port
 from .waiting import eventually
 
 FOLDER = PROJECT / "Tests/Integration/socketio"
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class SocketIOServer:

@@ -96,13 +96,13 @@ extension SessionHandle {
 
   // MARK: Calls
 
-  /// Emits an event and registers a call for its acknowledgement. Callable from any loop.
+  /// Emits an event and registers a call for its acknowledgement, whose id is the number of its delivery in its term. Callable from any loop.
   package func call(_ event: SocketIOParts, timeToLive: TimeSpan, now: MonotonicTime) -> CallReceipt {
     var record = event.record
     return call(token: SharedBytes([]), timeToLive: timeToLive, now: now) { sequence in
-      // The number of its delivery: larger than all before, also than those of earlier processes.
-      SocketIORecord.set(id: sequence, in: &record)
-      return (CallID(acknowledgement: sequence), SharedSlice(SharedBytes(record)))
+      let id = self.resumed.callIDBase &+ sequence
+      SocketIORecord.set(id: id, in: &record)
+      return (CallID(acknowledgement: id), SharedSlice(SharedBytes(record)))
     }
   }
 

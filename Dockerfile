@@ -35,8 +35,8 @@ FROM ${RUNTIME_IMAGE}
 # hadolint ignore=DL3008
 RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-      ca-certificates libsqlite3-0 libssl3 libyaml-0-2 zlib1g \
- && rm -rf /var/lib/apt/lists/*
+      ca-certificates libsqlite3-0 libssl3 libstdc++6 libyaml-0-2 zlib1g \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/log/*
 COPY --from=program /out/drawbridge /usr/local/bin/drawbridge
 COPY config/drawbridge.yaml /etc/drawbridge/drawbridge.yaml
 # For the store, with DRAWBRIDGE_STORE_ENGINE=sqlite. A new volume gets the owner and the mode of this folder.

@@ -21,10 +21,10 @@ extension API {
     _ message: IncomingMessage, _ body: RequestBody?, to session: Session, for grant: Grant?,
     _ context: RequestContext?, at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome {
-    if message.parameters.until == .confirmed, !session.upstream.queueSettings.confirms {
+    if message.parameters.until == .confirmed, !session.upstream.confirms {
       throw ProblemError(
         .invalidParameter,
-        "until=confirmed is not possible: \(session.settingPrefix)upstream.queue.confirm is off; use until=written"
+        "until=confirmed is not possible: \(session.settingPrefix)upstream.queue.confirm or heartbeat.ping is off; use until=written"
       )
     }
     let content = try message.decoded(body?.bytes ?? [])

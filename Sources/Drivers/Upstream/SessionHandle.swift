@@ -52,6 +52,8 @@ package final class SessionHandle: Sendable {
     /// nil unless the upstream speaks Socket.IO.
     var socketIO: SocketIOState?
     var socketIOSettings: SocketIOSettings?
+    /// Whether pings confirm messages, by the latest settings.
+    var confirms: Bool
     /// The session shuts down, and ends when the last call has.
     var isShuttingDown = false
     /// Called when the shutdown is complete.
@@ -119,7 +121,7 @@ package final class SessionHandle: Sendable {
       Shared(
         outbox: Outbox(settings.value.outbox), status: status, correlation: settings.value.conventions.correlation,
         socketIO: settings.value.conventions.kind == .socketIO ? SocketIOState() : nil,
-        socketIOSettings: settings.value.conventions.socketIO))
+        socketIOSettings: settings.value.conventions.socketIO, confirms: settings.value.outbox.confirms))
     if let opened { restore(opened.restored, settings.value.conventions.kind, in: opened.journal) }
   }
 
@@ -451,6 +453,7 @@ package final class SessionHandle: Sendable {
     shared.withLock { shared in
       shared.correlation = settings.value.conventions.correlation
       shared.socketIOSettings = settings.value.conventions.socketIO
+      shared.confirms = settings.value.outbox.confirms
     }
     send(.reconfigure(settings, because: reason))
   }

@@ -3,6 +3,7 @@ import Configuration
 import Journal
 import Outbox
 import TLSEngine
+import Threading
 import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
@@ -79,8 +80,11 @@ package final class SharedSettings: Sendable {
 }
 
 extension SessionHandle {
-  /// The settings of this session's queue. A reload does not change them.
+  /// The settings of this session's queue. A reload does not change them, except `confirms`.
   package var queueSettings: OutboxSettings { settings.value.outbox }
+
+  /// Whether pings confirm messages.
+  package var confirms: Bool { shared.withLock { $0.confirms } }
 
   /// TTL of messages whose sender sets none.
   package var defaultTimeToLive: TimeSpan { settings.value.outbox.timeToLive }

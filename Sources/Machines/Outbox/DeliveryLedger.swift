@@ -15,8 +15,10 @@ package struct DeliveryLedger: Sendable {
 
   /// How many of the latest messages are remembered: a power of two, and at least twice as many as may be queued.
   package let limit: Int
-  /// Whether `written` is followed by a confirmation, and not final.
-  private let confirms: Bool
+  /// The messages whose connections confirm what they have written. For the others, `written` is final.
+  private var confirmable: Range<UInt64>
+  /// How many of the remembered messages are `written`, and stay it.
+  private var finallyWritten = 0
   /// Whether the outbox keeps written messages until they are confirmed.
   private let keepsWritten: Bool
   /// Messages older than the last `limit`: all that the outbox holds, and the last that have left it.
@@ -55,7 +57,7 @@ package struct DeliveryLedger: Sendable {
     var limit = Self.minimumLimit
     while limit < 2 * settings.maximumMessages { limit *= 2 }
     self.limit = limit
-    confirms = settings.confirms
+    confirmable = settings.confirms ? 0..<UInt64.max : 0..<0
     keepsWritten = settings.confirms && settings.redelivery == .unconfirmed
   }
 
@@ -74,7 +76,7 @@ package struct DeliveryLedger: Sendable {
         late[last &- UInt64(states.count)] = LateEntry(
           state: oldest, reason: Self.reason(states[index]), time: times[index])
       } else {
-        forget(oldest)
+        forget(oldest, of: last &- UInt64(states.count))
       }
     }
     states[index] = DeliveryState.queued.rawValue
@@ -87,29 +89,44 @@ package struct DeliveryLedger: Sendable {
   /// Forgets a message in this state. A message that was never confirmed counts as `unknown`, as with an upstream that ignores
   /// pings.
   @inline(__always)
-  private mutating func forget(_ state: DeliveryState) {
-    present[Int(state.rawValue)] &-= 1
-    if state == .written, confirms {
-      totals[Int(DeliveryState.unknown.rawValue)] &+= 1
-    }
-    if !isFinal(state) { completions &+= 1 }
+  private mutating func forget(_ state: DeliveryState, of sequence: UInt64) {
+    count(-1, in: state, from: sequence)
+    guard !isFinal(state, of: sequence) else { return }
+    if state == .written { totals[Int(DeliveryState.unknown.rawValue)] &+= 1 }
+    completions &+= 1
   }
 
-  /// Whether a message stays in this state. `written` is final if confirmations are off.
-  package func isFinal(_ state: DeliveryState) -> Bool {
+  /// Pongs confirm the messages from `first` on, or not. None of them is written yet.
+  mutating func setConfirms(_ confirms: Bool, from first: UInt64) {
+    let (start, end) = (confirmable.lowerBound, confirmable.upperBound)
+    if confirms {
+      confirmable = (end == .max ? min(start, first) : first)..<UInt64.max
+    } else {
+      confirmable = min(start, first)..<min(end, first)
+    }
+  }
+
+  /// Whether a pong can confirm the message when it is written.
+  func isConfirmable(_ sequence: UInt64) -> Bool { confirmable.contains(sequence) }
+
+  /// How many of the remembered messages are `written` and may be confirmed.
+  var unconfirmed: Int { present[Int(DeliveryState.written.rawValue)] &- finallyWritten }
+
+  /// Whether a message stays in this state.
+  private func isFinal(_ state: DeliveryState, of sequence: UInt64) -> Bool {
     switch state {
     case .queued: false
-    case .written: !confirms
+    case .written: !isConfirmable(sequence)
     case .confirmed, .expired, .replaced, .rejected, .unknown: true
     }
   }
 
   /// Whether the state of a message is final or unknown.
-  package func isSettled(_ sequence: UInt64) -> Bool { state(of: sequence).map { isFinal($0) } ?? true }
+  package func isSettled(_ sequence: UInt64) -> Bool { state(of: sequence).map { isFinal($0, of: sequence) } ?? true }
 
   /// Whether a message was written, or its state is final or unknown.
   package func isWritten(_ sequence: UInt64) -> Bool {
-    state(of: sequence).map { $0 == .written || isFinal($0) } ?? true
+    state(of: sequence).map { $0 == .written || isFinal($0, of: sequence) } ?? true
   }
 
   /// Whether the outbox holds a message in this state.
@@ -160,7 +177,7 @@ package struct DeliveryLedger: Sendable {
   mutating func set(_ sequence: UInt64, to state: DeliveryState, because reason: DeliveryReason? = nil) {
     if recordsChanges { record(sequence, state, reason) }
     totals[Int(state.rawValue)] &+= 1
-    if isFinal(state) { completions &+= 1 }
+    if isFinal(state, of: sequence) { completions &+= 1 }
     replace(sequence, by: state, reason)
   }
 
@@ -171,8 +188,8 @@ package struct DeliveryLedger: Sendable {
     replace(sequence, by: .queued, nil)
   }
 
-  /// Moves all messages from `first` through `last` that are in the state `before` to `state`; returns how many. Only remembered
-  /// messages are visited: a connection may have carried millions without a pong.
+  /// Moves all messages from `first` through `last` that are in the state `before` to `state`; returns how many. One connection has carried
+  /// them. Only remembered messages are visited: a connection may have carried millions without a pong.
   @discardableResult
   mutating func setAll(
     _ before: DeliveryState, from first: UInt64, through last: UInt64, to state: DeliveryState,
@@ -200,10 +217,10 @@ package struct DeliveryLedger: Sendable {
     }
     let count = Self.replace(
       before, by: Self.packed(state, reason), at: currentTime, first...last, in: &states, &times)
-    present[Int(before.rawValue)] &-= count
-    present[Int(state.rawValue)] &+= count
+    self.count(-count, in: before, from: first)
+    self.count(count, in: state, from: first)
     totals[Int(state.rawValue)] &+= UInt64(count)
-    if isFinal(state) { completions &+= UInt64(count) }
+    if isFinal(state, of: first) { completions &+= UInt64(count) }
     return count
   }
 
@@ -261,7 +278,7 @@ package struct DeliveryLedger: Sendable {
       let index = index(of: last - UInt64(age))
       states[index] = Self.packed(delivery.state, delivery.reason)
       times[index] = UInt32(truncatingIfNeeded: Self.units(delivery.time))
-      present[Int(delivery.state.rawValue)] += 1
+      count(1, in: delivery.state, from: last - UInt64(age))
     }
   }
 
@@ -285,20 +302,21 @@ package struct DeliveryLedger: Sendable {
       late[sequence] = nil
       return
     }
-    present[Int(before.rawValue)] &-= 1
-    present[Int(state.rawValue)] &+= 1
+    count(-1, in: before, from: sequence)
+    count(1, in: state, from: sequence)
     guard isHeld(before), !isHeld(state) else { return }
     lateDepartures.append(sequence)
     guard lateDepartures.count > Self.lateLimit else { return }
-    if let forgotten = late.removeValue(forKey: lateDepartures[lateDepartures.front]) { forget(forgotten.state) }
+    let oldest = lateDepartures[lateDepartures.front]
+    if let forgotten = late.removeValue(forKey: oldest) { forget(forgotten.state, of: oldest) }
     lateDepartures.removeFirst()
   }
 
   private mutating func replace(_ sequence: UInt64, by state: DeliveryState, _ reason: DeliveryReason?) {
     guard remembers(sequence) else { return replaceLate(sequence, by: state, reason) }
     let index = index(of: sequence)
-    present[Int(states[index] & 15)] &-= 1
-    present[Int(state.rawValue)] &+= 1
+    if let before = Self.state(states[index]) { count(-1, in: before, from: sequence) }
+    count(1, in: state, from: sequence)
     states[index] = Self.packed(state, reason)
     times[index] = currentTime
   }
@@ -322,6 +340,13 @@ package struct DeliveryLedger: Sendable {
 
   /// How many of the remembered messages are in `state` now.
   package func count(in state: DeliveryState) -> Int { present[Int(state.rawValue)] }
+
+  /// Adds to the number of messages in `state`. They begin with `first`, and one connection has carried them.
+  @inline(__always)
+  private mutating func count(_ change: Int, in state: DeliveryState, from first: UInt64) {
+    present[Int(state.rawValue)] &+= change
+    if state == .written, !isConfirmable(first) { finallyWritten &+= change }
+  }
 
   /// The oldest of the last `limit` numbers.
   private var oldest: UInt64 { last < UInt64(states.count) ? 1 : last &- UInt64(states.count) &+ 1 }

@@ -3,12 +3,19 @@ import UpstreamSession
 
 /// How connections affect the outbox: they start to send, confirm messages by pongs, and end.
 extension Outbox {
-  /// Called when a connection is ready: it may take messages from now on.
-  package mutating func startSending(on connection: Generation) {
+  /// Called when a connection is ready: it may take messages from now on. `confirms`: whether its pings confirm them; nil: as in the settings.
+  package mutating func startSending(on connection: Generation, confirms: Bool? = nil) {
     precondition(flight == nil, "two connections send at once")
-    flight = Flight(connection, first: firstUntaken)
+    // What may be sent again is confirmed on every connection.
+    beginFlight(on: connection, confirms: keepsWritten || confirms ?? settings.confirms)
     isBlocked = false
     resume()
+  }
+
+  private mutating func beginFlight(on connection: Generation, confirms: Bool) {
+    let first = firstUntaken
+    flight = Flight(connection, first: first, confirms: confirms)
+    ledger.setConfirms(confirms, from: first)
   }
 
   private var firstUntaken: UInt64 { takenEnd < ring.end ? ring[takenEnd].sequence : ledger.last + 1 }
@@ -62,14 +69,13 @@ extension Outbox {
 
   /// How many messages of the sending connection no barrier follows yet; 0 if no further barrier may be sent.
   package var messagesWithoutBarrier: UInt64 {
-    guard settings.confirms, let flight, flight.barriers.count < settings.maximumBarriers else { return 0 }
+    guard let flight, flight.confirms, flight.barriers.count < settings.maximumBarriers else { return 0 }
     return flight.last - flight.lastWithBarrier
   }
 
   /// A ping with this counter is sent after everything that the connection has taken: the sending connection, or the retiring one
   /// before its close frame.
   package mutating func barrierSent(_ counter: UInt64, on connection: Generation) {
-    guard settings.confirms else { return }
     // Heartbeats are sent whether or not another barrier is allowed. The next barrier confirms the messages before them.
     if isRetiring(connection) {
       retiring?.appendBarrier(counter, atMost: .max)
@@ -118,14 +124,14 @@ extension Outbox {
   package mutating func settle(partiallyWritten: UInt64? = nil) {
     guard let ended = retiring else { return }
     retiring = nil
-    if settings.confirms, ended.last >= ended.first, !keepsWritten {
+    if ended.confirms, ended.last >= ended.first, !keepsWritten {
       ledger.setAll(.written, from: ended.first, through: ended.last, to: .unknown, because: .connectionLost)
     }
     // If a successor has taken messages, it owns the front of the ring, and nothing of the old connection is left there.
     if let successor = flight, successor.last >= successor.first { return }
     requeue(partiallyWritten: partiallyWritten)
     lowerIntent()
-    flight = flight.map { Flight($0.connection, first: firstUntaken) }
+    if let flight { beginFlight(on: flight.connection, confirms: flight.confirms) }
   }
 
   private mutating func requeue(partiallyWritten: UInt64?) {
@@ -227,9 +233,9 @@ extension Outbox {
 extension Outbox.Flight {
   fileprivate var firstLargest: Outbox.Sent? { largest.isEmpty ? nil : largest[largest.front] }
 
-  /// Records a barrier after the last message, unless there are `limit` barriers or one follows that message already.
+  /// Records a barrier after the last message, unless pongs confirm nothing, there are `limit` barriers or one follows that message already.
   fileprivate mutating func appendBarrier(_ counter: UInt64, atMost limit: Int) {
-    guard last > lastWithBarrier, barriers.count < limit else { return }
+    guard confirms, last > lastWithBarrier, barriers.count < limit else { return }
     lastWithBarrier = last
     barriers.append(Outbox.Barrier(counter: counter, through: last, taken: taken ?? .distantFuture))
     taken = nil

@@ -41,6 +41,8 @@ package struct Outbox: Sendable {
   /// The messages that one connection has taken and that are not confirmed yet.
   struct Flight: Sendable {
     let connection: Generation
+    /// Whether pings confirm its messages.
+    let confirms: Bool
     var first: UInt64
     var last: UInt64
     /// Pings that were sent after messages: each confirms all up to `through`.
@@ -52,8 +54,9 @@ package struct Outbox: Sendable {
     /// Of the written, unconfirmed messages, those without a larger one after them. The first is the largest of all.
     var largest = RingDeque(filler: Sent(sequence: 0, size: 0))
 
-    init(_ connection: Generation, first: UInt64) {
+    init(_ connection: Generation, first: UInt64, confirms: Bool) {
       self.connection = connection
+      self.confirms = confirms
       self.first = first
       last = first - 1
       lastWithBarrier = first - 1
@@ -134,7 +137,7 @@ package struct Outbox: Sendable {
   /// Whether every message has been written.
   package var isEmpty: Bool { messages == 0 }
   /// Messages that the kernel has accepted and that await a pong.
-  package var unconfirmed: Int { settings.confirms ? ledger.count(in: .written) : 0 }
+  package var unconfirmed: Int { ledger.unconfirmed }
   /// Whether messages are waiting for a connection to take them.
   package var hasWaiting: Bool { waiting > 0 }
 

@@ -25,7 +25,7 @@ package struct OutboxSettings: Sendable, Equatable {
   /// Connections that may be lost with one message: after it was written (with `redelivery: unconfirmed`), and in any case while
   /// it was partially written. At most 255.
   package var maximumAttempts = 3
-  /// Whether pings confirm messages. If not, `written` is final.
+  /// Whether pings confirm messages. If not, `written` is final. Decided for each connection.
   package var confirms = true
   /// A barrier ping is sent after this many messages, or `barrierDelay` after the first message that no barrier follows.
   package var barrierMessages = 64

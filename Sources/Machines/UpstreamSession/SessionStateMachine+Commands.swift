@@ -124,8 +124,6 @@ extension SessionStateMachine {
         state = .backoff(until: min(until, nextNetworkAttempt))
       }
     case .ready(let connection), .replacing(let connection, successor: _), .switching(let connection, successor: _, _):
-      // An upstream that breaks on pings is not probed.
-      guard settings.liveness.isEnabled else { break }
       if let counter = barrierPing(connection.generation, now: now, using: &generator) {
         actions.append(.ping(counter, connection.generation))
       }

@@ -26,12 +26,12 @@ extension SessionStateMachine {
     return isOurs
   }
 
-  /// A counter for a ping after messages, whose pong confirms all of them; nil if the connection is gone.
+  /// A counter for a ping after messages, whose pong confirms all of them; nil if the connection is gone or sends no pings.
   package mutating func barrierPing(
     _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> UInt64? {
     var counter: UInt64?
-    withLiveness(reported) { counter = $0.takePing(now: now, using: &generator) }
+    withLiveness(reported) { if $0.isEnabled { counter = $0.takePing(now: now, using: &generator) } }
     return counter
   }
 

@@ -151,7 +151,10 @@ final class OutboxPump: TimerTarget {
 
   var retiringConnection: Generation? { handle.shared.withLock { $0.outbox.retiringConnection } }
 
-  func startSending(on generation: Generation) { handle.update { $0.outbox.startSending(on: generation) } }
+  /// `confirms`: whether pings confirm the messages of this connection.
+  func startSending(on generation: Generation, confirms: Bool) {
+    handle.update { $0.outbox.startSending(on: generation, confirms: confirms) }
+  }
 
   func stopSending(closedAsTooBig: Bool, partiallyWritten: UInt64?) {
     handle.update { $0.outbox.stopSending(closedAsTooBig: closedAsTooBig, partiallyWritten: partiallyWritten) }

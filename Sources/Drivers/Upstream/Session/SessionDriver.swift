@@ -138,7 +138,7 @@ final class SessionDriver {
         if handle.hasEvents { beginSending(on: connection) }
         resubscribe(on: connection)
       }
-      pump.startSending(on: generation)
+      pump.startSending(on: generation, confirms: (connection(generation)?.settings ?? settings).outbox.confirms)
       merger.sendingMoved()
       connection(generation)?.scheduleFlush()
     case .stopSending(let generation, let closedAsTooBig):

@@ -133,7 +133,7 @@ extension SessionStateMachine {
     _ attempt: Attempt, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
     _ actions: inout [SessionAction]
   ) {
-    guard now >= min(attempt.phaseDeadline, attempt.wholeDeadline) else {
+    if now < min(attempt.phaseDeadline, attempt.wholeDeadline), settings.setup[attempt.step].isOptional {
       var attempt = attempt
       attempt.stepDeadline = .distantFuture
       setAttempt(attempt)
@@ -233,7 +233,7 @@ extension SessionStateMachine {
           let optional = settings.setup.count { $0.isOptional }
           attempt.stepDeadline = now + settings.limits.setup / Int64(2 * optional)
         } else {
-          attempt.phaseDeadline = min(attempt.phaseDeadline, now + step.timeLimit)
+          attempt.stepDeadline = now + step.timeLimit
         }
         update(attempt, because: .progress, now: now, &actions)
         return

@@ -34,7 +34,7 @@ package struct SessionStateMachine: ~Copyable, Sendable {
     var phaseDeadline: MonotonicTime
     /// For everything up to the response to the opening handshake.
     var wholeDeadline: MonotonicTime
-    /// Of an optional setup step, which the setup continues without.
+    /// Of the pending setup step. The setup continues without an optional one.
     var stepDeadline = MonotonicTime.distantFuture
     /// The pending setup step.
     var step = 0

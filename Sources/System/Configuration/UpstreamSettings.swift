@@ -112,11 +112,11 @@ package struct UpstreamSettings: Equatable, Sendable {
     session.setup = conventions.onOpen.map { SetupStep(expectsResponse: $0.expect != nil, timeLimit: $0.timeout) }
     let isSocketIO = conventions.kind == .socketIO
     if isSocketIO {
-      // `limits.setup` applies to them.
+      // `limits.setup` applies to them, which is at most a day.
       let namespaces = conventions.socketIO.joined
       session.setup =
         ([false] + namespaces.map { !$0.isRequired }).map {
-          SetupStep(expectsResponse: true, timeLimit: .minutes(10), isOptional: $0)
+          SetupStep(expectsResponse: true, timeLimit: .minutes(24 * 60), isOptional: $0)
         } + session.setup
     }
     session.liveness.endsConnection = !isSocketIO

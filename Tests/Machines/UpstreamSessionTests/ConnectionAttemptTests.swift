@@ -86,6 +86,26 @@ import Testing
     #expect(session.causes.last == .attemptFailed(AttemptFailure(phase: .settingUp, reason: .setupResponse)))
   }
 
+  @Test func theTimeoutOfAStepLimitsNoLaterOne() {
+    let session = Dialogue {
+      $0.limits.setup = .seconds(20)
+      $0.setup = [
+        SetupStep(expectsResponse: true, timeLimit: .seconds(3)),
+        SetupStep(expectsResponse: true, timeLimit: .seconds(12)),
+        SetupStep(expectsResponse: true, timeLimit: .seconds(12)),
+      ]
+    }
+    _ = session.open()
+    _ = session.upgraded(1)
+    session.pass(.seconds(2))
+    #expect(session.answered(1) == ["say 1 #1"])
+    #expect(session.machine.nextDeadline == session.now + .seconds(12))
+    session.pass(.seconds(11))
+    #expect(session.answered(1) == ["say 2 #1"])
+    #expect(session.wait() == ["discard #1", "opening→backoff"])
+    #expect(session.waited == .seconds(7), "the limit of all steps together")
+  }
+
   /// They share half of the time of the whole setup.
   @Test func aSetupContinuesWithoutItsOptionalSteps() {
     let optional = SetupStep(expectsResponse: true, isOptional: true)

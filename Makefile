@@ -1,7 +1,7 @@
 # The commands of this project, for people and CI. They are implemented in scripts/ and in the Swift package.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint format asan tsan conformance contract fuzz bench profile instructions soak restarts workers clean
+.PHONY: help run build test lint format asan tsan conformance contract fuzz bench profile instructions soak restarts workers kills clean
 
 help: ## Show this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
@@ -60,6 +60,10 @@ restarts: build ## Restart the gateway during 10,000 requests, with inherited so
 workers: build ## Kill 50 curl workers at random that share 10,000 messages, and check that each message is handled in order
 	@scripts/setup test
 	@DRAWBRIDGE_CONSUMER_MESSAGES=10000 DRAWBRIDGE_CONSUMER_WORKERS=50 .venv/bin/python -m pytest Tests/Integration/test_consumers.py -k curl_workers
+
+kills: build ## Kill Socket.IO servers of both versions 100 times each under load, with and without recovery, and check what became of each event
+	@scripts/setup test
+	@DRAWBRIDGE_SOCKETIO_KILLS=100 .venv/bin/python -m pytest Tests/Integration/test_socketio_kills.py -n 2
 
 clean: ## Remove all build output (keeps .venv and .tools, which would have to be downloaded again)
 	rm -rf .build .build-address .build-thread .build-fuzz

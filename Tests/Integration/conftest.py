@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import json
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from harness.certificates import CertificateAuthority
+from harness.conventions import ConventionUpstream
 from harness.created_sessions import Sessions
 from harness.credentials import Issuer
 from harness.gateway import BINARY, Gateway
@@ -200,3 +202,18 @@ def mounted(tmp_path):
     yield mount
     for folder in folders:
         subprocess.run(["umount", "-l", folder], check=False)
+
+
+@pytest.fixture
+def scripted(start, gateway_for):
+    """`await scripted(script)`: the scripted server, the gateway in front of it, and a client."""
+
+    async def scripted(script, *, version=4, ready=True, upstream=None, options=None, **socketio):
+        server = await start(ConventionUpstream(script, **(options or {})))
+        settings = {"kind": "socketio", "url": server.url, "socketio": {"version": version, **socketio}}
+        # Longer than a test: what waits for it without a reason fails.
+        config = {"upstream": {**settings, **(upstream or {})}, "shutdown": {"flush": "10m"}}
+        gateway = await gateway_for(None, config=json.dumps(config), ready=ready)
+        return server, gateway, gateway.client()
+
+    return scripted

@@ -23,6 +23,7 @@ package struct FuzzTarget: Sendable {
       FuzzTarget("chunked-body", longestInput: 256, ChunkedBodyTarget.run),
       FuzzTarget("websocket-frames", longestInput: 256, WebSocketFramesTarget.run),
       FuzzTarget("handshake-response", longestInput: 512, HandshakeResponseTarget.run),
+      FuzzTarget("client-response", longestInput: 512, ClientResponseTarget.run),
       FuzzTarget("proxy-response", longestInput: 512, ProxyResponseTarget.run),
       FuzzTarget("proxy-header", longestInput: 320, ProxyHeaderTarget.run),
       FuzzTarget("inflate", longestInput: 256, InflateTarget.run),

@@ -1,0 +1,45 @@
+import ByteStreams
+import HTTPCodec
+
+/// The response to a request of the HTTP client: in pieces against in one piece, and the end of the connection after it.
+///
+/// Input: a byte for the pieces, a byte for the limits, then the bytes that the server sends.
+enum ClientResponseTarget {
+  static func run(_ input: Span<UInt8>) throws(Finding) {
+    var reader = InputReader(input)
+    let cuts = reader.cuts()
+    let limits = reader.byte() & 1 == 0 ? HTTPLimits() : .tightResponse
+    let bytes = reader.rest
+    let whole = try read(bytes, .none, limits)
+    let cut = try read(bytes, cuts, limits)
+    try whole.requireAgreement(with: cut, "in pieces it reads")
+  }
+
+  private static func read(
+    _ bytes: Span<UInt8>, _ cuts: Cuts, _ limits: HTTPLimits
+  ) throws(Finding) -> Transcript<HTTPProtocolError> {
+    var reader = HTTPResponseReader(limits: limits)
+    var transcript = Transcript<HTTPProtocolError>()
+    var queue = ByteQueue()
+    do throws(HTTPProtocolError) {
+      for piece in cuts.pieces(of: bytes.count) {
+        queue.append(bytes.extracting(piece))
+        try reader.receive(&queue)
+      }
+      if !reader.isComplete {
+        transcript.note("~")
+        try reader.receiveEndOfInput()
+      }
+    } catch {
+      transcript.failure = error
+      return transcript
+    }
+    try require(reader.isComplete, "the connection has ended, and the response is not complete")
+    try require(reader.status == 101 || reader.status >= 200, "status \(reader.status) is read as a final one")
+    try require(!reader.allowsReuse || queue.isEmpty, "bytes after the response do not prevent reuse")
+    transcript.note("S", number: reader.status)
+    transcript.note("R", Array((reader.field(.retryAfter) ?? "-").utf8))
+    transcript.note(reader.allowsReuse ? "k" : "c")
+    return transcript
+  }
+}

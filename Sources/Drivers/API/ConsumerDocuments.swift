@@ -180,7 +180,7 @@ struct ConsumerDocument {
     if let count = try document.count("max_deliveries", in: ConsumerSettings.deliveries) {
       settings.maximumDeliveries = count
     }
-    settings.order = try document.parsed("order_by", "\"topic\" or a JSON pointer such as \"/order/id\"") {
+    settings.order = try document.parsed("order_by", "\"all\", \"topic\" or a JSON pointer such as \"/order/id\"") {
       ConsumerOrder(String(decoding: $0, as: UTF8.self))
     }
     for topic in try document.strings("topics", maximum: TopicFilter.maximumPatterns) {

@@ -39,16 +39,19 @@ package struct ConsumerSettings: Equatable, Sendable {
 
 /// What pushes must be handled one after another.
 package enum ConsumerOrder: Equatable, Sendable {
+  /// All of them.
+  case all
   /// Those with the same topic.
   case topic
   /// Those with the same value at this place of their JSON.
   case pointer(JSONPointer)
 
-  /// `topic`, or a JSON pointer that begins with `/`.
+  /// `all`, `topic`, or a JSON pointer that begins with `/`.
   package init?(_ text: String) {
-    if text == "topic" {
-      self = .topic
-    } else {
+    switch text {
+    case "all": self = .all
+    case "topic": self = .topic
+    default:
       guard text.utf8.first == UInt8(ascii: "/"), let pointer = JSONPointer(text) else { return nil }
       self = .pointer(pointer)
     }
@@ -56,19 +59,21 @@ package enum ConsumerOrder: Equatable, Sendable {
 
   package var text: String {
     switch self {
+    case .all: "all"
     case .topic: "topic"
     case .pointer(let pointer): pointer.description
     }
   }
 
   /// Whether a key is searched for in the payload.
-  var readsPayloads: Bool { self != .topic }
+  var readsPayloads: Bool { if case .pointer = self { true } else { false } }
 
   /// The key of a push, as a keyed hash; nil if the push has none and is independent of all others. Pushes whose hashes are equal by
   /// chance are handled one after another, which delays them and breaks nothing.
   func key(of message: RetainedMessage) -> UInt64? {
     var hasher = Hasher()
     switch self {
+    case .all: return 0
     case .topic:
       guard let topic = message.topic else { return nil }
       hasher.combine(topic)

@@ -173,6 +173,20 @@ import Testing
     #expect(try fixture.take() == [2])
   }
 
+  @Test func allPushesCanBeHandledOneAfterAnother() throws {
+    var fixture = try ConsumerFixture { $0.order = .all }
+    fixture.push("1", topic: "a")
+    fixture.push("2")
+    fixture.push("3", topic: "b")
+    let first = try fixture.lease()
+    #expect(try first.number == 1 && fixture.receive().isBlocked)
+    #expect(try fixture.settle(.release(.seconds(5)), first) == [.released])
+    #expect(try fixture.receive().isBlocked)
+    fixture.wait(.seconds(5))
+    _ = try fixture.settle(.acknowledge, try fixture.lease())
+    #expect(try fixture.take() == [2])
+  }
+
   @Test func aReleasedPushBlocksItsKeyAndIsItselfNext() throws {
     var fixture = try ConsumerFixture { $0.order = .topic }
     fixture.push("1", "2", topic: "a")

@@ -84,6 +84,8 @@ let package = Package(
     target(.machines, "Outbox", ["ByteStreams", "UpstreamSession"]),
     target(.machines, "Inbox", ["ByteStreams", "JSONCodec", "SocketIO"]),
     target(.machines, "Consumers", ["ByteStreams", "JSONCodec", "Inbox", "Journal"]),
+    target(
+      .machines, "Webhooks", ["ByteStreams", "Signatures", "HTTPCodec", "Profiles", "Consumers"]),
     target(.machines, "Idempotency", ["ByteStreams"]),
     target(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
     target(.machines, "RouteNetlink", ["ByteStreams"]),
@@ -105,7 +107,8 @@ let package = Package(
       [
         "CYAML", "ByteStreams", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "SocketIO",
         "UpstreamProtocol",
-        "Profiles", "UpstreamSession", "Outbox", "Inbox", "Journal", "Access", "Reactor", "TLSEngine", "Logging",
+        "Profiles", "UpstreamSession", "Outbox", "Inbox", "Consumers", "Webhooks", "Journal", "Access", "Reactor",
+        "TLSEngine", "Logging",
       ]),
 
     // Drivers: they do.
@@ -120,8 +123,9 @@ let package = Package(
     target(
       .drivers, "Sessions",
       [
-        "ByteStreams", "Threading", "Journal", "Profiles", "SocketIO", "Inbox", "Consumers", "Outbox", "RouteNetlink",
-        "UpstreamSession", "Upstream", "Reactor", "Configuration", "Metrics", "Logging", "WebSocketCodec",
+        "ByteStreams", "Threading", "Journal", "Profiles", "SocketIO", "Inbox", "Consumers", "Webhooks", "Outbox",
+        "RouteNetlink", "HTTPCodec", "TLSEngine", "UpstreamSession", "Upstream", "Reactor", "Configuration", "Metrics",
+        "Logging", "WebSocketCodec",
       ]),
     target(
       .drivers, "HTTPServer",
@@ -134,7 +138,8 @@ let package = Package(
       name: "API",
       dependencies: [
         "Access", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "UpstreamSession", "Outbox", "Inbox",
-        "Journal", "Consumers", "Idempotency", "Calls", "SocketIO", "UpstreamProtocol", "Profiles", "Upstream",
+        "Journal", "Consumers", "Webhooks", "Idempotency", "Calls", "SocketIO", "UpstreamProtocol", "Profiles",
+        "Upstream",
         "Sessions", "HTTPServer",
         "Reactor", "TLSEngine", "Configuration", "Metrics", "Logging", "Threading",
       ],
@@ -145,7 +150,8 @@ let package = Package(
       name: "Gateway",
       dependencies: [
         "Access", "ByteStreams", "Threading", "TLSEngine", "HTTPCodec", "WebSocketCodec", "UpstreamProtocol",
-        "UpstreamSession", "Outbox", "Inbox", "Journal", "Upstream", "Sessions", "HTTPServer", "Store", "API",
+        "UpstreamSession", "Outbox", "Inbox", "Journal", "Webhooks", "Upstream", "Sessions", "HTTPServer", "Store",
+        "API",
         "Reactor", "Configuration", "Metrics", "Logging",
       ],
       swiftSettings: strict),
@@ -179,6 +185,7 @@ let package = Package(
     tested(.machines, "Outbox", ["UpstreamSession"]),
     tested(.machines, "Inbox", ["SocketIO"]),
     tested(.machines, "Consumers", ["ByteStreams", "Inbox", "JSONCodec", "Journal"]),
+    tested(.machines, "Webhooks", ["ByteStreams", "Consumers", "HTTPCodec"]),
     tested(.machines, "Idempotency", ["ByteStreams"]),
     tested(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
     tested(.machines, "RouteNetlink"),
@@ -189,7 +196,7 @@ let package = Package(
       .system, "Configuration",
       [
         "ByteStreams", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "UpstreamProtocol", "UpstreamSession",
-        "Outbox", "Inbox", "Reactor", "TLSEngine", "Logging",
+        "Profiles", "Outbox", "Inbox", "Consumers", "Webhooks", "Reactor", "TLSEngine", "Logging",
       ]),
     tested(.system, "Metrics"),
     tested(.system, "Logging", ["ByteStreams"]),
@@ -226,7 +233,7 @@ let package = Package(
       ]),
     tested(
       nil, "Gateway",
-      ["Configuration", "HTTPCodec", "Inbox", "Journal", "Outbox", "Reactor", "Upstream", "WebSocketCodec"]),
+      ["Configuration", "HTTPCodec", "Inbox", "Journal", "Outbox", "Reactor", "Upstream", "WebSocketCodec", "Webhooks"]),
     // What the Autobahn TestSuite judges: the gateway's session with an echo behind it (scripts/conformance).
     .executableTarget(
       name: "autobahn-client",

@@ -5,16 +5,17 @@ import Upstream
 struct DescriptorBudget: Equatable {
   /// Descriptors reserved for everything but clients and management. Each part is the maximum that its users can hold, even when
   /// every operation hangs.
-  static func reserve(sessions: Int, created: Int = 0) -> Int {
-    sessions * connectionsPerSession + min(sessions + created, racingSessions) * ConnectRace.addressLimit
-      + (created > 0 ? 2 * lookUps : lookUps) + blockingWork + others
+  static func reserve(sessions: Int, created: Int = 0, webhooks: Int = 0) -> Int {
+    let resolvers = 1 + (created > 0 ? 1 : 0) + (webhooks > 0 ? 1 : 0)
+    return sessions * connectionsPerSession + webhooks + resolvers * lookUps + blockingWork + others
+      + min(sessions + created + webhooks, racingSessions) * ConnectRace.addressLimit
   }
   /// A connection, and its predecessor and successor during a hand-over.
   private static let connectionsPerSession = 3
-  /// Sessions whose connection attempts have all their addresses open at once. More are rare, since few names have many addresses
+  /// Sessions and webhooks whose connection attempts have all their addresses open at once. More are rare, since few names have many addresses
   /// that hang. An attempt without a descriptor fails and is repeated.
   private static let racingSessions = 8
-  /// Of one resolver. The sessions that clients create have one of their own.
+  /// Of one resolver. The sessions that clients create have one of their own, and so have webhooks.
   private static let lookUps = Resolver.threadCount * Resolver.descriptorsPerThread
   /// Reading certificates and secrets, and running credential commands.
   private static let blockingWork = BlockingThreadPool.threadLimit * BlockingThreadPool.descriptorsPerThread
@@ -36,10 +37,15 @@ struct DescriptorBudget: Equatable {
   ///   - loops: number of event loops. Each may briefly hold one more connection to refuse it.
   ///   - sessions: number of sessions, each with one upstream.
   ///   - created: `created_sessions.total`, or 0 without profiles.
+  ///   - webhooks: maximum number of requests of all webhooks at a time.
   ///   - clients: `http.connections`.
   ///   - management: `http.management_connections`.
-  init(limit: Int, inUse: Int, loops: Int, sessions: Int, created: Int = 0, clients: Int, management: Int) {
-    let available = max(2, limit - inUse - loops - Self.reserve(sessions: sessions, created: created))
+  init(
+    limit: Int, inUse: Int, loops: Int, sessions: Int, created: Int = 0, webhooks: Int = 0, clients: Int,
+    management: Int
+  ) {
+    let reserved = Self.reserve(sessions: sessions, created: created, webhooks: webhooks)
+    let available = max(2, limit - inUse - loops - reserved)
     // At most a quarter of a low limit: probes and metrics need few.
     self.management = min(management, max(1, available / 4))
     let rest = available - self.management

@@ -47,11 +47,20 @@ package struct GatewayPlan: Sendable {
     var contexts = TLSContextCache(fileTimeout: upstreams.map(\.fileTimeout).max() ?? .zero)
     for session in configured where session.configuration.upstream.url != nil {
       guard isUsable(session.pathPrefix + "upstream.tls") else { continue }
+      var webhooks: [WebhookPlan] = []
+      for (index, webhook) in session.configuration.webhooks.enumerated() {
+        do throws(TLSSettingsError) {
+          webhooks.append(try WebhookPlan(webhook, with: &contexts))
+        } catch {
+          problems.append(
+            SettingProblem(session.pathPrefix + "webhooks", .none, "'[\(index)].ca_file' cannot be used: \(error)"))
+        }
+      }
       do throws(TLSSettingsError) {
         sessions.append(
           SessionPlan(
             name: session.name, settings: try SharedSettings(session.configuration.upstream, with: &contexts),
-            retention: session.configuration.retention))
+            retention: session.configuration.retention, webhooks: webhooks))
       } catch {
         problems.append(SettingProblem(error, prefix: session.pathPrefix))
       }

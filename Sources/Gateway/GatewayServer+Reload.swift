@@ -22,7 +22,7 @@ struct RunningSettings {
 /// Applies a configuration that was read again.
 extension GatewayServer {
   /// Applies the changed settings of the plan that can change without a restart: `log.level`, `log.access`, `reload`, `shutdown`, and of each
-  /// session its retention, and `upstream` except its queue, by a new connection that replaces the old one. The log names the others. A
+  /// session its retention, its webhooks, and `upstream` except its queue, by a new connection that replaces the old one. The log names the others. A
   /// session that the plan does not contain keeps running unchanged. Returns false, and has logged why, if the settings are invalid.
   ///
   /// A session whose `upstream` has not changed, or only its topics, keeps its connection. If no setting has changed since the start or the
@@ -52,6 +52,7 @@ extension GatewayServer {
       else { continue }
       let oldConfiguration = before.first { $0.name == new.name }?.configuration
       if new.configuration.retention != oldConfiguration?.retention { session.change(new.configuration.retention) }
+      session.webhooks?.replace(with: planned.webhooks)
       let upstream = new.configuration.upstream
       let old = oldConfiguration?.upstream
       guard reconnectsAll || upstream != old else { continue }

@@ -21,7 +21,7 @@ extension GatewayServer {
   ///
   /// 1. `/readyz` fails. Everything is served for `shutdown.pause`.
   /// 2. Listeners of clients close. Held requests and streams end one after another, calls when they have their replies, and each connection
-  ///    after its response, within `shutdown.drain`.
+  ///    after its response, and requests of webhooks, within `shutdown.drain`.
   /// 3. Queued messages are sent within `shutdown.flush`. All requests that could post have been responded to before, except those that were
   ///    not complete in time: a message is refused once nothing can be sent.
   /// 4. The upstream connections close with 1001, and the responses that waited for that are sent.
@@ -62,7 +62,8 @@ extension GatewayServer {
     // The rest of the time is for the last ones to be sent.
     let spread = min(limit / 2, Self.releaseInterval * Int64(connections))
     server.drain(loops, releasingOver: spread) { [events] in events.wake() }
-    return wait(atMost: limit) { server.isDrained }
+    sessions.stopWebhooks { [events] in events.wake() }
+    return wait(atMost: limit) { server.isDrained && sessions.webhooksAreIdle }
   }
 
   private func flush(within limit: TimeSpan, closing: TimeSpan) -> WaitResult {

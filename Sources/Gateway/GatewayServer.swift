@@ -12,6 +12,7 @@ import Store
 import TLSEngine
 import Upstream
 import UpstreamSession
+import Webhooks
 
 /// Why the gateway cannot start with valid settings: the system refuses a resource.
 package struct StartError: Error, Sendable {
@@ -104,7 +105,9 @@ package final class GatewayServer: Sendable {
     let descriptors = DescriptorBudget(
       limit: descriptorLimit, inUse: ProcessInformation.openDescriptors(), loops: loopCount,
       sessions: plan.sessions.count, created: settings.profiles.isEmpty ? 0 : settings.createdSessions.total,
-      clients: settings.http.connections, management: settings.http.managementConnections)
+      webhooks: settings.configuredSessions.reduce(0) { sum, session in
+        session.configuration.webhooks.reduce(sum) { $0 + $1.concurrency }
+      }, clients: settings.http.connections, management: settings.http.managementConnections)
     if let warning = descriptors.warning {
       logger.warning(
         "fewer connections are accepted than configured",
@@ -126,7 +129,8 @@ package final class GatewayServer: Sendable {
       plan.sessions.map { planned in
         Session(
           planned.name, planned.settings, retention: planned.retention, logger: logger, metrics: metrics,
-          attemptLimiter: attemptLimiter, budget: budget, opened: journals[planned.name])
+          attemptLimiter: attemptLimiter, budget: budget, webhooks: planned.webhooks,
+          opened: journals[planned.name])
       }, creating: CreatedSessions.Limits(settings.createdSessions, descriptors: descriptors.created), logger: logger,
       registry: metrics, attemptLimiter: SharedAttemptLimiter(settings.dials), budget: budget)
     sessions.profiles.replace(with: plan.profiles)

@@ -4,6 +4,7 @@ import Inbox
 import Journal
 import Outbox
 import WebSocketCodec
+import Webhooks
 
 /// What the settings allow the process to keep in memory at most, compared with the memory limit of its control group. Above that limit
 /// the kernel kills the process, at the worst moment.
@@ -72,6 +73,10 @@ struct MemoryBudget: Equatable {
           setting: settings.authentication.isConfigured ? "created_sessions.total" : "created_sessions.per_principal",
           bytes: Self.product(count, largest)))
     }
+    let webhooks = configured.map { session in
+      Self.sum(session.webhooks.map { $0.memory(messageBytes: session.upstream.limits.messageBytes) })
+    }
+    parts.append(Part(setting: "webhooks", bytes: Self.sum(webhooks)))
     if settings.store.engine == .sqlite {
       parts.append(Part(setting: "store.pending_bytes", bytes: settings.store.pendingBytes))
     }

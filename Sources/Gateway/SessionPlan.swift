@@ -1,4 +1,5 @@
 import Inbox
+import Sessions
 import Upstream
 
 /// The settings of one session, with the files that they name read.
@@ -7,4 +8,5 @@ package struct SessionPlan: Sendable {
   package let settings: SharedSettings
   /// How many pushes are kept, and for how long.
   package let retention: Retention
+  package let webhooks: [WebhookPlan]
 }

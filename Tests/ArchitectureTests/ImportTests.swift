@@ -18,6 +18,7 @@ import Testing
     "Outbox": ["ByteStreams", "UpstreamSession"],
     "Inbox": ["ByteStreams", "JSONCodec", "SocketIO"],
     "Consumers": ["ByteStreams", "JSONCodec", "Inbox", "Journal"],
+    "Webhooks": ["ByteStreams", "Signatures", "HTTPCodec", "Profiles", "Consumers"],
     "Idempotency": ["ByteStreams"],
     "Calls": ["ByteStreams", "UpstreamSession"],
     "RouteNetlink": ["ByteStreams"],

@@ -4,23 +4,31 @@ import Journal
 import Outbox
 import Testing
 import WebSocketCodec
+import Webhooks
 
 @testable import Configuration
 @testable import Gateway
 
 @Suite struct MemoryBudgetTests {
   /// Settings with `count` named sessions, and the default one.
-  private func settings(_ change: (inout GatewaySettings) -> Void = { _ in }) throws -> GatewaySettings {
+  private func settings(_ change: (inout GatewaySettings) throws -> Void = { _ in }) throws -> GatewaySettings {
     var settings = GatewaySettings()
     settings.session.upstream.url = try WebSocketURL("ws://x/")
-    change(&settings)
+    try change(&settings)
     return settings
   }
 
   private func budget(
-    limit: Int? = nil, connections: Int = 16_384, _ change: (inout GatewaySettings) -> Void = { _ in }
+    limit: Int? = nil, connections: Int = 16_384, _ change: (inout GatewaySettings) throws -> Void = { _ in }
   ) throws -> MemoryBudget {
     MemoryBudget(limit: limit, try settings(change), connections: connections)
+  }
+
+  /// Two of them.
+  private func webhooks(concurrency: Int) throws -> [WebhookSettings] {
+    var webhook = WebhookSettings(name: "a", url: try HTTPURL("https://example.org/"))
+    webhook.concurrency = concurrency
+    return [webhook, webhook]
   }
 
   private func bytes(_ setting: String, of budget: MemoryBudget) -> Int? {
@@ -45,7 +53,7 @@ import WebSocketCodec
 
   @Test func eachSettingCounts() throws {
     let base = try budget().total
-    func added(_ change: (inout GatewaySettings) -> Void) throws -> Int { try budget(change).total - base }
+    func added(_ change: (inout GatewaySettings) throws -> Void) throws -> Int { try budget(change).total - base }
     #expect(try added { $0.http.pendingBodyBytes += 1_000 } == 1_000)
     #expect(try added { $0.http.unsentBytes += 1_000 } == 1_000)
     #expect(try added { $0.http.idempotencyKeys += 10 } == 2_200)
@@ -56,6 +64,8 @@ import WebSocketCodec
     #expect(try added { $0.http.limits.headBytes = (64 << 10) + 1 } == 16_384)
     #expect(try added { $0.listeners.https = $0.listeners.http } == 16_384 * (20 << 10))
     #expect(try added { $0.store.engine = .sqlite } == 64 << 20)
+    #expect(try added { $0.session.webhooks = try webhooks(concurrency: 1) } == 2 * (16 << 20))
+    #expect(try added { $0.session.webhooks = try webhooks(concurrency: 64) } == 2 * (32 << 20))
   }
 
   @Test func pushesHaveTheTotalOfAllSessionsAtMost() throws {

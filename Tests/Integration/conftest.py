@@ -17,6 +17,7 @@ from harness.credentials import Issuer
 from harness.gateway import BINARY, Gateway
 from harness.https import listening
 from harness.raw import RawUpstream
+from harness.receiver import config as webhook_config
 from harness.sanitizer import skip_load
 from harness.tokens import TokenFile
 from harness.upstream import Upstream
@@ -123,6 +124,16 @@ async def gateway_for(start, tmp_path):
         return gateway
 
     return gateway_for
+
+
+@pytest.fixture
+def hooked(gateway_for, upstream):
+    """`await hooked(webhook, …)`: a gateway with these webhooks."""
+
+    async def hooked(*webhooks, more=None, **options):
+        return await gateway_for(upstream, config=webhook_config(*webhooks, **(more or {})), **options)
+
+    return hooked
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import COpenSSL
 import Digests
 
 /// A secret for HMAC-SHA-256 (RFC 2104).
-package struct HMACKey: Sendable {
+package struct HMACKey: Equatable, Sendable {
   /// As many bytes as the digest has (RFC 7518 §3.2).
   package static var minimumBytes: Int { 32 }
   /// More bytes add nothing: a key longer than a block of 64 bytes is hashed first.
@@ -11,9 +11,11 @@ package struct HMACKey: Sendable {
 
   private let bytes: [UInt8]
 
-  /// Returns nil for fewer than `minimumBytes` or more than `maximumBytes`.
-  package init?(_ bytes: [UInt8]) {
-    guard (Self.minimumBytes...Self.maximumBytes).contains(bytes.count) else { return nil }
+  /// Returns nil for fewer than `minimum` or more than `maximumBytes`.
+  ///
+  /// - Parameter minimum: the number of bytes that the protocol requires.
+  package init?(_ bytes: [UInt8], minimum: Int = minimumBytes) {
+    guard (minimum...Self.maximumBytes).contains(bytes.count) else { return nil }
     self.bytes = bytes
   }
 

@@ -44,6 +44,7 @@ extension API {
   ) throws(ProblemError) -> Outcome {
     let (target, consumers) = (request.target, request.target.session.consumers)
     try target.check(grant)
+    try target.checkIsOfClients()
     if let parameters = request.parameters {
       return try receive(target, parameters, for: grant, at: now, into: &response)
     }
@@ -79,11 +80,13 @@ extension API {
     case .list:
       guard let page = request.page else { break }
       response.begin(.ok, "application/json")
-      ConsumerJSON.write(list(page, of: consumers, for: grant), into: &response.content.text)
+      ConsumerJSON.write(
+        list(page, of: consumers, for: grant), target.session.webhooks, shared.clockOffset, into: &response.content.text
+      )
     case .show:
       let status = try consumers.status(of: target.name)
       response.begin(.ok, "application/json")
-      ConsumerJSON.write(status, into: &response.content.text)
+      ConsumerJSON.write(status, target.session.webhooks, shared.clockOffset, into: &response.content.text)
       response.content.text.append("\n" as StaticString)
     case .deadLetters:
       let dead = try consumers.deadLetters(of: target.name)
@@ -152,6 +155,19 @@ extension API {
 }
 
 extension ConsumerTarget {
+  /// Throws 409 if the consumer is a webhook and the request is for a worker, or would change the consumer: both are the gateway's.
+  func checkIsOfClients() throws(ProblemError) {
+    switch action {
+    case .list, .show, .deadLetters, .removeDeadLetters, .retryDeadLetters: return
+    case .put, .remove, .receive, .settle:
+      guard session.webhooks?.contains(name) == true else { return }
+      throw ProblemError(
+        .consumerConflict,
+        "consumer '\(name)' is a webhook, whose worker is the gateway: change it in the configuration; GET \(path) shows its state, and its dead letters can be read, removed and retried"
+      )
+    }
+  }
+
   /// Throws 403 if the consumer has topics that the grant does not allow. They may change while a receive is held, so it checks again.
   func check(_ grant: Grant?) throws(ProblemError) {
     guard let grant, !grant.topics.isAll, let status = try? session.consumers.status(of: name) else { return }

@@ -4,12 +4,16 @@ import HTTPServer
 import Inbox
 import JSONCodec
 import Reactor
+import Sessions
 
 /// Consumers, leases and dead letters in responses.
 enum ConsumerJSON {
   // MARK: Consumers
 
-  static func write(_ status: ConsumerStatus, into output: inout ByteQueue) {
+  /// - Parameter webhooks: those of the session; nil if the consumer is none.
+  static func write(
+    _ status: ConsumerStatus, _ webhooks: SessionWebhooks?, _ clock: ClockOffset, into output: inout ByteQueue
+  ) {
     let settings = status.settings
     output.append("{\"name\":\"" as StaticString)
     output.append(status.name)
@@ -53,14 +57,22 @@ enum ConsumerJSON {
     output.append(decimal: status.deadBytes)
     output.append(",\"dropped\":" as StaticString)
     output.append(decimal: status.droppedDeadLetters)
-    output.append("}}" as StaticString)
+    output.append("},\"webhook\":" as StaticString)
+    if let webhook = webhooks?.status(of: status.name) {
+      WebhookJSON.write(webhook, nextAttempt: status.nextDelivery, clock, into: &output)
+    } else {
+      output.append("null" as StaticString)
+    }
+    output.append("}" as StaticString)
   }
 
-  static func write(_ page: ConsumerPage, into output: inout ByteQueue) {
+  static func write(
+    _ page: ConsumerPage, _ webhooks: SessionWebhooks?, _ clock: ClockOffset, into output: inout ByteQueue
+  ) {
     output.append("{\"consumers\":[" as StaticString)
     for (index, status) in page.consumers.enumerated() {
       if index > 0 { output.append("," as StaticString) }
-      write(status, into: &output)
+      write(status, webhooks, clock, into: &output)
     }
     output.append(page.more ? "],\"more\":true}\n" : "],\"more\":false}\n" as StaticString)
   }

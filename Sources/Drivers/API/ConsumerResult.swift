@@ -63,7 +63,8 @@ extension API {
         response.fields.append(target.path)
         response.fields.append("\r\n" as StaticString)
       }
-      ConsumerJSON.write(status, into: &response.content.text)
+      // Clients cannot put a webhook.
+      ConsumerJSON.write(status, nil, shared.clockOffset, into: &response.content.text)
       response.content.text.append("\n" as StaticString)
     case .removed: response.begin(.noContent, nil)
     case .removedDeadLetters(let count):

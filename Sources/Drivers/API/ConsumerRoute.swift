@@ -1,4 +1,5 @@
 import ByteStreams
+import Consumers
 import HTTPCodec
 import Sessions
 
@@ -22,9 +23,6 @@ struct ConsumerTarget {
 }
 
 extension Router {
-  /// Maximum bytes of a consumer's name.
-  static let longestConsumerName = 64
-
   /// Returns the route of a path below `consumers`, which is empty or begins with a slash.
   func consumers(
     _ path: Span<UInt8>, of session: Session, _ request: borrowing HTTPRequestHead
@@ -72,24 +70,10 @@ extension Router {
   }
 
   private static func consumerName(_ name: Span<UInt8>) throws(ProblemError) -> String {
-    let isValid = !name.isEmpty && name.count <= longestConsumerName && isConsumerName(name)
-    guard isValid else {
+    guard ConsumerName.isValid(name) else {
       throw ProblemError(
-        .notFound,
-        "'\(name.excerpt())' is not the name of a consumer: use 1 to \(longestConsumerName) letters, digits, dots, hyphens and underscores, not only dots"
-      )
+        .notFound, "'\(name.excerpt())' is not the name of a consumer: use \(ConsumerName.expectation)")
     }
     return name.text()
-  }
-
-  private static func isConsumerName(_ name: Span<UInt8>) -> Bool {
-    // Clients and proxies remove `.` and `..` from a path (RFC 3986, section 5.2.4).
-    var isOnlyDots = true
-    for index in name.indices {
-      // All unreserved characters but the tilde.
-      guard ASCII.isUnreserved(name[index]), name[index] != UInt8(ascii: "~") else { return false }
-      if name[index] != UInt8(ascii: ".") { isOnlyDots = false }
-    }
-    return !isOnlyDots
   }
 }

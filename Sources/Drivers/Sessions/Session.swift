@@ -25,6 +25,8 @@ package final class Session: Sendable {
   package let inbox: SharedInbox
   package let consumers: SharedConsumers
   package let upstream: SessionHandle
+  /// nil if a client created the session.
+  package let webhooks: SessionWebhooks?
   /// The prefix of this session's delivery ids: `d-`, the epoch of its inbox, a dot, and if it is stored the present term and a dot.
   package let deliveryPrefix: String
   /// The terms of its delivery ids.
@@ -49,10 +51,12 @@ package final class Session: Sendable {
   ///   - metrics: the session registers its metrics here, labelled with its name.
   ///   - attemptLimiter: limits connection attempts per host, for all sessions of the process.
   ///   - budget: limits the memory of all inboxes together.
+  ///   - webhooks: those of the configuration.
   ///   - opened: where the session is stored, and what it was; nil: nowhere. Not kept.
   package init(
     _ name: String, _ settings: SharedSettings, retention: Retention, logger: Logger, metrics: MetricsRegistry,
-    attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget(), opened: OpenedJournal? = nil
+    attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget(), webhooks: [WebhookPlan] = [],
+    opened: OpenedJournal? = nil
   ) {
     self.name = name
     path = name == Self.defaultName ? "/v1/" : "/v1/sessions/\(name)/"
@@ -72,9 +76,11 @@ package final class Session: Sendable {
     creation = nil
     created = nil
     sink = InboxSink(inbox, consumers)
+    let logger = logger.with([.text("session", name)])
     upstream = SessionHandle(
-      settings, named: name, sink: sink, logger: logger.with([.text("session", name)]), metrics: metrics,
-      attemptLimiter: attemptLimiter, opened: opened)
+      settings, named: name, sink: sink, logger: logger, metrics: metrics, attemptLimiter: attemptLimiter,
+      opened: opened)
+    self.webhooks = SessionWebhooks(webhooks, of: name, inbox, consumers, logger: logger, registry: metrics)
     SessionMetrics.register(of: self, in: metrics)
     // The store leaves this gap to the session if the upstream may have restored its state, which another one does not.
     if let opened, opened.restored.isContinued, opened.restored.spoken != settings.storedProtocol {
@@ -111,6 +117,7 @@ package final class Session: Sendable {
     upstream = SessionHandle(
       settings, ownedBy: creation.owner, sink: sink, logger: logger.with([.text("session", name)]),
       sharedMetrics: metrics, attemptLimiter: attemptLimiter, lineLimiter: lineLimiter)
+    webhooks = nil
     noteUse(at: creation.time)
   }
 

@@ -99,9 +99,13 @@ package final class SessionDirectory: Sendable {
   /// fewest.
   package func start(on loops: [EventLoop]) {
     let resolver = Resolver()
+    // The names of receivers that cannot be resolved delay no session.
+    let webhookResolver = Resolver()
     var loads = [Int](repeating: 0, count: loops.count)
     for (index, session) in all.enumerated() {
-      session.start(on: loops[index % loops.count], resolver: resolver)
+      let loop = loops[index % loops.count]
+      session.start(on: loop, resolver: resolver)
+      session.webhooks?.start(on: loop, resolver: webhookResolver)
       loads[index % loops.count] += 1
     }
     // Clients may choose hosts whose name servers hang. Configured sessions never wait for them, and one client does not use all threads.
@@ -119,6 +123,16 @@ package final class SessionDirectory: Sendable {
   package func networkChanged(_ change: NetworkChange) {
     for session in everySession { session.upstream.networkChanged(change) }
   }
+
+  /// Ends the webhooks. Requests in progress continue; `webhooksAreIdle` becomes true at the end.
+  ///
+  /// - Parameter end: called each time that those of a session have ended, on its loop.
+  package func stopWebhooks(whenEnded end: @escaping @Sendable () -> Void) {
+    for session in all { session.webhooks?.stop(whenIdle: end) }
+  }
+
+  /// Whether no request of a webhook is in progress, nor will be. Only after `stopWebhooks`.
+  package var webhooksAreIdle: Bool { all.allSatisfy { $0.webhooks?.isIdle ?? true } }
 
   /// Shuts every session down: sends queued messages for up to `limit`, then closes the connection with 1001. `haveEnded` becomes
   /// true at the end.

@@ -181,6 +181,20 @@ package final class SharedConsumers: Sendable {
     return (result.isNew, result.status)
   }
 
+  /// Creates a consumer of the configuration, which starts at the next push, or makes an existing one of this name that one.
+  ///
+  /// - Parameter isNewWorker: whether those that have leases of it have ended.
+  func take(
+    _ name: String, _ settings: ConsumerSettings, isNewWorker: Bool, now: MonotonicTime
+  ) throws(ConsumerRefusal) {
+    let inbox = inbox
+    try withTable(deadline: now + settings.idle) { table, _ throws(ConsumerRefusal) in
+      table.take(name, settings, start: inbox.latest, isNewWorker: isNewWorker, now: now, inbox)
+    }
+    countDeadLetters()
+    notifier.notify()
+  }
+
   private struct PutResult: Sendable {
     let isNew: Bool
     let status: ConsumerStatus

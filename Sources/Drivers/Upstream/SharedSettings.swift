@@ -48,7 +48,7 @@ package final class SharedSettings: Sendable {
     _ value: UpstreamSettings, protocol prototype: (any UpstreamProtocol)?, _ cache: inout TLSContextCache
   ) throws(TLSSettingsError) {
     let isSecure = value.urls.contains { $0.isSecure }
-    self.init(value, prototype, isSecure ? try cache.context(for: value) : nil)
+    self.init(value, prototype, isSecure ? try cache.context(for: value.tls, fileTimeout: value.fileTimeout) : nil)
   }
 
   private init(_ value: UpstreamSettings, _ prototype: (any UpstreamProtocol)?, _ tlsContext: RefreshableTLSContext?) {

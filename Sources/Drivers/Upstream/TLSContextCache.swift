@@ -23,20 +23,22 @@ package struct TLSContextCache: ~Copyable {
     deadline = ProcessInformation.monotonicTime() + limit
   }
 
-  /// The context for these settings, which have a `wss` URL. Blocks.
-  mutating func context(for settings: UpstreamSettings) throws(TLSSettingsError) -> RefreshableTLSContext {
-    if let entry = contexts.first(where: { $0.settings == settings.tls }) { return try entry.outcome.get() }
+  /// The context for these settings. Blocks.
+  mutating func context(
+    for settings: TLSClientSettings, fileTimeout: TimeSpan
+  ) throws(TLSSettingsError) -> RefreshableTLSContext {
+    if let entry = contexts.first(where: { $0.settings == settings }) { return try entry.outcome.get() }
     do throws(TLSSettingsError) {
       var contents: [String: [UInt8]] = [:]
-      for file in settings.tls.files {
-        contents[file.path] = try RefreshableTLSContext.content(of: file, try read(file, within: settings.fileTimeout))
+      for file in settings.files {
+        contents[file.path] = try RefreshableTLSContext.content(of: file, try read(file, within: fileTimeout))
       }
       let context = try RefreshableTLSContext(
-        settings.tls, contents, within: min(settings.fileTimeout, deadline - ProcessInformation.monotonicTime()))
-      contexts.append((settings.tls, .success(context)))
+        settings, contents, within: min(fileTimeout, deadline - ProcessInformation.monotonicTime()))
+      contexts.append((settings, .success(context)))
       return context
     } catch {
-      contexts.append((settings.tls, .failure(error)))
+      contexts.append((settings, .failure(error)))
       throw error
     }
   }

@@ -43,7 +43,7 @@ extension ConsumerTable {
   package init(restoring restored: [String: RestoredConsumer], from source: some PushSource, at clock: JournalClock) {
     self.init()
     unstored = Unstored(epoch: source.latest.epoch)
-    for (name, stored) in restored.sorted(by: { $0.key < $1.key }).prefix(Self.maximumConsumers) {
+    for (name, stored) in restored.sorted(by: { $0.key < $1.key }).prefix(Self.maximumRestored) {
       let settings = ConsumerSettings(stored.settings)
       lastID += 1
       let queue =

@@ -8,6 +8,8 @@ import Inbox
 package struct ConsumerTable: Sendable {
   /// Names are chosen by clients, so their number needs a limit.
   package static var maximumConsumers: Int { 1_000 }
+  /// Those that the configuration requires exceed the other limit, also while they are idle after it has dropped them.
+  static var maximumRestored: Int { 2 * maximumConsumers }
   /// Maximum bytes of the dead letters of all consumers. Beyond it, the consumer with the most drops its oldest.
   package static var maximumDeadBytes: Int { 256 << 20 }
   /// Maximum number of records of all consumers, which are about 120 bytes each. Beyond it, a consumer examines new pushes only while it has
@@ -64,20 +66,47 @@ package struct ConsumerTable: Sendable {
       guard existing.isShared == settings.isShared, existing.order == settings.order else {
         throw .differs(existing)
       }
-      consumers[name]?.settings = settings
-      consumers[name]?.queue?.settings = settings
-      consumers[name]?.lastUse = now
-      noteSettings(of: name)
+      update(name, settings, now: now)
       return false
     }
     guard consumers.count < Self.maximumConsumers else { throw .tooMany }
+    create(name, settings, start: start, now: now)
+    return true
+  }
+
+  /// Creates a consumer that the configuration requires, or changes an existing one to it. There is always room for it.
+  ///
+  /// A change of the order applies to the pushes that have not been examined. An existing consumer that is not shared is replaced by one at its
+  /// position.
+  ///
+  /// - Parameter isNewWorker: whether those that have leases of it have ended. Their deliveries do not count.
+  package mutating func take(
+    _ name: String, _ settings: ConsumerSettings, start: Cursor, isNewWorker: Bool, now: MonotonicTime,
+    _ source: some PushSource
+  ) {
+    if let existing = consumers[name], existing.settings.isShared == settings.isShared {
+      update(name, settings, now: now)
+      if isNewWorker { _ = withQueue(of: name) { $0.withdrawAll(now: now, source) } }
+    } else {
+      create(name, settings, start: consumers[name]?.position ?? start, now: now)
+    }
+  }
+
+  private mutating func update(_ name: String, _ settings: ConsumerSettings, now: MonotonicTime) {
+    consumers[name]?.settings = settings
+    consumers[name]?.queue?.settings = settings
+    consumers[name]?.lastUse = now
+    noteSettings(of: name)
+  }
+
+  private mutating func create(_ name: String, _ settings: ConsumerSettings, start: Cursor, now: MonotonicTime) {
+    _ = remove(name)
     lastID += 1
     consumers[name] = Consumer(
       id: lastID, settings: settings, position: start,
       queue: settings.isShared ? LeaseQueue(settings, after: start) : nil, lastUse: now)
     if unstored != nil { consumers[name]?.queue?.changes = LeaseQueue.Changes() }
     noteSettings(of: name)
-    return true
   }
 
   /// Returns false if there is none of this name.

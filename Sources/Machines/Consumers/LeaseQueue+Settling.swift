@@ -50,8 +50,20 @@ extension LeaseQueue {
   /// Takes back a lease whose worker has not got it, as if the push had not been handed out.
   mutating func withdraw(_ lease: Lease, now: MonotonicTime, _ source: some PushSource) {
     guard let record = records[lease.number], record.state == .leased(bits: lease.bits) else { return }
-    records[lease.number]?.attempts = record.attempts - 1
-    free(lease.number, at: now, now: now, source)
+    withdraw(lease.number, record, now: now, source)
+  }
+
+  /// The same for all leases.
+  mutating func withdrawAll(now: MonotonicTime, _ source: some PushSource) {
+    for (number, record) in records {
+      if case .leased = record.state { withdraw(number, record, now: now, source) }
+    }
+  }
+
+  private mutating func withdraw(_ number: UInt64, _ record: Record, now: MonotonicTime, _ source: some PushSource) {
+    // 0 if a store is damaged.
+    records[number]?.attempts = max(record.attempts, 1) - 1
+    free(number, at: now, now: now, source)
   }
 
   /// The push can be handed out again at `time`, unless retention has removed it.

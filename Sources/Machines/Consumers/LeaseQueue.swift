@@ -117,6 +117,12 @@ struct LeaseQueue: Sendable {
     return Cursor(epoch: frontier.epoch, term: frontier.term, sequence: examined[examined.front] - 1)
   }
 
+  /// When the first of the released pushes is ready again; nil if there is none.
+  var nextDelayed: MonotonicTime? {
+    guard delayedCount > 0 else { return nil }
+    return records.values.lazy.filter { $0.state == .delayed }.map(\.deadline).min()
+  }
+
   // MARK: Receiving
 
   /// Leases up to `limit` pushes whose rendered bytes do not exceed `maxBytes`, but at least one if there is one.

@@ -7,6 +7,8 @@ package struct ConnectionRules: Hashable, Sendable {
   package var hosts = HostPatterns()
   /// Blocks of addresses that are allowed although they are not public.
   package var allowed: [AddressBlock] = []
+  /// Whose rules these are, for messages.
+  package var owner = "the profile"
 
   package init() {}
 
@@ -15,10 +17,10 @@ package struct ConnectionRules: Hashable, Sendable {
   /// - Parameter isProxied: whether a proxy connects, and resolves the name.
   package func refusal(ofHost host: String, isProxied: Bool) -> String? {
     if !hosts.isEmpty, !hosts.contains(host) {
-      return "the host '\(host)' is not among 'hosts' of the profile"
+      return "the host '\(host)' is not among 'hosts' of \(owner)"
     }
     if isProxied, hosts.isEmpty {
-      return "a proxy would resolve the host '\(host)', which needs 'hosts' of the profile"
+      return "a proxy would resolve the host '\(host)', which needs 'hosts' of \(owner)"
     }
     if let address = NumericHost.address(of: host) { return refusal(of: address) }
     guard NumericHost.isLocalName(host) else { return nil }
@@ -32,11 +34,11 @@ package struct ConnectionRules: Hashable, Sendable {
   package func refusal(of address: IPAddress, isOwn: () throws -> Bool = { false }) -> String? {
     if allowed.contains(where: { $0.contains(address) || $0.contains(address.unmapped) }) { return nil }
     if let kind = AddressKind(of: address) {
-      return "the address is \(kind.rawValue), which is refused unless 'addresses.allow' of the profile has it"
+      return "the address is \(kind.rawValue), which is refused unless 'addresses.allow' of \(owner) has it"
     }
     do {
       return try isOwn()
-        ? "the address is one of this machine, which is refused unless 'addresses.allow' of the profile has it" : nil
+        ? "the address is one of this machine, which is refused unless 'addresses.allow' of \(owner) has it" : nil
     } catch {
       return "whether the address is one of this machine cannot be determined: \(error)"
     }

@@ -110,15 +110,15 @@ extension ConfigurationLoader {
     }
 
     /// Returns the prefix of the named session or profile that `key` belongs to. The name of a session may contain dots, and may begin with
-    /// another session's name and a dot. The part after the name resolves the ambiguity: it must be `upstream` or `delivery`, which no
-    /// setting's path contains further on.
+    /// another session's name and a dot. The part after the name resolves the ambiguity: it must be `upstream`, `delivery` or `webhooks`, which
+    /// no setting's path contains further on.
     private func group(of key: String) -> String? {
       if key.hasPrefix("profiles.") { return settings.profiles.map(\.pathPrefix).first { key.hasPrefix($0) } }
       guard key.hasPrefix("sessions.") else { return nil }
       var longest: String?
       for session in settings.sessions where key.hasPrefix(session.pathPrefix) {
         let part = key.dropFirst(session.pathPrefix.count).prefix { $0 != "." }
-        guard part == "upstream" || part == "delivery", session.pathPrefix.count > longest?.count ?? 0 else {
+        guard ["upstream", "delivery", "webhooks"].contains(part), session.pathPrefix.count > longest?.count ?? 0 else {
           continue
         }
         longest = session.pathPrefix

@@ -1,4 +1,5 @@
 import Inbox
+import Webhooks
 
 /// The configuration of one session: its upstream, and which pushes are kept for clients.
 ///
@@ -7,6 +8,8 @@ import Inbox
 package struct SessionConfiguration: Equatable, Sendable {
   package var upstream = UpstreamSettings()
   package var retention = Retention()
+  /// Not of a profile: their URLs are the operator's.
+  package var webhooks: [WebhookSettings] = []
 
   package init() {}
 }

@@ -80,9 +80,12 @@ extension SettingSection {
   /// key paths cannot be shared between threads.)
   static var all: [SettingSection] {
     let gateway = SettingScope<GatewaySettings>(prefix: "", root: \.self)
+    let session = gateway.section(\.session, isReloadable: true)
     return [general(gateway), access(gateway), http(gateway), limits(gateway), dials(gateway)]
-      + session(gateway.section(\.session, isReloadable: true))
-      + [delivery(gateway), createdSessions(gateway), store(gateway), shutdownAndLog(gateway)]
+      + self.session(session)
+      + [
+        delivery(gateway), webhooks(session), createdSessions(gateway), store(gateway), shutdownAndLog(gateway),
+      ]
   }
 
   /// All sections, including those of the named sessions.
@@ -92,14 +95,15 @@ extension SettingSection {
 
   /// The settings in `all` that belong to the session `default`.
   static var ofDefaultSession: [Setting] {
-    session(SettingScope<GatewaySettings>(prefix: "", root: \.self).section(\.session, isReloadable: true))
-      .flatMap(\.settings)
+    let session = SettingScope<GatewaySettings>(prefix: "", root: \.self).section(\.session, isReloadable: true)
+    return (self.session(session) + [webhooks(session)]).flatMap(\.settings)
   }
 
   /// Returns the sections of the session `name` below `sessions`.
   static func named(_ name: String) -> [SettingSection] {
-    session(
-      SettingScope(prefix: "sessions.\(name).", root: \.[named: name], hasFlags: false, isReloadable: true))
+    let session = SettingScope<SessionConfiguration>(
+      prefix: "sessions.\(name).", root: \.[named: name], hasFlags: false, isReloadable: true)
+    return self.session(session) + [webhooks(session)]
   }
 
   /// Returns the sections of the profile `name` below `profiles`: those of a session, whose URLs may have variables, and its own.
@@ -116,7 +120,7 @@ extension SettingSection {
     return [variables(profile)] + sections
   }
 
-  /// Returns the sections that every session has.
+  /// Returns the sections that every session and every profile has.
   private static func session(_ session: SettingScope<SessionConfiguration>) -> [SettingSection] {
     let upstream = session.section("upstream", \.upstream)
     return [

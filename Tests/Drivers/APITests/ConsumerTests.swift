@@ -36,7 +36,7 @@ import Testing
     #expect(confirmed.status == 200 && confirmed.field("Location") == nil)
     #expect(
       confirmed.body
-        == "{\"name\":\"workers\",\"share\":true,\"visibility\":\"30s\",\"max_deliveries\":5,\"order_by\":\"/a\",\"topics\":[],\"idle\":\"1h\",\"position\":\"\(try api.session().inbox.latest.text)\",\"lag\":0,\"leases\":0,\"missed\":0,\"dead\":{\"messages\":0,\"bytes\":0,\"dropped\":0}}\n"
+        == "{\"name\":\"workers\",\"share\":true,\"visibility\":\"30s\",\"max_deliveries\":5,\"order_by\":\"/a\",\"topics\":[],\"idle\":\"1h\",\"position\":\"\(try api.session().inbox.latest.text)\",\"lag\":0,\"leases\":0,\"missed\":0,\"dead\":{\"messages\":0,\"bytes\":0,\"dropped\":0},\"webhook\":null}\n"
     )
     #expect(try api.respond("GET", path).body == confirmed.body)
     let plain = try api.put("a", "{}")

@@ -34,6 +34,10 @@ struct ConsumerFixture {
     try table.put(name, settings, start: log.start, now: now)
   }
 
+  mutating func take(_ settings: ConsumerSettings, as name: String = name, isNewWorker: Bool = false) {
+    table.take(name, settings, start: log.latest, isNewWorker: isNewWorker, now: now, log)
+  }
+
   mutating func push(_ texts: String..., topic: String = "") {
     for text in texts {
       var renderer = MessageRenderer()

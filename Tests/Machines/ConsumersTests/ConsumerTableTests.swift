@@ -35,6 +35,52 @@ import Testing
     #expect(try fixture.status.lag == 1 && fixture.status.position == cursor)
   }
 
+  @Test func theConfigurationTakesAConsumerAsItIs() throws {
+    var fixture = try ConsumerFixture { $0.order = .topic }
+    fixture.push("1", "2", topic: "a")
+    _ = try fixture.settle(.acknowledge, try fixture.lease())
+    var settings = ConsumerSettings()
+    settings.isShared = true
+    settings.order = .all
+    fixture.take(settings)
+    #expect(try fixture.status.settings == settings && fixture.status.lag == 1)
+    fixture.push("3", topic: "b")
+    fixture.push("4", topic: "c")
+    #expect(try fixture.take() == [2, 3], "the new order applies to what was not examined")
+  }
+
+  @Test func aNewWorkerOfTheConfigurationWaitsForNoLeaseOfTheOneBefore() throws {
+    var fixture = try ConsumerFixture { $0.order = .all }
+    fixture.push("1", "2")
+    let lease = try fixture.lease()
+    let settings = try fixture.status.settings
+    fixture.take(settings)
+    #expect(try fixture.take().isEmpty, "the same worker goes on")
+    fixture.take(settings, isNewWorker: true)
+    let again = try fixture.lease()
+    #expect(again.number == 1 && again.attempt == 1)
+    #expect(try fixture.settle(.acknowledge, lease) == [.leaseLost])
+  }
+
+  @Test func theConfigurationReplacesAReaderAtItsPosition() throws {
+    var fixture = try exclusive()
+    fixture.push("1", "2", "3")
+    let (_, result) = try read(&fixture)
+    _ = try read(&fixture, acknowledging: Cursor(epoch: result.cursor.epoch, sequence: 1))
+    var settings = ConsumerSettings()
+    settings.isShared = true
+    fixture.take(settings)
+    #expect(try fixture.take() == [2, 3])
+  }
+
+  @Test func thereIsAlwaysRoomForAConsumerOfTheConfiguration() throws {
+    var fixture = try ConsumerFixture { _ in }
+    for number in 1..<ConsumerTable.maximumConsumers { _ = try fixture.put(ConsumerSettings(), as: "c\(number)") }
+    #expect(throws: ConsumerRefusal.tooMany) { try fixture.put(ConsumerSettings(), as: "d") }
+    fixture.take(ConsumerSettings(), as: "d")
+    #expect(fixture.table.count == ConsumerTable.maximumConsumers + 1)
+  }
+
   @Test func anEarlierAcknowledgementChangesNothing() throws {
     var fixture = try exclusive()
     fixture.push("1", "2")

@@ -182,9 +182,12 @@ import Testing
     #expect(try first.number == 1 && fixture.receive().isBlocked)
     #expect(try fixture.settle(.release(.seconds(5)), first) == [.released])
     #expect(try fixture.receive().isBlocked)
+    #expect(try fixture.status.nextDelivery == fixture.now + .seconds(5))
     fixture.wait(.seconds(5))
+    #expect(try fixture.status.nextDelivery != nil)
     _ = try fixture.settle(.acknowledge, try fixture.lease())
     #expect(try fixture.take() == [2])
+    #expect(try fixture.status.nextDelivery == nil)
   }
 
   @Test func aReleasedPushBlocksItsKeyAndIsItselfNext() throws {

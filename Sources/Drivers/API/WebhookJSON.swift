@@ -1,0 +1,57 @@
+import ByteStreams
+import JSONCodec
+import Reactor
+import Sessions
+import Webhooks
+
+/// The state of a webhook in responses.
+enum WebhookJSON {
+  /// - Parameter nextAttempt: when the first of the pushes that failed is delivered again; nil if there is none.
+  static func write(
+    _ status: WebhookStatus, nextAttempt: MonotonicTime?, _ clock: ClockOffset, into output: inout ByteQueue
+  ) {
+    output.append("{\"origin\":" as StaticString)
+    output.append(jsonString: status.origin)
+    let now = ProcessInformation.monotonicTime()
+    let state: StaticString =
+      status.isDisabled ? "disabled" : status.pausedUntil > now ? "paused" : "active"
+    output.append(",\"state\":\"" as StaticString)
+    output.append(state)
+    output.append("\",\"requests\":" as StaticString)
+    output.append(decimal: status.inProgress)
+    output.append(",\"next_attempt\":" as StaticString)
+    if let next = nextAttempt.map({ max($0, status.pausedUntil) }), !status.isDisabled {
+      let wallClock = ProcessInformation.wallClockMilliseconds()
+      write(time: clock.wallClock(of: next, wallClock: wallClock, now: now), into: &output)
+    } else {
+      output.append("null" as StaticString)
+    }
+    output.append(",\"last_failure\":" as StaticString)
+    guard let (failure, time) = status.lastFailure else {
+      output.append("null}" as StaticString)
+      return
+    }
+    output.append("{\"time\":" as StaticString)
+    write(time: time, into: &output)
+    output.append(",\"result\":\"" as StaticString)
+    output.append(failure.result.rawValue)
+    output.append("\",\"status\":" as StaticString)
+    if let status = failure.status {
+      output.append(decimal: status)
+    } else {
+      output.append("null" as StaticString)
+    }
+    output.append(",\"attempt\":" as StaticString)
+    output.append(decimal: Int(failure.attempt))
+    output.append(",\"detail\":" as StaticString)
+    output.append(jsonString: failure.detail)
+    output.append("}}" as StaticString)
+  }
+
+  private static func write(time: Int64, into output: inout ByteQueue) {
+    var writer = TimestampWriter()
+    output.append("\"" as StaticString)
+    writer.write(milliseconds: time, into: &output)
+    output.append("\"" as StaticString)
+  }
+}

@@ -1,0 +1,184 @@
+import ByteStreams
+import Consumers
+import Logging
+import Metrics
+import Reactor
+import Threading
+import Upstream
+import Webhooks
+
+/// The webhooks of one session: which there are, and their states. Thread-safe.
+///
+/// Each is a consumer of the session, whose only worker is a `WebhookDriver` on the session's loop.
+package final class SessionWebhooks: Sendable {
+  private struct State {
+    var plans: [WebhookPlan]
+    var statuses: [String: WebhookStatus] = [:]
+    /// Those of all webhooks that there were.
+    var metrics: [String: WebhookMetrics] = [:]
+    /// Where they run; nil before the session has started.
+    var place: (loop: EventLoop, resolver: Resolver)?
+    /// Wakes the runner; nil if there is none.
+    var signal: Signal?
+    var hasRunner = false
+    var isStopping = false
+    /// Whether the runner begins no attempt any more.
+    var hasStopped = false
+    var attempts = 0
+    /// Called when the webhooks have become idle.
+    var onIdle: (@Sendable () -> Void)?
+
+    var isIdle: Bool { attempts == 0 && (hasStopped || !hasRunner) }
+  }
+
+  private let state: Locked<State>
+  private let registry: MetricsRegistry
+  /// Not this session, which owns this object.
+  let consumers: SharedConsumers
+  let inbox: SharedInbox
+  let sessionName: String
+  let logger: Logger
+
+  init(
+    _ plans: [WebhookPlan], of sessionName: String, _ inbox: SharedInbox, _ consumers: SharedConsumers,
+    logger: Logger, registry: MetricsRegistry
+  ) {
+    state = Locked(State(plans: plans))
+    self.registry = registry
+    self.consumers = consumers
+    self.inbox = inbox
+    self.sessionName = sessionName
+    self.logger = logger
+  }
+
+  // MARK: For clients
+
+  /// Whether a consumer is a webhook: clients cannot receive from it, settle, change or remove it.
+  package func contains(_ name: String) -> Bool {
+    state.withLock { state in state.plans.contains { $0.settings.name == name } }
+  }
+
+  /// nil if there is no webhook of this name.
+  package func status(of name: String) -> WebhookStatus? { state.withLock { $0.statuses[name] } }
+
+  // MARK: Life cycle
+
+  func start(on loop: EventLoop, resolver: Resolver) {
+    state.withLock { $0.place = (loop, resolver) }
+    wakeRunner()
+  }
+
+  /// Applies the webhooks of a configuration that was read again. Those that were disabled are enabled.
+  package func replace(with plans: [WebhookPlan]) {
+    state.withLock { $0.plans = plans }
+    wakeRunner()
+  }
+
+  /// Ends the webhooks: attempts in progress continue, and no other begins once `isIdle` is true.
+  ///
+  /// - Parameter onIdle: called when `isIdle` has become true, on the session's loop.
+  func stop(whenIdle onIdle: @escaping @Sendable () -> Void) {
+    state.withLock { state in
+      state.isStopping = true
+      state.onIdle = onIdle
+    }
+    wakeRunner()
+  }
+
+  /// Whether no attempt is in progress, nor will be. Only after `stop`.
+  var isIdle: Bool { state.withLock { $0.isIdle } }
+
+  private func wakeRunner() {
+    let place = state.withLock { state -> (loop: EventLoop, resolver: Resolver)? in
+      state.signal?.notify()
+      // Most sessions have no webhooks, and need no runner.
+      guard !state.hasRunner, !state.plans.isEmpty, let place = state.place else { return nil }
+      state.hasRunner = true
+      return place
+    }
+    guard let (loop, resolver) = place else { return }
+    loop.submit { [self] context in WebhookRunner(self, resolver, loop: context) }
+  }
+
+  // MARK: For the runner and its drivers
+
+  fileprivate func attach(_ signal: Signal) { state.withLock { $0.signal = signal } }
+
+  /// The webhooks that are to run; nil if none is to begin an attempt any more.
+  fileprivate var wanted: [WebhookPlan]? { state.withLock { $0.isStopping ? nil : $0.plans } }
+
+  func publish(_ status: WebhookStatus?, of name: String) { state.withLock { $0.statuses[name] = status } }
+
+  /// Called before an attempt begins.
+  func attemptBegins() { state.withLock { $0.attempts += 1 } }
+
+  /// Called when what follows from an attempt is done.
+  func attemptEnded() { change { $0.attempts -= 1 } }
+
+  /// Called when all drivers have stopped for good.
+  fileprivate func hasStopped() { change { $0.hasStopped = true } }
+
+  private func change(_ body: (inout State) -> Void) {
+    let onIdle = state.withLock { state in
+      body(&state)
+      return state.isIdle ? state.onIdle : nil
+    }
+    onIdle?()
+  }
+
+  func metrics(of name: String) -> WebhookMetrics {
+    state.withLock { state in
+      if let metrics = state.metrics[name] { return metrics }
+      let metrics = WebhookMetrics(registry, session: sessionName, webhook: name) { [weak self] in
+        guard let self, self.contains(name) else { return 0 }
+        return (try? self.consumers.status(of: name).lag) ?? 0
+      } isDisabled: { [weak self] in
+        self?.status(of: name)?.isDisabled ?? false
+      }
+      state.metrics[name] = metrics
+      return metrics
+    }
+  }
+}
+
+/// Starts, changes and stops the drivers of a session's webhooks, on its loop.
+private final class WebhookRunner: LoopTask, SignalTarget {
+  private let webhooks: SessionWebhooks
+  private let resolver: Resolver
+  private let loop: LoopContext
+  private var drivers: [WebhookDriver] = []
+
+  init(_ webhooks: SessionWebhooks, _ resolver: Resolver, loop: LoopContext) {
+    self.webhooks = webhooks
+    self.resolver = resolver
+    self.loop = loop
+  }
+
+  func run() async {
+    webhooks.attach(loop.makeSignal(for: self))
+    signalled()
+  }
+
+  func signalled() {
+    guard let plans = webhooks.wanted else {
+      for driver in drivers { driver.stop() }
+      webhooks.hasStopped()
+      return
+    }
+    var old = drivers
+    drivers = plans.map { plan in
+      if let index = old.firstIndex(where: { $0.name == plan.settings.name }) {
+        let driver = old.remove(at: index)
+        driver.reload(plan)
+        return driver
+      }
+      let driver = WebhookDriver(plan, webhooks, resolver, loop: loop)
+      driver.start()
+      return driver
+    }
+    for driver in old {
+      driver.stop()
+      webhooks.publish(nil, of: driver.name)
+    }
+  }
+}

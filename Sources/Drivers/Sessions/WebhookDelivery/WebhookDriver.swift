@@ -1,0 +1,279 @@
+import ByteStreams
+import Consumers
+import HTTPCodec
+import Inbox
+import Logging
+import Reactor
+import Synchronization
+import Upstream
+import Webhooks
+
+/// The worker of one webhook's consumer: it leases pushes, posts them, and settles their leases as the machine decides.
+///
+/// Lives on the session's loop. A push that it leased and has not settled when the process ends is delivered again after the lease has expired.
+final class WebhookDriver: SignalTarget, TimerTarget {
+  /// How long to wait if the consumers cannot be used, as while their store fails.
+  private static var pauseAfterRefusal: TimeSpan { .seconds(1) }
+
+  private let webhooks: SessionWebhooks
+  private let resolver: Resolver
+  private let loop: LoopContext
+  private let metrics: WebhookMetrics
+  private let logger: Logger
+  /// A receiver that is down would cause a line for each attempt.
+  private let lineLimiter = LogLineLimiter()
+  private var plan: WebhookPlan
+  private var machine: WebhookMachine
+  /// Valid from `start` to `stop`, in which time the consumer is never idle.
+  private var turn: ReceiveTurn?
+  private var listener: Notifier.Listener?
+  private var signal: Signal?
+  private var timer: LoopTimer?
+  /// Connections without a request.
+  private var idle: [HTTPClient] = []
+  private var bytesInProgress = 0
+  private var lastFailureTime: Int64 = 0
+
+  init(_ plan: WebhookPlan, _ webhooks: SessionWebhooks, _ resolver: Resolver, loop: LoopContext) {
+    self.plan = plan
+    self.webhooks = webhooks
+    self.resolver = resolver
+    self.loop = loop
+    machine = WebhookMachine(plan.settings)
+    metrics = webhooks.metrics(of: plan.settings.name)
+    logger = webhooks.logger.with([.text("webhook", plan.settings.name)])
+  }
+
+  var name: String { plan.settings.name }
+  private var consumers: SharedConsumers { webhooks.consumers }
+
+  // MARK: Life cycle
+
+  func start() {
+    let signal = loop.makeSignal(for: self)
+    let listener = Notifier.Listener(signal)
+    consumers.notifier.add(listener)
+    (self.signal, self.listener) = (signal, listener)
+    takeConsumer(isNewWorker: true)
+    pump()
+  }
+
+  /// Applies settings that were read again. Attempts in progress end with the old ones.
+  func reload(_ plan: WebhookPlan) {
+    let keepsEndpoint = plan.hasSameEndpoint(as: self.plan)
+    let old = self.plan.settings
+    machine.reload(plan.settings)
+    if keepsEndpoint {
+      self.plan = plan.with(endpointOf: self.plan)
+    } else {
+      self.plan = plan
+      for client in idle { client.cancel() }
+      idle = []
+    }
+    if plan.settings != old { takeConsumer(isNewWorker: false) }
+    pump()
+  }
+
+  /// No attempt begins from now on. The consumer stays, and is removed when it has been idle for long enough.
+  func stop() {
+    guard let listener else { return }
+    consumers.notifier.remove(listener)
+    signal?.close()
+    (self.listener, signal) = (nil, nil)
+    setTimer(nil)
+    if let turn = turn.take() { consumers.endHolding(turn, of: name, now: loop.now) }
+    for client in idle { client.cancel() }
+    idle = []
+  }
+
+  /// Creates the consumer, or makes one of this name that of the webhook.
+  ///
+  /// - Parameter isNewWorker: whether the leases of the consumer, if it has any, are those of an earlier process.
+  private func takeConsumer(isNewWorker: Bool) {
+    do throws(ConsumerRefusal) {
+      if let turn = turn.take() { consumers.endHolding(turn, of: name, now: loop.now) }
+      try consumers.take(name, plan.settings.consumer, isNewWorker: isNewWorker, now: loop.now)
+      let turn = try consumers.beginReceive(name, acknowledging: nil, now: loop.now)
+      consumers.beginHolding(turn, of: name, now: loop.now)
+      self.turn = turn
+    } catch {
+      // The session is closed.
+      logger.debug("the webhook has no consumer")
+    }
+  }
+
+  /// The consumers may have news for it.
+  func signalled() { pump() }
+
+  /// A pause is over.
+  func timerFired(_ token: Int) {
+    timer = nil
+    pump()
+  }
+
+  private func setTimer(_ deadline: MonotonicTime?) {
+    if let timer { loop.cancel(timer) }
+    timer = deadline.map { loop.schedule(at: $0, self) }
+  }
+
+  private func publish() {
+    // There may be another driver of this name when its last attempt ends.
+    guard listener != nil else { return }
+    webhooks.publish(WebhookStatus(machine, lastFailureTime: lastFailureTime), of: name)
+  }
+
+  // MARK: Delivering
+
+  /// Begins as many attempts as are allowed and possible.
+  private func pump() {
+    guard let turn, let listener else { return }
+    // Before the last look: what arrives after it signals.
+    listener.isWaiting.store(true, ordering: .sequentiallyConsistent)
+    do throws(ConsumerRefusal) {
+      while room > 0 {
+        let batch = try consumers.lease(
+          turn, of: name, limit: room, maxBytes: WebhookSettings.bytesInProgress - bytesInProgress, now: loop.now)
+        if let gap = batch.gap { note(gap) }
+        for message in batch.messages { begin(message) }
+        if batch.messages.isEmpty {
+          // One search per turn of the loop.
+          if batch.more { signal?.notify() }
+          break
+        }
+      }
+      if machine.pausedUntil > loop.now { setTimer(machine.pausedUntil) }
+    } catch {
+      setTimer(loop.now + Self.pauseAfterRefusal)
+    }
+    // While it is busy or paused, a push needs no signal.
+    if room == 0 { listener.isWaiting.store(false, ordering: .sequentiallyConsistent) }
+    publish()
+  }
+
+  private var room: Int { bytesInProgress < WebhookSettings.bytesInProgress ? machine.room(at: loop.now) : 0 }
+
+  private func begin(_ push: LeasedMessage) {
+    machine.begin()
+    webhooks.attemptBegins()
+    bytesInProgress += push.message.rendered.count
+    let client = idle.popLast() ?? HTTPClient(plan.endpoint, resolver: resolver, loop: loop)
+    loop.spawn(WebhookAttempt(push, request(for: push.message), plan.settings.timeout, client, self))
+  }
+
+  private func request(for push: RetainedMessage) -> HTTPClientRequest {
+    let url = plan.settings.url
+    let id = Self.id(of: push, in: webhooks.inbox.latest)
+    let timestamp = loop.wallClock / 1_000
+    let content = WebhookContent(id: id, timestamp: timestamp, body: push.rendered.bytes)
+    let signatures = plan.settings.secrets.map { $0.signature(of: content) }
+    var request = HTTPClientRequest(target: url.target, host: url.hostField, content: push.rendered)
+    request.add("Content-Type", "application/json")
+    request.add("User-Agent", "drawbridge")
+    request.add("webhook-id", id)
+    request.add("webhook-timestamp", "\(timestamp)")
+    request.add("webhook-signature", signatures.joined(separator: " "))
+    if let authorization = url.basicAuthorization { request.add("Authorization", authorization) }
+    return request
+  }
+
+  /// `msg_epoch_number`, or `msg_epoch_term_number` if the session is stored: the id of the push in the form of Standard Webhooks, whose ids have
+  /// no dots.
+  private static func id(of push: RetainedMessage, in log: Cursor) -> String {
+    var text = ByteQueue()
+    push.id(like: log).write(into: &text)
+    let parts = text.bytes.text().dropFirst(2).split(separator: ".")
+    return "msg_" + parts.joined(separator: "_")
+  }
+
+  fileprivate func ended(_ attempt: WebhookAttempt, _ outcome: HTTPClient.Outcome) {
+    let push = attempt.push
+    bytesInProgress -= push.message.rendered.count
+    defer { webhooks.attemptEnded() }
+    guard let outcome = WebhookOutcome(outcome) else {
+      machine.abandon()
+      return publish()
+    }
+    let (result, settlement) = machine.end(
+      outcome, of: push.lease, age: loop.now - push.message.arrival, now: loop.now, using: &loop.entropy)
+    metrics.ended(result, after: loop.now - attempt.start)
+    if result != .delivered {
+      lastFailureTime = loop.wallClock
+      note(settlement)
+    }
+    do throws(ConsumerRefusal) {
+      _ = try consumers.settle([(push.lease, settlement)], of: name, now: loop.now)
+    } catch {
+      // It is delivered again when the lease has expired.
+      logger.debug("a delivery cannot be settled")
+    }
+    if listener != nil, attempt.client.endpoint === plan.endpoint {
+      idle.append(attempt.client)
+    } else {
+      attempt.client.cancel()
+    }
+    pump()
+  }
+
+  // MARK: Log
+
+  private func note(_ settlement: Settlement) {
+    guard let failure = machine.lastFailure else { return }
+    var fields: [LogField] = [
+      .text("receiver", plan.settings.url.origin), .text("reason", failure.detail), .number("push", Int(failure.push)),
+      .number("attempt", Int(failure.attempt)),
+    ]
+    if case .release(let delay) = settlement, !machine.isDisabled { fields.append(.text("retry_in", delay.text)) }
+    let suppressed = lineLimiter.admit(at: loop.now)
+    if let suppressed, suppressed > 0 { fields.append(.number("suppressed", suppressed)) }
+    if machine.isDisabled {
+      logger.error(
+        "the webhook is disabled until the configuration is reloaded: its receiver responded with 410", fields)
+    } else if settlement == .reject {
+      logger.log(suppressed == nil ? .debug : .warning, "the webhook gives up a push: it is a dead letter", fields)
+    } else {
+      logger.log(suppressed == nil ? .debug : .warning, "a delivery to the webhook failed", fields)
+    }
+  }
+
+  private func note(_ gap: Gap) {
+    logger.warning(
+      "pushes are missing: they were removed before the webhook has delivered them",
+      gap.missed.map { [.number("missed", Int(clamping: $0))] } ?? [])
+  }
+}
+
+/// One request of a webhook.
+private final class WebhookAttempt: LoopTask {
+  let push: LeasedMessage
+  let client: HTTPClient
+  let start: MonotonicTime
+  private let request: HTTPClientRequest
+  private let timeout: TimeSpan
+  private let driver: WebhookDriver
+
+  init(
+    _ push: LeasedMessage, _ request: HTTPClientRequest, _ timeout: TimeSpan, _ client: HTTPClient,
+    _ driver: WebhookDriver
+  ) {
+    self.push = push
+    self.request = request
+    self.timeout = timeout
+    self.client = client
+    self.driver = driver
+    start = ProcessInformation.monotonicTime()
+  }
+
+  func run() async { driver.ended(self, await client.send(request, within: timeout)) }
+}
+
+extension WebhookOutcome {
+  /// nil if the attempt was cancelled.
+  init?(_ outcome: HTTPClient.Outcome) {
+    switch outcome {
+    case .response(let response): self = .response(status: response.status, retryAfter: response.retryAfter)
+    case .timeout(let detail): self = .timeout(detail)
+    case .failed(let detail): self = .failed(detail)
+    case .cancelled: return nil
+    }
+  }
+}

@@ -1,0 +1,32 @@
+import HTTPCodec
+import TLSEngine
+import Upstream
+import Webhooks
+
+/// A webhook with the files that its settings name read.
+package struct WebhookPlan: Sendable {
+  package let settings: WebhookSettings
+  let endpoint: HTTPEndpoint
+
+  /// Reads `ca_file`, unless another user of `cache` has the same settings. Blocks.
+  package init(_ settings: WebhookSettings, with cache: inout TLSContextCache) throws(TLSSettingsError) {
+    self.settings = settings
+    var tls = TLSClientSettings()
+    if !settings.caFile.isEmpty { tls.trust.caFile = settings.caFile }
+    endpoint = try HTTPEndpoint(settings.url, tls, settings.rules, with: &cache)
+  }
+
+  private init(_ settings: WebhookSettings, _ endpoint: HTTPEndpoint) {
+    self.settings = settings
+    self.endpoint = endpoint
+  }
+
+  /// This plan with the connections of `other`, which must have the same endpoint.
+  func with(endpointOf other: WebhookPlan) -> WebhookPlan { WebhookPlan(settings, other.endpoint) }
+
+  /// Whether connections to the endpoint of `other` can be used. The content of `ca_file` may differ: each connection reads it again.
+  func hasSameEndpoint(as other: WebhookPlan) -> Bool {
+    settings.url == other.settings.url && settings.rules == other.settings.rules
+      && settings.caFile == other.settings.caFile
+  }
+}

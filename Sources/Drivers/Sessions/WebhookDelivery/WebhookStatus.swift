@@ -1,0 +1,64 @@
+import ByteStreams
+import HTTPCodec
+import Metrics
+import Webhooks
+
+/// The state of a webhook, for clients.
+package struct WebhookStatus: Sendable {
+  /// Scheme, host and port of its URL. The rest may be secret.
+  package let origin: String
+  /// Whether the receiver has responded with 410 since the last reload.
+  package let isDisabled: Bool
+  /// Number of requests in progress.
+  package let inProgress: Int
+  /// No request begins before this time.
+  package let pausedUntil: MonotonicTime
+  /// The last attempt that failed, and when, in milliseconds since 1970.
+  package let lastFailure: (failure: WebhookFailure, time: Int64)?
+
+  init(_ machine: WebhookMachine, lastFailureTime: Int64) {
+    origin = machine.settings.url.origin
+    isDisabled = machine.isDisabled
+    inProgress = machine.inProgress
+    pausedUntil = machine.pausedUntil
+    lastFailure = machine.lastFailure.map { ($0, lastFailureTime) }
+  }
+}
+
+/// The metrics of one webhook. They stay when a reload removes it, since no series ends.
+final class WebhookMetrics: Sendable {
+  private let attempts: [WebhookResult: Counter]
+  private let seconds: Histogram
+
+  /// - Parameters:
+  ///   - lag: number of pushes after the position of its consumer.
+  ///   - isDisabled: whether it is disabled.
+  init(
+    _ registry: MetricsRegistry, session: String, webhook: String, lag: @escaping @Sendable () -> UInt64,
+    isDisabled: @escaping @Sendable () -> Bool
+  ) {
+    let labels: MetricsRegistry.Labels = [("session", session), ("webhook", webhook)]
+    attempts = Dictionary(
+      uniqueKeysWithValues: WebhookResult.allCases.map { result in
+        (
+          result,
+          registry.counter(
+            "drawbridge_webhook_attempts_total", "Requests to webhooks that ended, by result.",
+            labels + [("result", result.rawValue)])
+        )
+      })
+    seconds = registry.histogram(
+      "drawbridge_webhook_attempt_seconds", "Duration of requests to webhooks.", labels)
+    registry.gauge("drawbridge_webhook_lag_messages", "Pushes after the position of the webhook.", labels) {
+      Double(lag())
+    }
+    registry.gauge(
+      "drawbridge_webhook_disabled", "Whether the webhook is disabled, because its receiver responded with 410.", labels
+    ) { isDisabled() ? 1 : 0 }
+  }
+
+  func ended(_ result: WebhookResult, after time: TimeSpan) {
+    attempts[result]?.add()
+    seconds.observe(time)
+  }
+}

@@ -1,0 +1,247 @@
+import ByteStreams
+import HTTPCodec
+import Reactor
+import TLSEngine
+
+/// Sends requests over HTTP/1.1 to one endpoint, one at a time, and keeps the connection for the next where the response permits it.
+///
+/// It follows no redirection, and repeats a request only if the connection was kept from an earlier one and ended before a byte of the
+/// response: a server may close an idle connection at any time (RFC 9112 §9.3.1). Lives on one event loop.
+package final class HTTPClient: TimerTarget {
+  package enum Outcome: Sendable {
+    case response(HTTPResponse)
+    /// What did not happen in time. For an operator.
+    case timeout(String)
+    /// No complete response. For an operator, without parts of the URL but the host.
+    case failed(String)
+    case cancelled
+  }
+
+  /// What the request waits for.
+  private enum Phase: String {
+    case connecting = "no connection"
+    case sending = "the request is not sent"
+    case receiving = "no complete response"
+    case idle
+  }
+
+  /// Maximum time to resolve the name, connect and negotiate TLS: an address that does not respond must leave time for the request.
+  private static var connectTimeout: TimeSpan { .seconds(10) }
+  /// How long a connection without a request is kept.
+  private static var idleTimeout: TimeSpan { .seconds(15) }
+
+  package let endpoint: HTTPEndpoint
+  private let dialer: any Dialer
+  private let loop: LoopContext
+  private var phase = Phase.idle
+  private var deadline = MonotonicTime.distantFuture
+  private var timer: LoopTimer?
+  private var hasTimedOut = false
+  /// Ends the request in progress.
+  private var cancellation: Cancellation?
+  /// The connection of an earlier request.
+  private var kept: Transport?
+
+  package convenience init(_ endpoint: HTTPEndpoint, resolver: Resolver, loop: LoopContext) {
+    self.init(endpoint, dialer: NetworkDialer(resolver: resolver, loop: loop), loop: loop)
+  }
+
+  init(_ endpoint: HTTPEndpoint, dialer: any Dialer, loop: LoopContext) {
+    self.endpoint = endpoint
+    self.dialer = dialer
+    self.loop = loop
+  }
+
+  /// Sends a request, and waits for the end of the response for at most `limit`.
+  package func send(_ request: HTTPClientRequest, within limit: TimeSpan) async -> Outcome {
+    precondition(cancellation == nil, "two requests at once on one connection")
+    let cancellation = Cancellation()
+    self.cancellation = cancellation
+    hasTimedOut = false
+    deadline = loop.now + limit
+    let outcome = await perform(request, cancellation)
+    self.cancellation = nil
+    setTimer(nil)
+    if kept != nil { enter(.idle, until: loop.now + Self.idleTimeout) }
+    if hasTimedOut, case .cancelled = outcome {
+      let time = phase == .connecting ? min(limit, Self.connectTimeout) : limit
+      return .timeout("\(phase.rawValue) within \(time.text)")
+    }
+    return outcome
+  }
+
+  /// Ends the request in progress, or closes the connection that is kept.
+  package func cancel() {
+    cancellation?.cancel()
+    closeKept()
+  }
+
+  package func timerFired(_ token: Int) {
+    timer = nil
+    guard let cancellation else { return closeKept() }
+    hasTimedOut = true
+    cancellation.cancel()
+  }
+
+  private func closeKept() {
+    setTimer(nil)
+    kept?.close()
+    kept = nil
+  }
+
+  private func enter(_ phase: Phase, until end: MonotonicTime) {
+    self.phase = phase
+    setTimer(end)
+  }
+
+  private func setTimer(_ end: MonotonicTime?) {
+    if let timer { loop.cancel(timer) }
+    timer = end.map { loop.schedule(at: $0, self) }
+  }
+
+  // MARK: The request
+
+  private func perform(_ request: HTTPClientRequest, _ cancellation: Cancellation) async -> Outcome {
+    do throws(RequestError) {
+      if let transport = takeKept() {
+        cancellation.setTransport(transport)
+        do throws(RequestError) {
+          return .response(try await exchange(request, over: transport))
+        } catch {
+          guard case .unanswered = error else { throw error }
+        }
+      }
+      let transport = try await connect(cancellation)
+      return .response(try await exchange(request, over: transport))
+    } catch {
+      switch error {
+      case .cancelled: return .cancelled
+      case .unanswered(let detail), .failed(let detail): return .failed(detail)
+      }
+    }
+  }
+
+  private enum RequestError: Error {
+    case cancelled
+    /// The connection has ended before a byte of the response.
+    case unanswered(String)
+    case failed(String)
+  }
+
+  /// The connection of an earlier request, unless the server has closed it.
+  private func takeKept() -> Transport? {
+    guard let transport = kept.take() else { return nil }
+    var input = ByteQueue()
+    if case .wouldBlock = transport.receive(into: &input, atMost: 1) { return transport }
+    transport.close()
+    return nil
+  }
+
+  private func connect(_ cancellation: Cancellation) async throws(RequestError) -> Transport {
+    let connected = min(deadline, loop.now + Self.connectTimeout)
+    enter(.connecting, until: connected)
+    let destination = DialDestination(
+      host: endpoint.url.host, port: endpoint.url.port, authority: endpoint.url.authority, proxy: nil,
+      tls: try await tlsContext(cancellation, until: connected), userTimeout: max(deadline - loop.now, .seconds(1)),
+      rules: endpoint.rules)
+    var input = ByteQueue()
+    do throws(DialError) {
+      let transport = try await dialer.dial(destination, cancellation, &input) { _ in }
+      cancellation.setTransport(transport)
+      guard !cancellation.isCancelled else { throw .cancelled }
+      return transport
+    } catch {
+      switch error {
+      case .cancelled: throw .cancelled
+      case .failed(let failure): throw .failed(failure.detail)
+      }
+    }
+  }
+
+  /// nil for `http`.
+  private func tlsContext(
+    _ cancellation: Cancellation, until deadline: MonotonicTime
+  ) async throws(RequestError) -> TLSContext? {
+    guard let context = endpoint.tlsContext else { return nil }
+    do throws(AttemptError) {
+      return try await context.refreshed(FileWait(deadline: deadline, cancellation: cancellation, loop: loop))
+    } catch {
+      if case .failed(let report) = error { throw .failed(report.detail) }
+      throw .cancelled
+    }
+  }
+
+  private func exchange(
+    _ request: HTTPClientRequest, over transport: Transport
+  ) async throws(RequestError) -> HTTPResponse {
+    enter(.sending, until: deadline)
+    request.write(into: &transport.output)
+    var sendError: TransportError?
+    do throws(TransportError) {
+      try await transport.flushAll()
+    } catch {
+      if case .closed = error { throw .cancelled }
+      // A server may respond before it has read everything, and close.
+      sendError = error
+    }
+    phase = .receiving
+    var reader = HTTPResponseReader()
+    do throws(RequestError) {
+      try await receive(&reader, over: transport, after: sendError)
+    } catch {
+      transport.close()
+      throw error
+    }
+    if reader.allowsReuse, sendError == nil {
+      transport.releaseIdleStorage()
+      kept = transport
+    } else {
+      transport.close()
+    }
+    let retryAfter = reader.field(.retryAfter).flatMap {
+      RetryAfter.parse($0, date: reader.field(.date), now: loop.wallClock / 1_000)
+    }
+    return HTTPResponse(status: reader.status, retryAfter: retryAfter)
+  }
+
+  private func receive(
+    _ reader: inout HTTPResponseReader, over transport: Transport, after sendError: TransportError?
+  ) async throws(RequestError) {
+    var input = ByteQueue()
+    while !reader.isComplete {
+      var received: TransportError?
+      do throws(TransportError) {
+        try await transport.receiveSome(into: &input)
+      } catch {
+        if case .closed = error { throw .cancelled }
+        received = error
+      }
+      do throws(HTTPProtocolError) {
+        switch received {
+        case nil: try reader.receive(&input)
+        case .ended: try reader.receiveEndOfInput()
+        case .closed, .failed: throw .truncatedMessage
+        }
+      } catch {
+        guard let received else { throw .failed("the response is not valid: \(error)") }
+        let detail = Self.detail(of: sendError ?? received, transport)
+        throw reader.isEmpty ? .unanswered(detail) : .failed(detail)
+      }
+    }
+  }
+
+  private static func detail(of error: TransportError, _ transport: Transport) -> String {
+    switch error {
+    case .closed, .ended: "the server closed the connection before the end of the response"
+    case .failed(let code):
+      transport.failure.map { "TLS: \($0)" } ?? "the connection failed: \(SystemError.reason(of: code))"
+    }
+  }
+}
+
+/// What a response says.
+package struct HTTPResponse: Equatable, Sendable {
+  package let status: Int
+  /// How long to wait before the next request; nil if the response does not say so.
+  package let retryAfter: TimeSpan?
+}

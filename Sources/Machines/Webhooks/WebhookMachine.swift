@@ -1,0 +1,147 @@
+import ByteStreams
+import Consumers
+
+/// How an attempt to deliver a push ended.
+package enum WebhookOutcome: Equatable, Sendable {
+  /// A complete response. `retryAfter`: how long the receiver wants to be left alone.
+  case response(status: Int, retryAfter: TimeSpan? = nil)
+  /// None in time: what did not happen, and within which time.
+  case timeout(String)
+  /// None, for this reason.
+  case failed(String)
+}
+
+/// Attempts are counted by these results.
+package enum WebhookResult: String, CaseIterable, Sendable {
+  case delivered
+  /// Any other status than 2xx, 3xx and 410.
+  case refused
+  case redirected
+  case gone
+  case timeout
+  case failed
+}
+
+/// The last attempt that failed.
+package struct WebhookFailure: Equatable, Sendable {
+  package let result: WebhookResult
+  /// Contains nothing of the URL but the host.
+  package let detail: String
+  /// The status of the response; nil if there was none.
+  package let status: Int?
+  /// The number of the push.
+  package let push: UInt64
+  package let attempt: UInt32
+}
+
+/// Decides when a webhook's pushes are attempted, and what becomes of them after each attempt.
+///
+/// Has no clock, no randomness and no socket. The pushes, their order and the number of their attempts belong to the consumer: this says how to
+/// settle a lease.
+package struct WebhookMachine: Sendable {
+  /// The next attempt of a push is delayed by its retry time ± this part, so that the pushes of an outage do not return all at once.
+  private static let jitter = 0.2
+  /// Limits of Retry-After. A second is the shortest that it can express, and an hour is long enough for any overload.
+  private static let retryAfters = TimeSpan.seconds(1)...TimeSpan.hours(1)
+  /// After n failures in a row no attempt begins for the first of these times 2ⁿ⁻¹, at most for the last: a receiver that is down must not get the
+  /// whole backlog at the speed at which it refuses connections.
+  private static let pauses = TimeSpan.milliseconds(100)...TimeSpan.seconds(30)
+
+  package private(set) var settings: WebhookSettings
+  /// Whether the receiver has responded with 410 since the last reload.
+  package private(set) var isDisabled = false
+  /// No attempt begins before this time.
+  package private(set) var pausedUntil = MonotonicTime.zero
+  package private(set) var lastFailure: WebhookFailure?
+  /// Number of attempts in progress.
+  package private(set) var inProgress = 0
+  /// Number of pauses since the last attempt that succeeded.
+  private var failuresInRow = 0
+
+  package init(_ settings: WebhookSettings) { self.settings = settings }
+
+  /// Applies settings that were read again. An attempt in progress is judged by the new ones.
+  package mutating func reload(_ settings: WebhookSettings) {
+    self.settings = settings
+    isDisabled = false
+    pausedUntil = .zero
+    failuresInRow = 0
+  }
+
+  /// How many attempts may begin now.
+  package func room(at now: MonotonicTime) -> Int {
+    isDisabled || now < pausedUntil ? 0 : max(0, settings.concurrency - inProgress)
+  }
+
+  package mutating func begin() { inProgress += 1 }
+
+  /// An attempt has ended. Returns how to settle its lease.
+  ///
+  /// - Parameters:
+  ///   - lease: that of the push.
+  ///   - age: of the push.
+  package mutating func end(
+    _ outcome: WebhookOutcome, of lease: Lease, age: TimeSpan, now: MonotonicTime,
+    using generator: inout some RandomNumberGenerator
+  ) -> (result: WebhookResult, settlement: Settlement) {
+    inProgress -= 1
+    let result = Self.result(of: outcome)
+    guard result != .delivered else {
+      failuresInRow = 0
+      return (result, .acknowledge)
+    }
+    lastFailure = failure(result, outcome, lease)
+    if result == .gone {
+      isDisabled = true
+      // It is attempted again when a reload has enabled the webhook.
+      return (result, .release(.zero))
+    }
+    // Attempts that fail at the same time count once.
+    if now >= pausedUntil {
+      pausedUntil = now + min(Self.pauses.lowerBound * (1 << min(failuresInRow, 16)), Self.pauses.upperBound)
+      failuresInRow += 1
+    }
+    let delay: TimeSpan
+    if case .response(_, let retryAfter?) = outcome {
+      delay = min(max(retryAfter, Self.retryAfters.lowerBound), Self.retryAfters.upperBound)
+      pausedUntil = max(pausedUntil, now + delay)
+    } else {
+      guard lease.attempt <= settings.retries.count else { return (result, .reject) }
+      let factor = Double.random(in: 1 - Self.jitter...1 + Self.jitter, using: &generator)
+      let time = settings.retries[Int(lease.attempt) - 1]
+      delay = TimeSpan(nanoseconds: Int64(Double(time.nanoseconds) * factor))
+    }
+    return (result, age + delay > settings.giveUpAfter ? .reject : .release(delay))
+  }
+
+  /// An attempt was abandoned: its lease expires.
+  package mutating func abandon() { inProgress -= 1 }
+
+  private static func result(of outcome: WebhookOutcome) -> WebhookResult {
+    switch outcome {
+    case .response(200..<300, _): .delivered
+    case .response(300..<400, _): .redirected
+    case .response(410, _): .gone
+    case .response: .refused
+    case .timeout: .timeout
+    case .failed: .failed
+    }
+  }
+
+  private func failure(_ result: WebhookResult, _ outcome: WebhookOutcome, _ lease: Lease) -> WebhookFailure {
+    var status: Int?
+    let detail: String
+    switch outcome {
+    case .response(let code, _):
+      status = code
+      detail =
+        switch result {
+        case .redirected: "status \(code): redirections are not followed, use the URL that they lead to"
+        case .gone: "status 410: the webhook is disabled until the configuration is reloaded"
+        default: "status \(code)"
+        }
+    case .timeout(let reason), .failed(let reason): detail = reason
+    }
+    return WebhookFailure(result: result, detail: detail, status: status, push: lease.number, attempt: lease.attempt)
+  }
+}

@@ -1,0 +1,51 @@
+import ByteStreams
+import Signatures
+
+/// A secret that a webhook's receiver shares, in the notation of Standard Webhooks: `whsec_` and base64.
+package struct WebhookSecret: Equatable, Sendable {
+  /// Standard Webhooks: between 24 and 64 bytes.
+  package static let sizes = 24...64
+  package static let expectation = "whsec_ and the base64 of \(sizes.lowerBound) to \(sizes.upperBound) random bytes"
+
+  private let key: HMACKey
+
+  package init?(_ text: String) {
+    let prefix = "whsec_"
+    guard text.hasPrefix(prefix) else { return nil }
+    let encoded = Array(text.utf8.dropFirst(prefix.utf8.count))
+    let padding = encoded.suffix(2).count { $0 == UInt8(ascii: "=") }
+    let size = encoded.count / 4 * 3 - padding
+    guard Self.sizes.contains(size), Base64.isEncoding(encoded.span, ofBytes: size) else { return nil }
+    var decoded = ByteQueue()
+    Base64.decode(encoded.span, into: &decoded)
+    guard let key = HMACKey(decoded.copyBytes(), minimum: Self.sizes.lowerBound) else { return nil }
+    self.key = key
+  }
+
+  /// The signature of this content: `v1,` and base64.
+  package func signature(of content: borrowing WebhookContent) -> String {
+    "v1," + Base64.encode(key.signature(of: content.bytes).span)
+  }
+}
+
+/// What is signed of one attempt: `id.timestamp.body`.
+package struct WebhookContent: ~Copyable {
+  private var text = ByteQueue()
+
+  /// - Parameters:
+  ///   - id: the value of `webhook-id`.
+  ///   - timestamp: that of `webhook-timestamp`, in seconds since 1970.
+  ///   - body: the body of the request.
+  package init(id: String, timestamp: Int64, body: Span<UInt8>) {
+    text.append(id)
+    text.append(UInt8(ascii: "."))
+    text.append(decimal: Int(timestamp))
+    text.append(UInt8(ascii: "."))
+    text.append(body)
+  }
+
+  var bytes: Span<UInt8> {
+    @_lifetime(borrow self)
+    get { text.bytes }
+  }
+}

@@ -1,0 +1,82 @@
+import ByteStreams
+import Consumers
+import HTTPCodec
+import Profiles
+
+/// A webhook of the configuration: a consumer whose worker is the gateway.
+package struct WebhookSettings: Equatable, Sendable {
+  /// The name of the consumer.
+  package let name: String
+  package let url: HTTPURL
+  /// Each request is signed with all of them, so that they can be replaced one after another.
+  package var secrets: [WebhookSecret] = []
+  /// As written; empty for all pushes.
+  package var topics: [String] = []
+  /// Maximum number of requests at a time.
+  package var concurrency = 1
+  /// Used only if `concurrency` is above 1. With 1, all pushes are handled in order.
+  package var order: ConsumerOrder?
+  /// Maximum time of an attempt, from the look-up of the name to the end of the response.
+  package var timeout = TimeSpan.seconds(20)
+  /// How long to wait after each failed attempt. After the last, the push is a dead letter.
+  package var retries: [TimeSpan] = WebhookSettings.defaultRetries
+  /// A push that is older than this is not attempted again.
+  package var giveUpAfter = TimeSpan.hours(24)
+  /// Which addresses may be connected to.
+  package var rules = WebhookSettings.publicOnly
+  /// A PEM file of authorities that are trusted beside those of the system; empty: none.
+  package var caFile = ""
+
+  package init(name: String, url: HTTPURL) {
+    self.name = name
+    self.url = url
+  }
+
+  /// Standard Webhooks recommends these.
+  package static let defaultRetries: [TimeSpan] = [
+    .seconds(5), .minutes(5), .minutes(30), .hours(2), .hours(5), .hours(10),
+  ]
+  /// Together with the attempts that `Retry-After` adds, as many as a consumer allows.
+  package static let retryCounts = 0...20
+  /// The longest, with jitter, is the longest delay of a released push.
+  package static let retryTimes = TimeSpan.milliseconds(10)...TimeSpan.hours(20)
+  /// A connection each. A receiver that needs more can acknowledge at once and work later.
+  package static let concurrencies = 1...64
+  package static let timeouts = TimeSpan.milliseconds(100)...TimeSpan.minutes(5)
+  package static let giveUpTimes = TimeSpan.seconds(1)...TimeSpan.hours(24 * 365)
+  /// Maximum number of secrets. Each adds a signature to each request; a rotation needs two.
+  package static let maximumSecrets = 5
+  /// Maximum number of webhooks of a session. Each has connections of its own.
+  package static let maximumCount = 100
+
+  /// Maximum bytes of the pushes in progress of a webhook, as JSON. A push that is larger is delivered alone.
+  package static let bytesInProgress = 16 << 20
+
+  /// How much its requests take at most.
+  ///
+  /// - Parameter messageBytes: maximum size of a push.
+  package func memory(messageBytes: Int) -> Int {
+    min(concurrency * messageBytes, Self.bytesInProgress + messageBytes)
+  }
+
+  private static var publicOnly: ConnectionRules {
+    var rules = ConnectionRules()
+    rules.owner = "the webhook"
+    return rules
+  }
+
+  /// A lease outlasts the attempt that it is for, so that no second attempt begins meanwhile.
+  private static let leaseMargin = TimeSpan.seconds(10)
+
+  /// The settings of its consumer.
+  package var consumer: ConsumerSettings {
+    var consumer = ConsumerSettings()
+    consumer.isShared = true
+    consumer.visibility = timeout + Self.leaseMargin
+    // The schedule decides. Attempts after `Retry-After` have no number of their own, and are limited by this.
+    consumer.maximumDeliveries = ConsumerSettings.deliveries.upperBound
+    consumer.order = concurrency == 1 ? .all : order
+    for topic in topics { _ = consumer.add(topic: Array(topic.utf8)) }
+    return consumer
+  }
+}

@@ -1,7 +1,7 @@
 # The commands of this project, for people and CI. They are implemented in scripts/ and in the Swift package.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint format asan tsan conformance contract fuzz bench profile instructions soak restarts workers kills clean
+.PHONY: help run build package test lint format asan tsan conformance contract fuzz bench profile instructions soak restarts workers kills clean
 
 help: ## Show this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
@@ -12,6 +12,10 @@ run: build ## Build a release and start a demo gateway with a built-in upstream
 
 build: ## Install missing build packages and build a release (.build/release/drawbridge)
 	@scripts/build
+
+package: build ## Make a Debian package of the release, .build/package/drawbridge_VERSION_ARCHITECTURE.deb
+	@scripts/setup package
+	@scripts/package
 
 test: ## Build, run all tests and linters; the last line is 'N passed, N failed'
 	@scripts/test

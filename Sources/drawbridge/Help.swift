@@ -12,7 +12,7 @@ enum Help {
 
         drawbridge serve --upstream wss://example.org/socket
         drawbridge serve --upstream ws://127.0.0.1:9000/ --listen 127.0.0.1:0 --loops 2
-        drawbridge serve --config /etc/drawbridge.yaml
+        drawbridge serve --config /etc/drawbridge/drawbridge.yaml
 
       Send and receive messages with any HTTP client:
         curl -d 'hello' http://127.0.0.1:8080/v1/messages
@@ -203,7 +203,7 @@ enum Help {
     for setting in Setting.all {
       guard let flag = setting.flag, command.flags.contains(flag) else { continue }
       let name = "--\(flag) \(placeholders[flag] ?? "VALUE")"
-      lines.append("  \(name)\(String(repeating: " ", count: max(1, 25 - name.count)))\(setting.summary)")
+      lines.append("  \(name)\(String(repeating: " ", count: max(2, 25 - name.count)))\(setting.summary)")
     }
     return lines.joined(separator: "\n") + "\n"
   }

@@ -38,20 +38,15 @@ NOBODY = ("serve", "--upstream", "ws://127.0.0.1:1/")
 @pytest.fixture(scope="module")
 def image(tmp_path_factory):
     if "DRAWBRIDGE_IMAGE" in os.environ:
-        yield os.environ["DRAWBRIDGE_IMAGE"]
-        return
+        return os.environ["DRAWBRIDGE_IMAGE"]
     if not containers.is_static():
         pytest.skip("the program needs the Swift toolchain: 'make build' makes one that runs without")
     runtime = containers.debian()
     folder = tmp_path_factory.mktemp("program")
     command("install", "-D", "--strip", BINARY, folder / "out/drawbridge")
     (folder / "Dockerfile").write_text("FROM scratch\nCOPY out /out\n")
-    program, image = (f"localhost/drawbridge-test-{name}:{os.getpid()}" for name in ("program", "image"))
-    containers.build(folder, program)
-    arguments = (f"PROGRAM={program}", f"RUNTIME_IMAGE={runtime}")
-    containers.build(PROJECT, image, *(word for argument in arguments for word in ("--build-arg", argument)))
-    yield image
-    command("podman", "image", "rm", "--force", image, program)
+    program = containers.build(folder, "program")
+    return containers.build(PROJECT, "image", f"PROGRAM={program}", f"RUNTIME_IMAGE={runtime}")
 
 
 class Served(Container):
@@ -65,10 +60,15 @@ class Served(Container):
         await self.connect()
 
     async def connect(self):
-        assert self.inspect()["State"]["Running"], self.logs()
-        self.client = Client(self.address(8080))
-        self.management = Client(self.address(9090))
-        await eventually(self.is_alive, what="it responds")
+        """Connects its clients when it responds. One that ends instead is removed."""
+        try:
+            assert self.inspect()["State"]["Running"], self.logs()
+            self.client = Client(self.address(8080))
+            self.management = Client(self.address(9090))
+            await eventually(self.is_alive, what="it responds")
+        except AssertionError:
+            self.end()
+            raise
 
     async def is_alive(self):
         assert self.inspect()["State"]["Running"], self.logs()
@@ -86,6 +86,9 @@ class Served(Container):
 
     async def stop(self):
         await self.disconnect()
+        self.end()
+
+    def end(self):
         self.remove()
 
     def records(self):
@@ -235,8 +238,7 @@ class Composed(Served):
         self.id = f"{self.project}_drawbridge_1"
         await self.connect()
 
-    async def stop(self):
-        await self.disconnect()
+    def end(self):
         self.compose("down", "--volumes")
 
 

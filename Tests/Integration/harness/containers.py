@@ -84,11 +84,21 @@ def is_static():
     return not re.search("libswift|libasan|libtsan", command("ldd", BINARY))
 
 
-def build(folder, tag, *options):
-    """Builds the image `tag`. The steps that are the same as last time are not repeated."""
+def build(folder, name, *arguments):
+    """Builds an image, with these arguments of its Dockerfile: its id.
+
+    The image stays, so that the next run repeats only the steps that have changed. It replaces the one of the last run.
+    """
+    tag = f"localhost/drawbridge-test-{name}"
+    last = command("podman", "image", "ls", "--quiet", "--no-trunc", tag)
     tool = ("buildah", "build", "--quiet", "--layers", "--isolation", "chroot", "--format", "docker")
-    command(*tool, *options, "--tag", tag, folder)
-    return tag
+    options = (word for argument in arguments for word in ("--build-arg", argument))
+    image = command(*tool, *options, "--tag", tag, folder)
+    if last and image not in last:
+        # Another run may use it. Then it stays.
+        with contextlib.suppress(OSError):
+            command("podman", "image", "rm", last)
+    return image
 
 
 class Container:
@@ -122,5 +132,6 @@ class Container:
         return done.stderr
 
     def remove(self):
+        """Once more is harmless."""
         with contextlib.suppress(OSError):
             command("podman", "--runtime", _runtime(), "rm", "--force", "--time", "1", "--volumes", self.id)

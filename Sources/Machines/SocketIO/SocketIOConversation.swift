@@ -129,9 +129,10 @@ package struct SocketIOConversation: Sendable {
     _ packet: SocketIOPacket, _ text: Span<UInt8>, _ kept: [UInt8]?, _ attachments: [[UInt8]]
   ) -> SocketIOEvent {
     guard let namespace = namespace(packet, text) else {
-      // A server of version 3 connects the default namespace unasked.
+      // A server of version 3 connects the default namespace unasked. One that has connected another namespace speaks version 4.
       let isUnasked = packet.kind == .connect && packet.namespace.isEmpty && version == .four
-      guard isUnasked, !namespaces.isEmpty, Self.member("sid", of: text.extracting(packet.data)) == nil else {
+      guard isUnasked, !namespaces.isEmpty, !hasConnected, Self.member("sid", of: text.extracting(packet.data)) == nil
+      else {
         return .ignored(.namespace)
       }
       return refusedVersion(0)
@@ -191,14 +192,19 @@ package struct SocketIOConversation: Sendable {
 
   // MARK: Namespaces
 
+  private var hasConnected: Bool { namespaces.contains { $0.state == .connected } }
+
   private mutating func connected(_ namespace: Int, _ data: Span<UInt8>) -> SocketIOEvent {
     let state = namespaces[namespace].state
     guard state == .idle || state == .connecting else { return .ignored(.repeated) }
     // A server of version 3 connects the default namespace unasked, also if version 4 is expected.
     guard version == .three || Self.member("sid", of: data) != nil else {
-      return refusedVersion(namespace)
+      return hasConnected ? .ignored(.namespace) : refusedVersion(namespace)
     }
-    guard version == .three || state == .connecting else { return .ignored(.namespace) }
+    let name = namespaces[namespace].name
+    guard state == .connecting || version == .three && name.span.equals("/") else {
+      return .ignored(.namespace)
+    }
     namespaces[namespace].state = .connected
     let before = namespaces[namespace].recovery
     let pid = version == .four ? Self.member("pid", of: data) : nil
@@ -261,11 +267,6 @@ package struct SocketIOConversation: Sendable {
   /// An event with this id was sent: its acknowledgement is passed on.
   package mutating func expectAcknowledgement(_ id: UInt64, namespace: Int) {
     expected.insert(AcknowledgementID(namespace: namespace, id: id))
-  }
-
-  /// Nobody waits for the acknowledgement any more.
-  package mutating func forgetAcknowledgement(_ id: UInt64, namespace: Int) {
-    expected.remove(AcknowledgementID(namespace: namespace, id: id))
   }
 
   /// Removes and returns the ids of the acknowledgements that a namespace still owes us, lowest first.

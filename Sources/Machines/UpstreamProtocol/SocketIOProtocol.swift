@@ -9,7 +9,7 @@ import SocketIO
 package struct SocketIOProtocol: UpstreamProtocol {
   /// Events that arrive before the answer to CONNECT. Applications send a few.
   private static var earlyLimit: Int { 1_000 }
-  /// As `earlyLimit`, if the CONNECT asks for the events of an outage: a server remembers two minutes of them.
+  /// As `earlyLimit`, if the CONNECT asks for the events of an outage: a server remembers two minutes of them. Also of all namespaces together.
   private static var recoveredLimit: Int { 65_536 }
   /// Size of these events, as a multiple of the largest message.
   private static var recoveredMessages: Int { 4 }
@@ -26,7 +26,8 @@ package struct SocketIOProtocol: UpstreamProtocol {
   private var awaited: Int?
   private(set) var statuses: [NamespaceStatus]
   private var early: [SocketIOContent] = []
-  private var earlyBytes = 0
+  /// Number and size of the early events of each namespace.
+  private var earlySizes: [(count: Int, bytes: Int)]
   /// Early events whose namespace is connected, in their order, from `nextReleased` on.
   private var released: [SocketIOContent] = []
   private var nextReleased = 0
@@ -53,6 +54,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
     limits.attachments = settings.attachments
     limits.messageBytes = messageBytes
     conversation = SocketIOConversation(settings.version, namespaces: joined.map(\.name), limits)
+    earlySizes = joined.map { _ in (0, 0) }
     statuses = joined.map { NamespaceStatus(name: $0.name, isRequired: $0.isRequired, state: .connecting) }
   }
 
@@ -306,12 +308,18 @@ package struct SocketIOProtocol: UpstreamProtocol {
 
   /// An early event is held until its namespace is connected and the next setup step has begun, which it may answer.
   private mutating func receivedEarly(_ content: SocketIOContent, _ memory: inout ProtocolMemory) -> ProtocolEvent {
-    earlyBytes += content.size
+    let namespace = content.namespace
+    earlySizes[namespace].count += 1
+    earlySizes[namespace].bytes += content.size
     early.append(content)
-    let isRecovering = conversation.recovery(content.namespace)?.offset != nil
+    let isRecovering = isRecovering(namespace)
     let events = isRecovering ? Self.recoveredLimit : Self.earlyLimit
-    let bytes = conversation.limits.messageBytes * (isRecovering ? Self.recoveredMessages : 1)
-    guard early.count <= events, earlyBytes <= bytes else {
+    let largest = conversation.limits.messageBytes
+    let bytes = largest * (isRecovering ? Self.recoveredMessages : 1)
+    let (count, size) = earlySizes[namespace]
+    guard count <= events, size <= bytes, early.count <= Self.recoveredLimit,
+      earlySizes.reduce(0, { $0 + $1.bytes }) <= largest * Self.recoveredMessages
+    else {
       return violated("more than \(events) events or \(bytes) bytes arrived before the answer to CONNECT", &memory)
     }
     return .none
@@ -333,9 +341,14 @@ package struct SocketIOProtocol: UpstreamProtocol {
     return received(content, text.span, &memory)
   }
 
-  /// A violation during the setup would be repeated if the next connection asked for the same events again.
+  /// Whether the server has been asked to restore the state of a namespace, and has not answered.
+  private func isRecovering(_ namespace: Int) -> Bool {
+    statuses[namespace].state == .connecting && conversation.recovery(namespace)?.offset != nil
+  }
+
+  /// A violation during a recovery would be repeated if the next connection asked for the same events again.
   private mutating func violated(_ reason: String, _ memory: inout ProtocolMemory) -> ProtocolEvent {
-    if statuses.contains(where: { $0.state == .connecting }) {
+    if statuses.indices.contains(where: isRecovering) {
       isBroken = true
       memory.recoveries = [:]
     }
@@ -345,7 +358,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
   private mutating func forgetEarly(of namespace: Int) {
     guard !early.isEmpty else { return }
     early.removeAll { $0.namespace == namespace }
-    earlyBytes = early.reduce(0) { $0 + $1.size }
+    earlySizes[namespace] = (0, 0)
   }
 
   private mutating func push(_ content: SocketIOContent, _ text: Span<UInt8>) -> ProtocolPush {

@@ -60,6 +60,41 @@ import Testing
     #expect(talk.held().count == 30)
   }
 
+  private static func optional(_ name: String) -> SocketIOSettings.Namespace {
+    var namespace = SocketIOSettings.Namespace(name: name)
+    namespace.isRequired = false
+    return namespace
+  }
+
+  @Test func eachNamespaceHasALimitOfItsOwn() throws {
+    var talk = Talk { $0.namespaces = [Self.optional("/a"), Self.optional("/b")] }
+    talk.memory.recoveries["/a"] = SocketIORecovery(pid: Array("p".utf8), offset: Array("o1".utf8))
+    try talk.connect()
+    // More bytes than another namespace may hold.
+    for _ in 0..<30 { #expect(talk.receive(#"42/a,["0123456789"]"#) == .none) }
+    talk.spoken.skipSetup(step: 1)
+    _ = talk.begin(2)
+    #expect(talk.receive(#"42/b,["x"]"#) == .none)
+    #expect(talk.receive(#"40/b,{"sid":"y"}"#) == .setupResponse)
+    #expect(talk.held() == ["/b x()"])
+    for _ in 0..<15 { _ = talk.receive(#"42/a,["0123456789"]"#) }
+    #expect(talk.receive(#"40/a,{"sid":"y","pid":"p"}"#) == .none)
+    #expect(talk.held().count == 45)
+  }
+
+  /// The state that it asks for cannot be the reason.
+  @Test func aViolationAfterTheSetupDoesNotEndTheRecovery() throws {
+    var talk = Talk { $0.namespaces = [.init(name: "/"), Self.optional("/slow")] }
+    try talk.connect()
+    #expect(talk.receive(#"40{"sid":"y","pid":"p"}"#) == .setupResponse)
+    _ = talk.begin(2)
+    talk.spoken.skipSetup(step: 2)
+    #expect(Talk.words(talk.receive(#"42["a","o1"]"#)) == #"/ a("o1")"#)
+    guard case .violation = talk.receive("4x") else { return #expect(Bool(false), "no violation") }
+    #expect(talk.spoken.saveState(in: &talk.memory))
+    #expect(talk.memory.recoveries["/"]?.offset == Array("o1".utf8))
+  }
+
   @Test func aRecoveryThatBreaksIsNotRepeated() throws {
     var talk = try Self.recovering()
     var last = ProtocolEvent.none

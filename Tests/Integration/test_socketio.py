@@ -327,14 +327,12 @@ async def test_a_refusal_does_not_show_the_token(session_with, tmp_path):
 
 
 async def test_no_socketio_server_is_explained(gateway_for, upstream):
-    config = {"upstream": {"kind": "socketio", "url": upstream.url, "timeouts": {"upgrade": "500ms"}}}
+    """It accepts the upgrade and says nothing."""
+    timeouts = {"upgrade": "500ms", "on_open": "200ms"}
+    config = {"upstream": {"kind": "socketio", "url": upstream.url, "timeouts": timeouts}}
     gateway = await gateway_for(None, config=json.dumps(config), ready=False)
-    client = gateway.client()
-
-    async def failed():
-        return (await client.request("GET", "/v1/session")).json["last_failure"]
-
-    assert await eventually(failed, what="a failure")
+    text = await failure(gateway, gateway.client(), "is it a Socket.IO server")
+    assert "'upstream.timeouts.on_open'" in text
 
 
 async def test_a_required_namespace_that_ends_reconnects(session_with, version):

@@ -9,6 +9,10 @@ import WebSocketCodec
 
 /// What the opening of a connection to a Socket.IO server has besides WebSocket.
 extension ConnectionAttempt {
+  /// How long to wait for the first bytes after the upgrade, at most half of `upstream.timeouts.upgrade`. Every server sends its open packet
+  /// at once. After that the setup waits for it, and its timeout names what is missing.
+  private static var firstBytesLimit: TimeSpan { .seconds(1) }
+
   /// Sets the path and the query. Configured parameters may be secret, and are sent to configured origins only.
   func setSocketIOTarget(of request: inout ClientHandshake.Request) throws(AttemptError) {
     let conventions = settings.conventions
@@ -24,13 +28,15 @@ extension ConnectionAttempt {
   }
 
   /// The official server accepts the upgrade before it checks the version and the session, and then sends an HTTP response as if there were
-  /// no WebSocket. Every server sends its open packet at once, so there are bytes to wait for.
+  /// no WebSocket.
   func checkRefusalAfterUpgrade(_ transport: Transport, _ input: inout ByteQueue) async throws(AttemptError) {
+    let deadline = loop.now + min(Self.firstBytesLimit, settings.session.limits.upgrading / 2)
     while true {
       switch EngineIORefusal.isResponse(input.bytes) {
       case false: return
       case true: throw try await refusal(over: transport, &input)
       case nil:
+        guard await transport.channel.readable(until: deadline) != .deadline else { return }
         do throws(TransportError) {
           try await transport.receiveSome(into: &input)
         } catch .ended {

@@ -225,6 +225,8 @@ def scripted(start, gateway_for):
         # Longer than a test: what waits for it without a reason fails.
         config = {"upstream": {**settings, **(upstream or {})}, "shutdown": {"flush": "10m"}}
         gateway = await gateway_for(None, config=json.dumps(config), ready=ready)
+        # For a reload.
+        server.configuration = config
         return server, gateway, gateway.client()
 
     return scripted

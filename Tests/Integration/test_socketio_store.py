@@ -265,6 +265,40 @@ async def test_an_event_is_acknowledged_once_it_is_stored(played, stored, disk, 
     assert await has_pushes(client, 1)
 
 
+async def test_no_event_of_a_namespace_that_has_ended_is_acknowledged(played, stored, disk):
+    """The official server ends a connection that sends to a namespace that has ended."""
+    may_ask, may_go_on = asyncio.Event(), asyncio.Event()
+    heard = []
+
+    async def play(plays, conversation):
+        await join(plays, conversation)
+        await plays.connect(conversation)
+        await conversation.say('40/admin,{"sid":"y"}')
+        await may_ask.wait()
+        await conversation.say('42/admin,7["question"]', "41/admin,")
+        await may_go_on.wait()
+        await conversation.say('428["another"]')
+        while True:
+            heard.append(await conversation.hear())
+
+    _, server, config = await played(play, namespaces=["/", {"name": "/admin", "required": False}])
+    gateway = await stored(config, env=disk.environment, sync="always")
+    client = gateway.client()
+    disk.stall()
+    may_ask.set()
+    await eventually(lambda: disk.stalls > 0, what="the disk stalls")
+
+    async def has_ended():
+        return (await client.session())["namespaces"][1]["state"] == "disconnected"
+
+    await eventually(has_ended, what="the namespace ends")
+    disk.heal()
+    may_go_on.set()
+    await eventually(lambda: heard, what="an acknowledgement")
+    assert heard == ["438[]"]
+    assert len(server.conversations) == 1
+
+
 @pytest.mark.parametrize("first", ["websocket", "socketio"])
 async def test_a_session_of_another_kind_drops_what_it_does_not_understand(played, stored, start, upstream, first):
     async def play(plays, conversation):

@@ -200,10 +200,15 @@ async def test_the_first_queued_event_arrives_after_the_answer_to_connect(played
     assert server.failures == []
 
 
-async def test_a_black_hole_is_noticed_within_interval_and_timeout(played):
+async def test_a_black_hole_is_noticed_within_interval_and_timeout(played, version):
     """'Connected', but dead (#1139, #87, #319): the server reads nothing and says nothing any more."""
 
     replaced = asyncio.Event()
+
+    async def join(plays, conversation):
+        if version == 4:
+            await plays.connect(conversation)
+        await conversation.say('40{"sid":"x"}' if version == 4 else "40")
 
     async def first(plays, conversation):
         await join(plays, conversation)
@@ -219,7 +224,7 @@ async def test_a_black_hole_is_noticed_within_interval_and_timeout(played):
     opening = "0" + json.dumps({"sid": "s", "upgrades": [], "pingInterval": 200, "pingTimeout": 300})
     # Were it for RFC 6455's pings, it would take minutes.
     quiet = {"heartbeat": {"interval": "10m", "timeout": "10m"}}
-    _, server, gateway = await played(first, second, opening=opening, upstream=quiet)
+    _, server, gateway = await played(first, second, opening=opening, upstream=quiet, version=version)
     await server.has_conversations(2)
     await gateway.logs(lambda record: record.get("cause") == "heartbeat", what="the missing heartbeat")
 

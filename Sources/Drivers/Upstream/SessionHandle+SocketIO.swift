@@ -145,8 +145,8 @@ extension SessionHandle {
     shared.withLock { $0.socketIO?.expect(token, owed) }
   }
 
-  /// The acknowledgement of an event that was sent with an id has arrived.
-  func receive(_ reply: ProtocolReply, now: MonotonicTime) {
+  /// The acknowledgement of an event that was sent with an id has arrived. Returns whether its call still exists.
+  func receive(_ reply: ProtocolReply, now: MonotonicTime) -> Bool {
     receiveReply(to: CallID(acknowledgement: reply.id), reply.document, canBeLate: reply.isEmbeddable, now: now)
   }
 

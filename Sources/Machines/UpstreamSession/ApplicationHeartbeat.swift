@@ -31,6 +31,9 @@ struct ApplicationHeartbeat: Sendable {
     nextBeat = settings.interval.map { now + $0 } ?? .distantFuture
   }
 
+  /// Whether heartbeats are sent.
+  var sends: Bool { settings.interval != nil }
+
   /// When `check` must be called next.
   var nextDeadline: MonotonicTime { min(nextBeat, deadline) }
 

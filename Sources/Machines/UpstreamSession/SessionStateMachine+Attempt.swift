@@ -46,13 +46,16 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// The upstream has announced the heartbeats of this connection. They replace those of the settings where they are set.
-  package mutating func heartbeatAnnounced(_ announced: HeartbeatSettings, _ reported: Generation) {
+  /// The upstream has announced the heartbeats of this connection. They begin at once, and replace those of the settings where they are set.
+  package mutating func heartbeatAnnounced(
+    _ announced: HeartbeatSettings, _ reported: Generation, now: MonotonicTime
+  ) {
     guard var attempt = attempt(reported) else { return }
     var heartbeat = settings.heartbeat
     if let interval = announced.interval { (heartbeat.interval, heartbeat.timeout) = (interval, announced.timeout) }
     if let within = announced.within { heartbeat.within = within }
     attempt.heartbeat = heartbeat
+    attempt.beats = ApplicationHeartbeat(announced, now: now)
     setAttempt(attempt)
   }
 
@@ -133,6 +136,9 @@ extension SessionStateMachine {
     _ attempt: Attempt, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
     _ actions: inout [SessionAction]
   ) {
+    guard now >= min(attempt.phaseDeadline, attempt.wholeDeadline, attempt.stepDeadline) else {
+      return checkHeartbeat(of: attempt, now: now, using: &generator, &actions)
+    }
     if now < min(attempt.phaseDeadline, attempt.wholeDeadline), settings.setup[attempt.step].isOptional {
       var attempt = attempt
       attempt.stepDeadline = .distantFuture
@@ -147,6 +153,19 @@ extension SessionStateMachine {
         attempt.wholeDeadline <= attempt.phaseDeadline ? .attemptTimedOut : .timedOut
       }
     fail(attempt, AttemptFailure(phase: attempt.phase, reason: reason), now: now, using: &generator, &actions)
+  }
+
+  private mutating func checkHeartbeat(
+    of attempt: Attempt, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
+    _ actions: inout [SessionAction]
+  ) {
+    var verdict = ApplicationHeartbeat.Verdict.alive
+    withHeartbeat(attempt.dial.generation) { verdict = $0.check(now: now) }
+    switch verdict {
+    case .alive: break
+    case .beat(let counter): actions.append(.sendHeartbeat(counter, attempt.dial.generation))
+    case .dead: actions += connectionLost(.heartbeat, attempt.dial.generation, now: now, using: &generator)
+    }
   }
 
   private mutating func fail(
@@ -243,7 +262,7 @@ extension SessionStateMachine {
     becomeReady(attempt, now: now, using: &generator, &actions)
   }
 
-  private mutating func setAttempt(_ attempt: Attempt) {
+  mutating func setAttempt(_ attempt: Attempt) {
     switch state {
     case .replacing(let connection, successor: _): state = .replacing(connection, successor: attempt)
     case .attempting: state = .attempting(attempt)

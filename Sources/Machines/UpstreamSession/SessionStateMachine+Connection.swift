@@ -13,10 +13,8 @@ extension SessionStateMachine {
   /// Nothing is read from this connection, because the gateway cannot take more. So its silence says nothing about the upstream, and must not
   /// end it. Called before `deadlineReached`, and when reading continues.
   package mutating func readingIsPaused(_ reported: Generation, now: MonotonicTime) {
-    withConnection(reported) {
-      $0.liveness.bytesReceived(now: now)
-      $0.heartbeat.readingIsPaused(now: now)
-    }
+    withLiveness(reported) { $0.bytesReceived(now: now) }
+    withHeartbeat(reported) { $0.readingIsPaused(now: now) }
   }
 
   /// A pong with this counter has arrived. Returns false if no such ping was sent.
@@ -37,12 +35,12 @@ extension SessionStateMachine {
 
   /// The response to a heartbeat of ours has arrived.
   package mutating func heartbeatResponseReceived(_ reported: Generation) {
-    withConnection(reported) { $0.heartbeat.responseReceived() }
+    withHeartbeat(reported) { $0.responseReceived() }
   }
 
   /// A heartbeat message of the upstream has arrived.
   package mutating func heartbeatReceived(_ reported: Generation, now: MonotonicTime) {
-    withConnection(reported) { $0.heartbeat.heartbeatReceived(now: now) }
+    withHeartbeat(reported) { $0.heartbeatReceived(now: now) }
   }
 
   /// The upstream's close frame has arrived; `code` is 1005 if it had none. We respond, and wait for the end of the stream.
@@ -142,10 +140,12 @@ extension SessionStateMachine {
       let spread = age / 20
       replaceAt = now + Backoff.uniform(age - spread, age + spread, using: &generator)
     }
+    var heartbeat = ApplicationHeartbeat(attempt.heartbeat ?? settings.heartbeat, now: now)
+    // The upstream counts those that it has announced from its open packet on.
+    if let beats = attempt.beats, beats.sends { heartbeat = beats }
     let connection = ReadyConnection(
       dial: attempt.dial, since: now, liveness: Liveness(settings.liveness, now: now, using: &generator),
-      heartbeat: ApplicationHeartbeat(attempt.heartbeat ?? settings.heartbeat, now: now),
-      replaceAt: replaceAt)
+      heartbeat: heartbeat, replaceAt: replaceAt)
     lastUse = now
     if case .replacing(let old, successor: _) = state {
       startSwitch(from: old, to: connection, now: now, using: &generator, &actions)
@@ -267,6 +267,15 @@ extension SessionStateMachine {
   @inline(__always)
   private mutating func withLiveness(_ reported: Generation, _ body: (inout Liveness) -> Void) {
     withConnection(reported) { body(&$0.liveness) }
+  }
+
+  /// The heartbeat of a connection, also of one that is being set up.
+  mutating func withHeartbeat(_ reported: Generation, _ body: (inout ApplicationHeartbeat) -> Void) {
+    withConnection(reported) { body(&$0.heartbeat) }
+    guard var attempt = attempt(reported), var beats = attempt.beats else { return }
+    body(&beats)
+    attempt.beats = beats
+    setAttempt(attempt)
   }
 
   @inline(__always)

@@ -40,10 +40,14 @@ package struct SessionStateMachine: ~Copyable, Sendable {
     var step = 0
     /// Number of redirections followed so far.
     var redirections = 0
-    /// The heartbeats that the upstream has announced; nil: the configured ones.
+    /// The heartbeats that the upstream has announced, with the configured ones; nil: the configured ones.
     var heartbeat: HeartbeatSettings?
+    /// The announced ones, which begin before the setup is complete.
+    var beats: ApplicationHeartbeat?
 
-    var deadline: MonotonicTime { min(phaseDeadline, wholeDeadline, stepDeadline) }
+    var deadline: MonotonicTime {
+      min(min(phaseDeadline, wholeDeadline, stepDeadline), beats?.nextDeadline ?? .distantFuture)
+    }
   }
 
   /// A connection that is ready.

@@ -32,7 +32,7 @@ import Testing
     _ = session.upgraded(1)
     var announced = HeartbeatSettings()
     (announced.interval, announced.timeout) = (.milliseconds(22_500), .seconds(20))
-    session.machine.heartbeatAnnounced(announced, Generation(1))
+    session.machine.heartbeatAnnounced(announced, Generation(1), now: session.now)
     _ = session.answered(1)
     for beat in 1...160 {
       #expect(session.wait() == ["beat \(beat) #1"])
@@ -45,6 +45,52 @@ import Testing
     // Without a pong, it is dead after the timeout, and not before.
     #expect(session.wait() == ["beat 161 #1"])
     #expect(session.wait().last == "ready→backoff" && session.waited == .seconds(20))
+  }
+
+  /// The upstream counts its time from its open packet on, however long the setup takes.
+  @Test func announcedHeartbeatsBeginDuringTheSetup() {
+    let session = Dialogue {
+      $0.liveness.isEnabled = false
+      $0.limits.setup = .minutes(5)
+      $0.setup = Array(repeating: SetupStep(expectsResponse: true, timeLimit: .minutes(5)), count: 2)
+    }
+    var announced = HeartbeatSettings()
+    (announced.interval, announced.timeout) = (.seconds(20), .seconds(30))
+    _ = session.open()
+    _ = session.upgraded(1)
+    session.machine.heartbeatAnnounced(announced, Generation(1), now: session.now)
+    _ = session.answered(1)
+    for beat in 1...3 {
+      #expect(session.wait() == ["beat \(beat) #1"] && session.waited == .seconds(20))
+      session.machine.heartbeatResponseReceived(Generation(1))
+    }
+    session.pass(.seconds(5))
+    #expect(session.answered(1).last == "opening→ready")
+    #expect(session.wait() == ["beat 4 #1"] && session.waited == .seconds(15), "it goes on")
+    #expect(session.wait() == ["beat 5 #1"])
+    #expect(session.wait().last == "ready→backoff" && session.waited == .seconds(10))
+  }
+
+  @Test(arguments: [true, false])
+  func anAnnouncedHeartbeatThatIsMissingEndsTheSetup(isOurs: Bool) {
+    let session = Dialogue { $0.setup = [SetupStep(expectsResponse: true)] }
+    var announced = HeartbeatSettings()
+    if isOurs {
+      (announced.interval, announced.timeout) = (.seconds(2), .seconds(3))
+    } else {
+      announced.within = .seconds(5)
+    }
+    _ = session.open()
+    _ = session.upgraded(1)
+    session.machine.heartbeatAnnounced(announced, Generation(1), now: session.now)
+    let start = session.now
+    if isOurs {
+      #expect(session.wait() == ["beat 1 #1"])
+      #expect(session.wait() == ["beat 2 #1"])
+    }
+    #expect(session.wait() == ["discard #1", "opening→backoff"])
+    #expect(session.now == start + .seconds(5))
+    #expect(session.causes.last == .lost(.heartbeat))
   }
 
   @Test func countsAnUnansweredBeatAsLoss() {

@@ -6,6 +6,7 @@ import UpstreamSession
 struct DelayedAcknowledgements {
   struct Acknowledgement {
     let payload: SharedBytes
+    let namespace: String
     let connection: Generation
     /// When the event is stored; nil: it has not been passed on yet.
     var ticket: JournalTicket?
@@ -15,15 +16,15 @@ struct DelayedAcknowledgements {
   /// that requests an acknowledgement for each event limits itself long before.
   static var limit: Int { 4_096 }
 
-  private var queue = RingDeque(filler: Acknowledgement(payload: SharedBytes([]), connection: .none))
+  private var queue = RingDeque(filler: Acknowledgement(payload: SharedBytes([]), namespace: "", connection: .none))
   /// The last ones, without a ticket.
   private var unnumbered = 0
 
   var isEmpty: Bool { queue.isEmpty }
 
-  mutating func append(_ payload: SharedBytes, on connection: Generation) {
+  mutating func append(_ payload: SharedBytes, of namespace: String, on connection: Generation) {
     guard queue.count < Self.limit else { return }
-    queue.append(Acknowledgement(payload: payload, connection: connection))
+    queue.append(Acknowledgement(payload: payload, namespace: namespace, connection: connection))
     unnumbered += 1
   }
 

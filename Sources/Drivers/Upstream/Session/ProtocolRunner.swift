@@ -65,6 +65,9 @@ final class ProtocolRunner {
         "redirected to \(connection.url.redacted), another origin: 'upstream.on_open' and 'upstream.socketio' are sent to configured origins only"
       )
     }
+    var memory = memory
+    // Whoever has the private id of a connection gets its state.
+    if !settings.isConfigured(connection.url) { memory.recoveries = [:] }
     do throws(SetupError) {
       try conversation.prepareSetup(from: first, memory, now: loop.wallClock)
       return nil
@@ -209,7 +212,7 @@ final class ProtocolRunner {
   /// Whether the next connection asks the upstream to restore a state.
   var hasState: Bool { !memory.recoveries.isEmpty }
 
-  /// A connection sends. Its successor during a hand-over must not claim its state.
+  /// Another connection sends, whose successor during a hand-over must not claim the state. Or the next connection is that of another client.
   func forgetState() { if !memory.recoveries.isEmpty { memory.recoveries = [:] } }
 
   // MARK: Heartbeats

@@ -63,7 +63,9 @@ extension SessionDriver: SignalTarget {
 
   /// Applies new settings, from the next connection on.
   private func reconfigure(_ settings: SharedSettings, because reason: ReplacementReason) {
+    let isSameClient = self.settings.isSameClient(as: settings.value)
     sharedSettings = settings
+    if handle.hasEvents, !isSameClient { forgetState() }
     handle.isOnDemand.store(self.settings.session.onDemand, ordering: .relaxed)
     pump.settings = self.settings.outbox
     merger.settings = settings

@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Metrics
 import Outbox
 import Reactor
 import UpstreamProtocol
@@ -152,7 +153,7 @@ extension SessionDriver: ConnectionOwner {
       warnOfUnansweredPings(connection)
     case .heartbeatResponseReceived: machine.heartbeatResponseReceived(generation)
     case .event(let push): pass(push, time: time, from: connection)
-    case .acknowledged(let reply): handle.receive(reply, now: loop.now)
+    case .acknowledged(let reply): if !handle.receive(reply, now: loop.now) { metrics.ignoredPackets.add() }
     case .pong(let counter):
       machine.heartbeatResponseReceived(generation)
       if let counter { pongReceived(connection, counter) }

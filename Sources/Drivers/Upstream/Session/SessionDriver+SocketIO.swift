@@ -7,6 +7,20 @@ import SocketIO
 import UpstreamProtocol
 import UpstreamSession
 
+extension UpstreamConnection {
+  fileprivate func isJoined(to namespace: String) -> Bool {
+    announced.namespaces.contains { $0.name == namespace && $0.state == .connected }
+  }
+}
+
+extension UpstreamSettings {
+  /// Whether the server cannot tell connections with these settings from those with the others.
+  func isSameClient(as other: UpstreamSettings) -> Bool {
+    urls == other.urls && conventions.socketIO == other.conventions.socketIO && fields == other.fields
+      && conventions.credential == other.conventions.credential
+  }
+}
+
 /// What only an upstream of Socket.IO brings: events, announced heartbeats, and namespaces.
 extension SessionDriver {
   /// Pings without a pong after which an operator learns that the upstream answers none.
@@ -18,11 +32,13 @@ extension SessionDriver {
       announced.interval = heartbeats.interval
       announced.timeout = heartbeats.timeout
       announced.within = heartbeats.within
-      machine.heartbeatAnnounced(announced, connection.generation)
+      machine.heartbeatAnnounced(announced, connection.generation, now: loop.now)
     }
     if let maximum = news.maximumPayload { connection.announced.maximumPayload = maximum }
+    var isMissing = news.isStateLost && isLossDelayed
     if let namespaces = news.namespaces {
       let mask = connection.mask
+      if noteChanges(from: connection.announced.namespaces, to: namespaces, of: connection, news) { isMissing = true }
       connection.announced.namespaces = namespaces.map { namespace in
         var namespace = namespace
         namespace.reason = namespace.reason.map { mask.applied(to: $0, isCut: true) }
@@ -31,7 +47,10 @@ extension SessionDriver {
       if machine.sending == nil || machine.sending == connection.generation { showNamespaces(of: connection) }
       if machine.sending == connection.generation { storeContinuations(of: connection) }
     }
-    if news.isStateLost { reportDelayedLoss() }
+    if isMissing {
+      isLossDelayed = false
+      sink.connectionLost()
+    }
     // No client sees the event, so nothing of it is stored.
     if let acknowledgement = news.acknowledgement { send(acknowledgement, on: connection.generation) }
   }
@@ -69,7 +88,7 @@ extension SessionDriver {
       event: push.record, continuation, from: connection.generation, mayRespond: connection.carriesMessages, time: time)
     guard let acknowledgement = push.acknowledgement else { return }
     guard handle.journal != nil else { return send(acknowledgement, on: connection.generation) }
-    delayed.append(acknowledgement, on: connection.generation)
+    delayed.append(acknowledgement, of: record.namespace.text(), on: connection.generation)
     sendStoredAcknowledgements()
   }
 
@@ -84,7 +103,11 @@ extension SessionDriver {
     // What the merger holds has no ticket yet.
     if !merger.isHolding { delayed.setTicket(sink.lastTicket) }
     repeat {
-      while let next = delayed.takeFirst(ifStoredIn: journal) { send(next.payload, on: next.connection) }
+      while let next = delayed.takeFirst(ifStoredIn: journal) {
+        // The official server ends a connection that sends to a namespace that has ended.
+        guard connection(next.connection)?.isJoined(to: next.namespace) == true else { continue }
+        send(next.payload, on: next.connection)
+      }
       // The store may have caught up before the handle has recorded that this session waits.
     } while handle.awaitsStore(!delayed.isEmpty) && delayed.isFirstStored(in: journal)
   }
@@ -131,6 +154,10 @@ extension SessionDriver {
   /// The connection stops sending, or has ended after that. Pushes that arrive between the two change its state.
   func saveState(of connection: UpstreamConnection) {
     guard connection.conversation?.encodesMessages == true else { return }
+    guard connection.settings.isSameClient(as: settings) else {
+      savedState = (connection.generation, false)
+      return runner.forgetState()
+    }
     savedState = (connection.generation, runner.saveState(of: connection))
   }
 
@@ -148,19 +175,46 @@ extension SessionDriver {
     }
   }
 
-  /// The next connection does not continue where the last one ended.
-  private func reportDelayedLoss() {
-    guard isLossDelayed else { return }
-    isLossDelayed = false
-    sink.connectionLost()
+  /// Namespaces of the connection have joined or ended. Returns whether pushes are missing from here on.
+  private func noteChanges(
+    from before: [NamespaceStatus], to namespaces: [NamespaceStatus], of connection: UpstreamConnection,
+    _ news: ProtocolNews
+  ) -> Bool {
+    var isMissing = false
+    for (index, namespace) in namespaces.enumerated() {
+      let wasConnected = index < before.count && before[index].state == .connected
+      let isConnected = namespace.state == .connected
+      if isConnected, !wasConnected {
+        if continuity.join(namespace.name, isRecovered: !news.isStateLost) { isMissing = true }
+      } else if wasConnected, !isConnected, machine.sending == connection.generation {
+        // A successor that has joined it has not missed anything.
+        let isJoined = connections.contains {
+          $0.generation > connection.generation && $0.isJoined(to: namespace.name)
+        }
+        if !isJoined { continuity.interrupt(namespace.name) }
+      }
+    }
+    return isMissing
   }
 
   /// An attempt has ended that was connected to namespaces and never became ready. The events that it has brought are passed on: the next
   /// connection continues after them, or pushes may be missing.
   func noteFailedSetup(of connection: UpstreamConnection) {
     guard !connection.hasSent, connection.conversation?.hasState == true else { return }
-    saveState(of: connection)
-    connectionLost()
+    if let sending {
+      for namespace in connection.announced.namespaces where !sending.isJoined(to: namespace.name) {
+        continuity.interrupt(namespace.name)
+      }
+    } else {
+      saveState(of: connection)
+      connectionLost()
+    }
+  }
+
+  /// The next connection is that of another client, or leads to another server. It must not get the state of the last one.
+  func forgetState() {
+    runner.forgetState()
+    forgetContinuations()
   }
 
   /// The connection has ended: nobody gets its acknowledgements any more.
@@ -175,8 +229,11 @@ extension SessionDriver {
     connection.hasSent = true
     showNamespaces(of: connection)
     storeContinuations(of: connection)
-    // An optional namespace may answer later whether it is restored.
-    if !connection.announced.namespaces.contains(where: { $0.state == .connecting }) { isLossDelayed = false }
+    // An optional namespace may answer later whether it is restored, or be joined by a later connection.
+    for namespace in connection.announced.namespaces where namespace.state != .connected {
+      continuity.interrupt(namespace.name)
+    }
+    isLossDelayed = false
     savedState = nil
     runner.forgetState()
   }

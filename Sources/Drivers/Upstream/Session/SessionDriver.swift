@@ -44,6 +44,7 @@ final class SessionDriver {
   var isEnding = false
   /// A loss of pushes is reported when the next connection does not restore the state of the last one.
   var isLossDelayed: Bool
+  var continuity: NamespaceContinuity
   /// The connection that has sent last and whose state is saved. `isComplete`: no push is missing if the upstream restores it.
   var savedState: (generation: Generation, isComplete: Bool)?
   var hasWarnedOfPings = false
@@ -83,6 +84,7 @@ final class SessionDriver {
       settings, resuming: handle.resumed, handle.journal, loop: loop, logger: handle.logger, metrics: handle.metrics)
     status = StatusBoard(handle)
     isLossDelayed = handle.resumed.mayBeContinued
+    continuity = NamespaceContinuity(known: handle.resumed.recoveries.keys)
     hasStoredContinuations = !handle.resumed.recoveries.isEmpty
     pump.owner = self
     merger.owner = self
@@ -236,8 +238,10 @@ final class SessionDriver {
   func forget(_ connection: UpstreamConnection) {
     endAttempt(connection)
     if savedState?.generation == connection.generation { saveState(of: connection) }
-    if machine.sending == nil { noteFailedSetup(of: connection) }
-    if handle.hasEvents { forgetEvents(of: connection) }
+    if handle.hasEvents {
+      noteFailedSetup(of: connection)
+      forgetEvents(of: connection)
+    }
     connections.removeAll { $0 === connection }
     status.connectionEnded(connection)
     merger.ended(connection.generation)

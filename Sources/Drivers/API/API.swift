@@ -317,7 +317,7 @@ package final class API: HTTPApplication {
     case .live:
       response.begin(.ok, .plainText)
       response.content.text.append("ok\n" as StaticString)
-    case .ready: respondWithReadiness(into: &response)
+    case .ready(let excludingUpstream): respondWithReadiness(excludingUpstream: excludingUpstream, into: &response)
     case .started:
       let isStarted = shared.lifecycle.phase != .starting
       response.begin(isStarted ? .ok : .serviceUnavailable, .plainText)

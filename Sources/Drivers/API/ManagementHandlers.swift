@@ -13,16 +13,19 @@ import UpstreamSession
 /// Handlers for operators and orchestrators.
 extension API {
   /// `GET /readyz`. Ready means that clients are served and at least one configured session is connected, or connects on demand and has
-  /// not failed. Sessions that clients create do not count. Kubernetes sends no clients to a pod that is not ready. Messages posted in the meantime are still queued until they
-  /// expire.
-  func respondWithReadiness(into response: inout Response) {
+  /// not failed. Sessions that clients create do not count.
+  ///
+  /// With `exclude=upstream`, the upstream does not matter: messages that are posted without one are queued until they expire. A load
+  /// balancer in front of gateways with the same upstream checks that, else it would have no gateway left while the upstream is down.
+  func respondWithReadiness(excludingUpstream: Bool, into response: inout Response) {
     let sessions = shared.sessions.all
     let unavailable = sessions.filter { !$0.upstream.isAvailable }
     let problem: StaticString? =
       switch shared.lifecycle.phase {
       case .starting: "starting\n"
       case .draining: "draining\n"
-      case .serving: unavailable.count < sessions.count || sessions.isEmpty ? nil : "upstream not connected\n"
+      case .serving:
+        excludingUpstream || unavailable.count < sessions.count || sessions.isEmpty ? nil : "upstream not connected\n"
       }
     response.begin(problem == nil ? .ok : .serviceUnavailable, .plainText)
     response.content.text.append(problem ?? "ok\n")

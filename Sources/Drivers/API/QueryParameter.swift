@@ -22,6 +22,7 @@ enum QueryParameter: UInt32, CaseIterable {
   case ready = 65536
   case event = 131072
   case namespace = 262144
+  case exclude = 524288
 
   /// In a request.
   var name: StaticString {
@@ -45,6 +46,7 @@ enum QueryParameter: UInt32, CaseIterable {
     case .ready: "ready"
     case .event: "event"
     case .namespace: "namespace"
+    case .exclude: "exclude"
     }
   }
 
@@ -87,6 +89,8 @@ enum QueryParameter: UInt32, CaseIterable {
       self = .event
     } else if name.equals("namespace") {
       self = .namespace
+    } else if name.equals("exclude") {
+      self = .exclude
     } else {
       return nil
     }
@@ -120,6 +124,7 @@ enum QueryParameter: UInt32, CaseIterable {
       Names(bits: list.bits | QueryParameter.name.rawValue | QueryParameter.ready.rawValue)
     }
     static var closing: Names { Names(bits: QueryParameter.code.rawValue) }
+    static var readiness: Names { Names(bits: QueryParameter.exclude.rawValue) }
     static var poll: Names {
       Names(
         bits: QueryParameter.cursor.rawValue | QueryParameter.since.rawValue | QueryParameter.last.rawValue
@@ -144,7 +149,7 @@ enum QueryParameter: UInt32, CaseIterable {
   /// Calls `read` with each query parameter of a request and its decoded value.
   ///
   /// The only reader of queries, so that one rule applies to all routes: a parameter that the route does not accept, or that is
-  /// repeated, is refused instead of ignored. That includes probes: a client of `/readyz?exclude=x` expects an effect that does not
+  /// repeated, is refused instead of ignored. That includes probes: a client of `/livez?exclude=x` expects an effect that does not
   /// exist. No client needs a parameter to bypass a cache, since no response may be stored.
   static func forEach(
     of request: borrowing HTTPRequestHead, accepting accepted: Names,

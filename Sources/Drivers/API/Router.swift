@@ -19,7 +19,9 @@ enum Route {
   indirect case consumer(ConsumerTarget)
   case document
   case errorPage(Problem.Kind)
-  case live, ready, started, metrics, status
+  case live, started, metrics, status
+  /// Without the upstream, ready means that requests are served.
+  case ready(excludingUpstream: Bool)
   /// `OPTIONS`, with the value of `Allow`.
   case options(StaticString)
 
@@ -43,10 +45,9 @@ enum Route {
   /// methods.
   fileprivate var readsQuery: Bool {
     switch self {
-    case .send, .receive, .delivery, .call, .sessions, .closeSession, .options: true
+    case .send, .receive, .delivery, .call, .sessions, .closeSession, .ready, .options: true
     case .consumer(let target): target.action == .receive || target.action == .list
-    case .session, .changeSession, .putSession, .document, .errorPage, .live, .ready, .started, .metrics, .status:
-      false
+    case .session, .changeSession, .putSession, .document, .errorPage, .live, .started, .metrics, .status: false
     }
   }
 }
@@ -286,12 +287,25 @@ struct Router {
 
   private func management(_ request: borrowing HTTPRequestHead, at path: Span<UInt8>) throws(ProblemError) -> Route {
     if path.equals("/livez") { return try reading(request, .live) }
-    if path.equals("/readyz") { return try reading(request, .ready) }
+    if path.equals("/readyz") { return try reading(request, try readiness(request)) }
     if path.equals("/startupz") { return try reading(request, .started) }
     if path.equals("/metrics") { return try reading(request, .metrics) }
     if path.equals("/") || path.isEmpty { return try reading(request, .status) }
     throw ProblemError(
       .notFound, "no such path: the paths are /, /livez, /readyz, /startupz, /metrics, /errors/{type} and those of /v1")
+  }
+
+  private func readiness(_ request: borrowing HTTPRequestHead) throws(ProblemError) -> Route {
+    var excludesUpstream = false
+    try QueryParameter.forEach(of: request, accepting: .readiness) { _, value throws(ProblemError) in
+      guard value.equals("upstream") else {
+        throw ProblemError(
+          .invalidParameter,
+          "exclude '\(value.excerpt())' is not valid: use upstream, or leave it out to check the upstream as well")
+      }
+      excludesUpstream = true
+    }
+    return .ready(excludingUpstream: excludesUpstream)
   }
 
   // MARK: Methods

@@ -66,7 +66,7 @@ struct SendParameters {
       case .wait: asked = try WaitParameter.read(value)
       case .event, .namespace: event = EventParameters(adding: parameter, value, to: event)
       case .cursor, .since, .last, .limit, .maxBytes, .stream, .events, .ack, .after, .code, .data, .name,
-        .ready:
+        .ready, .exclude:
         preconditionFailure("not accepted")
       }
     }

@@ -185,6 +185,22 @@ import UpstreamSession
         == "upstream not connected\nsession default: upstream not connected\nsession market: upstream not connected\n")
   }
 
+  @Test func withoutTheUpstreamAProcessIsReadyWhileItServes() throws {
+    let api = try APIFixture()
+    let target = "/readyz?exclude=upstream"
+    #expect(try api.respond("GET", target, "", .management).body == "starting\n")
+    api.lifecycle.enter(.serving)
+    #expect(try api.respond("GET", target, "", .management).status == 200)
+    #expect(try api.respond("HEAD", target, "", .management).status == 200)
+    #expect(try api.respond("GET", "/readyz", "", .management).status == 503)
+    api.lifecycle.enter(.draining)
+    let draining = try api.respond("GET", target, "", .management)
+    #expect(draining.status == 503 && draining.body == "draining\n")
+    for query in ["exclude=", "exclude=store", "exclude=upstream&exclude=upstream"] {
+      #expect(try api.respond("GET", "/readyz?\(query)", "", .management).problem == "invalid-parameter", "\(query)")
+    }
+  }
+
   @Test func theStatusPageShowsEverySession() throws {
     let page = try APIFixture(sessions: ["default", "market"]).respond("GET", "/", "", .management).body
     #expect(page.contains("drawbridge 1.2.3") && page.contains("default: stopped") && page.contains("market: stopped"))

@@ -3,44 +3,75 @@
 import asyncio
 import contextlib
 import json
+import re
 import subprocess
 
 import aiohttp
 import pytest
 import pytest_asyncio
+import yaml
 
 from harness.client import Client
-from harness.deployed import DEPLOYED_PROXIES
+from harness.deployed import DEPLOY, DEPLOYED_PROXIES, DeployedNginx, gateway_settings
+from harness.gateway import run
 from harness.program import find
+from harness.raw import RawUpstream, read_head
+from harness.tokens import bearer
 from harness.waiting import eventually
 
 NAME = "gateway.example.org"
-
-
-def settings():
-    """What the files ask for in the configuration of the gateway."""
-    # Envoy writes an address of the machine in place of the loopback address of its client.
-    own = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=True).stdout.split()
-    return {"DRAWBRIDGE_HTTP_HOSTS": NAME, "DRAWBRIDGE_HTTP_TRUSTED_PROXIES": ",".join(["127.0.0.1", *own])}
-
-
 each_proxy = pytest.mark.parametrize("kind", DEPLOYED_PROXIES, ids=lambda kind: kind.program)
 
 
+def settings(kind, tokens):
+    """What the file of the proxy demands of the configuration of the gateway, for a proxy on this machine."""
+    # Envoy writes an address of the machine in place of the loopback address of its client.
+    own = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=True).stdout.split()
+    text = gateway_settings(kind.path)
+    proxy = "127.0.0.1" if kind is DeployedNginx else "192.0.2.10"
+    assert text.count(f"[{proxy}]") == 1
+    text = text.replace(f"[{proxy}]", json.dumps(["127.0.0.1", *own]))
+    return text.replace("/etc/drawbridge/tokens", str(tokens.path))
+
+
+@pytest_asyncio.fixture
+async def proxied_by(start, tmp_path, gateway_for, upstream, tokens):
+    """`await proxied_by(kind)`: a gateway, and a client that reaches it through a proxy by its public name."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def proxied_by(kind, management=None):
+            fields = {"Host": NAME, **bearer(tokens.add("client", scopes="send,receive"))}
+            config = settings(kind, tokens)
+            env = {
+                # Not that of the other tests.
+                "DRAWBRIDGE_HTTP_HOSTS": ",".join(yaml.safe_load(config)["http"]["hosts"]),
+                "DRAWBRIDGE_LOG_ACCESS": "all",
+                "DRAWBRIDGE_SHUTDOWN_PAUSE": "0s",
+            }
+            gateway = await gateway_for(upstream, config=config, env=env)
+            checked = await management(gateway) if management else gateway.address("management")
+            proxy = await start(kind(tmp_path, (gateway.address(), checked)))
+            client = Client("http://{}:{}".format(*proxy.address), headers=fields)
+            stack.push_async_callback(client.close)
+            client.address = proxy.address
+            client.fields = fields
+
+            async def is_checked():
+                return (await client.get(wait=0)).status == 200
+
+            await eventually(is_checked, what="the proxy has found the gateway healthy")
+            return gateway, client
+
+        yield proxied_by
+
+
 @pytest_asyncio.fixture(params=DEPLOYED_PROXIES, ids=lambda kind: kind.program)
-async def proxied(request, start, tmp_path, gateway_for, upstream):
-    """A gateway, and a client that reaches it through a proxy by its public name."""
-    gateway = await gateway_for(upstream, env={**settings(), "DRAWBRIDGE_LOG_ACCESS": "all"})
-    proxy = await start(request.param(tmp_path, (gateway.address(), gateway.address("management"))))
-    client = Client("http://{}:{}".format(*proxy.address), headers={"Host": NAME})
-    client.address = proxy.address
+async def proxied(request, proxied_by):
+    return await proxied_by(request.param)
 
-    async def is_checked():
-        return (await client.get(wait=0)).status == 200
 
-    await eventually(is_checked, what="the proxy has found the gateway healthy")
-    yield gateway, client
-    await client.close()
+def request_head(client, line):
+    return "\r\n".join([line, *(f"{name}: {value}" for name, value in client.fields.items()), "", ""]).encode()
 
 
 def check(kind, folder):
@@ -63,12 +94,29 @@ def test_the_proxy_accepts_its_file_without_a_warning(kind, tmp_path):
     assert "warn" not in (result.stdout + result.stderr).lower()
 
 
+@pytest.mark.parametrize("kind", DEPLOYED_PROXIES[1:], ids=lambda kind: kind.program)
+async def test_a_gateway_with_the_demanded_settings_listens_where_the_proxy_connects(kind, tokens, tmp_path):
+    """The addresses as they are in the file: other tests replace them."""
+    path = tmp_path / "drawbridge.yaml"
+    path.write_text(f"{settings(kind, tokens)}\nupstream: {{url: 'ws://x/'}}\n")
+    status, _, err = await run("check-config", "--config", path)
+    assert status == 0, err
+    listeners = yaml.safe_load(gateway_settings(kind.path))["listeners"]
+    servers = {
+        "http": r"192\.0\.2\.1[12](?:, port_value: |:)(\d+)",
+        "management": r"(?:check port|\{port_value:) (\d+)",
+    }
+    for name, pattern in servers.items():
+        ports = set(re.findall(pattern, (DEPLOY / kind.path).read_text()))
+        assert listeners[name] == [f"0.0.0.0:{port}" for port in ports], name
+
+
 async def test_a_post_a_poll_and_a_stream_pass(proxied, upstream):
     gateway, client = proxied
     here = await client.here()
     await client.accepted("x" * (2 << 20))
     assert len((await upstream.has_received(1))[0]) == 2 << 20
-    async with aiohttp.ClientSession(client.base, headers={"Host": NAME}) as session:
+    async with aiohttp.ClientSession(client.base, headers=client.fields) as session:
         fields = {"Accept": "application/x-ndjson"}
         async with session.get("/v1/messages?stream=1", headers=fields) as stream:
             assert stream.status == 200
@@ -107,7 +155,7 @@ async def test_the_wait_of_a_client_that_is_gone_ends(proxied):
     gateway, client = proxied
     here = await client.here()
     _, writer = await asyncio.open_connection(*client.address)
-    writer.write(f"GET /v1/messages?wait=50&cursor={here} HTTP/1.1\r\nHost: {NAME}\r\n\r\n".encode())
+    writer.write(request_head(client, f"GET /v1/messages?wait=50&cursor={here} HTTP/1.1"))
     await eventually(lambda: held(gateway, 1), what="the poll is held")
     writer.transport.abort()
     await eventually(lambda: held(gateway, 0), what="the poll has ended")
@@ -168,3 +216,59 @@ async def _statuses(address, method):
         writer.close()
         yield response.split(b" ")[1]
         await asyncio.sleep(0.01)
+
+
+class Checks(RawUpstream):
+    """The management listener of a gateway, as health checks see it: it counts those that fail."""
+
+    def __init__(self, gateway):
+        super().__init__(self._respond)
+        self.gateway = gateway
+        self.failed = 0
+
+    async def _respond(self, reader, writer):
+        while True:
+            head, _ = await read_head(reader)
+            answer = await self.gateway.manage(head.split(b" ")[1].decode())
+            self.failed += answer.status != 200
+            writer.write(f"HTTP/1.1 {answer.status} -\r\nContent-Length: 0\r\n\r\n".encode())
+
+
+@each_proxy
+async def test_messages_are_queued_while_the_upstream_is_down(kind, proxied_by, start, upstream):
+    """All gateways have the same upstream, so none of them is ready then."""
+    checks = []
+
+    async def management(gateway):
+        checks.append(await start(Checks(gateway)))
+        return "127.0.0.1", checks[0].port
+
+    _, client = await proxied_by(kind, management)
+    await upstream.kill()
+    # Two checks of each server, and one more: two servers, which are one for Envoy, since they have the same address.
+    enough = {"nginx": 0, "haproxy": 5, "envoy": 3}[kind.program]
+    await eventually(lambda: checks[0].failed >= enough, what="the checks fail")
+    texts = [f"queued {number}" for number in range(10)]
+    for text in texts:
+        await client.accepted(text)
+    await upstream.start()
+    assert await upstream.has_received(10) == texts
+
+
+@pytest.mark.parametrize("kind", DEPLOYED_PROXIES[1:], ids=lambda kind: kind.program)
+async def test_a_post_passes_beside_more_held_polls_than_a_proxy_has_connections_by_default(kind, proxied_by):
+    """1,024 in Envoy."""
+    count = 1100
+    gateway, client = await proxied_by(kind)
+    head = request_head(client, f"GET /v1/messages?wait=55&cursor={await client.here()} HTTP/1.1")
+    polls = []
+    try:
+        for _ in range(count):
+            polls.append((await asyncio.open_connection(*client.address))[1])
+            polls[-1].write(head)
+        await eventually(lambda: held(gateway, count), what="the polls are held")
+        await client.accepted("beside them")
+        assert await held(gateway, count)
+    finally:
+        for poll in polls:
+            poll.transport.abort()

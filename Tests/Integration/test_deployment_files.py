@@ -10,6 +10,7 @@ from pathlib import Path
 
 import kubernetes_validate
 import pytest
+import yaml
 from compose_spec import PyCompose
 
 from harness import inheritance
@@ -128,6 +129,15 @@ async def test_a_gateway_runs_with_the_config_map_and_serves_the_probes(gateway_
     client = gateway.client(headers={"Authorization": f"Bearer {secrets.token}"})
     await client.accepted("hello")
     assert await upstream.has_received(1) == ["hello"]
+    # All pods have this upstream. If none were ready without it, nobody could send a message to be queued.
+    await upstream.kill()
+
+    async def is_lost():
+        return (await gateway.manage("/readyz")).status == 503
+
+    await eventually(is_lost, what="the gateway notices")
+    assert (await gateway.manage(container()["readinessProbe"]["httpGet"]["path"])).status == 200
+    await client.accepted("queued")
 
 
 async def test_kubernetes_waits_for_the_whole_shutdown(tmp_path, secrets):
@@ -266,3 +276,44 @@ async def test_exit_codes_that_another_start_does_not_repair_are_not_retried(uni
     ):
         status, _, _ = await run(*arguments)
         assert str(status) in codes
+
+
+# -- Proxies ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["envoy", "sidecar"])
+async def test_envoy_closes_an_idle_connection_before_the_gateway(tmp_path, name):
+    """Otherwise a request can meet the close of the gateway, and fail although nothing is wrong."""
+    (cluster,) = yaml.safe_load((DEPLOY / f"envoy/{name}.yaml").read_text())["static_resources"]["clusters"]
+    (options,) = cluster["typed_extension_protocol_options"].values()
+    path = tmp_path / "drawbridge.yaml"
+    path.write_text("upstream: {url: 'ws://x/'}\n")
+    _, settings, _ = await run("check-config", "--config", path)
+    limit = re.search(r"^http.idle_timeout: (\S+)", settings, re.MULTILINE)[1]
+    assert seconds(options["common_http_protocol_options"]["idle_timeout"]) < seconds(limit)
+
+
+def test_a_sidecar_of_another_pod_reaches_the_gateways_and_their_health_checks():
+    (cluster,) = yaml.safe_load((DEPLOY / "envoy/sidecar.yaml").read_text())["static_resources"]["clusters"]
+    stateful = manifest("StatefulSet")
+    service = manifest("Service", stateful["spec"]["serviceName"])
+    ports = {port["name"]: port["port"] for port in service["spec"]["ports"]}
+    assert [
+        (endpoint["endpoint"]["address"]["socket_address"], endpoint["endpoint"]["health_check_config"])
+        for endpoint in cluster["load_assignment"]["endpoints"][0]["lb_endpoints"]
+    ] == [
+        (
+            {
+                "address": f"{stateful['metadata']['name']}-{number}.{service['metadata']['name']}",
+                "port_value": ports["http"],
+            },
+            {"port_value": ports["management"]},
+        )
+        for number in range(stateful["spec"]["replicas"])
+    ]
+    rules = manifest("NetworkPolicy")["spec"]["ingress"]
+    sidecars = [rule for rule in rules if {"port": "management"} in rule["ports"] and {"port": "http"} in rule["ports"]]
+    assert [peer["podSelector"]["matchLabels"] for rule in sidecars for peer in rule["from"]] == [
+        {"drawbridge-sidecar": "true"}
+    ]
+    assert 'drawbridge-sidecar: "true"' in (PROJECT / "docs/sidecar.md").read_text()

@@ -166,7 +166,10 @@ class Traffic:
 
     async def _request(self, connection, line, body=""):
         reader, writer = connection
-        writer.write(f"{line} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        # Envoy chooses the gateway by it.
+        application = f"Authorization: Bearer application-{self.made}"
+        fields = f"Host: localhost\r\n{application}\r\nContent-Length: {len(body)}"
+        writer.write(f"{line} HTTP/1.1\r\n{fields}\r\n\r\n{body}".encode())
         head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)).decode()
         first, *lines = head.strip().split("\r\n")
         fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}

@@ -36,6 +36,11 @@ def addresses(gateway):
     return gateway.address(), gateway.address("management")[1]
 
 
+def application(number):
+    """The credentials of one of many applications, which Envoy distributes over the gateways."""
+    return {"Authorization": f"Bearer application-{number}"}
+
+
 async def ask(http, method, path, **options):
     """Status, header fields and JSON of a response of the gateway, not of Envoy."""
     async with http.request(method, path, **options) as response:
@@ -119,7 +124,7 @@ async def test_a_message_with_a_key_is_sent_once_although_its_responses_are_lost
     count = 60
     replayed = 0
     for number in range(count):
-        headers = {"Idempotency-Key": f"key-{number}"}
+        headers = {"Idempotency-Key": f"key-{number}", **application(number)}
         status, fields, _ = await ask(http, "POST", "/v1/messages", data=f"message {number}", headers=headers)
         # 200 if the repetition finds the message confirmed.
         assert status in (200, 202)
@@ -167,12 +172,31 @@ def never_ejects(cluster):
     del cluster["outlier_detection"]
 
 
+async def test_requests_without_credentials_stay_with_one_gateway(start, gateway_for, tmp_path, http_for, upstream):
+    """A cursor, a delivery and a key belong to the gateway that has issued them."""
+    gateways = [await gateway_for(upstream), await gateway_for(upstream)]
+    http = http_for(await start(Sidecar(tmp_path, [addresses(gateway) for gateway in gateways])))
+    for number in range(10):
+        headers = {"Idempotency-Key": f"key-{number}"} if number % 2 else {}
+        _, _, sent = await ask(http, "POST", "/v1/messages", data="a", headers=headers)
+        status, _, _ = await ask(http, "GET", f"/v1/deliveries/{sent['id']}")
+        assert status == 200
+        _, _, batch = await ask(http, "GET", f"/v1/messages?wait=0&cursor={sent['cursor']}")
+        assert batch["gap"] is None
+
+
 # -- Ejection ---------------------------------------------------------------------------------------------------------
 
 
 def slow_checks(cluster):
     """The health check notices a dead gateway only after the test."""
     cluster["health_checks"][0] |= {"interval": "60s", "no_traffic_interval": "60s", "unhealthy_interval": "60s"}
+
+
+def ejects_late(cluster):
+    """After twenty failures, so that as many requests are repeated."""
+    slow_checks(cluster)
+    cluster["outlier_detection"]["consecutive_local_origin_failure"] = 20
 
 
 @pytest.mark.timeout(120)
@@ -183,27 +207,54 @@ async def test_a_gateway_that_dies_is_ejected_and_no_request_fails(start, gatewa
     for gateway in gateways:
         await serves(gateway, http)
     await gateways[0].kill()
-    keys = itertools.count()
+    numbers = itertools.count()
 
     async def is_ejected():
         for _ in range(4):
-            headers = {"Idempotency-Key": f"key-{next(keys)}"}
+            number = next(numbers)
+            sender = application(number)
+            headers = {"Idempotency-Key": f"key-{number}", **sender}
             assert (await ask(http, "POST", "/v1/messages", data="with a key", headers=headers))[0] == 202
             # Not sent to the dead one, so it is repeated without a key as well.
-            assert (await ask(http, "POST", "/v1/messages", data="without"))[0] == 202
-            assert (await ask(http, "GET", "/v1/messages?wait=0"))[0] == 200
+            assert (await ask(http, "POST", "/v1/messages", data="without", headers=sender))[0] == 202
+            assert (await ask(http, "GET", "/v1/messages?wait=0", headers=sender))[0] == 200
         return await sidecar.stats(r"outlier_detection\.ejections_active") == 1
 
     await eventually(is_ejected, what="Envoy ejects the dead gateway")
     before = await sidecar.stats("upstream_rq_retry")
-    for _ in range(20):
-        assert (await ask(http, "POST", "/v1/messages", data="without"))[0] == 202
+    for number in range(20):
+        assert (await ask(http, "POST", "/v1/messages", data="without", headers=application(number)))[0] == 202
     assert await sidecar.stats("upstream_rq_retry") == before, "no request goes to a gateway that is ejected"
 
 
+@pytest.mark.timeout(120)
+async def test_no_request_fails_when_a_gateway_dies_under_load(start, gateway_for, tmp_path, http_for, upstream):
+    """A poll that is repeated counts as a retry until its response, and there are more than Envoy allows by default."""
+    gateways = [await gateway_for(upstream), await gateway_for(upstream)]
+    sidecar = await start(Sidecar(tmp_path, [addresses(gateway) for gateway in gateways], ejects_late))
+    http = http_for(sidecar)
+    for gateway in gateways:
+        await serves(gateway, http)
+    await gateways[0].kill()
+
+    def requests(number):
+        sender = application(number)
+        yield ask(http, "GET", "/v1/messages?wait=2", headers=sender)
+        yield ask(http, "POST", "/v1/messages", data="a", headers={"Idempotency-Key": f"key-{number}", **sender})
+        yield ask(http, "POST", "/v1/messages", data="b", headers=sender)
+
+    results = await asyncio.gather(*(request for number in range(40) for request in requests(number)))
+    assert collections.Counter(status for status, _, _ in results) == {200: 40, 202: 80}
+    assert await sidecar.stats("upstream_rq_retry") >= 20, "the dead gateway was used"
+    assert await sidecar.stats("upstream_rq_retry_overflow") == 0
+
+
 async def serves(gateway, http):
+    numbers = itertools.count()
+
     async def has_served():
-        assert (await ask(http, "POST", "/v1/messages", data="to anybody"))[0] == 202
+        headers = application(next(numbers))
+        assert (await ask(http, "POST", "/v1/messages", data="to anybody", headers=headers))[0] == 202
         return (await gateway.metrics())["drawbridge_messages_accepted_total"] > 0
 
     await eventually(has_served, what="each gateway is used")
@@ -223,8 +274,9 @@ async def test_an_upstream_that_is_down_ejects_no_gateway(start, gateway_for, tm
         return status == 503
 
     await eventually(is_refused, what="the gateways notice")
-    for _ in range(40):
-        status, _, _ = await ask(http, "POST", "/v1/messages", data="now or never", headers={"TTL": "0"})
+    for number in range(40):
+        headers = {"TTL": "0", **application(number)}
+        status, _, _ = await ask(http, "POST", "/v1/messages", data="now or never", headers=headers)
         assert status in (202, 503)
     assert (await ask(http, "POST", "/v1/messages", data="may wait"))[0] == 202
     assert await sidecar.stats(r"outlier_detection\.ejections_active") == 0

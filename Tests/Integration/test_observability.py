@@ -3,11 +3,13 @@
 import asyncio
 import json
 import re
+import shutil
 import subprocess
 
 import aiohttp
 import pytest
 
+from harness.deployed import manifest
 from harness.gateway import PROJECT
 from harness.https import listening
 from harness.program import find
@@ -17,6 +19,7 @@ from harness.prometheus import (
     Prometheus,
     alerts,
     dashboard_queries,
+    dashboard_units,
     dashboard_variables,
     metric_names,
 )
@@ -156,7 +159,35 @@ def test_each_alert_fires_when_it_should_and_only_then():
     tested = RULE_TESTS.read_text()
     for name in alerts():
         # Once in the gateway without problems, and once where it fires.
-        assert len(re.findall(rf"alertname: {name}\b", tested)) == 2, name
+        assert len(re.findall(rf"alertname: {name}\b", tested)) >= 2, name
+
+
+def test_prometheus_accepts_the_configurations_in_operations(tmp_path):
+    shutil.copy(RULES, tmp_path)
+    text = (PROJECT / "docs/operations.md").read_text()
+    blocks = [block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "scrape_configs" in block]
+    assert len(blocks) == 2
+    for block in blocks:
+        path = tmp_path / "prometheus.yml"
+        # Debian's Prometheus is built without Kubernetes.
+        path.write_text(block.replace("kubernetes_sd_configs: [{role: endpointslice}]", "static_configs: []"))
+        subprocess.run([find("promtool"), "check", "config", path], check=True)
+        # The rules find the job by its name.
+        assert re.search(r"job_name: drawbridge\b", block)
+    service, port = re.search(r"regex: (\S+);(\S+)", blocks[1]).groups()
+    assert port in [each["name"] for each in manifest("Service", service)["spec"]["ports"]]
+
+
+def test_each_query_of_the_dashboard_has_the_unit_of_its_axis():
+    for name, (unit, query) in dashboard_units().items():
+        # It returns data although its metric has another name.
+        assert "vector(" not in query, name
+        if re.search(r"_bytes(_total)?\{", query):
+            assert unit == ("Bps" if "rate(" in query else "bytes"), (name, unit)
+        else:
+            assert unit not in ("Bps", "bytes"), (name, unit)
+        if "_seconds_bucket" in query or re.search(r"_age_seconds\{", query):
+            assert unit == "s", (name, unit)
 
 
 def test_operations_explains_each_alert_and_histogram():

@@ -154,9 +154,31 @@ async def test_a_message_waits_for_a_disk_no_longer_than_the_proxy_in_front(gate
     assert loop.time() - began < 3
     assert (status, problem["type"]) == (503, "/errors/store-failed")
     assert consumer.problem(503)["type"] == "/errors/store-failed"
+
+    async def samples():
+        return (await gateway.metrics()).samples
+
+    # The store has not failed: its disk does not respond.
+    seen = await samples()
+    assert seen["drawbridge_store_failed", ""] == 0
+    assert seen["drawbridge_store_write_age_seconds", ""] > 2
+    assert seen["drawbridge_messages_refused_total", 'reason="store-failed"'] == 1
+    assert seen["drawbridge_messages_accepted_total", ""] == 0
+
+    async def is_measured():
+        return (await samples())["drawbridge_http_request_seconds_count", 'request="send"'] == 1
+
+    await eventually(is_measured, what="the time of the request is measured")
+    assert 2 < (await samples())["drawbridge_http_request_seconds_sum", 'request="send"'] < 3
     disk.heal()
     await accepted_in_time(gateway.client(), "in time")
     assert await upstream.has_received(1) == ["in time"]
+
+    async def has_ended():
+        return (await samples())["drawbridge_store_write_age_seconds", ""] == 0
+
+    await eventually(has_ended, what="no write is in progress")
+    assert (await samples())["drawbridge_messages_accepted_total", ""] == 1
 
 
 async def test_a_shutdown_does_not_wait_for_a_disk_forever(gateway_for, upstream, store_path, disk):

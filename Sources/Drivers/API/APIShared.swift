@@ -103,10 +103,31 @@ package final class Lifecycle: Sendable {
   package func enter(_ phase: Phase) { value.store(phase.rawValue, ordering: .releasing) }
 }
 
+/// Messages and calls that were refused although they were valid, by the problem.
+struct MessageRefusals: Sendable {
+  private static let reasons: [Problem.Kind] = [.queueFull, .storeFailed, .upstreamDown, .sessionClosed, .tooManyCalls]
+
+  private let counters: [Problem.Kind: Counter]
+
+  init(_ registry: MetricsRegistry) {
+    let counters = Self.reasons.map { reason in
+      let counter = registry.counter(
+        "drawbridge_messages_refused_total", "Messages refused with 503 or 410.",
+        [(name: "reason", value: reason.name.description)])
+      return (reason, counter)
+    }
+    self.counters = Dictionary(uniqueKeysWithValues: counters)
+  }
+
+  func add(_ reason: Problem.Kind, _ count: Int = 1) { counters[reason]?.add(count) }
+
+  var total: UInt64 { counters.values.reduce(0) { $0 + $1.total } }
+}
+
 /// Metrics of the API.
 struct APIMetrics: Sendable {
   let acceptedMessages: Counter
-  let refusedMessages: Counter
+  let refusedMessages: MessageRefusals
   let heldPolls: Gauge
   let openStreams: Gauge
   let heldReceives: Gauge
@@ -118,7 +139,7 @@ struct APIMetrics: Sendable {
   init(_ registry: MetricsRegistry) {
     acceptedMessages = registry.counter(
       "drawbridge_messages_accepted_total", "Messages of clients accepted for the upstream.")
-    refusedMessages = registry.counter("drawbridge_messages_refused_total", "Messages refused with 503 or 410.")
+    refusedMessages = MessageRefusals(registry)
     heldPolls = registry.gauge("drawbridge_polls_held", "Polls waiting for a push.")
     openStreams = registry.gauge("drawbridge_streams_open", "Event streams of clients.")
     heldReceives = registry.gauge("drawbridge_receives_held", "Receives of consumers waiting for a push.")

@@ -23,6 +23,7 @@ struct BatchResults {
   /// The results of a batch that was accepted as a whole.
   init(_ first: SendReceipt.Accepted, count: Int) { runs = [.accepted(first, count: count)] }
 
+  var acceptedCount: Int { runs.reduce(0) { if case .accepted(_, let count) = $1 { $0 + count } else { $0 } } }
   var hasRefusals: Bool { runs.contains { if case .refused = $0 { true } else { false } } }
 
   /// Moves `position` to the first accepted message for which `isDone` is false. Returns whether there is none.

@@ -60,7 +60,7 @@ extension API {
       return registered
     case .idInUse: return nil
     case .full:
-      shared.metrics.refusedMessages.add()
+      shared.metrics.refusedMessages.add(.tooManyCalls)
       throw ProblemError(
         Problem(
           .tooManyCalls,
@@ -68,7 +68,7 @@ extension API {
             "\(CallTable.Limits().calls) calls of this session wait for their replies: try again after the time in Retry-After",
           retryAfter: 1))
     case .refused(let receipt):
-      shared.metrics.refusedMessages.add()
+      shared.metrics.refusedMessages.add(Self.problemKind(of: receipt.result))
       throw ProblemError(problem(receipt.result, receipt.nextAttempt, session, at: now))
     }
   }

@@ -81,6 +81,8 @@ struct HeldSend: WaitingRequest {
     var pending = pending
     if pending.receipt.ticket != nil {
       if pending.reject() {
+        api.latencies.note(.storedSend, since: pending.start)
+        if !pending.isReplayed { api.shared.metrics.refusedMessages.add(.storeFailed, pending.receipt.acceptedCount) }
         if let key = pending.key { api.shared.idempotency.withLock { $0.cancel(key) } }
         end()
         api.respond(with: pending.isReplayed ? API.notStoredYet : API.storeFailed, into: &response)
@@ -100,7 +102,7 @@ struct HeldSend: WaitingRequest {
 
   /// The client is gone. Its messages stay queued, and are stored.
   func abandon() {
-    if pending.key != nil { api.accept(pending, at: ProcessInformation.monotonicTime()) }
+    if pending.receipt.ticket != nil { api.accept(pending, at: ProcessInformation.monotonicTime()) }
     end()
   }
 

@@ -4,6 +4,7 @@ import Digests
 import HTTPServer
 import Idempotency
 import Journal
+import Metrics
 import Outbox
 import Reactor
 import Sessions
@@ -50,8 +51,9 @@ extension API {
     return .wait(HeldSend(api: self, slot: sends.insert(waiting), clientDeadline: deadline))
   }
 
-  /// The messages are stored: their idempotency key is accepted.
+  /// The messages are stored: they are accepted, with their idempotency key.
   func accept(_ pending: PendingSend, at now: MonotonicTime) {
+    if !pending.isReplayed { shared.metrics.acceptedMessages.add(pending.receipt.acceptedCount) }
     guard let key = pending.key else { return }
     shared.idempotency.withLock { $0.accept(key, pending.receipt.acceptance, now: now) }
   }

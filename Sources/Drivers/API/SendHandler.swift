@@ -162,6 +162,7 @@ extension API {
         runs.append(.accepted(first, count: results.count))
       } else {
         let kind = Self.problemKind(of: results.result)
+        shared.metrics.refusedMessages.add(kind, results.count)
         var detail: String?
         // A batch can have thousands of refusals, and only the first of each kind has a detail.
         if kinds.insert(kind).inserted {
@@ -172,8 +173,8 @@ extension API {
         runs.append(.refused(kind, detail: detail, count: results.count))
       }
     }
-    shared.metrics.acceptedMessages.add(accepted)
-    shared.metrics.refusedMessages.add(lines.count - accepted)
+    // What is to be stored first is accepted then.
+    if ticket == nil { shared.metrics.acceptedMessages.add(accepted) }
     if accepted == 0, let firstRefusal { throw firstRefusal }
     return BatchResults(runs)
   }
@@ -223,14 +224,15 @@ extension API {
     _ receipt: SessionHandle.Receipt, _ count: Int, by session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt.Accepted {
     guard case .queued(let sequence, _) = receipt.result else {
-      shared.metrics.refusedMessages.add(count)
+      shared.metrics.refusedMessages.add(Self.problemKind(of: receipt.result), count)
       throw ProblemError(problem(receipt.result, receipt.nextAttempt, session, at: now))
     }
-    shared.metrics.acceptedMessages.add(count)
+    // What is to be stored first is accepted then.
+    if receipt.ticket == nil { shared.metrics.acceptedMessages.add(count) }
     return SendReceipt.Accepted(sequence: sequence, nextAttempt: receipt.nextAttempt)
   }
 
-  private static func problemKind(of result: EnqueueResult) -> Problem.Kind {
+  static func problemKind(of result: EnqueueResult) -> Problem.Kind {
     switch result {
     case .queued: preconditionFailure("a queued message is not a problem")
     case .full: .queueFull

@@ -28,6 +28,12 @@ struct SendReceipt {
   /// When this is stored, the messages are accepted. nil if they need not be stored.
   var ticket: JournalTicket?
 
+  /// Number of messages that were not refused.
+  var acceptedCount: Int {
+    guard case .batch(let results) = results else { return 1 }
+    return results.acceptedCount
+  }
+
   /// Whether some messages of a batch were refused.
   var hasRefusals: Bool {
     guard case .batch(let results) = results else { return false }

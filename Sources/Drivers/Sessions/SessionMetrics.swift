@@ -28,6 +28,8 @@ struct SessionFigures: Sendable {
     var totals = SessionFigures()
     totals.counts = counts.totals
     totals.pushes = pushes
+    totals.consumers.addedDeadLetters = consumers.addedDeadLetters
+    totals.consumers.droppedDeadLetters = consumers.droppedDeadLetters
     return totals
   }
 
@@ -36,6 +38,8 @@ struct SessionFigures: Sendable {
     left.consumers.consumers += right.consumers.consumers
     left.consumers.leases += right.consumers.leases
     left.consumers.deadLetters += right.consumers.deadLetters
+    left.consumers.addedDeadLetters += right.consumers.addedDeadLetters
+    left.consumers.droppedDeadLetters += right.consumers.droppedDeadLetters
     left.consumers.lag = max(left.consumers.lag, right.consumers.lag)
     left.pushes += right.pushes
     left.retainedMessages += right.retainedMessages
@@ -109,6 +113,12 @@ enum SessionMetrics {
     metrics.gauge("drawbridge_consumer_dead_letters", "Dead letters kept, of all consumers.", labels) {
       Double(figures.value.consumers.deadLetters)
     }
+    metrics.counter("drawbridge_consumer_dead_letters_total", "Pushes that became dead letters.", labels) {
+      Double(figures.value.consumers.addedDeadLetters)
+    }
+    metrics.counter(
+      "drawbridge_consumer_dead_letters_dropped_total", "Dead letters dropped to stay within the limits.", labels
+    ) { Double(figures.value.consumers.droppedDeadLetters) }
   }
 
   /// The metrics of all sessions that clients create, as sums. Those that a configured session has one value of are sums, too.

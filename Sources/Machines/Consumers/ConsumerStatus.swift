@@ -45,6 +45,9 @@ package struct ConsumerSummary: Sendable {
   package var consumers = 0
   package var leases = 0
   package var deadLetters = 0
+  /// Numbers that only increase, also of consumers that were removed.
+  package var addedDeadLetters: UInt64 = 0
+  package var droppedDeadLetters: UInt64 = 0
   /// Of the consumer that is furthest behind.
   package var lag: UInt64 = 0
 

@@ -44,6 +44,8 @@ package struct ConsumerTable: Sendable {
   var lastID: UInt64 = 0
   /// Number of records of all consumers.
   var recordCount = 0
+  /// Of the consumers that were removed.
+  private var formerDeadLetters: (added: UInt64, dropped: UInt64) = (0, 0)
   /// What is not submitted to the store yet; nil: the session is not stored.
   var unstored: Unstored?
   private let maximumRecords: Int
@@ -113,6 +115,8 @@ package struct ConsumerTable: Sendable {
   package mutating func remove(_ name: String) -> Bool {
     guard let removed = consumers.removeValue(forKey: name) else { return false }
     recordCount -= removed.queue?.records.count ?? 0
+    formerDeadLetters.added += removed.queue?.dead.added ?? 0
+    formerDeadLetters.dropped += removed.queue?.dead.dropped ?? 0
     noteRemoval(of: name)
     return true
   }
@@ -150,9 +154,12 @@ package struct ConsumerTable: Sendable {
     let latest = source.latest
     var summary = ConsumerSummary()
     summary.consumers = consumers.count
+    (summary.addedDeadLetters, summary.droppedDeadLetters) = formerDeadLetters
     for consumer in consumers.values {
       summary.leases += consumer.queue?.leaseCount ?? 0
       summary.deadLetters += consumer.queue?.dead.letters.count ?? 0
+      summary.addedDeadLetters += consumer.queue?.dead.added ?? 0
+      summary.droppedDeadLetters += consumer.queue?.dead.dropped ?? 0
       summary.lag = max(summary.lag, ConsumerStatus.lag(of: consumer, latest))
     }
     return summary

@@ -27,6 +27,8 @@ struct DeadLetters: Sendable {
   private(set) var bytes = 0
   /// Number of dead letters that were dropped to stay within the limits.
   private(set) var dropped: UInt64 = 0
+  /// Number of dead letters that were added by this process.
+  private(set) var added: UInt64 = 0
 
   func contains(_ number: UInt64) -> Bool { numbers.contains(number) }
 
@@ -35,6 +37,7 @@ struct DeadLetters: Sendable {
   /// - Parameter retried: number and size of the copies that are being delivered again. They count towards the limits.
   mutating func append(_ letter: DeadLetter, besides retried: (count: Int, bytes: Int)) -> [UInt64] {
     letters.append(letter)
+    added += 1
     numbers.insert(letter.message.sequence)
     bytes += letter.message.cost
     var excess = 0

@@ -11,6 +11,8 @@ package final class StoreMetrics: Sendable {
   private let fileBytes: Gauge
   private let failed: Gauge
   private let failures: Counter
+  /// When the write in progress began, in nanoseconds of `MonotonicTime`; 0 while there is none.
+  private let writeStart = Atomic<UInt64>(0)
 
   package init(_ registry: MetricsRegistry) {
     commits = registry.histogram("drawbridge_store_commit_seconds", "Time that commits of the store took.")
@@ -27,6 +29,19 @@ package final class StoreMetrics: Sendable {
     registry.gauge("drawbridge_store_pending_bytes", "Bytes that wait to be stored.") { [weak store] in
       Double(store?.pendingBytes.load(ordering: .relaxed) ?? 0)
     }
+    registry.gauge(
+      "drawbridge_store_write_age_seconds",
+      "How long the store has been writing without an end, 0 while it does not: a disk that hangs shows here."
+    ) { [weak store] in store?.metrics.writeAge.seconds ?? 0 }
+  }
+
+  /// The store writes from now on, which may block.
+  func beginWriting(at now: MonotonicTime) { writeStart.store(now.nanoseconds, ordering: .relaxed) }
+  func endWriting() { writeStart.store(0, ordering: .relaxed) }
+
+  private var writeAge: TimeSpan {
+    let start = writeStart.load(ordering: .relaxed)
+    return start == 0 ? .zero : max(.zero, ProcessInformation.monotonicTime() - MonotonicTime(nanoseconds: start))
   }
 
   func noteCommit(since start: MonotonicTime) { commits.observe(ProcessInformation.monotonicTime() - start) }

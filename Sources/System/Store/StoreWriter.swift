@@ -141,11 +141,15 @@ final class StoreWriter {
       if !items.isEmpty || !commands.isEmpty {
         idleSince = nil
         attentiveUntil = now + environment.noteDelay
+        store.metrics.beginWriting(at: now)
         process(commands)
+        store.metrics.endWriting()
       } else if isClosing {
         return end()
       } else {
+        store.metrics.beginWriting(at: now)
         performDueWork()
+        store.metrics.endWriting()
         isAwake = store.sleep(until: min(deadline, nextDeadline()))
       }
     }

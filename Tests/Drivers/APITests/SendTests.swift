@@ -33,6 +33,19 @@ import Threading
     #expect(try api.post([0x63, 0xE9]).text("type") == "binary")
   }
 
+  @Test func refusalsAreCountedByTheirReason() throws {
+    let api = try APIFixture { $0.session.upstream.outbox.maximumMessages = 2 }
+    for _ in 0..<3 { _ = try api.post("a") }
+    let lines = "Content-Type: application/x-ndjson\r\n"
+    _ = try api.post("1\n2\n", fields: lines)
+    _ = try api.post("a", fields: "TTL: 0\r\n")
+    let metrics = try api.respond("GET", "/metrics", "", .management).body
+    func line(_ reason: String) -> String { "drawbridge_messages_refused_total{reason=\"\(reason)\"} " }
+    #expect(metrics.contains(line("queue-full") + "3\n") && metrics.contains(line("upstream-down") + "1\n"))
+    #expect(metrics.contains(line("store-failed") + "0\n") && metrics.contains(line("session-closed") + "0\n"))
+    #expect(metrics.contains("drawbridge_messages_accepted_total 2\n"))
+  }
+
   @Test func aPollFromTheCursorOfAResponseCannotMissTheReply() throws {
     let api = try APIFixture()
     let inbox = try api.session().inbox

@@ -28,6 +28,21 @@ def dashboard_queries():
     return queries
 
 
+def dashboard_units():
+    """The unit of each query of the dashboard, by its panel and letter, and the query."""
+    units = {}
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        for target in panel.get("targets", []):
+            field = panel["fieldConfig"]
+            unit = field["defaults"].get("unit")
+            for override in field["overrides"]:
+                matcher = override["matcher"]["options"]
+                if re.search(matcher.strip("/"), target["legendFormat"]):
+                    unit = next(each["value"] for each in override["properties"] if each["id"] == "unit")
+            units[f"{panel['id']} {panel['title']} {target['refId']}"] = unit, target["expr"]
+    return units
+
+
 def dashboard_variables():
     """Each query of a variable, by its name: the series whose labels are its values, and the label."""
     dashboard = json.loads(DASHBOARD.read_text())

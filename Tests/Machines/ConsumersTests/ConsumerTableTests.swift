@@ -177,6 +177,11 @@ import Testing
     #expect(statuses.reduce(0) { $0 + $1.deadBytes } <= ConsumerTable.maximumDeadBytes)
     #expect(statuses.reduce(0) { $0 + $1.deadLetters } == 17)
     #expect(statuses.reduce(0) { $0 + $1.droppedDeadLetters } == 3)
+    // The sums for metrics do not decrease when consumers and letters are removed.
+    for index in 0..<10 { _ = fixture.table.remove("c\(index)") }
+    _ = try fixture.table.removeDeadLetters(of: "c15", now: fixture.now)
+    let summary = fixture.table.summary(fixture.log)
+    #expect(summary.addedDeadLetters == 20 && summary.droppedDeadLetters == 3 && summary.deadLetters < 10)
   }
 
   @Test func theRecordsOfAllConsumersHaveALimit() throws {

@@ -185,7 +185,11 @@ def test_it_is_installed_run_upgraded_removed_and_purged(machine, package, older
 
     # Configured, it runs as its user and keeps a message.
     url = "sed -i 's#^  url: .*#  url: ws://127.0.0.1:1/#'"
-    # Nobody is there whom a stop could send the queue to.
+    # Nobody is there whom a stop could send the queue to. A container may not let a second process, which reloads,
+    # join the namespaces of the first.
+    drop_in = "/run/systemd/system/drawbridge.service.d"
+    machine.shell(f"mkdir -p {drop_in} && printf '[Service]\nPrivateIPC=no\n' >{drop_in}/test.conf")
+    machine.shell("systemctl daemon-reload")
     settings = "DRAWBRIDGE_STORE_ENGINE=sqlite\nDRAWBRIDGE_SHUTDOWN_FLUSH=100ms"
     machine.shell(f"{url} {CONFIGURATION} && printf '{settings}\n' >/etc/default/drawbridge")
     machine.shell(
@@ -193,6 +197,8 @@ def test_it_is_installed_run_upgraded_removed_and_purged(machine, package, older
     )
     process = machine.property("MainPID", "drawbridge.service")
     assert machine.shell(f"stat -c %U /proc/{process}") == "drawbridge"
+    machine.shell("systemctl reload drawbridge.service")
+    machine.shell("until journalctl --unit drawbridge | grep 'configuration reloaded'; do sleep 0.1; done", within=60)
     machine.curl("--header", "TTL: 600", "--data", "kept", "http://127.0.0.1:8080/v1/messages")
     listening = machine.property("ActiveEnterTimestampMonotonic", "drawbridge.socket")
 

@@ -42,6 +42,15 @@ import Upstream
     #expect(budget.clients + budget.management <= 1_024 - 20 - 2 - 50 * 3)
   }
 
+  @Test func eachRequestOfAWebhookHasADescriptor() {
+    let first = DescriptorBudget.reserve(sessions: 8, webhooks: 1) - DescriptorBudget.reserve(sessions: 8)
+    #expect(first == 1 + Resolver.threadCount * Resolver.descriptorsPerThread, "and they have a resolver")
+    #expect(
+      DescriptorBudget.reserve(sessions: 8, webhooks: 65) - DescriptorBudget.reserve(sessions: 8, webhooks: 1) == 64)
+    let few = DescriptorBudget.reserve(sessions: 1, webhooks: 1) - DescriptorBudget.reserve(sessions: 1)
+    #expect(few == first + ConnectRace.addressLimit)
+  }
+
   private func budget(limit: Int, created: Int, clients: Int = 16_384) -> DescriptorBudget {
     DescriptorBudget(
       limit: limit, inUse: 20, loops: 4, sessions: 1, created: created, clients: clients, management: 256)

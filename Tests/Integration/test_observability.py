@@ -23,6 +23,7 @@ from harness.prometheus import (
     dashboard_variables,
     metric_names,
 )
+from harness.receiver import Receiver, config, webhook
 from harness.tokens import bearer
 from harness.upstream import Upstream
 from harness.waiting import eventually
@@ -106,7 +107,8 @@ async def test_every_query_of_the_dashboard_and_of_the_alert_rules_returns_data(
         "DRAWBRIDGE_STORE_PATH": str(store_path),
         "DRAWBRIDGE_AUTHENTICATION_TOKENS": str(tokens.path),
     }
-    gateway = await gateway_for(upstream, *arguments, env=env)
+    settings = config(webhook(await start(Receiver())))
+    gateway = await gateway_for(upstream, *arguments, env=env, config=settings)
     prometheus = await start(Prometheus(tmp_path, [gateway.address("management")]))
     traffic = asyncio.create_task(Traffic(gateway, upstream, token).run())
     try:

@@ -12,6 +12,7 @@ from harness.created_sessions import Sessions, profile
 from harness.gateway import run
 from harness.https import listening
 from harness.raw import exchange, frame, linger, read_head, upgrade
+from harness.receiver import Receiver, webhook
 from harness.status_page import StatusPage
 from harness.tokens import bearer
 from harness.waiting import eventually
@@ -69,6 +70,28 @@ async def test_the_page_shows_what_the_api_reports(gateway, upstream, start):
     assert {request.url.split("/", 3)[2] for request in view.requests if not request.url.startswith("data:")} == {
         gateway.url("management").removeprefix("http://")
     }, "nothing is loaded from elsewhere"
+
+
+async def test_webhooks_are_shown_among_the_consumers_with_what_is_wrong(hooked, upstream, start):
+    works, fails, gone = [
+        await start(Receiver(lambda n, delivery, status=status: status)) for status in (204, 503, 410)
+    ]
+    gateway = await hooked(
+        webhook(works, name="works"), webhook(fails, name="fails", retries=["1h"]), webhook(gone, name="gone")
+    )
+    await upstream.push("x")
+    for receiver in (works, fails, gone):
+        await receiver.has(1)
+    view = await start(StatusPage(gateway))
+    readers = {
+        name: view[f"#consumers tr[data-key='{name}'] [data-label='Readers']"] for name in ("works", "fails", "gone")
+    }
+    await expect(readers["works"]).to_have_text("webhook, active")
+    await expect(readers["fails"]).to_have_text(
+        re.compile(r"^webhook, active: status 503, next attempt at \d\d:\d\d:\d\d$")
+    )
+    await expect(readers["gone"]).to_contain_text("webhook, disabled: status 410")
+    assert view.errors(network=True) == []
 
 
 async def test_a_failure_and_the_reconnect_are_shown_in_words(gateway, upstream, start):

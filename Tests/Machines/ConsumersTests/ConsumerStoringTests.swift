@@ -31,6 +31,49 @@ import Testing
     #expect(try fixture.status.settings == before)
   }
 
+  @Test func whatTheConfigurationTakesSurvives() throws {
+    var fixture = try workers { $0.order = .topic }
+    var settings = ConsumerSettings()
+    settings.isShared = true
+    settings.order = .all
+    fixture.take(settings)
+    fixture.take(settings, as: "new")
+    fixture.push("a", "b")
+    _ = try fixture.settle(.acknowledge, try fixture.lease())
+    _ = try fixture.lease()
+    try fixture.store()
+    try fixture.restart()
+    #expect(try fixture.status.settings == settings)
+    #expect(try fixture.table.status(of: "new", fixture.log).lag == 2)
+    // The lease of the process before is no obstacle, and does not count.
+    fixture.take(settings, isNewWorker: true)
+    try fixture.store()
+    try fixture.restart()
+    let again = try fixture.lease()
+    #expect(again.number == 2 && again.attempt == 1)
+  }
+
+  @Test func aReaderThatTheConfigurationReplacesIsSharedAfterARestart() throws {
+    var fixture = try workers { $0.isShared = false }
+    var settings = ConsumerSettings()
+    settings.isShared = true
+    fixture.push("a")
+    fixture.take(settings)
+    _ = try fixture.settle(.reject, try fixture.lease())
+    try fixture.store()
+    try fixture.restart()
+    #expect(try fixture.status.settings == settings && fixture.status.deadLetters == 1)
+  }
+
+  @Test func consumersOfTheConfigurationSurviveBesideTheMostOfClients() throws {
+    var fixture = try workers()
+    for number in 1..<ConsumerTable.maximumConsumers { _ = try fixture.put(ConsumerSettings(), as: "c\(number)") }
+    fixture.take(ConsumerSettings(), as: "z")
+    try fixture.store()
+    try fixture.restart()
+    #expect(try fixture.table.status(of: "z", fixture.log).lag == 0)
+  }
+
   @Test func aRemovedConsumerStaysRemoved() throws {
     var fixture = try workers()
     try fixture.store()

@@ -18,6 +18,8 @@ NAMESPACES = ["/", "/admin", "/saas"]
 # A real server takes a second to start.
 REAL_KILLS = KILLS if KILLS > 10 else 3
 EVENTS = 20
+# A kill takes some seconds on a busy machine.
+pytestmark = pytest.mark.timeout(120 + 10 * KILLS)
 FINAL = {"confirmed", "written", "expired", "replaced", "rejected", "unknown"}
 
 

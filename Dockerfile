@@ -4,12 +4,10 @@
 #   docker run --rm -p 127.0.0.1:8080:8080 -e DRAWBRIDGE_ACCESS=none drawbridge serve --upstream wss://example.com/socket
 #
 # Two stages: the first compiles; the second contains only the program and its configuration. Both base images are build arguments, so
-# that a mirror or another base image can replace them. They must be of the same Debian release. PROGRAM can be an image that has a
-# program compiled elsewhere, as /out/drawbridge; then nothing is compiled.
+# that a mirror or another base image can replace them. They must be of the same Debian release.
 
 ARG BUILDER_IMAGE=swift:6.3-bookworm
 ARG RUNTIME_IMAGE=debian:bookworm-slim
-ARG PROGRAM=builder
 
 FROM ${BUILDER_IMAGE} AS builder
 # Versions are not pinned: Debian removes the old ones when it publishes a security update.
@@ -29,15 +27,13 @@ COPY Benchmarks Benchmarks
 RUN swift build -c release --static-swift-stdlib --product drawbridge \
  && install -D --strip "$(swift build -c release --static-swift-stdlib --show-bin-path)/drawbridge" /out/drawbridge
 
-FROM ${PROGRAM} AS program
-
 FROM ${RUNTIME_IMAGE}
 # hadolint ignore=DL3008
 RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
       ca-certificates libsqlite3-0 libssl3 libstdc++6 libyaml-0-2 zlib1g \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/log/*
-COPY --from=program /out/drawbridge /usr/local/bin/drawbridge
+COPY --from=builder /out/drawbridge /usr/local/bin/drawbridge
 COPY config/drawbridge.yaml /etc/drawbridge/drawbridge.yaml
 # For the store, with DRAWBRIDGE_STORE_ENGINE=sqlite. A new volume gets the owner and the mode of this folder.
 RUN install -d -m 0700 -o 65532 -g 65532 /data

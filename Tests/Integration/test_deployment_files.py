@@ -53,7 +53,7 @@ def secrets(tmp_path):
     def settings(text):
         for old, new in {
             TOKENS: tokens.path,
-            "/run/secrets/tokens": tokens.path,
+            "/etc/drawbridge/tokens": tokens.path,
             UPSTREAM_TOKEN: upstream_token,
             "engine: sqlite": f"engine: sqlite\n  path: {tmp_path}/drawbridge.db",
         }.items():
@@ -164,7 +164,7 @@ def test_the_service_has_no_rights_that_it_does_not_need():
 
 
 async def test_compose_waits_for_the_whole_shutdown(tmp_path, secrets):
-    config = secrets((DEPLOY / "compose/drawbridge.yaml").read_text())
+    config = secrets((DEPLOY / "compose/config/drawbridge.yaml").read_text())
     assert await shutdown_seconds(tmp_path, config) <= seconds(COMPOSE["services"]["drawbridge"]["stop_grace_period"])
 
 
@@ -265,6 +265,13 @@ async def test_systemd_waits_for_the_whole_shutdown(units, tmp_path):
     assert await shutdown_seconds(tmp_path, "upstream: {url: 'ws://x/'}\n") <= seconds(limit)
 
 
+def test_systemd_does_not_give_up_while_a_failure_may_pass(units):
+    """It allows five starts in ten seconds by default (systemd.unit(5)). Then the socket fails, too."""
+    unit = units["service"].read_text()
+    assert "StartLimit" not in unit
+    assert 5 * seconds(re.search(r"^RestartSec=(.+)$", unit, re.MULTILINE)[1]) > 10
+
+
 async def test_exit_codes_that_another_start_does_not_repair_are_not_retried(units, tmp_path):
     unit = units["service"].read_text()
     codes = re.search(r"^RestartPreventExitStatus=(.+)$", unit, re.MULTILINE)[1].split()
@@ -282,15 +289,19 @@ async def test_exit_codes_that_another_start_does_not_repair_are_not_retried(uni
 
 
 @pytest.mark.parametrize("name", ["envoy", "sidecar"])
-async def test_envoy_closes_an_idle_connection_before_the_gateway(tmp_path, name):
-    """Otherwise a request can meet the close of the gateway, and fail although nothing is wrong."""
+async def test_envoy_has_the_limits_of_the_gateway(tmp_path, name):
     (cluster,) = yaml.safe_load((DEPLOY / f"envoy/{name}.yaml").read_text())["static_resources"]["clusters"]
     (options,) = cluster["typed_extension_protocol_options"].values()
     path = tmp_path / "drawbridge.yaml"
     path.write_text("upstream: {url: 'ws://x/'}\n")
-    _, settings, _ = await run("check-config", "--config", path)
-    limit = re.search(r"^http.idle_timeout: (\S+)", settings, re.MULTILINE)[1]
-    assert seconds(options["common_http_protocol_options"]["idle_timeout"]) < seconds(limit)
+    _, text, _ = await run("check-config", "--config", path)
+    settings = dict(re.findall(r"^(\S+): (\S+)", text, re.MULTILINE))
+    # It closes an idle connection first. Otherwise a request can meet the close of the gateway.
+    idle = options["common_http_protocol_options"]["idle_timeout"]
+    assert seconds(idle) < seconds(settings["http.idle_timeout"])
+    (limits,) = cluster["circuit_breakers"]["thresholds"]
+    for limit in ("max_connections", "max_pending_requests", "max_requests"):
+        assert limits[limit] >= int(settings["http.connections"]), limit
 
 
 def test_a_sidecar_of_another_pod_reaches_the_gateways_and_their_health_checks():

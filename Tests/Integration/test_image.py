@@ -233,8 +233,9 @@ class Composed(Served):
         self.file = folder / "compose.yaml"
         ports = {f"127.0.0.1:{port}:{port}": f"127.0.0.1::{port}" for port in (8080, 9090)}
         self.file.write_text(replaced("compose/compose.yaml", {"image: drawbridge": f"image: {image}", **ports}))
-        (folder / "drawbridge.yaml").write_text(
-            replaced("compose/drawbridge.yaml", {"wss://example.org/socket": "ws://127.0.0.1:1/"})
+        # The configuration, and the tokens beside it.
+        (folder / "config/drawbridge.yaml").write_text(
+            replaced("compose/config/drawbridge.yaml", {"wss://example.org/socket": "ws://127.0.0.1:1/"})
         )
         self.project = f"drawbridge-test-{os.getpid()}"
 
@@ -252,10 +253,19 @@ class Composed(Served):
 
 
 async def test_the_compose_file_runs(image, start, tmp_path):
-    token = TokenFile(tmp_path).add("reader", scopes="send,receive")
+    (tmp_path / "config").mkdir()
+    tokens = TokenFile(tmp_path / "config")
+    token = tokens.add("reader", scopes="send,receive")
     container = await start(Composed(image, tmp_path))
     assert (await container.client.get(wait=0)).status == 401
     assert (await container.client.get(wait=0, headers=bearer(token))).status == 200
+    # Replaced by another file, as an editor does.
+    later = tokens.add("later", scopes="receive")
+
+    async def is_known():
+        return (await container.client.get(wait=0, headers=bearer(later))).status == 200
+
+    await eventually(is_known, what="the new token is read")
     records = container.records()
     assert any(record["message"] == "store opened" for record in records)
     assert not any(record["level"] == "error" or "more memory" in record["message"] for record in records)

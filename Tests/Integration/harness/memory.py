@@ -30,9 +30,9 @@ class MemoryGroup:
         return ("/bin/sh", "-c", f'echo $$ >{self._folder}/cgroup.procs && exec "$@"', "sh")
 
     def peak(self):
-        """The most bytes that the group ever used, or nil where the kernel does not count it."""
-        file = self._folder / ("memory.max_usage_in_bytes" if self._legacy else "memory.peak")
-        return int(file.read_text()) if file.exists() else None
+        """The most bytes that the group ever used. Before Linux 5.19, version 2 only has what it uses now."""
+        names = ["memory.max_usage_in_bytes"] if self._legacy else ["memory.peak", "memory.current"]
+        return int(next(file for name in names if (file := self._folder / name).exists()).read_text())
 
     def remove(self):
         self._folder.rmdir()

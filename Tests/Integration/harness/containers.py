@@ -84,8 +84,8 @@ def is_static():
     return not re.search("libswift|libasan|libtsan", command("ldd", BINARY))
 
 
-def build(folder, name, *arguments, dockerfile=None):
-    """Builds an image, with these arguments of its Dockerfile (the one in its folder by default): its id.
+def build(folder, name, *arguments):
+    """Builds the image of a folder, with these arguments of its Dockerfile: its id.
 
     The image stays, so that the next run repeats only the steps that have changed. It replaces the one of the last run.
     """
@@ -93,7 +93,7 @@ def build(folder, name, *arguments, dockerfile=None):
     last = command("podman", "image", "ls", "--quiet", "--no-trunc", tag)
     tool = ("buildah", "build", "--quiet", "--layers", "--isolation", "chroot", "--format", "docker")
     options = (word for argument in arguments for word in ("--build-arg", argument))
-    image = command(*tool, *options, "--file", dockerfile or folder / "Dockerfile", "--tag", tag, folder)
+    image = command(*tool, *options, "--tag", tag, folder)
     if last and image not in last:
         # Another run may use it. Then it stays.
         with contextlib.suppress(OSError):

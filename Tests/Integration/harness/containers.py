@@ -17,7 +17,7 @@ import pytest
 from .gateway import BINARY, PROJECT
 
 # The health checks are run by the tests; podman would run them by systemd, which a machine may not have.
-ENVIRONMENT = {**os.environ, "DISABLE_HC_SYSTEMD": "true"}
+_ENVIRONMENT = {**os.environ, "DISABLE_HC_SYSTEMD": "true"}
 # Below those of podman, which this process may not set if the machine is a container itself.
 _LIMITS = ("--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096")
 
@@ -26,7 +26,7 @@ def command(*words, check=True, within=300):
     """Runs a program: what it has written to standard output, without the last line feed."""
     done = subprocess.run(
         [str(word) for word in words],
-        env=ENVIRONMENT,
+        env=_ENVIRONMENT,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -38,12 +38,6 @@ def command(*words, check=True, within=300):
             f"{' '.join(map(str, words[:4]))}: exit {done.returncode}: {(done.stderr or done.stdout).strip()[-2000:]}"
         )
     return done.stdout.rstrip("\n")
-
-
-def output(image, *arguments, runtime=None):
-    """What a container writes to standard output until it ends."""
-    options = ("--rm", "--network", "none", *_LIMITS)
-    return command("podman", "--runtime", runtime or _runtime(), "run", *options, image, *arguments)
 
 
 def arguments():
@@ -58,7 +52,7 @@ def _runtime():
     failure = "podman finds neither crun nor runc"
     for runtime in filter(shutil.which, ("crun", "runc")):
         try:
-            output(image, "true", runtime=runtime)
+            command("podman", "--runtime", runtime, "run", "--rm", "--network", "none", *_LIMITS, image, "true")
         except OSError as error:
             failure = str(error)
         else:
@@ -128,7 +122,7 @@ class Container:
 
     def logs(self):
         """What the program has written to standard error."""
-        done = subprocess.run(["podman", "logs", self.id], env=ENVIRONMENT, capture_output=True, text=True, check=True)
+        done = subprocess.run(["podman", "logs", self.id], env=_ENVIRONMENT, capture_output=True, text=True, check=True)
         return done.stderr
 
     def remove(self):

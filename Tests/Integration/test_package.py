@@ -1,9 +1,12 @@
 """The Debian package: what it contains, and its life on a machine with systemd and without a toolchain."""
 
+import concurrent.futures
+import contextlib
 import hashlib
 import os
 import re
 import subprocess
+import threading
 
 import pytest
 
@@ -203,7 +206,8 @@ def test_it_is_installed_run_upgraded_removed_and_purged(machine, package, older
     listening = machine.property("ActiveEnterTimestampMonotonic", "drawbridge.socket")
 
     # The upgrade replaces the program and restarts the service. The configuration and the socket stay.
-    machine.install(package)
+    with requests(machine):
+        machine.install(package)
     assert machine.shell("sha256sum /usr/bin/drawbridge").split()[0] == packaged_program(package)
     assert machine.property("MainPID", "drawbridge.service") not in ("0", process)
     assert machine.states() == ["enabled", "enabled", "active", "active"]
@@ -226,6 +230,27 @@ def test_it_is_installed_run_upgraded_removed_and_purged(machine, package, older
     assert not machine.exists("/etc/drawbridge")
     assert not machine.exists("/var/lib/drawbridge")
     assert machine.exists("/etc/default/drawbridge")
+
+
+@contextlib.contextmanager
+def requests(machine):
+    """Makes one request after another meanwhile. None may fail."""
+    stop = threading.Event()
+
+    def run():
+        count = 0
+        while not stop.is_set():
+            machine.curl("http://127.0.0.1:8080/v1/session")
+            count += 1
+        return count
+
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        served = thread.submit(run)
+        try:
+            yield
+        finally:
+            stop.set()
+    assert served.result() > 1
 
 
 def packaged_program(package):

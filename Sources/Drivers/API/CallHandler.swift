@@ -148,7 +148,7 @@ private struct HeldCall: WaitingRequest {
   var heldCount: Gauge? { nil }
   var notifier: Notifier { pending.call.notifier }
   /// A few calls have the same one.
-  var sharesNotifier: Bool { true }
+  var isConcerned: Bool { hasNewData }
   /// The session waits for the reply, too, within `shutdown.flush`.
   var endsAtDrain: Bool { false }
   var hasNewData: Bool { pending.session.upstream.isOver(pending.call) }

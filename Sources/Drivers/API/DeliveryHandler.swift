@@ -47,7 +47,7 @@ private struct WaitingDelivery: WaitingRequest {
   private var sequence: UInt64 { id.number }
 
   /// Rung whenever any message reaches a final state.
-  var sharesNotifier: Bool { true }
+  var isConcerned: Bool { hasNewData }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
     abandon()

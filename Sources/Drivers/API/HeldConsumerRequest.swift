@@ -52,6 +52,12 @@ struct HeldConsumerRequest: WaitingRequest {
       isStoring = true
       target.session.consumers.beginWaitingForStore()
     }
+
+    fileprivate mutating func endStoring() {
+      guard isStoring else { return }
+      isStoring = false
+      target.session.consumers.endWaitingForStore()
+    }
   }
 
   enum Phase {
@@ -88,16 +94,20 @@ struct HeldConsumerRequest: WaitingRequest {
 
   var heldCount: Gauge? { isReceive ? api.shared.metrics.heldReceives : nil }
   var notifier: Notifier { pending.target.session.consumers.notifier }
-  /// Rung for all consumers of the session, and most often another worker takes the push. If they are stored, another deadline applies once
-  /// a push is leased, so the server must look at it.
-  var sharesNotifier: Bool { !isStored }
+  /// Rung for all consumers of the session, and most often another worker takes the push. Another deadline applies once a push is leased, which
+  /// must be stored, and once an acknowledgement is.
+  var isConcerned: Bool {
+    guard isStored else { return hasNewData }
+    let before = deadline
+    return hasNewData || deadline != before
+  }
 
   var deadline: MonotonicTime {
     guard isStored else { return clientDeadline }
     let pending = pending
     return switch pending.phase {
     case .receiving(let receive):
-      isUnstored(receive.acknowledgement) ? max(receive.deadline, pending.storeDeadline) : receive.deadline
+      receive.acknowledgement == nil ? receive.deadline : max(receive.deadline, pending.storeDeadline)
     case .storing, .complete, .refused: pending.storeDeadline
     }
   }
@@ -106,7 +116,7 @@ struct HeldConsumerRequest: WaitingRequest {
   var endsAtDrain: Bool {
     guard isStored else { return true }
     return switch pending.phase {
-    case .receiving(let receive): !isUnstored(receive.acknowledgement)
+    case .receiving(let receive): !pending.isUnstored(receive.acknowledgement)
     case .storing: false
     case .complete, .refused: true
     }
@@ -114,13 +124,15 @@ struct HeldConsumerRequest: WaitingRequest {
 
   private func outcome(of ticket: JournalTicket) -> JournalOutcome { pending.outcome(of: ticket) }
 
-  private func isUnstored(_ ticket: JournalTicket?) -> Bool { pending.isUnstored(ticket) }
-
   var hasNewData: Bool {
     var pending = pending
     switch pending.phase {
     case .receiving(var receive):
       let hasNews = receive.hasNews()
+      if receive.acknowledgement != nil, !pending.isUnstored(receive.acknowledgement) {
+        receive.acknowledgement = nil
+        pending.endStoring()
+      }
       pending.phase = .receiving(receive)
       if isStored {
         if hasNews { take(receive, &pending) } else if hasFailed(receive.acknowledgement) { refuse(&pending) }
@@ -209,9 +221,11 @@ struct HeldConsumerRequest: WaitingRequest {
   }
 
   private func end(_ pending: Pending, at now: MonotonicTime) {
-    let consumers = pending.target.session.consumers
-    if let turn = pending.turn { consumers.endHolding(turn, of: pending.target.name, now: now) }
-    if pending.isStoring { consumers.endWaitingForStore() }
+    var pending = pending
+    if let turn = pending.turn {
+      pending.target.session.consumers.endHolding(turn, of: pending.target.name, now: now)
+    }
+    pending.endStoring()
     api.consumerRequests.remove(Int(slot))
   }
 }

@@ -40,7 +40,7 @@ struct HeldSend: WaitingRequest {
   var notifier: Notifier { pending.receipt.session.upstream.deliveryNotifier }
   /// Rung whenever any message reaches a state that a client waits for. When the messages are stored, another deadline applies, so the server
   /// must look at it.
-  var sharesNotifier: Bool { pending.receipt.ticket == nil }
+  var isConcerned: Bool { pending.receipt.ticket != nil || hasNewData }
   /// What is not stored cannot be acknowledged.
   var endsAtDrain: Bool { pending.receipt.ticket == nil }
 

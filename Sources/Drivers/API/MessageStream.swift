@@ -67,7 +67,7 @@ final class MessageStream: Source {
   var deadline: MonotonicTime { min(nextHeartbeat, end) }
 
   /// A stream with a filter is woken only for pushes that match.
-  var sharesNotifier: Bool { options.filter != nil }
+  var isConcerned: Bool { options.filter == nil || hasNewData }
 
   var hasNewData: Bool {
     if hasNewState || hasNewMessages { return true }

@@ -173,7 +173,7 @@ private struct HeldPoll: WaitingRequest {
   var notifier: Notifier { poll.session.inbox.notifier }
 
   /// A poll with a filter is resumed only for pushes that match.
-  var sharesNotifier: Bool { isFiltered }
+  var isConcerned: Bool { !isFiltered || hasNewData }
 
   var hasNewData: Bool {
     guard isFiltered else { return poll.session.inbox.hasNewData(after: poll.start) }

@@ -131,7 +131,7 @@ private final class AccompaniedRequest: WaitingRequest {
   var notifier: Notifier { request.notifier }
   var deadline: MonotonicTime { request.deadline }
   var hasNewData: Bool { isRevoked || request.hasNewData }
-  var sharesNotifier: Bool { request.sharesNotifier }
+  var isConcerned: Bool { isRevoked || request.isConcerned }
   var endsAtDrain: Bool { request.endsAtDrain }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
@@ -175,7 +175,7 @@ private final class AccompaniedSource: Source {
   var notifier: Notifier { source.notifier }
   var deadline: MonotonicTime { source.deadline }
   var hasNewData: Bool { source.hasNewData }
-  var sharesNotifier: Bool { source.sharesNotifier }
+  var isConcerned: Bool { source.isConcerned }
 
   func next(at now: MonotonicTime, into content: inout ResponseContent) -> SourceStep {
     source.next(at: now, into: &content)

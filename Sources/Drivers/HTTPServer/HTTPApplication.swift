@@ -73,14 +73,15 @@ package protocol Waiter {
   var notifier: Notifier { get }
   /// The wait ends at this time even without new data.
   var deadline: MonotonicTime { get }
-  /// Whether there is new data. Checked after each notification.
+  /// Whether there is new data.
   var hasNewData: Bool { get }
-  /// Whether most notifications concern other waiters only. If so, the server checks `hasNewData` before it ends the wait.
-  var sharesNotifier: Bool { get }
+  /// Asked after each notification: whether the server must look at this waiter, since there is new data, or another deadline applies.
+  /// A waiter whose notifications mostly concern others answers with `hasNewData`.
+  var isConcerned: Bool { get }
 }
 
 extension Waiter {
-  package var sharesNotifier: Bool { false }
+  package var isConcerned: Bool { true }
 }
 
 /// A held request: it gets its response when new data arrives or its deadline passes. Exactly one of `finish` and `abandon` is

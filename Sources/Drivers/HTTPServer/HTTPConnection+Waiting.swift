@@ -63,8 +63,8 @@ extension HTTPConnection {
   var shouldWake: Bool {
     switch waiting {
     case .none: true
-    case .request(let request): !request.sharesNotifier || request.hasNewData
-    case .stream(let source): !source.sharesNotifier || source.hasNewData
+    case .request(let request): request.isConcerned
+    case .stream(let source): source.isConcerned
     }
   }
 

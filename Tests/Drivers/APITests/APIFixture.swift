@@ -27,11 +27,13 @@ struct APIFixture {
   var client = ClientConnection.neighbour
   var now = ProcessInformation.monotonicTime()
 
-  /// - Parameter openManagement: the management listeners that serve the API without credentials.
+  /// - Parameters:
+  ///   - openManagement: the management listeners that serve the API without credentials.
+  ///   - journal: where the session is stored.
   init(
     sessions names: [String] = ["default"], openManagement: Set<HTTPListener.Reach> = [.loopback],
     managementConnections: Int? = nil, store: (any Journal)? = nil,
-    _ change: (inout GatewaySettings) -> Void = { _ in }
+    journal: TestJournal? = nil, _ change: (inout GatewaySettings) -> Void = { _ in }
   ) throws {
     var settings = GatewaySettings()
     settings.session.upstream.url = try WebSocketURL("ws://user:secret@127.0.0.1:1/?token=secret")
@@ -42,7 +44,7 @@ struct APIFixture {
       names.map { name in
         Session(
           name, upstream, retention: Retention(), logger: Logger(level: .error, format: .json), metrics: registry,
-          attemptLimiter: SharedAttemptLimiter())
+          attemptLimiter: SharedAttemptLimiter(), opened: journal?.opened)
       }, creating: CreatedSessions.Limits(settings.createdSessions), logger: Logger(level: .error, format: .json),
       registry: registry, attemptLimiter: SharedAttemptLimiter())
     sessions.profiles.replace(

@@ -174,7 +174,7 @@ import Testing
     let api = try APIFixture()
     _ = try api.put("workers", #"{"share":true}"#)
     let held = try (0..<3).map { _ in try api.hold(path + "/receive?wait=20s", "POST") }
-    #expect(held[0].notifier === (try api.session().consumers.notifier) && held[0].sharesNotifier)
+    #expect(held[0].notifier === (try api.session().consumers.notifier) && !held[0].isConcerned)
     #expect(held[0].deadline == api.now + .seconds(20) && !held[0].hasNewData)
     #expect(held[0].heldCount === api.api.shared.metrics.heldReceives)
     try push("one", "two", to: api)
@@ -189,6 +189,51 @@ import Testing
     #expect(messages(api.finish(held[1])).map { $0["deliveries"] as? Int } == [2])
     #expect(api.api.pendingRequests == 0)
     #expect(try !api.session().consumers.hasReaders)
+  }
+
+  private func isCreated(_ name: String, _ body: String, _ api: APIFixture, _ journal: TestJournal) throws -> Bool {
+    let request =
+      "PUT /v1/consumers/\(name) HTTP/1.1\r\nHost: localhost\r\nContent-Length: \(body.utf8.count)\r\n\r\n\(body)"
+    guard case .wait(let held) = try api.send(Array(request.utf8)).outcome else { return false }
+    journal.store()
+    return held.hasNewData && api.finish(held).status == 201
+  }
+
+  @Test func workersOfAStoredSessionAreConcernedOnlyByWhatTheyGet() throws {
+    let journal = TestJournal()
+    let api = try APIFixture(journal: journal)
+    #expect(try isCreated("workers", #"{"share":true}"#, api, journal))
+    let held = try (0..<3).map { _ in try api.hold(path + "/receive?wait=20s", "POST") }
+    #expect(held.allSatisfy { !$0.isConcerned })
+    try push("one", to: api)
+    #expect(held.allSatisfy { !$0.isConcerned }, "it is not stored")
+    journal.store()
+    #expect(held[0].isConcerned && !held[0].hasNewData, "the lease must be stored, within another deadline")
+    #expect(!held[1].isConcerned && !held[2].isConcerned)
+    journal.store()
+    #expect(held[0].isConcerned && held[0].hasNewData)
+    #expect(messages(api.finish(held[0])).count == 1)
+    #expect(!held[1].isConcerned)
+    for request in held.dropFirst() { request.abandon() }
+    #expect(api.api.pendingRequests == 0)
+  }
+
+  @Test func aReaderIsConcernedOnceWhenItsAcknowledgementIsStored() throws {
+    let journal = TestJournal()
+    let api = try APIFixture(journal: journal)
+    #expect(try isCreated("reader", "{}", api, journal))
+    try push("one", to: api)
+    journal.store()
+    let cursor = try api.session().inbox.latest.text
+    let held = try api.hold("/v1/consumers/reader/receive?wait=1s&ack=\(cursor)", "POST")
+    #expect(held.deadline > api.now + .seconds(1) && !held.endsAtDrain)
+    #expect(!held.isConcerned)
+    journal.store()
+    #expect(held.isConcerned && !held.hasNewData)
+    #expect(held.deadline == api.now + .seconds(1) && held.endsAtDrain)
+    #expect(!held.isConcerned)
+    held.abandon()
+    #expect(api.api.pendingRequests == 0)
   }
 
   @Test func aClientThatIsGoneTakesNoLease() throws {

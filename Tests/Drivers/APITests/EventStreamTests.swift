@@ -121,7 +121,7 @@ import Threading
     let stream = try api.open("topic=x*")
     _ = stream.next(at: api.now)
     let start = api.now
-    #expect(stream.source.deadline == start + .seconds(15) && stream.source.sharesNotifier)
+    #expect(stream.source.deadline == start + .seconds(15) && !stream.source.isConcerned)
     try push("a", topic: "y")
     #expect(!stream.source.hasNewData)
     #expect(stream.next(at: start + .seconds(14)).isEmpty && stream.step == .wait)

@@ -143,7 +143,7 @@ import Threading
     let upstream = try api.session().upstream
     let single = try hold(api, "until=\(state)")
     let batch = try hold(api, "until=\(state)", "Content-Type: application/x-ndjson\r\n", "1\n2\n")
-    #expect(single.notifier === upstream.deliveryNotifier && single.sharesNotifier)
+    #expect(single.notifier === upstream.deliveryNotifier && !single.isConcerned)
     #expect(!single.hasNewData && !batch.hasNewData)
     upstream.refuseMessages()
     #expect(single.hasNewData && batch.hasNewData)

@@ -187,7 +187,7 @@ import Testing
     let notifier = Notifier()
     var deadline: MonotonicTime { .distantFuture }
     var hasNewData = false
-    var sharesNotifier: Bool { true }
+    var isConcerned: Bool { hasNewData }
     var heldCount: Gauge? { nil }
     func finish(at now: MonotonicTime, into response: inout Response) {}
     func abandon() {}

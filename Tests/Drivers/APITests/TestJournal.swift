@@ -1,0 +1,52 @@
+import Inbox
+import Journal
+import Threading
+
+/// A journal whose entries are stored when the test says so.
+final class TestJournal: SessionJournal {
+  private struct State {
+    var submitted: UInt64 = 0
+    var stored: UInt64 = 0
+    var observer: (any JournalObserver)?
+  }
+
+  private let state = Locked(State())
+
+  var opened: OpenedJournal {
+    var restored = RestoredSession(epoch: 0xABC)
+    _ = restored.apply(.opened(JournalTerm(term: 1, firstPush: 1, firstDelivery: 1)))
+    return OpenedJournal(journal: self, restored: restored)
+  }
+
+  func submit(_ entry: JournalEntry) -> JournalTicket { submit(contentsOf: [entry]) }
+
+  func submit(contentsOf entries: [JournalEntry]) -> JournalTicket {
+    state.withLock { state in
+      state.submitted += UInt64(entries.count)
+      return JournalTicket(state.submitted)
+    }
+  }
+
+  func note(contentsOf entries: [JournalEntry]) -> JournalTicket { submit(contentsOf: entries) }
+
+  /// Everything that was submitted is stored now.
+  func store() {
+    let observer = state.withLock { state in
+      state.stored = state.submitted
+      return state.observer
+    }
+    observer?.journalChanged()
+  }
+
+  func outcome(of ticket: JournalTicket) -> JournalOutcome {
+    state.withLock { ticket.number <= $0.stored ? .stored : .pending }
+  }
+
+  var storedPosition: UInt64 { state.withLock { $0.stored == $0.submitted ? 1 << 40 : 0 } }
+  var isFailed: Bool { false }
+  var isFull: Bool { false }
+  var isOverfull: Bool { false }
+  var mustPauseReading: Bool { false }
+
+  func observe(_ observer: any JournalObserver) { state.withLock { $0.observer = observer } }
+}

@@ -53,8 +53,7 @@ package struct SubscriptionLedger: Sendable {
     fileprivate var size: Int { payload.count + key.count }
   }
 
-  /// A change applies from the next message on.
-  package var rules: SubscriptionRules
+  package private(set) var rules: SubscriptionRules
   private var entries: [[UInt8]: Entry] = [:]
   private var lastSequence: UInt64 = 0
   /// Total size of the stored messages and keys, in bytes.
@@ -68,14 +67,27 @@ package struct SubscriptionLedger: Sendable {
 
   package func entry(_ key: [UInt8]) -> Entry? { entries[key] }
 
-  /// Adds a subscription of an earlier process. Those beyond the limits are dropped.
-  package mutating func restore(_ key: [UInt8], _ payload: SharedBytes, kind: MessageKind) {
+  /// Adds a subscription of an earlier process. Returns false if it is dropped: it is beyond the limits, or would not be recognised now.
+  package mutating func restore(_ key: [UInt8], _ payload: SharedBytes, kind: MessageKind) -> Bool {
     lastSequence += 1
     let entry = Entry(kind: kind, payload: payload, key: key, sequence: lastSequence)
-    guard entries[key] == nil, entries.count < rules.entries, bytes + entry.size <= rules.bytes else { return }
+    guard isRecognised(entry), entries[key] == nil, entries.count < rules.entries, bytes + entry.size <= rules.bytes
+    else { return false }
     entries[key] = entry
     bytes += entry.size
+    return true
   }
+
+  /// Applies other rules from the next message on. Returns the keys of the subscriptions that are dropped, since they would not be recognised now.
+  package mutating func change(_ rules: SubscriptionRules) -> [[UInt8]] {
+    guard rules != self.rules else { return [] }
+    self.rules = rules
+    let dropped = entries.values.filter { !isRecognised($0) }.map(\.key)
+    for key in dropped { remove(key) }
+    return dropped
+  }
+
+  private func isRecognised(_ entry: Entry) -> Bool { rules.add.key(in: entry.payload.bytes) == entry.key }
 
   /// The messages to send on a new connection, in the order in which they were stored; a replacement counts as new.
   package var messages: [Entry] { entries.values.sorted { $0.sequence < $1.sequence } }

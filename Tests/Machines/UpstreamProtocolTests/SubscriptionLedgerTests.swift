@@ -46,6 +46,34 @@ import Testing
     #expect(ledger.count == 0 && ledger.bytes == 0)
   }
 
+  @Test func dropsWhatTheRulesDoNotRecogniseAnyMore() throws {
+    var ledger = SubscriptionLedger(try rules())
+    let messages = [#"{"id":"a","type":"subscribe"}"#, #"{"id":"b","type":"subscribe","v":2}"#]
+    for message in messages { #expect(say(&ledger, message) == .stored) }
+    let version = try #require(JSONPointer("/v"))
+    let narrower = try rules { $0.add.match = Matcher([.value(version, "2")]) }
+    #expect(ledger.change(try rules()).isEmpty)
+    #expect(ledger.change(narrower) == [Array("a".utf8)])
+    #expect(texts(ledger) == [messages[1]] && ledger.bytes == messages[1].utf8.count + 1)
+    #expect(ledger.change(SubscriptionRules()) == [Array("b".utf8)])
+    #expect(ledger.count == 0 && ledger.bytes == 0)
+    // As after a restart.
+    for (rules, restored) in [
+      (try rules(), [true, true]), (narrower, [false, true]), (SubscriptionRules(), [false, false]),
+    ] {
+      var next = SubscriptionLedger(rules)
+      let results = zip(["a", "b"], messages).map { key, message in
+        next.restore(Array(key.utf8), SharedBytes(Array(message.utf8)), kind: .text)
+      }
+      #expect(results == restored && next.count == restored.count { $0 })
+    }
+    var few = SubscriptionLedger(try rules { $0.entries = 1 })
+    let isRestored = ["a", "b"].map { key in
+      few.restore(Array(key.utf8), SharedBytes(Array(#"{"id":"\#(key)","type":"subscribe"}"#.utf8)), kind: .text)
+    }
+    #expect(isRestored == [true, false])
+  }
+
   @Test func letsOtherMessagesPass() throws {
     var ledger = SubscriptionLedger(try rules())
     for text in ["hello", "{}", #"{"type":"subscribe"}"#, #"{"type":"ping","id":"a"}"#] {

@@ -37,17 +37,31 @@ final class ProtocolRunner {
     self.metrics = metrics
     memory.cursor = resumed.cursor
     memory.recoveries = resumed.recoveries
-    for subscription in resumed.subscriptions {
-      memory.subscriptions.restore(subscription.key, subscription.payload, kind: subscription.kind)
+    var dropped: [[UInt8]] = []
+    for subscription in resumed.subscriptions
+    where !memory.subscriptions.restore(subscription.key, subscription.payload, kind: subscription.kind) {
+      dropped.append(subscription.key)
     }
-    count(memory.subscriptions.count)
+    drop(dropped)
   }
 
   /// The cursor of the last push that had one.
   var cursor: [UInt8]? { memory.cursor }
 
   /// New settings apply from the next connection on, those of subscriptions from the next message.
-  func reconfigure(_ settings: UpstreamSettings) { memory.subscriptions.rules = settings.conventions.subscriptions }
+  func reconfigure(_ settings: UpstreamSettings) {
+    drop(memory.subscriptions.change(settings.conventions.subscriptions))
+  }
+
+  /// The settings do not permit these subscriptions any more.
+  private func drop(_ keys: [[UInt8]]) {
+    count(memory.subscriptions.count)
+    guard !keys.isEmpty else { return }
+    logger.warning(
+      "subscriptions that 'upstream.subscriptions' does not permit any more are dropped", [.number("count", keys.count)]
+    )
+    for key in keys { journal?.submit(.unsubscribed(key: key)) }
+  }
 
   // MARK: Setup
 

@@ -6,15 +6,13 @@ import Reactor
 extension RestoredLog {
   /// The pushes of a stored session, with their times on the clock of this process. A push that is not readable is a gap, with all before it.
   init(_ session: RestoredSession) {
-    let now = ProcessInformation.monotonicTime()
-    let wallClock = ProcessInformation.wallClockMilliseconds()
-    func time(at milliseconds: Int64) -> MonotonicTime { now - .milliseconds(max(0, wallClock - milliseconds)) }
+    let clock = JournalClock.present
     self.init(epoch: Epoch(session.epoch))
     terms = session.terms.map { Term(UInt32(clamping: $0.term), firstMessage: $0.firstPush) }
     hasForgottenTerms = terms.count >= RestoredSession.maximumTerms
     firstRetained = session.firstRetained
-    firstArrival = session.firstArrival.map(time(at:))
-    newestTrimmedArrival = session.newestTrimmedArrival.map(time(at:))
+    firstArrival = session.firstArrival.map { clock.time(of: $0) }
+    newestTrimmedArrival = session.newestTrimmedArrival.map { clock.time(of: $0) }
     var gaps = session.gaps[...]
     if let gap = gaps.first, gap.after + 1 < firstRetained {
       newestTrimmedGap = gap.after << 1 | 1
@@ -29,7 +27,7 @@ extension RestoredLog {
         gaps.removeFirst()
       }
       let message = RetainedMessage(
-        push.number, arrival: time(at: push.time), layout: push.layout, rendered: push.rendered)
+        push.number, arrival: clock.time(of: push.time), layout: push.layout, rendered: push.rendered)
       if let message {
         messages.append((message, marks))
       } else {

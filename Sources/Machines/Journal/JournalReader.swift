@@ -15,18 +15,18 @@ package struct JournalReader: ~Copyable, ~Escapable {
     guard offset < bytes.count else { return nil }
     switch try byte() {
     case JournalCoder.Tag.opened:
-      return .opened(JournalTerm(term: try varint(), firstPush: try varint(), firstDelivery: try varint()))
+      return .opened(JournalTerm(term: try count(), firstPush: try number(), firstDelivery: try number()))
     case JournalCoder.Tag.push: return .push(try push())
     case JournalCoder.Tag.gap: return .gap(JournalGaps(rawValue: try byte()))
-    case JournalCoder.Tag.trimmed: return .trimmed(before: try varint())
+    case JournalCoder.Tag.trimmed: return .trimmed(before: try count())
     case JournalCoder.Tag.retained: return .retained(try retention())
     case JournalCoder.Tag.accepted: return .accepted(try message())
     case JournalCoder.Tag.keyed: return .keyed(try key())
-    case JournalCoder.Tag.intended: return .intended(through: try varint())
+    case JournalCoder.Tag.intended: return .intended(through: try count())
     case JournalCoder.Tag.settled:
       return .settled(
         JournalSettlement(
-          first: try varint(), last: try varint(), state: try byte(), reason: try byte(), time: try signed(),
+          first: try count(), last: try count(), state: try byte(), reason: try byte(), time: try signed(),
           releasesPayloads: try flag()))
     case JournalCoder.Tag.subscribed:
       return .subscribed(JournalSubscription(key: try sized(), kind: try kind(), payload: SharedBytes(try sized())))
@@ -58,7 +58,7 @@ package struct JournalReader: ~Copyable, ~Escapable {
     let first = try number()
     let firstArrival = try flag() ? try signed() : nil
     let newestArrival = try flag() ? try signed() : nil
-    let gap = try flag() ? RestoredSession.Gap(after: try varint(), reasons: JournalGaps(rawValue: try byte())) : nil
+    let gap = try flag() ? RestoredSession.Gap(after: try count(), reasons: JournalGaps(rawValue: try byte())) : nil
     return JournalRetention(
       first: first, firstArrival: firstArrival, newestTrimmedArrival: newestArrival, newestTrimmedGap: gap)
   }
@@ -77,11 +77,11 @@ package struct JournalReader: ~Copyable, ~Escapable {
     let key = JournalKey.Digest(high: try fixed(), low: try fixed())
     let fingerprint = JournalKey.Digest(high: try fixed(), low: try fixed())
     let principal = JournalKey.Digest(high: try fixed(), low: try fixed())
-    let first = try varint()
+    let first = try number()
     let batchCount = try flag() ? Int32(truncatingIfNeeded: try signed()) : nil
     return JournalKey(
       key: key, fingerprint: fingerprint, principal: principal, first: first, batchCount: batchCount, kind: try kind(),
-      position: try varint(), accepted: try signed(), end: try signed())
+      position: try position(), accepted: try signed(), end: try signed())
   }
 
   private mutating func consumerChange() throws(Damaged) -> ConsumerChange {
@@ -91,7 +91,7 @@ package struct JournalReader: ~Copyable, ~Escapable {
       var settings = JournalConsumerSettings()
       settings.isShared = try flag()
       settings.visibility = TimeSpan(nanoseconds: try signed())
-      settings.maximumDeliveries = UInt32(clamping: try varint())
+      settings.maximumDeliveries = try attempts()
       settings.order = try flag() ? try text() : nil
       settings.idle = TimeSpan(nanoseconds: try signed())
       let count = try varint()
@@ -100,26 +100,26 @@ package struct JournalReader: ~Copyable, ~Escapable {
       return .put(settings, position: position)
     case JournalCoder.ConsumerTag.moved:
       var progress = JournalConsumerProgress(position: try position(), frontier: try position())
-      progress.missed = try varint()
-      progress.missedTotal = try varint()
+      progress.missed = try count()
+      progress.missedTotal = try count()
       progress.reasons = JournalGaps(rawValue: try byte())
-      progress.droppedDead = try varint()
+      progress.droppedDead = try count()
       progress.time = try signed()
       return .moved(progress)
     case JournalCoder.ConsumerTag.leased:
       return .leased(
         JournalLease(
-          number: try number(), attempt: UInt32(clamping: try varint()), bits: try fixed(), end: try deadline()))
+          number: try number(), attempt: try attempts(), bits: try fixed(), end: try deadline()))
     case JournalCoder.ConsumerTag.released:
       return .released(
-        JournalRelease(number: try number(), attempts: UInt32(clamping: try varint()), end: try deadline()))
+        JournalRelease(number: try number(), attempts: try attempts(), end: try deadline()))
     case JournalCoder.ConsumerTag.settled:
       let (first, last) = (try number(), try number())
       guard first <= last else { throw Damaged() }
       return .settled(first: first, last: last)
     case JournalCoder.ConsumerTag.buried:
       return .buried(
-        JournalDeadLetter(push: try push(), isRejected: try flag(), deliveries: UInt32(clamping: try varint())))
+        JournalDeadLetter(push: try push(), isRejected: try flag(), deliveries: try attempts()))
     case JournalCoder.ConsumerTag.deadDropped: return .deadDropped(number: try number())
     case JournalCoder.ConsumerTag.deadRemoved: return .deadRemoved
     case JournalCoder.ConsumerTag.deadRetried: return .deadRetried
@@ -169,6 +169,22 @@ package struct JournalReader: ~Copyable, ~Escapable {
     guard value > 0, value < 1 << 62 else { throw Damaged() }
     return value
   }
+
+  /// A number, or how many there are. There is room to count further.
+  private mutating func count() throws(Damaged) -> UInt64 {
+    let value = try varint()
+    guard value < 1 << 62 else { throw Damaged() }
+    return value
+  }
+
+  /// How often a push was delivered, or may be.
+  private mutating func attempts() throws(Damaged) -> UInt32 {
+    let value = try varint()
+    guard value <= Self.maximumAttempts else { throw Damaged() }
+    return UInt32(value)
+  }
+
+  private static var maximumAttempts: UInt64 { 1 << 20 }
 
   /// Twice the number of a push, and one more after a gap.
   private mutating func position() throws(Damaged) -> UInt64 {

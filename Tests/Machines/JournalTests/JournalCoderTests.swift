@@ -23,18 +23,46 @@ import Testing
 
   @Test func theLargestAndSmallestValuesAreReadAsTheyWereWritten() throws {
     let digest = JournalKey.Digest(high: .max, low: 0)
+    let largest = 1 << 62 - 1 as UInt64
     let entries: [JournalEntry] = [
-      .opened(JournalTerm(term: .max, firstPush: .max, firstDelivery: 0)), .intended(through: .max),
-      .settled(JournalSettlement(first: 0, last: .max, state: 255, reason: 0, time: .min, releasesPayloads: false)),
+      .opened(JournalTerm(term: largest, firstPush: largest, firstDelivery: 1)), .intended(through: largest),
+      .settled(JournalSettlement(first: 0, last: largest, state: 255, reason: 0, time: .min, releasesPayloads: false)),
       .keyed(
         JournalKey(
-          key: digest, fingerprint: digest, principal: digest, first: .max, batchCount: .min, kind: .binary,
-          position: .max, accepted: .max, end: .min)),
+          key: digest, fingerprint: digest, principal: digest, first: largest, batchCount: .min, kind: .binary,
+          position: 2 * largest, accepted: .max, end: .min)),
       .consumer(name: "", .used(at: .max)),
     ]
     var bytes = ByteQueue()
     for entry in entries { JournalCoder.append(entry, to: &bytes) }
     #expect(try decoded(bytes.bytes) == entries)
+  }
+
+  /// Numbers are counted further, doubled and compared: larger ones would stop the program.
+  @Test func numbersThatLeaveNoRoomAreDamage() {
+    let (digest, largest) = (JournalKey.Digest(high: 0, low: 0), 1 << 62 as UInt64)
+    var progress = JournalConsumerProgress(position: 0, frontier: 0)
+    progress.missed = .max
+    let gap = RestoredSession.Gap(after: .max, reasons: .store)
+    let end = JournalDeadline(time: .max, rest: .max)
+    let entries: [JournalEntry] = [
+      .opened(JournalTerm(term: 1, firstPush: largest, firstDelivery: 1)),
+      .opened(JournalTerm(term: 1, firstPush: 1, firstDelivery: .max)), .trimmed(before: .max),
+      .retained(JournalRetention(first: 9, firstArrival: nil, newestTrimmedArrival: nil, newestTrimmedGap: gap)),
+      .intended(through: .max),
+      .settled(JournalSettlement(first: 1, last: largest, state: 1, reason: 0, time: 0, releasesPayloads: true)),
+      .keyed(
+        JournalKey(
+          key: digest, fingerprint: digest, principal: digest, first: .max, batchCount: nil, kind: .text, position: 0,
+          accepted: 0, end: 0)),
+      .consumer(name: "a", .moved(progress)),
+      .consumer(name: "a", .released(JournalRelease(number: 1, attempts: .max, end: end))),
+    ]
+    for entry in entries {
+      var bytes = ByteQueue()
+      JournalCoder.append(entry, to: &bytes)
+      #expect(throws: JournalReader.Damaged.self, "\(entry)") { try decoded(bytes.bytes) }
+    }
   }
 
   /// What is cut off or changed is an error or another entry, and never stops the program.

@@ -1,7 +1,7 @@
 # The commands of this project, for people and CI. They are implemented in scripts/ and in the Swift package.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build package test lint format asan tsan conformance contract fuzz bench profile instructions soak restarts workers kills clean
+.PHONY: help run build package test lint format asan tsan conformance contract fuzz bench profile instructions soak powerloss restarts workers kills clean
 
 help: ## Show this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
@@ -56,6 +56,10 @@ fuzz: ## Fuzz every parser of untrusted bytes with libFuzzer, 30 seconds each (m
 soak: ## Run everything at once for an hour (MINUTES=N), then kill a gateway with a store 1,000 times (KILLS=N), and check what became of each message
 	@scripts/soak $(if $(MINUTES),--minutes $(MINUTES))
 	@scripts/soak --kills $(or $(KILLS),1000)
+
+powerloss: ## Take the power from stores at hundreds of moments (SEEDS=N), let each operation of their disks fail, and check what is left
+	@scripts/setup test
+	@DRAWBRIDGE_POWER_FAILURES=$(or $(SEEDS),20) swift test --disable-xctest --filter "PowerFailure|aFaultAtAnyOperation"
 
 restarts: build ## Restart the gateway during 10,000 requests, with inherited sockets and behind HAProxy and Envoy; no request may fail
 	@scripts/setup test

@@ -37,7 +37,8 @@ extension GatewayServer {
     do throws(StoreError) {
       // The main thread accepts signals when the start is complete.
       return try Store.open(
-        settings.store, waiting: wait, unless: { ProcessSignals.isPending(shutdownSignals) }, logger: logger,
+        settings.store, for: settings.configuredSessions.map(\.name), waiting: wait,
+        unless: { ProcessSignals.isPending(shutdownSignals) }, logger: logger,
         metrics: metrics)
     } catch {
       throw StartError(message: error.description, concernsConfiguration: error.concernsFile)
@@ -56,12 +57,6 @@ extension GatewayServer {
     logger.info(
       "sessions restored",
       [.number("sessions", journals.count), .number("pushes", pushes), .number("messages", messages)])
-    let unused = store.storedNames.filter { journals[$0] == nil }
-    if !unused.isEmpty {
-      logger.warning(
-        "the store contains sessions that are not configured: they are kept",
-        [.text("sessions", unused.sorted().prefix(5).joined(separator: ", ")), .number("count", unused.count)])
-    }
     return journals
   }
 

@@ -72,6 +72,10 @@ enum StoreCommand {
       Terminal.print(
         "session '\(session.name)': \(counted(session.pushes, "push", "pushes")) retained, the next is \(session.nextPush); "
           + "\(counted(session.queued, "message")) queued; \(counted(session.consumers.count, "consumer"))")
+      if let since = session.unusedSince {
+        let days = max(0, ProcessInformation.wallClockMilliseconds() - since) / 86_400_000
+        Terminal.print("  the configuration has not had it for \(counted(Int(days), "day"))")
+      }
       for consumer in session.consumers {
         Terminal.print(
           "  consumer '\(consumer.name)': settled up to push \(consumer.position); \(counted(consumer.leases, "lease")); "

@@ -1,7 +1,11 @@
 """A gateway with a store: what survives its end, in order or not."""
 
+import json
+
 import pytest
 
+from harness.gateway import run
+from harness.store import storing
 from harness.store_kills import StoreKillRun, settings
 from harness.waiting import eventually
 
@@ -141,3 +145,61 @@ async def test_nothing_acknowledged_is_lost_when_the_gateway_is_killed(start, tm
     assert verdict.accepted > 200
     assert verdict.read > 200
     assert verdict.deliveries > 200
+
+
+SUBSCRIPTIONS = """
+upstream:
+  subscriptions:
+    add: {match: {json: {/op: sub}}, key: /ch}
+"""
+
+
+async def test_subscriptions_end_with_the_setting_that_permits_them(stored, upstream):
+    gateway = await stored(config=SUBSCRIPTIONS)
+    texts = [json.dumps({"op": "sub", "ch": channel}) for channel in "ab"]
+    for text in texts:
+        await gateway.client().accepted(text)
+    assert await upstream.has_received(2) == texts
+    gateway = await restarted(gateway, stored, config=SUBSCRIPTIONS)
+    assert await upstream.has_received(4) == texts * 2
+    gateway = await restarted(gateway, stored)
+    assert any("does not permit any more" in record["message"] for record in gateway.records)
+    await gateway.client().accepted("first")
+    assert await upstream.has_received(5) == [*texts * 2, "first"]
+    # They do not come back with the setting.
+    gateway = await restarted(gateway, stored, config=SUBSCRIPTIONS)
+    await gateway.client().accepted("second")
+    assert await upstream.has_received(6) == [*texts * 2, "first", "second"]
+
+
+async def restarted(gateway, stored, **options):
+    await gateway.stop()
+    return await stored(**options)
+
+
+async def test_a_session_without_a_configuration_is_kept_for_its_time(gateway_for, upstream, store_path):
+    def sessions(*names):
+        return "sessions:\n" + "".join(f"  {name}: {{upstream: {{url: '{upstream.url}'}}}}\n" for name in names)
+
+    def lines(gateway, text):
+        return [record for record in gateway.records if text in record["message"]]
+
+    env = storing(store_path)
+    gateway = await gateway_for(upstream, config=sessions("kept"), env=env)
+    assert (await gateway.metrics())["drawbridge_store_unused_sessions"] == 0
+    await gateway.stop()
+    gateway = await gateway_for(upstream, config=sessions("other"), env=env)
+    (line,) = lines(gateway, "the store keeps sessions")
+    assert (line["sessions"], line["count"]) == ("kept", 1)
+    assert (await gateway.metrics())["drawbridge_store_unused_sessions"] == 1
+    await gateway.stop()
+    status, output, _ = await run("store", "check", store_path)
+    assert status == 0
+    assert "session 'kept'" in output
+    assert "the configuration has not had it for 0 days" in output
+    gateway = await gateway_for(upstream, config=sessions("other"), env={**env, "DRAWBRIDGE_STORE_KEEP_UNUSED": "0s"})
+    (line,) = lines(gateway, "were removed from the store")
+    assert (line["sessions"], line["count"]) == ("kept", 1)
+    await gateway.stop()
+    _, output, _ = await run("store", "check", store_path)
+    assert "'kept'" not in output

@@ -45,6 +45,10 @@ package protocol SessionJournal: AnyObject, Sendable {
   /// Whether more than `store.pending_bytes` wait to be stored, by all sessions: messages are refused.
   var isFull: Bool { get }
 
+  /// Whether half as much again waits: changes of consumers are refused too. They are small, and workers that cannot settle their leases would
+  /// receive the same messages again.
+  var isOverfull: Bool { get }
+
   /// Whether more than half of `store.pending_bytes` wait to be stored, by all sessions: nothing more may be read from the upstream. So an
   /// upstream that is faster than the disk leaves room for messages.
   var mustPauseReading: Bool { get }

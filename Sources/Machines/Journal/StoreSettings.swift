@@ -1,3 +1,5 @@
+import ByteStreams
+
 /// Where sessions are stored.
 package struct StoreSettings: Hashable, Sendable {
   package enum Engine: String, CaseIterable, Sendable {
@@ -20,6 +22,8 @@ package struct StoreSettings: Hashable, Sendable {
   package var sync: Sync = .interval
   /// Maximum bytes that wait to be stored: at 100 MB/s, more than half a second of pushes.
   package var pendingBytes = 64 << 20
+  /// How long a session is kept that the configuration does not have: long enough to notice a session that was removed by mistake.
+  package var keepUnused = TimeSpan.hours(24 * 30)
 
   package init() {}
 }

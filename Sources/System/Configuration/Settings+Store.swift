@@ -1,3 +1,4 @@
+import ByteStreams
 import Journal
 
 /// Where sessions are stored.
@@ -14,6 +15,9 @@ extension SettingSection {
         store(
           "pending_bytes", \.pendingBytes, .size((64 << 10)...(16 << 30)),
           "maximum total size of what waits to be stored; above it 503, and above half of it upstreams are not read"),
+        store(
+          "keep_unused", \.keepUnused, .duration(.zero...(.hours(24 * 3_650))),
+          "how long stored sessions are kept that the configuration does not have"),
       ], rules: [store.rule(storeProblems)])
   }
 

@@ -182,11 +182,11 @@ import Synchronization
   func keepLogOnClose(_ isKept: Bool) { unsafe csqlite_keep_log_on_close(handle, isKept ? 1 : 0) }
 
   /// Calls `body`, whose statement fails once `cancellation` is set.
-  func until(_ cancellation: Cancellation, _ body: () throws(Failure) -> Void) throws(Failure) {
-    // Often enough to end at once, and rare enough to cost nothing. `body` keeps it alive.
+  func unless(_ cancellation: Cancellation, _ body: () throws(Failure) -> Void) throws(Failure) {
+    // A few rows, of which each may have a megabyte: often enough to end soon on a slow disk. `body` keeps it alive.
     let context = unsafe Unmanaged.passUnretained(cancellation).toOpaque()
     unsafe sqlite3_progress_handler(
-      handle, 200,
+      handle, 20,
       { context in
         guard let context = unsafe context else { return 0 }
         return unsafe Unmanaged<Cancellation>.fromOpaque(context).takeUnretainedValue().isSet ? 1 : 0
@@ -255,10 +255,18 @@ import Synchronization
   }
 }
 
-/// Whether a long operation is to end early. Safe for use from any thread.
+/// Whether a long operation is to end early: it was set, another one was, or its time is over. Safe for use from any thread.
 final class Cancellation: Sendable {
   private let flag = Atomic<Bool>(false)
+  private let other: Cancellation?
+  let deadline: MonotonicTime
 
-  var isSet: Bool { flag.load(ordering: .relaxed) }
+  init(_ other: Cancellation? = nil, at deadline: MonotonicTime = .distantFuture) {
+    self.other = other
+    self.deadline = deadline
+  }
+
+  var isOver: Bool { deadline < .distantFuture && ProcessInformation.monotonicTime() >= deadline }
+  var isSet: Bool { flag.load(ordering: .relaxed) || other?.isSet == true || isOver }
   func set() { flag.store(true, ordering: .relaxed) }
 }

@@ -21,8 +21,8 @@ package final class Store: Journal, TurnEndTarget {
 
   enum Command: Sendable {
     case open(String, @Sendable (OpenedJournal) -> Void)
-    /// Writes a copy to this path. Reports nil, or why it failed.
-    case backUp(String, @Sendable (String?) -> Void)
+    /// Writes a copy to this path, unless the cancellation is set. Reports nil, or why it failed.
+    case backUp(String, Cancellation, @Sendable (String?) -> Void)
   }
 
   struct Queue: ~Copyable {
@@ -39,6 +39,12 @@ package final class Store: Journal, TurnEndTarget {
     var hasEnded = false
   }
 
+  private struct Condition {
+    var state: StoreState
+    /// Why a session is not stored until the next start; nil: all are.
+    var fault: String?
+  }
+
   let queue = Locked(Queue())
   private let wake: Int32
   /// All entries up to this number are stored.
@@ -46,7 +52,7 @@ package final class Store: Journal, TurnEndTarget {
   /// Bytes that are submitted and not stored.
   let pendingBytes = Atomic<Int>(0)
   let failed = Atomic<Bool>(false)
-  private let condition: Locked<StoreState>
+  private let condition: Locked<Condition>
   private let ended = Locked<Bool>(false)
   private let control = Locked<StoreControl?>(nil)
   /// Ends a backup that is being made.
@@ -57,20 +63,16 @@ package final class Store: Journal, TurnEndTarget {
   private let noteDelay: TimeSpan
   let logger: Logger
   let metrics: StoreMetrics
-  /// Sessions that were stored when the store was opened.
-  package let storedNames: [String]
 
   private init(
-    _ settings: StoreSettings, names: [String], noteDelay: TimeSpan, logger: Logger, metrics: StoreMetrics,
-    endSignal: Int32
+    _ settings: StoreSettings, noteDelay: TimeSpan, logger: Logger, metrics: StoreMetrics, endSignal: Int32
   ) {
     self.settings = settings
     self.noteDelay = noteDelay
     self.logger = logger
     self.metrics = metrics
     self.endSignal = endSignal
-    storedNames = names
-    condition = Locked(StoreState(since: ProcessInformation.wallClockMilliseconds()))
+    condition = Locked(Condition(state: StoreState(since: ProcessInformation.wallClockMilliseconds())))
     wake = eventfd(0, O_CLOEXEC)
     precondition(wake >= 0, "no eventfd for the store")
   }
@@ -85,10 +87,11 @@ package final class Store: Journal, TurnEndTarget {
   /// Opens the store and begins a term. Blocks until that is done.
   ///
   /// - Parameters:
+  ///   - configured: the sessions of the configuration. Others are removed after `keepUnused`.
   ///   - wait: how long to wait while another process, such as the predecessor in a hand-over, has it open.
   ///   - isCancelled: ends this wait early.
   package static func open(
-    _ settings: StoreSettings, waiting wait: TimeSpan = .zero,
+    _ settings: StoreSettings, for configured: [String], waiting wait: TimeSpan = .zero,
     unless isCancelled: @escaping @Sendable () -> Bool = { false }, logger: Logger, metrics registry: MetricsRegistry
   ) throws(StoreError) -> Store {
     let metrics = StoreMetrics(registry)
@@ -102,7 +105,7 @@ package final class Store: Journal, TurnEndTarget {
         "reading the store", [.text("path", path), .number("bytes_read", read), .number("bytes", bytes)])
     }
     let result = try start(
-      settings, waiting: wait, unless: isCancelled, environment, logger: logger, metrics: metrics)
+      settings, for: Set(configured), waiting: wait, unless: isCancelled, environment, logger: logger, metrics: metrics)
     metrics.register(result, in: registry)
     let control = StoreControl.start(for: result)
     result.control.withLock { $0 = control }
@@ -110,7 +113,7 @@ package final class Store: Journal, TurnEndTarget {
   }
 
   static func start(
-    _ settings: StoreSettings, waiting wait: TimeSpan = .zero,
+    _ settings: StoreSettings, for configured: Set<String>? = nil, waiting wait: TimeSpan = .zero,
     unless isCancelled: @escaping @Sendable () -> Bool = { false }, _ environment: StoreFile.Environment,
     logger: Logger, metrics: StoreMetrics
   ) throws(StoreError) -> Store {
@@ -122,7 +125,8 @@ package final class Store: Journal, TurnEndTarget {
     let endSignal = eventfd(0, O_CLOEXEC)
     let isStarted = DetachedThread.start(named: "store") {
       // The file is closed, and the lock released, when this returns.
-      serve(resolved, waiting: wait, unless: isCancelled, environment, logger, metrics, endSignal, outcome)?.end()
+      serve(resolved, configured, waiting: wait, unless: isCancelled, environment, logger, metrics, endSignal, outcome)?
+        .end()
     }
     guard isStarted else {
       Glibc.close(endSignal)
@@ -133,7 +137,7 @@ package final class Store: Journal, TurnEndTarget {
 
   /// Opens the store, reports that, and returns it when it was closed; nil if it cannot be opened.
   private static func serve(
-    _ settings: StoreSettings, waiting wait: TimeSpan, unless isCancelled: () -> Bool,
+    _ settings: StoreSettings, _ configured: Set<String>?, waiting wait: TimeSpan, unless isCancelled: () -> Bool,
     _ environment: StoreFile.Environment, _ logger: Logger, _ metrics: StoreMetrics, _ endSignal: Int32,
     _ outcome: Handover<Result<Store, StoreError>>
   ) -> Store? {
@@ -141,13 +145,13 @@ package final class Store: Journal, TurnEndTarget {
       let lock = try take(settings.path, waiting: wait, unless: isCancelled, logger)
       let start = ProcessInformation.monotonicTime()
       let file = try StoreFile.open(settings.path, lock, environment)
-      let sessions = try file.sessions()
-      let term = try StoreWriter.beginTerm(in: file, sessions, settings.sync)
+      let opening = try StoreOpening(file, settings, configured: configured)
       let store = Store(
-        settings, names: sessions.map(\.name), noteDelay: environment.noteDelay, logger: logger, metrics: metrics,
-        endSignal: endSignal)
-      let writer = StoreWriter(store, file, sessions, term: term)
-      writer.logOpening(file, since: start)
+        settings, noteDelay: environment.noteDelay, logger: logger, metrics: metrics, endSignal: endSignal)
+      let writer = StoreWriter(store, file, opening)
+      metrics.setFileBytes(file.bytes)
+      metrics.setUnusedSessions(opening.unused.count)
+      opening.log(file, since: start, keeping: settings.keepUnused, logger)
       outcome.set(.success(store))
       writer.run()
       return store
@@ -217,7 +221,12 @@ package final class Store: Journal, TurnEndTarget {
 
   /// Writes a copy of everything that is stored to `path`, where there must be no file. `then` is called on the thread of the store, with the
   /// reason if it failed.
-  package func backUp(to path: String, then: @escaping @Sendable (String?) -> Void) { add(.backUp(path, then)) }
+  ///
+  /// - Parameter limit: when to give up. A system call that does not return, since its disk does not respond, is not interrupted.
+  func backUp(to path: String, within limit: TimeSpan, then: @escaping @Sendable (String?) -> Void) {
+    let cancellation = Cancellation(closing, at: ProcessInformation.monotonicTime() + limit)
+    add(.backUp(path, cancellation, then))
+  }
 
   private func add(_ command: Command) {
     let (isAdded, mustWake) = queue.withLock { queue in
@@ -226,7 +235,7 @@ package final class Store: Journal, TurnEndTarget {
       return (true, queue.takeSleep())
     }
     if mustWake { wakeWriter() }
-    if !isAdded, case .backUp(_, let then) = command { then("the store is closed") }
+    if !isAdded, case .backUp(_, _, let then) = command { then("the store is closed") }
   }
 
   func submit(_ entry: JournalEntry, of session: Int) -> JournalTicket {
@@ -259,25 +268,40 @@ package final class Store: Journal, TurnEndTarget {
 
   var isFull: Bool { pendingBytes.load(ordering: .relaxed) > settings.pendingBytes }
 
+  var isOverfull: Bool { pendingBytes.load(ordering: .relaxed) > settings.pendingBytes + settings.pendingBytes / 2 }
+
   /// Above this, nothing is read from upstreams, so that messages of clients still have room.
   var pauseBytes: Int { settings.pendingBytes / 2 }
   var mustPauseReading: Bool { pendingBytes.load(ordering: .relaxed) > pauseBytes }
 
   // MARK: State
 
-  package var state: StoreState { condition.withLock { $0 } }
+  package var state: StoreState { condition.withLock { $0.state } }
 
   /// Called by the writer. Returns whether that is a change.
   func change(to failure: String?) -> Bool {
-    let isChange = condition.withLock { state in
-      guard state.failure != failure else { return false }
-      let wasWorking = state.failure == nil
-      state.failure = failure
-      if wasWorking != (failure == nil) { state.since = ProcessInformation.wallClockMilliseconds() }
-      return wasWorking != (failure == nil)
-    }
+    let isChange = failed.load(ordering: .relaxed) != (failure != nil)
     failed.store(failure != nil, ordering: .releasing)
+    report(failure)
     return isChange
+  }
+
+  /// A session is not stored any more. The store works for the others.
+  func noteFault(of session: String) {
+    condition.withLock { $0.fault = $0.fault ?? "session '\(session)' is not stored any more: restart the gateway" }
+    metrics.noteFailure()
+    if !failed.load(ordering: .relaxed) { report(nil) }
+  }
+
+  private func report(_ failure: String?) {
+    condition.withLock { condition in
+      let failure = failure ?? condition.fault
+      if (condition.state.failure == nil) != (failure == nil) {
+        condition.state.since = ProcessInformation.wallClockMilliseconds()
+      }
+      condition.state.failure = failure
+      metrics.setFailed(failure != nil)
+    }
   }
 
   // MARK: The writer's sleep

@@ -10,7 +10,8 @@ import Threading
 /// connect to it.
 ///
 /// A connection has one request, `backup` and the path of the copy in a line, and gets lines: `progress` with the bytes that are written
-/// and those of the store, about every second; at the end `done`, or `failed` with the reason. One thread serves one connection after another.
+/// and those of the store, at once and about every second; at the end `done`, or `failed` with the reason. One thread serves one connection
+/// after another. A client that is gone when its turn comes gets no backup.
 final class StoreControl: Sendable {
   static var suffix: String { ".sock" }
   /// A path has at most 4096 bytes.
@@ -18,16 +19,25 @@ final class StoreControl: Sendable {
   /// How long a client may take to send its request, or to accept a line.
   private static var timeoutSeconds: Int { 5 }
   private static var progressInterval: TimeSpan { .seconds(1) }
+
+  struct Limits {
+    /// How long a backup may take. Nothing else is stored meanwhile: one to a disk that is too slow must end.
+    var backup = TimeSpan.minutes(10)
+    /// How long after that a disk that does not respond may prevent its end, until the client gets an error nevertheless.
+    var stall = TimeSpan.seconds(30)
+  }
   private static var backlog: Int32 { 16 }
 
   private let listener: Int32
   private let path: String
   private let stopSignal: Int32
   private let file: SocketFile?
+  private let limits: Limits
 
-  private init(_ listener: Int32, _ path: String) {
+  private init(_ listener: Int32, _ path: String, _ limits: Limits) {
     self.listener = listener
     self.path = path
+    self.limits = limits
     stopSignal = eventfd(0, O_CLOEXEC)
     file = SocketFile(at: path)
   }
@@ -38,10 +48,10 @@ final class StoreControl: Sendable {
   }
 
   /// Without a socket, the store works and cannot be backed up while it is open: the log says so.
-  static func start(for store: Store) -> StoreControl? {
+  static func start(for store: Store, _ limits: Limits = Limits()) -> StoreControl? {
     let path = store.settings.path + suffix
     do throws(SystemError) {
-      let control = StoreControl(try StoreSocket.listen(at: path, backlog: backlog), path)
+      let control = StoreControl(try StoreSocket.listen(at: path, backlog: backlog), path, limits)
       let isStarted = DetachedThread.start(named: "store-control") { [weak store] in
         while let connection = control.accept() {
           if let store { control.serve(connection, store) }
@@ -87,25 +97,37 @@ final class StoreControl: Sendable {
   private func serve(_ connection: Int32, _ store: Store) {
     StoreSocket.setTimeout(connection, seconds: Self.timeoutSeconds)
     guard let line = StoreSocket.readLine(connection, atMost: Self.maximumLineBytes) else {
-      return StoreSocket.write(connection, "failed no request was received\n")
+      StoreSocket.write(connection, "failed no request was received\n")
+      return
     }
     let prefix = "backup "
     guard line.hasPrefix(prefix), line.dropFirst(prefix.count).hasPrefix("/") else {
-      return StoreSocket.write(connection, "failed the request is not valid: use 'backup' and an absolute path\n")
+      StoreSocket.write(connection, "failed the request is not valid: use 'backup' and an absolute path\n")
+      return
     }
     backUp(store, to: String(line.dropFirst(prefix.count)), connection)
   }
 
   private func backUp(_ store: Store, to path: String, _ connection: Int32) {
-    let result = BackupResult()
-    store.backUp(to: path) { result.set($0) }
-    while !result.wait(atMost: Self.progressInterval) {
+    func report() -> Bool {
       let written = StorePlace.size(of: path + StoreFile.partialSuffix)
       let total = StorePlace.size(of: store.settings.path)
-      StoreSocket.write(connection, "progress \(written) \(total)\n")
+      return StoreSocket.write(connection, "progress \(written) \(total)\n")
     }
-    guard let reason = result.reason else { return StoreSocket.write(connection, "done\n") }
-    StoreSocket.write(connection, "failed \(String(reason.map { $0.isNewline ? " " : $0 }))\n")
+    guard report() else { return }
+    let result = BackupResult()
+    store.backUp(to: path, within: limits.backup) { result.set($0) }
+    let deadline = ProcessInformation.monotonicTime() + limits.backup + limits.stall
+    while !result.wait(atMost: Self.progressInterval) {
+      guard ProcessInformation.monotonicTime() < deadline else {
+        StoreSocket.write(connection, "failed a disk does not respond\n")
+        return
+      }
+      // A client that has left meanwhile changes nothing: its backup is complete or removed at the end.
+      _ = report()
+    }
+    let line = result.reason.map { reason in "failed \(String(reason.map { $0.isNewline ? " " : $0 }))\n" }
+    StoreSocket.write(connection, line ?? "done\n")
   }
 }
 
@@ -164,6 +186,9 @@ enum StoreSocket {
     }
   }
 
+  /// Whether the last `readLine` has ended since nothing was received for the time of `setTimeout`.
+  static var hasTimedOut: Bool { errno == EAGAIN }
+
   private static func make() throws(SystemError) -> Int32 {
     let descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
     guard descriptor >= 0 else { throw SystemError("socket", code: errno) }
@@ -203,6 +228,7 @@ enum StoreSocket {
 
   /// Reads a line without its end. nil: there is none, it is too long, or it is not UTF-8.
   static func readLine(_ descriptor: Int32, atMost limit: Int) -> String? {
+    errno = 0
     var line: [UInt8] = []
     var byte: UInt8 = 0
     while line.count < limit {
@@ -215,24 +241,32 @@ enum StoreSocket {
     return nil
   }
 
-  static func write(_ descriptor: Int32, _ text: String) {
+  /// Returns false if the other end does not accept it.
+  @discardableResult
+  static func write(_ descriptor: Int32, _ text: String) -> Bool {
     var bytes = Array(text.utf8)[...]
     while !bytes.isEmpty {
       let count = unsafe bytes.withUnsafeBytes {
         unsafe send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
       }
       if count < 0, errno == EINTR { continue }
-      guard count > 0 else { return }
+      guard count > 0 else { return false }
       bytes = bytes.dropFirst(count)
     }
+    return true
   }
 }
 
 /// Asks the process that has a store open for a backup.
 package enum BackupRequest {
+  /// How long the gateway may send nothing: it reports its progress every second.
+  private static var silenceSeconds: Int { 30 }
+
   /// Writes a copy to `target`, an absolute path. Calls `progress` with the bytes written and those of the store, about every second. Returns why it
   /// failed, or nil.
-  package static func send(_ path: String, target: String, progress: (Int, Int) -> Void) throws(StoreError) -> String? {
+  package static func send(
+    _ path: String, target: String, silenceSeconds: Int = silenceSeconds, progress: (Int, Int) -> Void
+  ) throws(StoreError) -> String? {
     let socket: Int32
     do throws(SystemError) {
       socket = try StoreSocket.connect(to: StorePlace.resolved(path) + StoreControl.suffix)
@@ -240,6 +274,7 @@ package enum BackupRequest {
       throw .failed(path: path, reason: "the process that has it open cannot be asked (\(error))")
     }
     defer { _ = Glibc.close(socket) }
+    StoreSocket.setTimeout(socket, seconds: silenceSeconds)
     StoreSocket.write(socket, "backup \(target)\n")
     while let line = StoreSocket.readLine(socket, atMost: 2 * StoreControl.maximumLineBytes) {
       let words = line.split(separator: " ", maxSplits: 1).map(String.init)
@@ -252,6 +287,7 @@ package enum BackupRequest {
       default: return "the response of the gateway is not known: \(line)"
       }
     }
-    return "the gateway has ended"
+    guard StoreSocket.hasTimedOut else { return "the gateway has ended" }
+    return "the gateway does not respond: it makes another backup, it is stopped, or a disk stalls"
   }
 }

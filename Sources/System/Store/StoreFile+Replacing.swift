@@ -10,8 +10,7 @@ extension StoreFile {
 
   /// Puts a complete file in the place of the one at `path`, which is kept under another name. Returns that.
   static func putInPlace(_ new: String, of path: String) throws(SQLiteDatabase.Failure) -> String {
-    let failed = "\(path).failed-\(ProcessInformation.wallClockSeconds())"
-    _ = unsafe unlink(failed)
+    let failed = unusedName("\(path).failed-\(ProcessInformation.wallClockSeconds())")
     // A second name, so that there is always a file of the first. File systems without such names are no reason to stop.
     if unsafe link(path, failed) != 0 { try rename(path, failed) }
     // The failed file is of no use without its log, and the log must not be applied to the new one.
@@ -23,6 +22,16 @@ extension StoreFile {
     guard result == 0 else { throw failure("the folder cannot be synchronised", result) }
     removeOldFailedFiles(of: path)
     return failed
+  }
+
+  /// Another file may have failed in the same second.
+  private static func unusedName(_ name: String) -> String {
+    var (result, number) = (name, 1)
+    while unsafe access(result, F_OK) == 0 || access(result + "-wal", F_OK) == 0 {
+      number += 1
+      result = "\(name)-\(number)"
+    }
+    return result
   }
 
   /// If the process ended while it replaced this file, completes that, or removes the file that is not complete.
@@ -96,7 +105,7 @@ extension StoreFile {
   static var partialSuffix: String { ".partial" }
 
   /// Writes a copy to `path`, where there must be no file, and marks it as a backup. Returns why it failed, or nil.
-  func backUp(to path: String, until cancellation: Cancellation = Cancellation()) -> String? {
+  func backUp(to path: String, unless cancellation: Cancellation = Cancellation()) -> String? {
     guard !Self.isReserved(path, of: self.path) else {
       return "'\(path)' is a name that the store uses itself: use another name"
     }
@@ -113,7 +122,7 @@ extension StoreFile {
     }
     do throws(SQLiteDatabase.Failure) {
       try database.execute("PRAGMA query_only=OFF")
-      try database.until(cancellation) { () throws(SQLiteDatabase.Failure) in
+      try database.unless(cancellation) { () throws(SQLiteDatabase.Failure) in
         try database.run("VACUUM INTO ?") { statement throws(SQLiteDatabase.Failure) in try statement.bind(1, partial) }
       }
       do {
@@ -135,9 +144,12 @@ extension StoreFile {
       return nil
     } catch {
       Self.remove(partial)
+      if cancellation.isOver { return Self.backupTimeout }
       return cancellation.isSet ? "the gateway is stopping" : "\(error)"
     }
   }
+
+  static var backupTimeout: String { "the copy took too long, and nothing is stored meanwhile: use a faster disk" }
 
   private static func synchronise(_ path: String) throws(SQLiteDatabase.Failure) {
     let descriptor = unsafe Glibc.open(path, O_RDONLY | O_CLOEXEC)

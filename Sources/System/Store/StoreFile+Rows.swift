@@ -36,6 +36,7 @@ extension StoreFile {
       var byID: [Int64: StoredSession] = [:]
       for session in found {
         session.isKnown = true
+        session.unusedSince = try meta(StoreSchema.Meta.unusedSince(session.id)).flatMap { Int64($0) }
         byID[session.id] = session
       }
       try read(into: byID)
@@ -139,6 +140,7 @@ extension StoreFile {
         try statement.bind(2, session.name)
         try statement.bind(3, Int64(bitPattern: session.state.epoch))
       }
+      if session.unusedSince != nil { try writeUse(of: session) }
     }
     result.storedPosition = session.state.lastPosition
     if session.isBehind { try writeMissingPushes(of: session, &result) } else { try writePushes(of: session, &result) }
@@ -157,6 +159,12 @@ extension StoreFile {
       }
     }
     return result
+  }
+
+  /// Writes whether the configuration has a session.
+  func writeUse(of session: StoredSession) throws(SQLiteDatabase.Failure) {
+    let name = StoreSchema.Meta.unusedSince(session.id)
+    if let time = session.unusedSince { try set(name, to: String(time)) } else { try removeMeta(name) }
   }
 
   /// Writes the pushes and gaps of the present commit.
@@ -244,6 +252,7 @@ extension StoreFile {
     for index in session.chunks.front..<session.chunks.end { try delete(session.chunks[index].row, from: "pushes") }
     for row in session.changes { try delete(row, from: "changes") }
     try delete(session.id, from: "sessions")
+    try removeMeta(StoreSchema.Meta.unusedSince(session.id))
   }
 }
 

@@ -18,6 +18,8 @@ final class StoreFile {
     var fileSystem: String?
     /// Identifies the running of the machine.
     var boot = StoreFile.bootID
+    /// In milliseconds of UNIX time.
+    var wallClock: @Sendable () -> Int64 = { ProcessInformation.wallClockMilliseconds() }
     /// How long to wait after a failure before the next attempt.
     var retryInterval = StoreWriter.retryInterval
     /// How long entries that nobody waits for may wait for others.
@@ -202,6 +204,12 @@ final class StoreFile {
     try database.run("INSERT OR REPLACE INTO meta VALUES (?, ?)") { statement throws(SQLiteDatabase.Failure) in
       try statement.bind(1, name)
       try statement.bind(2, value)
+    }
+  }
+
+  func removeMeta(_ name: String) throws(SQLiteDatabase.Failure) {
+    try database.run("DELETE FROM meta WHERE name = ?") { statement throws(SQLiteDatabase.Failure) in
+      try statement.bind(1, name)
     }
   }
 

@@ -16,6 +16,8 @@ package enum StoreInspection {
       package let queued: Int
       /// By name.
       package let consumers: [Consumer]
+      /// When a start first found that the configuration does not have it, in milliseconds of UNIX time; nil: it had it at the last start.
+      package let unusedSince: Int64?
 
       init(_ session: StoredSession) {
         name = session.name
@@ -23,6 +25,7 @@ package enum StoreInspection {
         nextPush = session.state.nextPush
         queued = session.state.messages.keys.count { $0 > session.state.intended }
         consumers = session.state.consumers.sorted { $0.key < $1.key }.map { Consumer($0.key, $0.value) }
+        unusedSince = session.unusedSince
       }
     }
 

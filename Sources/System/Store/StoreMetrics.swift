@@ -10,6 +10,7 @@ package final class StoreMetrics: Sendable {
   private let logBytes: Gauge
   private let fileBytes: Gauge
   private let failed: Gauge
+  private let unusedSessions: Gauge
   private let failures: Counter
   /// When the write in progress began, in nanoseconds of `MonotonicTime`; 0 while there is none.
   private let writeStart = Atomic<UInt64>(0)
@@ -20,9 +21,12 @@ package final class StoreMetrics: Sendable {
     logBytes = registry.gauge(
       "drawbridge_store_wal_bytes", "Bytes in the write-ahead log that are not copied to the database yet.")
     fileBytes = registry.gauge("drawbridge_store_bytes", "Size of the database and its write-ahead log.")
+    unusedSessions = registry.gauge(
+      "drawbridge_store_unused_sessions", "Stored sessions that the configuration does not have.")
     failures = registry.counter("drawbridge_store_failures_total", "How often the store has stopped working.")
     failed = registry.gauge(
-      "drawbridge_store_failed", "1 while the store does not work: messages are refused, and pushes are not stored.")
+      "drawbridge_store_failed",
+      "1 while the store, or that of a session, does not work: messages are refused, and pushes are not stored.")
   }
 
   func register(_ store: Store, in registry: MetricsRegistry) {
@@ -48,9 +52,7 @@ package final class StoreMetrics: Sendable {
   func noteBytes(_ count: Int) { bytes.add(count) }
   func setLogBytes(_ count: Int) { logBytes.set(count) }
   func setFileBytes(_ count: Int) { fileBytes.set(count) }
-  func noteFailure() {
-    failures.add()
-    failed.set(1)
-  }
-  func noteRecovery() { failed.set(0) }
+  func setUnusedSessions(_ count: Int) { unusedSessions.set(count) }
+  func noteFailure() { failures.add() }
+  func setFailed(_ hasFailed: Bool) { failed.set(hasFailed ? 1 : 0) }
 }

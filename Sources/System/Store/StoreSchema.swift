@@ -38,5 +38,7 @@ enum StoreSchema {
     static var isBackup: String { "backup" }
     /// Changed in a commit that is synchronised, for that purpose.
     static var synced: String { "synced" }
+    /// When a start first found that the configuration does not have the session with this id, in milliseconds of UNIX time.
+    static func unusedSince(_ session: Int64) -> String { "unused \(session)" }
   }
 }

@@ -12,7 +12,13 @@ extension StoreWriter {
     let new = path + StoreFile.newSuffix
     StoreFile.remove(new)
     // Closed at the end of this function: SQLite finds the write-ahead log by the name that the file had when it was opened.
-    try writeAll(to: new)
+    do throws(SQLiteDatabase.Failure) {
+      try writeAll(to: new)
+    } catch {
+      // What there is no room for must not take the rest of it.
+      StoreFile.remove(new)
+      throw error
+    }
     let failed = try StoreFile.putInPlace(new, of: path)
     let file = try open(path)
     try file.begin(term: term, store.settings.sync)
@@ -39,10 +45,12 @@ extension StoreWriter {
   }
 
   /// Writes a copy of what is stored to `path`. Returns why it failed, or nil.
-  func backUp(to path: String) -> String? {
-    guard let file, store.state.failure == nil else { return "the store does not work at present" }
+  func backUp(to path: String, unless cancellation: Cancellation) -> String? {
+    guard let file, retryAt == nil else { return "the store does not work at present" }
+    // Who asked was told so: the store did not respond until now.
+    guard !cancellation.isOver else { return StoreFile.backupTimeout }
     let start = ProcessInformation.monotonicTime()
-    let reason = file.backUp(to: path, until: store.closing)
+    let reason = file.backUp(to: path, unless: cancellation)
     let seconds = (ProcessInformation.monotonicTime() - start).seconds
     if let reason {
       store.logger.error("the store was not backed up", [.text("backup", path), .text("reason", reason)])

@@ -24,8 +24,6 @@ final class StoreWriter {
   private static var minimumCompany: Int { 8 }
   /// The longest of these waits, also with a slow disk.
   private static var companyWait: TimeSpan { .milliseconds(2) }
-  /// A backup continues with a term that is larger by at least this: what was written after the backup may have used the next ones.
-  private static var backupTermDistance: UInt64 { 1 << 20 }
 
   let store: Store
   var file: StoreFile?
@@ -34,7 +32,6 @@ final class StoreWriter {
   private var positions: [String: Int] = [:]
   private var nextID: Int64
   let term: UInt64
-  private let mayHaveLostEntries: Bool
   let environment: StoreFile.Environment
   /// Kept while a failed file is replaced.
   let lock: StoreLock
@@ -49,7 +46,7 @@ final class StoreWriter {
   private var idleSince: MonotonicTime?
   /// Until then, the writer looks into the queue by itself, so that no loop must wake it for entries that nobody waits for.
   private var attentiveUntil = MonotonicTime.zero
-  private var retryAt: MonotonicTime?
+  private(set) var retryAt: MonotonicTime?
   /// No copy before this time, since there was no room for the last.
   private var nextCheckpoint = MonotonicTime.zero
   private var syncCount = 0
@@ -66,57 +63,15 @@ final class StoreWriter {
     init(_ failure: SQLiteDatabase.Failure) { self = failure.isFull ? .full(failure) : .broken(failure) }
   }
 
-  init(_ store: Store, _ file: StoreFile, _ sessions: [StoredSession], term: UInt64) {
+  init(_ store: Store, _ file: StoreFile, _ opening: StoreOpening) {
     self.store = store
     self.file = file
-    self.sessions = sessions
-    self.term = term
+    sessions = opening.sessions
+    term = opening.term
     environment = file.environment
     lock = file.lock
-    mayHaveLostEntries = file.condition.mayHaveLostEntries
     nextID = (sessions.map(\.id).max() ?? 0) + 1
     for index in sessions.indices { positions[sessions[index].name] = index }
-  }
-
-  /// Begins the term after the last, for all sessions: if entries may be missing, every one of them must say so, also one that is not running
-  /// now. It is synchronised when this returns.
-  static func beginTerm(
-    in file: StoreFile, _ sessions: [StoredSession], _ sync: StoreSettings.Sync
-  ) throws(StoreError) -> UInt64 {
-    var term = file.condition.term + 1
-    if file.condition.isBackup { term += backupTermDistance + UInt64.random(in: 0..<backupTermDistance) }
-    do throws(SQLiteDatabase.Failure) {
-      for session in sessions where !session.begin(term: term, mayHaveLostEntries: file.condition.mayHaveLostEntries) {
-        throw .refused(.damaged("the terms of session '\(session.name)'"))
-      }
-      var changes: [StoreFile.Changes] = []
-      try file.begin(term: term, sync) { () throws(SQLiteDatabase.Failure) in
-        for session in sessions { changes.append(try file.write(session)) }
-      }
-      for (session, changes) in zip(sessions, changes) {
-        session.apply(changes)
-        session.clear()
-      }
-      try file.synchronise(sync == .always)
-      return term
-    } catch {
-      throw StoreFile.storeError(error, file.path)
-    }
-  }
-
-  func logOpening(_ file: StoreFile, since start: MonotonicTime) {
-    let seconds = (ProcessInformation.monotonicTime() - start).seconds
-    store.metrics.setFileBytes(file.bytes)
-    let fields: [LogField] = [
-      .text("path", file.path), .number("term", Int(clamping: term)), .number("sessions", sessions.count),
-      .number("bytes", file.bytes), .fraction("seconds", seconds),
-      .flag("clean", !file.condition.endedUncleanly), .flag("may_have_lost_entries", mayHaveLostEntries),
-    ]
-    if mayHaveLostEntries {
-      store.logger.warning("store opened; what was stored last may be missing", fields)
-    } else {
-      store.logger.info("store opened", fields)
-    }
   }
 
   // MARK: The loop
@@ -225,14 +180,14 @@ final class StoreWriter {
     // A session is synchronised before its numbers are issued.
     var synchronises = false
     var openings: [(index: Int, then: @Sendable (OpenedJournal) -> Void)] = []
-    var backups: [(path: String, then: @Sendable (String?) -> Void)] = []
+    var backups: [(path: String, cancellation: Cancellation, then: @Sendable (String?) -> Void)] = []
     for command in commands {
       switch command {
       case .open(let name, let then):
         let isNew = positions[name].map { sessions[$0].isClosed } ?? true
         synchronises = synchronises || isNew
         openings.append((open(name), then))
-      case .backUp(let path, let then): backups.append((path, then))
+      case .backUp(let path, let cancellation, let then): backups.append((path, cancellation, then))
       }
     }
     let now = ProcessInformation.monotonicTime()
@@ -252,21 +207,28 @@ final class StoreWriter {
     items.removeAll(keepingCapacity: items.capacity <= Self.keptCapacity)
     for opening in openings { finish(opening.index, opening.then) }
     for index in changed { sessions[index].journal?.notify() }
-    for backup in backups { backup.then(backUp(to: backup.path)) }
+    for backup in backups { backup.then(backUp(to: backup.path, unless: backup.cancellation)) }
   }
 
   private func apply(_ entry: JournalEntry, to index: Int) {
     let session = sessions[index]
-    guard !session.isClosed else { return }
+    guard !session.isClosed, !session.isFaulty else { return }
     if !session.isTouched {
       session.isTouched = true
       touched.append(index)
     }
-    if !session.apply(entry) {
-      assertionFailure("an entry does not follow those before: \(entry)")
-      store.logger.error(
-        "an entry of a session is not stored: it does not follow those before", [.text("session", session.name)])
-    }
+    if !session.apply(entry) { stopStoring(session) }
+  }
+
+  /// An entry does not follow those before. What the session acknowledged before stays as it is, and nothing that is submitted from now on is
+  /// acknowledged: its tickets have failed. The next process continues from what is stored. The other sessions are not concerned.
+  private func stopStoring(_ session: StoredSession) {
+    session.isFaulty = true
+    session.journal?.lose(from: store.stored.load(ordering: .relaxed) + 1)
+    store.noteFault(of: session.name)
+    store.logger.error(
+      "a session is not stored any more: a change of it does not follow those before. Restart the gateway",
+      [.text("session", session.name)])
   }
 
   /// Returns the position of a session. The term of a new one begins.
@@ -365,10 +327,10 @@ final class StoreWriter {
   private func fail(_ failure: Failure) {
     // Nothing after the last commit is known to be in the file.
     for index in touched { sessions[index].setBehind() }
-    unsyncedSince = nil
     switch failure {
     case .full(let reason): report("\(reason)")
     case .broken(let reason):
+      unsyncedSince = nil
       // Linux may have dropped the pages that it could not write, and would report success the next time.
       abandonFile()
       for session in sessions { session.setBehind() }
@@ -397,6 +359,8 @@ final class StoreWriter {
       if let file {
         try file.synchronise(true)
         try store(sessions.filter { $0.isBehind }, in: file)
+        // It writes something even if no session has changed, and synchronises what was committed before the failure.
+        try synchronise(file)
         try file.synchronise(store.settings.sync == .always)
       } else {
         file = try replaceFile()
@@ -415,7 +379,6 @@ final class StoreWriter {
 
   private func noteRecovery() {
     guard store.change(to: nil) else { return }
-    store.metrics.noteRecovery()
     store.logger.warning("the store works again", [.text("path", store.settings.path)])
     for session in sessions { session.journal?.notify() }
   }

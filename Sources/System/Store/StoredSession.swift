@@ -17,6 +17,8 @@ final class StoredSession {
   var state: RestoredSession
   /// nil while no session of this name is running.
   weak var journal: StoreJournal?
+  /// When a start first found that the configuration does not have the session, in milliseconds of UNIX time; nil: it had it at the last start.
+  var unusedSince: Int64?
 
   // MARK: What is stored
 
@@ -33,6 +35,8 @@ final class StoredSession {
   var storedPosition: UInt64 = 0
   /// Whether the rows do not represent the state before the present commit: a commit has failed.
   var isBehind = false
+  /// Whether an entry did not follow those before, which is a fault of the program. Nothing after it is stored.
+  var isFaulty = false
 
   // MARK: The present commit
 

@@ -131,7 +131,12 @@ import WebSocketCodec
     return history
   }
 
-  @Test(arguments: [StoreSettings.Sync.always, .interval], 1...2 as ClosedRange<UInt64>)
+  /// A session is used with each of so many seeds (`make powerloss`), and loses its power so many times.
+  private static let seeds =
+    ProcessInfo.processInfo.environment["DRAWBRIDGE_POWER_FAILURES"].flatMap { UInt64($0) } ?? 1
+  private static var cuts: Int { seeds == 1 ? 4 : 10 }
+
+  @Test(arguments: [StoreSettings.Sync.always, .interval], 1...seeds)
   func whatASessionHasAcknowledgedSurvivesAPowerFailure(sync: StoreSettings.Sync, seed: UInt64) async throws {
     let upstream = try DemoUpstream(tickEvery: .milliseconds(7))
     defer { upstream.stop() }
@@ -146,7 +151,7 @@ import WebSocketCodec
     let all = try life.pushes()
 
     var random = SeededGenerator(seed: seed)
-    for _ in 0..<10 {
+    for _ in 0..<Self.cuts {
       let cut = Int64.random(in: history[0].operations...end, using: &random)
       let loss = Bool.random(using: &random) ? 0 : random.next()
       let lost = try Folder()

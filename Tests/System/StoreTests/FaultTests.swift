@@ -12,6 +12,9 @@ import Testing
 /// File systems that fail, lose and stall: see `CFaults.h`.
 @Suite struct FaultTests {
   private static let number = Atomic<Int>(0)
+  /// `make powerloss` has more seeds, and a fault at every operation.
+  private static let longForm = ProcessInfo.processInfo.environment["DRAWBRIDGE_POWER_FAILURES"].flatMap { UInt64($0) }
+  private static var seeds: UInt64 { longForm ?? 2 }
 
   /// An environment with a file system of its own.
   private static func environment() throws -> (OpaquePointer, StoreFile.Environment) {
@@ -47,8 +50,8 @@ import Testing
       let again = try TestStore(folder.file)
       #expect(again.restored.trimmed(as: store.model) == store.model.reopened(term: 2), "operation \(at)")
       try again.close()
-      guard hasFailed, at < 60 else { break }
-      at += kind == FAULTS_WRITE ? 7 : 1
+      guard hasFailed, at < (Self.longForm == nil ? 60 : 1_000) else { break }
+      at += kind == FAULTS_WRITE && Self.longForm == nil ? 7 : 1
     }
     // There are writes and synchronisations in every run.
     if kind == FAULTS_WRITE || kind == FAULTS_SYNC { #expect(at > 3) }
@@ -133,6 +136,52 @@ import Testing
     try store.close()
   }
 
+  @Test func filesThatFailWithinASecondAreAllKept() throws {
+    let folder = try TestFolder()
+    let (faults, environment) = try Self.environment()
+    let store = try TestStore(folder.file, sync: .always, environment)
+    for number in 1...3 as ClosedRange<UInt64> {
+      faults_fail(faults, FAULTS_SYNC, 1, 1, EIO)
+      try store.submitAndWait([.push(RandomSession.push(number))])
+      #expect(folder.names.filter { $0.contains("store.db.failed-") && !$0.hasSuffix("-wal") }.count == Int(number))
+    }
+    try store.close()
+  }
+
+  /// Without a change of a session, too: what was committed before is not synchronised.
+  @Test func aStoreThatFailsToSynchroniseWorksAgainOnlyOnceItHas() throws {
+    let folder = try TestFolder()
+    let (faults, environment) = try Self.environment()
+    let store = try TestStore(folder.file, environment)
+    try store.submitAndWait([.push(RandomSession.push(1))])
+    faults_fail(faults, FAULTS_WRITE, 1, .max, ENOSPC)
+    try waitUntil("the store has failed") { store.journal.isFailed }
+    try waitUntil("there were several attempts") { faults_failed(faults) > 3 }
+    #expect(store.journal.isFailed)
+    let before = faults_seen(faults)
+    faults_clear(faults)
+    try waitUntil("the store works") { !store.journal.isFailed }
+    #expect(faults_seen(faults) >= before)
+    try store.close()
+  }
+
+  @Test func aReplacementWithoutRoomLeavesNothingBehind() throws {
+    let folder = try TestFolder()
+    let (faults, environment) = try Self.environment()
+    let store = try TestStore(folder.file, sync: .always, environment)
+    for number in 1...20 as ClosedRange<UInt64> {
+      try store.submitAndWait([.push(RandomSession.push(number, size: 10_000))])
+    }
+    faults_fail_in(faults, "store.db.new-wal", FAULTS_WRITE, ENOSPC)
+    try FileManager.default.removeItem(atPath: folder.file)
+    let ticket = store.submit([.push(RandomSession.push(21))])
+    try waitUntil("there were several attempts") { faults_failed(faults) > 3 }
+    try waitUntil("the attempt is removed") { !folder.names.contains { $0.contains(".new") } }
+    faults_clear(faults)
+    try store.waitUntilStored(ticket)
+    try store.close()
+  }
+
   @Test func whileTheDiskIsFullPushesAreKeptInMemoryAndStoredLater() throws {
     let folder = try TestFolder()
     let (faults, environment) = try Self.environment()
@@ -206,7 +255,7 @@ import Testing
   }
 
   /// A power failure at any moment: what was synchronised is restored, and what is restored was submitted, in order and without holes.
-  @Test(arguments: [StoreSettings.Sync.always, .interval], 1...4 as ClosedRange<UInt64>)
+  @Test(arguments: [StoreSettings.Sync.always, .interval], 1...seeds)
   func aPowerFailureLosesAtMostWhatWasNotSynchronised(sync: StoreSettings.Sync, seed: UInt64) throws {
     let folder = try TestFolder()
     let (faults, environment) = try Self.environment()
@@ -221,7 +270,7 @@ import Testing
     }
     let end = faults_recorded(faults)
     var random = SeededGenerator(seed: seed)
-    for _ in 0..<40 {
+    for _ in 0..<20 {
       let cut = Int64.random(in: states[0].1...end, using: &random)
       let lost = try TestFolder()
       let loss = Bool.random(using: &random) ? 0 : random.next()

@@ -63,7 +63,7 @@ final class TestStore {
 
   init(
     _ path: String, sync: StoreSettings.Sync = .interval, pendingBytes: Int = 64 << 20, session: String = "default",
-    _ environment: StoreFile.Environment = StoreFile.Environment()
+    configured: Set<String>? = nil, _ environment: StoreFile.Environment = StoreFile.Environment()
   ) throws {
     var settings = StoreSettings()
     settings.engine = .sqlite
@@ -71,7 +71,8 @@ final class TestStore {
     settings.sync = sync
     settings.pendingBytes = pendingBytes
     store = try Store.start(
-      settings, environment, logger: Logger(level: .error, format: .text), metrics: StoreMetrics(registry))
+      settings, for: configured, environment, logger: Logger(level: .error, format: .text),
+      metrics: StoreMetrics(registry))
     let opened = try Self.open(session, in: store)
     journal = opened.journal
     restored = opened.restored
@@ -104,11 +105,13 @@ final class TestStore {
   }
 
   /// Number of commits so far.
-  var commits: Int {
+  var commits: Int { metric("drawbridge_store_commit_seconds_count") }
+
+  func metric(_ name: String) -> Int {
     var text = ByteQueue()
     registry.render(into: &text)
     let line = String(decoding: text.copyBytes(), as: UTF8.self).split(separator: "\n")
-      .first { $0.hasPrefix("drawbridge_store_commit_seconds_count") }
+      .first { $0.hasPrefix(name + " ") || $0.hasPrefix(name + "{") }
     return line.flatMap { $0.split(separator: " ").last }.flatMap { Int($0) } ?? 0
   }
 

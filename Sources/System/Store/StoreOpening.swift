@@ -1,0 +1,107 @@
+import ByteStreams
+import Journal
+import Logging
+import Reactor
+
+/// What is done with the sessions of a store when it is opened.
+struct StoreOpening {
+  /// A backup continues with a term that is larger by at least this: what was written after the backup may have used the next ones.
+  private static var backupTermDistance: UInt64 { 1 << 20 }
+
+  let term: UInt64
+  /// Those that were stored, without those in `removed`.
+  private(set) var sessions: [StoredSession] = []
+  /// Those that the configuration does not have.
+  private(set) var unused: [StoredSession] = []
+  /// Those of them whose time is over, with what they had.
+  private(set) var removed: [StoreInspection.Summary.Session] = []
+  private let time: Int64
+
+  /// Begins the term after the last, for all sessions: if entries may be missing, every one of them must say so, also one that is not running
+  /// now. It is synchronised when this returns.
+  ///
+  /// - Parameter configured: the sessions of the configuration; nil: all that are stored.
+  init(_ file: StoreFile, _ settings: StoreSettings, configured: Set<String>?) throws(StoreError) {
+    var term = file.condition.term + 1
+    if file.condition.isBackup { term += Self.backupTermDistance + UInt64.random(in: 0..<Self.backupTermDistance) }
+    self.term = term
+    time = file.environment.wallClock()
+    for session in try file.sessions() { judge(session, settings, configured) }
+    do throws(SQLiteDatabase.Failure) {
+      for session in sessions where !session.isClosed {
+        guard session.begin(term: term, mayHaveLostEntries: file.condition.mayHaveLostEntries) else {
+          throw .refused(.damaged("the terms of session '\(session.name)'"))
+        }
+      }
+      var changes: [StoreFile.Changes] = []
+      try file.begin(term: term, settings.sync) { () throws(SQLiteDatabase.Failure) in
+        for session in sessions {
+          changes.append(try file.write(session))
+          if !session.isClosed { try file.writeUse(of: session) }
+        }
+      }
+      for (session, changes) in zip(sessions, changes) {
+        session.apply(changes)
+        session.clear()
+      }
+      sessions.removeAll(where: \.isClosed)
+      try file.synchronise(settings.sync == .always)
+    } catch {
+      throw StoreFile.storeError(error, file.path)
+    }
+  }
+
+  private mutating func judge(_ session: StoredSession, _ settings: StoreSettings, _ configured: Set<String>?) {
+    sessions.append(session)
+    guard let configured, !configured.contains(session.name) else {
+      session.unusedSince = nil
+      return
+    }
+    // The clock may have been ahead.
+    let since = min(session.unusedSince ?? time, time)
+    session.unusedSince = since
+    if time - since >= settings.keepUnused.millisecondsRoundedUp {
+      removed.append(StoreInspection.Summary.Session(session))
+      _ = session.apply(.closed)
+    } else {
+      unused.append(session)
+    }
+  }
+
+  func log(_ file: StoreFile, since start: MonotonicTime, keeping keepUnused: TimeSpan, _ logger: Logger) {
+    let seconds = (ProcessInformation.monotonicTime() - start).seconds
+    let mayHaveLostEntries = file.condition.mayHaveLostEntries
+    let fields: [LogField] = [
+      .text("path", file.path), .number("term", Int(clamping: term)), .number("sessions", sessions.count),
+      .number("bytes", file.bytes), .fraction("seconds", seconds),
+      .flag("clean", !file.condition.endedUncleanly), .flag("may_have_lost_entries", mayHaveLostEntries),
+    ]
+    if mayHaveLostEntries {
+      logger.warning("store opened; what was stored last may be missing", fields)
+    } else {
+      logger.info("store opened", fields)
+    }
+    if !unused.isEmpty {
+      let oldest = unused.compactMap(\.unusedSince).min() ?? time
+      let left = keepUnused - .milliseconds(time - oldest)
+      logger.warning(
+        "the store keeps sessions that the configuration does not have",
+        [
+          .text("sessions", Self.list(unused.map(\.name))), .number("count", unused.count),
+          .number("hours_until_first_is_removed", Int(left.seconds / 3_600)),
+        ])
+    }
+    if !removed.isEmpty {
+      logger.warning(
+        "sessions that the configuration has not had for 'store.keep_unused' were removed from the store",
+        [
+          .text("sessions", Self.list(removed.map(\.name))), .number("count", removed.count),
+          .number("pushes", removed.reduce(0) { $0 + $1.pushes }),
+          .number("messages", removed.reduce(0) { $0 + $1.queued }),
+          .number("consumers", removed.reduce(0) { $0 + $1.consumers.count }),
+        ])
+    }
+  }
+
+  private static func list(_ names: [String]) -> String { names.sorted().prefix(5).joined(separator: ", ") }
+}

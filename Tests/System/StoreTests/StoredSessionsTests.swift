@@ -1,0 +1,118 @@
+import ByteStreams
+import Foundation
+import Journal
+import JournalSupport
+import Synchronization
+import Testing
+import Threading
+
+@testable import Store
+
+/// Sessions that the configuration does not have any more, and sessions that cannot be stored any more.
+@Suite struct StoredSessionsTests {
+  private static let day: Int64 = 86_400_000
+
+  /// A store of a process whose configuration has these sessions, on a day.
+  private func open(_ folder: TestFolder, _ day: Int64, _ configured: String...) throws -> TestStore {
+    var environment = StoreFile.Environment()
+    environment.wallClock = { (20_000 + day) * Self.day }
+    return try TestStore(folder.file, session: configured[0], configured: Set(configured), environment)
+  }
+
+  private func names(_ folder: TestFolder) throws -> [String] {
+    try StoreInspection.check(folder.file).sessions?.map(\.name) ?? []
+  }
+
+  @Test func aSessionWithoutAConfigurationIsKeptForItsTimeAndThenRemoved() throws {
+    let folder = try TestFolder()
+    let first = try open(folder, 0, "a", "b")
+    let b = try TestStore.open("b", in: first.store)
+    b.journal.submit(.push(RandomSession.push(1)))
+    try first.waitUntilStored(b.journal.submit(.accepted(RandomSession.message(1))))
+    try first.close()
+    // It is not used for the first time on day 10.
+    for day in [10, 11, 39] as [Int64] {
+      try open(folder, day, "a").close()
+      let found = try StoreInspection.check(folder.file).sessions
+      #expect(found?.map(\.name) == ["a", "b"])
+      #expect(found?.map(\.unusedSince) == [nil, 20_010 * Self.day])
+      #expect(found?.last?.pushes == 1 && found?.last?.queued == 1)
+    }
+    let copy = try TestFolder()
+    try folder.copy(to: copy)
+    // Used again, it begins anew with its time, and with all that it had.
+    let again = try open(copy, 45, "b", "a")
+    #expect(again.restored.epoch == b.restored.epoch && again.restored.pushes.count == 1)
+    try again.close()
+    try open(copy, 50, "a").close()
+    #expect(try names(copy) == ["a", "b"])
+    // Its time is over.
+    let last = try open(folder, 40, "a")
+    #expect(last.metric("drawbridge_store_unused_sessions") == 0)
+    try last.close()
+    #expect(try names(folder) == ["a"])
+    let file = try StoreFile.open(folder.file)
+    for table in ["pushes", "changes"] {
+      let rest = "SELECT count(*) FROM \(table) WHERE session NOT IN (SELECT id FROM sessions)"
+      #expect(try file.database.integer(rest) == 0, "\(table)")
+    }
+    #expect(try file.database.integer("SELECT count(*) FROM meta WHERE name LIKE 'unused%'") == 0)
+  }
+
+  @Test func aSessionWithoutAConfigurationIsStillThereAfterTheFileWasReplaced() throws {
+    let folder = try TestFolder()
+    try open(folder, 0, "a", "b").close()
+    let first = try open(folder, 0, "b")
+    try first.submitAndWait([.push(RandomSession.push(1))])
+    try first.close()
+    let second = try open(folder, 1, "a")
+    #expect(second.metric("drawbridge_store_unused_sessions") == 1)
+    try FileManager.default.removeItem(atPath: folder.file)
+    try second.submitAndWait([.push(RandomSession.push(1))])
+    try waitUntil("the file is written anew") { FileManager.default.fileExists(atPath: folder.file) }
+    try second.close()
+    #expect(try StoreInspection.check(folder.file).sessions?.map(\.unusedSince) == [nil, 20_001 * Self.day])
+  }
+
+  /// A fault of the program. What was acknowledged stays, and nothing is acknowledged that is not stored.
+  @Test func anEntryThatDoesNotFollowEndsTheStoringOfItsSessionOnly() throws {
+    let folder = try TestFolder()
+    let store = try TestStore(folder.file)
+    let other = try TestStore.open("other", in: store.store)
+    let kept = store.submit([.push(RandomSession.push(1))])
+    try store.waitUntilStored(kept)
+    let lost = store.journal.submit(.push(RandomSession.push(7)))
+    try waitUntil("its outcome is known") { store.journal.outcome(of: lost) != .pending }
+    #expect(store.journal.outcome(of: lost) == .failed && store.journal.outcome(of: kept) == .stored)
+    #expect(store.journal.isFailed && !other.journal.isFailed)
+    #expect(store.store.state.failure?.contains("session 'default'") == true)
+    #expect(store.metric("drawbridge_store_failed") == 1)
+    // Neither what follows, nor together with what another session stores.
+    let later = store.journal.submit(.accepted(RandomSession.message(1)))
+    let ticket = other.journal.submit(.push(RandomSession.push(1)))
+    try waitUntil("the other session is stored") { other.journal.outcome(of: ticket) == .stored }
+    #expect(store.journal.outcome(of: later) == .failed && store.journal.storedPosition == 2)
+    try store.close()
+    let again = try TestStore(folder.file)
+    #expect(again.restored == store.model.reopened(term: 2))
+    #expect(again.store.state.failure == nil)
+    try again.close()
+  }
+
+  @Test func aFaultyStoreThatAlsoFailsRecoversForTheOtherSessions() throws {
+    let folder = try TestFolder()
+    let store = try TestStore(folder.file)
+    let other = try TestStore.open("other", in: store.store)
+    let lost = store.journal.submit(.push(RandomSession.push(7)))
+    try waitUntil("its outcome is known") { store.journal.outcome(of: lost) == .failed }
+    try FileManager.default.removeItem(atPath: folder.file)
+    let ticket = other.journal.submit(.push(RandomSession.push(1)))
+    try waitUntil("the file is written anew") { FileManager.default.fileExists(atPath: folder.file) }
+    try waitUntil("the other session is stored") {
+      other.journal.outcome(of: ticket) == .stored && !other.journal.isFailed
+    }
+    #expect(store.journal.isFailed && store.store.state.failure?.contains("session 'default'") == true)
+    #expect(store.metric("drawbridge_store_failed") == 1)
+    try store.close()
+  }
+}

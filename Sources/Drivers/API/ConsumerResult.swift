@@ -5,6 +5,7 @@ import HTTPServer
 import Inbox
 import Journal
 import Metrics
+import Reactor
 import Sessions
 
 /// What a request for a consumer has changed or received, until its response is written.
@@ -77,7 +78,8 @@ extension API {
       response.begin(outcomes.contains(.leaseLost) ? .multiStatus : .ok, "application/json")
       ConsumerJSON.write(
         zip(settlements.lazy.map(\.lease), outcomes), shared.clockOffset, into: &response.content.text)
-    case .leased(let batch, let messages):
+    case .leased(let batch, var messages):
+      target.session.consumers.begin(&messages, of: target.name, now: ProcessInformation.monotonicTime())
       shared.metrics.deliveredMessages.add(messages.count)
       response.begin(.ok, "application/json")
       if let gap = batch.gap { PollFields.write(gap, into: &response.fields) }

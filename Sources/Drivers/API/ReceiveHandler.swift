@@ -78,7 +78,12 @@ extension API {
         // Examined before the topics of the consumer were narrowed. They are kept for clients that may read them.
         let others = messages.filter { !grant.allows($0.message) }
         if !others.isEmpty {
-          _ = try consumers.settle(others.map { ($0.lease, .reject) }, of: name, now: now)
+          do throws(ConsumerRefusal) {
+            _ = try consumers.settle(others.map { ($0.lease, .reject) }, of: name, now: now)
+          } catch {
+            consumers.withdraw(batch, of: name, now: now)
+            throw error
+          }
           messages.removeAll { !grant.allows($0.message) }
         }
       }

@@ -1,3 +1,4 @@
+import ByteStreams
 import Consumers
 import Journal
 import Reactor
@@ -20,6 +21,15 @@ extension SharedConsumers {
       return nil
     }
     return ticket
+  }
+
+  /// Leases that are stored begin, since their response is written now.
+  package func begin(_ messages: inout [LeasedMessage], of name: String, now: MonotonicTime) {
+    guard journal != nil, !messages.isEmpty else { return }
+    let leases = messages.map(\.lease)
+    guard let end = state.withLock({ $0.table.begin(leases, of: name, now: now) }) else { return }
+    for index in messages.indices { messages[index].expires = end }
+    schedule(end)
   }
 
   package func outcome(of ticket: JournalTicket) -> JournalOutcome { journal?.outcome(of: ticket) ?? .stored }

@@ -144,15 +144,20 @@ package final class SharedConsumers: Sendable {
 
   /// Calls `body` with the table and wakes the timer if it must fire earlier than it would.
   ///
-  /// - Parameter mustStore: whether the change is refused while the store does not work.
+  /// - Parameters:
+  ///   - mustStore: whether the change is refused while the store does not work.
+  ///   - use: the consumer that a client uses, and when. That counts even if the change is refused: a consumer is not idle because of the store.
   private func withTable<Result: Sendable>(
-    deadline: MonotonicTime = .distantFuture, mustStore: Bool = false,
+    deadline: MonotonicTime = .distantFuture, mustStore: Bool = false, use: (name: String, time: MonotonicTime)? = nil,
     _ body: (inout ConsumerTable, inout EntropyPool) throws(ConsumerRefusal) -> Result
   ) throws(ConsumerRefusal) -> Result {
     let result = state.withLock { state -> Swift.Result<Result, ConsumerRefusal> in
       do throws(ConsumerRefusal) {
         if state.isClosed { throw .unknown }
-        if mustStore, let journal, journal.isFailed || journal.isFull { throw .notStored }
+        if mustStore, let journal, journal.isFailed || journal.isOverfull {
+          if let use { state.table.noteUse(of: use.name, at: use.time) }
+          throw .notStored
+        }
         defer { submit(&state) }
         let result = try body(&state.table, &state.entropy)
         if deadline < state.alarm {
@@ -174,7 +179,8 @@ package final class SharedConsumers: Sendable {
     _ name: String, _ settings: ConsumerSettings, start: Cursor, now: MonotonicTime
   ) throws(ConsumerRefusal) -> (isNew: Bool, status: ConsumerStatus) {
     let inbox = inbox
-    let result = try withTable(deadline: now + settings.idle, mustStore: true) { table, _ throws(ConsumerRefusal) in
+    let result = try withTable(deadline: now + settings.idle, mustStore: true, use: (name, now)) {
+      table, _ throws(ConsumerRefusal) in
       let isNew = try table.put(name, settings, start: start, now: now)
       return PutResult(isNew: isNew, status: try table.status(of: name, inbox))
     }
@@ -237,7 +243,7 @@ package final class SharedConsumers: Sendable {
     _ name: String, acknowledging cursor: ReadStart?, now: MonotonicTime
   ) throws(ConsumerRefusal) -> ReceiveTurn {
     let inbox = inbox
-    let turn = try withTable(mustStore: cursor != nil) { table, _ throws(ConsumerRefusal) in
+    let turn = try withTable(mustStore: cursor != nil, use: (name, now)) { table, _ throws(ConsumerRefusal) in
       try table.beginReceive(name, acknowledging: cursor, now: now, inbox)
     }
     // The receive that is superseded ends.
@@ -259,13 +265,17 @@ package final class SharedConsumers: Sendable {
     _ turn: ReceiveTurn, of name: String, limit: Int, maxBytes: Int, now: MonotonicTime
   ) throws(ConsumerRefusal) -> LeasedBatch {
     let inbox = inbox
-    let batch = try withTable(mustStore: limit > 0) { table, entropy throws(ConsumerRefusal) in
+    let batch = try withTable(mustStore: limit > 0, use: (name, now)) { table, entropy throws(ConsumerRefusal) in
       try table.receive(
         turn, of: name, limit: limit, maxBytes: maxBytes, now: now, from: inbox, using: &entropy)
     }
     // Deliveries may have been used up.
     countDeadLetters()
-    if let expires = batch.messages.first?.expires { schedule(expires) }
+    if journal != nil, !batch.messages.isEmpty {
+      state.withLock { $0.table.suspend(batch, of: name) }
+    } else if let expires = batch.messages.first?.expires {
+      schedule(expires)
+    }
     // This receive was before the timer, which now finds nothing to do.
     if batch.leavesFreed { pushed() }
     return batch
@@ -315,7 +325,7 @@ package final class SharedConsumers: Sendable {
     _ settlements: [(lease: Lease, settlement: Settlement)], of name: String, now: MonotonicTime
   ) throws(ConsumerRefusal) -> [SettlementOutcome] {
     let inbox = inbox
-    let outcomes = try withTable(mustStore: true) { table, _ throws(ConsumerRefusal) in
+    let outcomes = try withTable(mustStore: true, use: (name, now)) { table, _ throws(ConsumerRefusal) in
       try table.settle(settlements, of: name, now: now, inbox)
     }
     countDeadLetters()
@@ -345,7 +355,7 @@ package final class SharedConsumers: Sendable {
   }
 
   package func removeDeadLetters(of name: String, now: MonotonicTime) throws(ConsumerRefusal) -> Int {
-    let count = try withTable(mustStore: true) { table, _ throws(ConsumerRefusal) in
+    let count = try withTable(mustStore: true, use: (name, now)) { table, _ throws(ConsumerRefusal) in
       try table.removeDeadLetters(of: name, now: now)
     }
     countDeadLetters()
@@ -353,7 +363,7 @@ package final class SharedConsumers: Sendable {
   }
 
   package func retryDeadLetters(of name: String, now: MonotonicTime) throws(ConsumerRefusal) -> Int {
-    let count = try withTable(mustStore: true) { table, _ throws(ConsumerRefusal) in
+    let count = try withTable(mustStore: true, use: (name, now)) { table, _ throws(ConsumerRefusal) in
       try table.retryDeadLetters(of: name, now: now)
     }
     countDeadLetters()
@@ -372,7 +382,7 @@ package final class SharedConsumers: Sendable {
   }
 
   /// Lets the timer fire at `deadline` at the latest.
-  private func schedule(_ deadline: MonotonicTime) {
+  func schedule(_ deadline: MonotonicTime) {
     state.withLock { state in
       guard deadline < state.alarm else { return }
       state.alarm = deadline

@@ -256,6 +256,19 @@ package struct ConsumerTable: Sendable {
     return outcomes
   }
 
+  /// The leases of a receive do not end before `begin` or `withdraw`: its response is sent when they are stored, and that takes its time.
+  package mutating func suspend(_ batch: LeasedBatch, of name: String) {
+    withQueue(of: name) { queue in for message in batch.messages { queue.setEnd(.distantFuture, of: message.lease) } }
+  }
+
+  /// The response of a receive is sent now. Returns when its leases expire; nil if there is no such consumer any more. The end that is stored is
+  /// earlier, by the time of a commit.
+  package mutating func begin(_ leases: [Lease], of name: String, now: MonotonicTime) -> MonotonicTime? {
+    guard let end = consumers[name].map({ now + $0.settings.visibility }) else { return nil }
+    withQueue(of: name) { queue in for lease in leases { queue.setEnd(end, of: lease) } }
+    return end
+  }
+
   /// Takes back what a receive has handed out, since its response is not sent.
   package mutating func withdraw(_ batch: LeasedBatch, of name: String, now: MonotonicTime, _ source: some PushSource) {
     withQueue(of: name) { queue in
@@ -295,6 +308,9 @@ package struct ConsumerTable: Sendable {
     try use(name, now: now)
     return withQueue(of: name) { $0.retryDeadLetters() } ?? 0
   }
+
+  /// A client uses a consumer, and its request is refused.
+  package mutating func noteUse(of name: String, at now: MonotonicTime) { consumers[name]?.lastUse = now }
 
   private mutating func use(_ name: String, now: MonotonicTime) throws(ConsumerRefusal) {
     guard consumers[name] != nil else { throw .unknown }

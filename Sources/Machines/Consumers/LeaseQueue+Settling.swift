@@ -47,6 +47,12 @@ extension LeaseQueue {
     return false
   }
 
+  /// Sets the end of a lease that a worker has not got yet. With `distantFuture` it does not end before that is set again.
+  mutating func setEnd(_ end: MonotonicTime, of lease: Lease) {
+    guard let record = records[lease.number], record.state == .leased(bits: lease.bits) else { return }
+    set(record.state, until: end, of: lease.number)
+  }
+
   /// Takes back a lease whose worker has not got it, as if the push had not been handed out.
   mutating func withdraw(_ lease: Lease, now: MonotonicTime, _ source: some PushSource) {
     guard let record = records[lease.number], record.state == .leased(bits: lease.bits) else { return }

@@ -79,7 +79,7 @@ extension LeaseQueue {
     // Only the first push of a key is ever handed out, so these are before all others of their keys.
     for (number, push) in stored.pushes.sorted(by: { $0.key < $1.key }) where number <= frontier.sequence {
       insert(number, source)
-      restore(number, push, at: clock)
+      restore(number, push, source, at: clock)
     }
     var number = min(stored.progress.position >> 1, frontier.sequence)
     var settled = stored.settled.ranges[...]
@@ -104,11 +104,14 @@ extension LeaseQueue {
     makeReady(number)
   }
 
-  private mutating func restore(_ number: UInt64, _ push: RestoredConsumer.Push, at clock: JournalClock) {
+  private mutating func restore(
+    _ number: UInt64, _ push: RestoredConsumer.Push, _ source: some PushSource, at clock: JournalClock
+  ) {
     records[number]?.attempts = push.attempts
     let deadline = clock.time(of: push.end)
     if let bits = push.bits {
       set(.leased(bits: bits), until: deadline, of: number)
+      if settings.order != nil, payload(of: number, source) == nil { unknownKeys.insert(number) }
     } else if deadline > clock.now {
       set(.delayed, until: deadline, of: number)
     }

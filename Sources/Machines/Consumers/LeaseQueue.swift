@@ -68,6 +68,9 @@ struct LeaseQueue: Sendable {
   var examined = RingDeque<UInt64>(filler: 0)
   /// The last push of each key.
   var tails: [UInt64: UInt64] = [:]
+  /// Leased pushes of earlier processes that retention has removed. Their keys are not known, so with an order nothing is handed out until their
+  /// leases end.
+  var unknownKeys: Set<UInt64> = []
   /// The pushes in the state `ready`, and some that no longer are.
   var ready = MinimumHeap<UInt64>()
   /// The deadlines of leases and delays, and some that are no longer valid.
@@ -134,7 +137,7 @@ struct LeaseQueue: Sendable {
     var messages: [LeasedMessage] = []
     var bytes = 0
     var budget = SearchBudget()
-    while messages.count < limit, leaseCount < Self.maximumLeases {
+    while messages.count < limit, mayLease {
       if readyCount == 0 {
         search(for: min(limit - messages.count, Self.maximumLeases - leaseCount), &budget, source)
       }
@@ -147,7 +150,7 @@ struct LeaseQueue: Sendable {
       guard messages.isEmpty || bytes <= maxBytes else { break }
       messages.append(lease(message, until: now + settings.visibility, bits: generator.next()))
     }
-    let mayContinue = leaseCount < Self.maximumLeases && (readyCount > 0 || canSearch(source))
+    let mayContinue = mayLease && (readyCount > 0 || canSearch(source))
     let isWaiting = leaseCount > 0 || delayedCount > 0
     let isBehindOthers = queuedCount > 0 || readyCount > 0 || isBehind(source.latest)
     defer { hasFreed = false }
@@ -163,8 +166,10 @@ struct LeaseQueue: Sendable {
     var budget = SearchBudget()
     if readyCount == 0 { search(for: 1, &budget, source) }
     if missed > 0 || !gapReasons.isEmpty { return true }
-    return leaseCount < Self.maximumLeases && (readyCount > 0 || canSearch(source))
+    return mayLease && (readyCount > 0 || canSearch(source))
   }
+
+  private var mayLease: Bool { leaseCount < Self.maximumLeases && unknownKeys.isEmpty }
 
   func canSearch(_ source: some PushSource) -> Bool {
     isBehind(source.latest) && searchRoom > 0
@@ -280,6 +285,7 @@ struct LeaseQueue: Sendable {
     count(record.state, -1)
     noteChange(of: number)
     if let copy = copies.removeValue(forKey: number) { copiedBytes -= copy.cost }
+    if !unknownKeys.isEmpty, unknownKeys.remove(number) != nil { hasFreed = true }
     if let key = record.key { advance(key, to: record.next) }
     while !examined.isEmpty, records[examined[examined.front]] == nil { examined.removeFirst() }
   }

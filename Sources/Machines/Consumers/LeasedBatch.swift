@@ -4,7 +4,7 @@ import Inbox
 /// A push that is leased to a worker.
 package struct LeasedMessage: Sendable {
   package let lease: Lease
-  package let expires: MonotonicTime
+  package var expires: MonotonicTime
   package let message: RetainedMessage
 }
 

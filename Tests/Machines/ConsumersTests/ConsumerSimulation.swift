@@ -120,8 +120,6 @@ import Testing
       let push = pushes[Int(earlier) - 1]
       guard push.key == key, !push.isAcknowledged, !push.isDead, !push.isRetried else { continue }
       let isUndeliverable = (push.lease?.attempt ?? 0) >= settings.maximumDeliveries
-      // The key of a push that retention has removed is not known after a restart.
-      if isStored, earlier < fixture.log.firstRetained { continue }
       #expect(
         !isLive(push) && (earlier < fixture.log.firstRetained || isUndeliverable),
         "push \(number) overtakes \(earlier)")

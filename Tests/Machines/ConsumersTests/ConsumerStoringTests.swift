@@ -175,6 +175,65 @@ import Testing
     #expect(again.messages.first?.lease.attempt == 1 && again.gap?.reasons == [.upstream])
   }
 
+  /// The store may take its time.
+  @Test func aLeaseBeginsWhenItsResponseIsSent() throws {
+    var fixture = try workers { $0.maximumDeliveries = 1 }
+    fixture.push("a", "b")
+    let (first, second) = (try fixture.receive(1), try fixture.receive(1))
+    for batch in [first, second] { fixture.table.suspend(batch, of: ConsumerFixture.name) }
+    try fixture.store()
+    fixture.wait(.hours(1))
+    let hasExpired = fixture.table.expire(now: fixture.now, fixture.log)
+    #expect(!hasExpired)
+    let lease = try #require(first.messages.first?.lease)
+    let end = fixture.table.begin([lease], of: ConsumerFixture.name, now: fixture.now)
+    #expect(end == fixture.now + .seconds(30))
+    fixture.wait(.seconds(29))
+    #expect(try fixture.settle(.acknowledge, lease) == [.acknowledged])
+    // A response that is not sent is no delivery, however long it waited.
+    fixture.table.withdraw(second, of: ConsumerFixture.name, now: fixture.now, fixture.log)
+    #expect(try fixture.lease().attempt == 1)
+    #expect(try fixture.status.deadLetters == 0)
+  }
+
+  @Test func aRequestThatTheStoreRefusesIsAUse() throws {
+    var fixture = try workers { $0.idle = .minutes(1) }
+    for _ in 0..<5 {
+      fixture.wait(.seconds(59))
+      fixture.table.noteUse(of: ConsumerFixture.name, at: fixture.now)
+      _ = fixture.table.expire(now: fixture.now, fixture.log)
+    }
+    #expect(try fixture.status.name == ConsumerFixture.name)
+  }
+
+  @Test func aLeaseWhoseKeyIsNotKnownHoldsBackWhatMayBeBehindIt() throws {
+    var fixture = ConsumerFixture(retention: Retention(count: 2))
+    fixture.startStoring()
+    var settings = ConsumerSettings()
+    (settings.isShared, settings.order) = (true, .topic)
+    _ = try fixture.put(settings)
+    fixture.push("1", topic: "a")
+    let lease = try fixture.lease()
+    fixture.push("2", "3", topic: "a")
+    try fixture.store()
+    for isSettled in [false, true] {
+      try fixture.restart()
+      #expect(try !fixture.hasNews())
+      let batch = try fixture.receive()
+      #expect(batch.messages.isEmpty && batch.isBlocked && !batch.more)
+      if isSettled { #expect(try fixture.settle(.acknowledge, lease) == [.acknowledged]) }
+    }
+    #expect(try fixture.hasNews())
+    #expect(try fixture.take() == [2])
+    // Without a settlement, it waits for the end of the lease.
+    try fixture.restart()
+    fixture.wait(.seconds(30))
+    let hasExpired = fixture.table.expire(now: fixture.now, fixture.log)
+    #expect(hasExpired)
+    #expect(try fixture.hasNews())
+    #expect(try fixture.take() == [2])
+  }
+
   private func nextDeadline(_ fixture: inout ConsumerFixture) -> MonotonicTime? { fixture.table.nextDeadline() }
 
   @Test func theTimeWithoutUseContinues() throws {

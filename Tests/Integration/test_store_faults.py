@@ -194,6 +194,56 @@ async def test_a_shutdown_does_not_wait_for_a_disk_forever(gateway_for, upstream
     await asyncio.gather(waiting, return_exceptions=True)
 
 
+@pytest.mark.parametrize("setting", ["Topic", "drop-oldest"])
+async def test_no_acknowledged_message_ends_for_one_that_is_refused(gateway_for, upstream, store_path, disk, setting):
+    env = {**storing(store_path, sync="always"), **disk.environment}
+    fields = {"Topic": "t"} if setting == "Topic" else {}
+    if setting == "drop-oldest":
+        env |= {"DRAWBRIDGE_UPSTREAM_QUEUE_OVERFLOW": setting, "DRAWBRIDGE_UPSTREAM_QUEUE_MESSAGES": "1"}
+    await upstream.kill()
+    gateway = await gateway_for(upstream, env=env, ready=False)
+    client = gateway.client()
+    status, first = await post(client, "first", **fields)
+    assert status == 202
+    disk.fail(WRITE | SYNC, errno.ENOSPC)
+    key = {"Idempotency-Key": "k"}
+    status, problem = await post(client, "second", **fields, **key)
+    assert (status, problem["type"]) == (503, "/errors/store-failed")
+    assert "may be sent" in problem["detail"]
+    disk.heal()
+    await eventually(lambda: _working(gateway), within=30, what="the store works")
+    assert (await client.request("GET", f"/v1/deliveries/{first}")).json["state"] in ("replaced", "rejected")
+    status, second = await post(client, "second", **fields, **key)
+    assert status == 202
+    await upstream.start()
+    assert await upstream.has_received(1) == ["second"]
+    delivery = await client.request("GET", f"/v1/deliveries/{second}", params={"wait": "10"})
+    assert delivery.json["state"] == "confirmed"
+    assert upstream.received == ["second"]
+
+
+async def test_a_slow_disk_costs_workers_neither_their_leases_nor_a_delivery(gateway_for, upstream, store_path, disk):
+    gateway = await gateway_for(upstream, env={**storing(store_path, sync="always"), **disk.environment})
+    client = gateway.client()
+    settings = {"share": True, "start": "earliest", "visibility": "100ms", "max_deliveries": 1}
+    assert (await client.request("PUT", "/v1/consumers/workers", json=settings)).status == 201
+    await upstream.push("job")
+    assert (await client.poll(cursor="earliest", wait=10)).payloads == ["job"]
+    disk.stall()
+    receive = asyncio.create_task(client.request("POST", "/v1/consumers/workers/receive", params={"wait": "10"}))
+    await eventually(lambda: disk.stalls > 0, what="the disk stalls")
+    other = gateway.client()
+    # Several times as long as a lease.
+    deadline = asyncio.get_running_loop().time() + 0.5
+    while asyncio.get_running_loop().time() < deadline:
+        assert (await other.request("GET", "/v1/consumers/workers")).json["dead"]["messages"] == 0
+    disk.heal()
+    (message,) = (await receive).json["messages"]
+    assert message["deliveries"] == 1
+    settled = await client.request("POST", "/v1/consumers/workers/settle", json={"ack": [message["lease"]]})
+    assert settled.status == 200, settled.body
+
+
 @pytest.mark.load
 async def test_the_file_is_bounded_and_a_start_takes_time_by_its_size(gateway_for, upstream, store_path, measured):
     """A hundred million bytes of pushes through a retention of 64 MiB, as in days of traffic."""

@@ -80,15 +80,20 @@ struct HeldSend: WaitingRequest {
     let isComplete = hasNewData
     var pending = pending
     if pending.receipt.ticket != nil {
-      if pending.reject() {
+      switch pending.reject() {
+      case .isStored: noteStored(&pending)
+      case .isRejected:
         api.latencies.note(.storedSend, since: pending.start)
-        if !pending.isReplayed { api.shared.metrics.refusedMessages.add(.storeFailed, pending.receipt.acceptedCount) }
+        api.shared.metrics.refusedMessages.add(.storeFailed, pending.receipt.acceptedCount)
         if let key = pending.key { api.shared.idempotency.withLock { $0.cancel(key) } }
         end()
-        api.respond(with: pending.isReplayed ? API.notStoredYet : API.storeFailed, into: &response)
-        return
+        return api.respond(with: API.storeFailed, into: &response)
+      case .isKept:
+        api.latencies.note(.storedSend, since: pending.start)
+        api.accept(pending, at: now)
+        end()
+        return api.respond(with: API.notStoredYet, into: &response)
       }
-      noteStored(&pending)
     }
     end()
     if pending.parameters.until == .queued {

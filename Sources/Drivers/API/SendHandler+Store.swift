@@ -26,12 +26,13 @@ extension API {
       retryAfter: 5)
   }
 
-  /// The problem of a repetition whose messages were accepted without being stored yet. They may be sent.
+  /// The problem of messages that stay queued without being stored yet, and that may be sent: those of a repetition, or those that have taken
+  /// the place of others.
   static var notStoredYet: Problem {
     Problem(
       .storeFailed,
       detail:
-        "the messages of the first request with this Idempotency-Key are not stored yet: repeat it with the same key after the time in Retry-After",
+        "the messages are queued and not stored yet, and may be sent: repeat the request after the time in Retry-After, with the same Idempotency-Key so that they are not sent twice",
       retryAfter: 5)
   }
 
@@ -65,22 +66,19 @@ extension PendingSend {
 
   var hasFailed: Bool { receipt.ticket.map { receipt.session.upstream.outcome(of: $0) == .failed } ?? false }
 
-  /// Withdraws messages that are not stored. Returns false if they are stored by now.
-  func reject() -> Bool {
-    guard let ticket = receipt.ticket else { return false }
+  /// Withdraws messages that are not stored, unless others have ended for them.
+  func reject() -> StoreRejection {
+    guard let ticket = receipt.ticket else { return .isStored }
     let upstream = receipt.session.upstream
     // A repetition has queued nothing.
-    if isReplayed { return upstream.outcome(of: ticket) != .stored }
+    if isReplayed { return upstream.outcome(of: ticket) == .stored ? .isStored : .isKept }
     switch receipt.results {
-    case .single(let accepted, _): return upstream.reject(from: accepted.sequence, count: 1, ticket)
+    case .single(let accepted, _): return upstream.reject([(accepted.sequence, 1)], ticket)
     case .batch(let results):
-      var isRejected = false
-      for run in results.runs {
-        if case .accepted(let first, let count) = run {
-          isRejected = upstream.reject(from: first.sequence, count: count, ticket)
-        }
+      let accepted = results.runs.compactMap { run -> (first: UInt64, count: Int)? in
+        if case .accepted(let first, let count) = run { (first.sequence, count) } else { nil }
       }
-      return isRejected
+      return upstream.reject(accepted, ticket)
     }
   }
 }

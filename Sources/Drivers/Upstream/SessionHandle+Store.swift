@@ -17,6 +17,18 @@ struct StoredIntent: Sendable {
 struct StoredAcceptance: Sendable {
   let numbers: ClosedRange<UInt64>
   let ticket: JournalTicket
+  /// Whether others have ended for them: by their topic, or to make room.
+  let displacesOthers: Bool
+}
+
+/// What becomes of messages whose sender cannot wait until they are stored.
+package enum StoreRejection: Sendable {
+  /// They are stored by now.
+  case isStored
+  /// They have ended.
+  case isRejected
+  /// They stay queued. Messages that were acknowledged have ended for them, and would be lost for nothing.
+  case isKept
 }
 
 /// An idempotency key that is stored with the messages accepted under it.
@@ -135,6 +147,7 @@ extension SessionHandle {
     let time = ProcessInformation.wallClockMilliseconds()
     let (receipt, signal) = update(at: now) { shared in
       let intends = shared.outbox.canIntendAtOnce
+      let displacements = shared.outbox.displacements
       let results = enqueue(&shared.outbox)
       var entries = message.entries(of: results, time: time)
       var signal: Signal?
@@ -156,7 +169,9 @@ extension SessionHandle {
         entries.append(.intended(through: last))
       }
       let ticket = journal.submit(contentsOf: entries)
-      shared.noteAcceptance(StoredAcceptance(numbers: (first ?? last)...last, ticket: ticket), in: journal)
+      let acceptance = StoredAcceptance(
+        numbers: (first ?? last)...last, ticket: ticket, displacesOthers: shared.outbox.displacements != displacements)
+      shared.noteAcceptance(acceptance, in: journal)
       if intends { shared.intents.append(StoredIntent(through: last, ticket: ticket)) }
       receipt.ticket = ticket
       return (receipt, signal)
@@ -176,17 +191,8 @@ extension SessionHandle {
   /// The ticket of an accepted message that is not stored yet; nil if it is. It is one of this session, which is notified when it is stored.
   package func ticket(of sequence: UInt64) -> JournalTicket? {
     guard let journal else { return nil }
-    return shared.withLock { shared in
-      // The numbers increase.
-      var (low, high) = (shared.acceptances.front, shared.acceptances.end)
-      while low < high {
-        let middle = low + (high - low) / 2
-        if shared.acceptances[middle].numbers.upperBound < sequence { low = middle + 1 } else { high = middle }
-      }
-      guard low < shared.acceptances.end, shared.acceptances[low].numbers.contains(sequence) else { return nil }
-      let ticket = shared.acceptances[low].ticket
-      return journal.outcome(of: ticket) == .stored ? nil : ticket
-    }
+    let ticket = shared.withLock { $0.acceptance(of: sequence)?.ticket }
+    return ticket.flatMap { journal.outcome(of: $0) == .stored ? nil : $0 }
   }
 
   /// From now on, `deliveryNotifier` also notifies when something is stored. Ends with `endWaitingForStore()`.
@@ -194,12 +200,13 @@ extension SessionHandle {
 
   package func endWaitingForStore() { shared.withLock { $0.storeWaiters -= 1 } }
 
-  /// Ends messages whose sender gets an error, because they are not stored. Returns false if they are stored by now.
-  package func reject(from first: UInt64, count: Int, _ ticket: JournalTicket) -> Bool {
+  /// Ends messages that were accepted together, and whose sender gets an error, because they are not stored.
+  package func reject(_ messages: [(first: UInt64, count: Int)], _ ticket: JournalTicket) -> StoreRejection {
     update { shared in
-      guard outcome(of: ticket) != .stored else { return false }
-      shared.outbox.reject(from: first, count: count)
-      return true
+      guard outcome(of: ticket) != .stored else { return .isStored }
+      if let first = messages.first?.first, shared.acceptance(of: first)?.displacesOthers == true { return .isKept }
+      for run in messages { shared.outbox.reject(from: run.first, count: run.count) }
+      return .isRejected
     }
   }
 
@@ -269,22 +276,22 @@ extension SessionHandle {
   func restore(_ restored: RestoredSession, _ kind: UpstreamKind, in journal: any SessionJournal) {
     let isUnderstood = restored.spoken == kind.stored
     let now = ProcessInformation.monotonicTime()
-    let wallClock = ProcessInformation.wallClockMilliseconds()
-    func time(at milliseconds: Int64) -> MonotonicTime { now - .milliseconds(wallClock - milliseconds) }
+    let clock = JournalClock(now: now, wallClock: ProcessInformation.wallClockMilliseconds())
     var deliveries: [RestoredDelivery?] = []
     for index in restored.deliveries.front..<restored.deliveries.end {
       let delivery = restored.deliveries[index]
       deliveries.append(
         DeliveryState(rawValue: delivery.state).map {
           RestoredDelivery(
-            state: $0, reason: DeliveryReason(rawValue: delivery.reason), time: time(at: delivery.time * 10))
+            state: $0, reason: DeliveryReason(rawValue: delivery.reason), time: clock.time(of: delivery.time * 10))
         })
     }
     let messages = restored.messages.values.sorted { $0.number < $1.number }.map { message in
       var deadline = MonotonicTime.distantFuture
       if let end = message.deadline {
         // A clock that was set back grants no more than the original time.
-        deadline = now + .milliseconds(min(end - wallClock, end - message.time))
+        let original = end.subtractingReportingOverflow(message.time)
+        deadline = clock.time(of: JournalDeadline(time: end, rest: original.overflow ? 0 : original.partialValue))
       }
       return RestoredMessage(
         sequence: message.number, payload: message.payload, kind: message.kind, topic: message.topic,
@@ -311,6 +318,18 @@ extension SessionHandle.BatchReceipt {
 }
 
 extension SessionHandle.Shared {
+  /// The messages with which this one was accepted; nil if that is stored.
+  fileprivate func acceptance(of sequence: UInt64) -> StoredAcceptance? {
+    // The numbers increase.
+    var (low, high) = (acceptances.front, acceptances.end)
+    while low < high {
+      let middle = low + (high - low) / 2
+      if acceptances[middle].numbers.upperBound < sequence { low = middle + 1 } else { high = middle }
+    }
+    guard low < acceptances.end, acceptances[low].numbers.contains(sequence) else { return nil }
+    return acceptances[low]
+  }
+
   /// Remembers when messages are stored, and forgets that of those that are.
   mutating func noteAcceptance(_ acceptance: StoredAcceptance, in journal: any SessionJournal) {
     while !acceptances.isEmpty, journal.outcome(of: acceptances[acceptances.front].ticket) == .stored {

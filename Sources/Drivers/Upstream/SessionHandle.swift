@@ -61,7 +61,8 @@ package final class SessionHandle: Sendable {
     /// The intents to write messages that wait to be stored, in order. Empty without a store.
     var intents = RingDeque(filler: StoredIntent(through: 0, ticket: JournalTicket(0)))
     /// The messages that were accepted last, and when they are stored: at least all that are not stored.
-    var acceptances = RingDeque(filler: StoredAcceptance(numbers: 0...0, ticket: JournalTicket(0)))
+    var acceptances = RingDeque(
+      filler: StoredAcceptance(numbers: 0...0, ticket: JournalTicket(0), displacesOthers: false))
     /// Clients that wait until their messages are stored.
     var storeWaiters = 0
     /// Whether a connection is not read because too much waits to be stored.

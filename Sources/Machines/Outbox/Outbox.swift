@@ -120,6 +120,8 @@ package struct Outbox: Sendable {
   var lastStored: UInt64 = 0
   /// When the connection took the oldest of the messages that the last `confirm` confirmed; nil if it confirmed none.
   package internal(set) var oldestConfirmed: MonotonicTime?
+  /// How many messages have ended because a newer one took their place.
+  package private(set) var displacements: UInt64 = 0
   /// Whether the store does not work.
   package internal(set) var storeHasFailed = false
   /// The end of a connection has lowered `intended` since the last `takeLoweredIntent`.
@@ -158,9 +160,13 @@ package struct Outbox: Sendable {
       while let limit = exceededLimit(for: size, replacing: topic) {
         isFirstLoss = isFirstLoss || ledger.losses.isEmpty
         guard settings.overflow == .dropOldest, canMakeRoom(for: size), dropOldest() else { return .full(limit) }
+        displacements &+= 1
       }
     }
-    if let topic, let position = topics[topic] { end(position, as: .replaced) }
+    if let topic, let position = topics[topic] {
+      end(position, as: .replaced)
+      displacements &+= 1
+    }
 
     let sequence = ledger.open()
     let deadline = isImmediate ? .distantFuture : timeToLive.map { now + $0 } ?? .distantFuture

@@ -72,7 +72,8 @@ extension API {
         return .read(result, acknowledgement: receive.acknowledgement)
       }
       let batch = try consumers.lease(
-        receive.turn, of: name, limit: limit ?? receive.limit, maxBytes: receive.maxBytes, now: now)
+        receive.turn, of: name, limit: limit ?? receive.limit, maxBytes: receive.maxBytes, now: now,
+        awaitsStore: true)
       var messages = batch.messages
       if let grant = receive.grant, !grant.topics.isAll {
         // Examined before the topics of the consumer were narrowed. They are kept for clients that may read them.

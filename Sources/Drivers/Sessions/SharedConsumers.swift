@@ -261,8 +261,10 @@ package final class SharedConsumers: Sendable {
   }
 
   /// The next pushes of a shared consumer, leased to this receiver. With a limit of 0, nothing is leased, and what is returned need not be stored.
+  ///
+  /// - Parameter awaitsStore: whether the receiver gets the leases once they are stored. Until `begin` or `withdraw` is called, they do not end.
   package func lease(
-    _ turn: ReceiveTurn, of name: String, limit: Int, maxBytes: Int, now: MonotonicTime
+    _ turn: ReceiveTurn, of name: String, limit: Int, maxBytes: Int, now: MonotonicTime, awaitsStore: Bool = false
   ) throws(ConsumerRefusal) -> LeasedBatch {
     let inbox = inbox
     let batch = try withTable(mustStore: limit > 0, use: (name, now)) { table, entropy throws(ConsumerRefusal) in
@@ -271,7 +273,7 @@ package final class SharedConsumers: Sendable {
     }
     // Deliveries may have been used up.
     countDeadLetters()
-    if journal != nil, !batch.messages.isEmpty {
+    if awaitsStore, journal != nil, !batch.messages.isEmpty {
       state.withLock { $0.table.suspend(batch, of: name) }
     } else if let expires = batch.messages.first?.expires {
       schedule(expires)

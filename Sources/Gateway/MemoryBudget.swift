@@ -43,10 +43,14 @@ struct MemoryBudget: Equatable {
   init(limit: Int?, _ settings: GatewaySettings, connections: Int) {
     let http = settings.http
     // A head that is incomplete, or requests that are read ahead, whichever is more.
-    var perConnection = Self.connection + max(http.limits.headBytes, http.limits.pipelinedBytes)
+    let perHead = max(http.limits.headBytes, http.limits.pipelinedBytes)
+    var perConnection = Self.connection + perHead
     if !settings.listeners.https.isEmpty { perConnection += Self.secureConnection }
     var parts = [
       Part(setting: "http.connections", bytes: Self.product(connections, perConnection)),
+      Part(
+        setting: "http.management_connections",
+        bytes: Self.product(http.managementConnections, Self.connection + perHead)),
       Part(setting: "http.pending_body_bytes", bytes: http.pendingBodyBytes),
       Part(setting: "http.unsent_bytes", bytes: http.unsentBytes),
       Part(setting: "http.idempotency_keys", bytes: Self.product(http.idempotencyKeys, Self.idempotencyKey)),

@@ -54,14 +54,15 @@ import Webhooks
   @Test func eachSettingCounts() throws {
     let base = try budget().total
     func added(_ change: (inout GatewaySettings) throws -> Void) throws -> Int { try budget(change).total - base }
+    #expect(try added { $0.http.managementConnections += 10 } == 10 * (6_656 + (64 << 10)))
     #expect(try added { $0.http.pendingBodyBytes += 1_000 } == 1_000)
     #expect(try added { $0.http.unsentBytes += 1_000 } == 1_000)
     #expect(try added { $0.http.idempotencyKeys += 10 } == 2_200)
     #expect(try added { $0.session.retention.bytes += 1_000 } == 1_000)
     #expect(try added { $0.session.upstream.outbox.maximumBytes += 1_000 } == 1_000)
     #expect(try added { $0.session.upstream.limits.messageBytes += 1_000 } == 1_000)
-    #expect(try added { $0.http.limits.pipelinedBytes += 1 } == 16_384)
-    #expect(try added { $0.http.limits.headBytes = (64 << 10) + 1 } == 16_384)
+    #expect(try added { $0.http.limits.pipelinedBytes += 1 } == 16_384 + 256)
+    #expect(try added { $0.http.limits.headBytes = (64 << 10) + 1 } == 16_384 + 256)
     #expect(try added { $0.listeners.https = $0.listeners.http } == 16_384 * (20 << 10))
     #expect(try added { $0.store.engine = .sqlite } == 64 << 20)
     #expect(try added { $0.session.webhooks = try webhooks(concurrency: 1) } == 2 * (16 << 20))

@@ -338,6 +338,35 @@ async def test_a_hundred_webhooks_each_get_everything(hooked, start, upstream):
     await gateway.logs(lambda record: "at most 100 webhooks" in json.dumps(record), what="the refusal")
 
 
+async def test_what_was_delivered_while_the_store_failed_is_not_delivered_again(
+    gateway_for, start, upstream, tmp_path, store_path
+):
+    disk = FaultyDisk(tmp_path, store_path.parent)
+
+    async def respond(n, delivery):
+        if n == 1:
+            disk.fail(WRITE, errno.EIO)
+            # So that the store finds out.
+            await gateway.client().send("x")
+            await eventually(has_failed, what="the store has failed")
+        return 204
+
+    async def has_failed():
+        return (await gateway.metrics())["drawbridge_store_failed"]
+
+    receiver = await start(Receiver(respond))
+    gateway = await gateway_for(
+        upstream, config=config(webhook(receiver)), env={**storing(store_path), **disk.environment}
+    )
+    await upstream.push("a", "b")
+    await receiver.has(1)
+    await eventually(has_failed, what="the store has failed")
+    disk.heal()
+    await receiver.has(2)
+    await settled(gateway, messages=0)
+    assert receiver.payloads == ["a", "b"]
+
+
 async def test_nothing_is_sent_while_the_store_does_not_work(gateway_for, start, upstream, tmp_path, store_path):
     receiver = await start(Receiver())
     disk = FaultyDisk(tmp_path, store_path.parent)

@@ -17,6 +17,8 @@ package struct ConsumerSettings: Equatable, Sendable {
   package private(set) var filter: TopicFilter?
   /// A consumer that is not used for this long is removed.
   package var idle = TimeSpan.hours(24 * 7)
+  /// Whether the worker is the gateway. A push that it has begun to deliver becomes a dead letter when retention removes it. Not stored.
+  package var isWebhook = false
 
   /// Long enough for a worker's response to arrive, and short enough that a push is not withheld for days by a worker that died.
   package static let visibilities = TimeSpan.milliseconds(100)...TimeSpan.hours(12)

@@ -16,7 +16,7 @@ package struct ConsumerStatus: Sendable {
   package let droppedDeadLetters: UInt64
   /// Number of pushes that retention removed before a worker handled them. nil if the consumer is not shared.
   package let missed: UInt64?
-  /// When the first of the pushes that were released with a delay is delivered again; nil if there is none.
+  /// When the first of the pushes that were released with a delay is delivered again; nil if there is none, or the consumer is no webhook.
   package let nextDelivery: MonotonicTime?
 
   init(_ name: String, _ consumer: ConsumerTable.Consumer, _ latest: Cursor) {
@@ -29,7 +29,8 @@ package struct ConsumerStatus: Sendable {
     deadBytes = consumer.queue?.dead.bytes ?? 0
     droppedDeadLetters = consumer.queue?.dead.dropped ?? 0
     missed = consumer.queue?.missedTotal
-    nextDelivery = consumer.queue?.nextDelayed
+    // It visits all records.
+    nextDelivery = settings.isWebhook ? consumer.queue?.nextDelayed : nil
   }
 
   /// Number of pushes after the consumer's position.

@@ -18,7 +18,7 @@ package struct ConsumerTable: Sendable {
 
   struct Consumer: Sendable {
     /// Distinguishes a consumer from one that had its name before.
-    let id: UInt64
+    var id: UInt64
     var settings: ConsumerSettings
     /// The acknowledged position. Not used if there is a queue.
     var position: Cursor
@@ -78,8 +78,7 @@ package struct ConsumerTable: Sendable {
 
   /// Creates a consumer that the configuration requires, or changes an existing one to it. There is always room for it.
   ///
-  /// A change of the order applies to the pushes that have not been examined. An existing consumer that is not shared is replaced by one at its
-  /// position.
+  /// A change of the order applies to all pushes that are not leased. An existing consumer that is not shared is replaced by one at its position.
   ///
   /// - Parameter isNewWorker: whether those that have leases of it have ended. Their deliveries do not count.
   package mutating func take(
@@ -87,8 +86,13 @@ package struct ConsumerTable: Sendable {
     _ source: some PushSource
   ) {
     if let existing = consumers[name], existing.settings.isShared == settings.isShared {
-      update(name, settings, now: now)
+      // Receives of clients end.
+      lastID += 1
+      consumers[name]?.id = lastID
+      consumers[name]?.held = 0
       if isNewWorker { _ = withQueue(of: name) { $0.withdrawAll(now: now, source) } }
+      if existing.settings.order != settings.order { _ = withQueue(of: name) { $0.reorder(settings.order, source) } }
+      update(name, settings, now: now)
     } else {
       create(name, settings, start: consumers[name]?.position ?? start, now: now)
     }
@@ -306,7 +310,7 @@ package struct ConsumerTable: Sendable {
 
   package mutating func retryDeadLetters(of name: String, now: MonotonicTime) throws(ConsumerRefusal) -> Int {
     try use(name, now: now)
-    return withQueue(of: name) { $0.retryDeadLetters() } ?? 0
+    return withQueue(of: name) { $0.retryDeadLetters(now: now) } ?? 0
   }
 
   /// A client uses a consumer, and its request is refused.

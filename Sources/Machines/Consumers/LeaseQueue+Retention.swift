@@ -14,9 +14,9 @@ extension LeaseQueue {
       hasFreed = true
       if record.state == .delayed { makeReady(number) } else { end(number, at: now, now: now, source) }
     }
-    let missedBefore = missedTotal
+    let (missedBefore, deadBefore) = (missedTotal, dead.added)
     sweep(before: source.firstRetained)
-    return hasChanged || missedTotal > missedBefore
+    return hasChanged || missedTotal > missedBefore || dead.added > deadBefore
   }
 
   /// When the next lease or delay ends.
@@ -41,7 +41,7 @@ extension LeaseQueue {
       guard swept < end else { return }
       if let record = records[swept], copies[swept] == nil {
         switch record.state {
-        case .ready, .delayed: lose(swept)
+        case .ready, .delayed: giveUp(swept)
         case .queued:
           count(missing: 1)
           set(.missing, until: .distantFuture, of: swept)
@@ -51,6 +51,13 @@ extension LeaseQueue {
       }
       swept += 1
     }
+  }
+
+  /// The push log does not keep the push any more.
+  mutating func giveUp(_ number: UInt64) {
+    guard let message = attempted[number] else { return lose(number) }
+    hasFreed = true
+    bury(message, .rejected)
   }
 
   mutating func lose(_ number: UInt64) {

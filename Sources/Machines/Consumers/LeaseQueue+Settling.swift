@@ -43,8 +43,7 @@ extension LeaseQueue {
       bury(number, .deliveries, source)
       return true
     }
-    free(number, at: time, now: now, source)
-    return false
+    return free(number, at: time, now: now, source)
   }
 
   /// Sets the end of a lease that a worker has not got yet. With `distantFuture` it does not end before that is set again.
@@ -72,19 +71,52 @@ extension LeaseQueue {
     free(number, at: now, now: now, source)
   }
 
-  /// The push can be handed out again at `time`, unless retention has removed it.
-  private mutating func free(_ number: UInt64, at time: MonotonicTime, now: MonotonicTime, _ source: some PushSource) {
-    if number < source.firstRetained, copies[number] == nil { return lose(number) }
+  /// The push can be handed out again at `time`, unless retention has removed it. Returns whether it became a dead letter.
+  @discardableResult
+  private mutating func free(
+    _ number: UInt64, at time: MonotonicTime, now: MonotonicTime, _ source: some PushSource
+  ) -> Bool {
+    if number < source.firstRetained, copies[number] == nil {
+      giveUp(number)
+      return dead.contains(number)
+    }
     if time > now { set(.delayed, until: time, of: number) } else { makeReady(number) }
     noteChange(of: number)
+    return false
+  }
+
+  /// Hands out what was examined in another order. What is with workers stays there, and is independent of all others.
+  mutating func reorder(_ order: ConsumerOrder?, _ source: some PushSource) {
+    settings.order = order
+    let old = records
+    records = old.filter { if case .leased = $0.value.state { true } else { false } }
+    for number in records.keys { records[number]?.unlink() }
+    (tails, ready) = ([:], MinimumHeap())
+    (readyCount, delayedCount, queuedCount) = (0, 0, 0)
+    for (number, record) in old.sorted(by: { $0.key < $1.key }) where records[number] == nil {
+      noteChange(of: number)
+      guard record.state != .missing else { continue }
+      guard let message = payload(of: number, source) else {
+        count(missing: 1)
+        continue
+      }
+      insert(message)
+      records[number]?.attempts = record.attempts
+      if record.state == .delayed, records[number]?.state == .ready {
+        set(.delayed, until: record.deadline, of: number)
+      }
+    }
+    while !examined.isEmpty, records[examined[examined.front]] == nil { examined.removeFirst() }
   }
 
   mutating func bury(_ number: UInt64, _ reason: DeadLetter.Reason, _ source: some PushSource) {
-    guard let message = payload(of: number, source), let record = records[number] else {
-      lose(number)
-      return
-    }
-    remove(number)
+    guard let message = payload(of: number, source) else { return lose(number) }
+    bury(message, reason)
+  }
+
+  mutating func bury(_ message: RetainedMessage, _ reason: DeadLetter.Reason) {
+    guard let record = records[message.sequence] else { return }
+    remove(message.sequence)
     let letter = DeadLetter(message: message, reason: reason, deliveries: record.attempts)
     note(.buried(letter))
     for number in dead.append(letter, besides: (copies.count, copiedBytes)) { note(.dropped(number)) }
@@ -110,11 +142,11 @@ extension LeaseQueue {
 
   /// Delivers all dead letters again, as if they had not been delivered before. With an order, each is handled after the pushes of its key that
   /// were examined before. Returns their number.
-  mutating func retryDeadLetters() -> Int {
+  mutating func retryDeadLetters(now: MonotonicTime) -> Int {
     let letters = dead.takeAll()
     note(.retried)
     for letter in letters {
-      copies[letter.message.sequence] = letter.message
+      copies[letter.message.sequence] = letter.message.arriving(at: now)
       copiedBytes += letter.message.cost
       insert(letter.message)
     }

@@ -76,7 +76,7 @@ extension LeaseQueue {
       copies[message.sequence] = message
       copiedBytes += message.cost
     }
-    // Only the first push of a key is ever handed out, so these are before all others of their keys.
+    // Only the first push of a key is handed out, so these are before all others of their keys.
     for (number, push) in stored.pushes.sorted(by: { $0.key < $1.key }) where number <= frontier.sequence {
       insert(number, source)
       restore(number, push, source, at: clock)
@@ -108,6 +108,8 @@ extension LeaseQueue {
     _ number: UInt64, _ push: RestoredConsumer.Push, _ source: some PushSource, at clock: JournalClock
   ) {
     records[number]?.attempts = push.attempts
+    // Behind another of its key, since the order was changed: it waits for that.
+    guard records[number]?.state == .ready else { return }
     let deadline = clock.time(of: push.end)
     if let bits = push.bits {
       set(.leased(bits: bits), until: deadline, of: number)

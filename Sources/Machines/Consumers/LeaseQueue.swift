@@ -42,13 +42,21 @@ struct LeaseQueue: Sendable {
   }
 
   struct Record: Sendable {
-    let key: UInt64?
+    private(set) var key: UInt64?
     /// The number of the next push of the same key; 0 if there is none.
     var next: UInt64 = 0
     /// Number of deliveries.
     var attempts: UInt32 = 0
     var state: State
     var deadline = MonotonicTime.distantFuture
+
+    init(key: UInt64?, state: State) {
+      self.key = key
+      self.state = state
+    }
+
+    /// Makes the push independent of all others.
+    mutating func unlink() { (key, next) = (nil, 0) }
   }
 
   struct Deadline: Comparable, Sendable {
@@ -64,6 +72,9 @@ struct LeaseQueue: Sendable {
   /// The dead letters that are delivered again, which the push log may no longer keep.
   var copies: [UInt64: RetainedMessage] = [:]
   var copiedBytes = 0
+  /// The pushes that the gateway has begun to deliver, if it is the worker. The bytes are shared with the push log as long as that keeps them,
+  /// and then become those of a dead letter.
+  var attempted: [UInt64: RetainedMessage] = [:]
   /// The examined pushes in order, from the oldest that is not settled. Those without a record are settled.
   var examined = RingDeque<UInt64>(filler: 0)
   /// The last push of each key.
@@ -237,12 +248,13 @@ struct LeaseQueue: Sendable {
     records[number]?.attempts += 1
     set(.leased(bits: bits), until: end, of: number)
     noteChange(of: number)
+    if settings.isWebhook { attempted[number] = message }
     let lease = Lease(number: number, attempt: records[number]?.attempts ?? 1, bits: bits)
     return LeasedMessage(lease: lease, expires: end, message: message)
   }
 
   func payload(of number: UInt64, _ source: some PushSource) -> RetainedMessage? {
-    copies[number] ?? source.message(number)
+    copies[number] ?? source.message(number) ?? attempted[number]
   }
 
   // MARK: Records
@@ -284,6 +296,7 @@ struct LeaseQueue: Sendable {
     guard let record = records.removeValue(forKey: number) else { return }
     count(record.state, -1)
     noteChange(of: number)
+    attempted[number] = nil
     if let copy = copies.removeValue(forKey: number) { copiedBytes -= copy.cost }
     if !unknownKeys.isEmpty, unknownKeys.remove(number) != nil { hasFreed = true }
     if let key = record.key { advance(key, to: record.next) }

@@ -88,6 +88,11 @@ package struct RetainedMessage: Sendable {
     guard kind != .event || namespaceStart <= Int(dataStart) else { return nil }
   }
 
+  /// This message as if it had arrived at another time.
+  package func arriving(at time: MonotonicTime) -> RetainedMessage {
+    RetainedMessage(sequence, arrival: time, layout: layout, rendered: rendered) ?? self
+  }
+
   /// The id of this message in a log whose positions are like `cursor`. A message of an earlier term keeps its id.
   package func id(like cursor: Cursor) -> Cursor {
     let ordinary = Cursor(epoch: cursor.epoch, term: cursor.term, sequence: sequence)

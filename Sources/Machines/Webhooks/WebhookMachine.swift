@@ -22,7 +22,16 @@ package enum WebhookResult: String, CaseIterable, Sendable {
   case failed
 }
 
-/// The last attempt that failed.
+/// What follows from an attempt.
+package struct WebhookVerdict: Equatable, Sendable {
+  package let result: WebhookResult
+  /// How to settle the lease.
+  package let settlement: Settlement
+  /// nil if the push is delivered.
+  package let failure: WebhookFailure?
+}
+
+/// An attempt that failed.
 package struct WebhookFailure: Equatable, Sendable {
   package let result: WebhookResult
   /// Contains nothing of the URL but the host.
@@ -57,13 +66,23 @@ package struct WebhookMachine: Sendable {
   package private(set) var inProgress = 0
   /// Number of pauses since the last attempt that succeeded.
   private var failuresInRow = 0
+  /// How many attempts of a push the receiver has postponed, by `Retry-After` or 410. They do not count for the schedule.
+  private var postponed: [UInt64: UInt32] = [:]
+  /// Maximum number of those. Beyond it, they are forgotten: then these attempts count. As many as a consumer examines.
+  private static let postponedLimit = 10_000
+  /// After so many postponed attempts a push waits longer than `Retry-After` says, so that the attempts that a consumer allows last until
+  /// `give_up_after`.
+  private static let promptRetries: UInt32 = 100
 
   package init(_ settings: WebhookSettings) { self.settings = settings }
 
   /// Applies settings that were read again. An attempt in progress is judged by the new ones.
-  package mutating func reload(_ settings: WebhookSettings) {
+  ///
+  /// - Parameter isNewEndpoint: whether requests go elsewhere from now on.
+  package mutating func reload(_ settings: WebhookSettings, isNewEndpoint: Bool) {
     self.settings = settings
     isDisabled = false
+    guard isNewEndpoint else { return }
     pausedUntil = .zero
     failuresInRow = 0
   }
@@ -80,38 +99,78 @@ package struct WebhookMachine: Sendable {
   /// - Parameters:
   ///   - lease: that of the push.
   ///   - age: of the push.
+  ///   - isCurrent: whether the request went where requests go now. If not, it says nothing about that receiver.
   package mutating func end(
-    _ outcome: WebhookOutcome, of lease: Lease, age: TimeSpan, now: MonotonicTime,
+    _ outcome: WebhookOutcome, of lease: Lease, age: TimeSpan, isCurrent: Bool = true, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator
-  ) -> (result: WebhookResult, settlement: Settlement) {
+  ) -> WebhookVerdict {
     inProgress -= 1
     let result = Self.result(of: outcome)
     guard result != .delivered else {
-      failuresInRow = 0
-      return (result, .acknowledge)
+      if isCurrent { failuresInRow = 0 }
+      postponed[lease.number] = nil
+      return WebhookVerdict(result: result, settlement: .acknowledge, failure: nil)
     }
-    lastFailure = failure(result, outcome, lease)
-    if result == .gone {
+    let failure = failure(result, outcome, lease)
+    if isCurrent {
+      lastFailure = failure
+      pause(after: outcome, now: now)
+    }
+    let settlement = settlement(after: outcome, of: lease, age: age, using: &generator)
+    if settlement == .reject { postponed[lease.number] = nil }
+    return WebhookVerdict(result: result, settlement: settlement, failure: failure)
+  }
+
+  private mutating func pause(after outcome: WebhookOutcome, now: MonotonicTime) {
+    if case .response(410, _) = outcome {
       isDisabled = true
-      // It is attempted again when a reload has enabled the webhook.
-      return (result, .release(.zero))
+      return
     }
     // Attempts that fail at the same time count once.
     if now >= pausedUntil {
       pausedUntil = now + min(Self.pauses.lowerBound * (1 << min(failuresInRow, 16)), Self.pauses.upperBound)
       failuresInRow += 1
     }
-    let delay: TimeSpan
     if case .response(_, let retryAfter?) = outcome {
-      delay = min(max(retryAfter, Self.retryAfters.lowerBound), Self.retryAfters.upperBound)
-      pausedUntil = max(pausedUntil, now + delay)
-    } else {
-      guard lease.attempt <= settings.retries.count else { return (result, .reject) }
-      let factor = Double.random(in: 1 - Self.jitter...1 + Self.jitter, using: &generator)
-      let time = settings.retries[Int(lease.attempt) - 1]
-      delay = TimeSpan(nanoseconds: Int64(Double(time.nanoseconds) * factor))
+      pausedUntil = max(pausedUntil, now + Self.granted(retryAfter))
     }
-    return (result, age + delay > settings.giveUpAfter ? .reject : .release(delay))
+  }
+
+  private mutating func settlement(
+    after outcome: WebhookOutcome, of lease: Lease, age: TimeSpan, using generator: inout some RandomNumberGenerator
+  ) -> Settlement {
+    let before = postponed[lease.number] ?? 0
+    switch outcome {
+    case .response(410, _):
+      postpone(lease.number)
+      // It is attempted again when a reload has enabled the webhook.
+      return .release(.zero)
+    case .response(_, let retryAfter?):
+      postpone(lease.number)
+      var delay = Self.granted(retryAfter)
+      if before >= Self.promptRetries {
+        let rest = ConsumerSettings.deliveries.upperBound - 2 * Self.promptRetries
+        delay = max(delay, settings.giveUpAfter / Int64(rest))
+      }
+      return age + delay > settings.giveUpAfter && lease.attempt > 1 ? .reject : .release(delay)
+    case .response, .timeout, .failed:
+      let attempt = lease.attempt - min(before, lease.attempt - 1)
+      guard attempt <= settings.retries.count else { return .reject }
+      let factor = Double.random(in: 1 - Self.jitter...1 + Self.jitter, using: &generator)
+      let time = settings.retries[Int(attempt) - 1]
+      let delay = TimeSpan(nanoseconds: Int64(Double(time.nanoseconds) * factor))
+      // A push that was old at its first attempt, since the receiver was down, is attempted twice.
+      return age + delay > settings.giveUpAfter && attempt > 1 ? .reject : .release(delay)
+    }
+  }
+
+  private static func granted(_ retryAfter: TimeSpan) -> TimeSpan {
+    min(max(retryAfter, retryAfters.lowerBound), retryAfters.upperBound)
+  }
+
+  private mutating func postpone(_ number: UInt64) {
+    if postponed.count >= Self.postponedLimit { postponed = [:] }
+    postponed[number, default: 0] += 1
   }
 
   /// An attempt was abandoned: its lease expires.

@@ -72,6 +72,7 @@ package struct WebhookSettings: Equatable, Sendable {
   package var consumer: ConsumerSettings {
     var consumer = ConsumerSettings()
     consumer.isShared = true
+    consumer.isWebhook = true
     consumer.visibility = timeout + Self.leaseMargin
     // The schedule decides. Attempts after `Retry-After` have no number of their own, and are limited by this.
     consumer.maximumDeliveries = ConsumerSettings.deliveries.upperBound

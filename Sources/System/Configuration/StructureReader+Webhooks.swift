@@ -102,7 +102,7 @@ extension StructureReader {
     } catch {
       throw fail(
         node,
-        "'\(MaskedURL.text(text))' is not valid for '\(key)' (\(error)): use a URL such as https://billing.example.org/events"
+        "the value of '\(key)' is not valid (\(error)): use a URL such as https://billing.example.org/events"
       )
     }
   }
@@ -210,12 +210,12 @@ extension ValueFormat where Value == [WebhookSettings] {
 }
 
 extension StructureText {
-  /// Without secrets.
+  /// Without secrets, which the path of a URL often is.
   static func text(of webhooks: [WebhookSettings]) -> String {
     func list(_ texts: [String]) -> String { "[" + texts.map(PrintableText.quoted).joined(separator: ", ") + "]" }
     let items = webhooks.map { webhook in
       var members = [
-        ("name", PrintableText.quoted(webhook.name)), ("url", PrintableText.quoted(MaskedURL.text(webhook.url.text))),
+        ("name", PrintableText.quoted(webhook.name)), ("url", PrintableText.quoted(webhook.url.origin + "/***")),
         ("secrets", list(webhook.secrets.map { _ in "***" })), ("topics", list(webhook.topics)),
         ("concurrency", "\(webhook.concurrency)"),
       ]

@@ -45,6 +45,7 @@ import Testing
     try fixture.restart()
     #expect(try fixture.status.settings == settings)
     #expect(try fixture.table.status(of: "new", fixture.log).lag == 2)
+    settings.isWebhook = true
     // The lease of the process before is no obstacle, and does not count.
     fixture.take(settings, isNewWorker: true)
     try fixture.store()

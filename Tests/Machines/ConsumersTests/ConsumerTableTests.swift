@@ -46,7 +46,66 @@ import Testing
     #expect(try fixture.status.settings == settings && fixture.status.lag == 1)
     fixture.push("3", topic: "b")
     fixture.push("4", topic: "c")
-    #expect(try fixture.take() == [2, 3], "the new order applies to what was not examined")
+    #expect(try fixture.take() == [2])
+  }
+
+  @Test(arguments: [false, true])
+  func aChangeOfTheOrderAppliesToWhatWasExamined(isRestarted: Bool) throws {
+    var fixture = ConsumerFixture()
+    fixture.startStoring()
+    var settings = ConsumerSettings()
+    settings.isShared = true
+    _ = try fixture.put(settings)
+    fixture.push("1", "2", "3", topic: "a")
+    let (first, second) = (try fixture.lease(), try fixture.lease())
+    #expect(try fixture.settle(.release(.seconds(5)), first, second) == [.released, .released])
+    settings.order = .topic
+    fixture.take(settings)
+    fixture.push("4", topic: "a")
+    if isRestarted {
+      try fixture.store()
+      try fixture.restart()
+    }
+    #expect(try fixture.take().isEmpty)
+    fixture.wait(.seconds(5))
+    for number in UInt64(1)...4 {
+      let lease = try fixture.lease()
+      #expect(lease.number == number && lease.attempt == (number < 3 ? 2 : 1))
+      #expect(try fixture.take().isEmpty, "one after another")
+      _ = try fixture.settle(.acknowledge, lease)
+    }
+  }
+
+  @Test func whatIsLeasedStaysLeasedWhenTheOrderChanges() throws {
+    var fixture = try ConsumerFixture { _ in }
+    fixture.push("1", "2", "3")
+    let (first, second) = (try fixture.lease(), try fixture.lease())
+    var settings = try fixture.status.settings
+    settings.order = .all
+    fixture.take(settings)
+    #expect(try fixture.take() == [3])
+    #expect(try fixture.settle(.acknowledge, second, first) == [.acknowledged, .acknowledged])
+    #expect(try fixture.status.position.sequence == 2)
+  }
+
+  @Test func aReceiveOfAClientEndsWhenTheConfigurationTakesTheConsumer() throws {
+    var fixture = try ConsumerFixture { _ in }
+    let turn = try fixture.table.beginReceive(ConsumerFixture.name, now: fixture.now, fixture.log)
+    fixture.table.hold(turn, of: ConsumerFixture.name, 1, now: fixture.now)
+    fixture.take(try fixture.status.settings, isNewWorker: true)
+    #expect(throws: ConsumerRefusal.unknown) { try fixture.table.check(turn, of: ConsumerFixture.name) }
+    fixture.wait(.hours(24 * 8))
+    _ = fixture.table.expire(now: fixture.now, fixture.log)
+    #expect(fixture.table.count == 0, "it is not held")
+  }
+
+  @Test func aDeadLetterThatIsRetriedIsAsOldAsTheRetry() throws {
+    var fixture = try ConsumerFixture { _ in }
+    fixture.push("1")
+    _ = try fixture.settle(.reject, try fixture.lease())
+    fixture.wait(.hours(30))
+    _ = try fixture.table.retryDeadLetters(of: ConsumerFixture.name, now: fixture.now)
+    #expect(try fixture.receive().messages.first?.message.arrival == fixture.now)
   }
 
   @Test func aNewWorkerOfTheConfigurationWaitsForNoLeaseOfTheOneBefore() throws {

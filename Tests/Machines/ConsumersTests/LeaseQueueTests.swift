@@ -173,8 +173,30 @@ import Testing
     #expect(try fixture.take() == [2])
   }
 
+  @Test func aPushThatTheGatewayHasBegunToDeliverOutlastsRetentionAsADeadLetter() throws {
+    for isWebhook in [true, false] {
+      var retention = Retention()
+      retention.count = 2
+      var fixture = ConsumerFixture(retention: retention)
+      var settings = ConsumerSettings()
+      settings.isShared = true
+      settings.isWebhook = isWebhook
+      _ = try fixture.put(settings)
+      fixture.push("1", "2")
+      let (first, second) = (try fixture.lease(), try fixture.lease())
+      #expect(try fixture.settle(.release(.seconds(60)), first) == [.released])
+      fixture.push("3", "4", "5")
+      #expect(try fixture.settle(.reject, second) == [.dead])
+      let dead = try fixture.table.deadLetters(of: ConsumerFixture.name).letters.map(\.message.sequence)
+      #expect(dead == (isWebhook ? [1, 2] : []) && fixture.table.recordCount == 0)
+    }
+  }
+
   @Test func allPushesCanBeHandledOneAfterAnother() throws {
-    var fixture = try ConsumerFixture { $0.order = .all }
+    var fixture = try ConsumerFixture { settings in
+      settings.order = .all
+      settings.isWebhook = true
+    }
     fixture.push("1", topic: "a")
     fixture.push("2")
     fixture.push("3", topic: "b")

@@ -23,18 +23,17 @@ import Testing
     }
 
     /// An attempt that begins as soon as it may, and ends in this way. Returns how long the push is delayed, or what became of it.
-    mutating func attempt(_ outcome: WebhookOutcome) -> (result: WebhookResult, settlement: Settlement) {
+    mutating func attempt(_ outcome: WebhookOutcome) -> WebhookVerdict {
       if now < machine.pausedUntil { now = machine.pausedUntil }
       attempt += 1
       machine.begin()
       return end(outcome, attempt)
     }
 
-    mutating func end(
-      _ outcome: WebhookOutcome, _ attempt: UInt32
-    ) -> (result: WebhookResult, settlement: Settlement) {
+    mutating func end(_ outcome: WebhookOutcome, _ attempt: UInt32, isCurrent: Bool = true) -> WebhookVerdict {
       let ended = machine.end(
-        outcome, of: Lease(number: 1, attempt: attempt, bits: 0), age: now - start, now: now, using: &generator)
+        outcome, of: Lease(number: 1, attempt: attempt, bits: 0), age: now - start, isCurrent: isCurrent, now: now,
+        using: &generator)
       if case .release(let delay) = ended.settlement { now = now + delay }
       return ended
     }
@@ -105,12 +104,43 @@ import Testing
     }
   }
 
-  @Test func retryAfterCanRepeatAPushMoreOftenThanTheSchedule() throws {
-    var fixture = try Fixture()
+  @Test func postponedAttemptsDoNotCountForTheSchedule() throws {
+    var fixture = try Fixture { $0.retries = [.seconds(5)] }
     for _ in 0..<20 {
       #expect(fixture.attempt(.response(status: 429, retryAfter: .seconds(2))).settlement == .release(.seconds(2)))
     }
+    #expect(fixture.attempt(.response(status: 410)).settlement == .release(.zero))
+    fixture.machine.reload(fixture.machine.settings, isNewEndpoint: false)
+    #expect(Self.delay(fixture.attempt(.response(status: 500)).settlement) != nil)
     #expect(fixture.attempt(.response(status: 500)).settlement == .reject)
+  }
+
+  @Test func postponedAttemptsLastUntilAPushIsGivenUp() throws {
+    var fixture = try Fixture()
+    while fixture.attempt(.response(status: 429, retryAfter: .zero)).settlement != .reject {}
+    #expect(fixture.now - fixture.start > .hours(20) && fixture.attempt < ConsumerSettings.deliveries.upperBound)
+  }
+
+  @Test func aReloadEndsNoPauseOfTheSameReceiver() throws {
+    var fixture = try Fixture()
+    fixture.machine.begin()
+    let now = fixture.now
+    _ = fixture.end(.response(status: 503, retryAfter: .minutes(10)), 1)
+    fixture.machine.reload(fixture.machine.settings, isNewEndpoint: false)
+    #expect(fixture.machine.pausedUntil == now + .minutes(10))
+    fixture.machine.reload(fixture.machine.settings, isNewEndpoint: true)
+    #expect(fixture.machine.pausedUntil == .zero)
+  }
+
+  @Test(arguments: [
+    WebhookOutcome.response(status: 410), .response(status: 503, retryAfter: .hours(1)), .failed("x"),
+  ])
+  func anAttemptOfAnEarlierReceiverDoesNotPauseTheNewOne(outcome: WebhookOutcome) throws {
+    var fixture = try Fixture { $0.concurrency = 2 }
+    fixture.machine.begin()
+    let ended = fixture.end(outcome, 1, isCurrent: false)
+    #expect(Self.delay(ended.settlement) != nil && ended.failure != nil)
+    #expect(fixture.machine.room(at: fixture.now) == 2 && fixture.machine.lastFailure == nil)
   }
 
   @Test func aPushIsGivenUpWhenTheNextAttemptWouldBeTooLate() throws {
@@ -121,11 +151,11 @@ import Testing
     #expect(fixture.now - fixture.start < .minutes(10))
   }
 
-  @Test func aPushThatWaitedTooLongIsAttemptedOnce() throws {
+  @Test func aPushThatWaitedTooLongIsAttemptedTwice() throws {
     var fixture = try Fixture()
     fixture.now = fixture.start + .hours(48)
+    #expect(Self.delay(fixture.attempt(.response(status: 500)).settlement) != nil)
     #expect(fixture.attempt(.response(status: 500)).settlement == .reject)
-    fixture.now = fixture.start + .hours(48)
     #expect(fixture.attempt(.response(status: 200)).settlement == .acknowledge)
   }
 
@@ -133,7 +163,7 @@ import Testing
     var fixture = try Fixture()
     #expect(fixture.attempt(.response(status: 410)).settlement == .release(.zero))
     #expect(fixture.machine.isDisabled && fixture.machine.room(at: .distantFuture) == 0)
-    fixture.machine.reload(fixture.machine.settings)
+    fixture.machine.reload(fixture.machine.settings, isNewEndpoint: false)
     #expect(!fixture.machine.isDisabled && fixture.machine.room(at: fixture.now) == 1)
   }
 

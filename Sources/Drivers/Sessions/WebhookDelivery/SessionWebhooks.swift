@@ -147,6 +147,8 @@ private final class WebhookRunner: LoopTask, SignalTarget {
   private let resolver: Resolver
   private let loop: LoopContext
   private var drivers: [WebhookDriver] = []
+  /// Those that were removed while attempts were in progress. They continue if they are added again, so that no push is with two.
+  private var ending: [WebhookDriver] = []
 
   init(_ webhooks: SessionWebhooks, _ resolver: Resolver, loop: LoopContext) {
     self.webhooks = webhooks
@@ -165,7 +167,7 @@ private final class WebhookRunner: LoopTask, SignalTarget {
       webhooks.hasStopped()
       return
     }
-    var old = drivers
+    var old = drivers + ending
     drivers = plans.map { plan in
       if let index = old.firstIndex(where: { $0.name == plan.settings.name }) {
         let driver = old.remove(at: index)
@@ -173,12 +175,13 @@ private final class WebhookRunner: LoopTask, SignalTarget {
         return driver
       }
       let driver = WebhookDriver(plan, webhooks, resolver, loop: loop)
-      driver.start()
+      driver.start(isNewWorker: true)
       return driver
     }
     for driver in old {
       driver.stop()
       webhooks.publish(nil, of: driver.name)
     }
+    ending = old.filter { $0.isBusy }
   }
 }

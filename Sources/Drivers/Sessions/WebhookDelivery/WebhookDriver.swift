@@ -33,6 +33,19 @@ final class WebhookDriver: SignalTarget, TimerTarget {
   private var idle: [HTTPClient] = []
   private var bytesInProgress = 0
   private var lastFailureTime: Int64 = 0
+  /// What could not be stored. Meanwhile no attempt begins.
+  private var unsettled: [EndedAttempt] = []
+  /// Pushes that are missing, and not in the log yet.
+  private var missed: UInt64 = 0
+
+  private struct EndedAttempt {
+    let lease: Lease
+    let verdict: WebhookVerdict
+    /// Whether this attempt has disabled the webhook.
+    let isDisabling: Bool
+    /// Where the request went.
+    let origin: String
+  }
 
   init(_ plan: WebhookPlan, _ webhooks: SessionWebhooks, _ resolver: Resolver, loop: LoopContext) {
     self.plan = plan
@@ -46,30 +59,31 @@ final class WebhookDriver: SignalTarget, TimerTarget {
 
   var name: String { plan.settings.name }
   private var consumers: SharedConsumers { webhooks.consumers }
+  /// Whether attempts are in progress.
+  var isBusy: Bool { machine.inProgress > 0 }
 
   // MARK: Life cycle
 
-  func start() {
+  /// - Parameter isNewWorker: whether this process has had no worker of this name before.
+  func start(isNewWorker: Bool) {
     let signal = loop.makeSignal(for: self)
     let listener = Notifier.Listener(signal)
     consumers.notifier.add(listener)
     (self.signal, self.listener) = (signal, listener)
-    takeConsumer(isNewWorker: true)
+    takeConsumer(isNewWorker: isNewWorker)
     pump()
   }
 
-  /// Applies settings that were read again. Attempts in progress end with the old ones.
+  /// Applies settings that were read again, and continues if it was stopped. Attempts in progress end with the old ones.
   func reload(_ plan: WebhookPlan) {
     let keepsEndpoint = plan.hasSameEndpoint(as: self.plan)
     let old = self.plan.settings
-    machine.reload(plan.settings)
-    if keepsEndpoint {
-      self.plan = plan.with(endpointOf: self.plan)
-    } else {
-      self.plan = plan
-      for client in idle { client.cancel() }
-      idle = []
-    }
+    machine.reload(plan.settings, isNewEndpoint: !keepsEndpoint)
+    self.plan = keepsEndpoint ? plan.with(endpointOf: self.plan) : plan
+    // Files of the settings may have changed.
+    for client in idle { client.cancel() }
+    idle = []
+    guard listener != nil else { return start(isNewWorker: false) }
     if plan.settings != old { takeConsumer(isNewWorker: false) }
     pump()
   }
@@ -129,6 +143,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     guard let turn, let listener else { return }
     // Before the last look: what arrives after it signals.
     listener.isWaiting.store(true, ordering: .sequentiallyConsistent)
+    settleAgain()
     do throws(ConsumerRefusal) {
       while room > 0 {
         let batch = try consumers.lease(
@@ -141,7 +156,11 @@ final class WebhookDriver: SignalTarget, TimerTarget {
           break
         }
       }
-      if machine.pausedUntil > loop.now { setTimer(machine.pausedUntil) }
+      if !unsettled.isEmpty {
+        setTimer(loop.now + Self.pauseAfterRefusal)
+      } else if machine.pausedUntil > loop.now {
+        setTimer(machine.pausedUntil)
+      }
     } catch {
       setTimer(loop.now + Self.pauseAfterRefusal)
     }
@@ -150,7 +169,9 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     publish()
   }
 
-  private var room: Int { bytesInProgress < WebhookSettings.bytesInProgress ? machine.room(at: loop.now) : 0 }
+  private var room: Int {
+    unsettled.isEmpty && bytesInProgress < WebhookSettings.bytesInProgress ? machine.room(at: loop.now) : 0
+  }
 
   private func begin(_ push: LeasedMessage) {
     machine.begin()
@@ -193,20 +214,18 @@ final class WebhookDriver: SignalTarget, TimerTarget {
       machine.abandon()
       return publish()
     }
-    let (result, settlement) = machine.end(
-      outcome, of: push.lease, age: loop.now - push.message.arrival, now: loop.now, using: &loop.entropy)
-    metrics.ended(result, after: loop.now - attempt.start)
-    if result != .delivered {
-      lastFailureTime = loop.wallClock
-      note(settlement)
-    }
-    do throws(ConsumerRefusal) {
-      _ = try consumers.settle([(push.lease, settlement)], of: name, now: loop.now)
-    } catch {
-      // It is delivered again when the lease has expired.
-      logger.debug("a delivery cannot be settled")
-    }
-    if listener != nil, attempt.client.endpoint === plan.endpoint {
+    let wasDisabled = machine.isDisabled
+    let isCurrent = attempt.client.endpoint === plan.endpoint
+    let verdict = machine.end(
+      outcome, of: push.lease, age: loop.now - push.message.arrival, isCurrent: isCurrent, now: loop.now,
+      using: &loop.entropy)
+    metrics.ended(verdict.result, after: loop.now - attempt.start)
+    if verdict.result != .delivered, isCurrent { lastFailureTime = loop.wallClock }
+    settle(
+      EndedAttempt(
+        lease: push.lease, verdict: verdict, isDisabling: machine.isDisabled && !wasDisabled,
+        origin: attempt.client.endpoint.url.origin))
+    if listener != nil, isCurrent {
       idle.append(attempt.client)
     } else {
       attempt.client.cancel()
@@ -214,31 +233,53 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     pump()
   }
 
+  private func settle(_ attempt: EndedAttempt) {
+    do throws(ConsumerRefusal) {
+      let outcome = try consumers.settle([(attempt.lease, attempt.verdict.settlement)], of: name, now: loop.now).first
+      note(attempt, outcome)
+    } catch {
+      if error == .notStored { unsettled.append(attempt) }
+    }
+  }
+
+  /// Repeats what the store has refused. If its lease has expired by then, the push is delivered again.
+  private func settleAgain() {
+    let attempts = unsettled
+    unsettled = []
+    for attempt in attempts { settle(attempt) }
+  }
+
   // MARK: Log
 
-  private func note(_ settlement: Settlement) {
-    guard let failure = machine.lastFailure else { return }
+  private func note(_ attempt: EndedAttempt, _ outcome: SettlementOutcome?) {
+    guard let failure = attempt.verdict.failure else { return }
     var fields: [LogField] = [
-      .text("receiver", plan.settings.url.origin), .text("reason", failure.detail), .number("push", Int(failure.push)),
+      .text("receiver", attempt.origin), .text("reason", failure.detail), .number("push", Int(failure.push)),
       .number("attempt", Int(failure.attempt)),
     ]
-    if case .release(let delay) = settlement, !machine.isDisabled { fields.append(.text("retry_in", delay.text)) }
-    let suppressed = lineLimiter.admit(at: loop.now)
-    if let suppressed, suppressed > 0 { fields.append(.number("suppressed", suppressed)) }
-    if machine.isDisabled {
+    if attempt.isDisabling {
       logger.error(
         "the webhook is disabled until the configuration is reloaded: its receiver responded with 410", fields)
-    } else if settlement == .reject {
-      logger.log(suppressed == nil ? .debug : .warning, "the webhook gives up a push: it is a dead letter", fields)
+      return
+    }
+    let suppressed = lineLimiter.admit(at: loop.now)
+    if let suppressed, suppressed > 0 { fields.append(.number("suppressed", suppressed)) }
+    let level: LogLevel = suppressed == nil ? .debug : .warning
+    if outcome == .dead {
+      logger.log(level, "the webhook gives up a push: it is a dead letter", fields)
     } else {
-      logger.log(suppressed == nil ? .debug : .warning, "a delivery to the webhook failed", fields)
+      if case .release(let delay) = attempt.verdict.settlement { fields.append(.text("retry_in", delay.text)) }
+      logger.log(level, "a delivery to the webhook failed", fields)
     }
   }
 
   private func note(_ gap: Gap) {
+    missed += gap.missed ?? 0
+    guard lineLimiter.admit(at: loop.now) != nil else { return }
     logger.warning(
       "pushes are missing: they were removed before the webhook has delivered them",
-      gap.missed.map { [.number("missed", Int(clamping: $0))] } ?? [])
+      missed > 0 ? [.number("missed", Int(clamping: missed))] : [])
+    missed = 0
   }
 }
 

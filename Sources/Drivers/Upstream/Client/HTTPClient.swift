@@ -29,6 +29,8 @@ package final class HTTPClient: TimerTarget {
   private static var connectTimeout: TimeSpan { .seconds(10) }
   /// How long a connection without a request is kept.
   private static var idleTimeout: TimeSpan { .seconds(15) }
+  /// How long a connection is used for further requests. Then its name is resolved again, and the certificate verified.
+  private static var maximumAge: TimeSpan { .minutes(5) }
 
   package let endpoint: HTTPEndpoint
   private let dialer: any Dialer
@@ -41,6 +43,8 @@ package final class HTTPClient: TimerTarget {
   private var cancellation: Cancellation?
   /// The connection of an earlier request.
   private var kept: Transport?
+  /// When the connection was opened.
+  private var opened = MonotonicTime.zero
 
   package convenience init(_ endpoint: HTTPEndpoint, resolver: Resolver, loop: LoopContext) {
     self.init(endpoint, dialer: NetworkDialer(resolver: resolver, loop: loop), loop: loop)
@@ -149,6 +153,7 @@ package final class HTTPClient: TimerTarget {
       let transport = try await dialer.dial(destination, cancellation, &input) { _ in }
       cancellation.setTransport(transport)
       guard !cancellation.isCancelled else { throw .cancelled }
+      opened = loop.now
       return transport
     } catch {
       switch error {
@@ -192,7 +197,7 @@ package final class HTTPClient: TimerTarget {
       transport.close()
       throw error
     }
-    if reader.allowsReuse, sendError == nil {
+    if reader.allowsReuse, sendError == nil, loop.now - opened < Self.maximumAge {
       transport.releaseIdleStorage()
       kept = transport
     } else {

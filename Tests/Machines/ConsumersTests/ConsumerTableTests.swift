@@ -88,6 +88,36 @@ import Testing
     #expect(try fixture.status.position.sequence == 2)
   }
 
+  @Test func aPushThatIsLeasedWhenTheOrderEndsHoldsUpNoOther() throws {
+    var fixture = try ConsumerFixture { $0.order = .topic }
+    fixture.push("1", "2", topic: "a")
+    let first = try fixture.lease()
+    var settings = try fixture.status.settings
+    settings.order = nil
+    fixture.take(settings)
+    #expect(try fixture.take() == [2])
+    #expect(try fixture.settle(.acknowledge, first) == [.acknowledged])
+    #expect(try fixture.take().isEmpty, "it is with one worker")
+  }
+
+  @Test func afterARestartOnlyTheFirstOfTheLeasesOfAKeyIsValid() throws {
+    var fixture = ConsumerFixture()
+    fixture.startStoring()
+    var settings = ConsumerSettings()
+    settings.isShared = true
+    _ = try fixture.put(settings)
+    fixture.push("1", "2", "3", topic: "a")
+    let (first, second) = (try fixture.lease(), try fixture.lease())
+    settings.order = .topic
+    fixture.take(settings)
+    try fixture.store()
+    try fixture.restart()
+    #expect(try fixture.settle(.acknowledge, second) == [.leaseLost])
+    #expect(try fixture.take().isEmpty)
+    #expect(try fixture.settle(.acknowledge, first) == [.acknowledged])
+    #expect(try fixture.take() == [2])
+  }
+
   @Test func aReceiveOfAClientEndsWhenTheConfigurationTakesTheConsumer() throws {
     var fixture = try ConsumerFixture { _ in }
     let turn = try fixture.table.beginReceive(ConsumerFixture.name, now: fixture.now, fixture.log)

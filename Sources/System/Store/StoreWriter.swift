@@ -132,7 +132,9 @@ final class StoreWriter {
   }
 
   private func nextDeadline() -> MonotonicTime {
-    var next = retryAt ?? .distantFuture
+    // Nothing else is done before.
+    if let retryAt { return retryAt }
+    var next = MonotonicTime.distantFuture
     if let unsyncedSince { next = min(next, unsyncedSince + Self.syncInterval) }
     if let idleSince, file?.database.pagesInLog ?? 0 > 0 {
       next = min(next, max(idleSince + Self.idleTime, nextCheckpoint))

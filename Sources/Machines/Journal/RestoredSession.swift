@@ -63,6 +63,12 @@ package struct RestoredSession: Equatable, Sendable {
   /// When the newest dropped push arrived.
   package internal(set) var newestTrimmedArrival: Int64?
 
+  /// When the newest push or message of which something is known arrived; nil if nothing is.
+  package var newestTime: Int64? {
+    let ofPushes = pushes.isEmpty ? newestTrimmedArrival : pushes[pushes.end - 1].time
+    return [ofPushes, messages.values.map(\.time).max()].compactMap(\.self).max()
+  }
+
   /// The number of the oldest retained push, or of the next one if none is.
   package var firstRetained: UInt64 { nextPush - UInt64(pushes.count) }
   /// The position after the last push and gap, as `Cursor.position`.

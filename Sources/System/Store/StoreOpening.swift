@@ -57,10 +57,10 @@ struct StoreOpening {
       session.unusedSince = nil
       return
     }
-    // The clock may have been ahead.
-    let since = min(session.unusedSince ?? time, time)
+    // The clock may be far behind at a start, before the time is known. So it never moves the beginning back: a session is rather kept for too long.
+    let since = session.unusedSince ?? max(time, session.state.newestTime ?? time)
     session.unusedSince = since
-    if time - since >= settings.keepUnused.millisecondsRoundedUp {
+    if max(0, time - since) >= settings.keepUnused.millisecondsRoundedUp {
       removed.append(StoreInspection.Summary.Session(session))
       _ = session.apply(.closed)
     } else {

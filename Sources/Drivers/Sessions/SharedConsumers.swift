@@ -376,10 +376,13 @@ package final class SharedConsumers: Sendable {
   /// Takes back what a receive has leased, since its response is not sent.
   package func withdraw(_ batch: LeasedBatch, of name: String, now: MonotonicTime) {
     let inbox = inbox
-    state.withLock { state in
+    let next = state.withLock { state in
       state.table.withdraw(batch, of: name, now: now, inbox)
       submit(&state)
+      return state.table.nextDeadline()
     }
+    // Nobody has waited for the end of these leases. The consumer may be idle now.
+    if let next { schedule(next) }
     pushed()
   }
 

@@ -90,6 +90,7 @@ package struct ConsumerTable: Sendable {
       lastID += 1
       consumers[name]?.id = lastID
       consumers[name]?.held = 0
+      if settings.isWebhook { withQueue(of: name) { $0.keepAttempted(source) } }
       if isNewWorker { _ = withQueue(of: name) { $0.withdrawAll(now: now, source) } }
       if existing.settings.order != settings.order { _ = withQueue(of: name) { $0.reorder(settings.order, source) } }
       update(name, settings, now: now)
@@ -101,6 +102,7 @@ package struct ConsumerTable: Sendable {
   private mutating func update(_ name: String, _ settings: ConsumerSettings, now: MonotonicTime) {
     consumers[name]?.settings = settings
     consumers[name]?.queue?.settings = settings
+    if !settings.isWebhook { consumers[name]?.queue?.attempted = [:] }
     consumers[name]?.lastUse = now
     noteSettings(of: name)
   }

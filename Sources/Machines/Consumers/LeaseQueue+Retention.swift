@@ -43,7 +43,12 @@ extension LeaseQueue {
         switch record.state {
         case .ready, .delayed: giveUp(swept)
         case .queued:
-          count(missing: 1)
+          // Attempted only if the order was changed since.
+          if let message = attempted.removeValue(forKey: swept) {
+            addDeadLetter(message, .rejected, deliveries: record.attempts)
+          } else {
+            count(missing: 1)
+          }
           set(.missing, until: .distantFuture, of: swept)
           noteChange(of: swept)
         case .leased, .missing: break
@@ -58,6 +63,13 @@ extension LeaseQueue {
     guard let message = attempted[number] else { return lose(number) }
     hasFreed = true
     bury(message, .rejected)
+  }
+
+  /// The gateway is the worker now. From then on a push that it has attempted is not lost with the push log, also one of an earlier process.
+  mutating func keepAttempted(_ source: some PushSource) {
+    for (number, record) in records where record.attempts > 0 && record.state != .missing {
+      attempted[number] = payload(of: number, source)
+    }
   }
 
   mutating func lose(_ number: UInt64) {

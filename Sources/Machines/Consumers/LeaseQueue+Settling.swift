@@ -117,7 +117,11 @@ extension LeaseQueue {
   mutating func bury(_ message: RetainedMessage, _ reason: DeadLetter.Reason) {
     guard let record = records[message.sequence] else { return }
     remove(message.sequence)
-    let letter = DeadLetter(message: message, reason: reason, deliveries: record.attempts)
+    addDeadLetter(message, reason, deliveries: record.attempts)
+  }
+
+  mutating func addDeadLetter(_ message: RetainedMessage, _ reason: DeadLetter.Reason, deliveries: UInt32) {
+    let letter = DeadLetter(message: message, reason: reason, deliveries: deliveries)
     note(.buried(letter))
     for number in dead.append(letter, besides: (copies.count, copiedBytes)) { note(.dropped(number)) }
   }

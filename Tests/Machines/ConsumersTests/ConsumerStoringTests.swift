@@ -54,6 +54,26 @@ import Testing
     #expect(again.number == 2 && again.attempt == 1)
   }
 
+  @Test func aPushThatAnEarlierProcessHasBegunToDeliverOutlastsRetentionAsADeadLetter() throws {
+    var retention = Retention()
+    retention.count = 2
+    var fixture = ConsumerFixture(retention: retention)
+    fixture.startStoring()
+    var settings = ConsumerSettings()
+    settings.isShared = true
+    settings.isWebhook = true
+    fixture.take(settings)
+    fixture.push("1", "2")
+    #expect(try fixture.settle(.release(.seconds(60)), try fixture.lease()) == [.released])
+    try fixture.store()
+    try fixture.restart()
+    fixture.take(settings, isNewWorker: true)
+    fixture.push("3", "4", "5")
+    #expect(try fixture.take() == [4, 5])
+    #expect(try fixture.table.deadLetters(of: ConsumerFixture.name).letters.map(\.message.sequence) == [1])
+    #expect(try fixture.status.missed == 2)
+  }
+
   @Test func aReaderThatTheConfigurationReplacesIsSharedAfterARestart() throws {
     var fixture = try workers { $0.isShared = false }
     var settings = ConsumerSettings()

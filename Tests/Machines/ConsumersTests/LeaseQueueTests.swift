@@ -192,6 +192,28 @@ import Testing
     }
   }
 
+  @Test func attemptedPushesThatWaitForAnotherSinceTheOrderWasChangedOutlastRetentionToo() throws {
+    var retention = Retention()
+    retention.count = 3
+    var fixture = ConsumerFixture(retention: retention)
+    var settings = ConsumerSettings()
+    settings.isShared = true
+    settings.isWebhook = true
+    _ = try fixture.put(settings)
+    fixture.push("1", "2", "3")
+    for lease in try fixture.receive().messages.map(\.lease) {
+      #expect(try fixture.settle(.release(.seconds(60)), lease) == [.released])
+    }
+    settings.order = .all
+    fixture.take(settings)
+    fixture.wait(.seconds(60))
+    let first = try fixture.lease()
+    fixture.push("4", "5", "6")
+    #expect(try fixture.settle(.acknowledge, first) == [.acknowledged])
+    #expect(try fixture.table.deadLetters(of: ConsumerFixture.name).letters.map(\.message.sequence) == [2, 3])
+    #expect(try fixture.take() == [4])
+  }
+
   @Test func allPushesCanBeHandledOneAfterAnother() throws {
     var fixture = try ConsumerFixture { settings in
       settings.order = .all

@@ -59,8 +59,8 @@ final class WebhookDriver: SignalTarget, TimerTarget {
 
   var name: String { plan.settings.name }
   private var consumers: SharedConsumers { webhooks.consumers }
-  /// Whether attempts are in progress.
-  var isBusy: Bool { machine.inProgress > 0 }
+  /// Whether attempts are in progress, or not settled yet.
+  var isBusy: Bool { machine.inProgress > 0 || !unsettled.isEmpty }
 
   // MARK: Life cycle
 
@@ -98,6 +98,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     if let turn = turn.take() { consumers.endHolding(turn, of: name, now: loop.now) }
     for client in idle { client.cancel() }
     idle = []
+    pumpStopped()
   }
 
   /// Creates the consumer, or makes one of this name that of the webhook.
@@ -140,7 +141,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
 
   /// Begins as many attempts as are allowed and possible.
   private func pump() {
-    guard let turn, let listener else { return }
+    guard let turn, let listener else { return pumpStopped() }
     // Before the last look: what arrives after it signals.
     listener.isWaiting.store(true, ordering: .sequentiallyConsistent)
     settleAgain()
@@ -167,6 +168,12 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     // While it is busy or paused, a push needs no signal.
     if room == 0 { listener.isWaiting.store(false, ordering: .sequentiallyConsistent) }
     publish()
+  }
+
+  /// What has ended is settled, also after `stop`.
+  private func pumpStopped() {
+    settleAgain()
+    if !unsettled.isEmpty { setTimer(loop.now + Self.pauseAfterRefusal) }
   }
 
   private var room: Int {

@@ -12,8 +12,8 @@ enum ClientResponseTarget {
     let bytes = reader.rest
     let whole = try read(bytes, .none, limits)
     let cut = try read(bytes, cuts, limits)
-    // Of a line that has not ended, a field name that arrives at once is known to be wrong, and one in pieces only with its end.
-    if whole.failure == .malformedFieldName, cut.failure == .truncatedMessage { return }
+    // A line without its end that arrives at once is known to be wrong. In pieces that is only known with its end.
+    if whole.failure != nil, cut.failure == .truncatedMessage { return }
     try whole.requireAgreement(with: cut, "in pieces it reads")
   }
 

@@ -185,14 +185,24 @@ class CreatingGateway(Gateway):
         if self.sessions >= 100:
             self.memory = (self.server.memory() - before) / (self.sessions - 1)
 
+    def _put(self, connection, number):
+        body = json.dumps({"profile": "bench", "variables": {}})
+        connection.request("PUT", f"/v1/sessions/s{number}", body, {"Content-Type": "application/json"})
+        return connection.getresponse()
+
     def _create(self, numbers):
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
         for number in numbers:
-            body = json.dumps({"profile": "bench", "variables": {}})
-            connection.request("PUT", f"/v1/sessions/s{number}", body, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            if response.status != 201 or not response.read():
-                raise SystemExit(f"error: {self.name} responded with {response.status} to a PUT of a session")
+            response = self._put(connection, number)
+            # For a moment after it listens, the gateway is still starting.
+            deadline = time.monotonic() + 5
+            while response.status == 503 and time.monotonic() < deadline:
+                response.read()
+                time.sleep(0.01)
+                response = self._put(connection, number)
+            answer = response.read().decode()
+            if response.status != 201 or not answer:
+                raise SystemExit(f"error: {self.name} responded with {response.status} to a PUT of a session: {answer}")
         connection.close()
         self.wait_for_session(numbers.stop)
         self.server.settle()

@@ -199,13 +199,23 @@ def ejects_late(cluster):
     cluster["outlier_detection"]["consecutive_local_origin_failure"] = 20
 
 
+@pytest.fixture
+def balanced(start, gateway_for, tmp_path, http_for, upstream):
+    async def begin(change):
+        """Two gateways with one upstream, behind a sidecar with a changed cluster. Both have had a message."""
+        gateways = [await gateway_for(upstream), await gateway_for(upstream)]
+        sidecar = await start(Sidecar(tmp_path, [addresses(gateway) for gateway in gateways], change))
+        http = http_for(sidecar)
+        for gateway in gateways:
+            await serves(gateway, http)
+        return gateways, sidecar, http
+
+    return begin
+
+
 @pytest.mark.timeout(120)
-async def test_a_gateway_that_dies_is_ejected_and_no_request_fails(start, gateway_for, tmp_path, http_for, upstream):
-    gateways = [await gateway_for(upstream), await gateway_for(upstream)]
-    sidecar = await start(Sidecar(tmp_path, [addresses(gateway) for gateway in gateways], slow_checks))
-    http = http_for(sidecar)
-    for gateway in gateways:
-        await serves(gateway, http)
+async def test_a_gateway_that_dies_is_ejected_and_no_request_fails(balanced):
+    gateways, sidecar, http = await balanced(slow_checks)
     await gateways[0].kill()
     numbers = itertools.count()
 
@@ -228,13 +238,9 @@ async def test_a_gateway_that_dies_is_ejected_and_no_request_fails(start, gatewa
 
 
 @pytest.mark.timeout(120)
-async def test_no_request_fails_when_a_gateway_dies_under_load(start, gateway_for, tmp_path, http_for, upstream):
+async def test_no_request_fails_when_a_gateway_dies_under_load(balanced):
     """A poll that is repeated counts as a retry until its response, and there are more than Envoy allows by default."""
-    gateways = [await gateway_for(upstream), await gateway_for(upstream)]
-    sidecar = await start(Sidecar(tmp_path, [addresses(gateway) for gateway in gateways], ejects_late))
-    http = http_for(sidecar)
-    for gateway in gateways:
-        await serves(gateway, http)
+    gateways, sidecar, http = await balanced(ejects_late)
     await gateways[0].kill()
 
     def requests(number):
@@ -260,13 +266,9 @@ async def serves(gateway, http):
     await eventually(has_served, what="each gateway is used")
 
 
-async def test_an_upstream_that_is_down_ejects_no_gateway(start, gateway_for, tmp_path, http_for, upstream):
+async def test_an_upstream_that_is_down_ejects_no_gateway(balanced, upstream):
     """All instances have the same upstream. Ejected for their 503, none would be left to queue messages."""
-    gateways = [await gateway_for(upstream), await gateway_for(upstream)]
-    sidecar = await start(Sidecar(tmp_path, [addresses(gateway) for gateway in gateways], slow_checks))
-    http = http_for(sidecar)
-    for gateway in gateways:
-        await serves(gateway, http)
+    _, sidecar, http = await balanced(slow_checks)
     await upstream.kill()
 
     async def is_refused():

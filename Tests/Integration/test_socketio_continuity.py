@@ -36,19 +36,13 @@ async def test_a_namespace_that_a_hand_over_joins_again_has_a_gap(scripted):
     may_end = asyncio.Event()
 
     async def first(plays, conversation):
-        await plays.connect(conversation)
-        await conversation.say('40{"sid":"a"}')
-        await plays.connect(conversation)
-        await conversation.say('40/admin,{"sid":"a"}', '42/admin,["one"]')
+        await plays.join(conversation, ['40{"sid":"a"}'], ['40/admin,{"sid":"a"}', '42/admin,["one"]'])
         await may_end.wait()
         await conversation.say("41/admin,", '42["two"]')
         await forever(conversation)
 
     async def second(plays, conversation):
-        await plays.connect(conversation)
-        await conversation.say('40{"sid":"b"}')
-        await plays.connect(conversation)
-        await conversation.say('40/admin,{"sid":"b"}', '42/admin,["nine"]')
+        await plays.join(conversation, ['40{"sid":"b"}'], ['40/admin,{"sid":"b"}', '42/admin,["nine"]'])
         await forever(conversation)
 
     server, gateway, client = await scripted(Plays(first, second), namespaces=ADMIN)
@@ -70,24 +64,23 @@ async def test_a_namespace_that_was_refused_after_an_outage_has_a_gap_when_it_is
     may_end = asyncio.Event()
 
     async def first(plays, conversation):
-        await plays.connect(conversation)
-        await conversation.say('40{"sid":"a","pid":"p"}')
-        await plays.connect(conversation)
-        await conversation.say('40/admin,{"sid":"a","pid":"r"}', '42["one","o1"]', '42/admin,["two","o2"]')
+        await plays.join(
+            conversation,
+            ['40{"sid":"a","pid":"p"}'],
+            ['40/admin,{"sid":"a","pid":"r"}', '42["one","o1"]', '42/admin,["two","o2"]'],
+        )
         await may_end.wait()
 
     async def second(plays, conversation):
-        await plays.connect(conversation)
-        await conversation.say('40{"sid":"b","pid":"p"}')
-        await plays.connect(conversation)
-        await conversation.say('44/admin,{"message":"expired"}', '42["three","o3"]')
+        await plays.join(
+            conversation, ['40{"sid":"b","pid":"p"}'], ['44/admin,{"message":"expired"}', '42["three","o3"]']
+        )
         await forever(conversation)
 
     async def third(plays, conversation):
-        await plays.connect(conversation)
-        await conversation.say('40{"sid":"c","pid":"q"}')
-        await plays.connect(conversation)
-        await conversation.say('40/admin,{"sid":"c","pid":"s"}', '42/admin,["four","o4"]')
+        await plays.join(
+            conversation, ['40{"sid":"c","pid":"q"}'], ['40/admin,{"sid":"c","pid":"s"}', '42/admin,["four","o4"]']
+        )
         await forever(conversation)
 
     plays = Plays(first, second, third)
@@ -149,7 +142,7 @@ def states(pid, event):
 
 
 async def test_another_origin_does_not_get_the_id_of_the_state(start, scripted):
-    """Whoever has the private id of a connection gets its state."""
+    """The private id of a connection entitles its sender to the state."""
     other_plays = Plays(states("q", "two"))
     other = await start(ConventionUpstream(other_plays))
     redirects = []

@@ -100,10 +100,11 @@ async def test_a_connection_that_ends_during_its_setup_is_continued(played, reco
     may_end = asyncio.Event()
 
     async def first(plays, conversation):
-        await plays.connect(conversation)
-        await conversation.say('40{"sid":"a","pid":"p"}')
-        await plays.connect(conversation)
-        await conversation.say('40/admin,{"sid":"a","pid":"r"}', '42["one","o1"]', '42/admin,["two","o2"]')
+        await plays.join(
+            conversation,
+            ['40{"sid":"a","pid":"p"}'],
+            ['40/admin,{"sid":"a","pid":"r"}', '42["one","o1"]', '42/admin,["two","o2"]'],
+        )
         await may_end.wait()
 
     async def second(plays, conversation):
@@ -116,10 +117,9 @@ async def test_a_connection_that_ends_during_its_setup_is_continued(played, reco
         await plays.connect(conversation)
 
     async def third(plays, conversation):
-        await plays.connect(conversation)
-        await conversation.say('40{"sid":"c","pid":"p"}')
-        await plays.connect(conversation)
-        await conversation.say('40/admin,{"sid":"c","pid":"r"}', '42["four","o4"]')
+        await plays.join(
+            conversation, ['40{"sid":"c","pid":"p"}'], ['40/admin,{"sid":"c","pid":"r"}', '42["four","o4"]']
+        )
         await forever(conversation)
 
     plays, _, gateway, _ = await played(first, second, third, namespaces=TWO)
@@ -148,10 +148,7 @@ async def test_an_event_before_the_answer_can_complete_the_setup(played):
 
 async def test_a_setup_message_for_a_refused_namespace_is_skipped(played):
     async def play(plays, conversation):
-        await plays.connect(conversation)
-        await conversation.say('40{"sid":"a"}')
-        await plays.connect(conversation)
-        await conversation.say('44/admin,{"message":"no"}')
+        await plays.join(conversation, ['40{"sid":"a"}'], ['44/admin,{"message":"no"}'])
         await forever(conversation)
 
     on_open = [

@@ -117,14 +117,19 @@ async def test_clients_cannot_take_the_place_of_the_gateway(hooked, start, upstr
     await receiver.has(1)
 
 
-async def test_topics_and_concurrency(hooked, start, upstream):
+async def held_receiver(start):
+    """A receiver, and the event until which it does not respond."""
     release = asyncio.Event()
 
     async def respond(n, delivery):
         await release.wait()
         return 204
 
-    receiver = await start(Receiver(respond))
+    return await start(Receiver(respond)), release
+
+
+async def test_topics_and_concurrency(hooked, start, upstream):
+    receiver, release = await held_receiver(start)
     only = webhook(receiver, topics=["orders.*"], concurrency=3, order_by="topic")
     gateway = await hooked(only, more={"upstream": {"topic": {"pointer": "/topic"}}})
     for number in range(3):
@@ -170,13 +175,7 @@ async def test_a_reload_adds_changes_and_removes_webhooks(hooked, start, upstrea
 
 
 async def test_a_webhook_that_is_removed_and_added_during_a_request_waits_for_it(hooked, start, upstream):
-    release = asyncio.Event()
-
-    async def respond(n, delivery):
-        await release.wait()
-        return 204
-
-    receiver = await start(Receiver(respond))
+    receiver, release = await held_receiver(start)
     gateway = await hooked(webhook(receiver))
     await upstream.push("a", "b")
     await receiver.has(1)

@@ -115,6 +115,12 @@ class Plays:
         self.connects.append(message)
         return message
 
+    async def join(self, conversation, *replies):
+        """Responds to one CONNECT after the other, with the packets of each reply."""
+        for packets in replies:
+            await self.connect(conversation)
+            await conversation.say(*packets)
+
 
 async def forever(conversation):
     while True:

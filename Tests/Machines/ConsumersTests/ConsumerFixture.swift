@@ -22,8 +22,11 @@ struct ConsumerFixture {
   }
 
   /// With a shared consumer that starts at the earliest push.
-  init(retention: Retention = Retention(), _ change: (inout ConsumerSettings) -> Void) throws {
+  init(
+    retention: Retention = Retention(), isStored: Bool = false, _ change: (inout ConsumerSettings) -> Void
+  ) throws {
     self.init(retention: retention)
+    if isStored { startStoring() }
     var settings = ConsumerSettings()
     settings.isShared = true
     change(&settings)

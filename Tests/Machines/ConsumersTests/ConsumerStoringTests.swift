@@ -7,18 +7,8 @@ import Testing
 
 /// What of consumers survives the process.
 @Suite struct ConsumerStoringTests {
-  private func workers(_ change: (inout ConsumerSettings) -> Void = { _ in }) throws -> ConsumerFixture {
-    var fixture = ConsumerFixture()
-    fixture.startStoring()
-    var settings = ConsumerSettings()
-    settings.isShared = true
-    change(&settings)
-    _ = try fixture.put(settings)
-    return fixture
-  }
-
   @Test func settingsSurvive() throws {
-    var fixture = try workers { settings in
+    var fixture = try ConsumerFixture(isStored: true) { settings in
       settings.visibility = .seconds(7)
       settings.maximumDeliveries = 9
       settings.order = ConsumerOrder("/a")
@@ -32,7 +22,7 @@ import Testing
   }
 
   @Test func whatTheConfigurationTakesSurvives() throws {
-    var fixture = try workers { $0.order = .topic }
+    var fixture = try ConsumerFixture(isStored: true) { $0.order = .topic }
     var settings = ConsumerSettings()
     settings.isShared = true
     settings.order = .all
@@ -75,7 +65,7 @@ import Testing
   }
 
   @Test func aReaderThatTheConfigurationReplacesIsSharedAfterARestart() throws {
-    var fixture = try workers { $0.isShared = false }
+    var fixture = try ConsumerFixture(isStored: true) { $0.isShared = false }
     var settings = ConsumerSettings()
     settings.isShared = true
     fixture.push("a")
@@ -87,7 +77,7 @@ import Testing
   }
 
   @Test func consumersOfTheConfigurationSurviveBesideTheMostOfClients() throws {
-    var fixture = try workers()
+    var fixture = try ConsumerFixture(isStored: true) { _ in }
     for number in 1..<ConsumerTable.maximumConsumers { _ = try fixture.put(ConsumerSettings(), as: "c\(number)") }
     fixture.take(ConsumerSettings(), as: "z")
     try fixture.store()
@@ -96,7 +86,7 @@ import Testing
   }
 
   @Test func aRemovedConsumerStaysRemoved() throws {
-    var fixture = try workers()
+    var fixture = try ConsumerFixture(isStored: true) { _ in }
     try fixture.store()
     let isRemoved = fixture.table.remove(ConsumerFixture.name)
     #expect(isRemoved)
@@ -106,7 +96,7 @@ import Testing
   }
 
   @Test func aLeaseIsValidUntilItsDeadlineAndThenCountsAsADelivery() throws {
-    var fixture = try workers()
+    var fixture = try ConsumerFixture(isStored: true) { _ in }
     fixture.push("a", "b")
     let (first, second) = (try fixture.lease(), try fixture.lease())
     fixture.wait(.seconds(29))
@@ -120,7 +110,7 @@ import Testing
   }
 
   @Test func aClockThatIsSetBackDoesNotExtendALease() throws {
-    var fixture = try workers()
+    var fixture = try ConsumerFixture(isStored: true) { _ in }
     fixture.push("a")
     let lease = try fixture.lease()
     try fixture.store()
@@ -131,7 +121,7 @@ import Testing
   }
 
   @Test func anAcknowledgedPushIsAcknowledgedAfterARestart() throws {
-    var fixture = try workers()
+    var fixture = try ConsumerFixture(isStored: true) { _ in }
     fixture.push("a", "b", "c")
     _ = try fixture.lease()
     let lease = try fixture.lease()
@@ -143,7 +133,7 @@ import Testing
   }
 
   @Test func aDelayedPushIsNotDeliveredEarlier() throws {
-    var fixture = try workers()
+    var fixture = try ConsumerFixture(isStored: true) { _ in }
     fixture.push("a")
     #expect(try fixture.settle(.release(.seconds(60)), fixture.lease()) == [.released])
     fixture.wait(.seconds(40))
@@ -155,7 +145,7 @@ import Testing
   }
 
   @Test func deadLettersSurviveAndAreDeliveredAgain() throws {
-    var fixture = try workers()
+    var fixture = try ConsumerFixture(isStored: true) { _ in }
     fixture.push("a", "b")
     for _ in 0..<2 { #expect(try fixture.settle(.reject, fixture.lease()) == [.dead]) }
     try fixture.store()
@@ -169,7 +159,7 @@ import Testing
   }
 
   @Test func pushesOfOtherTopicsAreNotExaminedAgain() throws {
-    var fixture = try workers { _ = $0.add(topic: Array("a".utf8)) }
+    var fixture = try ConsumerFixture(isStored: true) { _ = $0.add(topic: Array("a".utf8)) }
     fixture.push("1", topic: "a")
     fixture.push("2", topic: "b")
     fixture.push("3", topic: "a")
@@ -184,7 +174,7 @@ import Testing
   }
 
   @Test func anUnansweredReceiveIsTakenBack() throws {
-    var fixture = try workers { $0.maximumDeliveries = 1 }
+    var fixture = try ConsumerFixture(isStored: true) { $0.maximumDeliveries = 1 }
     fixture.log.recordUpstreamGap()
     fixture.push("a")
     let batch = try fixture.receive()
@@ -198,7 +188,7 @@ import Testing
 
   /// The store may take its time.
   @Test func aLeaseBeginsWhenItsResponseIsSent() throws {
-    var fixture = try workers { $0.maximumDeliveries = 1 }
+    var fixture = try ConsumerFixture(isStored: true) { $0.maximumDeliveries = 1 }
     fixture.push("a", "b")
     let (first, second) = (try fixture.receive(1), try fixture.receive(1))
     for batch in [first, second] { fixture.table.suspend(batch, of: ConsumerFixture.name) }
@@ -218,7 +208,7 @@ import Testing
   }
 
   @Test func aRequestThatTheStoreRefusesIsAUse() throws {
-    var fixture = try workers { $0.idle = .minutes(1) }
+    var fixture = try ConsumerFixture(isStored: true) { $0.idle = .minutes(1) }
     for _ in 0..<5 {
       fixture.wait(.seconds(59))
       fixture.table.noteUse(of: ConsumerFixture.name, at: fixture.now)
@@ -258,7 +248,7 @@ import Testing
   private func nextDeadline(_ fixture: inout ConsumerFixture) -> MonotonicTime? { fixture.table.nextDeadline() }
 
   @Test func theTimeWithoutUseContinues() throws {
-    var fixture = try workers { $0.idle = .hours(2) }
+    var fixture = try ConsumerFixture(isStored: true) { $0.idle = .hours(2) }
     try fixture.store()
     fixture.wait(.hours(1))
     try fixture.restart()

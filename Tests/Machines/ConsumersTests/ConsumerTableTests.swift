@@ -51,11 +51,8 @@ import Testing
 
   @Test(arguments: [false, true])
   func aChangeOfTheOrderAppliesToWhatWasExamined(isRestarted: Bool) throws {
-    var fixture = ConsumerFixture()
-    fixture.startStoring()
-    var settings = ConsumerSettings()
-    settings.isShared = true
-    _ = try fixture.put(settings)
+    var fixture = try ConsumerFixture(isStored: true) { _ in }
+    var settings = try fixture.status.settings
     fixture.push("1", "2", "3", topic: "a")
     let (first, second) = (try fixture.lease(), try fixture.lease())
     #expect(try fixture.settle(.release(.seconds(5)), first, second) == [.released, .released])
@@ -101,11 +98,8 @@ import Testing
   }
 
   @Test func afterARestartOnlyTheFirstOfTheLeasesOfAKeyIsValid() throws {
-    var fixture = ConsumerFixture()
-    fixture.startStoring()
-    var settings = ConsumerSettings()
-    settings.isShared = true
-    _ = try fixture.put(settings)
+    var fixture = try ConsumerFixture(isStored: true) { _ in }
+    var settings = try fixture.status.settings
     fixture.push("1", "2", "3", topic: "a")
     let (first, second) = (try fixture.lease(), try fixture.lease())
     settings.order = .topic

@@ -177,11 +177,7 @@ import Testing
     for isWebhook in [true, false] {
       var retention = Retention()
       retention.count = 2
-      var fixture = ConsumerFixture(retention: retention)
-      var settings = ConsumerSettings()
-      settings.isShared = true
-      settings.isWebhook = isWebhook
-      _ = try fixture.put(settings)
+      var fixture = try ConsumerFixture(retention: retention) { $0.isWebhook = isWebhook }
       fixture.push("1", "2")
       let (first, second) = (try fixture.lease(), try fixture.lease())
       #expect(try fixture.settle(.release(.seconds(60)), first) == [.released])
@@ -195,15 +191,12 @@ import Testing
   @Test func attemptedPushesThatWaitForAnotherSinceTheOrderWasChangedOutlastRetentionToo() throws {
     var retention = Retention()
     retention.count = 3
-    var fixture = ConsumerFixture(retention: retention)
-    var settings = ConsumerSettings()
-    settings.isShared = true
-    settings.isWebhook = true
-    _ = try fixture.put(settings)
+    var fixture = try ConsumerFixture(retention: retention) { $0.isWebhook = true }
     fixture.push("1", "2", "3")
     for lease in try fixture.receive().messages.map(\.lease) {
       #expect(try fixture.settle(.release(.seconds(60)), lease) == [.released])
     }
+    var settings = try fixture.status.settings
     settings.order = .all
     fixture.take(settings)
     fixture.wait(.seconds(60))

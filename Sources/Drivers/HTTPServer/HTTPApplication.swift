@@ -75,8 +75,8 @@ package protocol Waiter {
   var deadline: MonotonicTime { get }
   /// Whether there is new data.
   var hasNewData: Bool { get }
-  /// Asked after each notification: whether the server must look at this waiter, since there is new data, or another deadline applies.
-  /// A waiter whose notifications mostly concern others answers with `hasNewData`.
+  /// Whether the server must check this waiter after a notification, because there is new data or another deadline applies. A waiter whose
+  /// notifications mostly concern others returns `hasNewData`.
   var isConcerned: Bool { get }
 }
 

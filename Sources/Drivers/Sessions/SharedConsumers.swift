@@ -381,7 +381,7 @@ package final class SharedConsumers: Sendable {
       submit(&state)
       return state.table.nextDeadline()
     }
-    // Nobody has waited for the end of these leases. The consumer may be idle now.
+    // No timer was set for the ends of these leases. The consumer may be idle now.
     if let next { schedule(next) }
     pushed()
   }

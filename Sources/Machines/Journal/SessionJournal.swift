@@ -30,7 +30,7 @@ package protocol SessionJournal: AnyObject, Sendable {
   @discardableResult
   func submit(contentsOf entries: [JournalEntry]) -> JournalTicket
 
-  /// As above, for entries that nobody waits for: they are stored with the next ones, or after a moment. So they cost no commit of their own while others come.
+  /// As above, for entries that are not awaited. They are stored with the next ones, or after a moment, so that they need no commit of their own.
   @discardableResult
   func note(contentsOf entries: [JournalEntry]) -> JournalTicket
 

@@ -3,7 +3,7 @@ import Consumers
 
 /// How an attempt to deliver a push ended.
 package enum WebhookOutcome: Equatable, Sendable {
-  /// A complete response. `retryAfter`: how long the receiver wants to be left alone.
+  /// A complete response. `retryAfter`: from its field Retry-After; nil if there is none.
   case response(status: Int, retryAfter: TimeSpan? = nil)
   /// None in time: what did not happen, and within which time.
   case timeout(String)

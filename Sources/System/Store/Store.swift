@@ -30,7 +30,7 @@ package final class Store: Journal, TurnEndTarget {
     var commands: [Command] = []
     /// Number of entries submitted so far.
     var submitted: UInt64 = 0
-    /// Number of submissions that somebody waits for.
+    /// Number of awaited submissions: those by `submit`, not by `note`.
     var awaited = 0
     /// While the writer sleeps: when it looks into the queue even if it is not woken.
     var sleepsUntil: MonotonicTime?
@@ -328,14 +328,14 @@ package final class Store: Journal, TurnEndTarget {
 }
 
 extension Store.Queue {
-  /// Something was submitted that somebody waits for. Returns whether the writer must be woken: it is woken once.
+  /// Counts an awaited submission. Returns whether the writer must be woken. One wake-up is enough.
   fileprivate mutating func takeSleep() -> Bool {
     awaited += 1
     defer { sleepsUntil = nil }
     return sleepsUntil != nil
   }
 
-  /// Nobody waits for what was submitted, so the writer must be woken only if it would sleep longer than this.
+  /// For entries that are not awaited. Returns whether the writer must be woken, because it would sleep for longer than `delay`.
   fileprivate mutating func takeSleep(beyond delay: TimeSpan) -> Bool {
     guard let end = sleepsUntil, end > ProcessInformation.monotonicTime() + delay else { return false }
     sleepsUntil = nil

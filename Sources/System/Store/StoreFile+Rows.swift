@@ -256,7 +256,7 @@ extension StoreFile {
   }
 }
 
-/// Tells operators that a start which takes long is making progress.
+/// Reports the progress of a start that takes long.
 private struct ReadingProgress {
   private let file: StoreFile
   private var bytes = 0

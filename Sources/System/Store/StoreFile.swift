@@ -22,7 +22,7 @@ final class StoreFile {
     var wallClock: @Sendable () -> Int64 = { ProcessInformation.wallClockMilliseconds() }
     /// How long to wait after a failure before the next attempt.
     var retryInterval = StoreWriter.retryInterval
-    /// How long entries that nobody waits for may wait for others.
+    /// Maximum delay of entries that are not awaited.
     var noteDelay = StoreWriter.noteDelay
     /// Called before a file of this size is checked, which takes time.
     var willCheck: @Sendable (String, Int) -> Void = { _, _ in }

@@ -47,7 +47,7 @@ extension StoreWriter {
   /// Writes a copy of what is stored to `path`. Returns why it failed, or nil.
   func backUp(to path: String, unless cancellation: Cancellation) -> String? {
     guard let file, retryAt == nil else { return "the store does not work at present" }
-    // Who asked was told so: the store did not respond until now.
+    // The request for this backup has timed out, and its client has the error.
     guard !cancellation.isOver else { return StoreFile.backupTimeout }
     let start = ProcessInformation.monotonicTime()
     let reason = file.backUp(to: path, unless: cancellation)

@@ -16,7 +16,7 @@ final class StoreWriter {
   private static var syncInterval: TimeSpan { .seconds(1) }
   /// How long to wait after a failure before the next attempt.
   static var retryInterval: TimeSpan { .seconds(5) }
-  /// How long entries that nobody waits for may wait for others, with which they share a commit. If the process is killed meanwhile, they are missing.
+  /// Maximum delay of entries that are not awaited, so that they share a commit with others. If the process is killed meanwhile, they are lost.
   static var noteDelay: TimeSpan { .milliseconds(50) }
   /// Larger arrays were needed by an exceptional commit only.
   private static var keptCapacity: Int { 1 << 16 }
@@ -38,13 +38,13 @@ final class StoreWriter {
 
   private var items: [Store.Item] = []
   private var touched: [Int] = []
-  /// Number of the submissions among the items that somebody waits for.
+  /// Number of awaited submissions among the items.
   private var waiters = 0
   /// All entries up to this one were taken.
   private var taken: UInt64 = 0
   private var unsyncedSince: MonotonicTime?
   private var idleSince: MonotonicTime?
-  /// Until then, the writer looks into the queue by itself, so that no loop must wake it for entries that nobody waits for.
+  /// Until then, the writer checks the queue by itself, so that no loop must wake it for entries that are not awaited.
   private var attentiveUntil = MonotonicTime.zero
   private(set) var retryAt: MonotonicTime?
   /// No copy before this time, since there was no room for the last.

@@ -80,7 +80,7 @@ final class ProtocolRunner {
       )
     }
     var memory = memory
-    // Whoever has the private id of a connection gets its state.
+    // The private id of a connection entitles its sender to the state, so no other origin gets it.
     if !settings.isConfigured(connection.url) { memory.recoveries = [:] }
     do throws(SetupError) {
       try conversation.prepareSetup(from: first, memory, now: loop.wallClock)

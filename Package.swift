@@ -74,6 +74,7 @@ let package = Package(
     target(.codecs, "HTTPCodec", ["ByteStreams"], settings: hottest),
     target(.codecs, "WebSocketCodec", ["ByteStreams", "Deflate", "Digests", "HTTPCodec"]),
     target(.codecs, "ProxyCodec", ["ByteStreams", "HTTPCodec"]),
+    target(.codecs, "RESPCodec", ["ByteStreams"]),
 
     // Pure machines: they decide.
     target(.machines, "Journal", ["ByteStreams"]),
@@ -174,6 +175,7 @@ let package = Package(
     tested(.codecs, "HTTPCodec"),
     tested(.codecs, "WebSocketCodec", ["HTTPCodec"]),
     tested(.codecs, "ProxyCodec", ["ByteStreams", "HTTPCodec"]),
+    tested(.codecs, "RESPCodec", ["ByteStreams"]),
     .target(
       name: "JournalSupport", dependencies: ["ByteStreams", "Journal", "TestSupport"],
       path: "Tests/Machines/JournalSupport", swiftSettings: tests),
@@ -261,7 +263,8 @@ let package = Package(
       name: "FuzzTargets",
       dependencies: [
         "ByteStreams", "CZlib", "Deflate", "Digests", "Signatures", "JSONCodec", "HTTPCodec", "WebSocketCodec",
-        "ProxyCodec", "SocketIO", "RouteNetlink", "Access", "Inbox", "Profiles", "Configuration", "Upstream",
+        "ProxyCodec", "RESPCodec", "SocketIO", "RouteNetlink", "Access", "Inbox", "Profiles", "Configuration",
+        "Upstream",
       ],
       path: "Tests/Fuzzing/Targets", swiftSettings: tests),
     tested(nil, "FuzzTargets", ["ByteStreams"]),

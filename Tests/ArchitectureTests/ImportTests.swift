@@ -10,6 +10,7 @@ import Testing
     "HTTPCodec": ["ByteStreams"],
     "WebSocketCodec": ["ByteStreams", "Deflate", "Digests", "HTTPCodec"],
     "ProxyCodec": ["ByteStreams", "HTTPCodec"],
+    "RESPCodec": ["ByteStreams"],
     "SocketIO": ["ByteStreams", "JSONCodec"],
     "UpstreamProtocol": ["ByteStreams", "Deflate", "Digests", "JSONCodec", "SocketIO"],
     "Journal": ["ByteStreams"],

@@ -129,7 +129,7 @@ async def test_namespaces_joined_before_the_first_event_after_kills(start, gatew
         check_effect(states[location], server.of("event").count(note))
     # Joined before the first event, each time.
     assert server.of("too early") == []
-    assert len(server.of("connect", "/saas")) >= KILLS + 1
+    await server.first("connect", "/saas", KILLS + 1)
     for namespace in NAMESPACES:
         numbers = reader.numbers(namespace)
         assert numbers == sorted(set(numbers)), "nothing twice, and in order"
@@ -138,7 +138,7 @@ async def test_namespaces_joined_before_the_first_event_after_kills(start, gatew
             assert numbers == list(range(len(numbers)))
     if recovers:
         assert reader.gaps == []
-        assert len(server.of("recovered")) >= 3 * KILLS
+        await server.first("recovered", count=3 * KILLS)
     else:
         assert server.of("recovered") == []
         # A gap for each kill, and wherever something is missing.
@@ -204,7 +204,7 @@ async def test_a_real_server_is_killed_under_load(start, gateway_for, version, m
         check_effect(states[location], server.of("note").count(note))
         # The next kill may have come before the confirmation.
         assert states[location] in ("confirmed", "unknown")
-    assert len(server.of("connect", "/saas")) == REAL_KILLS + 1
+    assert await server.first("connect", "/saas", REAL_KILLS + 1) == server.of("connect", "/saas")
     await reader.read()
     assert 1 <= len(reader.gaps) <= REAL_KILLS
     measured(figures(REAL_KILLS, reader, states, server))
@@ -221,8 +221,8 @@ async def test_a_session_that_is_not_restored_has_a_gap_before_the_first_new_eve
     await server.kill()
     state.unlink()
     await server.start()
-    await eventually(lambda: len(server.of("connect")) == 2, what="the session connects again")
-    assert server.of("connect")[1][1].keys() == {"pid", "offset"}
+    _, again = await server.first("connect", count=2)
+    assert again[1].keys() == {"pid", "offset"}
     await post(client, "/", "count", 1)
     await reader.has(lambda r: len(r.messages) == 2, "the event after it")
     assert reader.gaps == [1]
@@ -239,8 +239,8 @@ async def test_a_hand_over_does_not_claim_the_state(start, gateway_for, tmp_path
     config["upstream"]["headers"] = {"X-New": "1"}
     gateway.rewrite(json.dumps(config))
     gateway.signal(signal.SIGHUP)
-    await eventually(lambda: len(server.of("connect")) == 2, what="the successor joins")
-    assert server.of("connect")[1] == ["/", {}]
+    _, successor = await server.first("connect", count=2)
+    assert successor == ["/", {}]
     await eventually(lambda: server.of("closed"), what="the old connection ends")
     await post(client, "/", "count", 3)
     await reader.has(lambda r: len(r.messages) == 6, "all events, each once")

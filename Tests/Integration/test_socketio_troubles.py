@@ -123,23 +123,26 @@ async def test_a_rotated_token_is_in_the_next_connect(real, tmp_path):
     secret.write_text("second")
     await server.kill()
     await server.start()
-    await eventually(lambda: len(server.of("connect", "/admin")) == 2, what="the session joins again")
-    assert [connect[2] for connect in server.of("connect", "/admin")] == [{"token": "first"}, {"token": "second"}]
+    assert [connect[2] for connect in await server.first("connect", "/admin", 2)] == [
+        {"token": "first"},
+        {"token": "second"},
+    ]
 
 
 async def test_the_server_sees_the_auth_payload_of_each_namespace(real):
     """An auth payload that cannot be sent (#1350)."""
     namespaces = [{"name": "/", "auth": '{"user":{"id":7}}'}, {"name": "/admin", "auth": '{"token":"abc"}'}]
     server, _ = await real(4, namespaces=namespaces)
-    assert [connect[2] for connect in server.of("connect", "/")] == [{"user": {"id": 7}}]
-    assert [connect[2] for connect in server.of("connect", "/admin")] == [{"token": "abc"}]
+    assert [connect[2] for connect in await server.first("connect", "/")] == [{"user": {"id": 7}}]
+    assert [connect[2] for connect in await server.first("connect", "/admin")] == [{"token": "abc"}]
 
 
 async def test_every_printable_byte_of_the_parameters_arrives(real, version):
     """`+`, `|`, `<` and `{` in connectParams (#57, #115, #1241, #1421, #72)."""
     printable = "".join(chr(code) for code in range(0x20, 0x7F)) + "ä€"
     server, _ = await real(version, query={"userID": printable, "a+b": "c d"})
-    query = parse_qs(server.of("connect", "/")[0][3], keep_blank_values=True)
+    (connect,) = await server.first("connect", "/")
+    query = parse_qs(connect[3], keep_blank_values=True)
     assert (query["userID"], query["a+b"]) == ([printable], ["c d"])
 
 

@@ -59,6 +59,12 @@ class SocketIOServer:
         """What the server has seen of a kind, without the kind."""
         return [item[1:] for item in self.seen if item[0] == kind and (namespace is None or item[1] == namespace)]
 
+    async def first(self, kind, namespace=None, count=1):
+        """Waits for `count` reports: clients may see an effect before its report is read. Returns them as `of`."""
+        what = f"the server reports '{kind}' {count} times"
+        await eventually(lambda: len(self.of(kind, namespace)) >= count, what=what)
+        return self.of(kind, namespace)[:count]
+
     async def kill(self):
         if self.process is None or self.process.returncode is not None:
             return

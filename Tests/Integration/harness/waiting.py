@@ -8,7 +8,8 @@ import time
 async def eventually(fact, *, within=30.0, what=None):
     """Asks `fact` (plain or async) until its answer is true, and returns that answer.
 
-    `within` only ends a test that has failed, and leaves room for a busy machine: it measures no speed.
+    `within` only ends a test that has failed, and leaves room for a busy machine: it measures no speed. `what` names
+    the fact, as a text or a function that returns one.
     """
     deadline = time.monotonic() + within
     while True:
@@ -18,5 +19,6 @@ async def eventually(fact, *, within=30.0, what=None):
         if answer:
             return answer
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within} s: {what or inspect.getsource(fact).strip()}; last: {answer!r}")
+            name = what() if callable(what) else what or inspect.getsource(fact).strip()
+            raise AssertionError(f"not within {within} s: {name}; last: {answer!r}")
         await asyncio.sleep(0.01)

@@ -26,6 +26,10 @@ import WebSocketCodec
   private final class Life {
     let session: Session
     let restored: RestoredSession
+    /// The JSON of the pushes that clients have read so far, by their ids, and the ids in order.
+    private(set) var pushes: [String: String] = [:]
+    private(set) var pushIDs: [String] = []
+    private var position: ReadStart?
     private let store: Store
     private let loop: EventLoop
 
@@ -45,7 +49,7 @@ import WebSocketCodec
       upstreamSettings.outbox.barrierDelay = .milliseconds(1)
       upstreamSettings.outbox.barrierInterval = .milliseconds(1)
       session = Session(
-        "default", try SharedSettings(upstreamSettings), retention: Retention(), logger: logger,
+        "default", try SharedSettings(upstreamSettings), retention: PowerFailureTests.everything, logger: logger,
         metrics: MetricsRegistry(), attemptLimiter: SharedAttemptLimiter(), opened: opened)
       loop = try EventLoop(index: 0)
       session.start(on: loop, resolver: PowerFailureTests.resolver)
@@ -59,19 +63,19 @@ import WebSocketCodec
       return (number, try #require(receipt.ticket))
     }
 
-    /// The JSON of all pushes that clients can read, by their ids.
-    func pushes() throws -> [String: String] {
-      var result: [String: String] = [:]
-      var start = try session.inbox.resolve(.earliest, now: ProcessInformation.monotonicTime())
+    /// Reads all pushes that clients can read now.
+    func readPushes() throws {
       while true {
+        let start = try position ?? session.inbox.resolve(.earliest, now: ProcessInformation.monotonicTime())
         let read = session.inbox.read(after: start, limit: 1_000, maxBytes: .max)
         for message in read.messages {
           let text = String(decoding: [UInt8](copying: message.rendered.bytes), as: UTF8.self)
-          let id = text.split(separator: "\"")[3]
-          result[String(id)] = text
+          let id = String(text.split(separator: "\"")[3])
+          pushIDs.append(id)
+          pushes[id] = text
         }
-        guard read.hasContent else { return result }
-        start = ReadStart(read.cursor)
+        position = ReadStart(read.cursor)
+        guard read.hasContent else { return }
       }
     }
 
@@ -97,11 +101,16 @@ import WebSocketCodec
     }
   }
 
+  /// No push is dropped, however long a slow machine takes.
+  private static let everything = Retention(count: 1_000_000, bytes: 1 << 30)
+
   /// What clients knew when the disk had executed so many operations.
   private struct Knowledge {
     var operations: Int64 = 0
-    var acknowledged: [UInt64: String] = [:]
-    var pushes: [String: String] = [:]
+    /// The numbers of the messages that were acknowledged.
+    var acknowledged: [UInt64] = []
+    /// How many pushes they had read.
+    var pushes = 0
   }
 
   /// Posts messages and loses connections, until the disk has synchronised several times.
@@ -111,14 +120,16 @@ import WebSocketCodec
     var history: [Knowledge] = []
     var lastSteps = 15
     while lastSteps > 0 {
-      let texts = (0..<Int.random(in: 1...4, using: &random)).map { "message \(knowledge.acknowledged.count + $0)" }
-      let posted = try texts.map { try life.post($0) }
+      let posted = try (0..<Int.random(in: 1...4, using: &random)).map {
+        try life.post("message \(knowledge.acknowledged.count + $0)")
+      }
       if Int.random(in: 0..<6, using: &random) == 0 { life.session.upstream.close() }
       try await Self.until("the messages are stored") {
         posted.allSatisfy { life.session.upstream.outcome(of: $0.ticket) == .stored }
       }
-      for (text, message) in zip(texts, posted) { knowledge.acknowledged[message.number] = text }
-      knowledge.pushes = try life.pushes()
+      knowledge.acknowledged += posted.map(\.number)
+      try life.readPushes()
+      knowledge.pushes = life.pushes.count
       // Read last: everything above was stored by then.
       knowledge.operations = faults_recorded(faults)
       history.append(knowledge)
@@ -148,7 +159,8 @@ import WebSocketCodec
     let life = try Life(folder.file, sync, environment, upstream)
     let history = try await use(life, faults, seed: seed)
     let end = faults_recorded(faults)
-    let all = try life.pushes()
+    try life.readPushes()
+    let all = life.pushes
 
     var random = SeededGenerator(seed: seed)
     for _ in 0..<Self.cuts {
@@ -166,11 +178,12 @@ import WebSocketCodec
       let gap: JournalGaps = sync == .always ? .upstream : [.upstream, .store]
       #expect(next.restored.gaps.last?.reasons == gap, comment)
       try await Self.until("everything has a final state") { !next.session.upstream.hasWork }
-      let pushes = try next.pushes()
-      for (id, content) in known.pushes { #expect(pushes[id] == content, comment) }
+      try next.readPushes()
+      let pushes = next.pushes
+      for id in life.pushIDs[..<known.pushes] { #expect(pushes[id] == all[id], comment) }
       // No number has two contents, in whatever term.
       for (id, content) in pushes { #expect(all[id] == nil || all[id] == content, comment) }
-      for number in known.acknowledged.keys {
+      for number in known.acknowledged {
         let state = next.session.upstream.deliveryState(number)
         #expect(state == .confirmed || state == .unknown, "\(number) is \(String(describing: state)), \(comment)")
       }

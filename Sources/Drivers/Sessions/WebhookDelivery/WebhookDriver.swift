@@ -44,7 +44,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     /// Whether this attempt has disabled the webhook.
     let isDisabling: Bool
     /// Where the request went.
-    let origin: String
+    let endpoint: HTTPEndpoint
   }
 
   init(_ plan: WebhookPlan, _ webhooks: SessionWebhooks, _ resolver: Resolver, loop: LoopContext) {
@@ -231,7 +231,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     settle(
       EndedAttempt(
         lease: push.lease, verdict: verdict, isDisabling: machine.isDisabled && !wasDisabled,
-        origin: attempt.client.endpoint.url.origin))
+        endpoint: attempt.client.endpoint))
     if listener != nil, isCurrent {
       idle.append(attempt.client)
     } else {
@@ -261,8 +261,8 @@ final class WebhookDriver: SignalTarget, TimerTarget {
   private func note(_ attempt: EndedAttempt, _ outcome: SettlementOutcome?) {
     guard let failure = attempt.verdict.failure else { return }
     var fields: [LogField] = [
-      .text("receiver", attempt.origin), .text("reason", failure.detail), .number("push", Int(failure.push)),
-      .number("attempt", Int(failure.attempt)),
+      .text("receiver", attempt.endpoint.url.origin), .text("reason", failure.detail),
+      .number("push", Int(failure.push)), .number("attempt", Int(failure.attempt)),
     ]
     if attempt.isDisabling {
       logger.error(

@@ -5,8 +5,7 @@ import Webhooks
 
 /// The state of a webhook, for clients.
 package struct WebhookStatus: Sendable {
-  /// Scheme, host and port of its URL. The rest may be secret.
-  package let origin: String
+  private let url: HTTPURL
   /// Whether the receiver has responded with 410 since the last reload.
   package let isDisabled: Bool
   /// Number of requests in progress.
@@ -17,12 +16,15 @@ package struct WebhookStatus: Sendable {
   package let lastFailure: (failure: WebhookFailure, time: Int64)?
 
   init(_ machine: WebhookMachine, lastFailureTime: Int64) {
-    origin = machine.settings.url.origin
+    url = machine.settings.url
     isDisabled = machine.isDisabled
     inProgress = machine.inProgress
     pausedUntil = machine.pausedUntil
     lastFailure = machine.lastFailure.map { ($0, lastFailureTime) }
   }
+
+  /// Scheme, host and port of its URL. The rest may be secret.
+  package var origin: String { url.origin }
 }
 
 /// The metrics of one webhook. They stay when a reload removes it, since no series ends.

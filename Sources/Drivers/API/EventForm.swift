@@ -20,8 +20,8 @@ final class EventParameters: Sendable {
 
 extension SocketIOSettings {
   /// What is wrong with a namespace that is not configured.
-  static func unknown(namespace: [UInt8], _ settings: SocketIOSettings, of session: Session) -> String {
-    let names = settings.joined.map(\.name).joined(separator: ", ")
+  func unknown(namespace: [UInt8], of session: Session) -> String {
+    let names = joined.map(\.name).joined(separator: ", ")
     return
       "namespace '\(namespace.span.excerpt())' is not one of \(session.settingPrefix)upstream.socketio.namespaces: use \(names)"
   }
@@ -112,9 +112,8 @@ struct EventForm {
 
   /// Throws if the upstream would not accept the event.
   static func check(_ event: SocketIOParts, _ settings: SocketIOSettings, for session: Session) throws(ProblemError) {
-    guard settings.joined.contains(where: { Array($0.name.utf8) == event.namespace }) else {
-      throw ProblemError(
-        .invalidDocument, SocketIOSettings.unknown(namespace: event.namespace, settings, of: session))
+    guard settings.joins(event.namespace) else {
+      throw ProblemError(.invalidDocument, settings.unknown(namespace: event.namespace, of: session))
     }
     try check(sizeOf: event, settings, for: session)
     if let missing = session.upstream.missing(namespace: event.namespace) {

@@ -176,10 +176,8 @@ struct PollParameters {
         .invalidParameter,
         "namespace is for Socket.IO upstreams, and session '\(session.name)' has another: leave it out")
     }
-    for namespace in options.filter?.namespaces ?? [] {
-      guard !settings.joined.contains(where: { Array($0.name.utf8) == namespace }) else { continue }
-      throw ProblemError(
-        .invalidParameter, SocketIOSettings.unknown(namespace: namespace, settings, of: session))
+    for namespace in options.filter?.namespaces ?? [] where !settings.joins(namespace) {
+      throw ProblemError(.invalidParameter, settings.unknown(namespace: namespace, of: session))
     }
   }
 

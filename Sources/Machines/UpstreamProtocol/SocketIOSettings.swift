@@ -56,6 +56,8 @@ package struct SocketIOSettings: Hashable, Sendable {
     return namespaces.filter { $0.name == "/" } + namespaces.filter { $0.name != "/" }
   }
 
+  package func joins(_ namespace: [UInt8]) -> Bool { joined.contains { Array($0.name.utf8) == namespace } }
+
   /// The templates that are rendered for each connection.
   package var templates: [Template] { query.map(\.value) + namespaces.compactMap(\.auth) }
 

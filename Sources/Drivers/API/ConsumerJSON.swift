@@ -3,7 +3,6 @@ import Consumers
 import HTTPServer
 import Inbox
 import JSONCodec
-import Reactor
 import Sessions
 
 /// Consumers, leases and dead letters in responses.
@@ -94,16 +93,16 @@ enum ConsumerJSON {
   static func write(
     _ messages: [LeasedMessage], of batch: LeasedBatch, _ clock: ClockOffset, into content: inout ResponseContent
   ) {
-    var times = LeaseTimes(clock)
+    var times = ResponseTimes(clock)
     content.text.append("{\"messages\":[" as StaticString)
     for (index, message) in messages.enumerated() {
       content.text.append(index == 0 ? "{\"lease\":\"" : ",{\"lease\":\"" as StaticString)
       message.lease.write(into: &content.text)
       content.text.append("\",\"deliveries\":" as StaticString)
       content.text.append(decimal: Int(message.lease.attempt))
-      content.text.append(",\"expires\":\"" as StaticString)
+      content.text.append(",\"expires\":" as StaticString)
       times.write(message.expires, into: &content.text)
-      content.text.append("\"," as StaticString)
+      content.text.append("," as StaticString)
       writeMembers(of: message.message, into: &content)
     }
     content.text.append(batch.more ? "],\"more\":true" : "],\"more\":false" as StaticString)
@@ -138,7 +137,7 @@ enum ConsumerJSON {
   static func write(
     _ results: some Sequence<(Lease, SettlementOutcome)>, _ clock: ClockOffset, into output: inout ByteQueue
   ) {
-    var times = LeaseTimes(clock)
+    var times = ResponseTimes(clock)
     var isFirst = true
     output.append("{\"results\":[" as StaticString)
     for (lease, outcome) in results {
@@ -150,27 +149,12 @@ enum ConsumerJSON {
       case .released: output.append("\",\"status\":200,\"state\":\"released\"}" as StaticString)
       case .dead: output.append("\",\"status\":200,\"state\":\"dead\"}" as StaticString)
       case .extended(let end):
-        output.append("\",\"status\":200,\"state\":\"extended\",\"expires\":\"" as StaticString)
+        output.append("\",\"status\":200,\"state\":\"extended\",\"expires\":" as StaticString)
         times.write(end, into: &output)
-        output.append("\"}" as StaticString)
+        output.append("}" as StaticString)
       case .leaseLost: output.append("\",\"status\":409,\"type\":\"/errors/lease-lost\"}" as StaticString)
       }
     }
     output.append("]}\n" as StaticString)
-  }
-}
-
-/// Writes the ends of leases as wall-clock times.
-private struct LeaseTimes {
-  private var writer = TimestampWriter()
-  private let clock: ClockOffset
-  /// Both clocks at the same moment. The time of the loop's turn is older, and the lease would seem to last longer than it does.
-  private let wallClock = ProcessInformation.wallClockMilliseconds()
-  private let now = ProcessInformation.monotonicTime()
-
-  init(_ clock: ClockOffset) { self.clock = clock }
-
-  mutating func write(_ time: MonotonicTime, into output: inout ByteQueue) {
-    writer.write(milliseconds: clock.wallClock(of: time, wallClock: wallClock, now: now), into: &output)
   }
 }

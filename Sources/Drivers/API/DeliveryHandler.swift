@@ -76,12 +76,9 @@ private struct WaitingDelivery: WaitingRequest {
     response.content.text.append(decimal: sequence)
     DeliveryJSON.end(with: record.state, of: session, into: &response.content.text)
     DeliveryJSON.write(record.reason, into: &response.content.text)
-    response.content.text.append(",\"time\":\"" as StaticString)
-    var clock = TimestampWriter()
-    let time = api.shared.clockOffset.wallClock(
-      of: record.time, wallClock: ProcessInformation.wallClockMilliseconds(), now: ProcessInformation.monotonicTime())
-    clock.write(milliseconds: time, into: &response.content.text)
-    response.content.text.append("\"" as StaticString)
+    response.content.text.append(",\"time\":" as StaticString)
+    var times = ResponseTimes(api.shared.clockOffset)
+    times.write(record.time, into: &response.content.text)
     if let caller, let reply = session.upstream.lateReply(to: sequence, for: caller.principal, now: now) {
       response.content.text.append(",\"reply\":" as StaticString)
       for piece in reply.pieces { response.content.append(piece) }

@@ -1,6 +1,5 @@
 import ByteStreams
 import JSONCodec
-import Reactor
 import Sessions
 import Webhooks
 
@@ -12,17 +11,16 @@ enum WebhookJSON {
   ) {
     output.append("{\"origin\":" as StaticString)
     output.append(jsonString: status.origin)
-    let now = ProcessInformation.monotonicTime()
+    var times = ResponseTimes(clock)
     let state: StaticString =
-      status.isDisabled ? "disabled" : status.pausedUntil > now ? "paused" : "active"
+      status.isDisabled ? "disabled" : status.pausedUntil > times.now ? "paused" : "active"
     output.append(",\"state\":\"" as StaticString)
     output.append(state)
     output.append("\",\"requests\":" as StaticString)
     output.append(decimal: status.inProgress)
     output.append(",\"next_attempt\":" as StaticString)
     if let next = nextAttempt.map({ max($0, status.pausedUntil) }), !status.isDisabled {
-      let wallClock = ProcessInformation.wallClockMilliseconds()
-      write(time: clock.wallClock(of: next, wallClock: wallClock, now: now), into: &output)
+      times.write(next, into: &output)
     } else {
       output.append("null" as StaticString)
     }
@@ -32,7 +30,7 @@ enum WebhookJSON {
       return
     }
     output.append("{\"time\":" as StaticString)
-    write(time: time, into: &output)
+    times.write(milliseconds: time, into: &output)
     output.append(",\"result\":\"" as StaticString)
     output.append(failure.result.rawValue)
     output.append("\",\"status\":" as StaticString)
@@ -46,12 +44,5 @@ enum WebhookJSON {
     output.append(",\"detail\":" as StaticString)
     output.append(jsonString: failure.detail)
     output.append("}}" as StaticString)
-  }
-
-  private static func write(time: Int64, into output: inout ByteQueue) {
-    var writer = TimestampWriter()
-    output.append("\"" as StaticString)
-    writer.write(milliseconds: time, into: &output)
-    output.append("\"" as StaticString)
   }
 }

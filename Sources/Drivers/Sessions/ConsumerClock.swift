@@ -35,7 +35,6 @@ final class ConsumerClock: LoopTask, TimerTarget, SignalTarget {
   }
 
   private func setTimer(_ deadline: MonotonicTime?) {
-    if let timer { loop.cancel(timer) }
-    timer = deadline.map { loop.schedule(at: max($0, lastPass + Self.resolution), self) }
+    loop.reschedule(&timer, at: deadline.map { max($0, lastPass + Self.resolution) }, self)
   }
 }

@@ -97,6 +97,12 @@ package final class LoopContext {
 
   package func cancel(_ timer: LoopTimer) { wheel.cancel(timer.handle) }
 
+  /// Replaces a timer by one that fires at `deadline`; nil: by none.
+  package func reschedule(_ timer: inout LoopTimer?, at deadline: MonotonicTime?, _ target: any TimerTarget) {
+    if let timer { cancel(timer) }
+    timer = deadline.map { schedule(at: $0, target) }
+  }
+
   /// Calls `target` once before this turn ends.
   package func atEndOfTurn(_ target: any TurnEndTarget) { endOfTurn.append(target) }
 

@@ -126,10 +126,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     pump()
   }
 
-  private func setTimer(_ deadline: MonotonicTime?) {
-    if let timer { loop.cancel(timer) }
-    timer = deadline.map { loop.schedule(at: $0, self) }
-  }
+  private func setTimer(_ deadline: MonotonicTime?) { loop.reschedule(&timer, at: deadline, self) }
 
   private func publish() {
     // There may be another driver of this name when its last attempt ends.

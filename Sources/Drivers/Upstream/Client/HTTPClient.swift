@@ -98,10 +98,7 @@ package final class HTTPClient: TimerTarget {
     setTimer(end)
   }
 
-  private func setTimer(_ end: MonotonicTime?) {
-    if let timer { loop.cancel(timer) }
-    timer = end.map { loop.schedule(at: $0, self) }
-  }
+  private func setTimer(_ deadline: MonotonicTime?) { loop.reschedule(&timer, at: deadline, self) }
 
   // MARK: The request
 

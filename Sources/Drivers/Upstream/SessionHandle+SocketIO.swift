@@ -87,7 +87,9 @@ extension SessionHandle {
       let message = SharedSlice(SharedBytes(parts.record))
       // It reports its end. So it is not stored either: another process has other connections.
       let result = shared.outbox.enqueue(message, kind: .text, timeToLive: timeToLive, reportsEnd: true, now: now)
-      if case .queued(let sequence, _) = result { shared.noteQueued(sequence, token, owed) }
+      if case .queued(let sequence, _) = result {
+        shared.socketIO?.noteQueued(sequence, token, owed, in: shared.outbox.ledger)
+      }
       return (.posted(Receipt(result: result, nextAttempt: shared.nextAttempt)), shared.signal(after: result))
     }
     signal?.notify()
@@ -119,23 +121,7 @@ extension SessionHandle {
 
   /// The connection has ended: its acknowledgements cannot be sent any more.
   func forgetConnection(_ connection: Generation) {
-    shared.withLock { shared in
-      guard var state = shared.socketIO else { return }
-      // The dictionary must have one owner while it changes.
-      shared.socketIO = nil
-      if !state.owed.isEmpty {
-        state.owed = state.owed.filter { $0.value.connection != connection }
-        if state.owed.isEmpty { state.order = RingDeque(filler: []) }
-      }
-      if !state.queued.isEmpty { state.queued = state.queued.filter { $0.value.owed.connection != connection } }
-      if state.connection == connection {
-        for index in state.namespaces.indices where state.namespaces[index].state == .connected {
-          state.namespaces[index].state = .disconnected
-        }
-        state.maximumPayload = nil
-      }
-      shared.socketIO = state
-    }
+    shared.withLock { $0.socketIO?.forget(connection) }
   }
 
   func expectAcknowledgement(of event: SocketIORecord, from connection: Generation) {
@@ -158,20 +144,6 @@ extension SessionHandle {
 }
 
 extension SessionHandle.Shared {
-  /// The acknowledgement with this token is in the queue.
-  fileprivate mutating func noteQueued(_ sequence: UInt64, _ token: [UInt8], _ owed: SocketIOState.Owed) {
-    guard var state = socketIO else { return }
-    // The dictionary must have one owner while it changes.
-    socketIO = nil
-    state.owed[token] = nil
-    if state.queued.count >= state.nextPurge {
-      state.queued = state.queued.filter { outbox.ledger.state(of: $0.key) == .queued }
-      state.nextPurge = max(SocketIOState.purgeMinimum, 2 * state.queued.count)
-    }
-    state.queued[sequence] = (token, owed)
-    socketIO = state
-  }
-
   /// These messages have ended in the queue. A client may send its acknowledgement again, while its connection sends.
   mutating func restoreAcknowledgements(_ ended: [UInt64]) {
     guard socketIO?.queued.isEmpty == false else { return }
@@ -193,5 +165,31 @@ extension SocketIOState {
       owed[oldest] = nil
       order.removeFirst()
     }
+  }
+
+  /// The acknowledgement with this token is in the queue.
+  fileprivate mutating func noteQueued(
+    _ sequence: UInt64, _ token: [UInt8], _ sent: Owed, in ledger: DeliveryLedger
+  ) {
+    owed[token] = nil
+    if queued.count >= nextPurge {
+      queued = queued.filter { ledger.state(of: $0.key) == .queued }
+      nextPurge = max(Self.purgeMinimum, 2 * queued.count)
+    }
+    queued[sequence] = (token, sent)
+  }
+
+  /// Removes the acknowledgements of a connection that has ended, and disconnects its namespaces.
+  fileprivate mutating func forget(_ ended: Generation) {
+    if !owed.isEmpty {
+      owed = owed.filter { $0.value.connection != ended }
+      if owed.isEmpty { order = RingDeque(filler: []) }
+    }
+    if !queued.isEmpty { queued = queued.filter { $0.value.owed.connection != ended } }
+    guard connection == ended else { return }
+    for index in namespaces.indices where namespaces[index].state == .connected {
+      namespaces[index].state = .disconnected
+    }
+    maximumPayload = nil
   }
 }

@@ -26,6 +26,13 @@ package final class SharedConsumers: Sendable {
     var deadBytes = 0
     /// That of the last change; nil: there was none, or consumers are not stored.
     var lastTicket: JournalTicket?
+
+    /// Lets the timer fire at `deadline` at the latest.
+    mutating func lowerAlarm(to deadline: MonotonicTime) {
+      guard deadline < alarm else { return }
+      alarm = deadline
+      clock?.notify()
+    }
   }
 
   /// Lock order: taken before the locks of the inbox.
@@ -160,10 +167,7 @@ package final class SharedConsumers: Sendable {
         }
         defer { submit(&state) }
         let result = try body(&state.table, &state.entropy)
-        if deadline < state.alarm {
-          state.alarm = deadline
-          state.clock?.notify()
-        }
+        state.lowerAlarm(to: deadline)
         return .success(result)
       } catch {
         return .failure(error)
@@ -313,12 +317,12 @@ package final class SharedConsumers: Sendable {
 
   package func endHolding(_ turn: ReceiveTurn, of name: String, now: MonotonicTime) {
     held.subtract(1, ordering: .sequentiallyConsistent)
-    // The timer ignores a consumer with a held receive.
-    schedule(
-      state.withLock { state in
-        defer { submit(&state) }
-        return state.table.hold(turn, of: name, -1, now: now)
-      })
+    state.withLock { state in
+      let idleEnd = state.table.hold(turn, of: name, -1, now: now)
+      submit(&state)
+      // The timer ignores a consumer with a held receive.
+      state.lowerAlarm(to: idleEnd)
+    }
   }
 
   // MARK: Settling
@@ -376,24 +380,17 @@ package final class SharedConsumers: Sendable {
   /// Takes back what a receive has leased, since its response is not sent.
   package func withdraw(_ batch: LeasedBatch, of name: String, now: MonotonicTime) {
     let inbox = inbox
-    let next = state.withLock { state in
+    state.withLock { state in
       state.table.withdraw(batch, of: name, now: now, inbox)
       submit(&state)
-      return state.table.nextDeadline()
+      // No timer was set for the ends of these leases. The consumer may be idle now.
+      if let next = state.table.nextDeadline() { state.lowerAlarm(to: next) }
     }
-    // No timer was set for the ends of these leases. The consumer may be idle now.
-    if let next { schedule(next) }
     pushed()
   }
 
   /// Lets the timer fire at `deadline` at the latest.
-  func schedule(_ deadline: MonotonicTime) {
-    state.withLock { state in
-      guard deadline < state.alarm else { return }
-      state.alarm = deadline
-      state.clock?.notify()
-    }
-  }
+  func schedule(_ deadline: MonotonicTime) { state.withLock { $0.lowerAlarm(to: deadline) } }
 }
 
 extension SharedInbox: PushSource {}

@@ -89,7 +89,7 @@ struct PollParameters {
     if request.method == .head { start = .latest }
     // Clients that came together must not all return together.
     let lifetime = settings.streamLifetime / 1000 * Int64.random(in: 900...1100)
-    wait = WaitParameter.granted(lifetime, for: request, maximum: lifetime)
+    wait = WaitParameter.granted(lifetime, for: request)
   }
 
   /// For clients that can only repeat a request with the `ETag` of the last response.

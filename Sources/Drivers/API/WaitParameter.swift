@@ -34,9 +34,11 @@ enum WaitParameter {
     HTTPPreferences(request.fields).wait.map { .seconds(Int64($0)) }
   }
 
-  /// Limits `wait` to `maximum` and to the timeout of a proxy on the path.
-  static func granted(_ wait: TimeSpan, for request: borrowing HTTPRequestHead, maximum: TimeSpan) -> TimeSpan {
-    let wait = min(wait, maximum)
+  /// Limits `wait` to `maximum`, if there is one, and to the timeout of a proxy on the path.
+  static func granted(
+    _ wait: TimeSpan, for request: borrowing HTTPRequestHead, maximum: TimeSpan? = nil
+  ) -> TimeSpan {
+    let wait = min(wait, maximum ?? wait)
     // A sidecar proxy states its timeout in this field. A response after it would be lost.
     guard let expected = request.fields.first(.xEnvoyExpectedTimeout)?.decimalValue(), expected > 0 else { return wait }
     let timeout = TimeSpan.milliseconds(Int64(clamping: min(expected, 1 << 40)))

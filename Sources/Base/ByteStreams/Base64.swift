@@ -46,12 +46,31 @@ package enum Base64 {
     return last & ((1 << (2 * padding)) - 1) == 0
   }
 
+  /// Number of bytes that `text` encodes.
+  package static func decodedCount(_ text: Span<UInt8>) -> Int { text.count / 4 * 3 - padding(of: text) }
+
+  /// Number of characters of padding, at most two.
+  private static func padding(of text: Span<UInt8>) -> Int {
+    var padding = 0
+    while padding < min(2, text.count), text[text.count - 1 - padding] == UInt8(ascii: "=") { padding += 1 }
+    return padding
+  }
+
   /// Appends the bytes that `text` encodes. `text` must be an encoding by `encode`.
   package static func decode(_ text: Span<UInt8>, into output: inout ByteQueue) {
-    var digits = text.count
-    while digits > 0, text[digits &- 1] == UInt8(ascii: "=") { digits &-= 1 }
-    output.reserve(digits / 4 * 3 + 2)
-    _ = decode(text.extracting(first: digits), .standard) { output.append($0) }
+    let digits = text.extracting(first: text.count - padding(of: text))
+    output.reserve(digits.count / 4 * 3 + 2)
+    _ = decode(digits, .standard) { output.append($0) }
+  }
+
+  /// Returns the bytes that `text` encodes. Returns nil unless `text` is their canonical encoding: padded, and with the unused bits of the
+  /// last digit zero.
+  package static func decode(_ text: Span<UInt8>) -> [UInt8]? {
+    guard text.count % 4 == 0 else { return nil }
+    let digits = text.extracting(first: text.count - padding(of: text))
+    var output: [UInt8] = []
+    output.reserveCapacity(text.count / 4 * 3)
+    return decode(digits, .standard) { output.append($0) } ? output : nil
   }
 
   /// Returns the bytes that `text` encodes with the alphabet for URLs, without padding (RFC 7515 §2). Returns nil unless `text` is the one

@@ -166,18 +166,11 @@ package struct RetainedMessage: Sendable {
     while index < bytes.count, bytes[index] == UInt8(ascii: "\""),
       let close = bytes.firstIndex(of: UInt8(ascii: "\""), from: index + 1)
     {
-      size += Self.decodedCount(bytes.extracting(index + 1..<close))
+      size += Base64.decodedCount(bytes.extracting(index + 1..<close))
       index = close + 1
       if index < bytes.count, bytes[index] == UInt8(ascii: ",") { index += 1 }
     }
     return (size, min(index + 1, bytes.count - 1))
-  }
-
-  /// Bytes that base64 with padding encodes.
-  private static func decodedCount(_ base64: Span<UInt8>) -> Int {
-    var padding = 0
-    while padding < min(2, base64.count), base64[base64.count - 1 - padding] == UInt8(ascii: "=") { padding += 1 }
-    return base64.count / 4 * 3 - padding
   }
 
   /// When it arrived, as in `rendered`.
@@ -211,7 +204,7 @@ package struct RetainedMessage: Sendable {
       return (data.count + size, end)
     case .text: return (JSONString.content(of: bytes.extracting(data))?.count ?? 0, data.upperBound)
     case .binary:
-      return (Self.decodedCount(bytes.extracting(data.lowerBound + 1..<data.upperBound - 1)), data.upperBound)
+      return (Base64.decodedCount(bytes.extracting(data.lowerBound + 1..<data.upperBound - 1)), data.upperBound)
     }
   }
 

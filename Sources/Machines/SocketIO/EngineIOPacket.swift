@@ -86,13 +86,7 @@ package struct EngineIOPacket: Equatable, Sendable {
 extension EngineIOPacket {
   /// The bytes that base64 text encodes.
   static func decoded(base64 text: Span<UInt8>) throws(SocketIOViolation) -> [UInt8] {
-    var padding = 0
-    while padding < 2, padding < text.count, text[text.count &- 1 &- padding] == UInt8(ascii: "=") { padding &+= 1 }
-    guard text.count % 4 == 0, Base64.isEncoding(text, ofBytes: text.count / 4 * 3 &- padding) else {
-      throw .invalidBase64
-    }
-    var output = ByteQueue()
-    Base64.decode(text, into: &output)
-    return output.copyBytes()
+    guard let bytes = Base64.decode(text) else { throw .invalidBase64 }
+    return bytes
   }
 }

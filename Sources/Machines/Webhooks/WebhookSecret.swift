@@ -11,14 +11,9 @@ package struct WebhookSecret: Equatable, Sendable {
 
   package init?(_ text: String) {
     let prefix = "whsec_"
-    guard text.hasPrefix(prefix) else { return nil }
-    let encoded = Array(text.utf8.dropFirst(prefix.utf8.count))
-    let padding = encoded.suffix(2).count { $0 == UInt8(ascii: "=") }
-    let size = encoded.count / 4 * 3 - padding
-    guard Self.sizes.contains(size), Base64.isEncoding(encoded.span, ofBytes: size) else { return nil }
-    var decoded = ByteQueue()
-    Base64.decode(encoded.span, into: &decoded)
-    guard let key = HMACKey(decoded.copyBytes(), minimum: Self.sizes.lowerBound) else { return nil }
+    guard text.hasPrefix(prefix), let bytes = Base64.decode(Array(text.utf8.dropFirst(prefix.utf8.count)).span),
+      Self.sizes.contains(bytes.count), let key = HMACKey(bytes, minimum: Self.sizes.lowerBound)
+    else { return nil }
     self.key = key
   }
 

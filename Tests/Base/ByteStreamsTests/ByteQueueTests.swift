@@ -121,6 +121,18 @@ import Testing
     var output = ByteQueue()
     Base64.decode(Array(standard.utf8).span, into: &output)
     #expect(output.copyBytes() == Array(plain.utf8))
+    let strict = Base64.decode(Array(standard.utf8).span)
+    #expect(strict == Array(plain.utf8))
+    let count = Base64.decodedCount(Array(standard.utf8).span)
+    #expect(count == plain.utf8.count)
+  }
+
+  @Test(arguments: [
+    "Z", "Zg", "Zh==", "Zm9=", "Zg=", "Z-==", "Zm9v====", "=m9v", "Z===", "====", "Zg==Zg==", "Zm 9", "Zm9v\n",
+  ])
+  func decodesOnlyTheCanonicalEncoding(text: String) {
+    let decoded = Base64.decode(Array(text.utf8).span)
+    #expect(decoded == nil)
   }
 
   @Test(arguments: ["Z", "Zh", "Zg=", "Zg==", "Zm9", "Zm9v+A", "Zm9v/A", "Zm 9", "Zm9vZ"])

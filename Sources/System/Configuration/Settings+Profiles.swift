@@ -150,7 +150,7 @@ extension ValueFormat where Value == HostPatterns {
         } catch {
           throw InvalidValue(index: error.index, reason: HostPatterns.expectation)
         }
-      }, format: { "[" + $0.texts.map(PrintableText.quoted).joined(separator: ", ") + "]" })
+      }, format: { StructureText.list($0.texts) })
   }
 }
 

@@ -85,11 +85,8 @@ extension StructureReader {
   }
 
   private func words(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> [String] {
-    guard case .sequence(let items) = node.value, items.count <= NamePatterns.maximumCount else {
-      throw fail(node, "'\(key)' must be a list of at most \(NamePatterns.maximumCount) plain values")
-    }
     var result: [String] = []
-    for item in items { result.append(try scalar(item, key)) }
+    for item in try items(node, key, maximum: NamePatterns.maximumCount) { result.append(try scalar(item, key)) }
     return result
   }
 }
@@ -111,9 +108,5 @@ extension StructureText {
       ])
     }
     return "[\(items.joined(separator: ", "))]"
-  }
-
-  private static func list(_ texts: [String]) -> String {
-    "[" + texts.map(PrintableText.quoted).joined(separator: ", ") + "]"
   }
 }

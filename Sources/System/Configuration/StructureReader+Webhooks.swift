@@ -170,13 +170,6 @@ extension StructureReader {
   /// Maximum number of blocks. Each address of a name is compared with all of them.
   private static let addressLimit = 64
 
-  private func items(_ node: YAMLNode, _ key: String, maximum: Int) throws(ConfigurationError) -> [YAMLNode] {
-    guard case .sequence(let items) = node.value, items.count <= maximum else {
-      throw fail(node, "'\(key)' must be a list of at most \(maximum) plain values")
-    }
-    return items
-  }
-
   private func number(
     _ node: YAMLNode, _ key: String, in range: ClosedRange<Int>
   ) throws(ConfigurationError) -> Int {
@@ -212,7 +205,6 @@ extension ValueFormat where Value == [WebhookSettings] {
 extension StructureText {
   /// Without secrets, which the path of a URL often is.
   static func text(of webhooks: [WebhookSettings]) -> String {
-    func list(_ texts: [String]) -> String { "[" + texts.map(PrintableText.quoted).joined(separator: ", ") + "]" }
     let items = webhooks.map { webhook in
       var members = [
         ("name", PrintableText.quoted(webhook.name)), ("url", PrintableText.quoted(webhook.url.origin + "/***")),

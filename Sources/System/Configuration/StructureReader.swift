@@ -33,6 +33,13 @@ struct StructureReader {
     return text
   }
 
+  func items(_ node: YAMLNode, _ key: String, maximum: Int) throws(ConfigurationError) -> [YAMLNode] {
+    guard case .sequence(let items) = node.value, items.count <= maximum else {
+      throw fail(node, "'\(key)' must be a list of at most \(maximum) plain values")
+    }
+    return items
+  }
+
   /// Returns the keys and values of a node whose keys must be in `known`.
   func members(
     _ node: YAMLNode, _ key: String, _ known: [String]

@@ -56,6 +56,10 @@ enum StructureText {
     return mapping(members)
   }
 
+  static func list(_ texts: [String]) -> String {
+    "[" + texts.map(PrintableText.quoted).joined(separator: ", ") + "]"
+  }
+
   static func mapping(_ members: [(String, String)]) -> String {
     "{" + members.map { "\($0): \($1)" }.joined(separator: ", ") + "}"
   }

@@ -64,7 +64,7 @@ extension ValueFormat where Value == ProxyBypass {
         } catch {
           throw InvalidValue(index: error.index, reason: ProxyBypassError.expectation)
         }
-      }, format: { "[" + $0.texts.map(PrintableText.quoted).joined(separator: ", ") + "]" })
+      }, format: { StructureText.list($0.texts) })
   }
 }
 
@@ -154,7 +154,7 @@ extension ValueFormat where Value == TrustedProxies {
           throw InvalidValue(index: index, reason: TrustedProxies.expectation)
         }
         return proxies
-      }, format: { "[" + $0.texts.map(PrintableText.quoted).joined(separator: ", ") + "]" })
+      }, format: { StructureText.list($0.texts) })
   }
 }
 

@@ -72,7 +72,7 @@ extension ValueFormat {
           }
         }
         return values
-      }, format: { "[" + $0.map { PrintableText.quoted(format($0)) }.joined(separator: ", ") + "]" })
+      }, format: { StructureText.list($0.map(format)) })
   }
 
   /// YAML nodes, read by a method of `StructureReader`.

@@ -85,14 +85,16 @@ package struct ConsumerTable: Sendable {
     _ name: String, _ settings: ConsumerSettings, start: Cursor, isNewWorker: Bool, now: MonotonicTime,
     _ source: some PushSource
   ) {
-    if let existing = consumers[name], existing.settings.isShared == settings.isShared {
+    if let existing = consumers[name]?.settings, existing.isShared == settings.isShared {
       // Receives of clients end.
       lastID += 1
       consumers[name]?.id = lastID
       consumers[name]?.held = 0
-      if settings.isWebhook { withQueue(of: name) { $0.keepAttempted(source) } }
-      if isNewWorker { _ = withQueue(of: name) { $0.withdrawAll(now: now, source) } }
-      if existing.settings.order != settings.order { _ = withQueue(of: name) { $0.reorder(settings.order, source) } }
+      withQueue(of: name) { queue in
+        if settings.isWebhook { queue.keepAttempted(source) }
+        if isNewWorker { queue.withdrawAll(now: now, source) }
+        if existing.order != settings.order { queue.reorder(settings.order, source) }
+      }
       update(name, settings, now: now)
     } else {
       create(name, settings, start: consumers[name]?.position ?? start, now: now)

@@ -114,7 +114,7 @@ extension API {
       start = try target.session.inbox.resolve(document.start, now: now).cursor
     } catch {
       // The start of an existing consumer is ignored.
-      guard (try? target.session.consumers.status(of: target.name)) != nil else {
+      guard target.session.consumers.settings(of: target.name) != nil else {
         throw ProblemError(
           .invalidDocument,
           "start is ahead of the newest push: use the cursor of an earlier response, \"earliest\" or \"latest\"")
@@ -169,8 +169,8 @@ extension ConsumerTarget {
 
   /// Throws 403 if the consumer has topics that the grant does not allow. They may change while a receive is held, so it checks again.
   func check(_ grant: Grant?) throws(ProblemError) {
-    guard let grant, !grant.topics.isAll, let status = try? session.consumers.status(of: name) else { return }
-    try grant.checkConsumer(topics: status.settings.topics)
+    guard let grant, !grant.topics.isAll, let settings = session.consumers.settings(of: name) else { return }
+    try grant.checkConsumer(topics: settings.topics)
   }
 
   /// The path of the consumer.

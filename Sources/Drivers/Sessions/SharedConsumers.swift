@@ -210,6 +210,16 @@ package final class SharedConsumers: Sendable {
     let status: ConsumerStatus
   }
 
+  /// nil if there is no such consumer.
+  package func settings(of name: String) -> ConsumerSettings? { state.withLock { $0.table.settings(of: name) } }
+
+  /// Number of pushes after the position of a consumer; nil if there is no such consumer.
+  func lag(of name: String) -> UInt64? {
+    let inbox = inbox
+    return state.withLock { $0.table.lag(of: name, inbox) }
+  }
+
+  /// Takes time in proportion to the records of the consumer if it is a webhook. `settings` and `lag` do not.
   package func status(of name: String) throws(ConsumerRefusal) -> ConsumerStatus {
     let inbox = inbox
     return try withTable { table, _ throws(ConsumerRefusal) in try table.status(of: name, inbox) }

@@ -29,7 +29,7 @@ package struct ConsumerStatus: Sendable {
     deadBytes = consumer.queue?.dead.bytes ?? 0
     droppedDeadLetters = consumer.queue?.dead.dropped ?? 0
     missed = consumer.queue?.missedTotal
-    // It visits all records.
+    // This visits all records of the queue.
     nextDelivery = settings.isWebhook ? consumer.queue?.nextDelayed : nil
   }
 

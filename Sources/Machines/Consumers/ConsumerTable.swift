@@ -136,6 +136,14 @@ package struct ConsumerTable: Sendable {
     return consumers[name]?.queue?.counting(&recordCount, limit: maximumRecords, body)
   }
 
+  /// nil if there is no such consumer.
+  package func settings(of name: String) -> ConsumerSettings? { consumers[name]?.settings }
+
+  /// Number of pushes after the position of a consumer; nil if there is no such consumer.
+  package func lag(of name: String, _ source: some PushSource) -> UInt64? {
+    consumers[name].map { ConsumerStatus.lag(of: $0, source.latest) }
+  }
+
   package func status(of name: String, _ source: some PushSource) throws(ConsumerRefusal) -> ConsumerStatus {
     guard let consumer = consumers[name] else { throw .unknown }
     return ConsumerStatus(name, consumer, source.latest)

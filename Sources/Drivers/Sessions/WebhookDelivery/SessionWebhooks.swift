@@ -131,7 +131,7 @@ package final class SessionWebhooks: Sendable {
       if let metrics = state.metrics[name] { return metrics }
       let metrics = WebhookMetrics(registry, session: sessionName, webhook: name) { [weak self] in
         guard let self, self.contains(name) else { return 0 }
-        return (try? self.consumers.status(of: name).lag) ?? 0
+        return self.consumers.lag(of: name) ?? 0
       } isDisabled: { [weak self] in
         self?.status(of: name)?.isDisabled ?? false
       }

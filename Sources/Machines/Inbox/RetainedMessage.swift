@@ -33,7 +33,7 @@ package struct RetainedMessage: Sendable {
 
   package let sequence: UInt64
   /// When it arrived, on the monotonic clock: the wall clock, which `rendered` shows, may jump.
-  package let arrival: MonotonicTime
+  package private(set) var arrival: MonotonicTime
   package let kind: Kind
   /// Where the parts of `rendered` are. `topicStart` is set also for an event without a topic. Small enough to cost no memory beside `kind`.
   private let topicStart: UInt8
@@ -90,7 +90,9 @@ package struct RetainedMessage: Sendable {
 
   /// This message as if it had arrived at another time.
   package func arriving(at time: MonotonicTime) -> RetainedMessage {
-    RetainedMessage(sequence, arrival: time, layout: layout, rendered: rendered) ?? self
+    var message = self
+    message.arrival = time
+    return message
   }
 
   /// The id of this message in a log whose positions are like `cursor`. A message of an earlier term keeps its id.

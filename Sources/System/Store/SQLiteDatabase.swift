@@ -259,7 +259,7 @@ import Synchronization
 final class Cancellation: Sendable {
   private let flag = Atomic<Bool>(false)
   private let other: Cancellation?
-  let deadline: MonotonicTime
+  private let deadline: MonotonicTime
 
   init(_ other: Cancellation? = nil, at deadline: MonotonicTime = .distantFuture) {
     self.other = other

@@ -105,9 +105,8 @@ package final class GatewayServer: Sendable {
     let descriptors = DescriptorBudget(
       limit: descriptorLimit, inUse: ProcessInformation.openDescriptors(), loops: loopCount,
       sessions: plan.sessions.count, created: settings.profiles.isEmpty ? 0 : settings.createdSessions.total,
-      webhooks: settings.configuredSessions.reduce(0) { sum, session in
-        session.configuration.webhooks.reduce(sum) { $0 + $1.concurrency }
-      }, clients: settings.http.connections, management: settings.http.managementConnections)
+      webhooks: settings.configuredSessions.flatMap(\.configuration.webhooks).reduce(0) { $0 + $1.concurrency },
+      clients: settings.http.connections, management: settings.http.managementConnections)
     if let warning = descriptors.warning {
       logger.warning(
         "fewer connections are accepted than configured",

@@ -110,7 +110,7 @@ package struct DeliveryLedger: Sendable {
   func isConfirmable(_ sequence: UInt64) -> Bool { confirmable.contains(sequence) }
 
   /// How many of the remembered messages are `written` and may be confirmed.
-  var unconfirmed: Int { present[Int(DeliveryState.written.rawValue)] &- finallyWritten }
+  var unconfirmed: Int { count(in: .written) &- finallyWritten }
 
   /// Whether a message stays in this state.
   private func isFinal(_ state: DeliveryState, of sequence: UInt64) -> Bool {

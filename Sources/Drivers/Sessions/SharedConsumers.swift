@@ -183,12 +183,11 @@ package final class SharedConsumers: Sendable {
     _ name: String, _ settings: ConsumerSettings, start: Cursor, now: MonotonicTime
   ) throws(ConsumerRefusal) -> (isNew: Bool, status: ConsumerStatus) {
     let inbox = inbox
-    let result = try withTable(deadline: now + settings.idle, mustStore: true, use: (name, now)) {
+    return try withTable(deadline: now + settings.idle, mustStore: true, use: (name, now)) {
       table, _ throws(ConsumerRefusal) in
       let isNew = try table.put(name, settings, start: start, now: now)
-      return PutResult(isNew: isNew, status: try table.status(of: name, inbox))
+      return (isNew, try table.status(of: name, inbox))
     }
-    return (result.isNew, result.status)
   }
 
   /// Creates a consumer of the configuration, which starts at the next push, or makes an existing one of this name that one.
@@ -203,11 +202,6 @@ package final class SharedConsumers: Sendable {
     }
     countDeadLetters()
     notifier.notify()
-  }
-
-  private struct PutResult: Sendable {
-    let isNew: Bool
-    let status: ConsumerStatus
   }
 
   /// nil if there is no such consumer.
@@ -358,16 +352,7 @@ package final class SharedConsumers: Sendable {
   }
 
   package func deadLetters(of name: String) throws(ConsumerRefusal) -> (letters: [DeadLetter], dropped: UInt64) {
-    let result = try withTable { table, _ throws(ConsumerRefusal) in
-      let (letters, dropped) = try table.deadLetters(of: name)
-      return DeadLetterList(letters: letters, dropped: dropped)
-    }
-    return (result.letters, result.dropped)
-  }
-
-  private struct DeadLetterList: Sendable {
-    let letters: [DeadLetter]
-    let dropped: UInt64
+    try withTable { table, _ throws(ConsumerRefusal) in try table.deadLetters(of: name) }
   }
 
   package func removeDeadLetters(of name: String, now: MonotonicTime) throws(ConsumerRefusal) -> Int {

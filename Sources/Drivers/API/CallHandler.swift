@@ -147,7 +147,7 @@ private struct HeldCall: WaitingRequest {
 
   var heldCount: Gauge? { nil }
   var notifier: Notifier { pending.call.notifier }
-  /// A few calls have the same one.
+  /// A few calls share a notifier.
   var isConcerned: Bool { hasNewData }
   /// The session waits for the reply, too, within `shutdown.flush`.
   var endsAtDrain: Bool { false }

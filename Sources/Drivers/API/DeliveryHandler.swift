@@ -46,7 +46,7 @@ private struct WaitingDelivery: WaitingRequest {
 
   private var sequence: UInt64 { id.number }
 
-  /// Rung whenever any message reaches a final state.
+  /// The notifier reports every message of the session that reaches a final state.
   var isConcerned: Bool { hasNewData }
 
   func finish(at now: MonotonicTime, into response: inout Response) {

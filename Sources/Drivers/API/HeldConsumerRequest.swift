@@ -94,8 +94,8 @@ struct HeldConsumerRequest: WaitingRequest {
 
   var heldCount: Gauge? { isReceive ? api.shared.metrics.heldReceives : nil }
   var notifier: Notifier { pending.target.session.consumers.notifier }
-  /// Rung for all consumers of the session, and most often another worker takes the push. Another deadline applies once a push is leased, which
-  /// must be stored, and once an acknowledgement is.
+  /// The notifier serves all consumers of the session, and most often another worker takes the push. Another deadline applies once a push is
+  /// leased, which must be stored, and once an acknowledgement is.
   var isConcerned: Bool {
     guard isStored else { return hasNewData }
     let before = deadline

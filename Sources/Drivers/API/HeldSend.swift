@@ -38,8 +38,8 @@ struct HeldSend: WaitingRequest {
 
   var heldCount: Gauge? { nil }
   var notifier: Notifier { pending.receipt.session.upstream.deliveryNotifier }
-  /// Rung whenever any message reaches a state that a client waits for. When the messages are stored, another deadline applies, so the server
-  /// must look at it.
+  /// The notifier reports every message of the session that reaches a state for which a client waits. When the messages of this request are
+  /// stored, another deadline applies, so the server must check this waiter.
   var isConcerned: Bool { pending.receipt.ticket != nil || hasNewData }
   /// What is not stored cannot be acknowledged.
   var endsAtDrain: Bool { pending.receipt.ticket == nil }

@@ -1,7 +1,7 @@
 import ByteStreams
 import Sessions
 
-/// What a request wants, by its head, until its content has arrived.
+/// A request whose head has been read, and whose content may not have arrived yet.
 enum PendingRequest {
   case send(IncomingMessage, to: Session)
   case poll(PollParameters, of: Session)
@@ -17,7 +17,7 @@ enum PendingRequest {
   case preflight(CrossOrigin.Origin, allowsCredentials: Bool)
   indirect case refused(Problem)
 
-  /// As what its time is measured.
+  /// The kind of request in the metrics of response times.
   var kind: LoopLatencies.Request {
     switch self {
     case .send: .send

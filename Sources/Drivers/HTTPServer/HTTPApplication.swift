@@ -69,7 +69,7 @@ package enum Outcome {
 
 /// Waits for new data until a deadline. Used on one event loop.
 package protocol Waiter {
-  /// Rung after every change that may be new data for this waiter.
+  /// Notified after every change that may be new data for this waiter.
   var notifier: Notifier { get }
   /// The wait ends at this time even without new data.
   var deadline: MonotonicTime { get }

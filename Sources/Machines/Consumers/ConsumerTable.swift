@@ -272,7 +272,8 @@ package struct ConsumerTable: Sendable {
     return outcomes
   }
 
-  /// The leases of a receive do not end before `begin` or `withdraw`: its response is sent when they are stored, and that takes its time.
+  /// The leases of a receive do not expire until `begin` or `withdraw` is called. Its response is sent when they are stored, which may take
+  /// longer than a lease.
   package mutating func suspend(_ batch: LeasedBatch, of name: String) {
     withQueue(of: name) { queue in for message in batch.messages { queue.setEnd(.distantFuture, of: message.lease) } }
   }

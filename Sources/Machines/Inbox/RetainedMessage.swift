@@ -149,7 +149,7 @@ package struct RetainedMessage: Sendable {
     Int(topicStart) + (hasTopic ? Int(topicCount) + 1 : 4) + MessageRenderer.namespaceMember.utf8CodeUnitCount
   }
 
-  /// The range of `data`. That of an event is looked for, so a caller needs it once.
+  /// The range of `data`. For an event this scans the JSON value, so callers read it only once.
   private var dataRange: Range<Int> {
     let (start, end) = (Int(dataStart), rendered.count - 1)
     guard kind == .event else { return start..<end }

@@ -17,7 +17,7 @@ package struct DeliveryLedger: Sendable {
   package let limit: Int
   /// The messages whose connections confirm what they have written. For the others, `written` is final.
   private var confirmable: Range<UInt64>
-  /// How many of the remembered messages are `written`, and stay it.
+  /// Number of remembered messages whose final state is `written`.
   private var finallyWritten = 0
   /// Whether the outbox keeps written messages until they are confirmed.
   private let keepsWritten: Bool

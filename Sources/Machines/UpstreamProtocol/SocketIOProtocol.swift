@@ -9,7 +9,8 @@ import SocketIO
 package struct SocketIOProtocol: UpstreamProtocol {
   /// Events that arrive before the answer to CONNECT. Applications send a few.
   private static var earlyLimit: Int { 1_000 }
-  /// As `earlyLimit`, if the CONNECT asks for the events of an outage: a server remembers two minutes of them. Also of all namespaces together.
+  /// As `earlyLimit`, if the CONNECT requests the events of an outage: a server remembers two minutes of them. This is also the limit of the
+  /// early events of all namespaces together.
   private static var recoveredLimit: Int { 65_536 }
   /// Size of these events, as a multiple of the largest message.
   private static var recoveredMessages: Int { 4 }

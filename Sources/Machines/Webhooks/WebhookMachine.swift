@@ -52,8 +52,8 @@ package struct WebhookMachine: Sendable {
   private static let jitter = 0.2
   /// Limits of Retry-After. A second is the shortest that it can express, and an hour is long enough for any overload.
   private static let retryAfters = TimeSpan.seconds(1)...TimeSpan.hours(1)
-  /// After n failures in a row no attempt begins for the first of these times 2ⁿ⁻¹, at most for the last: a receiver that is down must not get the
-  /// whole backlog at the speed at which it refuses connections.
+  /// The shortest and the longest pause. The first failure after a success pauses all attempts for the shortest. Each further failure doubles the
+  /// pause. Without pauses, a receiver that is down would get the whole backlog as fast as it refuses connections.
   private static let pauses = TimeSpan.milliseconds(100)...TimeSpan.seconds(30)
 
   package private(set) var settings: WebhookSettings
@@ -64,7 +64,7 @@ package struct WebhookMachine: Sendable {
   package private(set) var lastFailure: WebhookFailure?
   /// Number of attempts in progress.
   package private(set) var inProgress = 0
-  /// Number of pauses since the last attempt that succeeded.
+  /// Number of failures since the last success. A failure during a pause does not count.
   private var failuresInRow = 0
   /// How many attempts of a push the receiver has postponed, by `Retry-After` or 410. They do not count for the schedule.
   private var postponed: [UInt64: UInt32] = [:]

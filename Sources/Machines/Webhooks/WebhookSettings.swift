@@ -24,7 +24,7 @@ package struct WebhookSettings: Equatable, Sendable {
   package var giveUpAfter = TimeSpan.hours(24)
   /// Which addresses may be connected to.
   package var rules = WebhookSettings.publicOnly
-  /// A PEM file of authorities that are trusted beside those of the system; empty: none.
+  /// A PEM file of authorities that are trusted in addition to those of the system; empty: none.
   package var caFile = ""
 
   package init(name: String, url: HTTPURL) {

@@ -106,8 +106,9 @@ package final class LoopContext {
   /// Calls `target` once before this turn ends.
   package func atEndOfTurn(_ target: any TurnEndTarget) { endOfTurn.append(target) }
 
-  /// Calls `target` once at the very end of the present turn of the calling thread's loop, after its output was sent; at once if the thread is not that of a
-  /// loop. For waking another thread: one that is woken in the middle of a turn takes the processor from the loop, and finds a part of the work only.
+  /// Calls `target` once at the end of the current turn of the calling thread's loop, after the output of the turn was sent. Calls it at once if
+  /// the thread runs no loop. Used to wake other threads: a thread that wakes during the turn competes with the loop for the processor, and finds
+  /// only the work that the turn has submitted so far.
   package static func atVeryEndOfTurn(_ target: any TurnEndTarget) {
     guard let owner = unsafe clinux_thread_owner() else { return target.turnEnded() }
     unsafe Unmanaged<LoopContext>.fromOpaque(owner).takeUnretainedValue().wakes.append(target)

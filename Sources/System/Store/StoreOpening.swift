@@ -57,7 +57,8 @@ struct StoreOpening {
       session.unusedSince = nil
       return
     }
-    // The clock may be far behind at a start, before the time is known. So it never moves the beginning back: a session is rather kept for too long.
+    // At a start, the clock may be far behind until it is synchronised. So a stored time is not changed, and a new one is not before the
+    // newest push or message: a session may be kept for too long, but is not removed too early.
     let since = session.unusedSince ?? max(time, session.state.newestTime ?? time)
     session.unusedSince = since
     if max(0, time - since) >= settings.keepUnused.millisecondsRoundedUp {

@@ -15,7 +15,7 @@ extension StoreWriter {
     do throws(SQLiteDatabase.Failure) {
       try writeAll(to: new)
     } catch {
-      // What there is no room for must not take the rest of it.
+      // If the disk is full, an unfinished file must not occupy the space that is left.
       StoreFile.remove(new)
       throw error
     }

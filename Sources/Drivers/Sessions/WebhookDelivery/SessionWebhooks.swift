@@ -14,7 +14,7 @@ package final class SessionWebhooks: Sendable {
   private struct State {
     var plans: [WebhookPlan]
     var statuses: [String: WebhookStatus] = [:]
-    /// Those of all webhooks that there were.
+    /// The metrics of all webhooks since the start, including the removed ones.
     var metrics: [String: WebhookMetrics] = [:]
     /// Where they run; nil before the session has started.
     var place: (loop: EventLoop, resolver: Resolver)?
@@ -33,7 +33,7 @@ package final class SessionWebhooks: Sendable {
 
   private let state: Locked<State>
   private let registry: MetricsRegistry
-  /// Not this session, which owns this object.
+  // The session owns this object, so a reference to the session would be a cycle.
   let consumers: SharedConsumers
   let inbox: SharedInbox
   let sessionName: String

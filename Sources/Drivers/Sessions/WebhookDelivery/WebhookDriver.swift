@@ -24,7 +24,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
   private let lineLimiter = LogLineLimiter()
   private var plan: WebhookPlan
   private var machine: WebhookMachine
-  /// Valid from `start` to `stop`, in which time the consumer is never idle.
+  /// The receive of the driver, from `start` to `stop`. While it is held, the consumer is not removed as idle.
   private var turn: ReceiveTurn?
   private var listener: Notifier.Listener?
   private var signal: Signal?

@@ -47,7 +47,7 @@ extension StoreFile {
   }
 
   private func read(into sessions: [Int64: StoredSession]) throws(Failure) {
-    var changes: [Int64: [JournalEntry]] = [:]
+    var retained: [Int64: JournalEntry] = [:]
     var damage: String?
     var progress = ReadingProgress(self)
     try database.query("SELECT id, session, entries FROM changes ORDER BY id") { row in
@@ -60,8 +60,8 @@ extension StoreFile {
         progress.add(bytes.count)
         let cost = bytes.count + StoredSession.rowOverhead
         if row.integer(0) <= session.lastStateRow { session.stateBytes += cost } else { session.changeBytes += cost }
-        return Self.read(bytes) {
-          changes[session.id, default: []].append($0)
+        return Self.read(bytes) { entry in
+          if case .retained = entry { retained[session.id] = entry }
           return true
         }
       }
@@ -69,14 +69,8 @@ extension StoreFile {
       return isWhole
     }
     if let damage { throw .refused(.damaged(damage)) }
-    for session in sessions.values {
-      // Without what is known of dropped pushes, the first push would not follow.
-      for entry in changes[session.id, default: []].reversed() {
-        guard case .retained = entry else { continue }
-        _ = session.state.apply(entry)
-        break
-      }
-    }
+    // Without what is known of dropped pushes, the first push would not follow.
+    for (id, entry) in retained { _ = sessions[id]?.state.apply(entry) }
     try database.query("SELECT id, session, first, last, entries FROM pushes ORDER BY id") { row in
       guard let session = sessions[row.integer(1)] else {
         damage = "row \(row.integer(0)) of 'pushes' has no session"
@@ -91,12 +85,21 @@ extension StoreFile {
       return isWhole
     }
     if let damage { throw .refused(.damaged(damage)) }
-    for session in sessions.values {
-      for (index, entry) in changes[session.id, default: []].enumerated() where !session.state.apply(entry) {
-        throw .refused(.damaged("change \(index + 1) of session '\(session.name)'"))
-      }
-      session.storedPosition = session.state.lastPosition
+    try applyChanges(to: sessions)
+  }
+
+  /// The rows are read a second time, after the pushes to which they refer: kept from the first, they would need several times the memory of the
+  /// state that they lead to.
+  private func applyChanges(to sessions: [Int64: StoredSession]) throws(Failure) {
+    var damage: String?
+    try database.query("SELECT id, session, entries FROM changes ORDER BY id") { row in
+      guard let session = sessions[row.integer(1)] else { return true }
+      let follows = row.withBytes(2) { bytes in Self.read(bytes) { session.state.apply($0) } }
+      if !follows { damage = "a change of session '\(session.name)' in row \(row.integer(0)) of 'changes'" }
+      return follows
     }
+    if let damage { throw .refused(.damaged(damage)) }
+    for session in sessions.values { session.storedPosition = session.state.lastPosition }
   }
 
   /// Calls `body` with each entry. Returns false if the bytes are damaged, or `body` did.

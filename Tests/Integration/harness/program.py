@@ -15,8 +15,9 @@ import pytest
 from .waiting import eventually
 
 # Below the ports that Linux gives to clients and to servers with port 0, so that nobody gets one of these between its
-# choice and its use, nor while its server is restarted.
-_PORTS = range(12_000, 32_000)
+# choice and its use, nor while its server is restarted. Each worker of pytest-xdist (gw0, gw1, ...) has its own.
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+_PORTS = range(12_000 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]), 32_000, _WORKERS)
 _ports = itertools.cycle(random.sample(_PORTS, len(_PORTS)))
 
 

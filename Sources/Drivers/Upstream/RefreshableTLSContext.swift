@@ -9,7 +9,7 @@ import Threading
 ///
 /// It belongs to `SharedSettings`. A connection attempt refreshes the context of the settings that it was started with, so an attempt
 /// that a reload has outdated does not affect later attempts.
-final class RefreshableTLSContext: Sendable {
+package final class RefreshableTLSContext: Sendable {
   private let context: Locked<TLSContext>
 
   /// `contents`: the content of each file, by path. Blocks for at most `limit`.
@@ -29,6 +29,18 @@ final class RefreshableTLSContext: Sendable {
     let refreshed = try Self.reported(try await wait.outcome(of: work))
     context.withLock { $0 = refreshed }
     return refreshed
+  }
+
+  /// The context for the current content of its files, for a connection that is no session's.
+  package func refreshed(
+    until deadline: MonotonicTime, _ cancellation: Cancellation, on loop: LoopContext
+  ) async throws(DialError) -> TLSContext {
+    do throws(AttemptError) {
+      return try await refreshed(FileWait(deadline: deadline, cancellation: cancellation, loop: loop))
+    } catch {
+      if case .failed(let report) = error { throw .failed(.resolving, .preparation, report.detail) }
+      throw .cancelled
+    }
   }
 
   /// A context for one attempt.

@@ -24,7 +24,7 @@ package struct TLSContextCache: ~Copyable {
   }
 
   /// The context for these settings. Blocks.
-  mutating func context(
+  package mutating func context(
     for settings: TLSClientSettings, fileTimeout: TimeSpan
   ) throws(TLSSettingsError) -> RefreshableTLSContext {
     if let entry = contexts.first(where: { $0.settings == settings }) { return try entry.outcome.get() }

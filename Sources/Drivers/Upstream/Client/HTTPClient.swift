@@ -141,12 +141,12 @@ package final class HTTPClient: TimerTarget {
   private func connect(_ cancellation: Cancellation) async throws(RequestError) -> Transport {
     let connected = min(deadline, loop.now + Self.connectTimeout)
     enter(.connecting, until: connected)
-    let destination = DialDestination(
-      host: endpoint.url.host, port: endpoint.url.port, authority: endpoint.url.authority, proxy: nil,
-      tls: try await tlsContext(cancellation, until: connected), userTimeout: max(deadline - loop.now, .seconds(1)),
-      rules: endpoint.rules)
     var input = ByteQueue()
     do throws(DialError) {
+      let destination = DialDestination(
+        host: endpoint.url.host, port: endpoint.url.port, authority: endpoint.url.authority, proxy: nil,
+        tls: try await endpoint.tlsContext?.refreshed(until: connected, cancellation, on: loop),
+        userTimeout: max(deadline - loop.now, .seconds(1)), rules: endpoint.rules)
       let transport = try await dialer.dial(destination, cancellation, &input) { _ in }
       cancellation.setTransport(transport)
       guard !cancellation.isCancelled else { throw .cancelled }
@@ -157,19 +157,6 @@ package final class HTTPClient: TimerTarget {
       case .cancelled: throw .cancelled
       case .failed(let failure): throw .failed(failure.detail)
       }
-    }
-  }
-
-  /// nil for `http`.
-  private func tlsContext(
-    _ cancellation: Cancellation, until deadline: MonotonicTime
-  ) async throws(RequestError) -> TLSContext? {
-    guard let context = endpoint.tlsContext else { return nil }
-    do throws(AttemptError) {
-      return try await context.refreshed(FileWait(deadline: deadline, cancellation: cancellation, loop: loop))
-    } catch {
-      if case .failed(let report) = error { throw .failed(report.detail) }
-      throw .cancelled
     }
   }
 

@@ -4,14 +4,16 @@ import Reactor
 /// Lets an owner cancel a task, whatever the task waits for. Owner and task are on one event loop.
 ///
 /// Before each wait the task sets a handler that ends it. After the wait it checks `isCancelled`.
-final class Cancellation {
-  private(set) var isCancelled = false
+package final class Cancellation {
+  package private(set) var isCancelled = false
   private var endWait: (() -> Void)?
   /// The transport that the task owns until it hands it over.
   private(set) var transport: Transport?
 
+  package init() {}
+
   /// Ends the current wait and all later ones.
-  func cancel() {
+  package func cancel() {
     guard !isCancelled else { return }
     isCancelled = true
     let end = endWait

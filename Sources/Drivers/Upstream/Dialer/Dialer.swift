@@ -8,7 +8,7 @@ import TLSEngine
 ///
 /// It is independent of the protocol above the transport. It runs in the caller's task, on the caller's event loop. It sets no
 /// timeouts: the caller cancels.
-protocol Dialer: AnyObject {
+package protocol Dialer: AnyObject {
   /// Opens a transport to `destination`.
   ///
   /// - Parameters:
@@ -22,7 +22,7 @@ protocol Dialer: AnyObject {
 }
 
 /// The destination of a transport and the parameters for reaching it.
-struct DialDestination {
+package struct DialDestination {
   /// Name or address, without brackets.
   let host: String
   let port: UInt16
@@ -36,24 +36,37 @@ struct DialDestination {
   let userTimeout: TimeSpan
   /// Which addresses may be connected to; nil: any. Not applied to a proxy's own address, which the operator has chosen.
   var rules: ConnectionRules?
+
+  package init(
+    host: String, port: UInt16, authority: String, proxy: ProxyURL?, tls: TLSContext?, userTimeout: TimeSpan,
+    rules: ConnectionRules? = nil
+  ) {
+    self.host = host
+    self.port = port
+    self.authority = authority
+    self.proxy = proxy
+    self.tls = tls
+    self.userTimeout = userTimeout
+    self.rules = rules
+  }
 }
 
 /// The phase of a connection attempt, in the order in which phases occur.
-enum DialPhase: String, Sendable {
+package enum DialPhase: String, Sendable {
   case resolving
   case connecting
   case proxying
   case securing
 }
 
-enum DialError: Error {
+package enum DialError: Error {
   case cancelled
   case failed(DialFailure)
 }
 
 /// Why a transport could not be opened.
-struct DialFailure {
-  enum Reason {
+package struct DialFailure {
+  package enum Reason {
     case nameNotResolved
     /// The rules for connections refuse the host, or all of its addresses.
     case notAllowed
@@ -71,7 +84,7 @@ struct DialFailure {
   let phase: DialPhase
   let reason: Reason
   /// What went wrong, for an operator.
-  let detail: String
+  package let detail: String
   /// The proxy's HTTP response and the beginning of its body, if the proxy refused.
   var refusal: (head: HTTPRefusal, body: String)?
   /// The address that is not allowed. For the log only.

@@ -6,7 +6,7 @@ import Reactor
 import TLSEngine
 
 /// Connects over this machine's network. The proxy's part is in `NetworkDialer+Proxy`.
-final class NetworkDialer: Dialer {
+package final class NetworkDialer: Dialer {
   private let resolver: Resolver
   /// On whose behalf names are looked up.
   private let owner: String
@@ -15,13 +15,13 @@ final class NetworkDialer: Dialer {
   /// Maximum number of addresses of a name that are judged. A client may have chosen the name server.
   static var judgedLimit: Int { 64 }
 
-  init(resolver: Resolver, owner: String = "", loop: LoopContext) {
+  package init(resolver: Resolver, owner: String = "", loop: LoopContext) {
     self.resolver = resolver
     self.owner = owner
     self.loop = loop
   }
 
-  func dial(
+  package func dial(
     _ destination: DialDestination, _ cancellation: Cancellation, _ input: inout ByteQueue,
     report: (DialPhase) -> Void
   ) async throws(DialError) -> Transport {

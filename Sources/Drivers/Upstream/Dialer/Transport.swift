@@ -8,14 +8,14 @@ import TLSEngine
 /// Output is appended to `output` and sent by `flush()`. Positions count plaintext bytes of `output` from the connection's
 /// beginning. A TLS record reaches the peer as a whole or not at all, so its plaintext is `written` once the kernel has all of its
 /// ciphertext.
-final class Transport {
-  let channel: Channel
+package final class Transport {
+  package let channel: Channel
   private var tls: TLSConnection?
   /// The error inside TLS. `receive` and `flush` then return `.failed(EPROTO)`.
-  private(set) var failure: TLSError?
-  var output = ByteQueue()
+  package private(set) var failure: TLSError?
+  package var output = ByteQueue()
   /// Whether a write has failed. The output is discarded and nothing is written any more.
-  private(set) var isBroken = false
+  package private(set) var isBroken = false
   /// The kernel has taken all plaintext before this position.
   private(set) var written: UInt64 = 0
   /// Number of system calls that took bytes.
@@ -53,7 +53,7 @@ final class Transport {
   }
 
   /// Bytes that the kernel has not taken yet, in plaintext and ciphertext.
-  var unsent: Int { output.count + (tls?.pendingCiphertextCount ?? 0) }
+  package var unsent: Int { output.count + (tls?.pendingCiphertextCount ?? 0) }
 
   // MARK: TLS
 
@@ -81,7 +81,7 @@ final class Transport {
   // MARK: Input
 
   /// Reads once, and appends to `input`.
-  func receive(into input: inout ByteQueue, atMost limit: Int) -> IOResult {
+  package func receive(into input: inout ByteQueue, atMost limit: Int) -> IOResult {
     guard let tls else { return channel.receive(into: &input, atMost: limit) }
     while true {
       do throws(TLSError) {
@@ -105,13 +105,13 @@ final class Transport {
 
   // MARK: Output
 
-  enum FlushResult: Equatable {
+  package enum FlushResult: Equatable {
     case done
     case blocked
     case failed(Int32)
   }
 
-  func flush() -> FlushResult {
+  package func flush() -> FlushResult {
     guard !isBroken else { return .failed(EPIPE) }
     let result: FlushResult
     if let tls {
@@ -188,13 +188,13 @@ final class Transport {
   // MARK: Closing
 
   /// Frees memory that an idle connection does not need.
-  func releaseIdleStorage() {
+  package func releaseIdleStorage() {
     if output.isEmpty { output.releaseStorage() }
     tls?.releaseIdleStorage()
   }
 
   /// Sends close_notify and FIN. Data that the kernel has taken still arrives.
-  func close() {
+  package func close() {
     if let tls, !channel.isClosed {
       tls.sendCloseNotify()
       _ = tls.sendCiphertext { send(&$0) }
@@ -202,5 +202,5 @@ final class Transport {
     channel.close()
   }
 
-  func reset() { channel.reset() }
+  package func reset() { channel.reset() }
 }

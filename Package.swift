@@ -193,7 +193,11 @@ let package = Package(
     tested(.machines, "RouteNetlink"),
     tested(.machines, "Access", ["ByteStreams", "Digests", "Signatures", "COpenSSL"]),
     tested(.system, "Reactor"),
-    tested(.system, "TLSEngine", ["COpenSSL", "Digests"]),
+    // Certificates, made while a test runs.
+    .target(
+      name: "TLSSupport", dependencies: ["COpenSSL", "TLSEngine"], path: "Tests/System/TLSSupport", swiftSettings: tests
+    ),
+    tested(.system, "TLSEngine", ["COpenSSL", "Digests", "TLSSupport"]),
     tested(
       .system, "Configuration",
       [

@@ -1,5 +1,6 @@
 import COpenSSL
 import TLSEngine
+import TLSSupport
 import Testing
 
 @Suite struct ClientCertificateTests {

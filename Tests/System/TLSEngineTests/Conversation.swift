@@ -1,5 +1,6 @@
 import ByteStreams
 import TLSEngine
+import TLSSupport
 
 /// A client under test and a server, with the bytes between them in the hands of the test.
 struct Conversation: ~Copyable {

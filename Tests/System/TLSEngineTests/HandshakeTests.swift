@@ -1,6 +1,7 @@
 import ByteStreams
 import COpenSSL
 import TLSEngine
+import TLSSupport
 import Testing
 
 @Suite struct HandshakeTests {

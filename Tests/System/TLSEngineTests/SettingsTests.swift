@@ -1,4 +1,5 @@
 import TLSEngine
+import TLSSupport
 import Testing
 
 @Suite struct SettingsTests {

@@ -1,5 +1,6 @@
 import COpenSSL
 import TLSEngine
+import TLSSupport
 
 /// The client's end, by OpenSSL as it comes with its own memory BIOs: nothing of the code under test is in it. It verifies nothing.
 final class TestClient {

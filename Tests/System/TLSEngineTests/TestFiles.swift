@@ -1,5 +1,6 @@
 import Glibc
 import TLSEngine
+import TLSSupport
 
 /// A directory for one test's files, gone with it.
 final class TestFiles {

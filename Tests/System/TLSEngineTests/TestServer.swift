@@ -1,4 +1,5 @@
 import COpenSSL
+import TLSSupport
 
 /// The server's end, by OpenSSL as it comes with its own memory BIOs: nothing of the code under test is in it.
 final class TestServer {

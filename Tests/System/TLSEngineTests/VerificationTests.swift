@@ -1,5 +1,6 @@
 import ByteStreams
 import TLSEngine
+import TLSSupport
 import Testing
 
 @Suite struct VerificationTests {

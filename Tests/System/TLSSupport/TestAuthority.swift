@@ -2,9 +2,9 @@ import COpenSSL
 import TLSEngine
 
 /// A certificate with its private key, made for one test and forgotten with it.
-final class TestIdentity {
-  let certificate: OpaquePointer
-  let key: OpaquePointer
+package final class TestIdentity {
+  package let certificate: OpaquePointer
+  package let key: OpaquePointer
 
   init(certificate: OpaquePointer, key: OpaquePointer) {
     self.certificate = certificate
@@ -16,11 +16,11 @@ final class TestIdentity {
     EVP_PKEY_free(key)
   }
 
-  var certificatePEM: String { Self.text { PEM_write_bio_X509($0, certificate) } }
-  var keyPEM: String { Self.text { PEM_write_bio_PrivateKey($0, key, nil, nil, 0, nil, nil) } }
+  package var certificatePEM: String { Self.text { PEM_write_bio_X509($0, certificate) } }
+  package var keyPEM: String { Self.text { PEM_write_bio_PrivateKey($0, key, nil, nil, 0, nil, nil) } }
 
   /// The pin of its public key, computed by OpenSSL alone.
-  var pin: PublicKeyPin {
+  package var pin: PublicKeyPin {
     var encoded: UnsafeMutablePointer<UInt8>?
     let count = Int(i2d_X509_PUBKEY(X509_get_X509_PUBKEY(certificate), &encoded))
     defer { CRYPTO_free(encoded, #fileID, #line) }
@@ -32,7 +32,7 @@ final class TestIdentity {
   }
 
   /// The key under a passphrase.
-  var encryptedKeyPEM: String {
+  package var encryptedKeyPEM: String {
     let phrase: [UInt8] = Array("secret".utf8)
     return Self.text { PEM_write_bio_PrivateKey($0, key, EVP_aes_128_cbc(), phrase, Int32(phrase.count), nil, nil) }
   }
@@ -48,28 +48,28 @@ final class TestIdentity {
 }
 
 /// A certification authority that issues whatever a test needs, right or wrong.
-final class TestAuthority {
-  let identity: TestIdentity
+package final class TestAuthority {
+  package let identity: TestIdentity
 
-  init(name: String = "Test CA") {
+  package init(name: String = "Test CA") {
     identity = Self.issue(name, extensions: [(NID_basic_constraints, "critical,CA:TRUE")], by: nil)
   }
 
   /// An authority below this one.
-  init(name: String, under parent: TestAuthority) {
+  package init(name: String, under parent: TestAuthority) {
     identity = Self.issue(name, extensions: [(NID_basic_constraints, "critical,CA:TRUE")], by: parent.identity)
   }
 
-  var certificatePEM: String { identity.certificatePEM }
+  package var certificatePEM: String { identity.certificatePEM }
 
   /// A certificate for `names` (`DNS:…`, `IP:…`), valid between two moments given in seconds from now.
-  func issue(_ names: String?, from start: Int = -3600, to end: Int = 86_400, usage: String = "serverAuth")
+  package func issue(_ names: String?, from start: Int = -3600, to end: Int = 86_400, usage: String = "serverAuth")
     -> TestIdentity
   {
     Self.issue("Test leaf", extensions: Self.extensions(names, usage), from: start, to: end, by: identity)
   }
 
-  static func selfSigned(_ names: String) -> TestIdentity {
+  package static func selfSigned(_ names: String) -> TestIdentity {
     issue("Lonely leaf", extensions: extensions(names, "serverAuth"), by: nil)
   }
 

@@ -90,6 +90,7 @@ let package = Package(
     target(.machines, "Idempotency", ["ByteStreams"]),
     target(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
     target(.machines, "RouteNetlink", ["ByteStreams"]),
+    target(.machines, "RedisProtocol", ["ByteStreams", "Digests", "HTTPCodec", "RESPCodec", "UpstreamSession"]),
     target(.machines, "Access", ["ByteStreams", "Digests", "Signatures", "JSONCodec"]),
 
     // System: the kernel, TLS, the file, the eyes of the operator.
@@ -191,6 +192,7 @@ let package = Package(
     tested(.machines, "Idempotency", ["ByteStreams"]),
     tested(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
     tested(.machines, "RouteNetlink"),
+    tested(.machines, "RedisProtocol", ["ByteStreams", "HTTPCodec", "RESPCodec"]),
     tested(.machines, "Access", ["ByteStreams", "Digests", "Signatures", "COpenSSL"]),
     tested(.system, "Reactor"),
     // Certificates, made while a test runs.

@@ -23,6 +23,7 @@ import Testing
     "Idempotency": ["ByteStreams"],
     "Calls": ["ByteStreams", "UpstreamSession"],
     "RouteNetlink": ["ByteStreams"],
+    "RedisProtocol": ["ByteStreams", "Digests", "HTTPCodec", "RESPCodec", "UpstreamSession"],
     // An atomic flag, and nothing else of the standard library's module.
     "Access": ["ByteStreams", "Digests", "Signatures", "JSONCodec", "Synchronization"],
   ]

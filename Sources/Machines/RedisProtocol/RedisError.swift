@@ -1,0 +1,55 @@
+import ByteStreams
+
+/// An error reply of Redis. Whether it ends the connection is decided here, and nowhere else.
+package struct RedisError: Error, Hashable, Sendable, CustomStringConvertible {
+  /// The first word of the reply.
+  package enum Kind: String, CaseIterable, Sendable {
+    /// The server is a replica, or has become one.
+    case readOnly = "READONLY"
+    /// It has lost the scripts, by `SCRIPT FLUSH` or a restart.
+    case noScript = "NOSCRIPT"
+    /// It loads its data set, after a restart.
+    case loading = "LOADING"
+    /// A replica without its primary.
+    case masterDown = "MASTERDOWN"
+    /// A command that waited was ended, since the server became a replica.
+    case unblocked = "UNBLOCKED"
+    case noAuth = "NOAUTH"
+    case wrongPassword = "WRONGPASS"
+    /// The user may not do this.
+    case noPermission = "NOPERM"
+    /// `maxmemory` is reached.
+    case outOfMemory = "OOM"
+    /// Fewer replicas than `min-replicas-to-write`.
+    case noReplicas = "NOREPLICAS"
+    /// A script has run for longer than `busy-reply-threshold`.
+    case busy = "BUSY"
+    /// Writes are refused because the last snapshot or append failed.
+    case cannotPersist = "MISCONF"
+    /// Any other word, as `ERR`.
+    case other = ""
+  }
+
+  package let kind: Kind
+  /// The whole reply, without control characters, cut after `textLimit` characters.
+  package let text: String
+
+  /// Redis quotes arguments in its errors, and a log line must stay readable.
+  private static var textLimit: Int { 256 }
+
+  package init(_ reply: String) {
+    kind = Kind(rawValue: String(reply.prefix { $0 != " " })) ?? .other
+    text = PrintableText.escaped(String(reply.prefix(Self.textLimit)))
+  }
+
+  /// Whether the connection must end: this server, or this connection, cannot execute the next command either. After a new connection the
+  /// scripts are loaded again, and the role is verified. The other errors concern one command.
+  package var endsConnection: Bool {
+    switch kind {
+    case .readOnly, .noScript, .loading, .masterDown, .unblocked, .noAuth, .wrongPassword: true
+    case .noPermission, .outOfMemory, .noReplicas, .busy, .cannotPersist, .other: false
+    }
+  }
+
+  package var description: String { text }
+}

@@ -1,0 +1,49 @@
+/// Why a connection to Redis could not be opened, or has ended. Descriptions are for operators and contain no credentials.
+package enum RedisFailure: Error, Hashable, Sendable, CustomStringConvertible {
+  /// No transport: name, network or TLS.
+  case unreachable(String)
+  /// What did not happen in time.
+  case timeout(String)
+  /// An error reply that ends the connection.
+  case refused(RedisError)
+  /// The server cannot be used.
+  case unsuitable(Unsuitability)
+  /// What the server sent is not a reply, or not one to what was sent.
+  case violation(String)
+  /// The server, or the network, has ended the connection.
+  case disconnected(String)
+  /// Its owner has closed it.
+  case closed
+
+  package enum Unsuitability: Hashable, Sendable {
+    case replica
+    case version(String)
+    /// The server's `redis_mode`.
+    case mode(String)
+    /// A field that `INFO` must have.
+    case noField(String)
+    /// Our digest of a script is not the server's.
+    case scriptDigest
+    /// Sentinel has no primary of this name.
+    case noPrimary(String)
+  }
+
+  package var description: String {
+    switch self {
+    case .unreachable(let detail), .disconnected(let detail): detail
+    case .timeout(let what): "\(what) in time"
+    case .refused(let error): "Redis replied '\(error)'"
+    case .violation(let detail): "Redis sent an invalid reply: \(detail)"
+    case .closed: "the connection was closed"
+    case .unsuitable(let reason):
+      switch reason {
+      case .replica: "the server is a replica: the address of the primary is required"
+      case .version(let text): "the server has version \(text): 6.2 or later is required"
+      case .mode(let mode): "the server runs in mode '\(mode)', which is not supported here"
+      case .noField(let name): "INFO has no valid field '\(name)'"
+      case .scriptDigest: "the server stored a script under another digest"
+      case .noPrimary(let name): "Sentinel does not have a primary with the name '\(name)'"
+      }
+    }
+  }
+}

@@ -1,0 +1,73 @@
+import ByteStreams
+import RESPCodec
+
+/// What became of a command.
+package enum RedisOutcome: Sendable {
+  /// Redis has executed it. An array may contain errors.
+  case reply(RESPReply)
+  /// Redis has refused it, or a script has failed at some point.
+  case refused(RedisError)
+  /// The connection ended first. Redis may have executed it, may execute it later, or never.
+  case lost(RedisFailure)
+}
+
+/// The commands of one connection that have no reply yet, in their order.
+package struct RedisPipeline {
+  package typealias Completion = (RedisOutcome) -> Void
+
+  /// Maximum number of unanswered commands. Redis executes some 100,000 short commands of a pipeline per second, and each must be executed
+  /// within the timeout. Stops: a queue that grows while Redis is slow.
+  package static var commandLimit: Int { 65_536 }
+
+  /// Once unanswered commands have this many bytes, no further one is accepted. Four of the largest messages (16 MiB). Stops: memory that
+  /// grows while Redis does not read.
+  package static var byteLimit: Int { 64 << 20 }
+
+  /// How long the oldest command may have no reply, by default. A Redis that is slower is of no use, and one that is stopped must be
+  /// recognised before clients time out.
+  package static var defaultTimeout: TimeSpan { .seconds(2) }
+
+  private struct Pending {
+    var bytes = 0
+    var deadline = MonotonicTime.distantFuture
+    var completion: Completion?
+  }
+
+  private let timeout: TimeSpan
+  private var pending = RingDeque(filler: Pending())
+  /// Bytes of the unanswered commands.
+  package private(set) var bytes = 0
+
+  package init(timeout: TimeSpan = defaultTimeout) { self.timeout = timeout }
+
+  package var count: Int { pending.count }
+
+  /// Whether another command is accepted.
+  package var hasRoom: Bool { pending.count < Self.commandLimit && bytes < Self.byteLimit }
+
+  /// When the oldest command times out.
+  package var deadline: MonotonicTime { pending.isEmpty ? .distantFuture : pending[pending.front].deadline }
+
+  /// Adds a command of `bytes` bytes that is sent now.
+  package mutating func append(bytes: Int, now: MonotonicTime, _ completion: @escaping Completion) {
+    pending.append(Pending(bytes: bytes, deadline: now + timeout, completion: completion))
+    self.bytes += bytes
+  }
+
+  /// Removes the oldest command, whose reply has arrived; nil if there is none.
+  package mutating func takeFirst() -> Completion? {
+    guard !pending.isEmpty else { return nil }
+    let first = pending[pending.front]
+    pending.removeFirst()
+    bytes -= first.bytes
+    return first.completion
+  }
+
+  /// Removes all commands, oldest first: no reply will arrive.
+  package mutating func takeAll() -> [Completion] {
+    var completions: [Completion] = []
+    while let completion = takeFirst() { completions.append(completion) }
+    pending = RingDeque(filler: Pending())
+    return completions
+  }
+}

@@ -1,0 +1,102 @@
+import ByteStreams
+import HTTPCodec
+
+/// The URL of a Redis server: `redis://user:password@host:port/database`, or `rediss://` for TLS.
+///
+/// Its description has no credentials.
+package struct RedisURL: Hashable, Sendable {
+  package let isSecure: Bool
+  /// Name or address, without brackets.
+  package let host: String
+  package let port: UInt16
+  package let database: Int
+  package var credentials: RedisCredentials
+
+  /// The largest number of a database that is accepted: Redis counts them with 32 bits.
+  private static var lastDatabase: Int { Int(Int32.max) }
+
+  /// Parses a URL. The error says what is wrong and does not repeat parts that may be secret.
+  ///
+  /// - Parameter defaultPort: 6379 is that of a server, 26379 that of a Sentinel.
+  package init(_ text: String, defaultPort: UInt16 = 6379) throws(RedisURLError) {
+    let rest: Substring
+    if text.lowercased().hasPrefix("redis://") {
+      (isSecure, rest) = (false, text.dropFirst(8))
+    } else if text.lowercased().hasPrefix("rediss://") {
+      (isSecure, rest) = (true, text.dropFirst(9))
+    } else {
+      throw .scheme
+    }
+    guard rest.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else { throw .authority(.badCharacter) }
+    guard !rest.contains(where: { $0 == "?" || $0 == "#" }) else { throw .parameters }
+    let parts = rest.split(separator: "/", maxSplits: 1, omittingEmptySubsequences: false)
+    do throws(URLAuthorityError) {
+      let authority = try URLAuthority(parts[0])
+      host = authority.host
+      port = authority.port ?? defaultPort
+      credentials = try RedisCredentials(userinfo: authority.userinfo ?? "")
+    } catch {
+      throw .authority(error)
+    }
+    let path = parts.count > 1 ? parts[1] : ""
+    guard let number = path.isEmpty ? 0 : Array(path.utf8).span.decimalValue(), number <= Self.lastDatabase else {
+      throw .database
+    }
+    database = number
+  }
+}
+
+extension RedisURL: CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
+  /// The URL without its credentials.
+  package var description: String {
+    (isSecure ? "rediss://" : "redis://") + URLAuthority.bracketed(host) + ":\(port)/\(database)"
+  }
+
+  package var debugDescription: String { description }
+
+  package var customMirror: Mirror { Mirror(self, children: []) }
+}
+
+/// A user name and a password. Neither is part of any description.
+package struct RedisCredentials: Hashable, Sendable {
+  /// nil: the user `default`.
+  package var user: String?
+  /// nil: no AUTH is sent.
+  package var password: String?
+
+  package init(user: String? = nil, password: String? = nil) {
+    self.user = user
+    self.password = password
+  }
+
+  /// `userinfo`: `user:password` of a URL, percent-encoded. An empty part is missing.
+  fileprivate init(userinfo: Substring) throws(URLAuthorityError) {
+    let parts = userinfo.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+    let user = try URLAuthority.percentDecoded(parts[0])
+    let password = parts.count > 1 ? try URLAuthority.percentDecoded(parts[1]) : ""
+    self.init(user: user.isEmpty ? nil : user, password: password.isEmpty ? nil : password)
+  }
+}
+
+extension RedisCredentials: CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
+  package var description: String { password == nil ? "no password" : "a password" }
+  package var debugDescription: String { description }
+  package var customMirror: Mirror { Mirror(self, children: []) }
+}
+
+/// Why a URL is invalid.
+package enum RedisURLError: Error, Hashable, Sendable, CustomStringConvertible {
+  case scheme
+  case parameters
+  case database
+  case authority(URLAuthorityError)
+
+  package var description: String {
+    switch self {
+    case .scheme: "it does not begin with redis:// or rediss://"
+    case .parameters: "it has parameters or a fragment: it must end with the number of the database"
+    case .database: "its path is not the number of a database: use /0, or no path"
+    case .authority(let error): error.description
+    }
+  }
+}

@@ -1,0 +1,55 @@
+import ByteStreams
+import RESPCodec
+
+/// The address of a server, as Sentinel reports it.
+package struct RedisAddress: Hashable, Sendable {
+  /// Name or address, without brackets.
+  package let host: String
+  package let port: UInt16
+
+  package init(host: String, port: UInt16) {
+    self.host = host
+    self.port = port
+  }
+
+  /// nil if it is not valid: a name has at most 255 bytes, all of them printable ASCII.
+  fileprivate init?(_ host: String, _ port: String) {
+    guard (1...255).contains(host.utf8.count), host.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }),
+      let number = Array(port.utf8).span.decimalValue(), let port = UInt16(exactly: number), port > 0
+    else { return nil }
+    self.init(host: host, port: port)
+  }
+}
+
+/// What Sentinels say.
+package enum SentinelAnswer {
+  /// The channel on which a Sentinel reports that a primary has another address. It is reported once its replica is promoted.
+  package static var switchChannel: String { "+switch-master" }
+
+  /// Appends the request for the address of the primary called `name`.
+  package static func writeRequest(for name: String, into parts: inout RESPCommandParts) {
+    parts.append("SENTINEL")
+    parts.append("GET-MASTER-ADDR-BY-NAME")
+    parts.append(name)
+  }
+
+  /// Parts of that request.
+  package static var requestParts: Int { 3 }
+
+  /// The address in the reply to the request for the primary called `name`.
+  package static func address(in reply: RESPReply, of name: String) throws(RedisFailure) -> RedisAddress {
+    if case .null = reply { throw .unsuitable(.noPrimary(name)) }
+    guard let parts = reply.elements, parts.count == 2, let host = parts[0].text, let port = parts[1].text,
+      let address = RedisAddress(host, port)
+    else { throw .violation("the address of the primary is not valid") }
+    return address
+  }
+
+  /// The new address in a message of `switchChannel`: `name oldHost oldPort newHost newPort`. nil if it concerns another primary or is not
+  /// valid.
+  package static func newAddress(in payload: [UInt8], of name: String) -> RedisAddress? {
+    let words = payload.span.text().split(separator: " ").map(String.init)
+    guard words.count == 5, words[0] == name else { return nil }
+    return RedisAddress(words[3], words[4])
+  }
+}

@@ -1,0 +1,71 @@
+import ByteStreams
+import RESPCodec
+import TestSupport
+import Testing
+
+@testable import RedisProtocol
+
+@Suite struct PrimarySearchTests {
+  private static func waits(_ step: PrimarySearch.Step) -> TimeSpan? {
+    if case .wait(let time) = step { time } else { nil }
+  }
+
+  @Test func eachSentinelIsAskedOncePerRound() {
+    var random = SeededGenerator(seed: 1)
+    var search = PrimarySearch(sentinels: 3)
+    for _ in 0..<20 {
+      #expect((0..<3).map { _ in search.nextStep(using: &random) } == [.ask(0), .ask(1), .ask(2)])
+      let wait = Self.waits(search.nextStep(using: &random))
+      #expect(wait.map { $0 >= .milliseconds(50) && $0 <= .seconds(1) } == true)
+    }
+  }
+
+  @Test func theNextSearchBeginsWithTheSentinelThatKnewThePrimary() {
+    var random = SeededGenerator(seed: 1)
+    var search = PrimarySearch(sentinels: 3)
+    _ = search.nextStep(using: &random)
+    _ = search.nextStep(using: &random)
+    search.noteSuccess()
+    #expect((0..<3).map { _ in search.nextStep(using: &random) } == [.ask(1), .ask(0), .ask(2)])
+  }
+
+  @Test func anAddressThatFailedIsTriedAgainInTheNextRound() {
+    var random = SeededGenerator(seed: 1)
+    var search = PrimarySearch(sentinels: 2)
+    let address = RedisAddress(host: "h", port: 1)
+    _ = search.nextStep(using: &random)
+    #expect(search.shouldTry(address))
+    search.noteFailure(of: address)
+    _ = search.nextStep(using: &random)
+    #expect(!search.shouldTry(address) && search.shouldTry(RedisAddress(host: "h", port: 2)))
+    _ = search.nextStep(using: &random)
+    #expect(search.shouldTry(address))
+  }
+
+  @Test(arguments: [
+    (RESPReply.null, RedisFailure.unsuitable(.noPrimary("main"))),
+    (.array([]), .violation("the address of the primary is not valid")),
+    (.array([.bulk(Array("h".utf8)), .bulk(Array("0".utf8))]), .violation("the address of the primary is not valid")),
+    (
+      .array([.bulk(Array("h".utf8)), .bulk(Array("65536".utf8))]),
+      .violation("the address of the primary is not valid")
+    ),
+    (
+      .array([.bulk(Array("a\0b".utf8)), .bulk(Array("1".utf8))]), .violation("the address of the primary is not valid")
+    ),
+    (.array([.bulk([]), .bulk(Array("1".utf8))]), .violation("the address of the primary is not valid")),
+    (.simple("OK"), .violation("the address of the primary is not valid")),
+  ])
+  func anAnswerWithoutAddressIsRefused(reply: RESPReply, failure: RedisFailure) {
+    #expect(throws: failure) { try SentinelAnswer.address(in: reply, of: "main") }
+  }
+
+  @Test func addressesAreRead() throws {
+    let reply = RESPReply.array([.bulk(Array("::1".utf8)), .bulk(Array("6379".utf8))])
+    #expect(try SentinelAnswer.address(in: reply, of: "main") == RedisAddress(host: "::1", port: 6379))
+    let payload = Array("main 10.0.0.1 6379 10.0.0.2 6380".utf8)
+    #expect(SentinelAnswer.newAddress(in: payload, of: "main") == RedisAddress(host: "10.0.0.2", port: 6380))
+    #expect(SentinelAnswer.newAddress(in: payload, of: "other") == nil)
+    #expect(SentinelAnswer.newAddress(in: Array("main 10.0.0.1".utf8), of: "main") == nil)
+  }
+}

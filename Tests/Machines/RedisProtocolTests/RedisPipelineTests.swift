@@ -1,0 +1,47 @@
+import ByteStreams
+import RESPCodec
+import Testing
+
+@testable import RedisProtocol
+
+@Suite struct RedisPipelineTests {
+  @Test func completionsAreTakenInTheirOrder() {
+    var pipeline = RedisPipeline()
+    var called: [Int] = []
+    for number in 0..<3 { pipeline.append(bytes: 10, now: .zero) { _ in called.append(number) } }
+    #expect(pipeline.count == 3 && pipeline.bytes == 30)
+    pipeline.takeFirst()?(.reply(.null))
+    #expect(called == [0] && pipeline.bytes == 20)
+    for completion in pipeline.takeAll() { completion(.lost(.closed)) }
+    #expect(called == [0, 1, 2] && pipeline.bytes == 0)
+    #expect(pipeline.takeAll().isEmpty)
+    if pipeline.takeFirst() != nil { Issue.record("a command is completed twice") }
+  }
+
+  @Test func theOldestCommandDefinesTheDeadline() {
+    var pipeline = RedisPipeline()
+    #expect(pipeline.deadline == .distantFuture)
+    pipeline.append(bytes: 1, now: .zero) { _ in }
+    pipeline.append(bytes: 1, now: .zero + .seconds(1)) { _ in }
+    #expect(pipeline.deadline == .zero + .seconds(2))
+    _ = pipeline.takeFirst()
+    #expect(pipeline.deadline == .zero + .seconds(3))
+    _ = pipeline.takeFirst()
+    #expect(pipeline.deadline == .distantFuture)
+  }
+
+  @Test func commandsAndTheirBytesAreLimited() {
+    var pipeline = RedisPipeline()
+    for _ in 0..<RedisPipeline.commandLimit {
+      #expect(pipeline.hasRoom)
+      pipeline.append(bytes: 1, now: .zero) { _ in }
+    }
+    #expect(!pipeline.hasRoom)
+    _ = pipeline.takeFirst()
+    #expect(pipeline.hasRoom)
+    // One command may exceed the limit: no command is too large to be sent at all.
+    pipeline.append(bytes: RedisPipeline.byteLimit, now: .zero) { _ in }
+    _ = pipeline.takeFirst()
+    #expect(pipeline.count < RedisPipeline.commandLimit && !pipeline.hasRoom)
+  }
+}

@@ -123,6 +123,9 @@ let package = Package(
         "Reactor", "Configuration", "Metrics", "Logging",
       ], settings: hottest),
     target(
+      .drivers, "Redis",
+      ["ByteStreams", "HTTPCodec", "RESPCodec", "RedisProtocol", "Reactor", "TLSEngine", "Upstream"]),
+    target(
       .drivers, "Sessions",
       [
         "ByteStreams", "Threading", "Journal", "Profiles", "SocketIO", "Inbox", "Consumers", "Webhooks", "Outbox",
@@ -219,6 +222,9 @@ let package = Package(
         "Configuration", "HTTPCodec", "ProxyCodec", "Reactor", "WebSocketCodec", "UpstreamSession", "Outbox", "Logging",
         "Metrics", "ByteStreams", "UpstreamProtocol", "TLSEngine",
       ]),
+    tested(
+      .drivers, "Redis",
+      ["ByteStreams", "RESPCodec", "Reactor", "RedisProtocol", "TLSEngine", "TLSSupport", "Upstream"]),
     tested(
       .drivers, "Sessions",
       [

@@ -1,0 +1,133 @@
+import ByteStreams
+import Reactor
+import RedisProtocol
+import Upstream
+
+/// Receives what a `RedisConnector` reports, and the events of the connection that it opens.
+package protocol RedisConnectorOwner: RedisConnectionOwner {
+  /// An attempt failed. The connector continues with the next one.
+  ///
+  /// - Parameter address: the server or Sentinel that failed.
+  func connector(_ connector: RedisConnector, failedToReach address: RedisAddress, _ failure: RedisFailure)
+}
+
+/// Opens a connection to a primary, and does not give up: the address is asked for again before each attempt, and after a round of attempts
+/// there is a short wait.
+///
+/// The connection is reported by its event `.ready`, and then belongs to the owner. When it has ended, `connect` opens another one. Lives on one
+/// event loop.
+package final class RedisConnector {
+  package enum Target: Sendable {
+    case server(RedisEndpoint)
+    /// The primary that these Sentinels call `name`. `primary`: the settings of its connections; the address is that of the Sentinels.
+    case sentinels([RedisEndpoint], name: String, primary: RedisEndpoint)
+  }
+
+  private let target: Target
+  private let settings: RedisConnectionSettings
+  private let dialer: any Dialer
+  private let loop: LoopContext
+  /// nil while nothing is wanted.
+  private var owner: (any RedisConnectorOwner)?
+  private var search: PrimarySearch
+  private var query: SentinelQuery?
+  /// The connection that is not ready yet.
+  private var connection: RedisConnection?
+  private var timer: LoopTimer?
+
+  /// `target`: with at least one Sentinel.
+  package init(
+    to target: Target, _ settings: RedisConnectionSettings, dialer: any Dialer, loop: LoopContext
+  ) {
+    self.target = target
+    self.settings = settings
+    self.dialer = dialer
+    self.loop = loop
+    switch target {
+    case .server: search = PrimarySearch(sentinels: 1)
+    case .sentinels(let sentinels, _, _): search = PrimarySearch(sentinels: sentinels.count)
+    }
+  }
+
+  /// Opens a connection, until it is ready or `cancel` is called. Not to be called again before that.
+  package func connect(for owner: any RedisConnectorOwner) {
+    precondition(self.owner == nil, "a connection is being opened already")
+    self.owner = owner
+    takeStep()
+  }
+
+  /// Ends the attempts. A connection that is ready is not affected.
+  package func cancel() {
+    owner = nil
+    if let timer { loop.cancel(timer) }
+    timer = nil
+    query?.cancel()
+    query = nil
+    connection?.close()
+    connection = nil
+  }
+
+  private func takeStep() {
+    switch search.nextStep(using: &loop.entropy) {
+    case .wait(let time): timer = loop.schedule(at: loop.now + time, self)
+    case .ask(let index):
+      switch target {
+      case .server(let endpoint): open(endpoint)
+      case .sentinels(let sentinels, let name, let primary): ask(sentinels[index], for: name, primary)
+      }
+    }
+  }
+
+  private func ask(_ sentinel: RedisEndpoint, for name: String, _ primary: RedisEndpoint) {
+    let query = SentinelQuery(name) { [self] result in
+      self.query = nil
+      switch result {
+      case .success(let address):
+        if search.shouldTry(address) { open(primary.at(address)) } else { takeStep() }
+      case .failure(let failure): attemptFailed(at: sentinel.address, failure)
+      }
+    }
+    self.query = query
+    query.start(at: sentinel, dialer: dialer, loop: loop)
+  }
+
+  private func open(_ endpoint: RedisEndpoint) {
+    let connection = RedisConnection(to: endpoint, settings, dialer: dialer, loop: loop, owner: self)
+    self.connection = connection
+    connection.start()
+  }
+
+  private func attemptFailed(at address: RedisAddress, _ failure: RedisFailure) {
+    owner?.connector(self, failedToReach: address, failure)
+    // The owner may have cancelled.
+    if owner != nil { takeStep() }
+  }
+}
+
+extension RedisConnector: RedisConnectionOwner {
+  package func connection(_ connection: RedisConnection, reports event: RedisConnection.Event) {
+    guard connection === self.connection, let owner else { return }
+    switch event {
+    case .subscription: owner.connection(connection, reports: event)
+    case .ready:
+      search.noteSuccess()
+      self.connection = nil
+      self.owner = nil
+      connection.handOver(to: owner)
+      owner.connection(connection, reports: event)
+    case .ended(let failure):
+      self.connection = nil
+      search.noteFailure(of: connection.endpoint.address)
+      attemptFailed(at: connection.endpoint.address, failure)
+    }
+  }
+}
+
+extension RedisConnector: TimerTarget {
+  package func timerFired(_ token: Int) {
+    // Cancelled in the same turn.
+    guard timer != nil else { return }
+    timer = nil
+    takeStep()
+  }
+}

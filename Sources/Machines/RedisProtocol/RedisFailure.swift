@@ -18,7 +18,7 @@ package enum RedisFailure: Error, Hashable, Sendable, CustomStringConvertible {
   package enum Unsuitability: Hashable, Sendable {
     case replica
     case version(String)
-    /// The server's `redis_mode`.
+    /// The server's mode: `standalone`, `sentinel` or `cluster`.
     case mode(String)
     /// A field that `INFO` must have.
     case noField(String)

@@ -33,7 +33,8 @@ package struct RedisServerInformation: Hashable, Sendable {
   @discardableResult
   static func checkedServer(_ text: String, mode: String) throws(RedisFailure) -> Fields {
     let fields = Fields(text)
-    let found = try fields.required("redis_mode")
+    // Valkey 8 and later call it `server_mode`.
+    let found = try fields.required(fields["server_mode"] == nil ? "redis_mode" : "server_mode")
     guard found == mode else { throw .unsuitable(.mode(found)) }
     return fields
   }

@@ -109,6 +109,16 @@ import Testing
     #expect(try RedisServerInformation(server: server, replication: Self.replication).version == version)
   }
 
+  /// Valkey reports the version of Redis that it is compatible with, and its own name of the mode.
+  @Test func valkeyIsAccepted() throws {
+    let fields = "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1\r\nrun_id:a\r\nserver_mode:"
+    let information = try RedisServerInformation(server: fields + "standalone", replication: Self.replication)
+    #expect(information.version == "7.2.4")
+    #expect(throws: RedisFailure.unsuitable(.mode("cluster"))) {
+      _ = try RedisServerInformation(server: fields + "cluster", replication: Self.replication)
+    }
+  }
+
   @Test func anErrorOrAnotherReplyEndsIt() {
     let secured = RedisHandshake(with: .primary, RedisCredentials(password: "secret"))
     #expect(run(secured, .error("WRONGPASS no")).last == "Redis replied 'WRONGPASS no'")

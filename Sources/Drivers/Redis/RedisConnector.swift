@@ -14,8 +14,8 @@ package protocol RedisConnectorOwner: RedisConnectionOwner {
 /// Opens a connection to a primary, and does not give up: the address is asked for again before each attempt, and after a round of attempts
 /// there is a short wait.
 ///
-/// The connection is reported by its event `.ready`, and then belongs to the owner. When it has ended, `connect` opens another one. Lives on one
-/// event loop.
+/// The connection is reported by its event `.ready`, and then belongs to the owner. When it has ended, `connect` opens another one: at once, or
+/// after a wait if it was ready for a moment only. Lives on one event loop.
 package final class RedisConnector {
   package enum Target: Sendable {
     case server(RedisEndpoint)
@@ -53,6 +53,7 @@ package final class RedisConnector {
   package func connect(for owner: any RedisConnectorOwner) {
     precondition(self.owner == nil, "a connection is being opened already")
     self.owner = owner
+    search.begin(now: loop.now)
     takeStep()
   }
 
@@ -110,7 +111,7 @@ extension RedisConnector: RedisConnectionOwner {
     switch event {
     case .subscription: owner.connection(connection, reports: event)
     case .ready:
-      search.noteSuccess()
+      search.noteSuccess(now: loop.now)
       self.connection = nil
       self.owner = nil
       connection.handOver(to: owner)

@@ -22,10 +22,17 @@ package struct PrimarySearch: Sendable {
     return settings
   }
 
+  /// A connection that was ready for less than this does not end the growth of the waits: a server that drops connections at once would
+  /// be flooded with them.
+  package static var stableAfter: TimeSpan { .seconds(1) }
+
   private var order: [Int]
   private var next = 0
   private var failed: Set<RedisAddress> = []
   private var backoff = Backoff(Self.backoff)
+  /// When the last connection was ready.
+  private var lastSuccess: MonotonicTime?
+  private var waitsFirst = false
 
   /// `sentinels`: their number, at least 1. A server without Sentinels is a single one that always gives the same address.
   package init(sentinels: Int) {
@@ -33,13 +40,21 @@ package struct PrimarySearch: Sendable {
     order = Array(0..<sentinels)
   }
 
+  /// Begins a search: the first, or one after the connection of the last has ended.
+  package mutating func begin(now: MonotonicTime) {
+    guard let lastSuccess else { return }
+    waitsFirst = now - lastSuccess < Self.stableAfter
+    if !waitsFirst { backoff.reset() }
+  }
+
   package mutating func nextStep(using generator: inout some RandomNumberGenerator) -> Step {
-    if next < order.count {
+    if next < order.count, !waitsFirst {
       next += 1
       return .ask(order[next - 1])
     }
     next = 0
     failed = []
+    waitsFirst = false
     return .wait(backoff.nextDelay(using: &generator) ?? Self.backoff.maximum)
   }
 
@@ -50,11 +65,11 @@ package struct PrimarySearch: Sendable {
   package mutating func noteFailure(of address: RedisAddress) { failed.insert(address) }
 
   /// The connection to the address that the Sentinel asked last has given is ready. The next search begins with that Sentinel.
-  package mutating func noteSuccess() {
+  package mutating func noteSuccess(now: MonotonicTime) {
     let index = order.remove(at: next - 1)
     order.insert(index, at: 0)
     next = 0
     failed = []
-    backoff.reset()
+    lastSuccess = now
   }
 }

@@ -25,8 +25,32 @@ import Testing
     var search = PrimarySearch(sentinels: 3)
     _ = search.nextStep(using: &random)
     _ = search.nextStep(using: &random)
-    search.noteSuccess()
+    search.noteSuccess(now: .zero)
+    search.begin(now: .zero + .seconds(60))
     #expect((0..<3).map { _ in search.nextStep(using: &random) } == [.ask(1), .ask(0), .ask(2)])
+  }
+
+  /// Attack: a server that accepts each connection, and then closes it.
+  @Test func aConnectionThatEndsAtOnceIsFollowedByAWaitThatGrows() {
+    var random = SeededGenerator(seed: 1)
+    var search = PrimarySearch(sentinels: 1)
+    var now = MonotonicTime.zero
+    var waits: [TimeSpan] = []
+    search.begin(now: now)
+    #expect(search.nextStep(using: &random) == .ask(0))
+    for _ in 0..<50 {
+      search.noteSuccess(now: now)
+      now = now + .milliseconds(999)
+      search.begin(now: now)
+      if let wait = Self.waits(search.nextStep(using: &random)) { waits.append(wait) }
+      #expect(search.nextStep(using: &random) == .ask(0))
+    }
+    #expect(waits.count == 50 && waits.reduce(.zero, +) > .seconds(15))
+    search.noteSuccess(now: now)
+    search.begin(now: now + PrimarySearch.stableAfter)
+    #expect(search.nextStep(using: &random) == .ask(0))
+    let wait = Self.waits(search.nextStep(using: &random))
+    #expect(wait.map { $0 <= .milliseconds(100) } == true, "the growth begins again")
   }
 
   @Test func anAddressThatFailedIsTriedAgainInTheNextRound() {

@@ -110,7 +110,7 @@ enum DeliveryJSON {
   }
 
   /// Writes everything before a number that was issued in this term.
-  static func begin(of session: Session, ofTerm term: UInt32, into output: inout ByteQueue) {
+  static func begin(of session: Session, ofTerm term: UInt64, into output: inout ByteQueue) {
     output.append("{\"id\":\"" as StaticString)
     output.append(session.deliveryTerms.prefix(ofTerm: term))
   }

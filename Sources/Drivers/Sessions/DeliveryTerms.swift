@@ -7,7 +7,7 @@ import Journal
 package struct DeliveryTerms: Sendable {
   /// A number that was issued, in its term.
   package struct Issued: Equatable, Sendable {
-    package let term: UInt32
+    package let term: UInt64
     package let number: UInt64
     /// Whether the store has lost it: a later term has issued the same number again.
     package let isLost: Bool
@@ -24,7 +24,7 @@ package struct DeliveryTerms: Sendable {
   init(_ restored: RestoredSession) {
     self.init(
       Epoch(restored.epoch),
-      restored.terms.map { Term(UInt32(clamping: $0.term), firstMessage: $0.firstDelivery) })
+      restored.terms.map { Term($0.term, firstMessage: $0.firstDelivery) })
   }
 
   private init(_ epoch: Epoch, _ terms: [Term]) {
@@ -44,7 +44,7 @@ package struct DeliveryTerms: Sendable {
     return prefix(ofTerm: terms.last { $0.firstMessage <= number }?.term ?? terms[0].term)
   }
 
-  package func prefix(ofTerm term: UInt32) -> String { term == 0 ? epochPrefix : "\(epochPrefix)\(term)." }
+  package func prefix(ofTerm term: UInt64) -> String { term == 0 ? epochPrefix : "\(epochPrefix)\(term)." }
 
   /// Reads an id. Returns nil if it was never issued.
   package func read(_ id: Span<UInt8>) -> Issued? {

@@ -8,8 +8,7 @@ extension RestoredLog {
   init(_ session: RestoredSession) {
     let clock = JournalClock.present
     self.init(epoch: Epoch(session.epoch))
-    terms = session.terms.map { Term(UInt32(clamping: $0.term), firstMessage: $0.firstPush) }
-    hasForgottenTerms = terms.count >= RestoredSession.maximumTerms
+    terms = session.terms.map { Term($0.term, firstMessage: $0.firstPush) }
     firstRetained = session.firstRetained
     firstArrival = session.firstArrival.map { clock.time(of: $0) }
     newestTrimmedArrival = session.newestTrimmedArrival.map { clock.time(of: $0) }

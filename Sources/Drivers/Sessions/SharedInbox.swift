@@ -45,7 +45,7 @@ package final class SharedInbox: Sendable {
   /// The position after the newest push or gap. Written within the lock, after the change.
   private let position: Atomic<UInt64>
   package let epoch: Epoch
-  private let term: UInt32
+  private let term: UInt64
   /// Number of readers that also wait for changes of the session's state.
   private let stateReaders = Atomic<Int>(0)
   /// Number of open streams, whether they wait or their clients still read earlier batches.

@@ -14,13 +14,13 @@ package struct Cursor: Hashable, Sendable {
   /// in between count as one, so this orders all positions, and gaps need no numbers.
   package let position: UInt64
   /// 0 if the log is not stored.
-  package let term: UInt32
+  package let term: UInt64
 
-  package init(epoch: Epoch, term: UInt32 = 0, sequence: UInt64, isAfterGap: Bool = false) {
+  package init(epoch: Epoch, term: UInt64 = 0, sequence: UInt64, isAfterGap: Bool = false) {
     self.init(epoch: epoch, term: term, position: sequence << 1 | (isAfterGap ? 1 : 0))
   }
 
-  package init(epoch: Epoch, term: UInt32 = 0, position: UInt64) {
+  package init(epoch: Epoch, term: UInt64 = 0, position: UInt64) {
     self.epoch = epoch
     self.position = position
     self.term = term
@@ -33,7 +33,7 @@ package struct Cursor: Hashable, Sendable {
   /// Distinguishes cursors and push ids from delivery ids, which begin with `d-`.
   package static let prefix: StaticString = "p-"
   /// Maximum bytes of a cursor: the prefix, the epoch, the dot, the term, the dot, 19 digits, the mark of a gap.
-  package static let maximumTextLength = 2 + Epoch.textLength + 1 + 10 + 1 + 19 + 1
+  package static let maximumTextLength = 2 + Epoch.textLength + 1 + 19 + 1 + 19 + 1
 
   package func write(into output: inout ByteQueue) {
     output.append(Self.prefix)
@@ -63,14 +63,14 @@ package struct Cursor: Hashable, Sendable {
 /// A number with the term in which it was issued: `number`, or `term.number` with a term above 0.
 package enum TermNumber {
   /// Returns nil if the text is malformed.
-  package static func read(_ text: Span<UInt8>) -> (term: UInt32, number: UInt64)? {
+  package static func read(_ text: Span<UInt8>) -> (term: UInt64, number: UInt64)? {
     guard let dot = text.firstIndex(of: UInt8(ascii: ".")) else {
       return text.decimalValue().map { (0, UInt64($0)) }
     }
-    guard let value = text.extracting(first: dot).decimalValue(), let term = UInt32(exactly: value), term > 0,
+    guard let term = text.extracting(first: dot).decimalValue(), term > 0,
       text[0] != UInt8(ascii: "0"), let number = text.extracting(dot + 1..<text.count).decimalValue()
     else { return nil }
-    return (term, UInt64(number))
+    return (UInt64(term), UInt64(number))
   }
 }
 

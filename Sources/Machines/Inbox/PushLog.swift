@@ -91,11 +91,9 @@ package struct PushLog {
   }
 
   /// Distinguishes the numbers of this run from those of earlier runs. 0 if the log is not stored.
-  package let term: UInt32
+  package let term: UInt64
   /// The terms with the numbers of their first messages, oldest first.
   private let terms: [Term]
-  /// Whether terms older than those were forgotten.
-  private let hasForgottenTerms: Bool
   /// Message n is at index n - 1.
   private var ring: RingDeque<Entry?>
   /// Number of the oldest message retained.
@@ -120,7 +118,6 @@ package struct PushLog {
     self.retention = retention
     term = 0
     terms = []
-    hasForgottenTerms = false
     ring = RingDeque(filler: nil, minimumCapacity: 64)
   }
 
@@ -130,7 +127,6 @@ package struct PushLog {
     self.retention = retention
     term = restored.terms.last?.term ?? 0
     terms = restored.terms
-    hasForgottenTerms = restored.hasForgottenTerms
     ring = RingDeque(filler: nil, minimumCapacity: 64, front: Int(restored.firstRetained - 1))
     for (message, gap) in restored.messages {
       precondition(message.sequence == next, "the restored messages are not consecutive")
@@ -292,16 +288,35 @@ package struct PushLog {
   private func readStart(at cursor: Cursor) -> ReadStart? {
     if cursor.epoch != epoch { return ReadStart(cursor) }
     if cursor.term == term { return cursor.position <= visible ? ReadStart(cursor) : nil }
+    guard isKnown(cursor) else { return readStart(ofLost: cursor) }
     // An earlier term ended before the first message of the next.
     guard let next = terms.first(where: { $0.term > cursor.term }) else { return nil }
     let end = next.firstMessage - 1
-    let isForgotten = hasForgottenTerms && next.term == terms.first?.term
-    if cursor.sequence > end || isForgotten {
+    if cursor.sequence > end {
       return ReadStart(self.cursor(after: min(cursor.sequence, end)), gap: .store)
     }
     // The start of the next term may have extended the gap at the end.
     if cursor.sequence == end { return ReadStart(self.cursor(after: end)) }
     return ReadStart(self.cursor(at: cursor.position))
+  }
+
+  /// Whether the term of a cursor of this epoch is one of this log. If not, it may be one that this copy of a shared log does not have yet.
+  package func isKnown(_ cursor: Cursor) -> Bool {
+    cursor.epoch != epoch || cursor.term == term || terms.contains { $0.term == cursor.term }
+  }
+
+  /// Where a read from a cursor of a term starts that was forgotten, or that the store has lost with its beginning; nil if the term is yet to
+  /// come.
+  private func readStart(ofLost cursor: Cursor) -> ReadStart? {
+    let next = terms.firstIndex { $0.term > cursor.term || $0.isShared && $0.counter == cursor.term >> 32 }
+    guard Term.isShared(cursor.term) else {
+      guard let next else { return nil }
+      return ReadStart(self.cursor(after: min(cursor.sequence, terms[next].firstMessage - 1)), gap: .store)
+    }
+    // The lost messages may begin anywhere in the last term before: of what the log has in their place, none may be missing.
+    let last = (next ?? terms.count) - 1
+    let start = last < 0 ? 0 : terms[last].firstMessage - 1
+    return ReadStart(self.cursor(after: min(cursor.sequence, start)), gap: .store)
   }
 
   /// Number of the first retained message that arrived at `time` or later, by binary search.

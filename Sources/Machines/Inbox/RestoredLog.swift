@@ -2,13 +2,19 @@ import ByteStreams
 
 /// A run of a stored log: its numbers are those from `firstMessage` to the next term.
 package struct Term: Hashable, Sendable {
-  package let term: UInt32
+  /// Larger than that of the term before; at most 63 bits. If several gateways share the log, it is a counter above 32 random bits, since two of
+  /// them may begin a term after the same one.
+  package let term: UInt64
   package let firstMessage: UInt64
 
-  package init(_ term: UInt32, firstMessage: UInt64) {
-    self.term = term
+  package init(_ term: UInt64, firstMessage: UInt64) {
+    self.term = min(term, UInt64(Int64.max))
     self.firstMessage = firstMessage
   }
+
+  var counter: UInt64 { term >> 32 }
+  var isShared: Bool { Self.isShared(term) }
+  static func isShared(_ term: UInt64) -> Bool { term >> 32 > 0 }
 }
 
 /// A log as it was stored, with its times on the clock of this process.
@@ -16,7 +22,6 @@ package struct RestoredLog: Sendable {
   package let epoch: Epoch
   /// Oldest first. The last one is that of this process.
   package var terms: [Term] = []
-  package var hasForgottenTerms = false
   /// The number of the oldest message, or of the next one if there is none.
   package var firstRetained: UInt64 = 1
   /// In order, each with the gap before it.

@@ -126,14 +126,43 @@ import Testing
     #expect(throws: CursorAheadError.self) { try start(Cursor(epoch: epoch, term: 3, sequence: 1), in: log) }
   }
 
+  /// Of two terms with the same counter, one was lost with what its readers had received.
+  @Test func aCursorOfALostTermGetsTheGapStoreAndTheTermBefore() throws {
+    func term(_ counter: UInt64, _ random: UInt64) -> UInt64 { counter << 32 | random }
+    var restored = RestoredLog(epoch: epoch)
+    let terms = [term(1, 9), term(2, 5), term(3, 7)]
+    restored.terms = [
+      Term(terms[0], firstMessage: 1), Term(terms[1], firstMessage: 3), Term(terms[2], firstMessage: 5),
+    ]
+    restored.messages = (1...5).map {
+      (render(Cursor(epoch: epoch, term: terms[(Int($0) - 1) / 2], sequence: $0)), [])
+    }
+    let log = PushLog(restoring: restored, retention: Retention())
+    for random in [2, 8] as [UInt64] {
+      let lost = Cursor(epoch: epoch, term: term(2, random), sequence: 4)
+      let result = log.read(after: try start(lost, in: log), limit: 10, maxBytes: 1 << 20)
+      #expect(result.messages.map(\.sequence) == [1, 2, 3, 4, 5])
+      #expect(result.gap?.reasons == [.store])
+    }
+    let known = Cursor(epoch: epoch, term: terms[1], sequence: 4)
+    #expect(log.read(after: try start(known, in: log), limit: 10, maxBytes: 1 << 20).gap == nil)
+    let later = Cursor(epoch: epoch, term: term(4, 1), sequence: 9)
+    let result = log.read(after: try start(later, in: log), limit: 10, maxBytes: 1 << 20)
+    #expect(result.messages.map(\.sequence) == [5] && result.gap?.reasons == [.store])
+    #expect(!log.isKnown(later) && log.isKnown(known))
+    let ahead = Cursor(epoch: epoch, term: terms[2], sequence: 6)
+    #expect(throws: CursorAheadError.self) { try start(ahead, in: log) }
+  }
+
   @Test func aCursorWithATermIsWrittenAndRead() {
     let cursor = Cursor(epoch: epoch, term: 12, sequence: 34, isAfterGap: true)
     var text = ByteQueue()
     cursor.write(into: &text)
     #expect(text.bytes.text() == "p-000000000abc.12.34g")
     #expect(Cursor(text.bytes) == cursor)
-    for wrong in ["p-000000000abc.0.34", "p-000000000abc.01.34", "p-000000000abc.1.2.3", "p-000000000abc.4294967296.1"]
-    {
+    for wrong in [
+      "p-000000000abc.0.34", "p-000000000abc.01.34", "p-000000000abc.1.2.3", "p-000000000abc.9223372036854775808.1",
+    ] {
       #expect(Cursor(Array(wrong.utf8).span) == nil)
     }
   }

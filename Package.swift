@@ -91,6 +91,14 @@ let package = Package(
     target(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
     target(.machines, "RouteNetlink", ["ByteStreams"]),
     target(.machines, "RedisProtocol", ["ByteStreams", "Digests", "HTTPCodec", "RESPCodec", "UpstreamSession"]),
+    .target(
+      name: "Replication", dependencies: ["ByteStreams", "RedisProtocol"], path: "Sources/Machines/Replication",
+      resources: [
+        .embedInCode("Scripts/acquire.lua"), .embedInCode("Scripts/append.lua"), .embedInCode("Scripts/heartbeat.lua"),
+        .embedInCode("Scripts/release.lua"), .embedInCode("Scripts/replace.lua"), .embedInCode("Scripts/stage.lua"),
+        .embedInCode("Scripts/stamp.lua"),
+      ],
+      swiftSettings: strict),
     target(.machines, "Access", ["ByteStreams", "Digests", "Signatures", "JSONCodec"]),
 
     // System: the kernel, TLS, the file, the eyes of the operator.
@@ -196,6 +204,7 @@ let package = Package(
     tested(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
     tested(.machines, "RouteNetlink"),
     tested(.machines, "RedisProtocol", ["ByteStreams", "HTTPCodec", "RESPCodec"]),
+    tested(.machines, "Replication", ["ByteStreams", "Inbox", "RedisProtocol"]),
     tested(.machines, "Access", ["ByteStreams", "Digests", "Signatures", "COpenSSL"]),
     tested(.system, "Reactor"),
     // Certificates, made while a test runs.

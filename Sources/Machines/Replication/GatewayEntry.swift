@@ -1,0 +1,87 @@
+import ByteStreams
+
+/// What a gateway says about itself in the hash `gateways`: `name=value` in turn, with spaces in between.
+///
+/// Versions may run side by side, so fields with other names are ignored.
+package struct GatewayEntry: Hashable, Sendable {
+  /// Incremented with each heartbeat, so that an entry that does not change is that of a gateway that does not live.
+  package var beat: UInt64
+  /// The history in which each session that this gateway holds has its turn behind it: it is stamped, or was given up.
+  package var history: String
+  /// The newest format of the store that it reads.
+  package var format: UInt32
+  /// It will end, and acquires nothing.
+  package var isDraining: Bool
+  /// Where other gateways reach it, `http://host:port`.
+  package var address: String
+  /// Of the settings that must be the same everywhere.
+  package var configuration: String
+
+  package init(
+    beat: UInt64 = 0, history: String, format: UInt32 = 1, isDraining: Bool = false, address: String = "",
+    configuration: String = ""
+  ) {
+    self.beat = beat
+    self.history = history
+    self.format = format
+    self.isDraining = isDraining
+    self.address = address
+    self.configuration = configuration
+  }
+
+  /// Maximum bytes. An address is the largest part, and a URL with a host name has at most 300. The rest is for fields of later versions.
+  package static let maximumTextLength = 1024
+
+  /// No value contains a space.
+  package func write(into output: inout ByteQueue) {
+    output.append("beat=" as StaticString)
+    output.append(decimal: beat)
+    output.append(" history=\(history) format=\(format) draining=\(isDraining ? 1 : 0)")
+    if !address.isEmpty { output.append(" address=\(address)") }
+    if !configuration.isEmpty { output.append(" configuration=\(configuration)") }
+  }
+
+  /// Returns nil if the text is too long, or a field is malformed or missing that every version writes.
+  package init?(_ text: Span<UInt8>) {
+    guard text.count <= Self.maximumTextLength else { return nil }
+    var beat: UInt64?
+    self.init(history: "")
+    var start = 0
+    while start < text.count {
+      let end = text.firstIndex(of: UInt8(ascii: " "), from: start) ?? text.count
+      let field = text.extracting(start..<end)
+      start = end + 1
+      guard let equals = field.firstIndex(of: UInt8(ascii: "=")) else { return nil }
+      let name = field.extracting(first: equals)
+      let value = field.extracting(equals + 1..<field.count)
+      if name.equals("beat") {
+        guard let number = value.decimalValue() else { return nil }
+        beat = UInt64(number)
+      } else if name.equals("history") {
+        guard value.isPrintable else { return nil }
+        history = value.text()
+      } else if name.equals("format") {
+        guard let number = value.decimalValue(), let format = UInt32(exactly: number) else { return nil }
+        self.format = format
+      } else if name.equals("draining") {
+        isDraining = value.equals("1")
+      } else if name.equals("address") {
+        guard value.isPrintable else { return nil }
+        address = value.text()
+      } else if name.equals("configuration") {
+        guard value.isPrintable else { return nil }
+        configuration = value.text()
+      }
+    }
+    guard let beat else { return nil }
+    self.beat = beat
+  }
+}
+
+extension Span<UInt8> {
+  /// Whether it consists of visible ASCII.
+  var isPrintable: Bool {
+    for index in indices where self[index] <= 0x20 || self[index] > 0x7E { return false }
+    return true
+  }
+}

@@ -1,0 +1,54 @@
+import ByteStreams
+
+/// A process of Drawbridge: 48 random bits that it draws at its start, written as twelve hexadecimal digits.
+package struct GatewayID: Hashable, Comparable, Sendable {
+  package let value: UInt64
+
+  package init(_ value: UInt64) { self.value = value & 0xFFFF_FFFF_FFFF }
+
+  package init(using generator: inout some RandomNumberGenerator) { self.init(generator.next() as UInt64) }
+
+  static let textLength = 12
+
+  package func write(into output: inout ByteQueue) { output.append(hexadecimal: value, digits: Self.textLength) }
+
+  /// Returns nil if the text is not exactly what `write` produces.
+  package init?(_ text: Span<UInt8>) {
+    guard text.count == Self.textLength, let value = text.hexadecimalValue() else { return nil }
+    self.value = value
+  }
+
+  package static func < (left: GatewayID, right: GatewayID) -> Bool { left.value < right.value }
+
+  /// The gateways in the order in which they try to acquire a session: another one for each session (rendezvous hashing). So the sessions of
+  /// a gateway that has ended are spread over all others, which agree on it without a message.
+  package static func order(of gateways: some Sequence<GatewayID>, for session: String) -> [GatewayID] {
+    // FNV-1a over the name, then the finaliser of MurmurHash3 with the id.
+    var name: UInt64 = 0xCBF2_9CE4_8422_2325
+    for byte in session.utf8 { name = (name ^ UInt64(byte)) &* 0x100_0000_01B3 }
+    func weight(_ gateway: GatewayID) -> UInt64 {
+      var mixed = name ^ gateway.value
+      mixed = (mixed ^ (mixed >> 33)) &* 0xFF51_AFD7_ED55_8CCD
+      mixed = (mixed ^ (mixed >> 33)) &* 0xC4CE_B9FE_1A85_EC53
+      return mixed ^ (mixed >> 33)
+    }
+    return gateways.map { ($0, weight($0)) }.sorted { ($0.1, $0.0) > ($1.1, $1.0) }.map(\.0)
+  }
+}
+
+extension Span<UInt8> {
+  /// The value of lower-case hexadecimal digits, at least one and at most 16; nil for any other text.
+  func hexadecimalValue() -> UInt64? {
+    guard !isEmpty, count <= 16 else { return nil }
+    var value: UInt64 = 0
+    for index in indices {
+      let byte = self[index]
+      switch byte {
+      case UInt8(ascii: "0")...UInt8(ascii: "9"): value = value << 4 | UInt64(byte &- 0x30)
+      case UInt8(ascii: "a")...UInt8(ascii: "f"): value = value << 4 | UInt64(byte &- 0x57)
+      default: return nil
+      }
+    }
+    return value
+  }
+}

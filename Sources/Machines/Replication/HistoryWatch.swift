@@ -1,0 +1,128 @@
+import ByteStreams
+
+/// The present history of Redis, and the gateways that are seen in it.
+///
+/// A history is `master_replid` of the primary. It changes with each promotion and each restart, which may have lost the last writes. A session is
+/// stamped with the history in which its holder has found it complete.
+package struct HistoryWatch: Sendable {
+  private struct Seen {
+    /// nil: Redis has no entry of this gateway.
+    var text: [UInt8]?
+    var entry: GatewayEntry?
+    /// When a reply had this text first, in the present history.
+    var since: MonotonicTime
+  }
+
+  package let own: GatewayID
+  private let times: LeaseTimes
+  /// Empty: never connected.
+  package private(set) var history = ""
+  /// When this process saw it first.
+  private var since = MonotonicTime.zero
+  /// Whether this process was connected in an earlier history.
+  private var hasChanged = false
+  /// Whether the entries were read in the present history.
+  private var hasEntries = false
+  private var gateways: [GatewayID: Seen] = [:]
+  /// The latest history in which each session of this gateway has had its turn. The gateway's entry has it.
+  package private(set) var settledHistory = ""
+  /// Whether there are more than `maximumGateways`.
+  private var isOverfull = false
+
+  /// Maximum number of entries that are looked at: far more than one Redis carries. With more, nothing is acquired that needs all of them.
+  package static let maximumGateways = 1024
+
+  package init(own: GatewayID, _ times: LeaseTimes = LeaseTimes()) {
+    self.own = own
+    self.times = times
+  }
+
+  /// To be called with `INFO replication` of each new connection, and of each heartbeat. Returns whether the history is another one than before:
+  /// each session is to be read again.
+  package mutating func connected(to history: String, now: MonotonicTime) -> Bool {
+    guard history != self.history else { return false }
+    hasChanged = !self.history.isEmpty
+    self.history = history
+    since = now
+    hasEntries = false
+    // A gateway of the last history is expected in this one, even if its entry was lost.
+    for gateway in gateways.keys { gateways[gateway]?.since = now }
+    return true
+  }
+
+  /// The entries in the reply to a heartbeat.
+  package mutating func received(_ entries: [(gateway: GatewayID, text: [UInt8])], now: MonotonicTime) {
+    hasEntries = true
+    isOverfull = entries.count > Self.maximumGateways
+    var absent = Set(gateways.keys)
+    for (gateway, text) in entries.prefix(Self.maximumGateways) {
+      absent.remove(gateway)
+      guard gateways[gateway]?.text != text else { continue }
+      gateways[gateway] = Seen(text: text, entry: GatewayEntry(text.span), since: now)
+    }
+    for gateway in absent {
+      if gateways[gateway]?.text != nil {
+        gateways[gateway] = Seen(text: nil, entry: nil, since: now)
+      } else if isGone(gateway, now: now) {
+        gateways[gateway] = nil
+      }
+    }
+  }
+
+  /// Each session that this gateway holds is settled now (`Holding.isSettled`). It acquires no other one of before this history without the
+  /// comparisons that hold for everybody.
+  package mutating func allAreSettled() { settledHistory = history }
+
+  /// The entry of a gateway as it was read last.
+  package func text(of gateway: GatewayID) -> [UInt8]? { gateways[gateway]?.text }
+
+  package func entry(of gateway: GatewayID) -> GatewayEntry? { gateways[gateway]?.entry }
+
+  /// Whether the entry of a gateway has not changed for the lease, in the present history. It has no valid deadline then.
+  package func isGone(_ gateway: GatewayID, now: MonotonicTime) -> Bool {
+    hasEntries && now >= (gateways[gateway]?.since ?? since) + times.lease
+  }
+
+  /// Whether each other gateway has had its turn to stamp what it holds, or is gone.
+  package func haveOthersSettled(now: MonotonicTime) -> Bool {
+    hasEntries && !isOverfull && gateways.allSatisfy { hasReported($0.key, $0.value) || isGone($0.key, now: now) }
+  }
+
+  /// Whether each other gateway has had its turn to stamp what it holds. None is lost with something that it alone had.
+  package var haveOthersReported: Bool { hasEntries && !isOverfull && gateways.allSatisfy(hasReported) }
+
+  private func hasReported(_ gateway: GatewayID, _ seen: Seen) -> Bool {
+    gateway == own || seen.entry?.history == history
+  }
+
+  /// Whether a session that Redis does not have may be one that it has lost, and whose holder has not had its turn.
+  package func mayHaveLostSessions(now: MonotonicTime) -> Bool { hasChanged && now < since + times.lease }
+
+  /// The place of this gateway among those that can acquire a session, from 0.
+  package func rank(for session: String, now: MonotonicTime) -> Int {
+    var candidates = gateways.filter { $0.value.entry?.isDraining == false && !isGone($0.key, now: now) }.map(\.key)
+    if !candidates.contains(own) { candidates.append(own) }
+    return GatewayID.order(of: candidates, for: session).firstIndex(of: own) ?? 0
+  }
+
+  /// The gateway that a session is released to; nil: there is no other one.
+  package func successor(for session: String, now: MonotonicTime) -> GatewayID? {
+    let candidates = gateways.filter {
+      $0.key != own && $0.value.entry?.isDraining == false && !isGone($0.key, now: now)
+    }
+    return GatewayID.order(of: candidates.keys, for: session).first
+  }
+
+  /// Entries to be deleted, each if it is still this text: those of gateways that ended long ago.
+  package func forgettable(now: MonotonicTime) -> [(gateway: GatewayID, text: [UInt8])] {
+    gateways.compactMap { gateway, seen in
+      guard gateway != own, let text = seen.text, now >= seen.since + Self.keptGone else { return nil }
+      return (gateway, text)
+    }.prefix(Self.maximumForgotten).map(\.self)
+  }
+
+  /// An entry is kept for so long after the last heartbeat, so that an operator sees which gateway has ended.
+  private static let keptGone = TimeSpan.seconds(30)
+  /// Per heartbeat, so that no script takes long.
+  private static let maximumForgotten = 16
+}

@@ -1,0 +1,134 @@
+import ByteStreams
+
+/// The number of a term: a counter above 32 random bits.
+///
+/// Two gateways may begin a term after the same one, if Redis has lost the first of the two. The random bits distinguish these terms, so a push
+/// id of the one is never a push id of the other.
+package struct ShareTerm: Hashable, Comparable, Sendable {
+  package let value: UInt64
+
+  /// The counter begins at 1 and has 31 bits, so that a term has at most 19 decimal digits.
+  package init(counter: UInt32, random: UInt32) {
+    value = UInt64(min(max(counter, 1), UInt32(Int32.max))) << 32 | UInt64(random)
+  }
+
+  package var counter: UInt32 { UInt32(truncatingIfNeeded: value >> 32) }
+
+  static let textLength = 16
+
+  package func write(into output: inout ByteQueue) { output.append(hexadecimal: value, digits: Self.textLength) }
+
+  /// Returns nil if the text is not exactly what `write` produces.
+  package init?(_ text: Span<UInt8>) {
+    guard text.count == Self.textLength, let value = text.hexadecimalValue(), value >> 32 > 0, value >> 63 == 0 else {
+      return nil
+    }
+    self.value = value
+  }
+
+  package static func < (left: ShareTerm, right: ShareTerm) -> Bool { left.value < right.value }
+}
+
+/// What the holder of a session stores, and all its scripts compare, whole: `term:gateway:64 random bits`.
+package struct HolderToken: Hashable, Sendable {
+  package let term: ShareTerm
+  package let gateway: GatewayID
+  /// Distinguish two attempts of one gateway, whose replies may be lost.
+  package let bits: UInt64
+
+  package init(term: ShareTerm, gateway: GatewayID, bits: UInt64) {
+    self.term = term
+    self.gateway = gateway
+    self.bits = bits
+  }
+
+  static let textLength = ShareTerm.textLength + 1 + GatewayID.textLength + 1 + 16
+
+  package func write(into output: inout ByteQueue) {
+    term.write(into: &output)
+    output.append(UInt8(ascii: ":"))
+    gateway.write(into: &output)
+    output.append(UInt8(ascii: ":"))
+    output.append(hexadecimal: bits, digits: 16)
+  }
+
+  /// Returns nil if the text is not exactly what `write` produces.
+  package init?(_ text: Span<UInt8>) {
+    let first = ShareTerm.textLength
+    let second = first + 1 + GatewayID.textLength
+    guard text.count == Self.textLength, text[first] == UInt8(ascii: ":"), text[second] == UInt8(ascii: ":"),
+      let term = ShareTerm(text.extracting(first: first)),
+      let gateway = GatewayID(text.extracting(first + 1..<second)),
+      let bits = text.extracting(second + 1..<text.count).hexadecimalValue()
+    else { return nil }
+    self.init(term: term, gateway: gateway, bits: bits)
+  }
+}
+
+/// The terms of a shared session with the numbers of their first pushes, oldest first, as `m` has them: `term@number term@number`.
+package struct ShareTerms: Hashable, Sendable {
+  package struct Begin: Hashable, Sendable {
+    package let term: ShareTerm
+    package let firstPush: UInt64
+
+    package init(_ term: ShareTerm, firstPush: UInt64) {
+      self.term = term
+      self.firstPush = firstPush
+    }
+  }
+
+  /// The latest terms that are kept, as many as a journal keeps.
+  package static let maximum = 64
+
+  package private(set) var begins: [Begin] = []
+
+  package init() {}
+
+  package var last: Begin? { begins.last }
+
+  /// A term that begins later has stored no push: its gateway was lost while it brought the session up to date.
+  package mutating func append(_ begin: Begin) {
+    while let last, last.firstPush > begin.firstPush { begins.removeLast() }
+    begins.append(begin)
+    if begins.count > Self.maximum { begins.removeFirst() }
+  }
+
+  package func appending(_ term: ShareTerm, firstPush: UInt64) -> ShareTerms {
+    var result = self
+    result.append(Begin(term, firstPush: firstPush))
+    return result
+  }
+
+  /// Whether a session with these terms has everything that a session with `other` terms has, whose last push has the number `end`: the last
+  /// term of the other is one of these, and has ended here no earlier than there.
+  package func extend(_ other: ShareTerms, endingAt end: UInt64) -> Bool {
+    guard let last = other.last else { return true }
+    guard let index = begins.firstIndex(where: { $0.term == last.term }) else { return false }
+    return index + 1 == begins.count || end < begins[index + 1].firstPush
+  }
+
+  package func write(into output: inout ByteQueue) {
+    for (index, begin) in begins.enumerated() {
+      if index > 0 { output.append(UInt8(ascii: " ")) }
+      begin.term.write(into: &output)
+      output.append(UInt8(ascii: "@"))
+      output.append(decimal: begin.firstPush)
+    }
+  }
+
+  /// Returns nil if the text is malformed, the terms are not in their order, or they are more than `maximum`.
+  package init?(_ text: Span<UInt8>) {
+    var start = 0
+    while start < text.count {
+      let end = text.firstIndex(of: UInt8(ascii: " "), from: start) ?? text.count
+      let at = start + ShareTerm.textLength
+      guard at < end, text[at] == UInt8(ascii: "@"), let term = ShareTerm(text.extracting(start..<at)),
+        let number = text.extracting(at + 1..<end).decimalValue(), number > 0, begins.count < Self.maximum,
+        begins.last.map({ $0.term < term && $0.firstPush <= UInt64(number) }) ?? true
+      else { return nil }
+      begins.append(Begin(term, firstPush: UInt64(number)))
+      start = end + 1
+      if start == text.count { return nil }
+    }
+  }
+}

@@ -1,0 +1,248 @@
+import ByteStreams
+
+/// A session that this gateway holds: what is stored of it, and what to do next so that all of it is.
+///
+/// The driver calls `next` after each report and at each heartbeat, carries out one command at a time, and reports its outcome. The decision
+/// depends only on what Redis has and what this gateway has, so nothing else needs to be known about what happened before: a lost reply, a
+/// failover or a stop of the process.
+///
+/// A *write* is a batch of entries or a whole state. Each has a number, larger than all before. One that is sent again has the same number and the
+/// same content, since the first one may still arrive.
+package struct Holding: Sendable {
+  package enum Command: Hashable, Sendable {
+    case none
+    /// Read the record, then WAIT; report `observed`.
+    case read
+    /// Append the entries of write `number`; report `stored` or `failed`.
+    case append(number: UInt64, expected: UInt64, history: String)
+    /// Append the pushes that Redis lacks, and put the whole state, with everything that is submitted by now, in the place of the stored one, as
+    /// write `number`; report `stored` or `failed`.
+    case replace(number: UInt64, over: SharedRecord)
+    /// Run the script, and report `acquired` or `failed`. Unless the token is the present one, submit the beginning of a term.
+    case acquire(Acquisition)
+    /// The session continues in the present history; report `stamped` or `failed`.
+    case stamp(from: String, to: String, counter: UInt32)
+    /// Give the session up and name the next holder; report `released` or `failed`.
+    case release(history: String, to: GatewayID?)
+    /// Another gateway has the session. Close the socket and forget it.
+    case giveUp
+  }
+
+  package private(set) var token: HolderToken
+  private var terms: ShareTerms
+  private let epoch: UInt64
+  /// The number of the last write that is stored.
+  package private(set) var sequence: UInt64
+  /// The number of the last write that is stored so that a failover does not lose it.
+  package private(set) var confirmed: UInt64 = 0
+  /// The number of the last write.
+  private var newest: UInt64
+  /// A write whose outcome is not known.
+  private var uncertain: UInt64?
+  /// Whether Redis may have a write of this number that is another one, since this gateway's own acquisition was lost.
+  private var mustReplace = false
+  /// What Redis has; nil: not known.
+  private var record: SharedRecord?
+  private var pending: Command?
+  private var notBefore = MonotonicTime.zero
+  /// `Heartbeat.lapses` when the token was stored.
+  private var lapses: UInt64
+  /// The same when the pending command was decided.
+  private var lapsesThen: UInt64 = 0
+  /// The write that begins the term; nil: not written.
+  private var opening: UInt64?
+  /// Whether the session was stamped and its term confirmed since the token was stored.
+  private var hasBegun = false
+  private var release: (to: GatewayID?, isWanted: Bool) = (nil, false)
+
+  /// - Parameter lapses: `Heartbeat.lapses` when the acquisition was decided.
+  init(_ acquisition: Acquisition, lapses: UInt64) {
+    token = acquisition.token
+    terms = acquisition.terms
+    epoch = acquisition.epoch
+    sequence = acquisition.expected.sequence
+    newest = sequence
+    self.lapses = lapses
+    record = acquisition.result
+  }
+
+  // MARK: Reports
+
+  /// - Parameter isConfirmed: whether WAIT has succeeded after the record was read: it counts for everything before.
+  package mutating func observed(_ record: SharedRecord, isConfirmed: Bool) {
+    pending = nil
+    self.record = record
+    guard record.token == token else { return }
+    if record.sequence == uncertain {
+      sequence = record.sequence
+      uncertain = nil
+    }
+    if isConfirmed, record.sequence == sequence { confirm() }
+  }
+
+  /// The write succeeded.
+  ///
+  /// - Parameter last: the last entry of `p` now.
+  package mutating func stored(isConfirmed: Bool, last: PushEntryID) {
+    switch pending {
+    case .append(let number, _, _), .replace(let number, _): sequence = number
+    default: return
+    }
+    pending = nil
+    uncertain = nil
+    mustReplace = false
+    record?.sequence = sequence
+    record?.last = last
+    if isConfirmed { confirm() }
+  }
+
+  package mutating func acquired() {
+    guard case .acquire(let acquisition) = pending else { return }
+    pending = nil
+    record = acquisition.result
+    guard acquisition.token != token else {
+      mustReplace = true
+      return
+    }
+    token = acquisition.token
+    terms = acquisition.terms
+    lapses = lapsesThen
+    opening = nil
+    hasBegun = false
+  }
+
+  package mutating func stamped() {
+    guard case .stamp(_, let history, let counter) = pending else { return }
+    pending = nil
+    record?.history = history
+    record?.counter = counter
+    noteBeginning()
+  }
+
+  /// The script has refused, or Redis is full. The record is read next.
+  package mutating func failed(now: MonotonicTime) {
+    disconnected()
+    notBefore = now + Candidate.pause
+  }
+
+  /// The connection was lost, or the history is another one. The outcome of what was sent is not known until the record is read.
+  package mutating func disconnected() {
+    pending = nil
+    record = nil
+  }
+
+  /// The gateway ends, and its socket is closed: the session is released as soon as everything is stored.
+  package mutating func releaseSoon(to successor: GatewayID?) { release = (successor, true) }
+
+  private mutating func confirm() {
+    confirmed = sequence
+    noteBeginning()
+  }
+
+  private mutating func noteBeginning() {
+    guard let opening, let record, confirmed >= opening, isStamped(record) else { return }
+    hasBegun = true
+  }
+
+  // MARK: State
+
+  /// The history as of the last call of `next`.
+  private var history = ""
+
+  private func isStamped(_ record: SharedRecord) -> Bool { record.history == history }
+
+  /// Whether the deadline has passed since the token was stored: the session is to be acquired again before anything is written.
+  package func hasLapsed(_ heartbeat: Heartbeat) -> Bool { heartbeat.lapses != lapses }
+
+  /// Whether this gateway may have a connection to the upstream, and write to it now.
+  package func mayWrite(_ heartbeat: Heartbeat, now: MonotonicTime) -> Bool {
+    hasBegun && !release.isWanted && !hasLapsed(heartbeat) && heartbeat.isValid(now: now)
+  }
+
+  /// Whether this session has had its turn in the present history. A gateway reports a history when all its sessions have.
+  package func isSettled(_ watch: HistoryWatch, _ heartbeat: Heartbeat) -> Bool {
+    guard let record, record.token == token else { return false }
+    return record.history == watch.history || hasLapsed(heartbeat)
+  }
+
+  // MARK: Decision
+
+  /// - Parameter hasEntries: whether entries were submitted that are in no write yet.
+  package mutating func next(
+    hasEntries: Bool, _ watch: HistoryWatch, _ heartbeat: Heartbeat, now: MonotonicTime,
+    using generator: inout some RandomNumberGenerator
+  ) -> Command {
+    guard pending == nil else { return .none }
+    history = watch.history
+    let command = decide(hasEntries: hasEntries, watch, heartbeat, now: now, using: &generator)
+    switch command {
+    case .none, .giveUp: return command
+    case .append(let number, _, _), .replace(let number, _):
+      newest = max(newest, number)
+      uncertain = number
+      if opening == nil { opening = number }
+    default: break
+    }
+    // A WAIT that was short is repeated with the next heartbeat.
+    if command == .read { notBefore = now + Candidate.pause }
+    pending = command
+    lapsesThen = heartbeat.lapses
+    return command
+  }
+
+  private func decide(
+    hasEntries: Bool, _ watch: HistoryWatch, _ heartbeat: Heartbeat, now: MonotonicTime,
+    using generator: inout some RandomNumberGenerator
+  ) -> Command {
+    guard let record else { return now >= notBefore ? .read : .none }
+    guard record.token == token else {
+      // What was lost may be this gateway's own acquisition.
+      guard !isStamped(record), terms.extend(record.terms, endingAt: record.last.push) else { return .giveUp }
+      return .acquire(adoption(of: record))
+    }
+    let isLapsed = hasLapsed(heartbeat)
+    if isLapsed, !isStamped(record) {
+      // Another gateway may have held the session since, and Redis may have lost that.
+      guard watch.haveOthersSettled(now: now) else { return .none }
+      guard watch.haveOthersReported else {
+        return release.isWanted ? .release(history: record.history, to: nil) : .giveUp
+      }
+    }
+    if mustReplace || record.sequence != sequence { return .replace(number: newest + 1, over: record) }
+    if let uncertain { return .append(number: uncertain, expected: sequence, history: record.history) }
+    let append = Command.append(number: newest + 1, expected: sequence, history: record.history)
+    if isLapsed {
+      // What belongs to the present term is stored first.
+      if hasEntries { return append }
+      guard heartbeat.isValid(now: now) else { return .none }
+      return .acquire(renewal(of: record, watch, using: &generator))
+    }
+    if opening == nil { return hasEntries ? append : .none }
+    if !isStamped(record) {
+      return .stamp(
+        from: record.history, to: history, counter: record.counter &+ SharedRecord.counterDistance)
+    }
+    if hasEntries { return append }
+    if release.isWanted { return .release(history: history, to: release.to) }
+    return confirmed < sequence && now >= notBefore ? .read : .none
+  }
+
+  /// The same token and the same terms again.
+  private func adoption(of record: SharedRecord) -> Acquisition {
+    Acquisition(
+      expected: record, owner: nil, entry: nil, token: token, terms: terms, epoch: epoch, history: record.history,
+      mayHaveLostEntries: false)
+  }
+
+  /// Another term of the same gateway.
+  private func renewal(
+    of record: SharedRecord, _ watch: HistoryWatch, using generator: inout some RandomNumberGenerator
+  ) -> Acquisition {
+    let term = record.nextTerm(in: watch.history, after: token.term.counter, random: generator.next())
+    return Acquisition(
+      expected: record, owner: nil, entry: nil,
+      token: HolderToken(term: term, gateway: token.gateway, bits: generator.next()),
+      terms: terms.appending(term, firstPush: record.last.push + 1), epoch: epoch, history: record.history,
+      mayHaveLostEntries: false)
+  }
+}

@@ -1,0 +1,25 @@
+import RedisProtocol
+
+/// A script of the protocol. It runs in Redis as one step, and compares before its first write.
+///
+/// A script never changes its meaning: gateways of several versions run side by side, and each loads its own.
+package struct ReplicationScript: Sendable {
+  package let script: RedisScript
+  /// The number of keys; the other arguments follow.
+  package let keyCount: Int
+
+  private init(_ text: [UInt8], keys: Int) {
+    script = RedisScript(String(decoding: text, as: UTF8.self))
+    keyCount = keys
+  }
+
+  package static let heartbeat = ReplicationScript(PackageResources.heartbeat_lua, keys: 1)
+  package static let acquire = ReplicationScript(PackageResources.acquire_lua, keys: 4)
+  package static let append = ReplicationScript(PackageResources.append_lua, keys: 4)
+  package static let stage = ReplicationScript(PackageResources.stage_lua, keys: 2)
+  package static let replace = ReplicationScript(PackageResources.replace_lua, keys: 3)
+  package static let stamp = ReplicationScript(PackageResources.stamp_lua, keys: 2)
+  package static let release = ReplicationScript(PackageResources.release_lua, keys: 2)
+
+  package static let all = [heartbeat, acquire, append, stage, replace, stamp, release]
+}

@@ -1,0 +1,47 @@
+import Foundation
+import Testing
+
+@testable import Replication
+
+/// Gateways that are killed, stopped and cut off, and servers that fail over, while the real decisions keep the session. What no failure may
+/// break is checked all the time and at the end.
+@Suite struct ReplicationSimulation {
+  /// Runs this many seeds of each test, in place of few.
+  private static let seeds =
+    ProcessInfo.processInfo.environment["DRAWBRIDGE_REPLICATION_SEEDS"].flatMap { UInt64($0) }
+
+  /// With an even seed, nothing counts that WAIT has not confirmed; an odd seed is without WAIT, which loses more.
+  private static func run(_ seed: UInt64, _ bug: PlantedBug? = nil) throws(Violation) {
+    let world = ReplicationWorld(seed: seed, bug: bug, waits: seed.isMultiple(of: 2) && bug?.needsLoss != true)
+    do {
+      while !world.isCalm { try world.turn() }
+      try world.check()
+    } catch {
+      throw error as? Violation ?? Violation(description: "\(error)")
+    }
+  }
+
+  @Test func keepsItsPromises() {
+    for seed in 0..<(Self.seeds ?? 40) {
+      do throws(Violation) {
+        try Self.run(seed)
+      } catch {
+        Issue.record("seed \(seed): \(error)")
+      }
+    }
+  }
+
+  @Test(arguments: PlantedBug.allCases)
+  func findsAPlantedBug(bug: PlantedBug) {
+    let seeds = Self.seeds.map { 0..<$0 } ?? bug.seed..<bug.seed + 4
+    for seed in seeds {
+      do throws(Violation) {
+        try Self.run(seed, bug)
+      } catch {
+        if Self.seeds != nil { print("\(bug): seed \(seed): \(error)") }
+        return
+      }
+    }
+    Issue.record("\(bug) was not found with seeds \(seeds)")
+  }
+}

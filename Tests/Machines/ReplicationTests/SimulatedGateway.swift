@@ -1,0 +1,388 @@
+import ByteStreams
+import Inbox
+import TestSupport
+
+@testable import Replication
+
+/// A gateway: the driver of the decisions, one session with its upstream, and readers.
+final class SimulatedGateway {
+  unowned let world: ReplicationWorld
+  let id: GatewayID
+  let rate: Double
+  let offset: Double
+  var bug: PlantedBug? { world.bug }
+
+  var isDead = false
+  var returnTime = 0
+  var frozenUntil = 0
+  var partitionedUntil = 0
+  /// When it notices that the primary is another server.
+  var noticeTime = 0
+  var isDraining = false
+
+  var connection: RedisConnection?
+  var heartbeat: Heartbeat
+  var watch: HistoryWatch
+  /// Sees no other gateway.
+  private var blind: HistoryWatch
+  var candidate: Candidate? = Candidate(session: "s")
+  var holding: Holding?
+  /// The deadline by the test's own account: when the last confirmed heartbeat was sent.
+  var lastConfirmedBeat: MonotonicTime?
+  /// Where it was.
+  var leaseServer: RedisServer?
+
+  // What the holder has.
+  var terms = ShareTerms()
+  var epoch: UInt64 = 0
+  var log: [PushEntry] = []
+  var state = SessionState()
+  struct Write {
+    let number: UInt64
+    var pushes: [PushEntry]
+    var changes: [SessionChange]
+    var actions: [() throws -> Void]
+    let newState: SessionState?
+  }
+  var pendingPushes: [PushEntry] = []
+  var pendingChanges: [SessionChange] = []
+  var pendingActions: [() throws -> Void] = []
+  var write: Write?
+  /// Writes that are stored and not confirmed.
+  var unconfirmed: [Write] = []
+  var isSocketOpen = false
+  var socketTime: MonotonicTime?
+  /// Messages on the socket, with the time of their confirmation.
+  var written: [(message: Int, time: MonotonicTime)] = []
+  var intending = false
+
+  // What readers see.
+  var view: PushLog?
+  var viewTerms = ShareTerms()
+  var viewEpoch: UInt64 = 0
+  var copy: [PushEntry] = []
+  var needsLoad = true
+  var isLoading = false
+  var loads = 0
+
+  init(_ world: ReplicationWorld) {
+    self.world = world
+    id = GatewayID(using: &world.random)
+    rate = Double.random(in: 0.96...1.04, using: &world.random)
+    offset = Double.random(in: 1...100_000, using: &world.random)
+    heartbeat = Heartbeat(
+      world.bug == .noDeadline ? LeaseTimes(lease: .seconds(10_000), margin: .zero) : LeaseTimes())
+    watch = HistoryWatch(own: id)
+    blind = watch
+  }
+
+  var now: MonotonicTime { .zero + .microseconds(Int64((Double(world.time) * rate + offset) * 1000)) }
+  var isRunning: Bool { !isDead && world.time >= frozenUntil }
+  var mayWrite: Bool { holding?.mayWrite(heartbeat, now: now) ?? false }
+
+  // MARK: Turn
+
+  func turn() throws {
+    guard isRunning else { return }
+    if heartbeat.check(now: now) { closeSocket() }
+    try connect()
+    if let connection, connection.isOpen {
+      let received = connection.received
+      connection.received = []
+      for action in received where connection.isOpen && connection === self.connection { action() }
+      sendHeartbeat(connection)
+      try decide(connection)
+      load(connection)
+    }
+    if let problem = world.problem { throw problem }
+    try useUpstream()
+  }
+
+  private func connect() throws {
+    if let open = connection {
+      let isBroken = !open.isOpen || !open.server.isAlive || !open.server.isPrimary
+      if isBroken || world.time < partitionedUntil || world.time < world.downUntil
+        || (open.server !== world.primary && world.time >= noticeTime)
+      {
+        world.close(open)
+        connection = nil
+        heartbeat.disconnected()
+        holding?.disconnected()
+        candidate?.disconnected()
+        isLoading = false
+      }
+    }
+    guard connection == nil, world.time >= partitionedUntil, world.time >= world.downUntil else { return }
+    var server = world.time >= noticeTime ? world.primary : world.other(world.primary)
+    if !server.isAlive || !server.isPrimary { server = world.primary }
+    guard server.isAlive else { return }
+    let new = RedisConnection(server)
+    connection = new
+    new.notify = { [unowned self] bits in self.notify(bits) }
+    world.connections.append(new)
+    let history = bug == .serverNameAsHistory ? server.name : server.history
+    _ = watch.connected(to: history, now: now)
+    _ = blind.connected(to: history, now: now)
+    holding?.disconnected()
+    candidate?.disconnected()
+    needsLoad = true
+    if bug != .loadBeforeSubscribe { subscribe(new) }
+  }
+
+  private func subscribe(_ connection: RedisConnection) {
+    send(connection, { _ in .ok }) { [unowned self] _, _ in
+      connection.isSubscribed = true
+      if self.bug != .loadBeforeSubscribe { self.needsLoad = true }
+    }
+  }
+
+  func notify(_ bits: Int) {
+    needsLoad = true
+    if bits & 2 != 0 { candidate?.changed() }
+  }
+
+  func send(
+    _ connection: RedisConnection, publishing bits: Int = 0, _ execute: @escaping (RedisServer) -> RedisReply,
+    then: @escaping (RedisReply, Bool) -> Void
+  ) {
+    connection.sent.append(.init(time: world.time, publishes: bits, execute: execute, then: then))
+  }
+
+  private func sendHeartbeat(_ connection: RedisConnection) {
+    guard let next = heartbeat.nextTime, now >= next else { return }
+    if holding?.isSettled(watch, heartbeat) ?? true { watch.allAreSettled() }
+    let time = now
+    let beat = heartbeat.send(now: time)
+    var text = ByteQueue()
+    GatewayEntry(beat: beat, history: watch.settledHistory, isDraining: isDraining).write(into: &text)
+    let (own, bytes, old) = (id, text.copyBytes(), watch.forgettable(now: now))
+    send(connection, { $0.heartbeat(own, bytes, forgetting: old) }) { [unowned self] reply, isConfirmed in
+      guard case .entries(let entries) = reply else { return }
+      if isConfirmed { (self.lastConfirmedBeat, self.leaseServer) = (time, connection.server) }
+      let lapses = self.heartbeat.lapses
+      self.heartbeat.finished(isConfirmed: isConfirmed, now: self.now)
+      if self.heartbeat.lapses != lapses { self.closeSocket() }
+      self.watch.received(entries, now: self.now)
+      self.blind.received([], now: self.now)
+    }
+  }
+
+  // MARK: Decisions
+
+  private func decide(_ connection: RedisConnection) throws {
+    if holding != nil {
+      let command =
+        holding?.next(
+          hasEntries: hasPending, bug == .noRegistration ? blind : watch, heartbeat, now: now, using: &world.random)
+        ?? .none
+      try perform(command, connection)
+    } else if let command = candidate?.next(watch, heartbeat, now: now, using: &world.random), !isDraining {
+      perform(command, connection)
+    }
+  }
+
+  private func perform(_ command: Candidate.Command, _ connection: RedisConnection) {
+    switch command {
+    case .none: break
+    case .read:
+      send(connection, { .record($0.content.record) }) { [unowned self] reply, _ in
+        if case .record(let record) = reply { self.candidate?.observed(record) }
+      }
+    case .acquire(let acquisition):
+      let bug = bug
+      if acquisition.mayHaveLostEntries { world.acquires(self) }
+      send(connection, publishing: 2, { $0.acquire(acquisition, bug) }) { [unowned self] reply, _ in
+        guard case .ok = reply else {
+          self.candidate?.failed(now: self.now)
+          return
+        }
+        self.send(connection, { .content($0.content) }) { [unowned self] reply, _ in
+          guard case .content(let content) = reply, let holding = self.candidate?.acquired() else { return }
+          self.begin(acquisition, holding, content)
+        }
+      }
+    }
+  }
+
+  private func perform(_ command: Holding.Command, _ connection: RedisConnection) throws {
+    guard let token = holding?.token else { return }
+    let bug = bug
+    switch command {
+    case .none: break
+    case .read:
+      send(connection, { .record($0.content.record) }) { [unowned self] reply, isConfirmed in
+        guard case .record(var record) = reply else { return }
+        if bug == .tokenByCounter, record.token?.term.counter == token.term.counter { record.token = token }
+        self.holding?.observed(record, isConfirmed: isConfirmed || bug == .noWait)
+        self.writesChanged()
+      }
+    case .append(let number, let expected, let history):
+      if write?.number != number || bug == .repeatedWriteGrows { takeWrite(number, state: nil) }
+      let (pushes, changes) = (write?.pushes ?? [], write?.changes ?? [])
+      send(
+        connection, publishing: 1,
+        { $0.append(token, history, expected: expected, number: number, pushes, changes, bug) }, then: written)
+    case .replace(let number, let record):
+      takeWrite(number, state: state)
+      let history = watch.history
+      guard bug == .stampedFirst else { return replace(connection, token, record, record.history, number) }
+      let counter = record.counter + SharedRecord.counterDistance
+      send(
+        connection, publishing: 2,
+        { $0.stamp(token, from: record.history, to: history, counter: counter, bug) }
+      ) { [unowned self] _, _ in self.replace(connection, token, record, history, number) }
+    case .acquire(let acquisition):
+      send(connection, publishing: 2, { $0.acquire(acquisition, bug) }) { [unowned self] reply, _ in
+        guard case .ok = reply else {
+          self.holding?.failed(now: self.now)
+          return
+        }
+        self.holding?.acquired()
+        guard acquisition.token != token else { return }
+        self.terms = self.begun(acquisition)
+        self.beginTerm(.upstream, unknown: [])
+      }
+    case .stamp(let from, let to, let counter):
+      send(connection, publishing: 2, { $0.stamp(token, from: from, to: to, counter: counter, bug) }) {
+        [unowned self] reply, _ in
+        if case .ok = reply { self.holding?.stamped() } else { self.holding?.failed(now: self.now) }
+      }
+    case .release(let history, let successor):
+      world.releaseTime = world.time
+      closeSocket()
+      send(connection, publishing: 2, { $0.release(token, history, to: successor, bug) }) { [unowned self] reply, _ in
+        if case .ok = reply { self.isDead = true } else { self.holding?.failed(now: self.now) }
+      }
+    case .giveUp: giveUp()
+    }
+  }
+
+  /// The pushes that Redis lacks, then the state.
+  private func replace(
+    _ connection: RedisConnection, _ token: HolderToken, _ record: SharedRecord, _ history: String, _ number: UInt64
+  ) {
+    let (missing, state, bug) = (log.filter { $0.id > record.last }, state, bug)
+    let sequence = record.sequence
+    if bug == .noRepair {
+      send(
+        connection, { $0.replace(token, history, expected: sequence, number: number, $0.content.state, bug) },
+        then: written)
+      return
+    }
+    send(
+      connection, publishing: 1,
+      { $0.append(token, history, expected: sequence, number: sequence, missing, [], bug) }
+    ) { [unowned self] reply, _ in
+      guard case .ok = reply else { return self.written(reply, false) }
+      self.send(
+        connection, { $0.replace(token, history, expected: sequence, number: number, state, bug) }, then: self.written)
+    }
+  }
+
+  // MARK: Writes
+
+  var hasPending: Bool { !pendingPushes.isEmpty || !pendingChanges.isEmpty }
+
+  /// Puts what is pending into a write. A state contains everything that was not stored before.
+  private func takeWrite(_ number: UInt64, state: SessionState?) {
+    var taken = Write(
+      number: number, pushes: pendingPushes, changes: pendingChanges, actions: pendingActions, newState: state)
+    if let old = write, state != nil || old.number == number {
+      taken.pushes = old.pushes + taken.pushes
+      taken.changes = old.changes + taken.changes
+      taken.actions = old.actions + taken.actions
+    }
+    if state != nil {
+      taken.actions = unconfirmed.flatMap(\.actions) + taken.actions
+      unconfirmed = []
+    }
+    write = taken
+    (pendingPushes, pendingChanges, pendingActions) = ([], [], [])
+  }
+
+  private func written(_ reply: RedisReply, _ isConfirmed: Bool) {
+    if case .ok = reply {
+      holding?.stored(
+        isConfirmed: isConfirmed || bug == .noWait,
+        last: log.last(where: { entry in
+          !pendingPushes.contains(entry)
+        })?.id ?? .none)
+    } else {
+      holding?.failed(now: now)
+    }
+    writesChanged()
+  }
+
+  /// Shows and acknowledges what is stored.
+  private func writesChanged() {
+    guard let holding else { return }
+    if let stored = write, holding.sequence == stored.number {
+      unconfirmed.append(stored)
+      write = nil
+    }
+    while let first = unconfirmed.first, holding.confirmed >= first.number {
+      unconfirmed.removeFirst()
+      do { for action in first.actions { try action() } } catch { world.problem = error as? Violation }
+    }
+  }
+
+  func submit(_ change: SessionChange, then: @escaping () throws -> Void = {}) {
+    state.apply(change)
+    pendingChanges.append(change)
+    pendingActions.append(then)
+  }
+
+  func submit(_ entry: PushEntry, then: @escaping () throws -> Void) {
+    log.append(entry)
+    pendingPushes.append(entry)
+    pendingActions.append(then)
+  }
+
+  // MARK: The session
+
+  private func begin(_ acquisition: Acquisition, _ new: Holding, _ content: RedisContent) {
+    holding = new
+    candidate = nil
+    (terms, epoch) = (begun(acquisition), acquisition.epoch)
+    (log, state) = (content.pushes, content.state)
+    (pendingPushes, pendingChanges, pendingActions, write, unconfirmed) = ([], [], [], nil, [])
+    (written, intending) = ([], false)
+    let isLost = acquisition.mayHaveLostEntries
+    let marks: GapMarks = isLost && bug != .noGapAfterUnstamped ? [.upstream, .store] : .upstream
+    // Those of which an intent may be stored, or lost.
+    beginTerm(marks, unknown: state.queue.filter { isLost || $0 <= state.intended })
+  }
+
+  private func begun(_ acquisition: Acquisition) -> ShareTerms {
+    bug == .sameTerm && acquisition.expected.terms.last != nil ? acquisition.expected.terms : acquisition.terms
+  }
+
+  private func beginTerm(_ marks: GapMarks, unknown: [Int]) {
+    for message in unknown { submit(.settled(message, .unknown)) }
+    submit(.opened)
+    let last = log.last?.id ?? .none
+    let gap = PushEntry(id: PushEntryID(push: last.push, count: last.count + 1), content: nil, marks: marks)
+    submit(gap) { [unowned self] in
+      let entries = self.log.filter { $0.id <= gap.id }
+      try self.show(entries, self.terms, self.epoch)
+    }
+    socketTime = now + .milliseconds(Int64.random(in: 50...300, using: &world.random))
+  }
+
+  private func closeSocket() {
+    guard bug != .noDeadline || holding == nil || isDead else { return }
+    isSocketOpen = false
+    socketTime = now + .milliseconds(Int64.random(in: 50...300, using: &world.random))
+    for (message, _) in written where holding != nil { submit(.settled(message, .unknown)) }
+    written = []
+  }
+
+  private func giveUp() {
+    candidate = Candidate(session: "s", counter: holding?.token.term.counter ?? 0)
+    closeSocket()
+    holding = nil
+    (pendingPushes, pendingChanges, pendingActions, write, unconfirmed) = ([], [], [], nil, [])
+    needsLoad = true
+    if isDraining { isDead = true }
+  }
+}

@@ -1,0 +1,137 @@
+import ByteStreams
+import Inbox
+
+@testable import Replication
+
+/// What readers see at a gateway: its copy of the pushes, or at the holder what is stored of its own.
+extension SimulatedGateway {
+  /// Reads what is new after a notification.
+  func load(_ connection: RedisConnection) {
+    guard needsLoad, !isLoading, holding == nil || view == nil else { return }
+    guard bug == .loadBeforeSubscribe || connection.isSubscribed else { return }
+    needsLoad = false
+    isLoading = true
+    let history = watch.history
+    let known = (viewEpoch, viewTerms)
+    let last = copy.last?.id ?? .none
+    let bug = bug
+    send(
+      connection,
+      { server in
+        let record = server.content.record
+        // In Redis: one transaction with the record and XRANGE; the range is read again if the copy is of another branch.
+        let start = Self.shared(record, known, last, bug)
+        return .pushes(record, server.pushes(after: start))
+      }
+    ) { [unowned self] reply, _ in
+      self.isLoading = false
+      self.loads += 1
+      guard self.holding == nil, case .pushes(let record, let entries) = reply else { return }
+      if bug == .loadBeforeSubscribe, !connection.isSubscribed {
+        self.send(connection, { _ in .ok }) { _, _ in connection.isSubscribed = true }
+      }
+      // A session that nobody has stamped may be replaced by one that has more.
+      guard record.history == history, !record.isNew else { return }
+      let start = Self.shared(record, known, last, bug)
+      do {
+        if start == last, record.terms == known.1, record.epoch == known.0, self.view != nil {
+          try self.show(more: entries)
+        } else {
+          try self.show(self.copy.filter { $0.id <= start } + entries, record.terms, record.epoch)
+        }
+      } catch { self.world.problem = error as? Violation }
+    }
+  }
+
+  /// The end of what a copy and the log have in common.
+  private static func shared(
+    _ record: SharedRecord, _ known: (epoch: UInt64, terms: ShareTerms), _ last: PushEntryID, _ bug: PlantedBug?
+  ) -> PushEntryID {
+    if record.epoch != known.epoch { return .none }
+    if record.terms == known.terms { return last }
+    guard let term = known.terms.last?.term,
+      let index = record.terms.begins.firstIndex(where: { $0.term == term })
+    else { return .none }
+    guard index + 1 < record.terms.begins.count else { return last }
+    let end = record.terms.begins[index + 1].firstPush - 1
+    if last.push > end { return .none }
+    // The gaps after the last push may be those of a branch that was lost.
+    if bug == .gapsAtEndKept { return last }
+    return PushEntryID(push: last.push, count: 0)
+  }
+
+  /// Shows these entries and no others.
+  func show(_ entries: [PushEntry], _ terms: ShareTerms, _ epoch: UInt64) throws {
+    var restored = RestoredLog(epoch: Epoch(epoch))
+    restored.terms = terms.begins.map { Term($0.term.value, firstMessage: $0.firstPush) }
+    (viewTerms, viewEpoch, copy) = (terms, epoch, entries)
+    var marks: GapMarks = []
+    for entry in entries {
+      guard let content = entry.content else {
+        marks.formUnion(entry.marks)
+        continue
+      }
+      guard entry.id.push == UInt64(restored.messages.count + 1) else {
+        throw Violation(description: "push \(entry.id.push) does not follow \(restored.messages.count)")
+      }
+      try world.reveal(entry.id.push, content, terms, epoch)
+      restored.messages.append((world.messages[content], marks))
+      marks = []
+    }
+    restored.endGap = marks
+    view = PushLog(restoring: restored, retention: Retention(count: .max, bytes: .max, age: .hours(1000)))
+  }
+
+  func show(more entries: [PushEntry]) throws {
+    copy += entries
+    var dropped: [RetainedMessage] = []
+    for entry in entries {
+      if let content = entry.content {
+        guard let view, entry.id.push == view.last.sequence + 1 else {
+          throw Violation(description: "push \(entry.id.push) does not follow \(view?.last.sequence ?? 0)")
+        }
+        try world.reveal(entry.id.push, content, viewTerms, viewEpoch)
+        self.view?.append(world.messages[content], dropping: &dropped)
+      } else {
+        view?.recordGap(entry.marks)
+      }
+    }
+  }
+}
+
+/// A client that reads from any gateway.
+final class SimulatedReader {
+  enum Event: Equatable {
+    case gap(isStore: Bool)
+    case push(content: Int)
+  }
+
+  private var start = StartingPoint.earliest
+  private(set) var events: [Event] = []
+  /// The number of loads of each gateway when this cursor was not known there.
+  private var awaited: [GatewayID: Int] = [:]
+
+  func read(_ gateway: SimulatedGateway, _ world: ReplicationWorld) {
+    guard let view = gateway.view else { return }
+    if case .cursor(let cursor) = start, !view.isKnown(cursor), gateway.holding == nil {
+      // The copy may be old: it is read again first.
+      guard let since = awaited[gateway.id], gateway.loads > since + 1 else {
+        awaited[gateway.id] = awaited[gateway.id] ?? gateway.loads
+        gateway.needsLoad = true
+        return
+      }
+    }
+    awaited = [:]
+    // A cursor ahead is held.
+    guard let start = try? view.resolve(start, now: gateway.now) else { return }
+    let result = view.read(after: start, limit: 20, maxBytes: .max)
+    guard result.hasContent else { return }
+    if let gap = result.gap {
+      events.append(.gap(isStore: gap.reasons.contains(.store) || gap.reasons.contains(.restart)))
+    }
+    for message in result.messages {
+      events.append(.push(content: Int(message.arrival.nanoseconds)))
+    }
+    self.start = .cursor(result.cursor)
+  }
+}

@@ -52,7 +52,6 @@ private final class DemoConnection: LoopTask, TimerTarget {
   private let interval: TimeSpan
   private var socket = WebSocketConnection(role: .server)
   private var output = OutputQueue()
-  private var generator = SystemRandomNumberGenerator()
   private var tick: UInt64 = 0
   private var timer: LoopTimer?
   private var isSocketIO = false
@@ -92,7 +91,7 @@ private final class DemoConnection: LoopTask, TimerTarget {
       do throws(WebSocketProtocolError) {
         while let event = try socket.nextEvent() { handle(event) }
       } catch {
-        output.withText { socket.sendClose(code: error.closeCode, using: &generator, into: &$0) }
+        output.withText { socket.sendClose(code: error.closeCode, using: &channel.loop.entropy, into: &$0) }
       }
       guard await flush(), !socket.hasSentClose else { return }
     }
@@ -103,10 +102,10 @@ private final class DemoConnection: LoopTask, TimerTarget {
     if isSocketIO, event == .message(.text) { return send(DemoSocketIO.replies(to: payload)) }
     output.withText { text in
       switch event {
-      case .message(let kind): socket.sendMessage(kind, payload.span, using: &generator, into: &text)
-      case .ping: socket.sendPong(payload.span, using: &generator, into: &text)
+      case .message(let kind): socket.sendMessage(kind, payload.span, using: &channel.loop.entropy, into: &text)
+      case .ping: socket.sendPong(payload.span, using: &channel.loop.entropy, into: &text)
       case .pong: break
-      case .close(let code, _): socket.sendClose(code: code, using: &generator, into: &text)
+      case .close(let code, _): socket.sendClose(code: code, using: &channel.loop.entropy, into: &text)
       }
     }
   }
@@ -127,7 +126,7 @@ private final class DemoConnection: LoopTask, TimerTarget {
     output.withText { text in
       for message in messages {
         let bytes = Array(message.utf8)
-        socket.sendMessage(.text, bytes.span, using: &generator, into: &text)
+        socket.sendMessage(.text, bytes.span, using: &channel.loop.entropy, into: &text)
       }
     }
   }

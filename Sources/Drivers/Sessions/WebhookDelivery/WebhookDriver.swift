@@ -225,6 +225,8 @@ final class WebhookDriver: SignalTarget, TimerTarget {
       using: &loop.entropy)
     metrics.ended(verdict.result, after: loop.now - attempt.start)
     if verdict.result != .delivered, isCurrent { lastFailureTime = loop.wallClock }
+    // Before a dead letter can be seen, so that its reason can be seen too.
+    if verdict.failure != nil { publish() }
     settle(
       EndedAttempt(
         lease: push.lease, verdict: verdict, isDisabling: machine.isDisabled && !wasDisabled,

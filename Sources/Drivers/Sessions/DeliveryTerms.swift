@@ -53,8 +53,12 @@ package struct DeliveryTerms: Sendable {
       let (term, number) = TermNumber.read(id.extracting(prefix.count..<id.count))
     else { return nil }
     guard let present = terms.last else { return term == 0 ? Issued(term: 0, number: number, isLost: false) : nil }
-    guard term > 0, term <= present.term, number > 0 else { return nil }
-    if let own = terms.first(where: { $0.term == term }), number < own.firstMessage { return nil }
+    guard term > 0, number > 0 else { return nil }
+    let own = terms.first { $0.term == term }
+    // A term that a shared session does not have is of a branch that was lost, or older than all that are kept.
+    if own == nil, Term.isShared(term) { return Issued(term: term, number: number, isLost: true) }
+    guard term <= present.term else { return nil }
+    if let own, number < own.firstMessage { return nil }
     let next = terms.first { $0.term > term }
     return Issued(term: term, number: number, isLost: next.map { number >= $0.firstMessage } ?? false)
   }

@@ -14,7 +14,8 @@ package struct Term: Hashable, Sendable {
 
   var counter: UInt64 { term >> 32 }
   var isShared: Bool { Self.isShared(term) }
-  static func isShared(_ term: UInt64) -> Bool { term >> 32 > 0 }
+  /// Whether several gateways may begin terms after the same one.
+  package static func isShared(_ term: UInt64) -> Bool { term >> 32 > 0 }
 }
 
 /// A log as it was stored, with its times on the clock of this process.

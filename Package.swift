@@ -284,7 +284,8 @@ let package = Package(
       name: "FuzzTargets",
       dependencies: [
         "ByteStreams", "CZlib", "Deflate", "Digests", "Signatures", "JSONCodec", "HTTPCodec", "WebSocketCodec",
-        "ProxyCodec", "RESPCodec", "SocketIO", "RouteNetlink", "Access", "Inbox", "Profiles", "Configuration",
+        "ProxyCodec", "RESPCodec", "SocketIO", "RouteNetlink", "Replication", "Access", "Inbox", "Profiles",
+        "Configuration",
         "Upstream",
       ],
       path: "Tests/Fuzzing/Targets", swiftSettings: tests),

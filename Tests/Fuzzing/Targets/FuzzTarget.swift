@@ -27,6 +27,7 @@ package struct FuzzTarget: Sendable {
       FuzzTarget("proxy-response", longestInput: 512, ProxyResponseTarget.run),
       FuzzTarget("proxy-header", longestInput: 320, ProxyHeaderTarget.run),
       FuzzTarget("resp", longestInput: 256, RESPTarget.run),
+      FuzzTarget("replication-text", longestInput: 256, ReplicationTextTarget.run),
       FuzzTarget("inflate", longestInput: 256, InflateTarget.run),
       FuzzTarget("utf-8", longestInput: 192, UTF8Target.run),
       FuzzTarget("extension-header", longestInput: 256, ExtensionHeaderTarget.run),

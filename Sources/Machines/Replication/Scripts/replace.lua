@@ -1,8 +1,7 @@
--- The holder puts the staged state in the place of the stored one. This frees memory, so it also works at 'maxmemory'.
+-- The holder puts the staged state in the place of the stored one. Its first write frees memory, so it also works at 'maxmemory'.
 -- KEYS m c c:new
 -- ARGV token, history, sequence that is expected, sequence of this write, number of parts
 -- Returns OK, FENCED, HISTORY, BEHIND and the sequence, or PART: the staged state is not complete.
-redis.call('DEL', KEYS[1] .. ':none') -- see heartbeat
 local v = redis.call('HMGET', KEYS[1], 'token', 'history', 'sequence')
 if v[1] ~= ARGV[1] then return {'FENCED'} end
 if v[2] ~= ARGV[2] then return {'HISTORY'} end

@@ -2,9 +2,9 @@ import ByteStreams
 import RESPCodec
 import Reactor
 import RedisProtocol
-import Synchronization
 import TLSEngine
 import Testing
+import Threading
 import Upstream
 
 @testable import Redis
@@ -18,7 +18,7 @@ final class ConnectionRun: Sendable {
     var ready: [(address: RedisAddress, information: RedisServerInformation?)] = []
   }
 
-  private let shared = Mutex(State())
+  private let shared = Locked(State())
   private let loop: EventLoop
 
   /// Connects once.

@@ -1,8 +1,8 @@
 import ByteStreams
 import RESPCodec
 import RedisProtocol
-import Synchronization
 import Testing
+import Threading
 
 @testable import Redis
 
@@ -112,7 +112,7 @@ import Testing
     let server = try ScriptedRedis { _ in nil }
     let run = try ConnectionRun(to: RedisEndpoint(server.url))
     try await run.untilReady()
-    let outcomes = Mutex([String]())
+    let outcomes = Locked([String]())
     run.perform { owner in
       let note: @Sendable (RedisOutcome) -> Void = { outcome in
         outcomes.withLock { $0.append(ConnectionRun.text(of: outcome)) }

@@ -2,9 +2,9 @@ import ByteStreams
 import Foundation
 import RESPCodec
 import RedisProtocol
-import Synchronization
 import TLSSupport
 import Testing
+import Threading
 
 @testable import Redis
 
@@ -28,7 +28,7 @@ import Testing
     let server = try await RedisProcess.server()
     let run = try ConnectionRun(to: RedisEndpoint(server))
     try await run.untilReady()
-    let wrong = Mutex([String]())
+    let wrong = Locked([String]())
     let answered = Counter()
     run.perform { owner in
       for number in 0..<10_000 {
@@ -59,7 +59,7 @@ import Testing
     let server = try await RedisProcess.server()
     let run = try ConnectionRun(to: RedisEndpoint(server))
     try await run.untilReady()
-    let counts = Mutex([0, 0, 0])
+    let counts = Locked([0, 0, 0])
     run.perform { owner in
       func fill(_ words: [String]) -> Int {
         var sent = 0
@@ -205,7 +205,7 @@ import Testing
     #expect(await run.call("PING") == "PONG")
     server.signal(SIGSTOP)
     defer { server.signal(SIGCONT) }
-    let outcomes = Mutex([String](repeating: "", count: 100))
+    let outcomes = Locked([String](repeating: "", count: 100))
     run.perform { owner in
       for number in 0..<100 {
         _ = owner.send(["SET", "key", String(repeating: "x", count: 200_000)]) { outcome in

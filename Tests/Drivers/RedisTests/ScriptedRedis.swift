@@ -1,8 +1,8 @@
 import ByteStreams
 import RESPCodec
 import Reactor
-import Synchronization
 import Testing
+import Threading
 
 /// A server on its own loop that accepts every handshake, and then does what a test says.
 final class ScriptedRedis: Sendable {
@@ -19,7 +19,7 @@ final class ScriptedRedis: Sendable {
   let port: UInt16
   private let loop: EventLoop
   private let respond: @Sendable ([String]) -> Action?
-  private let received = Mutex<[[String]]>([])
+  private let received = Locked<[[String]]>([])
 
   /// `respond`: what follows a command; nil for the reply of a suitable server.
   init(_ respond: @escaping @Sendable ([String]) -> Action?) throws {

@@ -9,7 +9,7 @@ package struct DeliveryTerms: Sendable {
   package struct Issued: Equatable, Sendable {
     package let term: UInt64
     package let number: UInt64
-    /// Whether the store has lost it: a later term has issued the same number again.
+    /// Whether the store has lost it: a later term has issued the same number again, or a shared session does not have its term.
     package let isLost: Bool
   }
 
@@ -56,7 +56,9 @@ package struct DeliveryTerms: Sendable {
     guard term > 0, number > 0 else { return nil }
     let own = terms.first { $0.term == term }
     // A term that a shared session does not have is of a branch that was lost, or older than all that are kept.
-    if own == nil, Term.isShared(term) { return Issued(term: term, number: number, isLost: true) }
+    if own == nil, Term.isShared(term), Term.isShared(present.term) {
+      return Issued(term: term, number: number, isLost: true)
+    }
     guard term <= present.term else { return nil }
     if let own, number < own.firstMessage { return nil }
     let next = terms.first { $0.term > term }

@@ -32,7 +32,7 @@ package struct Cursor: Hashable, Sendable {
 
   /// Distinguishes cursors and push ids from delivery ids, which begin with `d-`.
   package static let prefix: StaticString = "p-"
-  /// Maximum bytes of a cursor: the prefix, the epoch, the dot, the term, the dot, 19 digits, the mark of a gap.
+  /// Maximum bytes of a cursor: the prefix, the epoch, a dot, the 19 digits of the term, a dot, 19 digits, the mark of a gap.
   package static let maximumTextLength = 2 + Epoch.textLength + 1 + 19 + 1 + 19 + 1
 
   package func write(into output: inout ByteQueue) {
@@ -40,7 +40,7 @@ package struct Cursor: Hashable, Sendable {
     epoch.write(into: &output)
     output.append(UInt8(ascii: "."))
     if term > 0 {
-      output.append(decimal: UInt64(term))
+      output.append(decimal: term)
       output.append(UInt8(ascii: "."))
     }
     output.append(decimal: sequence)

@@ -305,11 +305,11 @@ package struct PushLog {
     cursor.epoch != epoch || cursor.term == term || terms.contains { $0.term == cursor.term }
   }
 
-  /// Where a read from a cursor of a term starts that was forgotten, or that the store has lost with its beginning; nil if the term is yet to
-  /// come.
+  /// Where a read from a cursor of a term starts that was forgotten, or that the store has lost with its beginning; nil if the log is not shared and
+  /// the term is yet to come.
   private func readStart(ofLost cursor: Cursor) -> ReadStart? {
     let next = terms.firstIndex { $0.term > cursor.term || $0.isShared && $0.counter == cursor.term >> 32 }
-    guard Term.isShared(cursor.term) else {
+    guard Term.isShared(cursor.term), Term.isShared(term) else {
       guard let next else { return nil }
       return ReadStart(self.cursor(after: min(cursor.sequence, terms[next].firstMessage - 1)), gap: .store)
     }

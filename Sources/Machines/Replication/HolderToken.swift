@@ -7,9 +7,9 @@ import ByteStreams
 package struct ShareTerm: Hashable, Comparable, Sendable {
   package let value: UInt64
 
-  /// The counter begins at 1 and has 31 bits, so that a term has at most 19 decimal digits.
+  /// The counter begins at 1 and has 30 bits: numbers in a journal have at most 62.
   package init(counter: UInt32, random: UInt32) {
-    value = UInt64(min(max(counter, 1), UInt32(Int32.max))) << 32 | UInt64(random)
+    value = UInt64(min(max(counter, 1), 1 << 30 - 1)) << 32 | UInt64(random)
   }
 
   package var counter: UInt32 { UInt32(truncatingIfNeeded: value >> 32) }
@@ -20,7 +20,7 @@ package struct ShareTerm: Hashable, Comparable, Sendable {
 
   /// Returns nil if the text is not exactly what `write` produces.
   package init?(_ text: Span<UInt8>) {
-    guard text.count == Self.textLength, let value = text.hexadecimalValue(), value >> 32 > 0, value >> 63 == 0 else {
+    guard text.count == Self.textLength, let value = text.hexadecimalValue(), value >> 32 > 0, value >> 62 == 0 else {
       return nil
     }
     self.value = value

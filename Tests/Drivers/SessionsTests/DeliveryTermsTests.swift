@@ -26,6 +26,7 @@ import Testing
     #expect(isLost("1.10", terms) == false && isLost("2.11", terms) == false)
     #expect(isLost("1.11", terms) == true)
     #expect(isLost("2.10", terms) == nil && isLost("3.1", terms) == nil && isLost("0.1", terms) == nil)
+    #expect(isLost("\(1 << 32).1", terms) == nil)
   }
 
   /// Two gateways began a term after the same one, and the store has lost what one of them accepted.

@@ -123,7 +123,9 @@ import Testing
   @Test func aCursorAheadOfTheTermIsRefused() {
     let log = restoredLog()
     #expect(throws: CursorAheadError.self) { try start(Cursor(epoch: epoch, term: 2, sequence: 3), in: log) }
-    #expect(throws: CursorAheadError.self) { try start(Cursor(epoch: epoch, term: 3, sequence: 1), in: log) }
+    for term in [3, 1 << 32] as [UInt64] {
+      #expect(throws: CursorAheadError.self) { try start(Cursor(epoch: epoch, term: term, sequence: 1), in: log) }
+    }
   }
 
   /// Of two terms with the same counter, one was lost with what its readers had received.

@@ -57,7 +57,8 @@ extension StoreFile {
       }
       let isWhole = row.withBytes(2) { bytes in
         session.changes.append(row.integer(0))
-        progress.add(bytes.count)
+        // Counted when it is applied.
+        progress.add(0)
         let cost = bytes.count + StoredSession.rowOverhead
         if row.integer(0) <= session.lastStateRow { session.stateBytes += cost } else { session.changeBytes += cost }
         return Self.read(bytes) { entry in
@@ -85,16 +86,21 @@ extension StoreFile {
       return isWhole
     }
     if let damage { throw .refused(.damaged(damage)) }
-    try applyChanges(to: sessions)
+    try applyChanges(to: sessions, &progress)
   }
 
   /// The rows are read a second time, after the pushes to which they refer: kept from the first, they would need several times the memory of the
   /// state that they lead to.
-  private func applyChanges(to sessions: [Int64: StoredSession]) throws(Failure) {
+  private func applyChanges(
+    to sessions: [Int64: StoredSession], _ progress: inout ReadingProgress
+  ) throws(Failure) {
     var damage: String?
     try database.query("SELECT id, session, entries FROM changes ORDER BY id") { row in
       guard let session = sessions[row.integer(1)] else { return true }
-      let follows = row.withBytes(2) { bytes in Self.read(bytes) { session.state.apply($0) } }
+      let follows = row.withBytes(2) { bytes in
+        progress.add(bytes.count)
+        return Self.read(bytes) { session.state.apply($0) }
+      }
       if !follows { damage = "a change of session '\(session.name)' in row \(row.integer(0)) of 'changes'" }
       return follows
     }

@@ -31,7 +31,7 @@ package final class RefreshableTLSContext: Sendable {
     return refreshed
   }
 
-  /// The context for the current content of its files, for a connection that is no session's.
+  /// The context for the current content of its files, for a connection to something else than an upstream.
   package func refreshed(
     until deadline: MonotonicTime, _ cancellation: Cancellation, on loop: LoopContext
   ) async throws(DialError) -> TLSContext {

@@ -58,7 +58,7 @@ struct StoreOpening {
       return
     }
     // At a start, the clock may be far behind until it is synchronised. So a stored time is not changed, and a new one is not before the
-    // newest push or message: a session may be kept for too long, but is not removed too early.
+    // newest push or message.
     let since = session.unusedSince ?? max(time, session.state.newestTime ?? time)
     session.unusedSince = since
     if max(0, time - since) >= settings.keepUnused.millisecondsRoundedUp {

@@ -51,7 +51,7 @@ int clinux_semaphore_wait(sem_t *semaphore, long seconds, long nanoseconds);
 void clinux_error_text(int code, char *text, size_t size);
 // Sets the name of the calling thread, at most 15 bytes. `top -H` shows it.
 void clinux_set_thread_name(const char *name);
-// Sets and returns a pointer that belongs to the calling thread, NULL at first. It identifies the event loop that runs on the thread.
+// A pointer that belongs to the calling thread, NULL until it is set. It identifies the event loop that runs on the thread.
 void clinux_set_thread_owner(void *owner);
 void *clinux_thread_owner(void);
 // Starts `arguments[0]`, searched in PATH, in its own process group. Its input is /dev/null, it inherits only standard error, and no

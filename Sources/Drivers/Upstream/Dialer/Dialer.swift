@@ -77,7 +77,7 @@ package struct DialFailure {
     case proxy
     /// The proxy requires credentials, or rejects those sent.
     case proxyDenied
-    /// The TLS settings do not fit the destination.
+    /// The TLS settings do not fit the destination, or their files cannot be read.
     case preparation
   }
 

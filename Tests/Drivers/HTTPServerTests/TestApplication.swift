@@ -175,6 +175,8 @@ final class ServedApplication {
     _ change: (inout GatewaySettings.HTTP) -> Void = { _ in }
   ) throws {
     var settings = GatewaySettings().http
+    // A busy machine may need minutes between two steps of a test.
+    settings.idleTimeout = .hours(1)
     change(&settings)
     metrics = HTTPServerMetrics(MetricsRegistry())
     let server = HTTPServer(

@@ -15,6 +15,8 @@ BROKEN = (OSError, EOFError, asyncio.IncompleteReadError)
 def trusting(authority, *, client=None, version=None):
     """The context of a client that trusts `authority`, with a certificate of its own if there is one."""
     context = ssl.create_default_context(cafile=authority.path)
+    # Python sets this with OpenSSL 3: an end without close_notify would be no error.
+    context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
     if version:
         context.minimum_version = context.maximum_version = version
     if client:

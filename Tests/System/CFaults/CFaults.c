@@ -348,7 +348,7 @@ int64_t faults_synchronised(faults *f, int64_t end, const char *suffix) {
   return result;
 }
 
-int faults_replay(faults *f, int64_t end, uint64_t seed, const char *old, const char *new) {
+static int replay(faults *f, int64_t end, uint64_t seed, const char *old, const char *new) {
   uint64_t state = seed;
   size_t prefix = strlen(old);
   for (int64_t i = 0; i < end; i++) {
@@ -371,4 +371,12 @@ int faults_replay(faults *f, int64_t end, uint64_t seed, const char *old, const 
     close(descriptor);
   }
   return 0;
+}
+
+int faults_replay(faults *f, int64_t end, uint64_t seed, const char *old, const char *new) {
+  // The store still runs, and what it writes moves the operations in memory.
+  pthread_mutex_lock(&f->mutex);
+  int result = replay(f, end, seed, old, new);
+  pthread_mutex_unlock(&f->mutex);
+  return result;
 }

@@ -134,6 +134,28 @@ extension Span where Element == UInt8 {
     return value
   }
 
+  /// The value of these lower-case hexadecimal digits. Returns nil for empty input, other bytes, or more than 16 digits.
+  package func hexadecimalValue() -> UInt64? {
+    guard !isEmpty, count <= 16 else { return nil }
+    var value: UInt64 = 0
+    for index in indices {
+      let byte = self[index]
+      switch byte {
+      case UInt8(ascii: "0")...UInt8(ascii: "9"): value = value << 4 | UInt64(byte &- 0x30)
+      case UInt8(ascii: "a")...UInt8(ascii: "f"): value = value << 4 | UInt64(byte &- 0x57)
+      default: return nil
+      }
+    }
+    return value
+  }
+
+  /// FNV-1a with 64 bits. It is the same in every process, and has no secret: who chooses the bytes can choose their hash.
+  @inlinable package func fnv1aHash() -> UInt64 {
+    var hash: UInt64 = 0xcbf2_9ce4_8422_2325
+    for index in indices { hash = (hash ^ UInt64(self[index])) &* 0x100_0000_01b3 }
+    return hash
+  }
+
   /// Like `text()`, but cut after 64 bytes. For quoting part of a request in an error or a log line.
   package func excerpt() -> String { count <= 64 ? text() : extracting(first: 64).text() + "…" }
 

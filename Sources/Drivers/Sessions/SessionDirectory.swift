@@ -88,9 +88,7 @@ package final class SessionDirectory: Sendable {
   /// FNV-1a, without a secret. A client can choose where its look-up begins, but not the names in the table, which are the operator's. A
   /// look-up ends at the first empty slot.
   private static func hash(of name: Span<UInt8>) -> Int {
-    var hash: UInt64 = 0xcbf2_9ce4_8422_2325
-    for index in name.indices { hash = (hash ^ UInt64(name[index])) &* 0x100_0000_01b3 }
-    return Int(truncatingIfNeeded: hash)
+    Int(truncatingIfNeeded: name.fnv1aHash())
   }
 
   // MARK: Life cycle

@@ -89,16 +89,7 @@ package struct Epoch: Hashable, Sendable {
   }
 
   init?(_ text: Span<UInt8>) {
-    guard text.count == Self.textLength else { return nil }
-    var value: UInt64 = 0
-    for index in text.indices {
-      let byte = text[index]
-      switch byte {
-      case UInt8(ascii: "0")...UInt8(ascii: "9"): value = value << 4 | UInt64(byte &- 0x30)
-      case UInt8(ascii: "a")...UInt8(ascii: "f"): value = value << 4 | UInt64(byte &- 0x57)
-      default: return nil
-      }
-    }
+    guard text.count == Self.textLength, let value = text.hexadecimalValue() else { return nil }
     self.value = value
   }
 }

@@ -24,8 +24,7 @@ package struct GatewayID: Hashable, Comparable, Sendable {
   /// a gateway that has ended are spread over all others, which agree on it without a message.
   package static func order(of gateways: some Sequence<GatewayID>, for session: String) -> [GatewayID] {
     // FNV-1a over the name, then the finaliser of MurmurHash3 with the id.
-    var name: UInt64 = 0xCBF2_9CE4_8422_2325
-    for byte in session.utf8 { name = (name ^ UInt64(byte)) &* 0x100_0000_01B3 }
+    let name = session.utf8Span.span.fnv1aHash()
     func weight(_ gateway: GatewayID) -> UInt64 {
       var mixed = name ^ gateway.value
       mixed = (mixed ^ (mixed >> 33)) &* 0xFF51_AFD7_ED55_8CCD
@@ -33,22 +32,5 @@ package struct GatewayID: Hashable, Comparable, Sendable {
       return mixed ^ (mixed >> 33)
     }
     return gateways.map { ($0, weight($0)) }.sorted { ($0.1, $0.0) > ($1.1, $1.0) }.map(\.0)
-  }
-}
-
-extension Span<UInt8> {
-  /// The value of lower-case hexadecimal digits, at least one and at most 16; nil for any other text.
-  func hexadecimalValue() -> UInt64? {
-    guard !isEmpty, count <= 16 else { return nil }
-    var value: UInt64 = 0
-    for index in indices {
-      let byte = self[index]
-      switch byte {
-      case UInt8(ascii: "0")...UInt8(ascii: "9"): value = value << 4 | UInt64(byte &- 0x30)
-      case UInt8(ascii: "a")...UInt8(ascii: "f"): value = value << 4 | UInt64(byte &- 0x57)
-      default: return nil
-      }
-    }
-    return value
   }
 }

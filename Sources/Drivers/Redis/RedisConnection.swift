@@ -68,7 +68,7 @@ package final class RedisConnection {
   private var timerDeadline = MonotonicTime.distantFuture
 
   private var isFlushScheduled = false
-  /// Whether the kernel accepts no more output; a `FlushTask` waits for it.
+  /// Whether the kernel accepts no more output. `unblocked` is called when it does.
   private var isBlocked = false
 
   package init(
@@ -287,13 +287,13 @@ package final class RedisConnection {
     case .done: break
     case .blocked:
       isBlocked = true
-      loop.spawn(FlushTask(self, transport))
+      transport.whenWritable(on: loop) { self.unblocked() }
     // The reader sees the error, too, after everything that the server has still sent.
     case .failed: break
     }
   }
 
-  fileprivate func unblocked() {
+  private func unblocked() {
     isBlocked = false
     scheduleFlush()
   }
@@ -356,20 +356,4 @@ private final class RunTask: LoopTask {
   init(_ connection: RedisConnection) { self.connection = connection }
 
   func run() async { await connection.run() }
-}
-
-/// Waits until the kernel accepts more of a connection's output.
-private final class FlushTask: LoopTask {
-  private let connection: RedisConnection
-  private let transport: Transport
-
-  init(_ connection: RedisConnection, _ transport: Transport) {
-    self.connection = connection
-    self.transport = transport
-  }
-
-  func run() async {
-    guard await transport.channel.writable() == .ready else { return }
-    connection.unblocked()
-  }
 }

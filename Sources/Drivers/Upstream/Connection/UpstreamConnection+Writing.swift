@@ -151,7 +151,7 @@ extension UpstreamConnection {
     case .blocked:
       isBlocked = true
       if transport.unsent >= settings.highWater { isThrottled = true }
-      loop.spawn(FlushTask(self, transport))
+      transport.whenWritable(on: loop) { self.unblocked() }
     case .failed:
       // The reader sees the error too, after everything that the upstream has still sent.
       hasMoreToSend = false
@@ -182,24 +182,8 @@ extension UpstreamConnection {
     return result == .done
   }
 
-  fileprivate func unblocked() {
+  private func unblocked() {
     isBlocked = false
     scheduleFlush()
-  }
-}
-
-/// Waits until the kernel accepts more of a connection's output.
-private final class FlushTask: LoopTask {
-  private let connection: UpstreamConnection
-  private let transport: Transport
-
-  init(_ connection: UpstreamConnection, _ transport: Transport) {
-    self.connection = connection
-    self.transport = transport
-  }
-
-  func run() async {
-    guard await transport.channel.writable() == .ready else { return }
-    connection.unblocked()
   }
 }

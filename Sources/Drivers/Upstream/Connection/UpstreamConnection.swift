@@ -61,7 +61,7 @@ final class UpstreamConnection: TurnEndTarget {
   var isFlushScheduled = false
   /// Whether the owner has more messages than one turn may write.
   var hasMoreToSend = false
-  /// Whether the kernel accepts no more output; a `FlushTask` waits for it.
+  /// Whether the kernel accepts no more output. `unblocked` is called when it does.
   var isBlocked = false
   /// Whether the output has reached high water. Until low water no messages are requested.
   var isThrottled = false

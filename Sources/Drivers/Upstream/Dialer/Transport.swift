@@ -204,3 +204,25 @@ package final class Transport {
 
   package func reset() { channel.reset() }
 }
+
+extension Transport {
+  /// Calls `body` once, on the loop, when the kernel accepts more output. Not if the transport is closed before.
+  package func whenWritable(on loop: LoopContext, _ body: @escaping () -> Void) {
+    loop.spawn(WritableTask(channel, body))
+  }
+}
+
+private final class WritableTask: LoopTask {
+  private let channel: Channel
+  private let body: () -> Void
+
+  init(_ channel: Channel, _ body: @escaping () -> Void) {
+    self.channel = channel
+    self.body = body
+  }
+
+  func run() async {
+    guard await channel.writable() == .ready else { return }
+    body()
+  }
+}

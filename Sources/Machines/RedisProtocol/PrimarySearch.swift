@@ -36,7 +36,7 @@ package struct PrimarySearch: Sendable {
 
   /// `sentinels`: their number, at least 1. A server without Sentinels is a single one that always gives the same address.
   package init(sentinels: Int) {
-    precondition(sentinels > 0, "a search needs somebody to ask")
+    precondition(sentinels > 0, "a search needs at least one Sentinel")
     order = Array(0..<sentinels)
   }
 

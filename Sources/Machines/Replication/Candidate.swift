@@ -105,7 +105,7 @@ package struct Candidate: Sendable {
   private func isFree(_ record: SharedRecord, _ watch: HistoryWatch, now: MonotonicTime) -> Bool {
     guard record.format <= SharedRecord.newestFormat else { return false }
     if record.isNew { return !watch.mayHaveLostSessions(now: now) }
-    // Not stamped: whoever has more than Redis comes first.
+    // Not stamped: a gateway that has more of the session than Redis acquires it first.
     if record.history != watch.history, !watch.haveOthersSettled(now: now) { return false }
     guard let owner = record.token?.gateway, owner != watch.own else { return true }
     return watch.isGone(owner, now: now)

@@ -19,7 +19,7 @@ import Testing
     let sentinel = try await RedisProcess.sentinel(of: primary.port)
     try await sentinel.waitForLog("+slave")
 
-    // What the owner of connections does to be told of a failover.
+    // How the owner of connections learns of a failover.
     let watcher = try ConnectionRun(to: RedisEndpoint(sentinel)) {
       $0.peer = .sentinel
       $0.purpose = .subscriptions([SentinelAnswer.switchChannel])

@@ -106,11 +106,12 @@ let package = Package(
     target(.system, "TLSEngine", ["COpenSSL", "ByteStreams", "Digests"]),
     target(.system, "Metrics", ["Threading", "ByteStreams"]),
     target(.system, "Logging", ["Threading", "CLinux", "ByteStreams", "JSONCodec"]),
+    target(.system, "Submissions", ["Threading", "ByteStreams", "Journal", "Reactor"]),
     target(
       .system, "Store",
       [
-        "CSQLite", "CLinux", "Threading", "ByteStreams", "JSONCodec", "Journal", "SocketIO", "Reactor", "Metrics",
-        "Logging",
+        "CSQLite", "CLinux", "Threading", "ByteStreams", "JSONCodec", "Journal", "SocketIO", "Reactor", "Submissions",
+        "Metrics", "Logging",
       ]),
     target(
       .system, "Configuration",

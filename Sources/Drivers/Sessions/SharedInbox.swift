@@ -125,7 +125,7 @@ package final class SharedInbox: Sendable {
     }
     if let journal {
       // Otherwise readers are notified when it is stored.
-      if journal.isFailed { journalChanged() }
+      if journal.showsUnstored { journalChanged() }
     } else {
       notifier.notify()
     }
@@ -179,10 +179,10 @@ package final class SharedInbox: Sendable {
     }
   }
 
-  /// More is stored, or the store does not work: then pushes are shown nevertheless. Called on the thread of the store.
+  /// More is stored, or the store does not work: then pushes may be shown nevertheless. Called on the thread of the store.
   func journalChanged() {
     guard let journal else { return }
-    let shown = journal.isFailed ? nil : journal.storedPosition
+    let shown = journal.showsUnstored ? nil : journal.storedPosition
     let isNews = log.withLock { log in
       guard log.reveal(through: shown) else { return false }
       position.store(log.last.position, ordering: .sequentiallyConsistent)
@@ -263,7 +263,7 @@ package final class SharedInbox: Sendable {
       // In the order of the pushes.
       journal?.submit(.gap(.upstream))
     }
-    if journal?.isFailed == true { journalChanged() }
+    if journal?.showsUnstored == true { journalChanged() }
     if journal == nil { notifier.notify() }
   }
 

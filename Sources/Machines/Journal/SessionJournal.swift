@@ -26,7 +26,7 @@ package protocol SessionJournal: AnyObject, Sendable {
   @discardableResult
   func submit(_ entry: JournalEntry) -> JournalTicket
 
-  /// Submits entries that are stored together or not at all. The ticket is that of the last.
+  /// Submits entries that are stored together or not at all. The ticket is that of the last; that of none is stored.
   @discardableResult
   func submit(contentsOf entries: [JournalEntry]) -> JournalTicket
 
@@ -34,13 +34,18 @@ package protocol SessionJournal: AnyObject, Sendable {
   @discardableResult
   func note(contentsOf entries: [JournalEntry]) -> JournalTicket
 
+  /// The outcome of an entry that was submitted to this journal.
   func outcome(of ticket: JournalTicket) -> JournalOutcome
 
   /// The position after the last push or gap of this session that is stored, as `Cursor.position`.
   var storedPosition: UInt64 { get }
 
-  /// Whether the store does not work: what is submitted now is kept in memory only. Pushes are shown nevertheless, and messages are refused.
+  /// Whether the store does not work: what is submitted now is kept in memory only, and messages are refused.
   var isFailed: Bool { get }
+
+  /// Whether pushes are shown that are not stored, since the store does not work. A store that several gateways share never shows them: another
+  /// gateway may store other pushes in their place.
+  var showsUnstored: Bool { get }
 
   /// Whether more than `store.pending_bytes` wait to be stored, by all sessions: messages are refused.
   var isFull: Bool { get }

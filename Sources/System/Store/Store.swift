@@ -5,38 +5,19 @@ import Journal
 import Logging
 import Metrics
 import Reactor
+import Submissions
 import Synchronization
 import Threading
 
 /// The store of a process, in an SQLite database.
 ///
-/// Sessions submit entries from any thread into a queue. One thread takes everything that was submitted, stores it in one transaction, and
+/// Sessions submit entries from any thread into a `SubmissionQueue`. One thread takes everything that was submitted, stores it in one transaction, and
 /// reports that to the sessions: see `StoreWriter`. While it commits, the next entries gather.
-package final class Store: Journal, TurnEndTarget {
-  struct Item: Sendable {
-    /// Position of the session in the writer.
-    let session: Int
-    let entry: JournalEntry
-  }
-
-  enum Command: Sendable {
+package final class Store: Journal {
+  enum Command: StoreCommand {
     case open(String, @Sendable (OpenedJournal) -> Void)
     /// Writes a copy to this path, unless the cancellation is set. Reports nil, or why it failed.
     case backUp(String, Cancellation, @Sendable (String?) -> Void)
-  }
-
-  struct Queue: ~Copyable {
-    var items: [Item] = []
-    var commands: [Command] = []
-    /// Number of entries submitted so far.
-    var submitted: UInt64 = 0
-    /// Number of awaited submissions: those by `submit`, not by `note`.
-    var awaited = 0
-    /// While the writer sleeps: when it looks into the queue even if it is not woken.
-    var sleepsUntil: MonotonicTime?
-    var isClosing = false
-    /// Whether the writer has looked into the queue for the last time.
-    var hasEnded = false
   }
 
   private struct Condition {
@@ -45,13 +26,8 @@ package final class Store: Journal, TurnEndTarget {
     var fault: String?
   }
 
-  let queue = Locked(Queue())
-  private let wake: Int32
-  /// All entries up to this number are stored.
-  let stored = Atomic<UInt64>(0)
-  /// Bytes that are submitted and not stored.
-  let pendingBytes = Atomic<Int>(0)
-  let failed = Atomic<Bool>(false)
+  let submissions: SubmissionQueue
+  private let wakeUp = WakeUp()
   private let condition: Locked<Condition>
   private let ended = Locked<Bool>(false)
   private let control = Locked<StoreControl?>(nil)
@@ -60,7 +36,6 @@ package final class Store: Journal, TurnEndTarget {
   private let endSignal: Int32
 
   let settings: StoreSettings
-  private let noteDelay: TimeSpan
   let logger: Logger
   let metrics: StoreMetrics
 
@@ -68,19 +43,16 @@ package final class Store: Journal, TurnEndTarget {
     _ settings: StoreSettings, noteDelay: TimeSpan, logger: Logger, metrics: StoreMetrics, endSignal: Int32
   ) {
     self.settings = settings
-    self.noteDelay = noteDelay
     self.logger = logger
     self.metrics = metrics
     self.endSignal = endSignal
     condition = Locked(Condition(state: StoreState(since: ProcessInformation.wallClockMilliseconds())))
-    wake = eventfd(0, O_CLOEXEC)
-    precondition(wake >= 0, "no eventfd for the store")
+    let limits = SubmissionQueue.Limits(
+      pendingBytes: settings.pendingBytes, pauseBytes: settings.pendingBytes / 2, noteDelay: noteDelay)
+    submissions = SubmissionQueue(limits) { [wakeUp] in wakeUp.set() }
   }
 
-  deinit {
-    Glibc.close(wake)
-    Glibc.close(endSignal)
-  }
+  deinit { Glibc.close(endSignal) }
 
   // MARK: Opening and closing
 
@@ -183,8 +155,7 @@ package final class Store: Journal, TurnEndTarget {
   package func close(within span: TimeSpan) -> Bool {
     control.withLock { $0.take() }?.stop()
     closing.set()
-    queue.withLock { $0.isClosing = true }
-    wakeWriter()
+    submissions.close()
     let deadline = ProcessInformation.monotonicTime() + span
     while !ended.withLock({ $0 }) {
       let rest = deadline - ProcessInformation.monotonicTime()
@@ -204,7 +175,7 @@ package final class Store: Journal, TurnEndTarget {
   // MARK: Submitting
 
   package func open(_ name: String, then: @escaping @Sendable (OpenedJournal) -> Void) {
-    add(.open(name, then))
+    _ = submissions.add(Command.open(name, then))
   }
 
   /// Opens the journals of several sessions, and waits until their terms are stored.
@@ -225,54 +196,8 @@ package final class Store: Journal, TurnEndTarget {
   /// - Parameter limit: when to give up. A system call that does not return, since its disk does not respond, is not interrupted.
   func backUp(to path: String, within limit: TimeSpan, then: @escaping @Sendable (String?) -> Void) {
     let cancellation = Cancellation(closing, at: ProcessInformation.monotonicTime() + limit)
-    add(.backUp(path, cancellation, then))
+    if !submissions.add(Command.backUp(path, cancellation, then)) { then("the store is closed") }
   }
-
-  private func add(_ command: Command) {
-    let (isAdded, mustWake) = queue.withLock { queue in
-      guard !queue.hasEnded else { return (false, false) }
-      queue.commands.append(command)
-      return (true, queue.takeSleep())
-    }
-    if mustWake { wakeWriter() }
-    if !isAdded, case .backUp(_, _, let then) = command { then("the store is closed") }
-  }
-
-  func submit(_ entry: JournalEntry, of session: Int) -> JournalTicket {
-    pendingBytes.add(entry.cost, ordering: .relaxed)
-    let (number, mustWake) = queue.withLock { queue in
-      queue.items.append(Item(session: session, entry: entry))
-      queue.submitted &+= 1
-      return (queue.submitted, queue.takeSleep())
-    }
-    if mustWake { LoopContext.atVeryEndOfTurn(self) }
-    return JournalTicket(number)
-  }
-
-  func submit(contentsOf entries: [JournalEntry], of session: Int, isAwaited: Bool) -> JournalTicket {
-    pendingBytes.add(entries.reduce(0) { $0 + $1.cost }, ordering: .relaxed)
-    let (number, mustWake) = queue.withLock { queue in
-      for entry in entries { queue.items.append(Item(session: session, entry: entry)) }
-      queue.submitted &+= UInt64(entries.count)
-      guard !entries.isEmpty else { return (queue.submitted, false) }
-      return (queue.submitted, isAwaited ? queue.takeSleep() : queue.takeSleep(beyond: noteDelay))
-    }
-    if mustWake { LoopContext.atVeryEndOfTurn(self) }
-    return JournalTicket(number)
-  }
-
-  func outcome(of ticket: JournalTicket) -> JournalOutcome {
-    if ticket.number <= stored.load(ordering: .acquiring) { return .stored }
-    return failed.load(ordering: .acquiring) ? .failed : .pending
-  }
-
-  var isFull: Bool { pendingBytes.load(ordering: .relaxed) > settings.pendingBytes }
-
-  var isOverfull: Bool { pendingBytes.load(ordering: .relaxed) > settings.pendingBytes + settings.pendingBytes / 2 }
-
-  /// Above this, nothing is read from upstreams, so that messages of clients still have room.
-  var pauseBytes: Int { settings.pendingBytes / 2 }
-  var mustPauseReading: Bool { pendingBytes.load(ordering: .relaxed) > pauseBytes }
 
   // MARK: State
 
@@ -280,8 +205,7 @@ package final class Store: Journal, TurnEndTarget {
 
   /// Called by the writer. Returns whether that is a change.
   func change(to failure: String?) -> Bool {
-    let isChange = failed.load(ordering: .relaxed) != (failure != nil)
-    failed.store(failure != nil, ordering: .releasing)
+    let isChange = submissions.setFailed(failure != nil)
     report(failure)
     return isChange
   }
@@ -290,7 +214,7 @@ package final class Store: Journal, TurnEndTarget {
   func noteFault(of session: String) {
     condition.withLock { $0.fault = $0.fault ?? "session '\(session)' is not stored any more: restart the gateway" }
     metrics.noteFailure()
-    if !failed.load(ordering: .relaxed) { report(nil) }
+    if !submissions.isFailed { report(nil) }
   }
 
   private func report(_ failure: String?) {
@@ -306,39 +230,32 @@ package final class Store: Journal, TurnEndTarget {
 
   // MARK: The writer's sleep
 
-  /// A loop that has submitted entries during its turn wakes the writer once.
-  package func turnEnded() { wakeWriter() }
-
-  private func wakeWriter() {
-    var one: UInt64 = 1
-    _ = unsafe Glibc.write(wake, &one, 8)
-  }
-
   /// Waits until the writer is woken, but at most until `deadline`. Returns false if that has passed. Called by the writer, after it has found nothing to do
   /// and has set `sleepsUntil`.
-  func sleep(until deadline: MonotonicTime) -> Bool {
-    var event = pollfd(fd: wake, events: Int16(POLLIN), revents: 0)
+  func sleep(until deadline: MonotonicTime) -> Bool { wakeUp.wait(until: deadline) }
+}
+
+/// Ends the sleep of the writer. It outlives the store, since the journals of sessions may.
+private final class WakeUp: Sendable {
+  private let descriptor = eventfd(0, O_CLOEXEC)
+
+  init() { precondition(descriptor >= 0, "no eventfd for the store") }
+
+  deinit { Glibc.close(descriptor) }
+
+  func set() {
+    var one: UInt64 = 1
+    _ = unsafe Glibc.write(descriptor, &one, 8)
+  }
+
+  /// Returns false if the deadline has passed.
+  func wait(until deadline: MonotonicTime) -> Bool {
+    var event = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
     let rest = deadline - ProcessInformation.monotonicTime()
     let timeout = deadline < .distantFuture ? Int32(clamping: max(0, rest.millisecondsRoundedUp)) : -1
     guard unsafe poll(&event, 1, timeout) > 0 else { return false }
     var count: UInt64 = 0
-    _ = unsafe Glibc.read(wake, &count, 8)
-    return true
-  }
-}
-
-extension Store.Queue {
-  /// Counts an awaited submission. Returns whether the writer must be woken. One wake-up is enough.
-  fileprivate mutating func takeSleep() -> Bool {
-    awaited += 1
-    defer { sleepsUntil = nil }
-    return sleepsUntil != nil
-  }
-
-  /// For entries that are not awaited. Returns whether the writer must be woken, because it would sleep for longer than `delay`.
-  fileprivate mutating func takeSleep(beyond delay: TimeSpan) -> Bool {
-    guard let end = sleepsUntil, end > ProcessInformation.monotonicTime() + delay else { return false }
-    sleepsUntil = nil
+    _ = unsafe Glibc.read(descriptor, &count, 8)
     return true
   }
 }

@@ -47,7 +47,7 @@ extension StoreFile {
   }
 
   private func read(into sessions: [Int64: StoredSession]) throws(Failure) {
-    var retained: [Int64: JournalEntry] = [:]
+    var restorations = sessions.mapValues { SessionRestoration(epoch: $0.state.epoch) }
     var damage: String?
     var progress = ReadingProgress(self)
     try database.query("SELECT id, session, entries FROM changes ORDER BY id") { row in
@@ -59,19 +59,14 @@ extension StoreFile {
         session.changes.append(row.integer(0))
         // Counted when it is applied.
         progress.add(0)
-        let cost = bytes.count + StoredSession.rowOverhead
+        let cost = bytes.count + JournaledSession.rowOverhead
         if row.integer(0) <= session.lastStateRow { session.stateBytes += cost } else { session.changeBytes += cost }
-        return Self.read(bytes) { entry in
-          if case .retained = entry { retained[session.id] = entry }
-          return true
-        }
+        return restorations[session.id]?.examine(changes: bytes) == true
       }
       if !isWhole { damage = "row \(row.integer(0)) of 'changes'" }
       return isWhole
     }
     if let damage { throw .refused(.damaged(damage)) }
-    // Without what is known of dropped pushes, the first push would not follow.
-    for (id, entry) in retained { _ = sessions[id]?.state.apply(entry) }
     try database.query("SELECT id, session, first, last, entries FROM pushes ORDER BY id") { row in
       guard let session = sessions[row.integer(1)] else {
         damage = "row \(row.integer(0)) of 'pushes' has no session"
@@ -80,57 +75,33 @@ extension StoreFile {
       session.chunks.append(StoredSession.Chunk(row: row.integer(0), last: UInt64(clamping: row.integer(3))))
       let isWhole = row.withBytes(4) { bytes in
         progress.add(bytes.count)
-        return Self.read(bytes, from: UInt64(clamping: row.integer(2)), into: &session.state)
+        return restorations[session.id]?.add(pushes: bytes, from: UInt64(clamping: row.integer(2))) == true
       }
       if !isWhole { damage = "row \(row.integer(0)) of 'pushes'" }
       return isWhole
     }
     if let damage { throw .refused(.damaged(damage)) }
-    try applyChanges(to: sessions, &progress)
+    try applyChanges(to: &restorations, &progress)
+    for (id, restoration) in restorations {
+      sessions[id]?.state = restoration.state
+      sessions[id]?.storedPosition = restoration.state.lastPosition
+    }
   }
 
-  /// The rows are read a second time, after the pushes to which they refer: kept from the first, they would need several times the memory of the
-  /// state that they lead to.
   private func applyChanges(
-    to sessions: [Int64: StoredSession], _ progress: inout ReadingProgress
+    to restorations: inout [Int64: SessionRestoration], _ progress: inout ReadingProgress
   ) throws(Failure) {
-    var damage: String?
+    var damagedRow: Int64?
     try database.query("SELECT id, session, entries FROM changes ORDER BY id") { row in
-      guard let session = sessions[row.integer(1)] else { return true }
       let follows = row.withBytes(2) { bytes in
         progress.add(bytes.count)
-        return Self.read(bytes) { session.state.apply($0) }
+        return restorations[row.integer(1)]?.apply(changes: bytes) != false
       }
-      if !follows { damage = "a change of session '\(session.name)' in row \(row.integer(0)) of 'changes'" }
+      if !follows { damagedRow = row.integer(0) }
       return follows
     }
-    if let damage { throw .refused(.damaged(damage)) }
-    for session in sessions.values { session.storedPosition = session.state.lastPosition }
-  }
-
-  /// Calls `body` with each entry. Returns false if the bytes are damaged, or `body` did.
-  static func read(_ bytes: Span<UInt8>, _ body: (JournalEntry) -> Bool) -> Bool {
-    var reader = JournalReader(bytes)
-    do throws(JournalReader.Damaged) {
-      while let entry = try reader.next() { if !body(entry) { return false } }
-      return true
-    } catch {
-      return false
-    }
-  }
-
-  /// Applies the entries of a row of `pushes`, except those that retention had dropped.
-  private static func read(_ bytes: Span<UInt8>, from first: UInt64, into state: inout RestoredSession) -> Bool {
-    var next = first
-    return read(bytes) { entry in
-      if case .push(let push) = entry {
-        guard push.number == next else { return false }
-        next += 1
-        return push.number < state.nextPush || state.apply(entry)
-      }
-      guard case .gap = entry else { return false }
-      // A gap before a dropped push was dropped with it.
-      return next < state.nextPush || state.apply(entry)
+    if let damagedRow {
+      throw .refused(.damaged("a change in row \(damagedRow) of 'changes' does not follow those before"))
     }
   }
 
@@ -152,7 +123,14 @@ extension StoreFile {
       if session.unusedSince != nil { try writeUse(of: session) }
     }
     result.storedPosition = session.state.lastPosition
-    if session.isBehind { try writeMissingPushes(of: session, &result) } else { try writePushes(of: session, &result) }
+    func insert(_ bytes: borrowing ByteQueue, in range: Range<Int>, first: UInt64, last: UInt64) throws(Failure) {
+      try insertPushes(bytes, in: range, first: first, last: last, of: session, &result)
+    }
+    if session.isBehind {
+      try session.content.forEachPushRow(after: session.storedPosition >> 1, insert)
+    } else {
+      try session.content.forEachPushRow(insert)
+    }
     result.droppedChunks = session.droppedChunks
     for index in 0..<result.droppedChunks {
       try delete(session.chunks[session.chunks.front + index].row, from: "pushes")
@@ -161,10 +139,9 @@ extension StoreFile {
       for row in session.changes { try delete(row, from: "changes") }
       try writeState(of: session, &result)
     } else {
-      if result.droppedChunks > 0 { session.append(change: .retained(session.state.retention)) }
-      for (index, start) in session.changeRows.enumerated() {
-        let end = index + 1 < session.changeRows.count ? session.changeRows[index + 1] : session.changeEntries.count
-        try insertChanges(session.changeEntries, in: start..<end, of: session, &result)
+      if result.droppedChunks > 0 { session.content.append(change: .retained(session.state.retention)) }
+      try session.content.forEachChangeRow { bytes, range throws(Failure) in
+        try insertChanges(bytes, in: range, of: session, &result)
       }
     }
     return result
@@ -176,56 +153,12 @@ extension StoreFile {
     if let time = session.unusedSince { try set(name, to: String(time)) } else { try removeMeta(name) }
   }
 
-  /// Writes the pushes and gaps of the present commit.
-  private func writePushes(of session: StoredSession, _ result: inout Changes) throws(SQLiteDatabase.Failure) {
-    for (index, row) in session.pushRows.enumerated() {
-      let next = index + 1 < session.pushRows.count ? session.pushRows[index + 1] : nil
-      let range = row.offset..<(next?.offset ?? session.pushEntries.count)
-      let last = (next?.first ?? session.state.nextPush) - 1
-      try insertPushes(session.pushEntries, in: range, first: row.first, last: last, of: session, &result)
-    }
-  }
-
-  /// Writes the pushes and gaps that are not stored, from the state: a commit has failed.
-  private func writeMissingPushes(of session: StoredSession, _ result: inout Changes) throws(SQLiteDatabase.Failure) {
-    let stored = session.storedPosition >> 1
-    var first = max(stored + 1, session.state.firstRetained)
-    var next = session.state.firstRetained
-    var bytes = ByteQueue()
-    for entry in session.state.pushEntries {
-      if case .push(let push) = entry {
-        if push.number <= stored {
-          next = push.number + 1
-          continue
-        }
-      } else if next <= stored {
-        // A gap after the last stored push may have got another reason, so it is written again.
-        continue
-      }
-      if bytes.count >= StoredSession.rowBytes {
-        try insertPushes(bytes, in: 0..<bytes.count, first: first, last: next - 1, of: session, &result)
-        bytes.removeAll()
-        first = next
-      }
-      if case .push(let push) = entry { next = push.number + 1 }
-      JournalCoder.append(entry, to: &bytes)
-    }
-    guard !bytes.isEmpty else { return }
-    try insertPushes(bytes, in: 0..<bytes.count, first: first, last: session.state.nextPush - 1, of: session, &result)
-  }
-
   /// Writes the state in place of all changes that led to it.
   private func writeState(of session: StoredSession, _ result: inout Changes) throws(SQLiteDatabase.Failure) {
     result.isState = true
-    var bytes = ByteQueue()
-    for entry in session.state.stateEntries {
-      JournalCoder.append(entry, to: &bytes)
-      if bytes.count >= StoredSession.rowBytes {
-        try insertChanges(bytes, in: 0..<bytes.count, of: session, &result)
-        bytes.removeAll()
-      }
+    try session.content.forEachStateRow { bytes throws(Failure) in
+      try insertChanges(bytes, in: 0..<bytes.count, of: session, &result)
     }
-    if !bytes.isEmpty { try insertChanges(bytes, in: 0..<bytes.count, of: session, &result) }
     let last = result.rows.last ?? 0
     try database.run("UPDATE sessions SET state = ? WHERE id = ?") { statement throws(Failure) in
       try statement.bind(1, last)
@@ -250,7 +183,7 @@ extension StoreFile {
     try database.run("INSERT INTO changes (session, entries) VALUES (?, ?)", session.id, bytes: bytes, in: range)
     result.rows.append(database.lastRow)
     result.bytes += range.count
-    result.changeBytes += range.count + StoredSession.rowOverhead
+    result.changeBytes += range.count + JournaledSession.rowOverhead
   }
 
   private func delete(_ row: Int64, from table: String) throws(SQLiteDatabase.Failure) {
@@ -289,7 +222,7 @@ extension StoredSession {
   /// The transaction is committed.
   func apply(_ changes: StoreFile.Changes) {
     isKnown = true
-    isBehind = false
+    content.isBehind = false
     guard !isClosed else { return forget() }
     for _ in 0..<changes.droppedChunks { chunks.removeFirst() }
     for chunk in changes.chunks { chunks.append(chunk) }

@@ -2,6 +2,7 @@ import ByteStreams
 import Glibc
 import Journal
 import Reactor
+import Submissions
 
 /// The database of a store: its opening and its rows. Belongs to the thread of the store.
 final class StoreFile {
@@ -23,7 +24,7 @@ final class StoreFile {
     /// How long to wait after a failure before the next attempt.
     var retryInterval = StoreWriter.retryInterval
     /// Maximum delay of entries that are not awaited.
-    var noteDelay = StoreWriter.noteDelay
+    var noteDelay = SubmissionQueue.noteDelay
     /// Called before a file of this size is checked, which takes time.
     var willCheck: @Sendable (String, Int) -> Void = { _, _ in }
     /// Called while the sessions of a large file are read, with the bytes of entries so far and those of the file.

@@ -1,6 +1,7 @@
 import ByteStreams
 import Metrics
 import Reactor
+import Submissions
 import Synchronization
 
 /// The metrics of the store.
@@ -31,7 +32,7 @@ package final class StoreMetrics: Sendable {
 
   func register(_ store: Store, in registry: MetricsRegistry) {
     registry.gauge("drawbridge_store_pending_bytes", "Bytes that wait to be stored.") { [weak store] in
-      Double(store?.pendingBytes.load(ordering: .relaxed) ?? 0)
+      Double(store?.submissions.pendingBytes ?? 0)
     }
     registry.gauge(
       "drawbridge_store_write_age_seconds",

@@ -29,7 +29,7 @@ struct StoreOpening {
     for session in try file.sessions() { judge(session, settings, configured) }
     do throws(SQLiteDatabase.Failure) {
       for session in sessions where !session.isClosed {
-        guard session.begin(term: term, mayHaveLostEntries: file.condition.mayHaveLostEntries) else {
+        guard session.content.begin(term: term, mayHaveLostEntries: file.condition.mayHaveLostEntries) else {
           throw .refused(.damaged("the terms of session '\(session.name)'"))
         }
       }
@@ -63,7 +63,7 @@ struct StoreOpening {
     session.unusedSince = since
     if max(0, time - since) >= settings.keepUnused.millisecondsRoundedUp {
       removed.append(StoreInspection.Summary.Session(session))
-      _ = session.apply(.closed)
+      _ = session.content.apply(.closed)
     } else {
       unused.append(session)
     }

@@ -64,7 +64,7 @@ extension StoreWriter {
 extension StoredSession {
   /// It is to be written to another file.
   fileprivate func forgetRows() {
-    isBehind = true
+    setBehind()
     isKnown = false
     chunks.removeAll()
     changes = []

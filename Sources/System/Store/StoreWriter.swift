@@ -3,6 +3,7 @@ import Glibc
 import Journal
 import Logging
 import Reactor
+import Submissions
 import Synchronization
 import Threading
 
@@ -16,10 +17,6 @@ final class StoreWriter {
   private static var syncInterval: TimeSpan { .seconds(1) }
   /// How long to wait after a failure before the next attempt.
   static var retryInterval: TimeSpan { .seconds(5) }
-  /// Maximum delay of entries that are not awaited, so that they share a commit with others. If the process is killed meanwhile, they are lost.
-  static var noteDelay: TimeSpan { .milliseconds(50) }
-  /// Larger arrays were needed by an exceptional commit only.
-  private static var keptCapacity: Int { 1 << 16 }
   /// Synchronisations for fewer clients do not wait for more: the delay would be noticed more than the saving.
   private static var minimumCompany: Int { 8 }
   /// The longest of these waits, also with a slow disk.
@@ -36,12 +33,10 @@ final class StoreWriter {
   /// Kept while a failed file is replaced.
   let lock: StoreLock
 
-  private var items: [Store.Item] = []
+  private var batch = SubmissionBatch()
   private var touched: [Int] = []
-  /// Number of awaited submissions among the items.
-  private var waiters = 0
-  /// All entries up to this one were taken.
-  private var taken: UInt64 = 0
+  /// All entries up to this one are stored.
+  private var published: UInt64 = 0
   private var unsyncedSince: MonotonicTime?
   private var idleSince: MonotonicTime?
   /// Until then, the writer checks the queue by itself, so that no loop must wake it for entries that are not awaited.
@@ -82,30 +77,21 @@ final class StoreWriter {
     while true {
       waitForCompany()
       let now = ProcessInformation.monotonicTime()
-      var commands: [Store.Command] = []
-      var isClosing = false
-      var deadline = MonotonicTime.distantFuture
-      store.queue.withLock { queue in
-        isClosing = queue.isClosing
-        if queue.awaited > 0 || !isAwake || isClosing { take(from: &queue, &commands) }
-        queue.hasEnded = isClosing && items.isEmpty && commands.isEmpty
-        if !queue.items.isEmpty || now < attentiveUntil { deadline = now + environment.noteDelay }
-        queue.sleepsUntil = items.isEmpty && commands.isEmpty && !isClosing ? deadline : nil
-      }
+      let next = store.submissions.take(into: &batch, isDue: !isAwake, attentiveUntil: attentiveUntil, now: now)
       isAwake = true
-      if !items.isEmpty || !commands.isEmpty {
+      if !batch.isEmpty {
         idleSince = nil
         attentiveUntil = now + environment.noteDelay
         store.metrics.beginWriting(at: now)
-        process(commands)
+        process()
         store.metrics.endWriting()
-      } else if isClosing {
+      } else if batch.isClosing {
         return end()
       } else {
         store.metrics.beginWriting(at: now)
         performDueWork()
         store.metrics.endWriting()
-        isAwake = store.sleep(until: min(deadline, nextDeadline()))
+        isAwake = store.sleep(until: min(next, nextDeadline()))
       }
     }
   }
@@ -114,21 +100,13 @@ final class StoreWriter {
   /// in two groups by chance stay in them, and each group has synchronisations of its own.
   private func waitForCompany() {
     guard let sync = lastSync.take(), sync.waiters >= Self.minimumCompany else { return }
-    let count = store.queue.withLock { $0.awaited }
+    let count = store.submissions.awaited
     if count == 0 {
       lastSync = sync
       return
     }
     guard count < sync.waiters, ProcessInformation.monotonicTime() < sync.end + sync.duration else { return }
     usleep(UInt32(clamping: min(sync.duration / 4, Self.companyWait).nanoseconds / 1_000))
-  }
-
-  private func take(from queue: inout Store.Queue, _ commands: inout [Store.Command]) {
-    swap(&items, &queue.items)
-    swap(&commands, &queue.commands)
-    taken = queue.submitted
-    waiters = queue.awaited
-    queue.awaited = 0
   }
 
   private func nextDeadline() -> MonotonicTime {
@@ -173,17 +151,17 @@ final class StoreWriter {
 
   // MARK: Entries
 
-  private func process(_ commands: [Store.Command]) {
+  private func process() {
     var bytes = 0
-    for item in items {
+    for item in batch.items {
       bytes += item.entry.cost
-      apply(item.entry, to: item.session)
+      apply(item.entry, to: Int(item.session))
     }
     // A session is synchronised before its numbers are issued.
     var synchronises = false
     var openings: [(index: Int, then: @Sendable (OpenedJournal) -> Void)] = []
     var backups: [(path: String, cancellation: Cancellation, then: @Sendable (String?) -> Void)] = []
-    for command in commands {
+    for case let command as Store.Command in batch.commands {
       switch command {
       case .open(let name, let then):
         let isNew = positions[name].map { sessions[$0].isClosed } ?? true
@@ -202,11 +180,10 @@ final class StoreWriter {
       commit(now, isSynchronised: synchronises)
     }
     // Only here it becomes smaller, so every session that pauses finds this after it has recorded that.
-    let (before, after) = store.pendingBytes.subtract(bytes, ordering: .relaxed)
-    let changed = before > store.pauseBytes && after <= store.pauseBytes ? Array(sessions.indices) : touched
+    let changed = store.submissions.release(bytes: bytes) ? Array(sessions.indices) : touched
     for index in touched { sessions[index].clear() }
     touched.removeAll(keepingCapacity: true)
-    items.removeAll(keepingCapacity: items.capacity <= Self.keptCapacity)
+    batch.clear()
     for opening in openings { finish(opening.index, opening.then) }
     for index in changed { sessions[index].journal?.notify() }
     for backup in backups { backup.then(backUp(to: backup.path, unless: backup.cancellation)) }
@@ -219,14 +196,14 @@ final class StoreWriter {
       session.isTouched = true
       touched.append(index)
     }
-    if !session.apply(entry) { stopStoring(session) }
+    if !session.content.apply(entry) { stopStoring(session) }
   }
 
   /// An entry does not follow those before. What the session acknowledged before stays as it is, and nothing that is submitted from now on is
   /// acknowledged: its tickets have failed. The next process continues from what is stored. The other sessions are not concerned.
   private func stopStoring(_ session: StoredSession) {
     session.isFaulty = true
-    session.journal?.lose(from: store.stored.load(ordering: .relaxed) + 1)
+    session.progress.lose(from: published + 1)
     store.noteFault(of: session.name)
     store.logger.error(
       "a session is not stored any more: a change of it does not follow those before. Restart the gateway",
@@ -242,7 +219,7 @@ final class StoreWriter {
     let index = sessions.count
     sessions.append(session)
     positions[name] = index
-    _ = session.begin(term: term, mayHaveLostEntries: false)
+    _ = session.content.begin(term: term, mayHaveLostEntries: false)
     session.isTouched = true
     touched.append(index)
     return index
@@ -250,7 +227,9 @@ final class StoreWriter {
 
   private func finish(_ index: Int, _ then: @Sendable (OpenedJournal) -> Void) {
     let session = sessions[index]
-    let journal = StoreJournal(store, session: index, position: session.state.lastPosition)
+    session.progress.setStored(through: published, position: session.state.lastPosition)
+    let journal = QueuedJournal(
+      store.submissions, session: Int32(index), session.progress, alwaysShowsStored: false)
     session.journal = journal
     then(OpenedJournal(journal: journal, restored: session.state))
   }
@@ -270,7 +249,7 @@ final class StoreWriter {
       store.metrics.noteCommit(since: now)
       if isAlways {
         let end = ProcessInformation.monotonicTime()
-        lastSync = (end, end - now, waiters + store.queue.withLock { $0.awaited })
+        lastSync = (end, end - now, batch.awaited + store.submissions.awaited)
       }
       publish(touched)
       try checkpoint(file, now)
@@ -295,8 +274,12 @@ final class StoreWriter {
 
   /// Everything that was taken is stored, of these sessions.
   private func publish(_ changed: [Int]) {
-    store.stored.store(taken, ordering: .releasing)
-    for index in changed { sessions[index].journal?.setStored(sessions[index].storedPosition) }
+    published = batch.last
+    for index in changed {
+      let session = sessions[index]
+      // What follows the end of a session is not stored, and nobody waits for it.
+      session.progress.setStored(through: session.isClosed ? .max : published, position: session.storedPosition)
+    }
   }
 
   private func checkpoint(_ file: StoreFile, _ now: MonotonicTime) throws(SQLiteDatabase.Failure) {
@@ -399,13 +382,5 @@ final class StoreWriter {
       store.logger.error("the store was not closed in order", [.text("path", file.path), .text("reason", "\(error)")])
     }
     self.file = nil
-  }
-}
-
-extension StoredSession {
-  /// The rows do not represent the state any more.
-  func setBehind() {
-    isBehind = true
-    clear()
   }
 }

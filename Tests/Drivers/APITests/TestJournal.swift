@@ -44,6 +44,7 @@ final class TestJournal: SessionJournal {
 
   var storedPosition: UInt64 { state.withLock { $0.stored == $0.submitted ? 1 << 40 : 0 } }
   var isFailed: Bool { false }
+  var showsUnstored: Bool { false }
   var isFull: Bool { false }
   var isOverfull: Bool { false }
   var mustPauseReading: Bool { false }

@@ -28,7 +28,8 @@ import Threading
     let first = try open(folder, 0, "a", "b")
     let b = try TestStore.open("b", in: first.store)
     b.journal.submit(.push(RandomSession.push(1)))
-    try first.waitUntilStored(b.journal.submit(.accepted(RandomSession.message(1))))
+    let ticket = b.journal.submit(.accepted(RandomSession.message(1)))
+    try waitUntil("the other session is stored") { b.journal.outcome(of: ticket) == .stored }
     try first.close()
     // It is not used for the first time on day 10.
     // On day -20,000 the clock is not set yet.

@@ -1,0 +1,161 @@
+import ByteStreams
+
+/// A session as a store has it in memory: its state, and the bytes of the entries that are to be written next.
+///
+/// The state is that after all entries that were taken, whether they are stored or not. If what is stored is lost, it is written anew from here.
+/// Pushes and payloads are shared with the session, so this costs references only.
+package struct JournaledSession: ~Copyable {
+  /// Where a row of pushes begins: its offset, and the number of the first push at or after it.
+  private struct PushRow {
+    let offset: Int
+    let first: UInt64
+  }
+
+  package var state: RestoredSession
+  /// Whether the session has ended for good.
+  package private(set) var isClosed = false
+  /// Whether the next write is that of the whole state, so that entries need not be encoded.
+  package var isBehind = false
+
+  /// The entries of pushes and gaps.
+  private var pushEntries = ByteQueue()
+  /// Where rows begin in them.
+  private var pushRows: [PushRow] = []
+  /// The other entries.
+  private var changeEntries = ByteQueue()
+  /// Where rows begin in them.
+  private var changeRows: [Int] = []
+
+  /// A row ends after the entry with which it has this size. SQLite's limit is 10⁹ bytes.
+  static var rowBytes: Int { 1 << 20 }
+  /// What a row costs besides its entries, so that many small rows are replaced by the state too.
+  package static var rowOverhead: Int { 32 }
+  /// A state is at most written anew after this many bytes of changes, so that both together cost little.
+  private static var minimumChangeBytes: Int { 4 << 20 }
+  /// A larger buffer was needed by an exceptional write only.
+  private static var keptCapacity: Int { 1 << 20 }
+
+  package init(_ state: RestoredSession) { self.state = state }
+
+  // MARK: Entries
+
+  /// Returns false if the entry cannot follow those before, which is a fault of the program.
+  package mutating func apply(_ entry: JournalEntry) -> Bool {
+    switch entry {
+    case .push, .gap:
+      let first = state.nextPush
+      guard state.apply(entry) else { return false }
+      guard !isBehind else { return true }
+      if pushEntries.count - (pushRows.last?.offset ?? -Self.rowBytes) >= Self.rowBytes {
+        pushRows.append(PushRow(offset: pushEntries.count, first: first))
+      }
+      JournalCoder.append(entry, to: &pushEntries)
+    case .trimmed: return state.apply(entry)
+    case .closed: isClosed = true
+    default:
+      guard state.apply(entry) else { return false }
+      if !isBehind { append(change: entry) }
+    }
+    return true
+  }
+
+  package mutating func append(change entry: JournalEntry) {
+    if changeEntries.count - (changeRows.last ?? -Self.rowBytes) >= Self.rowBytes {
+      changeRows.append(changeEntries.count)
+    }
+    JournalCoder.append(entry, to: &changeEntries)
+  }
+
+  /// Begins a term. What the upstream has sent since the end of the last one is missing, unless it may restore the state of the last
+  /// connection: then the session records the gap when the upstream has said that it does not.
+  package mutating func begin(term: UInt64, mayHaveLostEntries: Bool) -> Bool {
+    let isNew = state.terms.isEmpty
+    let start = JournalTerm(term: term, firstPush: state.nextPush, firstDelivery: state.nextDelivery)
+    guard apply(.opened(start)) else { return false }
+    state.mayHaveLostEntries = mayHaveLostEntries && !isNew
+    return isNew || state.mayBeContinued || apply(.gap(mayHaveLostEntries ? [.upstream, .store] : .upstream))
+  }
+
+  /// Forgets the entries that are to be written.
+  package mutating func clear() {
+    pushEntries.removeAll()
+    pushRows.removeAll(keepingCapacity: true)
+    changeEntries.removeAll()
+    changeRows.removeAll(keepingCapacity: true)
+    if pushEntries.allocatedBytes > Self.keptCapacity { pushEntries.releaseStorage() }
+    if changeEntries.allocatedBytes > Self.keptCapacity { changeEntries.releaseStorage() }
+  }
+
+  // MARK: Writing
+
+  /// Whether the entries of the state take the place of all others: there are too many of those.
+  ///
+  /// - Parameters:
+  ///   - changeBytes: of the stored rows of changes.
+  ///   - stateBytes: of the stored state that they follow.
+  package func needsCompaction(changeBytes: Int, stateBytes: Int) -> Bool {
+    isBehind || changeBytes + changeEntries.count > max(Self.minimumChangeBytes, 2 * stateBytes)
+  }
+
+  /// Calls `body` with the rows of pushes that are to be written, and with their first and last numbers.
+  package func forEachPushRow<Failure>(
+    _ body: (borrowing ByteQueue, Range<Int>, _ first: UInt64, _ last: UInt64) throws(Failure) -> Void
+  ) throws(Failure) {
+    for (index, row) in pushRows.enumerated() {
+      let next = index + 1 < pushRows.count ? pushRows[index + 1] : nil
+      try body(
+        pushEntries, row.offset..<(next?.offset ?? pushEntries.count), row.first, (next?.first ?? state.nextPush) - 1)
+    }
+  }
+
+  /// Calls `body` with the rows of changes that are to be written.
+  package func forEachChangeRow<Failure>(
+    _ body: (borrowing ByteQueue, Range<Int>) throws(Failure) -> Void
+  ) throws(Failure) {
+    for (index, start) in changeRows.enumerated() {
+      try body(changeEntries, start..<(index + 1 < changeRows.count ? changeRows[index + 1] : changeEntries.count))
+    }
+  }
+
+  /// Calls `body` with rows of all pushes and gaps after push `stored`, made from the state.
+  package func forEachPushRow<Failure>(
+    after stored: UInt64,
+    _ body: (borrowing ByteQueue, Range<Int>, _ first: UInt64, _ last: UInt64) throws(Failure) -> Void
+  ) throws(Failure) {
+    var first = max(stored + 1, state.firstRetained)
+    var next = state.firstRetained
+    var bytes = ByteQueue()
+    for entry in state.pushEntries {
+      if case .push(let push) = entry {
+        if push.number <= stored {
+          next = push.number + 1
+          continue
+        }
+      } else if next <= stored {
+        // A gap after the last stored push may have got another reason, so it is written again.
+        continue
+      }
+      if bytes.count >= Self.rowBytes {
+        try body(bytes, 0..<bytes.count, first, next - 1)
+        bytes.removeAll()
+        first = next
+      }
+      if case .push(let push) = entry { next = push.number + 1 }
+      JournalCoder.append(entry, to: &bytes)
+    }
+    if !bytes.isEmpty { try body(bytes, 0..<bytes.count, first, state.nextPush - 1) }
+  }
+
+  /// Calls `body` with the rows of the state without its pushes, which take the place of all changes that led to it.
+  package func forEachStateRow<Failure>(_ body: (borrowing ByteQueue) throws(Failure) -> Void) throws(Failure) {
+    var bytes = ByteQueue()
+    for entry in state.stateEntries {
+      JournalCoder.append(entry, to: &bytes)
+      if bytes.count >= Self.rowBytes {
+        try body(bytes)
+        bytes.removeAll()
+      }
+    }
+    if !bytes.isEmpty { try body(bytes) }
+  }
+}

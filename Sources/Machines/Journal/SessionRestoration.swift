@@ -1,0 +1,58 @@
+import ByteStreams
+
+/// Restores a session from the rows that a store has kept of it: all rows of changes are examined, then all rows of pushes are added, and then the changes
+/// are applied, which refer to pushes. Kept from the first reading, the changes would need several times the memory of the state that they lead to.
+///
+/// The rows may be damaged: then a method returns false, and nothing in them can stop the program.
+package struct SessionRestoration {
+  package private(set) var state: RestoredSession
+  /// The last one. Without what is known of dropped pushes, the first push would not follow.
+  private var retained: JournalEntry?
+
+  package init(epoch: UInt64) { state = RestoredSession(epoch: epoch) }
+
+  package mutating func examine(changes bytes: Span<UInt8>) -> Bool {
+    Self.read(bytes) { entry in
+      if case .retained = entry { retained = entry }
+      return true
+    }
+  }
+
+  /// Adds the entries of a row of pushes, except those that retention had dropped.
+  ///
+  /// - Parameter first: the number of the first push at or after it.
+  package mutating func add(pushes bytes: Span<UInt8>, from first: UInt64) -> Bool {
+    beginPushes()
+    var next = first
+    return Self.read(bytes) { entry in
+      if case .push(let push) = entry {
+        guard push.number == next else { return false }
+        next += 1
+        return push.number < state.nextPush || state.apply(entry)
+      }
+      guard case .gap = entry else { return false }
+      // A gap before a dropped push was dropped with it.
+      return next < state.nextPush || state.apply(entry)
+    }
+  }
+
+  package mutating func apply(changes bytes: Span<UInt8>) -> Bool {
+    beginPushes()
+    return Self.read(bytes) { state.apply($0) }
+  }
+
+  private mutating func beginPushes() {
+    if let entry = retained.take() { _ = state.apply(entry) }
+  }
+
+  /// Calls `body` with each entry. Returns false if the bytes are damaged, or `body` did.
+  package static func read(_ bytes: Span<UInt8>, _ body: (JournalEntry) -> Bool) -> Bool {
+    var reader = JournalReader(bytes)
+    do throws(JournalReader.Damaged) {
+      while let entry = try reader.next() { if !body(entry) { return false } }
+      return true
+    } catch {
+      return false
+    }
+  }
+}

@@ -1,0 +1,203 @@
+import ByteStreams
+import Journal
+import Reactor
+import Synchronization
+import Threading
+
+/// What a store is to do besides storing entries, in the order in which that was submitted. Each store has a type of its own.
+package protocol StoreCommand: Sendable {}
+
+/// Everything that a store has taken from its queue at once.
+package struct SubmissionBatch: ~Copyable {
+  package struct Item: Sendable {
+    package let entry: JournalEntry
+    /// As passed to the session's `QueuedJournal`.
+    package let session: Int32
+    /// Whether the next entry was submitted by another call. The entries of one call are stored together.
+    package let endsCall: Bool
+  }
+
+  package fileprivate(set) var items: [Item] = []
+  package fileprivate(set) var commands: [any StoreCommand] = []
+  /// Number of awaited submissions among the items: those by `submit`, not by `note`.
+  package fileprivate(set) var awaited = 0
+  /// All entries up to this one were taken.
+  package fileprivate(set) var last: UInt64 = 0
+  package fileprivate(set) var isClosing = false
+
+  package init() {}
+
+  package var isEmpty: Bool { items.isEmpty && commands.isEmpty }
+
+  /// A larger array was needed by an exceptional batch only.
+  private static var keptCapacity: Int { 1 << 16 }
+
+  /// Forgets everything, before the next batch is taken.
+  package mutating func clear() {
+    items.removeAll(keepingCapacity: items.capacity <= Self.keptCapacity)
+    commands = []
+  }
+}
+
+/// The entries that sessions have submitted to a store from any thread, until the store takes them.
+///
+/// A store works on a thread of its own, and takes everything at once. While it writes, the next entries gather. It is woken once per burst, and only
+/// while it sleeps.
+package final class SubmissionQueue: TurnEndTarget, Sendable {
+  package struct Limits: Sendable {
+    /// Maximum bytes that wait to be stored. Above it, messages are refused.
+    let pendingBytes: Int
+    /// Above this, nothing is read from upstreams, so that messages of clients still have room.
+    let pauseBytes: Int
+    /// Maximum delay of entries that are not awaited, so that they share a write with others. If the process is killed meanwhile, they are lost.
+    let noteDelay: TimeSpan
+
+    package init(pendingBytes: Int, pauseBytes: Int, noteDelay: TimeSpan = SubmissionQueue.noteDelay) {
+      self.pendingBytes = pendingBytes
+      self.pauseBytes = pauseBytes
+      self.noteDelay = noteDelay
+    }
+  }
+
+  package static var noteDelay: TimeSpan { .milliseconds(50) }
+
+  private struct Queue: ~Copyable {
+    var items: [SubmissionBatch.Item] = []
+    var commands: [any StoreCommand] = []
+    /// Number of entries submitted so far.
+    var submitted: UInt64 = 0
+    var awaited = 0
+    /// While the store sleeps: when it looks into the queue even if it is not woken.
+    var sleepsUntil: MonotonicTime?
+    var isClosing = false
+    /// Whether the store has looked into the queue for the last time.
+    var hasEnded = false
+
+    /// Counts an awaited submission. Returns whether the store must be woken. One wake-up is enough.
+    mutating func takeSleep() -> Bool {
+      awaited += 1
+      defer { sleepsUntil = nil }
+      return sleepsUntil != nil
+    }
+
+    /// For entries that are not awaited. Returns whether the store must be woken, because it would sleep for longer than `delay`.
+    mutating func takeSleep(beyond delay: TimeSpan) -> Bool {
+      guard let end = sleepsUntil, end > ProcessInformation.monotonicTime() + delay else { return false }
+      sleepsUntil = nil
+      return true
+    }
+  }
+
+  private let queue = Locked(Queue())
+  /// Bytes that are submitted and not stored.
+  private let pending = Atomic<Int>(0)
+  private let failed = Atomic<Bool>(false)
+  private let limits: Limits
+  private let wake: @Sendable () -> Void
+
+  /// - Parameter wake: ends the sleep of the store, from any thread.
+  package init(_ limits: Limits, wake: @escaping @Sendable () -> Void) {
+    self.limits = limits
+    self.wake = wake
+  }
+
+  // MARK: For sessions
+
+  func submit(_ entry: JournalEntry, of session: Int32) -> JournalTicket {
+    pending.add(entry.cost, ordering: .relaxed)
+    let (number, mustWake) = queue.withLock { queue in
+      queue.items.append(SubmissionBatch.Item(entry: entry, session: session, endsCall: true))
+      queue.submitted &+= 1
+      return (queue.submitted, queue.takeSleep())
+    }
+    if mustWake { LoopContext.atVeryEndOfTurn(self) }
+    return JournalTicket(number)
+  }
+
+  func submit(contentsOf entries: [JournalEntry], of session: Int32, isAwaited: Bool) -> JournalTicket {
+    // Nothing is stored at any time.
+    guard !entries.isEmpty else { return JournalTicket(0) }
+    pending.add(entries.reduce(0) { $0 + $1.cost }, ordering: .relaxed)
+    let (number, mustWake) = queue.withLock { queue in
+      for (index, entry) in entries.enumerated() {
+        queue.items.append(
+          SubmissionBatch.Item(entry: entry, session: session, endsCall: index + 1 == entries.count))
+      }
+      queue.submitted &+= UInt64(entries.count)
+      return (queue.submitted, isAwaited ? queue.takeSleep() : queue.takeSleep(beyond: limits.noteDelay))
+    }
+    if mustWake { LoopContext.atVeryEndOfTurn(self) }
+    return JournalTicket(number)
+  }
+
+  /// Whether the store does not work.
+  package var isFailed: Bool { failed.load(ordering: .acquiring) }
+  var isFull: Bool { pendingBytes > limits.pendingBytes }
+  var isOverfull: Bool { pendingBytes > limits.pendingBytes + limits.pendingBytes / 2 }
+  var mustPauseReading: Bool { pendingBytes > limits.pauseBytes }
+  package var pendingBytes: Int { pending.load(ordering: .relaxed) }
+
+  /// A loop that has submitted entries during its turn wakes the store once.
+  package func turnEnded() { wake() }
+
+  // MARK: For the owner of the store
+
+  /// Returns false if the store has ended.
+  package func add(_ command: any StoreCommand) -> Bool {
+    let (isAdded, mustWake) = queue.withLock { queue in
+      guard !queue.hasEnded else { return (false, false) }
+      queue.commands.append(command)
+      return (true, queue.takeSleep())
+    }
+    if mustWake { wake() }
+    return isAdded
+  }
+
+  /// The store is to end as soon as everything is stored.
+  package func close() {
+    queue.withLock { $0.isClosing = true }
+    wake()
+  }
+
+  // MARK: For the store
+
+  /// Takes everything if something is awaited, a command was added, or the queue is closing. Returns when to look again if there was nothing to take: the store
+  /// is woken until then for what must not wait so long.
+  ///
+  /// - Parameters:
+  ///   - batch: empty.
+  ///   - isDue: whether entries that are not awaited are taken, too.
+  ///   - attention: until then, the store looks often enough that it need not be woken for entries that are not awaited.
+  package func take(
+    into batch: inout SubmissionBatch, isDue: Bool, attentiveUntil attention: MonotonicTime, now: MonotonicTime
+  ) -> MonotonicTime {
+    queue.withLock { queue in
+      batch.isClosing = queue.isClosing
+      if queue.awaited > 0 || isDue || queue.isClosing {
+        swap(&batch.items, &queue.items)
+        swap(&batch.commands, &queue.commands)
+        batch.last = queue.submitted
+        batch.awaited = queue.awaited
+        queue.awaited = 0
+      }
+      queue.hasEnded = queue.isClosing && batch.isEmpty
+      let next = !queue.items.isEmpty || now < attention ? now + limits.noteDelay : .distantFuture
+      queue.sleepsUntil = batch.isEmpty && !queue.isClosing ? next : nil
+      return next
+    }
+  }
+
+  /// Number of awaited submissions that were not taken.
+  package var awaited: Int { queue.withLock { $0.awaited } }
+
+  /// Entries that cost this do not wait any more. Returns whether upstreams may be read again, which they might not before: each session is to be notified.
+  package func release(bytes: Int) -> Bool {
+    let (before, after) = pending.subtract(bytes, ordering: .relaxed)
+    return before > limits.pauseBytes && after <= limits.pauseBytes
+  }
+
+  /// Returns whether that is a change.
+  package func setFailed(_ hasFailed: Bool) -> Bool {
+    failed.exchange(hasFailed, ordering: .acquiringAndReleasing) != hasFailed
+  }
+}

@@ -134,6 +134,13 @@ let package = Package(
     target(
       .drivers, "Redis",
       ["ByteStreams", "HTTPCodec", "RESPCodec", "RedisProtocol", "Reactor", "TLSEngine", "Upstream"]),
+    .target(
+      name: "RedisStore",
+      dependencies: [
+        "ByteStreams", "Threading", "RESPCodec", "Journal", "Replication", "RedisProtocol", "Reactor", "Submissions",
+        "Metrics", "Logging", "Upstream", "Redis",
+      ],
+      path: "Sources/Drivers/RedisStore", resources: [.embedInCode("Scripts/read.lua")], swiftSettings: strict),
     target(
       .drivers, "Sessions",
       [
@@ -232,9 +239,19 @@ let package = Package(
         "Configuration", "HTTPCodec", "ProxyCodec", "Reactor", "WebSocketCodec", "UpstreamSession", "Outbox", "Logging",
         "Metrics", "ByteStreams", "UpstreamProtocol", "TLSEngine",
       ]),
+    // Servers and Sentinels, started by the tests.
+    .target(
+      name: "RedisSupport", dependencies: ["Reactor", "RedisProtocol"], path: "Tests/Drivers/RedisSupport",
+      swiftSettings: tests),
     tested(
       .drivers, "Redis",
-      ["ByteStreams", "RESPCodec", "Reactor", "RedisProtocol", "TLSEngine", "TLSSupport", "Upstream"]),
+      ["ByteStreams", "RESPCodec", "Reactor", "RedisProtocol", "RedisSupport", "TLSEngine", "TLSSupport", "Upstream"]),
+    tested(
+      .drivers, "RedisStore",
+      [
+        "ByteStreams", "Journal", "JournalSupport", "Logging", "Metrics", "RESPCodec", "Reactor", "Redis",
+        "RedisProtocol", "RedisSupport", "Replication", "Submissions", "TLSEngine", "Threading", "Upstream",
+      ]),
     tested(
       .drivers, "Sessions",
       [

@@ -39,6 +39,9 @@ package struct JournaledSession: ~Copyable {
 
   // MARK: Entries
 
+  /// Whether there are entries to be written.
+  package var hasEntries: Bool { !pushEntries.isEmpty || !changeEntries.isEmpty }
+
   /// Returns false if the entry cannot follow those before, which is a fault of the program.
   package mutating func apply(_ entry: JournalEntry) -> Bool {
     switch entry {

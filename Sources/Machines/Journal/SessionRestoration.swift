@@ -36,6 +36,18 @@ package struct SessionRestoration {
     }
   }
 
+  /// As above, for a row of which it is not known where it begins.
+  ///
+  /// - Parameter last: the number of the last push up to its end.
+  package mutating func add(pushes bytes: Span<UInt8>, through last: UInt64) -> Bool {
+    var first: UInt64?
+    _ = Self.read(bytes) { entry in
+      if case .push(let push) = entry { first = push.number }
+      return first == nil
+    }
+    return add(pushes: bytes, from: first ?? last + 1)
+  }
+
   package mutating func apply(changes bytes: Span<UInt8>) -> Bool {
     beginPushes()
     return Self.read(bytes) { state.apply($0) }

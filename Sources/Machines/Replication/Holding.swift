@@ -134,6 +134,9 @@ package struct Holding: Sendable {
   /// The gateway ends, and its socket is closed: the session is released as soon as everything is stored.
   package mutating func releaseSoon(to successor: GatewayID?) { release = (successor, true) }
 
+  /// The changes that are stored are much more than the state: the next write is the whole state.
+  package mutating func replaceSoon() { mustReplace = true }
+
   private mutating func confirm() {
     confirmed = sequence
     noteBeginning()

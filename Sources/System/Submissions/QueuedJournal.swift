@@ -23,6 +23,12 @@ package final class JournalProgress: Sendable {
   /// What is submitted from this ticket on is not stored.
   package func lose(from ticket: UInt64) { firstLost.store(ticket, ordering: .releasing) }
 
+  /// What is not stored by now will never be.
+  package func loseUnstored() {
+    firstLost.store(
+      min(firstLost.load(ordering: .relaxed), stored.load(ordering: .relaxed) + 1), ordering: .releasing)
+  }
+
   var storedPosition: UInt64 { position.load(ordering: .sequentiallyConsistent) }
   var isLost: Bool { firstLost.load(ordering: .relaxed) < .max }
 

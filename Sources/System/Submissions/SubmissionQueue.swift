@@ -190,6 +190,9 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
   /// Number of awaited submissions that were not taken.
   package var awaited: Int { queue.withLock { $0.awaited } }
 
+  /// The number of the last entry that was submitted.
+  package var lastSubmitted: UInt64 { queue.withLock { $0.submitted } }
+
   /// Entries that cost this do not wait any more. Returns whether upstreams may be read again, which they might not before: each session is to be notified.
   package func release(bytes: Int) -> Bool {
     let (before, after) = pending.subtract(bytes, ordering: .relaxed)

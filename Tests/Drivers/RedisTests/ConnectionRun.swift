@@ -2,6 +2,7 @@ import ByteStreams
 import RESPCodec
 import Reactor
 import RedisProtocol
+import RedisSupport
 import TLSEngine
 import Testing
 import Threading

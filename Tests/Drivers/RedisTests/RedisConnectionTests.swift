@@ -2,6 +2,7 @@ import ByteStreams
 import Foundation
 import RESPCodec
 import RedisProtocol
+import RedisSupport
 import TLSSupport
 import Testing
 import Threading

@@ -1,6 +1,7 @@
 import ByteStreams
 import Foundation
 import RedisProtocol
+import RedisSupport
 import Testing
 
 @testable import Redis

@@ -5,12 +5,12 @@ import Synchronization
 import Testing
 
 /// A `redis-server` or a Sentinel on a free port of 127.0.0.1, which ends with the test.
-final class RedisProcess: Sendable {
-  static let program = ["/usr/bin", "/usr/local/bin", "/usr/sbin"].map { $0 + "/redis-server" }
+package final class RedisProcess: Sendable {
+  package static let program = ["/usr/bin", "/usr/local/bin", "/usr/sbin"].map { $0 + "/redis-server" }
     .first { FileManager.default.isExecutableFile(atPath: $0) }
 
-  let port: UInt16
-  let directory: URL
+  package let port: UInt16
+  package let directory: URL
   private let process: Process
 
   /// `arguments`: options of the command line. `configuration`: for a Sentinel, which needs a file that it can write.
@@ -42,7 +42,7 @@ final class RedisProcess: Sendable {
   /// Starts a server, and waits until it accepts connections.
   ///
   /// - Parameter makeArguments: options besides those of every test, with the directory of the server.
-  static func server(
+  package static func server(
     onPort port: UInt16? = nil, _ makeArguments: (URL, UInt16) throws -> [String] = { _, _ in [] }
   ) async throws -> RedisProcess {
     try await start(onPort: port, until: "Ready to accept connections") { directory, port in
@@ -54,7 +54,7 @@ final class RedisProcess: Sendable {
   }
 
   /// Starts a Sentinel that monitors the primary at `port` under the name `main`.
-  static func sentinel(of port: UInt16, quorum: Int = 1) async throws -> RedisProcess {
+  package static func sentinel(of port: UInt16, quorum: Int = 1) async throws -> RedisProcess {
     let primary = port
     return try await start(onPort: nil, until: "+monitor master") { directory, port in
       let configuration = """
@@ -96,22 +96,22 @@ final class RedisProcess: Sendable {
     return try #require(try Sockets.localAddress(of: descriptor).port)
   }
 
-  var log: String {
+  package var log: String {
     (try? String(contentsOf: directory.appendingPathComponent("redis.log"), encoding: .utf8)) ?? ""
   }
 
-  var address: RedisAddress { RedisAddress(host: "127.0.0.1", port: port) }
+  package var address: RedisAddress { RedisAddress(host: "127.0.0.1", port: port) }
 
-  func signal(_ number: Int32) { kill(process.processIdentifier, number) }
+  package func signal(_ number: Int32) { kill(process.processIdentifier, number) }
 
   /// Kills it, and returns when it is gone.
-  func stop() {
+  package func stop() {
     signal(SIGKILL)
     process.waitUntilExit()
   }
 
   /// Waits until the log has `text`.
-  func waitForLog(_ text: String) async throws {
+  package func waitForLog(_ text: String) async throws {
     let start = ContinuousClock.now
     while !log.contains(text) {
       try #require(ContinuousClock.now - start < .seconds(60), "'\(text)' is not in the log: \(log.suffix(2_000))")
@@ -121,5 +121,5 @@ final class RedisProcess: Sendable {
 }
 
 /// For tests that need the program.
-let needsRedis = ConditionTrait.enabled(
+package let needsRedis = ConditionTrait.enabled(
   if: RedisProcess.program != nil, "redis-server is not installed (scripts/setup test)")

@@ -1,0 +1,119 @@
+import ByteStreams
+import Journal
+import Replication
+
+/// The copy that this gateway has of the pushes of another one's session: how far it is, and what is read next.
+struct FollowedSession {
+  /// How long a session is followed after it was last asked for.
+  static var idleTime: TimeSpan { .seconds(60) }
+
+  let keys: SessionKeys
+  var lastUse: MonotonicTime
+  /// Whether everything is notified from now on. What is read before may miss an entry that nobody notifies.
+  var isSubscribed = false
+  /// Whether there may be more than was read.
+  var needsRead = true
+  var isReading = false
+
+  private var epoch: UInt64 = 0
+  private var terms = ShareTerms()
+  /// The last entry of the copy.
+  private(set) var last = PushEntryID.none
+  /// The number of the next push; nil: any.
+  private var next: UInt64?
+
+  init(_ keys: SessionKeys, now: MonotonicTime) {
+    self.keys = keys
+    lastUse = now
+  }
+
+  /// Reads a part. Returns what has changed.
+  ///
+  /// - Parameter history: the present one.
+  mutating func add(_ part: StreamPart, history: String) -> [FollowedChange] {
+    let record = part.record
+    // What nobody has stamped may be replaced by what another gateway has of it. It is notified.
+    guard record.history == history, !record.isNew else { return [] }
+    var changes: [FollowedChange] = []
+    if record.epoch != epoch || record.terms != terms {
+      let common = common(with: record)
+      (epoch, terms) = (record.epoch, record.terms)
+      let end = last
+      switch common {
+      case .all: changes.append(.continued(after: nil, terms))
+      case .nothing: changes += restart()
+      case .through(let number):
+        changes.append(.continued(after: number, terms))
+        // The entry that ends with this push is read once more, for the gaps in it.
+        (last, next) = (number == 0 ? .none : PushEntryID(push: number - 1, count: .max), number + 1)
+      }
+      // The part was read after the end of the copy.
+      guard end == last else {
+        needsRead = true
+        return changes
+      }
+    }
+    let isStart = last == .none
+    guard let entries = entries(of: part) else {
+      // A damaged entry is read once more only when something is notified.
+      needsRead = !isStart
+      return changes + restart()
+    }
+    if !entries.isEmpty { changes.append(.entries(entries)) }
+    if part.hasMore { needsRead = true } else { changes.append(.isCurrent) }
+    return changes
+  }
+
+  private mutating func restart() -> [FollowedChange] {
+    (last, next) = (.none, nil)
+    return [.restarted(epoch: epoch, terms)]
+  }
+
+  /// What the copy and the log have in common.
+  private enum Common {
+    case nothing
+    case all
+    /// The pushes up to this number, and perhaps not the gaps after it.
+    case through(UInt64)
+  }
+
+  private func common(with record: SharedRecord) -> Common {
+    guard record.epoch == epoch, let term = terms.last?.term,
+      let index = record.terms.begins.firstIndex(where: { $0.term == term })
+    else { return .nothing }
+    guard index + 1 < record.terms.begins.count else { return .all }
+    let end = record.terms.begins[index + 1].firstPush - 1
+    if last.push > end { return .nothing }
+    // Entries that have only gaps may be those of a branch that was lost.
+    return last.count == 0 ? .all : .through(last.push)
+  }
+
+  /// The entries that follow; nil if pushes are missing between the copy and them, because they were dropped, or an entry is damaged.
+  private mutating func entries(of part: StreamPart) -> [JournalEntry]? {
+    var result: [JournalEntry] = []
+    for (id, bytes) in part.entries {
+      // A gap belongs to the push after it.
+      var gaps: [JournalEntry] = []
+      let follows = SessionRestoration.read(bytes.span) { entry in
+        guard case .push(let push) = entry else {
+          gaps.append(entry)
+          return true
+        }
+        let expected = next ?? push.number
+        guard push.number <= expected else { return false }
+        // After a failover, a holder may write pushes again with others in one entry.
+        if push.number == expected {
+          result += gaps
+          result.append(entry)
+          next = expected + 1
+        }
+        gaps = []
+        return true
+      }
+      guard follows else { return nil }
+      if next == nil || next == id.push + 1 { result += gaps }
+      last = id
+    }
+    return result
+  }
+}

@@ -1,0 +1,215 @@
+import ByteStreams
+import Journal
+import Replication
+import Submissions
+
+/// A session that this gateway holds: its state, what of it is in which write, and its journal. Belongs to the loop of the store.
+final class HeldSession {
+  /// A write ends after the submission with which it has this many bytes. It is one entry of a stream, which is read as a whole.
+  private static var writeBytes: Int { 8 << 20 }
+
+  let name: String
+  let keys: SessionKeys
+  var holding: Holding
+  private(set) var content: JournaledSession
+  private(set) var backlog = SessionBacklog()
+
+  /// The write whose outcome is not known.
+  private(set) var write: SessionWrite?
+  /// Writes that are stored, and that a failover may lose.
+  private var unconfirmed: [SessionWrite] = []
+  /// The last entry of the stream of pushes, when the write is stored.
+  private(set) var lastPush: PushEntryID
+  /// Bytes of the stored state, and of the changes after it.
+  private var stateBytes: Int
+  private var changeBytes: Int
+  /// Pushes before this number were dropped from the stream, or will be with the write.
+  private var firstKept: UInt64 = 1
+
+  // MARK: The present term
+
+  /// Of the journal in the queue.
+  let index: Int32
+  private let progress: JournalProgress
+  let journal: QueuedJournal
+  /// What is submitted from this ticket on belongs to no term, since the deadline has passed.
+  private var endTicket = UInt64.max
+  /// Whether the session was reported as held.
+  var isReported = false
+  /// Whether an entry did not follow those before, which is a fault of the program.
+  private(set) var isFaulty = false
+  /// Whether the beginning of the term is stored.
+  private(set) var isBegun = false
+  /// A state that is being written.
+  var replacement: StateReplacement?
+
+  init(
+    _ name: String, _ keys: SessionKeys, _ holding: Holding, _ content: consuming JournaledSession,
+    lastPush: PushEntryID,
+    stateBytes: Int, changeBytes: Int, index: Int32, _ queue: SubmissionQueue
+  ) {
+    self.name = name
+    self.keys = keys
+    self.holding = holding
+    self.lastPush = lastPush
+    self.stateBytes = stateBytes
+    self.changeBytes = changeBytes
+    self.index = index
+    progress = JournalProgress(position: content.state.lastPosition)
+    journal = QueuedJournal(queue, session: index, progress, alwaysShowsStored: true)
+    self.content = content
+  }
+
+  /// The same session in the next term, with another journal.
+  init(continuing last: HeldSession, index: Int32, _ queue: SubmissionQueue) {
+    name = last.name
+    keys = last.keys
+    holding = last.holding
+    lastPush = last.lastPush
+    stateBytes = last.stateBytes
+    changeBytes = last.changeBytes
+    firstKept = last.firstKept
+    unconfirmed = last.unconfirmed
+    self.index = index
+    content = JournaledSession(last.content.state)
+    progress = JournalProgress(position: content.state.lastPosition)
+    journal = QueuedJournal(queue, session: index, progress, alwaysShowsStored: true)
+  }
+
+  var opened: OpenedJournal { OpenedJournal(journal: journal, restored: content.state) }
+
+  /// Begins the term of `holding`. Returns false if the stored terms do not allow it: the session is damaged.
+  func begin(mayHaveLostEntries: Bool) -> Bool {
+    content.begin(term: holding.token.term.value, mayHaveLostEntries: mayHaveLostEntries)
+  }
+
+  // MARK: Entries
+
+  /// Whether there are entries that are in no write.
+  var hasEntries: Bool { !backlog.isEmpty || content.hasEntries }
+
+  var needsCompaction: Bool { content.needsCompaction(changeBytes: changeBytes, stateBytes: stateBytes) }
+
+  /// Returns false if the entry is not stored, since the term has ended before it was submitted.
+  func take(_ item: SubmissionBatch.Item, _ ticket: UInt64) -> Bool {
+    guard ticket < endTicket, !isFaulty else { return false }
+    backlog.append(item, ticket)
+    return true
+  }
+
+  /// What is submitted from now on is not stored.
+  ///
+  /// - Parameter ticket: of the last entry that was submitted.
+  func endTerm(after ticket: UInt64) {
+    endTicket = min(endTicket, ticket + 1)
+    progress.lose(from: endTicket)
+    isReported = false
+    journal.notify()
+  }
+
+  // MARK: Writes
+
+  /// Makes the entries that wait a write, unless it was made before.
+  func prepareBatch(number: UInt64) -> SessionWrite {
+    if let write, write.number == number { return write }
+    var (cost, bytes) = (0, 0)
+    while bytes < Self.writeBytes, apply(&cost, &bytes) {}
+    let first = content.state.firstRetained
+    let drops = first > firstKept
+    if drops {
+      firstKept = first
+      content.append(change: .retained(content.state.retention))
+    }
+    var made = SessionWrite(
+      number: number, progress: progress, journal: journal, lastTicket: backlog.lastTicket,
+      position: content.state.lastPosition, cost: cost)
+    // The gap before the oldest push has the number of the push before.
+    if drops { made.firstKept = first - 1 }
+    content.forEachPushRow { [self] bytes, range, _, last in
+      made.pushes.append(row(bytes.bytes.extracting(range), last: last))
+    }
+    var changes = ByteQueue()
+    content.forEachChangeRow { bytes, range in changes.append(bytes.bytes.extracting(range)) }
+    if !changes.isEmpty { made.changes = [changes.copyBytes()] }
+    content.clear()
+    write = made
+    return made
+  }
+
+  /// Makes the whole state a write, with all pushes after the last one that is stored.
+  func prepareState(number: UInt64, after last: PushEntryID) -> SessionWrite {
+    var (cost, bytes) = (write?.cost ?? 0, 0)
+    while apply(&cost, &bytes) {}
+    content.clear()
+    var made = SessionWrite(
+      number: number, progress: progress, journal: journal, lastTicket: backlog.lastTicket,
+      position: content.state.lastPosition, cost: cost)
+    made.isState = true
+    lastPush = last
+    content.forEachPushRow(after: last.push) { [self] bytes, range, _, last in
+      made.pushes.append(row(bytes.bytes.extracting(range), last: last))
+    }
+    content.forEachStateRow { made.changes.append($0.copyBytes()) }
+    write = made
+    return made
+  }
+
+  /// Applies the entries of the next submission. Returns false if there is none.
+  private func apply(_ cost: inout Int, _ bytes: inout Int) -> Bool {
+    while let item = backlog.next() {
+      cost += item.entry.cost
+      bytes += item.entry.cost
+      if !isFaulty, !content.apply(item.entry) { isFaulty = true }
+      if item.endsCall { return true }
+    }
+    return false
+  }
+
+  private func row(_ bytes: Span<UInt8>, last: UInt64) -> SessionWrite.Row {
+    let isNew = last > lastPush.push
+    lastPush = PushEntryID(push: last, count: isNew ? 0 : lastPush.count + 1)
+    return SessionWrite.Row(id: lastPush, bytes: [UInt8](copying: bytes))
+  }
+
+  /// To be called after each report to `holding`. Returns the cost of the entries that are stored now, so that a failover does not lose them, and the
+  /// journals to which they were submitted.
+  func takeStored() -> (cost: Int, changed: [QueuedJournal]) {
+    if let stored = write, holding.sequence == stored.number {
+      if stored.isState {
+        (stateBytes, changeBytes) = (stored.changeBytes, 0)
+      } else {
+        changeBytes += stored.changeBytes
+      }
+      // What it contains is not needed any more.
+      unconfirmed.append(
+        SessionWrite(
+          number: stored.number, progress: stored.progress, journal: stored.journal, lastTicket: stored.lastTicket,
+          position: stored.position, cost: stored.cost))
+      write = nil
+    }
+    var cost = 0
+    var changed: [QueuedJournal] = []
+    while let first = unconfirmed.first, holding.confirmed >= first.number {
+      unconfirmed.removeFirst()
+      cost += first.cost
+      if first.progress === progress { isBegun = true }
+      first.progress.setStored(through: first.lastTicket, position: first.position)
+      if changed.last !== first.journal { changed.append(first.journal) }
+    }
+    return (cost, changed)
+  }
+
+  /// The session is lost: nothing more is stored. Returns the cost of all entries that are not.
+  func abandon() -> Int {
+    let cost = backlog.cost + (write?.cost ?? 0) + unconfirmed.reduce(0) { $0 + $1.cost }
+    endTicket = 0
+    isReported = false
+    let writes = unconfirmed + (write.map { [$0] } ?? [])
+    progress.loseUnstored()
+    for write in writes { write.progress.loseUnstored() }
+    (backlog, write, unconfirmed) = (SessionBacklog(), nil, [])
+    journal.notify()
+    for write in writes where write.journal !== journal { write.journal.notify() }
+    return cost
+  }
+}

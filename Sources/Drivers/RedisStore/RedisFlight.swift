@@ -1,0 +1,87 @@
+import RESPCodec
+import Redis
+import RedisProtocol
+
+/// Commands that are sent to Redis together, and a WAIT behind them. Their results are reported when all of them, and the WAIT, have a reply: then
+/// it is known of each whether a failover can lose it.
+///
+/// If the connection ends first, nothing is reported.
+final class RedisFlight {
+  /// - reply: nil if Redis has refused the command.
+  typealias Completion = (_ reply: RESPReply?, _ isConfirmed: Bool) -> Void
+
+  /// How long Redis may wait for its replicas. Shorter than the timeout of a command, with room for those before it.
+  private static var waitMilliseconds: UInt64 { 500 }
+  /// No session begins a command in a flight that has this many bytes: the others would wait too long for theirs.
+  private static var fullBytes: Int { 8 << 20 }
+
+  private let connection: RedisConnection
+  private let replicas: Int
+  private let landed: (RedisFlight) -> Void
+  private var completions: [Completion] = []
+  private var replies: [RESPReply?] = []
+  /// Whether enough replicas have everything.
+  private(set) var isConfirmed = true
+  private var unanswered = 0
+  private var bytes = 0
+  /// The errors with which Redis has refused commands.
+  private(set) var errors: [RedisError] = []
+  /// Whether a command was lost, or could not be sent.
+  private(set) var hasFailed = false
+
+  init(_ connection: RedisConnection, replicas: Int, landed: @escaping (RedisFlight) -> Void) {
+    self.connection = connection
+    self.replicas = replicas
+    self.landed = landed
+  }
+
+  var isEmpty: Bool { completions.isEmpty }
+  var isFull: Bool { bytes >= Self.fullBytes }
+
+  /// - Parameter bytes: about as many as the command has, unless it is small.
+  func send(parts: Int, bytes: Int = 0, _ write: (inout RESPCommandParts) -> Void, then: @escaping Completion) {
+    let index = completions.count
+    completions.append(then)
+    replies.append(nil)
+    self.bytes += bytes
+    send(parts: parts, write) { [self] outcome in
+      switch outcome {
+      case .reply(let reply): replies[index] = reply
+      case .refused(let error): errors.append(error)
+      case .lost: hasFailed = true
+      }
+    }
+  }
+
+  private func send(
+    parts: Int, _ write: (inout RESPCommandParts) -> Void, _ record: @escaping (RedisOutcome) -> Void
+  ) {
+    let result = connection.send(parts: parts, write) { [self] outcome in
+      record(outcome)
+      unanswered -= 1
+      if unanswered == 0, !hasFailed { landed(self) }
+    }
+    if result == .sent { unanswered += 1 } else { hasFailed = true }
+  }
+
+  /// To be called after the last command.
+  func depart() {
+    guard replicas > 0 else { return }
+    send(parts: 3) { parts in
+      parts.append("WAIT")
+      parts.append(decimal: UInt64(replicas))
+      parts.append(decimal: Self.waitMilliseconds)
+    } _: { [self] outcome in
+      switch outcome {
+      case .reply(let reply): isConfirmed = reply.integer ?? 0 >= Int64(replicas)
+      case .refused: isConfirmed = false
+      case .lost: hasFailed = true
+      }
+    }
+  }
+
+  /// Reports the results, in the order of the commands.
+  func report() {
+    for (completion, reply) in zip(completions, replies) { completion(reply, isConfirmed) }
+  }
+}

@@ -1,0 +1,140 @@
+import ByteStreams
+import Journal
+import Logging
+import Metrics
+import Reactor
+import RedisProtocol
+import Replication
+import Submissions
+import Synchronization
+import Threading
+import Upstream
+
+/// What a store reports. Called on the loop of the store, so nothing in here may block. Methods of the store may be called.
+package protocol RedisStoreDelegate: AnyObject, Sendable {
+  /// This gateway holds the session, until `lost`. Its term is stored.
+  func store(_ store: RedisStore, holds name: String, _ opened: OpenedJournal)
+
+  /// The session is not this gateway's any more. Its socket is to be closed at once, and what is submitted from now on is not stored. After
+  /// `.deadline` the store acquires it again by itself.
+  func store(_ store: RedisStore, lost name: String, _ reason: SessionLoss)
+
+  /// More is known of a session that is followed.
+  func store(_ store: RedisStore, follows name: String, _ change: FollowedChange)
+}
+
+/// Why a gateway does not hold a session any more.
+package enum SessionLoss: Hashable, Sendable {
+  /// The time has passed until which this gateway may write to the upstream.
+  case deadline
+  /// Another gateway has it.
+  case fenced
+  /// It was released, as the gateway asked.
+  case released
+  /// A fault of the program: a change of it did not follow those before.
+  case fault
+}
+
+/// A change of the copy that a gateway has of another one's session.
+package enum FollowedChange: Sendable {
+  /// The copy begins anew, without a push. The next push that is reported may have any number.
+  case restarted(epoch: UInt64, ShareTerms)
+  /// The session has other terms. Of the copy, what is after the push with this number is void, also a gap: it was lost, or other entries take its place. nil:
+  /// nothing is void.
+  case continued(after: UInt64?, ShareTerms)
+  /// The next pushes and gaps.
+  case entries([JournalEntry])
+  /// Everything that was stored when it was asked for has been reported.
+  case isCurrent
+}
+
+/// The journals of the sessions of several gateways, in Redis. Safe for use from any thread.
+///
+/// `RedisStoreDriver` does the work, on an event loop that serves nothing else.
+package final class RedisStore: Sendable {
+  enum Command: StoreCommand {
+    case join(String)
+    case release(String)
+    case follow(String)
+    case unfollow(String)
+    case close(@Sendable () -> Void)
+  }
+
+  let submissions: SubmissionQueue
+  private let condition: Locked<StoreState>
+  /// In nanoseconds of `MonotonicTime` on the clock of `ProcessInformation.bootTime()`.
+  private let deadline = Atomic<UInt64>(0)
+
+  private init(_ submissions: SubmissionQueue) {
+    self.submissions = submissions
+    condition = Locked(
+      StoreState(failure: "not connected yet", since: ProcessInformation.wallClockMilliseconds()))
+  }
+
+  /// Starts a store on a loop that serves nothing else.
+  ///
+  /// - Parameter makeDialer: called on the loop.
+  package static func start(
+    _ settings: RedisStoreSettings, on loop: EventLoop, delegate: any RedisStoreDelegate, logger: Logger,
+    metrics registry: MetricsRegistry, makeDialer: @escaping @Sendable (LoopContext) -> any Dialer
+  ) -> RedisStore {
+    let box = SignalBox()
+    let limits = SubmissionQueue.Limits(pendingBytes: settings.pendingBytes, pauseBytes: settings.pauseBytes)
+    let submissions = SubmissionQueue(limits) { box.notify() }
+    let store = RedisStore(submissions)
+    _ = submissions.setFailed(true)
+    let metrics = RedisStoreMetrics(registry, submissions)
+    loop.submit { [weak delegate] loop in
+      let driver = RedisStoreDriver(
+        settings, store, delegate, dialer: makeDialer(loop), loop: loop, logger: logger, metrics: metrics)
+      box.set(loop.makeSignal(for: driver))
+      driver.start()
+      return nil
+    }
+    return store
+  }
+
+  // MARK: For the gateway
+
+  /// From now on, this gateway takes the session when nobody holds it.
+  package func join(_ name: String) { _ = submissions.add(Command.join(name)) }
+
+  /// Gives the session up, once everything that was submitted is stored, and does not take it again.
+  package func release(_ name: String) { _ = submissions.add(Command.release(name)) }
+
+  /// From now on, the pushes of the session are reported. Asked for again, it is refreshed. It ends a minute after the last call, or by `unfollow`.
+  package func follow(_ name: String) { _ = submissions.add(Command.follow(name)) }
+
+  package func unfollow(_ name: String) { _ = submissions.add(Command.unfollow(name)) }
+
+  /// Releases all sessions, and ends. `then` is called on the store's loop. If Redis does not work, it is not called before it does: a caller does not wait for
+  /// longer than for the shutdown of its sessions.
+  package func close(then: @escaping @Sendable () -> Void) { _ = submissions.add(Command.close(then)) }
+
+  /// Whether a session that this gateway holds may be written to its upstream now. To be called before each write.
+  package var mayWrite: Bool {
+    ProcessInformation.bootTime().nanoseconds < deadline.load(ordering: .acquiring)
+  }
+
+  /// For the status output.
+  package var state: StoreState { condition.withLock { $0 } }
+
+  // MARK: For the driver
+
+  func setDeadline(_ time: MonotonicTime) { deadline.store(time.nanoseconds, ordering: .releasing) }
+
+  func report(_ failure: String?) {
+    condition.withLock { state in
+      if (state.failure == nil) != (failure == nil) { state.since = ProcessInformation.wallClockMilliseconds() }
+      state.failure = failure
+    }
+  }
+}
+
+/// The signal of a driver that is made on its loop. What is submitted before waits for the driver's first turn.
+private final class SignalBox: Sendable {
+  private let signal = Locked<Signal?>(nil)
+
+  func set(_ signal: Signal) { self.signal.withLock { $0 = signal } }
+  func notify() { signal.withLock { $0 }?.notify() }
+}

@@ -1,0 +1,93 @@
+import ByteStreams
+import Logging
+import RESPCodec
+import Reactor
+import Redis
+import RedisProtocol
+import Replication
+import Submissions
+
+/// The heartbeat of this gateway, and the deadline until which it may write to upstreams.
+extension RedisStoreDriver {
+  /// Ends all terms when the time has passed until which this gateway may write.
+  func checkDeadline() {
+    if heartbeat.check(now: now) { endTerms() }
+  }
+
+  private func endTerms() {
+    let last = store.submissions.lastSubmitted
+    for session in held.values {
+      let wasReported = session.isReported
+      session.endTerm(after: last)
+      if wasReported { delegate?.store(store, lost: session.name, .deadline) }
+    }
+    logger.warning("the deadline of this gateway has passed: its sessions are closed until Redis works")
+    noteAll()
+  }
+
+  func sendHeartbeat() {
+    guard let connection = link.heartbeats, let next = heartbeat.nextTime else { return }
+    guard now >= next else { return setTimer(.heartbeat, at: loop.now + (next - now)) }
+    if held.values.allSatisfy({ $0.holding.isSettled(watch, heartbeat) }) { watch.allAreSettled() }
+    let beat = heartbeat.send(now: now)
+    let entry = GatewayEntry(
+      beat: beat, history: watch.settledHistory, isDraining: isClosing, address: settings.address,
+      configuration: settings.configuration)
+    let old = watch.forgettable(now: now)
+    let flight = RedisFlight(connection, replicas: settings.waitReplicas) { $0.report() }
+    flight.send(parts: StoreScript.leadingParts + 3 + 2 * old.count) { parts in
+      StoreScript.heartbeat.begin(&parts)
+      parts.append(gateways)
+      parts.append(text { watch.own.write(into: &$0) })
+      parts.append(text { entry.write(into: &$0) })
+      for (gateway, entry) in old {
+        parts.append(text { gateway.write(into: &$0) })
+        parts.append(entry)
+      }
+    } then: { [unowned self] reply, isConfirmed in
+      heartbeatReplied(reply, isConfirmed)
+    }
+    flight.send(parts: 2) { parts in
+      parts.append("INFO")
+      parts.append("replication")
+    } then: { [unowned self] reply, _ in
+      heartbeatEnded(reply)
+    }
+    flight.depart()
+    if flight.hasFailed { link.reset(.disconnected("no heartbeat could be sent")) }
+  }
+
+  private func heartbeatReplied(_ reply: RESPReply?, _ isConfirmed: Bool) {
+    let lapses = heartbeat.lapses
+    heartbeat.finished(isConfirmed: isConfirmed && reply != nil, now: now)
+    if heartbeat.lapses != lapses { endTerms() }
+    store.setDeadline(heartbeat.deadline)
+    if isConfirmed, reply != nil { metrics.noteHeartbeat(at: now) }
+    guard let elements = reply?.elements else { return }
+    var entries: [(gateway: GatewayID, text: [UInt8])] = []
+    for index in stride(from: 0, to: elements.count - 1, by: 2) {
+      guard let gateway = elements[index].bytes.flatMap({ GatewayID($0.span) }), let text = elements[index + 1].bytes
+      else { continue }
+      entries.append((gateway, text))
+    }
+    watch.received(entries, now: now)
+  }
+
+  /// The last part of a heartbeat.
+  private func heartbeatEnded(_ reply: RESPReply?) {
+    if let history = reply?.text.flatMap({ Self.history(in: $0) }) { connected(to: history) }
+    if heartbeat.isValid(now: now) { setTimer(.deadline, at: loop.now + (heartbeat.deadline - now)) }
+    for (name, session) in followed where loop.now >= session.lastUse + FollowedSession.idleTime { unfollow(name) }
+    noteAll()
+    turn()
+    sendHeartbeat()
+  }
+
+  /// `master_replid` in the reply to `INFO replication`.
+  private static func history(in information: String) -> String? {
+    for line in information.split(whereSeparator: \.isNewline) where line.hasPrefix("master_replid:") {
+      return String(line.dropFirst("master_replid:".count))
+    }
+    return nil
+  }
+}

@@ -1,0 +1,223 @@
+import ByteStreams
+import Journal
+import Logging
+import Reactor
+import Replication
+import Submissions
+
+/// Sessions that are acquired, held and given up.
+extension RedisStoreDriver {
+  // MARK: Acquiring
+
+  func decideCandidate(_ name: String, _ flight: RedisFlight) {
+    if let loading = loading[name] { return load(name, loading, flight) }
+    guard let command = candidates[name]?.next(watch, heartbeat, now: now, using: &loop.entropy) else { return }
+    let keys = keys(name)
+    switch command {
+    case .none: break
+    case .read:
+      flight.read(keys, keys.pushes, after: .none, bytes: 0) { [unowned self] part, _ in
+        if let part { candidates[name]?.observed(part.record) } else { candidates[name]?.failed(now: now) }
+        note(name)
+      }
+    case .acquire(let acquisition):
+      flight.acquire(acquisition, keys, gateways: gateways) { [unowned self] isOK, _ in
+        if isOK, candidates[name] != nil {
+          loading[name] = SessionLoading(acquisition)
+        } else {
+          candidates[name]?.failed(now: now)
+        }
+        note(name)
+      }
+    }
+  }
+
+  /// Reads the next part.
+  private func load(_ name: String, _ loading: SessionLoading, _ flight: RedisFlight) {
+    let keys = keys(name)
+    flight.read(
+      keys, loading.readsPushes ? keys.pushes : keys.changes, after: loading.last, bytes: SessionLoading.partBytes
+    ) { [unowned self] part, _ in
+      guard self.loading[name] === loading else { return }
+      note(name)
+      guard let part, part.record.token == loading.acquisition.token else {
+        self.loading[name] = nil
+        candidates[name]?.failed(now: now)
+        return
+      }
+      switch loading.add(part) {
+      case .reads: break
+      case .damaged(let what): noteDamage(name, what)
+      case .loaded(let restored): begin(name, loading, restored)
+      }
+    }
+  }
+
+  private func begin(_ name: String, _ loading: SessionLoading, _ restored: RestoredSession) {
+    self.loading[name] = nil
+    guard let holding = candidates[name]?.acquired() else { return }
+    let session = HeldSession(
+      name, keys(name), holding, JournaledSession(restored), lastPush: loading.readsPushes ? loading.last : .none,
+      stateBytes: loading.stateBytes, changeBytes: loading.changeBytes, index: nextIndex(), store.submissions)
+    guard session.begin(mayHaveLostEntries: loading.acquisition.mayHaveLostEntries) else {
+      return noteDamage(name, "its terms")
+    }
+    candidates[name] = nil
+    hold(session)
+  }
+
+  private func hold(_ session: HeldSession) {
+    if let last = held[session.name] { journals[last.index] = nil }
+    held[session.name] = session
+    journals[session.index] = session
+    metrics.setHeld(held.count)
+    note(session.name)
+  }
+
+  // MARK: Holding
+
+  func decide(_ session: HeldSession, _ flight: RedisFlight) {
+    reportIfHeld(session)
+    if session.needsCompaction { session.holding.replaceSoon() }
+    let command = session.holding.next(
+      hasEntries: session.hasEntries, watch, heartbeat, now: now, using: &loop.entropy)
+    let token = session.holding.token
+    switch command {
+    case .none: break
+    case .read:
+      flight.read(session.keys, session.keys.pushes, after: .none, bytes: 0) { [unowned self] part, isConfirmed in
+        ifHeld(session) { session in
+          if let part {
+            session.holding.observed(part.record, isConfirmed: isConfirmed)
+          } else {
+            session.holding.failed(now: now)
+          }
+        }
+      }
+    case .append(let number, let expected, let history):
+      guard session.write?.isState != true else {
+        // It cannot be appended, and what it has replaced is not the state before it.
+        session.holding.failed(now: now)
+        session.holding.replaceSoon()
+        return
+      }
+      let write = session.prepareBatch(number: number)
+      guard !stopIfFaulty(session) else { return }
+      flight.append(
+        session.keys, token, history: history, expected: expected, number: number, firstKept: write.firstKept,
+        changes: write.changes.first ?? [], pushes: write.pushes[...]
+      ) { [unowned self] isOK, isConfirmed in
+        written(session, isOK, isConfirmed)
+      }
+    case .replace(let number, let record):
+      let write = session.prepareState(number: number, after: record.last)
+      guard !stopIfFaulty(session) else { return }
+      session.replacement = StateReplacement(write, record, token)
+      advance(session, flight)
+    case .acquire(let acquisition):
+      flight.acquire(acquisition, session.keys, gateways: gateways) { [unowned self] isOK, _ in
+        ifHeld(session) { session in
+          guard isOK else { return session.holding.failed(now: now) }
+          session.holding.acquired()
+          if acquisition.token != token { renew(session) }
+        }
+      }
+    case .stamp(let from, let to, let counter):
+      flight.stamp(session.keys, token, from: from, to: to, expected: session.holding.sequence, counter: counter) {
+        [unowned self] isOK, _ in
+        ifHeld(session) { session in
+          if isOK { session.holding.stamped() } else { session.holding.failed(now: now) }
+        }
+      }
+    case .release(let history, let successor):
+      flight.release(session.keys, token, history: history, expected: session.holding.sequence, to: successor) {
+        [unowned self] isOK, _ in
+        ifHeld(session) { session in
+          if isOK { remove(session, .released) } else { session.holding.failed(now: now) }
+        }
+      }
+    case .giveUp:
+      metrics.noteFenced()
+      logger.warning("another gateway has taken a session", [.text("session", session.name)])
+      remove(session, .fenced)
+    }
+    if session.replacement != nil, case .none = command { advance(session, flight) }
+  }
+
+  /// Calls `body` after a report, unless the session was lost meanwhile.
+  private func ifHeld(_ session: HeldSession, _ body: (HeldSession) -> Void) {
+    guard held[session.name] === session else { return }
+    body(session)
+    guard held[session.name] === session else { return note(session.name) }
+    let (cost, changed) = session.takeStored()
+    reportIfHeld(session)
+    release(cost)
+    for journal in changed { journal.notify() }
+    note(session.name)
+  }
+
+  private func written(_ session: HeldSession, _ isOK: Bool, _ isConfirmed: Bool) {
+    ifHeld(session) { session in
+      guard isOK, let write = session.write else { return session.holding.failed(now: now) }
+      metrics.noteBytes(write.changeBytes + write.pushes.reduce(0) { $0 + $1.bytes.count })
+      session.holding.stored(isConfirmed: isConfirmed, last: session.lastPush)
+    }
+  }
+
+  /// The term is stored, and nothing else may write to the upstream.
+  private func reportIfHeld(_ session: HeldSession) {
+    guard !session.isReported, session.isBegun, session.holding.mayWrite(heartbeat, now: now) else { return }
+    session.isReported = true
+    metrics.noteTakeOver()
+    delegate?.store(store, holds: session.name, session.opened)
+  }
+
+  /// The session has another term, since the deadline had passed.
+  private func renew(_ session: HeldSession) {
+    let next = HeldSession(continuing: session, index: nextIndex(), store.submissions)
+    guard next.begin(mayHaveLostEntries: false) else { return noteDamage(session.name, "its terms") }
+    hold(next)
+  }
+
+  /// What was acknowledged stays as it is. The next holder continues from what is stored.
+  private func stopIfFaulty(_ session: HeldSession) -> Bool {
+    guard session.isFaulty else { return false }
+    logger.error(
+      "a session is not stored any more: a change of it does not follow those before",
+      [.text("session", session.name)])
+    remove(session, .fault)
+    return true
+  }
+
+  // MARK: Replacing the state
+
+  /// Sends the next commands of a replacement. Each group is sent when all before have succeeded, since what is not stored must not be
+  /// referred to.
+  private func advance(_ session: HeldSession, _ flight: RedisFlight) {
+    guard let replacement = session.replacement, !replacement.isWaiting else { return }
+    replacement.isWaiting = true
+    replacement.send(session.keys, flight) { [unowned self] isOK, isConfirmed in
+      guard held[session.name] === session, session.replacement === replacement else { return }
+      replacement.isWaiting = false
+      if isOK, !replacement.isComplete { return note(session.name) }
+      session.replacement = nil
+      written(session, isOK, isConfirmed)
+    }
+  }
+
+  // MARK: Following
+
+  func readFollowed(_ name: String, _ flight: RedisFlight) {
+    guard let session = followed[name], session.isSubscribed, session.needsRead, !session.isReading else { return }
+    followed[name]?.needsRead = false
+    followed[name]?.isReading = true
+    flight.read(session.keys, session.keys.pushes, after: session.last, bytes: SessionLoading.partBytes) {
+      [unowned self] part, _ in
+      followed[name]?.isReading = false
+      // A malformed record is read again when something is notified.
+      guard let part, let changes = followed[name]?.add(part, history: watch.history) else { return }
+      for change in changes { delegate?.store(store, follows: name, change) }
+      note(name)
+    }
+  }
+}

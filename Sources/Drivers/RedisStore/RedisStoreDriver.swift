@@ -1,0 +1,375 @@
+import ByteStreams
+import Journal
+import Logging
+import RESPCodec
+import Reactor
+import Redis
+import RedisProtocol
+import Replication
+import Submissions
+import Upstream
+
+/// Carries out what the machines of `Replication` decide, for all sessions of a gateway, on one event loop.
+///
+/// Everything that is to be sent for the journals leaves in one flight, and the next one when all of it is confirmed. So the entries of a burst share
+/// one append for each session, and one WAIT for all.
+final class RedisStoreDriver {
+  /// For so long Redis may not work before messages are refused. A failover that is planned is shorter.
+  private static var patience: TimeSpan { .seconds(2) }
+
+  let settings: RedisStoreSettings
+  let store: RedisStore
+  private(set) weak var delegate: (any RedisStoreDelegate)?
+  let loop: LoopContext
+  let logger: Logger
+  let metrics: RedisStoreMetrics
+  private let dialer: any Dialer
+  private(set) lazy var link = RedisLink(settings, dialer: dialer, loop: loop, owner: self)
+  let gateways: String
+
+  var heartbeat: Heartbeat
+  var watch: HistoryWatch
+
+  /// Sessions that this gateway takes when it can, and those that it holds. The name of a session is in one of them at most.
+  var candidates: [String: Candidate] = [:]
+  var loading: [String: SessionLoading] = [:]
+  var held: [String: HeldSession] = [:]
+  /// By the number in the queue.
+  var journals: [Int32: HeldSession] = [:]
+  private var lastIndex: Int32 = 0
+  var followed: [String: FollowedSession] = [:]
+  /// Sessions for which there may be something to do.
+  private var pending: Set<String> = []
+  /// Those that are damaged, or are to be released.
+  private var damaged: Set<String> = []
+  private var leaving: Set<String> = []
+
+  private var batch = SubmissionBatch()
+  /// Whether entries that nobody awaits have waited long enough.
+  private var areNotesDue = false
+  private var flight: RedisFlight?
+  private var departure = MonotonicTime.zero
+  private var closing: [@Sendable () -> Void] = []
+  private(set) var isClosing = false
+  private var timers: [Timer: LoopTimer] = [:]
+
+  enum Timer: Int {
+    case heartbeat
+    case deadline
+    case notes
+    case patience
+  }
+
+  init(
+    _ settings: RedisStoreSettings, _ store: RedisStore, _ delegate: (any RedisStoreDelegate)?, dialer: any Dialer,
+    loop: LoopContext, logger: Logger, metrics: RedisStoreMetrics
+  ) {
+    self.settings = settings
+    self.store = store
+    self.delegate = delegate
+    self.dialer = dialer
+    self.loop = loop
+    self.logger = logger
+    self.metrics = metrics
+    gateways = SessionKeys.gateways(prefix: settings.prefix)
+    heartbeat = Heartbeat(settings.times)
+    watch = HistoryWatch(own: GatewayID(using: &loop.entropy), settings.times)
+  }
+
+  func start() {
+    loop.userObject = self
+    link.start()
+    turn()
+  }
+
+  /// On a clock that does not stop while the machine is suspended.
+  var now: MonotonicTime { ProcessInformation.bootTime() }
+
+  func keys(_ name: String) -> SessionKeys { SessionKeys(prefix: settings.prefix, name) }
+
+  func nextIndex() -> Int32 {
+    lastIndex += 1
+    return lastIndex
+  }
+
+  // MARK: Turn
+
+  /// There is something to do for this session.
+  func note(_ name: String) { pending.insert(name) }
+
+  func noteAll() {
+    pending.formUnion(candidates.keys)
+    pending.formUnion(held.keys)
+    pending.formUnion(followed.keys)
+  }
+
+  /// Sends what is to be sent, unless the last flight has not landed. Then its landing is the next turn.
+  func turn() {
+    checkDeadline()
+    while flight == nil {
+      let hasTaken = take()
+      if let connection = link.journals {
+        let flight = RedisFlight(connection, replicas: settings.waitReplicas) { [unowned self] in landed($0) }
+        decide(flight)
+        if flight.hasFailed { return link.reset(.disconnected("too much was sent")) }
+        if !flight.isEmpty {
+          self.flight = flight
+          departure = loop.now
+          flight.depart()
+        }
+      }
+      guard hasTaken else { break }
+    }
+    finishClosing()
+  }
+
+  /// Takes what was submitted. Returns false if there was nothing.
+  private func take() -> Bool {
+    let next = store.submissions.take(into: &batch, isDue: areNotesDue, attentiveUntil: .zero, now: loop.now)
+    areNotesDue = false
+    guard !batch.isEmpty else {
+      if next < .distantFuture, timers[.notes] == nil { setTimer(.notes, at: next) }
+      return false
+    }
+    var ticket = batch.last - UInt64(batch.items.count)
+    var dropped = 0
+    for item in batch.items {
+      ticket += 1
+      if let session = journals[item.session], session.take(item, ticket) {
+        note(session.name)
+      } else {
+        dropped += item.entry.cost
+      }
+    }
+    for case let command as RedisStore.Command in batch.commands { perform(command) }
+    batch.clear()
+    release(dropped)
+    return true
+  }
+
+  private func decide(_ flight: RedisFlight) {
+    for name in pending {
+      if flight.isFull { return }
+      pending.remove(name)
+      if let session = held[name] {
+        decide(session, flight)
+      } else if candidates[name] != nil {
+        decideCandidate(name, flight)
+      }
+      readFollowed(name, flight)
+    }
+  }
+
+  private func landed(_ flight: RedisFlight) {
+    guard self.flight === flight else { return }
+    self.flight = nil
+    metrics.noteWrite(loop.now - departure, isConfirmed: flight.isConfirmed)
+    if let error = flight.errors.first {
+      logger.warning("Redis has refused a command of the store", [.text("reason", "\(error)")])
+    }
+    flight.report()
+    setFailure(nil)
+    turn()
+  }
+
+  // MARK: Commands
+
+  private func perform(_ command: RedisStore.Command) {
+    switch command {
+    case .join(let name):
+      leaving.remove(name)
+      guard !isClosing, held[name] == nil, candidates[name] == nil, !damaged.contains(name) else { return }
+      candidates[name] = Candidate(session: name)
+      subscribe(name)
+      note(name)
+    case .release(let name):
+      leaving.insert(name)
+      candidates[name] = nil
+      loading[name] = nil
+      held[name]?.holding.releaseSoon(to: watch.successor(for: name, now: now))
+      note(name)
+    case .follow(let name):
+      if followed[name] == nil {
+        followed[name] = FollowedSession(keys(name), now: loop.now)
+        subscribe(name)
+      }
+      followed[name]?.lastUse = loop.now
+      note(name)
+    case .unfollow(let name): unfollow(name)
+    case .close(let then):
+      isClosing = true
+      closing.append(then)
+      for name in Array(candidates.keys) + Array(held.keys) { perform(.release(name)) }
+    }
+  }
+
+  private func finishClosing() {
+    guard isClosing, held.isEmpty, flight == nil else { return }
+    let closing = closing
+    self.closing = []
+    guard !closing.isEmpty else { return }
+    link.close()
+    for timer in timers.values { loop.cancel(timer) }
+    timers = [:]
+    for then in closing { then() }
+  }
+
+  // MARK: Sessions
+
+  func subscribe(_ name: String) { _ = link.notifications?.subscribe([keys(name).channel]) }
+
+  /// A session is not held any more, and is taken again unless it was released.
+  func remove(_ session: HeldSession, _ loss: SessionLoss) {
+    let wasReported = session.isReported
+    release(session.abandon())
+    held[session.name] = nil
+    journals[session.index] = nil
+    metrics.setHeld(held.count)
+    if !leaving.contains(session.name), !isClosing {
+      candidates[session.name] = Candidate(session: session.name, counter: session.holding.token.term.counter)
+      note(session.name)
+    }
+    if wasReported || loss == .released { delegate?.store(store, lost: session.name, loss) }
+  }
+
+  func noteDamage(_ name: String, _ what: String) {
+    damaged.insert(name)
+    candidates[name] = nil
+    loading[name] = nil
+    logger.error("a session in Redis is damaged, and is not used", [.text("session", name), .text("reason", what)])
+    store.report("session '\(name)' is damaged: \(what)")
+  }
+
+  func unfollow(_ name: String) {
+    followed[name] = nil
+    guard candidates[name] == nil, held[name] == nil else { return }
+    _ = link.notifications?.unsubscribe([keys(name).channel])
+  }
+
+  /// These entries do not wait any more.
+  func release(_ bytes: Int) {
+    guard bytes > 0, store.submissions.release(bytes: bytes) else { return }
+    for session in held.values { session.journal.notify() }
+  }
+
+  // MARK: Connections
+
+  func connected(to history: String) {
+    guard watch.connected(to: history, now: now) else { return }
+    metrics.noteHistory()
+    disconnectAll()
+  }
+
+  /// The outcome of what was sent is not known.
+  private func disconnectAll() {
+    flight = nil
+    loading = [:]
+    for name in candidates.keys { candidates[name]?.disconnected() }
+    for session in held.values {
+      session.holding.disconnected()
+      session.replacement = nil
+    }
+    for name in followed.keys {
+      followed[name]?.isReading = false
+      followed[name]?.needsRead = true
+    }
+    noteAll()
+  }
+
+  // MARK: State
+
+  private func setFailure(_ failure: String?) {
+    if failure == nil { cancelTimer(.patience) }
+    guard store.submissions.setFailed(failure != nil) else { return }
+    store.report(failure)
+    metrics.setFailed(failure != nil)
+    if let failure {
+      metrics.noteFailure()
+      logger.error("the store does not work: messages are refused", [.text("reason", failure)])
+    } else {
+      logger.info("the store works")
+    }
+    for session in held.values { session.journal.notify() }
+  }
+
+  private var lastFailure = "not connected"
+
+  // MARK: Timers
+
+  func setTimer(_ kind: Timer, at time: MonotonicTime) {
+    cancelTimer(kind)
+    timers[kind] = loop.schedule(at: time, self, token: kind.rawValue)
+  }
+
+  private func cancelTimer(_ kind: Timer) {
+    if let timer = timers.removeValue(forKey: kind) { loop.cancel(timer) }
+  }
+}
+
+extension RedisStoreDriver: TimerTarget {
+  func timerFired(_ token: Int) {
+    guard let kind = Timer(rawValue: token), timers.removeValue(forKey: kind) != nil else { return }
+    switch kind {
+    case .heartbeat: sendHeartbeat()
+    case .deadline: turn()
+    case .notes:
+      areNotesDue = true
+      turn()
+    case .patience: setFailure(lastFailure)
+    }
+  }
+}
+
+extension RedisStoreDriver: SignalTarget {
+  func signalled() { turn() }
+}
+
+extension RedisStoreDriver: RedisLinkOwner {
+  func linkIsUp(history: String) {
+    logger.info("connected to Redis", [.text("history", history)])
+    connected(to: history)
+    var names = Set(candidates.keys)
+    names.formUnion(held.keys)
+    names.formUnion(followed.keys)
+    if !names.isEmpty { _ = link.notifications?.subscribe(names.map { keys($0).channel }) }
+    setFailure(nil)
+    sendHeartbeat()
+    noteAll()
+    turn()
+  }
+
+  func linkIsDown(_ failure: RedisFailure) {
+    logger.warning("the connection to Redis has ended", [.text("reason", "\(failure)")])
+    lastFailure = "\(failure)"
+    setTimer(.patience, at: loop.now + Self.patience)
+    heartbeat.disconnected()
+    for name in followed.keys { followed[name]?.isSubscribed = false }
+    disconnectAll()
+  }
+
+  func linkAttemptFailed(_ failure: RedisFailure) {
+    lastFailure = "\(failure)"
+    logger.debug("no connection to Redis", [.text("reason", "\(failure)")])
+  }
+
+  func link(reports event: RedisSubscriptions.Event) {
+    switch event {
+    case .unsubscribed: break
+    case .subscribed(let channel):
+      guard let name = SessionKeys.session(ofChannel: channel, prefix: settings.prefix) else { return }
+      followed[name]?.isSubscribed = true
+      followed[name]?.needsRead = true
+      candidates[name]?.changed()
+      note(name)
+    case .message(let channel, let payload):
+      guard let name = SessionKeys.session(ofChannel: channel, prefix: settings.prefix) else { return }
+      followed[name]?.needsRead = true
+      if payload == Self.holderChanged { candidates[name]?.changed() }
+      note(name)
+    }
+    turn()
+  }
+
+  /// What a notification says if not only pushes were added.
+  private static var holderChanged: [UInt8] { [UInt8(ascii: "2")] }
+}

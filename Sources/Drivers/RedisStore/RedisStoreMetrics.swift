@@ -1,0 +1,61 @@
+import ByteStreams
+import Metrics
+import Reactor
+import Submissions
+import Synchronization
+
+/// The metrics of a store in Redis.
+final class RedisStoreMetrics: Sendable {
+  private let writes: Histogram
+  private let bytes: Counter
+  private let failed: Gauge
+  private let failures: Counter
+  private let held: Gauge
+  private let takeOvers: Counter
+  private let fenced: Counter
+  private let histories: Counter
+  private let shortWaits: Counter
+  /// In nanoseconds of `ProcessInformation.bootTime()`; 0: none.
+  private let lastHeartbeat = Atomic<UInt64>(0)
+
+  init(_ registry: MetricsRegistry, _ submissions: SubmissionQueue) {
+    writes = registry.histogram(
+      "drawbridge_store_commit_seconds", "Time until Redis and its replicas have confirmed what was sent together.")
+    bytes = registry.counter("drawbridge_store_written_bytes_total", "Bytes of entries that were sent to Redis.")
+    failures = registry.counter("drawbridge_store_failures_total", "How often the store has stopped working.")
+    failed = registry.gauge(
+      "drawbridge_store_failed", "1 while the store does not work: messages are refused, and pushes are not shown.")
+    held = registry.gauge("drawbridge_store_held_sessions", "Sessions that this gateway holds.")
+    takeOvers = registry.counter("drawbridge_store_takeovers_total", "Sessions that this gateway has acquired.")
+    fenced = registry.counter(
+      "drawbridge_store_fenced_total", "Sessions that another gateway has acquired while this one held them.")
+    histories = registry.counter("drawbridge_store_histories_total", "How often Redis has had another history.")
+    shortWaits = registry.counter(
+      "drawbridge_store_wait_short_total", "How often fewer replicas than required have confirmed a write in time.")
+    registry.gauge(
+      "drawbridge_store_heartbeat_age_seconds",
+      "Time since the last heartbeat that Redis has confirmed, 0 before the first. At the lease less a second, the gateway closes its sessions."
+    ) { [weak self] in self?.heartbeatAge.seconds ?? 0 }
+    registry.gauge("drawbridge_store_pending_bytes", "Bytes that wait to be stored.") { [weak submissions] in
+      Double(submissions?.pendingBytes ?? 0)
+    }
+  }
+
+  func noteWrite(_ time: TimeSpan, isConfirmed: Bool) {
+    writes.observe(time)
+    if !isConfirmed { shortWaits.add() }
+  }
+  func noteBytes(_ count: Int) { bytes.add(count) }
+  func noteFailure() { failures.add() }
+  func setFailed(_ hasFailed: Bool) { failed.set(hasFailed ? 1 : 0) }
+  func setHeld(_ count: Int) { held.set(count) }
+  func noteTakeOver() { takeOvers.add() }
+  func noteFenced() { fenced.add() }
+  func noteHistory() { histories.add() }
+  func noteHeartbeat(at time: MonotonicTime) { lastHeartbeat.store(time.nanoseconds, ordering: .relaxed) }
+
+  private var heartbeatAge: TimeSpan {
+    let last = lastHeartbeat.load(ordering: .relaxed)
+    return last == 0 ? .zero : max(.zero, ProcessInformation.bootTime() - MonotonicTime(nanoseconds: last))
+  }
+}

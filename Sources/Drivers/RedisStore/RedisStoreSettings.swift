@@ -1,0 +1,50 @@
+import ByteStreams
+import Redis
+import Replication
+
+/// Where and how sessions are stored that several gateways share.
+package struct RedisStoreSettings: Sendable {
+  package var target: RedisConnector.Target
+  /// Begins the names of all keys.
+  package var prefix = "drawbridge"
+  /// Number of replicas that must have a change before it counts as stored.
+  package var waitReplicas = 0
+  package var times = LeaseTimes()
+  /// Maximum bytes that wait to be stored. Above it, messages are refused.
+  package var pendingBytes = 64 << 20
+  /// Above this, nothing is read from upstreams. What is not stored is not shown, so there is no reason to collect more.
+  package var pauseBytes = 16 << 20
+  /// Where other gateways reach this one, `http://host:port`.
+  package var address = ""
+  /// Of the settings that must be the same everywhere.
+  package var configuration = ""
+
+  package init(_ target: RedisConnector.Target) { self.target = target }
+}
+
+/// The keys of one session. The braces keep all keys in one slot.
+struct SessionKeys {
+  let record: String
+  let pushes: String
+  let changes: String
+  let staged: String
+  let channel: String
+
+  init(prefix: String, _ name: String) {
+    let base = "{\(prefix)}:s:\(name):"
+    record = base + "m"
+    pushes = base + "p"
+    changes = base + "c"
+    staged = base + "c:new"
+    channel = base + "n"
+  }
+
+  static func gateways(prefix: String) -> String { "{\(prefix)}:gateways" }
+
+  /// The name of the session with this channel; nil if it is not one.
+  static func session(ofChannel channel: String, prefix: String) -> String? {
+    let base = "{\(prefix)}:s:"
+    guard channel.hasPrefix(base), channel.hasSuffix(":n") else { return nil }
+    return String(channel.dropFirst(base.count).dropLast(2))
+  }
+}

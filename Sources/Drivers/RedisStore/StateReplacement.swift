@@ -1,0 +1,56 @@
+import Replication
+
+/// A state that is being written: first the pushes that Redis lacks, then the parts of the state, and then it takes the place of the stored one.
+final class StateReplacement {
+  /// The pushes of one command, in bytes, beyond one row.
+  private static var groupBytes: Int { 4 << 20 }
+
+  private let write: SessionWrite
+  private let record: SharedRecord
+  private let token: HolderToken
+  private var sentPushes = 0
+  private var sentParts = 0
+  private var hasReplaced = false
+  /// Whether the outcome of the last commands is not known.
+  var isWaiting = false
+
+  init(_ write: SessionWrite, _ record: SharedRecord, _ token: HolderToken) {
+    self.write = write
+    self.record = record
+    self.token = token
+  }
+
+  var isComplete: Bool { hasReplaced }
+
+  func send(_ keys: SessionKeys, _ flight: RedisFlight, then: @escaping (Bool, Bool) -> Void) {
+    if sentPushes < write.pushes.count {
+      let first = sentPushes
+      var bytes = 0
+      while sentPushes < write.pushes.count, bytes < Self.groupBytes {
+        bytes += write.pushes[sentPushes].bytes.count
+        sentPushes += 1
+      }
+      // The sequence stays, since this is not the whole write.
+      flight.append(
+        keys, token, history: record.history, expected: record.sequence, number: record.sequence, firstKept: nil,
+        changes: [], pushes: write.pushes[first..<sentPushes], then: then)
+    } else if sentParts < write.changes.count {
+      // A part that is missing is found when the state takes the place of the other.
+      var bytes = 0
+      while sentParts < write.changes.count, bytes < Self.groupBytes {
+        let part = write.changes[sentParts]
+        bytes += part.count
+        sentParts += 1
+        let isLast = sentParts == write.changes.count || bytes >= Self.groupBytes
+        flight.stage(
+          keys, token, history: record.history, number: write.number, part: sentParts, part,
+          then: isLast ? then : { _, _ in })
+      }
+    } else {
+      hasReplaced = true
+      flight.replace(
+        keys, token, history: record.history, expected: record.sequence, number: write.number,
+        parts: write.changes.count, then: then)
+    }
+  }
+}

@@ -1,0 +1,45 @@
+import ByteStreams
+import RESPCodec
+import RedisProtocol
+import Replication
+
+/// A script as commands name it.
+struct StoreScript {
+  let script: RedisScript
+  private let keyCount: Int
+
+  private init(_ script: RedisScript, keys: Int) {
+    self.script = script
+    keyCount = keys
+  }
+
+  private init(_ shared: ReplicationScript) { self.init(shared.script, keys: shared.keyCount) }
+
+  static let heartbeat = StoreScript(.heartbeat)
+  static let acquire = StoreScript(.acquire)
+  static let append = StoreScript(.append)
+  static let stage = StoreScript(.stage)
+  static let replace = StoreScript(.replace)
+  static let stamp = StoreScript(.stamp)
+  static let release = StoreScript(.release)
+  /// It only reads, so it is no part of the protocol.
+  static let read = StoreScript(RedisScript(String(decoding: PackageResources.read_lua, as: UTF8.self)), keys: 3)
+
+  static let all = ReplicationScript.all.map(\.script) + [read.script]
+
+  /// EVALSHA, the digest and the number of keys. The keys follow, and then the arguments.
+  static var leadingParts: Int { 3 }
+
+  func begin(_ parts: inout RESPCommandParts) {
+    parts.append("EVALSHA")
+    parts.append(script.digest)
+    parts.append(decimal: UInt64(keyCount))
+  }
+}
+
+/// The text of a value in commands.
+func text(_ write: (inout ByteQueue) -> Void) -> [UInt8] {
+  var output = ByteQueue()
+  write(&output)
+  return output.copyBytes()
+}

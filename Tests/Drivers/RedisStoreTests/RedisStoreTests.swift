@@ -1,0 +1,481 @@
+import ByteStreams
+import Foundation
+import Journal
+import JournalSupport
+import RedisProtocol
+import RedisSupport
+import Replication
+import Submissions
+import TestSupport
+import Testing
+
+@testable import RedisStore
+
+/// The journal in Redis, with real servers.
+@Suite(needsRedis) struct RedisStoreTests {
+  // MARK: What is restored
+
+  @Test(arguments: 1...4 as ClosedRange<UInt64>)
+  func aSessionIsRestoredAsItWasAfterAnOrderlyEnd(seed: UInt64) async throws {
+    let server = try await RedisProcess.server()
+    var writer = RandomSession(seed: seed, opensTerms: false)
+    var gateway = try TestGateway(server)
+    try await gateway.hold()
+    for run in 1...3 {
+      for _ in 0..<40 {
+        let ticket = try gateway.submit((0..<5).flatMap { _ in writer.nextEntries() })
+        if seed % 2 == 0 { try await gateway.untilStored(ticket) }
+      }
+      let expected = try gateway.model()
+      await gateway.close()
+      gateway = try TestGateway(server)
+      let restored = try await gateway.hold().restored
+      #expect(restored.trimmed(as: expected) == expected.reopened(restored.terms), "run \(run)")
+    }
+    await gateway.close()
+  }
+
+  @Test func whatWasAcknowledgedSurvivesTheDeathOfTheProcess() async throws {
+    let server = try await RedisProcess.server()
+    var writer = RandomSession(seed: 9, opensTerms: false)
+    var gateway = try TestGateway(server)
+    try await gateway.hold()
+    for _ in 0..<2 {
+      for _ in 0..<10 { try await gateway.store(writer.nextEntries() + writer.nextEntries()) }
+      let expected = try gateway.model()
+      gateway.kill()
+      let next = try TestGateway(server)
+      let restored = try await next.hold().restored
+      #expect(restored.trimmed(as: expected) == expected.reopened(restored.terms))
+      #expect(!restored.mayHaveLostEntries)
+      gateway = next
+    }
+    await gateway.close()
+  }
+
+  @Test func manyChangesAreReplacedByTheState() async throws {
+    let server = try await RedisProcess.server()
+    let gateway = try TestGateway(server)
+    try await gateway.hold()
+    for number in 1...12_000 as ClosedRange<UInt64> {
+      let message = JournalMessage(
+        number: number, payload: SharedBytes([UInt8](repeating: 7, count: 900)), kind: .text, topic: nil, deadline: nil,
+        time: 0)
+      let settlement = JournalSettlement(
+        first: number, last: number, state: 3, reason: 0, time: 0, releasesPayloads: true)
+      let ticket = try gateway.submit([.accepted(message), .settled(settlement)])
+      if number % 400 == 0 { try await gateway.untilStored(ticket) }
+    }
+    let expected = try gateway.model()
+    await gateway.close()
+    let used = try await TestClient(server).integer("MEMORY", "USAGE", "{drawbridge}:s:s:c", "SAMPLES", "0")
+    #expect(used < 8 << 20, "of 11 MB of messages, at most 4 MiB and the state are kept")
+    let next = try TestGateway(server)
+    let restored = try await next.hold().restored
+    #expect(restored == expected.reopened(restored.terms))
+    await next.close()
+  }
+
+  @Test func droppedPushesLeaveRedis() async throws {
+    let server = try await RedisProcess.server()
+    let gateway = try TestGateway(server)
+    try await gateway.hold()
+    for number in 1...3_000 as ClosedRange<UInt64> {
+      var entries: [JournalEntry] = [.push(RandomSession.push(number, size: 1_000))]
+      if number > 200 { entries.append(.trimmed(before: number - 199)) }
+      let ticket = try gateway.submit(entries)
+      if number % 20 == 0 { try await gateway.untilStored(ticket) }
+    }
+    let expected = try gateway.model()
+    await gateway.close()
+    let used = try await TestClient(server).integer("MEMORY", "USAGE", "{drawbridge}:s:s:p", "SAMPLES", "0")
+    #expect(used < 1 << 20, "200 kB are kept, and Redis removes whole nodes")
+    let next = try TestGateway(server)
+    let restored = try await next.hold().restored
+    #expect(restored.trimmed(as: expected) == expected.reopened(restored.terms))
+    await next.close()
+  }
+
+  @Test func aDamagedSessionIsNotUsed() async throws {
+    let server = try await RedisProcess.server()
+    let gateway = try TestGateway(server)
+    try await gateway.hold()
+    try await gateway.store([.push(RandomSession.push(1))])
+    await gateway.close()
+    let client = try TestClient(server)
+    _ = try await client.call("XADD", "{drawbridge}:s:s:p", "1-7", "b", "\u{1}\u{2}garbage")
+    let next = try TestGateway(server)
+    next.store.join("s")
+    next.store.join("other")
+    try await next.untilHeld("other")
+    try await next.until("damaged") { _ in next.store.state.failure?.contains("'s' is damaged") == true }
+    #expect(next.state.held["s"] == nil)
+  }
+
+  // MARK: Several gateways
+
+  @Test func ofTwoGatewaysOneHoldsASessionAndTheOtherTakesItAtOnceWhenItIsReleased() async throws {
+    let server = try await RedisProcess.server()
+    let first = try TestGateway(server)
+    try await first.hold()
+    let second = try TestGateway(server)
+    second.store.join("s")
+    try await first.store([.push(RandomSession.push(1))])
+    // Both have seen each other.
+    try await second.until("seen") { _ in second.metric("drawbridge_store_heartbeat_age_seconds") > 0 }
+    #expect(second.state.held.isEmpty)
+    let start = ContinuousClock.now
+    await first.close()
+    let restored = try await second.untilHeld().restored
+    #expect(ContinuousClock.now - start < .seconds(2))
+    #expect(restored.nextPush == 2 && restored.terms.count == 2)
+    #expect(first.state.losses == [.released])
+    await second.close()
+  }
+
+  /// The first gateway is stopped beyond its lease: what it submits afterwards is not stored.
+  @Test func aGatewayWhoseSessionWasTakenStoresNothingMore() async throws {
+    let server = try await RedisProcess.server()
+    let proxy = try TestProxy(to: server.port)
+    let first = try TestGateway(server, port: proxy.port)
+    try await first.hold()
+    try await first.store([.push(RandomSession.push(1))])
+    let journal = try #require(first.state.held["s"]).opened.journal
+    let second = try TestGateway(server)
+    second.store.join("s")
+    proxy.freeze()
+    let lost = journal.submit(.push(RandomSession.push(2)))
+    try await second.untilHeld()
+    #expect(first.state.losses == [.deadline] && !first.store.mayWrite)
+    try await second.store([.push(RandomSession.push(2, size: 3))])
+    proxy.thaw()
+    try await first.until("fenced") { _ in journal.outcome(of: lost) == .failed }
+    let expected = try second.model()
+    await second.close()
+    let restored = try await first.untilHeld().restored
+    #expect(restored.trimmed(as: expected) == expected.reopened(restored.terms))
+    await first.close()
+  }
+
+  @Test func ofGatewaysThatCompeteOneHoldsASession() async throws {
+    let server = try await RedisProcess.server()
+    var gateways = try (0..<3).map { _ in try TestGateway(server) }
+    for (index, gateway) in gateways.enumerated() {
+      gateway.store.join("s")
+      // Some see the others' heartbeats first, and some do not.
+      if index == 0 { try await gateway.until("beats") { _ in gateway.store.mayWrite } }
+    }
+    for run in 1...2 {
+      try await gateways[0].until("held") { _ in gateways.contains { $0.state.held["s"] != nil } }
+      let holder = try #require(gateways.firstIndex { $0.state.held["s"] != nil })
+      let restored = try gateways[holder].model()
+      #expect(restored.terms.count == run)
+      for number in restored.nextPush..<restored.nextPush + 20 {
+        try await gateways[holder].store([.push(RandomSession.push(number))])
+      }
+      let expected = try gateways[holder].model()
+      #expect(gateways.reduce(0) { $0 + $1.state.holdings } == 1)
+      gateways[holder].kill()
+      gateways.remove(at: holder)
+      try await gateways[0].until("taken") { _ in gateways.contains { $0.state.held["s"] != nil } }
+      let next = gateways.compactMap { $0.state.held["s"]?.opened.restored }
+      #expect(next == [expected.reopened(next.first?.terms ?? [])], "run \(run)")
+    }
+    for gateway in gateways { await gateway.close() }
+  }
+
+  // MARK: Redis that fails
+
+  @Test func aShortStopOfRedisIsNotNoticed() async throws {
+    let server = try await RedisProcess.server()
+    let gateway = try TestGateway(server) { $0.times = LeaseTimes() }
+    let journal = try await gateway.hold().journal
+    server.signal(SIGSTOP)
+    let ticket = try gateway.submit([.push(RandomSession.push(1))])
+    try await Task.sleep(for: .seconds(1))
+    #expect(journal.outcome(of: ticket) == .pending && !journal.isFailed)
+    server.signal(SIGCONT)
+    try await gateway.untilStored(ticket)
+    #expect(gateway.state.losses.isEmpty && gateway.state.holdings == 1)
+    await gateway.close()
+  }
+
+  @Test func aLongStopOfRedisClosesTheSessionAndLosesNothing() async throws {
+    let server = try await RedisProcess.server()
+    let gateway = try TestGateway(server)
+    let journal = try await gateway.hold().journal
+    server.signal(SIGSTOP)
+    let ticket = try gateway.submit([.push(RandomSession.push(1)), .accepted(RandomSession.message(1))])
+    try await gateway.until("lost") { $0.losses == [.deadline] }
+    #expect(!gateway.store.mayWrite && journal.isFailed && !journal.showsUnstored)
+    let late = journal.submit(.push(RandomSession.push(2)))
+    #expect(journal.outcome(of: late) == .failed)
+    server.signal(SIGCONT)
+    let restored = try await gateway.untilHeld().restored
+    #expect(journal.outcome(of: ticket) == .stored && journal.outcome(of: late) == .failed)
+    #expect(restored.nextPush == 2 && restored.messages.count == 1 && restored.terms.count == 2)
+    await gateway.close()
+  }
+
+  /// The holder has everything, and writes it anew.
+  @Test func anEmptyRedisGetsTheWholeSessionFromItsHolder() async throws {
+    var server: RedisProcess? = try await RedisProcess.server()
+    let port = try #require(server).port
+    let gateway = try TestGateway(try #require(server)) {
+      $0.times = LeaseTimes(lease: .seconds(30), margin: .seconds(1))
+    }
+    try await gateway.hold()
+    var writer = RandomSession(seed: 3, opensTerms: false)
+    for _ in 0..<20 { try await gateway.store(writer.nextEntries() + writer.nextEntries()) }
+    try #require(server).stop()
+    server = nil
+    let ticket = try gateway.submit((0..<5).flatMap { _ in writer.nextEntries() })
+    let empty = try await RedisProcess.server(onPort: port)
+    try await gateway.untilStored(ticket)
+    #expect(gateway.state.losses.isEmpty)
+    let expected = try gateway.model()
+    await gateway.close()
+    let next = try TestGateway(empty)
+    let restored = try await next.hold().restored
+    #expect(restored.trimmed(as: expected) == expected.reopened(restored.terms))
+    await next.close()
+  }
+
+  /// The connection ends with a command that is executed or not: the holder cannot know.
+  @Test(arguments: [true, false]) func lostCommandsDoNotDoubleOrLoseAnything(isExecuted: Bool) async throws {
+    let server = try await RedisProcess.server()
+    let proxy = try TestProxy(to: server.port)
+    let gateway = try TestGateway(server, port: proxy.port) {
+      $0.times = LeaseTimes(lease: .seconds(30), margin: .seconds(1))
+    }
+    proxy.lose(StoreScript.acquire.script.digest, isExecuted: isExecuted)
+    try await gateway.hold()
+    var writer = RandomSession(seed: 5, opensTerms: false)
+    for script in [StoreScript.append, .append, .heartbeat, .append, .read] {
+      try await gateway.store(writer.nextEntries())
+      proxy.lose(script.script.digest, isExecuted: isExecuted)
+      let first = try gateway.submit([writer.nextPushEntry()] + writer.nextEntries())
+      // These are submitted while the outcome of the others is not known.
+      let second = try gateway.submit(writer.nextEntries() + [writer.nextPushEntry()])
+      try await gateway.untilStored(first)
+      try await gateway.untilStored(second)
+    }
+    #expect(gateway.state.losses.isEmpty)
+    let expected = try gateway.model()
+    proxy.lose(StoreScript.release.script.digest, isExecuted: isExecuted)
+    await gateway.close()
+    let next = try TestGateway(server)
+    let restored = try await next.hold().restored
+    #expect(restored.trimmed(as: expected) == expected.reopened(restored.terms))
+    await next.close()
+  }
+
+  // MARK: Limits
+
+  @Test func manyPendingBytesPauseAndRefuse() async throws {
+    let server = try await RedisProcess.server()
+    let gateway = try TestGateway(server) { $0.times = LeaseTimes(lease: .seconds(60), margin: .seconds(1)) }
+    let journal = try await gateway.hold().journal
+    server.signal(SIGSTOP)
+    var number: UInt64 = 1
+    var last: JournalTicket?
+    var pausedAt = 0
+    let content = SharedBytes([UInt8](repeating: 7, count: 1 << 20))
+    while !journal.isFull {
+      last = try gateway.submit([.push(JournalPush(number: number, time: 0, layout: 0, rendered: content))])
+      number += 1
+      if journal.mustPauseReading, pausedAt == 0 { pausedAt = Int(number) }
+    }
+    #expect((16...18).contains(pausedAt) && (64...66).contains(number))
+    server.signal(SIGCONT)
+    try await gateway.untilStored(try #require(last))
+    #expect(!journal.isFull && !journal.mustPauseReading && gateway.store.submissions.pendingBytes == 0)
+    await gateway.close()
+    let next = try TestGateway(server)
+    #expect(try await next.hold().restored.nextPush == number)
+    await next.close()
+  }
+
+  // MARK: Followers
+
+  @Test func aFollowerHasTheLogThroughChangesOfTheHolder() async throws {
+    let server = try await RedisProcess.server()
+    let follower = try TestGateway(server)
+    var holder = try TestGateway(server)
+    try await holder.hold()
+    follower.store.follow("s")
+    var writer = RandomSession(seed: 11, opensTerms: false)
+    for _ in 0..<4 {
+      for _ in 0..<10 { try holder.submit(writer.nextEntries()) }
+      let last = try holder.submit([writer.nextPushEntry()])
+      try await holder.untilStored(last)
+      let model = try holder.model()
+      try await follower.until("equal") { $0.copies["s"]?.equals(model) == true }
+      await holder.close()
+      holder = try TestGateway(server)
+      try await holder.hold()
+      let reopened = try holder.model()
+      try await follower.until("equal") { $0.copies["s"]?.equals(reopened) == true }
+    }
+    await holder.close()
+  }
+
+  /// The follower is away while pushes arrive and the holder changes.
+  @Test func aFollowerCatchesUpAfterItsConnectionWasLost() async throws {
+    let server = try await RedisProcess.server()
+    let proxy = try TestProxy(to: server.port)
+    let follower = try TestGateway(server, port: proxy.port)
+    let holder = try TestGateway(server)
+    try await holder.hold()
+    follower.store.follow("s")
+    try await holder.store([.push(RandomSession.push(1)), .gap(.upstream)])
+    var model = try holder.model()
+    try await follower.until("equal") { $0.copies["s"]?.equals(model) == true }
+    proxy.freeze()
+    for number in 2...50 as ClosedRange<UInt64> { try await holder.store([.push(RandomSession.push(number))]) }
+    await holder.close()
+    let next = try TestGateway(server)
+    try await next.hold()
+    try await next.store([.push(RandomSession.push(51))])
+    model = try next.model()
+    proxy.thaw()
+    try await follower.until("equal") { $0.copies["s"]?.equals(model) == true }
+    #expect(follower.state.copies["s"]?.restarts == 1)
+    await next.close()
+  }
+
+  /// The follower has seen what a failover loses: it drops that.
+  @Test func aFollowerDropsWhatAFailoverHasLost() async throws {
+    let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
+    let proxy = try TestProxy(to: primary.port)
+    let follower = try TestGateway(primary, port: proxy.port)
+    let holder = try TestGateway(primary, port: proxy.port)
+    try await holder.hold()
+    follower.store.follow("s")
+    try await holder.store([.push(RandomSession.push(1))])
+    let replica = try await RedisProcess.server { _, _ in ["--replicaof", "127.0.0.1", "\(primary.port)"] }
+    let client = try TestClient(replica)
+    try await client.until("INFO", "replication") { $0.contains("master_link_status:up") }
+    _ = try await client.call("REPLICAOF", "NO", "ONE")
+    // The replica does not get these.
+    for number in 2...5 as ClosedRange<UInt64> { try await holder.store([.push(RandomSession.push(number))]) }
+    let lost = try holder.model()
+    try await follower.until("equal") { $0.copies["s"]?.equals(lost) == true }
+    holder.kill()
+    proxy.redirect(to: replica.port)
+    let next = try TestGateway(replica)
+    let restored = try await next.hold().restored
+    #expect(restored.mayHaveLostEntries && restored.nextPush == 2)
+    try await next.store([.push(RandomSession.push(2, size: 3))])
+    let model = try next.model()
+    try await follower.until("equal") { $0.copies["s"]?.equals(model) == true }
+    await next.close()
+  }
+
+  /// The holder lives: it brings the promoted replica up to date, and nothing is lost.
+  @Test func aHolderBringsAPromotedReplicaUpToDate() async throws {
+    let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
+    let proxy = try TestProxy(to: primary.port)
+    let holder = try TestGateway(primary, port: proxy.port) {
+      $0.times = LeaseTimes(lease: .seconds(30), margin: .seconds(1))
+    }
+    let follower = try TestGateway(primary, port: proxy.port)
+    try await holder.hold()
+    follower.store.follow("s")
+    try await holder.store([.push(RandomSession.push(1))])
+    let replica = try await RedisProcess.server { _, _ in ["--replicaof", "127.0.0.1", "\(primary.port)"] }
+    let client = try TestClient(replica)
+    try await client.until("INFO", "replication") { $0.contains("master_link_status:up") }
+    _ = try await client.call("REPLICAOF", "NO", "ONE")
+    try await holder.store([.push(RandomSession.push(2)), .gap(.upstream), .accepted(RandomSession.message(1))])
+    try await holder.store([.push(RandomSession.push(3))])
+    var expected = try holder.model()
+    try await follower.until("equal") { $0.copies["s"]?.equals(expected) == true }
+    proxy.redirect(to: replica.port)
+    // In one entry with those that are written again.
+    try await holder.store([.push(RandomSession.push(4))])
+    #expect(holder.state.losses.isEmpty)
+    expected = try holder.model()
+    try await follower.until("equal") { $0.copies["s"]?.equals(expected) == true }
+    #expect(follower.state.copies["s"]?.restarts == 1)
+    await holder.close()
+    let next = try TestGateway(replica)
+    let restored = try await next.hold().restored
+    #expect(restored == expected.reopened(restored.terms))
+    await next.close()
+  }
+
+  /// More with DRAWBRIDGE_REDIS_SEEDS.
+  private static let seeds =
+    ProcessInfo.processInfo.environment["DRAWBRIDGE_REDIS_SEEDS"].flatMap { UInt64($0) } ?? 3
+
+  /// The holder and the follower have proxies of their own, which lose what is under way.
+  @Test(arguments: 1...seeds)
+  func theNextHolderAndAFollowerHaveEverythingWhateverFails(seed: UInt64) async throws {
+    let server = try await RedisProcess.server()
+    let proxies = try (0..<2).map { _ in try TestProxy(to: server.port) }
+    var random = SeededGenerator(seed: seed)
+    var writer = RandomSession(seed: seed, opensTerms: false)
+    let follower = try TestGateway(server, port: proxies[1].port)
+    follower.store.follow("s")
+    var holder = try TestGateway(server, port: proxies[0].port)
+    try await holder.hold()
+    for round in 0..<12 {
+      var last = try holder.submit([writer.nextPushEntry()])
+      switch Int.random(in: 0..<5, using: &random) {
+      case 0: proxies[0].lose(StoreScript.append.script.digest)
+      case 1: proxies[1].lose(StoreScript.read.script.digest)
+      case 2: proxies[Int.random(in: 0..<2, using: &random)].redirect(to: server.port)
+      case 3:
+        proxies[1].freeze()
+        defer { proxies[1].thaw() }
+        for _ in 0..<20 { last = try holder.submit(writer.nextEntries() + [writer.nextPushEntry()]) }
+        try await holder.untilStored(last)
+      default:
+        try await holder.untilStored(last)
+        let expected = try holder.model()
+        if Bool.random(using: &random) { await holder.close() } else { holder.kill() }
+        holder = try TestGateway(server, port: proxies[0].port)
+        let restored = try await holder.hold().restored
+        #expect(restored.trimmed(as: expected) == expected.reopened(restored.terms), "round \(round)")
+        last = try holder.submit([writer.nextPushEntry()])
+      }
+      for _ in 0..<5 { last = try holder.submit(writer.nextEntries() + [writer.nextPushEntry()]) }
+      try await holder.untilStored(last)
+      let model = try holder.model()
+      try await follower.until("equal in round \(round)") { $0.copies["s"]?.equals(model) == true }
+    }
+    #expect(holder.state.losses.isEmpty)
+    let expected = try holder.model()
+    await holder.close()
+    let next = try TestGateway(server)
+    let restored = try await next.hold().restored
+    #expect(restored.trimmed(as: expected) == expected.reopened(restored.terms))
+    await next.close()
+  }
+
+  // MARK: WAIT
+
+  @Test func withoutAReplicaThatIsRequiredNothingIsStored() async throws {
+    let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
+    let gateway = try TestGateway(primary) {
+      $0.times = LeaseTimes(lease: .seconds(30), margin: .seconds(1))
+      $0.waitReplicas = 1
+    }
+    gateway.store.join("s")
+    try await gateway.until("short") { _ in gateway.metric("drawbridge_store_wait_short_total") > 0 }
+    #expect(gateway.state.held.isEmpty)
+    let replica = try await RedisProcess.server { _, _ in ["--replicaof", "127.0.0.1", "\(primary.port)"] }
+    try await gateway.untilHeld()
+    try await gateway.store([.push(RandomSession.push(1))])
+    replica.signal(SIGSTOP)
+    let ticket = try gateway.submit([.push(RandomSession.push(2))])
+    let before = gateway.metric("drawbridge_store_wait_short_total")
+    try await gateway.until("short") { _ in gateway.metric("drawbridge_store_wait_short_total") > before + 1 }
+    let journal = try #require(gateway.state.held["s"]).opened.journal
+    #expect(journal.outcome(of: ticket) == .pending)
+    replica.signal(SIGCONT)
+    try await gateway.untilStored(ticket)
+    await gateway.close()
+  }
+}

@@ -1,0 +1,210 @@
+import ByteStreams
+import Journal
+import Logging
+import Metrics
+import Reactor
+import Redis
+import RedisProtocol
+import RedisSupport
+import Replication
+import TLSEngine
+import Testing
+import Threading
+import Upstream
+
+@testable import RedisStore
+
+/// A store on a loop of its own, as one gateway has it, with what it has reported.
+final class TestGateway: RedisStoreDelegate {
+  struct Holding: Sendable {
+    let opened: OpenedJournal
+    /// What the session must be after everything submitted.
+    var model: RestoredSession
+  }
+
+  struct State: Sendable {
+    var held: [String: Holding] = [:]
+    /// How often a session was reported as held.
+    var holdings = 0
+    var losses: [SessionLoss] = []
+    var copies: [String: Copy] = [:]
+  }
+
+  private let shared = Locked(State())
+  private let loop: EventLoop
+  private let stored = Locked<RedisStore?>(nil)
+  let registry = MetricsRegistry()
+  var store: RedisStore { stored.withLock { $0 }! }
+
+  init(_ server: RedisProcess, port: UInt16? = nil, _ change: (inout RedisStoreSettings) -> Void = { _ in }) throws {
+    loop = try EventLoop(index: 0)
+    var cache = TLSContextCache(fileTimeout: .seconds(5))
+    let url = try RedisURL("redis://127.0.0.1:\(port ?? server.port)")
+    var settings = RedisStoreSettings(.server(try RedisEndpoint(url, TLSClientSettings(), with: &cache)))
+    // Short, since a test waits for it; with the margin that a busy machine needs.
+    settings.times = LeaseTimes(lease: .seconds(3), margin: .seconds(1), interval: .milliseconds(100))
+    change(&settings)
+    let store = RedisStore.start(
+      settings, on: loop, delegate: self, logger: Logger(level: .error, format: .text), metrics: registry
+    ) { NetworkDialer(resolver: Resolver(), loop: $0) }
+    stored.withLock { $0 = store }
+  }
+
+  deinit {
+    loop.stop()
+    loop.join()
+  }
+
+  var state: State { shared.withLock { $0 } }
+
+  // MARK: RedisStoreDelegate
+
+  func store(_ store: RedisStore, holds name: String, _ opened: OpenedJournal) {
+    shared.withLock {
+      $0.held[name] = Holding(opened: opened, model: opened.restored)
+      $0.holdings += 1
+    }
+  }
+
+  func store(_ store: RedisStore, lost name: String, _ reason: SessionLoss) {
+    shared.withLock {
+      $0.held[name] = nil
+      $0.losses.append(reason)
+    }
+  }
+
+  func store(_ store: RedisStore, follows name: String, _ change: FollowedChange) {
+    shared.withLock { $0.copies[name, default: Copy()].apply(change) }
+  }
+
+  // MARK: For tests
+
+  func until(_ what: String, within limit: Duration = .seconds(60), _ fact: (State) -> Bool) async throws {
+    let start = ContinuousClock.now
+    while !fact(state) {
+      try #require(ContinuousClock.now - start < limit, "not \(what): \(state.losses) \(store.state)")
+      try await Task.sleep(for: .milliseconds(1))
+    }
+  }
+
+  @discardableResult
+  func hold(_ name: String = "s", within limit: Duration = .seconds(60)) async throws -> OpenedJournal {
+    store.join(name)
+    return try await untilHeld(name, within: limit)
+  }
+
+  @discardableResult
+  func untilHeld(_ name: String = "s", within limit: Duration = .seconds(60)) async throws -> OpenedJournal {
+    try await until("held", within: limit) { $0.held[name] != nil }
+    return try #require(state.held[name]).opened
+  }
+
+  func model(_ name: String = "s") throws -> RestoredSession { try #require(state.held[name]).model }
+
+  @discardableResult
+  func submit(_ entries: [JournalEntry], to name: String = "s") throws -> JournalTicket {
+    let journal = try #require(
+      shared.withLock { state in
+        for entry in entries { _ = state.held[name]?.model.apply(entry) }
+        return state.held[name]?.opened.journal
+      })
+    return journal.submit(contentsOf: entries)
+  }
+
+  func untilStored(_ ticket: JournalTicket, _ name: String = "s", within limit: Duration = .seconds(60)) async throws {
+    let journal = try #require(state.held[name]).opened.journal
+    try await until("stored", within: limit) { _ in journal.outcome(of: ticket) == .stored }
+  }
+
+  func store(_ entries: [JournalEntry], in name: String = "s") async throws {
+    try await untilStored(try submit(entries, to: name), name)
+  }
+
+  /// Ends in order: all sessions are released.
+  func close() async {
+    await withCheckedContinuation { continuation in store.close { continuation.resume() } }
+  }
+
+  /// Ends as a process that is killed.
+  func kill() {
+    loop.stop()
+    loop.join()
+  }
+
+  func metric(_ name: String) -> Double {
+    var text = ByteQueue()
+    registry.render(into: &text)
+    let line = String(decoding: text.copyBytes(), as: UTF8.self).split(separator: "\n")
+      .first { $0.hasPrefix(name + " ") || $0.hasPrefix(name + "{") }
+    return line.flatMap { $0.split(separator: " ").last }.flatMap { Double($0) } ?? 0
+  }
+}
+
+/// What was reported of the log to a follower.
+struct Copy: Sendable, Equatable {
+  var epoch: UInt64 = 0
+  var terms = ShareTerms()
+  var pushes: [UInt64: JournalPush] = [:]
+  /// By the number of the push before.
+  var gaps: [UInt64: JournalGaps] = [:]
+  var last: UInt64 = 0
+  var restarts = 0
+  var cuts = 0
+  /// Whether a push did not follow the one before.
+  var isBroken = false
+
+  mutating func apply(_ change: FollowedChange) {
+    switch change {
+    case .restarted(let epoch, let terms):
+      let (restarts, cuts, isBroken) = (restarts, cuts, isBroken)
+      self = Copy()
+      (self.epoch, self.terms) = (epoch, terms)
+      (self.restarts, self.cuts, self.isBroken) = (restarts + 1, cuts, isBroken)
+    case .continued(let end, let terms):
+      self.terms = terms
+      guard let end else { return }
+      cuts += 1
+      pushes = pushes.filter { $0.key <= end }
+      gaps = gaps.filter { $0.key < end }
+      last = end
+    case .entries(let entries):
+      for entry in entries {
+        if case .push(let push) = entry {
+          if push.number != last + 1, !pushes.isEmpty { isBroken = true }
+          pushes[push.number] = push
+          last = push.number
+        } else if case .gap(let reasons) = entry {
+          gaps[last, default: []].formUnion(reasons)
+        }
+      }
+    case .isCurrent: break
+    }
+  }
+
+  /// Whether it has the retained pushes and the gaps between them.
+  func equals(_ session: RestoredSession) -> Bool {
+    guard epoch == session.epoch, last + 1 == session.nextPush, !isBroken else { return false }
+    for index in session.pushes.front..<session.pushes.end {
+      guard pushes[session.pushes[index].number] == session.pushes[index] else { return false }
+    }
+    return session.gaps.allSatisfy { $0.after < session.firstRetained || gaps[$0.after] == $0.reasons }
+  }
+}
+
+extension RestoredSession {
+  /// As the next holder opens it.
+  func reopened(_ terms: [JournalTerm], gap: JournalGaps = .upstream) -> RestoredSession {
+    var result = self
+    if let term = terms.last { _ = result.apply(.opened(term)) }
+    if gap.contains(.store) || !mayBeContinued { _ = result.apply(.gap(gap)) }
+    result.mayHaveLostEntries = gap.contains(.store)
+    return result
+  }
+
+  /// Without the pushes that retention had dropped in another state: rows are deleted as a whole, so some may still be stored.
+  func trimmed(as other: RestoredSession) -> RestoredSession {
+    var result = self
+    _ = result.apply(.retained(other.retention))
+    return result
+  }
+}

@@ -1,0 +1,170 @@
+import Foundation
+import RedisSupport
+import Testing
+import Threading
+
+/// Passes connections to a server, and loses what a test wants lost. A thread for each direction of each connection.
+final class TestProxy: Sendable {
+  private struct State {
+    var target: UInt16
+    var isFrozen = false
+    /// The connection with the next command that has this text ends instead of passing the command, or the reply.
+    var lost: (text: [UInt8], isExecuted: Bool)?
+    /// The descriptors of servers whose next reply does not pass.
+    var losing: Set<Int32> = []
+    var descriptors: Set<Int32> = []
+  }
+
+  private let state: Locked<State>
+  private let listener: Int32
+  let port: UInt16
+
+  init(to target: UInt16) throws {
+    state = Locked(State(target: target))
+    listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+    var address = sockaddr_in()
+    address.sin_family = sa_family_t(AF_INET)
+    address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+    let descriptor = listener
+    let result = withUnsafeMutablePointer(to: &address) { pointer in
+      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { raw in
+        bind(descriptor, raw, length) == 0 && listen(descriptor, 64) == 0 && getsockname(descriptor, raw, &length) == 0
+      }
+    }
+    try #require(result)
+    port = UInt16(bigEndian: address.sin_port)
+    Thread.detachNewThread { [self] in accept() }
+  }
+
+  deinit { close(listener) }
+
+  private func accept() {
+    while true {
+      let client = Glibc.accept(listener, nil, nil)
+      guard client >= 0 else { return }
+      let server = connect(to: state.withLock { $0.target })
+      guard server >= 0, !state.withLock({ $0.isFrozen }) else {
+        close(client)
+        if server >= 0 { close(server) }
+        continue
+      }
+      state.withLock { $0.descriptors.formUnion([client, server]) }
+      Thread.detachNewThread { [self] in pass(from: client, to: server, areReplies: false) }
+      Thread.detachNewThread { [self] in
+        pass(from: server, to: client, areReplies: true)
+        end(client, server)
+      }
+    }
+  }
+
+  private func connect(to port: UInt16) -> Int32 {
+    let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+    var address = sockaddr_in()
+    address.sin_family = sa_family_t(AF_INET)
+    address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+    address.sin_port = port.bigEndian
+    let result = withUnsafePointer(to: &address) { pointer in
+      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        Glibc.connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
+      }
+    }
+    if result == 0 { return descriptor }
+    close(descriptor)
+    return -1
+  }
+
+  private func pass(from source: Int32, to target: Int32, areReplies: Bool) {
+    var buffer = [UInt8](repeating: 0, count: 1 << 16)
+    while true {
+      let count = recv(source, &buffer, buffer.count, 0)
+      guard count > 0 else { break }
+      while state.withLock({ $0.isFrozen && $0.descriptors.contains(source) }) { usleep(1_000) }
+      let isLost = state.withLock { state in
+        if areReplies { return state.losing.remove(source) != nil }
+        guard let lost = state.lost, buffer[..<count].firstRange(of: lost.text) != nil else { return false }
+        state.lost = nil
+        if lost.isExecuted { state.losing.insert(target) }
+        return !lost.isExecuted
+      }
+      if isLost { break }
+      guard send(target, buffer, count, Int32(MSG_NOSIGNAL)) == count else { break }
+    }
+    shutdown(source, Int32(SHUT_RDWR))
+    shutdown(target, Int32(SHUT_RDWR))
+  }
+
+  private func end(_ client: Int32, _ server: Int32) {
+    state.withLock {
+      $0.descriptors.subtract([client, server])
+      $0.losing.remove(server)
+    }
+    usleep(10_000)
+    close(client)
+    close(server)
+  }
+
+  /// Nothing passes any more, and no connection is accepted.
+  func freeze() { state.withLock { $0.isFrozen = true } }
+
+  func thaw() { state.withLock { $0.isFrozen = false } }
+
+  /// The reply to the next command with this text does not pass, or the command itself if it is not to be executed: the connection ends.
+  func lose(_ text: [UInt8], isExecuted: Bool = true) { state.withLock { $0.lost = (text, isExecuted) } }
+
+  /// Ends all connections. New ones lead to another server.
+  func redirect(to port: UInt16) {
+    let open = state.withLock { state in
+      state.target = port
+      return state.descriptors
+    }
+    for descriptor in open { shutdown(descriptor, Int32(SHUT_RDWR)) }
+  }
+}
+
+/// Sends single commands to a server, for what a test does to it.
+struct TestClient {
+  private let port: UInt16
+
+  init(_ server: RedisProcess) throws { port = server.port }
+
+  /// Returns the reply as it is sent.
+  func call(_ words: String...) async throws -> String { try await run(words) }
+
+  func integer(_ words: String...) async throws -> Int {
+    let reply = try await run(words)
+    return try #require(Int(reply.dropFirst().prefix { $0.isNumber }), "\(reply)")
+  }
+
+  func until(_ words: String..., fact: (String) -> Bool) async throws {
+    let start = ContinuousClock.now
+    while true {
+      let reply = try await run(words)
+      if fact(reply) { return }
+      try #require(ContinuousClock.now - start < .seconds(60), "\(reply)")
+      try await Task.sleep(for: .milliseconds(5))
+    }
+  }
+
+  private func run(_ words: [String]) async throws -> String {
+    let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+    defer { close(descriptor) }
+    var address = sockaddr_in()
+    address.sin_family = sa_family_t(AF_INET)
+    address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+    address.sin_port = port.bigEndian
+    let result = withUnsafePointer(to: &address) { pointer in
+      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
+      }
+    }
+    try #require(result == 0)
+    var command = "*\(words.count)\r\n"
+    for word in words { command += "$\(word.utf8.count)\r\n\(word)\r\n" }
+    let bytes = Array(command.utf8)
+    try #require(send(descriptor, bytes, bytes.count, 0) == bytes.count)
+    var buffer = [UInt8](repeating: 0, count: 1 << 16)
+    let count = recv(descriptor, &buffer, buffer.count, 0)
+    return String(decoding: buffer.prefix(max(0, count)), as: UTF8.self)
+  }
+}

@@ -110,6 +110,14 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
     }
   }
 
+  /// Whether the field concerns the connection, or the framing of a message on it: whoever forwards the message writes its own.
+  var concernsConnection: Bool {
+    switch self {
+    case .connection, .contentLength, .keepAlive, .proxyAuthenticate, .te, .trailer, .transferEncoding, .upgrade: true
+    default: false
+    }
+  }
+
   /// Whether the field concerns framing, routing or authorisation. In a trailer section such a field arrives too late to be obeyed,
   /// and recipients may disagree about it (RFC 9110 §6.5.1).
   var isForbiddenInTrailers: Bool {

@@ -115,6 +115,27 @@ package struct HTTPFields: ~Copyable {
     return found
   }
 
+  /// Appends the lines of all fields but those that concern one connection, or the framing of its messages (RFC 9110 §7.6.1).
+  ///
+  /// - Parameter isExcluded: which other fields to leave out.
+  package func appendEndToEnd(to output: inout ByteQueue, except isExcluded: (HTTPFieldName) -> Bool) {
+    for index in 0..<count {
+      let field = field(at: index)
+      if field.concernsConnection || isExcluded(field) || isNamedByConnection(name(at: index)) { continue }
+      output.append(name(at: index))
+      output.append(": " as StaticString)
+      output.append(value(at: index))
+      output.append("\r\n" as StaticString)
+    }
+  }
+
+  private func isNamedByConnection(_ name: Span<UInt8>) -> Bool {
+    guard contains(.connection) else { return false }
+    var found = false
+    forEachElement(of: .connection) { if $0.equalsIgnoringCase(name) { found = true } }
+    return found
+  }
+
   // MARK: Filling
 
   subscript(index: Int) -> Slot {

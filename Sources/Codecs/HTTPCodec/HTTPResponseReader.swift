@@ -1,14 +1,15 @@
 import ByteStreams
 
-/// Reads the response to one POST of a client: its head, and past its content (RFC 9112 §6.3).
+/// Reads the response to one request of a client: its head, and its content (RFC 9112 §6.3).
 ///
-/// The content is not kept. Of one that is longer than `contentLimit`, the rest is not read, and the connection cannot be used again. After
-/// an error the reader must not be used.
+/// The content is kept up to a limit, above which the response is an error. Or it is not kept: of one that is longer than `contentLimit`, the rest
+/// is then not read, and the connection cannot be used again. After an error the reader must not be used. The response to HEAD has no content
+/// whatever its fields say, so the reader is not for HEAD.
 ///
 ///     try reader.receive(&input)
 ///     if reader.isComplete { … reader.status … reader.allowsReuse … }
 package struct HTTPResponseReader: ~Copyable {
-  /// Maximum bytes of the content that are read. Enough for an error page, and more is not worth a connection.
+  /// Maximum bytes of a content that is not kept. Enough for an error page, and more is not worth a connection.
   package static var contentLimit: Int { 64 * 1024 }
 
   /// How the end of the content is found.
@@ -29,12 +30,17 @@ package struct HTTPResponseReader: ~Copyable {
   /// Bytes of interim responses, which count as one head together: they could go on without end.
   private var interimBytes = 0
   private var contentBytes = 0
+  private var kept = ByteQueue()
+  /// Maximum bytes of the content; nil: it is not kept.
+  private let keptLimit: Int?
   private var keepsOpen = true
 
   /// Whether no byte has arrived. The server may then not have received the request.
   package private(set) var isEmpty = true
 
-  package init(limits: HTTPLimits = HTTPLimits()) {
+  /// - Parameter keptLimit: the maximum size of the content, which is kept; nil: it is not.
+  package init(limits: HTTPLimits = HTTPLimits(), keepingContentUpTo keptLimit: Int? = nil) {
+    self.keptLimit = keptLimit
     var limits = limits
     // Not the limit of requests: the reader stops at its own.
     limits.bodyBytes = .max
@@ -51,6 +57,16 @@ package struct HTTPResponseReader: ~Copyable {
   /// The first value of a field; nil if there is none. Valid once `isComplete`.
   package func field(_ name: HTTPFieldName) -> String? { decoder.fields.first(name)?.text() }
 
+  /// The content as received so far, without its framing. Empty if it is not kept.
+  package func copyContent() -> [UInt8] { kept.copyBytes() }
+
+  /// The fields that are for the recipient behind the connection (`HTTPFields.appendEndToEnd`). Valid once `isComplete`.
+  package func copyEndToEndFields(except isExcluded: (HTTPFieldName) -> Bool) -> [UInt8] {
+    var lines = ByteQueue()
+    decoder.fields.appendEndToEnd(to: &lines, except: isExcluded)
+    return lines.copyBytes()
+  }
+
   /// Whether another request can be sent on the connection (RFC 9112 §9.3). Valid once `isComplete`.
   package var allowsReuse: Bool { keepsOpen }
 
@@ -64,7 +80,7 @@ package struct HTTPResponseReader: ~Copyable {
         content = try contentAfterHead()
       case .length(let remaining):
         let count = min(remaining, input.count)
-        try skip(count, of: &input)
+        try take(count, of: &input)
         guard !isComplete else { return }
         content = count == remaining ? .complete : .length(remaining - count)
         if count < remaining { return }
@@ -72,14 +88,14 @@ package struct HTTPResponseReader: ~Copyable {
         let step = try chunks.step(input.bytes, limits)
         input.consume(step.framing)
         content = chunks.isComplete ? .trailers : .chunked(chunks)
-        try skip(step.data, of: &input)
+        try take(step.data, of: &input)
         if step.data == 0, !chunks.isComplete { return }
       case .trailers:
         guard try trailers.readTrailers(input.bytes, into: &trailerFields, limits) else { return }
         input.consume(trailers.position)
         content = .complete
       case .endOfInput:
-        try skip(input.count, of: &input)
+        try take(input.count, of: &input)
         return
       case .complete:
         if !input.isEmpty { keepsOpen = false }
@@ -98,7 +114,13 @@ package struct HTTPResponseReader: ~Copyable {
     keepsOpen = false
   }
 
-  private mutating func skip(_ count: Int, of input: inout ByteQueue) throws(HTTPProtocolError) {
+  private mutating func take(_ count: Int, of input: inout ByteQueue) throws(HTTPProtocolError) {
+    if let keptLimit {
+      guard count <= keptLimit - kept.count else { throw .contentTooLarge(limit: keptLimit) }
+      kept.append(input.bytes.extracting(first: count))
+      input.consume(count)
+      return
+    }
     input.consume(count)
     contentBytes += count
     guard contentBytes > Self.contentLimit else { return }
@@ -129,7 +151,8 @@ package struct HTTPResponseReader: ~Copyable {
       keepsOpen = false
       return .endOfInput
     }
-    guard length <= Self.contentLimit else {
+    if let keptLimit, length > keptLimit { throw .contentTooLarge(limit: keptLimit) }
+    guard keptLimit != nil || length <= Self.contentLimit else {
       keepsOpen = false
       return .complete
     }

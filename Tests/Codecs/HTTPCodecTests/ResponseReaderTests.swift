@@ -85,6 +85,51 @@ import Testing
       ])
   }
 
+  /// The content and the fields for the recipient, or the error.
+  private func keep(_ pieces: [[UInt8]], limit: Int, endsAfter: Bool = false) -> [String] {
+    var reader = HTTPResponseReader(keepingContentUpTo: limit)
+    var input = ByteQueue()
+    do throws(HTTPProtocolError) {
+      for piece in pieces {
+        input.append(piece)
+        try reader.receive(&input)
+      }
+      if endsAfter { try reader.receiveEndOfInput() }
+    } catch {
+      return ["\(error)"]
+    }
+    guard reader.isComplete else { return ["incomplete"] }
+    return [
+      String(decoding: reader.copyContent(), as: UTF8.self),
+      String(decoding: reader.copyEndToEndFields { $0 == .date }, as: UTF8.self),
+    ]
+  }
+
+  @Test(arguments: [
+    ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A:  b\r\n\r\nhello", ["hello", "X-A: b\r\n"]),
+    ("HTTP/1.1 204 No Content\r\nDate: x\r\n\r\n", ["", ""]),
+    (
+      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nKeep-Alive: x\r\nConnection: close, X-A\r\nx-a: b\r\nX-B: c\r\n\r\n2\r\nok\r\n3\r\nyes\r\n0\r\n\r\n",
+      ["okyes", "X-B: c\r\n"]
+    ),
+    ("HTTP/1.1 100 Continue\r\nX-A: 1\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", ["a", ""]),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n", ["\(HTTPProtocolError.contentTooLarge(limit: 5))"]),
+    (
+      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\n123456",
+      ["\(HTTPProtocolError.contentTooLarge(limit: 5))"]
+    ),
+  ])
+  func keepsTheContentUpToALimit(text: String, expected: [String]) {
+    expectEvents(expected, from: text) { keep($0, limit: 5) }
+  }
+
+  @Test func aContentWithoutALengthEndsWithTheConnection() {
+    let text = Array("HTTP/1.1 200 OK\r\n\r\n12345".utf8)
+    #expect(keep([text], limit: 5) == ["incomplete"])
+    #expect(keep([text], limit: 5, endsAfter: true) == ["12345", ""])
+    #expect(keep([text + [0x36]], limit: 5, endsAfter: true) == ["\(HTTPProtocolError.contentTooLarge(limit: 5))"])
+  }
+
   @Test func knowsWhetherAnythingHasArrived() throws {
     var reader = HTTPResponseReader()
     var input = ByteQueue()
@@ -137,5 +182,20 @@ import Testing
     let text = output.bytes.text()
     #expect(
       text == "POST /x?y HTTP/1.1\r\nHost: a:8\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}")
+  }
+
+  @Test(arguments: [
+    (HTTPMethod.get, "", "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n"),
+    (.delete, "", "DELETE / HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n"),
+    (.delete, "z", "DELETE / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nX: y\r\n\r\nz"),
+    (.post, "", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nX: y\r\n\r\n"),
+  ])
+  func writesALengthWhereOneIsExpected(method: HTTPMethod, content: String, expected: String) {
+    var request = HTTPClientRequest(method, target: "/", host: "a", content: SharedBytes(Array(content.utf8)))
+    request.fieldLines = Array("X: y\r\n".utf8)
+    var output = ByteQueue()
+    request.write(into: &output)
+    let text = output.bytes.text()
+    #expect(text == expected)
   }
 }

@@ -319,7 +319,7 @@ extension WebhookOutcome {
     switch outcome {
     case .response(let response): self = .response(status: response.status, retryAfter: response.retryAfter)
     case .timeout(let detail): self = .timeout(detail)
-    case .failed(let detail): self = .failed(detail)
+    case .failed(let detail), .invalid(let detail): self = .failed(detail)
     case .cancelled: return nil
     }
   }

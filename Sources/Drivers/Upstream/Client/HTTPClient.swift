@@ -5,8 +5,8 @@ import TLSEngine
 
 /// Sends requests over HTTP/1.1 to one endpoint, one at a time, and keeps the connection for the next where the response permits it.
 ///
-/// It follows no redirection, and repeats a request only if the connection was kept from an earlier one and ended before a byte of the
-/// response: a server may close an idle connection at any time (RFC 9112 §9.3.1). Lives on one event loop.
+/// It follows no redirection, and repeats a request only if that is allowed, and the connection was kept from an earlier one and ended before
+/// a byte of the response: a server may close an idle connection at any time (RFC 9112 §9.3.1). Lives on one event loop.
 package final class HTTPClient: TimerTarget {
   package enum Outcome: Sendable {
     case response(HTTPResponse)
@@ -14,7 +14,18 @@ package final class HTTPClient: TimerTarget {
     case timeout(String)
     /// No complete response. For an operator, without parts of the URL but the host.
     case failed(String)
+    /// The response violates HTTP or a limit. For an operator.
+    case invalid(String)
     case cancelled
+  }
+
+  package struct Limits: Sendable {
+    /// Maximum time to resolve the name, connect and negotiate TLS: an address that does not respond must leave time for the request.
+    package var connectTimeout = TimeSpan.seconds(10)
+    /// Maximum size of the content of a response, which is then kept; nil: no content is kept.
+    package var contentBytes: Int?
+
+    package init() {}
   }
 
   /// What the request waits for.
@@ -25,8 +36,8 @@ package final class HTTPClient: TimerTarget {
     case idle
   }
 
-  /// Maximum time to resolve the name, connect and negotiate TLS: an address that does not respond must leave time for the request.
-  private static var connectTimeout: TimeSpan { .seconds(10) }
+  /// Bytes per read of a content that is kept.
+  private static var largeRead: Int { 64 << 10 }
   /// How long a connection without a request is kept.
   private static var idleTimeout: TimeSpan { .seconds(15) }
   /// How long a connection is used for further requests. Then its name is resolved again, and the certificate verified.
@@ -35,6 +46,7 @@ package final class HTTPClient: TimerTarget {
   package let endpoint: HTTPEndpoint
   private let dialer: any Dialer
   private let loop: LoopContext
+  private let limits: Limits
   private var phase = Phase.idle
   private var deadline = MonotonicTime.distantFuture
   private var timer: LoopTimer?
@@ -45,30 +57,43 @@ package final class HTTPClient: TimerTarget {
   private var kept: Transport?
   /// When the connection was opened.
   private var opened = MonotonicTime.zero
+  /// Whether the server may have received all of the last request, however it ended. It does not execute a part of one.
+  package private(set) var mayHaveArrived = false
 
-  package convenience init(_ endpoint: HTTPEndpoint, resolver: Resolver, loop: LoopContext) {
-    self.init(endpoint, dialer: NetworkDialer(resolver: resolver, loop: loop), loop: loop)
+  package convenience init(
+    _ endpoint: HTTPEndpoint, limits: Limits = Limits(), resolver: Resolver, loop: LoopContext
+  ) {
+    self.init(endpoint, limits: limits, dialer: NetworkDialer(resolver: resolver, loop: loop), loop: loop)
   }
 
-  init(_ endpoint: HTTPEndpoint, dialer: any Dialer, loop: LoopContext) {
+  init(_ endpoint: HTTPEndpoint, limits: Limits = Limits(), dialer: any Dialer, loop: LoopContext) {
     self.endpoint = endpoint
+    self.limits = limits
     self.dialer = dialer
     self.loop = loop
   }
 
+  /// Whether a connection is kept for the next request.
+  package var isConnected: Bool { kept != nil }
+
   /// Sends a request, and waits for the end of the response for at most `limit`.
-  package func send(_ request: HTTPClientRequest, within limit: TimeSpan) async -> Outcome {
+  ///
+  /// - Parameter mayRepeat: whether the request may be sent a second time if a kept connection ends before a byte of the response. The server
+  ///   may have executed it by then.
+  package func send(
+    _ request: HTTPClientRequest, within limit: TimeSpan, mayRepeat: Bool = true
+  ) async -> Outcome {
     precondition(cancellation == nil, "two requests at once on one connection")
     let cancellation = Cancellation()
     self.cancellation = cancellation
-    hasTimedOut = false
+    (hasTimedOut, mayHaveArrived) = (false, false)
     deadline = loop.now + limit
-    let outcome = await perform(request, cancellation)
+    let outcome = await perform(request, mayRepeat: mayRepeat, cancellation)
     self.cancellation = nil
     setTimer(nil)
     if kept != nil { enter(.idle, until: loop.now + Self.idleTimeout) }
     if hasTimedOut, case .cancelled = outcome {
-      let time = phase == .connecting ? min(limit, Self.connectTimeout) : limit
+      let time = phase == .connecting ? min(limit, limits.connectTimeout) : limit
       return .timeout("\(phase.rawValue) within \(time.text)")
     }
     return outcome
@@ -102,14 +127,16 @@ package final class HTTPClient: TimerTarget {
 
   // MARK: The request
 
-  private func perform(_ request: HTTPClientRequest, _ cancellation: Cancellation) async -> Outcome {
+  private func perform(
+    _ request: HTTPClientRequest, mayRepeat: Bool, _ cancellation: Cancellation
+  ) async -> Outcome {
     do throws(RequestError) {
       if let transport = takeKept() {
         cancellation.setTransport(transport)
         do throws(RequestError) {
           return .response(try await exchange(request, over: transport))
         } catch {
-          guard case .unanswered = error else { throw error }
+          guard mayRepeat, case .unanswered = error else { throw error }
         }
       }
       let transport = try await connect(cancellation)
@@ -118,6 +145,7 @@ package final class HTTPClient: TimerTarget {
       switch error {
       case .cancelled: return .cancelled
       case .unanswered(let detail), .failed(let detail): return .failed(detail)
+      case .invalid(let detail): return .invalid(detail)
       }
     }
   }
@@ -127,6 +155,7 @@ package final class HTTPClient: TimerTarget {
     /// The connection has ended before a byte of the response.
     case unanswered(String)
     case failed(String)
+    case invalid(String)
   }
 
   /// The connection of an earlier request, unless the server has closed it.
@@ -139,7 +168,7 @@ package final class HTTPClient: TimerTarget {
   }
 
   private func connect(_ cancellation: Cancellation) async throws(RequestError) -> Transport {
-    let connected = min(deadline, loop.now + Self.connectTimeout)
+    let connected = min(deadline, loop.now + limits.connectTimeout)
     enter(.connecting, until: connected)
     var input = ByteQueue()
     do throws(DialError) {
@@ -168,13 +197,14 @@ package final class HTTPClient: TimerTarget {
     var sendError: TransportError?
     do throws(TransportError) {
       try await transport.flushAll()
+      mayHaveArrived = true
     } catch {
       if case .closed = error { throw .cancelled }
       // A server may respond before it has read everything, and close.
       sendError = error
     }
     phase = .receiving
-    var reader = HTTPResponseReader()
+    var reader = HTTPResponseReader(keepingContentUpTo: limits.contentBytes)
     do throws(RequestError) {
       try await receive(&reader, over: transport, after: sendError)
     } catch {
@@ -190,7 +220,10 @@ package final class HTTPClient: TimerTarget {
     let retryAfter = reader.field(.retryAfter).flatMap {
       RetryAfter.parse($0, date: reader.field(.date), now: loop.wallClock / 1_000)
     }
-    return HTTPResponse(status: reader.status, retryAfter: retryAfter)
+    guard limits.contentBytes != nil else { return HTTPResponse(status: reader.status, retryAfter: retryAfter) }
+    return HTTPResponse(
+      status: reader.status, retryAfter: retryAfter, challenge: reader.field(.wwwAuthenticate),
+      fields: reader.copyEndToEndFields { $0 == .date || $0 == .xRequestID }, content: reader.copyContent())
   }
 
   private func receive(
@@ -200,7 +233,7 @@ package final class HTTPClient: TimerTarget {
     while !reader.isComplete {
       var received: TransportError?
       do throws(TransportError) {
-        try await transport.receiveSome(into: &input)
+        try await transport.receiveSome(into: &input, atMost: limits.contentBytes == nil ? nil : Self.largeRead)
       } catch {
         if case .closed = error { throw .cancelled }
         received = error
@@ -212,7 +245,7 @@ package final class HTTPClient: TimerTarget {
         case .closed, .failed: throw .truncatedMessage
         }
       } catch {
-        guard let received else { throw .failed("the response is not valid: \(error)") }
+        guard let received else { throw .invalid("the response is not valid: \(error)") }
         let detail = Self.detail(of: sendError ?? received, transport)
         throw reader.isEmpty ? .unanswered(detail) : .failed(detail)
       }
@@ -233,4 +266,9 @@ package struct HTTPResponse: Equatable, Sendable {
   package let status: Int
   /// How long to wait before the next request; nil if the response does not say so.
   package let retryAfter: TimeSpan?
+  /// The value of WWW-Authenticate. As the following, nil or empty if the client keeps no content.
+  package var challenge: String?
+  /// The lines of the fields that are not about the connection or the exchange (`Date`, `X-Request-Id`), each with its CRLF.
+  package var fields: [UInt8] = []
+  package var content: [UInt8] = []
 }

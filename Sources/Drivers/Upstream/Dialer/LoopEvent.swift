@@ -5,19 +5,19 @@ import Reactor
 ///
 /// A signal is remembered: if `signal()` was called before `wait`, the wait ends at once. Several such calls count as one.
 @safe
-final class LoopEvent: TimerTarget {
+package final class LoopEvent: TimerTarget {
   private let loop: LoopContext
   private var isSignalled = false
   private var continuation: UnsafeContinuation<Bool, Never>?
   private var timer: LoopTimer?
 
-  init(loop: LoopContext) {
+  package init(loop: LoopContext) {
     self.loop = loop
     unsafe continuation = nil
   }
 
   /// Returns true if the event happened, false if `deadline` passed first.
-  func wait(until deadline: MonotonicTime = .distantFuture) async -> Bool {
+  package func wait(until deadline: MonotonicTime = .distantFuture) async -> Bool {
     if isSignalled {
       isSignalled = false
       return true
@@ -29,11 +29,11 @@ final class LoopEvent: TimerTarget {
     }
   }
 
-  func signal() {
+  package func signal() {
     if unsafe continuation == nil { isSignalled = true } else { end(with: true) }
   }
 
-  func timerFired(_ token: Int) {
+  package func timerFired(_ token: Int) {
     timer = nil
     end(with: false)
   }

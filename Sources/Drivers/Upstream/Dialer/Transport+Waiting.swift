@@ -35,11 +35,13 @@ extension Transport {
   }
 
   /// Waits for bytes, and appends them to `input`.
-  func receiveSome(into input: inout ByteQueue) async throws(TransportError) {
+  ///
+  /// - Parameter limit: the maximum of one read; nil for one that suffices for a short response.
+  func receiveSome(into input: inout ByteQueue, atMost limit: Int? = nil) async throws(TransportError) {
     while true {
       let outcome = await channel.readable()
       guard outcome == .ready, !channel.isClosed else { throw .closed }
-      switch receive(into: &input, atMost: Self.bytesPerRead) {
+      switch receive(into: &input, atMost: limit ?? Self.bytesPerRead) {
       case .bytes: return
       case .wouldBlock: continue
       case .endOfStream: throw .ended

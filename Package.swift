@@ -88,6 +88,7 @@ let package = Package(
     target(
       .machines, "Webhooks", ["ByteStreams", "Signatures", "HTTPCodec", "Profiles", "Consumers"]),
     target(.machines, "Idempotency", ["ByteStreams"]),
+    target(.machines, "Forwarding", ["ByteStreams"]),
     target(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
     target(.machines, "RouteNetlink", ["ByteStreams"]),
     target(.machines, "RedisProtocol", ["ByteStreams", "Digests", "HTTPCodec", "RESPCodec", "UpstreamSession"]),
@@ -209,6 +210,7 @@ let package = Package(
     tested(.machines, "Consumers", ["ByteStreams", "Inbox", "JSONCodec", "Journal"]),
     tested(.machines, "Webhooks", ["ByteStreams", "Consumers", "HTTPCodec"]),
     tested(.machines, "Idempotency", ["ByteStreams"]),
+    tested(.machines, "Forwarding", ["ByteStreams"]),
     tested(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
     tested(.machines, "RouteNetlink"),
     tested(.machines, "RedisProtocol", ["ByteStreams", "HTTPCodec", "RESPCodec"]),

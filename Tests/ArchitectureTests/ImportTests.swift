@@ -21,6 +21,7 @@ import Testing
     "Consumers": ["ByteStreams", "JSONCodec", "Inbox", "Journal"],
     "Webhooks": ["ByteStreams", "Signatures", "HTTPCodec", "Profiles", "Consumers"],
     "Idempotency": ["ByteStreams"],
+    "Forwarding": ["ByteStreams"],
     "Calls": ["ByteStreams", "UpstreamSession"],
     "RouteNetlink": ["ByteStreams"],
     "RedisProtocol": ["ByteStreams", "Digests", "HTTPCodec", "RESPCodec", "UpstreamSession"],

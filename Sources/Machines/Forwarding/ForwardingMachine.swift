@@ -1,0 +1,128 @@
+import ByteStreams
+
+/// What it means to execute a forwarded request twice.
+package enum ForwardingRepetition: Sendable {
+  /// The same as once: GET, PUT, DELETE, PATCH of a state.
+  case harmless
+  /// Holders execute it once, because they remember its id.
+  case recognised
+  /// It would be done twice: a call, a receive.
+  case harmful
+}
+
+/// Decides what is done next with one request that another gateway must serve: send it to the holder of its session, wait for the next one,
+/// pass the response on, or give up.
+///
+///     switch machine.next(holder: …, now: …) {
+///     case .send(let peer): … then machine.ended(…)
+///     case .wait(let end): … until there is another holder, or `end`
+///     case .end(let failure): …
+///     }
+package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
+  package struct Limits: Sendable {
+    /// How long a request waits for a holder that serves it, in all.
+    package var patience: TimeSpan
+    /// How long until a holder that did not serve the request is asked again, as long as there is no other one.
+    package var pause = TimeSpan.milliseconds(100)
+    /// For how long after it was first sent a `recognised` request is sent again. Shorter than holders remember its id.
+    package var recognition: TimeSpan
+
+    package init(patience: TimeSpan, recognition: TimeSpan) {
+      self.patience = patience
+      self.recognition = recognition
+    }
+  }
+
+  package enum Step: Equatable, Sendable {
+    case send(Peer)
+    /// Until the session has another holder, at most until this time.
+    case wait(until: MonotonicTime)
+    case end(Failure)
+  }
+
+  package enum Failure: Equatable, Sendable {
+    /// Nothing was done, or doing it again is harmless.
+    case unavailable
+    /// It may have been done, and what came of it is not known.
+    case unknown
+  }
+
+  /// How sending the request to a peer ended.
+  package enum Attempt: Equatable, Sendable {
+    case response(status: Int)
+    /// The peer has not received all of it.
+    case unreached
+    /// The peer may have received all of it, and there is no complete response.
+    case lost
+  }
+
+  /// The status with which a gateway says that it is not the holder. No other response has it.
+  package static var misdirected: Int { 421 }
+  /// The status of a repetition while the holder still works on an earlier one.
+  private static var inProgress: Int { 409 }
+
+  package let repetition: ForwardingRepetition
+  private let limits: Limits
+  /// The last peer, which is not to be asked again before `resume` unless there was another one in between.
+  private var avoided: Peer?
+  private var resume = MonotonicTime.zero
+  private var current: Peer?
+  /// When the wait for a holder ends. nil: there was no reason to wait yet.
+  private var patienceEnd: MonotonicTime?
+  private var firstSent: MonotonicTime?
+  private var mayHaveBeenExecuted = false
+
+  package init(_ repetition: ForwardingRepetition, _ limits: Limits) {
+    self.repetition = repetition
+    self.limits = limits
+  }
+
+  /// What to give up with.
+  package var failure: Failure { mayHaveBeenExecuted && repetition != .harmless ? .unknown : .unavailable }
+
+  /// - Parameter holder: nil if the session has none at present.
+  package mutating func next(holder: Peer?, now: MonotonicTime) -> Step {
+    if repetition == .harmful, mayHaveBeenExecuted { return .end(.unknown) }
+    if let patienceEnd, now >= patienceEnd { return .end(failure) }
+    if holder != avoided { avoided = nil }
+    if let holder, avoided == nil || now >= resume {
+      if repetition == .recognised, mayHaveBeenExecuted, let firstSent, now >= firstSent + limits.recognition {
+        return .end(.unknown)
+      }
+      firstSent = firstSent ?? now
+      current = holder
+      return .send(holder)
+    }
+    let end = beginWaiting(at: now)
+    return .wait(until: holder == nil ? end : min(end, resume))
+  }
+
+  /// The attempt that `next` has begun has ended. Returns whether its response is that to the client; otherwise `next` follows.
+  package mutating func ended(_ attempt: Attempt, now: MonotonicTime) -> Bool {
+    switch attempt {
+    case .response(Self.misdirected): break
+    case .response(Self.inProgress) where repetition == .recognised && mayHaveBeenExecuted:
+      // The client has sent it once.
+      if now >= beginWaiting(at: now) { return true }
+    case .response: return true
+    case .unreached: break
+    case .lost: mayHaveBeenExecuted = true
+    }
+    (avoided, resume) = (current, now + limits.pause)
+    _ = beginWaiting(at: now)
+    return false
+  }
+
+  /// The time for the request is over. What to give up with.
+  ///
+  /// - Parameter isSent: whether an attempt is in progress that the peer may have received.
+  package func expired(isSent: Bool) -> Failure {
+    isSent && repetition != .harmless ? .unknown : failure
+  }
+
+  private mutating func beginWaiting(at now: MonotonicTime) -> MonotonicTime {
+    let end = patienceEnd ?? now + limits.patience
+    patienceEnd = end
+    return end
+  }
+}

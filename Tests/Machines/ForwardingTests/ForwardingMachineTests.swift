@@ -1,0 +1,132 @@
+import ByteStreams
+import Forwarding
+import Testing
+
+@Suite struct ForwardingMachineTests {
+  private typealias Machine = ForwardingMachine<String>
+  private static let patience = TimeSpan.seconds(6)
+  private static let pause = TimeSpan.milliseconds(100)
+  private static let recognition = TimeSpan.seconds(45)
+
+  /// A machine as a reference, which expectations can call.
+  private final class Run {
+    private var machine: Machine
+
+    init(_ machine: Machine) { self.machine = machine }
+
+    func next(holder: String?, now: MonotonicTime) -> Machine.Step { machine.next(holder: holder, now: now) }
+    func ended(_ attempt: Machine.Attempt, now: MonotonicTime) -> Bool { machine.ended(attempt, now: now) }
+    func copy() -> Run { Run(machine) }
+  }
+
+  private func machine(_ repetition: ForwardingRepetition) -> Run {
+    Run(Machine(repetition, .init(patience: Self.patience, recognition: Self.recognition)))
+  }
+
+  private func time(_ milliseconds: Int64) -> MonotonicTime { .zero + .seconds(1_000) + .milliseconds(milliseconds) }
+
+  @Test func sendsToTheHolderAndPassesItsResponseOn() {
+    for repetition in [ForwardingRepetition.harmless, .recognised, .harmful] {
+      for status in [200, 202, 409, 429, 500, 503] {
+        let machine = machine(repetition)
+        #expect(machine.next(holder: "a", now: time(0)) == .send("a"))
+        #expect(machine.ended(.response(status: status), now: time(60_000)), "\(repetition) \(status)")
+      }
+    }
+  }
+
+  @Test func waitsForAHolderAndGivesUpInTheEnd() {
+    let machine = machine(.harmful)
+    let end = time(0) + Self.patience
+    #expect(machine.next(holder: nil, now: time(0)) == .wait(until: end))
+    // Waking up does not prolong it.
+    #expect(machine.next(holder: nil, now: time(3_000)) == .wait(until: end))
+    let late = machine.copy()
+    #expect(machine.next(holder: "b", now: time(5_999)) == .send("b"))
+    #expect(late.next(holder: "b", now: end) == .end(.unavailable))
+  }
+
+  @Test(arguments: [ForwardingRepetition.harmless, .recognised, .harmful])
+  func whatWasNotExecutedIsSentToTheNextHolderAtOnce(repetition: ForwardingRepetition) {
+    for attempt in [Machine.Attempt.unreached, .response(status: Machine.misdirected)] {
+      let machine = machine(repetition)
+      #expect(machine.next(holder: "a", now: time(0)) == .send("a"))
+      #expect(!machine.ended(attempt, now: time(10)))
+      // The same one only after a pause.
+      #expect(machine.next(holder: "a", now: time(10)) == .wait(until: time(10) + Self.pause))
+      let other = machine.copy()
+      #expect(other.next(holder: "b", now: time(20)) == .send("b"))
+      #expect(machine.next(holder: "a", now: time(110)) == .send("a"))
+      #expect(!machine.ended(attempt, now: time(5_000)))
+      #expect(machine.next(holder: "a", now: time(6_010)) == .end(.unavailable))
+    }
+  }
+
+  @Test func aHolderThatWasAnotherInBetweenIsAskedAtOnce() {
+    let machine = machine(.harmless)
+    _ = machine.next(holder: "a", now: time(0))
+    _ = machine.ended(.unreached, now: time(0))
+    #expect(machine.next(holder: nil, now: time(1)) == .wait(until: time(0) + Self.patience))
+    #expect(machine.next(holder: "a", now: time(2)) == .send("a"))
+  }
+
+  @Test func whatMayHaveBeenExecutedIsRepeatedOnlyWithoutHarm() {
+    for (repetition, step) in [
+      (ForwardingRepetition.harmless, Machine.Step.send("b")), (.recognised, .send("b")), (.harmful, .end(.unknown)),
+    ] {
+      let machine = machine(repetition)
+      _ = machine.next(holder: "a", now: time(0))
+      #expect(!machine.ended(.lost, now: time(10)))
+      #expect(machine.next(holder: "b", now: time(10)) == step)
+    }
+  }
+
+  @Test func aLossIsNotForgottenByALaterAttemptThatDidNothing() {
+    for (repetition, failure) in [
+      (ForwardingRepetition.harmless, Machine.Failure.unavailable), (.recognised, .unknown),
+    ] {
+      let machine = machine(repetition)
+      _ = machine.next(holder: "a", now: time(0))
+      _ = machine.ended(.lost, now: time(10))
+      _ = machine.next(holder: "b", now: time(20))
+      _ = machine.ended(.response(status: Machine.misdirected), now: time(30))
+      #expect(machine.next(holder: nil, now: time(6_010)) == .end(failure))
+    }
+  }
+
+  @Test func whatAHolderMayNotRecogniseAnyMoreIsNotRepeated() {
+    let machine = machine(.recognised)
+    _ = machine.next(holder: "a", now: time(0))
+    let late = time(0) + Self.recognition
+    #expect(!machine.ended(.lost, now: late))
+    #expect(machine.next(holder: "b", now: late) == .end(.unknown))
+    // One that no gateway has received is not a repetition.
+    let first = self.machine(.recognised)
+    _ = first.next(holder: "a", now: time(0))
+    _ = first.ended(.unreached, now: late)
+    #expect(first.next(holder: "b", now: late) == .send("b"))
+  }
+
+  @Test func aRepetitionWaitsUntilTheFirstRequestIsAccepted() {
+    let machine = machine(.recognised)
+    _ = machine.next(holder: "a", now: time(0))
+    _ = machine.ended(.lost, now: time(0))
+    _ = machine.next(holder: "a", now: time(100))
+    #expect(!machine.ended(.response(status: 409), now: time(110)))
+    #expect(machine.next(holder: "a", now: time(110)) == .wait(until: time(210)))
+    #expect(machine.next(holder: "a", now: time(210)) == .send("a"))
+    let late = machine.copy()
+    #expect(late.ended(.response(status: 409), now: time(6_000)))
+    #expect(machine.ended(.response(status: 202), now: time(220)))
+  }
+
+  @Test func theEndOfTheTimeSaysWhatIsKnown() {
+    for (repetition, unsent, sent) in [
+      (ForwardingRepetition.harmless, Machine.Failure.unavailable, Machine.Failure.unavailable),
+      (.harmful, .unavailable, .unknown), (.recognised, .unavailable, .unknown),
+    ] {
+      let machine = Machine(repetition, .init(patience: Self.patience, recognition: Self.recognition))
+      #expect(machine.expired(isSent: false) == unsent && machine.expired(isSent: true) == sent)
+    }
+  }
+}

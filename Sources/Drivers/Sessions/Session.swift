@@ -25,6 +25,8 @@ package final class Session: Sendable {
   package let inbox: SharedInbox
   package let consumers: SharedConsumers
   package let upstream: SessionHandle
+  /// Which gateway holds the session.
+  package let placement = SessionPlacement()
   /// nil if a client created the session.
   package let webhooks: SessionWebhooks?
   /// The prefix of this session's delivery ids: `d-`, the epoch of its inbox, a dot, and if it is stored the present term and a dot.
